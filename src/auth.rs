@@ -1,0 +1,3 @@
+//! Who is calling and what they may do: tokens, policies, the mount table.
+
+pub mod store;

@@ -1,0 +1,84 @@
+//! What tokens, policies and the mount table need of storage. Implemented by `storage`.
+
+use futures_util::future::BoxFuture;
+
+use crate::clock::Time;
+use crate::documents::{Document, DocumentWrite, MountId};
+use crate::error::Result;
+
+/// SHA-256 of a token or accessor: the only form in which storage can look one up.
+pub type TokenHash = [u8; 32];
+
+/// A token as stored. The body is sealed by the storage layer.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenRow {
+    /// SHA-256 of the token.
+    pub hash: TokenHash,
+    /// SHA-256 of the accessor.
+    pub accessor_hash: TokenHash,
+    /// The token that made it; `None` for an orphan.
+    pub parent: Option<TokenHash>,
+    /// When it ends; `None` never.
+    pub expires_at: Option<Time>,
+    /// Uses left; `None` without a limit.
+    pub uses: Option<u32>,
+    /// Everything else (accessor, policies, metadata …), JSON; holds the accessor in clear, so this type has no `Debug`.
+    pub body: Vec<u8>,
+}
+
+/// One change. The writes of one unit happen together or not at all.
+pub enum AuthWrite {
+    /// A configuration document (mount, policy).
+    Document(DocumentWrite),
+    /// A new mount: reserves its id and its revocation sequence.
+    MountCreate(MountId),
+    /// Removes every row and document of a mount.
+    MountDrop(MountId),
+    /// A new token.
+    TokenInsert(TokenRow),
+    /// New expiry and body of a live token (a renewal).
+    TokenUpdate {
+        /// The token.
+        hash: TokenHash,
+        /// Its new end.
+        expires_at: Option<Time>,
+        /// Its new body.
+        body: Vec<u8>,
+    },
+    /// Takes one use of a token that has a limit.
+    TokenSpend(TokenHash),
+    /// Removes a token and all its descendants, however deep.
+    TokenRevoke(TokenHash),
+}
+
+/// What became of one write.
+#[derive(Debug, PartialEq, Eq)]
+pub enum AuthOutcome {
+    /// Stored.
+    Done,
+    /// No such token (update, spend with no use left).
+    Absent,
+    /// Uses left after a spend.
+    UsesLeft(u32),
+    /// The tokens that a revocation removed, itself first; empty when there was none.
+    Revoked(Vec<TokenHash>),
+}
+
+/// The store of one server, as authentication sees it. All errors are `Unavailable`, `Busy`, or
+/// `Conflict` (a document's version moved on).
+pub trait AuthStore: Send + Sync {
+    /// Makes one unit of writes durable, all or none; one outcome per write, in order.
+    fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>>;
+
+    /// All system documents of one kind.
+    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
+
+    /// A token by its hash, expired ones too.
+    fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
+
+    /// A token by the hash of its accessor.
+    fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
+
+    /// Removes at most `limit` tokens that ended before `now`, with their descendants; returns how many went.
+    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>>;
+}

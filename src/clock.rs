@@ -1,0 +1,176 @@
+//! Time as a parameter, and the one parser and printer of duration texts.
+//!
+//! Everything that asks for the time takes a [`Clock`]; tests give it one that they move by hand.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// A point in time, UTC, with nanosecond resolution.
+pub type Time = time::OffsetDateTime;
+
+/// Where the time comes from.
+#[derive(Clone, Default)]
+pub struct Clock(Option<Arc<Mutex<Time>>>);
+
+impl Clock {
+    /// The system's clock.
+    pub fn system() -> Self {
+        Self(None)
+    }
+
+    /// A clock that stands at `now` until [`Clock::advance`] or [`Clock::set`] moves it.
+    pub fn manual(now: Time) -> Self {
+        Self(Some(Arc::new(Mutex::new(now))))
+    }
+
+    /// The current time.
+    pub fn now(&self) -> Time {
+        match &self.0 {
+            None => Time::now_utc(),
+            Some(at) => *at.lock().unwrap_or_else(|e| e.into_inner()),
+        }
+    }
+
+    /// Moves a manual clock forward; the system's clock stays as it is.
+    pub fn advance(&self, by: Duration) {
+        self.set(self.now() + by);
+    }
+
+    /// Sets a manual clock; the system's clock stays as it is.
+    pub fn set(&self, to: Time) {
+        if let Some(at) = &self.0 {
+            *at.lock().unwrap_or_else(|e| e.into_inner()) = to;
+        }
+    }
+}
+
+/// RFC 3339 in UTC, with a fraction only where there is one.
+pub fn rfc3339(at: Time) -> String {
+    at.to_offset(time::UtcOffset::UTC).format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
+}
+
+/// Reads RFC 3339 with a zone; the error names `field`.
+pub fn parse_rfc3339(field: &str, text: &str) -> Result<Time> {
+    Time::parse(text, &time::format_description::well_known::Rfc3339)
+        .map(|t| t.to_offset(time::UtcOffset::UTC))
+        .map_err(|_| Error::invalid(format!("{field}: not an RFC 3339 time with zone, such as 2030-01-02T03:04:05Z")))
+}
+
+/// Longest duration taken: 10,000 years keep every later sum inside the range of [`Time`] checks.
+const MAX_SECONDS: f64 = 315_576_000_000.0;
+
+/// Reads a duration text: `""` (zero), bare seconds (`"90"`), or a sum of numbers with the units
+/// `ns us µs ms s m h d` (`"1h30m"`, `"1.5h"`, `"1d"`). `None` when it is negative, has no or an
+/// unknown unit, or is too long.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Some(Duration::ZERO);
+    }
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        let seconds: u64 = text.parse().ok()?;
+        return (seconds as f64 <= MAX_SECONDS).then(|| Duration::from_secs(seconds));
+    }
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at(number_end);
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        total = total.checked_add(one_term(number, unit)?)?;
+        rest = tail;
+    }
+    (total.as_secs_f64() <= MAX_SECONDS).then_some(total)
+}
+
+fn one_term(number: &str, unit: &str) -> Option<Duration> {
+    let unit_nanos: u64 = match unit {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
+        _ => return None,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let nanos = u128::from(whole) * u128::from(unit_nanos);
+    // Nine digits resolve to a nanosecond of a second; more cannot matter.
+    let digits: String = fraction.chars().take(9).collect();
+    let part = if digits.is_empty() {
+        0
+    } else {
+        digits.parse::<u128>().ok()? * u128::from(unit_nanos) / 10u128.pow(digits.len() as u32)
+    };
+    let nanos = nanos + part;
+    let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
+    Some(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
+}
+
+/// The compact text of whole seconds, in the largest unit that divides them: `6h`, `90m`, `45s`, `0s`.
+pub fn compact(duration: Duration) -> String {
+    match duration.as_secs() {
+        0 => "0s".to_owned(),
+        s if s % 3600 == 0 => format!("{}h", s / 3600),
+        s if s % 60 == 0 => format!("{}m", s / 60),
+        s => format!("{s}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn durations_of_the_contract_are_read() {
+        for (text, seconds) in [
+            ("", 0),
+            ("90", 90),
+            ("90s", 90),
+            ("5m", 300),
+            ("1h30m", 5400),
+            ("1d", 86400),
+            ("72h", 259_200),
+            ("1.5h", 5400),
+        ] {
+            assert_eq!(parse_duration(text), Some(Duration::from_secs(seconds)), "{text}");
+        }
+        assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in ["-1s", "1x", "1.5", "h", "1h2", ".s", "1..5s", "1h-2m", "99999999999999999999h", "1 h"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn compact_uses_the_largest_unit_that_divides() {
+        for (seconds, text) in [(21_600, "6h"), (5400, "90m"), (45, "45s"), (0, "0s"), (86_400, "24h")] {
+            assert_eq!(compact(Duration::from_secs(seconds)), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(text in "\\PC{0,40}") {
+            let _ = parse_duration(&text);
+        }
+
+        #[test]
+        fn compact_text_reads_back(seconds in 0u64..100_000_000) {
+            let duration = Duration::from_secs(seconds);
+            prop_assert_eq!(parse_duration(&compact(duration)), Some(duration));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Cold configuration as versioned documents: mounts, policies, roles, issuers, keys, settings.
+//!
+//! A document is a body (JSON) under (mount, kind, name) with a version. Writes are compare-and-set
+//! on the version, so two writers never overwrite each other unseen. The storage layer seals every
+//! body with (mount, kind, name, version) as associated data: that keeps private keys secret and
+//! proves that no row was altered, moved or rolled to another version.
+
+/// A mount in storage: a random positive number, never used again. [`SYSTEM`] is the server itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MountId(pub i64);
+
+/// The scope of documents that belong to no mount: the mount table, policies.
+pub const SYSTEM: MountId = MountId(0);
+
+impl MountId {
+    /// A new random id.
+    pub fn random() -> Self {
+        Self(i64::from_le_bytes(crate::random::bytes()) & i64::MAX)
+    }
+}
+
+/// Where a document lives.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DocumentKey {
+    /// The mount, or [`SYSTEM`].
+    pub mount: MountId,
+    /// What it is, from a closed set of words: `mount`, `policy`, `role`, `issuer`, `key`, `config`.
+    pub kind: &'static str,
+    /// Its name within the kind.
+    pub name: String,
+}
+
+/// A stored document, opened.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Document {
+    /// Where it lives.
+    pub key: DocumentKey,
+    /// 1 for a new document, one more with every write.
+    pub version: u64,
+    /// The body; may hold secrets, so this type has no `Debug`.
+    pub body: Vec<u8>,
+}
+
+/// A change of one document.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DocumentWrite {
+    /// Where it lives.
+    pub key: DocumentKey,
+    /// The version that must be stored now; 0 when there must be none.
+    pub expected: u64,
+    /// The new body (stored as version `expected + 1`), or `None` to delete.
+    pub body: Option<Vec<u8>>,
+}

@@ -1,0 +1,121 @@
+//! The one error type of the program.
+//!
+//! An [`Error`] says what went wrong ([`Kind`]), what the caller may know (the public text: field,
+//! problem, rule), and keeps the cause for the log. It knows nothing of HTTP: each wire maps the
+//! kinds to its own statuses with an exhaustive match. The public text never holds a secret, and the
+//! cause is never shown to a caller.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// What kind of thing went wrong. Each wire maps every kind to one status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Not readable at all: not JSON, a bad page or sort.
+    Malformed,
+    /// Readable, but of the wrong JSON kind or against a rule.
+    Invalid,
+    /// No credential, or one that is not known.
+    Unauthenticated,
+    /// A known caller without the right.
+    Forbidden,
+    /// Absent, or hidden from this caller.
+    NotFound,
+    /// Against the state of something that exists.
+    Conflict,
+    /// An `If-Match` that does not hold.
+    Precondition,
+    /// A body above the limit.
+    TooLarge,
+    /// A header block above the limit.
+    HeadersTooLarge,
+    /// A backend refused our own credential.
+    BadGateway,
+    /// A media type that the operation does not take.
+    UnsupportedMedia,
+    /// A method that the path does not implement.
+    UnsupportedMethod,
+    /// A full queue: the caller may try again shortly.
+    Busy,
+    /// A quota of the caller is used up.
+    Quota,
+    /// Storage, module or provider out of reach, or the server is stopping.
+    Unavailable,
+    /// A defect; answered with one fixed text.
+    Internal,
+}
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// An error with a text for the caller and a cause for the log.
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    text: Cow<'static, str>,
+    source: Option<Source>,
+}
+
+/// The result type used everywhere.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error of `kind` with a public `text`: the field, the value's problem, the rule.
+    pub fn new(kind: Kind, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, text: text.into(), source: None }
+    }
+
+    /// [`Kind::Invalid`] with a text that names field and rule.
+    pub fn invalid(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Invalid, text)
+    }
+
+    /// [`Kind::Malformed`].
+    pub fn malformed(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Malformed, text)
+    }
+
+    /// [`Kind::NotFound`] without a text: `/v1` answers it with an empty error list.
+    pub fn not_found() -> Self {
+        Self::new(Kind::NotFound, "")
+    }
+
+    /// [`Kind::Forbidden`] with the one text that all refusals share.
+    pub fn forbidden() -> Self {
+        Self::new(Kind::Forbidden, "permission denied")
+    }
+
+    /// [`Kind::Unavailable`] with a public text and the cause for the log.
+    pub fn unavailable(text: impl Into<Cow<'static, str>>, source: impl Into<Source>) -> Self {
+        Self { kind: Kind::Unavailable, text: text.into(), source: Some(source.into()) }
+    }
+
+    /// [`Kind::Internal`]: `source` goes to the log, callers get a fixed text.
+    pub fn internal(source: impl Into<Source>) -> Self {
+        Self { kind: Kind::Internal, text: Cow::Borrowed("internal error"), source: Some(source.into()) }
+    }
+
+    /// The kind, for the wire's status.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The text that the caller may see; may be empty.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.text.is_empty() {
+            return write!(f, "{:?}", self.kind);
+        }
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|s| s as &(dyn std::error::Error + 'static))
+    }
+}

@@ -1,0 +1,397 @@
+//! The members of a request body, decoded leniently: the one module for all of it.
+//!
+//! Clients of this kind of server send booleans as `"true"`, numbers as text and lists as
+//! comma-separated strings, so every field is read through [`Fields`] by the kind that the endpoint
+//! wants. `null` counts as absent. A value that cannot be read gives an error that names the field,
+//! and never quotes the value.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use crate::clock::parse_duration;
+use crate::error::{Error, Result};
+
+/// Deepest nesting of a body.
+pub const MAX_DEPTH: usize = 64;
+/// Most values (members and list items, all levels) of a body.
+pub const MAX_VALUES: usize = 10_000;
+
+/// The members of a body (or query), by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fields(Map<String, Value>);
+
+impl Fields {
+    /// Reads a body: one JSON object or `null`, at most [`MAX_DEPTH`] deep with at most
+    /// [`MAX_VALUES`] values; an empty body is an empty object. Of a repeated key the last one counts.
+    ///
+    /// # Errors
+    /// `Malformed`, with a text that never quotes the input.
+    pub fn parse(body: &[u8]) -> Result<Self> {
+        if body.iter().all(u8::is_ascii_whitespace) {
+            return Ok(Self::default());
+        }
+        let budget = std::cell::Cell::new(MAX_VALUES);
+        let mut json = serde_json::Deserializer::from_slice(body);
+        let value = Bounded { depth: MAX_DEPTH, budget: &budget }.deserialize(&mut json).map_err(|e| refused(&e))?;
+        json.end().map_err(|_| Error::malformed("request body: something follows the JSON value"))?;
+        match value {
+            Value::Object(members) => Ok(Self(members)),
+            Value::Null => Ok(Self::default()),
+            _ => Err(Error::malformed("request body: must be a JSON object")),
+        }
+    }
+
+    /// Fields made of name/value texts (a form body, a query); a repeated name becomes a list.
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut fields = Self::default();
+        for (name, value) in pairs {
+            match fields.0.get_mut(&name) {
+                None => drop(fields.0.insert(name, Value::String(value))),
+                Some(Value::Array(items)) => items.push(Value::String(value)),
+                Some(first) => *first = Value::Array(vec![first.take(), Value::String(value)]),
+            }
+        }
+        fields
+    }
+
+    /// The raw value of a field; `None` when absent or null.
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|v| !v.is_null())
+    }
+
+    /// Whether the body has the field with an explicit `null` (PATCH gives that a meaning).
+    pub fn is_null(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(Value::is_null)
+    }
+
+    /// Whether the body has the field, with any value but null.
+    pub fn has(&self, name: &str) -> bool {
+        self.value(name).is_some()
+    }
+
+    /// Whether there is no field at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Names and values, nulls included.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// The names that are not in `known`.
+    pub fn unknown<'a>(&'a self, known: &'a [&str]) -> impl Iterator<Item = &'a str> {
+        self.0.keys().map(String::as_str).filter(move |name| !known.contains(name))
+    }
+
+    /// Sets a field.
+    pub fn set(&mut self, name: &str, value: impl Into<Value>) {
+        self.0.insert(name.to_owned(), value.into());
+    }
+
+    /// A text. Numbers and booleans are taken as their text.
+    pub fn text(&self, name: &str) -> Result<Option<String>> {
+        self.value(name).map(|v| scalar(v).ok_or_else(|| wrong(name, "a string"))).transpose()
+    }
+
+    /// A text borrowed from the body, for large ones (`csr`): strings only.
+    pub fn str(&self, name: &str) -> Result<Option<&str>> {
+        self.value(name).map(|v| v.as_str().ok_or_else(|| wrong(name, "a string"))).transpose()
+    }
+
+    /// A boolean: JSON, the words `1 t T TRUE true True 0 f F FALSE false False`, the numbers 0 and 1,
+    /// and the empty text for false.
+    pub fn bool(&self, name: &str) -> Result<Option<bool>> {
+        let Some(value) = self.value(name) else { return Ok(None) };
+        let read = match value {
+            Value::Bool(b) => Some(*b),
+            Value::Number(n) => match n.as_f64() {
+                Some(0.0) => Some(false),
+                Some(1.0) => Some(true),
+                _ => None,
+            },
+            Value::String(s) if s.is_empty() => Some(false),
+            Value::String(s) => bool_word(s),
+            _ => None,
+        };
+        read.map(Some).ok_or_else(|| wrong(name, "a boolean"))
+    }
+
+    /// A whole number: JSON (a zero fraction is taken), a decimal text, the empty text for 0.
+    pub fn int(&self, name: &str) -> Result<Option<i64>> {
+        let Some(value) = self.value(name) else { return Ok(None) };
+        whole(value).map(Some).ok_or_else(|| wrong(name, "an integer"))
+    }
+
+    /// A duration: whole seconds, or a text for [`parse_duration`]. `Some(ZERO)` for an explicit `""` or `0`.
+    pub fn duration(&self, name: &str) -> Result<Option<Duration>> {
+        let Some(value) = self.value(name) else { return Ok(None) };
+        let read = match value {
+            Value::String(s) => parse_duration(s),
+            Value::Number(_) => {
+                whole(value).and_then(|n| u64::try_from(n).ok()).and_then(|n| parse_duration(&n.to_string()))
+            }
+            _ => None,
+        };
+        read.map(Some).ok_or_else(|| wrong(name, "a duration, such as 90, \"90s\" or \"1h30m\", and not negative"))
+    }
+
+    /// A comma list: a JSON list of scalars, a text that is a JSON list, or a text split at commas;
+    /// items are trimmed and empty ones dropped.
+    pub fn list(&self, name: &str) -> Result<Option<Vec<String>>> {
+        self.list_of(name, true)
+    }
+
+    /// A list of texts: a JSON list of scalars, a text that is a JSON list, or one text as one item.
+    pub fn strings(&self, name: &str) -> Result<Option<Vec<String>>> {
+        self.list_of(name, false)
+    }
+
+    fn list_of(&self, name: &str, split: bool) -> Result<Option<Vec<String>>> {
+        let Some(value) = self.value(name) else { return Ok(None) };
+        let items = |list: &[Value]| list.iter().map(scalar).collect::<Option<Vec<_>>>();
+        let read = match value {
+            Value::Array(list) => items(list),
+            Value::String(s) => match serde_json::from_str::<Vec<Value>>(s.trim()) {
+                Ok(list) if s.trim_start().starts_with('[') => items(&list),
+                _ if split => Some(s.split(',').map(str::to_owned).collect()),
+                _ => Some(vec![s.clone()]),
+            },
+            other => scalar(other).map(|text| vec![text]),
+        };
+        let read = read.ok_or_else(|| wrong(name, "a list of strings"))?;
+        Ok(Some(read.into_iter().map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect()))
+    }
+
+    /// A map of texts: a JSON object of scalars, a list of `k=v` texts, a text of `k=v` pairs joined
+    /// by commas, or a text that is a JSON object.
+    pub fn map(&self, name: &str) -> Result<Option<BTreeMap<String, String>>> {
+        let Some(value) = self.value(name) else { return Ok(None) };
+        let pairs = |items: Vec<String>| {
+            items
+                .iter()
+                .map(|item| item.split_once('=').map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned())))
+                .collect::<Option<BTreeMap<_, _>>>()
+        };
+        let object = |members: &Map<String, Value>| {
+            members.iter().map(|(k, v)| scalar(v).map(|v| (k.clone(), v))).collect::<Option<BTreeMap<_, _>>>()
+        };
+        let read = match value {
+            Value::Object(members) => object(members),
+            Value::Array(items) => items.iter().map(scalar).collect::<Option<Vec<_>>>().and_then(pairs),
+            Value::String(s) if s.trim().is_empty() => Some(BTreeMap::new()),
+            Value::String(s) => match serde_json::from_str::<Map<String, Value>>(s) {
+                Ok(members) => object(&members),
+                Err(_) => pairs(s.split(',').map(str::to_owned).collect()),
+            },
+            _ => None,
+        };
+        read.map(Some).ok_or_else(|| wrong(name, "a map of strings"))
+    }
+}
+
+fn wrong(name: &str, wanted: &str) -> Error {
+    Error::invalid(format!("field validation failed: error converting input for field \"{name}\": must be {wanted}"))
+}
+
+/// The boolean words that clients of this kind send.
+pub fn bool_word(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(s) => Some(s.clone()),
+        Value::Number(n) => Some(n.to_string()),
+        Value::Bool(b) => Some(b.to_string()),
+        _ => None,
+    }
+}
+
+fn whole(value: &Value) -> Option<i64> {
+    match value {
+        Value::Number(n) => {
+            n.as_i64().or_else(|| n.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9e15).map(|f| f as i64))
+        }
+        Value::String(s) if s.trim().is_empty() => Some(0),
+        Value::String(s) => s.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+fn refused(error: &serde_json::Error) -> Error {
+    let text = error.to_string();
+    if text.starts_with(TOO_COMPLEX) {
+        return Error::malformed(format!(
+            "request body: too complex: at most {MAX_DEPTH} levels and {MAX_VALUES} values are taken"
+        ));
+    }
+    Error::malformed("request body: not valid JSON")
+}
+
+const TOO_COMPLEX: &str = "too complex";
+
+/// Builds a [`Value`] while counting depth and values.
+#[derive(Clone, Copy)]
+struct Bounded<'a> {
+    depth: usize,
+    budget: &'a std::cell::Cell<usize>,
+}
+
+impl Bounded<'_> {
+    fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
+        let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom(TOO_COMPLEX))?;
+        Ok(Self { depth, ..self })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Bounded<'_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let left = self.budget.get().checked_sub(1).ok_or_else(|| D::Error::custom(TOO_COMPLEX))?;
+        self.budget.set(left);
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Bounded<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, v: bool) -> Result<Value, E> {
+        Ok(Value::Bool(v))
+    }
+
+    fn visit_i64<E>(self, v: i64) -> Result<Value, E> {
+        Ok(v.into())
+    }
+
+    fn visit_u64<E>(self, v: u64) -> Result<Value, E> {
+        Ok(v.into())
+    }
+
+    fn visit_f64<E>(self, v: f64) -> Result<Value, E> {
+        Ok(v.into())
+    }
+
+    fn visit_str<E>(self, v: &str) -> Result<Value, E> {
+        Ok(Value::String(v.to_owned()))
+    }
+
+    fn visit_string<E>(self, v: String) -> Result<Value, E> {
+        Ok(Value::String(v))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let inner = self.deeper()?;
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(inner)? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let inner = self.deeper()?;
+        let mut object = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            object.insert(name, members.next_value_seed(inner)?);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn one(value: Value) -> Fields {
+        let mut fields = Fields::default();
+        fields.set("f", value);
+        fields
+    }
+
+    #[test]
+    fn booleans_are_read_by_their_words() {
+        for v in [json!(true), json!("true"), json!("T"), json!("1"), json!(1), json!("True")] {
+            assert_eq!(one(v).bool("f").unwrap(), Some(true));
+        }
+        for v in [json!(false), json!(""), json!(0), json!("f")] {
+            assert_eq!(one(v).bool("f").unwrap(), Some(false));
+        }
+        for v in [json!("yes"), json!(2), json!([true])] {
+            assert!(one(v).bool("f").is_err());
+        }
+        assert_eq!(one(Value::Null).bool("f").unwrap(), None);
+    }
+
+    #[test]
+    fn integers_and_durations_are_read_from_texts() {
+        assert_eq!(one(json!("2048")).int("f").unwrap(), Some(2048));
+        assert_eq!(one(json!(2048.0)).int("f").unwrap(), Some(2048));
+        assert!(one(json!(1.5)).int("f").is_err());
+        for v in [json!("1h30m"), json!(5400), json!("5400"), json!("90m")] {
+            assert_eq!(one(v).duration("f").unwrap(), Some(Duration::from_secs(5400)));
+        }
+        for v in [json!("-1s"), json!("1x"), json!(1.5), json!(-1)] {
+            assert!(one(v).duration("f").is_err());
+        }
+    }
+
+    #[test]
+    fn lists_take_three_forms() {
+        for v in [json!("a, b,"), json!(["a", "b"]), json!("[\"a\",\"b\"]")] {
+            assert_eq!(one(v).list("f").unwrap().unwrap(), ["a", "b"]);
+        }
+        assert_eq!(one(json!("a, b")).strings("f").unwrap().unwrap(), ["a, b"]);
+        assert_eq!(one(json!("")).list("f").unwrap().unwrap(), Vec::<String>::new());
+        assert!(one(json!([{}])).list("f").is_err());
+    }
+
+    #[test]
+    fn maps_take_three_forms() {
+        for v in [json!({"k": "v"}), json!(["k=v"]), json!("k=v"), json!("{\"k\":\"v\"}")] {
+            assert_eq!(one(v).map("f").unwrap().unwrap(), BTreeMap::from([("k".into(), "v".into())]));
+        }
+    }
+
+    #[test]
+    fn bodies_are_one_bounded_object() {
+        assert!(Fields::parse(b"").unwrap().is_empty());
+        assert!(Fields::parse(b"null").unwrap().is_empty());
+        assert!(Fields::parse(b"{\"a\":1} \n").is_ok());
+        for bad in [&b"{} {}"[..], b"{} x", b"[]", b"{", b"\"x\""] {
+            assert!(Fields::parse(bad).is_err());
+        }
+        let deep = "[".repeat(10_000_000);
+        assert!(Fields::parse(deep.as_bytes()).unwrap_err().text().contains("too complex"));
+        let wide = format!("{{\"a\":[{}0]}}", "0,".repeat(100_000));
+        assert!(Fields::parse(wide.as_bytes()).unwrap_err().text().contains("too complex"));
+        let secret = Fields::parse(b"{\"client_secret\":\"hunter2").unwrap_err();
+        assert!(!format!("{secret} {secret:?}").contains("hunter2"));
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Fields::parse(&body);
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The `signet` command.
+
+fn main() {}

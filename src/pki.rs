@@ -1,0 +1,3 @@
+//! The certificate authority engine.
+
+pub mod store;

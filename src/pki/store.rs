@@ -1,0 +1,152 @@
+//! What the certificate authority engine needs of storage. Implemented by `storage`.
+
+use futures_util::future::BoxFuture;
+
+use crate::clock::Time;
+use crate::documents::{Document, DocumentWrite, MountId};
+use crate::error::Result;
+use crate::x509::serial::Serial;
+
+/// One issued certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateRow {
+    /// The mount that issued it.
+    pub mount: MountId,
+    /// Its serial number, unique within the mount.
+    pub serial: Serial,
+    /// The issuer's id.
+    pub issuer: String,
+    /// The role, when one was used.
+    pub role: Option<String>,
+    /// The subject's common name, when it has one.
+    pub common_name: Option<String>,
+    /// Start of validity, epoch seconds.
+    pub not_before: i64,
+    /// End of validity, epoch seconds.
+    pub not_after: i64,
+    /// When it was issued, epoch seconds.
+    pub issued_at: i64,
+    /// The accessor of the token that asked for it.
+    pub requester: String,
+    /// The certificate, DER.
+    pub der: Vec<u8>,
+}
+
+/// One revocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevocationRow {
+    /// The mount.
+    pub mount: MountId,
+    /// The revoked serial.
+    pub serial: Serial,
+    /// The issuer whose CRL lists it; empty when no issuer of the mount signed it.
+    pub issuer: String,
+    /// When it was revoked.
+    pub revoked_at: Time,
+    /// End of validity of the certificate, epoch seconds.
+    pub not_after: i64,
+    /// CRL reason code (RFC 5280 5.3.1); `None` is unspecified.
+    pub reason: Option<u8>,
+    /// Invalidity date (RFC 5280 5.3.2), epoch seconds.
+    pub invalidity_date: Option<i64>,
+}
+
+/// A revocation as stored: with its place in the mount's order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRevocation {
+    /// What was revoked.
+    pub row: RevocationRow,
+    /// Its number in the mount's revocation sequence: 1, 2, 3 … without reuse; a lower number never
+    /// becomes visible after a higher one.
+    pub sequence: u64,
+}
+
+/// What is known of a published CRL; its body is rebuilt from the revocations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrlRow {
+    /// The mount.
+    pub mount: MountId,
+    /// The group of issuers that share the CRL (one subject and key).
+    pub group: String,
+    /// CRL number (RFC 5280 5.2.3); must be above the stored one.
+    pub number: u64,
+    /// Every revocation up to this sequence is on it.
+    pub covers: u64,
+    /// Epoch seconds.
+    pub this_update: i64,
+    /// Epoch seconds.
+    pub next_update: i64,
+    /// The signature bits.
+    pub signature: Vec<u8>,
+}
+
+/// One change. The writes of one unit happen together or not at all.
+pub enum PkiWrite {
+    /// A configuration document.
+    Document(DocumentWrite),
+    /// A new certificate.
+    Certificate(CertificateRow),
+    /// A revocation. Of a serial that is already revoked the first one stays.
+    Revocation(RevocationRow),
+    /// A published CRL; refused as `Conflict` when its number is not above the stored one.
+    Crl(CrlRow),
+}
+
+/// What became of one write.
+#[derive(Debug, PartialEq, Eq)]
+pub enum PkiOutcome {
+    /// Stored.
+    Done,
+    /// A certificate whose serial the mount already has; its whole unit was not stored.
+    SerialTaken,
+    /// The revocation that stands: the new one, or the earlier one (`fresh` is false).
+    Revoked {
+        /// The revocation that stands.
+        stored: StoredRevocation,
+        /// Whether this write made it.
+        fresh: bool,
+    },
+}
+
+/// A certificate read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredCertificate {
+    /// The row.
+    pub row: CertificateRow,
+    /// Its revocation, if there is one.
+    pub revocation: Option<StoredRevocation>,
+}
+
+/// The store of one server, as the engine sees it. All calls are safe to repeat; all errors are
+/// `Unavailable`, `Busy`, or `Conflict` (a document's or CRL's version moved on).
+pub trait PkiStore: Send + Sync {
+    /// Makes one unit of writes durable, all or none; one outcome per write, in order. Units of many
+    /// callers share a commit. Resolves only when the unit is on disk.
+    fn commit(&self, unit: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>>;
+
+    /// All documents of a mount.
+    fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>>;
+
+    /// A certificate by serial; a revocation without a stored certificate is not found here.
+    fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>>;
+
+    /// At most `limit` serials after `after`, ascending by bytes.
+    fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>>;
+
+    /// At most `limit` revoked serials after `after`, ascending by bytes.
+    fn revoked_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>>;
+
+    /// At most `limit` revocations with a sequence above `after`, ascending.
+    fn revocations(&self, mount: MountId, after: u64, limit: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>>;
+
+    /// The last published CRL of every group.
+    fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>>;
+
+    /// Exact numbers of stored certificates and of revocations, from the counters.
+    fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>>;
+}

@@ -1,0 +1,125 @@
+//! Certificate serial numbers (RFC 5280 4.1.2.2): at most 20 octets, positive.
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+
+const MAX_OCTETS: usize = 20;
+
+/// A serial number: the octets of the unsigned big-endian integer without leading zeros (zero itself
+/// is one zero octet). Ordered by octets, as storage orders them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Serial {
+    octets: [u8; MAX_OCTETS],
+    len: u8,
+}
+
+impl Serial {
+    /// A uniform random serial in `[1, 2^159)`: at least 64 bits of entropy (CA/B BR 7.1), never
+    /// negative in DER, at most 20 octets.
+    pub fn random() -> Self {
+        loop {
+            let mut octets: [u8; MAX_OCTETS] = crate::random::bytes();
+            octets[0] &= 0x7f;
+            if octets.iter().any(|&b| b != 0) {
+                return Self::from_stripped(&octets);
+            }
+        }
+    }
+
+    /// From the octets of an unsigned big-endian integer.
+    ///
+    /// # Errors
+    /// `Invalid` when empty or longer than 20 octets without leading zeros.
+    pub fn from_octets(octets: &[u8]) -> Result<Self> {
+        let start = octets.iter().position(|&b| b != 0).unwrap_or(octets.len().saturating_sub(1));
+        let octets = &octets[start..];
+        if octets.is_empty() || octets.len() > MAX_OCTETS {
+            return Err(Error::invalid("serial_number: must be 1 to 20 octets (RFC 5280 4.1.2.2)"));
+        }
+        Ok(Self::from_stripped(octets))
+    }
+
+    fn from_stripped(octets: &[u8]) -> Self {
+        let start = octets.iter().position(|&b| b != 0).unwrap_or(octets.len() - 1);
+        let kept = &octets[start..];
+        let mut all = [0; MAX_OCTETS];
+        all[..kept.len()].copy_from_slice(kept);
+        Self { octets: all, len: kept.len() as u8 }
+    }
+
+    /// Reads hex octets joined by `:` or `-`, in any letter case.
+    ///
+    /// # Errors
+    /// `Invalid` for anything else.
+    pub fn parse(text: &str) -> Result<Self> {
+        let wrong = || Error::invalid("serial_number: must be hexadecimal octets joined by ':' or '-'");
+        let octets = text
+            .split([':', '-'])
+            .map(|pair| if pair.len() == 2 { u8::from_str_radix(pair, 16).ok() } else { None })
+            .collect::<Option<Vec<u8>>>()
+            .filter(|_| text.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'-'))
+            .ok_or_else(wrong)?;
+        Self::from_octets(&octets)
+    }
+
+    /// The octets, without leading zeros.
+    pub fn octets(&self) -> &[u8] {
+        &self.octets[..usize::from(self.len)]
+    }
+}
+
+impl PartialOrd for Serial {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Serial {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.octets().cmp(other.octets())
+    }
+}
+
+/// Lower-case hex octets joined by colons, as every answer shows a serial.
+impl fmt::Display for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, octet) in self.octets().iter().enumerate() {
+            let colon = if i == 0 { "" } else { ":" };
+            write!(f, "{colon}{octet:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_read_back_in_any_form() {
+        let serial = Serial::parse("0A-ff-10").unwrap();
+        assert_eq!(serial.to_string(), "0a:ff:10");
+        assert_eq!(Serial::parse("00:0a:ff:10").unwrap(), serial);
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in ["", "0aff10", "0a:f", "0a:zz", "+1:02", &"01:".repeat(21)[..62]] {
+            assert!(Serial::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn random_serials_are_positive_in_der_and_differ() {
+        let all: std::collections::HashSet<_> = (0..1000).map(|_| Serial::random()).collect();
+        assert_eq!(all.len(), 1000);
+        assert!(all.iter().all(|s| s.octets().len() < 20 || s.octets()[0] < 0x80));
+    }
+}
