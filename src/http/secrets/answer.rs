@@ -1,0 +1,95 @@
+//! What a handler answers; the pipeline renders it.
+
+use serde_json::Value;
+
+/// The answer of a handler.
+#[derive(Default)]
+pub struct Answer {
+    /// HTTP status; 0 lets the body decide (200 with one, 204 without).
+    pub status: u16,
+    /// The body.
+    pub body: Body,
+    /// Warnings of the endpoint itself. They turn an empty 204 into a 200 with `data` null.
+    pub warnings: Vec<String>,
+    /// Further headers.
+    pub headers: Vec<(&'static str, String)>,
+}
+
+/// The body of an answer.
+#[derive(Default)]
+pub enum Body {
+    /// Nothing: 204.
+    #[default]
+    Empty,
+    /// `data` of the envelope.
+    Data(Value),
+    /// `data` of the envelope, already JSON text (the hot path).
+    Rendered(String),
+    /// `data` of the envelope, repeated at the top level (some `sys/` answers).
+    DataAndTop(Value),
+    /// `auth` of the envelope.
+    Auth(Value),
+    /// JSON without an envelope (`sys/health`).
+    Plain(Value),
+    /// Bytes with a media type, without an envelope (certificates, CRLs).
+    Raw(&'static str, bytes::Bytes),
+}
+
+impl Answer {
+    /// 204.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// 200 with `data`.
+    pub fn data(value: Value) -> Self {
+        Body::Data(value).into()
+    }
+
+    /// 200 with `data` that is JSON text already.
+    pub fn rendered(json: String) -> Self {
+        Body::Rendered(json).into()
+    }
+
+    /// 200 with `auth`.
+    pub fn auth(value: Value) -> Self {
+        Body::Auth(value).into()
+    }
+
+    /// 200 with raw bytes.
+    pub fn raw(media_type: &'static str, bytes: impl Into<bytes::Bytes>) -> Self {
+        Body::Raw(media_type, bytes.into()).into()
+    }
+
+    /// The keys of a list: 404 with an empty error list when there are none (the wire's convention).
+    pub fn keys(keys: Vec<String>, key_info: Option<Value>) -> crate::error::Result<Self> {
+        if keys.is_empty() {
+            return Err(crate::error::Error::not_found());
+        }
+        let mut data = serde_json::json!({ "keys": keys });
+        if let Some(info) = key_info {
+            data["key_info"] = info;
+        }
+        Ok(Self::data(data))
+    }
+
+    /// Adds warnings.
+    #[must_use]
+    pub fn with_warnings(mut self, warnings: impl IntoIterator<Item = String>) -> Self {
+        self.warnings.extend(warnings);
+        self
+    }
+
+    /// Sets the status.
+    #[must_use]
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+}
+
+impl From<Body> for Answer {
+    fn from(body: Body) -> Self {
+        Self { body, ..Self::default() }
+    }
+}
