@@ -8,4 +8,5 @@ pub mod fields;
 pub mod pki;
 pub mod random;
 pub mod secret;
+pub mod storage;
 pub mod x509;

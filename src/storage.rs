@@ -1,0 +1,159 @@
+//! The store of one server: implements what the domains' `store.rs` modules ask for.
+//!
+//! [`Storage`] is the front door. A write is sealed where it holds a body, goes through the commit
+//! actor ([`commit`]) and is answered when the batch that carries it is on disk; a read goes to the
+//! backend's own connections and is opened on the way back. The engines are behind
+//! `backend`; the embedded one is SQLite, one file in the data folder. Only the composition root and
+//! the commands name this module.
+//!
+//! Refuses: a data folder that another process uses, a database written by a newer program, a
+//! database whose durability is off, the wrong seal key.
+
+mod auth;
+mod backend;
+pub mod commit;
+mod documents;
+mod embedded;
+mod pki;
+pub mod seal;
+
+#[cfg(test)]
+mod contract;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::auth::store::AuthStore;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::pki::store::PkiStore;
+use backend::{Backend, Reader, Write};
+use seal::{Ring, SealKey};
+
+/// What a store needs to open.
+pub struct Options {
+    /// The folder of the data file; made with mode 0700 when it is not there.
+    pub data_dir: PathBuf,
+    /// The key that wraps the store's data keys.
+    pub seal_key: SealKey,
+    /// The time, for renewals of tokens.
+    pub clock: Clock,
+    /// Most units of writes under way at a time; beyond it a write is `Busy`.
+    pub queue: usize,
+}
+
+/// An open store; clones are the same store.
+#[derive(Clone)]
+pub struct Storage(Arc<Inner>);
+
+struct Inner {
+    commits: commit::Handle,
+    reader: Arc<dyn Reader>,
+    ring: Arc<Ring>,
+    clock: Clock,
+}
+
+/// Opens the store in the data folder, or makes it.
+///
+/// # Errors
+/// `Invalid` for the wrong seal key, a database of a newer program, or one whose durability does not
+/// switch on; `Conflict` when another process uses the folder; `Unavailable` when it cannot be read
+/// or written.
+pub async fn open(options: Options) -> Result<Storage> {
+    let folder = options.data_dir;
+    let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder))
+        .await
+        .map_err(|e| Error::unavailable("storage: does not open", e))??;
+    assemble(writer, Arc::new(reader), &options.seal_key, options.clock, options.queue).await
+}
+
+/// Puts a store together from an engine's writer and reader.
+async fn assemble(
+    writer: impl Backend,
+    reader: Arc<dyn Reader>,
+    seal_key: &SealKey,
+    clock: Clock,
+    queue: usize,
+) -> Result<Storage> {
+    let commits = commit::Handle::start(writer, queue.max(1))?;
+    match load_ring(&commits, &reader, seal_key).await {
+        Ok(ring) => Ok(Storage(Arc::new(Inner { commits, reader, ring: Arc::new(ring), clock }))),
+        Err(error) => {
+            // Lets go of the folder, so that the next attempt finds it free.
+            reader.close();
+            let _ = commits.stop().await;
+            Err(error)
+        }
+    }
+}
+
+async fn load_ring(commits: &commit::Handle, reader: &Arc<dyn Reader>, seal_key: &SealKey) -> Result<Ring> {
+    if let Some(ring) = Ring::load(seal_key, &reader.meta().await?)? {
+        return Ok(ring);
+    }
+    let (ring, facts) = Ring::create(seal_key)?;
+    let unit = facts.into_iter().map(|(name, value)| Write::MetaInsert { name, value }).collect();
+    commits.submit(unit).outcome().await?;
+    Ok(ring)
+}
+
+impl Storage {
+    /// The store as the certificate authority engine sees it.
+    pub fn pki(&self) -> Arc<dyn PkiStore> {
+        self.0.clone()
+    }
+
+    /// The store as authentication sees it.
+    pub fn auth(&self) -> Arc<dyn AuthStore> {
+        self.0.clone()
+    }
+
+    /// Adds a data key that seals everything from now on; returns its term. What was sealed before
+    /// stays readable. Happens by itself when a key has sealed a billion values.
+    ///
+    /// # Errors
+    /// `Conflict` when another rotation came first; nothing has changed then.
+    pub async fn rotate(&self) -> Result<u32> {
+        rotate(self.0.ring.clone(), self.0.commits.clone()).await
+    }
+
+    /// How many commits ran since the store was opened.
+    pub fn commits(&self) -> u64 {
+        self.0.commits.commits()
+    }
+
+    /// Refuses new work, writes what was admitted, brings the log into the data file and closes it.
+    /// Safe to repeat.
+    ///
+    /// # Errors
+    /// `Unavailable` when the last steps fail; what was answered as written is on disk all the same.
+    pub async fn shutdown(&self) -> Result<()> {
+        self.0.reader.close();
+        self.0.commits.stop().await
+    }
+}
+
+impl Inner {
+    /// Seals a body for the row that `context` names.
+    fn seal(&self, context: &[u8], body: Vec<u8>) -> Result<Vec<u8>> {
+        if self.ring.asks_for_rotation()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (ring, commits) = (self.ring.clone(), self.commits.clone());
+            runtime.spawn(async move {
+                match rotate(ring, commits).await {
+                    Ok(term) => tracing::info!(term, "data key rotated"),
+                    Err(error) => tracing::warn!(%error, "data key not rotated"),
+                }
+            });
+        }
+        self.ring.seal(context, body)
+    }
+}
+
+async fn rotate(ring: Arc<Ring>, commits: commit::Handle) -> Result<u32> {
+    let new = ring.new_term()?;
+    let (name, value) = new.fact.clone();
+    commits.submit(vec![Write::MetaInsert { name, value }]).outcome().await?;
+    Ok(ring.adopt(new))
+}
