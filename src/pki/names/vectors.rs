@@ -56,12 +56,15 @@ fn each_role(domains: &str, words: &str, free: &[&str]) -> Vec<Value> {
         .collect()
 }
 
+/// Vector, allowed_domains, fixed flags, flags that make no difference, common names, allowed.
+type Case = (&'static str, &'static str, &'static str, &'static [&'static str], &'static str, bool);
+
 #[test]
 fn name_policy_vectors() {
     let (ok, deny) = (true, false);
     let deep = "baz.fud.bar.foo fud.bar.foo";
     let wild = "*.fud.bar.foo *.bar.foo";
-    let cases: &[(&str, &str, &str, &[&str], &str, bool)] = &[
+    let cases: &[Case] = &[
         (
             "N1: globs off",
             "*.*.foo",
