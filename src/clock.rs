@@ -54,8 +54,10 @@ pub fn rfc3339(at: Time) -> String {
 /// Reads RFC 3339 with a zone; the error names `field`.
 pub fn parse_rfc3339(field: &str, text: &str) -> Result<Time> {
     Time::parse(text, &time::format_description::well_known::Rfc3339)
-        .map(|t| t.to_offset(time::UtcOffset::UTC))
-        .map_err(|_| Error::invalid(format!("{field}: not an RFC 3339 time with zone, such as 2030-01-02T03:04:05Z")))
+        .ok()
+        // A zone may push the last day of the year 9999 out of the range.
+        .and_then(|t| t.checked_to_offset(time::UtcOffset::UTC))
+        .ok_or_else(|| Error::invalid(format!("{field}: not an RFC 3339 time with zone, such as 2030-01-02T03:04:05Z")))
 }
 
 /// Longest duration taken: 10,000 years keep every later sum inside the range of [`Time`] checks.
@@ -158,6 +160,14 @@ mod tests {
     fn compact_uses_the_largest_unit_that_divides() {
         for (seconds, text) in [(21_600, "6h"), (5400, "90m"), (45, "45s"), (0, "0s"), (86_400, "24h")] {
             assert_eq!(compact(Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn times_need_a_zone_and_stay_in_range() {
+        assert!(parse_rfc3339("f", "9999-12-31T23:59:59Z").is_ok());
+        for text in ["9999-12-31T23:59:59", "9999-12-31T23:59:59-01:00", "2030-01-02", ""] {
+            assert!(parse_rfc3339("f", text).is_err(), "{text}");
         }
     }
 

@@ -1,0 +1,215 @@
+//! Host names: conversion to ASCII and the syntax that a DNS name must have.
+//!
+//! Conversion is Punycode alone (RFC 3492, the `xn--` form of RFC 5890): ASCII labels pass as they are,
+//! with their case, and nothing is mapped or folded, so a certificate never names anything but what was
+//! asked for. Whether a label *may* stand in a host name is asked separately: a non-ASCII label must be
+//! one that UTS #46 leaves unchanged apart from ASCII case. `BÜCHER`, a full-width dot or an unassigned
+//! character therefore converts, but is no host name; resolvers would look up something else for it.
+
+use std::borrow::Cow;
+
+use idna::AsciiDenyList;
+use idna::uts46::{DnsLength, Hyphens, Uts46};
+
+/// Longest label, in octets (RFC 1035 2.3.4).
+const MAX_LABEL: usize = 63;
+/// Longest name, in octets, without a trailing dot.
+const MAX_NAME: usize = 253;
+
+/// Why a text has no ASCII form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unconvertible {
+    /// `..`, a leading dot, or nothing at all.
+    EmptyLabel,
+    /// A label above 63 octets in ASCII.
+    LongLabel,
+    /// More than 253 octets in ASCII.
+    LongName,
+}
+
+impl Unconvertible {
+    /// The problem in words, to follow a name.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::EmptyLabel => "has an empty label",
+            Self::LongLabel => "has a label longer than 63 characters",
+            Self::LongName => "is longer than 253 characters",
+        }
+    }
+}
+
+/// The ASCII form of a name, label by label; one trailing dot stays.
+pub fn to_ascii(name: &str) -> Result<Cow<'_, str>, Unconvertible> {
+    // An ASCII form is never shorter in characters: refuse before any work grows with the input.
+    if name.chars().nth(MAX_NAME + 1).is_some() {
+        return Err(Unconvertible::LongName);
+    }
+    let stem = name.strip_suffix('.').unwrap_or(name);
+    let ascii = if name.is_ascii() {
+        Cow::Borrowed(name)
+    } else {
+        let labels = stem.split('.').map(label_to_ascii).collect::<Result<Vec<_>, _>>()?;
+        let mut joined = labels.join(".");
+        joined.push_str(&name[stem.len()..]);
+        Cow::Owned(joined)
+    };
+    let stem = ascii.strip_suffix('.').unwrap_or(&ascii);
+    for label in stem.split('.') {
+        match label.len() {
+            0 => return Err(Unconvertible::EmptyLabel),
+            1..=MAX_LABEL => {}
+            _ => return Err(Unconvertible::LongLabel),
+        }
+    }
+    if stem.len() > MAX_NAME { Err(Unconvertible::LongName) } else { Ok(ascii) }
+}
+
+fn label_to_ascii(label: &str) -> Result<Cow<'_, str>, Unconvertible> {
+    if label.is_ascii() {
+        return Ok(Cow::Borrowed(label));
+    }
+    if label.chars().nth(MAX_LABEL).is_some() {
+        return Err(Unconvertible::LongLabel);
+    }
+    let encoded = idna::punycode::encode_str(label).ok_or(Unconvertible::LongLabel)?;
+    Ok(Cow::Owned(format!("xn--{encoded}")))
+}
+
+/// The form of `name` that belongs into a dNSName: its ASCII form when it is a host name, with or
+/// without a leading `*.`. `None` when it is not one; a trailing dot makes it none, because the
+/// preferred name syntax of RFC 5280 4.2.1.6 has no place for it.
+pub fn dns_form(name: &str) -> Result<Option<String>, Unconvertible> {
+    let ascii = to_ascii(name)?;
+    let plain = ascii.strip_prefix("*.").unwrap_or(&ascii);
+    let is_host = plain.split('.').all(is_label) && name.split('.').all(is_stable);
+    Ok(is_host.then(|| ascii.into_owned()))
+}
+
+/// Whether `name` (without wildcard) is a host name: IDNA conversion and syntax hold.
+pub fn is_host_name(name: &str) -> bool {
+    !name.starts_with("*.") && matches!(dns_form(name), Ok(Some(_)))
+}
+
+/// Whether a label with one `*` is a wildcard label: `*` alone, or next to whole labels, so that no
+/// hyphen touches the `*`.
+pub fn is_wildcard_label(label: &str) -> bool {
+    let fits = |part: &str| part.is_empty() || is_label(part);
+    label.split_once('*').is_some_and(|(left, right)| fits(left) && fits(right))
+}
+
+/// Letters, digits and inner hyphens (RFC 1123 2.1).
+fn is_label(label: &str) -> bool {
+    let bytes = label.as_bytes();
+    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
+    first.is_ascii_alphanumeric()
+        && last.is_ascii_alphanumeric()
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-')
+}
+
+/// Whether a resolver that applies UTS #46 would look up just this label.
+fn is_stable(label: &str) -> bool {
+    if label.is_ascii() {
+        return true;
+    }
+    let lower = label.to_ascii_lowercase();
+    let mapped = Uts46::new().to_ascii(lower.as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow, DnsLength::Ignore);
+    matches!((mapped, label_to_ascii(&lower)), (Ok(mapped), Ok(own)) if mapped == own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn conversion_is_punycode_only_no_case_folding_dns_length_rules() {
+        let l63 = "a".repeat(63);
+        let l64 = "a".repeat(64);
+        let n253 = format!("{l63}.{l63}.{l63}.{}", "a".repeat(61));
+        let n254 = format!("{n253}a");
+        for (name, ascii) in [
+            ("bücher.example", Ok("xn--bcher-kva.example")),
+            ("Bücher.example", Ok("xn--Bcher-kva.example")),
+            ("Example.NET", Ok("Example.NET")),
+            ("foo_bar", Ok("foo_bar")),
+            ("example.com.", Ok("example.com.")),
+            ("bücher.", Ok("xn--bcher-kva.")),
+            ("*.foo", Ok("*.foo")),
+            ("a..b", Err(Unconvertible::EmptyLabel)),
+            (".a", Err(Unconvertible::EmptyLabel)),
+            (".", Err(Unconvertible::EmptyLabel)),
+            ("ü..b", Err(Unconvertible::EmptyLabel)),
+            ("", Err(Unconvertible::EmptyLabel)),
+            (&l63, Ok(&l63)),
+            (&l64, Err(Unconvertible::LongLabel)),
+            (&"ü".repeat(64), Err(Unconvertible::LongLabel)),
+            (&n253, Ok(&n253)),
+            (&format!("{n253}."), Ok(&format!("{n253}."))),
+            (&n254, Err(Unconvertible::LongName)),
+            (&"ü.".repeat(100_000), Err(Unconvertible::LongName)),
+        ] {
+            assert_eq!(to_ascii(name).as_deref(), ascii.as_deref(), "{name}");
+        }
+    }
+
+    #[test]
+    fn host_names_are_letters_digits_and_inner_hyphens() {
+        for good in ["a", "a.b", "a-b.c", "1.2", "xn--bcher-kva.foo", "bücher.foo", "日本.example", "A.b", "a--b.c"]
+        {
+            assert!(is_host_name(good), "{good}");
+        }
+        for bad in ["", ".", "a.", "-a", "a-", "a_b", "a b", "a..b", "*.a", "*", "a*", "a@b", "a\nb", "a.\n", "a\u{0}"]
+        {
+            assert!(!is_host_name(bad), "{bad:?}");
+        }
+        assert_eq!(dns_form("*.Foo"), Ok(Some("*.Foo".into())));
+        assert_eq!(dns_form("*.*.foo"), Ok(None));
+        assert_eq!(dns_form("x*.foo"), Ok(None));
+    }
+
+    #[test]
+    fn a_label_that_resolvers_would_map_is_no_host_name() {
+        // upper case, full-width letters, an ideographic full stop, a soft hyphen, a combining form
+        for name in ["BÜCHER.foo", "ｆｏｏ.com", "a。b", "a\u{ad}b", "bu\u{308}cher.foo", "\u{378}.foo", "xn--ü.foo"]
+        {
+            assert!(!is_host_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_wildcard_stands_alone_or_beside_whole_labels() {
+        for good in ["*", "a*", "*a", "b*c", "a-b*c"] {
+            assert!(is_wildcard_label(good), "{good}");
+        }
+        for bad in ["b*-c", "*-", "-*", "a-*", "a", "a_*"] {
+            assert!(!is_wildcard_label(bad), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_and_stays_ascii(name in "\\PC{0,80}") {
+            if let Ok(ascii) = to_ascii(&name) {
+                prop_assert!(ascii.is_ascii() && ascii.len() <= MAX_NAME + 1);
+            }
+            let _ = (dns_form(&name), is_host_name(&name), is_wildcard_label(&name));
+        }
+
+        #[test]
+        fn ascii_names_are_never_changed(name in "[ -~]{1,40}") {
+            if let Ok(ascii) = to_ascii(&name) {
+                prop_assert_eq!(ascii.as_ref(), name.as_str());
+            }
+        }
+
+        #[test]
+        fn what_was_encoded_decodes_to_the_same_label(label in "[a-zäöü日本кириλ]{1,12}") {
+            let ascii = to_ascii(&label).unwrap();
+            let decoded = match ascii.strip_prefix("xn--") {
+                Some(code) => idna::punycode::decode_to_string(code).unwrap(),
+                None => ascii.into_owned(),
+            };
+            prop_assert_eq!(decoded, label);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! URI names: what may be encoded, and how.
+//!
+//! A URI is encoded as it was written, because that is the text that the role's patterns were held
+//! against; a parser's own serialisation may differ (lower-cased host, added slash). Only octets that
+//! RFC 3986 has no place for are percent-encoded, and only behind the authority. Dot segments are
+//! refused: whoever resolves them reads a name that no pattern has seen.
+
+use url::Url;
+
+/// The text to encode for `uri`: the text itself unless octets of its path, query or fragment need
+/// percent-encoding. The error is the problem in words, to follow the URI.
+///
+/// The URI must be absolute (RFC 5280 4.2.1.6) and readable by a URL parser.
+pub(super) fn encodable(uri: &str) -> Result<String, &'static str> {
+    if !uri.bytes().enumerate().all(|(i, b)| b != b'%' || is_escape(&uri.as_bytes()[i..])) {
+        return Err("has a % without two hexadecimal digits");
+    }
+    let (head, tail) = uri.split_at(authority_end(uri).ok_or("is not an absolute URI")?);
+    if !head.bytes().all(is_head_octet) {
+        return Err("has a character in its scheme or host that no URI may hold");
+    }
+    let path = tail.split(['?', '#']).next().unwrap_or_default();
+    if path.split('/').any(is_dot_segment) {
+        return Err("has a . or .. segment in its path");
+    }
+    let encoded = format!("{head}{}", escaped(tail));
+    match Url::parse(&encoded) {
+        Ok(_) => Ok(encoded),
+        Err(_) => Err("is not a valid absolute URI"),
+    }
+}
+
+/// Where scheme and authority end.
+fn authority_end(uri: &str) -> Option<usize> {
+    let after_scheme = uri.find(':')? + 1;
+    let Some(authority) = uri[after_scheme..].strip_prefix("//") else { return Some(after_scheme) };
+    let start = after_scheme + 2;
+    Some(authority.find(['/', '?', '#']).map_or(uri.len(), |at| start + at))
+}
+
+fn is_escape(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'%', a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit())
+}
+
+fn is_dot_segment(segment: &str) -> bool {
+    let plain = segment.replace("%2e", ".").replace("%2E", ".");
+    plain == "." || plain == ".."
+}
+
+/// unreserved, sub-delims, `:` and `@` (RFC 3986 3.3), and the escape sign.
+fn is_pchar(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%".contains(&b)
+}
+
+fn is_head_octet(b: u8) -> bool {
+    is_pchar(b) || b"/[]".contains(&b)
+}
+
+fn escaped(tail: &str) -> String {
+    let mut out = String::with_capacity(tail.len());
+    let mut in_fragment = false;
+    for b in tail.bytes() {
+        let opens_fragment = b == b'#' && !in_fragment;
+        in_fragment |= opens_fragment;
+        if is_pchar(b) || b == b'/' || b == b'?' || opens_fragment {
+            out.push(char::from(b));
+        } else {
+            out.push_str(&format!("%{b:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn valid_uris_keep_their_text() {
+        for uri in [
+            "spiffe://host.com/x",
+            "spiffe://Host.com",
+            "http://someuri/abc?q=1&r=2#f",
+            "urn:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+            "https://[::1]:8443/",
+            "ldap://h/o%20x",
+            "file:///etc/x",
+            "mailto:a@b.c",
+        ] {
+            assert_eq!(encodable(uri).as_deref(), Ok(uri));
+        }
+    }
+
+    #[test]
+    fn octets_that_no_uri_may_hold_are_escaped_behind_the_host() {
+        assert_eq!(encodable("spiffe://h/a b\\ü").as_deref(), Ok("spiffe://h/a%20b%5C%C3%BC"));
+        assert_eq!(encodable("http://h/?q=[#a#b").as_deref(), Ok("http://h/?q=%5B#a%23b"));
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for uri in [
+            "",
+            "x",
+            "/a/b",
+            "host.com/x",
+            "//host/x",
+            "http://",
+            "http://a b/",
+            "http://bücher/",
+            "http:\\\\host",
+            "http://h:port/",
+            "http://h/%zz",
+            "http://h/%2",
+            "spiffe://h/a/../b",
+            "spiffe://h/.",
+            "spiffe://h/%2e%2E/b",
+            "1x://h/",
+        ] {
+            assert!(encodable(uri).is_err(), "{uri} -> {:?}", encodable(uri));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_and_gives_ascii_that_it_takes_back(uri in "(spiffe|http|urn)?:?(//)?\\PC{0,30}") {
+            if let Ok(encoded) = encodable(&uri) {
+                prop_assert!(encoded.is_ascii());
+                let again = encodable(&encoded);
+                prop_assert_eq!(again.as_deref(), Ok(encoded.as_str()));
+            }
+        }
+    }
+}

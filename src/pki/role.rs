@@ -1,0 +1,301 @@
+//! Roles: what a mount lets its callers have in a certificate.
+//!
+//! A [`Role`] is a plain record. It is written through [`Role::from_fields`] (a whole role) and
+//! [`Role::patched`] (single fields), which refuse what could not be honoured at issuance, and read
+//! through [`Role::to_json`]. Who is allowed what is decided in [`names`](super::names) and
+//! [`validity`](super::validity). A role stored by an older version reads back with the defaults of
+//! the fields that it lacks.
+//!
+//! Fields whose enforcement does not exist (identity templates, leases) may be written as false and
+//! are refused as true: a role must never promise a rule that nobody keeps.
+
+mod policies;
+mod write;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use self::policies::PolicyInformation;
+pub(super) use self::write::whole_seconds;
+use crate::clock::compact;
+use crate::error::Result;
+
+/// Backdating when a role says nothing, or zero: 30 seconds.
+pub const DEFAULT_NOT_BEFORE_DURATION: u64 = 30;
+
+/// The members that a role write reads.
+pub const FIELDS: &[&str] = &[
+    "issuer_ref",
+    "ttl",
+    "max_ttl",
+    "allow_localhost",
+    "allowed_domains",
+    "allowed_domains_template",
+    "allow_globs_in_identity_templates",
+    "allow_bare_domains",
+    "allow_subdomains",
+    "allow_glob_domains",
+    "allow_wildcard_certificates",
+    "allow_any_name",
+    "enforce_hostnames",
+    "allow_ip_sans",
+    "allowed_ip_sans_cidr",
+    "allowed_uri_sans",
+    "allowed_uri_sans_template",
+    "allowed_other_sans",
+    "allowed_serial_numbers",
+    "allowed_user_ids",
+    "allow_token_displayname",
+    "server_flag",
+    "client_flag",
+    "code_signing_flag",
+    "email_protection_flag",
+    "key_type",
+    "key_bits",
+    "signature_bits",
+    "use_pss",
+    "key_usage",
+    "ext_key_usage",
+    "ext_key_usage_oids",
+    "use_csr_common_name",
+    "use_csr_sans",
+    "ou",
+    "organization",
+    "country",
+    "locality",
+    "province",
+    "street_address",
+    "postal_code",
+    "require_cn",
+    "cn_validations",
+    "policy_identifiers",
+    "basic_constraints_valid_for_non_ca",
+    "not_before_duration",
+    "not_before",
+    "not_before_bound",
+    "not_after",
+    "not_after_bound",
+    "generate_lease",
+    "no_store",
+    "no_store_metadata",
+    "serial_number_source",
+];
+
+/// A role. Durations are whole seconds, 0 for unset; lists are empty for none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Role {
+    /// Issuer of role-selected paths: id, name or `default`; resolved at each use.
+    pub issuer_ref: String,
+    /// Lifetime when the request names none; 0 is the mount's default.
+    pub ttl: u64,
+    /// Longest lifetime; 0 is the mount's.
+    pub max_ttl: u64,
+    /// Allows `localhost` and `localdomain`.
+    pub allow_localhost: bool,
+    /// Domains that the three flags below refer to.
+    pub allowed_domains: Vec<String>,
+    /// Identity templates in `allowed_domains`; always false.
+    pub allowed_domains_template: bool,
+    /// `*` from identity templates; always false.
+    pub allow_globs_in_identity_templates: bool,
+    /// Allows the domains themselves.
+    pub allow_bare_domains: bool,
+    /// Allows names at any depth below the domains, and wildcards directly on them.
+    pub allow_subdomains: bool,
+    /// Takes domains with `*` as patterns for the whole name.
+    pub allow_glob_domains: bool,
+    /// Allows names with a wildcard at all.
+    pub allow_wildcard_certificates: bool,
+    /// Lifts the domain rules; wildcard and host name rules stay.
+    pub allow_any_name: bool,
+    /// Requires host names where host names belong.
+    pub enforce_hostnames: bool,
+    /// Allows IP SANs.
+    pub allow_ip_sans: bool,
+    /// Networks that IP SANs must lie in, in canonical form; empty for any.
+    pub allowed_ip_sans_cidr: Vec<String>,
+    /// Patterns for URI SANs; empty allows none.
+    pub allowed_uri_sans: Vec<String>,
+    /// Identity templates in `allowed_uri_sans`; always false.
+    pub allowed_uri_sans_template: bool,
+    /// `<oid>;UTF8:<pattern>` for otherName SANs, or the one entry `*`; empty allows none.
+    pub allowed_other_sans: Vec<String>,
+    /// Patterns for the subject's serialNumber attribute; empty allows none.
+    pub allowed_serial_numbers: Vec<String>,
+    /// Patterns for the subject's UID attributes; empty allows none.
+    pub allowed_user_ids: Vec<String>,
+    /// Allows the caller's display name as a name.
+    pub allow_token_displayname: bool,
+    /// Adds extended usage serverAuth.
+    pub server_flag: bool,
+    /// Adds extended usage clientAuth.
+    pub client_flag: bool,
+    /// Adds extended usage codeSigning.
+    pub code_signing_flag: bool,
+    /// Adds extended usage emailProtection.
+    pub email_protection_flag: bool,
+    /// `rsa`, `ec`, `ed25519` or `any`.
+    pub key_type: String,
+    /// Key size: of generated keys, and the least for keys of CSRs; 0 under `ed25519` and `any`.
+    pub key_bits: u32,
+    /// Hash size under an RSA issuer: 0 (default), 256, 384 or 512.
+    pub signature_bits: u32,
+    /// RSASSA-PSS under an RSA issuer.
+    pub use_pss: bool,
+    /// Key usage names; unknown ones count for nothing.
+    pub key_usage: Vec<String>,
+    /// Extended key usage names, beside the flags; unknown ones count for nothing.
+    pub ext_key_usage: Vec<String>,
+    /// Extended key usages as dotted OIDs.
+    pub ext_key_usage_oids: Vec<String>,
+    /// `sign` takes the common name of the CSR.
+    pub use_csr_common_name: bool,
+    /// `sign` takes the SANs of the CSR.
+    pub use_csr_sans: bool,
+    /// Subject: OU values.
+    pub ou: Vec<String>,
+    /// Subject: O values.
+    pub organization: Vec<String>,
+    /// Subject: C values.
+    pub country: Vec<String>,
+    /// Subject: L values.
+    pub locality: Vec<String>,
+    /// Subject: ST values.
+    pub province: Vec<String>,
+    /// Subject: STREET values.
+    pub street_address: Vec<String>,
+    /// Subject: postalCode values.
+    pub postal_code: Vec<String>,
+    /// Requires a common name.
+    pub require_cn: bool,
+    /// Kinds of common name: `email` and `hostname`, or the one word `disabled`.
+    pub cn_validations: Vec<String>,
+    /// Certificate policies in canonical form; see [`Role::policies`].
+    pub policy_identifiers: Vec<String>,
+    /// Puts basicConstraints with cA FALSE into leaf certificates.
+    pub basic_constraints_valid_for_non_ca: bool,
+    /// How far the start of validity lies before now; 0 is 30 seconds.
+    pub not_before_duration: u64,
+    /// Start of validity of every certificate, RFC 3339; empty for none.
+    pub not_before: String,
+    /// Whether requests may set `not_before`: `permit`, `duration` or `forbid`.
+    pub not_before_bound: String,
+    /// End of validity of every certificate, RFC 3339; empty for none.
+    pub not_after: String,
+    /// Whether requests may set `not_after`: `permit`, `forbid`, `ttl-limited`, or the latest instant.
+    pub not_after_bound: String,
+    /// Attach leases; always false.
+    pub generate_lease: bool,
+    /// Certificates are not stored.
+    pub no_store: bool,
+    /// Forbids `cert_metadata`.
+    pub no_store_metadata: bool,
+    /// Where the subject's serialNumber may come from: `json-csr` or `json`.
+    pub serial_number_source: String,
+}
+
+impl Default for Role {
+    /// What a write without any member gives.
+    fn default() -> Self {
+        Self { key_bits: 2048, signature_bits: 256, ..Self::blank() }
+    }
+}
+
+impl Role {
+    /// The default of each field by itself: sizes stay 0 until the key type is known.
+    fn blank() -> Self {
+        let words = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect();
+        Self {
+            issuer_ref: "default".to_owned(),
+            ttl: 0,
+            max_ttl: 0,
+            allow_localhost: true,
+            allowed_domains: Vec::new(),
+            allowed_domains_template: false,
+            allow_globs_in_identity_templates: false,
+            allow_bare_domains: false,
+            allow_subdomains: false,
+            allow_glob_domains: false,
+            allow_wildcard_certificates: true,
+            allow_any_name: false,
+            enforce_hostnames: true,
+            allow_ip_sans: true,
+            allowed_ip_sans_cidr: Vec::new(),
+            allowed_uri_sans: Vec::new(),
+            allowed_uri_sans_template: false,
+            allowed_other_sans: Vec::new(),
+            allowed_serial_numbers: Vec::new(),
+            allowed_user_ids: Vec::new(),
+            allow_token_displayname: false,
+            server_flag: true,
+            client_flag: true,
+            code_signing_flag: false,
+            email_protection_flag: false,
+            key_type: "rsa".to_owned(),
+            key_bits: 0,
+            signature_bits: 0,
+            use_pss: false,
+            key_usage: words(&["DigitalSignature", "KeyAgreement", "KeyEncipherment"]),
+            ext_key_usage: Vec::new(),
+            ext_key_usage_oids: Vec::new(),
+            use_csr_common_name: true,
+            use_csr_sans: true,
+            ou: Vec::new(),
+            organization: Vec::new(),
+            country: Vec::new(),
+            locality: Vec::new(),
+            province: Vec::new(),
+            street_address: Vec::new(),
+            postal_code: Vec::new(),
+            require_cn: true,
+            cn_validations: words(&["email", "hostname"]),
+            policy_identifiers: Vec::new(),
+            basic_constraints_valid_for_non_ca: false,
+            not_before_duration: DEFAULT_NOT_BEFORE_DURATION,
+            not_before: String::new(),
+            not_before_bound: "permit".to_owned(),
+            not_after: String::new(),
+            not_after_bound: "permit".to_owned(),
+            generate_lease: false,
+            no_store: false,
+            no_store_metadata: false,
+            serial_number_source: "json-csr".to_owned(),
+        }
+    }
+
+    /// The role as a read shows it: `ttl` and `max_ttl` as compact duration texts (`6h`), other
+    /// durations as whole seconds, lists always as arrays.
+    pub fn to_json(&self) -> Value {
+        let mut json = serde_json::to_value(self).expect("a record of texts, numbers and lists always serialises");
+        json["ttl"] = compact(Duration::from_secs(self.ttl)).into();
+        json["max_ttl"] = compact(Duration::from_secs(self.max_ttl)).into();
+        json
+    }
+
+    /// The certificate policies (RFC 5280 4.2.1.4).
+    ///
+    /// # Errors
+    /// `Invalid` when a stored entry does not parse; a written role always does.
+    pub fn policies(&self) -> Result<Vec<PolicyInformation>> {
+        self.policy_identifiers.iter().map(|entry| policies::parse_entry(entry)).collect()
+    }
+
+    /// What of this role holds for `sign-verbatim`: lifetimes, issuer, storage and
+    /// `basic_constraints_valid_for_non_ca`; everything else at its default.
+    pub fn for_verbatim(&self) -> Self {
+        Self {
+            issuer_ref: self.issuer_ref.clone(),
+            ttl: self.ttl,
+            max_ttl: self.max_ttl,
+            not_before_duration: self.not_before_duration,
+            generate_lease: self.generate_lease,
+            no_store: self.no_store,
+            no_store_metadata: self.no_store_metadata,
+            basic_constraints_valid_for_non_ca: self.basic_constraints_valid_for_non_ca,
+            ..Self::default()
+        }
+    }
+}
