@@ -1,8 +1,198 @@
-//! The certificate authority engine.
+//! The certificate authority engine: one [`Authority`] per mount.
+//!
+//! Issuing runs on the worker that took the request, in the mount's replica actor there ([`actor`]),
+//! on the published [`view`]. Every change of roles, issuers, keys and settings goes through the
+//! mount's control actor, which commits it, publishes the next view, and only then answers.
+//! Revocations are rows in storage; CRLs ([`crl`]) are projections of them.
 
+pub mod actor;
+mod answer;
+pub mod changes;
+pub mod crl;
+pub mod issue;
+pub mod issuer;
+pub mod metrics;
 pub mod names;
 pub mod oid;
+pub mod profile;
 pub mod request;
+pub mod revocation;
 pub mod role;
+pub mod root;
 pub mod store;
+pub mod urls;
 pub mod validity;
+pub mod view;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use arc_swap::ArcSwap;
+use tokio::sync::oneshot;
+
+use self::actor::{BuildCrls, Change, Control, Planned, Replica};
+use self::crl::{Builder, Crls, Published};
+use self::issue::Tools;
+use self::issuer::Key;
+use self::store::PkiStore;
+use self::view::View;
+use crate::clock::Clock;
+use crate::documents::MountId;
+use crate::error::{Error, Result};
+use crate::keys::pool::KeyPool;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::serial::Serial;
+
+/// Largest RSA key whose private operation (283 µs at 2048 bits) may run on a worker.
+const MAX_INLINE_RSA_BITS: u32 = 2048;
+
+/// All mounts of the engine on this server.
+pub struct Engine {
+    tools: Tools,
+    control: ArbiterHandle,
+    authorities: ArcSwap<HashMap<MountId, Arc<Authority>>>,
+}
+
+impl Engine {
+    /// An engine without mounts. Starts the thread that the control actors share, so an actix system
+    /// must run.
+    pub fn new(store: Arc<dyn PkiStore>, clock: Clock) -> Arc<Self> {
+        let tools = Tools { store, pool: KeyPool::start(2, 1024), clock, serials: Arc::new(Serial::random) };
+        Arc::new(Self { tools, control: Arbiter::new().handle(), authorities: ArcSwap::default() })
+    }
+
+    /// Loads a mount's state and starts its control actor; its CRLs follow in the background.
+    ///
+    /// # Errors
+    /// `Unavailable` from storage, `Internal` when a stored document cannot be read.
+    pub async fn open(&self, mount: MountId) -> Result<()> {
+        let authority = Arc::new(Authority::start(mount, &self.tools, &self.control).await?);
+        self.authorities.rcu(|all| {
+            let mut all = HashMap::clone(all);
+            all.insert(mount, Arc::clone(&authority));
+            all
+        });
+        Ok(())
+    }
+
+    /// Forgets a mount; its actors stop when the last request has let go of them.
+    pub fn close(&self, mount: MountId) {
+        self.authorities.rcu(|all| {
+            let mut all = HashMap::clone(all);
+            all.remove(&mount);
+            all
+        });
+    }
+
+    /// A mount's authority.
+    ///
+    /// # Errors
+    /// `NotFound` when the mount is not open (it was just disabled).
+    pub fn authority(&self, mount: MountId) -> Result<Arc<Authority>> {
+        self.authorities.load().get(&mount).cloned().ok_or_else(Error::not_found)
+    }
+}
+
+/// One mount: its published state and its control actor.
+pub struct Authority {
+    mount: MountId,
+    view: Arc<ArcSwap<View>>,
+    crls: Arc<ArcSwap<Crls>>,
+    control: Addr<Control>,
+    tools: Tools,
+}
+
+impl Authority {
+    async fn start(mount: MountId, tools: &Tools, arbiter: &ArbiterHandle) -> Result<Self> {
+        let documents = tools.store.documents(mount).await?;
+        let view = Arc::new(ArcSwap::from_pointee(View::load(mount, documents)?));
+        let crls = Arc::new(ArcSwap::<Crls>::default());
+        let builder = Builder::new(mount, Arc::clone(&tools.store), tools.clock.clone());
+        let control = Control::new(Arc::clone(&view), Arc::clone(&crls), Arc::clone(&tools.store), builder);
+        let control = Control::start_in_arbiter(arbiter, |_| control);
+        let (reply, _) = oneshot::channel();
+        control.do_send(BuildCrls { force: false, reply });
+        Ok(Self { mount, view, crls, control, tools: tools.clone() })
+    }
+
+    /// The mount.
+    pub fn mount(&self) -> MountId {
+        self.mount
+    }
+
+    /// The published state.
+    pub fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// What issuing needs besides the view.
+    pub fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    /// The published CRL of an issuer, by its id.
+    pub fn crl(&self, issuer_id: &str) -> Option<Arc<Published>> {
+        self.crls.load().get(issuer_id).cloned()
+    }
+
+    /// A replica on the current worker's arbiter.
+    pub fn replica(&self) -> Addr<Replica> {
+        Replica::new(Arc::clone(&self.view), self.tools.clone()).start()
+    }
+
+    /// Runs one change of the mount's state: `plan` works it out on the current view (off every
+    /// worker) and returns what to answer; the answer comes when it is stored and published.
+    ///
+    /// # Errors
+    /// What `plan` refuses; `Unavailable` or `Conflict` from storage.
+    pub async fn change<T: Send + 'static>(
+        &self,
+        plan: impl FnOnce(&View) -> Result<(Planned, T)> + Send + 'static,
+    ) -> Result<T> {
+        let (told, answer) = oneshot::channel();
+        let plan = Box::new(move |view: &View| {
+            let (planned, result) = plan(view)?;
+            let _ = told.send(result);
+            Ok(planned)
+        });
+        let (reply, done) = oneshot::channel();
+        self.control.do_send(Change { plan, reply });
+        done.await.map_err(|_| stopped())??;
+        answer.await.map_err(Error::internal)
+    }
+
+    /// Brings the CRLs up to date with everything stored before the call.
+    ///
+    /// # Errors
+    /// `Unavailable` or `Internal` when the build fails; what was published stays.
+    pub async fn build_crls(&self, force: bool) -> Result<()> {
+        let (reply, done) = oneshot::channel();
+        self.control.do_send(BuildCrls { force, reply });
+        done.await.map_err(|_| stopped())?
+    }
+}
+
+fn stopped() -> Error {
+    Error::unavailable("the mount is stopping", "control actor gone")
+}
+
+/// Signs `message` with a key of the mount: in place when that is quick, else off the worker. Gives
+/// the message back beside the signature.
+///
+/// # Errors
+/// `Internal` when the key refuses.
+async fn sign_with(key: &Arc<Key>, algorithm: SignatureAlgorithm, message: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)> {
+    let slow = matches!(key.private.kind(), KeyKind::Rsa { bits } if bits > MAX_INLINE_RSA_BITS);
+    if !slow {
+        let signature = key.private.sign(algorithm, &message)?;
+        return Ok((message, signature));
+    }
+    let private = Arc::clone(&key.private);
+    tokio::task::spawn_blocking(move || {
+        let signature = private.sign(algorithm, &message)?;
+        Ok((message, signature))
+    })
+    .await
+    .map_err(Error::internal)?
+}

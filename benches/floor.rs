@@ -1,0 +1,43 @@
+//! The floor: what cryptography alone costs, which no server can go below.
+
+use signet::keys::local::{KeySpec, PrivateKey};
+use signet::x509::algorithm::SignatureAlgorithm;
+
+fn main() {
+    divan::main();
+}
+
+const MESSAGE: [u8; 700] = [7; 700];
+
+fn key(key_type: &str, bits: i64) -> PrivateKey {
+    PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap()
+}
+
+fn algorithm(key: &PrivateKey) -> SignatureAlgorithm {
+    SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap()
+}
+
+#[divan::bench(args = [("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0), ("rsa", 2048)])]
+fn sign(bencher: divan::Bencher, (key_type, bits): (&str, i64)) {
+    let key = key(key_type, bits);
+    let algorithm = algorithm(&key);
+    bencher.bench(|| key.sign(algorithm, &MESSAGE).unwrap());
+}
+
+#[divan::bench(args = [("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0), ("rsa", 2048)])]
+fn verify(bencher: divan::Bencher, (key_type, bits): (&str, i64)) {
+    let key = key(key_type, bits);
+    let algorithm = algorithm(&key);
+    let signature = key.sign(algorithm, &MESSAGE).unwrap();
+    bencher.bench(|| key.public().verify(algorithm, &MESSAGE, &signature).unwrap());
+}
+
+#[divan::bench(args = [("ec", 224), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)])]
+fn keygen(bencher: divan::Bencher, (key_type, bits): (&str, i64)) {
+    bencher.bench(|| key(key_type, bits));
+}
+
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn keygen_rsa_2048() -> PrivateKey {
+    key("rsa", 2048)
+}

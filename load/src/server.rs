@@ -1,0 +1,63 @@
+//! A server started for one run, and any server's CPU time.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A server process of ours; it is stopped when this is dropped.
+pub(crate) struct Started {
+    child: Child,
+    pub(crate) addr: String,
+    pub(crate) token: String,
+}
+
+impl Started {
+    /// Starts `binary dev` on a free port with its data in `data_dir`, and waits until it listens.
+    pub(crate) fn new(binary: &Path, data_dir: &Path) -> Result<Self, String> {
+        let token = "load-generator-root".to_owned();
+        let mut child = Command::new(binary)
+            .args(["dev", "--listen", "127.0.0.1:0", "--root-token", &token, "--data-dir"])
+            .arg(data_dir)
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("starting {}: {e}", binary.display()))?;
+        let output = child.stdout.take().ok_or("the server has no output")?;
+        let mut lines = BufReader::new(output).lines();
+        let addr = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("listening on ").map(str::to_owned))
+            .ok_or("the server ended before it listened")?;
+        // The rest of its output is read, so that it never blocks on a full pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(Self { child, addr, token })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// CPU time of a process so far, user and system, in seconds.
+pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name is in parentheses and may hold blanks; utime and stime are fields 14 and 15.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let system: f64 = fields.next()?.parse().ok()?;
+    Some((user + system) / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// Resident memory of a process, in MiB.
+pub(crate) fn resident_mib(pid: u32) -> Option<f64> {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: f64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as f64 / (1024.0 * 1024.0))
+}

@@ -1,0 +1,160 @@
+//! Issuers and the mount's settings: `root/…`, `issuers`, `issuer/:issuer_ref`, `config/…`.
+
+use serde_json::{Map, Value, json};
+
+use super::Page;
+use crate::clock::{Time, rfc3339};
+use crate::error::{Error, Kind, Result};
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::route::Call;
+use crate::pki::changes::{self, Write};
+use crate::pki::issuer::Issuer;
+use crate::pki::profile::certificate_pem;
+use crate::pki::root::{self, KeyExport};
+use crate::pki::validity::Limits;
+use crate::pki::view::{Signer, View};
+
+pub(super) async fn generate_root(call: Call) -> Result<Answer> {
+    let export = match call.param("type") {
+        "internal" => KeyExport::Internal,
+        "exported" => KeyExport::Exported,
+        "existing" | "kms" => {
+            return Err(Error::invalid("type: existing and kms are not supported by this server yet"));
+        }
+        _ => return Err(Error::new(Kind::NotFound, "unsupported path")),
+    };
+    let authority = call.authority()?;
+    let limits = Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() };
+    let requester = call.caller.as_deref().map(|c| c.accessor.as_str()).unwrap_or_default();
+    let generated = root::generate(&authority, export, &call.fields, limits, requester).await?;
+    Ok(Answer::data(generated.data).with_warnings(generated.warnings))
+}
+
+/// As [`generate_root`]; the issuer's name defaults to `next` while that is free.
+pub(super) async fn rotate_root(mut call: Call) -> Result<Answer> {
+    let unnamed = call.fields.text("issuer_name")?.is_none_or(|n| n.is_empty());
+    if unnamed && call.authority()?.view().signer("next").is_none() {
+        call.fields.set("issuer_name", "next");
+    }
+    generate_root(call).await
+}
+
+pub(super) async fn replace_root(mut call: Call) -> Result<Answer> {
+    if !call.fields.has("default") {
+        call.fields.set("default", "next");
+    }
+    write_config(call).await
+}
+
+pub(super) async fn delete_all(call: Call) -> Result<Answer> {
+    let warnings = changes::delete_all_issuers(&*call.authority()?).await?;
+    Ok(Answer::empty().with_warnings(warnings))
+}
+
+pub(super) async fn list(call: Call) -> Result<Answer> {
+    let view = call.authority()?.view();
+    let keys = Page::of(&call.fields)?.cut(view.signers().map(|s| s.issuer.record.id.as_str()));
+    let mut info = Map::new();
+    for issuer in keys.iter().filter_map(|id| view.signer(id)).map(|s| &s.issuer) {
+        info.insert(
+            issuer.record.id.clone(),
+            json!({
+                "issuer_name": issuer.record.name,
+                "is_default": view.is_default_issuer(&issuer.record.id),
+                "serial_number": issuer.certificate.serial().to_string(),
+                "key_id": issuer.record.key_id,
+            }),
+        );
+    }
+    Answer::keys(keys, Some(Value::Object(info)))
+}
+
+pub(super) async fn read(call: Call) -> Result<Answer> {
+    let view = call.authority()?.view();
+    let signer = view.signer(call.param("issuer_ref")).ok_or_else(Error::not_found)?;
+    Ok(Answer::data(issuer_json(signer)))
+}
+
+pub(super) async fn replace(call: Call) -> Result<Answer> {
+    write(call, Write::Replace).await
+}
+
+pub(super) async fn merge(call: Call) -> Result<Answer> {
+    write(call, Write::Merge).await
+}
+
+async fn write(call: Call, write: Write) -> Result<Answer> {
+    let authority = call.authority()?;
+    let (id, warnings) = changes::write_issuer(&authority, call.param("issuer_ref"), &call.fields, write).await?;
+    let view = authority.view();
+    let signer = view.signer(&id).ok_or_else(Error::not_found)?;
+    Ok(Answer::data(issuer_json(signer)).with_warnings(warnings))
+}
+
+pub(super) async fn delete(call: Call) -> Result<Answer> {
+    let warnings = changes::delete_issuer(&*call.authority()?, call.param("issuer_ref")).await?;
+    // 200 with null data, also for an unknown issuer: clients of the peers expect it.
+    Ok(Answer::data(Value::Null).with_warnings(warnings))
+}
+
+/// An issuer's certificate as PEM with the trailing newline that issuer answers have.
+pub(super) fn pem_line(issuer: &Issuer) -> String {
+    certificate_pem(issuer) + "\n"
+}
+
+pub(super) fn chain_lines(signer: &Signer) -> Vec<String> {
+    signer.chain.iter().map(|i| pem_line(i)).collect()
+}
+
+fn issuer_json(signer: &Signer) -> Value {
+    let issuer = &signer.issuer;
+    let record = &issuer.record;
+    let own_urls = !record.urls.is_empty();
+    let mut json = record.urls.to_json("enable_aia_url_templating");
+    if !own_urls {
+        json.remove("enable_aia_url_templating");
+    }
+    let manual_chain = (!record.manual_chain.is_empty()).then_some(&record.manual_chain);
+    json.extend([
+        ("issuer_id".to_owned(), json!(record.id)),
+        ("issuer_name".to_owned(), json!(record.name)),
+        ("key_id".to_owned(), json!(record.key_id)),
+        ("certificate".to_owned(), json!(pem_line(issuer))),
+        ("manual_chain".to_owned(), json!(manual_chain)),
+        ("ca_chain".to_owned(), json!(chain_lines(signer))),
+        ("leaf_not_after_behavior".to_owned(), json!(record.leaf_not_after_behavior.as_str())),
+        ("usage".to_owned(), json!(record.usage.to_string())),
+        ("revocation_signature_algorithm".to_owned(), json!(record.revocation_signature_algorithm)),
+        ("revoked".to_owned(), json!(record.revoked_at.is_some())),
+    ]);
+    if let Some(at) = record.revoked_at {
+        json.insert("revocation_time".to_owned(), json!(at));
+        let at = Time::from_unix_timestamp(at).unwrap_or(Time::UNIX_EPOCH);
+        json.insert("revocation_time_rfc3339".to_owned(), json!(rfc3339(at)));
+    }
+    Value::Object(json)
+}
+
+pub(super) async fn read_config(call: Call) -> Result<Answer> {
+    Ok(Answer::data(config_json(&call.authority()?.view())))
+}
+
+pub(super) async fn write_config(call: Call) -> Result<Answer> {
+    let authority = call.authority()?;
+    let warnings = changes::write_issuers_config(&authority, &call.fields).await?;
+    Ok(Answer::data(config_json(&authority.view())).with_warnings(warnings))
+}
+
+fn config_json(view: &View) -> Value {
+    let config = &view.issuers_config.value;
+    json!({ "default": config.default, "default_follows_latest_issuer": config.default_follows_latest_issuer })
+}
+
+pub(super) async fn read_urls(call: Call) -> Result<Answer> {
+    Ok(Answer::data(Value::Object(call.authority()?.view().urls.value.to_json("enable_templating"))))
+}
+
+pub(super) async fn write_urls(call: Call) -> Result<Answer> {
+    changes::write_urls(&*call.authority()?, &call.fields).await?;
+    read_urls(call).await
+}

@@ -1,0 +1,59 @@
+//! Issuing and revoking: `issue`, `sign`, `revoke`, `crl/rotate`.
+
+use serde_json::json;
+
+use crate::clock::rfc3339;
+use crate::error::{Error, Result};
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::route::Call;
+use crate::pki::actor::{Issue, Sign};
+use crate::pki::issue::{Issued, Request, Requester};
+use crate::pki::revocation::{self, Outcome};
+use crate::pki::validity::Limits;
+
+pub(super) async fn issue(call: Call) -> Result<Answer> {
+    let replica = call.replica()?;
+    answer(replica.send(Issue(request(call))).await)
+}
+
+pub(super) async fn sign(call: Call) -> Result<Answer> {
+    let replica = call.replica()?;
+    answer(replica.send(Sign(request(call))).await)
+}
+
+fn request(call: Call) -> Request {
+    let requester = call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
+        accessor: caller.accessor.clone(),
+        display_name: caller.display_name.clone(),
+    });
+    Request {
+        role: call.param("name").to_owned(),
+        issuer_ref: Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).map(str::to_owned),
+        limits: Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() },
+        fields: call.fields,
+        requester,
+    }
+}
+
+fn answer(result: Result<Result<Issued>, actix::MailboxError>) -> Result<Answer> {
+    let issued = result.map_err(|e| Error::unavailable("the mount is stopping", e))??;
+    Ok(Answer::rendered(issued.json).with_warnings(issued.warnings))
+}
+
+pub(super) async fn revoke(call: Call) -> Result<Answer> {
+    let requester = call.caller.as_deref().map(|c| c.accessor.as_str()).unwrap_or_default();
+    match revocation::revoke(&call.authority()?, &call.fields, requester).await? {
+        Outcome::Revoked(at) => Ok(Answer::data(json!({
+            "revocation_time": at.unix_timestamp(),
+            "revocation_time_rfc3339": rfc3339(at),
+            "state": "revoked",
+        }))),
+        Outcome::Expired => Ok(Answer::empty()
+            .with_warnings(["certificate already expired; not added to the CRL".to_owned()])),
+    }
+}
+
+pub(super) async fn rotate(call: Call) -> Result<Answer> {
+    call.authority()?.build_crls(true).await?;
+    Ok(Answer::data(json!({ "success": true })))
+}

@@ -1,0 +1,59 @@
+//! Keys: `keys`, `key/:key_ref`, `config/keys`. Private material never leaves through these paths.
+
+use serde_json::{Map, Value, json};
+
+use super::Page;
+use crate::error::{Error, Result};
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::route::Call;
+use crate::pki::changes;
+use crate::pki::view::View;
+
+pub(super) async fn list(call: Call) -> Result<Answer> {
+    let view = call.authority()?.view();
+    let keys = Page::of(&call.fields)?.cut(view.keys().map(|k| k.id.as_str()));
+    let mut info = Map::new();
+    for key in keys.iter().filter_map(|id| view.key(id)) {
+        info.insert(key.id.clone(), json!({ "key_name": key.name, "is_default": view.is_default_key(&key.id) }));
+    }
+    Answer::keys(keys, Some(Value::Object(info)))
+}
+
+pub(super) async fn read(call: Call) -> Result<Answer> {
+    let view = call.authority()?.view();
+    key_json(&view, call.param("key_ref")).map(Answer::data).ok_or_else(Error::not_found)
+}
+
+fn key_json(view: &View, reference: &str) -> Option<Value> {
+    let key = view.key(reference)?;
+    let octets: Vec<String> = key.public().key_id().iter().map(|b| format!("{b:02x}")).collect();
+    Some(json!({
+        "key_id": key.id,
+        "key_name": key.name,
+        "key_type": key.private.kind().name(),
+        "subject_key_id": octets.join(":"),
+    }))
+}
+
+pub(super) async fn rename(call: Call) -> Result<Answer> {
+    let authority = call.authority()?;
+    let name = call.fields.text("key_name")?.unwrap_or_default();
+    let id = changes::rename_key(&authority, call.param("key_ref"), &name).await?;
+    let warnings = name.is_empty().then(|| "key_name: the key has no name now".to_owned());
+    let json = key_json(&authority.view(), &id).ok_or_else(Error::not_found)?;
+    Ok(Answer::data(json).with_warnings(warnings))
+}
+
+pub(super) async fn delete(call: Call) -> Result<Answer> {
+    let warnings = changes::delete_key(&*call.authority()?, call.param("key_ref")).await?;
+    Ok(Answer::empty().with_warnings(warnings))
+}
+
+pub(super) async fn read_config(call: Call) -> Result<Answer> {
+    Ok(Answer::data(json!({ "default": call.authority()?.view().keys_config.value.default })))
+}
+
+pub(super) async fn write_config(call: Call) -> Result<Answer> {
+    changes::write_keys_config(&*call.authority()?, &call.fields).await?;
+    read_config(call).await
+}

@@ -1,0 +1,379 @@
+//! Issuing: check → sign → store → answer, in that order and never another.
+//!
+//! [`issue`] makes key and certificate, [`sign`] certifies the key of a request (CSR). Both run the
+//! same pipeline on one published view. The rules come first and cost little; a key is generated only
+//! when they have passed. [`Prepared`] is what the rules let through: nothing else can be signed, and
+//! signing consumes it. A certificate leaves only after its record is durable.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::metrics::Stages;
+use super::names::{self, CsrNames, Names};
+use super::profile::{RoleEntry, issuer_key_id};
+use super::request::IssueRequest;
+use super::store::{CertificateRow, PkiOutcome, PkiStore, PkiWrite};
+use super::validity::{self, Limits, Validity};
+use super::view::{Signer, View};
+use super::{answer, role::Role};
+use crate::clock::{Clock, Time};
+use crate::documents::MountId;
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+use crate::keys::local::{KeySpec, PrivateKey};
+use crate::keys::pool::KeyPool;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::csr::{Csr, OtherValue};
+use crate::x509::extension::{self, SubjectAltNames};
+use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::public_key::PublicKey;
+use crate::x509::serial::Serial;
+use crate::x509::tbs::{CertificateTbs, signed};
+
+/// Tries before a serial collision is reported: one is already practically impossible.
+const SERIAL_TRIES: usize = 3;
+
+/// What issuing needs besides the view: shared by all mounts of a server.
+#[derive(Clone)]
+pub struct Tools {
+    /// Where records go.
+    pub store: Arc<dyn PkiStore>,
+    /// Where RSA keys are generated.
+    pub pool: KeyPool,
+    /// The time.
+    pub clock: Clock,
+    /// The source of serials; random but in tests.
+    pub serials: Arc<dyn Fn() -> Serial + Send + Sync>,
+}
+
+/// Who asks, as far as rules and records care.
+#[derive(Clone, Debug, Default)]
+pub struct Requester {
+    /// The token's accessor: goes into the record.
+    pub accessor: String,
+    /// The token's display name: roles may allow it as a name.
+    pub display_name: String,
+}
+
+/// A request to issue or sign.
+pub struct Request {
+    /// Role name.
+    pub role: String,
+    /// Issuer of the path; else the role's.
+    pub issuer_ref: Option<String>,
+    /// Body members.
+    pub fields: Fields,
+    /// Who asks.
+    pub requester: Requester,
+    /// The mount's lifetimes.
+    pub limits: Limits,
+}
+
+/// An issued certificate, ready to send.
+pub struct Issued {
+    /// The answer's `data`, JSON text.
+    pub json: String,
+    /// Warnings for the caller.
+    pub warnings: Vec<String>,
+}
+
+/// `issue`: generates a key and certifies it.
+///
+/// # Errors
+/// `Invalid` naming field and rule; `Busy` when too many RSA keys are asked for; `Unavailable` when the
+/// record cannot be stored, and then no certificate is released.
+pub async fn issue(view: Arc<View>, tools: Tools, request: Request, stages: Stages) -> Result<Issued> {
+    let started = Instant::now();
+    let entry = role(&view, &request.role)?;
+    let mut parsed = IssueRequest::from_fields(&request.fields)?;
+    let mut warnings = Vec::new();
+    let spec = key_spec(&entry.role, &mut parsed, &mut warnings)?;
+    let signer = signer(&view, &entry.role, request.issuer_ref.as_deref())?;
+    let (names, more) = names::for_issue(&entry.role, &parsed, &request.requester.display_name)?;
+    warnings.extend(more);
+    let prepared = Prepared::leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
+    let started = stages.rules(started);
+    let key = match spec.kind() {
+        KeyKind::Rsa { .. } => tools.pool.generate(spec).await?,
+        KeyKind::Ec(_) | KeyKind::Ed25519 => PrivateKey::generate(spec)?,
+    };
+    stages.key(started);
+    let issued = prepared.release(&view, &tools, key.public(), &request, &entry.role, &stages).await?;
+    let json = answer::issued(&signer, &parsed, &issued, Some(&key))?;
+    Ok(Issued { json, warnings })
+}
+
+/// `sign`: certifies the key of a request made elsewhere.
+///
+/// # Errors
+/// As [`issue`]; what the request asks for is held against the role like any other input.
+pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stages) -> Result<Issued> {
+    let started = Instant::now();
+    let entry = role(&view, &request.role)?;
+    let parsed = IssueRequest::from_fields(&request.fields)?;
+    let csr = Csr::from_pem(request.fields.str("csr")?.unwrap_or_default())?;
+    check_key(&entry.role, csr.key.kind())?;
+    csr.verify()?;
+    let mut warnings = Vec::new();
+    if csr.basic_constraints().is_some() {
+        warnings.push("basicConstraints of the CSR ignored: this endpoint issues leaf certificates only".to_owned());
+    }
+    let signer = signer(&view, &entry.role, request.issuer_ref.as_deref())?;
+    let (names, more) = names::for_sign(&entry.role, &parsed, &csr_names(&csr)?, &request.requester.display_name)?;
+    warnings.extend(more);
+    let prepared = Prepared::leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
+    stages.rules(started);
+    let issued = prepared.release(&view, &tools, &csr.key, &request, &entry.role, &stages).await?;
+    let json = answer::issued(&signer, &parsed, &issued, None)?;
+    Ok(Issued { json, warnings })
+}
+
+fn role(view: &View, name: &str) -> Result<Arc<RoleEntry>> {
+    view.role(name).cloned().ok_or_else(|| Error::invalid(format!("unknown role: {name}")))
+}
+
+/// The issuer that a request selects, fit to sign certificates.
+fn signer(view: &View, role: &Role, issuer_ref: Option<&str>) -> Result<Arc<Signer>> {
+    let reference = issuer_ref.unwrap_or(&role.issuer_ref);
+    view.signer(reference).cloned().ok_or_else(|| {
+        Error::invalid(if reference.eq_ignore_ascii_case("default") {
+            "issuer_ref: no default issuer configured".to_owned()
+        } else {
+            "issuer_ref: issuer not found".to_owned()
+        })
+    })
+}
+
+/// Which key `issue` generates: the role's, or under `any` the request's.
+fn key_spec(role: &Role, request: &mut IssueRequest, warnings: &mut Vec<String>) -> Result<KeySpec> {
+    if role.key_type == "any" {
+        let key_type = request
+            .key_type
+            .as_deref()
+            .filter(|t| !t.is_empty())
+            .ok_or_else(|| Error::invalid("key_type: must be given when the role permits any"))?;
+        return KeySpec::new(key_type, request.key_bits.unwrap_or(0));
+    }
+    if request.key_type.is_some() || request.key_bits.is_some() {
+        warnings.push("key_type and key_bits ignored: the role decides them".to_owned());
+    }
+    KeySpec::new(&role.key_type, i64::from(role.key_bits))
+}
+
+/// Key rules of `sign` (RSA below 2048 bits is refused whatever the role).
+fn check_key(role: &Role, kind: KeyKind) -> Result<()> {
+    if role.key_type != "any" && role.key_type != kind.name() {
+        return Err(Error::invalid(format!("csr: role requires keys of type {}", role.key_type)));
+    }
+    let floor = match kind {
+        KeyKind::Rsa { .. } => 2048,
+        KeyKind::Ec(_) => 224,
+        KeyKind::Ed25519 => return Ok(()),
+    };
+    let wanted = if role.key_type == "any" { floor } else { role.key_bits.max(floor) };
+    if kind.bits() < wanted {
+        return Err(Error::invalid(format!("csr: role requires a minimum of an {wanted}-bit key")));
+    }
+    Ok(())
+}
+
+fn csr_names(csr: &Csr) -> Result<CsrNames> {
+    let sans = csr.sans()?;
+    let first = |attribute| name::values(&csr.subject, attribute).map(|v| v.into_iter().next().unwrap_or_default());
+    let other = |(oid, value): (Vec<u8>, OtherValue)| {
+        let text = match value {
+            OtherValue::Utf8(text) => Some(text),
+            OtherValue::Other => None,
+        };
+        (extension::oid_text(&oid), text)
+    };
+    Ok(CsrNames {
+        common_name: first(Attribute::CommonName)?,
+        serial_number: first(Attribute::SerialNumber)?,
+        user_ids: name::values(&csr.subject, Attribute::UserId)?,
+        dns: sans.dns,
+        emails: sans.emails,
+        ips: sans.ips,
+        uris: sans.uris,
+        other: sans.other.into_iter().map(other).collect(),
+    })
+}
+
+/// A certificate that has passed every rule and only waits for its key, serial and signature.
+pub(super) struct Prepared {
+    signer: Arc<Signer>,
+    key: Arc<super::issuer::Key>,
+    algorithm: SignatureAlgorithm,
+    subject: Vec<u8>,
+    common_name: String,
+    validity: Validity,
+    /// Extensions before and after subjectKeyIdentifier, which depends on the key.
+    head: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+/// A signed certificate whose record is durable.
+pub(super) struct Released {
+    pub(super) der: Vec<u8>,
+    pub(super) serial: Serial,
+    pub(super) not_after: i64,
+}
+
+impl Prepared {
+    fn leaf(
+        entry: &RoleEntry,
+        signer: &Arc<Signer>,
+        names: &Names,
+        request: &IssueRequest,
+        limits: Limits,
+        now: Time,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self> {
+        let issuer = &signer.issuer;
+        let key = usable_key(signer, now)?;
+        let pieces = signer.pieces.as_ref().map_err(|text| Error::invalid(text.clone()))?;
+        let role = &entry.role;
+        let (validity, more) = validity::for_leaf(
+            role,
+            request,
+            limits,
+            issuer.certificate.not_after(),
+            issuer.record.leaf_not_after_behavior,
+            now,
+        )?;
+        warnings.extend(more);
+        let subject = subject(entry, names);
+        let sans = subject_alt_names(names)?;
+        let mut tail = pieces.authority_key_id.clone();
+        tail.extend(pieces.authority_info.iter().flatten());
+        if sans.iter_len() > 0 {
+            // RFC 5280 4.2.1.6: critical when the subject is empty.
+            tail.extend(extension::subject_alt_name(&sans, name::is_empty(&subject)));
+        }
+        tail.extend(entry.policies.iter().flatten());
+        tail.extend(pieces.distribution.iter().flatten());
+        Ok(Self {
+            algorithm: SignatureAlgorithm::for_issuer(key.public().kind(), role.signature_bits, role.use_pss)?,
+            signer: Arc::clone(signer),
+            key,
+            subject,
+            common_name: names.common_name.clone(),
+            validity,
+            head: entry.leading.concat(),
+            tail,
+        })
+    }
+
+    /// Signs, stores and only then releases the certificate.
+    async fn release(
+        self,
+        view: &View,
+        tools: &Tools,
+        subject_key: &PublicKey,
+        request: &Request,
+        role: &Role,
+        stages: &Stages,
+    ) -> Result<Released> {
+        let skid = extension::subject_key_id(&subject_key.key_id());
+        for _ in 0..SERIAL_TRIES {
+            let started = Instant::now();
+            let serial = (tools.serials)();
+            let der = self.sign(&serial, subject_key, &skid).await?;
+            let started = stages.sign(started);
+            if role.no_store {
+                return Ok(self.released(der, serial));
+            }
+            let row = self.row(view.mount, serial, &der, request, tools.clock.now());
+            let outcome = tools.store.commit(vec![PkiWrite::Certificate(row)]).await?;
+            stages.store(started);
+            if outcome != [PkiOutcome::SerialTaken] {
+                return Ok(self.released(der, serial));
+            }
+        }
+        Err(Error::internal("no free serial number found"))
+    }
+
+    async fn sign(&self, serial: &Serial, subject_key: &PublicKey, skid: &[u8]) -> Result<Vec<u8>> {
+        let tbs = CertificateTbs {
+            serial,
+            algorithm: self.algorithm,
+            issuer: self.signer.issuer.certificate.subject(),
+            not_before: self.validity.not_before,
+            not_after: self.validity.not_after,
+            subject: &self.subject,
+            spki: subject_key.spki(),
+            extensions: &[&self.head, skid, &self.tail],
+        }
+        .encode();
+        let (tbs, signature) = super::sign_with(&self.key, self.algorithm, tbs).await?;
+        Ok(signed(&tbs, self.algorithm, &signature))
+    }
+
+    fn released(self, der: Vec<u8>, serial: Serial) -> Released {
+        Released { der, serial, not_after: self.validity.not_after.unix_timestamp() }
+    }
+
+    fn row(&self, mount: MountId, serial: Serial, der: &[u8], request: &Request, now: Time) -> CertificateRow {
+        CertificateRow {
+            mount,
+            serial,
+            issuer: self.signer.issuer.record.id.clone(),
+            role: Some(request.role.clone()),
+            common_name: (!self.common_name.is_empty()).then(|| self.common_name.clone()),
+            not_before: self.validity.not_before.unix_timestamp(),
+            not_after: self.validity.not_after.unix_timestamp(),
+            issued_at: now.unix_timestamp(),
+            requester: request.requester.accessor.clone(),
+            der: der.to_vec(),
+        }
+    }
+}
+
+/// The key of an issuer that may sign certificates now: it is here, its usage allows it, and its
+/// certificate is neither revoked nor expired.
+pub(super) fn usable_key(signer: &Signer, now: Time) -> Result<Arc<super::issuer::Key>> {
+    let record = &signer.issuer.record;
+    let refuse = |why: &str| Err(Error::invalid(format!("issuer_ref: issuer may not issue certificates: {why}")));
+    let Some(key) = &signer.key else { return refuse("its private key is not in this mount") };
+    if record.revoked_at.is_some() {
+        return refuse("it is revoked");
+    }
+    if !record.usage.issuing {
+        return refuse("its usage lacks issuing-certificates");
+    }
+    if signer.issuer.certificate.not_after() <= now.unix_timestamp() {
+        return refuse("it is expired");
+    }
+    Ok(Arc::clone(key))
+}
+
+/// Subject of a leaf: the role's RDNs, CN, SERIALNUMBER, then one RDN per user id.
+fn subject(entry: &RoleEntry, names: &Names) -> Vec<u8> {
+    let one = |attribute, value: &String| {
+        if value.is_empty() { Vec::new() } else { rdn(attribute, std::slice::from_ref(value)) }
+    };
+    let common_name = one(Attribute::CommonName, &names.common_name);
+    let serial_number = one(Attribute::SerialNumber, &names.serial_number);
+    let user_ids: Vec<u8> = names.user_ids.iter().flat_map(|id| one(Attribute::UserId, id)).collect();
+    name::name(&[&entry.subject, &common_name, &serial_number, &user_ids])
+}
+
+/// The names as encodable subject alternative names.
+pub(super) fn subject_alt_names(names: &Names) -> Result<SubjectAltNames> {
+    let other = names
+        .other
+        .iter()
+        .map(|(oid, value)| {
+            let oid = extension::parse_oid(oid)
+                .ok_or_else(|| Error::invalid("other_sans: every entry must start with a dotted OID"))?;
+            Ok((oid, value.clone()))
+        })
+        .collect::<Result<_>>()?;
+    Ok(SubjectAltNames {
+        dns: names.dns.clone(),
+        emails: names.emails.clone(),
+        ips: names.ips.clone(),
+        uris: names.uris.clone(),
+        other,
+    })
+}

@@ -1,0 +1,266 @@
+//! Issuers and keys of a mount: what is stored of them, their names, their usages, their chains.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::urls::Urls;
+use super::validity::LeafNotAfter;
+use crate::error::{Error, Result};
+use crate::keys::local::PrivateKey;
+use crate::x509::certificate::Certificate;
+use crate::x509::extension::KeyUsage;
+use crate::x509::public_key::PublicKey;
+
+/// Longest chain that is worked out.
+const MAX_CHAIN: usize = 64;
+
+/// What an issuer may be used for; reading is always allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Sign certificates.
+    pub issuing: bool,
+    /// Sign CRLs.
+    pub crl: bool,
+    /// Sign OCSP answers.
+    pub ocsp: bool,
+}
+
+impl Usage {
+    /// Everything.
+    pub const ALL: Self = Self { issuing: true, crl: true, ocsp: true };
+
+    /// Reads the words of the `usage` field.
+    ///
+    /// # Errors
+    /// `Invalid` naming the words that are taken.
+    pub fn parse(words: &[String]) -> Result<Self> {
+        let mut usage = Self { issuing: false, crl: false, ocsp: false };
+        for word in words {
+            match word.as_str() {
+                "read-only" => {}
+                "issuing-certificates" => usage.issuing = true,
+                "crl-signing" => usage.crl = true,
+                "ocsp-signing" => usage.ocsp = true,
+                _ => {
+                    return Err(Error::invalid(
+                        "usage: every word must be read-only, issuing-certificates, crl-signing or ocsp-signing",
+                    ));
+                }
+            }
+        }
+        Ok(usage)
+    }
+}
+
+/// The words in alphabetical order, joined by commas.
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (on, word) in
+            [(self.crl, "crl-signing,"), (self.issuing, "issuing-certificates,"), (self.ocsp, "ocsp-signing,")]
+        {
+            if on {
+                f.write_str(word)?;
+            }
+        }
+        f.write_str("read-only")
+    }
+}
+
+/// What is stored of an issuer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IssuerRecord {
+    /// Random UUID, never used again.
+    pub id: String,
+    /// Name, or empty.
+    #[serde(default)]
+    pub name: String,
+    /// The key's id, or empty when the mount does not hold the key.
+    #[serde(default)]
+    pub key_id: String,
+    /// The certificate, DER in base64.
+    pub certificate: String,
+    /// Ids of the operator's own chain; empty for the computed one.
+    #[serde(default)]
+    pub manual_chain: Vec<String>,
+    /// What to do with leaves that would outlive the issuer.
+    pub leaf_not_after_behavior: LeafNotAfter,
+    /// Allowed uses.
+    pub usage: Usage,
+    /// Signature algorithm of CRLs and OCSP answers; empty derives it from the key.
+    #[serde(default)]
+    pub revocation_signature_algorithm: String,
+    /// The issuer's own URLs; used wholly when there is any.
+    #[serde(default)]
+    pub urls: Urls,
+    /// When it was revoked, epoch seconds.
+    #[serde(default)]
+    pub revoked_at: Option<i64>,
+    /// When it last changed, epoch seconds (`Last-Modified`).
+    pub modified_at: i64,
+}
+
+/// An issuer: its record and its parsed certificate.
+pub struct Issuer {
+    /// What is stored.
+    pub record: IssuerRecord,
+    /// Version of the stored document.
+    pub version: u64,
+    /// The certificate.
+    pub certificate: Certificate,
+    /// Whether it certifies itself (subject and issuer equal, signature by its own key).
+    pub self_signed: bool,
+}
+
+impl Issuer {
+    /// From a record.
+    ///
+    /// # Errors
+    /// When the certificate in it does not parse.
+    pub fn new(record: IssuerRecord, version: u64) -> Result<Self> {
+        use base64::Engine as _;
+        let der = base64::engine::general_purpose::STANDARD
+            .decode(&record.certificate)
+            .map_err(|_| Error::internal("stored issuer certificate is not base64"))?;
+        let certificate = Certificate::parse(&der)?;
+        let self_signed =
+            certificate.subject() == certificate.issuer() && certificate.is_signed_by(certificate.key());
+        Ok(Self { record, version, certificate, self_signed })
+    }
+
+    /// The same issuer with another record; the certificate stays.
+    pub fn with_record(&self, record: IssuerRecord, version: u64) -> Self {
+        Self { record, version, certificate: self.certificate.clone(), self_signed: self.self_signed }
+    }
+
+    /// Whether `parent` certifies this issuer: its subject is our issuer and its key verifies us.
+    fn is_certified_by(&self, parent: &Issuer) -> bool {
+        self.record.id != parent.record.id
+            && self.certificate.issuer() == parent.certificate.subject()
+            && self.certificate.is_signed_by(parent.certificate.key())
+    }
+
+    /// Whether the certificate lets its key sign CRLs: no keyUsage, or one with cRLSign (RFC 5280 4.2.1.3).
+    pub fn may_sign_crls(&self) -> bool {
+        self.certificate.key_usage().is_none_or(|usage| usage.contains(KeyUsage::CRL_SIGN))
+    }
+}
+
+/// What is stored of a key.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct KeyRecord {
+    /// Random UUID, never used again.
+    pub id: String,
+    /// Name, or empty.
+    #[serde(default)]
+    pub name: String,
+    /// The private key, PKCS#8 DER in base64.
+    pub pkcs8: String,
+}
+
+/// A key of the mount, loaded and ready to sign.
+pub struct Key {
+    /// Random UUID.
+    pub id: String,
+    /// Name, or empty.
+    pub name: String,
+    /// Version of the stored document.
+    pub version: u64,
+    /// The private key.
+    pub private: Arc<PrivateKey>,
+}
+
+impl Key {
+    /// Loads the key of a record.
+    ///
+    /// # Errors
+    /// When the stored key does not parse.
+    pub fn new(record: &KeyRecord, version: u64) -> Result<Self> {
+        use base64::Engine as _;
+        let der = base64::engine::general_purpose::STANDARD
+            .decode(&record.pkcs8)
+            .map(crate::secret::Secret::new)
+            .map_err(|_| Error::internal("stored key is not base64"))?;
+        let private = Arc::new(PrivateKey::from_pkcs8(der.expose())?);
+        Ok(Self { id: record.id.clone(), name: record.name.clone(), version, private })
+    }
+
+    /// The record to store.
+    ///
+    /// # Errors
+    /// When the key cannot be encoded.
+    pub fn record(&self) -> Result<KeyRecord> {
+        use base64::Engine as _;
+        let pkcs8 = base64::engine::general_purpose::STANDARD.encode(self.private.to_pkcs8()?.expose());
+        Ok(KeyRecord { id: self.id.clone(), name: self.name.clone(), pkcs8 })
+    }
+
+    /// The public half.
+    pub fn public(&self) -> &PublicKey {
+        self.private.public()
+    }
+}
+
+/// Checks an issuer's or key's name: the name grammar, and not the reserved word `default`. `what` is
+/// the field. An empty name is fine (no name).
+///
+/// # Errors
+/// `Invalid` naming field and rule.
+pub fn check_name(what: &str, name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Ok(());
+    }
+    if name.eq_ignore_ascii_case("default") {
+        return Err(Error::invalid(format!("{what}: name is reserved")));
+    }
+    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let bytes = name.as_bytes();
+    let inner = bytes.iter().all(|&b| word(b) || b == b'-' || b == b'.');
+    if !inner || !word(bytes[0]) || !word(bytes[bytes.len() - 1]) || bytes.len() > 128 {
+        return Err(Error::invalid(format!(
+            "{what}: name contains characters outside the allowed set: letters, digits and '_', inside also '-' and '.', at most 128"
+        )));
+    }
+    Ok(())
+}
+
+/// Who certifies whom: for every issuer the ids of its parents, self-signed ones first, each group by id.
+pub fn parents(issuers: &BTreeMap<String, Arc<Issuer>>) -> BTreeMap<String, Vec<String>> {
+    let parents_of = |child: &Issuer| {
+        let mut found: Vec<&Arc<Issuer>> = issuers.values().filter(|p| child.is_certified_by(p)).collect();
+        found.sort_by_key(|p| (!p.self_signed, p.record.id.clone()));
+        found.into_iter().map(|p| p.record.id.clone()).collect()
+    };
+    issuers.iter().map(|(id, issuer)| (id.clone(), parents_of(issuer))).collect()
+}
+
+/// The chain of an issuer: itself, then depth-first its parents' chains, nobody twice. A manual chain
+/// is taken as it is; its unknown ids are skipped.
+pub fn chain(
+    id: &str,
+    issuers: &BTreeMap<String, Arc<Issuer>>,
+    parents: &BTreeMap<String, Vec<String>>,
+) -> Vec<Arc<Issuer>> {
+    let mut chain = Vec::new();
+    let mut seen = HashSet::new();
+    let mut stack = vec![id.to_owned()];
+    while let Some(id) = stack.pop() {
+        let Some(issuer) = issuers.get(&id) else { continue };
+        if chain.len() >= MAX_CHAIN || !seen.insert(id.clone()) {
+            continue;
+        }
+        chain.push(Arc::clone(issuer));
+        if issuer.record.manual_chain.is_empty() {
+            stack.extend(parents.get(&id).into_iter().flatten().rev().cloned());
+            continue;
+        }
+        for id in &issuer.record.manual_chain {
+            if let Some(listed) = issuers.get(id).filter(|_| seen.insert(id.clone())) {
+                chain.push(Arc::clone(listed));
+            }
+        }
+    }
+    chain
+}

@@ -1,0 +1,170 @@
+//! Pre-encoded pieces: what every certificate of a role, and every certificate of an issuer, has in
+//! common is encoded once when the role or issuer changes, so that issuing only concatenates.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::issuer::Issuer;
+use super::role::Role;
+use super::urls::Urls;
+use crate::error::{Error, Result};
+use crate::x509::extension::{self, KeyUsage, Policy};
+use crate::x509::name::{Attribute, rdn};
+use crate::x509::pem;
+
+/// A role with its pre-encoded pieces.
+pub struct RoleEntry {
+    /// The role.
+    pub role: Role,
+    /// Version of the stored document.
+    pub version: u64,
+    /// The role's RDNs, in subject order: C, ST, L, STREET, POSTALCODE, O, OU.
+    pub subject: Vec<u8>,
+    /// keyUsage, extKeyUsage and basicConstraints, each when the role gives one, in that order.
+    pub leading: Vec<Vec<u8>>,
+    /// certificatePolicies, when the role has any.
+    pub policies: Option<Vec<u8>>,
+}
+
+impl RoleEntry {
+    /// Encodes the pieces of a role.
+    ///
+    /// # Errors
+    /// `Invalid` when an OID of the role does not parse.
+    pub fn new(role: Role, version: u64) -> Result<Self> {
+        let subject = [
+            (Attribute::Country, &role.country),
+            (Attribute::Province, &role.province),
+            (Attribute::Locality, &role.locality),
+            (Attribute::StreetAddress, &role.street_address),
+            (Attribute::PostalCode, &role.postal_code),
+            (Attribute::Organization, &role.organization),
+            (Attribute::OrganizationalUnit, &role.ou),
+        ]
+        .into_iter()
+        .flat_map(|(attribute, values)| rdn(attribute, values))
+        .collect();
+        let policies = policies(&role)?;
+        Ok(Self { subject, leading: leading(&role)?, policies, role, version })
+    }
+}
+
+fn leading(role: &Role) -> Result<Vec<Vec<u8>>> {
+    let mut pieces = Vec::with_capacity(3);
+    let usage = KeyUsage::from_names(&role.key_usage);
+    if !usage.is_empty() {
+        pieces.push(extension::key_usage(usage));
+    }
+    let purposes = extension::eku_oids(
+        &role.ext_key_usage,
+        role.server_flag,
+        role.client_flag,
+        role.code_signing_flag,
+        role.email_protection_flag,
+        &role.ext_key_usage_oids,
+    )?;
+    if !purposes.is_empty() {
+        pieces.push(extension::ext_key_usage(&purposes));
+    }
+    if role.basic_constraints_valid_for_non_ca {
+        pieces.push(extension::basic_constraints(false, None));
+    }
+    Ok(pieces)
+}
+
+fn policies(role: &Role) -> Result<Option<Vec<u8>>> {
+    let policies = role
+        .policies()?
+        .into_iter()
+        .map(|p| {
+            let oid = extension::parse_oid(&p.oid)
+                .ok_or_else(|| Error::invalid("policy_identifiers: every entry must be a dotted OID"))?;
+            Ok(Policy { oid, cps: p.cps, notice: p.notice })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    Ok((!policies.is_empty()).then(|| extension::certificate_policies(&policies)))
+}
+
+/// What every certificate of one issuer has in common.
+pub struct Pieces {
+    /// authorityKeyIdentifier: the issuer certificate's SKI octets, whatever their length.
+    pub authority_key_id: Vec<u8>,
+    /// authorityInfoAccess, when there are URLs.
+    pub authority_info: Option<Vec<u8>>,
+    /// cRLDistributionPoints, then freshestCRL, each when there are URLs.
+    pub distribution: Vec<Vec<u8>>,
+    /// Answer members with PEM texts.
+    pub pem: IssuerTexts,
+    /// Answer members with base64 DER.
+    pub der: IssuerTexts,
+}
+
+/// An issuer's members of an issue answer, as JSON text.
+pub struct IssuerTexts {
+    /// `issuing_ca`.
+    pub issuing_ca: Box<RawValue>,
+    /// `ca_chain`.
+    pub ca_chain: Box<RawValue>,
+    /// `ca_chain` without self-signed certificates.
+    pub ca_chain_without_roots: Box<RawValue>,
+    /// The chain without self-signed certificates, each preceded by a line feed: the end of a `pem_bundle`.
+    pub bundle_tail: String,
+}
+
+impl Pieces {
+    /// Encodes the pieces of an issuer whose URLs are expanded.
+    pub fn new(issuer: &Issuer, chain: &[Arc<Issuer>], urls: &Urls) -> Self {
+        let aia = !urls.ocsp_servers.is_empty() || !urls.issuing_certificates.is_empty();
+        let mut distribution = Vec::new();
+        if !urls.crl_distribution_points.is_empty() {
+            distribution.push(extension::crl_distribution_points(&urls.crl_distribution_points));
+        }
+        if !urls.delta_crl_distribution_points.is_empty() {
+            distribution.push(extension::freshest_crl(&urls.delta_crl_distribution_points));
+        }
+        Self {
+            authority_key_id: extension::authority_key_id(&issuer_key_id(issuer)),
+            authority_info: aia
+                .then(|| extension::authority_info_access(&urls.ocsp_servers, &urls.issuing_certificates)),
+            distribution,
+            pem: IssuerTexts::new(chain, certificate_pem),
+            der: IssuerTexts::new(chain, certificate_base64),
+        }
+    }
+}
+
+/// The key identifier of an issuer: its certificate's SKI, else method 1 over its key.
+pub fn issuer_key_id(issuer: &Issuer) -> Vec<u8> {
+    let certificate = &issuer.certificate;
+    certificate.subject_key_id().map_or_else(|| certificate.key().key_id().to_vec(), <[u8]>::to_vec)
+}
+
+/// The PEM text of an issuer's certificate, without a trailing newline.
+pub fn certificate_pem(issuer: &Issuer) -> String {
+    pem::encode("CERTIFICATE", issuer.certificate.der())
+}
+
+fn certificate_base64(issuer: &Issuer) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(issuer.certificate.der())
+}
+
+impl IssuerTexts {
+    fn new(chain: &[Arc<Issuer>], text: fn(&Issuer) -> String) -> Self {
+        let all: Vec<String> = chain.iter().map(|i| text(i)).collect();
+        let without_roots: Vec<String> = chain.iter().filter(|i| !i.self_signed).map(|i| text(i)).collect();
+        let bundle_tail =
+            chain.iter().filter(|i| !i.self_signed).map(|i| format!("\n{}", certificate_pem(i))).collect();
+        Self {
+            issuing_ca: raw(&all.first()),
+            ca_chain: raw(&all),
+            ca_chain_without_roots: raw(&without_roots),
+            bundle_tail,
+        }
+    }
+}
+
+fn raw<T: serde::Serialize>(value: &T) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).expect("texts always serialise")
+}

@@ -1,0 +1,200 @@
+//! Revoking certificates.
+//!
+//! The record comes first: from then on the certificate counts as revoked, whatever happens to the
+//! CRL. The answer comes when a CRL that lists it is published.
+
+use std::sync::Arc;
+
+use super::store::{CertificateRow, PkiOutcome, PkiWrite, RevocationRow, StoredRevocation};
+use super::view::View;
+use super::{Authority, issuer::Issuer};
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+use crate::x509::certificate::Certificate;
+use crate::x509::pem;
+use crate::x509::serial::Serial;
+
+/// Fields of `revoke`.
+pub const FIELDS: &[&str] = &["serial_number", "certificate", "reason", "invalidity_date"];
+/// A certificate that ends within this many seconds is not worth an entry.
+const ALMOST_EXPIRED: i64 = 2;
+/// Shortest text that can hold a certificate; anything shorter is usually a file name.
+const SHORTEST_PEM: usize = 75;
+
+/// What a revocation came to.
+pub enum Outcome {
+    /// Revoked, now or earlier; the time of the first revocation.
+    Revoked(Time),
+    /// Its end of validity is past: nothing was recorded.
+    Expired,
+}
+
+/// The certificate that a request names.
+struct Target {
+    serial: Serial,
+    issuer: String,
+    not_after: i64,
+    /// Brought by the caller and not stored here yet.
+    brought: Option<Box<CertificateRow>>,
+}
+
+/// Revokes the certificate that `fields` name by `serial_number` or `certificate`.
+///
+/// # Errors
+/// `Invalid` naming the rule; `Unavailable` when the record cannot be stored or no CRL can be built
+/// (then the record stays).
+pub async fn revoke(authority: &Arc<Authority>, fields: &Fields, requester: &str) -> Result<Outcome> {
+    let reason = reason(fields)?;
+    let invalidity_date = invalidity_date(fields)?;
+    let target = target(authority, fields, requester).await?;
+    let now = authority.tools().clock.now();
+    if target.not_after < now.unix_timestamp() + ALMOST_EXPIRED {
+        return Ok(Outcome::Expired);
+    }
+    let row = RevocationRow {
+        mount: authority.mount(),
+        serial: target.serial,
+        issuer: target.issuer,
+        revoked_at: now,
+        not_after: target.not_after,
+        reason,
+        invalidity_date,
+    };
+    let mut unit = Vec::with_capacity(2);
+    unit.extend(target.brought.map(|row| PkiWrite::Certificate(*row)));
+    unit.push(PkiWrite::Revocation(row));
+    // A task of its own: a caller that leaves must not separate the record from its CRL.
+    let authority = Arc::clone(authority);
+    let stored = actix_rt::spawn(async move { record(&authority, unit).await }).await.map_err(Error::internal)??;
+    Ok(Outcome::Revoked(stored.row.revoked_at))
+}
+
+async fn record(authority: &Authority, unit: Vec<PkiWrite>) -> Result<StoredRevocation> {
+    let outcomes = authority.tools().store.commit(unit).await?;
+    let Some(PkiOutcome::Revoked { stored, fresh }) = outcomes.into_iter().next_back() else {
+        // The brought certificate was stored by another request at this moment: a retry finds it.
+        return Err(Error::unavailable("certificate: stored by another request just now; try again", "serial taken"));
+    };
+    if fresh {
+        metrics::counter!("signet_pki_revocations_total").increment(1);
+        authority.build_crls(false).await?;
+    }
+    Ok(stored)
+}
+
+async fn target(authority: &Authority, fields: &Fields, requester: &str) -> Result<Target> {
+    let view = authority.view();
+    match (fields.str("serial_number")?, fields.str("certificate")?) {
+        (Some(_), Some(_)) | (None, None) => {
+            Err(Error::invalid("serial_number, certificate: exactly one of them must be given"))
+        }
+        (Some(text), None) => {
+            let serial = Serial::parse(text)?;
+            refuse_issuer(&view, &serial)?;
+            let found = authority.tools().store.certificate(authority.mount(), serial).await?;
+            let row = found
+                .ok_or_else(|| Error::invalid(format!("serial_number: certificate with serial {serial} not found")))?
+                .row;
+            Ok(Target { serial, issuer: row.issuer, not_after: row.not_after, brought: None })
+        }
+        (None, Some(text)) => {
+            let certificate = parse_certificate(text)?;
+            by_certificate(authority, &view, certificate, requester).await
+        }
+    }
+}
+
+fn parse_certificate(text: &str) -> Result<Certificate> {
+    if text.len() < SHORTEST_PEM {
+        return Err(Error::invalid("certificate: too short; was a path given instead of the certificate?"));
+    }
+    let blocks = pem::blocks(text).map_err(|_| Error::invalid("certificate: must be PEM"))?;
+    let [(label, der)] = blocks.as_slice() else {
+        return Err(Error::invalid("certificate: must be exactly one PEM block"));
+    };
+    if label != "CERTIFICATE" {
+        return Err(Error::invalid("certificate: the PEM block must be a CERTIFICATE"));
+    }
+    Certificate::parse(der).map_err(|e| Error::invalid(format!("certificate: {}", e.text())))
+}
+
+async fn by_certificate(
+    authority: &Authority,
+    view: &View,
+    certificate: Certificate,
+    requester: &str,
+) -> Result<Target> {
+    let serial = *certificate.serial();
+    refuse_issuer(view, &serial)?;
+    if let Some(stored) = authority.tools().store.certificate(authority.mount(), serial).await? {
+        if stored.row.der != certificate.der() {
+            return Err(Error::invalid("certificate: its serial collides with another certificate of this mount"));
+        }
+        return Ok(Target { serial, issuer: stored.row.issuer, not_after: stored.row.not_after, brought: None });
+    }
+    let issuer = signed_by(view, &certificate)
+        .ok_or_else(|| Error::invalid("certificate: not signed by an issuer of this mount"))?;
+    let common_name = certificate.common_name();
+    let brought = CertificateRow {
+        mount: authority.mount(),
+        serial,
+        issuer: issuer.record.id.clone(),
+        role: None,
+        common_name: (!common_name.is_empty()).then_some(common_name),
+        not_before: certificate.not_before(),
+        not_after: certificate.not_after(),
+        issued_at: authority.tools().clock.now().unix_timestamp(),
+        requester: requester.to_owned(),
+        der: certificate.der().to_vec(),
+    };
+    let (issuer, not_after) = (brought.issuer.clone(), brought.not_after);
+    Ok(Target { serial, issuer, not_after, brought: Some(Box::new(brought)) })
+}
+
+/// The issuer whose key verifies the certificate; of several with the same key, the first by id.
+fn signed_by(view: &View, certificate: &Certificate) -> Option<Arc<Issuer>> {
+    view.signers()
+        .map(|s| &s.issuer)
+        .find(|i| {
+            i.certificate.subject() == certificate.issuer() && certificate.is_signed_by(i.certificate.key())
+        })
+        .cloned()
+}
+
+fn refuse_issuer(view: &View, serial: &Serial) -> Result<()> {
+    if view.signers().any(|s| s.issuer.certificate.serial() == serial) {
+        return Err(Error::invalid("serial_number: issuers cannot be revoked here; use issuer/:ref/revoke"));
+    }
+    Ok(())
+}
+
+/// Reasons that a leaf's revocation may have (RFC 5280 5.3.1): no hold, no removal, nothing for CAs only.
+const REASONS: [(&str, u8); 6] = [
+    ("unspecified", 0),
+    ("keyCompromise", 1),
+    ("affiliationChanged", 3),
+    ("superseded", 4),
+    ("cessationOfOperation", 5),
+    ("privilegeWithdrawn", 9),
+];
+
+/// The reason code to store; `unspecified` is stored as none.
+fn reason(fields: &Fields) -> Result<Option<u8>> {
+    let Some(text) = fields.text("reason")?.filter(|t| !t.is_empty()) else { return Ok(None) };
+    let code = REASONS
+        .iter()
+        .find(|(name, code)| name.eq_ignore_ascii_case(&text) || code.to_string() == text)
+        .map(|(_, code)| *code)
+        .ok_or_else(|| {
+            Error::invalid(
+                "reason: must be unspecified, keyCompromise, affiliationChanged, superseded, cessationOfOperation or privilegeWithdrawn, or its number",
+            )
+        })?;
+    Ok((code != 0).then_some(code))
+}
+
+fn invalidity_date(fields: &Fields) -> Result<Option<i64>> {
+    let Some(text) = fields.text("invalidity_date")?.filter(|t| !t.is_empty()) else { return Ok(None) };
+    crate::clock::parse_rfc3339("invalidity_date", &text).map(|t| Some(t.unix_timestamp()))
+}

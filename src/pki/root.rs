@@ -1,0 +1,377 @@
+//! Generating a root: key, self-signed certificate, issuer, all in one change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::actor::Planned;
+use super::issue::subject_alt_names;
+use super::issuer::{IssuerRecord, Key, Usage, check_name};
+use super::names;
+use super::request::{Format, IssueRequest};
+use super::store::{CertificateRow, PkiWrite};
+use super::validity::{self, LeafNotAfter, Limits, Validity};
+use super::view::View;
+use super::{Authority, answer};
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+use crate::keys::local::{KeySpec, PrivateKey};
+use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::extension::{self, KeyUsage, NameConstraints};
+use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::pem;
+use crate::x509::serial::Serial;
+use crate::x509::tbs::{CertificateTbs, signed};
+
+/// Fields of `root/generate/:type`.
+pub const FIELDS: &[&str] = &[
+    "issuer_name", "key_name", "key_ref", "managed_key_name", "managed_key_id", "common_name", "alt_names", "ip_sans",
+    "uri_sans", "other_sans", "exclude_cn_from_sans", "ttl", "not_after", "not_before", "not_before_duration", "format",
+    "private_key_format", "key_type", "key_bits", "signature_bits", "use_pss", "max_path_length", "key_usage",
+    "ext_key_usage", "ext_key_usage_oids", "permitted_dns_domains", "permitted_email_addresses", "permitted_ip_ranges",
+    "permitted_uri_domains", "excluded_dns_domains", "excluded_email_addresses", "excluded_ip_ranges",
+    "excluded_uri_domains", "ou", "organization", "country", "locality", "province", "street_address", "postal_code",
+    "serial_number",
+];
+
+/// A root that was generated.
+pub struct Generated {
+    /// The answer's `data`.
+    pub data: serde_json::Value,
+    /// Warnings for the caller.
+    pub warnings: Vec<String>,
+}
+
+/// Whether the private key leaves the server, once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum KeyExport {
+    /// The key is kept and never returned.
+    Internal,
+    /// The key is kept and returned in the answer.
+    Exported,
+}
+
+/// Generates a root CA from the request's fields and makes it the default issuer when there is none.
+///
+/// # Errors
+/// `Invalid` naming field and rule; nothing is stored then.
+pub async fn generate(
+    authority: &Authority,
+    export: KeyExport,
+    fields: &Fields,
+    limits: Limits,
+    requester: &str,
+) -> Result<Generated> {
+    let order = Order::from_fields(fields, limits, authority)?;
+    // Names are checked before the costly key, and again in the change itself.
+    order.check_names_free(&authority.view())?;
+    let key = authority.tools().pool.generate(order.spec).await?;
+    let serial = (authority.tools().serials)();
+    let now = authority.tools().clock.now().unix_timestamp();
+    let requester = requester.to_owned();
+    authority.change(move |view| order.plan(view, Arc::new(key), serial, export, now, &requester)).await
+}
+
+/// Everything about the root that the request decides.
+struct Order {
+    issuer_name: String,
+    key_name: String,
+    request: IssueRequest,
+    spec: KeySpec,
+    subject: Vec<u8>,
+    common_name: String,
+    validity: Validity,
+    algorithm: SignatureAlgorithm,
+    /// keyUsage, extKeyUsage, basicConstraints.
+    head: Vec<u8>,
+    san: Vec<u8>,
+    name_constraints: Vec<u8>,
+    warnings: Vec<String>,
+}
+
+impl Order {
+    fn from_fields(fields: &Fields, limits: Limits, authority: &Authority) -> Result<Self> {
+        let text = |name: &str| fields.text(name).map(Option::unwrap_or_default);
+        let (issuer_name, key_name) = (text("issuer_name")?, text("key_name")?);
+        check_name("issuer_name", &issuer_name)?;
+        check_name("key_name", &key_name)?;
+        let request = IssueRequest::from_fields(fields)?;
+        let spec = KeySpec::new(
+            request.key_type.as_deref().filter(|t| !t.is_empty()).unwrap_or("rsa"),
+            request.key_bits.unwrap_or(0),
+        )?;
+        let algorithm = SignatureAlgorithm::for_issuer(
+            spec.kind(),
+            signature_bits(fields)?,
+            fields.bool("use_pss")?.unwrap_or(false),
+        )?;
+        let (names, mut warnings) = names::unchecked(&request)?;
+        let subject = subject(fields, &names.common_name, &names.serial_number)?;
+        if name::is_empty(&subject) {
+            warnings.push("common_name: the root's subject is empty".to_owned());
+        }
+        let sans = subject_alt_names(&names)?;
+        let san = if sans.iter_len() > 0 {
+            extension::subject_alt_name(&sans, name::is_empty(&subject))
+        } else {
+            Vec::new()
+        };
+        let (validity, more) = validity::for_root(
+            request.ttl,
+            request.not_after.as_deref(),
+            request.not_before.as_deref(),
+            fields.duration("not_before_duration")?.unwrap_or(Duration::from_secs(30)),
+            limits,
+            authority.tools().clock.now(),
+        )?;
+        warnings.extend(more);
+        Ok(Self {
+            head: head(fields, &mut warnings)?,
+            name_constraints: name_constraints(fields)?,
+            common_name: names.common_name.clone(),
+            issuer_name,
+            key_name,
+            request,
+            spec,
+            subject,
+            validity,
+            algorithm,
+            san,
+            warnings,
+        })
+    }
+
+    fn check_names_free(&self, view: &View) -> Result<()> {
+        if !self.issuer_name.is_empty() && view.signer(&self.issuer_name).is_some() {
+            return Err(Error::invalid("issuer_name: issuer name already in use"));
+        }
+        if !self.key_name.is_empty() && view.key(&self.key_name).is_some() {
+            return Err(Error::invalid("key_name: key name already in use"));
+        }
+        Ok(())
+    }
+
+    /// Signs the root and puts it into the mount's state.
+    fn plan(
+        mut self,
+        view: &View,
+        key: Arc<PrivateKey>,
+        serial: Serial,
+        export: KeyExport,
+        now: i64,
+        requester: &str,
+    ) -> Result<(Planned, Generated)> {
+        let der = self.certificate(view, &key, &serial)?;
+        let mut next = view.clone();
+        let key = Key { id: crate::random::uuid(), name: self.key_name.clone(), version: 0, private: key };
+        let record = self.record(&key.id, &der, now);
+        let mut writes = vec![
+            PkiWrite::Certificate(CertificateRow {
+                mount: view.mount,
+                serial,
+                issuer: record.id.clone(),
+                role: None,
+                common_name: (!self.common_name.is_empty()).then(|| self.common_name.clone()),
+                not_before: self.validity.not_before.unix_timestamp(),
+                not_after: self.validity.not_after.unix_timestamp(),
+                issued_at: now,
+                requester: requester.to_owned(),
+                der: der.clone(),
+            }),
+        ];
+        let data = self.data(&record, &key, &der, &serial, export)?;
+        writes.extend(defaults(&mut next, &record.id, &key.id));
+        writes.push(next.put_key(key)?);
+        writes.push(next.put_issuer(record)?);
+        Ok((Planned { view: next, writes, crls: true }, Generated { data, warnings: self.warnings }))
+    }
+
+    fn certificate(&mut self, view: &View, key: &PrivateKey, serial: &Serial) -> Result<Vec<u8>> {
+        let key_id = key.public().key_id();
+        let urls = &view.urls.value;
+        let mut tail = extension::authority_key_id(&key_id);
+        let (mut info, mut distribution) = (Vec::new(), Vec::new());
+        match urls.for_issuer("") {
+            _ if urls.is_empty() => {
+                self.warnings.push("no authority information URLs are configured for this mount".to_owned());
+            }
+            _ if urls.templating => self.warnings.push(
+                "authority information left out of the root: its URLs are templates, and the issuer's id is not known before it is signed"
+                    .to_owned(),
+            ),
+            Err(error) => return Err(error),
+            Ok(urls) => {
+                if !urls.ocsp_servers.is_empty() || !urls.issuing_certificates.is_empty() {
+                    info = extension::authority_info_access(&urls.ocsp_servers, &urls.issuing_certificates);
+                }
+                if !urls.crl_distribution_points.is_empty() {
+                    distribution = extension::crl_distribution_points(&urls.crl_distribution_points);
+                }
+                if !urls.delta_crl_distribution_points.is_empty() {
+                    distribution.extend(extension::freshest_crl(&urls.delta_crl_distribution_points));
+                }
+            }
+        }
+        tail.extend(info);
+        tail.extend_from_slice(&self.san);
+        tail.extend_from_slice(&self.name_constraints);
+        tail.extend(distribution);
+        let tbs = CertificateTbs {
+            serial,
+            algorithm: self.algorithm,
+            issuer: &self.subject,
+            not_before: self.validity.not_before,
+            not_after: self.validity.not_after,
+            subject: &self.subject,
+            spki: key.public().spki(),
+            extensions: &[&self.head, &extension::subject_key_id(&key_id), &tail],
+        }
+        .encode();
+        let signature = key.sign(self.algorithm, &tbs)?;
+        Ok(signed(&tbs, self.algorithm, &signature))
+    }
+
+    fn record(&self, key_id: &str, der: &[u8], now: i64) -> IssuerRecord {
+        use base64::Engine as _;
+        IssuerRecord {
+            id: crate::random::uuid(),
+            name: self.issuer_name.clone(),
+            key_id: key_id.to_owned(),
+            certificate: base64::engine::general_purpose::STANDARD.encode(der),
+            manual_chain: Vec::new(),
+            leaf_not_after_behavior: LeafNotAfter::Err,
+            usage: Usage::ALL,
+            revocation_signature_algorithm: self.algorithm.name().to_owned(),
+            urls: Default::default(),
+            revoked_at: None,
+            modified_at: now,
+        }
+    }
+
+    fn data(
+        &self,
+        record: &IssuerRecord,
+        key: &Key,
+        der: &[u8],
+        serial: &Serial,
+        export: KeyExport,
+    ) -> Result<serde_json::Value> {
+        let exported = (export == KeyExport::Exported).then_some(&*key.private);
+        let issuing_ca = match self.request.format {
+            Format::Der => record.certificate.clone(),
+            Format::Pem | Format::PemBundle => pem::encode("CERTIFICATE", der),
+        };
+        let certificate = match self.request.format {
+            Format::PemBundle => answer::bundle(exported, der, "")?,
+            Format::Pem | Format::Der => issuing_ca.clone(),
+        };
+        let mut data = serde_json::json!({
+            "certificate": certificate,
+            "issuing_ca": issuing_ca,
+            "serial_number": serial.to_string(),
+            "expiration": self.validity.not_after.unix_timestamp().to_string(),
+            "issuer_id": record.id,
+            "issuer_name": record.name,
+            "key_id": key.id,
+            "key_name": key.name,
+        });
+        if let Some(key) = exported {
+            data["private_key"] = answer::key_text(key, self.request.format, self.request.private_key_format)?.into();
+            data["private_key_type"] = key.kind().name().into();
+        }
+        Ok(data)
+    }
+}
+
+/// The new issuer becomes the default when there is none or the mount follows the latest; the new key
+/// when there is none.
+fn defaults(view: &mut View, issuer_id: &str, key_id: &str) -> Vec<PkiWrite> {
+    let mut writes = Vec::new();
+    let mut issuers = view.issuers_config.value.clone();
+    if issuers.default.is_empty() || issuers.default_follows_latest_issuer {
+        issuers.default = issuer_id.to_owned();
+        writes.push(view.set_issuers_config(issuers));
+    }
+    let mut keys = view.keys_config.value.clone();
+    if keys.default.is_empty() {
+        keys.default = key_id.to_owned();
+        writes.push(view.set_keys_config(keys));
+    }
+    writes
+}
+
+fn signature_bits(fields: &Fields) -> Result<u32> {
+    match fields.int("signature_bits")?.unwrap_or(0) {
+        bits @ (0 | 256 | 384 | 512) => Ok(bits as u32),
+        _ => Err(Error::invalid("signature_bits: must be 0, 256, 384 or 512")),
+    }
+}
+
+/// keyUsage (always keyCertSign and cRLSign), extKeyUsage, basicConstraints.
+fn head(fields: &Fields, warnings: &mut Vec<String>) -> Result<Vec<u8>> {
+    let list = |name: &str| fields.list(name).map(Option::unwrap_or_default);
+    let usage = KeyUsage::from_names(&list("key_usage")?).union(KeyUsage::CERT_SIGN).union(KeyUsage::CRL_SIGN);
+    let purposes =
+        extension::eku_oids(&list("ext_key_usage")?, false, false, false, false, &list("ext_key_usage_oids")?)?;
+    let path_length = match fields.int("max_path_length")?.unwrap_or(-1) {
+        -1 => None,
+        n => Some(u32::try_from(n).ok().filter(|n| *n <= 255).ok_or_else(|| {
+            Error::invalid("max_path_length: must be -1 (no limit) or 0 to 255")
+        })?),
+    };
+    if path_length == Some(0) {
+        warnings.push("max_path_length is 0: this CA can sign leaf certificates only".to_owned());
+    }
+    let mut head = extension::key_usage(usage);
+    if !purposes.is_empty() {
+        head.extend(extension::ext_key_usage(&purposes));
+    }
+    head.extend(extension::basic_constraints(true, path_length));
+    Ok(head)
+}
+
+/// Subject of a CA: C, ST, L, STREET, POSTALCODE, O, OU, CN, SERIALNUMBER.
+fn subject(fields: &Fields, common_name: &str, serial_number: &str) -> Result<Vec<u8>> {
+    let mut rdns = Vec::new();
+    for (attribute, field) in [
+        (Attribute::Country, "country"),
+        (Attribute::Province, "province"),
+        (Attribute::Locality, "locality"),
+        (Attribute::StreetAddress, "street_address"),
+        (Attribute::PostalCode, "postal_code"),
+        (Attribute::Organization, "organization"),
+        (Attribute::OrganizationalUnit, "ou"),
+    ] {
+        let values = fields.list(field)?.unwrap_or_default();
+        if values.iter().any(|v| v.chars().any(char::is_control)) {
+            return Err(Error::invalid(format!("{field}: control characters are not allowed")));
+        }
+        rdns.push(rdn(attribute, &values));
+    }
+    for (attribute, value) in [(Attribute::CommonName, common_name), (Attribute::SerialNumber, serial_number)] {
+        if !value.is_empty() {
+            rdns.push(rdn(attribute, &[value.to_owned()]));
+        }
+    }
+    let rdns: Vec<&[u8]> = rdns.iter().map(Vec::as_slice).collect();
+    Ok(name::name(&rdns))
+}
+
+/// The eight lists of nameConstraints; empty without any.
+fn name_constraints(fields: &Fields) -> Result<Vec<u8>> {
+    let list = |name: &str| fields.list(name).map(Option::unwrap_or_default);
+    let ranges = |name: &str| -> Result<Vec<ipnet::IpNet>> {
+        let parse = |text: &String| text.parse().map_err(|_| Error::invalid(format!("{name}: every entry must be a CIDR range")));
+        list(name)?.iter().map(parse).collect()
+    };
+    let constraints = NameConstraints {
+        permitted_dns: list("permitted_dns_domains")?,
+        permitted_emails: list("permitted_email_addresses")?,
+        permitted_ips: ranges("permitted_ip_ranges")?,
+        permitted_uris: list("permitted_uri_domains")?,
+        excluded_dns: list("excluded_dns_domains")?,
+        excluded_emails: list("excluded_email_addresses")?,
+        excluded_ips: ranges("excluded_ip_ranges")?,
+        excluded_uris: list("excluded_uri_domains")?,
+    };
+    Ok(if constraints.is_empty() { Vec::new() } else { extension::name_constraints(&constraints) })
+}

@@ -1,0 +1,330 @@
+//! The published state of a mount: roles, issuers, keys, settings, and what is worked out of them.
+//!
+//! A [`View`] is immutable once published. The mount's control actor alone publishes one; requests
+//! load it once and see one consistent state from beginning to end. A change clones the view (its
+//! parts are shared), alters the clone, and hands it back with the documents to store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord};
+use super::profile::{Pieces, RoleEntry};
+use super::role::Role;
+use super::store::PkiWrite;
+use super::urls::Urls;
+use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
+use crate::error::{Error, Result};
+
+/// Document kinds of a mount.
+mod kind {
+    pub(super) const ROLE: &str = "role";
+    pub(super) const ISSUER: &str = "issuer";
+    pub(super) const KEY: &str = "key";
+    pub(super) const CONFIG: &str = "config";
+}
+
+/// A settings document with its stored version (0: never written, the default stands).
+#[derive(Clone, Debug, Default)]
+pub struct Setting<T> {
+    /// The settings.
+    pub value: T,
+    version: u64,
+}
+
+/// `config/issuers`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IssuersConfig {
+    /// Id of the default issuer, or empty.
+    pub default: String,
+    /// Whether a newly generated issuer becomes the default.
+    pub default_follows_latest_issuer: bool,
+}
+
+/// `config/keys`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeysConfig {
+    /// Id of the default key, or empty.
+    pub default: String,
+}
+
+/// An issuer with everything that issuing from it needs, worked out once per change.
+pub struct Signer {
+    /// The issuer.
+    pub issuer: Arc<Issuer>,
+    /// Its key, when the mount holds it.
+    pub key: Option<Arc<Key>>,
+    /// Its chain, itself first.
+    pub chain: Vec<Arc<Issuer>>,
+    /// Pre-encoded extensions and pre-rendered answer members; the error is what an attempt to issue
+    /// answers (URLs that cannot be expanded).
+    pub pieces: Result<Pieces, String>,
+}
+
+/// The state of a mount at one moment.
+#[derive(Clone)]
+pub struct View {
+    /// The mount.
+    pub mount: MountId,
+    roles: BTreeMap<String, Arc<RoleEntry>>,
+    issuers: BTreeMap<String, Arc<Issuer>>,
+    keys: BTreeMap<String, Arc<Key>>,
+    /// Default issuer.
+    pub issuers_config: Setting<IssuersConfig>,
+    /// Default key.
+    pub keys_config: Setting<KeysConfig>,
+    /// The mount's authority information URLs.
+    pub urls: Setting<Urls>,
+    parents: BTreeMap<String, Vec<String>>,
+    signers: BTreeMap<String, Arc<Signer>>,
+}
+
+impl View {
+    /// The state that a mount's documents describe.
+    ///
+    /// # Errors
+    /// `Internal` when a document cannot be read: nothing is guessed.
+    pub fn load(mount: MountId, documents: Vec<Document>) -> Result<Self> {
+        let mut view = Self {
+            mount,
+            roles: BTreeMap::new(),
+            issuers: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            issuers_config: Setting::default(),
+            keys_config: Setting::default(),
+            urls: Setting::default(),
+            parents: BTreeMap::new(),
+            signers: BTreeMap::new(),
+        };
+        for document in documents {
+            view.take(document)?;
+        }
+        view.link();
+        Ok(view)
+    }
+
+    fn take(&mut self, document: Document) -> Result<()> {
+        let (name, version, body) = (document.key.name, document.version, &document.body);
+        match document.key.kind {
+            kind::ROLE => {
+                let entry = RoleEntry::new(read(body)?, version)?;
+                self.roles.insert(name, Arc::new(entry));
+            }
+            kind::ISSUER => {
+                let issuer = Issuer::new(read(body)?, version)?;
+                self.issuers.insert(name, Arc::new(issuer));
+            }
+            kind::KEY => {
+                let key = Key::new(&read::<KeyRecord>(body)?, version)?;
+                self.keys.insert(name, Arc::new(key));
+            }
+            kind::CONFIG => match name.as_str() {
+                "issuers" => self.issuers_config = Setting { value: read(body)?, version },
+                "keys" => self.keys_config = Setting { value: read(body)?, version },
+                "urls" => self.urls = Setting { value: read(body)?, version },
+                _ => return Err(Error::internal(format!("unknown stored setting {name}"))),
+            },
+            other => return Err(Error::internal(format!("unknown stored document kind {other}"))),
+        }
+        Ok(())
+    }
+
+    /// Works out who certifies whom, when the set of issuers changed, and then all that follows from it.
+    fn link(&mut self) {
+        self.parents = issuer::parents(&self.issuers);
+        self.work_out();
+    }
+
+    /// Works out chains and pre-encoded pieces again.
+    fn work_out(&mut self) {
+        self.signers = self
+            .issuers
+            .iter()
+            .map(|(id, issuer)| {
+                let chain = issuer::chain(id, &self.issuers, &self.parents);
+                let own = &issuer.record.urls;
+                let urls = if own.is_empty() { &self.urls.value } else { own };
+                let pieces =
+                    urls.for_issuer(id).map(|urls| Pieces::new(issuer, &chain, &urls)).map_err(|e| e.text().to_owned());
+                let key = self.keys.get(&issuer.record.key_id).cloned();
+                (id.clone(), Arc::new(Signer { issuer: Arc::clone(issuer), key, chain, pieces }))
+            })
+            .collect();
+    }
+
+    // --- Roles ---
+
+    /// A role by name.
+    pub fn role(&self, name: &str) -> Option<&Arc<RoleEntry>> {
+        self.roles.get(name)
+    }
+
+    /// The names of all roles, in byte order.
+    pub fn role_names(&self) -> impl Iterator<Item = &str> {
+        self.roles.keys().map(String::as_str)
+    }
+
+    /// Names of at most `limit` roles that name this issuer reference.
+    pub fn roles_using(&self, reference: &str, limit: usize) -> Vec<&str> {
+        let uses = |entry: &&Arc<RoleEntry>| entry.role.issuer_ref == reference;
+        self.roles.iter().filter(|(_, e)| uses(e)).map(|(n, _)| n.as_str()).take(limit).collect()
+    }
+
+    /// Stores a role in this view.
+    pub fn put_role(&mut self, name: &str, role: Role) -> Result<PkiWrite> {
+        let version = self.roles.get(name).map_or(0, |e| e.version);
+        let write = self.document(kind::ROLE, name, version, Some(&role));
+        self.roles.insert(name.to_owned(), Arc::new(RoleEntry::new(role, version + 1)?));
+        Ok(write)
+    }
+
+    /// Removes a role; `None` when there is none.
+    pub fn remove_role(&mut self, name: &str) -> Option<PkiWrite> {
+        let version = self.roles.remove(name)?.version;
+        Some(self.document::<Role>(kind::ROLE, name, version, None))
+    }
+
+    // --- Issuers ---
+
+    /// An issuer by reference: `default` in any letter case, an id, or a name.
+    pub fn signer(&self, reference: &str) -> Option<&Arc<Signer>> {
+        if reference.eq_ignore_ascii_case("default") {
+            return self.signers.get(&self.issuers_config.value.default);
+        }
+        self.signers.get(reference).or_else(|| {
+            self.signers.values().find(|s| !reference.is_empty() && s.issuer.record.name == reference)
+        })
+    }
+
+    /// All issuers, by id.
+    pub fn signers(&self) -> impl Iterator<Item = &Arc<Signer>> {
+        self.signers.values()
+    }
+
+    /// Whether `id` is the default issuer.
+    pub fn is_default_issuer(&self, id: &str) -> bool {
+        self.issuers_config.value.default == id
+    }
+
+    /// Stores an issuer (new, or a new record of one) in this view.
+    ///
+    /// # Errors
+    /// `Invalid` when its name is already another's.
+    pub fn put_issuer(&mut self, record: IssuerRecord) -> Result<PkiWrite> {
+        issuer::check_name("issuer_name", &record.name)?;
+        let id = record.id.clone();
+        let taken = |other: &Arc<Issuer>| {
+            other.record.id != id && (other.record.name == record.name || other.record.id == record.name)
+        };
+        if !record.name.is_empty() && self.issuers.values().any(taken) {
+            return Err(Error::invalid("issuer_name: issuer name already in use"));
+        }
+        let version = self.issuers.get(&id).map_or(0, |i| i.version);
+        let write = self.document(kind::ISSUER, &id, version, Some(&record));
+        let issuer = match self.issuers.get(&id) {
+            Some(known) => known.with_record(record, version + 1),
+            None => Issuer::new(record, version + 1)?,
+        };
+        self.issuers.insert(id, Arc::new(issuer));
+        if version == 0 { self.link() } else { self.work_out() }
+        Ok(write)
+    }
+
+    /// Removes an issuer; `None` when there is none. Its key stays.
+    pub fn remove_issuer(&mut self, id: &str) -> Option<PkiWrite> {
+        let version = self.issuers.remove(id)?.version;
+        self.link();
+        Some(self.document::<IssuerRecord>(kind::ISSUER, id, version, None))
+    }
+
+    // --- Keys ---
+
+    /// A key by reference: `default` in any letter case, an id, or a name.
+    pub fn key(&self, reference: &str) -> Option<&Arc<Key>> {
+        if reference.eq_ignore_ascii_case("default") {
+            return self.keys.get(&self.keys_config.value.default);
+        }
+        self.keys
+            .get(reference)
+            .or_else(|| self.keys.values().find(|k| !reference.is_empty() && k.name == reference))
+    }
+
+    /// All keys, by id.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<Key>> {
+        self.keys.values()
+    }
+
+    /// Whether `id` is the default key.
+    pub fn is_default_key(&self, id: &str) -> bool {
+        self.keys_config.value.default == id
+    }
+
+    /// Stores a key (new, or under a new name) in this view.
+    ///
+    /// # Errors
+    /// `Invalid` when its name is already another's.
+    pub fn put_key(&mut self, key: Key) -> Result<PkiWrite> {
+        issuer::check_name("key_name", &key.name)?;
+        let taken = |other: &Arc<Key>| other.id != key.id && (other.name == key.name || other.id == key.name);
+        if !key.name.is_empty() && self.keys.values().any(taken) {
+            return Err(Error::invalid("key_name: key name already in use"));
+        }
+        let version = self.keys.get(&key.id).map_or(0, |k| k.version);
+        let write = self.document(kind::KEY, &key.id, version, Some(&key.record()?));
+        self.keys.insert(key.id.clone(), Arc::new(Key { version: version + 1, ..key }));
+        self.work_out();
+        Ok(write)
+    }
+
+    /// Removes a key; `None` when there is none.
+    pub fn remove_key(&mut self, id: &str) -> Option<PkiWrite> {
+        let version = self.keys.remove(id)?.version;
+        self.work_out();
+        Some(self.document::<KeyRecord>(kind::KEY, id, version, None))
+    }
+
+    // --- Settings ---
+
+    /// Stores `config/issuers`.
+    pub fn set_issuers_config(&mut self, value: IssuersConfig) -> PkiWrite {
+        let version = self.issuers_config.version;
+        let write = self.document(kind::CONFIG, "issuers", version, Some(&value));
+        self.issuers_config = Setting { value, version: version + 1 };
+        write
+    }
+
+    /// Stores `config/keys`.
+    pub fn set_keys_config(&mut self, value: KeysConfig) -> PkiWrite {
+        let version = self.keys_config.version;
+        let write = self.document(kind::CONFIG, "keys", version, Some(&value));
+        self.keys_config = Setting { value, version: version + 1 };
+        write
+    }
+
+    /// Stores `config/urls`.
+    pub fn set_urls(&mut self, value: Urls) -> PkiWrite {
+        let version = self.urls.version;
+        let write = self.document(kind::CONFIG, "urls", version, Some(&value));
+        self.urls = Setting { value, version: version + 1 };
+        self.work_out();
+        write
+    }
+
+    fn document<T: Serialize>(&self, kind: &'static str, name: &str, expected: u64, value: Option<&T>) -> PkiWrite {
+        let body = value.map(|v| serde_json::to_vec(v).expect("records of plain members always serialise"));
+        PkiWrite::Document(DocumentWrite {
+            key: DocumentKey { mount: self.mount, kind, name: name.to_owned() },
+            expected,
+            body,
+        })
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    // The cause names members, never values: the body may hold a private key.
+    serde_json::from_slice(body).map_err(|e| Error::internal(format!("stored document unreadable: {:?}", e.classify())))
+}
