@@ -5,6 +5,7 @@ pub mod clock;
 pub mod documents;
 pub mod error;
 pub mod fields;
+pub mod keys;
 pub mod pki;
 pub mod random;
 pub mod secret;

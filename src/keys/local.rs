@@ -1,0 +1,306 @@
+//! Private keys in this process's memory: generation, loading, signing, and the two forms in which a key
+//! leaves. Keys have no `Debug`; encoded forms leave only as [`Secret`].
+
+use aws_lc_rs::encoding::{AsBigEndian, AsDer, Curve25519SeedBin, EcPrivateKeyBin, Pkcs8V1Der};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::KeySize;
+use aws_lc_rs::signature::{
+    self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, RsaEncoding, RsaKeyPair,
+};
+use p224::ecdsa::signature::hazmat::PrehashSigner;
+use zeroize::{Zeroize, Zeroizing};
+
+use super::local_der;
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
+use crate::x509::public_key::PublicKey;
+
+/// What key to generate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySpec {
+    kind: KeyKind,
+}
+
+impl KeySpec {
+    /// Reads `key_type` (`rsa`, `ec`, `ed25519`) and `key_bits`: 0 is the default of the type (2048,
+    /// 256), RSA has 2048, 3072, 4096 or 8192, EC 224, 256, 384 or 521, Ed25519 ignores them.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the field.
+    pub fn new(key_type: &str, bits: i64) -> Result<Self> {
+        let kind = match (key_type, bits) {
+            ("rsa", 0) => KeyKind::Rsa { bits: 2048 },
+            ("rsa", 2048 | 3072 | 4096 | 8192) => KeyKind::Rsa { bits: bits as u32 },
+            ("rsa", ..2048) => {
+                return Err(Error::invalid("key_bits: RSA keys below 2048 bits are not supported"));
+            }
+            ("rsa", _) => {
+                return Err(Error::invalid("key_bits: unsupported bit length, RSA keys have 2048, 3072, 4096 or 8192"));
+            }
+            ("ec", 224) => KeyKind::Ec(Curve::P224),
+            ("ec", 0 | 256) => KeyKind::Ec(Curve::P256),
+            ("ec", 384) => KeyKind::Ec(Curve::P384),
+            ("ec", 521) => KeyKind::Ec(Curve::P521),
+            ("ec", _) => {
+                return Err(Error::invalid("key_bits: unsupported curve size, EC keys have 224, 256, 384 or 521"));
+            }
+            ("ed25519", _) => KeyKind::Ed25519,
+            _ => return Err(Error::invalid("key_type: unknown key type, must be rsa, ec or ed25519")),
+        };
+        Ok(Self { kind })
+    }
+
+    /// Kind and size.
+    pub fn kind(self) -> KeyKind {
+        self.kind
+    }
+
+    /// `rsa`, `ec` or `ed25519`.
+    pub fn key_type(self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// Size in bits; 0 for Ed25519.
+    pub fn bits(self) -> u32 {
+        self.kind.bits()
+    }
+}
+
+/// A private key, ready to sign.
+pub struct PrivateKey {
+    material: Material,
+    public: PublicKey,
+}
+
+enum Material {
+    Rsa(RsaKeyPair),
+    Ec(Curve, EcdsaKeyPair),
+    P224(p224::ecdsa::SigningKey),
+    Ed25519(Ed25519KeyPair),
+}
+
+impl PrivateKey {
+    /// Makes a key. RSA blocks for up to seconds: see [`super::KeyPool`].
+    ///
+    /// # Errors
+    /// `Internal` when the crypto library fails.
+    pub fn generate(spec: KeySpec) -> Result<Self> {
+        let failed = |_| Error::internal("key generation failed");
+        let material = match spec.kind {
+            KeyKind::Rsa { bits } => {
+                let size = match bits {
+                    2048 => KeySize::Rsa2048,
+                    3072 => KeySize::Rsa3072,
+                    4096 => KeySize::Rsa4096,
+                    _ => KeySize::Rsa8192,
+                };
+                Material::Rsa(RsaKeyPair::generate(size).map_err(failed)?)
+            }
+            KeyKind::Ec(curve) => match ecdsa_signer(curve) {
+                Some(signer) => Material::Ec(curve, EcdsaKeyPair::generate(signer).map_err(failed)?),
+                None => Material::P224(random_p224()),
+            },
+            KeyKind::Ed25519 => Material::Ed25519(Ed25519KeyPair::generate().map_err(failed)?),
+        };
+        Ok(Self::new(spec.kind, material))
+    }
+
+    fn new(kind: KeyKind, material: Material) -> Self {
+        let public = match &material {
+            Material::Rsa(key) => PublicKey::trusted(kind, key.public_key().as_ref()),
+            Material::Ec(_, key) => PublicKey::trusted(kind, key.public_key().as_ref()),
+            Material::P224(key) => PublicKey::trusted(kind, key.verifying_key().to_encoded_point(false).as_bytes()),
+            Material::Ed25519(key) => PublicKey::trusted(kind, key.public_key().as_ref()),
+        };
+        Self { material, public }
+    }
+
+    /// Loads an unencrypted PKCS #8 key (RFC 5208, RFC 5958). The crypto library checks that its parts
+    /// belong together.
+    ///
+    /// # Errors
+    /// `Invalid`, never quoting the key: not DER, bytes after it, another kind of key, RSA below 2048 or
+    /// above 8192 bits, parts that do not belong together.
+    pub fn from_pkcs8(der: &[u8]) -> Result<Self> {
+        let wrong = |_| Error::invalid("private key: its parts are not a valid key");
+        let info = local_der::PrivateKeyInfo::read(der).map_err(|e| e.of("private key"))?;
+        let material = match info.kind {
+            KeyKind::Rsa { .. } => Material::Rsa(RsaKeyPair::from_pkcs8(der).map_err(wrong)?),
+            KeyKind::Ec(curve) => match ecdsa_signer(curve) {
+                Some(signer) => Material::Ec(curve, EcdsaKeyPair::from_pkcs8(signer, der).map_err(wrong)?),
+                None => Material::P224(load_p224(info.key)?),
+            },
+            KeyKind::Ed25519 => Material::Ed25519(Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).map_err(wrong)?),
+        };
+        Ok(Self::new(info.kind, material))
+    }
+
+    /// Loads the content of a PEM block `PRIVATE KEY`, `RSA PRIVATE KEY` (PKCS #1) or `EC PRIVATE KEY`
+    /// (SEC 1 with named-curve parameters).
+    ///
+    /// # Errors
+    /// As [`PrivateKey::from_pkcs8`]; `Invalid` for another label.
+    pub fn from_block(label: &str, der: &[u8]) -> Result<Self> {
+        let of = |e: crate::x509::reader::DerError| e.of("private key");
+        match label {
+            "PRIVATE KEY" => Self::from_pkcs8(der),
+            "RSA PRIVATE KEY" => Self::from_pkcs8(local_der::pkcs8(KeyKind::Rsa { bits: 0 }, der).expose()),
+            "EC PRIVATE KEY" => {
+                let curve = local_der::sec1_curve(der).map_err(of)?;
+                Self::from_pkcs8(local_der::pkcs8(KeyKind::Ec(curve), der).expose())
+            }
+            _ => Err(Error::invalid(format!("private key: a PEM block {label:?} is not a private key"))),
+        }
+    }
+
+    /// The key in PKCS #8, version 1.
+    ///
+    /// # Errors
+    /// `Internal` when the crypto library fails.
+    pub fn to_pkcs8(&self) -> Result<Secret> {
+        match &self.material {
+            Material::Rsa(key) => {
+                let der: Pkcs8V1Der<'_> = key.as_der().map_err(|_| export_failed())?;
+                Ok(Secret::new(der.as_ref()))
+            }
+            Material::Ec(..) | Material::P224(_) => Ok(local_der::pkcs8(self.kind(), self.sec1(false)?.expose())),
+            Material::Ed25519(key) => {
+                let seed = key.seed().map_err(|_| export_failed())?;
+                let seed: Curve25519SeedBin<'_> = seed.as_be_bytes().map_err(|_| export_failed())?;
+                Ok(local_der::pkcs8_ed25519(seed.as_ref()))
+            }
+        }
+    }
+
+    /// The key in the traditional form of its kind, with the label of its PEM block: `RSA PRIVATE KEY`
+    /// (PKCS #1), `EC PRIVATE KEY` (SEC 1, named curve and public key included), `PRIVATE KEY` (PKCS #8)
+    /// for Ed25519, which has no other.
+    ///
+    /// # Errors
+    /// `Internal` when the crypto library fails.
+    pub fn traditional(&self) -> Result<(&'static str, Secret)> {
+        match &self.material {
+            Material::Rsa(_) => {
+                let pkcs8 = self.to_pkcs8()?;
+                let info = local_der::PrivateKeyInfo::read(pkcs8.expose()).map_err(|_| export_failed())?;
+                Ok(("RSA PRIVATE KEY", Secret::new(info.key)))
+            }
+            Material::Ec(..) | Material::P224(_) => Ok(("EC PRIVATE KEY", self.sec1(true)?)),
+            Material::Ed25519(_) => Ok(("PRIVATE KEY", self.to_pkcs8()?)),
+        }
+    }
+
+    fn sec1(&self, alone: bool) -> Result<Secret> {
+        match &self.material {
+            Material::Ec(curve, key) => {
+                let scalar: EcPrivateKeyBin<'_> = key.private_key().as_be_bytes().map_err(|_| export_failed())?;
+                Ok(local_der::sec1(alone.then_some(*curve), scalar.as_ref(), self.public.bits()))
+            }
+            Material::P224(key) => {
+                let mut scalar = key.to_bytes();
+                let der = local_der::sec1(alone.then_some(Curve::P224), &scalar, self.public.bits());
+                scalar[..].zeroize();
+                Ok(der)
+            }
+            Material::Rsa(_) | Material::Ed25519(_) => Err(export_failed()),
+        }
+    }
+
+    /// The public key.
+    pub fn public(&self) -> &PublicKey {
+        &self.public
+    }
+
+    /// Kind and size.
+    pub fn kind(&self) -> KeyKind {
+        self.public.kind()
+    }
+
+    /// Signs `message`; ECDSA signatures are DER. A P-224 key signs with any hash, but no certificate:
+    /// [`SignatureAlgorithm::for_issuer`] refuses it.
+    ///
+    /// # Errors
+    /// `Invalid` when the algorithm does not fit the key ([`SignatureAlgorithm::fits`]), `Internal` when
+    /// the crypto library fails.
+    pub fn sign(&self, algorithm: SignatureAlgorithm, message: &[u8]) -> Result<Vec<u8>> {
+        let failed = |_| Error::internal("signing failed");
+        match (&self.material, algorithm) {
+            (Material::Rsa(key), SignatureAlgorithm::RsaPkcs1(_) | SignatureAlgorithm::RsaPss(_)) => {
+                let mut signature = vec![0; key.public_modulus_len()];
+                let encoding = rsa_encoding(algorithm).ok_or_else(export_failed)?;
+                key.sign(encoding, &SystemRandom::new(), message, &mut signature).map_err(failed)?;
+                Ok(signature)
+            }
+            (Material::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) if hash == curve.hash() => {
+                Ok(key.sign(&SystemRandom::new(), message).map_err(failed)?.as_ref().to_vec())
+            }
+            (Material::P224(key), SignatureAlgorithm::Ecdsa(hash)) => {
+                let signature: p224::ecdsa::Signature =
+                    key.sign_prehash(hash.digest(message).as_ref()).map_err(|_| Error::internal("signing failed"))?;
+                Ok(signature.to_der().as_bytes().to_vec())
+            }
+            (Material::Ed25519(key), SignatureAlgorithm::Ed25519) => {
+                Ok(key.try_sign(message).map_err(failed)?.as_ref().to_vec())
+            }
+            _ => Err(Error::invalid(format!(
+                "signature algorithm: {} does not fit an {} key of {} bits",
+                algorithm.name(),
+                self.kind().name(),
+                self.kind().bits()
+            ))),
+        }
+    }
+}
+
+fn export_failed() -> Error {
+    Error::internal("private key export failed")
+}
+
+fn ecdsa_signer(curve: Curve) -> Option<&'static EcdsaSigningAlgorithm> {
+    match curve {
+        Curve::P224 => None,
+        Curve::P256 => Some(&signature::ECDSA_P256_SHA256_ASN1_SIGNING),
+        Curve::P384 => Some(&signature::ECDSA_P384_SHA384_ASN1_SIGNING),
+        Curve::P521 => Some(&signature::ECDSA_P521_SHA512_ASN1_SIGNING),
+    }
+}
+
+fn rsa_encoding(algorithm: SignatureAlgorithm) -> Option<&'static dyn RsaEncoding> {
+    Some(match algorithm {
+        SignatureAlgorithm::RsaPkcs1(Hash::Sha256) => &signature::RSA_PKCS1_SHA256,
+        SignatureAlgorithm::RsaPkcs1(Hash::Sha384) => &signature::RSA_PKCS1_SHA384,
+        SignatureAlgorithm::RsaPkcs1(Hash::Sha512) => &signature::RSA_PKCS1_SHA512,
+        SignatureAlgorithm::RsaPss(Hash::Sha256) => &signature::RSA_PSS_SHA256,
+        SignatureAlgorithm::RsaPss(Hash::Sha384) => &signature::RSA_PSS_SHA384,
+        SignatureAlgorithm::RsaPss(Hash::Sha512) => &signature::RSA_PSS_SHA512,
+        SignatureAlgorithm::Ecdsa(_) | SignatureAlgorithm::Ed25519 => return None,
+    })
+}
+
+/// A uniform scalar by rejection (FIPS 186-5 A.2.2): all but one in 2¹¹² candidates are taken.
+fn random_p224() -> p224::ecdsa::SigningKey {
+    loop {
+        let candidate = Zeroizing::new(crate::random::bytes::<28>());
+        if let Ok(key) = p224::ecdsa::SigningKey::from_slice(&*candidate) {
+            return key;
+        }
+    }
+}
+
+fn load_p224(sec1: &[u8]) -> Result<p224::ecdsa::SigningKey> {
+    let wrong = || Error::invalid("private key: its parts are not a valid key");
+    let parts = local_der::Sec1::read(sec1).map_err(|e| e.of("private key"))?;
+    if parts.scalar.len() != Curve::P224.octets() {
+        return Err(wrong());
+    }
+    let key = p224::ecdsa::SigningKey::from_slice(parts.scalar).map_err(|_| wrong())?;
+    let own = key.verifying_key().to_encoded_point(false);
+    match parts.public {
+        Some(public) if public != own.as_bytes() => Err(wrong()),
+        _ => Ok(key),
+    }
+}
+
+#[cfg(test)]
+mod tests;

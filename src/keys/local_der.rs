@@ -1,0 +1,124 @@
+//! The DER of private keys: PKCS #8 (RFC 5208), PKCS #1 (RFC 8017 A.1.2), SEC 1 (RFC 5915).
+//!
+//! EC keys are encoded by hand from their numbers, so that a freshly made key is not loaded again; every
+//! buffer with a secret is sized beforehand, because a vector that grows leaves copies behind.
+
+use zeroize::Zeroize;
+
+use crate::secret::Secret;
+use crate::x509::algorithm::{Curve, KeyKind};
+use crate::x509::oid;
+use crate::x509::public_key::{algorithm_identifier, check_rsa};
+use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::writer::{NULL, OCTET_STRING, SEQUENCE, Writer, build, context_constructed};
+
+const UNSUPPORTED: DerError = DerError("unsupported kind of key");
+const MIN_RSA_BITS: u32 = 2048;
+
+/// An unencrypted PKCS #8 structure.
+pub(super) struct PrivateKeyInfo<'a> {
+    /// Kind and size of the key.
+    pub(super) kind: KeyKind,
+    /// The inner structure: RSAPrivateKey, ECPrivateKey or CurvePrivateKey.
+    pub(super) key: &'a [u8],
+}
+
+impl<'a> PrivateKeyInfo<'a> {
+    pub(super) fn read(der: &'a [u8]) -> Read<Self> {
+        let mut fields = Reader::only(der, SEQUENCE)?.reader();
+        if fields.small()? > 1 {
+            return Err(DerError("the version of a private key must be 0 or 1 (RFC 5958 2)"));
+        }
+        let mut algorithm = fields.sequence()?;
+        let key = fields.octet_string()?;
+        // What may follow are attributes and the public key; the crypto library compares the latter.
+        while !fields.is_empty() {
+            fields.any()?;
+        }
+        let identifier = algorithm.oid()?;
+        let kind = if identifier == oid::RSA_ENCRYPTION {
+            algorithm.expect(NULL)?;
+            KeyKind::Rsa { bits: rsa_bits(key)? }
+        } else if identifier == oid::EC_PUBLIC_KEY {
+            KeyKind::Ec(algorithm.oid().ok().and_then(Curve::from_oid).ok_or(UNSUPPORTED)?)
+        } else if identifier == oid::ED25519 {
+            KeyKind::Ed25519
+        } else {
+            return Err(UNSUPPORTED);
+        };
+        algorithm.done()?;
+        Ok(Self { kind, key })
+    }
+}
+
+/// Checks the public numbers of an RSAPrivateKey before any arithmetic.
+fn rsa_bits(key: &[u8]) -> Read<u32> {
+    let mut fields = Reader::only(key, SEQUENCE)?.reader();
+    if fields.small()? != 0 {
+        return Err(DerError("RSA keys with more than two primes are not supported"));
+    }
+    let bits = check_rsa(fields.unsigned()?, fields.unsigned()?)?;
+    if bits < MIN_RSA_BITS {
+        return Err(DerError("RSA keys below 2048 bits are not supported"));
+    }
+    Ok(bits)
+}
+
+/// An ECPrivateKey.
+pub(super) struct Sec1<'a> {
+    pub(super) scalar: &'a [u8],
+    pub(super) public: Option<&'a [u8]>,
+    curve: Option<&'a [u8]>,
+}
+
+impl<'a> Sec1<'a> {
+    pub(super) fn read(der: &'a [u8]) -> Read<Self> {
+        let mut fields = Reader::only(der, SEQUENCE)?.reader();
+        if fields.small()? != 1 {
+            return Err(DerError("the version of an EC private key must be 1 (RFC 5915 3)"));
+        }
+        let scalar = fields.octet_string()?;
+        let curve = fields.optional(context_constructed(0))?.map(|p| p.reader().oid()).transpose()?;
+        let public = fields.optional(context_constructed(1))?.map(|p| p.reader().bit_string()).transpose()?;
+        fields.done()?;
+        Ok(Self { scalar, public, curve })
+    }
+}
+
+/// The curve that an ECPrivateKey names.
+pub(super) fn sec1_curve(der: &[u8]) -> Read<Curve> {
+    let curve = Sec1::read(der)?.curve.ok_or(DerError("an EC private key must name its curve"))?;
+    Curve::from_oid(curve).ok_or(UNSUPPORTED)
+}
+
+/// An ECPrivateKey with its public key, and with the name of its curve when it stands alone: inside of
+/// PKCS #8 the curve is named outside.
+pub(super) fn sec1(curve: Option<Curve>, scalar: &[u8], point: &[u8]) -> Secret {
+    Secret::new(build(SEQUENCE, scalar.len() + point.len() + 40, |w| {
+        w.integer(1);
+        w.tlv(OCTET_STRING, scalar);
+        if let Some(curve) = curve {
+            w.nest(context_constructed(0), |w| w.oid(curve.oid()));
+        }
+        w.nest(context_constructed(1), |w| w.bit_string(point));
+    }))
+}
+
+/// A PKCS #8 structure, version 1, around the inner structure of a key.
+pub(super) fn pkcs8(kind: KeyKind, key: &[u8]) -> Secret {
+    Secret::new(build(SEQUENCE, key.len() + 48, |w| {
+        w.integer(0);
+        w.raw(&algorithm_identifier(kind));
+        w.tlv(OCTET_STRING, key);
+    }))
+}
+
+/// A PKCS #8 structure of an Ed25519 seed (RFC 8410 7).
+pub(super) fn pkcs8_ed25519(seed: &[u8]) -> Secret {
+    let mut inner = Writer::with_capacity(seed.len() + 2);
+    inner.tlv(OCTET_STRING, seed);
+    let mut inner = inner.finish();
+    let outer = pkcs8(KeyKind::Ed25519, &inner);
+    inner.zeroize();
+    outer
+}

@@ -1,0 +1,426 @@
+//! Key kinds and signature algorithms: their names, their DER, and which goes with which key.
+//!
+//! Refused by name: SHA-1 and MD5 signatures, RSASSA-PSS with mixed hashes or a salt that is not as
+//! long as the digest, and P-224 as a signing key.
+
+use aws_lc_rs::digest;
+
+use super::oid;
+use super::reader::{DerError, Read, Reader};
+use super::writer::{INTEGER, NULL, SEQUENCE, context_constructed};
+use crate::error::{Error, Result};
+
+/// A hash function of the SHA-2 family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hash {
+    /// SHA-256.
+    Sha256,
+    /// SHA-384.
+    Sha384,
+    /// SHA-512.
+    Sha512,
+}
+
+impl Hash {
+    /// Digest length in octets.
+    pub fn octets(self) -> u32 {
+        match self {
+            Self::Sha256 => 32,
+            Self::Sha384 => 48,
+            Self::Sha512 => 64,
+        }
+    }
+
+    /// The digest of `message`.
+    pub fn digest(self, message: &[u8]) -> digest::Digest {
+        let algorithm = match self {
+            Self::Sha256 => &digest::SHA256,
+            Self::Sha384 => &digest::SHA384,
+            Self::Sha512 => &digest::SHA512,
+        };
+        digest::digest(algorithm, message)
+    }
+
+    fn from_oid(content: &[u8]) -> Option<Self> {
+        [(oid::SHA256, Self::Sha256), (oid::SHA384, Self::Sha384), (oid::SHA512, Self::Sha512)]
+            .into_iter()
+            .find_map(|(known, hash)| (known == content).then_some(hash))
+    }
+}
+
+/// A named curve over a prime field (RFC 5480 2.1.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Curve {
+    /// secp224r1.
+    P224,
+    /// secp256r1.
+    P256,
+    /// secp384r1.
+    P384,
+    /// secp521r1.
+    P521,
+}
+
+impl Curve {
+    /// All curves.
+    pub const ALL: [Self; 4] = [Self::P224, Self::P256, Self::P384, Self::P521];
+
+    /// Size of the field in bits.
+    pub fn bits(self) -> u32 {
+        match self {
+            Self::P224 => 224,
+            Self::P256 => 256,
+            Self::P384 => 384,
+            Self::P521 => 521,
+        }
+    }
+
+    /// The curve's identifier, DER content octets.
+    pub fn oid(self) -> &'static [u8] {
+        match self {
+            Self::P224 => oid::P224,
+            Self::P256 => oid::P256,
+            Self::P384 => oid::P384,
+            Self::P521 => oid::P521,
+        }
+    }
+
+    /// The curve with this identifier.
+    pub fn from_oid(content: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|curve| curve.oid() == content)
+    }
+
+    /// Octets of one coordinate or scalar.
+    pub fn octets(self) -> usize {
+        self.bits().div_ceil(8) as usize
+    }
+
+    /// The hash that goes with keys on this curve.
+    pub fn hash(self) -> Hash {
+        match self {
+            Self::P224 | Self::P256 => Hash::Sha256,
+            Self::P384 => Hash::Sha384,
+            Self::P521 => Hash::Sha512,
+        }
+    }
+}
+
+/// The kind and size of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyKind {
+    /// RSA with a modulus of `bits`.
+    Rsa {
+        /// Bits of the modulus.
+        bits: u32,
+    },
+    /// Elliptic curve.
+    Ec(Curve),
+    /// Ed25519.
+    Ed25519,
+}
+
+impl KeyKind {
+    /// The word that requests and answers use: `rsa`, `ec`, `ed25519`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rsa { .. } => "rsa",
+            Self::Ec(_) => "ec",
+            Self::Ed25519 => "ed25519",
+        }
+    }
+
+    /// Size in bits; 0 for Ed25519, which has only one.
+    pub fn bits(self) -> u32 {
+        match self {
+            Self::Rsa { bits } => bits,
+            Self::Ec(curve) => curve.bits(),
+            Self::Ed25519 => 0,
+        }
+    }
+}
+
+/// A signature algorithm that this server makes and accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SignatureAlgorithm {
+    /// RSASSA-PKCS1-v1_5.
+    RsaPkcs1(Hash),
+    /// RSASSA-PSS, MGF1 with the same hash, salt as long as the digest, trailer 1.
+    RsaPss(Hash),
+    /// ECDSA.
+    Ecdsa(Hash),
+    /// Ed25519.
+    Ed25519,
+}
+
+/// Every algorithm with its name and its whole AlgorithmIdentifier.
+const TABLE: [(SignatureAlgorithm, &str, &[u8]); 10] = {
+    use Hash::{Sha256, Sha384, Sha512};
+    use SignatureAlgorithm::{Ecdsa, Ed25519, RsaPkcs1, RsaPss};
+    [
+        (RsaPkcs1(Sha256), "SHA256WithRSA", &pkcs1(11)),
+        (RsaPkcs1(Sha384), "SHA384WithRSA", &pkcs1(12)),
+        (RsaPkcs1(Sha512), "SHA512WithRSA", &pkcs1(13)),
+        (RsaPss(Sha256), "SHA256WithRSAPSS", &pss(1, 32)),
+        (RsaPss(Sha384), "SHA384WithRSAPSS", &pss(2, 48)),
+        (RsaPss(Sha512), "SHA512WithRSAPSS", &pss(3, 64)),
+        (Ecdsa(Sha256), "ECDSAWithSHA256", &ecdsa(2)),
+        (Ecdsa(Sha384), "ECDSAWithSHA384", &ecdsa(3)),
+        (Ecdsa(Sha512), "ECDSAWithSHA512", &ecdsa(4)),
+        (Ed25519, "Ed25519", &[0x30, 5, 6, 3, 0x2b, 0x65, 0x70]),
+    ]
+};
+
+/// RFC 4055 5: parameters are NULL.
+const fn pkcs1(last_arc: u8) -> [u8; 15] {
+    [0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, last_arc, 5, 0]
+}
+
+/// RFC 5758 3.2: parameters are absent.
+const fn ecdsa(last_arc: u8) -> [u8; 12] {
+    [0x30, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, last_arc]
+}
+
+/// RFC 4055 3.1: hash, MGF1 over the same hash, salt length; the trailer field has its default.
+const fn pss(hash_arc: u8, salt: u8) -> [u8; 67] {
+    #[rustfmt::skip]
+    let der = [
+        0x30, 0x41, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10,
+        0x30, 0x34,
+        0xa0, 0x0f, 0x30, 0x0d, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, hash_arc, 5, 0,
+        0xa1, 0x1c, 0x30, 0x1a, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 8,
+        0x30, 0x0d, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, hash_arc, 5, 0,
+        0xa2, 3, 2, 1, salt,
+    ];
+    der
+}
+
+impl SignatureAlgorithm {
+    /// The whole AlgorithmIdentifier: PKCS #1 with NULL parameters, PSS with all its parameters,
+    /// ECDSA and Ed25519 without.
+    pub fn der(self) -> &'static [u8] {
+        self.row().2
+    }
+
+    /// The name that configuration and answers use, such as `SHA256WithRSAPSS`.
+    pub fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    fn row(self) -> &'static (Self, &'static str, &'static [u8]) {
+        TABLE.iter().find(|row| row.0 == self).expect("the table has a row for every algorithm")
+    }
+
+    /// Reads a name in any letter case; `PureEd25519` is another name of `Ed25519`.
+    pub fn parse_name(text: &str) -> Option<Self> {
+        if text.eq_ignore_ascii_case("PureEd25519") {
+            return Some(Self::Ed25519);
+        }
+        TABLE.iter().find(|row| row.1.eq_ignore_ascii_case(text)).map(|row| row.0)
+    }
+
+    /// Reads a whole AlgorithmIdentifier of a signature.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the rule, for SHA-1 and MD5, unknown algorithms, and PSS parameters other
+    /// than one SHA-2 hash throughout, a salt as long as the digest, and trailer 1.
+    pub fn from_der(alg_id: &[u8]) -> Result<Self> {
+        if let Some(row) = TABLE.iter().find(|row| row.2 == alg_id) {
+            return Ok(row.0);
+        }
+        read_algorithm(alg_id).map_err(|e| e.of("signature algorithm"))
+    }
+
+    /// The algorithm an issuer signs with: an RSA issuer follows `signature_bits` (0 means 256) and
+    /// `use_pss`, every other key has exactly one algorithm.
+    ///
+    /// # Errors
+    /// `Invalid` for bits other than 0, 256, 384, 512, and for a P-224 issuer.
+    pub fn for_issuer(issuer: KeyKind, signature_bits: u32, use_pss: bool) -> Result<Self> {
+        let hash = match signature_bits {
+            0 | 256 => Hash::Sha256,
+            384 => Hash::Sha384,
+            512 => Hash::Sha512,
+            _ => return Err(Error::invalid("signature_bits: unsupported hash size, must be 0, 256, 384 or 512")),
+        };
+        match issuer {
+            KeyKind::Rsa { .. } if use_pss => Ok(Self::RsaPss(hash)),
+            KeyKind::Rsa { .. } => Ok(Self::RsaPkcs1(hash)),
+            KeyKind::Ec(Curve::P224) => Err(Error::invalid("issuer: a P-224 key cannot sign certificates")),
+            KeyKind::Ec(curve) => Ok(Self::Ecdsa(curve.hash())),
+            KeyKind::Ed25519 => Ok(Self::Ed25519),
+        }
+    }
+
+    /// Whether a local key of `kind` can sign with this algorithm: RSA with any hash and scheme, EC
+    /// with the curve's own hash only.
+    pub fn fits(self, kind: KeyKind) -> bool {
+        match (self, kind) {
+            (Self::RsaPkcs1(_) | Self::RsaPss(_), KeyKind::Rsa { .. }) | (Self::Ed25519, KeyKind::Ed25519) => true,
+            (Self::Ecdsa(hash), KeyKind::Ec(curve)) => hash == curve.hash(),
+            _ => false,
+        }
+    }
+}
+
+/// Encodings that differ from ours and still are right (absent NULLs), and the refusals by name.
+fn read_algorithm(alg_id: &[u8]) -> Read<SignatureAlgorithm> {
+    let mut reader = Reader::only(alg_id, SEQUENCE)?.reader();
+    let algorithm = reader.oid()?;
+    if algorithm == oid::RSASSA_PSS {
+        let mut parameters = reader.sequence()?;
+        reader.done()?;
+        return read_pss(&mut parameters);
+    }
+    if algorithm == oid::MD5_WITH_RSA {
+        return Err(DerError("MD5 signatures are not accepted"));
+    }
+    if algorithm == oid::SHA1_WITH_RSA || algorithm == oid::ECDSA_WITH_SHA1 {
+        return Err(DerError("SHA-1 signatures are not accepted"));
+    }
+    let pkcs1 = [
+        (oid::SHA256_WITH_RSA, Hash::Sha256),
+        (oid::SHA384_WITH_RSA, Hash::Sha384),
+        (oid::SHA512_WITH_RSA, Hash::Sha512),
+    ];
+    let (_, hash) =
+        pkcs1.into_iter().find(|(known, _)| *known == algorithm).ok_or(DerError("unsupported signature algorithm"))?;
+    optional_null(&mut reader)?;
+    reader.done()?;
+    Ok(SignatureAlgorithm::RsaPkcs1(hash))
+}
+
+fn read_pss(parameters: &mut Reader<'_>) -> Read<SignatureAlgorithm> {
+    const SHA1: DerError = DerError("RSASSA-PSS must use SHA-256, SHA-384 or SHA-512");
+    // The defaults of these fields are SHA-1 and a salt of 20 octets, so none may be absent.
+    let mut hash_field = parameters.optional(context_constructed(0))?.ok_or(SHA1)?.reader();
+    let hash = read_hash(&mut hash_field)?.ok_or(SHA1)?;
+    hash_field.done()?;
+    let mut mask_field = parameters.optional(context_constructed(1))?.ok_or(SHA1)?.reader();
+    let mut mask = mask_field.sequence()?;
+    mask_field.done()?;
+    if mask.oid()? != oid::MGF1 || read_hash(&mut mask)? != Some(hash) {
+        return Err(DerError("RSASSA-PSS must use MGF1 with the hash of the signature"));
+    }
+    mask.done()?;
+    let salt = match parameters.optional(context_constructed(2))? {
+        Some(field) => only_small(field.content)?,
+        None => 20,
+    };
+    if salt != hash.octets() {
+        return Err(DerError("RSASSA-PSS salt must be as long as the digest"));
+    }
+    if let Some(trailer) = parameters.optional(context_constructed(3))?
+        && only_small(trailer.content)? != 1
+    {
+        return Err(DerError("RSASSA-PSS trailer must be 1"));
+    }
+    parameters.done()?;
+    Ok(SignatureAlgorithm::RsaPss(hash))
+}
+
+fn only_small(der: &[u8]) -> Read<u32> {
+    Reader::new(Reader::only(der, INTEGER)?.raw).small()
+}
+
+/// A hash AlgorithmIdentifier; its NULL may be absent (RFC 4055 2.1).
+fn read_hash(reader: &mut Reader<'_>) -> Read<Option<Hash>> {
+    let mut identifier = reader.sequence()?;
+    let hash = Hash::from_oid(identifier.oid()?);
+    optional_null(&mut identifier)?;
+    identifier.done()?;
+    Ok(hash)
+}
+
+fn optional_null(reader: &mut Reader<'_>) -> Read<()> {
+    match reader.optional(NULL)? {
+        Some(null) if !null.content.is_empty() => Err(DerError("NULL must be empty")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_algorithm_reads_back_from_its_der_and_its_name() {
+        for (algorithm, name, der) in TABLE {
+            assert_eq!(read_algorithm_or_known(der), algorithm);
+            assert_eq!(algorithm.der(), der);
+            assert_eq!(SignatureAlgorithm::parse_name(&name.to_lowercase()), Some(algorithm));
+            Reader::only(der, SEQUENCE).unwrap();
+        }
+    }
+
+    fn read_algorithm_or_known(der: &[u8]) -> SignatureAlgorithm {
+        let quick = SignatureAlgorithm::from_der(der).unwrap();
+        if matches!(quick, SignatureAlgorithm::RsaPkcs1(_) | SignatureAlgorithm::RsaPss(_)) {
+            assert_eq!(read_algorithm(der).unwrap(), quick, "the slow path agrees");
+        }
+        quick
+    }
+
+    #[test]
+    fn weak_and_unknown_algorithms_are_refused_by_name() {
+        let mut salt_20 = pss(1, 32);
+        salt_20[66] = 20;
+        let mut mixed = pss(1, 32);
+        mixed[59] = 2;
+        let mut wrong_mask = pss(1, 32);
+        wrong_mask[46] = 9;
+        let cases: [(Vec<u8>, &str); 8] = [
+            (pkcs1(5).to_vec(), "SHA-1"),
+            (pkcs1(4).to_vec(), "MD5"),
+            (vec![0x30, 9, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1], "SHA-1"),
+            (salt_20.to_vec(), "salt must be as long"),
+            (mixed.to_vec(), "MGF1"),
+            (wrong_mask.to_vec(), "MGF1"),
+            (pss(1, 32)[..13].iter().copied().chain([0x30, 0]).collect::<Vec<_>>(), "truncated"),
+            (vec![0x30, 5, 6, 3, 0x2b, 0x65, 0x71], "unsupported"),
+        ];
+        for (der, text) in cases {
+            let error = SignatureAlgorithm::from_der(&der).unwrap_err();
+            assert!(error.text().contains(text), "{text}: {error}");
+        }
+        let defaults = [0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10, 0x30, 0];
+        assert!(SignatureAlgorithm::from_der(&defaults).unwrap_err().text().contains("SHA-256"));
+    }
+
+    #[test]
+    fn an_issuer_has_the_algorithm_of_its_key() {
+        use SignatureAlgorithm as A;
+        let rsa = KeyKind::Rsa { bits: 2048 };
+        let cases = [
+            (rsa, 0, false, A::RsaPkcs1(Hash::Sha256)),
+            (rsa, 384, false, A::RsaPkcs1(Hash::Sha384)),
+            (rsa, 0, true, A::RsaPss(Hash::Sha256)),
+            (rsa, 512, true, A::RsaPss(Hash::Sha512)),
+            (KeyKind::Ec(Curve::P256), 512, true, A::Ecdsa(Hash::Sha256)),
+            (KeyKind::Ec(Curve::P384), 0, false, A::Ecdsa(Hash::Sha384)),
+            (KeyKind::Ec(Curve::P521), 256, false, A::Ecdsa(Hash::Sha512)),
+            (KeyKind::Ed25519, 384, true, A::Ed25519),
+        ];
+        for (kind, bits, pss, expected) in cases {
+            assert_eq!(A::for_issuer(kind, bits, pss).unwrap(), expected, "{kind:?} {bits} {pss}");
+            assert!(expected.fits(kind));
+        }
+        assert!(A::for_issuer(KeyKind::Ec(Curve::P224), 0, false).is_err());
+        assert!(A::for_issuer(rsa, 100, false).is_err());
+        assert!(!A::Ecdsa(Hash::Sha384).fits(KeyKind::Ec(Curve::P256)));
+        assert!(!A::Ed25519.fits(rsa));
+    }
+
+    proptest! {
+        #[test]
+        fn mutated_identifiers_never_panic(row in 0..TABLE.len(), at in 0_usize..70, byte in any::<u8>()) {
+            let mut der = TABLE[row].2.to_vec();
+            let at = at % der.len();
+            der[at] = byte;
+            if let Ok(algorithm) = SignatureAlgorithm::from_der(&der) {
+                prop_assert!(TABLE.iter().any(|row| row.0 == algorithm));
+            }
+        }
+    }
+}

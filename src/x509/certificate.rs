@@ -1,0 +1,267 @@
+//! Certificates as they are read (RFC 5280 4.1): issuers that are imported, certificates that are
+//! revoked, chains that are built. The bytes stay what they were.
+
+use super::algorithm::SignatureAlgorithm;
+use super::name;
+use super::public_key::PublicKey;
+use super::raw_extension::{self, BasicConstraints, RawExtension};
+use super::reader::{DerError, Read, Reader};
+use super::serial::Serial;
+use super::tbs::write_extensions;
+use super::time;
+use super::usage::KeyUsage;
+use super::writer::{INTEGER, SEQUENCE, build, context, context_constructed};
+use crate::error::{Error, Result};
+
+/// One certificate. Its signature is not verified by reading it; see [`Certificate::is_signed_by`].
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    der: Vec<u8>,
+    tbs: Vec<u8>,
+    version: Vec<u8>,
+    serial: Serial,
+    issuer: Vec<u8>,
+    validity: Vec<u8>,
+    not_before: i64,
+    not_after: i64,
+    subject: Vec<u8>,
+    key: PublicKey,
+    unique_ids: Vec<u8>,
+    extensions: Vec<RawExtension>,
+    basic_constraints: BasicConstraints,
+    key_usage: Option<KeyUsage>,
+    subject_key_id: Option<Vec<u8>>,
+    authority_key_id: Option<Vec<u8>>,
+    algorithm: Option<SignatureAlgorithm>,
+    signature: Vec<u8>,
+}
+
+impl Certificate {
+    /// Reads exactly one certificate in DER.
+    ///
+    /// # Errors
+    /// `Invalid`, naming `certificate` and the rule: not DER, bytes after the structure, an unsupported
+    /// public key, a duplicate extension, a serial number that is negative or above 20 octets, two
+    /// different signature algorithms. An algorithm that this server does not accept is no error here.
+    pub fn parse(der: &[u8]) -> Result<Self> {
+        let of = |e: DerError| e.of("certificate");
+        let mut outer = Reader::only(der, SEQUENCE).map_err(of)?.reader();
+        let parts = Parts::read(&mut outer).map_err(of)?;
+        let key = PublicKey::parse(parts.spki).map_err(|e| Error::invalid(format!("certificate: {}", e.text())))?;
+        let extensions = RawExtension::read_all(parts.extensions).map_err(of)?;
+        Ok(Self {
+            der: der.to_vec(),
+            tbs: parts.tbs.to_vec(),
+            version: parts.version.to_vec(),
+            serial: Serial::from_octets(parts.serial)?,
+            issuer: parts.issuer.to_vec(),
+            validity: parts.validity.to_vec(),
+            not_before: parts.not_before,
+            not_after: parts.not_after,
+            subject: parts.subject.to_vec(),
+            key,
+            unique_ids: parts.unique_ids,
+            basic_constraints: raw_extension::basic_constraints(&extensions).map_err(of)?.unwrap_or_default(),
+            key_usage: raw_extension::key_usage(&extensions).map_err(of)?,
+            subject_key_id: raw_extension::subject_key_id(&extensions).map_err(of)?,
+            authority_key_id: raw_extension::authority_key_id(&extensions).map_err(of)?,
+            extensions,
+            algorithm: SignatureAlgorithm::from_der(parts.algorithm).ok(),
+            signature: parts.signature.to_vec(),
+        })
+    }
+
+    /// The whole certificate.
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// The signed part, byte for byte.
+    pub fn tbs(&self) -> &[u8] {
+        &self.tbs
+    }
+
+    /// The serial number.
+    pub fn serial(&self) -> Serial {
+        self.serial
+    }
+
+    /// The whole Name of the subject, byte for byte.
+    pub fn subject(&self) -> &[u8] {
+        &self.subject
+    }
+
+    /// The whole Name of the issuer, byte for byte.
+    pub fn issuer(&self) -> &[u8] {
+        &self.issuer
+    }
+
+    /// The subject's public key.
+    pub fn key(&self) -> &PublicKey {
+        &self.key
+    }
+
+    /// Start of validity, epoch seconds.
+    pub fn not_before(&self) -> i64 {
+        self.not_before
+    }
+
+    /// End of validity, inclusive, epoch seconds.
+    pub fn not_after(&self) -> i64 {
+        self.not_after
+    }
+
+    /// The subject key identifier, of whatever length, where the certificate has one.
+    pub fn subject_key_id(&self) -> Option<&[u8]> {
+        self.subject_key_id.as_deref()
+    }
+
+    /// The key identifier of the authority key identifier, where the certificate has one.
+    pub fn authority_key_id(&self) -> Option<Vec<u8>> {
+        self.authority_key_id.clone()
+    }
+
+    /// Whether basicConstraints say cA TRUE. Certificates of versions 1 and 2 have none.
+    pub fn is_ca(&self) -> bool {
+        self.basic_constraints.ca
+    }
+
+    /// How many further authorities may follow below this one; `None` is any number.
+    pub fn path_length(&self) -> Option<u32> {
+        self.basic_constraints.path_length
+    }
+
+    /// The key usage; `None` without that extension, which allows every use.
+    pub fn key_usage(&self) -> Option<KeyUsage> {
+        self.key_usage
+    }
+
+    /// All extensions, in order.
+    pub fn extensions(&self) -> &[RawExtension] {
+        &self.extensions
+    }
+
+    /// The extension with this identifier (DER content octets).
+    pub fn extension(&self, oid: &[u8]) -> Option<&RawExtension> {
+        raw_extension::find(&self.extensions, oid)
+    }
+
+    /// What it is signed with; `None` for an algorithm that is not accepted (SHA-1, MD5, unknown).
+    pub fn signature_algorithm(&self) -> Option<SignatureAlgorithm> {
+        self.algorithm
+    }
+
+    /// Whether `key` made the signature, with an algorithm that is accepted.
+    pub fn is_signed_by(&self, key: &PublicKey) -> bool {
+        self.algorithm.is_some_and(|algorithm| key.verify(algorithm, &self.tbs, &self.signature).is_ok())
+    }
+
+    /// Whether the certificate names itself as its issuer: authority and subject key identifiers are
+    /// equal, or without an authority key identifier the names are equal and it verifies itself.
+    pub fn is_self_signed(&self) -> bool {
+        match (&self.authority_key_id, &self.subject_key_id) {
+            (Some(authority), Some(subject)) => authority == subject,
+            (Some(_), None) => false,
+            (None, _) => self.issuer == self.subject && self.is_signed_by(&self.key),
+        }
+    }
+
+    /// The subject's common name; empty without.
+    pub fn common_name(&self) -> String {
+        name::common_name(&self.subject)
+    }
+
+    /// The bytes to sign for the same certificate under another issuer: version, serial number,
+    /// validity, subject, key and unique identifiers keep their bytes, issuer, algorithm and the list of
+    /// extensions are the ones given.
+    pub fn reissue_tbs(&self, algorithm: SignatureAlgorithm, issuer: &[u8], extensions: &[&[u8]]) -> Vec<u8> {
+        build(SEQUENCE, self.tbs.len() + issuer.len() + 160, |w| {
+            w.raw(&self.version);
+            w.unsigned(self.serial.octets());
+            w.raw(algorithm.der());
+            w.raw(issuer);
+            w.raw(&self.validity);
+            w.raw(&self.subject);
+            w.raw(self.key.spki());
+            w.raw(&self.unique_ids);
+            write_extensions(w, 3, extensions);
+        })
+    }
+}
+
+/// Slices of a certificate.
+struct Parts<'a> {
+    tbs: &'a [u8],
+    version: &'a [u8],
+    serial: &'a [u8],
+    issuer: &'a [u8],
+    validity: &'a [u8],
+    not_before: i64,
+    not_after: i64,
+    subject: &'a [u8],
+    spki: &'a [u8],
+    unique_ids: Vec<u8>,
+    extensions: Reader<'a>,
+    algorithm: &'a [u8],
+    signature: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    fn read(outer: &mut Reader<'a>) -> Read<Self> {
+        let tbs = outer.expect(SEQUENCE)?;
+        let algorithm = outer.expect(SEQUENCE)?.raw;
+        let signature = outer.bit_string()?;
+        outer.done()?;
+        let mut fields = tbs.reader();
+        let version = fields.optional(context_constructed(0))?;
+        let number = version.map_or(Ok(0), |v| Reader::new(Reader::only(v.content, INTEGER)?.raw).small())?;
+        if number > 2 {
+            return Err(DerError("the version must be 1, 2 or 3"));
+        }
+        let serial = fields.unsigned()?;
+        if fields.expect(SEQUENCE)?.raw != algorithm {
+            return Err(DerError("the two signature algorithms must be equal (RFC 5280 4.1.1.2)"));
+        }
+        let issuer = fields.expect(SEQUENCE)?.raw;
+        let validity = fields.expect(SEQUENCE)?;
+        let (not_before, not_after) = read_validity(validity.reader())?;
+        let subject = fields.expect(SEQUENCE)?.raw;
+        let spki = fields.expect(SEQUENCE)?.raw;
+        let mut unique_ids = Vec::new();
+        for tag in [context(1), context(2)] {
+            unique_ids.extend_from_slice(fields.optional(tag)?.map_or(&[], |id| id.raw));
+        }
+        let extensions = match fields.optional(context_constructed(3))? {
+            Some(_) if number != 2 => return Err(DerError("extensions need version 3 (RFC 5280 4.1.2.1)")),
+            Some(explicit) => Reader::only(explicit.content, SEQUENCE)?.reader(),
+            None => Reader::new(&[]),
+        };
+        fields.done()?;
+        let version = version.map_or(&[][..], |v| v.raw);
+        let validity = validity.raw;
+        Ok(Self {
+            tbs: tbs.raw,
+            version,
+            serial,
+            issuer,
+            validity,
+            not_before,
+            not_after,
+            subject,
+            spki,
+            unique_ids,
+            extensions,
+            algorithm,
+            signature,
+        })
+    }
+}
+
+fn read_validity(mut fields: Reader<'_>) -> Read<(i64, i64)> {
+    let validity = (time::read(&mut fields)?, time::read(&mut fields)?);
+    fields.done()?;
+    Ok(validity)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,300 @@
+//! Certificate revocation lists, version 2 (RFC 5280 5). Entries are encoded once, when a certificate is
+//! revoked, and a list is made by joining them: a list of a million entries is one copy of 40 MB.
+
+use super::algorithm::SignatureAlgorithm;
+use super::extension::extension;
+use super::oid;
+use super::public_key::PublicKey;
+use super::raw_extension::RawExtension;
+use super::reader::{DerError, Read, Reader};
+use super::serial::Serial;
+use super::tbs::write_extensions;
+use super::time;
+use super::writer::{
+    ENUMERATED, GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, Writer, build, context_constructed, tlv_len,
+};
+use crate::error::Result;
+
+/// One element of revokedCertificates: when (epoch seconds), and where they are known the reason (code
+/// of RFC 5280 5.3.1; 0, unspecified, is left out as the RFC advises) and the invalidity date (epoch
+/// seconds).
+pub fn entry(serial: &Serial, revoked_at: i64, reason: Option<u8>, invalidity_date: Option<i64>) -> Vec<u8> {
+    let reason = reason.filter(|&code| code != 0).map(|code| {
+        let value = [ENUMERATED, 1, code];
+        extension(oid::REASON_CODE, false, &value)
+    });
+    let date = invalidity_date.map(|at| {
+        let mut value = Writer::with_capacity(17);
+        time::write_generalized(&mut value, time::from_epoch(at));
+        extension(oid::INVALIDITY_DATE, false, &value.finish())
+    });
+    let pieces: Vec<&[u8]> = reason.iter().chain(&date).map(Vec::as_slice).collect();
+    entry_with_extensions(serial, revoked_at, &pieces)
+}
+
+/// One element of revokedCertificates with whole `Extension` SEQUENCEs; without any the field is absent.
+pub fn entry_with_extensions(serial: &Serial, revoked_at: i64, extensions: &[&[u8]]) -> Vec<u8> {
+    build(SEQUENCE, 40, |w| {
+        w.unsigned(serial.octets());
+        time::write(w, time::from_epoch(revoked_at));
+        let len: usize = extensions.iter().map(|e| e.len()).sum();
+        if len > 0 {
+            w.header(SEQUENCE, len);
+            extensions.iter().for_each(|e| w.raw(e));
+        }
+    })
+}
+
+/// A revocation list to be signed (RFC 5280 5.1.2).
+pub struct CrlTbs<'a> {
+    /// What it will be signed with.
+    pub algorithm: SignatureAlgorithm,
+    /// The issuer certificate's subject, byte for byte.
+    pub issuer: &'a [u8],
+    /// When the list is made, epoch seconds.
+    pub this_update: i64,
+    /// When the next one will be there at the latest, epoch seconds.
+    pub next_update: i64,
+    /// Entries of [`entry`], joined, ascending by serial number; without any the field is absent.
+    pub entries: &'a [u8],
+    /// Whole `Extension` SEQUENCEs; empty slices are skipped.
+    pub extensions: &'a [&'a [u8]],
+}
+
+impl CrlTbs<'_> {
+    /// The bytes to sign.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut head = Writer::with_capacity(self.issuer.len() + 128);
+        head.integer(1);
+        head.raw(self.algorithm.der());
+        head.raw(self.issuer);
+        time::write(&mut head, time::from_epoch(self.this_update));
+        time::write(&mut head, time::from_epoch(self.next_update));
+        let mut tail = Writer::default();
+        write_extensions(&mut tail, 0, self.extensions);
+        let (head, tail) = (head.finish(), tail.finish());
+        let entries = if self.entries.is_empty() { 0 } else { tlv_len(self.entries.len()) };
+        let len = head.len() + entries + tail.len();
+        // Lengths first: the entries may be many megabytes and are copied once only.
+        let mut w = Writer::with_capacity(tlv_len(len));
+        w.header(SEQUENCE, len);
+        w.raw(&head);
+        if !self.entries.is_empty() {
+            w.tlv(SEQUENCE, self.entries);
+        }
+        w.raw(&tail);
+        w.finish()
+    }
+}
+
+/// A revocation list as it is read.
+#[derive(Clone, Debug)]
+pub struct Crl {
+    tbs: Vec<u8>,
+    issuer: Vec<u8>,
+    this_update: i64,
+    next_update: Option<i64>,
+    entries: Vec<CrlEntry>,
+    extensions: Vec<RawExtension>,
+    algorithm: Vec<u8>,
+    signature: Vec<u8>,
+}
+
+/// One entry of a list that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrlEntry {
+    /// The revoked serial number.
+    pub serial: Serial,
+    /// When it was revoked, epoch seconds.
+    pub revoked_at: i64,
+    /// Whether the entry has extensions.
+    pub has_extensions: bool,
+}
+
+impl Crl {
+    /// Reads exactly one list in DER.
+    ///
+    /// # Errors
+    /// `Invalid`, naming `crl` and the rule.
+    pub fn parse(der: &[u8]) -> Result<Self> {
+        Self::read(der).map_err(|e| e.of("crl"))
+    }
+
+    fn read(der: &[u8]) -> Read<Self> {
+        let mut outer = Reader::only(der, SEQUENCE)?.reader();
+        let tbs = outer.expect(SEQUENCE)?;
+        let algorithm = outer.expect(SEQUENCE)?.raw;
+        let signature = outer.bit_string()?;
+        outer.done()?;
+        let mut fields = tbs.reader();
+        if let Some(version) = fields.optional(INTEGER)?
+            && version.content != [1]
+        {
+            return Err(DerError("the version must be 1 or 2"));
+        }
+        if fields.expect(SEQUENCE)?.raw != algorithm {
+            return Err(DerError("the two signature algorithms must be equal (RFC 5280 5.1.1.2)"));
+        }
+        let issuer = fields.expect(SEQUENCE)?.raw;
+        let this_update = time::read(&mut fields)?;
+        let next_update = if is_time(&fields) { Some(time::read(&mut fields)?) } else { None };
+        let entries = fields.optional(SEQUENCE)?.map_or(Ok(Vec::new()), |list| read_entries(list.reader()))?;
+        let extensions = match fields.optional(context_constructed(0))? {
+            Some(explicit) => Reader::only(explicit.content, SEQUENCE)?.reader(),
+            None => Reader::new(&[]),
+        };
+        fields.done()?;
+        Ok(Self {
+            tbs: tbs.raw.to_vec(),
+            issuer: issuer.to_vec(),
+            this_update,
+            next_update,
+            entries,
+            extensions: RawExtension::read_all(extensions)?,
+            algorithm: algorithm.to_vec(),
+            signature: signature.to_vec(),
+        })
+    }
+
+    /// The whole Name of the issuer, byte for byte.
+    pub fn issuer(&self) -> &[u8] {
+        &self.issuer
+    }
+
+    /// When the list was made, epoch seconds.
+    pub fn this_update(&self) -> i64 {
+        self.this_update
+    }
+
+    /// When the next one is due, epoch seconds.
+    pub fn next_update(&self) -> Option<i64> {
+        self.next_update
+    }
+
+    /// The entries, in order.
+    pub fn entries(&self) -> &[CrlEntry] {
+        &self.entries
+    }
+
+    /// The list's own extensions, in order.
+    pub fn extensions(&self) -> &[RawExtension] {
+        &self.extensions
+    }
+
+    /// Whether `key` made the signature, with an algorithm that is accepted.
+    pub fn is_signed_by(&self, key: &PublicKey) -> bool {
+        SignatureAlgorithm::from_der(&self.algorithm)
+            .is_ok_and(|algorithm| key.verify(algorithm, &self.tbs, &self.signature).is_ok())
+    }
+}
+
+fn is_time(fields: &Reader<'_>) -> bool {
+    let mut ahead = *fields;
+    ahead.any().is_ok_and(|value| matches!(value.tag, UTC_TIME | GENERALIZED_TIME))
+}
+
+fn read_entries(mut list: Reader<'_>) -> Read<Vec<CrlEntry>> {
+    let mut entries = Vec::new();
+    while !list.is_empty() {
+        let mut fields = list.sequence()?;
+        let serial = Serial::from_octets(fields.unsigned()?).map_err(|_| DerError("a serial number is too long"))?;
+        let revoked_at = time::read(&mut fields)?;
+        let extensions = fields.optional(SEQUENCE)?;
+        fields.done()?;
+        entries.push(CrlEntry { serial, revoked_at, has_extensions: extensions.is_some() });
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::x509::certificate::Certificate;
+    use crate::x509::tbs::signed;
+    use crate::x509::testing::{KINDS, OpenSsl, root};
+    use crate::x509::{extension, pem};
+
+    fn list(root: &Certificate, algorithm: SignatureAlgorithm, entries: &[u8], delta: bool) -> Vec<u8> {
+        let authority = extension::authority_key_id(&root.key().key_id());
+        let base = if delta { extension::delta_crl_indicator(300) } else { Vec::new() };
+        let number = extension::crl_number(301);
+        CrlTbs {
+            algorithm,
+            issuer: root.subject(),
+            this_update: 1_700_000_000,
+            next_update: 2_600_000_000,
+            entries,
+            extensions: &[&authority, &number, &base],
+        }
+        .encode()
+    }
+
+    fn serial(last: u8) -> Serial {
+        Serial::from_octets(&[0x80, last]).unwrap()
+    }
+
+    #[test]
+    fn lists_of_every_issuer_satisfy_openssl_and_are_read_back() {
+        let openssl = OpenSsl::new();
+        let entries = [
+            entry(&serial(1), 1_700_000_001, None, None),
+            entry(&serial(2), 1_700_000_002, Some(1), Some(1_600_000_000)),
+            entry(&serial(3), 2_600_000_000, Some(0), None),
+        ]
+        .concat();
+        for (key_type, bits) in KINDS {
+            let (key, root) = root(key_type, *bits);
+            let algorithm = root.signature_algorithm().unwrap();
+            let tbs = list(&root, algorithm, &entries, true);
+            let der = signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap());
+            let ca = openssl.file("ca.pem", pem::encode("CERTIFICATE", root.der()));
+            let file = openssl.file("crl.pem", pem::encode("X509 CRL", &der));
+            let output = openssl.try_run(&["crl", "-in", &file, "-verify", "-CAfile", &ca, "-noout", "-text"]);
+            let (text, status) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+            assert!(output.status.success() && status.contains("verify OK"), "{key_type}: {status}");
+            for expected in
+                ["8001", "8002", "8003", "Key Compromise", "301", "Delta CRL Indicator: critical", "Version 2"]
+            {
+                assert!(text.contains(expected), "{expected}: {text}");
+            }
+            let crl = Crl::parse(&der).unwrap();
+            assert!(crl.is_signed_by(root.key()));
+            assert_eq!(crl.issuer(), root.subject());
+            assert_eq!((crl.this_update(), crl.next_update()), (1_700_000_000, Some(2_600_000_000)));
+            let flags: Vec<bool> = crl.entries().iter().map(|e| e.has_extensions).collect();
+            assert_eq!(flags, [false, true, false], "reason 0 is left out, and no empty extension list is written");
+            assert_eq!((crl.entries()[2].serial, crl.entries()[2].revoked_at), (serial(3), 2_600_000_000));
+            assert_eq!(crl.extensions().len(), 3);
+        }
+    }
+
+    #[test]
+    fn the_field_is_absent_without_entries() {
+        let openssl = OpenSsl::new();
+        let (key, root) = root("ec", 256);
+        let algorithm = root.signature_algorithm().unwrap();
+        let tbs = list(&root, algorithm, &[], false);
+        let der = signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap());
+        let file = openssl.file("crl.pem", pem::encode("X509 CRL", &der));
+        assert!(openssl.text(&["crl", "-in", &file, "-noout", "-text"]).contains("No Revoked Certificates"));
+        assert!(Crl::parse(&der).unwrap().entries().is_empty());
+        assert!(Crl::parse(&[&der[..], &[0]].concat()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+            let algorithm = SignatureAlgorithm::Ed25519;
+            let entries = entry(&serial(1), 1, Some(1), Some(2));
+            let tbs = CrlTbs { algorithm, issuer: &[0x30, 0], this_update: 0, next_update: 1, entries: &entries, extensions: &[&extension::crl_number(1)] };
+            let mut der = signed(&tbs.encode(), algorithm, &[0; 64]);
+            prop_assert!(Crl::parse(&der).is_ok());
+            prop_assert!(Crl::parse(&der[..cut.index(der.len())]).is_err());
+            let at = at.index(der.len());
+            der[at] = byte;
+            let _ = Crl::parse(&der);
+        }
+    }
+}

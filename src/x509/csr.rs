@@ -1,0 +1,233 @@
+//! Certification requests (PKCS #10, RFC 2986): read strictly, subject, key and extensions kept byte
+//! for byte, every text checked, the self-signature verified last and apart.
+//!
+//! A request is input, never authority: what of it reaches a certificate is the caller's rule.
+
+use std::ops::Range;
+
+use super::algorithm::SignatureAlgorithm;
+pub use super::general_name::{CsrSans, OtherValue};
+use super::name::{self, Attribute};
+use super::public_key::PublicKey;
+use super::raw_extension::{self, find};
+pub use super::raw_extension::{BasicConstraints, RawExtension};
+use super::reader::{DerError, Read, Reader};
+use super::usage::KeyUsage;
+use super::writer::{SEQUENCE, SET, build, context_constructed};
+use super::{extension, oid, pem};
+use crate::error::{Error, Result};
+
+/// Longest PEM text taken, in octets.
+pub const MAX_TEXT: usize = 64 * 1024;
+
+/// A certification request whose self-signature is not verified yet ([`Csr::verify`]).
+#[derive(Clone, Debug)]
+pub struct Csr {
+    /// The whole Name of the subject, byte for byte.
+    pub subject: Vec<u8>,
+    /// The public key, with its bytes.
+    pub key: PublicKey,
+    /// The extensions of the extensionRequest attribute, in order. `raw` is the request's bytes, but
+    /// for an explicit `critical FALSE`, which is left out because it is not DER.
+    pub extensions: Vec<RawExtension>,
+    der: Vec<u8>,
+    /// The signed part, CertificationRequestInfo.
+    info: Range<usize>,
+    algorithm: Vec<u8>,
+    signature: Vec<u8>,
+    sans: CsrSans,
+    basic_constraints: Option<BasicConstraints>,
+    key_usage: Option<KeyUsage>,
+}
+
+impl Csr {
+    /// Reads the first PEM block of `text`, labelled `CERTIFICATE REQUEST` or `NEW CERTIFICATE REQUEST`.
+    ///
+    /// # Errors
+    /// `Invalid`, naming `csr` and the rule: empty, above 64 KiB, no such block, not DER, bytes after the
+    /// structure, an unsupported public key, a duplicate extension or extensionRequest attribute, names
+    /// outside of their string type or with control characters. Key sizes are the caller's rule.
+    pub fn from_pem(text: &str) -> Result<Self> {
+        if text.trim().is_empty() {
+            return Err(Error::invalid("csr: must not be empty"));
+        }
+        if text.len() > MAX_TEXT {
+            return Err(Error::invalid("csr: longer than 64 KiB"));
+        }
+        let no_data = |problem: &str| Error::invalid(format!("csr: contains no data: {problem}"));
+        match pem::first(text).map_err(|e| no_data(e.text()))? {
+            Some((label, der)) if matches!(&label[..], "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST") => {
+                Self::from_der(&der)
+            }
+            Some((label, _)) => Err(no_data(&format!("the PEM block is {label:?}, not \"CERTIFICATE REQUEST\""))),
+            None => Err(no_data("not a PEM block \"CERTIFICATE REQUEST\"")),
+        }
+    }
+
+    /// Reads a whole request in DER.
+    ///
+    /// # Errors
+    /// As [`Csr::from_pem`].
+    pub fn from_der(der: &[u8]) -> Result<Self> {
+        let outer = Reader::only(der, SEQUENCE).map_err(of_csr)?;
+        let parts = Parts::read(outer.reader()).map_err(of_csr)?;
+        let key = PublicKey::parse(parts.spki).map_err(|e| Error::invalid(format!("csr: {}", e.text())))?;
+        let extensions = parts.extensions().map_err(of_csr)?;
+        name::check(parts.subject).map_err(of_csr)?;
+        let sans = match find(&extensions, oid::SUBJECT_ALT_NAME) {
+            Some(extension) => CsrSans::read(&extension.value).map_err(of_csr)?,
+            None => CsrSans::default(),
+        };
+        let info_at = der.len() - outer.content.len();
+        Ok(Self {
+            subject: parts.subject.to_vec(),
+            key,
+            basic_constraints: raw_extension::basic_constraints(&extensions).map_err(of_csr)?,
+            key_usage: raw_extension::key_usage(&extensions).map_err(of_csr)?,
+            extensions,
+            info: info_at..info_at + parts.info.len(),
+            algorithm: parts.algorithm.to_vec(),
+            signature: parts.signature.to_vec(),
+            sans,
+            der: der.to_vec(),
+        })
+    }
+
+    /// Verifies the self-signature: the costly step, so it comes after every cheap check.
+    ///
+    /// # Errors
+    /// `Invalid` with "request signature invalid" when it is wrong or uses an algorithm that is not
+    /// accepted (SHA-1, MD5, PSS with a salt that is not as long as the digest).
+    pub fn verify(&self) -> Result<()> {
+        SignatureAlgorithm::from_der(&self.algorithm)
+            .and_then(|algorithm| self.key.verify(algorithm, &self.der[self.info.clone()], &self.signature))
+            .map_err(|e| Error::invalid(format!("csr: request signature invalid: {}", e.text())))
+    }
+
+    /// The whole request.
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// The subject alternative names; empty without that extension.
+    ///
+    /// # Errors
+    /// None today: they are checked when the request is read.
+    pub fn sans(&self) -> Result<CsrSans> {
+        Ok(self.sans.clone())
+    }
+
+    /// The basicConstraints extension, where the request has one.
+    pub fn basic_constraints(&self) -> Option<BasicConstraints> {
+        self.basic_constraints
+    }
+
+    /// Whether the request asks for a CA certificate: basicConstraints with cA TRUE.
+    pub fn is_ca_request(&self) -> bool {
+        self.basic_constraints.is_some_and(|constraints| constraints.ca)
+    }
+
+    /// The keyUsage extension, where the request has one.
+    pub fn key_usage(&self) -> Option<KeyUsage> {
+        self.key_usage
+    }
+
+    /// The extension with this identifier (DER content octets).
+    pub fn extension(&self, oid: &[u8]) -> Option<&RawExtension> {
+        find(&self.extensions, oid)
+    }
+
+    /// The subject's common name, the last one where there are several; empty without.
+    pub fn common_name(&self) -> String {
+        name::common_name(&self.subject)
+    }
+
+    /// All values of a subject attribute, in order.
+    ///
+    /// # Errors
+    /// `Invalid` when a value is not a character string.
+    pub fn subject_values(&self, attribute: Attribute) -> Result<Vec<String>> {
+        name::values(&self.subject, attribute)
+    }
+}
+
+fn of_csr(e: DerError) -> Error {
+    e.of("csr")
+}
+
+/// Slices of a request.
+struct Parts<'a> {
+    info: &'a [u8],
+    subject: &'a [u8],
+    spki: &'a [u8],
+    attributes: Reader<'a>,
+    algorithm: &'a [u8],
+    signature: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    fn read(mut outer: Reader<'a>) -> Read<Self> {
+        let info = outer.expect(SEQUENCE)?;
+        let algorithm = outer.expect(SEQUENCE)?.raw;
+        let signature = outer.bit_string()?;
+        outer.done()?;
+        let mut fields = info.reader();
+        if fields.unsigned()? != [0] {
+            return Err(DerError("the version of a request must be 0 (RFC 2986 4.1)"));
+        }
+        let subject = fields.expect(SEQUENCE)?.raw;
+        let spki = fields.expect(SEQUENCE)?.raw;
+        // RFC 2986 wants the set of attributes even when it is empty; some clients leave it out.
+        let attributes = fields.optional(context_constructed(0))?.map_or(Reader::new(&[]), |set| set.reader());
+        fields.done()?;
+        Ok(Self { info: info.raw, subject, spki, attributes, algorithm, signature })
+    }
+
+    /// The extensions of the one extensionRequest attribute (RFC 2985 5.4.2); other attributes, a
+    /// challenge password or Microsoft's own variants, have no say.
+    fn extensions(&self) -> Read<Vec<RawExtension>> {
+        let mut attributes = self.attributes;
+        let mut found = None;
+        while !attributes.is_empty() {
+            let mut attribute = attributes.sequence()?;
+            let identifier = attribute.oid()?;
+            let mut values = attribute.expect(SET)?.reader();
+            attribute.done()?;
+            if identifier != oid::EXTENSION_REQUEST {
+                continue;
+            }
+            let extensions = values.sequence()?;
+            values.done()?;
+            if found.replace(extensions).is_some() {
+                return Err(DerError("the extensionRequest attribute appears twice"));
+            }
+        }
+        let mut all = RawExtension::read_all(found.unwrap_or(Reader::new(&[])))?;
+        // What a request brings may be copied into a certificate, which has to be DER throughout.
+        all.iter_mut().for_each(|e| e.raw = extension::extension(&e.oid, e.critical, &e.value));
+        Ok(all)
+    }
+}
+
+/// A CertificationRequestInfo to be signed (RFC 2986 4.1): whole Name, whole SubjectPublicKeyInfo, whole
+/// `Extension` SEQUENCEs. Join it with its signature by [`super::tbs::signed`].
+pub fn request_info(subject: &[u8], spki: &[u8], extensions: &[&[u8]]) -> Vec<u8> {
+    let requested = build(SEQUENCE, 0, |w| extensions.iter().for_each(|e| w.raw(e)));
+    build(SEQUENCE, subject.len() + spki.len() + requested.len() + 48, |w| {
+        w.integer(0);
+        w.raw(subject);
+        w.raw(spki);
+        w.nest(context_constructed(0), |w| {
+            if extensions.iter().all(|e| e.is_empty()) {
+                return;
+            }
+            w.nest(SEQUENCE, |w| {
+                w.oid(oid::EXTENSION_REQUEST);
+                w.nest(SET, |w| w.raw(&requested));
+            });
+        });
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! Requests by `openssl` and by hand.
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::keys::{KeySpec, PrivateKey};
+use crate::x509::algorithm::KeyKind;
+use crate::x509::extension::SubjectAltNames;
+use crate::x509::tbs::signed;
+use crate::x509::testing::{KEYS, OpenSsl};
+use crate::x509::writer::Writer;
+
+const EXTENSIONS: &[&str] = &[
+    "-addext",
+    "subjectAltName=DNS:b.example,email:a@example,IP:1.2.3.4,IP:::1,URI:spiffe://a/b,RID:1.2.3,\
+     otherName:1.2.3.4;UTF8:w,otherName:1.2.3.5;IA5STRING:v,dirName:dir",
+    "-addext",
+    "keyUsage=critical,digitalSignature,keyCertSign",
+    "-addext",
+    "basicConstraints=critical,CA:TRUE,pathlen:2",
+    "-addext",
+    "1.2.3.4.5=ASN1:UTF8String:x",
+];
+
+const CONFIG: &str = "[req]\ndistinguished_name=dn\nstring_mask=utf8only\n[dn]\n[dir]\nCN=x\n";
+
+fn request(openssl: &OpenSsl, key: &str, more: &[&str]) -> String {
+    let config = openssl.file("req.cnf", CONFIG);
+    let subject = "/C=DE/O=Bücher/OU=a+OU=b/CN=first/CN=last/UID=humanoid/serialNumber=77";
+    openssl.text(&[&["req", "-new", "-config", &config, "-key", key, "-utf8", "-subj", subject], more].concat())
+}
+
+#[test]
+fn requests_of_openssl_with_every_kind_of_key_are_read_and_verify() {
+    let openssl = OpenSsl::new();
+    for (arguments, kind) in KEYS {
+        let key = openssl.key("key.pem", arguments);
+        let csr = Csr::from_pem(&request(&openssl, &key, EXTENSIONS)).unwrap();
+        csr.verify().unwrap();
+        assert_eq!(csr.key.kind(), *kind);
+        assert_eq!(csr.key.spki(), openssl.run(&["pkey", "-in", &key, "-pubout", "-outform", "DER"]));
+    }
+}
+
+#[test]
+fn what_the_request_asks_for_is_read_byte_for_byte() {
+    let openssl = OpenSsl::new();
+    let key = openssl.key("key.pem", KEYS[1].0);
+    let csr = Csr::from_pem(&request(&openssl, &key, EXTENSIONS)).unwrap();
+    assert_eq!(csr.common_name(), "last");
+    assert_eq!(csr.subject_values(Attribute::UserId).unwrap(), ["humanoid"]);
+    assert_eq!(csr.subject_values(Attribute::OrganizationalUnit).unwrap(), ["a", "b"]);
+    assert_eq!(csr.subject_values(Attribute::Organization).unwrap(), ["Bücher"]);
+    let sans = csr.sans().unwrap();
+    assert_eq!((&sans.dns[..], &sans.emails[..]), (&["b.example".to_owned()][..], &["a@example".to_owned()][..]));
+    assert_eq!(sans.ips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["1.2.3.4", "::1"]);
+    assert_eq!(sans.uris, ["spiffe://a/b"]);
+    let other = [
+        (extension::parse_oid("1.2.3.4").unwrap(), OtherValue::Utf8("w".into())),
+        (extension::parse_oid("1.2.3.5").unwrap(), OtherValue::Other),
+    ];
+    assert_eq!(sans.other, other);
+    assert!(csr.is_ca_request());
+    assert_eq!(csr.basic_constraints(), Some(BasicConstraints { ca: true, path_length: Some(2) }));
+    assert!(csr.key_usage().unwrap().contains(KeyUsage::CERT_SIGN));
+    assert!(csr.extension(&extension::parse_oid("1.2.3.4.5").unwrap()).is_some());
+    for extension in &csr.extensions {
+        assert!(csr.der.windows(extension.raw.len()).any(|w| w == extension.raw), "{}", extension.oid_text());
+    }
+    assert!(csr.der.windows(csr.subject.len()).any(|w| w == csr.subject));
+}
+
+#[test]
+fn the_signature_decides_and_weak_hashes_are_refused() {
+    let openssl = OpenSsl::new();
+    let rsa = openssl.key("rsa.pem", KEYS[0].0);
+    let refused = |arguments: &[&str], problem: &str| {
+        let csr = Csr::from_pem(&request(&openssl, &rsa, arguments)).unwrap();
+        let error = csr.verify().unwrap_err();
+        assert!(
+            error.text().starts_with("csr: request signature invalid") && error.text().contains(problem),
+            "{error}"
+        );
+    };
+    refused(&["-sha1"], "SHA-1");
+    refused(&["-md5"], "MD5");
+    refused(&["-sha256", "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:20"], "salt");
+    let pss = ["-sha384", "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:-1"];
+    Csr::from_pem(&request(&openssl, &rsa, &pss)).unwrap().verify().unwrap();
+
+    for (arguments, _) in KEYS {
+        let key = openssl.key("key.pem", arguments);
+        let der = Csr::from_pem(&request(&openssl, &key, &[])).unwrap().der;
+        for at in [der.len() - 1, der.len() / 2] {
+            let mut tampered = der.clone();
+            tampered[at] ^= 1;
+            let verified = Csr::from_der(&tampered).and_then(|csr| csr.verify());
+            assert!(verified.is_err(), "{arguments:?}");
+        }
+    }
+    let p256 = openssl.key("p256.pem", KEYS[1].0);
+    Csr::from_pem(&request(&openssl, &p256, &["-sha512"])).unwrap().verify().unwrap();
+    let p224 = openssl.key("p224.pem", KEYS[2].0);
+    Csr::from_pem(&request(&openssl, &p224, &["-sha384"])).unwrap().verify().unwrap();
+}
+
+#[test]
+fn small_rsa_keys_are_read_but_never_verify() {
+    let openssl = OpenSsl::new();
+    let key = openssl.key("key.pem", &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"]);
+    let csr = Csr::from_pem(&request(&openssl, &key, &[])).unwrap();
+    assert_eq!(csr.key.kind(), KeyKind::Rsa { bits: 1024 });
+    assert!(csr.verify().is_err());
+}
+
+#[test]
+fn texts_that_are_no_request_are_refused_with_a_reason() {
+    let pem = SAMPLE.clone();
+    let der = pem::first(&pem).unwrap().unwrap().1;
+    let trailing = pem::encode("CERTIFICATE REQUEST", &[&der[..], &[0]].concat());
+    let cases = [
+        ("empty", String::new(), "must not be empty"),
+        ("blanks", " \n".into(), "must not be empty"),
+        ("garbage", "garbage".into(), "contains no data"),
+        ("base64 DER alone", pem.lines().nth(1).unwrap().into(), "contains no data"),
+        ("literal backslash n", pem.replace('\n', "\\n"), "contains no data"),
+        ("another block", pem.replace("CERTIFICATE REQUEST", "CERTIFICATE"), "contains no data"),
+        ("trailing data", trailing, "trailing data"),
+        ("too long", format!("{pem}\n{}", "a".repeat(MAX_TEXT)), "64 KiB"),
+    ];
+    for (name, text, problem) in cases {
+        let error = Csr::from_pem(&text).unwrap_err();
+        assert!(error.text().starts_with("csr: ") && error.text().contains(problem), "{name}: {error}");
+    }
+    for text in [
+        pem.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"),
+        format!("\n  \r\n{}", pem.replace('\n', "\r\n")),
+        format!("{pem}\n-----BEGIN X-----\n*\n-----END X-----\n"),
+    ] {
+        Csr::from_pem(&text).unwrap();
+    }
+}
+
+/// A request made here, of a P-256 key, with the attributes that `attributes` writes.
+fn own(subject: &[u8], attributes: impl FnOnce(&mut Writer)) -> Vec<u8> {
+    let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
+    let info = build(SEQUENCE, 0, |w| {
+        w.integer(0);
+        w.raw(subject);
+        w.raw(key.public().spki());
+        attributes(w);
+    });
+    let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
+    signed(&info, algorithm, &key.sign(algorithm, &info).unwrap())
+}
+
+fn extension_request(w: &mut Writer, extensions: &[Vec<u8>]) {
+    w.nest(SEQUENCE, |w| {
+        w.oid(oid::EXTENSION_REQUEST);
+        w.nest(SET, |w| w.nest(SEQUENCE, |w| extensions.iter().for_each(|e| w.raw(e))));
+    });
+}
+
+#[test]
+fn duplicates_and_texts_outside_of_their_type_are_refused() {
+    let empty = name::name(&[]);
+    let san = |value: &[u8]| {
+        let value = build(SEQUENCE, 0, |w| w.tlv(0x82, value));
+        extension::extension(oid::SUBJECT_ALT_NAME, false, &value)
+    };
+    let with = |extensions: &[Vec<u8>]| own(&empty, |w| w.nest(0xa0, |w| extension_request(w, extensions)));
+    let twice = own(&empty, |w| {
+        w.nest(0xa0, |w| {
+            extension_request(w, &[san(b"a")]);
+            extension_request(w, &[extension::subject_key_id(&[1])]);
+        });
+    });
+    let control = name::name(&[&name::rdn(Attribute::CommonName, &["a\0b".into()])]);
+    let cases = [
+        ("duplicate extension", with(&[san(b"a"), san(b"b")]), "twice"),
+        ("duplicate extensionRequest", twice, "extensionRequest attribute appears twice"),
+        ("IA5String above 0x7F", with(&[san(b"b\xc3\xbccher")]), "0x7F"),
+        ("NUL in a name", with(&[san(b"a\0b")]), "control characters"),
+        ("NUL in the subject", own(&control, |w| w.tlv(0xa0, &[])), "control characters"),
+        ("malformed keyUsage", with(&[extension::extension(oid::KEY_USAGE, true, &[3, 0])]), "keyUsage"),
+    ];
+    for (name, der, problem) in cases {
+        let error = Csr::from_der(&der).unwrap_err();
+        assert!(error.text().contains(problem), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_missing_attribute_set_and_an_explicit_false_are_tolerated() {
+    let empty = name::name(&[]);
+    let csr = Csr::from_der(&own(&empty, |_| ())).unwrap();
+    csr.verify().unwrap();
+    assert!(csr.extensions.is_empty() && csr.sans().unwrap() == CsrSans::default());
+    let explicit = vec![0x30, 13, 6, 3, 0x55, 0x1d, 14, 1, 1, 0, 4, 3, 4, 1, 9];
+    let csr = Csr::from_der(&own(&empty, |w| w.nest(0xa0, |w| extension_request(w, &[explicit])))).unwrap();
+    csr.verify().unwrap();
+    assert_eq!(csr.extensions[0].raw, extension::subject_key_id(&[9]));
+}
+
+#[test]
+fn requests_made_here_satisfy_openssl() {
+    let openssl = OpenSsl::new();
+    let subject = name::name(&[&name::rdn(Attribute::CommonName, &["Int CA".into()])]);
+    let names = SubjectAltNames { dns: vec!["ca.example".into()], ..Default::default() };
+    let extensions = [extension::basic_constraints(true, None), extension::subject_alt_name(&names, false)];
+    let pieces: Vec<&[u8]> = extensions.iter().map(Vec::as_slice).collect();
+    for (key_type, bits) in [("rsa", 2048), ("ec", 224), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)] {
+        let key = PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap();
+        let algorithm = match key.kind() {
+            KeyKind::Ec(curve) => SignatureAlgorithm::Ecdsa(curve.hash()),
+            kind => SignatureAlgorithm::for_issuer(kind, 0, false).unwrap(),
+        };
+        for pieces in [&pieces[..], &[]] {
+            let info = request_info(&subject, key.public().spki(), pieces);
+            let der = signed(&info, algorithm, &key.sign(algorithm, &info).unwrap());
+            let file = openssl.file("csr.pem", pem::encode("CERTIFICATE REQUEST", &der));
+            openssl.run(&["req", "-in", &file, "-verify", "-noout"]);
+            let csr = Csr::from_der(&der).unwrap();
+            csr.verify().unwrap();
+            assert_eq!(csr.extensions.len(), pieces.len());
+        }
+    }
+}
+
+static SAMPLE: LazyLock<String> = LazyLock::new(|| {
+    let openssl = OpenSsl::new();
+    let key = openssl.key("key.pem", KEYS[1].0);
+    request(&openssl, &key, EXTENSIONS).trim_end().to_owned()
+});
+
+#[test]
+fn a_request_cut_anywhere_is_refused() {
+    let der = pem::first(&SAMPLE).unwrap().unwrap().1;
+    for len in 0..der.len() {
+        assert!(Csr::from_der(&der[..len]).is_err(), "{len}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn mutated_requests_never_panic_and_never_verify(at in any::<prop::sample::Index>(), byte in any::<u8>(), drop in 0_usize..3) {
+        let mut der = pem::first(&SAMPLE).unwrap().unwrap().1;
+        let original = der.clone();
+        let at = at.index(der.len());
+        der[at] = byte;
+        der.drain(at..(at + drop).min(der.len()));
+        if der != original && let Ok(csr) = Csr::from_der(&der) {
+            prop_assert!(csr.verify().is_err());
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Encoders of certificate and CRL extensions. Each gives one whole `Extension` SEQUENCE, with the
+//! criticality of the profile that this server issues, or an empty result when it is asked to encode
+//! an empty list; an empty piece disappears when a certificate is put together.
+//!
+//! Texts that become IA5String (URLs, host names, mailboxes) must be ASCII: the rules that accept them
+//! see to that.
+
+use ipnet::IpNet;
+
+pub use super::general_name::{CsrSans, OtherValue, SubjectAltNames};
+use super::general_name::{DNS, EMAIL, IP, URI};
+use super::oid;
+pub use super::oid::{oid_text, parse_oid};
+pub use super::raw_extension::{BasicConstraints, RawExtension};
+pub use super::usage::{KeyUsage, eku_oids, eku_text};
+use super::writer::{
+    BIT_STRING, BOOLEAN, IA5_STRING, OCTET_STRING, OID, SEQUENCE, UTF8_STRING, Writer, build, context,
+    context_constructed,
+};
+
+/// Any extension (RFC 5280 4.2): `oid` as DER content octets, `value` as the bytes inside of the OCTET
+/// STRING. FALSE is the default of `critical` and not written.
+pub fn extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
+    with(oid, critical, value.len() + 24, |w| w.raw(value))
+}
+
+fn with(oid: &[u8], critical: bool, capacity: usize, value: impl FnOnce(&mut Writer)) -> Vec<u8> {
+    build(SEQUENCE, capacity, |w| {
+        w.tlv(OID, oid);
+        if critical {
+            w.tlv(BOOLEAN, &[0xff]);
+        }
+        w.nest(OCTET_STRING, value);
+    })
+}
+
+/// keyUsage (RFC 5280 4.2.1.3), critical. Empty for no usage.
+pub fn key_usage(bits: KeyUsage) -> Vec<u8> {
+    if bits.is_empty() {
+        return Vec::new();
+    }
+    let (content, len) = bits.bit_string_content();
+    with(oid::KEY_USAGE, true, 24, |w| w.tlv(BIT_STRING, &content[..len]))
+}
+
+/// extKeyUsage (RFC 5280 4.2.1.12), not critical, of identifiers as DER content octets. Empty for none.
+pub fn ext_key_usage(oids: &[Vec<u8>]) -> Vec<u8> {
+    if oids.is_empty() {
+        return Vec::new();
+    }
+    with(oid::EXT_KEY_USAGE, false, 24 + 12 * oids.len(), |w| {
+        w.nest(SEQUENCE, |w| oids.iter().for_each(|oid| w.oid(oid)));
+    })
+}
+
+/// basicConstraints (RFC 5280 4.2.1.9), critical. The empty SEQUENCE when `ca` is false; the path length
+/// is written only for a CA.
+pub fn basic_constraints(ca: bool, path_length: Option<u32>) -> Vec<u8> {
+    with(oid::BASIC_CONSTRAINTS, true, 24, |w| {
+        w.nest(SEQUENCE, |w| {
+            if !ca {
+                return;
+            }
+            w.tlv(BOOLEAN, &[0xff]);
+            if let Some(length) = path_length {
+                w.integer(u64::from(length));
+            }
+        });
+    })
+}
+
+/// subjectKeyIdentifier (RFC 5280 4.2.1.2), not critical.
+pub fn subject_key_id(id: &[u8]) -> Vec<u8> {
+    with(oid::SUBJECT_KEY_ID, false, id.len() + 16, |w| w.tlv(OCTET_STRING, id))
+}
+
+/// authorityKeyIdentifier (RFC 5280 4.2.1.1), not critical: keyIdentifier alone, no issuer and serial.
+pub fn authority_key_id(id: &[u8]) -> Vec<u8> {
+    with(oid::AUTHORITY_KEY_ID, false, id.len() + 16, |w| w.nest(SEQUENCE, |w| w.tlv(context(0), id)))
+}
+
+/// authorityInfoAccess (RFC 5280 4.2.2.1), not critical: OCSP responders, then issuer certificates, each
+/// in the order given. Empty for none.
+pub fn authority_info_access(ocsp: &[String], ca_issuers: &[String]) -> Vec<u8> {
+    if ocsp.is_empty() && ca_issuers.is_empty() {
+        return Vec::new();
+    }
+    let methods = [(oid::ACCESS_OCSP, ocsp), (oid::ACCESS_CA_ISSUERS, ca_issuers)];
+    with(oid::AUTHORITY_INFO_ACCESS, false, 64 * (1 + ocsp.len() + ca_issuers.len()), |w| {
+        w.nest(SEQUENCE, |w| {
+            for (method, urls) in methods {
+                for url in urls {
+                    w.nest(SEQUENCE, |w| {
+                        w.oid(method);
+                        w.tlv(URI, url.as_bytes());
+                    });
+                }
+            }
+        });
+    })
+}
+
+/// cRLDistributionPoints (RFC 5280 4.2.1.13), not critical: one point per URL, each with one full name.
+/// Empty for none.
+pub fn crl_distribution_points(urls: &[String]) -> Vec<u8> {
+    distribution_points(oid::CRL_DISTRIBUTION_POINTS, urls)
+}
+
+/// freshestCRL (RFC 5280 4.2.1.15 and 5.2.6), not critical, in the shape of
+/// [`crl_distribution_points`]. Empty for none.
+pub fn freshest_crl(urls: &[String]) -> Vec<u8> {
+    distribution_points(oid::FRESHEST_CRL, urls)
+}
+
+fn distribution_points(oid: &[u8], urls: &[String]) -> Vec<u8> {
+    if urls.is_empty() {
+        return Vec::new();
+    }
+    with(oid, false, 64 * (1 + urls.len()), |w| {
+        w.nest(SEQUENCE, |w| {
+            for url in urls {
+                w.nest(SEQUENCE, |w| {
+                    // distributionPoint [0] { fullName [0] { one name } }
+                    w.nest(context_constructed(0), |w| {
+                        w.nest(context_constructed(0), |w| w.tlv(URI, url.as_bytes()));
+                    });
+                });
+            }
+        });
+    })
+}
+
+/// subjectAltName (RFC 5280 4.2.1.6): otherName, DNS, e-mail, IP, URI. It must be critical when the
+/// subject is empty. Empty for no names.
+pub fn subject_alt_name(names: &SubjectAltNames, critical: bool) -> Vec<u8> {
+    if names.is_empty() {
+        return Vec::new();
+    }
+    with(oid::SUBJECT_ALT_NAME, critical, 128, |w| w.nest(SEQUENCE, |w| names.write(w)))
+}
+
+/// One certificate policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// The policy's identifier, DER content octets.
+    pub oid: Vec<u8>,
+    /// Where its practice statement is: a URI, ASCII.
+    pub cps: Option<String>,
+    /// A text for people that rely on the certificate.
+    pub notice: Option<String>,
+}
+
+/// certificatePolicies (RFC 5280 4.2.1.4), not critical. Empty for none.
+pub fn certificate_policies(policies: &[Policy]) -> Vec<u8> {
+    if policies.is_empty() {
+        return Vec::new();
+    }
+    with(oid::CERTIFICATE_POLICIES, false, 64 * policies.len(), |w| {
+        w.nest(SEQUENCE, |w| policies.iter().for_each(|policy| w.nest(SEQUENCE, |w| write_policy(w, policy))));
+    })
+}
+
+fn write_policy(w: &mut Writer, policy: &Policy) {
+    w.oid(&policy.oid);
+    if policy.cps.is_none() && policy.notice.is_none() {
+        return;
+    }
+    w.nest(SEQUENCE, |w| {
+        if let Some(cps) = &policy.cps {
+            w.nest(SEQUENCE, |w| {
+                w.oid(oid::QUALIFIER_CPS);
+                w.tlv(IA5_STRING, cps.as_bytes());
+            });
+        }
+        if let Some(notice) = &policy.notice {
+            w.nest(SEQUENCE, |w| {
+                w.oid(oid::QUALIFIER_NOTICE);
+                w.nest(SEQUENCE, |w| w.tlv(UTF8_STRING, notice.as_bytes()));
+            });
+        }
+    });
+}
+
+/// Names that a constraint permits or excludes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subtrees {
+    /// DNS names; a leading dot means subdomains alone.
+    pub dns: Vec<String>,
+    /// Mailboxes, hosts, or domains with a leading dot.
+    pub emails: Vec<String>,
+    /// Networks.
+    pub ips: Vec<IpNet>,
+    /// Hosts of URIs, or domains with a leading dot.
+    pub uris: Vec<String>,
+}
+
+impl Subtrees {
+    fn is_empty(&self) -> bool {
+        self.dns.is_empty() && self.emails.is_empty() && self.ips.is_empty() && self.uris.is_empty()
+    }
+
+    /// GeneralSubtrees: minimum has its default 0 and is not written.
+    fn write(&self, w: &mut Writer, tag: u8) {
+        if self.is_empty() {
+            return;
+        }
+        w.nest(tag, |w| {
+            self.dns.iter().for_each(|name| w.nest(SEQUENCE, |w| w.tlv(DNS, name.as_bytes())));
+            self.emails.iter().for_each(|name| w.nest(SEQUENCE, |w| w.tlv(EMAIL, name.as_bytes())));
+            for network in &self.ips {
+                w.nest(SEQUENCE, |w| w.nest(IP, |w| write_network(w, network)));
+            }
+            self.uris.iter().for_each(|name| w.nest(SEQUENCE, |w| w.tlv(URI, name.as_bytes())));
+        });
+    }
+}
+
+/// Address and mask, 8 or 32 octets.
+fn write_network(w: &mut Writer, network: &IpNet) {
+    match network {
+        IpNet::V4(v4) => {
+            w.raw(&v4.network().octets());
+            w.raw(&v4.netmask().octets());
+        }
+        IpNet::V6(v6) => {
+            w.raw(&v6.network().octets());
+            w.raw(&v6.netmask().octets());
+        }
+    }
+}
+
+/// The name constraints of a CA certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameConstraints {
+    /// Names below it may have; kinds without an entry stay free.
+    pub permitted: Subtrees,
+    /// Names below it must not have.
+    pub excluded: Subtrees,
+}
+
+impl NameConstraints {
+    /// Whether nothing is constrained.
+    pub fn is_empty(&self) -> bool {
+        self.permitted.is_empty() && self.excluded.is_empty()
+    }
+}
+
+/// nameConstraints (RFC 5280 4.2.1.10), critical. Empty for none.
+pub fn name_constraints(constraints: &NameConstraints) -> Vec<u8> {
+    if constraints.is_empty() {
+        return Vec::new();
+    }
+    with(oid::NAME_CONSTRAINTS, true, 128, |w| {
+        w.nest(SEQUENCE, |w| {
+            constraints.permitted.write(w, context_constructed(0));
+            constraints.excluded.write(w, context_constructed(1));
+        });
+    })
+}
+
+/// cRLNumber (RFC 5280 5.2.3), not critical.
+pub fn crl_number(number: u64) -> Vec<u8> {
+    with(oid::CRL_NUMBER, false, 24, |w| w.integer(number))
+}
+
+/// deltaCRLIndicator (RFC 5280 5.2.4), critical: the number of the complete CRL that a delta builds on.
+pub fn delta_crl_indicator(base_number: u64) -> Vec<u8> {
+    with(oid::DELTA_CRL_INDICATOR, true, 24, |w| w.integer(base_number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodings_are_those_of_the_profile() {
+        let cases: [(&str, Vec<u8>, &[u8]); 8] = [
+            (
+                "digitalSignature, keyEncipherment, keyAgreement; critical",
+                key_usage(KeyUsage(0b1_0101)),
+                &[0x30, 14, 6, 3, 0x55, 0x1d, 15, 1, 1, 0xff, 4, 4, 3, 2, 3, 0xa8],
+            ),
+            (
+                "cA FALSE is the empty SEQUENCE",
+                basic_constraints(false, Some(1)),
+                &[0x30, 12, 6, 3, 0x55, 0x1d, 19, 1, 1, 0xff, 4, 2, 0x30, 0],
+            ),
+            (
+                "path length zero is written",
+                basic_constraints(true, Some(0)),
+                &[0x30, 18, 6, 3, 0x55, 0x1d, 19, 1, 1, 0xff, 4, 8, 0x30, 6, 1, 1, 0xff, 2, 1, 0],
+            ),
+            (
+                "keyIdentifier alone",
+                authority_key_id(&[1, 2]),
+                &[0x30, 13, 6, 3, 0x55, 0x1d, 35, 4, 6, 0x30, 4, 0x80, 2, 1, 2],
+            ),
+            (
+                "one point per URL",
+                crl_distribution_points(&["u:".into()]),
+                &[0x30, 19, 6, 3, 0x55, 0x1d, 31, 4, 12, 0x30, 10, 0x30, 8, 0xa0, 6, 0xa0, 4, 0x86, 2, b'u', b':'],
+            ),
+            ("CRL number", crl_number(128), &[0x30, 11, 6, 3, 0x55, 0x1d, 20, 4, 4, 2, 2, 0, 128]),
+            (
+                "delta indicator is critical",
+                delta_crl_indicator(1),
+                &[0x30, 13, 6, 3, 0x55, 0x1d, 27, 1, 1, 0xff, 4, 3, 2, 1, 1],
+            ),
+            ("subject key identifier", subject_key_id(&[9]), &[0x30, 10, 6, 3, 0x55, 0x1d, 14, 4, 3, 4, 1, 9]),
+        ];
+        for (name, encoded, expected) in cases {
+            assert_eq!(encoded, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn nothing_to_say_is_no_extension() {
+        let empty = [
+            key_usage(KeyUsage::default()),
+            ext_key_usage(&[]),
+            authority_info_access(&[], &[]),
+            crl_distribution_points(&[]),
+            freshest_crl(&[]),
+            subject_alt_name(&SubjectAltNames::default(), true),
+            certificate_policies(&[]),
+            name_constraints(&NameConstraints::default()),
+        ];
+        assert!(empty.iter().all(Vec::is_empty));
+    }
+}

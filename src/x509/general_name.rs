@@ -1,0 +1,215 @@
+//! GeneralNames (RFC 5280 4.2.1.6): subject alternative names, written in one fixed order and read
+//! with every text checked.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::reader::{DerError, Read, Reader};
+use super::writer::{SEQUENCE, UTF8_STRING, Writer, context, context_constructed};
+
+/// Names for a subjectAltName extension, each kind in the order given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubjectAltNames {
+    /// DNS names: ASCII.
+    pub dns: Vec<String>,
+    /// Mailboxes: ASCII.
+    pub emails: Vec<String>,
+    /// Addresses; an IPv4-mapped IPv6 address is written as IPv4.
+    pub ips: Vec<IpAddr>,
+    /// URIs: ASCII.
+    pub uris: Vec<String>,
+    /// otherNames: type identifier (DER content octets) and UTF8String value.
+    pub other: Vec<(Vec<u8>, String)>,
+}
+
+impl SubjectAltNames {
+    /// Whether there is no name at all.
+    pub fn is_empty(&self) -> bool {
+        self.dns.is_empty()
+            && self.emails.is_empty()
+            && self.ips.is_empty()
+            && self.uris.is_empty()
+            && self.other.is_empty()
+    }
+
+    /// Writes the names: otherName, DNS, e-mail, IP, URI.
+    pub(crate) fn write(&self, w: &mut Writer) {
+        for (oid, value) in &self.other {
+            w.nest(context_constructed(0), |w| {
+                w.oid(oid);
+                w.nest(context_constructed(0), |w| w.tlv(UTF8_STRING, value.as_bytes()));
+            });
+        }
+        self.dns.iter().for_each(|name| w.tlv(DNS, name.as_bytes()));
+        self.emails.iter().for_each(|name| w.tlv(EMAIL, name.as_bytes()));
+        self.ips.iter().for_each(|ip| with_octets(*ip, |octets| w.tlv(IP, octets)));
+        self.uris.iter().for_each(|name| w.tlv(URI, name.as_bytes()));
+    }
+}
+
+/// Tag of rfc822Name.
+pub(crate) const EMAIL: u8 = context(1);
+/// Tag of dNSName.
+pub(crate) const DNS: u8 = context(2);
+/// Tag of uniformResourceIdentifier.
+pub(crate) const URI: u8 = context(6);
+/// Tag of iPAddress.
+pub(crate) const IP: u8 = context(7);
+
+fn with_octets(ip: IpAddr, each: impl FnOnce(&[u8])) {
+    match ip.to_canonical() {
+        IpAddr::V4(v4) => each(&v4.octets()),
+        IpAddr::V6(v6) => each(&v6.octets()),
+    }
+}
+
+/// The value of an otherName.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OtherValue {
+    /// A UTF8String.
+    Utf8(String),
+    /// Any other type.
+    Other,
+}
+
+/// The subject alternative names of a request. Names of kinds that this server never issues by rule
+/// (directoryName, registeredID, x400Address, ediPartyName) are skipped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CsrSans {
+    /// DNS names, as they are.
+    pub dns: Vec<String>,
+    /// Mailboxes, as they are.
+    pub emails: Vec<String>,
+    /// Addresses; IPv4-mapped IPv6 addresses are reduced to IPv4.
+    pub ips: Vec<IpAddr>,
+    /// URIs, as they are.
+    pub uris: Vec<String>,
+    /// otherNames: type identifier (DER content octets) and value.
+    pub other: Vec<(Vec<u8>, OtherValue)>,
+}
+
+impl CsrSans {
+    /// Reads the value of a subjectAltName extension.
+    pub(crate) fn read(value: &[u8]) -> Read<Self> {
+        let mut names = Reader::only(value, SEQUENCE)?.reader();
+        let mut sans = Self::default();
+        while !names.is_empty() {
+            let name = names.any()?;
+            match name.tag {
+                EMAIL => sans.emails.push(ia5(name.content)?),
+                DNS => sans.dns.push(ia5(name.content)?),
+                URI => sans.uris.push(ia5(name.content)?),
+                IP => sans.ips.push(ip(name.content)?),
+                tag if tag == context_constructed(0) => sans.other.push(other(name.reader())?),
+                // x400Address, directoryName, ediPartyName, registeredID.
+                0xa3 | 0xa4 | 0xa5 | 0x88 => {}
+                _ => return Err(DerError("unknown kind of GeneralName")),
+            }
+        }
+        Ok(sans)
+    }
+}
+
+/// IA5String content: ASCII without control characters.
+fn ia5(content: &[u8]) -> Read<String> {
+    if !content.is_ascii() {
+        return Err(DerError("an IA5String name holds octets above 0x7F"));
+    }
+    if content.iter().any(u8::is_ascii_control) {
+        return Err(DerError("control characters in a name"));
+    }
+    String::from_utf8(content.to_vec()).map_err(|_| DerError("an IA5String name holds octets above 0x7F"))
+}
+
+fn ip(content: &[u8]) -> Read<IpAddr> {
+    if let Ok(octets) = <[u8; 4]>::try_from(content) {
+        return Ok(IpAddr::V4(Ipv4Addr::from(octets)));
+    }
+    <[u8; 16]>::try_from(content)
+        .map(|octets| IpAddr::V6(Ipv6Addr::from(octets)).to_canonical())
+        .map_err(|_| DerError("an IP address must have 4 or 16 octets"))
+}
+
+fn other(mut name: Reader<'_>) -> Read<(Vec<u8>, OtherValue)> {
+    let oid = name.oid()?.to_vec();
+    let mut explicit = name.expect(context_constructed(0))?.reader();
+    name.done()?;
+    let value = explicit.any()?;
+    explicit.done()?;
+    if value.tag != UTF8_STRING {
+        return Ok((oid, OtherValue::Other));
+    }
+    let text = String::from_utf8(value.content.to_vec()).map_err(|_| DerError("an otherName is not UTF-8"))?;
+    if text.contains(char::is_control) {
+        return Err(DerError("control characters in a name"));
+    }
+    Ok((oid, OtherValue::Utf8(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::x509::writer::build;
+
+    fn sans(body: impl FnOnce(&mut Writer)) -> Read<CsrSans> {
+        CsrSans::read(&build(SEQUENCE, 0, body))
+    }
+
+    #[test]
+    fn names_are_written_in_one_order_and_read_back() {
+        let names = SubjectAltNames {
+            dns: vec!["b.example".into(), "a.example".into()],
+            emails: vec!["a@example".into()],
+            ips: vec!["1.2.3.4".parse().unwrap(), "::1".parse().unwrap(), "::ffff:9.8.7.6".parse().unwrap()],
+            uris: vec!["spiffe://a/b".into()],
+            other: vec![(vec![0x2a, 3], "wert ü".into())],
+        };
+        let der = build(SEQUENCE, 0, |w| names.write(w));
+        let mut tags = Vec::new();
+        let mut reader = Reader::only(&der, SEQUENCE).unwrap().reader();
+        while let Ok(name) = reader.any() {
+            tags.push((name.tag, name.content.len()));
+        }
+        assert_eq!(tags.iter().map(|t| t.0).collect::<Vec<_>>(), [0xa0, 0x82, 0x82, 0x81, 0x87, 0x87, 0x87, 0x86]);
+        assert_eq!(tags[4..7].iter().map(|t| t.1).collect::<Vec<_>>(), [4, 16, 4]);
+        let read = CsrSans::read(&der).unwrap();
+        assert_eq!((&read.dns, &read.emails, &read.uris), (&names.dns, &names.emails, &names.uris));
+        assert_eq!(read.ips[2], "9.8.7.6".parse::<IpAddr>().unwrap());
+        assert_eq!(read.other, [(vec![0x2a, 3], OtherValue::Utf8("wert ü".into()))]);
+    }
+
+    #[test]
+    fn texts_outside_of_their_type_are_refused() {
+        for tag in [DNS, EMAIL, URI] {
+            for content in [&b"a\xffb"[..], b"a\0b", b"a\nb", b"\x7f"] {
+                assert!(sans(|w| w.tlv(tag, content)).is_err(), "{tag:#x} {content:?}");
+            }
+        }
+        assert!(sans(|w| w.tlv(IP, &[1, 2, 3])).is_err());
+        assert!(sans(|w| w.tlv(context(9), &[1])).is_err());
+    }
+
+    #[test]
+    fn kinds_without_a_rule_are_skipped_and_other_values_kept_apart() {
+        let read = sans(|w| {
+            w.tlv(0xa4, &[0x30, 0]);
+            w.tlv(0x88, &[0x2a, 3]);
+            w.nest(0xa0, |w| {
+                w.oid(&[0x2a, 4]);
+                w.nest(0xa0, |w| w.tlv(0x16, b"ia5"));
+            });
+        });
+        let read = read.unwrap();
+        assert_eq!(read.other, [(vec![0x2a, 4], OtherValue::Other)]);
+        assert!(read.dns.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(der in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = CsrSans::read(&der);
+            let _ = sans(|w| w.raw(&der));
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Distinguished names (RFC 5280 4.1.2.4): encoded RDN by RDN, read back attribute by attribute.
+//!
+//! A role's fixed attributes can be encoded once and joined per certificate; an issuer's name is never
+//! decoded at all, only spliced.
+
+use super::oid::oid_text;
+use super::reader::{DerError, Read, Reader};
+use super::writer::{IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING, Writer, build};
+use crate::error::Result;
+
+/// An attribute type of a distinguished name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Attribute {
+    /// commonName, 2.5.4.3.
+    CommonName,
+    /// surname, 2.5.4.4.
+    Surname,
+    /// serialNumber of the subject, 2.5.4.5; not the certificate's serial number.
+    SerialNumber,
+    /// countryName, 2.5.4.6.
+    Country,
+    /// localityName, 2.5.4.7.
+    Locality,
+    /// stateOrProvinceName, 2.5.4.8.
+    Province,
+    /// streetAddress, 2.5.4.9.
+    StreetAddress,
+    /// organizationName, 2.5.4.10.
+    Organization,
+    /// organizationalUnitName, 2.5.4.11.
+    OrganizationalUnit,
+    /// title, 2.5.4.12.
+    Title,
+    /// postalCode, 2.5.4.17.
+    PostalCode,
+    /// givenName, 2.5.4.42.
+    GivenName,
+    /// userId, 0.9.2342.19200300.100.1.1 (RFC 4519 2.39).
+    UserId,
+    /// domainComponent, 0.9.2342.19200300.100.1.25 (RFC 4519 2.4); always IA5String.
+    DomainComponent,
+    /// emailAddress, 1.2.840.113549.1.9.1 (RFC 2985 5.2.1); always IA5String.
+    EmailAddress,
+}
+
+impl Attribute {
+    /// The attribute's identifier, DER content octets.
+    pub fn oid(self) -> &'static [u8] {
+        match self {
+            Self::CommonName => &[0x55, 4, 3],
+            Self::Surname => &[0x55, 4, 4],
+            Self::SerialNumber => &[0x55, 4, 5],
+            Self::Country => &[0x55, 4, 6],
+            Self::Locality => &[0x55, 4, 7],
+            Self::Province => &[0x55, 4, 8],
+            Self::StreetAddress => &[0x55, 4, 9],
+            Self::Organization => &[0x55, 4, 10],
+            Self::OrganizationalUnit => &[0x55, 4, 11],
+            Self::Title => &[0x55, 4, 12],
+            Self::PostalCode => &[0x55, 4, 17],
+            Self::GivenName => &[0x55, 4, 42],
+            Self::UserId => &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1],
+            Self::DomainComponent => &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25],
+            Self::EmailAddress => &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1],
+        }
+    }
+
+    fn string_tag(self, value: &str) -> u8 {
+        match self {
+            Self::DomainComponent | Self::EmailAddress if value.is_ascii() => IA5_STRING,
+            _ if value.bytes().all(is_printable) => PRINTABLE_STRING,
+            _ => UTF8_STRING,
+        }
+    }
+}
+
+/// The PrintableString repertoire (X.680 41.4).
+fn is_printable(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b)
+}
+
+/// One RelativeDistinguishedName with all `values`: PrintableString where the repertoire allows it,
+/// else UTF8String. Repeated and empty values are left out (a DirectoryString has at least one
+/// character); several values form one SET OF in DER order. Without values the result is empty, and
+/// disappears when it is joined.
+pub fn rdn(attribute: Attribute, values: &[String]) -> Vec<u8> {
+    match values {
+        [] => Vec::new(),
+        [value] if value.is_empty() => Vec::new(),
+        [value] => build(SET, 2 * value.len().min(64) + 32, |w| pair(w, attribute, value)),
+        _ => several(attribute, values),
+    }
+}
+
+fn pair(w: &mut Writer, attribute: Attribute, value: &str) {
+    w.nest(SEQUENCE, |w| {
+        w.oid(attribute.oid());
+        w.tlv(attribute.string_tag(value), value.as_bytes());
+    });
+}
+
+fn several(attribute: Attribute, values: &[String]) -> Vec<u8> {
+    let mut encoded: Vec<Vec<u8>> = values
+        .iter()
+        .filter(|value| !value.is_empty())
+        .map(|value| {
+            let mut w = Writer::with_capacity(value.len() + 20);
+            pair(&mut w, attribute, value);
+            w.finish()
+        })
+        .collect();
+    // X.690 11.6: ascending order of the encodings.
+    encoded.sort_unstable();
+    encoded.dedup();
+    if encoded.is_empty() {
+        return Vec::new();
+    }
+    build(SET, encoded.iter().map(Vec::len).sum::<usize>() + 4, |w| encoded.iter().for_each(|pair| w.raw(pair)))
+}
+
+/// A whole Name of already encoded RDNs, in their order.
+pub fn name(rdns: &[&[u8]]) -> Vec<u8> {
+    build(SEQUENCE, rdns.iter().map(|rdn| rdn.len()).sum::<usize>() + 4, |w| rdns.iter().for_each(|rdn| w.raw(rdn)))
+}
+
+/// All values of `attribute`, in order of appearance.
+///
+/// # Errors
+/// `Invalid` when the name is not DER or a value of this attribute is not a readable string.
+pub fn values(name_der: &[u8], attribute: Attribute) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    walk(name_der, |oid, tag, content| {
+        if oid == attribute.oid() {
+            found.push(string(tag, content)?.ok_or(DerError("an attribute value is not a character string"))?);
+        }
+        Ok(())
+    })
+    .map_err(|e| e.of("subject"))?;
+    Ok(found)
+}
+
+/// The common name: the last one where there are several, the empty text where there is none or it
+/// cannot be read.
+pub fn common_name(name_der: &[u8]) -> String {
+    values(name_der, Attribute::CommonName).ok().and_then(|mut all| all.pop()).unwrap_or_default()
+}
+
+/// Whether the name has no RDN.
+pub fn is_empty(name_der: &[u8]) -> bool {
+    name_der == [SEQUENCE, 0]
+}
+
+/// Refuses a name with a value that cannot be read as characters of its string type, or that holds NUL
+/// or another control character. Values that are no strings at all are left alone.
+pub(crate) fn check(name_der: &[u8]) -> Read<()> {
+    walk(name_der, |_, tag, content| {
+        if string(tag, content)?.is_some_and(|text| text.contains(char::is_control)) {
+            return Err(DerError("control characters in a subject value"));
+        }
+        Ok(())
+    })
+}
+
+fn walk(name_der: &[u8], mut each: impl FnMut(&[u8], u8, &[u8]) -> Read<()>) -> Read<()> {
+    let mut rdns = Reader::only(name_der, SEQUENCE)?.reader();
+    while !rdns.is_empty() {
+        let mut rdn = rdns.expect(SET)?.reader();
+        if rdn.is_empty() {
+            return Err(DerError("empty RelativeDistinguishedName"));
+        }
+        while !rdn.is_empty() {
+            let mut pair = rdn.sequence()?;
+            let oid = pair.oid()?;
+            let value = pair.any()?;
+            pair.done()?;
+            each(oid, value.tag, value.content)?;
+        }
+    }
+    Ok(())
+}
+
+/// A character string of any of the types that names use; `None` for other tags.
+fn string(tag: u8, content: &[u8]) -> Read<Option<String>> {
+    const WRONG: DerError = DerError("a character string holds octets outside of its type");
+    let ascii =
+        |bytes: &[u8]| if bytes.is_ascii() { String::from_utf8(bytes.to_vec()).map_err(|_| WRONG) } else { Err(WRONG) };
+    let text = match tag {
+        UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| WRONG),
+        // NumericString, PrintableString, IA5String, VisibleString. Repertoires narrower than ASCII are
+        // widely ignored ('*', '@' and '&' in PrintableString), so reading does not insist.
+        0x12 | PRINTABLE_STRING | IA5_STRING | 0x1a => ascii(content),
+        // TeletexString: every issuer that used it meant Latin-1.
+        0x14 => Ok(content.iter().map(|&b| char::from(b)).collect()),
+        // UniversalString, BMPString.
+        0x1c if content.len() % 4 == 0 => content
+            .chunks_exact(4)
+            .map(|c| char::from_u32(u32::from_be_bytes([c[0], c[1], c[2], c[3]])).ok_or(WRONG))
+            .collect(),
+        0x1e if content.len() % 2 == 0 => content
+            .chunks_exact(2)
+            .map(|c| char::from_u32(u32::from(u16::from_be_bytes([c[0], c[1]]))).ok_or(WRONG))
+            .collect(),
+        0x1c | 0x1e => Err(WRONG),
+        _ => return Ok(None),
+    };
+    text.map(Some)
+}
+
+/// The name as one line for people and logs, in order of appearance: `C=DE, O=Example, CN=a.example`.
+/// Commas inside of values are escaped (RFC 4514 2.4); unreadable values are shown as `?`.
+pub fn display(name_der: &[u8]) -> String {
+    let mut parts = Vec::new();
+    let read = walk(name_der, |oid, tag, content| {
+        let value = string(tag, content).ok().flatten().unwrap_or_else(|| "?".into());
+        let value: String = value.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        parts.push(format!("{}={}", short_name(oid), value.replace('\\', "\\\\").replace(',', "\\,")));
+        Ok(())
+    });
+    if read.is_err() {
+        parts.push("?".into());
+    }
+    parts.join(", ")
+}
+
+fn short_name(attribute: &[u8]) -> String {
+    const NAMES: [(Attribute, &str); 12] = [
+        (Attribute::CommonName, "CN"),
+        (Attribute::SerialNumber, "SERIALNUMBER"),
+        (Attribute::Country, "C"),
+        (Attribute::Locality, "L"),
+        (Attribute::Province, "ST"),
+        (Attribute::StreetAddress, "STREET"),
+        (Attribute::Organization, "O"),
+        (Attribute::OrganizationalUnit, "OU"),
+        (Attribute::PostalCode, "POSTALCODE"),
+        (Attribute::UserId, "UID"),
+        (Attribute::DomainComponent, "DC"),
+        (Attribute::EmailAddress, "EMAIL"),
+    ];
+    NAMES
+        .iter()
+        .find(|(known, _)| known.oid() == attribute)
+        .map_or_else(|| oid_text(attribute), |(_, short)| (*short).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn list(values: &[&str]) -> Vec<String> {
+        values.iter().map(|&v| v.to_owned()).collect()
+    }
+
+    #[test]
+    fn the_string_type_is_printable_where_the_repertoire_allows() {
+        let tag = |value: &str| {
+            let one = rdn(Attribute::Organization, &list(&[value]));
+            one[9]
+        };
+        assert_eq!(tag("Example (Test), Inc. 1/2:'+-=?"), PRINTABLE_STRING);
+        for value in ["a*b", "a@b", "a&b", "a_b", "bücher"] {
+            assert_eq!(tag(value), UTF8_STRING, "{value}");
+        }
+    }
+
+    #[test]
+    fn several_values_of_one_type_form_one_set_in_der_order_without_duplicates() {
+        let ou = rdn(Attribute::OrganizationalUnit, &list(&["bb", "a", "bb", "", "ü"]));
+        let whole = name(&[&ou]);
+        assert_eq!(values(&whole, Attribute::OrganizationalUnit).unwrap(), list(&["a", "ü", "bb"]));
+        assert_eq!(Reader::only(&ou, SET).unwrap().raw.len(), ou.len());
+        assert_eq!(
+            rdn(Attribute::OrganizationalUnit, &list(&["a", "a"])),
+            rdn(Attribute::OrganizationalUnit, &list(&["a"]))
+        );
+    }
+
+    #[test]
+    fn an_empty_list_disappears() {
+        assert!(rdn(Attribute::Country, &[]).is_empty());
+        assert!(rdn(Attribute::Country, &list(&[""])).is_empty());
+        assert!(rdn(Attribute::Country, &list(&["", ""])).is_empty());
+        assert!(is_empty(&name(&[&[], &[]])));
+        assert_eq!(common_name(&name(&[])), "");
+    }
+
+    #[test]
+    fn older_string_types_are_read_without_loss_or_refused() {
+        let with = |tag: u8, content: &[u8]| {
+            let pair = build(SEQUENCE, 0, |w| {
+                w.oid(Attribute::CommonName.oid());
+                w.tlv(tag, content);
+            });
+            name(&[&build(SET, 0, |w| w.raw(&pair))])
+        };
+        let read = |tag, content: &[u8]| values(&with(tag, content), Attribute::CommonName).map(|mut v| v.remove(0));
+        assert_eq!(read(0x14, b"b\xfccher").unwrap(), "bücher");
+        assert_eq!(read(0x1e, &[0, b'a', 0, 0xfc]).unwrap(), "aü");
+        assert_eq!(read(0x1c, &[0, 0, 0, b'a']).unwrap(), "a");
+        assert!(read(0x1e, &[0xd8, 0]).is_err(), "surrogate");
+        assert!(read(0x1e, &[0]).is_err(), "half a character");
+        assert!(read(0x16, &[0xfc]).is_err(), "IA5String is ASCII");
+        assert!(read(0x0c, &[0xfc]).is_err(), "not UTF-8");
+        assert!(read(0x03, &[0, 1]).is_err(), "not a string");
+        assert!(check(&with(0x03, &[0, 1])).is_ok());
+        assert!(check(&with(0x0c, b"a\0b")).is_err());
+        assert!(check(&with(0x13, b"a\nb")).is_err());
+        assert!(check(&with(0x1e, &[0, 0])).is_err());
+    }
+
+    #[test]
+    fn the_last_common_name_counts() {
+        let both = [rdn(Attribute::CommonName, &list(&["a"])), rdn(Attribute::CommonName, &list(&["b"]))];
+        let whole = name(&[&both[0], &both[1]]);
+        assert_eq!(common_name(&whole), "b");
+        assert_eq!(display(&whole), "CN=a, CN=b");
+    }
+
+    proptest! {
+        #[test]
+        fn values_read_back_whatever_their_characters(value in "\\PC{1,40}") {
+            let whole = name(&[&rdn(Attribute::UserId, std::slice::from_ref(&value))]);
+            prop_assert_eq!(values(&whole, Attribute::UserId).unwrap(), vec![value]);
+            prop_assert!(check(&whole).is_ok());
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(der in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = values(&der, Attribute::CommonName);
+            let _ = check(&der);
+            let _ = display(&der);
+        }
+    }
+}

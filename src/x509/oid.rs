@@ -1,0 +1,208 @@
+//! Object identifiers: the ones this server knows, as DER content octets, and the dotted form.
+
+use super::reader::check_oid;
+
+macro_rules! oids {
+    ($($(#[$doc:meta])* $name:ident = $octets:expr;)*) => {
+        $($(#[$doc])* pub const $name: &[u8] = &$octets;)*
+    };
+}
+
+oids! {
+    /// rsaEncryption, 1.2.840.113549.1.1.1 (RFC 3279 2.3.1).
+    RSA_ENCRYPTION = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+    /// id-mgf1, 1.2.840.113549.1.1.8 (RFC 4055 2.2).
+    MGF1 = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 8];
+    /// id-RSASSA-PSS, 1.2.840.113549.1.1.10 (RFC 4055 3.1).
+    RSASSA_PSS = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10];
+    /// sha256WithRSAEncryption.
+    SHA256_WITH_RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11];
+    /// sha384WithRSAEncryption.
+    SHA384_WITH_RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 12];
+    /// sha512WithRSAEncryption.
+    SHA512_WITH_RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 13];
+    /// md5WithRSAEncryption: known only to be refused by name.
+    MD5_WITH_RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 4];
+    /// sha1WithRSAEncryption: known only to be refused by name.
+    SHA1_WITH_RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5];
+    /// ecdsa-with-SHA1: known only to be refused by name.
+    ECDSA_WITH_SHA1 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1];
+    /// ecdsa-with-SHA256 (RFC 5758 3.2).
+    ECDSA_WITH_SHA256 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
+    /// ecdsa-with-SHA384.
+    ECDSA_WITH_SHA384 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 3];
+    /// ecdsa-with-SHA512.
+    ECDSA_WITH_SHA512 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 4];
+    /// id-Ed25519 (RFC 8410 3).
+    ED25519 = [0x2b, 0x65, 0x70];
+    /// id-sha256.
+    SHA256 = [0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1];
+    /// id-sha384.
+    SHA384 = [0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 2];
+    /// id-sha512.
+    SHA512 = [0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 3];
+    /// id-ecPublicKey (RFC 5480 2.1.1).
+    EC_PUBLIC_KEY = [0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
+    /// secp224r1.
+    P224 = [0x2b, 0x81, 4, 0, 33];
+    /// secp256r1.
+    P256 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+    /// secp384r1.
+    P384 = [0x2b, 0x81, 4, 0, 34];
+    /// secp521r1.
+    P521 = [0x2b, 0x81, 4, 0, 35];
+    /// extensionRequest, 1.2.840.113549.1.9.14 (RFC 2985 5.4.2).
+    EXTENSION_REQUEST = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
+    /// subjectKeyIdentifier, 2.5.29.14.
+    SUBJECT_KEY_ID = [0x55, 0x1d, 14];
+    /// keyUsage, 2.5.29.15.
+    KEY_USAGE = [0x55, 0x1d, 15];
+    /// subjectAltName, 2.5.29.17.
+    SUBJECT_ALT_NAME = [0x55, 0x1d, 17];
+    /// basicConstraints, 2.5.29.19.
+    BASIC_CONSTRAINTS = [0x55, 0x1d, 19];
+    /// cRLNumber, 2.5.29.20.
+    CRL_NUMBER = [0x55, 0x1d, 20];
+    /// reasonCode, 2.5.29.21.
+    REASON_CODE = [0x55, 0x1d, 21];
+    /// invalidityDate, 2.5.29.24.
+    INVALIDITY_DATE = [0x55, 0x1d, 24];
+    /// deltaCRLIndicator, 2.5.29.27.
+    DELTA_CRL_INDICATOR = [0x55, 0x1d, 27];
+    /// issuingDistributionPoint, 2.5.29.28.
+    ISSUING_DISTRIBUTION_POINT = [0x55, 0x1d, 28];
+    /// nameConstraints, 2.5.29.30.
+    NAME_CONSTRAINTS = [0x55, 0x1d, 30];
+    /// cRLDistributionPoints, 2.5.29.31.
+    CRL_DISTRIBUTION_POINTS = [0x55, 0x1d, 31];
+    /// certificatePolicies, 2.5.29.32.
+    CERTIFICATE_POLICIES = [0x55, 0x1d, 32];
+    /// authorityKeyIdentifier, 2.5.29.35.
+    AUTHORITY_KEY_ID = [0x55, 0x1d, 35];
+    /// extKeyUsage, 2.5.29.37.
+    EXT_KEY_USAGE = [0x55, 0x1d, 37];
+    /// freshestCRL, 2.5.29.46.
+    FRESHEST_CRL = [0x55, 0x1d, 46];
+    /// authorityInfoAccess, 1.3.6.1.5.5.7.1.1.
+    AUTHORITY_INFO_ACCESS = [0x2b, 6, 1, 5, 5, 7, 1, 1];
+    /// id-qt-cps, 1.3.6.1.5.5.7.2.1.
+    QUALIFIER_CPS = [0x2b, 6, 1, 5, 5, 7, 2, 1];
+    /// id-qt-unotice, 1.3.6.1.5.5.7.2.2.
+    QUALIFIER_NOTICE = [0x2b, 6, 1, 5, 5, 7, 2, 2];
+    /// id-ad-ocsp, 1.3.6.1.5.5.7.48.1.
+    ACCESS_OCSP = [0x2b, 6, 1, 5, 5, 7, 48, 1];
+    /// id-ad-caIssuers, 1.3.6.1.5.5.7.48.2.
+    ACCESS_CA_ISSUERS = [0x2b, 6, 1, 5, 5, 7, 48, 2];
+}
+
+/// Longest dotted text taken.
+const MAX_TEXT: usize = 256;
+
+/// Reads a dotted identifier (`1.2.840`) into DER content octets. `None` unless it has at least two
+/// arcs of plain decimal digits without leading zeros, the first 0 to 2, the second below 40 under the
+/// first two, none above 2¹²⁸ − 1.
+pub fn parse_oid(dotted: &str) -> Option<Vec<u8>> {
+    if dotted.len() > MAX_TEXT {
+        return None;
+    }
+    let mut arcs = dotted.split('.').map(arc);
+    let first = arcs.next()??;
+    let second = arcs.next()??;
+    if first > 2 || (first < 2 && second >= 40) {
+        return None;
+    }
+    let mut content = Vec::with_capacity(dotted.len());
+    push_arc(&mut content, second.checked_add(first * 40)?);
+    for arc in arcs {
+        push_arc(&mut content, arc?);
+    }
+    Some(content)
+}
+
+fn arc(text: &str) -> Option<u128> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if plain { text.parse().ok() } else { None }
+}
+
+fn push_arc(content: &mut Vec<u8>, arc: u128) {
+    let septets = (128 - arc.leading_zeros()).div_ceil(7).max(1);
+    for i in (0..septets).rev() {
+        let more = if i == 0 { 0 } else { 0x80 };
+        content.push((arc >> (7 * i)) as u8 & 0x7f | more);
+    }
+}
+
+/// The dotted text of DER content octets; octets that are not a dotted identifier this server could
+/// write are shown as `0x` and their hex digits.
+pub fn oid_text(content: &[u8]) -> String {
+    dotted(content).unwrap_or_else(|| content.iter().fold("0x".into(), |text, b| format!("{text}{b:02x}")))
+}
+
+fn dotted(content: &[u8]) -> Option<String> {
+    check_oid(content).ok()?;
+    let mut text = String::new();
+    let mut arc: u128 = 0;
+    for &b in content {
+        if arc >> 121 != 0 {
+            return None;
+        }
+        arc = arc << 7 | u128::from(b & 0x7f);
+        if b >= 0x80 {
+            continue;
+        }
+        if text.is_empty() {
+            let first = (arc / 40).min(2);
+            text = format!("{first}.{}", arc - first * 40);
+        } else {
+            text.push_str(&format!(".{arc}"));
+        }
+        arc = 0;
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn known_identifiers_have_their_known_texts() {
+        let cases: [(&[u8], &str); 6] = [
+            (RSA_ENCRYPTION, "1.2.840.113549.1.1.1"),
+            (P521, "1.3.132.0.35"),
+            (EC_PUBLIC_KEY, "1.2.840.10045.2.1"),
+            (SHA512, "2.16.840.1.101.3.4.2.3"),
+            (FRESHEST_CRL, "2.5.29.46"),
+            (ACCESS_CA_ISSUERS, "1.3.6.1.5.5.7.48.2"),
+        ];
+        for (content, text) in cases {
+            assert_eq!(oid_text(content), text);
+            assert_eq!(parse_oid(text).as_deref(), Some(content));
+        }
+        assert_eq!(parse_oid("2.999.1"), Some(vec![0x88, 0x37, 1]));
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in ["", "1", "3.1", "1.40", "1..2", "1.2.", ".1.2", "1.02", "1.-2", "1.+2", "1.2 ", "a.b", "not-oid"] {
+            assert_eq!(parse_oid(text), None, "{text}");
+        }
+        assert_eq!(oid_text(&[0x2a, 0x80]), "0x2a80");
+    }
+
+    proptest! {
+        #[test]
+        fn dotted_texts_read_back(first in 0_u128..3, second in 0_u128..40, rest in proptest::collection::vec(any::<u128>(), 0..5)) {
+            let text = rest.iter().fold(format!("{first}.{second}"), |t, a| format!("{t}.{a}"));
+            prop_assert_eq!(oid_text(&parse_oid(&text).unwrap()), text);
+        }
+
+        #[test]
+        fn any_text_and_any_octets_are_taken_or_refused(text in ".{0,40}", octets in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = parse_oid(&text);
+            let _ = oid_text(&octets);
+        }
+    }
+}

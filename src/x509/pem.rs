@@ -1,0 +1,179 @@
+//! PEM texts (RFC 7468): written in 64 columns, read with the leniency that people's files need.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use zeroize::Zeroize;
+
+use crate::error::{Error, Result};
+
+/// The PEM text of `der`: 64 columns, LF between lines, no newline at the end.
+pub fn encode(label: &str, der: &[u8]) -> String {
+    const LINE: usize = 48;
+    let mut text = Vec::with_capacity(2 * label.len() + 32 + der.len().div_ceil(LINE) * 65);
+    text.extend_from_slice(b"-----BEGIN ");
+    text.extend_from_slice(label.as_bytes());
+    text.extend_from_slice(b"-----\n");
+    for chunk in der.chunks(LINE) {
+        let mut line = [0; 65];
+        // A chunk of 48 octets has exactly 64 characters, so the line always has room.
+        let len = STANDARD.encode_slice(chunk, &mut line).unwrap_or(0);
+        line[len] = b'\n';
+        text.extend_from_slice(&line[..=len]);
+        line.zeroize();
+    }
+    text.extend_from_slice(b"-----END ");
+    text.extend_from_slice(label.as_bytes());
+    text.extend_from_slice(b"-----");
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Every block of a text, in order: label and decoded content. Text before a block is skipped, CRLF and
+/// blanks around lines are fine, RFC 1421 headers are skipped.
+///
+/// # Errors
+/// `Invalid` for a block that is cut, mislabelled, encrypted or not base64, and for anything but blanks
+/// after the last block; the text counts blocks from 0.
+pub fn blocks(text: &str) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    loop {
+        match next(rest).map_err(|problem| at(found.len(), problem))? {
+            Some((block, after)) => {
+                found.push(block);
+                rest = after;
+            }
+            None if rest.trim().is_empty() => return Ok(found),
+            None => return Err(at(found.len(), "no BEGIN line")),
+        }
+    }
+}
+
+/// The first block of a text; whatever follows is not looked at. `None` when there is none.
+///
+/// # Errors
+/// `Invalid` when the first block is broken, as in [`blocks`].
+pub fn first(text: &str) -> Result<Option<(String, Vec<u8>)>> {
+    Ok(next(text).map_err(|problem| at(0, problem))?.map(|(block, _)| block))
+}
+
+fn at(index: usize, problem: &str) -> Error {
+    Error::invalid(format!("invalid PEM block at index {index}: {problem}"))
+}
+
+type Block = (String, Vec<u8>);
+
+fn next(text: &str) -> Result<Option<(Block, &str)>, &'static str> {
+    let mut lines = Lines { rest: text };
+    let label = loop {
+        let Some(line) = lines.next() else { return Ok(None) };
+        let Some(label) = line.strip_prefix("-----BEGIN ") else { continue };
+        break label.strip_suffix("-----").ok_or("the BEGIN line does not end with five hyphens")?;
+    };
+    if label.is_empty() || label.len() > 64 || !label.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'-') {
+        return Err("the label is not a PEM label");
+    }
+    let mut body = String::new();
+    let mut headers = true;
+    for line in lines.by_ref() {
+        if let Some(end) = line.strip_prefix("-----END ") {
+            let content = STANDARD.decode(&body).map_err(|_| "the content is not base64");
+            body.zeroize();
+            if end.strip_suffix("-----") != Some(label) {
+                return Err("the END line does not match the BEGIN line");
+            }
+            return Ok(Some(((label.to_owned(), content?), lines.rest)));
+        }
+        if headers && line.contains(':') {
+            if line.contains("ENCRYPTED") {
+                return Err("encrypted blocks are not supported");
+            }
+            continue;
+        }
+        headers = headers && line.is_empty();
+        body.extend(line.split([' ', '\t']));
+    }
+    body.zeroize();
+    Err("the END line is missing")
+}
+
+/// Lines without blanks around them, and what is left after the last one taken.
+struct Lines<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (line, rest) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
+        self.rest = rest;
+        Some(line.trim())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn lines_have_64_columns_and_no_newline_ends_the_text() {
+        let text = encode("CERTIFICATE", &[0; 49]);
+        let expected = format!("-----BEGIN CERTIFICATE-----\n{}\nAA==\n-----END CERTIFICATE-----", "A".repeat(64));
+        assert_eq!(text, expected);
+        assert_eq!(encode("X", &[]), "-----BEGIN X-----\n-----END X-----");
+    }
+
+    #[test]
+    fn people_s_files_are_read() {
+        let block = encode("X", b"content");
+        let expected = vec![("X".to_owned(), b"content".to_vec())];
+        let crlf = format!("{}\r\n", block.replace('\n', "\r\n"));
+        let indented = format!("\n\n   {}\n\n", block.replace('\n', "\n  "));
+        let with_text = format!("Certificate:\n    Data: 1\n{block}\n");
+        let with_headers = block.replacen("-----\n", "-----\nComment: a\n\n", 1);
+        for text in [&block, &crlf, &indented, &with_text, &with_headers] {
+            assert_eq!(blocks(text).unwrap(), expected, "{text}");
+            assert_eq!(first(text).unwrap(), expected.first().cloned());
+        }
+        let two = format!("{block}\nbetween\n{block}");
+        assert_eq!(blocks(&two).unwrap().len(), 2);
+        assert_eq!(first(&format!("{block}\nafter")).unwrap(), expected.first().cloned());
+        assert_eq!(blocks(" \n").unwrap(), []);
+    }
+
+    #[test]
+    fn broken_blocks_are_refused() {
+        let block = encode("X", b"content");
+        let cases = [
+            ("text after the last block", format!("{block}\nafter"), "index 1"),
+            ("no block at all", "garbage".to_owned(), "index 0"),
+            ("literal backslash n", block.replace('\n', "\\n"), "label"),
+            ("cut", block[..block.len() - 20].to_owned(), "END line is missing"),
+            ("another END", block.replace("END X", "END Y"), "does not match"),
+            ("not base64", block.replace("Y29", "*29"), "base64"),
+            ("encrypted", block.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\n\n", 1), "encrypted"),
+        ];
+        for (name, text, problem) in cases {
+            let error = blocks(&text).unwrap_err();
+            assert!(error.text().contains(problem), "{name}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_read_back(der in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert_eq!(blocks(&encode("A B", &der)).unwrap(), vec![("A B".to_owned(), der)]);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "(-----(BEGIN|END) [A-Z]{0,3}-----|[ -~\\r\\n]{0,20}|\\n){0,8}") {
+            let _ = blocks(&text);
+            let _ = first(&text);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Public keys: SubjectPublicKeyInfo, checked when read, and the one place that verifies signatures.
+//!
+//! Accepted are rsaEncryption, id-ecPublicKey on the four named curves with an uncompressed point on
+//! the curve, and Ed25519. RSA keys above 8192 bits, or with an exponent that is even, below 3 or above
+//! 2³³, are refused before any arithmetic. Minimum sizes are the caller's rule.
+
+use std::fmt;
+
+use aws_lc_rs::digest;
+use aws_lc_rs::signature::{self, ParsedPublicKey, UnparsedPublicKey, VerificationAlgorithm};
+use p224::ecdsa::signature::hazmat::PrehashVerifier;
+
+use super::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
+use super::oid;
+use super::reader::{DerError, Read, Reader};
+use super::writer::{NULL, SEQUENCE, build};
+use crate::error::{Error, Result};
+
+const MAX_RSA_BITS: u32 = 8192;
+const MAX_RSA_EXPONENT: u64 = 1 << 33;
+const UNSUPPORTED: DerError = DerError("unsupported public key");
+
+/// A public key, with the bytes it came in.
+#[derive(Clone)]
+pub struct PublicKey {
+    spki: Vec<u8>,
+    /// Where the contents of the BIT STRING start; they reach to the end of `spki`.
+    bits_at: usize,
+    kind: KeyKind,
+    /// The key as the crypto library holds it, bound to the usual algorithm of its kind.
+    parsed: Option<ParsedPublicKey>,
+}
+
+impl PublicKey {
+    /// Reads and checks a whole SubjectPublicKeyInfo (RFC 5280 4.1.2.7).
+    ///
+    /// # Errors
+    /// `Invalid` with "unsupported public key" for other algorithms, else naming the rule.
+    pub fn parse(spki_der: &[u8]) -> Result<Self> {
+        Self::read(spki_der).map_err(|e| e.of("public key"))
+    }
+
+    fn read(spki_der: &[u8]) -> Read<Self> {
+        let mut reader = Reader::only(spki_der, SEQUENCE)?.reader();
+        let mut algorithm = reader.sequence()?;
+        let bits = reader.bit_string()?;
+        reader.done()?;
+        let kind = read_kind(&mut algorithm, bits)?;
+        algorithm.done()?;
+        let parsed = match kind {
+            KeyKind::Rsa { .. } => None,
+            KeyKind::Ec(Curve::P224) => {
+                p224::PublicKey::from_sec1_bytes(bits).map_err(|_| DerError("the EC point is not on the curve"))?;
+                None
+            }
+            KeyKind::Ec(curve) => Some(
+                ParsedPublicKey::new(ecdsa_verifier(curve, curve.hash()).ok_or(UNSUPPORTED)?, spki_der)
+                    .map_err(|_| DerError("the EC point is not on the curve"))?,
+            ),
+            KeyKind::Ed25519 => Some(
+                ParsedPublicKey::new(&signature::ED25519, bits)
+                    .map_err(|_| DerError("malformed Ed25519 public key"))?,
+            ),
+        };
+        Ok(Self { spki: spki_der.to_vec(), bits_at: spki_der.len() - bits.len(), kind, parsed })
+    }
+
+    /// From the BIT STRING contents of a key that this process made or has loaded: nothing is checked.
+    pub(crate) fn trusted(kind: KeyKind, bits: &[u8]) -> Self {
+        let spki = build(SEQUENCE, bits.len() + 40, |w| {
+            w.raw(&algorithm_identifier(kind));
+            w.bit_string(bits);
+        });
+        Self { bits_at: spki.len() - bits.len(), spki, kind, parsed: None }
+    }
+
+    /// Kind and size.
+    pub fn kind(&self) -> KeyKind {
+        self.kind
+    }
+
+    /// The whole SubjectPublicKeyInfo, byte for byte as it came in.
+    pub fn spki(&self) -> &[u8] {
+        &self.spki
+    }
+
+    /// The contents of the BIT STRING: an RSAPublicKey, an EC point, or the 32 octets of Ed25519.
+    pub fn bits(&self) -> &[u8] {
+        &self.spki[self.bits_at..]
+    }
+
+    /// SHA-1 over the BIT STRING contents (RFC 5280 4.2.1.2 method 1): an identifier, not a signature.
+    pub fn key_id(&self) -> [u8; 20] {
+        let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, self.bits());
+        let mut id = [0; 20];
+        id.copy_from_slice(digest.as_ref());
+        id
+    }
+
+    /// Verifies a signature (ECDSA as DER). RSA keys below 2048 bits never verify.
+    ///
+    /// # Errors
+    /// `Invalid` when the algorithm does not go with the key, or the signature is wrong.
+    pub fn verify(&self, algorithm: SignatureAlgorithm, message: &[u8], signature: &[u8]) -> Result<()> {
+        let wrong = || Error::invalid("signature does not verify");
+        let verifier: &'static dyn VerificationAlgorithm = match (self.kind, algorithm) {
+            (KeyKind::Ec(Curve::P224), SignatureAlgorithm::Ecdsa(hash)) => {
+                return verify_p224(self.bits(), hash.digest(message).as_ref(), signature).ok_or_else(wrong);
+            }
+            (KeyKind::Ec(curve), SignatureAlgorithm::Ecdsa(hash)) => ecdsa_verifier(curve, hash).ok_or_else(wrong)?,
+            (KeyKind::Ed25519, SignatureAlgorithm::Ed25519) => &signature::ED25519,
+            (KeyKind::Rsa { .. }, SignatureAlgorithm::RsaPkcs1(hash)) => match hash {
+                Hash::Sha256 => &signature::RSA_PKCS1_2048_8192_SHA256,
+                Hash::Sha384 => &signature::RSA_PKCS1_2048_8192_SHA384,
+                Hash::Sha512 => &signature::RSA_PKCS1_2048_8192_SHA512,
+            },
+            (KeyKind::Rsa { .. }, SignatureAlgorithm::RsaPss(hash)) => match hash {
+                Hash::Sha256 => &signature::RSA_PSS_2048_8192_SHA256,
+                Hash::Sha384 => &signature::RSA_PSS_2048_8192_SHA384,
+                Hash::Sha512 => &signature::RSA_PSS_2048_8192_SHA512,
+            },
+            _ => return Err(Error::invalid("signature algorithm does not go with the public key")),
+        };
+        match &self.parsed {
+            Some(parsed) if algorithm.fits(self.kind) => parsed.verify_sig(message, signature),
+            _ => UnparsedPublicKey::new(verifier, self.bits()).verify(message, signature),
+        }
+        .map_err(|_| wrong())
+    }
+}
+
+impl PartialEq for PublicKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.spki == other.spki
+    }
+}
+
+impl Eq for PublicKey {}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({:?})", self.kind)
+    }
+}
+
+/// The AlgorithmIdentifier of a key (RFC 3279 2.3.1, RFC 5480 2.1.1, RFC 8410 3).
+pub(crate) fn algorithm_identifier(kind: KeyKind) -> Vec<u8> {
+    build(SEQUENCE, 24, |w| match kind {
+        KeyKind::Rsa { .. } => {
+            w.oid(oid::RSA_ENCRYPTION);
+            w.tlv(NULL, &[]);
+        }
+        KeyKind::Ec(curve) => {
+            w.oid(oid::EC_PUBLIC_KEY);
+            w.oid(curve.oid());
+        }
+        KeyKind::Ed25519 => w.oid(oid::ED25519),
+    })
+}
+
+fn read_kind(algorithm: &mut Reader<'_>, bits: &[u8]) -> Read<KeyKind> {
+    let identifier = algorithm.oid()?;
+    if identifier == oid::RSA_ENCRYPTION {
+        if !algorithm.expect(NULL)?.content.is_empty() {
+            return Err(DerError("NULL must be empty"));
+        }
+        let mut key = Reader::only(bits, SEQUENCE)?.reader();
+        let bits = check_rsa(key.unsigned()?, key.unsigned()?)?;
+        key.done()?;
+        return Ok(KeyKind::Rsa { bits });
+    }
+    if identifier == oid::EC_PUBLIC_KEY {
+        // Explicit curve parameters and implicit curves are not named curves (RFC 5480 2.1.1).
+        let curve = algorithm.oid().ok().and_then(Curve::from_oid).ok_or(UNSUPPORTED)?;
+        if bits.first() != Some(&4) || bits.len() != 1 + 2 * curve.octets() {
+            return Err(DerError("the EC point must be uncompressed"));
+        }
+        return Ok(KeyKind::Ec(curve));
+    }
+    if identifier == oid::ED25519 {
+        return if bits.len() == 32 { Ok(KeyKind::Ed25519) } else { Err(DerError("malformed Ed25519 public key")) };
+    }
+    Err(UNSUPPORTED)
+}
+
+/// Checks modulus and exponent, both without leading zeros, by their bits alone; gives the bits of the
+/// modulus. Verification cost grows with both, so the limits come before any arithmetic.
+pub(crate) fn check_rsa(modulus: &[u8], exponent: &[u8]) -> Read<u32> {
+    if modulus.len() > MAX_RSA_BITS as usize / 8 {
+        return Err(DerError("RSA keys above 8192 bits are not supported"));
+    }
+    let bits = modulus.first().map_or(0, |first| modulus.len() as u32 * 8 - first.leading_zeros());
+    if modulus.last().is_none_or(|last| last % 2 == 0) {
+        return Err(DerError("the RSA modulus must be odd"));
+    }
+    let value = exponent.iter().try_fold(0_u64, |n, &b| n.checked_mul(256)?.checked_add(u64::from(b)));
+    match value {
+        Some(e) if e >= 3 && e <= MAX_RSA_EXPONENT && e % 2 == 1 => Ok(bits),
+        _ => Err(DerError("the RSA public exponent must be odd, at least 3 and at most 2^33")),
+    }
+}
+
+fn ecdsa_verifier(curve: Curve, hash: Hash) -> Option<&'static dyn VerificationAlgorithm> {
+    Some(match (curve, hash) {
+        (Curve::P224, _) => return None,
+        (Curve::P256, Hash::Sha256) => &signature::ECDSA_P256_SHA256_ASN1,
+        (Curve::P256, Hash::Sha384) => &signature::ECDSA_P256_SHA384_ASN1,
+        (Curve::P256, Hash::Sha512) => &signature::ECDSA_P256_SHA512_ASN1,
+        (Curve::P384, Hash::Sha256) => &signature::ECDSA_P384_SHA256_ASN1,
+        (Curve::P384, Hash::Sha384) => &signature::ECDSA_P384_SHA384_ASN1,
+        (Curve::P384, Hash::Sha512) => &signature::ECDSA_P384_SHA512_ASN1,
+        (Curve::P521, Hash::Sha256) => &signature::ECDSA_P521_SHA256_ASN1,
+        (Curve::P521, Hash::Sha384) => &signature::ECDSA_P521_SHA384_ASN1,
+        (Curve::P521, Hash::Sha512) => &signature::ECDSA_P521_SHA512_ASN1,
+    })
+}
+
+fn verify_p224(point: &[u8], digest: &[u8], signature: &[u8]) -> Option<()> {
+    let key = p224::ecdsa::VerifyingKey::from_sec1_bytes(point).ok()?;
+    let signature = p224::ecdsa::Signature::from_der(signature).ok()?;
+    key.verify_prehash(digest, &signature).ok()
+}
+
+/// A SubjectPublicKeyInfo with an RSA key of these numbers, for tests of the limits.
+#[cfg(test)]
+pub(crate) fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
+    let key = build(SEQUENCE, 0, |w| {
+        w.unsigned(modulus);
+        w.unsigned(exponent);
+    });
+    PublicKey::trusted(KeyKind::Rsa { bits: 0 }, &key).spki
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::x509::testing::OpenSsl;
+
+    fn odd(octets: usize) -> Vec<u8> {
+        let mut modulus = vec![0xc5; octets];
+        modulus[octets - 1] = 1;
+        modulus
+    }
+
+    #[test]
+    fn rsa_limits_hold_before_any_arithmetic() {
+        let refused = |modulus: &[u8], exponent: &[u8], text: &str| {
+            let error = PublicKey::parse(&rsa_spki(modulus, exponent)).unwrap_err();
+            assert!(error.text().contains(text), "{error}");
+        };
+        refused(&odd(2048), &[1, 0, 1], "above 8192 bits");
+        refused(&odd(1025), &[1, 0, 1], "above 8192 bits");
+        refused(&odd(256), &[2, 0, 0, 0, 1], "exponent");
+        refused(&odd(256), &[1, 0, 0, 0, 0, 0, 0, 0, 1], "exponent");
+        refused(&odd(256), &[4], "exponent");
+        refused(&odd(256), &[1], "exponent");
+        refused(&[0xc5, 2], &[3], "odd");
+        let spki = rsa_spki(&odd(1024), &[1, 0, 1]);
+        assert_eq!(PublicKey::parse(&spki).unwrap().kind(), KeyKind::Rsa { bits: 8192 });
+        let small = PublicKey::parse(&rsa_spki(&odd(128), &[3])).unwrap();
+        assert_eq!(small.kind().bits(), 1024, "minimum sizes are the caller's rule");
+    }
+
+    #[test]
+    fn keys_of_openssl_are_read_byte_for_byte() {
+        let openssl = OpenSsl::new();
+        for (arguments, kind) in crate::x509::testing::KEYS {
+            let key = openssl.key("key.pem", arguments);
+            let spki = openssl.run(&["pkey", "-in", &key, "-pubout", "-outform", "DER"]);
+            let parsed = PublicKey::parse(&spki).unwrap();
+            assert_eq!((parsed.kind(), parsed.spki()), (*kind, &spki[..]));
+            assert_eq!(PublicKey::trusted(*kind, parsed.bits()).spki(), spki);
+        }
+    }
+
+    #[test]
+    fn other_keys_and_points_are_refused() {
+        let openssl = OpenSsl::new();
+        let spki = |arguments: &[&str], more: &[&str]| {
+            let key = openssl.key("key.pem", arguments);
+            openssl.run(&[&["pkey", "-in", &key, "-pubout", "-outform", "DER"], more].concat())
+        };
+        let p256 = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"];
+        let cases = [
+            (spki(&["-algorithm", "X25519"], &[]), "unsupported public key"),
+            (spki(&["-algorithm", "Ed448"], &[]), "unsupported public key"),
+            (
+                spki(&["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:brainpoolP256r1"], &[]),
+                "unsupported public key",
+            ),
+            (spki(&["-algorithm", "RSA-PSS", "-pkeyopt", "rsa_keygen_bits:2048"], &[]), "unsupported public key"),
+            (spki(&[&p256[..], &["-pkeyopt", "ec_param_enc:explicit"]].concat(), &[]), "unsupported public key"),
+            (spki(&p256, &["-ec_conv_form", "compressed"]), "uncompressed"),
+            (spki(&p256, &["-ec_conv_form", "hybrid"]), "uncompressed"),
+        ];
+        for (der, text) in cases {
+            let error = PublicKey::parse(&der).unwrap_err();
+            assert!(error.text().contains(text), "{text}: {error}");
+        }
+        for curve in ["P-224", "P-256", "P-384", "P-521"] {
+            let mut off = spki(&["-algorithm", "EC", "-pkeyopt", &format!("ec_paramgen_curve:{curve}")], &[]);
+            *off.last_mut().unwrap() ^= 1;
+            assert!(PublicKey::parse(&off).unwrap_err().text().contains("on the curve"), "{curve}");
+            off.push(0);
+            assert!(PublicKey::parse(&off).unwrap_err().text().contains("trailing"), "{curve}");
+        }
+    }
+
+    #[test]
+    fn the_key_id_is_openssls() {
+        let openssl = OpenSsl::new();
+        let key = openssl.key("key.pem", crate::x509::testing::KEYS[1].0);
+        let spki = openssl.run(&["pkey", "-in", &key, "-pubout", "-outform", "DER"]);
+        let certificate = openssl.run(&["req", "-x509", "-new", "-key", &key, "-subj", "/CN=a", "-outform", "DER"]);
+        let id = PublicKey::parse(&spki).unwrap().key_id();
+        assert!(certificate.windows(20).any(|w| w == id));
+    }
+
+    proptest! {
+        #[test]
+        fn mutated_keys_are_kept_byte_for_byte_or_refused(at in 0_usize..91, byte in any::<u8>(), cut in 0_usize..92) {
+            let mut spki = PublicKey::trusted(KeyKind::Ec(Curve::P256), &P256_POINT).spki().to_vec();
+            let at = at % spki.len();
+            spki[at] = byte;
+            if let Ok(key) = PublicKey::parse(&spki) {
+                prop_assert_eq!(key.spki(), &spki[..]);
+            }
+            prop_assert!(cut >= spki.len() || PublicKey::parse(&spki[..cut]).is_err());
+        }
+    }
+
+    /// The generator of P-256.
+    #[rustfmt::skip]
+    const P256_POINT: [u8; 65] = [
+        0x04,
+        0x6b, 0x17, 0xd1, 0xf2, 0xe1, 0x2c, 0x42, 0x47, 0xf8, 0xbc, 0xe6, 0xe5, 0x63, 0xa4, 0x40, 0xf2,
+        0x77, 0x03, 0x7d, 0x81, 0x2d, 0xeb, 0x33, 0xa0, 0xf4, 0xa1, 0x39, 0x45, 0xd8, 0x98, 0xc2, 0x96,
+        0x4f, 0xe3, 0x42, 0xe2, 0xfe, 0x1a, 0x7f, 0x9b, 0x8e, 0xe7, 0xeb, 0x4a, 0x7c, 0x0f, 0x9e, 0x16,
+        0x2b, 0xce, 0x33, 0x57, 0x6b, 0x31, 0x5e, 0xce, 0xcb, 0xb6, 0x40, 0x68, 0x37, 0xbf, 0x51, 0xf5,
+    ];
+}

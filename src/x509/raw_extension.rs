@@ -1,0 +1,146 @@
+//! Extensions as they are read: raw bytes first, and the few values this server has to understand.
+
+use super::oid::{self, oid_text};
+use super::reader::{DerError, Read, Reader};
+use super::usage::KeyUsage;
+use super::writer::{BIT_STRING, SEQUENCE, context};
+
+/// One extension of a certificate, CRL or request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawExtension {
+    /// Identifier, DER content octets.
+    pub oid: Vec<u8>,
+    /// Whether it is marked critical.
+    pub critical: bool,
+    /// The bytes inside of the OCTET STRING.
+    pub value: Vec<u8>,
+    /// The whole `Extension` SEQUENCE, byte for byte.
+    pub raw: Vec<u8>,
+}
+
+impl RawExtension {
+    /// Reads the elements of an `Extensions` SEQUENCE, in order. One identifier may appear once only
+    /// (RFC 5280 4.2).
+    pub(crate) fn read_all(mut extensions: Reader<'_>) -> Read<Vec<Self>> {
+        let mut all: Vec<Self> = Vec::with_capacity(8);
+        while !extensions.is_empty() {
+            let whole = extensions.expect(SEQUENCE)?;
+            let mut fields = whole.reader();
+            let oid = fields.oid()?.to_vec();
+            // An explicit FALSE is not DER, but old authorities wrote it, and their certificates live.
+            let critical = fields.optional_boolean()?.unwrap_or(false);
+            let value = fields.octet_string()?.to_vec();
+            fields.done()?;
+            if all.iter().any(|known| known.oid == oid) {
+                return Err(DerError("an extension appears twice (RFC 5280 4.2)"));
+            }
+            all.push(Self { oid, critical, value, raw: whole.raw.to_vec() });
+        }
+        Ok(all)
+    }
+
+    /// The dotted identifier, for texts.
+    pub fn oid_text(&self) -> String {
+        oid_text(&self.oid)
+    }
+}
+
+/// The extension with identifier `oid`.
+pub fn find<'a>(extensions: &'a [RawExtension], oid: &[u8]) -> Option<&'a RawExtension> {
+    extensions.iter().find(|extension| extension.oid == oid)
+}
+
+/// The value of a basicConstraints extension.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BasicConstraints {
+    /// Whether the subject is a certificate authority.
+    pub ca: bool,
+    /// How many further authorities may follow below it.
+    pub path_length: Option<u32>,
+}
+
+/// Reads basicConstraints where it is present (RFC 5280 4.2.1.9).
+pub(crate) fn basic_constraints(extensions: &[RawExtension]) -> Read<Option<BasicConstraints>> {
+    let Some(extension) = find(extensions, oid::BASIC_CONSTRAINTS) else { return Ok(None) };
+    let mut fields = Reader::only(&extension.value, SEQUENCE)?.reader();
+    let ca = fields.optional_boolean()?.unwrap_or(false);
+    let path_length = if fields.is_empty() { None } else { Some(fields.small()?) };
+    fields.done()?;
+    Ok(Some(BasicConstraints { ca, path_length }))
+}
+
+/// Reads keyUsage where it is present (RFC 5280 4.2.1.3).
+pub(crate) fn key_usage(extensions: &[RawExtension]) -> Read<Option<KeyUsage>> {
+    let Some(extension) = find(extensions, oid::KEY_USAGE) else { return Ok(None) };
+    let content = Reader::only(&extension.value, BIT_STRING)?.content;
+    KeyUsage::from_bit_string_content(content).map(Some).ok_or(DerError("malformed keyUsage"))
+}
+
+/// Reads subjectKeyIdentifier where it is present (RFC 5280 4.2.1.2).
+pub(crate) fn subject_key_id(extensions: &[RawExtension]) -> Read<Option<Vec<u8>>> {
+    let Some(extension) = find(extensions, oid::SUBJECT_KEY_ID) else { return Ok(None) };
+    let mut value = Reader::new(&extension.value);
+    let id = value.octet_string()?.to_vec();
+    value.done()?;
+    Ok(Some(id))
+}
+
+/// Reads the keyIdentifier of authorityKeyIdentifier where it is present (RFC 5280 4.2.1.1).
+pub(crate) fn authority_key_id(extensions: &[RawExtension]) -> Read<Option<Vec<u8>>> {
+    let Some(extension) = find(extensions, oid::AUTHORITY_KEY_ID) else { return Ok(None) };
+    let mut fields = Reader::only(&extension.value, SEQUENCE)?.reader();
+    Ok(fields.optional(context(0))?.map(|id| id.content.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::x509::extension;
+
+    fn read(pieces: &[Vec<u8>]) -> Read<Vec<RawExtension>> {
+        RawExtension::read_all(Reader::new(&pieces.concat()))
+    }
+
+    #[test]
+    fn what_the_encoders_write_is_read_back() {
+        let all = read(&[
+            extension::key_usage(KeyUsage::CERT_SIGN),
+            extension::basic_constraints(true, Some(3)),
+            extension::subject_key_id(&[1; 20]),
+            extension::authority_key_id(&[2; 20]),
+        ])
+        .unwrap();
+        assert_eq!(key_usage(&all), Ok(Some(KeyUsage::CERT_SIGN)));
+        assert_eq!(basic_constraints(&all), Ok(Some(BasicConstraints { ca: true, path_length: Some(3) })));
+        assert_eq!(subject_key_id(&all), Ok(Some(vec![1; 20])));
+        assert_eq!(authority_key_id(&all), Ok(Some(vec![2; 20])));
+        assert!(all[0].critical && !all[2].critical);
+        assert_eq!(extension::extension(&all[1].oid, all[1].critical, &all[1].value), all[1].raw);
+        assert_eq!(key_usage(&[]), Ok(None));
+    }
+
+    #[test]
+    fn an_extension_that_appears_twice_is_refused() {
+        let id = extension::subject_key_id(&[1]);
+        assert!(read(&[id.clone(), id]).unwrap_err().0.contains("twice"));
+    }
+
+    #[test]
+    fn an_explicit_false_is_read_as_false() {
+        let all = read(&[vec![0x30, 13, 6, 3, 0x55, 0x1d, 14, 1, 1, 0, 4, 3, 4, 1, 9]]).unwrap();
+        assert!(!all[0].critical);
+        assert_eq!(subject_key_id(&all), Ok(Some(vec![9])));
+    }
+
+    proptest! {
+        #[test]
+        fn any_value_is_read_or_refused(value in proptest::collection::vec(any::<u8>(), 0..20)) {
+            for oid in [oid::BASIC_CONSTRAINTS, oid::KEY_USAGE, oid::SUBJECT_KEY_ID, oid::AUTHORITY_KEY_ID] {
+                let all = read(&[extension::extension(oid, false, &value)]).unwrap();
+                let _ = (basic_constraints(&all), key_usage(&all), subject_key_id(&all), authority_key_id(&all));
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A strict, zero-copy DER reader (ITU-T X.690): every slice it hands out is a slice of its input.
+//!
+//! It refuses indefinite and non-minimal lengths, multi-octet tags, non-minimal integers, BOOLEANs
+//! other than 0x00 and 0xFF, and content that runs over the end. It never recurses, so nested input
+//! costs no stack.
+
+use super::writer::{BIT_STRING, BOOLEAN, INTEGER, OCTET_STRING, OID, SEQUENCE};
+use crate::error::Error;
+
+/// What is wrong with the encoding: the rule, without the field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DerError(pub &'static str);
+
+impl DerError {
+    /// The public error: `field`, then the rule.
+    pub fn of(self, field: &str) -> Error {
+        Error::invalid(format!("{field}: {}", self.0))
+    }
+}
+
+/// The result of reading a piece of DER.
+pub type Read<T> = Result<T, DerError>;
+
+/// One value: tag, content, and the whole encoding.
+#[derive(Clone, Copy, Debug)]
+pub struct Tlv<'a> {
+    /// The tag octet, with class and constructed bit.
+    pub tag: u8,
+    /// The content octets.
+    pub content: &'a [u8],
+    /// Tag, length and content.
+    pub raw: &'a [u8],
+}
+
+impl<'a> Tlv<'a> {
+    /// A reader over the content.
+    pub fn reader(&self) -> Reader<'a> {
+        Reader::new(self.content)
+    }
+}
+
+/// Reads values one after the other.
+#[derive(Clone, Copy)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// A reader over concatenated values.
+    pub fn new(rest: &'a [u8]) -> Self {
+        Self { rest }
+    }
+
+    /// The one value of tag `tag` that `der` holds, and nothing after it.
+    pub fn only(der: &'a [u8], tag: u8) -> Read<Tlv<'a>> {
+        let mut reader = Self::new(der);
+        let value = reader.expect(tag)?;
+        reader.done()?;
+        Ok(value)
+    }
+
+    /// Whether everything was read.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Ends the reading: refuses what is left over.
+    pub fn done(self) -> Read<()> {
+        if self.rest.is_empty() { Ok(()) } else { Err(DerError("trailing data after the DER structure")) }
+    }
+
+    /// The next value, whatever its tag.
+    pub fn any(&mut self) -> Read<Tlv<'a>> {
+        const CUT: DerError = DerError("truncated DER");
+        let (&tag, after_tag) = self.rest.split_first().ok_or(CUT)?;
+        if tag & 0x1f == 0x1f {
+            return Err(DerError("multi-octet DER tags are not supported"));
+        }
+        let (&first, after_first) = after_tag.split_first().ok_or(CUT)?;
+        let (len, after_len) = if first < 0x80 {
+            (usize::from(first), after_first)
+        } else {
+            long_length(usize::from(first & 0x7f), after_first)?
+        };
+        if after_len.len() < len {
+            return Err(CUT);
+        }
+        let header = self.rest.len() - after_len.len();
+        let (raw, rest) = self.rest.split_at(header + len);
+        self.rest = rest;
+        Ok(Tlv { tag, content: &raw[header..], raw })
+    }
+
+    /// The next value, which must have tag `tag`.
+    pub fn expect(&mut self, tag: u8) -> Read<Tlv<'a>> {
+        match self.optional(tag)? {
+            Some(value) => Ok(value),
+            None if self.rest.is_empty() => Err(DerError("truncated DER")),
+            None => Err(DerError("unexpected DER tag")),
+        }
+    }
+
+    /// The next value if it has tag `tag`.
+    pub fn optional(&mut self, tag: u8) -> Read<Option<Tlv<'a>>> {
+        if self.rest.first() == Some(&tag) { self.any().map(Some) } else { Ok(None) }
+    }
+
+    /// A reader over the content of the next value, a SEQUENCE.
+    pub fn sequence(&mut self) -> Read<Reader<'a>> {
+        Ok(self.expect(SEQUENCE)?.reader())
+    }
+
+    /// The content octets of the next value, an OBJECT IDENTIFIER.
+    pub fn oid(&mut self) -> Read<&'a [u8]> {
+        let content = self.expect(OID)?.content;
+        check_oid(content)?;
+        Ok(content)
+    }
+
+    /// The octets of the next value, an INTEGER that is not negative, without a leading zero octet
+    /// (zero itself is one zero octet).
+    pub fn unsigned(&mut self) -> Read<&'a [u8]> {
+        match self.expect(INTEGER)?.content {
+            [] => Err(DerError("empty INTEGER")),
+            [0] => Ok(&[0]),
+            [0, rest @ ..] if rest[0] >= 0x80 => Ok(rest),
+            [0, ..] => Err(DerError("INTEGER is not minimal")),
+            [first, ..] if *first >= 0x80 => Err(DerError("INTEGER is negative")),
+            content => Ok(content),
+        }
+    }
+
+    /// The next value, an INTEGER in `0..=u32::MAX`.
+    pub fn small(&mut self) -> Read<u32> {
+        let octets = self.unsigned()?;
+        if octets.len() > 4 {
+            return Err(DerError("INTEGER is too large"));
+        }
+        Ok(octets.iter().fold(0, |n, &b| n << 8 | u32::from(b)))
+    }
+
+    /// The next value if it is a BOOLEAN.
+    pub fn optional_boolean(&mut self) -> Read<Option<bool>> {
+        match self.optional(BOOLEAN)?.map(|v| v.content) {
+            None => Ok(None),
+            Some([0]) => Ok(Some(false)),
+            Some([0xff]) => Ok(Some(true)),
+            Some(_) => Err(DerError("BOOLEAN must be 0x00 or 0xFF in DER")),
+        }
+    }
+
+    /// The octets of the next value, a BIT STRING of whole octets.
+    pub fn bit_string(&mut self) -> Read<&'a [u8]> {
+        match self.expect(BIT_STRING)?.content {
+            [0, octets @ ..] => Ok(octets),
+            _ => Err(DerError("BIT STRING must hold whole octets")),
+        }
+    }
+
+    /// The octets of the next value, an OCTET STRING.
+    pub fn octet_string(&mut self) -> Read<&'a [u8]> {
+        Ok(self.expect(OCTET_STRING)?.content)
+    }
+}
+
+fn long_length(count: usize, octets: &[u8]) -> Read<(usize, &[u8])> {
+    if count == 0 {
+        return Err(DerError("indefinite length is not DER"));
+    }
+    // Four octets reach 4 GiB, more than any input limit lets in.
+    if count > 4 || octets.len() < count {
+        return Err(DerError("truncated DER"));
+    }
+    let (length, rest) = octets.split_at(count);
+    let value = length.iter().fold(0_usize, |n, &b| n << 8 | usize::from(b));
+    if length[0] == 0 || value < 0x80 {
+        return Err(DerError("DER length is not minimal"));
+    }
+    Ok((value, rest))
+}
+
+/// Checks content octets of an OBJECT IDENTIFIER: whole, minimal sub-identifiers (X.690 8.19.2).
+pub fn check_oid(content: &[u8]) -> Read<()> {
+    let whole = content.last().is_some_and(|&b| b < 0x80);
+    let minimal = content.first() != Some(&0x80) && content.windows(2).all(|w| w[0] >= 0x80 || w[1] != 0x80);
+    if whole && minimal { Ok(()) } else { Err(DerError("malformed OBJECT IDENTIFIER")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_der_is_refused() {
+        let cases: [(&str, &[u8]); 8] = [
+            ("indefinite length", &[0x30, 0x80, 0, 0]),
+            ("length not minimal, short form exists", &[0x04, 0x81, 1, 0]),
+            ("length not minimal, leading zero", &[0x04, 0x82, 0, 0x80]),
+            ("multi-octet tag", &[0x1f, 0x81, 1, 0]),
+            ("content cut", &[0x04, 2, 0]),
+            ("length cut", &[0x04, 0x82, 1]),
+            ("tag alone", &[0x04]),
+            ("nothing", &[]),
+        ];
+        for (name, der) in cases {
+            assert!(Reader::new(der).any().is_err(), "{name}");
+        }
+        assert_eq!(Reader::only(&[0x30, 0, 0], 0x30).unwrap_err().0, "trailing data after the DER structure");
+    }
+
+    #[test]
+    fn integers_are_read_strictly() {
+        let read = |der: &'static [u8]| Reader::new(der).unsigned();
+        assert_eq!(read(&[2, 1, 0]), Ok(&[0][..]));
+        assert_eq!(read(&[2, 2, 0, 0x80]), Ok(&[0x80][..]));
+        assert!(read(&[2, 2, 0, 0x7f]).is_err());
+        assert!(read(&[2, 1, 0x80]).is_err());
+        assert!(read(&[2, 0]).is_err());
+        assert_eq!(Reader::new(&[2, 2, 1, 0]).small(), Ok(256));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused_and_raw_rebuilds_the_input(der in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut reader = Reader::new(&der);
+            let mut rebuilt = Vec::new();
+            while let Ok(value) = reader.any() {
+                rebuilt.extend_from_slice(value.raw);
+                prop_assert!(value.raw.ends_with(value.content));
+            }
+            prop_assert!(der.starts_with(&rebuilt));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Times of certificates and CRLs (RFC 5280 4.1.2.5): UTCTime for the years 1950 to 2049, else
+//! GeneralizedTime, both in whole seconds and Zulu.
+
+use time::{Date, Month, OffsetDateTime, UtcOffset};
+
+use super::reader::{DerError, Read, Reader};
+use super::writer::{GENERALIZED_TIME, UTC_TIME, Writer};
+use crate::clock::Time;
+
+/// 9999-12-31T23:59:59Z, the end of GeneralizedTime and "no well-defined expiration" (RFC 5280
+/// 4.1.2.5).
+pub const MAX_EPOCH: i64 = 253_402_300_799;
+
+/// 0000-01-01T00:00:00Z.
+const MIN_EPOCH: i64 = -62_167_219_200;
+
+/// A time from epoch seconds, held within what GeneralizedTime can express.
+pub fn from_epoch(seconds: i64) -> Time {
+    OffsetDateTime::from_unix_timestamp(seconds.clamp(MIN_EPOCH, MAX_EPOCH)).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+/// Appends `at`, fractions of a second cut off.
+pub(crate) fn write(w: &mut Writer, at: Time) {
+    let (text, year) = digits(at);
+    if (1950..2050).contains(&year) {
+        w.tlv(UTC_TIME, &text[2..]);
+    } else {
+        w.tlv(GENERALIZED_TIME, &text);
+    }
+}
+
+/// Appends `at` as GeneralizedTime whatever the year, as invalidityDate wants it (RFC 5280 5.3.2).
+pub(crate) fn write_generalized(w: &mut Writer, at: Time) {
+    w.tlv(GENERALIZED_TIME, &digits(at).0);
+}
+
+/// `YYYYMMDDHHMMSSZ` and the year.
+fn digits(at: Time) -> ([u8; 15], i32) {
+    let at = at.to_offset(UtcOffset::UTC);
+    let (year, month, day) = at.to_calendar_date();
+    let year = year.clamp(0, 9999);
+    let century = (year / 100) as u8;
+    let fields = [century, (year % 100) as u8, u8::from(month), day, at.hour(), at.minute(), at.second()];
+    let mut text = [b'Z'; 15];
+    for (i, field) in fields.into_iter().enumerate() {
+        text[2 * i] = b'0' + field / 10;
+        text[2 * i + 1] = b'0' + field % 10;
+    }
+    (text, year)
+}
+
+/// Reads a Time (UTCTime or GeneralizedTime) as epoch seconds.
+pub(crate) fn read(reader: &mut Reader<'_>) -> Read<i64> {
+    let value = reader.any()?;
+    let (year, rest) = match (value.tag, value.content.len()) {
+        (UTC_TIME, 13) => {
+            let year = i32::from(two(&value.content[..2])?);
+            // RFC 5280 4.1.2.5.1: 50 and above is the twentieth century.
+            (if year >= 50 { 1900 + year } else { 2000 + year }, &value.content[2..])
+        }
+        (GENERALIZED_TIME, 15) => {
+            let century = i32::from(two(&value.content[..2])?);
+            (century * 100 + i32::from(two(&value.content[2..4])?), &value.content[4..])
+        }
+        _ => return Err(WRONG),
+    };
+    if rest[10] != b'Z' {
+        return Err(WRONG);
+    }
+    let month = Month::try_from(two(&rest[..2])?).map_err(|_| WRONG)?;
+    let date = Date::from_calendar_date(year, month, two(&rest[2..4])?).map_err(|_| WRONG)?;
+    let at = date.with_hms(two(&rest[4..6])?, two(&rest[6..8])?, two(&rest[8..10])?).map_err(|_| WRONG)?;
+    Ok(at.assume_utc().unix_timestamp())
+}
+
+const WRONG: DerError = DerError("a time must be YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ (RFC 5280 4.1.2.5)");
+
+fn two(digits: &[u8]) -> Read<u8> {
+    match digits {
+        [a @ b'0'..=b'9', b @ b'0'..=b'9'] => Ok((a - b'0') * 10 + (b - b'0')),
+        _ => Err(WRONG),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn encoded(at: Time) -> Vec<u8> {
+        let mut w = Writer::default();
+        write(&mut w, at);
+        w.finish()
+    }
+
+    #[test]
+    fn the_year_decides_the_type() {
+        let cases: [(Time, &[u8]); 6] = [
+            (datetime!(1949-12-31 23:59:59 UTC), b"\x18\x0f19491231235959Z"),
+            (datetime!(1950-01-01 0:00 UTC), b"\x17\x0d500101000000Z"),
+            (datetime!(2049-12-31 23:59:59.9 UTC), b"\x17\x0d491231235959Z"),
+            (datetime!(2050-01-01 0:00 UTC), b"\x18\x0f20500101000000Z"),
+            (datetime!(9999-12-31 23:59:59 UTC), b"\x18\x0f99991231235959Z"),
+            (datetime!(2024-02-29 1:30 +2), b"\x17\x0d240228233000Z"),
+        ];
+        for (at, expected) in cases {
+            assert_eq!(encoded(at), expected, "{at}");
+        }
+        assert_eq!(encoded(from_epoch(i64::MAX)), b"\x18\x0f99991231235959Z");
+    }
+
+    #[test]
+    fn other_forms_are_refused() {
+        for der in [
+            &b"\x17\x0b2402290000Z"[..],
+            b"\x17\x0d240230000000Z",
+            b"\x17\x0d24022900000AZ",
+            b"\x17\x0d2402290000001",
+            b"\x18\x1120240229000000+1",
+            b"\x18\x1120240229000000.Z",
+            b"\x16\x0d240229000000Z",
+            b"\x17\x0d240229006060Z",
+        ] {
+            assert!(read(&mut Reader::new(der)).is_err(), "{}", String::from_utf8_lossy(der));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn times_read_back(seconds in MIN_EPOCH..=MAX_EPOCH) {
+            prop_assert_eq!(read(&mut Reader::new(&encoded(from_epoch(seconds)))), Ok(seconds));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(der in proptest::collection::vec(any::<u8>(), 0..20)) {
+            let _ = read(&mut Reader::new(&der));
+        }
+    }
+}

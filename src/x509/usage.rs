@@ -1,0 +1,229 @@
+//! Key usages and extended key usages by name (RFC 5280 4.2.1.3, 4.2.1.12).
+
+use super::oid::{oid_text, parse_oid};
+use crate::error::{Error, Result};
+
+/// A set of key usage bits; bit n of RFC 5280 4.2.1.3 is `1 << n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct KeyUsage(pub(crate) u16);
+
+/// Names, in any letter case, with or without the prefix `KeyUsage`.
+const KEY_USAGES: [(&str, KeyUsage); 11] = [
+    ("digitalsignature", KeyUsage::DIGITAL_SIGNATURE),
+    ("contentcommitment", KeyUsage::CONTENT_COMMITMENT),
+    ("nonrepudiation", KeyUsage::CONTENT_COMMITMENT),
+    ("keyencipherment", KeyUsage::KEY_ENCIPHERMENT),
+    ("dataencipherment", KeyUsage::DATA_ENCIPHERMENT),
+    ("keyagreement", KeyUsage::KEY_AGREEMENT),
+    ("certsign", KeyUsage::CERT_SIGN),
+    ("crlsign", KeyUsage::CRL_SIGN),
+    ("crl", KeyUsage::CRL_SIGN),
+    ("encipheronly", KeyUsage::ENCIPHER_ONLY),
+    ("decipheronly", KeyUsage::DECIPHER_ONLY),
+];
+
+impl KeyUsage {
+    /// digitalSignature.
+    pub const DIGITAL_SIGNATURE: Self = Self(1);
+    /// nonRepudiation, by its newer name contentCommitment.
+    pub const CONTENT_COMMITMENT: Self = Self(1 << 1);
+    /// keyEncipherment.
+    pub const KEY_ENCIPHERMENT: Self = Self(1 << 2);
+    /// dataEncipherment.
+    pub const DATA_ENCIPHERMENT: Self = Self(1 << 3);
+    /// keyAgreement.
+    pub const KEY_AGREEMENT: Self = Self(1 << 4);
+    /// keyCertSign.
+    pub const CERT_SIGN: Self = Self(1 << 5);
+    /// cRLSign.
+    pub const CRL_SIGN: Self = Self(1 << 6);
+    /// encipherOnly.
+    pub const ENCIPHER_ONLY: Self = Self(1 << 7);
+    /// decipherOnly.
+    pub const DECIPHER_ONLY: Self = Self(1 << 8);
+
+    /// The usages named; unknown names are ignored.
+    pub fn from_names(names: &[String]) -> Self {
+        names.iter().fold(Self::default(), |all, name| {
+            let name = name.trim().to_ascii_lowercase();
+            let name = name.strip_prefix("keyusage").unwrap_or(&name);
+            KEY_USAGES.iter().find(|(known, _)| *known == name).map_or(all, |(_, usage)| all.union(*usage))
+        })
+    }
+
+    /// Whether every bit of `other` is in this set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both sets together.
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether no usage is in the set.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The contents of the BIT STRING: count of unused bits, then octets without trailing zero bits
+    /// (X.690 11.2.2).
+    pub(crate) fn bit_string_content(self) -> ([u8; 3], usize) {
+        // Bit 0 of the set is the most significant bit of the first octet.
+        let bits = self.0.reverse_bits();
+        let [first, second] = bits.to_be_bytes();
+        let used = 16 - bits.trailing_zeros() as usize;
+        let octets = used.div_ceil(8);
+        ([(octets * 8 - used) as u8, first, second], 1 + octets)
+    }
+
+    /// Reads the contents of a BIT STRING; `None` when it is malformed.
+    pub(crate) fn from_bit_string_content(content: &[u8]) -> Option<Self> {
+        let (&unused, octets) = content.split_first()?;
+        if unused > 7 || octets.len() > 2 || (octets.is_empty() && unused != 0) {
+            return None;
+        }
+        let first = octets.first().copied().unwrap_or(0);
+        let second = octets.get(1).copied().unwrap_or(0);
+        let bits = u16::from_be_bytes([first, second]);
+        let padding = bits & ((1_u32 << (16 - octets.len() * 8 + usize::from(unused))) - 1) as u16;
+        (padding == 0).then(|| Self(bits.reverse_bits()))
+    }
+}
+
+const SERVER_AUTH: &str = "serverauth";
+const CLIENT_AUTH: &str = "clientauth";
+const CODE_SIGNING: &str = "codesigning";
+const EMAIL_PROTECTION: &str = "emailprotection";
+
+/// Names and identifiers of extended key usages, in the order in which they are written.
+const EXT_KEY_USAGES: [(&str, &[u8]); 12] = [
+    ("any", &[0x55, 0x1d, 37, 0]),
+    (SERVER_AUTH, &pkix(1)),
+    (CLIENT_AUTH, &pkix(2)),
+    (CODE_SIGNING, &pkix(3)),
+    (EMAIL_PROTECTION, &pkix(4)),
+    ("ipsecendsystem", &pkix(5)),
+    ("ipsectunnel", &pkix(6)),
+    ("ipsecuser", &pkix(7)),
+    ("timestamping", &pkix(8)),
+    ("ocspsigning", &pkix(9)),
+    // 1.3.6.1.4.1.311.10.3.3
+    ("microsoftservergatedcrypto", &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 10, 3, 3]),
+    // 2.16.840.1.113730.4.1
+    ("netscapeservergatedcrypto", &[0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 4, 1]),
+];
+
+/// 1.3.6.1.5.5.7.3.n
+const fn pkix(n: u8) -> [u8; 8] {
+    [0x2b, 6, 1, 5, 5, 7, 3, n]
+}
+
+/// The identifiers of an extKeyUsage extension as DER content octets: what `names` (any letter case,
+/// with or without the prefix `ExtKeyUsage`; unknown names are ignored) and the four flags ask for in
+/// one fixed order, then the dotted identifiers of `extra` in theirs. Nothing appears twice.
+///
+/// # Errors
+/// `Invalid`, naming `ext_key_usage_oids`, for an `extra` that is not a dotted identifier.
+pub fn eku_oids(
+    names: &[String],
+    server: bool,
+    client: bool,
+    code_signing: bool,
+    email_protection: bool,
+    extra: &[String],
+) -> Result<Vec<Vec<u8>>> {
+    let named: Vec<String> = names.iter().map(|name| name.trim().to_ascii_lowercase()).collect();
+    let flagged = |known: &str| match known {
+        SERVER_AUTH => server,
+        CLIENT_AUTH => client,
+        CODE_SIGNING => code_signing,
+        EMAIL_PROTECTION => email_protection,
+        _ => false,
+    };
+    let mut oids: Vec<Vec<u8>> = EXT_KEY_USAGES
+        .iter()
+        .filter(|(known, _)| {
+            flagged(known) || named.iter().any(|name| name.strip_prefix("extkeyusage").unwrap_or(name) == *known)
+        })
+        .map(|(_, oid)| oid.to_vec())
+        .collect();
+    for dotted in extra {
+        let oid = parse_oid(dotted.trim()).ok_or_else(|| {
+            Error::invalid(format!("ext_key_usage_oids: {dotted:?} is not a dotted object identifier"))
+        })?;
+        if !oids.contains(&oid) {
+            oids.push(oid);
+        }
+    }
+    Ok(oids)
+}
+
+/// The name of an extended key usage, else its dotted identifier, for texts.
+pub fn eku_text(oid: &[u8]) -> String {
+    EXT_KEY_USAGES.iter().find(|(_, known)| *known == oid).map_or_else(|| oid_text(oid), |(name, _)| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn list(values: &[&str]) -> Vec<String> {
+        values.iter().map(|&v| v.to_owned()).collect()
+    }
+
+    #[test]
+    fn key_usage_names_are_case_insensitive_and_unknown_ones_ignored() {
+        let names = list(&["digitalSIGNATURE", "KeyUsageKeyAgreement", " KeyEncipherment ", "bogus"]);
+        let usage = KeyUsage::from_names(&names);
+        assert!(usage.contains(KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_AGREEMENT)));
+        assert_eq!(usage.bit_string_content(), ([3, 0b1010_1000, 0], 2));
+        assert_eq!(KeyUsage::from_names(&list(&["CRL", "CertSign"])).0, 0b110_0000);
+        assert_eq!(KeyUsage::from_names(&list(&["NonRepudiation"])), KeyUsage::CONTENT_COMMITMENT);
+        assert!(KeyUsage::from_names(&[]).is_empty());
+    }
+
+    #[test]
+    fn extended_usages_have_one_order_and_no_duplicates() {
+        let oids = eku_oids(
+            &list(&["OCSPSigning", "extkeyusageClientAuth", "unknown", "Any"]),
+            true,
+            true,
+            false,
+            true,
+            &list(&["1.3.6.1.4.1.311.20.2.2", "1.3.6.1.5.5.7.3.1", "1.3.6.1.4.1.311.20.2.2"]),
+        );
+        let texts: Vec<String> = oids.unwrap().iter().map(|oid| oid_text(oid)).collect();
+        assert_eq!(
+            texts,
+            [
+                "2.5.29.37.0",
+                "1.3.6.1.5.5.7.3.1",
+                "1.3.6.1.5.5.7.3.2",
+                "1.3.6.1.5.5.7.3.4",
+                "1.3.6.1.5.5.7.3.9",
+                "1.3.6.1.4.1.311.20.2.2"
+            ]
+        );
+        assert_eq!(oid_text(EXT_KEY_USAGES[10].1), "1.3.6.1.4.1.311.10.3.3");
+        assert_eq!(oid_text(EXT_KEY_USAGES[11].1), "2.16.840.1.113730.4.1");
+        let error = eku_oids(&[], false, false, false, false, &list(&["not-oid"])).unwrap_err();
+        assert!(error.text().starts_with("ext_key_usage_oids"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn key_usages_read_back(bits in 0_u16..512) {
+            let usage = KeyUsage(bits);
+            let (content, len) = usage.bit_string_content();
+            prop_assert_eq!(KeyUsage::from_bit_string_content(&content[..len]), Some(usage));
+        }
+
+        #[test]
+        fn any_bit_string_is_read_or_refused(content in proptest::collection::vec(any::<u8>(), 0..5)) {
+            let _ = KeyUsage::from_bit_string_content(&content);
+        }
+    }
+}
