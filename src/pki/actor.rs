@@ -78,13 +78,16 @@ pub struct Control {
 
 impl Control {
     /// A control actor that publishes to `view` and `crls`.
-    pub fn new(
-        view: Arc<ArcSwap<View>>,
-        crls: Arc<ArcSwap<Crls>>,
-        store: Arc<dyn PkiStore>,
-        builder: Builder,
-    ) -> Self {
-        Self { view, crls, store, changes: VecDeque::new(), changing: false, builder: Some(builder), waiting: Vec::new() }
+    pub fn new(view: Arc<ArcSwap<View>>, crls: Arc<ArcSwap<Crls>>, store: Arc<dyn PkiStore>, builder: Builder) -> Self {
+        Self {
+            view,
+            crls,
+            store,
+            changes: VecDeque::new(),
+            changing: false,
+            builder: Some(builder),
+            waiting: Vec::new(),
+        }
     }
 
     fn next_change(&mut self, ctx: &mut Context<Self>) {

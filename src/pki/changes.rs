@@ -14,8 +14,15 @@ use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 
 /// Fields of an issuer write.
 pub const ISSUER_FIELDS: &[&str] = &[
-    "issuer_name", "manual_chain", "leaf_not_after_behavior", "usage", "revocation_signature_algorithm",
-    "issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers",
+    "issuer_name",
+    "manual_chain",
+    "leaf_not_after_behavior",
+    "usage",
+    "revocation_signature_algorithm",
+    "issuing_certificates",
+    "crl_distribution_points",
+    "delta_crl_distribution_points",
+    "ocsp_servers",
     "enable_aia_url_templating",
 ];
 

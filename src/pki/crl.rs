@@ -173,9 +173,10 @@ impl Builder {
         self.load(u64::MAX).await?;
         for group in &groups {
             let state = self.states.entry(group.id.clone()).or_default();
-            let due = state.published.as_ref().is_none_or(|p| {
-                p.next_update - self.clock.now().unix_timestamp() < RENEW_BEFORE.as_secs() as i64
-            });
+            let due = state
+                .published
+                .as_ref()
+                .is_none_or(|p| p.next_update - self.clock.now().unix_timestamp() < RENEW_BEFORE.as_secs() as i64);
             if force || state.dirty || due {
                 self.publish(group).await?;
             }

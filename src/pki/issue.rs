@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::metrics::Stages;
 use super::names::{self, CsrNames, Names};
-use super::profile::{RoleEntry, issuer_key_id};
+use super::profile::RoleEntry;
 use super::request::IssueRequest;
 use super::store::{CertificateRow, PkiOutcome, PkiStore, PkiWrite};
 use super::validity::{self, Limits, Validity};
@@ -244,14 +244,12 @@ impl Prepared {
         warnings.extend(more);
         let subject = subject(entry, names);
         let sans = subject_alt_names(names)?;
-        let mut tail = pieces.authority_key_id.clone();
-        tail.extend(pieces.authority_info.iter().flatten());
-        if sans.iter_len() > 0 {
-            // RFC 5280 4.2.1.6: critical when the subject is empty.
-            tail.extend(extension::subject_alt_name(&sans, name::is_empty(&subject)));
-        }
-        tail.extend(entry.policies.iter().flatten());
-        tail.extend(pieces.distribution.iter().flatten());
+        // RFC 5280 4.2.1.6: critical when the subject is empty.
+        let san = extension::subject_alt_name(&sans, name::is_empty(&subject));
+        let locations = &pieces.locations;
+        let tail =
+            [&pieces.authority_key_id[..], &locations.authority_info, &san, &entry.policies, &locations.distribution]
+                .concat();
         Ok(Self {
             algorithm: SignatureAlgorithm::for_issuer(key.public().kind(), role.signature_bits, role.use_pss)?,
             signer: Arc::clone(signer),
@@ -259,7 +257,7 @@ impl Prepared {
             subject,
             common_name: names.common_name.clone(),
             validity,
-            head: entry.leading.concat(),
+            head: entry.leading.clone(),
             tail,
         })
     }

@@ -125,8 +125,7 @@ impl Issuer {
             .decode(&record.certificate)
             .map_err(|_| Error::internal("stored issuer certificate is not base64"))?;
         let certificate = Certificate::parse(&der)?;
-        let self_signed =
-            certificate.subject() == certificate.issuer() && certificate.is_signed_by(certificate.key());
+        let self_signed = certificate.subject() == certificate.issuer() && certificate.is_signed_by(certificate.key());
         Ok(Self { record, version, certificate, self_signed })
     }
 

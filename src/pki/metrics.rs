@@ -33,7 +33,8 @@ pub struct Stages {
 impl Stages {
     /// Registers the handles of `operation` (`issue` or `sign`).
     pub fn new(operation: &'static str) -> Self {
-        let stage = |stage: &'static str| histogram!("signet_pki_stage_seconds", "operation" => operation, "stage" => stage);
+        let stage =
+            |stage: &'static str| histogram!("signet_pki_stage_seconds", "operation" => operation, "stage" => stage);
         Self { rules: stage("rules"), key: stage("key"), sign: stage("sign"), store: stage("store") }
     }
 

@@ -22,9 +22,9 @@ pub struct RoleEntry {
     /// The role's RDNs, in subject order: C, ST, L, STREET, POSTALCODE, O, OU.
     pub subject: Vec<u8>,
     /// keyUsage, extKeyUsage and basicConstraints, each when the role gives one, in that order.
-    pub leading: Vec<Vec<u8>>,
-    /// certificatePolicies, when the role has any.
-    pub policies: Option<Vec<u8>>,
+    pub leading: Vec<u8>,
+    /// certificatePolicies; empty when the role has none.
+    pub policies: Vec<u8>,
 }
 
 impl RoleEntry {
@@ -50,12 +50,7 @@ impl RoleEntry {
     }
 }
 
-fn leading(role: &Role) -> Result<Vec<Vec<u8>>> {
-    let mut pieces = Vec::with_capacity(3);
-    let usage = KeyUsage::from_names(&role.key_usage);
-    if !usage.is_empty() {
-        pieces.push(extension::key_usage(usage));
-    }
+fn leading(role: &Role) -> Result<Vec<u8>> {
     let purposes = extension::eku_oids(
         &role.ext_key_usage,
         role.server_flag,
@@ -64,16 +59,15 @@ fn leading(role: &Role) -> Result<Vec<Vec<u8>>> {
         role.email_protection_flag,
         &role.ext_key_usage_oids,
     )?;
-    if !purposes.is_empty() {
-        pieces.push(extension::ext_key_usage(&purposes));
-    }
+    let mut pieces = extension::key_usage(KeyUsage::from_names(&role.key_usage));
+    pieces.extend(extension::ext_key_usage(&purposes));
     if role.basic_constraints_valid_for_non_ca {
-        pieces.push(extension::basic_constraints(false, None));
+        pieces.extend(extension::basic_constraints(false, None));
     }
     Ok(pieces)
 }
 
-fn policies(role: &Role) -> Result<Option<Vec<u8>>> {
+fn policies(role: &Role) -> Result<Vec<u8>> {
     let policies = role
         .policies()?
         .into_iter()
@@ -83,21 +77,39 @@ fn policies(role: &Role) -> Result<Option<Vec<u8>>> {
             Ok(Policy { oid, cps: p.cps, notice: p.notice })
         })
         .collect::<Result<Vec<_>>>()?;
-    Ok((!policies.is_empty()).then(|| extension::certificate_policies(&policies)))
+    Ok(extension::certificate_policies(&policies))
 }
 
 /// What every certificate of one issuer has in common.
 pub struct Pieces {
     /// authorityKeyIdentifier: the issuer certificate's SKI octets, whatever their length.
     pub authority_key_id: Vec<u8>,
-    /// authorityInfoAccess, when there are URLs.
-    pub authority_info: Option<Vec<u8>>,
-    /// cRLDistributionPoints, then freshestCRL, each when there are URLs.
-    pub distribution: Vec<Vec<u8>>,
+    /// Where information about the issuer is.
+    pub locations: Locations,
     /// Answer members with PEM texts.
     pub pem: IssuerTexts,
     /// Answer members with base64 DER.
     pub der: IssuerTexts,
+}
+
+/// The extensions that carry an issuer's URLs; each is empty when there are none.
+pub struct Locations {
+    /// authorityInfoAccess.
+    pub authority_info: Vec<u8>,
+    /// cRLDistributionPoints, then freshestCRL.
+    pub distribution: Vec<u8>,
+}
+
+impl Locations {
+    /// Encodes URLs that are expanded.
+    pub fn new(urls: &Urls) -> Self {
+        let mut distribution = extension::crl_distribution_points(&urls.crl_distribution_points);
+        distribution.extend(extension::freshest_crl(&urls.delta_crl_distribution_points));
+        Self {
+            authority_info: extension::authority_info_access(&urls.ocsp_servers, &urls.issuing_certificates),
+            distribution,
+        }
+    }
 }
 
 /// An issuer's members of an issue answer, as JSON text.
@@ -115,19 +127,9 @@ pub struct IssuerTexts {
 impl Pieces {
     /// Encodes the pieces of an issuer whose URLs are expanded.
     pub fn new(issuer: &Issuer, chain: &[Arc<Issuer>], urls: &Urls) -> Self {
-        let aia = !urls.ocsp_servers.is_empty() || !urls.issuing_certificates.is_empty();
-        let mut distribution = Vec::new();
-        if !urls.crl_distribution_points.is_empty() {
-            distribution.push(extension::crl_distribution_points(&urls.crl_distribution_points));
-        }
-        if !urls.delta_crl_distribution_points.is_empty() {
-            distribution.push(extension::freshest_crl(&urls.delta_crl_distribution_points));
-        }
         Self {
             authority_key_id: extension::authority_key_id(&issuer_key_id(issuer)),
-            authority_info: aia
-                .then(|| extension::authority_info_access(&urls.ocsp_servers, &urls.issuing_certificates)),
-            distribution,
+            locations: Locations::new(urls),
             pem: IssuerTexts::new(chain, certificate_pem),
             der: IssuerTexts::new(chain, certificate_base64),
         }

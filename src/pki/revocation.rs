@@ -91,7 +91,7 @@ async fn target(authority: &Authority, fields: &Fields, requester: &str) -> Resu
         }
         (Some(text), None) => {
             let serial = Serial::parse(text)?;
-            refuse_issuer(&view, &serial)?;
+            refuse_issuer(&view, serial)?;
             let found = authority.tools().store.certificate(authority.mount(), serial).await?;
             let row = found
                 .ok_or_else(|| Error::invalid(format!("serial_number: certificate with serial {serial} not found")))?
@@ -125,8 +125,8 @@ async fn by_certificate(
     certificate: Certificate,
     requester: &str,
 ) -> Result<Target> {
-    let serial = *certificate.serial();
-    refuse_issuer(view, &serial)?;
+    let serial = certificate.serial();
+    refuse_issuer(view, serial)?;
     if let Some(stored) = authority.tools().store.certificate(authority.mount(), serial).await? {
         if stored.row.der != certificate.der() {
             return Err(Error::invalid("certificate: its serial collides with another certificate of this mount"));
@@ -156,13 +156,11 @@ async fn by_certificate(
 fn signed_by(view: &View, certificate: &Certificate) -> Option<Arc<Issuer>> {
     view.signers()
         .map(|s| &s.issuer)
-        .find(|i| {
-            i.certificate.subject() == certificate.issuer() && certificate.is_signed_by(i.certificate.key())
-        })
+        .find(|i| i.certificate.subject() == certificate.issuer() && certificate.is_signed_by(i.certificate.key()))
         .cloned()
 }
 
-fn refuse_issuer(view: &View, serial: &Serial) -> Result<()> {
+fn refuse_issuer(view: &View, serial: Serial) -> Result<()> {
     if view.signers().any(|s| s.issuer.certificate.serial() == serial) {
         return Err(Error::invalid("serial_number: issuers cannot be revoked here; use issuer/:ref/revoke"));
     }

@@ -7,8 +7,10 @@ use super::actor::Planned;
 use super::issue::subject_alt_names;
 use super::issuer::{IssuerRecord, Key, Usage, check_name};
 use super::names;
+use super::profile::Locations;
 use super::request::{Format, IssueRequest};
 use super::store::{CertificateRow, PkiWrite};
+use super::urls::Urls;
 use super::validity::{self, LeafNotAfter, Limits, Validity};
 use super::view::View;
 use super::{Authority, answer};
@@ -16,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::x509::algorithm::SignatureAlgorithm;
-use crate::x509::extension::{self, KeyUsage, NameConstraints};
+use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::pem;
 use crate::x509::serial::Serial;
@@ -24,12 +26,46 @@ use crate::x509::tbs::{CertificateTbs, signed};
 
 /// Fields of `root/generate/:type`.
 pub const FIELDS: &[&str] = &[
-    "issuer_name", "key_name", "key_ref", "managed_key_name", "managed_key_id", "common_name", "alt_names", "ip_sans",
-    "uri_sans", "other_sans", "exclude_cn_from_sans", "ttl", "not_after", "not_before", "not_before_duration", "format",
-    "private_key_format", "key_type", "key_bits", "signature_bits", "use_pss", "max_path_length", "key_usage",
-    "ext_key_usage", "ext_key_usage_oids", "permitted_dns_domains", "permitted_email_addresses", "permitted_ip_ranges",
-    "permitted_uri_domains", "excluded_dns_domains", "excluded_email_addresses", "excluded_ip_ranges",
-    "excluded_uri_domains", "ou", "organization", "country", "locality", "province", "street_address", "postal_code",
+    "issuer_name",
+    "key_name",
+    "key_ref",
+    "managed_key_name",
+    "managed_key_id",
+    "common_name",
+    "alt_names",
+    "ip_sans",
+    "uri_sans",
+    "other_sans",
+    "exclude_cn_from_sans",
+    "ttl",
+    "not_after",
+    "not_before",
+    "not_before_duration",
+    "format",
+    "private_key_format",
+    "key_type",
+    "key_bits",
+    "signature_bits",
+    "use_pss",
+    "max_path_length",
+    "key_usage",
+    "ext_key_usage",
+    "ext_key_usage_oids",
+    "permitted_dns_domains",
+    "permitted_email_addresses",
+    "permitted_ip_ranges",
+    "permitted_uri_domains",
+    "excluded_dns_domains",
+    "excluded_email_addresses",
+    "excluded_ip_ranges",
+    "excluded_uri_domains",
+    "ou",
+    "organization",
+    "country",
+    "locality",
+    "province",
+    "street_address",
+    "postal_code",
     "serial_number",
 ];
 
@@ -110,11 +146,7 @@ impl Order {
             warnings.push("common_name: the root's subject is empty".to_owned());
         }
         let sans = subject_alt_names(&names)?;
-        let san = if sans.iter_len() > 0 {
-            extension::subject_alt_name(&sans, name::is_empty(&subject))
-        } else {
-            Vec::new()
-        };
+        let san = extension::subject_alt_name(&sans, name::is_empty(&subject));
         let (validity, more) = validity::for_root(
             request.ttl,
             request.not_after.as_deref(),
@@ -164,20 +196,18 @@ impl Order {
         let mut next = view.clone();
         let key = Key { id: crate::random::uuid(), name: self.key_name.clone(), version: 0, private: key };
         let record = self.record(&key.id, &der, now);
-        let mut writes = vec![
-            PkiWrite::Certificate(CertificateRow {
-                mount: view.mount,
-                serial,
-                issuer: record.id.clone(),
-                role: None,
-                common_name: (!self.common_name.is_empty()).then(|| self.common_name.clone()),
-                not_before: self.validity.not_before.unix_timestamp(),
-                not_after: self.validity.not_after.unix_timestamp(),
-                issued_at: now,
-                requester: requester.to_owned(),
-                der: der.clone(),
-            }),
-        ];
+        let mut writes = vec![PkiWrite::Certificate(CertificateRow {
+            mount: view.mount,
+            serial,
+            issuer: record.id.clone(),
+            role: None,
+            common_name: (!self.common_name.is_empty()).then(|| self.common_name.clone()),
+            not_before: self.validity.not_before.unix_timestamp(),
+            not_after: self.validity.not_after.unix_timestamp(),
+            issued_at: now,
+            requester: requester.to_owned(),
+            der: der.clone(),
+        })];
         let data = self.data(&record, &key, &der, &serial, export)?;
         writes.extend(defaults(&mut next, &record.id, &key.id));
         writes.push(next.put_key(key)?);
@@ -187,34 +217,15 @@ impl Order {
 
     fn certificate(&mut self, view: &View, key: &PrivateKey, serial: &Serial) -> Result<Vec<u8>> {
         let key_id = key.public().key_id();
-        let urls = &view.urls.value;
-        let mut tail = extension::authority_key_id(&key_id);
-        let (mut info, mut distribution) = (Vec::new(), Vec::new());
-        match urls.for_issuer("") {
-            _ if urls.is_empty() => {
-                self.warnings.push("no authority information URLs are configured for this mount".to_owned());
-            }
-            _ if urls.templating => self.warnings.push(
-                "authority information left out of the root: its URLs are templates, and the issuer's id is not known before it is signed"
-                    .to_owned(),
-            ),
-            Err(error) => return Err(error),
-            Ok(urls) => {
-                if !urls.ocsp_servers.is_empty() || !urls.issuing_certificates.is_empty() {
-                    info = extension::authority_info_access(&urls.ocsp_servers, &urls.issuing_certificates);
-                }
-                if !urls.crl_distribution_points.is_empty() {
-                    distribution = extension::crl_distribution_points(&urls.crl_distribution_points);
-                }
-                if !urls.delta_crl_distribution_points.is_empty() {
-                    distribution.extend(extension::freshest_crl(&urls.delta_crl_distribution_points));
-                }
-            }
-        }
-        tail.extend(info);
-        tail.extend_from_slice(&self.san);
-        tail.extend_from_slice(&self.name_constraints);
-        tail.extend(distribution);
+        let locations = self.locations(&view.urls.value)?;
+        let tail = [
+            &extension::authority_key_id(&key_id)[..],
+            &locations.authority_info,
+            &self.san,
+            &self.name_constraints,
+            &locations.distribution,
+        ]
+        .concat();
         let tbs = CertificateTbs {
             serial,
             algorithm: self.algorithm,
@@ -228,6 +239,20 @@ impl Order {
         .encode();
         let signature = key.sign(self.algorithm, &tbs)?;
         Ok(signed(&tbs, self.algorithm, &signature))
+    }
+
+    /// The mount's URLs as far as a root can carry them.
+    fn locations(&mut self, urls: &Urls) -> Result<Locations> {
+        if urls.is_empty() {
+            self.warnings.push("no authority information URLs are configured for this mount".to_owned());
+        } else if urls.templating {
+            self.warnings.push(
+                "authority information left out of the root: its URLs are templates, and the issuer's id is not known before it is signed"
+                    .to_owned(),
+            );
+            return Ok(Locations::new(&Urls::default()));
+        }
+        Ok(Locations::new(&urls.for_issuer("")?))
     }
 
     fn record(&self, key_id: &str, der: &[u8], now: i64) -> IssuerRecord {
@@ -314,17 +339,18 @@ fn head(fields: &Fields, warnings: &mut Vec<String>) -> Result<Vec<u8>> {
         extension::eku_oids(&list("ext_key_usage")?, false, false, false, false, &list("ext_key_usage_oids")?)?;
     let path_length = match fields.int("max_path_length")?.unwrap_or(-1) {
         -1 => None,
-        n => Some(u32::try_from(n).ok().filter(|n| *n <= 255).ok_or_else(|| {
-            Error::invalid("max_path_length: must be -1 (no limit) or 0 to 255")
-        })?),
+        n => Some(
+            u32::try_from(n)
+                .ok()
+                .filter(|n| *n <= 255)
+                .ok_or_else(|| Error::invalid("max_path_length: must be -1 (no limit) or 0 to 255"))?,
+        ),
     };
     if path_length == Some(0) {
         warnings.push("max_path_length is 0: this CA can sign leaf certificates only".to_owned());
     }
     let mut head = extension::key_usage(usage);
-    if !purposes.is_empty() {
-        head.extend(extension::ext_key_usage(&purposes));
-    }
+    head.extend(extension::ext_key_usage(&purposes));
     head.extend(extension::basic_constraints(true, path_length));
     Ok(head)
 }
@@ -356,22 +382,25 @@ fn subject(fields: &Fields, common_name: &str, serial_number: &str) -> Result<Ve
     Ok(name::name(&rdns))
 }
 
-/// The eight lists of nameConstraints; empty without any.
+/// nameConstraints from the eight lists; empty without any.
 fn name_constraints(fields: &Fields) -> Result<Vec<u8>> {
     let list = |name: &str| fields.list(name).map(Option::unwrap_or_default);
     let ranges = |name: &str| -> Result<Vec<ipnet::IpNet>> {
-        let parse = |text: &String| text.parse().map_err(|_| Error::invalid(format!("{name}: every entry must be a CIDR range")));
+        let parse = |text: &String| {
+            text.parse().map_err(|_| Error::invalid(format!("{name}: every entry must be a CIDR range")))
+        };
         list(name)?.iter().map(parse).collect()
     };
-    let constraints = NameConstraints {
-        permitted_dns: list("permitted_dns_domains")?,
-        permitted_emails: list("permitted_email_addresses")?,
-        permitted_ips: ranges("permitted_ip_ranges")?,
-        permitted_uris: list("permitted_uri_domains")?,
-        excluded_dns: list("excluded_dns_domains")?,
-        excluded_emails: list("excluded_email_addresses")?,
-        excluded_ips: ranges("excluded_ip_ranges")?,
-        excluded_uris: list("excluded_uri_domains")?,
+    let subtrees = |side: &str| -> Result<Subtrees> {
+        Ok(Subtrees {
+            dns: list(&format!("{side}_dns_domains"))?,
+            emails: list(&format!("{side}_email_addresses"))?,
+            ips: ranges(&format!("{side}_ip_ranges"))?,
+            uris: list(&format!("{side}_uri_domains"))?,
+        })
     };
-    Ok(if constraints.is_empty() { Vec::new() } else { extension::name_constraints(&constraints) })
+    Ok(extension::name_constraints(&NameConstraints {
+        permitted: subtrees("permitted")?,
+        excluded: subtrees("excluded")?,
+    }))
 }

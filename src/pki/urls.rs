@@ -104,7 +104,9 @@ impl Urls {
         }
         let absolute = text.is_ascii() && url::Url::parse(&text).is_ok_and(|u| u.has_host());
         if !absolute {
-            return Err(Error::invalid(format!("{field}: every entry must be an absolute URL with a scheme and a host")));
+            return Err(Error::invalid(format!(
+                "{field}: every entry must be an absolute URL with a scheme and a host"
+            )));
         }
         Ok(text)
     }
@@ -148,9 +150,8 @@ mod tests {
             .unwrap();
         let second = first.merged(&fields(r#"{"ocsp_servers":"http://h/o"}"#), "enable_templating").unwrap();
         assert_eq!(second.for_issuer("abc").unwrap().crl_distribution_points, ["http://h/abc/crl"]);
-        let cluster = first
-            .merged(&fields(r#"{"ocsp_servers":"{{cluster_path}}/ocsp"}"#), "enable_templating")
-            .unwrap();
+        let cluster =
+            first.merged(&fields(r#"{"ocsp_servers":"{{cluster_path}}/ocsp"}"#), "enable_templating").unwrap();
         assert!(cluster.for_issuer("abc").unwrap_err().text().contains("cluster config missing"));
     }
 }

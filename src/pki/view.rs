@@ -195,9 +195,9 @@ impl View {
         if reference.eq_ignore_ascii_case("default") {
             return self.signers.get(&self.issuers_config.value.default);
         }
-        self.signers.get(reference).or_else(|| {
-            self.signers.values().find(|s| !reference.is_empty() && s.issuer.record.name == reference)
-        })
+        self.signers
+            .get(reference)
+            .or_else(|| self.signers.values().find(|s| !reference.is_empty() && s.issuer.record.name == reference))
     }
 
     /// All issuers, by id.
@@ -230,7 +230,11 @@ impl View {
             None => Issuer::new(record, version + 1)?,
         };
         self.issuers.insert(id, Arc::new(issuer));
-        if version == 0 { self.link() } else { self.work_out() }
+        if version == 0 {
+            self.link()
+        } else {
+            self.work_out()
+        }
         Ok(write)
     }
 
@@ -248,9 +252,7 @@ impl View {
         if reference.eq_ignore_ascii_case("default") {
             return self.keys.get(&self.keys_config.value.default);
         }
-        self.keys
-            .get(reference)
-            .or_else(|| self.keys.values().find(|k| !reference.is_empty() && k.name == reference))
+        self.keys.get(reference).or_else(|| self.keys.values().find(|k| !reference.is_empty() && k.name == reference))
     }
 
     /// All keys, by id.
