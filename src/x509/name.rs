@@ -192,11 +192,11 @@ fn string(tag: u8, content: &[u8]) -> Read<Option<String>> {
         // TeletexString: every issuer that used it meant Latin-1.
         0x14 => Ok(content.iter().map(|&b| char::from(b)).collect()),
         // UniversalString, BMPString.
-        0x1c if content.len() % 4 == 0 => content
+        0x1c if content.len().is_multiple_of(4) => content
             .chunks_exact(4)
             .map(|c| char::from_u32(u32::from_be_bytes([c[0], c[1], c[2], c[3]])).ok_or(WRONG))
             .collect(),
-        0x1e if content.len() % 2 == 0 => content
+        0x1e if content.len().is_multiple_of(2) => content
             .chunks_exact(2)
             .map(|c| char::from_u32(u32::from(u16::from_be_bytes([c[0], c[1]]))).ok_or(WRONG))
             .collect(),

@@ -195,7 +195,7 @@ pub(crate) fn check_rsa(modulus: &[u8], exponent: &[u8]) -> Read<u32> {
     }
     let value = exponent.iter().try_fold(0_u64, |n, &b| n.checked_mul(256)?.checked_add(u64::from(b)));
     match value {
-        Some(e) if e >= 3 && e <= MAX_RSA_EXPONENT && e % 2 == 1 => Ok(bits),
+        Some(e) if (3..=MAX_RSA_EXPONENT).contains(&e) && e % 2 == 1 => Ok(bits),
         _ => Err(DerError("the RSA public exponent must be odd, at least 3 and at most 2^33")),
     }
 }
