@@ -1,7 +1,7 @@
 //! PLACEHOLDER of the storage branch: documents in memory, nothing else. Replaced at merge.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
@@ -9,25 +9,32 @@ use futures_util::future::BoxFuture;
 use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
 use crate::clock::{Clock, Time};
 use crate::documents::{Document, DocumentKey, MountId, SYSTEM};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::pki::store::{CertificateRow, CrlRow, PkiOutcome, PkiStore, PkiWrite, StoredCertificate, StoredRevocation};
 use crate::x509::serial::Serial;
 
 /// PLACEHOLDER.
-pub struct SealKey;
-
-impl SealKey {
-    /// PLACEHOLDER.
-    pub fn from_file(_path: &Path) -> Result<Self> {
-        Ok(Self)
-    }
+pub mod seal {
+    use crate::error::{Error, Result};
+    use std::path::Path;
 
     /// PLACEHOLDER.
-    pub fn create_file(path: &Path) -> Result<Self> {
-        std::fs::write(path, b"").map_err(Error::internal)?;
-        Ok(Self)
+    pub struct SealKey;
+
+    impl SealKey {
+        /// PLACEHOLDER.
+        pub fn from_file(_path: &Path) -> Result<Self> {
+            Ok(Self)
+        }
+
+        /// PLACEHOLDER.
+        pub fn create_file(path: &Path) -> Result<Self> {
+            std::fs::write(path, b"").map_err(Error::internal)?;
+            Ok(Self)
+        }
     }
 }
+use seal::SealKey;
 
 /// PLACEHOLDER.
 pub struct Options {
@@ -42,6 +49,7 @@ pub struct Options {
 }
 
 /// PLACEHOLDER.
+#[derive(Clone)]
 pub struct Storage(Arc<Memory>);
 
 #[derive(Default)]
@@ -64,7 +72,9 @@ impl Storage {
     }
 
     /// PLACEHOLDER.
-    pub async fn shutdown(self) {}
+    pub async fn shutdown(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl AuthStore for Memory {
