@@ -105,6 +105,63 @@ impl Auth {
         Ok(self.tokens.lock().unwrap_or_else(|e| e.into_inner()).remove(token).is_some())
     }
 
+    /// PLACEHOLDER.
+    pub fn capabilities(&self, caller: &Caller, _path: &str) -> Vec<&'static str> {
+        if caller.policies.iter().any(|p| p == "root") { vec!["root"] } else { vec!["deny"] }
+    }
+
+    /// PLACEHOLDER.
+    pub async fn caller_by_token(&self, token: &str) -> Result<Option<Arc<Caller>>> {
+        Ok(self.identify(token).await.ok())
+    }
+
+    /// PLACEHOLDER.
+    pub async fn caller_by_accessor(&self, accessor: &str) -> Result<Option<Arc<Caller>>> {
+        let tokens = self.tokens.lock().unwrap_or_else(|e| e.into_inner());
+        Ok(tokens.values().find(|c| c.accessor == accessor).cloned())
+    }
+
+    /// PLACEHOLDER.
+    pub async fn lookup(&self, token: &str) -> Result<Value> {
+        let caller = self.identify(token).await.map_err(|_| Error::new(Kind::Forbidden, "bad token"))?;
+        self.lookup_self(&caller, token).await
+    }
+
+    /// PLACEHOLDER.
+    pub async fn lookup_accessor(&self, accessor: &str) -> Result<Value> {
+        let caller = self.caller_by_accessor(accessor).await?.ok_or_else(|| Error::invalid("invalid accessor"))?;
+        self.lookup_self(&caller, "").await
+    }
+
+    /// PLACEHOLDER.
+    pub async fn renew(&self, token: &str, by: Option<Duration>) -> Result<(Value, Vec<String>)> {
+        self.renew_self(&*self.identify(token).await?, token, by).await
+    }
+
+    /// PLACEHOLDER.
+    pub async fn renew_accessor(&self, accessor: &str, by: Option<Duration>) -> Result<(Value, Vec<String>)> {
+        let caller = self.caller_by_accessor(accessor).await?.ok_or_else(|| Error::invalid("invalid accessor"))?;
+        self.renew_self(&caller, "", by).await
+    }
+
+    /// PLACEHOLDER.
+    pub async fn revoke_accessor(&self, accessor: &str) -> Result<bool> {
+        let mut tokens = self.tokens.lock().unwrap_or_else(|e| e.into_inner());
+        let before = tokens.len();
+        tokens.retain(|_, c| c.accessor != accessor);
+        Ok(tokens.len() < before)
+    }
+
+    /// PLACEHOLDER.
+    pub async fn auth_enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
+        self.mount_enable(&format!("auth/{path}"), fields).await
+    }
+
+    /// PLACEHOLDER.
+    pub async fn auth_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
+        self.mount_disable(&format!("auth/{path}")).await
+    }
+
     /// Sweeps.
     pub async fn sweep(&self) -> Result<u32> {
         Ok(0)

@@ -120,7 +120,8 @@ fn checked(fields: &Fields, problems: &mut Problems) -> Config {
     let listen = problems.take("listen", listen, Option::is_some, "an address and a port, such as 127.0.0.1:8200");
     let data_dir = problems.take("data_dir", fields.text("data_dir"), |t| !t.is_empty(), "the path of a folder");
     let data_dir = PathBuf::from(data_dir);
-    let seal_key_file = fields.text("seal_key_file").map(|t| t.map(PathBuf::from).or_else(|| Some(data_dir.join("seal.key"))));
+    let seal_key_file =
+        fields.text("seal_key_file").map(|t| t.map(PathBuf::from).or_else(|| Some(data_dir.join("seal.key"))));
     let between = |low: u64, high: u64| move |d: &Duration| (low..=high).contains(&d.as_secs());
     let whole = |n: &i64| (0..=1024).contains(n);
     let size = |n: &i64| (1024..=64 << 20).contains(n);
@@ -136,15 +137,24 @@ fn checked(fields: &Fields, problems: &mut Problems) -> Config {
         workers: problems.take("workers", fields.int("workers"), whole, "a number between 0 and 1024") as usize,
         http: Settings {
             compat: problems.take("compat", fields.bool("compat"), |_| true, "true or false"),
-            max_body: problems.take("max_request_size", fields.int("max_request_size"), size, "between 1024 and 67108864 bytes")
-                as usize,
+            max_body: problems.take(
+                "max_request_size",
+                fields.int("max_request_size"),
+                size,
+                "between 1024 and 67108864 bytes",
+            ) as usize,
             max_duration: problems.take(
                 "max_request_duration",
                 fields.duration("max_request_duration"),
                 between(1, 3600),
                 "between 1s and 1h",
             ),
-            body_timeout: problems.take("body_timeout", fields.duration("body_timeout"), between(1, 600), "between 1s and 10m"),
+            body_timeout: problems.take(
+                "body_timeout",
+                fields.duration("body_timeout"),
+                between(1, 600),
+                "between 1s and 10m",
+            ),
             open_metrics: false,
         },
         log: problems.take("log", fields.text("log"), |_| true, "a log filter"),
@@ -178,7 +188,8 @@ mod tests {
 
     #[test]
     fn all_problems_are_told_at_once_without_values() {
-        let text = "worker = 1\nlisten = \"hunter2\"\nmax_request_size = 1\nbody_timeout = \"-1s\"\nlog_format = \"xml\"";
+        let text =
+            "worker = 1\nlisten = \"hunter2\"\nmax_request_size = 1\nbody_timeout = \"-1s\"\nlog_format = \"xml\"";
         let error = parse(text, none).unwrap_err();
         for name in ["worker: unknown", "listen:", "data_dir:", "max_request_size:", "body_timeout:", "log_format:"] {
             assert!(error.text().contains(name), "{name} in {error}");

@@ -117,7 +117,10 @@ impl Server {
             Ok(server) => server,
             Err(error) => {
                 self.close().await?;
-                return Err(Error::unavailable(format!("{}: cannot listen there ({})", self.listen, error.kind()), error));
+                return Err(Error::unavailable(
+                    format!("{}: cannot listen there ({})", self.listen, error.kind()),
+                    error,
+                ));
             }
         };
         let address = server.addrs().first().copied().unwrap_or(self.listen);

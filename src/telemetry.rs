@@ -62,7 +62,12 @@ pub const CATALOGUE: &[Metric] = &[
         unit: Unit::Seconds,
         help: "Time from a request's head to its answer, by service, operation and route pattern.",
     },
-    Metric { name: PANICS, kind: MetricKind::Counter, unit: Unit::Count, help: "Handlers that panicked; each is a defect." },
+    Metric {
+        name: PANICS,
+        kind: MetricKind::Counter,
+        unit: Unit::Count,
+        help: "Handlers that panicked; each is a defect.",
+    },
     Metric {
         name: TOKENS_SWEPT,
         kind: MetricKind::Counter,
@@ -78,7 +83,8 @@ static EXPORTER: OnceLock<PrometheusHandle> = OnceLock::new();
 /// # Errors
 /// `Internal` when the process has another recorder.
 pub fn install_metrics() -> Result<()> {
-    static INSTALLED: LazyLock<std::result::Result<(), String>> = LazyLock::new(|| install().map_err(|e| e.to_string()));
+    static INSTALLED: LazyLock<std::result::Result<(), String>> =
+        LazyLock::new(|| install().map_err(|e| e.to_string()));
     INSTALLED.clone().map_err(Error::internal)
 }
 

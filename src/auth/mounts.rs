@@ -63,6 +63,11 @@ impl MountTable {
         self.0.iter().find_map(|m| path.strip_prefix(m.path.as_str()).map(|rest| (m, rest)))
     }
 
+    /// PLACEHOLDER.
+    pub fn get(&self, path: &str) -> Option<&Arc<Mount>> {
+        self.0.iter().find(|m| m.path.trim_matches('/') == path.trim_matches('/'))
+    }
+
     /// All mounts.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Mount>> {
         self.0.iter()

@@ -186,7 +186,9 @@ impl Target {
             Found::Route(_, route, params) => {
                 let below = &asked.path[self.below.clone()];
                 match params.iter(below).find(|(_, value)| value.len() > index::MAX_NAME && !value.contains('/')) {
-                    Some((name, _)) => Err(Error::invalid(format!("{name}: longer than {} characters", index::MAX_NAME))),
+                    Some((name, _)) => {
+                        Err(Error::invalid(format!("{name}: longer than {} characters", index::MAX_NAME)))
+                    }
                     None => Ok((mount.clone(), route, *params)),
                 }
             }

@@ -110,17 +110,8 @@ fn set_header(response: &mut HttpResponse, name: HeaderName, value: HeaderValue)
 }
 
 /// Names of the envelope's own members, which a repeated `data` must not shadow.
-const MEMBERS: [&str; 9] = [
-    "request_id",
-    "lease_id",
-    "renewable",
-    "lease_duration",
-    "data",
-    "wrap_info",
-    "warnings",
-    "auth",
-    "mount_type",
-];
+const MEMBERS: [&str; 9] =
+    ["request_id", "lease_id", "renewable", "lease_duration", "data", "wrap_info", "warnings", "auth", "mount_type"];
 
 fn envelope(
     body: &Body,
@@ -192,8 +183,7 @@ mod tests {
     use serde_json::json;
 
     fn shown(given: Answer, courtesies: &[&str]) -> (u16, Value) {
-        let context =
-            Context { mount_type: "pki", courtesies: courtesies.iter().map(|s| (*s).to_owned()).collect() };
+        let context = Context { mount_type: "pki", courtesies: courtesies.iter().map(|s| (*s).to_owned()).collect() };
         let response = answer(given, &RequestId::random(), context);
         let status = response.status().as_u16();
         let bytes = response.into_body().try_into_bytes().unwrap_or_default();

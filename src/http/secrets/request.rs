@@ -96,8 +96,10 @@ fn pairs(encoded: &[u8]) -> Result<Vec<(String, String)>> {
     if encoded.is_empty() {
         return Ok(Vec::new());
     }
-    let pairs: Vec<_> =
-        url::form_urlencoded::parse(encoded).take(MAX_VALUES + 1).map(|(n, v)| (n.into_owned(), v.into_owned())).collect();
+    let pairs: Vec<_> = url::form_urlencoded::parse(encoded)
+        .take(MAX_VALUES + 1)
+        .map(|(n, v)| (n.into_owned(), v.into_owned()))
+        .collect();
     if pairs.len() > MAX_VALUES {
         return Err(Error::malformed("request: too complex: too many form or query values"));
     }

@@ -74,7 +74,12 @@ pub struct Route {
 
 impl Route {
     /// A route for tokens whose policies grant it.
-    pub const fn token(op: Operation, pattern: &'static str, fields: &'static [&'static str], handler: Handler) -> Self {
+    pub const fn token(
+        op: Operation,
+        pattern: &'static str,
+        fields: &'static [&'static str],
+        handler: Handler,
+    ) -> Self {
         Self { operation: op, pattern, access: Access::Token, fields, body: BodyKind::Fields, handler }
     }
 
@@ -124,9 +129,10 @@ impl Params {
     /// Names and values, in the order of the pattern; `path` is the one that was matched.
     pub fn iter<'p>(&self, path: &'p str) -> impl Iterator<Item = (&'static str, &'p str)> {
         let (items, len) = (self.items, usize::from(self.len));
-        items.into_iter().take(len).map(|(name, from, to)| {
-            (name, path.get(usize::from(from)..usize::from(to)).unwrap_or_default())
-        })
+        items
+            .into_iter()
+            .take(len)
+            .map(|(name, from, to)| (name, path.get(usize::from(from)..usize::from(to)).unwrap_or_default()))
     }
 }
 

@@ -5,10 +5,9 @@ mod mounts;
 mod policies;
 
 use super::answer::Answer;
-use super::route::{Call, Operation, Route};
+use super::route::Operation::{Delete, List, Read, Update};
+use super::route::{Call, Route};
 use crate::error::{Error, Result};
-
-use Operation::{Delete, List, Read, Update};
 
 const HEALTH: &[&str] = &[
     "standbyok",
@@ -68,6 +67,8 @@ pub static ROUTES: &[Route] = &[
     Route::token(Update, "mounts/*path/tune", TUNE, |call| Box::pin(mounts::tune(call))),
     Route::token(Read, "auth", &[], |call| Box::pin(mounts::methods(call))),
     Route::sudo(Read, "auth/*path", &[], |call| Box::pin(mounts::method(call))),
+    Route::sudo(Update, "auth/*path", MOUNT, |call| Box::pin(mounts::method_enable(call))),
+    Route::sudo(Delete, "auth/*path", &[], |call| Box::pin(mounts::method_disable(call))),
     Route::sudo(Read, "auth/*path/tune", &[], |call| Box::pin(mounts::method_tuning(call))),
     Route::sudo(Update, "auth/*path/tune", TUNE, |call| Box::pin(mounts::method_tune(call))),
     Route::token(Read, "internal/ui/mounts/*path", &[], |call| Box::pin(mounts::preflight(call))).for_callers(),
@@ -83,6 +84,10 @@ pub static ROUTES: &[Route] = &[
     Route::token(Delete, "policy/*name", &[], |call| Box::pin(policies::delete(call))),
     Route::token(Update, "capabilities-self", &["path", "paths", "token"], |call| {
         Box::pin(policies::capabilities_self(call))
+    }),
+    Route::token(Update, "capabilities", &["path", "paths", "token"], |call| Box::pin(policies::capabilities(call))),
+    Route::token(Update, "capabilities-accessor", &["path", "paths", "accessor"], |call| {
+        Box::pin(policies::capabilities_accessor(call))
     }),
 ];
 

@@ -1,7 +1,12 @@
-//! Tokens about themselves, and new ones (`auth/token/`).
+//! Tokens: new ones, look-ups, renewals, revocations (`auth/token/`).
+
+use std::time::Duration;
+
+use serde_json::Value;
 
 use super::answer::Answer;
-use super::route::{Call, Operation, Route};
+use super::route::Operation::{Read, Update};
+use super::route::{Call, Route};
 use crate::error::{Error, Result};
 
 /// What a new token may be given.
@@ -22,15 +27,23 @@ const CREATE: &[&str] = &[
     "id",
 ];
 
+const INCREMENT: &[&str] = &["increment", "token", "accessor"];
+
 /// The routes of the token mount.
 pub static ROUTES: &[Route] = &[
-    Route::token(Operation::Update, "create", CREATE, |call| Box::pin(create(call))),
-    Route::token(Operation::Update, "create-orphan", CREATE, |call| Box::pin(create_orphan(call))),
-    Route::token(Operation::Read, "lookup-self", &[], |call| Box::pin(lookup_self(call))),
-    Route::token(Operation::Update, "lookup-self", &["token"], |call| Box::pin(lookup_self(call))),
-    Route::token(Operation::Update, "renew-self", &["increment", "token"], |call| Box::pin(renew_self(call))),
-    Route::token(Operation::Update, "revoke-self", &["token"], |call| Box::pin(revoke_self(call))),
-    Route::token(Operation::Update, "revoke", &["token"], |call| Box::pin(revoke(call))),
+    Route::token(Update, "create", CREATE, |call| Box::pin(create(call))),
+    Route::token(Update, "create-orphan", CREATE, |call| Box::pin(create_orphan(call))),
+    Route::token(Read, "lookup-self", &[], |call| Box::pin(lookup_self(call))),
+    Route::token(Update, "lookup-self", &["token"], |call| Box::pin(lookup_self(call))),
+    Route::token(Read, "lookup", &["token"], |call| Box::pin(lookup(call))),
+    Route::token(Update, "lookup", &["token"], |call| Box::pin(lookup(call))),
+    Route::token(Update, "lookup-accessor", &["accessor"], |call| Box::pin(lookup_accessor(call))),
+    Route::token(Update, "renew-self", INCREMENT, |call| Box::pin(renew_self(call))),
+    Route::token(Update, "renew", INCREMENT, |call| Box::pin(renew(call))),
+    Route::token(Update, "renew-accessor", INCREMENT, |call| Box::pin(renew_accessor(call))),
+    Route::token(Update, "revoke-self", &["token"], |call| Box::pin(revoke_self(call))),
+    Route::token(Update, "revoke", &["token"], |call| Box::pin(revoke(call))),
+    Route::token(Update, "revoke-accessor", &["accessor"], |call| Box::pin(revoke_accessor(call))),
 ];
 
 async fn create(call: Call) -> Result<Answer> {
@@ -49,11 +62,38 @@ async fn lookup_self(call: Call) -> Result<Answer> {
     Ok(Answer::data(call.state.auth.lookup_self(call.caller()?, call.token()?).await?))
 }
 
-/// `increment` is a hint; 0 and the empty text, which clients always send, mean none.
+/// Any token by its text; without one, the caller's own.
+async fn lookup(call: Call) -> Result<Answer> {
+    match given(&call, "token")? {
+        Some(token) => Ok(Answer::data(call.state.auth.lookup(&token).await?)),
+        None => lookup_self(call).await,
+    }
+}
+
+async fn lookup_accessor(call: Call) -> Result<Answer> {
+    Ok(Answer::data(call.state.auth.lookup_accessor(&accessor(&call)?).await?))
+}
+
 async fn renew_self(call: Call) -> Result<Answer> {
-    let increment = call.fields.duration("increment")?.filter(|d| !d.is_zero());
-    let (auth, warnings) = call.state.auth.renew_self(call.caller()?, call.token()?, increment).await?;
-    Ok(Answer::auth(auth).with_warnings(warnings))
+    Ok(renewed(call.state.auth.renew_self(call.caller()?, call.token()?, increment(&call)?).await?))
+}
+
+async fn renew(call: Call) -> Result<Answer> {
+    let token = given(&call, "token")?.ok_or_else(missing_token)?;
+    Ok(renewed(call.state.auth.renew(&token, increment(&call)?).await?))
+}
+
+async fn renew_accessor(call: Call) -> Result<Answer> {
+    Ok(renewed(call.state.auth.renew_accessor(&accessor(&call)?, increment(&call)?).await?))
+}
+
+fn renewed((auth, warnings): (Value, Vec<String>)) -> Answer {
+    Answer::auth(auth).with_warnings(warnings)
+}
+
+/// A hint; 0 and the empty text, which clients always send, mean none.
+fn increment(call: &Call) -> Result<Option<Duration>> {
+    Ok(call.fields.duration("increment")?.filter(|d| !d.is_zero()))
 }
 
 async fn revoke_self(call: Call) -> Result<Answer> {
@@ -63,8 +103,25 @@ async fn revoke_self(call: Call) -> Result<Answer> {
 
 /// Any token by its text; one that is not known is answered like one that was.
 async fn revoke(call: Call) -> Result<Answer> {
-    let token = call.fields.text("token")?.filter(|t| !t.is_empty());
-    call.state.auth.revoke(&token.ok_or_else(|| Error::invalid("missing token ID"))?).await?;
+    let token = given(&call, "token")?.ok_or_else(missing_token)?;
+    call.state.auth.revoke(&token).await?;
     Ok(Answer::empty())
 }
 
+async fn revoke_accessor(call: Call) -> Result<Answer> {
+    let known = call.state.auth.revoke_accessor(&accessor(&call)?).await?;
+    let warning = (!known).then(|| "No token found with this accessor".to_owned());
+    Ok(Answer::empty().with_warnings(warning))
+}
+
+fn given(call: &Call, name: &str) -> Result<Option<String>> {
+    Ok(call.fields.text(name)?.filter(|text| !text.is_empty()))
+}
+
+fn missing_token() -> Error {
+    Error::invalid("missing token ID")
+}
+
+fn accessor(call: &Call) -> Result<String> {
+    given(call, "accessor")?.ok_or_else(|| Error::invalid("missing accessor"))
+}

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::super::answer::{Answer, Body};
-use super::super::route::{Call, Operation};
+use super::super::route::Call;
 use crate::auth::mounts::Mount;
-use crate::error::{Error, Result};
-use crate::fields::Fields;
+use crate::error::{Error, Kind, Result};
 
 /// Where auth methods live.
 const METHODS: &str = "auth/";
@@ -85,28 +84,32 @@ pub(super) async fn disable(call: Call) -> Result<Answer> {
     Ok(Answer::empty())
 }
 
+/// `POST sys/auth/:path`.
+pub(super) async fn method_enable(call: Call) -> Result<Answer> {
+    call.state.auth.auth_enable(call.param("path"), &call.fields).await?;
+    Ok(Answer::empty())
+}
+
+/// `DELETE sys/auth/:path`, of an absent one too.
+pub(super) async fn method_disable(call: Call) -> Result<Answer> {
+    call.state.auth.auth_disable(call.param("path")).await?;
+    Ok(Answer::empty())
+}
+
 /// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any right on it. What
 /// does not exist looks like what is not theirs.
 pub(super) async fn preflight(call: Call) -> Result<Answer> {
     let path = call.param("path");
     let refused = || {
-        Error::new(
-            crate::error::Kind::Forbidden,
-            format!(
-                "preflight capability check returned 403, please ensure client's policies grant access to path \"{path}/\""
-            ),
-        )
+        let text = "preflight capability check returned 403, please ensure client's policies grant access to path";
+        Error::new(Kind::Forbidden, format!("{text} \"{path}/\""))
     };
     let table = call.state.auth.mounts();
     let below = format!("{path}/");
     let (mount, _) = table.route(&below).ok_or_else(refused)?;
     let caller = call.caller()?;
-    let any = [path, &below, &mount.path].into_iter().any(|path| {
-        use Operation::{Create, Delete, List, Patch, Read, Update};
-        let may = |op| call.state.auth.decide(caller, op, path, &Fields::default()).allowed;
-        [Read, List, Create, Update, Patch, Delete].into_iter().any(may)
-    });
-    if !any {
+    let may = |path: &str| call.state.auth.capabilities(caller, path) != ["deny"];
+    if ![path, &below, &mount.path].into_iter().any(may) {
         return Err(refused());
     }
     let mut entry = mount.to_json();
@@ -116,8 +119,7 @@ pub(super) async fn preflight(call: Call) -> Result<Answer> {
 
 fn mounted(call: &Call, prefix: &str) -> Result<Arc<Mount>> {
     let path = call.param("path");
-    let wanted = format!("{prefix}{path}/");
     let what = if prefix.is_empty() { "No secret engine mount" } else { "No auth engine" };
     let table = call.state.auth.mounts();
-    table.iter().find(|m| m.path == wanted).cloned().ok_or_else(|| Error::invalid(format!("{what} at {path}/")))
+    table.get(&format!("{prefix}{path}")).cloned().ok_or_else(|| Error::invalid(format!("{what} at {path}/")))
 }

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::super::answer::{Answer, Body};
-use super::super::route::{Call, Operation, operation_word};
+use super::super::route::Call;
+use crate::auth::Caller;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 
@@ -70,43 +71,35 @@ pub(super) async fn delete(call: Call) -> Result<Answer> {
 /// `POST sys/capabilities-self`: what the caller may do on each path. A `token` in the body, which
 /// the command line sends, is not looked at.
 pub(super) async fn capabilities_self(call: Call) -> Result<Answer> {
+    granted(&call, call.caller()?)
+}
+
+/// `POST sys/capabilities`: the same for another token.
+pub(super) async fn capabilities(call: Call) -> Result<Answer> {
+    let token = call.fields.text("token")?.ok_or_else(|| Error::invalid("token: must be given"))?;
+    let holder = call.state.auth.caller_by_token(&token).await?;
+    granted(&call, &*holder.ok_or_else(|| Error::invalid("token: not known"))?)
+}
+
+/// `POST sys/capabilities-accessor`: the same for the token with this accessor.
+pub(super) async fn capabilities_accessor(call: Call) -> Result<Answer> {
+    let accessor = call.fields.text("accessor")?.ok_or_else(|| Error::invalid("accessor: must be given"))?;
+    let holder = call.state.auth.caller_by_accessor(&accessor).await?;
+    granted(&call, &*holder.ok_or_else(|| Error::invalid("invalid accessor"))?)
+}
+
+fn granted(call: &Call, holder: &Caller) -> Result<Answer> {
     let mut paths = call.fields.list("paths")?.unwrap_or_default();
     paths.extend(call.fields.list("path")?.unwrap_or_default());
     if paths.is_empty() {
         return Err(Error::invalid("paths must be supplied"));
     }
-    let mut data = Map::new();
-    for path in &paths {
-        data.insert(path.clone(), capabilities(&call, path)?);
-    }
+    let words = |path: &str| json!(call.state.auth.capabilities(holder, path.trim_start_matches('/')));
+    let mut data: Map<_, _> = paths.iter().map(|path| (path.clone(), words(path))).collect();
     if let [only] = paths.as_slice() {
-        data.insert("capabilities".to_owned(), data[only].clone());
+        data.insert("capabilities".to_owned(), words(only));
     }
     Ok(Body::DataAndTop(Value::Object(data)).into())
-}
-
-fn capabilities(call: &Call, path: &str) -> Result<Value> {
-    use Operation::{Create, Delete, List, Patch, Read, Update};
-    let caller = call.caller()?;
-    if caller.policies.iter().any(|policy| policy == "root") {
-        return Ok(json!(["root"]));
-    }
-    let none = Fields::default();
-    let path = path.trim_start_matches('/');
-    let decide = |operation| call.state.auth.decide(caller, operation, path, &none);
-    let mut words: Vec<&str> = [Create, Delete, List, Patch, Read, Update]
-        .into_iter()
-        .filter(|operation| decide(*operation).allowed)
-        .map(operation_word)
-        .collect();
-    if decide(Read).sudo {
-        words.push("sudo");
-    }
-    words.sort_unstable();
-    if words.is_empty() {
-        words.push("deny");
-    }
-    Ok(json!(words))
 }
 
 #[cfg(test)]
