@@ -61,9 +61,9 @@ impl Index {
                 _ => index.other.push(entry),
             }
         }
-        index.by_first.values_mut().chain([&mut index.other]).for_each(|list| {
-            list.sort_by(|a, b| a.segments.cmp(&b.segments));
-        });
+        for list in index.by_first.values_mut().chain([&mut index.other]) {
+            list.sort_by(|a, b| exactness(&a.segments, &b.segments));
+        }
         index
     }
 
@@ -171,6 +171,13 @@ pub fn is_name(text: &str) -> bool {
 
 fn is_serial(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'))
+}
+
+/// The order in which patterns are tried: at the first difference the more exact segment; of two that
+/// begin alike, the longer one.
+fn exactness(a: &[Segment], b: &[Segment]) -> std::cmp::Ordering {
+    let difference = a.iter().zip(b).map(|(a, b)| a.cmp(b)).find(|order| order.is_ne());
+    difference.unwrap_or_else(|| b.len().cmp(&a.len()))
 }
 
 fn meter(kind: &str, route: &Route) -> RouteMeter {
