@@ -1,3 +1,4 @@
 //! Who is calling and what they may do: tokens, policies, the mount table.
 
+pub mod policy;
 pub mod store;
