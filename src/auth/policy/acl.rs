@@ -82,6 +82,12 @@ impl Acl {
         self.valid_until
     }
 
+    /// The same, to be compiled again at `end` at the latest.
+    #[must_use]
+    pub fn until(self, end: Option<Time>) -> Self {
+        Self { valid_until: self.valid_until.into_iter().chain(end).min(), ..self }
+    }
+
     /// Decides over a request: its path without leading `/`, its body or query.
     pub fn decide(&self, operation: Operation, path: &str, fields: &Fields) -> Decision {
         let list = operation == Operation::List;
