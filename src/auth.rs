@@ -1,228 +1,221 @@
-//! PLACEHOLDER of the authentication branch: in memory, root and deny-all only. Replaced at merge.
+//! Who is calling and what they may do: tokens, policies, the mount table.
+//!
+//! [`Auth`] is asked twice on every request: [`Auth::identify`] turns a token into a [`Caller`], and
+//! [`Auth::decide`] says whether the caller's policies grant an operation on a path. There is no actor
+//! behind it. Policies and mounts are published views, replaced whole when they change; tokens are
+//! indexed rows with a bounded cache in front (`cache`). A token is stored under SHA-256 only: it is
+//! 256 random bits, so a plain hash is enough and a copy of the database holds nothing that works.
+//!
+//! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
+//! renewing and ending tokens), `mounts` (the table). What is not offered is refused by name: batch
+//! tokens, token roles, wrapping, namespaces, and for now every authentication method but tokens.
 
+mod cache;
+mod instant;
 pub mod mounts;
+mod policies;
 pub mod policy;
 pub mod store;
+pub mod token;
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+#[cfg(test)]
+mod memory;
 
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::clock::Clock;
-use crate::documents::MountId;
-use crate::error::{Error, Kind, Result};
+use arc_swap::ArcSwap;
+
+use crate::clock::{Clock, Time};
+use crate::error::{Error, Result};
 use crate::fields::Fields;
-use mounts::{Mount, MountTable};
-use policy::{Decision, Operation};
+use cache::TokenCache;
+use mounts::MountTable;
+use policies::Policies;
+use policy::{Acl, Decision, Operation};
+use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use token::{Record, hash_of};
 
-/// Who is calling.
+/// The policy that grants everything; no text stands behind it.
+pub const ROOT: &str = "root";
+
+/// Who is calling: a live token and what its policies grant.
 pub struct Caller {
-    /// The token's accessor.
+    /// Public handle of the token.
     pub accessor: String,
-    /// The token's display name.
+    /// What the token was named when it was made.
     pub display_name: String,
-    /// The entity, or empty.
+    /// The entity behind it; `""` for none.
     pub entity_id: String,
-    /// Policies.
+    /// Names of its policies, sorted.
     pub policies: Vec<String>,
+    /// What its maker attached to it.
+    pub metadata: BTreeMap<String, String>,
+    /// When the token was made.
+    pub created_at: Time,
+    /// When it ends; `None` never.
+    pub expires_at: Option<Time>,
+    hash: TokenHash,
+    /// Uses left after this one; `None` without a limit.
+    uses_left: Option<u32>,
+    acl: Arc<Acl>,
+    generation: u64,
 }
 
-/// Tokens, policies, mounts.
+impl Caller {
+    /// Whether it holds the `root` policy.
+    pub fn is_root(&self) -> bool {
+        // `root` is only ever held alone.
+        self.policies.first().is_some_and(|name| name == ROOT)
+    }
+
+    /// The hash under which its token is stored.
+    pub fn token_hash(&self) -> TokenHash {
+        self.hash
+    }
+
+    /// Uses left after this request; `None` without a limit.
+    pub fn uses_left(&self) -> Option<u32> {
+        self.uses_left
+    }
+
+    fn is_current(&self, policies: &Policies, now: Time) -> bool {
+        self.generation == policies.generation()
+            && self.expires_at.is_none_or(|end| now < end)
+            && self.acl.valid_until().is_none_or(|end| now < end)
+    }
+}
+
+/// Tokens, policies and the mount table of one server.
 pub struct Auth {
-    tokens: Mutex<HashMap<String, Arc<Caller>>>,
-    policies: Mutex<BTreeMap<String, String>>,
-    mounts: Mutex<Arc<MountTable>>,
+    store: Arc<dyn AuthStore>,
+    clock: Clock,
+    policies: ArcSwap<Policies>,
+    mounts: ArcSwap<MountTable>,
+    tokens: TokenCache,
+    /// Held while a policy or mount changes.
+    writing: tokio::sync::Mutex<()>,
 }
 
 impl Auth {
-    /// Opens.
-    pub async fn open(_store: Arc<dyn store::AuthStore>, _clock: Clock) -> Result<Arc<Self>> {
+    /// Loads policies and mounts; writes the `default` policy when there is none.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn open(store: Arc<dyn AuthStore>, clock: Clock) -> Result<Arc<Self>> {
+        policies::ensure_default(&*store, &clock).await?;
+        let policies = policies::load(&*store, 1).await?;
+        let mounts = mounts::load(&*store).await?;
         Ok(Arc::new(Self {
-            tokens: Mutex::default(),
-            policies: Mutex::new(BTreeMap::from([("default".into(), String::new()), ("root".into(), String::new())])),
-            mounts: Mutex::new(Arc::new(MountTable::builtin())),
+            store,
+            clock,
+            policies: ArcSwap::from_pointee(policies),
+            mounts: ArcSwap::from_pointee(mounts),
+            tokens: TokenCache::default(),
+            writing: tokio::sync::Mutex::new(()),
         }))
     }
 
-    /// Who holds `token`.
+    /// Reads policies and mounts again: for the follower of other nodes' changes.
+    ///
+    /// # Errors
+    /// Those of the store; the views then stay as they were.
+    pub async fn reload(&self) -> Result<()> {
+        let _one_writer = self.writing.lock().await;
+        self.reload_policies().await?;
+        self.reload_mounts().await
+    }
+
+    /// The caller behind a token. Takes one use of a token that has a limit, whatever comes after.
+    ///
+    /// # Errors
+    /// `Forbidden` with one text, whether the token is absent, unknown, expired, used up or revoked;
+    /// otherwise those of the store.
     pub async fn identify(&self, token: &str) -> Result<Arc<Caller>> {
-        let found = self.tokens.lock().unwrap_or_else(|e| e.into_inner()).get(token).cloned();
-        found.ok_or_else(|| Error::new(Kind::Unauthenticated, "permission denied"))
+        let hash = hash_of(token).ok_or_else(Error::forbidden)?;
+        let now = self.clock.now();
+        match self.tokens.get(&hash, now).filter(|caller| caller.is_current(&self.policies.load(), now)) {
+            Some(caller) => Ok(caller),
+            None => self.identify_stored(hash, now).await,
+        }
     }
 
-    /// Whether the caller may.
-    pub fn decide(&self, caller: &Caller, _operation: Operation, path: &str, _fields: &Fields) -> Decision {
-        let root = caller.policies.iter().any(|p| p == "root");
-        Decision { allowed: root || (path.starts_with("auth/token/") && path.ends_with("-self")), sudo: root }
+    async fn identify_stored(&self, hash: TokenHash, now: Time) -> Result<Arc<Caller>> {
+        let epoch = self.tokens.epoch();
+        let mut row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
+        if row.uses.is_some() {
+            row.uses = Some(self.spend(hash).await?);
+            return self.caller(&row);
+        }
+        let caller = self.caller(&row)?;
+        self.tokens.put(hash, Arc::clone(&caller), now, epoch);
+        Ok(caller)
     }
 
-    /// A root token.
-    pub async fn root_token(&self, given: Option<&str>, display_name: &str) -> Result<String> {
-        let token = given.map_or_else(|| format!("s.{}", crate::random::base62(32)), str::to_owned);
-        self.insert(&token, display_name, vec!["root".into()]);
-        Ok(token)
+    async fn spend(&self, hash: TokenHash) -> Result<u32> {
+        match self.store.commit(vec![AuthWrite::TokenSpend(hash)]).await?.as_slice() {
+            [AuthOutcome::UsesLeft(left)] => Ok(*left),
+            _ => Err(Error::forbidden()),
+        }
     }
 
-    fn insert(&self, token: &str, display_name: &str, policies: Vec<String>) -> Arc<Caller> {
-        let caller = Arc::new(Caller {
-            accessor: crate::random::base62(24),
-            display_name: display_name.to_owned(),
-            entity_id: String::new(),
-            policies,
-        });
-        self.tokens.lock().unwrap_or_else(|e| e.into_inner()).insert(token.to_owned(), caller.clone());
-        caller
+    /// The row of a token that is there, has not expired and is not used up.
+    async fn live_row(&self, hash: TokenHash) -> Result<Option<TokenRow>> {
+        let now = self.clock.now();
+        let row = self.store.token(hash).await?;
+        Ok(row.filter(|row| row.expires_at.is_none_or(|end| now < end) && row.uses != Some(0)))
     }
 
-    /// A token.
-    pub async fn create_token(&self, _caller: &Caller, _sudo: bool, fields: &Fields) -> Result<(Value, Vec<String>)> {
-        fields.bool("renewable")?;
-        fields.duration("ttl")?;
-        let token = format!("s.{}", crate::random::base62(32));
-        let caller = self.insert(&token, "token", fields.list("policies")?.unwrap_or_default());
-        Ok((json!({ "client_token": token, "accessor": caller.accessor, "policies": caller.policies }), Vec::new()))
+    fn caller(&self, row: &TokenRow) -> Result<Arc<Caller>> {
+        let record = Record::of(row)?;
+        let policies = self.policies.load();
+        let acl = policies.acl(&record.policies, self.clock.now());
+        Ok(Arc::new(Caller {
+            accessor: record.accessor,
+            display_name: record.display_name,
+            entity_id: record.entity_id,
+            policies: record.policies,
+            metadata: record.meta,
+            created_at: record.created_at,
+            expires_at: row.expires_at,
+            hash: row.hash,
+            uses_left: row.uses,
+            acl,
+            generation: policies.generation(),
+        }))
     }
 
-    /// The caller's token.
-    pub async fn lookup_self(&self, caller: &Caller, token: &str) -> Result<Value> {
-        Ok(json!({ "id": token, "accessor": caller.accessor, "policies": caller.policies }))
+    /// Whether the caller may do `operation` on `path` (without leading `/`; lists end in `/`).
+    pub fn decide(&self, caller: &Caller, operation: Operation, path: &str, fields: &Fields) -> Decision {
+        if caller.is_root() {
+            return Decision { allowed: true, sudo: true };
+        }
+        caller.acl.decide(operation, path, fields)
     }
 
-    /// Renews.
-    pub async fn renew_self(
-        &self,
-        caller: &Caller,
-        token: &str,
-        _by: Option<Duration>,
-    ) -> Result<(Value, Vec<String>)> {
-        Ok((json!({ "client_token": token, "accessor": caller.accessor }), Vec::new()))
+    /// The words of what the caller may do on `path`: `root` for everything, `deny` for nothing.
+    pub fn capabilities(&self, caller: &Caller, path: &str) -> Vec<&'static str> {
+        if caller.is_root() {
+            return vec![ROOT];
+        }
+        let granted = caller.acl.capabilities(path.strip_prefix('/').unwrap_or(path));
+        if granted.is_empty() { vec!["deny"] } else { granted.words() }
     }
 
-    /// Revokes.
-    pub async fn revoke(&self, token: &str) -> Result<bool> {
-        Ok(self.tokens.lock().unwrap_or_else(|e| e.into_inner()).remove(token).is_some())
-    }
-
-    /// PLACEHOLDER.
-    pub fn capabilities(&self, caller: &Caller, _path: &str) -> Vec<&'static str> {
-        if caller.policies.iter().any(|p| p == "root") { vec!["root"] } else { vec!["deny"] }
-    }
-
-    /// PLACEHOLDER.
+    /// The caller that a token would be, without taking a use of it; `None` when it is not live.
+    ///
+    /// # Errors
+    /// Those of the store.
     pub async fn caller_by_token(&self, token: &str) -> Result<Option<Arc<Caller>>> {
-        Ok(self.identify(token).await.ok())
+        let Some(hash) = hash_of(token) else { return Ok(None) };
+        self.live_row(hash).await?.map(|row| self.caller(&row)).transpose()
     }
 
-    /// PLACEHOLDER.
+    /// As [`Auth::caller_by_token`], by accessor.
+    ///
+    /// # Errors
+    /// Those of the store.
     pub async fn caller_by_accessor(&self, accessor: &str) -> Result<Option<Arc<Caller>>> {
-        let tokens = self.tokens.lock().unwrap_or_else(|e| e.into_inner());
-        Ok(tokens.values().find(|c| c.accessor == accessor).cloned())
-    }
-
-    /// PLACEHOLDER.
-    pub async fn lookup(&self, token: &str) -> Result<Value> {
-        let caller = self.identify(token).await.map_err(|_| Error::new(Kind::Forbidden, "bad token"))?;
-        self.lookup_self(&caller, token).await
-    }
-
-    /// PLACEHOLDER.
-    pub async fn lookup_accessor(&self, accessor: &str) -> Result<Value> {
-        let caller = self.caller_by_accessor(accessor).await?.ok_or_else(|| Error::invalid("invalid accessor"))?;
-        self.lookup_self(&caller, "").await
-    }
-
-    /// PLACEHOLDER.
-    pub async fn renew(&self, token: &str, by: Option<Duration>) -> Result<(Value, Vec<String>)> {
-        self.renew_self(&*self.identify(token).await?, token, by).await
-    }
-
-    /// PLACEHOLDER.
-    pub async fn renew_accessor(&self, accessor: &str, by: Option<Duration>) -> Result<(Value, Vec<String>)> {
-        let caller = self.caller_by_accessor(accessor).await?.ok_or_else(|| Error::invalid("invalid accessor"))?;
-        self.renew_self(&caller, "", by).await
-    }
-
-    /// PLACEHOLDER.
-    pub async fn revoke_accessor(&self, accessor: &str) -> Result<bool> {
-        let mut tokens = self.tokens.lock().unwrap_or_else(|e| e.into_inner());
-        let before = tokens.len();
-        tokens.retain(|_, c| c.accessor != accessor);
-        Ok(tokens.len() < before)
-    }
-
-    /// PLACEHOLDER.
-    pub async fn auth_enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
-        self.mount_enable(&format!("auth/{path}"), fields).await
-    }
-
-    /// PLACEHOLDER.
-    pub async fn auth_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
-        self.mount_disable(&format!("auth/{path}")).await
-    }
-
-    /// Sweeps.
-    pub async fn sweep(&self) -> Result<u32> {
-        Ok(0)
-    }
-
-    /// Names.
-    pub fn policy_names(&self) -> Vec<String> {
-        self.policies.lock().unwrap_or_else(|e| e.into_inner()).keys().cloned().collect()
-    }
-
-    /// One policy.
-    pub fn policy_read(&self, name: &str) -> Option<Value> {
-        let text = self.policies.lock().unwrap_or_else(|e| e.into_inner()).get(name).cloned()?;
-        Some(json!({ "name": name, "policy": text }))
-    }
-
-    /// Writes one.
-    pub async fn policy_write(&self, name: &str, fields: &Fields) -> Result<Vec<String>> {
-        let text = fields.text("policy")?.ok_or_else(|| Error::invalid("'policy' parameter not supplied or empty"))?;
-        let folded = name.to_lowercase();
-        let warnings = if folded == name { vec![] } else { vec!["policy name was converted to lower case".into()] };
-        self.policies.lock().unwrap_or_else(|e| e.into_inner()).insert(folded, text);
-        Ok(warnings)
-    }
-
-    /// Deletes one.
-    pub async fn policy_delete(&self, name: &str) -> Result<()> {
-        self.policies.lock().unwrap_or_else(|e| e.into_inner()).remove(name);
-        Ok(())
-    }
-
-    /// The mount table.
-    pub fn mounts(&self) -> Arc<MountTable> {
-        self.mounts.lock().unwrap_or_else(|e| e.into_inner()).clone()
-    }
-
-    fn replace(&self, change: impl FnOnce(&mut Vec<Arc<Mount>>)) {
-        let mut table = self.mounts.lock().unwrap_or_else(|e| e.into_inner());
-        let mut mounts = table.0.clone();
-        change(&mut mounts);
-        *table = Arc::new(MountTable(mounts));
-    }
-
-    /// Enables.
-    pub async fn mount_enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
-        let kind = fields.text("type")?.ok_or_else(|| Error::invalid("backend type must be specified as a string"))?;
-        let mount = Arc::new(Mount::new(MountId::random(), &format!("{path}/"), &kind));
-        self.replace(|mounts| mounts.push(mount.clone()));
-        Ok(mount)
-    }
-
-    /// Tunes.
-    pub async fn mount_tune(&self, _path: &str, fields: &Fields) -> Result<()> {
-        fields.duration("default_lease_ttl")?;
-        Ok(())
-    }
-
-    /// Disables.
-    pub async fn mount_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
-        let found = self.mounts().0.iter().find(|m| m.path == format!("{path}/")).cloned();
-        self.replace(|mounts| mounts.retain(|m| m.path != format!("{path}/")));
-        Ok(found)
+        self.row_by_accessor(accessor).await?.map(|row| self.caller(&row)).transpose()
     }
 }
