@@ -1,149 +1,159 @@
-//! PLACEHOLDER of the storage branch: documents in memory, nothing else. Replaced at merge.
+//! The store of one server: implements what the domains' `store.rs` modules ask for.
+//!
+//! [`Storage`] is the front door. A write is sealed where it holds a body, goes through the commit
+//! actor ([`commit`]) and is answered when the batch that carries it is on disk; a read goes to the
+//! backend's own connections and is opened on the way back. The engines are behind
+//! `backend`; the embedded one is SQLite, one file in the data folder. Only the composition root and
+//! the commands name this module.
+//!
+//! Refuses: a data folder that another process uses, a database written by a newer program, a
+//! database whose durability is off, the wrong seal key.
 
-use std::collections::HashMap;
+mod auth;
+mod backend;
+pub mod commit;
+mod documents;
+mod embedded;
+mod pki;
+pub mod seal;
+
+#[cfg(test)]
+mod contract;
+
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
+use crate::auth::store::AuthStore;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::pki::store::PkiStore;
+use backend::{Backend, Reader, Write};
+use seal::{Ring, SealKey};
 
-use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
-use crate::clock::{Clock, Time};
-use crate::documents::{Document, DocumentKey, MountId, SYSTEM};
-use crate::error::Result;
-use crate::pki::store::{CertificateRow, CrlRow, PkiOutcome, PkiStore, PkiWrite, StoredCertificate, StoredRevocation};
-use crate::x509::serial::Serial;
-
-/// PLACEHOLDER.
-pub mod seal {
-    use crate::error::{Error, Result};
-    use std::path::Path;
-
-    /// PLACEHOLDER.
-    pub struct SealKey;
-
-    impl SealKey {
-        /// PLACEHOLDER.
-        pub fn from_file(_path: &Path) -> Result<Self> {
-            Ok(Self)
-        }
-
-        /// PLACEHOLDER.
-        pub fn create_file(path: &Path) -> Result<Self> {
-            std::fs::write(path, b"").map_err(Error::internal)?;
-            Ok(Self)
-        }
-    }
-}
-use seal::SealKey;
-
-/// PLACEHOLDER.
+/// What a store needs to open.
 pub struct Options {
-    /// Folder.
+    /// The folder of the data file; made with mode 0700 when it is not there.
     pub data_dir: PathBuf,
-    /// Key.
+    /// The key that wraps the store's data keys.
     pub seal_key: SealKey,
-    /// Clock.
+    /// The time, for renewals of tokens.
     pub clock: Clock,
-    /// Queue.
+    /// Most units of writes under way at a time; beyond it a write is `Busy`.
     pub queue: usize,
 }
 
-/// PLACEHOLDER.
+/// An open store; clones are the same store.
 #[derive(Clone)]
-pub struct Storage(Arc<Memory>);
+pub struct Storage(Arc<Inner>);
 
-#[derive(Default)]
-struct Memory(Mutex<HashMap<DocumentKey, Document>>);
+struct Inner {
+    commits: commit::Handle,
+    reader: Arc<dyn Reader>,
+    ring: Arc<Ring>,
+    clock: Clock,
+}
 
-/// PLACEHOLDER.
-pub async fn open(_options: Options) -> Result<Storage> {
-    Ok(Storage(Arc::default()))
+/// Opens the store in the data folder, or makes it.
+///
+/// # Errors
+/// `Invalid` for the wrong seal key, a database of a newer program, or one whose durability does not
+/// switch on; `Conflict` when another process uses the folder; `Unavailable` when it cannot be read
+/// or written.
+pub async fn open(options: Options) -> Result<Storage> {
+    let folder = options.data_dir;
+    let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder))
+        .await
+        .map_err(|e| Error::unavailable("storage: does not open", e))??;
+    assemble(writer, Arc::new(reader), &options.seal_key, options.clock, options.queue).await
+}
+
+/// Puts a store together from an engine's writer and reader.
+async fn assemble(
+    writer: impl Backend,
+    reader: Arc<dyn Reader>,
+    seal_key: &SealKey,
+    clock: Clock,
+    queue: usize,
+) -> Result<Storage> {
+    let commits = commit::Handle::start(writer, queue.max(1))?;
+    match load_ring(&commits, &reader, seal_key).await {
+        Ok(ring) => Ok(Storage(Arc::new(Inner { commits, reader, ring: Arc::new(ring), clock }))),
+        Err(error) => {
+            // Lets go of the folder, so that the next attempt finds it free.
+            reader.close();
+            let _ = commits.stop().await;
+            Err(error)
+        }
+    }
+}
+
+async fn load_ring(commits: &commit::Handle, reader: &Arc<dyn Reader>, seal_key: &SealKey) -> Result<Ring> {
+    if let Some(ring) = Ring::load(seal_key, &reader.meta().await?)? {
+        return Ok(ring);
+    }
+    let (ring, facts) = Ring::create(seal_key)?;
+    let unit = facts.into_iter().map(|(name, value)| Write::MetaInsert { name, value }).collect();
+    commits.submit(unit).outcome().await?;
+    Ok(ring)
 }
 
 impl Storage {
-    /// PLACEHOLDER.
+    /// The store as the certificate authority engine sees it.
     pub fn pki(&self) -> Arc<dyn PkiStore> {
         self.0.clone()
     }
 
-    /// PLACEHOLDER.
+    /// The store as authentication sees it.
     pub fn auth(&self) -> Arc<dyn AuthStore> {
         self.0.clone()
     }
 
-    /// PLACEHOLDER.
+    /// Adds a data key that seals everything from now on; returns its term. What was sealed before
+    /// stays readable. Happens by itself when a key has sealed a billion values.
+    ///
+    /// # Errors
+    /// `Conflict` when another rotation came first; nothing has changed then.
+    pub async fn rotate(&self) -> Result<u32> {
+        rotate(self.0.ring.clone(), self.0.commits.clone()).await
+    }
+
+    /// How many commits ran since the store was opened.
+    pub fn commits(&self) -> u64 {
+        self.0.commits.commits()
+    }
+
+    /// Refuses new work, writes what was admitted, brings the log into the data file and closes it.
+    /// Safe to repeat.
+    ///
+    /// # Errors
+    /// `Unavailable` when the last steps fail; what was answered as written is on disk all the same.
     pub async fn shutdown(&self) -> Result<()> {
-        Ok(())
+        self.0.reader.close();
+        self.0.commits.stop().await
     }
 }
 
-impl AuthStore for Memory {
-    fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>> {
-        let mut documents = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        let mut outcomes = Vec::new();
-        for write in unit {
-            match write {
-                AuthWrite::Document(w) => {
-                    let body = w.body.unwrap_or_default();
-                    documents.insert(w.key.clone(), Document { key: w.key, version: w.expected + 1, body });
-                    outcomes.push(AuthOutcome::Done);
+impl Inner {
+    /// Seals a body for the row that `context` names.
+    fn seal(&self, context: &[u8], body: Vec<u8>) -> Result<Vec<u8>> {
+        if self.ring.asks_for_rotation()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (ring, commits) = (self.ring.clone(), self.commits.clone());
+            runtime.spawn(async move {
+                match rotate(ring, commits).await {
+                    Ok(term) => tracing::info!(term, "data key rotated"),
+                    Err(error) => tracing::warn!(%error, "data key not rotated"),
                 }
-                _ => outcomes.push(AuthOutcome::Revoked(Vec::new())),
-            }
+            });
         }
-        Box::pin(async move { Ok(outcomes) })
-    }
-
-    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        let documents = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        let found = documents.values().filter(|d| d.key.mount == SYSTEM && d.key.kind == kind).cloned().collect();
-        Box::pin(async move { Ok(found) })
-    }
-
-    fn token(&self, _hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn token_by_accessor(&self, _accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn sweep_tokens(&self, _now: Time, _limit: u32) -> BoxFuture<'static, Result<u32>> {
-        Box::pin(async { Ok(0) })
+        self.ring.seal(context, body)
     }
 }
 
-impl PkiStore for Memory {
-    fn commit(&self, _unit: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn documents(&self, _mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn certificate(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn revoked_serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn revocations(&self, _: MountId, _: u64, _: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn crls(&self, _: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn counts(&self, _: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
-        let _: Option<CertificateRow> = None;
-        Box::pin(async { Ok((0, 0)) })
-    }
+async fn rotate(ring: Arc<Ring>, commits: commit::Handle) -> Result<u32> {
+    let new = ring.new_term()?;
+    let (name, value) = new.fact.clone();
+    commits.submit(vec![Write::MetaInsert { name, value }]).outcome().await?;
+    Ok(ring.adopt(new))
 }

@@ -1,0 +1,234 @@
+//! The group commit: one writer, no timer. Whatever arrived while the last commit ran leaves in the
+//! next one, at most 512 units at a time.
+//!
+//! Owns the admission limit and the queue in front of the backend. The limit is a semaphore held by
+//! the [`Handle`]: a unit takes a permit when it is submitted and gives it back with its answer, so a
+//! full queue is `Busy` at once and nothing waits unseen in a mailbox. A unit that was admitted is
+//! written whether or not its caller still waits. The actor itself is in `actor`: it runs on a thread
+//! of its own, because an embedded backend blocks while the disk works.
+//!
+//! Called by the storage front door. Refuses nothing but by the limit, and everything once stopped.
+
+mod actor;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use metrics::{Unit as Measure, counter, describe_counter, describe_gauge, describe_histogram};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
+
+use crate::error::{Error, Kind, Result};
+use crate::storage::backend::{Backend, Outcome, Unit};
+
+/// Most units in one commit: beyond it a row costs no less and the last caller waits longer.
+pub(crate) const MAX_BATCH: usize = 512;
+
+const BATCH_UNITS: &str = "signet_commit_batch_units";
+const WAIT: &str = "signet_commit_wait_seconds";
+const WORK: &str = "signet_commit_seconds";
+const QUEUE: &str = "signet_commit_queue";
+const FAILURES: &str = "signet_commit_failures_total";
+
+/// Registers units and help of the commit metrics with the installed recorder.
+pub fn describe_metrics() {
+    describe_histogram!(BATCH_UNITS, Measure::Count, "Units of writes in one commit.");
+    describe_histogram!(WAIT, Measure::Seconds, "Time from the admission of a unit to the start of its commit.");
+    describe_histogram!(WORK, Measure::Seconds, "Time of one commit, until it is durable.");
+    describe_gauge!(QUEUE, Measure::Count, "Units admitted and not yet answered.");
+    describe_counter!(FAILURES, Measure::Count, "Units that were not stored, by reason.");
+}
+
+/// An admitted unit on its way.
+struct Job {
+    unit: Unit,
+    arrived: Instant,
+    reply: oneshot::Sender<Result<Vec<Outcome>>>,
+    permit: OwnedSemaphorePermit,
+}
+
+/// The way to the commit actor; clones share the admission limit.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    link: actor::Link,
+    admission: Admission,
+    commits: Arc<AtomicU64>,
+}
+
+/// How many units may be under way, and are.
+#[derive(Clone)]
+struct Admission {
+    permits: Arc<Semaphore>,
+    queue: usize,
+}
+
+impl Admission {
+    fn taken(&self) -> usize {
+        self.queue - self.permits.available_permits()
+    }
+}
+
+/// A submitted unit; its outcome may be waited for, or not.
+pub(crate) struct Submitted(Result<oneshot::Receiver<Result<Vec<Outcome>>>>);
+
+impl Handle {
+    /// Starts the actor of `backend` with room for `queue` units.
+    ///
+    /// # Errors
+    /// `Unavailable` when no thread can be had.
+    pub(crate) fn start(backend: impl Backend, queue: usize) -> Result<Self> {
+        let commits = Arc::new(AtomicU64::new(0));
+        let admission = Admission { permits: Arc::new(Semaphore::new(queue)), queue };
+        let link = actor::start(backend, admission.clone(), commits.clone())?;
+        Ok(Self { link, admission, commits })
+    }
+
+    /// Hands over one unit. It counts from here: dropping the result does not take it back.
+    pub(crate) fn submit(&self, unit: Unit) -> Submitted {
+        let permit = match self.admission.permits.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(TryAcquireError::NoPermits) => {
+                counter!(FAILURES, "reason" => "busy").increment(1);
+                return Submitted(Err(Error::new(Kind::Busy, "storage: the commit queue is full")));
+            }
+            Err(TryAcquireError::Closed) => return Submitted(Err(stopped())),
+        };
+        let (reply, outcome) = oneshot::channel();
+        self.link.submit(Job { unit, arrived: Instant::now(), reply, permit });
+        Submitted(Ok(outcome))
+    }
+
+    /// How many commits ran so far.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    /// Refuses new units, writes the admitted ones, and closes the backend. Safe to repeat.
+    pub(crate) async fn stop(&self) -> Result<()> {
+        self.admission.permits.close();
+        self.link.stop().await
+    }
+}
+
+impl Submitted {
+    /// Waits until the unit is durable or has failed.
+    pub(crate) async fn outcome(self) -> Result<Vec<Outcome>> {
+        self.0?.await.unwrap_or_else(|_| Err(stopped()))
+    }
+}
+
+fn stopped() -> Error {
+    Error::new(Kind::Unavailable, "storage: stopped")
+}
+
+fn count_failure(result: &Result<Vec<Outcome>>) {
+    let reason = match result {
+        Ok(outcomes) if outcomes.contains(&Outcome::SerialTaken) => "serial_taken",
+        Ok(_) => return,
+        Err(error) => match error.kind() {
+            Kind::Conflict => "conflict",
+            Kind::Internal => "internal",
+            _ => "unavailable",
+        },
+    };
+    counter!(FAILURES, "reason" => reason).increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documents::MountId;
+    use crate::storage::backend::Write;
+    use futures_util::future::{BoxFuture, join_all};
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// Waits for the gate before each batch, records batch sizes, panics on the drop of mount 13.
+    struct Gated {
+        gate: Receiver<()>,
+        sizes: Arc<Mutex<Vec<usize>>>,
+        chores: usize,
+    }
+
+    impl Backend for Gated {
+        fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Vec<Outcome>>>> {
+            Box::pin(async move {
+                let _ = self.gate.recv();
+                self.sizes.lock().unwrap().push(units.len());
+                assert!(!units.iter().flatten().any(|w| matches!(w, Write::MountDrop(MountId(13)))), "thirteen");
+                units.iter().map(|u| Ok(u.iter().map(|_| Outcome::Done).collect())).collect()
+            })
+        }
+
+        fn has_chores(&self) -> bool {
+            self.chores > 0
+        }
+
+        fn chore(&mut self) -> BoxFuture<'_, ()> {
+            self.chores -= 1;
+            Box::pin(async {})
+        }
+
+        fn close(self) -> BoxFuture<'static, Result<()>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    type Sizes = Arc<Mutex<Vec<usize>>>;
+
+    fn gated(queue: usize) -> (Handle, std::sync::mpsc::Sender<()>, Sizes) {
+        let (open, gate) = channel();
+        let sizes = Sizes::default();
+        let handle = Handle::start(Gated { gate, sizes: sizes.clone(), chores: 3 }, queue).unwrap();
+        (handle, open, sizes)
+    }
+
+    fn unit(mount: i64) -> Unit {
+        vec![Write::MountDrop(MountId(mount))]
+    }
+
+    #[tokio::test]
+    async fn whatever_arrived_during_the_last_commit_leaves_in_the_next_one_at_most_512() {
+        let (handle, open, sizes) = gated(2000);
+        let first = handle.submit(unit(1));
+        while handle.commits() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let rest: Vec<_> = (0..1000).map(|i| handle.submit(unit(i + 100))).collect();
+        drop(open);
+        assert!(first.outcome().await.is_ok());
+        assert!(join_all(rest.into_iter().map(Submitted::outcome)).await.iter().all(Result::is_ok));
+        assert_eq!(*sizes.lock().unwrap(), [1, 512, 488]);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_is_busy_at_once_and_free_again_after_the_answers() {
+        let (handle, open, _) = gated(2);
+        let admitted = [handle.submit(unit(1)), handle.submit(unit(2))];
+        assert_eq!(handle.submit(unit(3)).outcome().await.unwrap_err().kind(), Kind::Busy);
+        drop(open);
+        for one in admitted {
+            assert!(one.outcome().await.is_ok());
+        }
+        assert!(handle.submit(unit(4)).outcome().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_panic_answers_internal_and_leaves_the_actor_alive() {
+        let (handle, open, _) = gated(8);
+        drop(open);
+        assert_eq!(handle.submit(unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);
+        assert!(handle.submit(unit(1)).outcome().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn stopping_writes_what_was_admitted_even_for_callers_who_left() {
+        let (handle, open, sizes) = gated(8);
+        drop(handle.submit(unit(1)));
+        drop(open);
+        handle.stop().await.unwrap();
+        assert_eq!(sizes.lock().unwrap().iter().sum::<usize>(), 1);
+        assert_eq!(handle.submit(unit(2)).outcome().await.unwrap_err().kind(), Kind::Unavailable);
+        handle.stop().await.unwrap();
+    }
+}

@@ -1,0 +1,181 @@
+//! What every engine must hold, as one suite: generic over a [`Fixture`], run against each engine at
+//! the end of this file.
+
+mod auth;
+mod commits;
+mod pki;
+mod sealed;
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite};
+use crate::clock::{Clock, Time};
+use crate::documents::{DocumentKey, DocumentWrite, MountId};
+use crate::error::{Kind, Result};
+use crate::pki::store::{CertificateRow, CrlRow, PkiStore, PkiWrite, RevocationRow};
+use crate::storage::Storage;
+use crate::storage::seal::SealKey;
+use crate::x509::serial::Serial;
+
+/// One engine with one database of its own.
+pub(super) trait Fixture {
+    fn new() -> Self;
+    fn clock(&self) -> &Clock;
+    fn open(&self, queue: usize) -> BoxFuture<'_, Result<Storage>> {
+        self.open_with(self.seal_key(), queue)
+    }
+    fn seal_key(&self) -> SealKey;
+    fn open_with(&self, seal_key: SealKey, queue: usize) -> BoxFuture<'_, Result<Storage>>;
+    /// The number that a query answers.
+    fn number(&self, sql: &str) -> i64;
+    /// The octets that a query answers.
+    fn octets(&self, sql: &str) -> Vec<u8>;
+    /// Runs a statement whose `$1`, `$2` … are octets; returns how many rows it changed.
+    fn change(&self, sql: &str, octets: &[&[u8]]) -> usize;
+    /// Every octet that the engine keeps on disk.
+    fn files(&self) -> Vec<(String, Vec<u8>)>;
+}
+
+/// 2026-01-01.
+const NOW: i64 = 1_767_225_600;
+
+pub(super) fn now() -> Time {
+    Time::from_unix_timestamp(NOW).unwrap()
+}
+
+/// A serial that is `n`, so that its place in a list is known.
+fn serial(n: u32) -> Serial {
+    Serial::from_octets(&[&[1][..], &n.to_be_bytes()].concat()).unwrap()
+}
+
+fn certificate(mount: MountId, n: u32) -> CertificateRow {
+    CertificateRow {
+        mount,
+        serial: serial(n),
+        issuer: "issuer-1".into(),
+        role: n.is_multiple_of(2).then(|| "web".into()),
+        common_name: n.is_multiple_of(3).then(|| format!("host-{n}.example.com")),
+        not_before: NOW - 30,
+        not_after: NOW + 86_400,
+        issued_at: NOW,
+        requester: "accessor-1".into(),
+        der: vec![0x30, 0x82, n as u8],
+    }
+}
+
+fn revocation(mount: MountId, n: u32) -> RevocationRow {
+    RevocationRow {
+        mount,
+        serial: serial(n),
+        issuer: "issuer-1".into(),
+        revoked_at: now(),
+        not_after: NOW + 86_400,
+        reason: n.is_multiple_of(2).then_some(4),
+        invalidity_date: n.is_multiple_of(3).then_some(NOW - 5),
+    }
+}
+
+fn crl(mount: MountId, group: &str, number: u64) -> CrlRow {
+    CrlRow {
+        mount,
+        group: group.into(),
+        number,
+        covers: number * 10,
+        this_update: NOW,
+        next_update: NOW + 3600,
+        signature: vec![number as u8; 64],
+    }
+}
+
+fn document(mount: MountId, name: &str, expected: u64, body: Option<&str>) -> DocumentWrite {
+    let key = DocumentKey { mount, kind: "role", name: name.into() };
+    DocumentWrite { key, expected, body: body.map(|b| b.as_bytes().to_vec()) }
+}
+
+/// The store's two faces and a mount to work in.
+struct World {
+    storage: Storage,
+    pki: Arc<dyn PkiStore>,
+    auth: Arc<dyn AuthStore>,
+    mount: MountId,
+}
+
+impl World {
+    async fn new(fixture: &impl Fixture) -> Self {
+        let world = Self::again(fixture, MountId::random()).await;
+        world.create(world.mount).await;
+        world
+    }
+
+    async fn again(fixture: &impl Fixture, mount: MountId) -> Self {
+        let storage = fixture.open(1000).await.unwrap();
+        Self { pki: storage.pki(), auth: storage.auth(), storage, mount }
+    }
+
+    async fn create(&self, mount: MountId) {
+        assert_eq!(self.auth.commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap(), [AuthOutcome::Done]);
+    }
+
+    async fn put(&self, unit: Vec<PkiWrite>) {
+        self.pki.commit(unit).await.unwrap();
+    }
+
+    /// The kind of error that a unit is refused with.
+    async fn refusal(&self, unit: Vec<PkiWrite>) -> Kind {
+        self.pki.commit(unit).await.unwrap_err().kind()
+    }
+}
+
+/// Runs every case of the suite against one engine.
+macro_rules! contract_suite {
+    ($engine:ident, $fixture:ty, $($area:ident :: $case:ident),+ $(,)?) => {
+        mod $engine {
+            $(#[tokio::test]
+            async fn $case() {
+                super::$area::$case(&<$fixture as super::Fixture>::new()).await;
+            })+
+        }
+    };
+}
+
+macro_rules! contract {
+    ($engine:ident, $fixture:ty) => {
+        contract_suite!(
+            $engine,
+            $fixture,
+            commits::a_unit_is_stored_whole_or_not_at_all,
+            commits::a_taken_serial_fails_only_its_unit_while_63_others_are_stored,
+            commits::many_commits_at_a_time_share_transactions,
+            commits::a_full_queue_is_busy,
+            commits::a_write_whose_caller_left_happens,
+            commits::reopening_finds_everything,
+            commits::a_stopped_store_refuses_everything,
+            pki::documents_are_compare_and_set_on_the_version,
+            pki::a_revocation_is_idempotent_and_the_first_stays,
+            pki::revocation_sequences_have_no_gaps_under_8_tasks,
+            pki::counters_equal_a_full_scan_after_random_writes,
+            pki::keyset_pages_are_complete_and_do_not_overlap,
+            pki::a_crl_number_must_grow,
+            pki::a_certificate_reads_back_with_its_revocation,
+            pki::dropping_a_mount_removes_everything_of_that_mount_only,
+            pki::writes_to_a_mount_that_is_gone_are_refused,
+            auth::a_token_is_found_by_hash_and_accessor,
+            auth::a_renewal_changes_end_and_body_of_a_live_token_only,
+            auth::uses_are_spent_down_to_zero_and_then_absent,
+            auth::revoking_removes_all_descendants_of_a_10000_deep_chain,
+            auth::a_child_of_a_token_that_is_gone_is_refused,
+            auth::sweeping_removes_ended_tokens_with_their_descendants,
+            auth::system_documents_are_listed_by_kind,
+            sealed::a_bit_flip_in_any_octet_of_a_sealed_body_is_an_error,
+            sealed::swapped_or_rolled_back_rows_are_an_error,
+            sealed::a_prolonged_token_row_is_an_error,
+            sealed::no_plain_text_is_in_the_files,
+            sealed::rotation_keeps_old_bodies_readable,
+            sealed::the_wrong_seal_key_is_refused_and_lets_go_of_the_store,
+        );
+    };
+}
+
+contract!(embedded, crate::storage::embedded::Embedded);

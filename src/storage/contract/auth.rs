@@ -1,0 +1,145 @@
+//! Tokens and system documents.
+
+use std::time::Duration;
+
+use super::*;
+use crate::auth::store::{TokenHash, TokenRow};
+use crate::documents::SYSTEM;
+
+pub(super) fn hash(n: u32) -> TokenHash {
+    let mut hash = [7; 32];
+    hash[..4].copy_from_slice(&n.to_be_bytes());
+    hash
+}
+
+fn accessor(n: u32) -> TokenHash {
+    let mut hash = hash(n);
+    hash[31] = 1;
+    hash
+}
+
+pub(super) fn token(n: u32, parent: Option<u32>) -> TokenRow {
+    TokenRow {
+        hash: hash(n),
+        accessor_hash: accessor(n),
+        parent: parent.map(hash),
+        expires_at: (n % 2 == 1).then(|| now() + Duration::from_secs(3600)),
+        uses: None,
+        body: format!(r#"{{"accessor":"plain-accessor-{n}"}}"#).into_bytes(),
+    }
+}
+
+async fn one(w: &World, write: AuthWrite) -> AuthOutcome {
+    w.auth.commit(vec![write]).await.unwrap().remove(0)
+}
+
+async fn insert(w: &World, row: TokenRow) {
+    assert_eq!(one(w, AuthWrite::TokenInsert(row)).await, AuthOutcome::Done);
+}
+
+pub(super) async fn a_token_is_found_by_hash_and_accessor(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    for n in 1..4 {
+        insert(&w, token(n, (n > 1).then(|| n - 1))).await;
+    }
+    for n in 1..4 {
+        let row = token(n, (n > 1).then(|| n - 1));
+        assert!(w.auth.token(hash(n)).await.unwrap() == Some(row.clone()));
+        assert!(w.auth.token_by_accessor(accessor(n)).await.unwrap() == Some(row));
+    }
+    assert!(w.auth.token(accessor(1)).await.unwrap().is_none());
+    assert!(w.auth.token_by_accessor(hash(1)).await.unwrap().is_none());
+    for row in [token(1, None), TokenRow { hash: hash(9), ..token(1, None) }] {
+        let error = w.auth.commit(vec![AuthWrite::TokenInsert(row)]).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict, "same token, same accessor");
+    }
+    fixture.clock().advance(Duration::from_secs(86_400));
+    assert!(w.auth.token(hash(1)).await.unwrap().is_some(), "expired ones too");
+}
+
+pub(super) async fn a_renewal_changes_end_and_body_of_a_live_token_only(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    insert(&w, token(1, None)).await;
+    let end = now() + Duration::from_nanos(7_200_000_000_999);
+    let renew = || AuthWrite::TokenUpdate { hash: hash(1), expires_at: Some(end), body: b"renewed".to_vec() };
+    assert_eq!(one(&w, renew()).await, AuthOutcome::Done);
+    let row = w.auth.token(hash(1)).await.unwrap().unwrap();
+    assert!(row.body == b"renewed" && row.expires_at == Some(now() + Duration::from_secs(7200)));
+    let absent = AuthWrite::TokenUpdate { hash: hash(2), expires_at: None, body: Vec::new() };
+    assert_eq!(one(&w, absent).await, AuthOutcome::Absent);
+    fixture.clock().advance(Duration::from_secs(7200));
+    assert_eq!(one(&w, renew()).await, AuthOutcome::Absent, "a renewal at the end is too late");
+}
+
+pub(super) async fn uses_are_spent_down_to_zero_and_then_absent(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    insert(&w, TokenRow { uses: Some(2), ..token(1, None) }).await;
+    insert(&w, token(2, None)).await;
+    assert_eq!(one(&w, AuthWrite::TokenSpend(hash(1))).await, AuthOutcome::UsesLeft(1));
+    assert_eq!(w.auth.token(hash(1)).await.unwrap().unwrap().uses, Some(1));
+    assert_eq!(one(&w, AuthWrite::TokenSpend(hash(1))).await, AuthOutcome::UsesLeft(0));
+    assert_eq!(one(&w, AuthWrite::TokenSpend(hash(1))).await, AuthOutcome::Absent);
+    assert_eq!(one(&w, AuthWrite::TokenSpend(hash(2))).await, AuthOutcome::Absent, "no limit, nothing to take");
+    assert_eq!(one(&w, AuthWrite::TokenSpend(hash(3))).await, AuthOutcome::Absent);
+    assert_eq!(w.auth.token(hash(2)).await.unwrap().unwrap().uses, None);
+}
+
+pub(super) async fn revoking_removes_all_descendants_of_a_10000_deep_chain(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let chain = (1..=10_000).map(|n| AuthWrite::TokenInsert(token(n, (n > 1).then(|| n - 1))));
+    w.auth.commit(chain.collect()).await.unwrap();
+    insert(&w, token(20_000, Some(5))).await;
+    insert(&w, token(20_001, None)).await;
+    let AuthOutcome::Revoked(gone) = one(&w, AuthWrite::TokenRevoke(hash(2))).await else { panic!() };
+    assert_eq!(gone.len(), 10_000);
+    assert_eq!(gone[0], hash(2), "itself first");
+    assert!(gone.contains(&hash(20_000)));
+    assert!(w.auth.token(hash(10_000)).await.unwrap().is_none());
+    assert!(w.auth.token_by_accessor(accessor(7)).await.unwrap().is_none());
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 2, "the parent and the stranger");
+    assert_eq!(one(&w, AuthWrite::TokenRevoke(hash(2))).await, AuthOutcome::Revoked(Vec::new()));
+}
+
+pub(super) async fn a_child_of_a_token_that_is_gone_is_refused(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let error = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Conflict);
+    // Both in one batch, in either order: never a child without a parent.
+    insert(&w, token(1, None)).await;
+    let revoke = w.auth.commit(vec![AuthWrite::TokenRevoke(hash(1))]);
+    let child = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]);
+    assert!(child.await.is_err() && revoke.await.is_ok());
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
+}
+
+pub(super) async fn sweeping_removes_ended_tokens_with_their_descendants(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let ends = |n, seconds| TokenRow { expires_at: Some(now() + Duration::from_secs(seconds)), ..token(n, None) };
+    for (n, seconds) in [(1, 10), (2, 20), (3, 30), (4, 40)] {
+        insert(&w, ends(n, seconds)).await;
+    }
+    insert(&w, token(100, Some(1))).await;
+    insert(&w, token(102, Some(100))).await;
+    insert(&w, token(200, None)).await;
+    let at = |seconds| now() + Duration::from_secs(seconds);
+    assert_eq!(w.auth.sweep_tokens(at(9), 10).await.unwrap(), 0);
+    assert_eq!(w.auth.sweep_tokens(at(30), 2).await.unwrap(), 4, "two ended ones, and two descendants");
+    assert!(w.auth.token(hash(3)).await.unwrap().is_some());
+    assert_eq!(w.auth.sweep_tokens(at(30), 2).await.unwrap(), 1, "ended: now >= its end");
+    assert_eq!(w.auth.sweep_tokens(at(30), 2).await.unwrap(), 0);
+    assert!(w.auth.token(hash(4)).await.unwrap().is_some() && w.auth.token(hash(200)).await.unwrap().is_some());
+}
+
+pub(super) async fn system_documents_are_listed_by_kind(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let write = |kind, name: &str| {
+        let key = DocumentKey { mount: SYSTEM, kind, name: name.into() };
+        AuthWrite::Document(DocumentWrite { key, expected: 0, body: Some(name.into()) })
+    };
+    w.auth.commit(vec![write("policy", "b"), write("policy", "a"), write("mount", "pki/")]).await.unwrap();
+    let policies = w.auth.documents("policy").await.unwrap();
+    let names: Vec<_> = policies.iter().map(|d| (d.key.kind, &d.key.name[..], d.body.clone())).collect();
+    assert!(names == [("policy", "a", b"a".to_vec()), ("policy", "b", b"b".to_vec())]);
+    assert_eq!(w.auth.documents("mount").await.unwrap().len(), 1);
+    assert!(w.auth.documents("key").await.unwrap().is_empty());
+}

@@ -1,0 +1,120 @@
+//! Units, batches, admission, and what a restart finds.
+
+use futures_util::future::join_all;
+
+use super::*;
+use crate::pki::store::PkiOutcome;
+
+pub(super) async fn a_unit_is_stored_whole_or_not_at_all(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    w.put(vec![PkiWrite::Certificate(certificate(m, 1))]).await;
+    let unit = |taken| {
+        vec![
+            PkiWrite::Certificate(certificate(m, 2)),
+            PkiWrite::Revocation(revocation(m, 2)),
+            PkiWrite::Document(document(m, "a", 0, Some("{}"))),
+            PkiWrite::Crl(crl(m, "g", 1)),
+            PkiWrite::Certificate(certificate(m, taken)),
+        ]
+    };
+    let outcomes = w.pki.commit(unit(1)).await.unwrap();
+    assert_eq!(outcomes.len(), 5, "one outcome per write");
+    assert!(outcomes.iter().all(|o| *o == PkiOutcome::SerialTaken), "nothing of the unit was stored: {outcomes:?}");
+    assert!(w.pki.certificate(m, serial(2)).await.unwrap().is_none());
+    assert!(w.pki.revocations(m, 0, 10).await.unwrap().is_empty());
+    assert!(w.pki.documents(m).await.unwrap().is_empty());
+    assert!(w.pki.crls(m).await.unwrap().is_empty());
+    assert_eq!(w.pki.counts(m).await.unwrap(), (1, 0));
+
+    let outcomes = w.pki.commit(unit(3)).await.unwrap();
+    assert!(
+        matches!(&outcomes[1], PkiOutcome::Revoked { stored, fresh: true } if stored.sequence == 1),
+        "no number lost"
+    );
+    assert_eq!(w.pki.counts(m).await.unwrap(), (3, 1));
+    // The same serial twice in one unit.
+    let twice = vec![PkiWrite::Certificate(certificate(m, 9)), PkiWrite::Certificate(certificate(m, 9))];
+    assert_eq!(w.pki.commit(twice).await.unwrap()[0], PkiOutcome::SerialTaken);
+    assert_eq!(w.pki.counts(m).await.unwrap(), (3, 1));
+}
+
+pub(super) async fn a_taken_serial_fails_only_its_unit_while_63_others_are_stored(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    w.put(vec![PkiWrite::Certificate(certificate(m, 40))]).await;
+    let before = w.storage.commits();
+    let results = join_all((1..=64).map(|n| w.pki.commit(vec![PkiWrite::Certificate(certificate(m, n))]))).await;
+    assert!(w.storage.commits() - before < 64, "they shared batches");
+    for (n, result) in (1..).zip(results) {
+        let expected = if n == 40 { PkiOutcome::SerialTaken } else { PkiOutcome::Done };
+        assert_eq!(result.unwrap(), [expected], "{n}");
+    }
+    assert_eq!(w.pki.counts(m).await.unwrap(), (64, 0));
+    assert_eq!(w.pki.serials(m, None, 100).await.unwrap().len(), 64);
+}
+
+pub(super) async fn many_commits_at_a_time_share_transactions(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let before = w.storage.commits();
+    let unit = |n| w.pki.commit(vec![PkiWrite::Certificate(certificate(w.mount, n))]);
+    assert!(join_all((0..64).map(unit)).await.iter().all(Result::is_ok));
+    assert!(w.storage.commits() - before < 64, "{}", w.storage.commits() - before);
+}
+
+pub(super) async fn a_full_queue_is_busy(fixture: &impl Fixture) {
+    let storage = fixture.open(1).await.unwrap();
+    let (auth, mount) = (storage.auth(), MountId::random());
+    auth.commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap();
+    // A unit that takes long enough for the ones behind it to be submitted meanwhile.
+    let long = (0..20_000).map(|n| PkiWrite::Certificate(certificate(mount, n))).collect();
+    let first = storage.pki().commit(long);
+    let second = storage.pki().commit(vec![PkiWrite::Certificate(certificate(mount, 50_000))]);
+    assert_eq!(second.await.unwrap_err().kind(), Kind::Busy);
+    assert!(first.await.is_ok());
+    let third = storage.pki().commit(vec![PkiWrite::Certificate(certificate(mount, 50_000))]);
+    assert_eq!(third.await.unwrap(), [PkiOutcome::Done]);
+}
+
+pub(super) async fn a_write_whose_caller_left_happens(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    drop(w.pki.commit(vec![PkiWrite::Certificate(certificate(w.mount, 1))]));
+    w.put(vec![PkiWrite::Certificate(certificate(w.mount, 2))]).await;
+    assert!(w.pki.certificate(w.mount, serial(1)).await.unwrap().is_some());
+}
+
+pub(super) async fn reopening_finds_everything(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    w.put(vec![
+        PkiWrite::Certificate(certificate(m, 1)),
+        PkiWrite::Revocation(revocation(m, 1)),
+        PkiWrite::Document(document(m, "a", 0, Some("body"))),
+        PkiWrite::Crl(crl(m, "g", 7)),
+    ])
+    .await;
+    let token = super::auth::token(1, None);
+    w.auth.commit(vec![AuthWrite::TokenInsert(token.clone())]).await.unwrap();
+    w.storage.shutdown().await.unwrap();
+
+    let w = World::again(fixture, m).await;
+    let found = w.pki.certificate(m, serial(1)).await.unwrap().unwrap();
+    assert_eq!(found.row, certificate(m, 1));
+    assert_eq!(found.revocation.unwrap().row, revocation(m, 1));
+    assert!(w.pki.documents(m).await.unwrap()[0].body == b"body");
+    assert_eq!(w.pki.crls(m).await.unwrap(), [crl(m, "g", 7)]);
+    assert_eq!(w.pki.counts(m).await.unwrap(), (1, 1));
+    assert!(w.auth.token(token.hash).await.unwrap() == Some(token));
+    let next = w.pki.commit(vec![PkiWrite::Revocation(revocation(m, 2))]).await.unwrap();
+    assert!(matches!(&next[0], PkiOutcome::Revoked { stored, fresh: true } if stored.sequence == 2));
+}
+
+pub(super) async fn a_stopped_store_refuses_everything(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let last = w.pki.commit(vec![PkiWrite::Certificate(certificate(w.mount, 1))]);
+    w.storage.shutdown().await.unwrap();
+    assert!(last.await.is_ok(), "what was admitted is written");
+    assert_eq!(w.refusal(vec![PkiWrite::Certificate(certificate(w.mount, 2))]).await, Kind::Unavailable);
+    assert_eq!(w.pki.counts(w.mount).await.unwrap_err().kind(), Kind::Unavailable);
+    w.storage.shutdown().await.unwrap();
+}

@@ -1,0 +1,237 @@
+//! Documents, certificates, revocations, CRLs, counters, mounts.
+
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+
+use super::*;
+use crate::clock::rfc3339;
+use crate::documents::SYSTEM;
+use crate::pki::store::{PkiOutcome, StoredRevocation};
+
+pub(super) async fn documents_are_compare_and_set_on_the_version(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    let write = |expected, body| vec![PkiWrite::Document(document(m, "a", expected, body))];
+    assert_eq!(w.refusal(write(1, Some("x"))).await, Kind::Conflict, "update of what is not there");
+    assert_eq!(w.refusal(write(1, None)).await, Kind::Conflict, "delete of what is not there");
+    w.put(write(0, None)).await;
+    w.put(write(0, Some("one"))).await;
+    assert_eq!(w.refusal(write(0, Some("x"))).await, Kind::Conflict, "insert over an existing one");
+    assert_eq!(w.refusal(write(0, None)).await, Kind::Conflict, "must not be there");
+    w.put(write(1, Some("two"))).await;
+    assert_eq!(w.refusal(write(1, Some("x"))).await, Kind::Conflict, "stale version");
+    assert_eq!(w.refusal(write(1, None)).await, Kind::Conflict, "delete of a stale version");
+    let all = w.pki.documents(m).await.unwrap();
+    assert!(all.len() == 1 && all[0].version == 2 && all[0].body == b"two");
+    assert_eq!((all[0].key.kind, &all[0].key.name[..], all[0].key.mount), ("role", "a", m));
+    w.put(write(2, None)).await;
+    assert!(w.pki.documents(m).await.unwrap().is_empty());
+
+    // Two writers of one version: one of them wins.
+    w.put(write(0, Some("one"))).await;
+    let both = join_all((0..2).map(|_| w.pki.commit(write(1, Some("two"))))).await;
+    assert_eq!(both.iter().filter(|r| r.is_ok()).count(), 1);
+}
+
+fn revoked(outcomes: Vec<PkiOutcome>) -> (StoredRevocation, bool) {
+    match outcomes.into_iter().next() {
+        Some(PkiOutcome::Revoked { stored, fresh }) => (stored, fresh),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) async fn a_revocation_is_idempotent_and_the_first_stays(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let mut row = revocation(w.mount, 1);
+    row.revoked_at += std::time::Duration::from_nanos(123_456_789);
+    let (first, fresh) = revoked(w.pki.commit(vec![PkiWrite::Revocation(row.clone())]).await.unwrap());
+    assert!(fresh && first.sequence == 1);
+    assert_eq!(rfc3339(first.row.revoked_at), "2026-01-01T00:00:00.123456Z", "as it reads back");
+    row.revoked_at += std::time::Duration::from_secs(60);
+    row.reason = Some(1);
+    let (again, fresh) = revoked(w.pki.commit(vec![PkiWrite::Revocation(row)]).await.unwrap());
+    assert!(!fresh);
+    assert_eq!(again, first);
+    assert_eq!(w.pki.revocations(w.mount, 0, 10).await.unwrap(), [first]);
+    assert_eq!(w.pki.counts(w.mount).await.unwrap(), (0, 1));
+    let (next, _) = revoked(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 2))]).await.unwrap());
+    assert_eq!(next.sequence, 2, "the repetition used no number");
+}
+
+pub(super) async fn revocation_sequences_have_no_gaps_under_8_tasks(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    let tasks = (0..8u32).map(|task| {
+        let pki = w.pki.clone();
+        tokio::spawn(async move {
+            let mut last = 0;
+            for n in 0..25 {
+                let mut unit = vec![PkiWrite::Revocation(revocation(m, task * 100 + n))];
+                if n % 5 == 4 {
+                    // A unit that fails after it took a number.
+                    unit.push(PkiWrite::Document(document(m, "absent", 9, None)));
+                    assert_eq!(pki.commit(unit).await.unwrap_err().kind(), Kind::Conflict);
+                    continue;
+                }
+                let (stored, fresh) = revoked(pki.commit(unit).await.unwrap());
+                assert!(fresh && stored.sequence > last);
+                last = stored.sequence;
+            }
+        })
+    });
+    for task in join_all(tasks).await {
+        task.unwrap();
+    }
+    let sequences: Vec<u64> = w.pki.revocations(m, 0, 1000).await.unwrap().iter().map(|r| r.sequence).collect();
+    assert_eq!(sequences, (1..=160).collect::<Vec<_>>());
+}
+
+pub(super) async fn counters_equal_a_full_scan_after_random_writes(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let other = MountId::random();
+    w.create(other).await;
+    for _ in 0..20 {
+        let units = (0..30).map(|_| {
+            let [kind, n, m, fails] = crate::random::bytes::<4>();
+            let (mount, n) = (if m % 2 == 0 { w.mount } else { other }, u32::from(n));
+            let mut unit = match kind % 3 {
+                0 => vec![PkiWrite::Certificate(certificate(mount, n))],
+                1 => vec![PkiWrite::Revocation(revocation(mount, n))],
+                _ => vec![PkiWrite::Certificate(certificate(mount, n)), PkiWrite::Revocation(revocation(mount, n))],
+            };
+            if fails % 4 == 0 {
+                unit.push(PkiWrite::Crl(crl(mount, "g", 0)));
+                unit.push(PkiWrite::Crl(crl(mount, "g", 0)));
+            }
+            w.pki.commit(unit)
+        });
+        join_all(units).await;
+    }
+    for mount in [w.mount, other] {
+        let certificates = w.pki.serials(mount, None, 10_000).await.unwrap().len() as u64;
+        let revocations = w.pki.revocations(mount, 0, 10_000).await.unwrap().len() as u64;
+        assert_eq!(w.pki.counts(mount).await.unwrap(), (certificates, revocations));
+        assert!(certificates > 50 && revocations > 50);
+    }
+}
+
+pub(super) async fn keyset_pages_are_complete_and_do_not_overlap(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    // Serials of all lengths: the order is by octets, as `Serial` has it.
+    let mut serials: Vec<Serial> = (1..=20usize)
+        .flat_map(|len| (1..=5u8).map(move |first| Serial::from_octets(&vec![first; len]).unwrap()))
+        .collect();
+    let unit = |&serial: &Serial| {
+        let certificate = CertificateRow { serial, ..certificate(m, 0) };
+        vec![PkiWrite::Certificate(certificate), PkiWrite::Revocation(RevocationRow { serial, ..revocation(m, 0) })]
+    };
+    join_all(serials.iter().map(|s| w.pki.commit(unit(s)))).await;
+    serials.sort();
+    for limit in [1, 7, 100, 1000] {
+        let (mut issued, mut revoked, mut sequences) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let page = w.pki.serials(m, issued.last().copied(), limit).await.unwrap();
+            assert!(page.len() <= limit as usize);
+            revoked.extend(w.pki.revoked_serials(m, revoked.last().copied(), limit).await.unwrap());
+            let after = sequences.last().copied().unwrap_or(0);
+            sequences.extend(w.pki.revocations(m, after, limit).await.unwrap().iter().map(|r| r.sequence));
+            if page.is_empty() {
+                break;
+            }
+            issued.extend(page);
+        }
+        assert_eq!(issued, serials, "{limit}");
+        assert_eq!(revoked, serials, "{limit}");
+        assert_eq!(sequences, (1..=100).collect::<Vec<_>>(), "{limit}");
+    }
+    assert!(w.pki.revocations(m, u64::MAX, 10).await.unwrap().is_empty());
+}
+
+pub(super) async fn a_crl_number_must_grow(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    let publish = |group, number| vec![PkiWrite::Crl(crl(m, group, number))];
+    w.put(publish("a", 5)).await;
+    for number in [5, 4, 0] {
+        assert_eq!(w.refusal(publish("a", number)).await, Kind::Conflict, "{number}");
+    }
+    w.put(publish("a", 6)).await;
+    w.put(publish("b", 1)).await;
+    assert_eq!(w.pki.crls(m).await.unwrap(), [crl(m, "a", 6), crl(m, "b", 1)]);
+}
+
+pub(super) async fn a_certificate_reads_back_with_its_revocation(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    for n in 0..6 {
+        w.put(vec![PkiWrite::Certificate(certificate(m, n))]).await;
+        let found = w.pki.certificate(m, serial(n)).await.unwrap().unwrap();
+        assert_eq!((found.row, found.revocation), (certificate(m, n), None));
+        w.put(vec![PkiWrite::Revocation(revocation(m, n))]).await;
+        let found = w.pki.certificate(m, serial(n)).await.unwrap().unwrap();
+        let stored = StoredRevocation { row: revocation(m, n), sequence: u64::from(n) + 1 };
+        assert_eq!((found.row, found.revocation), (certificate(m, n), Some(stored)));
+    }
+    // Of a certificate that is not stored.
+    w.put(vec![PkiWrite::Revocation(revocation(m, 77))]).await;
+    assert!(w.pki.certificate(m, serial(77)).await.unwrap().is_none());
+    assert!(w.pki.certificate(MountId::random(), serial(1)).await.unwrap().is_none());
+}
+
+pub(super) async fn dropping_a_mount_removes_everything_of_that_mount_only(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let (gone, kept) = (w.mount, MountId::random());
+    w.create(kept).await;
+    for mount in [gone, kept] {
+        w.put((0..700).map(|n| PkiWrite::Certificate(certificate(mount, n))).collect()).await;
+        w.put((0..300).map(|n| PkiWrite::Revocation(revocation(mount, n))).collect()).await;
+        w.put(vec![PkiWrite::Crl(crl(mount, "g", 1)), PkiWrite::Document(document(mount, "a", 0, Some("x")))]).await;
+    }
+    let auth = &w.auth;
+    auth.commit(vec![AuthWrite::MountDrop(gone)]).await.unwrap();
+    // At once, as far as anyone can see.
+    assert_eq!(w.pki.counts(gone).await.unwrap(), (0, 0));
+    assert!(w.pki.serials(gone, None, 10).await.unwrap().is_empty());
+    assert!(w.pki.revoked_serials(gone, None, 10).await.unwrap().is_empty());
+    assert!(w.pki.revocations(gone, 0, 10).await.unwrap().is_empty());
+    assert!(w.pki.certificate(gone, serial(1)).await.unwrap().is_none());
+    assert!(w.pki.crls(gone).await.unwrap().is_empty());
+    assert!(w.pki.documents(gone).await.unwrap().is_empty());
+    // And soon in the tables.
+    let left = "SELECT (SELECT COUNT(*) FROM certificate) + (SELECT COUNT(*) FROM revocation)
+        + (SELECT COUNT(*) FROM document) + (SELECT COUNT(*) FROM crl) + (SELECT COUNT(*) FROM dropped_mount)";
+    for _ in 0..500 {
+        if fixture.number(left) == 1002 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(fixture.number(left), 1002);
+    assert_eq!(w.pki.counts(kept).await.unwrap(), (700, 300));
+    assert_eq!(w.pki.serials(kept, None, 1000).await.unwrap().len(), 700);
+    assert_eq!(w.pki.documents(kept).await.unwrap().len(), 1);
+    assert_eq!(w.pki.crls(kept).await.unwrap().len(), 1);
+}
+
+pub(super) async fn writes_to_a_mount_that_is_gone_are_refused(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let auth = |write| w.auth.commit(vec![write]);
+    assert_eq!(auth(AuthWrite::MountCreate(w.mount)).await.unwrap_err().kind(), Kind::Conflict, "an id is used once");
+    assert_eq!(auth(AuthWrite::MountDrop(SYSTEM)).await.unwrap_err().kind(), Kind::Conflict);
+    auth(AuthWrite::MountDrop(w.mount)).await.unwrap();
+    assert_eq!(auth(AuthWrite::MountDrop(w.mount)).await.unwrap_err().kind(), Kind::Conflict);
+    for write in [
+        PkiWrite::Certificate(certificate(w.mount, 1)),
+        PkiWrite::Revocation(revocation(w.mount, 1)),
+        PkiWrite::Crl(crl(w.mount, "g", 1)),
+        PkiWrite::Document(document(w.mount, "a", 0, Some("x"))),
+    ] {
+        assert_eq!(w.refusal(vec![write]).await, Kind::Conflict);
+    }
+    // A whole life in one batch leaves no trace.
+    let ids: HashSet<MountId> = (0..10).map(|_| MountId::random()).collect();
+    join_all(ids.iter().flat_map(|&id| [AuthWrite::MountCreate(id), AuthWrite::MountDrop(id)]).map(auth)).await;
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM mount"), 1, "the server's own");
+}

@@ -1,0 +1,110 @@
+//! Sealing, seen from the tables and the files.
+
+use super::auth::{hash, token};
+use super::*;
+
+pub(super) async fn a_bit_flip_in_any_octet_of_a_sealed_body_is_an_error(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    w.put(vec![PkiWrite::Document(document(w.mount, "a", 0, Some("{\"secret\":1}")))]).await;
+    w.auth.commit(vec![AuthWrite::TokenInsert(token(1, None))]).await.unwrap();
+    for table in ["document", "token"] {
+        let sealed = fixture.octets(&format!("SELECT body FROM {table}"));
+        let set = |body: &[u8]| fixture.change(&format!("UPDATE {table} SET body = $1"), &[body]);
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1 << (at % 8);
+            set(&changed);
+            let failed = match table {
+                "document" => w.pki.documents(w.mount).await.is_err(),
+                _ => w.auth.token(hash(1)).await.is_err(),
+            };
+            assert!(failed, "{table}: octet {at}");
+        }
+        let mut version = sealed.clone();
+        version[4] = 2;
+        set(&version);
+        assert!(w.pki.documents(w.mount).await.is_err() || w.auth.token(hash(1)).await.is_err(), "version octet");
+        set(&sealed);
+    }
+    assert!(w.pki.documents(w.mount).await.is_ok() && w.auth.token(hash(1)).await.is_ok());
+}
+
+pub(super) async fn swapped_or_rolled_back_rows_are_an_error(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    w.put(vec![
+        PkiWrite::Document(document(m, "a", 0, Some("of a"))),
+        PkiWrite::Document(document(m, "b", 0, Some("of b"))),
+    ])
+    .await;
+    let body = |name| fixture.octets(&format!("SELECT body FROM document WHERE name = '{name}'"));
+    let set =
+        |name, body: &[u8]| fixture.change(&format!("UPDATE document SET body = $1 WHERE name = '{name}'"), &[body]);
+    let (a, b) = (body("a"), body("b"));
+    set("a", &b);
+    set("b", &a);
+    assert!(w.pki.documents(m).await.is_err(), "swapped");
+    set("a", &a);
+    set("b", &b);
+    assert_eq!(w.pki.documents(m).await.unwrap().len(), 2);
+    w.put(vec![PkiWrite::Document(document(m, "a", 1, Some("newer")))]).await;
+    set("a", &a);
+    assert!(w.pki.documents(m).await.is_err(), "an older body under a newer version");
+    w.auth.commit(vec![AuthWrite::TokenInsert(token(1, None)), AuthWrite::TokenInsert(token(3, None))]).await.unwrap();
+    fixture.change(
+        "UPDATE token SET body = (SELECT body FROM token WHERE hash = $1) WHERE hash = $2",
+        &[&hash(3), &hash(1)],
+    );
+    assert!(w.auth.token(hash(1)).await.is_err());
+    assert!(w.auth.token(hash(3)).await.is_ok());
+}
+
+pub(super) async fn a_prolonged_token_row_is_an_error(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    w.auth.commit(vec![AuthWrite::TokenInsert(token(1, None))]).await.unwrap();
+    fixture.change("UPDATE token SET expires_at_micros = expires_at_micros + 1 WHERE hash = $1", &[&hash(1)]);
+    assert!(w.auth.token(hash(1)).await.is_err());
+    fixture.change("UPDATE token SET expires_at_micros = NULL WHERE hash = $1", &[&hash(1)]);
+    assert!(w.auth.token(hash(1)).await.is_err());
+}
+
+pub(super) async fn no_plain_text_is_in_the_files(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let canary = "canary-of-a-private-key";
+    w.put(vec![PkiWrite::Document(document(w.mount, "name-in-clear", 0, Some(canary)))]).await;
+    w.auth.commit(vec![AuthWrite::TokenInsert(token(1, None))]).await.unwrap();
+    let found = |what: &str| {
+        let files = fixture.files();
+        assert!(!files.is_empty());
+        files.iter().any(|(_, content)| content.windows(what.len()).any(|part| part == what.as_bytes()))
+    };
+    for _ in 0..2 {
+        assert!(found("name-in-clear"), "the files are the right ones");
+        assert!(!found(canary) && !found("plain-accessor"));
+        w.storage.shutdown().await.unwrap();
+    }
+}
+
+pub(super) async fn rotation_keeps_old_bodies_readable(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    w.put(vec![PkiWrite::Document(document(m, "a", 0, Some("old")))]).await;
+    assert_eq!(w.storage.rotate().await.unwrap(), 2);
+    w.put(vec![PkiWrite::Document(document(m, "b", 0, Some("new")))]).await;
+    let term = |name| fixture.octets(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec();
+    assert_eq!((term("a"), term("b")), (vec![0, 0, 0, 1], vec![0, 0, 0, 2]));
+    w.storage.shutdown().await.unwrap();
+    let w = World::again(fixture, m).await;
+    let bodies: Vec<_> = w.pki.documents(m).await.unwrap().into_iter().map(|d| d.body).collect();
+    assert!(bodies == [b"old".to_vec(), b"new".to_vec()]);
+    assert_eq!(w.storage.rotate().await.unwrap(), 3);
+}
+
+pub(super) async fn the_wrong_seal_key_is_refused_and_lets_go_of_the_store(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    w.storage.shutdown().await.unwrap();
+    let error = fixture.open_with(SealKey::random(), 10).await.err().unwrap();
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert!(error.to_string().contains("seal key"), "{error}");
+    World::again(fixture, w.mount).await;
+}

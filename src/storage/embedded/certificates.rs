@@ -1,0 +1,86 @@
+//! SQL of issued certificates.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::{Failure, prepared, revocations};
+use crate::documents::MountId;
+use crate::error::Kind;
+use crate::pki::store::{CertificateRow, StoredCertificate};
+use crate::x509::serial::Serial;
+
+const INSERT: &str = "INSERT INTO certificate
+    (mount, serial, issuer, role, common_name, not_before, not_after, issued_at, requester, der)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (mount, serial) DO NOTHING";
+const GET: &str = "SELECT c.issuer, c.role, c.common_name, c.not_before, c.not_after, c.issued_at, c.requester, c.der,
+        r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
+    FROM certificate c LEFT JOIN revocation r ON r.mount = c.mount AND r.serial = c.serial
+    WHERE c.mount = $1 AND c.serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
+const SERIALS: &str = "SELECT serial FROM certificate
+    WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
+
+pub(super) fn insert(db: &Connection, row: &CertificateRow) -> Result<(), Failure> {
+    let stored = prepared(db, INSERT)?.execute(params![
+        row.mount.0,
+        row.serial.octets(),
+        row.issuer,
+        row.role,
+        row.common_name,
+        row.not_before,
+        row.not_after,
+        row.issued_at,
+        row.requester,
+        row.der,
+    ])?;
+    if stored == 0 { Err(Failure::SerialTaken) } else { Ok(()) }
+}
+
+pub(super) fn get(db: &Connection, mount: MountId, serial: Serial) -> rusqlite::Result<Option<StoredCertificate>> {
+    let read = |row: &Row<'_>| {
+        let certificate = CertificateRow {
+            mount,
+            serial,
+            issuer: row.get(0)?,
+            role: row.get(1)?,
+            common_name: row.get(2)?,
+            not_before: row.get(3)?,
+            not_after: row.get(4)?,
+            issued_at: row.get(5)?,
+            requester: row.get(6)?,
+            der: row.get(7)?,
+        };
+        let revoked = row.get::<_, Option<i64>>(8)?.is_some();
+        let revocation = if revoked { Some(revocations::read(mount, row, 8)?) } else { None };
+        Ok(StoredCertificate { row: certificate, revocation })
+    };
+    prepared(db, GET)?.query_row(params![mount.0, serial.octets()], read).optional()
+}
+
+pub(super) fn serials(
+    db: &Connection,
+    mount: MountId,
+    after: Option<Serial>,
+    limit: u32,
+) -> rusqlite::Result<Vec<Serial>> {
+    page(db, SERIALS, mount, after, limit)
+}
+
+/// A keyset page of serials; no serial is as small as the empty octet string.
+pub(super) fn page(
+    db: &Connection,
+    sql: &str,
+    mount: MountId,
+    after: Option<Serial>,
+    limit: u32,
+) -> rusqlite::Result<Vec<Serial>> {
+    let after = after.as_ref().map_or(&[][..], Serial::octets);
+    prepared(db, sql)?.query_map(params![mount.0, after, limit], |row| serial(row, 0))?.collect()
+}
+
+/// The serial in a column.
+pub(super) fn serial(row: &Row<'_>, column: usize) -> rusqlite::Result<Serial> {
+    let octets = row.get_ref(column)?.as_blob()?;
+    Serial::from_octets(octets).map_err(|e| {
+        debug_assert_eq!(e.kind(), Kind::Invalid);
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Blob, Box::new(e))
+    })
+}

@@ -1,0 +1,135 @@
+//! Moves the log into the database file, away from the commit path: a thread of low priority with a
+//! connection of its own.
+//!
+//! A passive checkpoint blocks nobody, but under steady writes it never catches the end of the log,
+//! and the log can only start over when all of it is moved. So beyond a second limit the rest, short
+//! by then, is moved while the writer waits.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::{Error, Result};
+
+const TICK: Duration = Duration::from_millis(200);
+/// How long the short rest may wait for readers and hold back the writer.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// 64 MiB in pages of 4 KiB.
+const PASSIVE_PAGES: i64 = 16 * 1024;
+/// 256 MiB.
+const FULL_PAGES: i64 = 64 * 1024;
+/// As the RSA key generators: work that may wait.
+const NICE: i32 = 15;
+
+/// The checkpointing thread; dropping it ends the thread.
+pub(super) struct Checkpointer {
+    alive: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    pub(super) fn start(path: PathBuf) -> Result<Self> {
+        let (alive, ended) = channel::<()>();
+        let body = move || {
+            // Without the right to lower its priority it works at the usual one.
+            let _ = rustix::process::setpriority_process(None, NICE);
+            let mut db = None;
+            while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                if let Err(error) = tick(&path, &mut db) {
+                    tracing::warn!(%error, "checkpoint failed; the log keeps growing");
+                    db = None;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("signet-checkpoint".to_owned())
+            .spawn(body)
+            .map_err(|e| Error::unavailable("storage: the checkpoint thread does not start", e))?;
+        Ok(Self { alive: Some(alive), thread: Some(thread) })
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn tick(path: &Path, db: &mut Option<Connection>) -> rusqlite::Result<()> {
+    // The log is never made smaller while it is in use, so its size rules out most ticks for free.
+    let size = std::fs::metadata(super::wal_path(path)).map_or(0, |m| m.len());
+    if size < PASSIVE_PAGES as u64 * 4096 {
+        return Ok(());
+    }
+    let db = match db {
+        Some(db) => db,
+        None => db.insert(connect(path)?),
+    };
+    let waiting = checkpoint(db, "NOOP")?;
+    if waiting >= PASSIVE_PAGES {
+        checkpoint(db, "PASSIVE")?;
+    }
+    if in_log(db)? >= FULL_PAGES {
+        checkpoint(db, "FULL")?;
+    }
+    Ok(())
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    db.busy_timeout(PATIENCE)?;
+    db.execute_batch("PRAGMA synchronous = FULL")?;
+    Ok(db)
+}
+
+/// Runs a checkpoint; returns how many pages of the log are not yet in the database file.
+pub(super) fn checkpoint(db: &Connection, mode: &str) -> rusqlite::Result<i64> {
+    let (log, moved) = pages(db, mode)?;
+    Ok(log - moved)
+}
+
+fn in_log(db: &Connection) -> rusqlite::Result<i64> {
+    let (log, moved) = pages(db, "NOOP")?;
+    // A log that is moved whole starts over with the next commit, whatever its length.
+    Ok(if log == moved { 0 } else { log })
+}
+
+fn pages(db: &Connection, mode: &str) -> rusqlite::Result<(i64, i64)> {
+    db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| Ok((row.get(1)?, row.get(2)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_above_the_limit_is_moved_and_starts_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.db");
+        let writer = Connection::open(&path).unwrap();
+        writer
+            .execute_batch(
+                "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0; PRAGMA synchronous=OFF; CREATE TABLE t (b BLOB)",
+            )
+            .unwrap();
+        let grow = |mib: u32| {
+            for _ in 0..mib {
+                writer.execute("INSERT INTO t VALUES (randomblob(1048576))", []).unwrap();
+            }
+        };
+        let mut db = None;
+        grow(70);
+        tick(&path, &mut db).unwrap();
+        assert_eq!(checkpoint(db.as_ref().unwrap(), "NOOP").unwrap(), 0);
+        let size = || std::fs::metadata(super::super::wal_path(&path)).unwrap().len();
+        let before = size();
+        grow(60);
+        assert_eq!(size(), before, "the log started over");
+    }
+}

@@ -1,0 +1,61 @@
+//! The embedded engine as the contract suite's subject.
+
+use futures_util::future::BoxFuture;
+use rusqlite::Connection;
+
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::storage::contract::{Fixture, now};
+use crate::storage::seal::SealKey;
+use crate::storage::{Options, Storage, open};
+
+/// The embedded engine in a temporary folder.
+pub(in crate::storage) struct Embedded {
+    dir: tempfile::TempDir,
+    seal_key: SealKey,
+    clock: Clock,
+}
+
+impl Embedded {
+    fn connect(&self) -> Connection {
+        let db = Connection::open(self.dir.path().join("data/signet.db")).unwrap();
+        db.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+        db
+    }
+}
+
+impl Fixture for Embedded {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), seal_key: SealKey::random(), clock: Clock::manual(now()) }
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn seal_key(&self) -> SealKey {
+        self.seal_key.clone()
+    }
+
+    fn open_with(&self, seal_key: SealKey, queue: usize) -> BoxFuture<'_, Result<Storage>> {
+        let data_dir = self.dir.path().join("data");
+        Box::pin(open(Options { data_dir, seal_key, clock: self.clock.clone(), queue }))
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        self.connect().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    fn octets(&self, sql: &str) -> Vec<u8> {
+        self.connect().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    fn change(&self, sql: &str, octets: &[&[u8]]) -> usize {
+        self.connect().execute(sql, rusqlite::params_from_iter(octets)).unwrap()
+    }
+
+    fn files(&self) -> Vec<(String, Vec<u8>)> {
+        let files = std::fs::read_dir(self.dir.path().join("data")).unwrap().map(|f| f.unwrap());
+        files.map(|f| (f.file_name().into_string().unwrap(), std::fs::read(f.path()).unwrap())).collect()
+    }
+}

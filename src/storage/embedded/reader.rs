@@ -1,0 +1,160 @@
+//! The reading connections: a small pool, used from blocking threads, with a bounded wait.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{STATEMENTS, certificates, crls, documents, meta, mounts, revocations, tokens};
+use crate::auth::store::TokenRow;
+use crate::documents::MountId;
+use crate::error::{Error, Kind, Result};
+use crate::pki::store::{CrlRow, StoredCertificate, StoredRevocation};
+use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
+use crate::x509::serial::Serial;
+
+const CONNECTIONS: usize = 2;
+/// Longest wait for a free connection.
+const WAIT: Duration = Duration::from_secs(5);
+/// Longest wait of a read for the start of the database's log.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// The reading connections of one database.
+#[derive(Clone)]
+pub(in crate::storage) struct Pool(Arc<Shared>);
+
+struct Shared {
+    idle: Mutex<Idle>,
+    permits: Arc<Semaphore>,
+}
+
+struct Idle {
+    connections: Vec<Connection>,
+    /// The lock on the folder; given up with the last connection.
+    lock: Option<Arc<File>>,
+}
+
+/// A connection on loan; it returns to the pool when dropped, after a panic too.
+struct Lease {
+    shared: Arc<Shared>,
+    db: Option<Connection>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.lock.is_some() {
+            idle.connections.extend(self.db.take());
+        }
+    }
+}
+
+impl Pool {
+    pub(super) fn open(path: &Path, lock: Arc<File>) -> Result<Self> {
+        let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
+        let connections =
+            (0..CONNECTIONS).map(|_| connect(path)).collect::<rusqlite::Result<Vec<_>>>().map_err(failed)?;
+        let idle = Mutex::new(Idle { connections, lock: Some(lock) });
+        Ok(Self(Arc::new(Shared { idle, permits: Arc::new(Semaphore::new(CONNECTIONS)) })))
+    }
+
+    /// Runs `work` on a connection, on a thread that may block.
+    fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T>> {
+        let shared = self.0.clone();
+        async move {
+            let lease = lease(shared).await?;
+            let done = tokio::task::spawn_blocking(move || {
+                let db = lease.db.as_ref().ok_or(rusqlite::Error::InvalidQuery)?;
+                work(db)
+            });
+            match done.await {
+                Ok(result) => result.map_err(|e| Error::unavailable("storage: the read failed", e)),
+                Err(panic) => Err(Error::internal(format!("a read ended early (panicked: {})", panic.is_panic()))),
+            }
+        }
+        .boxed()
+    }
+}
+
+async fn lease(shared: Arc<Shared>) -> Result<Lease> {
+    let permit = tokio::time::timeout(WAIT, shared.permits.clone().acquire_owned())
+        .await
+        .map_err(|_| Error::new(Kind::Busy, "storage: too many reads at once"))?
+        .map_err(|_| stopped())?;
+    let db = shared.idle.lock().unwrap_or_else(PoisonError::into_inner).connections.pop();
+    if db.is_none() {
+        return Err(stopped());
+    }
+    Ok(Lease { shared, db, _permit: permit })
+}
+
+fn stopped() -> Error {
+    Error::new(Kind::Unavailable, "storage: stopped")
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS);
+    db.busy_timeout(BUSY)?;
+    db.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;")?;
+    Ok(db)
+}
+
+impl Reader for Pool {
+    fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
+        self.read(meta::all)
+    }
+
+    fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>> {
+        self.read(move |db| documents::list(db, mount, kind))
+    }
+
+    fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
+        self.read(move |db| certificates::get(db, mount, serial))
+    }
+
+    fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.read(move |db| certificates::serials(db, mount, after, limit))
+    }
+
+    fn revoked_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.read(move |db| revocations::serials(db, mount, after, limit))
+    }
+
+    fn revocations(&self, mount: MountId, after: u64, limit: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
+        self.read(move |db| revocations::by_sequence(db, mount, after, limit))
+    }
+
+    fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
+        self.read(move |db| crls::list(db, mount))
+    }
+
+    fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
+        self.read(move |db| mounts::counts(db, mount))
+    }
+
+    fn token(&self, by: TokenBy) -> BoxFuture<'static, Result<Option<TokenRow>>> {
+        self.read(move |db| tokens::get(db, by))
+    }
+
+    fn close(&self) {
+        self.0.permits.close();
+        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.connections.clear();
+        idle.lock = None;
+    }
+}

@@ -1,0 +1,89 @@
+//! SQL of revocations: idempotent, numbered without gaps.
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::certificates::{page, serial};
+use super::{Failure, prepared};
+use crate::clock::Time;
+use crate::documents::MountId;
+use crate::pki::store::{RevocationRow, StoredRevocation};
+use crate::storage::backend::{from_micros, micros};
+use crate::x509::serial::Serial;
+
+const GET: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
+    FROM revocation WHERE mount = $1 AND serial = $2";
+const NEXT: &str = "UPDATE mount SET rev_seq = rev_seq + 1 WHERE id = $1 RETURNING rev_seq";
+const INSERT: &str = "INSERT INTO revocation
+    (mount, serial, seq, issuer, revoked_at_micros, not_after, reason, invalidity_date)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+const SERIALS: &str = "SELECT serial FROM revocation
+    WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
+const PAGE: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
+    FROM revocation WHERE mount = $1 AND seq > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
+    ORDER BY seq LIMIT $3";
+
+/// The revocation that stands, and whether this call made it. The number comes from the mount's row
+/// inside the same transaction: a transaction that fails gives it back, and a lower number never
+/// appears after a higher one.
+pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevocation, bool), Failure> {
+    let key = params![row.mount.0, row.serial.octets()];
+    if let Some(stored) = prepared(db, GET)?.query_row(key, |found| read(row.mount, found, 0)).optional()? {
+        return Ok((stored, false));
+    }
+    let sequence: i64 = prepared(db, NEXT)?.query_row([row.mount.0], |row| row.get(0))?;
+    prepared(db, INSERT)?.execute(params![
+        row.mount.0,
+        row.serial.octets(),
+        sequence,
+        row.issuer,
+        micros(row.revoked_at),
+        row.not_after,
+        row.reason,
+        row.invalidity_date,
+    ])?;
+    Ok((StoredRevocation { row: row.clone(), sequence: sequence as u64 }, true))
+}
+
+pub(super) fn serials(
+    db: &Connection,
+    mount: MountId,
+    after: Option<Serial>,
+    limit: u32,
+) -> rusqlite::Result<Vec<Serial>> {
+    page(db, SERIALS, mount, after, limit)
+}
+
+pub(super) fn by_sequence(
+    db: &Connection,
+    mount: MountId,
+    after: u64,
+    limit: u32,
+) -> rusqlite::Result<Vec<StoredRevocation>> {
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    prepared(db, PAGE)?.query_map(params![mount.0, after, limit], |row| read(mount, row, 0))?.collect()
+}
+
+/// Reads the columns seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date from
+/// `first` on.
+pub(super) fn read(mount: MountId, row: &Row<'_>, first: usize) -> rusqlite::Result<StoredRevocation> {
+    Ok(StoredRevocation {
+        sequence: row.get::<_, i64>(first)? as u64,
+        row: RevocationRow {
+            mount,
+            serial: serial(row, first + 1)?,
+            issuer: row.get(first + 2)?,
+            revoked_at: time(row, first + 3)?,
+            not_after: row.get(first + 4)?,
+            reason: row.get(first + 5)?,
+            invalidity_date: row.get(first + 6)?,
+        },
+    })
+}
+
+/// The time in a column of epoch microseconds.
+pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Time> {
+    let micros = row.get(column)?;
+    from_micros(micros)
+        .ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(column, Type::Integer, "a time out of range".into()))
+}

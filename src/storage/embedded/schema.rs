@@ -1,0 +1,88 @@
+//! Migrations of the embedded database: append-only files, applied in order, one transaction each.
+
+use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+
+use crate::error::{Error, Result};
+
+struct Migration {
+    name: &'static str,
+    sql: &'static str,
+}
+
+/// All of them; the place in the list, from 1, is the schema version.
+const MIGRATIONS: &[Migration] =
+    &[Migration { name: "0001_init", sql: include_str!("../../../migrations/sqlite/0001_init.sql") }];
+
+const VERSION: &str = "schema";
+
+/// Brings the schema up to date.
+///
+/// # Errors
+/// `Invalid` when a newer program wrote the database.
+pub(super) fn migrate(db: &mut Connection) -> Result<()> {
+    let failed = |e| Error::unavailable("storage: the schema cannot be read or brought up to date", e);
+    let newest = MIGRATIONS.len();
+    let found = version(db).map_err(failed)?;
+    if found > newest {
+        return Err(Error::invalid(format!(
+            "storage: the database has schema version {found}, this program knows {newest}: start a newer program"
+        )));
+    }
+    for (migration, to) in MIGRATIONS.iter().zip(1..).skip(found) {
+        apply(db, migration, to).map_err(failed)?;
+        tracing::info!(migration = migration.name, "storage schema brought up to date");
+    }
+    Ok(())
+}
+
+fn apply(db: &mut Connection, migration: &Migration, to: usize) -> rusqlite::Result<()> {
+    let tx = Transaction::new(db, TransactionBehavior::Immediate)?;
+    tx.execute_batch(migration.sql)?;
+    tx.execute(
+        "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        params![VERSION, to.to_string().into_bytes()],
+    )?;
+    tx.commit()
+}
+
+/// 0 for an empty database.
+fn version(db: &Connection) -> rusqlite::Result<usize> {
+    if !db.table_exists(None, "meta")? {
+        return Ok(0);
+    }
+    let value: Option<Vec<u8>> =
+        db.query_row("SELECT value FROM meta WHERE name = $1", [VERSION], |row| row.get(0)).optional()?;
+    // A version that does not read is not ours: refuse it as if it were newer.
+    Ok(value.map_or(0, |v| std::str::from_utf8(&v).ok().and_then(|t| t.parse().ok()).unwrap_or(usize::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn migrations_are_numbered_in_order() {
+        for (migration, number) in MIGRATIONS.iter().zip(1..) {
+            assert!(migration.name.starts_with(&format!("{number:04}_")), "{}", migration.name);
+        }
+    }
+
+    #[test]
+    fn migrating_again_changes_nothing() {
+        let mut db = Connection::open_in_memory().unwrap();
+        migrate(&mut db).unwrap();
+        migrate(&mut db).unwrap();
+        assert_eq!(version(&db).unwrap(), MIGRATIONS.len());
+    }
+
+    #[test]
+    fn a_database_with_a_newer_schema_is_refused_with_a_clear_text() {
+        let mut db = Connection::open_in_memory().unwrap();
+        migrate(&mut db).unwrap();
+        db.execute("UPDATE meta SET value = CAST('99' AS BLOB) WHERE name = 'schema'", []).unwrap();
+        let error = migrate(&mut db).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(error.to_string().contains("schema version 99"), "{error}");
+    }
+}

@@ -1,0 +1,82 @@
+//! The store as the certificate authority engine sees it.
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
+
+use crate::documents::{Document, MountId};
+use crate::error::{Error, Result};
+use crate::pki::store::{CrlRow, PkiOutcome, PkiStore, PkiWrite, StoredCertificate, StoredRevocation};
+use crate::storage::Inner;
+use crate::storage::backend::{Outcome, Unit, Write, as_stored};
+use crate::x509::serial::Serial;
+
+impl Inner {
+    fn pki_write(&self, write: PkiWrite) -> Result<Write> {
+        Ok(match write {
+            PkiWrite::Document(document) => self.seal_document(document)?,
+            PkiWrite::Certificate(row) => Write::Certificate(row),
+            PkiWrite::Revocation(mut row) => {
+                row.revoked_at = as_stored(row.revoked_at);
+                Write::Revocation(row)
+            }
+            PkiWrite::Crl(row) => Write::Crl(row),
+        })
+    }
+}
+
+fn pki_outcome(outcome: Outcome) -> Result<PkiOutcome> {
+    match outcome {
+        Outcome::Done => Ok(PkiOutcome::Done),
+        Outcome::SerialTaken => Ok(PkiOutcome::SerialTaken),
+        Outcome::Revoked { stored, fresh } => Ok(PkiOutcome::Revoked { stored, fresh }),
+        Outcome::Absent | Outcome::UsesLeft(_) | Outcome::TokensRevoked(_) | Outcome::Removed(_) => {
+            Err(Error::internal("the backend answered another write"))
+        }
+    }
+}
+
+/// A unit is submitted by the call itself: whoever drops the future later does not take it back.
+impl PkiStore for Inner {
+    fn commit(&self, unit: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
+        match unit.into_iter().map(|write| self.pki_write(write)).collect::<Result<Unit>>() {
+            Err(error) => ready(Err(error)).boxed(),
+            Ok(unit) => {
+                let submitted = self.commits.submit(unit);
+                async move { submitted.outcome().await?.into_iter().map(pki_outcome).collect() }.boxed()
+            }
+        }
+    }
+
+    fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.read_documents(mount, None)
+    }
+
+    fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
+        self.reader.certificate(mount, serial)
+    }
+
+    fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.reader.serials(mount, after, limit)
+    }
+
+    fn revoked_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.reader.revoked_serials(mount, after, limit)
+    }
+
+    fn revocations(&self, mount: MountId, after: u64, limit: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
+        self.reader.revocations(mount, after, limit)
+    }
+
+    fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
+        self.reader.crls(mount)
+    }
+
+    fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
+        self.reader.counts(mount)
+    }
+}

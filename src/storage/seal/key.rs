@@ -1,0 +1,192 @@
+//! The seal key: where it comes from, and what a file that holds it must look like.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use zeroize::Zeroize;
+
+use crate::error::{Error, Kind, Result};
+use crate::secret::Secret;
+
+const LEN: usize = 32;
+/// Longer than any form of a key; a larger file is no key file.
+const MAX_FILE: u64 = 256;
+
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The 32 bytes that wrap the data keys of a store. Whoever has them and the store can read everything.
+#[derive(Clone)]
+pub struct SealKey(Secret);
+
+impl SealKey {
+    /// A new random key.
+    pub fn random() -> Self {
+        let mut bytes: [u8; LEN] = crate::random::bytes();
+        let key = Self(Secret::new(bytes));
+        bytes.zeroize();
+        key
+    }
+
+    /// Reads 64 hexadecimal digits or base64 of 32 bytes (an environment variable, the content of a file).
+    ///
+    /// # Errors
+    /// `Invalid` for anything else; the text never quotes the value.
+    pub fn from_text(text: &str) -> Result<Self> {
+        let text = text.trim();
+        let bytes = if text.len() == 2 * LEN { unhex(text) } else { BASE64.decode(text).ok().map(Secret::new) };
+        bytes
+            .filter(|b| b.expose().len() == LEN)
+            .map(Self)
+            .ok_or_else(|| Error::invalid("seal key: must be 64 hexadecimal digits or base64 of 32 bytes"))
+    }
+
+    /// Reads a key file: a text as [`SealKey::from_text`] takes it, or exactly 32 raw bytes.
+    ///
+    /// # Errors
+    /// `Invalid` when group or others have any right to it, or when it holds no key; `Unavailable`
+    /// when it cannot be read.
+    pub fn from_file(path: &Path) -> Result<Self> {
+        let failed = |e| Error::unavailable(format!("seal key file {}: cannot be read", path.display()), e);
+        let file = File::open(path).map_err(failed)?;
+        // Asked of the open file, so that no other file can take its place after the check.
+        if file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
+            return Err(Error::invalid(format!(
+                "seal key file {}: must not be open to group or others (set its mode to 0600)",
+                path.display()
+            )));
+        }
+        let mut bytes = Vec::with_capacity(MAX_FILE as usize);
+        file.take(MAX_FILE).read_to_end(&mut bytes).map_err(failed)?;
+        let content = Secret::new(bytes);
+        if content.expose().len() == LEN {
+            return Ok(Self(content));
+        }
+        std::str::from_utf8(content.expose()).ok().and_then(|text| Self::from_text(text).ok()).ok_or_else(|| {
+            Error::invalid(format!(
+                "seal key file {}: must hold 64 hexadecimal digits, base64 of 32 bytes, or 32 bytes",
+                path.display()
+            ))
+        })
+    }
+
+    /// Makes a new key and writes it, hexadecimal, to a new file of mode 0600.
+    ///
+    /// # Errors
+    /// `Conflict` when the file exists: it is never overwritten. `Unavailable` when it cannot be written.
+    pub fn create_file(path: &Path) -> Result<Self> {
+        let failed = |e: std::io::Error| match e.kind() {
+            ErrorKind::AlreadyExists => Error::new(
+                Kind::Conflict,
+                format!("seal key file {}: exists, and is never overwritten", path.display()),
+            ),
+            _ => Error::unavailable(format!("seal key file {}: cannot be written", path.display()), e),
+        };
+        let key = Self::random();
+        let mut text = Vec::with_capacity(2 * LEN + 1);
+        for byte in key.expose() {
+            text.extend([byte >> 4, byte & 15].map(|n| b"0123456789abcdef"[usize::from(n)]));
+        }
+        text.push(b'\n');
+        let text = Secret::new(text);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+        file.write_all(text.expose()).and_then(|()| file.sync_all()).map_err(failed)?;
+        if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            // A key file that a power cut forgets would leave a store that nobody can open.
+            File::open(folder).and_then(|f| f.sync_all()).map_err(failed)?;
+        }
+        Ok(key)
+    }
+
+    pub(super) fn expose(&self) -> &[u8] {
+        self.0.expose()
+    }
+}
+
+fn unhex(text: &str) -> Option<Secret> {
+    let digit = |c: u8| char::from(c).to_digit(16).map(|d| d as u8);
+    let mut bytes = Vec::with_capacity(text.len() / 2);
+    for pair in text.as_bytes().chunks_exact(2) {
+        bytes.push(digit(pair[0])? << 4 | digit(pair[1])?);
+    }
+    Some(Secret::new(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_created_file_is_0600_reads_back_and_is_never_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("seal.key");
+        let key = SealKey::create_file(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(SealKey::from_file(&path).unwrap().expose() == key.expose());
+        assert_eq!(SealKey::create_file(&path).err().unwrap().kind(), Kind::Conflict);
+        assert!(SealKey::from_file(&path).unwrap().expose() == key.expose());
+    }
+
+    #[test]
+    fn a_file_that_group_or_others_can_touch_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("seal.key");
+        SealKey::create_file(&path).unwrap();
+        for mode in [0o640, 0o604, 0o620, 0o610, 0o601] {
+            set_mode(&path, mode);
+            assert_eq!(SealKey::from_file(&path).err().unwrap().kind(), Kind::Invalid, "{mode:o}");
+        }
+        set_mode(&path, 0o400);
+        assert!(SealKey::from_file(&path).is_ok());
+    }
+
+    #[test]
+    fn hex_base64_and_raw_bytes_are_the_same_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k");
+        let bytes = [0xfb; 32];
+        let base64 = base64::engine::general_purpose::STANDARD.encode(bytes);
+        for content in
+            [vec![0xfb; 32], "fB".repeat(32).into_bytes(), base64.clone().into_bytes(), format!("{base64}\n").into()]
+        {
+            std::fs::write(&path, content).unwrap();
+            set_mode(&path, 0o600);
+            assert!(SealKey::from_file(&path).unwrap().expose() == bytes);
+        }
+        assert!(SealKey::from_text(base64.trim_end_matches('=')).unwrap().expose() == bytes);
+    }
+
+    #[test]
+    fn other_texts_are_refused_without_being_quoted() {
+        for text in ["", "abc", &"zz".repeat(32), &"ab".repeat(31), &"ab".repeat(33), "+f".repeat(32).as_str()] {
+            let error = SealKey::from_text(text).err().unwrap();
+            assert!(text.is_empty() || !error.to_string().contains(text));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reading_a_text_never_panics(text in "\\PC{0,80}") {
+            let _ = SealKey::from_text(&text);
+        }
+
+        #[test]
+        fn every_key_reads_back_from_hex(bytes in proptest::array::uniform32(any::<u8>())) {
+            let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+            prop_assert!(SealKey::from_text(&text).unwrap().expose() == bytes);
+        }
+    }
+}
