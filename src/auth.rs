@@ -1,3 +1,221 @@
 //! Who is calling and what they may do: tokens, policies, the mount table.
+//!
+//! [`Auth`] is asked twice on every request: [`Auth::identify`] turns a token into a [`Caller`], and
+//! [`Auth::decide`] says whether the caller's policies grant an operation on a path. There is no actor
+//! behind it. Policies and mounts are published views, replaced whole when they change; tokens are
+//! indexed rows with a bounded cache in front (`cache`). A token is stored under SHA-256 only: it is
+//! 256 random bits, so a plain hash is enough and a copy of the database holds nothing that works.
+//!
+//! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
+//! renewing and ending tokens), `mounts` (the table). What is not offered is refused by name: batch
+//! tokens, token roles, wrapping, namespaces, and for now every authentication method but tokens.
 
+mod cache;
+mod instant;
+pub mod mounts;
+mod policies;
+pub mod policy;
 pub mod store;
+pub mod token;
+
+#[cfg(test)]
+mod memory;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::clock::{Clock, Time};
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+use cache::TokenCache;
+use mounts::MountTable;
+use policies::Policies;
+use policy::{Acl, Decision, Operation};
+use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use token::{Record, hash_of};
+
+/// The policy that grants everything; no text stands behind it.
+pub const ROOT: &str = "root";
+
+/// Who is calling: a live token and what its policies grant.
+pub struct Caller {
+    /// Public handle of the token.
+    pub accessor: String,
+    /// What the token was named when it was made.
+    pub display_name: String,
+    /// The entity behind it; `""` for none.
+    pub entity_id: String,
+    /// Names of its policies, sorted.
+    pub policies: Vec<String>,
+    /// What its maker attached to it.
+    pub metadata: BTreeMap<String, String>,
+    /// When the token was made.
+    pub created_at: Time,
+    /// When it ends; `None` never.
+    pub expires_at: Option<Time>,
+    hash: TokenHash,
+    /// Uses left after this one; `None` without a limit.
+    uses_left: Option<u32>,
+    acl: Arc<Acl>,
+    generation: u64,
+}
+
+impl Caller {
+    /// Whether it holds the `root` policy.
+    pub fn is_root(&self) -> bool {
+        // `root` is only ever held alone.
+        self.policies.first().is_some_and(|name| name == ROOT)
+    }
+
+    /// The hash under which its token is stored.
+    pub fn token_hash(&self) -> TokenHash {
+        self.hash
+    }
+
+    /// Uses left after this request; `None` without a limit.
+    pub fn uses_left(&self) -> Option<u32> {
+        self.uses_left
+    }
+
+    fn is_current(&self, policies: &Policies, now: Time) -> bool {
+        self.generation == policies.generation()
+            && self.expires_at.is_none_or(|end| now < end)
+            && self.acl.valid_until().is_none_or(|end| now < end)
+    }
+}
+
+/// Tokens, policies and the mount table of one server.
+pub struct Auth {
+    store: Arc<dyn AuthStore>,
+    clock: Clock,
+    policies: ArcSwap<Policies>,
+    mounts: ArcSwap<MountTable>,
+    tokens: TokenCache,
+    /// Held while a policy or mount changes.
+    writing: tokio::sync::Mutex<()>,
+}
+
+impl Auth {
+    /// Loads policies and mounts; writes the `default` policy when there is none.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn open(store: Arc<dyn AuthStore>, clock: Clock) -> Result<Arc<Self>> {
+        policies::ensure_default(&*store, &clock).await?;
+        let policies = policies::load(&*store, 1).await?;
+        let mounts = mounts::load(&*store).await?;
+        Ok(Arc::new(Self {
+            store,
+            clock,
+            policies: ArcSwap::from_pointee(policies),
+            mounts: ArcSwap::from_pointee(mounts),
+            tokens: TokenCache::default(),
+            writing: tokio::sync::Mutex::new(()),
+        }))
+    }
+
+    /// Reads policies and mounts again: for the follower of other nodes' changes.
+    ///
+    /// # Errors
+    /// Those of the store; the views then stay as they were.
+    pub async fn reload(&self) -> Result<()> {
+        let _one_writer = self.writing.lock().await;
+        self.reload_policies().await?;
+        self.reload_mounts().await
+    }
+
+    /// The caller behind a token. Takes one use of a token that has a limit, whatever comes after.
+    ///
+    /// # Errors
+    /// `Forbidden` with one text, whether the token is absent, unknown, expired, used up or revoked;
+    /// otherwise those of the store.
+    pub async fn identify(&self, token: &str) -> Result<Arc<Caller>> {
+        let hash = hash_of(token).ok_or_else(Error::forbidden)?;
+        let now = self.clock.now();
+        match self.tokens.get(&hash, now).filter(|caller| caller.is_current(&self.policies.load(), now)) {
+            Some(caller) => Ok(caller),
+            None => self.identify_stored(hash, now).await,
+        }
+    }
+
+    async fn identify_stored(&self, hash: TokenHash, now: Time) -> Result<Arc<Caller>> {
+        let epoch = self.tokens.epoch();
+        let mut row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
+        if row.uses.is_some() {
+            row.uses = Some(self.spend(hash).await?);
+            return self.caller(&row);
+        }
+        let caller = self.caller(&row)?;
+        self.tokens.put(hash, Arc::clone(&caller), now, epoch);
+        Ok(caller)
+    }
+
+    async fn spend(&self, hash: TokenHash) -> Result<u32> {
+        match self.store.commit(vec![AuthWrite::TokenSpend(hash)]).await?.as_slice() {
+            [AuthOutcome::UsesLeft(left)] => Ok(*left),
+            _ => Err(Error::forbidden()),
+        }
+    }
+
+    /// The row of a token that is there, has not expired and is not used up.
+    async fn live_row(&self, hash: TokenHash) -> Result<Option<TokenRow>> {
+        let now = self.clock.now();
+        let row = self.store.token(hash).await?;
+        Ok(row.filter(|row| row.expires_at.is_none_or(|end| now < end) && row.uses != Some(0)))
+    }
+
+    fn caller(&self, row: &TokenRow) -> Result<Arc<Caller>> {
+        let record = Record::of(row)?;
+        let policies = self.policies.load();
+        let acl = policies.acl(&record.policies, self.clock.now());
+        Ok(Arc::new(Caller {
+            accessor: record.accessor,
+            display_name: record.display_name,
+            entity_id: record.entity_id,
+            policies: record.policies,
+            metadata: record.meta,
+            created_at: record.created_at,
+            expires_at: row.expires_at,
+            hash: row.hash,
+            uses_left: row.uses,
+            acl,
+            generation: policies.generation(),
+        }))
+    }
+
+    /// Whether the caller may do `operation` on `path` (without leading `/`; lists end in `/`).
+    pub fn decide(&self, caller: &Caller, operation: Operation, path: &str, fields: &Fields) -> Decision {
+        if caller.is_root() {
+            return Decision { allowed: true, sudo: true };
+        }
+        caller.acl.decide(operation, path, fields)
+    }
+
+    /// The words of what the caller may do on `path`: `root` for everything, `deny` for nothing.
+    pub fn capabilities(&self, caller: &Caller, path: &str) -> Vec<&'static str> {
+        if caller.is_root() {
+            return vec![ROOT];
+        }
+        let granted = caller.acl.capabilities(path.strip_prefix('/').unwrap_or(path));
+        if granted.is_empty() { vec!["deny"] } else { granted.words() }
+    }
+
+    /// The caller that a token would be, without taking a use of it; `None` when it is not live.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn caller_by_token(&self, token: &str) -> Result<Option<Arc<Caller>>> {
+        let Some(hash) = hash_of(token) else { return Ok(None) };
+        self.live_row(hash).await?.map(|row| self.caller(&row)).transpose()
+    }
+
+    /// As [`Auth::caller_by_token`], by accessor.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn caller_by_accessor(&self, accessor: &str) -> Result<Option<Arc<Caller>>> {
+        self.row_by_accessor(accessor).await?.map(|row| self.caller(&row)).transpose()
+    }
+}

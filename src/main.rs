@@ -1,3 +1,21 @@
 //! The `signet` command.
 
-fn main() {}
+mod cli;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match cli::Command::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "signet: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

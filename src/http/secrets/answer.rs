@@ -11,8 +11,20 @@ pub struct Answer {
     pub body: Body,
     /// Warnings of the endpoint itself. They turn an empty 204 into a 200 with `data` null.
     pub warnings: Vec<String>,
-    /// Further headers.
+    /// Further headers; a `cache-control` here replaces the default `no-store`.
     pub headers: Vec<(&'static str, String)>,
+    /// The lease that the caller got with the answer.
+    pub lease: Option<Lease>,
+}
+
+/// A lease, as the envelope shows it.
+pub struct Lease {
+    /// `<path>/<random>`.
+    pub id: String,
+    /// Whole seconds that are left.
+    pub seconds: u64,
+    /// Whether it can be renewed.
+    pub renewable: bool,
 }
 
 /// The body of an answer.

@@ -7,90 +7,85 @@ mod keys;
 mod roles;
 
 use super::answer::Answer;
-use super::route::{Access, Call, Operation, Route};
+use super::route::{Call, Operation, Route};
+use std::sync::Arc;
+
+use actix::Addr;
+
 use crate::error::Result;
 use crate::fields::Fields;
+use crate::pki::Authority;
+use crate::pki::actor::Replica;
 use crate::pki::changes::ISSUER_FIELDS;
 use crate::pki::request::{ISSUE_FIELDS, SIGN_FIELDS};
 use crate::pki::{revocation, role, root, urls};
 
-/// A route of a PKI mount, with its handler as a plain async function.
+/// A handler as the table wants it: a plain async function, boxed.
 macro_rules! route {
-    ($operation:ident $pattern:literal $access:ident $fields:expr => $handler:path) => {
-        Route {
-            operation: Operation::$operation,
-            pattern: $pattern,
-            access: Access::$access,
-            fields: $fields,
-            handler: |call| Box::pin($handler(call)),
-        }
+    ($access:ident $operation:ident $pattern:literal $fields:expr => $handler:path) => {
+        Route::$access(Operation::$operation, $pattern, $fields, |call| Box::pin($handler(call)))
     };
 }
 
 const LIST: &[&str] = &["after", "limit"];
-const URLS_FIELDS: &[&str] = &[
-    urls::LIST_FIELDS[0],
-    urls::LIST_FIELDS[1],
-    urls::LIST_FIELDS[2],
-    urls::LIST_FIELDS[3],
-    "enable_templating",
-];
+const URLS_FIELDS: &[&str] =
+    &[urls::LIST_FIELDS[0], urls::LIST_FIELDS[1], urls::LIST_FIELDS[2], urls::LIST_FIELDS[3], "enable_templating"];
 
 /// Every route of a PKI mount, relative to the mount.
 pub static ROUTES: &[Route] = &[
-    route!(List "roles" Token LIST => roles::list),
-    route!(Read "roles/:name" Token &[] => roles::read),
-    route!(Update "roles/:name" Token role::FIELDS => roles::replace),
-    route!(Patch "roles/:name" Token role::FIELDS => roles::merge),
-    route!(Delete "roles/:name" Token &[] => roles::delete),
-    route!(Update "issue/:name" Token ISSUE_FIELDS => issuing::issue),
-    route!(Update "issuer/:issuer_ref/issue/:name" Token ISSUE_FIELDS => issuing::issue),
-    route!(Update "sign/:name" Token SIGN_FIELDS => issuing::sign),
-    route!(Update "issuer/:issuer_ref/sign/:name" Token SIGN_FIELDS => issuing::sign),
-    route!(Update "revoke" Token revocation::FIELDS => issuing::revoke),
-    route!(Read "crl/rotate" Token &[] => issuing::rotate),
-    route!(Update "crl/rotate" Token &[] => issuing::rotate),
-    route!(Update "root/generate/:type" Token root::FIELDS => issuers::generate_root),
-    route!(Update "issuers/generate/root/:type" Token root::FIELDS => issuers::generate_root),
-    route!(Update "root/rotate/:type" Token root::FIELDS => issuers::rotate_root),
-    route!(Update "root/replace" Token &["default"] => issuers::replace_root),
-    route!(Delete "root" Sudo &[] => issuers::delete_all),
-    route!(List "issuers" Open LIST => issuers::list),
-    route!(Read "issuer/:issuer_ref" Token &[] => issuers::read),
-    route!(Update "issuer/:issuer_ref" Token ISSUER_FIELDS => issuers::replace),
-    route!(Patch "issuer/:issuer_ref" Token ISSUER_FIELDS => issuers::merge),
-    route!(Delete "issuer/:issuer_ref" Token &[] => issuers::delete),
-    route!(Read "config/issuers" Token &[] => issuers::read_config),
-    route!(Update "config/issuers" Token &["default", "default_follows_latest_issuer"] => issuers::write_config),
-    route!(Read "config/urls" Token &[] => issuers::read_urls),
-    route!(Update "config/urls" Token URLS_FIELDS => issuers::write_urls),
-    route!(List "keys" Token LIST => keys::list),
-    route!(Read "key/:key_ref" Token &[] => keys::read),
-    route!(Update "key/:key_ref" Token &["key_name"] => keys::rename),
-    route!(Delete "key/:key_ref" Token &[] => keys::delete),
-    route!(Read "config/keys" Token &[] => keys::read_config),
-    route!(Update "config/keys" Token &["default"] => keys::write_config),
-    route!(Read "ca" Open &[] => authority::ca_der),
-    route!(Read "ca/pem" Open &[] => authority::ca_pem),
-    route!(Read "ca_chain" Open &[] => authority::ca_chain),
-    route!(Read "cert/ca" Open &[] => authority::ca_json),
-    route!(Read "cert/ca/raw" Open &[] => authority::ca_der),
-    route!(Read "cert/ca/raw/pem" Open &[] => authority::ca_pem),
-    route!(Read "cert/ca_chain" Open &[] => authority::ca_chain_json),
-    route!(Read "cert/crl" Open &[] => authority::crl_json),
-    route!(Read "crl" Open &[] => authority::crl_der),
-    route!(Read "crl/pem" Open &[] => authority::crl_pem),
-    route!(Read "issuer/:issuer_ref/json" Open &[] => authority::issuer_json),
-    route!(Read "issuer/:issuer_ref/der" Open &[] => authority::issuer_der),
-    route!(Read "issuer/:issuer_ref/pem" Open &[] => authority::issuer_pem),
-    route!(Read "issuer/:issuer_ref/crl" Open &[] => authority::issuer_crl_json),
-    route!(Read "issuer/:issuer_ref/crl/der" Open &[] => authority::issuer_crl_der),
-    route!(Read "issuer/:issuer_ref/crl/pem" Open &[] => authority::issuer_crl_pem),
-    route!(Read "cert/:serial" Open &[] => authority::certificate),
-    route!(Read "cert/:serial/raw" Open &[] => authority::certificate_der),
-    route!(Read "cert/:serial/raw/pem" Open &[] => authority::certificate_pem),
-    route!(List "certs" Token LIST => authority::certificates),
-    route!(List "certs/revoked" Token LIST => authority::revoked),
+    route!(token List "roles" LIST => roles::list),
+    route!(token Read "roles/:name" &[] => roles::read),
+    route!(token Update "roles/:name" role::FIELDS => roles::replace),
+    route!(token Patch "roles/:name" role::FIELDS => roles::merge),
+    route!(token Delete "roles/:name" &[] => roles::delete),
+    route!(token Update "issue/:name" ISSUE_FIELDS => issuing::issue),
+    route!(token Update "issuer/:issuer_ref/issue/:name" ISSUE_FIELDS => issuing::issue),
+    route!(token Update "sign/:name" SIGN_FIELDS => issuing::sign),
+    route!(token Update "issuer/:issuer_ref/sign/:name" SIGN_FIELDS => issuing::sign),
+    route!(token Update "revoke" revocation::FIELDS => issuing::revoke),
+    route!(token Read "crl/rotate" &[] => issuing::rotate),
+    route!(token Update "crl/rotate" &[] => issuing::rotate),
+    route!(token Update "root/generate/:type" root::FIELDS => issuers::generate_root),
+    route!(token Update "issuers/generate/root/:type" root::FIELDS => issuers::generate_root),
+    route!(token Update "root/rotate/:type" root::FIELDS => issuers::rotate_root),
+    route!(token Update "root/replace" &["default"] => issuers::replace_root),
+    route!(sudo Delete "root" &[] => issuers::delete_all),
+    route!(open List "issuers" LIST => issuers::list),
+    route!(token Read "issuer/:issuer_ref" &[] => issuers::read),
+    route!(token Update "issuer/:issuer_ref" ISSUER_FIELDS => issuers::replace),
+    route!(token Patch "issuer/:issuer_ref" ISSUER_FIELDS => issuers::merge),
+    route!(token Delete "issuer/:issuer_ref" &[] => issuers::delete),
+    route!(token Read "config/issuers" &[] => issuers::read_config),
+    route!(token Update "config/issuers" &["default", "default_follows_latest_issuer"] => issuers::write_config),
+    route!(token Read "config/urls" &[] => issuers::read_urls),
+    route!(token Update "config/urls" URLS_FIELDS => issuers::write_urls),
+    route!(token List "keys" LIST => keys::list),
+    route!(token Read "key/:key_ref" &[] => keys::read),
+    route!(token Update "key/:key_ref" &["key_name"] => keys::rename),
+    route!(token Delete "key/:key_ref" &[] => keys::delete),
+    route!(token Read "config/keys" &[] => keys::read_config),
+    route!(token Update "config/keys" &["default"] => keys::write_config),
+    route!(open Read "ca" &[] => authority::ca_der),
+    route!(open Read "ca/pem" &[] => authority::ca_pem),
+    route!(open Read "ca_chain" &[] => authority::ca_chain),
+    route!(open Read "cert/ca" &[] => authority::ca_json),
+    route!(open Read "cert/ca/raw" &[] => authority::ca_der),
+    route!(open Read "cert/ca/raw/pem" &[] => authority::ca_pem),
+    route!(open Read "cert/ca_chain" &[] => authority::ca_chain_json),
+    route!(open Read "cert/crl" &[] => authority::crl_json),
+    route!(open Read "crl" &[] => authority::crl_der),
+    route!(open Read "crl/pem" &[] => authority::crl_pem),
+    route!(open Read "issuer/:issuer_ref/json" &[] => authority::issuer_json),
+    route!(open Read "issuer/:issuer_ref/der" &[] => authority::issuer_der),
+    route!(open Read "issuer/:issuer_ref/pem" &[] => authority::issuer_pem),
+    route!(open Read "issuer/:issuer_ref/crl" &[] => authority::issuer_crl_json),
+    route!(open Read "issuer/:issuer_ref/crl/der" &[] => authority::issuer_crl_der),
+    route!(open Read "issuer/:issuer_ref/crl/pem" &[] => authority::issuer_crl_pem),
+    route!(open Read "cert/:serial" &[] => authority::certificate),
+    route!(open Read "cert/:serial/raw" &[] => authority::certificate_der),
+    route!(open Read "cert/:serial/raw/pem" &[] => authority::certificate_pem),
+    route!(token List "certs" LIST => authority::certificates),
+    route!(token List "certs/revoked" LIST => authority::revoked),
 ];
 
 /// The page that a list request asks for.
@@ -106,7 +101,10 @@ impl Page {
             Some("max") => 0,
             _ => fields.int("limit")?.unwrap_or(0),
         };
-        Ok(Self { after: fields.text("after")?.unwrap_or_default(), limit: usize::try_from(limit).ok().filter(|n| *n > 0) })
+        Ok(Self {
+            after: fields.text("after")?.unwrap_or_default(),
+            limit: usize::try_from(limit).ok().filter(|n| *n > 0),
+        })
     }
 
     /// The page of names that are already in byte order.
@@ -118,4 +116,16 @@ impl Page {
 /// An answer of names without details.
 fn page_of_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<Answer> {
     Answer::keys(Page::of(&call.fields)?.cut(names), None)
+}
+
+impl Call {
+    /// The authority of the call's mount.
+    fn authority(&self) -> Result<Arc<Authority>> {
+        self.state.engine.authority(self.mount.id)
+    }
+
+    /// This worker's hands of the call's mount.
+    fn replica(&self) -> Result<Addr<Replica>> {
+        self.state.replica(self.mount.id)
+    }
 }

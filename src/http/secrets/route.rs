@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use actix_web::http::header::HeaderValue;
 use futures_util::future::LocalBoxFuture;
 
 use super::answer::Answer;
@@ -13,14 +14,28 @@ use super::state::State;
 use crate::auth::Caller;
 use crate::auth::mounts::Mount;
 pub use crate::auth::policy::Operation;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fields::Fields;
+
+/// The word of an operation in metrics, logs and capability lists.
+pub fn operation_word(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Read => "read",
+        Operation::List => "list",
+        Operation::Create => "create",
+        Operation::Update => "update",
+        Operation::Patch => "patch",
+        Operation::Delete => "delete",
+    }
+}
 
 /// Who may call a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Anyone, without a token.
     Open,
+    /// Anyone with a live token; the handler decides what it shows.
+    Caller,
     /// A token whose policies grant the operation on the path.
     Token,
     /// As `Token`, and the policies grant `sudo` on the path too.
@@ -30,19 +45,114 @@ pub enum Access {
 /// The code behind a route. Runs on the worker that took the request.
 pub type Handler = fn(Call) -> LocalBoxFuture<'static, Result<Answer>>;
 
+/// How the pipeline reads a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyKind {
+    /// A JSON object (or form), read into [`Call::fields`].
+    Fields,
+    /// Bytes of another protocol, left alone in [`Call::body`].
+    Raw,
+}
+
 /// One method on one pattern of one kind of mount.
 pub struct Route {
     /// The operation.
     pub operation: Operation,
-    /// Path below the mount; `:name` takes one segment of the name grammar, `:serial` one of
-    /// `[0-9A-Fa-f:-]+`, `*rest` everything that follows.
+    /// Path below the mount, without a trailing `/`. `:serial` takes one segment of
+    /// `[0-9A-Fa-f:-]+`, any other `:name` one of the name grammar, and `*rest` one or more segments
+    /// of any text; literal segments may follow a `*rest`.
     pub pattern: &'static str,
     /// Who may call it.
     pub access: Access,
     /// The body (or query) fields it reads; others are ignored with a warning.
     pub fields: &'static [&'static str],
+    /// How the body is read.
+    pub body: BodyKind,
     /// The code.
     pub handler: Handler,
+}
+
+impl Route {
+    /// A route for tokens whose policies grant it.
+    pub const fn token(
+        op: Operation,
+        pattern: &'static str,
+        fields: &'static [&'static str],
+        handler: Handler,
+    ) -> Self {
+        Self { operation: op, pattern, access: Access::Token, fields, body: BodyKind::Fields, handler }
+    }
+
+    /// A route that needs no token.
+    pub const fn open(op: Operation, pattern: &'static str, fields: &'static [&'static str], handler: Handler) -> Self {
+        Self { access: Access::Open, ..Self::token(op, pattern, fields, handler) }
+    }
+
+    /// A route that also needs `sudo`.
+    pub const fn sudo(op: Operation, pattern: &'static str, fields: &'static [&'static str], handler: Handler) -> Self {
+        Self { access: Access::Sudo, ..Self::token(op, pattern, fields, handler) }
+    }
+
+    /// The same route for anyone with a live token.
+    #[must_use]
+    pub const fn for_callers(self) -> Self {
+        Self { access: Access::Caller, ..self }
+    }
+
+    /// The same route with its body left unread, in [`Call::body`].
+    #[must_use]
+    pub const fn with_raw_body(self) -> Self {
+        Self { body: BodyKind::Raw, ..self }
+    }
+}
+
+/// The values of a pattern's parameters: places in the path, so that matching copies nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Params {
+    items: [(&'static str, u16, u16); Self::MAX],
+    len: u8,
+}
+
+impl Params {
+    /// Most parameters of one pattern.
+    pub const MAX: usize = 4;
+
+    /// Adds one; beyond [`Params::MAX`] it is dropped (the index refuses such patterns).
+    pub(super) fn push(&mut self, name: &'static str, from: usize, to: usize) {
+        let (Ok(from), Ok(to)) = (u16::try_from(from), u16::try_from(to)) else { return };
+        if let Some(slot) = self.items.get_mut(usize::from(self.len)) {
+            *slot = (name, from, to);
+            self.len += 1;
+        }
+    }
+
+    /// Names and values, in the order of the pattern; `path` is the one that was matched.
+    pub fn iter<'p>(&self, path: &'p str) -> impl Iterator<Item = (&'static str, &'p str)> {
+        let (items, len) = (self.items, usize::from(self.len));
+        items
+            .into_iter()
+            .take(len)
+            .map(|(name, from, to)| (name, path.get(usize::from(from)..usize::from(to)).unwrap_or_default()))
+    }
+}
+
+/// A caller's token, for the few routes whose subject it is. No `Debug`, so that it reaches no log.
+#[derive(Clone)]
+pub struct Token {
+    header: HeaderValue,
+    from: usize,
+}
+
+impl Token {
+    /// The token inside a header value, from byte `from` on.
+    pub(super) fn new(header: HeaderValue, from: usize) -> Self {
+        Self { header, from }
+    }
+
+    /// The token.
+    pub fn expose(&self) -> &str {
+        self.header.to_str().ok().and_then(|text| text.get(self.from..)).unwrap_or_default()
+    }
 }
 
 /// One authorised request on its way to a handler.
@@ -53,18 +163,25 @@ pub struct Call {
     pub mount: Arc<Mount>,
     /// The route that matched.
     pub route: &'static Route,
-    /// Path below the mount, as matched.
-    pub path: String,
-    /// Values of the pattern's parameters, in order.
-    pub params: Vec<(&'static str, String)>,
+    /// The whole path below `/v1`, as the policies saw it.
+    pub full_path: String,
+    /// Where the part below the mount starts in [`Call::full_path`], and where it ends (a list's
+    /// trailing `/` is left out).
+    pub(super) below: std::ops::Range<usize>,
+    /// Values of the pattern's parameters.
+    pub params: Params,
     /// Body members (for reads, lists and deletes: the query).
     pub fields: Fields,
+    /// The body as sent, for routes with [`BodyKind::Raw`]; else empty.
+    pub body: bytes::Bytes,
     /// Who asks; `None` on open routes (a token sent there is not looked at).
     pub caller: Option<Arc<Caller>>,
+    /// The caller's token; `None` on open routes.
+    pub token: Option<Token>,
     /// Whether the caller's policies grant sudo on this path (or it holds root).
     pub sudo: bool,
     /// The request's id.
-    pub request_id: String,
+    pub request_id: RequestId,
     /// `If-Modified-Since`, as sent.
     pub if_modified_since: Option<String>,
     /// `If-None-Match`, as sent.
@@ -72,8 +189,53 @@ pub struct Call {
 }
 
 impl Call {
+    /// The path below the mount, without a trailing `/`.
+    pub fn path(&self) -> &str {
+        self.full_path.get(self.below.clone()).unwrap_or_default()
+    }
+
     /// The value of a path parameter; `""` when the pattern has none of that name.
     pub fn param(&self, name: &str) -> &str {
-        self.params.iter().find(|(n, _)| *n == name).map_or("", |(_, v)| v.as_str())
+        self.params.iter(self.path()).find(|(n, _)| *n == name).map_or("", |(_, value)| value)
+    }
+
+    /// Who asks.
+    ///
+    /// # Errors
+    /// `Forbidden` on an open route: nobody was identified there.
+    pub fn caller(&self) -> Result<&Arc<Caller>> {
+        self.caller.as_ref().ok_or_else(Error::forbidden)
+    }
+
+    /// The caller's token text.
+    ///
+    /// # Errors
+    /// `Forbidden` on an open route.
+    pub fn token(&self) -> Result<&str> {
+        self.token.as_ref().map(Token::expose).ok_or_else(Error::forbidden)
+    }
+}
+
+/// A request's id: a random UUID in its text form, kept in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId([u8; 36]);
+
+impl RequestId {
+    /// A new one.
+    pub fn random() -> Self {
+        let mut text = [0; 36];
+        uuid::Builder::from_random_bytes(crate::random::bytes()).into_uuid().hyphenated().encode_lower(&mut text);
+        Self(text)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Display for RequestId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
     }
 }

@@ -48,8 +48,9 @@ pub(super) async fn revoke(call: Call) -> Result<Answer> {
             "revocation_time_rfc3339": rfc3339(at),
             "state": "revoked",
         }))),
-        Outcome::Expired => Ok(Answer::empty()
-            .with_warnings(["certificate already expired; not added to the CRL".to_owned()])),
+        Outcome::Expired => {
+            Ok(Answer::empty().with_warnings(["certificate already expired; not added to the CRL".to_owned()]))
+        }
     }
 }
 

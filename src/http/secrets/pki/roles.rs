@@ -25,8 +25,7 @@ pub(super) async fn merge(call: Call) -> Result<Answer> {
 }
 
 async fn write(call: Call, write: Write) -> Result<Answer> {
-    let (role, warnings) =
-        changes::write_role(&*call.authority()?, call.param("name"), &call.fields, write).await?;
+    let (role, warnings) = changes::write_role(&*call.authority()?, call.param("name"), &call.fields, write).await?;
     Ok(Answer::data(role.to_json()).with_warnings(warnings))
 }
 

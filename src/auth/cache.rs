@@ -1,0 +1,108 @@
+//! Callers of tokens that were looked up a moment ago.
+//!
+//! An entry is believed for one second at most, so a token that another node revoked works on for no
+//! longer than that; on this node a revocation takes effect at once. From half that age on, one request
+//! reads the row again while the others go on with what is there, so a busy token costs two reads a
+//! second and never a stampede. The table is bounded, and its keys are hashes: it holds no token.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::Caller;
+use super::store::TokenHash;
+use crate::clock::Time;
+
+const MAX_AGE: Duration = Duration::from_secs(1);
+const REFRESH_AGE: Duration = Duration::from_millis(500);
+const SHARDS: usize = 16;
+const MAX_PER_SHARD: usize = 4_096;
+
+#[derive(Default)]
+pub(super) struct TokenCache {
+    shards: [Mutex<HashMap<TokenHash, Entry>>; SHARDS],
+    /// Moves on with every removal; see [`TokenCache::put`].
+    epoch: AtomicU64,
+}
+
+struct Entry {
+    caller: Arc<Caller>,
+    /// When the read of its row began.
+    read_at: Time,
+    /// Somebody is reading it again.
+    refreshing: bool,
+}
+
+impl TokenCache {
+    /// The caller of a token, unless the row has to be read (again).
+    pub(super) fn get(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
+        let mut shard = self.shard(hash);
+        let entry = shard.get_mut(hash)?;
+        let age = now - entry.read_at;
+        // A clock that was set back makes the age negative: read again.
+        if age.is_negative() || age >= MAX_AGE {
+            return None;
+        }
+        if age >= REFRESH_AGE && !entry.refreshing {
+            entry.refreshing = true;
+            return None;
+        }
+        Some(Arc::clone(&entry.caller))
+    }
+
+    /// To be read before the row, and given to [`TokenCache::put`] after.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Keeps a caller whose row was read at `read_at`, unless a token was removed since `epoch`: the
+    /// row may be older than the removal.
+    pub(super) fn put(&self, hash: TokenHash, caller: Arc<Caller>, read_at: Time, epoch: u64) {
+        let mut shard = self.shard(&hash);
+        if self.epoch() != epoch {
+            return;
+        }
+        if shard.len() >= MAX_PER_SHARD {
+            shard.retain(|_, entry| is_fresh(entry, read_at));
+        }
+        if shard.len() < MAX_PER_SHARD {
+            shard.insert(hash, Entry { caller, read_at, refreshing: false });
+        }
+    }
+
+    /// Forgets tokens; no row read before this call is kept after it.
+    pub(super) fn remove(&self, hashes: &[TokenHash]) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        for hash in hashes {
+            self.shard(hash).remove(hash);
+        }
+    }
+
+    /// Forgets every token.
+    pub(super) fn clear(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.shards.iter().for_each(|shard| lock(shard).clear());
+    }
+
+    /// Drops what nobody may use any more.
+    pub(super) fn prune(&self, now: Time) {
+        for shard in &self.shards {
+            lock(shard).retain(|_, entry| is_fresh(entry, now));
+        }
+    }
+
+    fn shard(&self, hash: &TokenHash) -> MutexGuard<'_, HashMap<TokenHash, Entry>> {
+        lock(&self.shards[usize::from(hash[0]) % SHARDS])
+    }
+}
+
+fn is_fresh(entry: &Entry, now: Time) -> bool {
+    let age = now - entry.read_at;
+    !age.is_negative() && age < MAX_AGE
+}
+
+fn lock(shard: &Mutex<HashMap<TokenHash, Entry>>) -> MutexGuard<'_, HashMap<TokenHash, Entry>> {
+    // No code panics while it holds the lock, and a half-made entry cannot exist.
+    shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

@@ -1,0 +1,31 @@
+//! A [`Time`] in stored JSON: RFC 3339 text, to the nanosecond.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::clock::{Time, parse_rfc3339, rfc3339};
+
+/// Writes a time.
+pub(super) fn serialize<S: Serializer>(at: &Time, to: S) -> Result<S::Ok, S::Error> {
+    rfc3339(*at).serialize(to)
+}
+
+/// Reads a time.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Time, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_rfc3339("time", &text).map_err(serde::de::Error::custom)
+}
+
+pub(super) mod option {
+    //! The same, or null.
+
+    use super::*;
+
+    pub(in crate::auth) fn serialize<S: Serializer>(at: &Option<Time>, to: S) -> Result<S::Ok, S::Error> {
+        at.map(rfc3339).serialize(to)
+    }
+
+    pub(in crate::auth) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Time>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| parse_rfc3339("time", &text)).transpose().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,338 @@
+//! The mount table: which engine answers below which path.
+//!
+//! A [`Mount`] is one configured engine with its settings, a [`MountTable`] all of them at one moment.
+//! The table is a published view: readers take an `Arc` and never wait; `change` replaces it. Secret
+//! engines live at their path, authentication methods below `auth/`. `sys/`, `identity/`, `cubbyhole/`
+//! and `auth/token/` are always there, without a stored row until somebody tunes them. No mount lies
+//! inside another, which `change` holds true.
+
+mod change;
+mod settings;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+pub(super) use change::load;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::documents::{MountId, SYSTEM};
+
+/// Default and longest life of what a mount hands out, unless it says otherwise: 32 days.
+pub const SYSTEM_TTL: Duration = Duration::from_secs(768 * 3600);
+
+/// Where the token method is mounted.
+pub const TOKEN_MOUNT: &str = "auth/token/";
+
+/// Path and type of the mounts that are always there.
+const BUILT_IN: [(&str, &str, &str); 4] = [
+    ("sys/", "system", "system endpoints used for control, policy and debugging"),
+    ("identity/", "identity", "identity store"),
+    ("cubbyhole/", "cubbyhole", "per-token private secret storage"),
+    (TOKEN_MOUNT, "token", "token based credentials"),
+];
+
+/// One configured engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Its id in storage; [`SYSTEM`] for the built-in ones.
+    #[serde(with = "mount_id")]
+    pub id: MountId,
+    /// Where it is, with a trailing `/`; authentication methods begin with `auth/`.
+    pub path: String,
+    /// The engine: `pki`, `token`, `system` …
+    pub kind: String,
+    /// Public handle, such as `pki_1a2b3c4d`.
+    pub accessor: String,
+    /// Public id.
+    pub uuid: String,
+    /// A note for people.
+    pub description: String,
+    /// Seconds; 0 for the system's default.
+    pub default_lease_ttl: u64,
+    /// Seconds; 0 for the system's maximum.
+    pub max_lease_ttl: u64,
+    /// Stored and read back.
+    pub force_no_cache: bool,
+    /// Options of the engine; `None` when none were given.
+    pub options: Option<BTreeMap<String, String>>,
+    /// `""`, `hidden` or `unauth`.
+    pub listing_visibility: String,
+    /// Managed keys that the mount may use.
+    pub allowed_managed_keys: Vec<String>,
+    /// Request fields that the audit writes in clear.
+    pub audit_non_hmac_request_keys: Vec<String>,
+    /// Answer fields that the audit writes in clear.
+    pub audit_non_hmac_response_keys: Vec<String>,
+    /// Request headers that the engine gets to see; never one that carries a credential.
+    pub passthrough_request_headers: Vec<String>,
+    /// Headers that the engine may set.
+    pub allowed_response_headers: Vec<String>,
+    /// The type of token that an authentication method hands out; `""` for its default.
+    pub token_type: String,
+    /// Stored and read back.
+    pub local: bool,
+    /// Stored and read back: everything is sealed.
+    pub seal_wrap: bool,
+    /// Stored and read back.
+    pub external_entropy_access: bool,
+}
+
+mod mount_id {
+    //! A mount id as a JSON number.
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::documents::MountId;
+
+    pub(super) fn serialize<S: Serializer>(id: &MountId, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_i64(id.0)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<MountId, D::Error> {
+        i64::deserialize(from).map(MountId)
+    }
+}
+
+impl Mount {
+    /// A mount with nothing configured. `path` ends in `/`.
+    fn new(id: MountId, path: &str, kind: &str, suffix: &str, uuid: String) -> Self {
+        Self {
+            id,
+            path: path.to_owned(),
+            kind: kind.to_owned(),
+            accessor: format!("{kind}_{suffix}"),
+            uuid,
+            description: String::new(),
+            default_lease_ttl: 0,
+            max_lease_ttl: 0,
+            force_no_cache: false,
+            options: None,
+            listing_visibility: String::new(),
+            allowed_managed_keys: Vec::new(),
+            audit_non_hmac_request_keys: Vec::new(),
+            audit_non_hmac_response_keys: Vec::new(),
+            passthrough_request_headers: Vec::new(),
+            allowed_response_headers: Vec::new(),
+            token_type: String::new(),
+            local: false,
+            seal_wrap: false,
+            external_entropy_access: false,
+        }
+    }
+
+    /// A built-in mount: accessor and id follow from its path, so all nodes show the same.
+    fn built_in(path: &str, kind: &str, description: &str) -> Self {
+        let hash = digest::digest(&digest::SHA256, path.as_bytes());
+        let mut seed = [0; 16];
+        seed.copy_from_slice(&hash.as_ref()[..16]);
+        let uuid = uuid::Builder::from_random_bytes(seed).into_uuid();
+        let mut mount = Self::new(SYSTEM, path, kind, &uuid.simple().to_string()[..8], uuid.to_string());
+        mount.description = description.to_owned();
+        mount
+    }
+
+    /// Whether it is an authentication method.
+    pub fn is_auth(&self) -> bool {
+        self.path.starts_with("auth/")
+    }
+
+    /// Whether it is always there and cannot be disabled.
+    pub fn is_built_in(&self) -> bool {
+        self.id == SYSTEM
+    }
+
+    /// Its key in the listing of its family: `pki/`, and `token/` for `auth/token/`.
+    pub fn listing_key(&self) -> &str {
+        self.path.strip_prefix("auth/").unwrap_or(&self.path)
+    }
+
+    /// Longest life of what it hands out.
+    pub fn max_ttl(&self) -> Duration {
+        match self.max_lease_ttl {
+            0 => SYSTEM_TTL,
+            seconds => Duration::from_secs(seconds),
+        }
+    }
+
+    /// Life of what it hands out when nobody asks for another; never above [`Mount::max_ttl`].
+    pub fn default_ttl(&self) -> Duration {
+        match self.default_lease_ttl {
+            0 => SYSTEM_TTL.min(self.max_ttl()),
+            seconds => Duration::from_secs(seconds),
+        }
+    }
+
+    /// Its entry in the listings of mounts; TTLs as configured, 0 for the system's.
+    pub fn to_json(&self) -> Value {
+        let mut config = Map::new();
+        config.insert("default_lease_ttl".into(), self.default_lease_ttl.into());
+        config.insert("max_lease_ttl".into(), self.max_lease_ttl.into());
+        config.insert("force_no_cache".into(), self.force_no_cache.into());
+        self.add_set_tunes(&mut config);
+        json!({
+            "accessor": self.accessor,
+            "type": self.kind,
+            "description": self.description,
+            "uuid": self.uuid,
+            "local": self.local,
+            "seal_wrap": self.seal_wrap,
+            "external_entropy_access": self.external_entropy_access,
+            "options": self.options,
+            "plugin_version": "",
+            "running_plugin_version": "",
+            "running_sha256": "",
+            "deprecation_status": "supported",
+            "config": config,
+        })
+    }
+
+    /// What reading its tune shows; TTLs in effect, in seconds.
+    pub fn tune_json(&self) -> Value {
+        let mut tune = Map::new();
+        tune.insert("default_lease_ttl".into(), self.default_ttl().as_secs().into());
+        tune.insert("max_lease_ttl".into(), self.max_ttl().as_secs().into());
+        tune.insert("description".into(), self.description.as_str().into());
+        tune.insert("force_no_cache".into(), self.force_no_cache.into());
+        if self.options.is_some() {
+            tune.insert("options".into(), json!(self.options));
+        }
+        if self.is_auth() && self.token_type.is_empty() {
+            tune.insert("token_type".into(), "default-service".into());
+        }
+        self.add_set_tunes(&mut tune);
+        Value::Object(tune)
+    }
+
+    /// The settings that are shown only when they are set.
+    fn add_set_tunes(&self, to: &mut Map<String, Value>) {
+        for (name, text) in [("listing_visibility", &self.listing_visibility), ("token_type", &self.token_type)] {
+            if !text.is_empty() {
+                to.insert(name.into(), text.as_str().into());
+            }
+        }
+        for (name, list) in [
+            ("allowed_managed_keys", &self.allowed_managed_keys),
+            ("audit_non_hmac_request_keys", &self.audit_non_hmac_request_keys),
+            ("audit_non_hmac_response_keys", &self.audit_non_hmac_response_keys),
+            ("passthrough_request_headers", &self.passthrough_request_headers),
+            ("allowed_response_headers", &self.allowed_response_headers),
+        ] {
+            if !list.is_empty() {
+                to.insert(name.into(), json!(list));
+            }
+        }
+    }
+}
+
+/// All mounts at one moment.
+pub struct MountTable {
+    /// By path without the trailing `/`.
+    by_path: HashMap<Box<str>, Arc<Mount>>,
+    /// In the order of their paths.
+    sorted: Vec<Arc<Mount>>,
+    /// Most segments of a mount's path.
+    deepest: usize,
+}
+
+impl MountTable {
+    /// The built-in mounts and the stored ones; a stored one takes the place of a built-in one.
+    fn new(stored: impl IntoIterator<Item = Mount>) -> Self {
+        let built_in = BUILT_IN.iter().map(|(path, kind, text)| Mount::built_in(path, kind, text));
+        let by_path: HashMap<Box<str>, Arc<Mount>> =
+            built_in.chain(stored).map(|mount| (mount.path.trim_end_matches('/').into(), Arc::new(mount))).collect();
+        let mut sorted: Vec<Arc<Mount>> = by_path.values().cloned().collect();
+        sorted.sort_by(|a, b| a.path.cmp(&b.path));
+        let deepest = by_path.keys().map(|path| path.split('/').count()).max().unwrap_or(0);
+        Self { by_path, sorted, deepest }
+    }
+
+    /// The mount with the longest path that `path` (without leading `/`) lies below, and the rest of
+    /// the path below it. The path of a mount without its trailing `/` leads to it too.
+    pub fn route<'a>(&self, path: &'a str) -> Option<(&Arc<Mount>, &'a str)> {
+        let slashes = path.bytes().enumerate().filter(|(_, b)| *b == b'/').map(|(at, _)| at);
+        let mut found = None;
+        for end in slashes.chain([path.len()]).take(self.deepest) {
+            if let Some(mount) = self.by_path.get(&path[..end]) {
+                found = Some((mount, path.get(end + 1..).unwrap_or("")));
+            }
+        }
+        found
+    }
+
+    /// The mount at exactly this path, with or without its slashes at both ends.
+    pub fn get(&self, path: &str) -> Option<&Arc<Mount>> {
+        self.by_path.get(path.trim_matches('/'))
+    }
+
+    /// All mounts by path, authentication methods among them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Mount>> {
+        self.sorted.iter()
+    }
+
+    /// The mounts of secret engines.
+    pub fn secrets(&self) -> impl Iterator<Item = &Arc<Mount>> {
+        self.iter().filter(|mount| !mount.is_auth())
+    }
+
+    /// The mounts of authentication methods.
+    pub fn auths(&self) -> impl Iterator<Item = &Arc<Mount>> {
+        self.iter().filter(|mount| mount.is_auth())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(paths: &[&str]) -> MountTable {
+        MountTable::new(
+            paths.iter().map(|path| Mount::new(MountId::random(), path, "pki", "00000000", crate::random::uuid())),
+        )
+    }
+
+    #[test]
+    fn a_path_is_routed_to_the_longest_mount() {
+        let table = table(&["pki/", "team/a/", "team/b/c/"]);
+        for (path, mount, rest) in [
+            ("pki/issue/web", Some("pki/"), "issue/web"),
+            ("pki/", Some("pki/"), ""),
+            ("pki", Some("pki/"), ""),
+            ("pki2/issue", None, ""),
+            ("team/a/x/y", Some("team/a/"), "x/y"),
+            ("team/b/x", None, ""),
+            ("team/b/c", Some("team/b/c/"), ""),
+            ("auth/token/lookup-self", Some("auth/token/"), "lookup-self"),
+            ("auth/other/login", None, ""),
+            ("sys/mounts/pki/tune", Some("sys/"), "mounts/pki/tune"),
+            ("", None, ""),
+        ] {
+            let found = table.route(path).map(|(m, rest)| (m.path.as_str(), rest));
+            assert_eq!(found, mount.map(|m| (m, rest)), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_built_in_mounts_are_always_there() {
+        let table = table(&["pki/"]);
+        let secrets: Vec<&str> = table.secrets().map(|m| m.listing_key()).collect();
+        assert_eq!(secrets, ["cubbyhole/", "identity/", "pki/", "sys/"]);
+        assert_eq!(table.auths().map(|m| m.listing_key()).collect::<Vec<_>>(), ["token/"]);
+        let sys = table.get("sys").unwrap();
+        assert!(sys.is_built_in() && sys.kind == "system");
+        assert_eq!(**sys, Mount::built_in(BUILT_IN[0].0, BUILT_IN[0].1, BUILT_IN[0].2));
+    }
+
+    #[test]
+    fn the_default_time_never_exceeds_the_longest() {
+        let mut mount = Mount::new(MountId(1), "pki/", "pki", "00000000", String::new());
+        assert_eq!((mount.default_ttl(), mount.max_ttl()), (SYSTEM_TTL, SYSTEM_TTL));
+        mount.max_lease_ttl = 3600;
+        assert_eq!(mount.default_ttl(), Duration::from_secs(3600));
+        mount.max_lease_ttl = 315_360_000;
+        assert_eq!((mount.default_ttl(), mount.max_ttl()), (SYSTEM_TTL, Duration::from_secs(315_360_000)));
+        assert_eq!(mount.tune_json()["default_lease_ttl"], json!(2_764_800));
+        assert_eq!(mount.to_json()["config"]["default_lease_ttl"], json!(0));
+    }
+}

@@ -1,0 +1,375 @@
+//! Enabling, tuning and disabling mounts.
+//!
+//! One writer at a time changes the table of this process; the stored document's version settles
+//! writers on other nodes. A change is durable before it is published, and published before it is
+//! answered.
+
+use std::sync::Arc;
+
+use super::{BUILT_IN, Mount, MountTable};
+use crate::auth::Auth;
+use crate::auth::store::AuthWrite;
+use crate::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM};
+use crate::error::{Error, Kind, Result};
+use crate::fields::Fields;
+
+/// The kind of the stored documents; the name is the mount's path.
+const KIND: &str = "mount";
+
+/// Longest path of a mount.
+const MAX_PATH: usize = 128;
+
+/// Secret engines that can be mounted.
+const SECRET_KINDS: &[&str] = &["pki"];
+
+/// Authentication methods that can be mounted.
+const AUTH_KINDS: &[&str] = &[];
+
+/// Paths below which no secret engine can be mounted.
+const RESERVED: [&str; 5] = ["auth/", "cubbyhole/", "identity/", "sys/", "audit/"];
+
+impl Auth {
+    /// The mount table as it stands.
+    pub fn mounts(&self) -> Arc<MountTable> {
+        self.mounts.load_full()
+    }
+
+    /// Mounts a secret engine: `type`, `description`, `config`, `options`, `local`, `seal_wrap`,
+    /// `external_entropy_access`.
+    ///
+    /// # Errors
+    /// `Invalid` with the rule that the path, the type or a setting breaks.
+    pub async fn mount_enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
+        let path = canonical(path)?;
+        let kind = kind_of(fields)?;
+        if let Some(reserved) = RESERVED.iter().find(|reserved| path.starts_with(**reserved)) {
+            return Err(Error::invalid(format!("cannot mount \"{reserved}\"")));
+        }
+        self.enable(path, kind, SECRET_KINDS, fields).await
+    }
+
+    /// Mounts an authentication method at `auth/<path>`; fields as for [`Auth::mount_enable`].
+    ///
+    /// # Errors
+    /// As for [`Auth::mount_enable`].
+    pub async fn auth_enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
+        let path = format!("auth/{}", canonical(path)?);
+        let kind = kind_of(fields)?;
+        self.enable(path, kind, AUTH_KINDS, fields).await
+    }
+
+    async fn enable(&self, path: String, kind: String, kinds: &[&str], fields: &Fields) -> Result<Arc<Mount>> {
+        if BUILT_IN.iter().any(|(_, built_in, _)| *built_in == kind) {
+            return Err(Error::invalid(format!("mount type of \"{kind}\" is not mountable")));
+        }
+        if !kinds.contains(&kind.as_str()) {
+            return Err(Error::invalid(format!("unknown mount type: {kind:?}")));
+        }
+        let suffix = crate::random::bytes::<4>().map(|b| format!("{b:02x}")).concat();
+        let mut mount = Mount::new(MountId::random(), &path, &kind, &suffix, crate::random::uuid());
+        mount.description = fields.text("description")?.unwrap_or_default();
+        for (name, to) in [
+            ("local", &mut mount.local),
+            ("seal_wrap", &mut mount.seal_wrap),
+            ("external_entropy_access", &mut mount.external_entropy_access),
+        ] {
+            *to = fields.bool(name)?.unwrap_or(false);
+        }
+        let mut settings = nested(fields, "config")?;
+        if let Some(options) = fields.value("options") {
+            settings.set("options", options.clone());
+        }
+        mount.apply(&settings)?;
+        let _one_writer = self.writing.lock().await;
+        check_free(&self.mounts(), &path)?;
+        let unit = vec![AuthWrite::MountCreate(mount.id), AuthWrite::Document(document(&mount, 0)?)];
+        self.commit_mount(unit, &path).await?;
+        let mounts = self.mounts();
+        mounts.get(&path).cloned().ok_or_else(|| Error::internal("a mount was gone as soon as it was made"))
+    }
+
+    /// Changes the settings of a mount; authentication methods are named with their `auth/`.
+    ///
+    /// # Errors
+    /// `Invalid` when there is no such mount, or with the rule that a setting breaks.
+    pub async fn mount_tune(&self, path: &str, fields: &Fields) -> Result<()> {
+        let _one_writer = self.writing.lock().await;
+        let (known, version) = self.stored_mount(path).await?.ok_or_else(|| absent(path))?;
+        let mut mount = known.clone();
+        mount.apply(fields)?;
+        if mount == known {
+            return Ok(());
+        }
+        let unit = vec![AuthWrite::Document(document(&mount, version)?)];
+        self.commit_mount(unit, &mount.path).await
+    }
+
+    /// Unmounts a secret engine and drops everything it stored; `None` when there is none.
+    ///
+    /// # Errors
+    /// `Invalid` for a built-in mount.
+    pub async fn mount_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
+        self.disable(path, &format!("cannot unmount \"{}/\"", path.trim_matches('/'))).await
+    }
+
+    /// Disables the authentication method at `auth/<path>`; `None` when there is none.
+    ///
+    /// # Errors
+    /// `Invalid` for the token method.
+    pub async fn auth_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
+        let path = path.trim_matches('/');
+        self.disable(&format!("auth/{path}"), &format!("cannot disable \"auth/{path}/\"")).await
+    }
+
+    async fn disable(&self, path: &str, refusal: &str) -> Result<Option<Arc<Mount>>> {
+        let _one_writer = self.writing.lock().await;
+        let Some((mount, expected)) = self.stored_mount(path).await? else {
+            return match path.trim_matches('/') == "auth" {
+                true => Err(Error::invalid(refusal.to_owned())),
+                false => Ok(None),
+            };
+        };
+        if mount.is_built_in() {
+            return Err(Error::invalid(refusal.to_owned()));
+        }
+        let delete = DocumentWrite { key: key(&mount.path), expected, body: None };
+        self.commit_mount(vec![AuthWrite::Document(delete), AuthWrite::MountDrop(mount.id)], &mount.path).await?;
+        Ok(Some(Arc::new(mount)))
+    }
+
+    /// Commits a change of one mount and publishes the table that results.
+    async fn commit_mount(&self, unit: Vec<AuthWrite>, path: &str) -> Result<()> {
+        let outcome = self.store.commit(unit).await;
+        self.reload_mounts().await?;
+        match outcome {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == Kind::Conflict => {
+                Err(Error::invalid(format!("path {path}: another change of this mount came first; read it and repeat")))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A mount and its stored version, as another node may have left them; version 0 for a built-in
+    /// mount that nobody has tuned.
+    async fn stored_mount(&self, path: &str) -> Result<Option<(Mount, u64)>> {
+        let wanted = key(&format!("{}/", path.trim_matches('/')));
+        let documents = self.store.documents(KIND).await?;
+        if let Some(document) = documents.iter().find(|document| document.key == wanted) {
+            let mount = serde_json::from_slice(&document.body).map_err(Error::internal)?;
+            return Ok(Some((mount, document.version)));
+        }
+        let mounts = self.mounts();
+        Ok(mounts.get(path).filter(|mount| mount.is_built_in()).map(|mount| (Mount::clone(mount), 0)))
+    }
+
+    /// Reads the stored mounts again and publishes the table.
+    pub(crate) async fn reload_mounts(&self) -> Result<()> {
+        self.mounts.store(Arc::new(load(&*self.store).await?));
+        Ok(())
+    }
+}
+
+/// Reads the stored mounts.
+pub(crate) async fn load(store: &dyn crate::auth::store::AuthStore) -> Result<MountTable> {
+    let documents = store.documents(KIND).await?;
+    let mounts = documents.iter().map(|document| serde_json::from_slice::<Mount>(&document.body));
+    Ok(MountTable::new(mounts.collect::<Result<Vec<_>, _>>().map_err(Error::internal)?))
+}
+
+fn key(path: &str) -> DocumentKey {
+    DocumentKey { mount: SYSTEM, kind: KIND, name: path.to_owned() }
+}
+
+fn document(mount: &Mount, expected: u64) -> Result<DocumentWrite> {
+    let body = serde_json::to_vec(mount).map_err(Error::internal)?;
+    Ok(DocumentWrite { key: key(&mount.path), expected, body: Some(body) })
+}
+
+/// The path with exactly one slash, at its end.
+fn canonical(path: &str) -> Result<String> {
+    let path = path.trim_matches('/');
+    let is_name = |segment: &str| {
+        let plain = segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b));
+        !segment.is_empty() && plain && segment != "." && segment != ".."
+    };
+    if path.len() > MAX_PATH || !path.split('/').all(is_name) {
+        return Err(Error::invalid(format!(
+            "path: a mount path has segments of letters, digits, '_', '.' and '-', at most {MAX_PATH} bytes in all"
+        )));
+    }
+    Ok(format!("{path}/"))
+}
+
+fn kind_of(fields: &Fields) -> Result<String> {
+    match fields.text("type")? {
+        Some(kind) if !kind.is_empty() => Ok(kind),
+        _ => Err(Error::invalid("backend type must be specified as a string")),
+    }
+}
+
+/// An object inside the body, read like a body; absent is empty.
+fn nested(fields: &Fields, name: &str) -> Result<Fields> {
+    match fields.value(name) {
+        None => Ok(Fields::default()),
+        Some(object @ serde_json::Value::Object(_)) => Fields::parse(object.to_string().as_bytes()),
+        Some(_) => Err(Error::invalid(format!("{name}: must be an object"))),
+    }
+}
+
+/// No mount lies at, below or above another.
+fn check_free(table: &MountTable, path: &str) -> Result<()> {
+    if let Some((mount, _)) = table.route(path) {
+        return Err(Error::invalid(format!("path is already in use at {}", mount.path)));
+    }
+    match table.iter().find(|mount| mount.path.starts_with(path)) {
+        Some(mount) => Err(Error::invalid(format!("existing mount at {}", mount.path))),
+        None => Ok(()),
+    }
+}
+
+fn absent(path: &str) -> Error {
+    let path = path.trim_matches('/');
+    match path.strip_prefix("auth/") {
+        Some(method) => Error::invalid(format!("No auth engine at {method}/")),
+        None => Error::invalid(format!("No secret engine mount at {path}/")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::memory::Memory;
+    use crate::clock::Clock;
+    use serde_json::{Value, json};
+
+    async fn auth() -> (Arc<Auth>, Arc<Memory>) {
+        let store = Arc::new(Memory::default());
+        (Auth::open(store.clone(), Clock::system()).await.unwrap(), store)
+    }
+
+    fn body(value: Value) -> Fields {
+        Fields::parse(value.to_string().as_bytes()).unwrap()
+    }
+
+    async fn refused(auth: &Auth, path: &str, value: Value) -> String {
+        auth.mount_enable(path, &body(value)).await.unwrap_err().text().to_owned()
+    }
+
+    async fn pki(auth: &Auth, config: Value) -> Result<Arc<Mount>> {
+        auth.mount_enable("pki", &body(json!({ "type": "pki", "config": config }))).await
+    }
+
+    #[tokio::test]
+    async fn m1_no_mount_at_below_or_above_another() {
+        let (auth, _) = auth().await;
+        let enabled = auth.mount_enable("/team/pki/", &body(json!({ "type": "pki" }))).await.unwrap();
+        assert_eq!(enabled.path, "team/pki/");
+        assert!(enabled.accessor.starts_with("pki_") && enabled.accessor.len() == 12);
+        let again = json!({ "type": "pki" });
+        assert_eq!(refused(&auth, "team/pki", again.clone()).await, "path is already in use at team/pki/");
+        assert_eq!(refused(&auth, "team/pki/x", again.clone()).await, "path is already in use at team/pki/");
+        assert_eq!(refused(&auth, "team", again).await, "existing mount at team/pki/");
+    }
+
+    #[tokio::test]
+    async fn m2_reserved_paths_and_types() {
+        let (auth, _) = auth().await;
+        for path in ["sys", "sys/x", "auth/x", "cubbyhole", "identity", "audit"] {
+            let text = refused(&auth, path, json!({ "type": "pki" })).await;
+            assert!(text.starts_with("cannot mount \""), "{path}: {text}");
+        }
+        for path in ["a b", "a/../b", "", "a//b", "{{x}}", &"a".repeat(200)] {
+            assert!(refused(&auth, path, json!({ "type": "pki" })).await.starts_with("path:"), "{path}");
+        }
+        assert_eq!(refused(&auth, "x", json!({})).await, "backend type must be specified as a string");
+        assert_eq!(refused(&auth, "x", json!({ "type": "kv" })).await, "unknown mount type: \"kv\"");
+        assert!(refused(&auth, "x", json!({ "type": "system" })).await.contains("not mountable"));
+        for path in ["sys", "cubbyhole/", "identity", "auth/token", "auth"] {
+            let text = auth.mount_disable(path).await.unwrap_err().text().to_owned();
+            assert!(text.starts_with("cannot unmount \""), "{path}: {text}");
+        }
+        assert!(auth.auth_enable("x", &body(json!({ "type": "token" }))).await.is_err());
+        assert!(auth.auth_disable("token").await.is_err());
+        assert!(auth.mount_disable("absent").await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn m3_a_default_above_the_maximum_is_refused_naming_both() {
+        let (auth, _) = auth().await;
+        pki(&auth, json!({ "max_lease_ttl": "10h" })).await.unwrap();
+        for tune in [json!({ "default_lease_ttl": "11h" }), json!({ "default_lease_ttl": "9h", "max_lease_ttl": 60 })] {
+            let text = auth.mount_tune("pki/", &body(tune)).await.unwrap_err().text().to_owned();
+            assert!(text.contains("default_lease_ttl") && text.contains("max_lease_ttl"), "{text}");
+        }
+        auth.mount_tune("pki", &body(json!({ "default_lease_ttl": "9h" }))).await.unwrap();
+        let tune = auth.mounts().get("pki").unwrap().tune_json();
+        assert_eq!((&tune["default_lease_ttl"], &tune["max_lease_ttl"]), (&json!(32_400), &json!(36_000)));
+        let text = auth.mount_tune("pki", &body(json!({ "max_lease_ttl": "8h" }))).await.unwrap_err();
+        assert!(text.text().contains("9h") && text.text().contains("8h"));
+        let text = pki(&auth, json!({ "default_lease_ttl": "769h" })).await.unwrap_err();
+        assert!(text.text().contains("768h"));
+        assert_eq!(
+            auth.mount_tune("absent", &Fields::default()).await.unwrap_err().text(),
+            "No secret engine mount at absent/"
+        );
+    }
+
+    #[tokio::test]
+    async fn m4_tunes_are_stored_and_read_back() {
+        let (auth, store) = auth().await;
+        let config = json!({ "allowed_managed_keys": "One,two", "options": null, "force_no_cache": false });
+        pki(&auth, config).await.unwrap();
+        let tune = json!({ "description": "web", "listing_visibility": "unauth", "allowed_managed_keys": ["k"],
+            "passthrough_request_headers": ["X-Request-Id"], "options": { "a": "1", "b": "2" } });
+        auth.mount_tune("pki", &body(tune)).await.unwrap();
+        auth.mount_tune("pki", &body(json!({ "options": { "a": "" }, "force_no_cache": false }))).await.unwrap();
+        let reopened = Auth::open(store, Clock::system()).await.unwrap();
+        let mounts = reopened.mounts();
+        let entry = mounts.get("pki").unwrap().to_json();
+        assert_eq!(entry["config"]["allowed_managed_keys"], json!(["k"]));
+        assert_eq!(entry["config"]["listing_visibility"], "unauth");
+        assert_eq!((&entry["description"], &entry["options"]), (&json!("web"), &json!({ "b": "2" })));
+        for bad in [
+            json!({ "passthrough_request_headers": "x-request-id,Authorization" }),
+            json!({ "listing_visibility": "all" }),
+        ] {
+            assert!(auth.mount_tune("pki", &body(bad)).await.is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn m16_what_a_tuned_time_means() {
+        let (auth, _) = auth().await;
+        pki(&auth, json!({ "default_lease_ttl": "0s", "max_lease_ttl": "0s" })).await.unwrap();
+        for (tune, default, max) in [
+            (json!({ "default_lease_ttl": "1h", "max_lease_ttl": "87600h" }), 3600, 315_360_000),
+            (json!({ "default_lease_ttl": "", "max_lease_ttl": "2h" }), 3600, 7200),
+            (json!({ "default_lease_ttl": "system", "max_lease_ttl": "" }), 0, 7200),
+            (json!({ "max_lease_ttl": 0 }), 0, 0),
+        ] {
+            auth.mount_tune("pki", &body(tune)).await.unwrap();
+            let mounts = auth.mounts();
+            let mount = mounts.get("pki").unwrap();
+            assert_eq!((mount.default_lease_ttl, mount.max_lease_ttl), (default, max));
+        }
+        for bad in [json!("-1h"), json!(-1), json!("soon")] {
+            assert!(auth.mount_tune("pki", &body(json!({ "max_lease_ttl": bad }))).await.is_err());
+            let config = json!({ "type": "pki", "config": { "default_lease_ttl": bad } });
+            assert!(refused(&auth, "other", config).await.contains("default_lease_ttl"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_disabled_mount_is_gone_from_table_and_storage() {
+        let (auth, store) = auth().await;
+        let mount = pki(&auth, json!({})).await.unwrap();
+        assert_eq!(store.state().mounts, [mount.id]);
+        let other = Auth::open(store.clone(), Clock::system()).await.unwrap();
+        assert_eq!(auth.mount_disable("pki/").await.unwrap().unwrap().id, mount.id);
+        assert!(store.state().mounts.is_empty() && auth.mounts().get("pki").is_none());
+        assert!(other.mounts().get("pki").is_some());
+        other.reload().await.unwrap();
+        assert!(other.mounts().get("pki").is_none());
+    }
+}

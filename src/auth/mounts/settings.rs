@@ -1,0 +1,109 @@
+//! The settings of a mount as clients send them, at creation (`config`) and in a tune.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Mount, SYSTEM_TTL};
+use crate::clock::{compact, parse_duration};
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+
+/// Request headers that carry a credential, and so never reach an engine.
+const CREDENTIAL_HEADERS: [&str; 6] =
+    ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-service-token", "x-vault-token"];
+
+impl Mount {
+    /// Takes over what `fields` sets; absent fields, and an empty text for a time, change nothing.
+    ///
+    /// # Errors
+    /// `Invalid`, naming field and rule; the mount may then be half changed and must be dropped.
+    pub(super) fn apply(&mut self, fields: &Fields) -> Result<()> {
+        read_ttl(&mut self.default_lease_ttl, fields, "default_lease_ttl")?;
+        read_ttl(&mut self.max_lease_ttl, fields, "max_lease_ttl")?;
+        self.check_ttls()?;
+        // Clients that mean nothing by it always send false.
+        self.force_no_cache |= fields.bool("force_no_cache")?.unwrap_or(false);
+        self.description = fields.text("description")?.unwrap_or_else(|| std::mem::take(&mut self.description));
+        self.merge_options(fields)?;
+        for (name, words, to) in [
+            ("listing_visibility", &["", "hidden", "unauth"][..], &mut self.listing_visibility),
+            ("token_type", &["", "service", "batch", "default-service", "default-batch"][..], &mut self.token_type),
+        ] {
+            if let Some(word) = fields.text(name)? {
+                if !words.contains(&word.as_str()) {
+                    return Err(Error::invalid(format!("{name}: must be one of {}", words.join(", "))));
+                }
+                *to = word;
+            }
+        }
+        for (name, to) in [
+            ("allowed_managed_keys", &mut self.allowed_managed_keys),
+            ("audit_non_hmac_request_keys", &mut self.audit_non_hmac_request_keys),
+            ("audit_non_hmac_response_keys", &mut self.audit_non_hmac_response_keys),
+            ("passthrough_request_headers", &mut self.passthrough_request_headers),
+            ("allowed_response_headers", &mut self.allowed_response_headers),
+        ] {
+            if let Some(list) = fields.list(name)? {
+                *to = list;
+            }
+        }
+        // Names of managed keys are kept in lower case.
+        self.allowed_managed_keys.iter_mut().for_each(|name| *name = name.to_lowercase());
+        self.check_headers()
+    }
+
+    fn check_ttls(&self) -> Result<()> {
+        if self.default_lease_ttl > self.max_ttl().as_secs() {
+            let text = |seconds| compact(std::time::Duration::from_secs(seconds));
+            return Err(Error::invalid(format!(
+                "default_lease_ttl: {} is greater than max_lease_ttl, which is {}{}",
+                text(self.default_lease_ttl),
+                text(self.max_ttl().as_secs()),
+                if self.max_lease_ttl == 0 { " (the system's maximum)" } else { "" },
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_headers(&self) -> Result<()> {
+        let refused = |name: &&String| CREDENTIAL_HEADERS.contains(&name.to_ascii_lowercase().as_str());
+        match self.passthrough_request_headers.iter().find(refused) {
+            None => Ok(()),
+            Some(name) => Err(Error::invalid(format!(
+                "passthrough_request_headers: {:?} carries a credential and is never passed on",
+                name.to_ascii_lowercase()
+            ))),
+        }
+    }
+
+    /// Options are merged; an empty value removes one.
+    fn merge_options(&mut self, fields: &Fields) -> Result<()> {
+        let Some(given) = fields.map("options")? else { return Ok(()) };
+        let mut options: BTreeMap<String, String> = self.options.take().unwrap_or_default();
+        options.extend(given);
+        options.retain(|_, value| !value.is_empty());
+        self.options = (!options.is_empty()).then_some(options);
+        Ok(())
+    }
+}
+
+/// Reads a time: absent or `""` keeps, `system` and 0 go back to the system's value.
+fn read_ttl(to: &mut u64, fields: &Fields, name: &str) -> Result<()> {
+    *to = match fields.value(name) {
+        None => return Ok(()),
+        Some(Value::String(text)) => match text.trim() {
+            "" => return Ok(()),
+            "system" => 0,
+            other => parse_duration(other).ok_or_else(|| wrong_ttl(name))?.as_secs(),
+        },
+        Some(_) => fields.duration(name).map_err(|_| wrong_ttl(name))?.unwrap_or(SYSTEM_TTL).as_secs(),
+    };
+    Ok(())
+}
+
+fn wrong_ttl(name: &str) -> Error {
+    Error::invalid(format!(
+        "{name}: must be a duration, such as 90, \"90s\" or \"1h30m\", and not negative, or \"system\""
+    ))
+}

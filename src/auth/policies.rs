@@ -1,0 +1,379 @@
+//! Keeping policies: reading, writing and deleting them by name, and the published view that requests
+//! are decided with.
+//!
+//! Each policy is a document of its own. A change is durable, then published, then answered. Compiled
+//! unions are kept per set of names inside the view they belong to, because most callers share theirs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::policy::{Acl, Policy};
+use super::store::{AuthStore, AuthWrite};
+use super::{Auth, ROOT};
+use crate::clock::{Clock, Time, parse_rfc3339, rfc3339};
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
+use crate::error::{Error, Kind, Result};
+use crate::fields::Fields;
+
+const KIND: &str = "policy";
+/// The policy that tokens get unless they say otherwise.
+pub(crate) const DEFAULT: &str = "default";
+/// The policy of the single-use tokens behind wrapped answers.
+const WRAPPING: &str = "response-wrapping";
+const WRAPPING_TEXT: &str = "path \"cubbyhole/response\" { capabilities = [\"create\", \"read\"] }\n\
+                             path \"sys/wrapping/unwrap\" { capabilities = [\"update\"] }\n";
+/// Longest name.
+pub(crate) const MAX_NAME: usize = 128;
+/// Most compiled unions that one view keeps.
+const MAX_COMPILED: usize = 1_024;
+
+/// A policy as stored.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    text: String,
+    #[serde(with = "super::instant")]
+    modified: Time,
+    #[serde(default)]
+    cas_required: bool,
+    #[serde(default, with = "super::instant::option")]
+    expiration: Option<Time>,
+}
+
+struct Entry {
+    stored: Stored,
+    version: u64,
+    policy: Policy,
+}
+
+/// All policies at one moment.
+pub(super) struct Policies {
+    generation: u64,
+    by_name: BTreeMap<String, Entry>,
+    compiled: Mutex<HashMap<Box<[String]>, Arc<Acl>>>,
+}
+
+impl Policies {
+    /// Another number for every view.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The compiled union of the named policies; names without a policy add nothing.
+    pub(super) fn acl(&self, names: &[String], now: Time) -> Arc<Acl> {
+        let mut compiled = self.compiled.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(acl) = compiled.get(names).filter(|acl| acl.valid_until().is_none_or(|end| now < end)) {
+            return Arc::clone(acl);
+        }
+        let found = names.iter().filter_map(|name| self.live(name, now));
+        let ends = found.clone().filter_map(|entry| entry.stored.expiration).min();
+        let acl = Arc::new(Acl::compile(found.map(|entry| &entry.policy), now).until(ends));
+        if compiled.len() >= MAX_COMPILED {
+            compiled.clear();
+        }
+        compiled.insert(names.into(), Arc::clone(&acl));
+        acl
+    }
+
+    fn live(&self, name: &str, now: Time) -> Option<&Entry> {
+        self.by_name.get(name).filter(|entry| entry.stored.expiration.is_none_or(|end| now < end))
+    }
+}
+
+/// Writes the `default` policy when it is missing.
+pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Result<()> {
+    if store.documents(KIND).await?.iter().any(|document| document.key.name == DEFAULT) {
+        return Ok(());
+    }
+    let text = include_str!("policy/default.hcl").to_owned();
+    let stored = Stored { text, modified: clock.now(), cas_required: false, expiration: None };
+    match store.commit(vec![write(DEFAULT, 0, Some(&stored))?]).await {
+        // Another node was first.
+        Err(error) if error.kind() == Kind::Conflict => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Reads all policies into a view with this generation.
+pub(super) async fn load(store: &dyn AuthStore, generation: u64) -> Result<Policies> {
+    let documents = store.documents(KIND).await?;
+    let by_name = documents.into_iter().map(entry).collect::<Result<_>>()?;
+    Ok(Policies { generation, by_name, compiled: Mutex::default() })
+}
+
+fn entry(document: Document) -> Result<(String, Entry)> {
+    let stored: Stored = serde_json::from_slice(&document.body).map_err(Error::internal)?;
+    let policy = Policy::parse(&stored.text).map_err(Error::internal)?;
+    Ok((document.key.name, Entry { stored, version: document.version, policy }))
+}
+
+fn write(name: &str, expected: u64, stored: Option<&Stored>) -> Result<AuthWrite> {
+    let body = stored.map(serde_json::to_vec).transpose().map_err(Error::internal)?;
+    let key = DocumentKey { mount: SYSTEM, kind: KIND, name: name.to_owned() };
+    Ok(AuthWrite::Document(DocumentWrite { key, expected, body }))
+}
+
+impl Auth {
+    /// The names of all policies, sorted; `root` among them.
+    pub fn policy_names(&self) -> Vec<String> {
+        let (policies, now) = (self.policies.load(), self.clock.now());
+        let stored = policies.by_name.keys().filter(|name| policies.live(name, now).is_some());
+        let mut names: Vec<String> = stored.cloned().chain([ROOT.to_owned()]).collect();
+        names.sort();
+        names
+    }
+
+    /// Whether a token may name this policy and get something for it.
+    pub(super) fn policy_exists(&self, name: &str) -> bool {
+        name == ROOT || self.policies.load().live(name, self.clock.now()).is_some()
+    }
+
+    /// A policy: `name`, `policy` (its text), `version`, `modified`, `cas_required`, and `expiration` if
+    /// it has one. The name is folded as in a write.
+    pub fn policy_read(&self, name: &str) -> Option<Value> {
+        let name = folded(name);
+        match name.as_str() {
+            ROOT => return Some(json!({ "name": ROOT, "policy": "" })),
+            WRAPPING => return Some(json!({ "name": WRAPPING, "policy": WRAPPING_TEXT })),
+            _ => {}
+        }
+        let policies = self.policies.load();
+        let Entry { stored, version, .. } = policies.live(&name, self.clock.now())?;
+        let mut shown = json!({
+            "name": name,
+            "policy": stored.text,
+            "version": version,
+            "modified": rfc3339(stored.modified),
+            "cas_required": stored.cas_required,
+        });
+        if let Some(end) = stored.expiration {
+            shown["expiration"] = rfc3339(end).into();
+        }
+        Some(shown)
+    }
+
+    /// Writes a policy: `policy` (or the old `rules`), `ttl` or `expiration`, `cas`, `cas_required`.
+    /// The name is trimmed and lower-cased. Returns warnings.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that cannot be written, a text that cannot be read, or a `cas` that is
+    /// missing though required, or not the stored version.
+    pub async fn policy_write(&self, name: &str, fields: &Fields) -> Result<Vec<String>> {
+        let (given, name) = (name, writable(name)?);
+        let mut warnings = Vec::new();
+        if given != name {
+            warnings.push(format!(
+                "the policy name was changed to {name:?}: names are in lower case and without blanks around them"
+            ));
+        }
+        let mut text = fields.text("policy")?.unwrap_or_default();
+        if text.trim().is_empty() {
+            text = fields.text("rules")?.unwrap_or_default();
+            if text.trim().is_empty() {
+                return Err(Error::invalid("'policy' parameter not supplied or empty"));
+            }
+            warnings.push("'rules' is deprecated, please use 'policy' instead".to_owned());
+        }
+        let text = Policy::text_of(&text);
+        Policy::parse(&text)?;
+        let expiration = self.expiration_of(fields)?;
+        let cas = fields.int("cas")?;
+        let cas_required = fields.bool("cas_required")?;
+        let _one_writer = self.writing.lock().await;
+        self.reload_policies().await?;
+        let policies = self.policies.load_full();
+        let known = policies.by_name.get(&name);
+        check_cas(known, cas)?;
+        let cas_required = cas_required.unwrap_or(known.is_some_and(|entry| entry.stored.cas_required));
+        let stored = Stored { text, modified: self.clock.now(), cas_required, expiration };
+        let unit = vec![write(&name, known.map_or(0, |entry| entry.version), Some(&stored))?];
+        self.commit_policy(unit, &name).await?;
+        Ok(warnings)
+    }
+
+    /// Deletes a policy; one that is absent is deleted already.
+    ///
+    /// # Errors
+    /// `Invalid` for `default`, `root` and `response-wrapping`.
+    pub async fn policy_delete(&self, name: &str) -> Result<()> {
+        let name = writable(name).map_err(|_| Error::invalid(format!("cannot delete {:?} policy", folded(name))))?;
+        if name == DEFAULT {
+            return Err(Error::invalid("cannot delete \"default\" policy"));
+        }
+        let _one_writer = self.writing.lock().await;
+        self.reload_policies().await?;
+        let Some(version) = self.policies.load().by_name.get(&name).map(|entry| entry.version) else {
+            return Ok(());
+        };
+        self.commit_policy(vec![write(&name, version, None)?], &name).await
+    }
+
+    /// Deletes policies that have expired.
+    pub(super) async fn sweep_policies(&self) -> Result<()> {
+        let now = self.clock.now();
+        let policies = self.policies.load_full();
+        let ended = |name: &&String| policies.live(name, now).is_none() && *name != DEFAULT;
+        for name in policies.by_name.keys().filter(ended) {
+            let _one_writer = self.writing.lock().await;
+            let unit = vec![write(name, policies.by_name[name].version, None)?];
+            match self.commit_policy(unit, name).await {
+                // Written again meanwhile: let it live.
+                Err(error) if error.kind() == Kind::Invalid => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn commit_policy(&self, unit: Vec<AuthWrite>, name: &str) -> Result<()> {
+        let outcome = self.store.commit(unit).await;
+        self.reload_policies().await?;
+        match outcome {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == Kind::Conflict => {
+                Err(Error::invalid(format!("policy {name:?}: another change of it came first; read it and repeat")))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads all policies again and publishes them.
+    pub(super) async fn reload_policies(&self) -> Result<()> {
+        let next = self.policies.load().generation + 1;
+        self.policies.store(Arc::new(load(&*self.store, next).await?));
+        Ok(())
+    }
+
+    fn expiration_of(&self, fields: &Fields) -> Result<Option<Time>> {
+        let ttl = fields.duration("ttl")?.filter(|ttl| *ttl > Duration::ZERO);
+        let at = fields.text("expiration")?.filter(|text| !text.is_empty());
+        match (ttl, at) {
+            (Some(_), Some(_)) => Err(Error::invalid("ttl, expiration: only one of them can be given")),
+            (Some(ttl), None) => self
+                .clock
+                .now()
+                .checked_add(time::Duration::try_from(ttl).unwrap_or(time::Duration::MAX))
+                .map(Some)
+                .ok_or_else(|| Error::invalid("ttl: too long")),
+            (None, Some(text)) => parse_rfc3339("expiration", &text).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+fn check_cas(known: Option<&Entry>, cas: Option<i64>) -> Result<()> {
+    match (known, cas) {
+        (Some(entry), None) if entry.stored.cas_required => {
+            Err(Error::invalid("cas: must be given for this policy, which has cas_required"))
+        }
+        // -1 and 0 both say: only when there is none.
+        (known, Some(cas)) if known.map_or(0, |entry| entry.version) != u64::try_from(cas).unwrap_or(0) => {
+            Err(Error::invalid("cas: did not match the current version of the policy"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The name as it is stored.
+pub(super) fn folded(name: &str) -> String {
+    name.trim().to_lowercase()
+}
+
+fn writable(name: &str) -> Result<String> {
+    let name = folded(name);
+    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
+        return Err(Error::invalid(format!("name: must have 1 to {MAX_NAME} printable characters")));
+    }
+    if name == ROOT || name == WRAPPING {
+        return Err(Error::invalid(format!("cannot update {name:?} policy")));
+    }
+    Ok(name)
+}
+
+/// Whether tokens can be given this policy.
+pub(super) fn is_assignable(name: &str) -> bool {
+    name != WRAPPING
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::memory::Memory;
+    use time::macros::datetime;
+
+    async fn auth() -> Arc<Auth> {
+        let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
+        Auth::open(Arc::new(Memory::default()), clock).await.unwrap()
+    }
+
+    fn body(value: Value) -> Fields {
+        Fields::parse(value.to_string().as_bytes()).unwrap()
+    }
+
+    async fn refused(auth: &Auth, name: &str, value: Value) -> String {
+        auth.policy_write(name, &body(value)).await.unwrap_err().text().to_owned()
+    }
+
+    const TEXT: &str = "path \"a\" { capabilities = [\"read\"] }";
+
+    #[tokio::test]
+    async fn p14_names_that_cannot_be_written_or_deleted() {
+        let auth = auth().await;
+        for name in ["ROOT", "Root ", "root", "response-wrapping", "", " "] {
+            refused(&auth, name, json!({ "policy": TEXT })).await;
+        }
+        for name in ["default", "Default", "root", "response-wrapping"] {
+            let text = auth.policy_delete(name).await.unwrap_err().text().to_owned();
+            assert!(text.contains(&name.to_lowercase()), "{text}");
+        }
+        auth.policy_delete("absent").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn p20_names_are_folded_with_a_warning_and_cas_is_kept() {
+        let auth = auth().await;
+        let warnings = auth.policy_write("Team/App", &body(json!({ "policy": TEXT }))).await.unwrap();
+        assert_eq!(warnings.len(), 1);
+        let shown = auth.policy_read("team/app").unwrap();
+        assert_eq!((&shown["policy"], &shown["version"]), (&json!(TEXT), &json!(1)));
+        assert!(refused(&auth, "team/app", json!({ "policy": TEXT, "cas": 7 })).await.contains("cas"));
+        let again = json!({ "policy": TEXT, "cas": 1, "cas_required": true });
+        assert!(auth.policy_write("team/app", &body(again)).await.unwrap().is_empty());
+        assert!(refused(&auth, "team/app", json!({ "policy": TEXT })).await.contains("cas"));
+        assert!(refused(&auth, "team/app", json!({ "policy": TEXT, "cas": -1 })).await.contains("cas"));
+        auth.policy_write("new", &body(json!({ "policy": TEXT, "cas": -1 }))).await.unwrap();
+        let negative = "path \"a\" { capabilities = [\"read\"] min_wrapping_ttl = \"-1s\" }";
+        assert!(refused(&auth, "x", json!({ "policy": negative })).await.contains("min_wrapping_ttl"));
+        auth.policy_delete("TEAM/app").await.unwrap();
+        assert!(auth.policy_read("team/app").is_none());
+    }
+
+    #[tokio::test]
+    async fn the_old_field_base64_and_empty_texts() {
+        let auth = auth().await;
+        let warnings = auth.policy_write("old", &body(json!({ "rules": TEXT }))).await.unwrap();
+        assert!(warnings[0].contains("'rules' is deprecated"));
+        auth.policy_write("b", &body(json!({ "policy": "cGF0aCAiYSIgeyBwb2xpY3kgPSAicmVhZCIgfQ==" }))).await.unwrap();
+        assert_eq!(auth.policy_read("b").unwrap()["policy"], "path \"a\" { policy = \"read\" }");
+        for value in [json!({}), json!({ "policy": " " })] {
+            assert_eq!(refused(&auth, "x", value).await, "'policy' parameter not supplied or empty");
+        }
+        assert!(refused(&auth, "x", json!({ "policy": "path" })).await.starts_with("failed to parse policy: line 1"));
+    }
+
+    #[tokio::test]
+    async fn the_built_in_policies() {
+        let auth = auth().await;
+        assert_eq!(auth.policy_names(), ["default", "root"]);
+        assert_eq!(auth.policy_read("root").unwrap()["policy"], "");
+        Policy::parse(WRAPPING_TEXT).unwrap();
+        let default = auth.policy_read("default").unwrap();
+        let policy = Policy::parse(default["policy"].as_str().unwrap()).unwrap();
+        assert!(policy.rules.iter().any(|rule| rule.path == "auth/token/renew-self"));
+        auth.policy_write("default", &body(json!({ "policy": TEXT }))).await.unwrap();
+        assert_eq!(auth.policy_read("default").unwrap()["version"], 2);
+    }
+}

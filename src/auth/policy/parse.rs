@@ -1,0 +1,214 @@
+//! The text of a policy as a tree: a recursive-descent parser for the first generation of the
+//! HashiCorp configuration language, as far as policies use it, and for JSON.
+//!
+//! An item is `key = value`, `key { … }` or `key "label" { … }`; a value is a string, a number, a
+//! boolean, a list or an object; `#`, `//` and `/* */` start comments. Not taken: heredocs and
+//! unquoted labels. JSON is the same tree with `:` for `=` and a brace around it, so one parser reads
+//! both and repeated keys of JSON are seen, not dropped. Meaning is the business of `rules`.
+
+use serde_json::{Number, Value};
+
+/// Deepest nesting of lists and objects.
+const MAX_DEPTH: usize = 16;
+
+/// What is wrong with a text, with its line.
+pub(super) type Problem = String;
+
+/// One `key [label] = value` of an object.
+pub(super) struct Item {
+    pub key: String,
+    pub labels: Vec<String>,
+    pub tree: Tree,
+    pub line: usize,
+}
+
+/// A value, with the repetitions of the text kept.
+pub(super) enum Tree {
+    Scalar(Value),
+    List(Vec<Tree>),
+    Object(Vec<Item>),
+}
+
+/// Reads a whole text.
+pub(super) fn parse(text: &str) -> Result<Vec<Item>, Problem> {
+    let mut parser = Parser { text, at: 0, counted: (0, 1) };
+    parser.blanks()?;
+    if parser.peek() != Some(b'{') {
+        return parser.items(None, MAX_DEPTH);
+    }
+    parser.at += 1;
+    let items = parser.items(Some(b'}'), MAX_DEPTH)?;
+    parser.blanks()?;
+    match parser.peek() {
+        None => Ok(items),
+        Some(_) => Err(parser.problem("something follows the JSON object")),
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    /// A place of the text and its line; counting goes on from there, so it stays linear.
+    counted: (usize, usize),
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn line(&mut self) -> usize {
+        let (from, line) = if self.counted.0 <= self.at { self.counted } else { (0, 1) };
+        let more = self.text.as_bytes()[from..self.at].iter().filter(|b| **b == b'\n').count();
+        self.counted = (self.at, line + more);
+        line + more
+    }
+
+    fn problem(&mut self, what: &str) -> Problem {
+        format!("line {}: {what}", self.line())
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    /// Skips white space and comments.
+    fn blanks(&mut self) -> Result<(), Problem> {
+        loop {
+            let rest = &self.text.as_bytes()[self.at..];
+            match rest {
+                [b' ' | b'\t' | b'\r' | b'\n', ..] => self.at += 1,
+                [b'#', ..] | [b'/', b'/', ..] => {
+                    self.at += rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+                }
+                [b'/', b'*', ..] => match self.text[self.at + 2..].find("*/") {
+                    Some(end) => self.at += end + 4,
+                    None => return Err(self.problem("a comment is not closed")),
+                },
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Items up to `close` (taken) or the end of the text.
+    fn items(&mut self, close: Option<u8>, depth: usize) -> Result<Vec<Item>, Problem> {
+        let mut items = Vec::new();
+        loop {
+            self.blanks()?;
+            match (self.peek(), close) {
+                (None, None) => return Ok(items),
+                (None, Some(_)) => return Err(self.problem("a block is not closed")),
+                (found, Some(_)) if found == close => {
+                    self.at += 1;
+                    return Ok(items);
+                }
+                _ => items.push(self.item(depth)?),
+            }
+            self.blanks()?;
+            self.take(b',');
+        }
+    }
+
+    fn item(&mut self, depth: usize) -> Result<Item, Problem> {
+        let line = self.line();
+        let key = self.key()?;
+        let mut labels = Vec::new();
+        loop {
+            self.blanks()?;
+            match self.peek() {
+                Some(b'"') => labels.push(self.string()?),
+                Some(b'{') => break,
+                Some(b'=' | b':') => {
+                    self.at += 1;
+                    self.blanks()?;
+                    break;
+                }
+                _ => return Err(self.problem("expected '=' or '{' after a key")),
+            }
+        }
+        Ok(Item { key, labels, tree: self.tree(depth)?, line })
+    }
+
+    fn key(&mut self) -> Result<String, Problem> {
+        match self.peek() {
+            Some(b'"') => self.string(),
+            Some(b'a'..=b'z' | b'A'..=b'Z' | b'_') => Ok(self.word().to_owned()),
+            _ => Err(self.problem("expected a key")),
+        }
+    }
+
+    fn word(&mut self) -> &str {
+        let rest = &self.text[self.at..];
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "_-.+".contains(c))).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn tree(&mut self, depth: usize) -> Result<Tree, Problem> {
+        let Some(inner) = depth.checked_sub(1) else {
+            return Err(self.problem("nested too deeply"));
+        };
+        match self.peek() {
+            Some(b'{') => {
+                self.at += 1;
+                self.items(Some(b'}'), inner).map(Tree::Object)
+            }
+            Some(b'[') => {
+                self.at += 1;
+                self.list(inner).map(Tree::List)
+            }
+            Some(b'"') => self.string().map(|s| Tree::Scalar(s.into())),
+            _ => self.bare().map(Tree::Scalar),
+        }
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Vec<Tree>, Problem> {
+        let mut list = Vec::new();
+        loop {
+            self.blanks()?;
+            if self.take(b']') {
+                return Ok(list);
+            }
+            list.push(self.tree(depth)?);
+            self.blanks()?;
+            if !self.take(b',') && self.peek() != Some(b']') {
+                return Err(self.problem("expected ',' or ']' in a list"));
+            }
+        }
+    }
+
+    fn bare(&mut self) -> Result<Value, Problem> {
+        let start = self.at;
+        let value = match self.word() {
+            "true" => Some(Value::Bool(true)),
+            "false" => Some(Value::Bool(false)),
+            "null" => Some(Value::Null),
+            number => number.parse::<Number>().ok().map(Value::Number),
+        };
+        value.ok_or_else(|| {
+            self.at = start;
+            self.problem("expected a string, a number, a boolean, a list or an object")
+        })
+    }
+
+    fn string(&mut self) -> Result<String, Problem> {
+        let body = &self.text[self.at + 1..];
+        let bytes = body.as_bytes();
+        let mut end = 0;
+        loop {
+            match bytes.get(end) {
+                Some(b'"') => break,
+                Some(b'\\') => end += 2,
+                Some(b'\n') | None => return Err(self.problem("a string is not closed on its line")),
+                Some(_) => end += 1,
+            }
+        }
+        // The escapes are those of JSON (RFC 8259 section 7); a raw tab is taken too.
+        let quoted = format!("\"{}\"", body[..end].replace('\t', "\\t"));
+        let read = serde_json::from_str(&quoted).map_err(|_| self.problem("a string holds a bad escape"));
+        self.at += end + 2;
+        read
+    }
+}

@@ -1,0 +1,166 @@
+//! Rules whose path ends in `*` or has a segment `+`, compiled into a trie of segments.
+//!
+//! Of all patterns that match a path, one decides: (a) a later first `+` or final `*`, (b) no final
+//! `*`, (c) fewer `+`, (d) the longer, (e) the lexicographically greater. That is a total order, so
+//! every pattern gets its rank at compile time and a look-up keeps the best rank it meets. A look-up
+//! visits each node of the trie at most once, however the patterns are made.
+
+use std::cmp::Ordering;
+
+/// Whether a path needs matching at all, or is compared as text.
+pub(super) fn is_pattern(path: &str) -> bool {
+    path.ends_with('*') || path.split('/').any(|segment| segment == "+")
+}
+
+/// What the order of precedence looks at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Precedence<'a> {
+    first_wild: usize,
+    is_prefix: bool,
+    pluses: usize,
+    text: &'a str,
+}
+
+impl<'a> Precedence<'a> {
+    /// Of the path of a pattern.
+    pub(super) fn of(path: &'a str) -> Self {
+        let text = path.strip_suffix('*').unwrap_or(path);
+        let mut at = 0;
+        let (mut first, mut pluses) = (text.len(), 0);
+        for segment in text.split('/') {
+            if segment == "+" {
+                first = first.min(at);
+                pluses += 1;
+            }
+            at += segment.len() + 1;
+        }
+        Self { first_wild: first, is_prefix: text.len() < path.len(), pluses, text }
+    }
+}
+
+impl Ord for Precedence<'_> {
+    /// Greater decides.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.first_wild
+            .cmp(&other.first_wild)
+            .then(other.is_prefix.cmp(&self.is_prefix))
+            .then(other.pluses.cmp(&self.pluses))
+            .then(self.text.len().cmp(&other.text.len()))
+            .then(self.text.cmp(other.text))
+    }
+}
+
+impl PartialOrd for Precedence<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Patterns with a value each.
+pub(super) struct Patterns<T> {
+    nodes: Vec<Node>,
+    /// By rank: the value of the pattern that beats all others comes first.
+    values: Vec<T>,
+}
+
+#[derive(Default)]
+struct Node {
+    /// Next segments spelt out, sorted.
+    literals: Vec<(Box<str>, usize)>,
+    /// Next segment `+`.
+    plus: Option<usize>,
+    /// Rank of the pattern that ends here.
+    end: Option<usize>,
+    /// Ranks of the patterns that go on with the beginning of a segment and `*`, sorted by it.
+    prefixes: Vec<(Box<[u8]>, usize)>,
+    /// Lengths that occur in `prefixes`, longest first.
+    lengths: Vec<usize>,
+}
+
+impl<T> Patterns<T> {
+    /// Compiles patterns; every path is there once.
+    pub(super) fn compile(mut patterns: Vec<(String, T)>) -> Self {
+        patterns.sort_by(|(a, _), (b, _)| Precedence::of(b).cmp(&Precedence::of(a)));
+        let mut nodes = vec![Node::default()];
+        for (rank, (path, _)) in patterns.iter().enumerate() {
+            insert(&mut nodes, path, rank);
+        }
+        for node in &mut nodes {
+            node.prefixes.sort();
+            node.lengths = node.prefixes.iter().map(|(prefix, _)| prefix.len()).collect();
+            node.lengths.sort_unstable_by(|a, b| b.cmp(a));
+            node.lengths.dedup();
+        }
+        Self { nodes, values: patterns.into_iter().map(|(_, value)| value).collect() }
+    }
+
+    /// The value of the pattern that decides over `path`. For a list, a `+` at the end also stands for
+    /// the empty segment after a final `/`.
+    pub(super) fn find(&self, path: &str, list: bool) -> Option<&T> {
+        let mut best = usize::MAX;
+        self.walk(0, Some(path), list, &mut best);
+        self.values.get(best)
+    }
+
+    fn walk(&self, at: usize, rest: Option<&str>, list: bool, best: &mut usize) {
+        let node = &self.nodes[at];
+        let Some(rest) = rest else {
+            *best = node.end.map_or(*best, |rank| rank.min(*best));
+            return;
+        };
+        let (segment, tail) = rest.split_once('/').map_or((rest, None), |(segment, tail)| (segment, Some(tail)));
+        if let Some(rank) = node.longest_prefix(segment.as_bytes()) {
+            *best = rank.min(*best);
+        }
+        if let Ok(found) = node.literal(segment) {
+            self.walk(node.literals[found].1, tail, list, best);
+        }
+        if let Some(next) = node.plus
+            && (!segment.is_empty() || (list && tail.is_none()))
+        {
+            self.walk(next, tail, list, best);
+        }
+    }
+}
+
+impl Node {
+    /// At one node the longest beginning outranks the shorter ones, by (a) or (d).
+    fn longest_prefix(&self, segment: &[u8]) -> Option<usize> {
+        self.lengths.iter().find_map(|length| {
+            let start = segment.get(..*length)?;
+            let found = self.prefixes.binary_search_by(|(prefix, _)| (**prefix).cmp(start)).ok()?;
+            Some(self.prefixes[found].1)
+        })
+    }
+
+    fn literal(&self, segment: &str) -> Result<usize, usize> {
+        self.literals.binary_search_by(|(text, _)| (**text).cmp(segment))
+    }
+}
+
+fn insert(nodes: &mut Vec<Node>, path: &str, rank: usize) {
+    let mut at = 0;
+    let mut segments = path.split('/').peekable();
+    while let Some(segment) = segments.next() {
+        if let (Some(prefix), true) = (segment.strip_suffix('*'), segments.peek().is_none()) {
+            nodes[at].prefixes.push((prefix.as_bytes().into(), rank));
+            return;
+        }
+        let fresh = nodes.len();
+        let next = match segment {
+            "+" => *nodes[at].plus.get_or_insert(fresh),
+            text => match nodes[at].literal(text) {
+                Ok(found) => nodes[at].literals[found].1,
+                Err(place) => {
+                    nodes[at].literals.insert(place, (text.into(), fresh));
+                    fresh
+                }
+            },
+        };
+        if next == fresh {
+            nodes.push(Node::default());
+        }
+        at = next;
+    }
+    nodes[at].end = Some(rank);
+}

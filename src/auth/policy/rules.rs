@@ -1,0 +1,304 @@
+//! From the tree of a policy text to its rules: keys, capabilities, paths, parameter lists.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::parse::{Item, Problem, Tree};
+use super::{MAX_PATH, Operation};
+use crate::clock::{Time, parse_duration, parse_rfc3339};
+
+/// The accepted values of parameters, by lower-cased name; an empty list stands for any value.
+pub type ParameterLists = BTreeMap<String, Vec<Value>>;
+
+/// A set of capabilities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities(u16);
+
+/// The words of a policy, in the order in which they are shown.
+const WORDS: [(&str, Capabilities); 9] = [
+    ("create", Capabilities::CREATE),
+    ("delete", Capabilities::DELETE),
+    ("deny", Capabilities::DENY),
+    ("list", Capabilities::LIST),
+    ("patch", Capabilities::PATCH),
+    ("read", Capabilities::READ),
+    ("scan", Capabilities::SCAN),
+    ("sudo", Capabilities::SUDO),
+    ("update", Capabilities::UPDATE),
+];
+
+impl Capabilities {
+    /// `create`.
+    pub const CREATE: Self = Self(1);
+    /// `read`.
+    pub const READ: Self = Self(2);
+    /// `update`.
+    pub const UPDATE: Self = Self(4);
+    /// `patch`.
+    pub const PATCH: Self = Self(8);
+    /// `delete`.
+    pub const DELETE: Self = Self(16);
+    /// `list`.
+    pub const LIST: Self = Self(32);
+    /// `scan`: read, but no request needs it.
+    pub const SCAN: Self = Self(64);
+    /// `sudo`.
+    pub const SUDO: Self = Self(128);
+    /// `deny`.
+    pub const DENY: Self = Self(256);
+
+    /// Both sets together; `deny` in either leaves only `deny`.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        let both = Self(self.0 | other.0);
+        if both.has(Self::DENY) { Self::DENY } else { both }
+    }
+
+    /// Whether everything of `other` is in this set.
+    pub fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether nothing is granted.
+    pub fn is_empty(self) -> bool {
+        self.0 & !Self::DENY.0 == 0
+    }
+
+    /// The one capability that an operation needs.
+    pub fn needed(operation: Operation) -> Self {
+        match operation {
+            Operation::Read => Self::READ,
+            Operation::List => Self::LIST,
+            Operation::Create => Self::CREATE,
+            Operation::Update => Self::UPDATE,
+            Operation::Patch => Self::PATCH,
+            Operation::Delete => Self::DELETE,
+        }
+    }
+
+    /// The words of the set, sorted.
+    pub fn words(self) -> Vec<&'static str> {
+        WORDS.iter().filter(|(_, one)| self.has(*one)).map(|(word, _)| *word).collect()
+    }
+
+    fn word(text: &str) -> Option<Self> {
+        WORDS.iter().find(|(word, _)| *word == text).map(|(_, one)| *one)
+    }
+
+    /// The old single word `policy = "…"`.
+    fn old_word(text: &str) -> Option<Self> {
+        let read = Self::READ.or(Self::LIST);
+        let write = read.or(Self::CREATE).or(Self::UPDATE).or(Self::DELETE);
+        match text {
+            "deny" => Some(Self::DENY),
+            "read" => Some(read),
+            "write" => Some(write),
+            "sudo" => Some(write.or(Self::SUDO)),
+            _ => None,
+        }
+    }
+}
+
+/// One `path` block.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rule {
+    /// Path without leading `/`; a final `*` is a prefix glob, a whole segment `+` any one segment.
+    pub path: String,
+    /// What it grants; only `deny` when that is among them.
+    pub capabilities: Capabilities,
+    /// Parameters that may be sent; empty for no restriction.
+    pub allowed: ParameterLists,
+    /// Parameters that must not be sent.
+    pub denied: ParameterLists,
+    /// Parameters that must be sent, lower-cased.
+    pub required: BTreeSet<String>,
+    /// Shortest wrapping time of the answer; zero without a limit.
+    pub min_wrapping: Duration,
+    /// Longest wrapping time of the answer; zero without a limit.
+    pub max_wrapping: Duration,
+    /// From then on the rule counts as absent.
+    pub expiration: Option<Time>,
+    /// A note for people.
+    pub comment: Option<String>,
+}
+
+impl Rule {
+    /// Whether the path holds `{{…}}`, to be filled in from the caller's entity.
+    pub fn is_template(&self) -> bool {
+        self.path.contains("{{")
+    }
+}
+
+/// Reads the top level: `path` blocks and an ignored `name`.
+pub(super) fn read(items: Vec<Item>) -> Result<Vec<Rule>, Problem> {
+    let mut rules = Vec::new();
+    for item in items {
+        match item.key.as_str() {
+            "name" => {}
+            "path" => read_path(item, &mut rules)?,
+            other => return Err(format!("line {}: unknown key {}", item.line, shown(other))),
+        }
+    }
+    Ok(rules)
+}
+
+/// `path "p" { … }`, or an object (JSON: also a list of objects) with paths for keys.
+fn read_path(mut item: Item, rules: &mut Vec<Rule>) -> Result<(), Problem> {
+    match (item.labels.len(), item.tree) {
+        (1, Tree::Object(body)) => {
+            rules.push(read_rule(&item.labels.remove(0), body, item.line)?);
+            Ok(())
+        }
+        // What the block form `path "p" = [ { … } ]` of JSON repeats.
+        (1, Tree::List(bodies)) => bodies.into_iter().try_for_each(|tree| {
+            let (labels, key) = (item.labels.clone(), item.key.clone());
+            read_path(Item { key, labels, tree, line: item.line }, rules)
+        }),
+        (0, Tree::Object(paths)) => paths.into_iter().try_for_each(|path| {
+            if !path.labels.is_empty() {
+                return Err(format!("line {}: a path block has one label", path.line));
+            }
+            read_path(Item { labels: vec![path.key], key: item.key.clone(), ..path }, rules)
+        }),
+        (0, Tree::List(objects)) => objects.into_iter().try_for_each(|tree| match tree {
+            Tree::Object(_) => {
+                let (labels, key) = (Vec::new(), item.key.clone());
+                read_path(Item { key, labels, tree, line: item.line }, rules)
+            }
+            _ => Err(format!("line {}: path must be a block", item.line)),
+        }),
+        _ => Err(format!("line {}: path must be a block with one label", item.line)),
+    }
+}
+
+fn read_rule(path: &str, body: Vec<Item>, line: usize) -> Result<Rule, Problem> {
+    let mut rule = Rule { path: checked_path(path).map_err(|p| format!("line {line}: {p}"))?, ..Rule::default() };
+    let mut seen = BTreeSet::new();
+    for item in body {
+        let line = item.line;
+        if !item.labels.is_empty() {
+            return Err(format!("line {line}: {} takes no label", shown(&item.key)));
+        }
+        let key = item.key.clone();
+        if !seen.insert(item.key.clone()) {
+            return Err(format!("line {line}: {} is given twice", shown(&key)));
+        }
+        read_key(&mut rule, item).map_err(|problem| format!("line {line}: {problem}"))?;
+    }
+    if !rule.max_wrapping.is_zero() && rule.max_wrapping < rule.min_wrapping {
+        return Err(format!("line {line}: max_wrapping_ttl is less than min_wrapping_ttl"));
+    }
+    Ok(rule)
+}
+
+fn read_key(rule: &mut Rule, item: Item) -> Result<(), Problem> {
+    let Item { key, tree, .. } = item;
+    match key.as_str() {
+        "capabilities" => {
+            for word in strings(&key, tree)? {
+                let one =
+                    Capabilities::word(&word).ok_or_else(|| format!("capabilities: unknown word {}", shown(&word)))?;
+                rule.capabilities = rule.capabilities.or(one);
+            }
+        }
+        "policy" => {
+            let word = string(&key, tree)?;
+            let set = Capabilities::old_word(&word).ok_or_else(|| format!("policy: unknown word {}", shown(&word)))?;
+            rule.capabilities = rule.capabilities.or(set);
+        }
+        "allowed_parameters" => rule.allowed = parameter_lists(&key, tree)?,
+        "denied_parameters" => rule.denied = parameter_lists(&key, tree)?,
+        "required_parameters" => rule.required = strings(&key, tree)?.iter().map(|s| s.to_lowercase()).collect(),
+        "min_wrapping_ttl" => rule.min_wrapping = duration(&key, tree)?,
+        "max_wrapping_ttl" => rule.max_wrapping = duration(&key, tree)?,
+        "expiration" => {
+            rule.expiration = Some(parse_rfc3339(&key, &string(&key, tree)?).map_err(|error| error.text().to_owned())?);
+        }
+        "comment" => rule.comment = Some(string(&key, tree)?),
+        other => return Err(format!("unknown key {} in a path block", shown(other))),
+    }
+    Ok(())
+}
+
+fn checked_path(path: &str) -> Result<String, Problem> {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    if path.is_empty() {
+        return Err("path: must not be empty".to_owned());
+    }
+    if path.len() > MAX_PATH {
+        return Err(format!("path: longer than {MAX_PATH} bytes"));
+    }
+    if path.contains("+*") {
+        return Err(format!("path {}: \"+*\" is forbidden", shown(path)));
+    }
+    if path.contains("//") || path.contains("..") {
+        return Err(format!("path {}: \"..\" and \"//\" are forbidden", shown(path)));
+    }
+    if path.matches("{{").count() != path.matches("}}").count() {
+        return Err(format!("path {}: a template is not closed", shown(path)));
+    }
+    Ok(path.to_owned())
+}
+
+fn string(key: &str, tree: Tree) -> Result<String, Problem> {
+    match tree {
+        Tree::Scalar(Value::String(text)) => Ok(text),
+        _ => Err(format!("{key}: must be a string")),
+    }
+}
+
+fn strings(key: &str, tree: Tree) -> Result<Vec<String>, Problem> {
+    match tree {
+        Tree::List(items) => items.into_iter().map(|item| string(key, item)).collect(),
+        _ => Err(format!("{key}: must be a list of strings")),
+    }
+}
+
+fn duration(key: &str, tree: Tree) -> Result<Duration, Problem> {
+    let text = match tree {
+        Tree::Scalar(Value::String(text)) => text,
+        Tree::Scalar(Value::Number(number)) => number.to_string(),
+        _ => String::from("-"),
+    };
+    parse_duration(&text).ok_or_else(|| format!("{key}: must be a duration, such as \"90s\", and not negative"))
+}
+
+fn parameter_lists(key: &str, tree: Tree) -> Result<ParameterLists, Problem> {
+    let wrong = || format!("{key}: must be an object of lists");
+    let Tree::Object(items) = tree else { return Err(wrong()) };
+    let mut lists = ParameterLists::new();
+    for item in items {
+        let (true, Tree::List(values)) = (item.labels.is_empty(), item.tree) else { return Err(wrong()) };
+        let values = values.into_iter().map(value).collect::<Result<Vec<_>, _>>()?;
+        if lists.insert(item.key.to_lowercase(), values).is_some() {
+            return Err(format!("{key}: {} is given twice", shown(&item.key)));
+        }
+    }
+    Ok(lists)
+}
+
+fn value(tree: Tree) -> Result<Value, Problem> {
+    match tree {
+        Tree::Scalar(scalar) => Ok(scalar),
+        Tree::List(items) => items.into_iter().map(value).collect::<Result<_, _>>().map(Value::Array),
+        Tree::Object(items) => items
+            .into_iter()
+            .map(|item| match item.labels.is_empty() {
+                true => Ok((item.key, value(item.tree)?)),
+                false => Err(format!("line {}: a value takes no label", item.line)),
+            })
+            .collect::<Result<_, _>>()
+            .map(Value::Object),
+    }
+}
+
+/// A name from the text as an error shows it: quoted, escaped, short.
+fn shown(name: &str) -> String {
+    const LONGEST: usize = 64;
+    match name.char_indices().nth(LONGEST) {
+        None => format!("{name:?}"),
+        Some((end, _)) => format!("{:?}…", &name[..end]),
+    }
+}

@@ -1,0 +1,80 @@
+//! The root tokens that stand at the beginning: of a development server, of a new installation.
+//!
+//! There is at most one of each display name: which one it is, is kept as a document, so that making
+//! another one ends the one before, in the same unit of writes.
+
+use serde::{Deserialize, Serialize};
+
+use super::create::{new_token, token_row};
+use super::{Record, hash_of};
+use crate::auth::store::{AuthWrite, TokenHash};
+use crate::auth::{Auth, ROOT};
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
+use crate::error::{Error, Kind, Result};
+
+const KIND: &str = "config";
+
+/// Which token is the root token of a display name.
+#[derive(Serialize, Deserialize)]
+struct Current {
+    hash: TokenHash,
+}
+
+impl Auth {
+    /// Makes a root token that never expires: `given`, or a random one. An older one with the same
+    /// display name is revoked; when it is the given one already, it stays as it is.
+    ///
+    /// # Errors
+    /// `Invalid` when `given` is no printable text of at most 512 bytes without blanks; `Conflict` when
+    /// it is the text of some other token, or somebody else makes one at the same time; those of the
+    /// store.
+    pub async fn root_token(&self, given: Option<&str>, display_name: &str) -> Result<String> {
+        let token = given.map_or_else(new_token, str::to_owned);
+        if !token.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(Error::invalid("root token: must be printable characters without blanks"));
+        }
+        let hash = hash_of(&token).ok_or_else(|| Error::invalid("root token: must have 1 to 512 characters"))?;
+        let mut unit = Vec::new();
+        let document = self.root_document(display_name).await?;
+        let old = document.as_ref().map(|d| serde_json::from_slice::<Current>(&d.body)).transpose();
+        let old = old.map_err(Error::internal)?.map(|current| current.hash);
+        let stored = self.store.token(hash).await?;
+        if let Some(row) = &stored {
+            let is_root = Record::of(row)?.policies == [ROOT];
+            if !is_root || row.expires_at.is_some() || row.uses.is_some() {
+                return Err(Error::new(Kind::Conflict, "root token: this text is another token already"));
+            }
+        } else {
+            let record = self.new_record(vec![ROOT.to_owned()], display_name.to_owned(), "auth/token/root");
+            unit.push(AuthWrite::TokenInsert(token_row(&token, &record, None, None, None)?));
+        }
+        if old != Some(hash) {
+            unit.extend(old.map(AuthWrite::TokenRevoke));
+            let body = serde_json::to_vec(&Current { hash }).map_err(Error::internal)?;
+            let expected = document.map_or(0, |document| document.version);
+            let key = root_key(display_name);
+            unit.push(AuthWrite::Document(DocumentWrite { key, expected, body: Some(body) }));
+        }
+        if !unit.is_empty() {
+            self.forget(&self.store.commit(unit).await?);
+        }
+        Ok(token)
+    }
+
+    /// Whether a root token of this display name was made before, live or not.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn has_root_token(&self, display_name: &str) -> Result<bool> {
+        Ok(self.root_document(display_name).await?.is_some())
+    }
+
+    async fn root_document(&self, display_name: &str) -> Result<Option<Document>> {
+        let key = root_key(display_name);
+        Ok(self.store.documents(KIND).await?.into_iter().find(|document| document.key == key))
+    }
+}
+
+fn root_key(display_name: &str) -> DocumentKey {
+    DocumentKey { mount: SYSTEM, kind: KIND, name: format!("root-token/{display_name}") }
+}

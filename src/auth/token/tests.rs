@@ -1,0 +1,396 @@
+//! Tokens from creation to the end, over a store in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use time::macros::datetime;
+
+use super::*;
+use crate::auth::memory::Memory;
+use crate::auth::policy::Operation;
+use crate::clock::Clock;
+use crate::fields::Fields;
+
+const DENIED: &str = "permission denied";
+const ADMIN: &str = r#"path "*" { capabilities = ["create", "read", "update", "delete", "list", "sudo"] }"#;
+
+/// One server with a root token and two policies, `web` and `admin`.
+struct Fixture {
+    auth: Arc<Auth>,
+    store: Arc<Memory>,
+    clock: Clock,
+    root: String,
+}
+
+fn fields(body: Value) -> Fields {
+    Fields::parse(body.to_string().as_bytes()).unwrap()
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let (store, clock) = (Arc::new(Memory::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
+        let auth = Auth::open(store.clone(), clock.clone()).await.unwrap();
+        let web = r#"path "pki/issue/web" { capabilities = ["update"] }"#;
+        for (name, text) in [("web", web), ("admin", ADMIN)] {
+            auth.policy_write(name, &fields(json!({ "policy": text }))).await.unwrap();
+        }
+        let root = auth.root_token(None, "root").await.unwrap();
+        Self { auth, store, clock, root }
+    }
+
+    async fn caller(&self, token: &str) -> Arc<Caller> {
+        self.auth.identify(token).await.map_err(|e| e.to_string()).unwrap()
+    }
+
+    async fn create(&self, parent: &str, sudo: bool, body: Value) -> Result<(Value, Vec<String>)> {
+        let caller = self.auth.identify(parent).await?;
+        self.auth.create_token(&caller, sudo, &fields(body)).await
+    }
+
+    async fn token(&self, parent: &str, body: Value) -> String {
+        let (auth, _) = self.create(parent, true, body).await.map_err(|e| e.to_string()).unwrap();
+        auth["client_token"].as_str().unwrap().to_owned()
+    }
+
+    async fn refused(&self, parent: &str, sudo: bool, body: Value) -> String {
+        let error = self.create(parent, sudo, body.clone()).await.map(drop).expect_err(&body.to_string());
+        error.text().to_owned()
+    }
+
+    async fn denied(&self, token: &str) -> bool {
+        self.auth.identify(token).await.is_err_and(|e| e.text() == DENIED && e.kind() == Kind::Forbidden)
+    }
+
+    async fn renew(&self, token: &str, increment: u64) -> Result<(Value, Vec<String>), String> {
+        self.auth.renew(token, Some(Duration::from_secs(increment))).await.map_err(|e| e.text().to_owned())
+    }
+
+    fn advance(&self, seconds: f64) {
+        self.clock.advance(Duration::from_secs_f64(seconds));
+    }
+}
+
+#[tokio::test]
+async fn t1_policies_of_a_child() {
+    let f = Fixture::new().await;
+    let parent = f.token(&f.root, json!({"policies": ["web", "Extra"]})).await;
+    let (auth, warnings) = f.create(&parent, false, json!({})).await.unwrap();
+    assert_eq!(auth["policies"], json!(["default", "extra", "web"]));
+    assert_eq!(warnings, ["Policy \"extra\" does not exist"]);
+    let (auth, _) = f.create(&parent, false, json!({"policies": "web"})).await.unwrap();
+    assert_eq!(auth["token_policies"], json!(["default", "web"]));
+    let (auth, _) = f.create(&parent, false, json!({"policies": ["web"], "no_default_policy": true})).await.unwrap();
+    assert_eq!(auth["token_policies"], json!(["web"]));
+    let text = f.refused(&parent, false, json!({"policies": ["web", "admin"]})).await;
+    assert_eq!(text, "child policies must be subset of parent");
+    let (auth, _) = f.create(&parent, true, json!({"policies": ["admin"]})).await.unwrap();
+    assert_eq!(auth["policies"], json!(["admin", "default"]));
+    let text = f.refused(&parent, true, json!({"policies": ["response-wrapping"]})).await;
+    assert_eq!(text, "cannot assign policy \"response-wrapping\"");
+}
+
+#[tokio::test]
+async fn t2_no_spelling_of_root_makes_a_root_token() {
+    let f = Fixture::new().await;
+    let admin = f.token(&f.root, json!({"policies": ["admin"]})).await;
+    for name in [" Root", "ROOT", "root ", "\troot"] {
+        let text = f.refused(&admin, true, json!({"policies": [name]})).await;
+        assert_eq!(text, "root tokens may not be created without parent token being root", "{name:?}");
+    }
+    let (auth, _) = f.create(&f.root, true, json!({"policies": ["web", "root"]})).await.unwrap();
+    assert_eq!(auth["policies"], json!(["root"]));
+}
+
+#[tokio::test]
+async fn t4_a_limited_token_works_as_often_as_it_may() {
+    let f = Fixture::new().await;
+    let token = f.token(&f.root, json!({"num_uses": 2, "policies": ["web"]})).await;
+    for left in [1, 0] {
+        let caller = f.caller(&token).await;
+        assert_eq!(caller.uses_left(), Some(left));
+        assert!(!f.auth.decide(&caller, Operation::Read, "sys/mounts", &Fields::default()).allowed);
+    }
+    assert!(f.denied(&token).await);
+    assert_eq!(f.auth.lookup(&token).await.unwrap_err().text(), "bad token");
+}
+
+#[tokio::test]
+async fn t6_the_last_second_never_makes_an_endless_token() {
+    let f = Fixture::new().await;
+    let token = f.token(&f.root, json!({"explicit_max_ttl": "10s", "ttl": "10s"})).await;
+    f.advance(9.5);
+    assert_eq!(f.renew(&token, 3600).await.unwrap_err(), "past the max TTL, cannot renew");
+    f.advance(0.5);
+    assert!(f.denied(&token).await);
+    assert_eq!(f.renew(&token, 3600).await.unwrap_err(), "token not found");
+    let short = f.token(&f.root, json!({"ttl": "1s"})).await;
+    let (_, _) = f.auth.renew(&short, Some(Duration::from_millis(1))).await.unwrap();
+    f.advance(0.001);
+    assert!(f.denied(&short).await);
+    assert!(f.store.state().tokens.values().all(|row| row.expires_at.is_some() || row.parent.is_none()));
+}
+
+#[tokio::test]
+async fn t7_a_renewal_repeats_the_last_grant_up_to_the_maximum() {
+    let f = Fixture::new().await;
+    f.auth.mount_tune("auth/token", &fields(json!({"max_lease_ttl": "4h"}))).await.unwrap();
+    let token = f.token(&f.root, json!({"ttl": "2h"})).await;
+    let life = |answer: &(Value, Vec<String>)| answer.0["lease_duration"].as_u64().unwrap();
+    assert_eq!(life(&f.renew(&token, 0).await.unwrap()), 7200);
+    assert_eq!(life(&f.renew(&token, 3 * 3600).await.unwrap()), 3 * 3600);
+    assert_eq!(life(&f.renew(&token, 0).await.unwrap()), 3 * 3600);
+    f.advance(2.0 * 3600.0);
+    let capped = f.renew(&token, 0).await.unwrap();
+    assert_eq!(life(&capped), 2 * 3600);
+    let want = "TTL of \"3h\" exceeded the effective max_ttl of \"4h\"; TTL value is capped accordingly";
+    assert_eq!(capped.1, [want]);
+    assert_eq!(life(&f.renew(&token, 60).await.unwrap()), 60);
+    f.renew(&token, 7200).await.unwrap();
+    f.advance(2.0 * 3600.0 - 0.9);
+    assert_eq!(f.renew(&token, 60).await.unwrap_err(), "past the max TTL, cannot renew");
+    let shown = f.auth.lookup(&token).await.unwrap();
+    assert_eq!(shown["creation_ttl"], 7200);
+    assert_eq!(shown["ttl"], 0);
+}
+
+#[tokio::test]
+async fn t8_a_periodic_token_lives_until_its_explicit_maximum() {
+    let f = Fixture::new().await;
+    let forever = f.token(&f.root, json!({"period": "100h"})).await;
+    let bounded = f.token(&f.root, json!({"period": "100h", "explicit_max_ttl": "250h"})).await;
+    for _ in 0..20 {
+        f.advance(99.0 * 3600.0);
+        assert_eq!(f.renew(&forever, 5).await.unwrap().0["lease_duration"], 360_000);
+        let _ = f.renew(&bounded, 5).await;
+    }
+    assert!(f.denied(&bounded).await);
+    assert_eq!(f.auth.lookup(&forever).await.unwrap()["period"], 360_000);
+    let admin = f.token(&f.root, json!({"policies": ["admin"]})).await;
+    let text = f.refused(&admin, false, json!({"period": "1h"})).await;
+    assert_eq!(text, "root or sudo privileges required to create periodic token");
+}
+
+#[tokio::test]
+async fn t9_revoking_a_parent_ends_its_family_but_not_orphans() {
+    let f = Fixture::new().await;
+    let parent = f.token(&f.root, json!({"policies": ["admin"]})).await;
+    let child = f.token(&parent, json!({})).await;
+    let grandchild = f.token(&child, json!({})).await;
+    let orphan = f.token(&child, json!({"no_parent": true})).await;
+    for token in [&parent, &child, &grandchild, &orphan] {
+        f.caller(token).await;
+    }
+    assert!(f.auth.revoke(&parent).await.unwrap());
+    for token in [&parent, &child, &grandchild] {
+        assert!(f.denied(token).await);
+    }
+    f.caller(&orphan).await;
+    assert!(!f.auth.revoke(&parent).await.unwrap());
+    let admin = f.token(&f.root, json!({"policies": ["admin"]})).await;
+    let text = f.refused(&admin, false, json!({"no_parent": true})).await;
+    assert_eq!(text, "root or sudo privileges required to create orphan token");
+    let caller = f.caller(&admin).await;
+    let (auth, _) = f.auth.create_orphan_token(&caller, false, &fields(json!({}))).await.unwrap();
+    assert_eq!(auth["orphan"], true);
+}
+
+#[tokio::test]
+async fn t11_look_up_and_revocation_by_accessor() {
+    let f = Fixture::new().await;
+    let (auth, _) = f.create(&f.root, true, json!({"policies": ["web"], "ttl": "1h"})).await.unwrap();
+    let accessor = auth["accessor"].as_str().unwrap();
+    let shown = f.auth.lookup_accessor(accessor).await.unwrap();
+    assert_eq!((&shown["id"], &shown["ttl"]), (&json!(""), &json!(3600)));
+    let (renewed, _) = f.auth.renew_accessor(accessor, None).await.unwrap();
+    assert_eq!(renewed["client_token"], "");
+    let caller = f.auth.caller_by_accessor(accessor).await.unwrap().unwrap();
+    assert_eq!(f.auth.capabilities(&caller, "pki/issue/web"), ["update"]);
+    assert_eq!(f.auth.capabilities(&caller, "pki/issue/other"), ["deny"]);
+    assert!(f.auth.revoke_accessor(accessor).await.unwrap());
+    assert!(!f.auth.revoke_accessor(accessor).await.unwrap());
+    assert!(f.denied(auth["client_token"].as_str().unwrap()).await);
+    assert_eq!(f.auth.lookup_accessor(accessor).await.unwrap_err().text(), "invalid accessor");
+    assert_eq!(f.auth.lookup_accessor("").await.unwrap_err().text(), "invalid accessor");
+}
+
+#[tokio::test]
+async fn t14_what_is_not_offered_is_refused_by_name() {
+    let f = Fixture::new().await;
+    for (body, want) in [
+        (json!({"id": "mine"}), "id:"),
+        (json!({"type": "batch"}), "batch tokens are not supported"),
+        (json!({"type": "other"}), "invalid 'token_type' value"),
+        (json!({"entity_alias": "a"}), "entity_alias: not supported"),
+        (json!({"num_uses": -1}), "number of uses cannot be negative"),
+        (json!({"ttl": "-1h"}), "ttl"),
+        (json!({"meta": {"k": "v".repeat(5000)}}), "meta: more than"),
+    ] {
+        let text = f.refused(&f.root, true, body).await;
+        assert!(text.contains(want), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_unset_values_that_clients_always_send_change_nothing() {
+    let f = Fixture::new().await;
+    let body = json!({"ttl": "0s", "explicit_max_ttl": "0s", "period": "0s", "display_name": "", "num_uses": 0,
+        "renewable": true, "type": "service", "entity_alias": "", "policies": ["web"], "meta": {"a": "b"}, "id": ""});
+    let (auth, warnings) = f.create(&f.root, true, body).await.unwrap();
+    assert!(warnings.is_empty());
+    assert_eq!(auth["lease_duration"], 2_764_800);
+    assert_eq!(auth["renewable"], true);
+    let token = auth["client_token"].as_str().unwrap();
+    assert!(token.starts_with("s.") && token.len() == 45);
+    let shown = f.auth.lookup_self(&*f.caller(token).await, token).await.unwrap();
+    assert_eq!(shown["display_name"], "token");
+    assert_eq!(shown["meta"], json!({"a": "b"}));
+    assert_eq!(shown["expire_time"], "2030-02-02T00:00:00Z");
+    assert_eq!(shown["issue_time"], "2030-01-01T00:00:00Z");
+    for (name, want) in [("orphan", json!(false)), ("num_uses", json!(0)), ("type", json!("service"))] {
+        assert_eq!(shown[name], want);
+    }
+}
+
+#[tokio::test]
+async fn display_names_keep_letters_digits_and_dashes() {
+    let f = Fixture::new().await;
+    let token = f.token(&f.root, json!({"display_name": "my app! "})).await;
+    assert_eq!(f.caller(&token).await.display_name, "token-my-app");
+}
+
+#[tokio::test]
+async fn t15_a_limited_token_has_no_children() {
+    let f = Fixture::new().await;
+    let token = f.token(&f.root, json!({"num_uses": 2})).await;
+    let text = f.refused(&token, true, json!({})).await;
+    assert_eq!(text, "restricted use token cannot generate child tokens");
+    let text = f.refused(&token, true, json!({})).await;
+    assert_eq!(text, "parent token lookup failed: no parent found");
+    let last = f.token(&f.root, json!({"num_uses": 1, "ttl": "1h"})).await;
+    let caller = f.caller(&last).await;
+    assert_eq!(f.auth.lookup_self(&caller, &last).await.unwrap()["num_uses"], -1);
+    assert_eq!(f.auth.renew_self(&caller, &last, None).await.unwrap_err().text(), "token not found");
+}
+
+#[tokio::test]
+async fn t16_an_expiring_root_token_makes_no_endless_one() {
+    let f = Fixture::new().await;
+    let (auth, _) = f.create(&f.root, true, json!({})).await.unwrap();
+    assert_eq!((&auth["lease_duration"], &auth["renewable"]), (&json!(0), &json!(false)));
+    let expiring = f.token(&f.root, json!({"ttl": "1h"})).await;
+    let text = f.refused(&expiring, true, json!({"policies": ["root"]})).await;
+    assert_eq!(text, "expiring root tokens cannot create non-expiring root tokens");
+    f.token(&expiring, json!({"policies": ["root"], "ttl": "1h"})).await;
+    assert_eq!(f.renew(&f.root, 5).await.unwrap_err(), "lease is not renewable");
+}
+
+#[tokio::test]
+async fn t17_an_unknown_token_is_a_bad_token() {
+    let f = Fixture::new().await;
+    for token in ["", "s.unknown", &"x".repeat(10_000)] {
+        let error = f.auth.lookup(token).await.unwrap_err();
+        assert_eq!((error.kind(), error.text()), (Kind::Forbidden, "bad token"));
+        assert!(f.denied(token).await);
+        assert!(!f.auth.revoke(token).await.unwrap());
+    }
+    assert_eq!(f.auth.lookup(&f.root).await.unwrap()["id"], json!(f.root));
+}
+
+#[tokio::test]
+async fn t19_storage_holds_no_token() {
+    let f = Fixture::new().await;
+    let token = f.token(&f.root, json!({"policies": ["web"]})).await;
+    let state = f.store.state();
+    for row in state.tokens.values() {
+        let body = String::from_utf8(row.body.clone()).unwrap();
+        assert!(!body.contains(&token) && !body.contains(&f.root));
+    }
+    assert!(state.tokens.contains_key(&hash_of(&token).unwrap()));
+}
+
+#[tokio::test]
+async fn t24_no_token_lives_past_its_explicit_maximum() {
+    let f = Fixture::new().await;
+    let token = f.token(&f.root, json!({"explicit_max_ttl": "3s"})).await;
+    f.advance(2.6);
+    assert_eq!(f.renew(&token, 0).await.unwrap_err(), "past the max TTL, cannot renew");
+    f.caller(&token).await;
+    f.advance(0.4);
+    assert!(f.denied(&token).await);
+}
+
+#[tokio::test]
+async fn a_cached_token_is_read_again_within_a_second() {
+    let f = Fixture::new().await;
+    let token = f.token(&f.root, json!({"policies": ["web"]})).await;
+    let first = f.caller(&token).await;
+    let reads = f.store.state().reads;
+    for _ in 0..10 {
+        assert!(Arc::ptr_eq(&first, &f.caller(&token).await));
+    }
+    assert_eq!(f.store.state().reads, reads);
+    f.advance(0.6);
+    f.caller(&token).await;
+    assert_eq!(f.store.state().reads, reads + 1);
+    // Another node revokes it.
+    f.store.state().tokens.clear();
+    f.caller(&token).await;
+    f.advance(1.0);
+    assert!(f.denied(&token).await);
+}
+
+#[tokio::test]
+async fn a_changed_policy_is_in_force_at_once() {
+    let f = Fixture::new().await;
+    let token = f.token(&f.root, json!({"policies": ["web"]})).await;
+    let may = async |path: &str| {
+        let caller = f.caller(&token).await;
+        f.auth.decide(&caller, Operation::Update, path, &Fields::default()).allowed
+    };
+    assert!(may("pki/issue/web").await && !may("pki/issue/new").await);
+    let text = r#"path "pki/issue/new" { capabilities = ["update"] }"#;
+    f.auth.policy_write("web", &fields(json!({ "policy": text, "ttl": "1h" }))).await.unwrap();
+    assert!(!may("pki/issue/web").await && may("pki/issue/new").await);
+    f.advance(3600.0);
+    assert!(!may("pki/issue/new").await);
+    assert!(f.auth.policy_read("web").is_none());
+    f.auth.sweep().await.unwrap();
+    assert!(!f.store.state().documents.contains_key(&("policy", "web".to_owned())));
+}
+
+#[tokio::test]
+async fn a_sweep_removes_what_expired_with_its_family() {
+    let f = Fixture::new().await;
+    let parent = f.token(&f.root, json!({"ttl": "1h", "policies": ["admin"]})).await;
+    let child = f.token(&parent, json!({"ttl": "9h"})).await;
+    f.advance(3600.0);
+    f.caller(&child).await;
+    assert_eq!(f.auth.sweep().await.unwrap(), 2);
+    assert!(f.denied(&child).await && f.denied(&parent).await);
+    f.caller(&f.root).await;
+}
+
+#[tokio::test]
+async fn one_root_token_per_display_name() {
+    let f = Fixture::new().await;
+    let first = f.auth.root_token(Some("dev-token"), "dev").await.unwrap();
+    assert_eq!(first, "dev-token");
+    assert_eq!(f.auth.root_token(Some("dev-token"), "dev").await.unwrap(), "dev-token");
+    assert!(f.caller("dev-token").await.is_root());
+    f.auth.root_token(Some("other"), "dev").await.unwrap();
+    assert!(f.denied("dev-token").await);
+    assert!(f.caller("other").await.is_root() && f.caller(&f.root).await.is_root());
+    assert!(f.auth.has_root_token("dev").await.unwrap() && !f.auth.has_root_token("new").await.unwrap());
+    let taken = f.token(&f.root, json!({"policies": ["web"]})).await;
+    assert_eq!(f.auth.root_token(Some(&taken), "dev").await.unwrap_err().kind(), Kind::Conflict);
+    assert!(f.auth.root_token(Some("a b"), "dev").await.is_err());
+    assert!(f.auth.root_token(Some(""), "dev").await.is_err());
+}
+
+#[tokio::test]
+async fn without_storage_nobody_is_known() {
+    let f = Fixture::new().await;
+    f.store.state().fail = true;
+    assert_eq!(f.auth.identify(&f.root).await.map(drop).unwrap_err().kind(), Kind::Unavailable);
+}

@@ -1,0 +1,145 @@
+//! How long a token lives: one calculation for creation and renewal.
+
+use std::time::Duration;
+
+use crate::clock::Time;
+use crate::error::{Error, Result};
+
+/// What bounds the life of one token. Zero stands for "not set".
+pub(super) struct Limits {
+    /// When the token was made: no renewal moves it.
+    pub start: Time,
+    pub mount_default: Duration,
+    pub mount_max: Duration,
+    pub explicit_max: Duration,
+    pub period: Duration,
+}
+
+/// A life to be counted from now, and what has to be said about it.
+pub(super) struct Grant {
+    pub ttl: Duration,
+    pub warnings: Vec<String>,
+}
+
+impl Limits {
+    /// The life from `now` on that is granted to who asks for `asked` (zero: the mount's default).
+    ///
+    /// # Errors
+    /// `Invalid` in the last second before the bound: a life that rounds to 0 must mean an end, and
+    /// never reads as one without an end.
+    pub(super) fn grant(&self, now: Time, asked: Duration) -> Result<Grant> {
+        let mut warnings = Vec::new();
+        let (mut ttl, longest) = if self.period.is_zero() {
+            let max = if self.explicit_max.is_zero() { self.mount_max } else { self.mount_max.min(self.explicit_max) };
+            (if asked.is_zero() { self.mount_default } else { asked }, Some(max))
+        } else {
+            (self.period, (!self.explicit_max.is_zero()).then_some(self.explicit_max))
+        };
+        if !self.period.is_zero() && self.period > self.mount_max {
+            ttl = self.mount_max;
+            warnings.push(capped("period", self.period, self.mount_max));
+        }
+        if let Some(longest) = longest {
+            let left = super::remaining(after(self.start, longest), now);
+            if left < Duration::from_secs(1) {
+                return Err(Error::invalid("past the max TTL, cannot renew"));
+            }
+            if ttl > left {
+                warnings.push(capped("TTL", ttl, longest));
+                ttl = left;
+            }
+        }
+        Ok(Grant { ttl, warnings })
+    }
+}
+
+/// `at` plus `by`, at most the end of the calendar.
+pub(super) fn after(at: Time, by: Duration) -> Time {
+    at.saturating_add(time::Duration::try_from(by).unwrap_or(time::Duration::MAX))
+}
+
+fn capped(what: &str, value: Duration, max: Duration) -> String {
+    let lower = what.strip_prefix("TTL").map_or(what, |_| "TTL");
+    format!(
+        "{what} of \"{}\" exceeded the effective max_ttl of \"{}\"; {lower} value is capped accordingly",
+        human(value),
+        human(max)
+    )
+}
+
+/// `768h`, `1h30m`, `45s`.
+fn human(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let parts = [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
+    let text: String = parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use time::macros::datetime;
+
+    const START: Time = datetime!(2030-01-01 00:00 UTC);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn limits() -> Limits {
+        Limits {
+            start: START,
+            mount_default: HOUR,
+            mount_max: 10 * HOUR,
+            explicit_max: Duration::ZERO,
+            period: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_wish_is_capped_by_what_is_left() {
+        let grant = limits().grant(START, Duration::ZERO).unwrap();
+        assert_eq!((grant.ttl, grant.warnings.len()), (HOUR, 0));
+        let grant = limits().grant(START + 9 * HOUR, 2 * HOUR).unwrap();
+        assert_eq!(grant.ttl, HOUR);
+        let want = "TTL of \"2h\" exceeded the effective max_ttl of \"10h\"; TTL value is capped accordingly";
+        assert_eq!(grant.warnings, [want]);
+        assert!(limits().grant(START + 10 * HOUR - Duration::from_millis(999), HOUR).is_err());
+    }
+
+    #[test]
+    fn a_period_is_bound_by_an_explicit_maximum_only() {
+        let mut periodic = Limits { period: 2 * HOUR, ..limits() };
+        assert_eq!(periodic.grant(START + 1000 * HOUR, HOUR).unwrap().ttl, 2 * HOUR);
+        periodic.explicit_max = 3 * HOUR;
+        assert_eq!(periodic.grant(START + 2 * HOUR, HOUR).unwrap().ttl, HOUR);
+        assert!(periodic.grant(START + 3 * HOUR, HOUR).is_err());
+        periodic.period = 11 * HOUR;
+        periodic.explicit_max = Duration::ZERO;
+        let grant = periodic.grant(START, HOUR).unwrap();
+        assert_eq!(grant.ttl, 10 * HOUR);
+        assert!(grant.warnings[0].starts_with("period of \"11h\" exceeded"));
+    }
+
+    #[test]
+    fn durations_in_messages_are_human() {
+        for (seconds, text) in [(5400, "1h30m"), (2_764_800, "768h"), (61, "1m1s"), (0, "0s")] {
+            assert_eq!(human(Duration::from_secs(seconds)), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_life_passes_its_bound_or_rounds_to_nothing(
+            age in 0u64..50_000_000, asked in 0u64..400_000_000_000, explicit in 0u64..400_000_000_000, period in 0u64..9_000_000
+        ) {
+            let seconds = Duration::from_secs;
+            let limits = Limits { explicit_max: seconds(explicit), period: seconds(period), mount_max: seconds(30_000_000), ..limits() };
+            let now = START + seconds(age);
+            if let Ok(grant) = limits.grant(now, seconds(asked)) {
+                prop_assert!(grant.ttl >= seconds(1));
+                if explicit > 0 {
+                    prop_assert!(after(now, grant.ttl) <= after(START, seconds(explicit)));
+                }
+            }
+        }
+    }
+}

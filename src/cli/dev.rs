@@ -1,0 +1,144 @@
+//! `signet dev`: a server to try things with. Plain HTTP on the loopback, a root token on the screen.
+
+use std::fs::DirBuilder;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use signet::clock::Clock;
+use signet::error::{Error, Result};
+use signet::fields::Fields;
+use signet::http::secrets::state::Settings;
+use signet::random;
+use signet::server::{Options, Server};
+use signet::storage;
+use signet::storage::seal::SealKey;
+
+/// The arguments of `signet dev`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where to listen, on the loopback; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8200")]
+    listen: SocketAddr,
+    /// Keep the data (and the seal key) in this folder; otherwise all is gone at the end.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The root token; otherwise a random one.
+    #[arg(long, value_name = "TOKEN", env = "SIGNET_DEV_ROOT_TOKEN", hide_env_values = true)]
+    root_token: Option<String>,
+    /// A PostgreSQL database instead of the embedded store.
+    #[arg(long, value_name = "URL", hide = true)]
+    database_url: Option<String>,
+}
+
+/// What the root token of a development server is called; starting again replaces it.
+const TOKEN_NAME: &str = "dev";
+/// Most writes under way.
+const QUEUE: usize = 4096;
+
+/// Serves until a signal comes.
+pub async fn run(arguments: Arguments) -> Result<()> {
+    if arguments.database_url.is_some() {
+        return Err(Error::invalid("--database-url: this build has the embedded store only; leave it out"));
+    }
+    if !arguments.listen.ip().is_loopback() {
+        return Err(Error::invalid(
+            "--listen: a development server listens on the loopback only, such as 127.0.0.1:8200",
+        ));
+    }
+    let temporary = Temporary::unless(arguments.data_dir.is_some())?;
+    let folder = arguments.data_dir.as_deref().unwrap_or(temporary.path());
+    let server = Server::open(options(folder, arguments.listen)?).await?;
+    let prepared = prepare(&server, arguments.root_token.as_deref()).await;
+    let token = match prepared {
+        Ok(token) => token,
+        Err(error) => {
+            server.close().await?;
+            return Err(error);
+        }
+    };
+    let running = server.start().await?;
+    greet(running.address(), &token, arguments.data_dir.as_deref()).map_err(Error::internal)?;
+    running.until_signal().await
+}
+
+fn options(folder: &Path, listen: SocketAddr) -> Result<Options> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
+        Error::unavailable(format!("--data-dir: {} cannot be made ({})", folder.display(), e.kind()), e)
+    })?;
+    let key = folder.join("seal.key");
+    let seal_key = if key.exists() { SealKey::from_file(&key)? } else { SealKey::create_file(&key)? };
+    let clock = Clock::system();
+    let storage = storage::Options { data_dir: folder.to_owned(), seal_key, clock: clock.clone(), queue: QUEUE };
+    let settings = Settings { open_metrics: true, ..Settings::default() };
+    Ok(Options { listen, workers: 0, clock, storage, settings })
+}
+
+/// The root token (an older one is revoked) and a mount to play with.
+async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
+    let shared = server.shared();
+    let token = shared.auth.root_token(root_token, TOKEN_NAME).await?;
+    if shared.auth.mounts().get("pki").is_none() {
+        let fields = Fields::parse(json!({ "type": "pki" }).to_string().as_bytes())?;
+        let mount = shared.auth.mount_enable("pki", &fields).await?;
+        shared.engine.open(mount.id).await?;
+    }
+    prepare_dev(server).await?;
+    Ok(token)
+}
+
+/// Makes the mount `pki` ready to issue: a root and the role `dev`, unless they are there.
+async fn prepare_dev(_server: &Server) -> Result<()> {
+    Ok(())
+}
+
+fn greet(address: SocketAddr, token: &str, folder: Option<&Path>) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "listening on http://{address}")?;
+    writeln!(out)?;
+    writeln!(out, "This is a development server: no TLS, a root token on the screen, the seal key beside")?;
+    writeln!(out, "the data. Never use it for anything that matters.")?;
+    match folder {
+        Some(folder) => writeln!(out, "Data is kept in {}.", folder.display())?,
+        None => writeln!(out, "Data is temporary and goes when the server stops.")?,
+    }
+    writeln!(out)?;
+    writeln!(out, "token: {token}")?;
+    writeln!(out)?;
+    writeln!(out, "curl -H 'X-Service-Token: {token}' -d '{{\"common_name\":\"web.dev.test\"}}' \\")?;
+    writeln!(out, "    http://{address}/v1/pki/issue/dev")?;
+    out.flush()
+}
+
+/// A folder that goes when the server stops.
+struct Temporary(Option<PathBuf>);
+
+impl Temporary {
+    fn unless(kept: bool) -> Result<Self> {
+        if kept {
+            return Ok(Self(None));
+        }
+        let path = std::env::temp_dir().join(format!("signet-dev-{}", random::base62(16)));
+        // Not recursive: a folder that is there already belongs to somebody else.
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|e| Error::unavailable("no temporary folder can be made", e))?;
+        Ok(Self(Some(path)))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.as_deref().unwrap_or(Path::new(""))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // Nothing is lost when this fails; the system clears its temporary folders.
+            let _ = std::fs::remove_dir_all(path);
+        }
+    }
+}

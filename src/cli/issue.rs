@@ -1,0 +1,208 @@
+//! `signet issue`: gets a certificate and writes NAME.pem, NAME-key.pem and ca.pem.
+//!
+//! No file is ever overwritten. The files of the name are looked for before the server is asked, so
+//! that no certificate is issued for nothing. A `ca.pem` that is there may stay when it holds the
+//! same authority (several names in one folder); otherwise the authority goes to NAME-ca.pem.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use reqwest::header::HeaderValue;
+use serde_json::{Value, json};
+use signet::error::{Error, Kind, Result};
+use signet::secret::Secret;
+
+/// The arguments of `signet issue`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The certificate's common name.
+    name: String,
+    /// The role that decides what may be issued.
+    #[arg(long, default_value = "dev")]
+    role: String,
+    /// The mount of the certificate authority.
+    #[arg(long, default_value = "pki")]
+    mount: String,
+    /// Time to live, such as 24h.
+    #[arg(long)]
+    ttl: Option<String>,
+    /// Further names, joined by commas.
+    #[arg(long)]
+    alt_names: Option<String>,
+    /// The folder to write to.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    /// Address of the server.
+    #[arg(long, env = "SIGNET_ADDR", default_value = "http://127.0.0.1:8200")]
+    address: String,
+    /// Token for the server.
+    #[arg(long, env = "SIGNET_TOKEN", hide_env_values = true)]
+    token: String,
+    /// PEM file of the authorities to trust for the server's own certificate.
+    #[arg(long, value_name = "FILE", env = "SIGNET_CACERT")]
+    cacert: Option<PathBuf>,
+}
+
+/// Asks for the certificate and writes the files.
+pub async fn run(arguments: Arguments) -> Result<()> {
+    let files = Files::of(&arguments)?;
+    files.must_be_new()?;
+    let data = ask(&arguments).await?;
+    let issued = Issued::read(&data)?;
+    files.write(&issued)
+}
+
+/// Where the results go.
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    ca: PathBuf,
+    own_ca: PathBuf,
+}
+
+impl Files {
+    fn of(arguments: &Arguments) -> Result<Self> {
+        let name = arguments.name.replace('*', "_");
+        if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']) {
+            return Err(Error::invalid("NAME: cannot be the name of a file"));
+        }
+        if !arguments.out.is_dir() {
+            return Err(Error::invalid(format!("--out: {} is no folder", arguments.out.display())));
+        }
+        let file = |suffix: &str| arguments.out.join(format!("{name}{suffix}.pem"));
+        Ok(Self { certificate: file(""), key: file("-key"), ca: arguments.out.join("ca.pem"), own_ca: file("-ca") })
+    }
+
+    fn must_be_new(&self) -> Result<()> {
+        match [&self.certificate, &self.key, &self.own_ca].into_iter().find(|file| file.exists()) {
+            Some(file) => Err(exists(file)),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&self, issued: &Issued) -> Result<()> {
+        let kept = std::fs::read_to_string(&self.ca).ok();
+        let ca = if kept.is_some_and(|kept| kept != issued.ca) { &self.own_ca } else { &self.ca };
+        // The key first: without it the rest is worth nothing.
+        write_new(&self.key, issued.key.expose(), 0o600)?;
+        write_new(&self.certificate, issued.certificate.as_bytes(), 0o644)?;
+        if !ca.exists() {
+            write_new(ca, issued.ca.as_bytes(), 0o644)?;
+        }
+        println!("certificate: {}", self.certificate.display());
+        println!("key:         {}", self.key.display());
+        println!("authority:   {}", ca.display());
+        Ok(())
+    }
+}
+
+fn exists(file: &Path) -> Error {
+    Error::new(Kind::Conflict, format!("{} exists and is not overwritten", file.display()))
+}
+
+fn write_new(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(file);
+    opened.and_then(|mut out| out.write_all(bytes).and_then(|()| out.sync_all())).map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => exists(file),
+        kind => Error::unavailable(format!("{}: cannot be written ({kind})", file.display()), e),
+    })
+}
+
+/// The members of the answer that matter, as file contents.
+struct Issued {
+    certificate: String,
+    key: Secret,
+    /// The chain up to the root.
+    ca: String,
+}
+
+impl Issued {
+    fn read(data: &Value) -> Result<Self> {
+        let text = |name: &str| data[name].as_str().filter(|t| !t.is_empty());
+        let missing = |name| Error::new(Kind::BadGateway, format!("the server's answer has no {name}"));
+        let chain = data["ca_chain"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut ca: Vec<&str> = chain.iter().filter_map(Value::as_str).collect();
+        if ca.is_empty() {
+            ca.push(text("issuing_ca").ok_or_else(|| missing("issuing_ca"))?);
+        }
+        let key = text("private_key").ok_or_else(|| missing("private_key"))?;
+        Ok(Self {
+            certificate: lines(&[text("certificate").ok_or_else(|| missing("certificate"))?]),
+            key: Secret::new(lines(&[key])),
+            ca: lines(&ca),
+        })
+    }
+}
+
+/// PEM texts one after the other, each with a line end.
+fn lines(texts: &[&str]) -> String {
+    texts.iter().map(|text| format!("{}\n", text.trim_end())).collect()
+}
+
+async fn ask(arguments: &Arguments) -> Result<Value> {
+    let base = arguments.address.trim_end_matches('/');
+    let url = format!("{base}/v1/{}/issue/{}", arguments.mount.trim_matches('/'), arguments.role);
+    let mut body = json!({ "common_name": arguments.name });
+    for (name, value) in [("ttl", &arguments.ttl), ("alt_names", &arguments.alt_names)] {
+        if let Some(value) = value {
+            body[name] = value.as_str().into();
+        }
+    }
+    let mut token = HeaderValue::from_str(&arguments.token)
+        .map_err(|_| Error::invalid("SIGNET_TOKEN: has characters that no token has"))?;
+    token.set_sensitive(true);
+    let request = client(arguments)?.post(&url).header("X-Service-Token", token).json(&body);
+    let answer =
+        request.send().await.map_err(|e| Error::unavailable(format!("{base}: no answer ({})", cause(&e)), e))?;
+    let status = answer.status().as_u16();
+    let body: Value = answer.json().await.unwrap_or(Value::Null);
+    if status == 200 {
+        return Ok(body["data"].clone());
+    }
+    let errors = body["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let errors: Vec<_> = errors.iter().filter_map(Value::as_str).collect();
+    let hint = match status {
+        403 => " (does the token in SIGNET_TOKEN grant it?)",
+        404 => " (are --mount and --role right?)",
+        _ => "",
+    };
+    Err(Error::new(Kind::BadGateway, format!("{url}: status {status}: {}{hint}", errors.join("; "))))
+}
+
+fn client(arguments: &Arguments) -> Result<reqwest::Client> {
+    let mut client = reqwest::Client::builder().timeout(Duration::from_secs(60)).no_proxy();
+    if let Some(file) = &arguments.cacert {
+        let unreadable = || Error::invalid(format!("SIGNET_CACERT: {} holds no readable certificates", file.display()));
+        let pem = std::fs::read(file).map_err(|_| unreadable())?;
+        let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|_| unreadable())?;
+        client = client.tls_certs_only(certificates);
+    }
+    client.build().map_err(Error::internal)
+}
+
+/// The innermost cause, which names the problem (refused, unknown authority …).
+fn cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_becomes_three_files() {
+        let data =
+            json!({ "certificate": "LEAF", "private_key": "KEY\n", "issuing_ca": "CA", "ca_chain": ["CA", "ROOT"] });
+        let issued = Issued::read(&data).unwrap();
+        assert_eq!((issued.certificate.as_str(), issued.ca.as_str()), ("LEAF\n", "CA\nROOT\n"));
+        assert_eq!(issued.key.expose(), b"KEY\n");
+        assert!(Issued::read(&json!({ "certificate": "LEAF", "issuing_ca": "CA" })).is_err());
+    }
+}

@@ -1,0 +1,56 @@
+//! The HTTP side: which paths lead to which wire, and the metrics page.
+//!
+//! `/v1` is the secrets service. Everything about a request (limits, tokens, policies, the form of
+//! answers) belongs to its wire; this module only tells them apart.
+
+pub mod secrets;
+
+use actix_web::dev::Payload;
+use actix_web::http::header::CONTENT_TYPE;
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{FromRequest, HttpRequest, HttpResponse};
+
+use secrets::state::State;
+
+/// The services of one worker.
+pub fn configure(app: &mut ServiceConfig, state: State) {
+    app.app_data(state)
+        .service(web::scope("/v1").default_service(web::to(secrets_service)))
+        .route("/metrics", web::get().to(metrics_page))
+        .default_service(web::to(nothing));
+}
+
+/// The media type of the Prometheus text form.
+pub const METRICS_TYPE: &str = "text/plain; version=0.0.4";
+
+/// The worker's state, as a handler's argument.
+impl FromRequest for State {
+    type Error = actix_web::Error;
+    type Future = std::future::Ready<std::result::Result<Self, Self::Error>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let state = request.app_data::<Self>().cloned();
+        std::future::ready(state.ok_or_else(|| actix_web::error::ErrorInternalServerError("")))
+    }
+}
+
+async fn secrets_service(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
+    // What the router matched may be spelt otherwise (`/%761/…`); only the plain form is served.
+    match request.uri().path().strip_prefix("/v1/") {
+        Some(path) => secrets::answer(state, &request, path, payload).await,
+        None => nothing().await,
+    }
+}
+
+/// The metrics page: open where the settings say so, else a read of `sys/metrics` like any other.
+async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
+    if state.settings.open_metrics {
+        let text = crate::telemetry::rendered_metrics();
+        return HttpResponse::Ok().insert_header((CONTENT_TYPE, METRICS_TYPE)).body(text);
+    }
+    secrets::answer(state, &request, "sys/metrics", payload).await
+}
+
+async fn nothing() -> HttpResponse {
+    HttpResponse::NotFound().insert_header((CONTENT_TYPE, secrets::render::JSON)).body("{\"errors\":[]}")
+}

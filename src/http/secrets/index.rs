@@ -1,0 +1,273 @@
+//! Finding the route of a path: an index over one kind of mount's table, built once.
+//!
+//! Patterns are grouped by their first segment and tried in order of how exact they are; a pattern
+//! of fixed length is only compared with paths of that many segments.
+
+use std::collections::HashMap;
+
+use super::route::{Operation, Params, Route, operation_word};
+use crate::telemetry::RouteMeter;
+
+/// Longest name that `:name` takes.
+pub const MAX_NAME: usize = 128;
+
+/// What a path and an operation lead to.
+pub enum Found<'i> {
+    /// A route.
+    Route(&'i Entry, &'static Route, Params),
+    /// The path exists, without this operation.
+    OtherOperation(&'i Entry),
+    /// No pattern matches.
+    Nothing,
+}
+
+/// One pattern with its routes.
+pub struct Entry {
+    segments: Vec<Segment>,
+    /// Whether a `*rest` is among the segments, so that longer paths match too.
+    open_ended: bool,
+    routes: [Option<(&'static Route, RouteMeter)>; OPERATIONS],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Segment {
+    // In the order in which patterns are tried.
+    Literal(&'static str),
+    Serial(&'static str),
+    Name(&'static str),
+    Rest(&'static str),
+}
+
+const OPERATIONS: usize = 6;
+
+/// The routes of one kind of mount.
+pub struct Index {
+    by_first: HashMap<&'static str, Vec<Entry>>,
+    other: Vec<Entry>,
+}
+
+impl Index {
+    /// Builds the index of `routes`; `kind` names them in the metrics.
+    pub fn new(kind: &'static str, routes: &[&'static [Route]]) -> Self {
+        let mut patterns: HashMap<&'static str, Entry> = HashMap::new();
+        for route in routes.iter().copied().flatten() {
+            let entry = patterns.entry(route.pattern).or_insert_with(|| Entry::new(route.pattern));
+            entry.routes[slot(route.operation)] = Some((route, meter(kind, route)));
+        }
+        let mut index = Self { by_first: HashMap::new(), other: Vec::new() };
+        for entry in patterns.into_values() {
+            match entry.segments.first() {
+                Some(Segment::Literal(first)) => index.by_first.entry(first).or_default().push(entry),
+                _ => index.other.push(entry),
+            }
+        }
+        for list in index.by_first.values_mut().chain([&mut index.other]) {
+            list.sort_by(|a, b| exactness(&a.segments, &b.segments));
+        }
+        index
+    }
+
+    /// The route of `operation` on `path` (below the mount). A trailing `/` belongs to lists alone:
+    /// policies see it, so it must not lead to what the path without it leads to.
+    pub fn find(&self, path: &str, operation: Operation) -> Found<'_> {
+        let (path, slash) = path.strip_suffix('/').map_or((path, false), |path| (path, true));
+        let mut other = None;
+        for (entry, params) in self.matching(path) {
+            let lists = entry.route(Operation::List).is_some();
+            if slash && !lists {
+                continue;
+            }
+            match entry.route(operation) {
+                Some(route) if !slash || operation == Operation::List => return Found::Route(entry, route, params),
+                _ => other = other.or(Some(entry)),
+            }
+        }
+        other.map_or(Found::Nothing, Found::OtherOperation)
+    }
+
+    fn matching<'i, 'p>(&'i self, path: &'p str) -> impl Iterator<Item = (&'i Entry, Params)> + use<'i, 'p> {
+        let first = path.split('/').next().unwrap_or_default();
+        let count = path.bytes().filter(|b| *b == b'/').count() + 1;
+        let literal = self.by_first.get(first).map(Vec::as_slice).unwrap_or_default();
+        literal.iter().chain(&self.other).filter_map(move |entry| Some((entry, entry.matched(path, count)?)))
+    }
+}
+
+impl Entry {
+    fn new(pattern: &'static str) -> Self {
+        let segments: Vec<_> = pattern.split('/').map(Segment::of).collect();
+        let open_ended = segments.iter().any(|s| matches!(s, Segment::Rest(_)));
+        Self { segments, open_ended, routes: [const { None }; OPERATIONS] }
+    }
+
+    /// The route of an operation.
+    pub fn route(&self, operation: Operation) -> Option<&'static Route> {
+        self.routes[slot(operation)].as_ref().map(|(route, _)| *route)
+    }
+
+    /// All routes of the pattern.
+    pub fn routes(&self) -> impl Iterator<Item = &'static Route> {
+        self.routes.iter().flatten().map(|(route, _)| *route)
+    }
+
+    /// The access metrics of an operation's route.
+    pub fn meter(&self, operation: Operation) -> Option<&RouteMeter> {
+        self.routes[slot(operation)].as_ref().map(|(_, meter)| meter)
+    }
+
+    fn matched(&self, path: &str, count: usize) -> Option<Params> {
+        if count < self.segments.len() || (count > self.segments.len() && !self.open_ended) {
+            return None;
+        }
+        // What `*rest` takes beyond its own segment.
+        let mut extra = count - self.segments.len();
+        let mut params = Params::default();
+        let mut at = 0;
+        for segment in &self.segments {
+            let mut end = at + path.get(at..)?.split('/').next()?.len();
+            if let Segment::Rest(_) = segment {
+                while extra > 0 {
+                    end += 1 + path.get(end + 1..)?.split('/').next()?.len();
+                    extra -= 1;
+                }
+            }
+            segment.takes(path.get(at..end)?, at..end, &mut params).then_some(())?;
+            at = end + 1;
+        }
+        Some(params)
+    }
+}
+
+impl Segment {
+    fn of(text: &'static str) -> Self {
+        match text.as_bytes().first() {
+            Some(b':') if text == ":serial" => Self::Serial(&text[1..]),
+            Some(b':') => Self::Name(&text[1..]),
+            Some(b'*') => Self::Rest(&text[1..]),
+            _ => Self::Literal(text),
+        }
+    }
+
+    fn takes(self, text: &str, place: std::ops::Range<usize>, params: &mut Params) -> bool {
+        let (name, taken) = match self {
+            Self::Literal(literal) => return literal == text,
+            Self::Serial(name) => (name, is_serial(text)),
+            Self::Name(name) => (name, is_name(text)),
+            Self::Rest(name) => (name, !text.is_empty()),
+        };
+        params.push(name, place.start, place.end);
+        taken
+    }
+}
+
+/// Whether `text` is a name: letters, digits and `_`, inside also `-` and `.`.
+pub fn is_name(text: &str) -> bool {
+    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(|b| word(*b))
+        && bytes.last().is_some_and(|b| word(*b))
+        && bytes.iter().all(|b| word(*b) || matches!(b, b'-' | b'.'))
+}
+
+fn is_serial(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'))
+}
+
+/// The order in which patterns are tried: at the first difference the more exact segment; of two that
+/// begin alike, the longer one.
+fn exactness(a: &[Segment], b: &[Segment]) -> std::cmp::Ordering {
+    let difference = a.iter().zip(b).map(|(a, b)| a.cmp(b)).find(|order| order.is_ne());
+    difference.unwrap_or_else(|| b.len().cmp(&a.len()))
+}
+
+fn meter(kind: &str, route: &Route) -> RouteMeter {
+    RouteMeter::new("secrets", operation_word(route.operation), format!("{kind}/{}", route.pattern))
+}
+
+fn slot(operation: Operation) -> usize {
+    match operation {
+        Operation::Read => 0,
+        Operation::List => 1,
+        Operation::Create => 2,
+        Operation::Update => 3,
+        Operation::Patch => 4,
+        Operation::Delete => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::answer::Answer;
+    use super::*;
+    use proptest::prelude::*;
+
+    static ROUTES: &[Route] = &[
+        Route::token(Operation::List, "roles", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+        Route::token(Operation::Read, "roles/:name", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+        Route::token(Operation::Read, "cert/:serial", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+        Route::token(Operation::Read, "cert/ca", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+        Route::token(Operation::Read, "mounts/*path", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+        Route::token(Operation::Update, "mounts/*path/tune", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+        Route::token(Operation::Read, "mounts/*path/tune", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+        Route::token(Operation::Read, "issuer/:ref/crl/:kind", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+    ];
+
+    fn found(path: &str, operation: Operation) -> String {
+        let index = Index::new("pki", &[ROUTES]);
+        match index.find(path, operation) {
+            Found::Route(_, route, params) => {
+                let values: Vec<_> = params.iter(path).map(|(n, v)| format!("{n}={v}")).collect();
+                format!("{} {}", route.pattern, values.join(" ")).trim().to_owned()
+            }
+            Found::OtherOperation(_) => "405".into(),
+            Found::Nothing => "404".into(),
+        }
+    }
+
+    #[test]
+    fn the_most_exact_pattern_wins() {
+        for (path, expected) in [
+            ("roles/web", "roles/:name name=web"),
+            ("roles/a.b-c_d", "roles/:name name=a.b-c_d"),
+            ("cert/ca", "cert/ca"),
+            ("cert/0A:0b-cc", "cert/:serial serial=0A:0b-cc"),
+            ("mounts/pki", "mounts/*path path=pki"),
+            ("mounts/a/b/c", "mounts/*path path=a/b/c"),
+            ("mounts/a/b/tune", "mounts/*path/tune path=a/b"),
+            ("mounts/tune", "mounts/*path path=tune"),
+            ("issuer/x/crl/pem", "issuer/:ref/crl/:kind ref=x kind=pem"),
+            ("roles", "405"),
+            ("roles/", "405"),
+            ("roles/web/", "404"),
+            ("roles/-web", "404"),
+            ("roles/web.", "404"),
+            ("roles/ä", "404"),
+            ("cert/xyz", "404"),
+            ("mounts", "404"),
+            ("", "404"),
+            ("nothing/at/all", "404"),
+        ] {
+            assert_eq!(found(path, Operation::Read), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_list_matches_with_and_without_its_slash() {
+        assert_eq!(found("roles", Operation::List), "roles");
+        assert_eq!(found("roles/", Operation::List), "roles");
+        assert_eq!(found("roles/web", Operation::List), "405");
+        assert_eq!(found("mounts/a/tune", Operation::Update), "mounts/*path/tune path=a");
+    }
+
+    proptest! {
+        #[test]
+        fn matching_never_panics_and_parameters_are_parts_of_the_path(path in "(roles|cert|mounts|issuer|[a-z:/.ä-]{0,3}|/){0,8}") {
+            let index = Index::new("pki", &[ROUTES]);
+            if let Found::Route(_, _, params) = index.find(&path, Operation::Read) {
+                for (_, value) in params.iter(&path) {
+                    prop_assert!(!value.is_empty() && path.contains(value));
+                }
+            }
+        }
+    }
+}

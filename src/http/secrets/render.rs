@@ -1,0 +1,244 @@
+//! Answers and errors as bytes: the envelope, the error body, statuses and headers.
+
+use std::fmt::Write as _;
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::answer::{Answer, Body, Lease};
+use super::route::RequestId;
+use crate::error::{Error, Kind};
+
+/// The media type of everything but raw answers; clients compare it byte by byte.
+pub const JSON: &str = "application/json";
+
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The status of every kind of error on this wire.
+pub fn status(kind: Kind) -> u16 {
+    match kind {
+        Kind::Malformed | Kind::Invalid | Kind::Conflict => 400,
+        Kind::Unauthenticated | Kind::Forbidden => 403,
+        Kind::NotFound => 404,
+        Kind::UnsupportedMethod => 405,
+        Kind::Precondition => 412,
+        Kind::TooLarge => 413,
+        Kind::UnsupportedMedia => 415,
+        Kind::Quota => 429,
+        Kind::HeadersTooLarge => 431,
+        Kind::Internal => 500,
+        Kind::BadGateway => 502,
+        Kind::Busy | Kind::Unavailable => 503,
+    }
+}
+
+/// What the pipeline adds to a handler's answer.
+#[derive(Default)]
+pub struct Context<'a> {
+    /// The kind of the mount that answered.
+    pub mount_type: &'a str,
+    /// Warnings about the request's fields; they join an envelope but never make one.
+    pub courtesies: Vec<String>,
+}
+
+/// An answer as a response.
+pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpResponse {
+    let Answer { status, body, warnings, headers, lease } = answer;
+    let bodiless = matches!(status, 204 | 304);
+    let (media_type, bytes) = match body {
+        Body::Raw(media_type, bytes) => (media_type, Some(bytes)),
+        Body::Plain(value) => (JSON, Some(text(&value))),
+        Body::Empty if warnings.is_empty() || bodiless => (JSON, None),
+        body => (JSON, Some(envelope(&body, lease.as_ref(), warnings, id, context))),
+    };
+    let status = match (status, &bytes) {
+        (0, Some(_)) => 200,
+        (0, None) => 204,
+        (given, _) => given,
+    };
+    let mut response = HttpResponse::new(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
+    if let Some(bytes) = bytes {
+        set_header(&mut response, CONTENT_TYPE, HeaderValue::from_static(media_type));
+        response = response.set_body(bytes).map_into_boxed_body();
+    }
+    common_headers(&mut response, id);
+    for (name, value) in headers {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            set_header(&mut response, HeaderName::from_static(name), value);
+        }
+    }
+    response
+}
+
+/// An error as a response: `{"errors":["…"]}`, with an empty list when there is nothing to say.
+pub fn error(error: &Error, id: &RequestId) -> HttpResponse {
+    let status = status(error.kind());
+    let body = match (error.kind(), error.text()) {
+        (Kind::Internal, _) => text(&Errors { errors: &[&format!("internal error, request {id}")] }),
+        (_, "") => text(&Errors { errors: &[] }),
+        (_, words) => text(&Errors { errors: &[words] }),
+    };
+    let mut response = HttpResponse::new(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
+        .set_body(body)
+        .map_into_boxed_body();
+    set_header(&mut response, CONTENT_TYPE, HeaderValue::from_static(JSON));
+    if matches!(status, 429 | 503) {
+        set_header(&mut response, RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    common_headers(&mut response, id);
+    response
+}
+
+#[derive(Serialize)]
+struct Errors<'a> {
+    errors: &'a [&'a str],
+}
+
+fn common_headers(response: &mut HttpResponse, id: &RequestId) {
+    set_header(response, CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Ok(value) = HeaderValue::from_str(id.as_str()) {
+        set_header(response, REQUEST_ID.clone(), value);
+    }
+}
+
+fn set_header(response: &mut HttpResponse, name: HeaderName, value: HeaderValue) {
+    response.headers_mut().insert(name, value);
+}
+
+/// Names of the envelope's own members, which a repeated `data` must not shadow.
+const MEMBERS: [&str; 9] =
+    ["request_id", "lease_id", "renewable", "lease_duration", "data", "wrap_info", "warnings", "auth", "mount_type"];
+
+fn envelope(
+    body: &Body,
+    lease: Option<&Lease>,
+    mut warnings: Vec<String>,
+    id: &RequestId,
+    context: Context<'_>,
+) -> Bytes {
+    warnings.extend(context.courtesies);
+    let mut out = String::with_capacity(256 + rendered_len(body));
+    out.push_str("{\"request_id\":\"");
+    out.push_str(id.as_str());
+    out.push_str("\",\"lease_id\":");
+    push(&mut out, lease.map_or("", |l| l.id.as_str()));
+    let _ = write!(
+        out,
+        ",\"renewable\":{},\"lease_duration\":{},\"data\":",
+        lease.is_some_and(|l| l.renewable),
+        lease.map_or(0, |l| l.seconds)
+    );
+    match body {
+        Body::Rendered(json) => out.push_str(json),
+        Body::Data(value) | Body::DataAndTop(value) => push(&mut out, value),
+        _ => out.push_str("null"),
+    }
+    out.push_str(",\"wrap_info\":null,\"warnings\":");
+    push(&mut out, &(!warnings.is_empty()).then_some(warnings));
+    out.push_str(",\"auth\":");
+    match body {
+        Body::Auth(value) => push(&mut out, value),
+        _ => out.push_str("null"),
+    }
+    out.push_str(",\"mount_type\":");
+    push(&mut out, context.mount_type);
+    if let Body::DataAndTop(Value::Object(members)) = body {
+        for (name, value) in members.iter().filter(|(name, _)| !MEMBERS.contains(&name.as_str())) {
+            out.push(',');
+            push(&mut out, name);
+            out.push(':');
+            push(&mut out, value);
+        }
+    }
+    out.push_str("}\n");
+    Bytes::from(out)
+}
+
+fn rendered_len(body: &Body) -> usize {
+    match body {
+        Body::Rendered(json) => json.len(),
+        _ => 256,
+    }
+}
+
+/// Appends `value` as JSON. Values here have text keys only, so this cannot fail.
+fn push(out: &mut String, value: &(impl Serialize + ?Sized)) {
+    out.push_str(&serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned()));
+}
+
+fn text(value: &impl Serialize) -> Bytes {
+    let mut out = String::new();
+    push(&mut out, value);
+    Bytes::from(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::body::MessageBody;
+    use serde_json::json;
+
+    fn shown(given: Answer, courtesies: &[&str]) -> (u16, Value) {
+        let context = Context { mount_type: "pki", courtesies: courtesies.iter().map(|s| (*s).to_owned()).collect() };
+        let response = answer(given, &RequestId::random(), context);
+        let status = response.status().as_u16();
+        let bytes = response.into_body().try_into_bytes().unwrap_or_default();
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    #[test]
+    fn an_envelope_always_has_all_keys() {
+        for body in [Body::Data(json!({"a": 1})), Body::Rendered("{\"a\":1}".into()), Body::Auth(json!({}))] {
+            let (status, shown) = shown(body.into(), &[]);
+            assert_eq!(status, 200);
+            for name in MEMBERS {
+                assert!(shown.get(name).is_some(), "{name}");
+            }
+            assert_eq!((&shown["lease_id"], &shown["warnings"]), (&json!(""), &Value::Null));
+            assert_eq!(shown["lease_duration"], json!(0));
+        }
+        assert_eq!(shown(Answer::rendered("{\"a\":[1]}".into()), &[]).1["data"], json!({"a": [1]}));
+    }
+
+    #[test]
+    fn courtesies_never_turn_a_204_into_a_200() {
+        assert_eq!(shown(Answer::empty(), &["bogus"]), (204, Value::Null));
+        let (status, with_own) = shown(Answer::empty().with_warnings(["folded".to_owned()]), &["bogus"]);
+        assert_eq!((status, &with_own["data"]), (200, &Value::Null));
+        assert_eq!(with_own["warnings"], json!(["folded", "bogus"]));
+    }
+
+    #[test]
+    fn data_is_repeated_at_top_level_where_asked_without_shadowing() {
+        let (_, shown) = shown(Body::DataAndTop(json!({"pki/": {"type": "pki"}, "auth": 1})).into(), &[]);
+        assert_eq!(shown["pki/"], shown["data"]["pki/"]);
+        assert_eq!((&shown["auth"], &shown["data"]["auth"]), (&Value::Null, &json!(1)));
+    }
+
+    #[test]
+    fn a_lease_is_shown() {
+        let lease = Some(Lease { id: "pki/issue/web/x".into(), seconds: 60, renewable: false });
+        let (_, shown) = shown(Answer { lease, ..Answer::data(json!({})) }, &[]);
+        assert_eq!((&shown["lease_id"], &shown["lease_duration"]), (&json!("pki/issue/web/x"), &json!(60)));
+    }
+
+    #[test]
+    fn errors_have_a_list_and_internal_ones_a_fixed_text() {
+        let body = |error: Error| {
+            let response = super::error(&error, &RequestId::random());
+            assert_eq!(response.headers().get(CONTENT_TYPE).unwrap(), JSON);
+            let status = response.status().as_u16();
+            (status, String::from_utf8(response.into_body().try_into_bytes().unwrap_or_default().to_vec()).unwrap())
+        };
+        assert_eq!(body(Error::not_found()), (404, "{\"errors\":[]}".into()));
+        assert_eq!(body(Error::forbidden()), (403, "{\"errors\":[\"permission denied\"]}".into()));
+        let (status, text) = body(Error::internal("the secret cause"));
+        assert!(status == 500 && text.starts_with("{\"errors\":[\"internal error, request "), "{text}");
+        let busy = super::error(&Error::new(Kind::Busy, "queue full"), &RequestId::random());
+        assert_eq!((busy.status().as_u16(), busy.headers().get(RETRY_AFTER).unwrap().as_bytes()), (503, &b"1"[..]));
+    }
+}

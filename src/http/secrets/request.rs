@@ -1,0 +1,352 @@
+//! Reading a request: what is asked, with which fields, under which token.
+//!
+//! Everything here has a bound that holds before a token is looked at: path, headers, body, JSON.
+
+use actix_web::HttpRequest;
+use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
+use actix_web::web::Payload;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+
+use super::path;
+use super::route::{Operation, Token};
+use super::state::Settings;
+use crate::error::{Error, Kind, Result};
+use crate::fields::{Fields, MAX_VALUES, bool_word};
+
+/// Largest header block, bytes of names and values.
+const MAX_HEADERS: usize = 64 << 10;
+/// How much of a refused body is still read, so that its sender sees the answer.
+const DISCARD: usize = 64 << 20;
+
+static SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
+static VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
+static AUTHORIZATION: HeaderName = HeaderName::from_static("authorization");
+static SERVICE_NAMESPACE: HeaderName = HeaderName::from_static("x-service-namespace");
+static VAULT_NAMESPACE: HeaderName = HeaderName::from_static("x-vault-namespace");
+static SERVICE_WRAP: HeaderName = HeaderName::from_static("x-service-wrap-ttl");
+static VAULT_WRAP: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
+
+/// What a request line asks for.
+pub struct Asked {
+    /// The operation.
+    pub operation: Operation,
+    /// The decoded path below `/v1`; a list's ends in `/`.
+    pub path: String,
+    /// The query, without the words that choose the operation.
+    pub query: Vec<(String, String)>,
+    /// Whether the path's help is wanted instead of the operation.
+    pub help: bool,
+}
+
+/// Reads path, method and query, and refuses oversized headers.
+pub fn asked(request: &HttpRequest, raw_path: &str, settings: &Settings) -> Result<Asked> {
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    if headers.sum::<usize>() > MAX_HEADERS {
+        return Err(Error::new(Kind::HeadersTooLarge, "headers: larger than 64 KiB"));
+    }
+    let mut path = path::checked(raw_path)?.into_owned();
+    let mut query = pairs(request.query_string().as_bytes())?;
+    let (operation, help) = operation(request.method().as_str(), &mut query, settings.compat)?;
+    match operation {
+        Operation::Create | Operation::Update | Operation::Patch if path.ends_with('/') => {
+            return Err(Error::invalid("cannot write to a path ending in '/'"));
+        }
+        Operation::List if !path.ends_with('/') => path.push('/'),
+        _ => {}
+    }
+    if operation == Operation::Patch {
+        merge_patch_only(request.headers())?;
+    }
+    Ok(Asked { operation, path, query, help })
+}
+
+fn operation(method: &str, query: &mut Vec<(String, String)>, compat: bool) -> Result<(Operation, bool)> {
+    let refused = || Error::new(Kind::UnsupportedMethod, "");
+    let operation = match method {
+        "GET" | "HEAD" => Operation::Read,
+        "LIST" => Operation::List,
+        "POST" => Operation::Update,
+        "PUT" if compat => Operation::Update,
+        "PATCH" => Operation::Patch,
+        "DELETE" => Operation::Delete,
+        _ => return Err(refused()),
+    };
+    if operation != Operation::Read || !compat || query.is_empty() {
+        return Ok((operation, false));
+    }
+    if flag(query, "scan")? {
+        return Err(refused());
+    }
+    let help = flag(query, "help")?;
+    Ok((if flag(query, "list")? { Operation::List } else { operation }, help))
+}
+
+/// Takes a boolean word out of the query.
+fn flag(query: &mut Vec<(String, String)>, name: &str) -> Result<bool> {
+    let mut set = false;
+    for (_, value) in query.iter().filter(|(n, _)| n == name) {
+        set = bool_word(value).ok_or_else(|| Error::invalid(format!("{name}: must be a boolean")))?;
+    }
+    query.retain(|(n, _)| n != name);
+    Ok(set)
+}
+
+fn pairs(encoded: &[u8]) -> Result<Vec<(String, String)>> {
+    if encoded.is_empty() {
+        return Ok(Vec::new());
+    }
+    let pairs: Vec<_> = url::form_urlencoded::parse(encoded)
+        .take(MAX_VALUES + 1)
+        .map(|(n, v)| (n.into_owned(), v.into_owned()))
+        .collect();
+    if pairs.len() > MAX_VALUES {
+        return Err(Error::malformed("request: too complex: too many form or query values"));
+    }
+    Ok(pairs)
+}
+
+/// RFC 7396 has its own media type, and PATCH takes no other.
+fn merge_patch_only(headers: &HeaderMap) -> Result<()> {
+    let Some(given) = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).map(essence).filter(|t| t.contains('/'))
+    else {
+        return Err(Error::invalid("content-type: PATCH requests must name application/merge-patch+json"));
+    };
+    if given.eq_ignore_ascii_case("application/merge-patch+json") {
+        return Ok(());
+    }
+    Err(Error::new(Kind::UnsupportedMedia, "content-type: PATCH requests must use application/merge-patch+json"))
+}
+
+fn essence(media_type: &str) -> &str {
+    media_type.split(';').next().unwrap_or_default().trim()
+}
+
+/// Reads the body as a stream, never holding more than the limit.
+///
+/// # Errors
+/// `TooLarge` above the limit, `Malformed` when it ends early or takes too long.
+pub async fn body(headers: &HeaderMap, payload: Payload, settings: &Settings) -> Result<Bytes> {
+    let declared = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
+    let fits = declared.is_none_or(|length| length <= settings.max_body as u64);
+    let read = collected(payload, if fits { settings.max_body } else { 0 });
+    tokio::time::timeout(settings.body_timeout, read)
+        .await
+        .unwrap_or_else(|_| Err(Error::malformed("request body: took too long to arrive")))
+}
+
+async fn collected(mut payload: Payload, limit: usize) -> Result<Bytes> {
+    let ended_early = |_| Error::malformed("request body: ended early");
+    // Nearly every body is one chunk, which is passed on without a copy.
+    let Some(first) = payload.next().await.transpose().map_err(ended_early)? else { return Ok(Bytes::new()) };
+    if first.len() > limit {
+        return discarded(payload).await;
+    }
+    let Some(second) = payload.next().await.transpose().map_err(ended_early)? else { return Ok(first) };
+    let mut body = BytesMut::from(first);
+    let mut next = Some(second);
+    while let Some(chunk) = next {
+        if body.len() + chunk.len() > limit {
+            drop(body);
+            return discarded(payload).await;
+        }
+        body.extend_from_slice(&chunk);
+        next = payload.next().await.transpose().map_err(ended_early)?;
+    }
+    Ok(body.freeze())
+}
+
+/// Reads on without keeping anything: a connection that is closed on a sender in full flow resets,
+/// and the sender never reads why.
+async fn discarded(mut payload: Payload) -> Result<Bytes> {
+    let mut left = DISCARD;
+    while let Some(Ok(chunk)) = payload.next().await {
+        let Some(rest) = left.checked_sub(chunk.len()) else { break };
+        left = rest;
+    }
+    Err(Error::new(Kind::TooLarge, "http: request body too large"))
+}
+
+/// The members of a body: JSON whatever the media type says, but for forms. (`curl -d` sends JSON
+/// under the form type.)
+pub fn fields(body: &[u8], headers: &HeaderMap) -> Result<Fields> {
+    let start = body.trim_ascii_start();
+    let json = matches!(start.first(), None | Some(b'{' | b'[')) || start.trim_ascii_end() == b"null";
+    let form = || {
+        let given = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).map(essence);
+        given.is_some_and(|t| t.eq_ignore_ascii_case("application/x-www-form-urlencoded"))
+    };
+    if !json && form() {
+        return Ok(Fields::from_pairs(pairs(body)?));
+    }
+    Fields::parse(body)
+}
+
+/// Only the root namespace exists; it has four spellings.
+pub fn root_namespace(headers: &HeaderMap, compat: bool) -> Result<()> {
+    let names = [Some(&SERVICE_NAMESPACE), compat.then_some(&VAULT_NAMESPACE)];
+    for value in names.into_iter().flatten().flat_map(|name| headers.get_all(name)) {
+        if !matches!(value.as_bytes(), b"" | b"/" | b"root" | b"root/" | b"/root" | b"/root/") {
+            return Err(Error::new(Kind::NotFound, "namespace not found"));
+        }
+    }
+    Ok(())
+}
+
+/// Whoever asks for a wrapped answer must not get it in clear.
+pub fn no_wrapping(headers: &HeaderMap, compat: bool) -> Result<()> {
+    let names = [Some(&SERVICE_WRAP), compat.then_some(&VAULT_WRAP)];
+    for value in names.into_iter().flatten().flat_map(|name| headers.get_all(name)) {
+        if !matches!(value.as_bytes(), b"" | b"0" | b"0s") {
+            return Err(Error::invalid("wrap-ttl: this server does not wrap answers"));
+        }
+    }
+    Ok(())
+}
+
+/// The token that was sent, if any.
+///
+/// # Errors
+/// `Malformed` when two different ones were sent.
+pub fn token(headers: &HeaderMap, compat: bool) -> Result<Option<Token>> {
+    let own = headers.get_all(&SERVICE_TOKEN).map(|v| (v, 0));
+    let known = [&VAULT_TOKEN].into_iter().filter(|_| compat).flat_map(|n| headers.get_all(n)).map(|v| (v, 0));
+    let bearer = [&AUTHORIZATION].into_iter().filter(|_| compat).flat_map(|n| headers.get_all(n));
+    let bearer = bearer.filter_map(|v| Some((v, bearer_start(v.as_bytes())?)));
+    let mut found: Option<Token> = None;
+    for (value, from) in own.chain(known).chain(bearer) {
+        if value.len() == from {
+            continue;
+        }
+        let token = Token::new(value.clone(), from);
+        match &found {
+            Some(first) if first.expose() != token.expose() => {
+                return Err(Error::malformed("token: two different tokens were sent"));
+            }
+            _ => found = Some(token),
+        }
+    }
+    Ok(found)
+}
+
+fn bearer_start(value: &[u8]) -> Option<usize> {
+    let scheme = value.get(..7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(7)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::test::TestRequest;
+    use proptest::prelude::*;
+
+    fn ask(method: &str, uri: &str) -> Result<Asked> {
+        let request = TestRequest::with_uri(uri).method(method.parse().unwrap()).to_http_request();
+        asked(&request, request.uri().path().strip_prefix("/v1/").unwrap(), &Settings::default())
+    }
+
+    #[test]
+    fn methods_map_to_operations() {
+        for (method, uri, operation, path) in [
+            ("GET", "/v1/pki/roles/web", Operation::Read, "pki/roles/web"),
+            ("HEAD", "/v1/sys/health", Operation::Read, "sys/health"),
+            ("LIST", "/v1/pki/roles", Operation::List, "pki/roles/"),
+            ("GET", "/v1/pki/roles?list=true", Operation::List, "pki/roles/"),
+            ("GET", "/v1/pki/roles/?list=T", Operation::List, "pki/roles/"),
+            ("GET", "/v1/pki/roles?list=false", Operation::Read, "pki/roles"),
+            ("POST", "/v1/a", Operation::Update, "a"),
+            ("PUT", "/v1/a", Operation::Update, "a"),
+            ("DELETE", "/v1/a?list=zz", Operation::Delete, "a"),
+        ] {
+            let asked = ask(method, uri).unwrap();
+            assert_eq!((asked.operation, asked.path.as_str()), (operation, path), "{method} {uri}");
+        }
+        for (method, uri, kind) in [
+            ("GET", "/v1/a?list=zz", Kind::Invalid),
+            ("GET", "/v1/a?scan=true", Kind::UnsupportedMethod),
+            ("FOO", "/v1/a", Kind::UnsupportedMethod),
+            ("OPTIONS", "/v1/a", Kind::UnsupportedMethod),
+            ("POST", "/v1/pki/roles/", Kind::Invalid),
+            ("PATCH", "/v1/a", Kind::Invalid),
+        ] {
+            assert_eq!(ask(method, uri).err().unwrap().kind(), kind, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn without_compat_only_the_contracts_own_forms_count() {
+        let strict = Settings { compat: false, ..Settings::default() };
+        let put = TestRequest::with_uri("/v1/a").method("PUT".parse().unwrap()).to_http_request();
+        assert_eq!(asked(&put, "a", &strict).err().unwrap().kind(), Kind::UnsupportedMethod);
+        let list = TestRequest::with_uri("/v1/a?list=true").to_http_request();
+        assert_eq!(asked(&list, "a", &strict).unwrap().operation, Operation::Read);
+        let vault = TestRequest::default().insert_header(("x-vault-token", "t")).to_http_request();
+        assert!(token(vault.headers(), false).unwrap().is_none());
+    }
+
+    #[test]
+    fn tokens_have_aliases_that_must_agree() {
+        let sent = |headers: &[(&'static str, &'static str)]| {
+            let request = headers.iter().fold(TestRequest::default(), |r, h| r.append_header(*h)).to_http_request();
+            token(request.headers(), true).map(|t| t.map(|t| t.expose().to_owned()))
+        };
+        assert_eq!(sent(&[]).unwrap(), None);
+        assert_eq!(sent(&[("x-service-token", "")]).unwrap(), None);
+        assert_eq!(sent(&[("authorization", "Basic abc")]).unwrap(), None);
+        for headers in [
+            &[("x-service-token", "A")][..],
+            &[("x-vault-token", "A")],
+            &[("authorization", "Bearer A")],
+            &[("authorization", "bearer A"), ("x-service-token", "A")],
+            &[("x-vault-token", "A"), ("x-service-token", "A")],
+        ] {
+            assert_eq!(sent(headers).unwrap().as_deref(), Some("A"));
+        }
+        assert!(sent(&[("x-vault-token", "A"), ("x-service-token", "B")]).is_err());
+        assert!(sent(&[("x-service-token", "A"), ("x-service-token", "B")]).is_err());
+        assert!(sent(&[("authorization", "Bearer B"), ("x-service-token", "A")]).is_err());
+    }
+
+    #[test]
+    fn the_root_namespace_has_synonyms_and_no_other_exists() {
+        for (value, root) in [
+            ("", true),
+            ("/", true),
+            ("root", true),
+            ("root/", true),
+            ("/root", true),
+            ("foo", false),
+            ("foo/", false),
+            ("root/x", false),
+            ("ROOT", false),
+            ("//root", false),
+        ] {
+            for name in ["x-service-namespace", "x-vault-namespace"] {
+                let request = TestRequest::default().insert_header((name, value)).to_http_request();
+                assert_eq!(root_namespace(request.headers(), true).is_ok(), root, "{value}");
+            }
+        }
+    }
+
+    #[test]
+    fn bodies_are_json_unless_they_are_forms() {
+        let form = TestRequest::default().insert_header(("content-type", "application/x-www-form-urlencoded"));
+        let form = form.to_http_request();
+        let other = TestRequest::default().to_http_request();
+        let both = |body: &[u8]| (fields(body, form.headers()), fields(body, other.headers()));
+        let (as_form, as_json) = both(b" {\"a\":\"1\"}");
+        assert_eq!(as_form.unwrap(), as_json.unwrap());
+        let (as_form, as_json) = both(b"a=1&a=2");
+        assert_eq!(as_form.unwrap().list("a").unwrap().unwrap(), ["1", "2"]);
+        assert!(as_json.is_err());
+        let (as_form, as_json) = both(b"null");
+        assert!(as_form.unwrap().is_empty() && as_json.unwrap().is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn queries_never_panic(query in "[a-z%&=0-9]{0,60}") {
+            let _ = ask("GET", &format!("/v1/a?{query}"));
+        }
+    }
+}

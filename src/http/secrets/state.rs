@@ -1,0 +1,131 @@
+//! What handlers share: the domains, the clock, the settings of the wire.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::audit::Audit;
+use crate::auth::Auth;
+use crate::clock::Clock;
+use crate::documents::MountId;
+use crate::error::Result;
+use crate::pki::Engine;
+use crate::pki::actor::Replica;
+use actix::Addr;
+
+/// One server's state, shared by its workers.
+pub struct Shared {
+    /// Tokens, policies, mounts.
+    pub auth: Arc<Auth>,
+    /// The certificate authority engine.
+    pub engine: Arc<Engine>,
+    /// The time.
+    pub clock: Clock,
+    /// Settings of the wire.
+    pub settings: Settings,
+    /// Who this server is.
+    pub identity: Identity,
+    /// Where requests are recorded.
+    pub audit: Audit,
+    /// Set once the server drains.
+    pub stopping: Stopping,
+}
+
+/// Settings of the secrets service's wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Accept the header names and verbs of known clients beside the contract's own.
+    pub compat: bool,
+    /// Largest body, bytes.
+    pub max_body: usize,
+    /// How long a body may take to arrive.
+    pub body_timeout: Duration,
+    /// How long a handler may take.
+    pub max_duration: Duration,
+    /// Whether `/metrics` needs no token.
+    pub open_metrics: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            compat: true,
+            max_body: 4 << 20,
+            body_timeout: Duration::from_secs(30),
+            max_duration: Duration::from_secs(90),
+            open_metrics: false,
+        }
+    }
+}
+
+/// The installation's name and id, the same after every start.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// A random UUID, made at the first start.
+    pub cluster_id: String,
+    /// A readable name made of it.
+    pub cluster_name: String,
+}
+
+/// Whether the server is stopping.
+#[derive(Default)]
+pub struct Stopping(AtomicBool);
+
+impl Stopping {
+    /// From now on `sys/health` answers 503.
+    pub fn start(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is.
+    pub fn is(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The state as one worker holds it. Cloning is cheap and stays on the worker.
+#[derive(Clone)]
+pub struct State(Rc<Worker>);
+
+struct Worker {
+    shared: Arc<Shared>,
+    /// This worker's replicas of the mounts' actors, started at their first use.
+    replicas: RefCell<HashMap<MountId, Addr<Replica>>>,
+}
+
+impl State {
+    /// The state of one more worker; called on that worker's thread.
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self(Rc::new(Worker { shared, replicas: RefCell::default() }))
+    }
+
+    /// This worker's replica of a mount's actor.
+    ///
+    /// # Errors
+    /// `NotFound` when the mount is not open.
+    pub fn replica(&self, mount: MountId) -> Result<Addr<Replica>> {
+        if let Some(replica) = self.0.replicas.borrow().get(&mount) {
+            return Ok(replica.clone());
+        }
+        let replica = self.engine.authority(mount)?.replica();
+        self.0.replicas.borrow_mut().insert(mount, replica.clone());
+        Ok(replica)
+    }
+
+    /// The part that all workers share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+}
+
+impl Deref for State {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0.shared
+    }
+}

@@ -1,0 +1,102 @@
+//! The server about itself (`sys/`): health, mounts, policies, capabilities.
+
+mod health;
+mod mounts;
+mod policies;
+
+use super::answer::Answer;
+use super::route::Operation::{Delete, List, Read, Update};
+use super::route::{Call, Route};
+use crate::error::{Error, Result};
+
+const HEALTH: &[&str] = &[
+    "standbyok",
+    "perfstandbyok",
+    "activecode",
+    "standbycode",
+    "sealedcode",
+    "uninitcode",
+    "drsecondarycode",
+    "performancestandbycode",
+];
+
+const MOUNT: &[&str] = &[
+    "type",
+    "description",
+    "config",
+    "options",
+    "local",
+    "seal_wrap",
+    "external_entropy_access",
+    "plugin_name",
+    "plugin_version",
+];
+
+const TUNE: &[&str] = &[
+    "default_lease_ttl",
+    "max_lease_ttl",
+    "description",
+    "force_no_cache",
+    "options",
+    "listing_visibility",
+    "audit_non_hmac_request_keys",
+    "audit_non_hmac_response_keys",
+    "passthrough_request_headers",
+    "allowed_response_headers",
+    "allowed_managed_keys",
+    "token_type",
+    "user_lockout_config",
+    "plugin_version",
+];
+
+const POLICY: &[&str] = &["policy", "rules", "ttl", "expiration", "cas", "cas_required"];
+const PAGE: &[&str] = &["after", "limit"];
+
+/// The routes of the system mount.
+pub static ROUTES: &[Route] = &[
+    Route::open(Read, "health", HEALTH, |call| Box::pin(health::health(call))),
+    Route::open(Read, "seal-status", &[], |call| Box::pin(health::seal_status(call))),
+    Route::open(Read, "init", &[], |call| Box::pin(health::init(call))),
+    Route::open(Read, "leader", &[], |call| Box::pin(health::leader(call))),
+    Route::token(Read, "metrics", &["format"], |call| Box::pin(metrics(call))),
+    Route::token(Read, "mounts", &[], |call| Box::pin(mounts::engines(call))),
+    Route::token(Read, "mounts/*path", &[], |call| Box::pin(mounts::engine(call))),
+    Route::token(Update, "mounts/*path", MOUNT, |call| Box::pin(mounts::enable(call))),
+    Route::token(Delete, "mounts/*path", &[], |call| Box::pin(mounts::disable(call))),
+    Route::token(Read, "mounts/*path/tune", &[], |call| Box::pin(mounts::tuning(call))),
+    Route::token(Update, "mounts/*path/tune", TUNE, |call| Box::pin(mounts::tune(call))),
+    Route::token(Read, "auth", &[], |call| Box::pin(mounts::methods(call))),
+    Route::sudo(Read, "auth/*path", &[], |call| Box::pin(mounts::method(call))),
+    Route::sudo(Update, "auth/*path", MOUNT, |call| Box::pin(mounts::method_enable(call))),
+    Route::sudo(Delete, "auth/*path", &[], |call| Box::pin(mounts::method_disable(call))),
+    Route::sudo(Read, "auth/*path/tune", &[], |call| Box::pin(mounts::method_tuning(call))),
+    Route::sudo(Update, "auth/*path/tune", TUNE, |call| Box::pin(mounts::method_tune(call))),
+    Route::token(Read, "internal/ui/mounts/*path", &[], |call| Box::pin(mounts::preflight(call))).for_callers(),
+    Route::token(List, "policies/acl", PAGE, |call| Box::pin(policies::names(call))),
+    Route::token(Read, "policies/acl", PAGE, |call| Box::pin(policies::names(call))),
+    Route::token(Read, "policies/acl/*name", &[], |call| Box::pin(policies::read(call))),
+    Route::token(Update, "policies/acl/*name", POLICY, |call| Box::pin(policies::write(call))),
+    Route::token(Delete, "policies/acl/*name", &[], |call| Box::pin(policies::delete(call))),
+    Route::token(List, "policy", PAGE, |call| Box::pin(policies::old_names(call))),
+    Route::token(Read, "policy", PAGE, |call| Box::pin(policies::old_names(call))),
+    Route::token(Read, "policy/*name", &[], |call| Box::pin(policies::old_read(call))),
+    Route::token(Update, "policy/*name", POLICY, |call| Box::pin(policies::old_write(call))),
+    Route::token(Delete, "policy/*name", &[], |call| Box::pin(policies::delete(call))),
+    Route::token(Update, "capabilities-self", &["path", "paths", "token"], |call| {
+        Box::pin(policies::capabilities_self(call))
+    }),
+    Route::token(Update, "capabilities", &["path", "paths", "token"], |call| Box::pin(policies::capabilities(call))),
+    Route::token(Update, "capabilities-accessor", &["path", "paths", "accessor"], |call| {
+        Box::pin(policies::capabilities_accessor(call))
+    }),
+];
+
+/// The metrics in Prometheus text form, the only one there is.
+async fn metrics(call: Call) -> Result<Answer> {
+    match call.fields.text("format")?.as_deref() {
+        None | Some("" | "prometheus") => {
+            Ok(Answer::raw(crate::http::METRICS_TYPE, crate::telemetry::rendered_metrics()))
+        }
+        Some(_) => Err(Error::invalid("format: only \"prometheus\" is known")),
+    }
+}

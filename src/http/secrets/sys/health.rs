@@ -1,0 +1,91 @@
+//! Whether the server lives: health, seal status, leader. All open, none with an envelope.
+//!
+//! There is no sealed and no standby state: every node that answers is active.
+
+use serde_json::json;
+
+use super::super::answer::{Answer, Body};
+use super::super::route::Call;
+use crate::error::{Error, Result};
+
+/// The version that clients see.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// `GET sys/health`: 200, or what `activecode` says; 503 while the server stops.
+pub(super) async fn health(call: Call) -> Result<Answer> {
+    for flag in ["standbyok", "perfstandbyok"] {
+        call.fields.bool(flag)?;
+    }
+    let mut active = 200;
+    for name in super::HEALTH.iter().filter(|name| name.ends_with("code")) {
+        let code = status_code(&call, name)?;
+        if let ("activecode", Some(code)) = (*name, code) {
+            active = code;
+        }
+    }
+    let identity = &call.state.identity;
+    let body = json!({
+        "initialized": true,
+        "sealed": false,
+        "standby": false,
+        "performance_standby": false,
+        "replication_performance_mode": "disabled",
+        "replication_dr_mode": "disabled",
+        "server_time_utc": call.state.clock.now().unix_timestamp(),
+        "version": VERSION,
+        "cluster_name": identity.cluster_name,
+        "cluster_id": identity.cluster_id,
+    });
+    let status = if call.state.stopping.is() { 503 } else { active };
+    Ok(Answer::from(Body::Plain(body)).with_status(status))
+}
+
+fn status_code(call: &Call, name: &str) -> Result<Option<u16>> {
+    let Some(code) = call.fields.int(name)? else { return Ok(None) };
+    match u16::try_from(code) {
+        Ok(code @ 200..=599) => Ok(Some(code)),
+        _ => Err(Error::invalid(format!("{name}: must be a status code between 200 and 599"))),
+    }
+}
+
+/// `GET sys/seal-status`.
+pub(super) async fn seal_status(call: Call) -> Result<Answer> {
+    let identity = &call.state.identity;
+    Ok(Body::Plain(json!({
+        "type": "static",
+        "initialized": true,
+        "sealed": false,
+        "t": 1,
+        "n": 1,
+        "progress": 0,
+        "nonce": "",
+        "version": VERSION,
+        "build_date": "",
+        "commit_date": "",
+        "migration": false,
+        "recovery_seal": true,
+        "storage_type": "embedded",
+        "cluster_name": identity.cluster_name,
+        "cluster_id": identity.cluster_id,
+    }))
+    .into())
+}
+
+/// `GET sys/init`.
+pub(super) async fn init(_: Call) -> Result<Answer> {
+    Ok(Body::Plain(json!({ "initialized": true })).into())
+}
+
+/// `GET sys/leader`: no leader is needed, and no internal address is told.
+pub(super) async fn leader(_: Call) -> Result<Answer> {
+    Ok(Body::Plain(json!({
+        "ha_enabled": false,
+        "is_self": false,
+        "active_time": "0001-01-01T00:00:00Z",
+        "leader_address": "",
+        "leader_cluster_address": "",
+        "performance_standby": false,
+        "performance_standby_last_remote_wal": 0,
+    }))
+    .into())
+}

@@ -1,0 +1,125 @@
+//! The mount table: engines (`sys/mounts`) and auth methods (`sys/auth`).
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::super::answer::{Answer, Body};
+use super::super::route::Call;
+use crate::auth::mounts::Mount;
+use crate::error::{Error, Kind, Result};
+
+/// Where auth methods live.
+const METHODS: &str = "auth/";
+
+/// `GET sys/mounts`: path → entry.
+pub(super) async fn engines(call: Call) -> Result<Answer> {
+    Ok(table(&call, |path| (!path.starts_with(METHODS)).then_some(path)))
+}
+
+/// `GET sys/auth`: path below `auth/` → entry.
+pub(super) async fn methods(call: Call) -> Result<Answer> {
+    Ok(table(&call, |path| path.strip_prefix(METHODS)))
+}
+
+fn table(call: &Call, shown: impl Fn(&str) -> Option<&str>) -> Answer {
+    let table = call.state.auth.mounts();
+    let entries = table.iter().filter_map(|m| Some((shown(&m.path)?.to_owned(), m.to_json())));
+    Body::DataAndTop(Value::Object(entries.collect::<Map<_, _>>())).into()
+}
+
+/// `GET sys/mounts/:path`.
+pub(super) async fn engine(call: Call) -> Result<Answer> {
+    Ok(Answer::data(mounted(&call, "")?.to_json()))
+}
+
+/// `GET sys/auth/:path`.
+pub(super) async fn method(call: Call) -> Result<Answer> {
+    Ok(Answer::data(mounted(&call, METHODS)?.to_json()))
+}
+
+/// `GET sys/mounts/:path/tune`; `auth/…` is reachable here too.
+pub(super) async fn tuning(call: Call) -> Result<Answer> {
+    Ok(Answer::data(mounted(&call, "")?.tune_json()))
+}
+
+/// `GET sys/auth/:path/tune`.
+pub(super) async fn method_tuning(call: Call) -> Result<Answer> {
+    Ok(Answer::data(mounted(&call, METHODS)?.tune_json()))
+}
+
+/// `POST sys/mounts/:path/tune`.
+pub(super) async fn tune(call: Call) -> Result<Answer> {
+    call.state.auth.mount_tune(call.param("path"), &call.fields).await?;
+    Ok(Answer::empty())
+}
+
+/// `POST sys/auth/:path/tune`.
+pub(super) async fn method_tune(call: Call) -> Result<Answer> {
+    let path = format!("{METHODS}{}", call.param("path"));
+    call.state.auth.mount_tune(&path, &call.fields).await?;
+    Ok(Answer::empty())
+}
+
+/// `POST sys/mounts/:path`. The engine answers for the mount as soon as this is answered.
+pub(super) async fn enable(call: Call) -> Result<Answer> {
+    let mount = call.state.auth.mount_enable(call.param("path"), &call.fields).await?;
+    if &mount.kind[..] == "pki"
+        && let Err(error) = call.state.engine.open(mount.id).await
+    {
+        // A mount without an engine behind it must not stay.
+        call.state.auth.mount_disable(call.param("path")).await?;
+        return Err(error);
+    }
+    Ok(Answer::empty())
+}
+
+/// `DELETE sys/mounts/:path`, of an absent one too.
+pub(super) async fn disable(call: Call) -> Result<Answer> {
+    if let Some(mount) = call.state.auth.mount_disable(call.param("path")).await?
+        && &mount.kind[..] == "pki"
+    {
+        call.state.engine.close(mount.id);
+    }
+    Ok(Answer::empty())
+}
+
+/// `POST sys/auth/:path`.
+pub(super) async fn method_enable(call: Call) -> Result<Answer> {
+    call.state.auth.auth_enable(call.param("path"), &call.fields).await?;
+    Ok(Answer::empty())
+}
+
+/// `DELETE sys/auth/:path`, of an absent one too.
+pub(super) async fn method_disable(call: Call) -> Result<Answer> {
+    call.state.auth.auth_disable(call.param("path")).await?;
+    Ok(Answer::empty())
+}
+
+/// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any right on it. What
+/// does not exist looks like what is not theirs.
+pub(super) async fn preflight(call: Call) -> Result<Answer> {
+    let path = call.param("path");
+    let refused = || {
+        let text = "preflight capability check returned 403, please ensure client's policies grant access to path";
+        Error::new(Kind::Forbidden, format!("{text} \"{path}/\""))
+    };
+    let table = call.state.auth.mounts();
+    let below = format!("{path}/");
+    let (mount, _) = table.route(&below).ok_or_else(refused)?;
+    let caller = call.caller()?;
+    let may = |path: &str| call.state.auth.capabilities(caller, path) != ["deny"];
+    if ![path, &below, &mount.path].into_iter().any(may) {
+        return Err(refused());
+    }
+    let mut entry = mount.to_json();
+    entry["path"] = mount.path.clone().into();
+    Ok(Answer::data(entry))
+}
+
+fn mounted(call: &Call, prefix: &str) -> Result<Arc<Mount>> {
+    let path = call.param("path");
+    let what = if prefix.is_empty() { "No secret engine mount" } else { "No auth engine" };
+    let table = call.state.auth.mounts();
+    table.get(&format!("{prefix}{path}")).cloned().ok_or_else(|| Error::invalid(format!("{what} at {path}/")))
+}

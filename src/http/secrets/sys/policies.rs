@@ -1,0 +1,123 @@
+//! Policies (`sys/policies/acl`, the older `sys/policy`) and what they grant (`sys/capabilities-self`).
+
+use serde_json::{Map, Value, json};
+
+use super::super::answer::{Answer, Body};
+use super::super::route::Call;
+use crate::auth::Caller;
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+
+/// LIST `sys/policies/acl`.
+pub(super) async fn names(call: Call) -> Result<Answer> {
+    Answer::keys(page(&call.fields, call.state.auth.policy_names())?, None)
+}
+
+/// LIST `sys/policy`: the names twice, as older clients want them.
+pub(super) async fn old_names(call: Call) -> Result<Answer> {
+    let names = page(&call.fields, call.state.auth.policy_names())?;
+    Ok(Body::DataAndTop(json!({ "keys": names, "policies": names })).into())
+}
+
+/// The part of a sorted list that `after` and `limit` ask for.
+fn page(fields: &Fields, mut keys: Vec<String>) -> Result<Vec<String>> {
+    keys.sort_unstable();
+    if let Some(after) = fields.text("after")? {
+        keys.retain(|key| *key > after);
+    }
+    let limit = match fields.text("limit")?.as_deref() {
+        Some("max") => None,
+        _ => fields.int("limit")?.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0),
+    };
+    keys.truncate(limit.unwrap_or(usize::MAX));
+    Ok(keys)
+}
+
+/// `GET sys/policies/acl/:name`.
+pub(super) async fn read(call: Call) -> Result<Answer> {
+    let policy = call.state.auth.policy_read(call.param("name"));
+    policy.map(Answer::data).ok_or_else(Error::not_found)
+}
+
+/// `GET sys/policy/:name`: the text as `rules` too, and all of it at top level.
+pub(super) async fn old_read(call: Call) -> Result<Answer> {
+    let mut policy = call.state.auth.policy_read(call.param("name")).ok_or_else(Error::not_found)?;
+    policy["rules"] = policy["policy"].clone();
+    Ok(Body::DataAndTop(policy).into())
+}
+
+/// `POST sys/policies/acl/:name`.
+pub(super) async fn write(call: Call) -> Result<Answer> {
+    let warnings = call.state.auth.policy_write(call.param("name"), &call.fields).await?;
+    Ok(Answer::empty().with_warnings(warnings))
+}
+
+/// `POST sys/policy/:name`, which also takes the text as `rules`, with a warning.
+pub(super) async fn old_write(mut call: Call) -> Result<Answer> {
+    let mut warnings = Vec::new();
+    if let (false, Some(rules)) = (call.fields.has("policy"), call.fields.value("rules").cloned()) {
+        call.fields.set("policy", rules);
+        warnings.push("'rules' is deprecated, please use 'policy' instead".to_owned());
+    }
+    Ok(write(call).await?.with_warnings(warnings))
+}
+
+/// `DELETE sys/policies/acl/:name`, of an absent one too.
+pub(super) async fn delete(call: Call) -> Result<Answer> {
+    call.state.auth.policy_delete(call.param("name")).await?;
+    Ok(Answer::empty())
+}
+
+/// `POST sys/capabilities-self`: what the caller may do on each path. A `token` in the body, which
+/// the command line sends, is not looked at.
+pub(super) async fn capabilities_self(call: Call) -> Result<Answer> {
+    granted(&call, call.caller()?)
+}
+
+/// `POST sys/capabilities`: the same for another token.
+pub(super) async fn capabilities(call: Call) -> Result<Answer> {
+    let token = call.fields.text("token")?.ok_or_else(|| Error::invalid("token: must be given"))?;
+    let holder = call.state.auth.caller_by_token(&token).await?;
+    granted(&call, &*holder.ok_or_else(|| Error::invalid("token: not known"))?)
+}
+
+/// `POST sys/capabilities-accessor`: the same for the token with this accessor.
+pub(super) async fn capabilities_accessor(call: Call) -> Result<Answer> {
+    let accessor = call.fields.text("accessor")?.ok_or_else(|| Error::invalid("accessor: must be given"))?;
+    let holder = call.state.auth.caller_by_accessor(&accessor).await?;
+    granted(&call, &*holder.ok_or_else(|| Error::invalid("invalid accessor"))?)
+}
+
+fn granted(call: &Call, holder: &Caller) -> Result<Answer> {
+    let mut paths = call.fields.list("paths")?.unwrap_or_default();
+    paths.extend(call.fields.list("path")?.unwrap_or_default());
+    if paths.is_empty() {
+        return Err(Error::invalid("paths must be supplied"));
+    }
+    let words = |path: &str| json!(call.state.auth.capabilities(holder, path.trim_start_matches('/')));
+    let mut data: Map<_, _> = paths.iter().map(|path| (path.clone(), words(path))).collect();
+    if let [only] = paths.as_slice() {
+        data.insert("capabilities".to_owned(), words(only));
+    }
+    Ok(Body::DataAndTop(Value::Object(data)).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_sorted_and_start_after_the_cursor() {
+        let keys = || ["b", "a", "c"].map(str::to_owned).to_vec();
+        let paged = |pairs: &[(&str, &str)]| {
+            let fields = Fields::from_pairs(pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
+            page(&fields, keys())
+        };
+        assert_eq!(paged(&[]).unwrap(), ["a", "b", "c"]);
+        assert_eq!(paged(&[("after", "a"), ("limit", "1")]).unwrap(), ["b"]);
+        for all in ["0", "-1", "max"] {
+            assert_eq!(paged(&[("limit", all)]).unwrap().len(), 3);
+        }
+        assert!(paged(&[("limit", "x")]).is_err());
+    }
+}

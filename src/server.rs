@@ -1,0 +1,278 @@
+//! The composition root: opens the store, starts the domains, binds, drains.
+//!
+//! [`Server::open`] puts a server together without listening, so that a command can prepare it;
+//! [`Server::start`] binds and serves; [`Running::stop`] drains. Called by the commands and by tests.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use actix_web::{App, HttpServer};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::auth::Auth;
+use crate::auth::store::{AuthStore, AuthWrite};
+use crate::clock::Clock;
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
+use crate::error::{Error, Kind, Result};
+use crate::http;
+use crate::http::secrets::audit::Audit;
+use crate::http::secrets::state::{Identity, Settings, Shared, State, Stopping};
+use crate::pki::Engine;
+use crate::storage::{self, Storage};
+use crate::telemetry;
+
+/// How long the head of a request may take to arrive.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may stay idle.
+const IDLE: Duration = Duration::from_secs(300);
+/// How long requests may still run once the server stops, seconds. With the store's share, a stop
+/// takes less than ten.
+const DRAIN_SECONDS: u64 = 7;
+/// How long the store may take to close after that.
+const CLOSE: Duration = Duration::from_secs(2);
+/// Between two sweeps of ended tokens.
+const SWEEP: Duration = Duration::from_secs(30);
+/// Between two upkeeps of the metrics.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// What a server is made of.
+pub struct Options {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Threads that serve requests; 0 is one per core.
+    pub workers: usize,
+    /// The time.
+    pub clock: Clock,
+    /// The store.
+    pub storage: storage::Options,
+    /// Settings of the wire.
+    pub settings: Settings,
+}
+
+/// A server that is open but does not listen yet.
+pub struct Server {
+    shared: Arc<Shared>,
+    storage: Storage,
+    listen: SocketAddr,
+    workers: usize,
+}
+
+impl Server {
+    /// Opens the store, the domains and every stored mount.
+    ///
+    /// # Errors
+    /// Those of the store, and whatever a stored mount cannot be opened for.
+    pub async fn open(options: Options) -> Result<Self> {
+        telemetry::install_metrics()?;
+        let storage = storage::open(options.storage).await?;
+        match domains(&storage, options.clock, options.settings).await {
+            Ok(shared) => {
+                Ok(Self { shared: Arc::new(shared), storage, listen: options.listen, workers: options.workers })
+            }
+            Err(error) => {
+                // Lets go of the data, so that the next attempt finds it free.
+                if let Err(second) = storage.shutdown().await {
+                    tracing::warn!("the store did not close: {second}");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The domains and settings.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The store as authentication sees it, for commands that prepare a server.
+    pub fn auth_store(&self) -> Arc<dyn AuthStore> {
+        self.storage.auth()
+    }
+
+    /// Binds and serves. Must run on an actix system.
+    ///
+    /// # Errors
+    /// `Unavailable` when the address cannot be bound; the store is closed then.
+    pub async fn start(self) -> Result<Running> {
+        let shared = self.shared.clone();
+        let app = move || {
+            let state = State::new(shared.clone());
+            App::new().configure(|app| http::configure(app, state))
+        };
+        let workers = match self.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            given => given,
+        };
+        let server = HttpServer::new(app)
+            .workers(workers)
+            .keep_alive(IDLE)
+            .client_request_timeout(HEAD_TIMEOUT)
+            .shutdown_timeout(DRAIN_SECONDS)
+            .disable_signals()
+            .bind(self.listen);
+        let server = match server {
+            Ok(server) => server,
+            Err(error) => {
+                self.close().await?;
+                return Err(Error::unavailable(
+                    format!("{}: cannot listen there ({})", self.listen, error.kind()),
+                    error,
+                ));
+            }
+        };
+        let address = server.addrs().first().copied().unwrap_or(self.listen);
+        let server = server.run();
+        let handle = server.handle();
+        let tasks = vec![actix_rt::spawn(sweep(self.shared.auth.clone())), actix_rt::spawn(upkeep())];
+        Ok(Running { address, handle, serving: actix_rt::spawn(server), tasks, server: self })
+    }
+
+    /// Closes the store of a server that does not serve.
+    ///
+    /// # Errors
+    /// `Unavailable` when the last steps fail or take too long; what was answered as written is
+    /// stored all the same.
+    pub async fn close(&self) -> Result<()> {
+        tokio::time::timeout(CLOSE, self.storage.shutdown())
+            .await
+            .unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "storage: took too long to close")))
+    }
+}
+
+async fn domains(storage: &Storage, clock: Clock, settings: Settings) -> Result<Shared> {
+    let store = storage.auth();
+    let identity = identity(&*store).await?;
+    let auth = Auth::open(store, clock.clone()).await?;
+    let engine = Engine::new(storage.pki(), clock.clone());
+    for mount in auth.mounts().iter().filter(|mount| &mount.kind[..] == "pki") {
+        engine.open(mount.id).await?;
+    }
+    Ok(Shared { auth, engine, clock, settings, identity, audit: Audit::default(), stopping: Stopping::default() })
+}
+
+/// A settings document of the server itself, if it is stored.
+///
+/// # Errors
+/// `Unavailable` from the store.
+pub async fn server_document(store: &dyn AuthStore, name: &str) -> Result<Option<Document>> {
+    Ok(store.documents("config").await?.into_iter().find(|document| document.key.name == name))
+}
+
+/// Writes a settings document of the server itself over the one that was read.
+///
+/// # Errors
+/// `Conflict` when it moved on since; `Unavailable` from the store.
+pub async fn server_document_write(
+    store: &dyn AuthStore,
+    name: &str,
+    read: Option<&Document>,
+    body: &serde_json::Value,
+) -> Result<()> {
+    let write = DocumentWrite {
+        key: DocumentKey { mount: SYSTEM, kind: "config", name: name.to_owned() },
+        expected: read.map_or(0, |document| document.version),
+        body: Some(body.to_string().into_bytes()),
+    };
+    store.commit(vec![AuthWrite::Document(write)]).await.map(drop)
+}
+
+/// The installation's identity, made at the first start.
+async fn identity(store: &dyn AuthStore) -> Result<Identity> {
+    let stored = server_document(store, "server").await?;
+    let id = stored.as_ref().and_then(|document| {
+        let body: serde_json::Value = serde_json::from_slice(&document.body).ok()?;
+        body["cluster_id"].as_str().map(str::to_owned)
+    });
+    let cluster_id = match id {
+        Some(id) => id,
+        None => {
+            let id = crate::random::uuid();
+            server_document_write(store, "server", stored.as_ref(), &json!({ "cluster_id": id })).await?;
+            id
+        }
+    };
+    let cluster_name = format!("signet-cluster-{}", cluster_id.get(..8).unwrap_or_default());
+    Ok(Identity { cluster_id, cluster_name })
+}
+
+/// Removes ended tokens now and then. They are refused from the moment they end; this frees the rows.
+async fn sweep(auth: Arc<Auth>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        match auth.sweep().await {
+            Ok(swept) => metrics::counter!(telemetry::TOKENS_SWEPT).increment(u64::from(swept)),
+            Err(error) => tracing::warn!("ended tokens were not swept: {error}"),
+        }
+    }
+}
+
+async fn upkeep() {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        telemetry::metrics_upkeep();
+    }
+}
+
+/// A server that listens.
+pub struct Running {
+    address: SocketAddr,
+    handle: ServerHandle,
+    serving: JoinHandle<std::io::Result<()>>,
+    tasks: Vec<JoinHandle<()>>,
+    server: Server,
+}
+
+impl Running {
+    /// The bound address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The domains and settings.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.server.shared
+    }
+
+    /// Serves until SIGTERM or SIGINT, then stops.
+    ///
+    /// # Errors
+    /// As [`Running::stop`]; `Internal` when signals cannot be watched.
+    pub async fn until_signal(self) -> Result<()> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut terminate = signal(SignalKind::terminate()).map_err(Error::internal)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::internal)?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping: requests under way are finished");
+        self.stop().await
+    }
+
+    /// Takes no new connections, lets running requests finish, closes the store.
+    ///
+    /// # Errors
+    /// Those of [`Server::close`]; `Internal` when the listener had failed.
+    pub async fn stop(self) -> Result<()> {
+        self.server.shared.stopping.start();
+        self.handle.stop(true).await;
+        let served = self.serving.await;
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.server.close().await?;
+        served.map_err(Error::internal)?.map_err(Error::internal)
+    }
+}
+
+/// Keeps the process's memory, and so its keys, out of core dumps and away from other processes of
+/// the same user.
+///
+/// # Errors
+/// `Internal` when the system refuses.
+pub fn forbid_core_dumps() -> Result<()> {
+    use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).map_err(Error::internal)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(Error::internal)
+}

@@ -1,0 +1,6 @@
+//! Tests of the whole server over HTTP. The tree mirrors the URLs.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod command;
+mod support;
+mod v1;

@@ -1,0 +1,210 @@
+//! The test-app builder: a real server on a free port over a temporary folder, and a small client.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+use signet::clock::{Clock, Time};
+use signet::fields::Fields;
+use signet::http::secrets::state::Settings;
+use signet::server::{Options, Running, Server};
+use signet::storage;
+use signet::storage::seal::SealKey;
+
+/// How a test's server differs from the usual one.
+pub struct Builder {
+    clock: Clock,
+    settings: Settings,
+}
+
+impl Builder {
+    /// A clock that only the test moves.
+    pub fn manual_clock(mut self, now: Time) -> Self {
+        self.clock = Clock::manual(now);
+        self
+    }
+
+    /// Other settings of the wire.
+    pub fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    /// Starts it, with a root token and a mount `pki`.
+    pub async fn start(self) -> App {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            workers: 2,
+            clock: self.clock.clone(),
+            storage: storage::Options {
+                data_dir: folder.path().to_owned(),
+                seal_key: SealKey::create_file(&folder.path().join("seal.key")).unwrap(),
+                clock: self.clock.clone(),
+                queue: 1024,
+            },
+            settings: self.settings,
+        };
+        let server = Server::open(options).await.unwrap();
+        let shared = server.shared().clone();
+        let token = shared.auth.root_token(None, "test").await.unwrap();
+        let fields = Fields::parse(br#"{"type":"pki"}"#).unwrap();
+        let mount = shared.auth.mount_enable("pki", &fields).await.unwrap();
+        shared.engine.open(mount.id).await.unwrap();
+        let running = server.start().await.unwrap();
+        let client = Client::new(running.address(), &token);
+        App { running, client, clock: self.clock, folder }
+    }
+}
+
+/// A running server and a client that holds its root token.
+pub struct App {
+    running: Running,
+    pub client: Client,
+    /// The server's clock.
+    pub clock: Clock,
+    folder: tempfile::TempDir,
+}
+
+impl App {
+    pub async fn start() -> Self {
+        Self::builder().start().await
+    }
+
+    pub fn builder() -> Builder {
+        Builder { clock: Clock::system(), settings: Settings { open_metrics: true, ..Settings::default() } }
+    }
+
+    /// A client with a fresh token of the given policies.
+    pub async fn with_policies(&self, policies: &[&str]) -> Client {
+        let answer = self.client.post("auth/token/create", json!({ "policies": policies })).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        self.client.with_token(answer.body["auth"]["client_token"].as_str().unwrap())
+    }
+
+    /// Writes a policy.
+    pub async fn policy(&self, name: &str, text: &str) {
+        let answer = self.client.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await;
+        assert_eq!(answer.status, 204, "{}", answer.text);
+    }
+
+    /// Sends bytes as they are and reads until the server closes; for what no client would send.
+    pub async fn raw(&self, request: String) -> String {
+        let address = self.running.address();
+        tokio::task::spawn_blocking(move || {
+            let mut socket = TcpStream::connect(address).unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            socket.write_all(request.as_bytes()).unwrap();
+            let mut answer = Vec::new();
+            socket.read_to_end(&mut answer).unwrap();
+            String::from_utf8_lossy(&answer).into_owned()
+        })
+        .await
+        .unwrap()
+    }
+
+    /// GETs a path without any client tidying it up first.
+    pub async fn raw_get(&self, path: &str) -> String {
+        let token = &self.client.token;
+        self.raw(format!("GET {path} HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\nConnection: close\r\n\r\n"))
+            .await
+    }
+
+    /// Stops the server and removes its data.
+    pub async fn stop(self) {
+        self.running.stop().await.unwrap();
+        self.folder.close().unwrap();
+    }
+}
+
+/// A small client of `/v1`.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+    pub token: String,
+}
+
+/// What came back.
+pub struct Answer {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub text: String,
+    /// The text as JSON; null when it is none.
+    pub body: Value,
+}
+
+impl Client {
+    fn new(address: SocketAddr, token: &str) -> Self {
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build().unwrap();
+        Self { http, base: format!("http://{address}"), token: token.to_owned() }
+    }
+
+    /// The same client with another token; an empty one sends none.
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: token.to_owned(), ..self.clone() }
+    }
+
+    /// A request below `/v1` with the token, to be changed further.
+    pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let request = self.http.request(method, format!("{}/v1/{path}", self.base));
+        if self.token.is_empty() { request } else { request.header("X-Service-Token", &self.token) }
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        send(self.request("GET", path)).await
+    }
+
+    pub async fn list(&self, path: &str) -> Answer {
+        send(self.request("LIST", path)).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        send(self.request("DELETE", path)).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        send(self.request("POST", path).json(&body)).await
+    }
+
+    pub async fn patch(&self, path: &str, body: Value) -> Answer {
+        let request = self.request("PATCH", path).header("Content-Type", "application/merge-patch+json");
+        send(request.body(body.to_string())).await
+    }
+
+    /// A page outside `/v1`.
+    pub async fn page(&self, path: &str) -> Answer {
+        send(self.http.get(format!("{}{path}", self.base))).await
+    }
+}
+
+/// Sends a request and reads the answer.
+pub async fn send(request: reqwest::RequestBuilder) -> Answer {
+    read(request.send().await.unwrap()).await
+}
+
+async fn read(response: Response) -> Answer {
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let text = response.text().await.unwrap();
+    let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+    Answer { status, headers, text, body }
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The first error text.
+    pub fn error(&self) -> &str {
+        self.body["errors"][0].as_str().unwrap_or_default()
+    }
+
+    /// That it is the one refusal.
+    pub fn assert_denied(&self) {
+        assert_eq!((self.status, self.text.as_str()), (403, "{\"errors\":[\"permission denied\"]}"));
+    }
+}

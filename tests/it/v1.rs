@@ -1,0 +1,6 @@
+mod hygiene;
+mod limits;
+mod methods;
+mod routes;
+mod sys;
+mod token;

@@ -1,0 +1,72 @@
+//! Lenient bodies on real endpoints (H21, H22, H26, H27).
+
+use serde_json::{Value, json};
+
+use crate::support::{App, send};
+
+#[actix_web::test]
+async fn h21_booleans_have_known_words_only() {
+    let app = App::start().await;
+    for (value, status) in [
+        (json!("yes"), 400),
+        (json!(2), 400),
+        (json!("true"), 200),
+        (json!(true), 200),
+        (json!(1), 200),
+        (json!("T"), 200),
+    ] {
+        let answer = app.client.post("auth/token/create", json!({ "renewable": value, "ttl": "1h" })).await;
+        assert_eq!(answer.status, status, "{value}: {}", answer.text);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h22_durations_have_four_spellings() {
+    let app = App::start().await;
+    for (value, status) in [
+        (json!("1h30m"), 200),
+        (json!(5400), 200),
+        (json!("5400"), 200),
+        (json!("90m"), 200),
+        (json!("-1s"), 400),
+        (json!("1x"), 400),
+        (json!(1.5), 400),
+    ] {
+        let answer = app.client.post("auth/token/create", json!({ "ttl": value, "policies": ["default"] })).await;
+        assert_eq!(answer.status, status, "{value}: {}", answer.text);
+        if status == 200 {
+            assert_eq!(answer.body["auth"]["lease_duration"], json!(5400), "{value}");
+        }
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h26_null_is_absent() {
+    let app = App::start().await;
+    let body = json!({ "type": "pki", "config": null, "options": null, "description": null, "plugin_name": null });
+    assert_eq!(app.client.post("sys/mounts/other", body).await.status, 204);
+    let renewed = send(app.client.request("PUT", "sys/capabilities-self").body("null")).await;
+    assert_eq!((renewed.status, renewed.error()), (400, "paths must be supplied"));
+    let created = send(app.client.request("PUT", "auth/token/create").body("null")).await;
+    assert_eq!(created.status, 200, "{}", created.text);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h27_unknown_fields_are_named_where_there_is_a_body() {
+    let app = App::start().await;
+    let answer = app.client.post("sys/capabilities-self", json!({ "path": "x", "bogus": 1, "also": {} })).await;
+    assert_eq!(
+        answer.body["warnings"],
+        json!(["Endpoint ignored these unrecognized parameters: [also bogus]"]),
+        "{}",
+        answer.text
+    );
+    let nothing_new = app.client.post("sys/capabilities-self", json!({ "path": "x" })).await;
+    assert_eq!(nothing_new.body["warnings"], Value::Null);
+    let removed = app.client.delete("sys/mounts/absent?bogus=1").await;
+    assert_eq!((removed.status, removed.text.as_str()), (204, ""));
+    app.stop().await;
+}

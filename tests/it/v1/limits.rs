@@ -1,0 +1,136 @@
+//! Bounds that hold for everyone (H12-H15, H17, H25).
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::{App, send};
+
+#[actix_web::test]
+async fn h12_ambiguous_paths_never_reach_a_policy() {
+    let app = App::start().await;
+    for path in [
+        "/v1/sys/policies/acl/../../mounts",
+        "/v1/sys/policies/acl/%2e%2e/%2e%2e/mounts",
+        "/v1/sys//mounts",
+        "/v1//sys/mounts",
+        "/v1/sys/mounts%2fpki",
+        "/v1/sys/mounts/%00",
+        "/v1/sys/mounts/%0a",
+        "/v1/sys/./mounts",
+        "/v1/sys/mounts/%zz",
+    ] {
+        let answer = app.raw_get(path).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{path}: {answer}");
+    }
+    let long = app.raw_get(&format!("/v1/sys/{}", "a".repeat(2048))).await;
+    assert!(long.starts_with("HTTP/1.1 400 "), "{long}");
+    assert!(app.raw_get("/%761/sys/mounts").await.starts_with("HTTP/1.1 404 "));
+    assert!(app.raw_get("/v1/sys/mounts").await.starts_with("HTTP/1.1 200 "));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_header_block_above_the_limit_is_431() {
+    let app = App::start().await;
+    let answer = send(app.client.request("GET", "sys/health").header("X-Filler", "x".repeat(70_000))).await;
+    assert_eq!(answer.status, 431);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h13_a_body_above_the_limit_is_413_with_and_without_a_token() {
+    let app = App::builder().settings(|s| s.max_body = 10_000).start().await;
+    let fill = |length: usize| format!("{{\"path\":\"{}\"}}", "a".repeat(length - 11));
+    for client in [app.client.clone(), app.client.with_token("")] {
+        let answer = send(client.request("POST", "sys/capabilities-self").body(fill(10_001))).await;
+        assert_eq!((answer.status, answer.error()), (413, "http: request body too large"));
+        let far = send(client.request("POST", "sys/capabilities-self").body(fill(20_000_000))).await;
+        assert_eq!(far.status, 413);
+    }
+    let at_limit = send(app.client.request("POST", "sys/capabilities-self").body(fill(10_000))).await;
+    assert_eq!(at_limit.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h13_a_chunked_body_above_the_limit_is_413_too() {
+    let app = App::builder().settings(|s| s.max_body = 10_000).start().await;
+    let chunks = format!("{:x}\r\n{}\r\n", 4096, "a".repeat(4096)).repeat(4);
+    let token = &app.client.token;
+    let head = format!("POST /v1/sys/capabilities-self HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\n");
+    let request = format!("{head}Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n");
+    let answer = app.raw(request).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h14_deep_or_wide_json_is_refused_quickly() {
+    let app = App::builder().settings(|s| s.max_body = 32 << 20).start().await;
+    let started = Instant::now();
+    for body in ["[".repeat(10_000_000), format!("{{\"a\":[{}\"\"]}}", "\"\",".repeat(100_000))] {
+        let answer = send(app.client.request("POST", "sys/capabilities-self").body(body)).await;
+        assert_eq!(answer.status, 400);
+        assert!(answer.error().contains("too complex"), "{}", answer.text);
+    }
+    assert!(started.elapsed() < Duration::from_secs(10));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h15_malformed_json_is_never_quoted() {
+    let app = App::start().await;
+    let answer = send(app.client.request("POST", "sys/mounts/x").body("{\"client_secret\":\"hunter2")).await;
+    assert_eq!(answer.status, 400);
+    assert!(!answer.text.contains("hunter2"));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h17_only_the_root_namespace_exists() {
+    let app = App::start().await;
+    for header in ["X-Service-Namespace", "X-Vault-Namespace"] {
+        for (name, status) in [
+            ("root", 200),
+            ("root/", 200),
+            ("/root", 200),
+            ("", 200),
+            ("/", 200),
+            ("foo", 404),
+            ("foo/", 404),
+            ("root/x", 404),
+            ("ROOT", 404),
+        ] {
+            let answer = send(app.client.request("GET", "sys/mounts").header(header, name)).await;
+            assert_eq!(answer.status, status, "{header}: {name}");
+        }
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h25_a_body_is_exactly_one_object() {
+    let app = App::start().await;
+    let policy = "{\"policy\":\"path \\\"x\\\" { capabilities = [\\\"read\\\"] }\"}";
+    for tail in [" {}", " x", "]"] {
+        let request = app.client.request("POST", "sys/policies/acl/twice").body(format!("{policy}{tail}"));
+        assert_eq!(send(request).await.status, 400, "{tail}");
+    }
+    assert_eq!(app.client.get("sys/policies/acl/twice").await.status, 404);
+    let blanks = app.client.request("POST", "sys/policies/acl/twice").body(format!("{policy} \r\n\t "));
+    assert_eq!(send(blanks).await.status, 204);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn whoever_wants_a_wrapped_answer_never_gets_it_in_clear() {
+    let app = App::start().await;
+    let wrapped = app.client.request("GET", "auth/token/lookup-self").header("X-Vault-Wrap-TTL", "1m0s");
+    let answer = send(wrapped).await;
+    assert_eq!(answer.status, 400);
+    assert!(!answer.text.contains(&app.client.token));
+    let unset = app.client.request("POST", "auth/token/create").header("X-Vault-Wrap-TTL", "0s").json(&json!({}));
+    assert_eq!(send(unset).await.status, 200);
+    app.stop().await;
+}

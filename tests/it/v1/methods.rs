@@ -1,0 +1,181 @@
+//! Methods, envelopes, statuses (H1-H2, H5-H11, H20, H23).
+
+use serde_json::{Value, json};
+
+use crate::support::{App, send};
+
+#[actix_web::test]
+async fn h1_health_has_its_keys_and_no_envelope() {
+    let app = App::start().await;
+    let health = app.client.with_token("").get("sys/health").await;
+    assert_eq!((health.status, health.header("cache-control")), (200, "no-store"));
+    for key in [
+        "initialized",
+        "sealed",
+        "standby",
+        "performance_standby",
+        "replication_performance_mode",
+        "replication_dr_mode",
+        "server_time_utc",
+        "version",
+        "cluster_name",
+        "cluster_id",
+    ] {
+        assert!(health.body.get(key).is_some(), "{key}");
+    }
+    assert!(health.body.get("request_id").is_none() && health.body.get("data").is_none());
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h2_head_of_health_has_no_body_and_bad_flags_are_refused() {
+    let app = App::start().await;
+    let head = send(app.client.request("HEAD", "sys/health")).await;
+    assert_eq!((head.status, head.text.as_str()), (200, ""));
+    assert_eq!(app.client.get("sys/health?standbyok=xx").await.status, 400);
+    assert_eq!(app.client.get("sys/health?sealedcode=abc").await.status, 400);
+    assert_eq!(app.client.get("sys/health?activecode=299&standbyok=true").await.status, 299);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h5_an_absent_object_is_404_with_an_empty_error_list() {
+    let app = App::start().await;
+    for path in ["sys/policies/acl/absent", "pki/roles/absent"] {
+        let answer = app.client.get(path).await;
+        assert_eq!((answer.status, answer.text.as_str()), (404, "{\"errors\":[]}"), "{path}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h6_a_list_of_nothing_is_404_in_every_spelling() {
+    let app = App::start().await;
+    let verb = app.client.list("pki/roles").await;
+    assert_eq!((verb.status, verb.text.as_str()), (404, "{\"errors\":[]}"));
+    for query in ["list=true", "list=T", "list=1"] {
+        let get = app.client.get(&format!("pki/roles?{query}")).await;
+        assert_eq!((get.status, get.text.as_str()), (verb.status, verb.text.as_str()));
+        let names = app.client.get(&format!("sys/policies/acl?{query}")).await;
+        assert!(names.body["data"]["keys"].as_array().unwrap().contains(&json!("root")));
+    }
+    assert_eq!(app.client.get("pki/roles?list=zz").await.status, 400);
+    assert_eq!(app.client.get("pki/roles").await.status, 405);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h7_a_write_without_output_is_204_and_only_its_own_warnings_make_it_200() {
+    let app = App::start().await;
+    let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }", "bogus": 1, "name": "other" });
+    let plain = app.client.post("sys/policies/acl/web", policy.clone()).await;
+    assert_eq!((plain.status, plain.text.as_str()), (204, ""));
+    let folded = app.client.post("sys/policies/acl/WEB2", policy).await;
+    assert_eq!((folded.status, &folded.body["data"]), (200, &Value::Null));
+    let warnings: Vec<_> = folded.body["warnings"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(warnings.len() >= 3, "{warnings:?}");
+    assert!(warnings.iter().any(|w| w.ends_with("unrecognized parameters: [bogus]")));
+    assert!(warnings.iter().any(|w| w.ends_with("captured from the endpoint's path: [name]")));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h8_token_aliases_must_agree() {
+    let app = App::start().await;
+    let bare = app.client.with_token("");
+    let token = &app.client.token;
+    let lookup = || bare.request("GET", "auth/token/lookup-self");
+    for request in [
+        lookup().header("X-Service-Token", token).header("X-Vault-Token", token),
+        lookup().header("X-Vault-Token", token),
+        lookup().header("Authorization", format!("Bearer {token}")),
+    ] {
+        assert_eq!(send(request).await.status, 200);
+    }
+    let differing = lookup().header("X-Service-Token", token).header("X-Vault-Token", "other");
+    assert_eq!(send(differing).await.status, 400);
+    send(lookup()).await.assert_denied();
+    send(lookup().header("X-Service-Token", "s.unknown")).await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h9_json_under_the_form_type_is_json() {
+    let app = App::start().await;
+    let form = |body: &'static str| {
+        let request = app.client.request("POST", "sys/capabilities-self");
+        request.header("Content-Type", "application/x-www-form-urlencoded").body(body)
+    };
+    for body in ["{\"path\":\"sys/mounts\"}", "path=sys/mounts", "path=sys%2Fmounts"] {
+        let answer = send(form(body)).await;
+        assert_eq!(answer.body["data"]["sys/mounts"], json!(["root"]), "{body}: {}", answer.text);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h10_patch_has_its_own_type_and_unknown_verbs_are_405() {
+    let app = App::start().await;
+    let patch = app.client.request("PATCH", "pki/roles/web").header("Content-Type", "application/json").body("{}");
+    assert_eq!(send(patch).await.status, 415);
+    for method in ["FOO", "OPTIONS", "TRACE"] {
+        let answer = send(app.client.request(method, "pki/roles/web")).await;
+        assert_eq!((answer.status, answer.text.as_str()), (405, "{\"errors\":[]}"), "{method}");
+    }
+    let known = app.client.post("sys/health", json!({})).await;
+    assert_eq!((known.status, known.error()), (405, "unsupported operation"));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h11_a_write_to_a_path_ending_in_a_slash_is_refused() {
+    let app = App::start().await;
+    let answer = app.client.post("pki/roles/", json!({})).await;
+    assert_eq!((answer.status, answer.error()), (400, "cannot write to a path ending in '/'"));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h20_mounts_are_not_told_to_the_powerless() {
+    let app = App::start().await;
+    let absent = app.client.get("nowhere/x").await;
+    assert_eq!((absent.status, absent.error()), (404, "no handler for route \"nowhere/x\""));
+    let inside = app.client.get("pki/no/such/path").await;
+    assert_eq!((inside.status, inside.error()), (404, "unsupported path"));
+    let powerless = app.with_policies(&["default"]).await;
+    for path in ["nowhere/x", "pki/no/such/path", "pki/roles/web", "sys/mounts"] {
+        powerless.get(path).await.assert_denied();
+        powerless.post(path, json!({})).await.assert_denied();
+        app.client.with_token("").get(path).await.assert_denied();
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h23_errors_are_exactly_json_with_an_id() {
+    let app = App::start().await;
+    for answer in [
+        app.client.get("nowhere").await,
+        app.client.post("pki/roles/", json!({})).await,
+        app.client.with_token("").get("sys/mounts").await,
+        app.client.page("/nothing").await,
+        app.client.page("/v1/").await,
+    ] {
+        assert_eq!(answer.header("content-type"), "application/json", "{}", answer.text);
+        assert!(answer.body["errors"].is_array());
+    }
+    let answer = app.client.get("sys/mounts").await;
+    assert_eq!(answer.header("content-type"), "application/json");
+    assert_eq!(answer.header("x-request-id"), answer.body["request_id"]);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn help_is_given_for_paths() {
+    let app = App::start().await;
+    let help = app.client.get("sys/policies/acl/web?help=1").await;
+    assert!(help.body["help"].as_str().unwrap().contains("fields: policy"), "{}", help.text);
+    assert!(help.body.get("request_id").is_none());
+    app.client.with_token("").get("sys/policies/acl/web?help=1").await.assert_denied();
+    app.stop().await;
+}

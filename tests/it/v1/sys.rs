@@ -1,0 +1,113 @@
+//! `sys/`: status pages, mounts, policies, capabilities, metrics.
+
+use serde_json::{Value, json};
+
+use crate::support::App;
+
+#[actix_web::test]
+async fn status_pages_are_open_and_have_no_envelope() {
+    let app = App::start().await;
+    let stranger = app.client.with_token("");
+    for (path, key) in [("sys/seal-status", "sealed"), ("sys/leader", "ha_enabled"), ("sys/init", "initialized")] {
+        let answer = stranger.get(path).await;
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(answer.body.get(key).is_some() && answer.body.get("data").is_none(), "{path}: {}", answer.text);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn mounts_are_listed_in_data_and_at_top_level() {
+    let app = App::start().await;
+    let mounts = app.client.get("sys/mounts").await;
+    assert_eq!(mounts.body["data"]["pki/"]["type"], "pki");
+    assert_eq!(mounts.body["pki/"], mounts.body["data"]["pki/"]);
+    assert!(mounts.body["data"]["pki/"]["config"]["default_lease_ttl"].is_i64());
+    assert!(mounts.body["data"].get("sys/").is_some() && mounts.body["data"].get("auth/token/").is_none());
+    assert!(app.client.get("sys/auth").await.body["data"].get("token/").is_some());
+    assert_eq!(app.client.get("sys/mounts/pki").await.body["data"]["type"], "pki");
+    let absent = app.client.get("sys/mounts/absent").await;
+    assert_eq!((absent.status, absent.error()), (400, "No secret engine mount at absent/"));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_mount_comes_is_tuned_and_goes() {
+    let app = App::start().await;
+    assert_eq!(app.client.post("sys/mounts/team/ca", json!({ "type": "pki" })).await.status, 204);
+    let tune = json!({ "max_lease_ttl": "8760h", "default_lease_ttl": "", "options": null, "force_no_cache": false });
+    assert_eq!(app.client.post("sys/mounts/team/ca/tune", tune).await.status, 204);
+    assert!(app.client.get("sys/mounts/team/ca/tune").await.body["data"]["max_lease_ttl"].is_i64());
+    assert_eq!(app.client.get("team/ca/roles/x").await.text, "{\"errors\":[]}");
+    let seen = app.client.get("sys/internal/ui/mounts/team/ca/roles").await;
+    assert_eq!(seen.body["data"]["path"], "team/ca/", "{}", seen.text);
+    assert_eq!(app.client.delete("sys/mounts/team/ca").await.status, 204);
+    assert_eq!(app.client.delete("sys/mounts/team/ca").await.status, 204);
+    assert_eq!(app.client.get("team/ca/roles/x").await.error(), "no handler for route \"team/ca/roles/x\"");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_preflight_does_not_tell_what_exists() {
+    let app = App::start().await;
+    let powerless = app.with_policies(&["default"]).await;
+    for path in ["pki", "absent"] {
+        let answer = powerless.get(&format!("sys/internal/ui/mounts/{path}")).await;
+        assert_eq!(answer.status, 403);
+        assert!(answer.error().ends_with(&format!("grant access to path \"{path}/\"")), "{}", answer.text);
+    }
+    app.client.with_token("").get("sys/internal/ui/mounts/pki").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn policies_are_written_read_and_listed_in_both_generations() {
+    let app = App::start().await;
+    let text = "path \"pki/issue/web\" { capabilities = [\"update\"] }";
+    app.policy("team/web", text).await;
+    assert_eq!(app.client.get("sys/policies/acl/team/web").await.body["data"]["policy"], text);
+    let old = app.client.get("sys/policy/team/web").await;
+    assert_eq!((&old.body["data"]["rules"], &old.body["rules"]), (&json!(text), &json!(text)));
+    let written = app.client.post("sys/policy/old", json!({ "rules": text })).await;
+    assert_eq!((written.status, &written.body["data"]), (200, &Value::Null));
+    let names = app.client.get("sys/policy").await;
+    assert_eq!(names.body["data"]["keys"], names.body["policies"]);
+    assert!(names.body["data"]["keys"].as_array().unwrap().contains(&json!("team/web")));
+    assert_eq!(app.client.delete("sys/policies/acl/team/web").await.status, 204);
+    assert_eq!(app.client.get("sys/policies/acl/team/web").await.status, 404);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn capabilities_are_told_per_path() {
+    let app = App::start().await;
+    let one = app.client.post("sys/capabilities-self", json!({ "path": "pki/x", "token": "ignored" })).await;
+    assert_eq!(one.body["data"], json!({ "pki/x": ["root"], "capabilities": ["root"] }));
+    assert_eq!(one.body["capabilities"], json!(["root"]));
+    let two = app.client.post("sys/capabilities-self", json!({ "paths": "a,b" })).await;
+    assert_eq!(two.body["data"], json!({ "a": ["root"], "b": ["root"] }));
+    assert_eq!(app.client.post("sys/capabilities-self", json!({})).await.error(), "paths must be supplied");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn metrics_count_requests_by_route_and_never_by_name() {
+    let app = App::start().await;
+    app.client.get("sys/policies/acl/very-secret-name").await;
+    let page = app.client.page("/metrics").await;
+    assert_eq!((page.status, page.header("content-type")), (200, "text/plain; version=0.0.4"));
+    let line = "route=\"system/policies/acl/*name\",status=\"404\"}";
+    assert!(page.text.contains(line), "{}", page.text);
+    assert!(!page.text.contains("very-secret-name"));
+    assert_eq!(app.client.get("sys/metrics?format=prometheus").await.status, 200);
+    assert_eq!(app.client.get("sys/metrics?format=xml").await.status, 400);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn closed_metrics_want_a_token() {
+    let app = App::builder().settings(|s| s.open_metrics = false).start().await;
+    assert_eq!(app.client.page("/metrics").await.status, 403);
+    assert_eq!(app.client.get("sys/metrics").await.status, 200);
+    app.stop().await;
+}
