@@ -18,14 +18,14 @@ fn algorithm(key: &PrivateKey) -> SignatureAlgorithm {
 }
 
 #[divan::bench(args = [("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0), ("rsa", 2048)])]
-fn sign(bencher: divan::Bencher, (key_type, bits): (&str, i64)) {
+fn sign(bencher: divan::Bencher<'_, '_>, (key_type, bits): (&str, i64)) {
     let key = key(key_type, bits);
     let algorithm = algorithm(&key);
     bencher.bench(|| key.sign(algorithm, &MESSAGE).unwrap());
 }
 
 #[divan::bench(args = [("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0), ("rsa", 2048)])]
-fn verify(bencher: divan::Bencher, (key_type, bits): (&str, i64)) {
+fn verify(bencher: divan::Bencher<'_, '_>, (key_type, bits): (&str, i64)) {
     let key = key(key_type, bits);
     let algorithm = algorithm(&key);
     let signature = key.sign(algorithm, &MESSAGE).unwrap();
@@ -33,7 +33,7 @@ fn verify(bencher: divan::Bencher, (key_type, bits): (&str, i64)) {
 }
 
 #[divan::bench(args = [("ec", 224), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)])]
-fn keygen(bencher: divan::Bencher, (key_type, bits): (&str, i64)) {
+fn keygen(bencher: divan::Bencher<'_, '_>, (key_type, bits): (&str, i64)) {
     bencher.bench(|| key(key_type, bits));
 }
 

@@ -14,7 +14,7 @@ fn main() {
 }
 
 #[divan::bench]
-fn leaf(bencher: divan::Bencher) {
+fn leaf(bencher: divan::Bencher<'_, '_>) {
     let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
     let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
     let issuer = name::name(&[&rdn(Attribute::CommonName, &["Bench Root".to_owned()])]);
@@ -45,13 +45,13 @@ fn leaf(bencher: divan::Bencher) {
 }
 
 #[divan::bench]
-fn crl_entry(bencher: divan::Bencher) {
+fn crl_entry(bencher: divan::Bencher<'_, '_>) {
     let serial = Serial::random();
     bencher.bench(|| crl::entry(&serial, 1_700_000_000, Some(1), None));
 }
 
 #[divan::bench]
-fn certificate_pem(bencher: divan::Bencher) {
+fn certificate_pem(bencher: divan::Bencher<'_, '_>) {
     let der = [7; 680];
     bencher.bench(|| pem::encode("CERTIFICATE", &der));
 }

@@ -1,16 +1,21 @@
 //! `signet dev`: a server to try things with. Plain HTTP on the loopback, a root token on the screen.
 
 use std::fs::DirBuilder;
-use std::io::Write;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use signet::auth::mounts::Mount;
 use signet::clock::Clock;
 use signet::error::{Error, Result};
 use signet::fields::Fields;
 use signet::http::secrets::state::Settings;
+use signet::pki::Authority;
+use signet::pki::changes::{self, Write};
+use signet::pki::root::{self, KeyExport};
+use signet::pki::validity::Limits;
 use signet::random;
 use signet::server::{Options, Server};
 use signet::storage;
@@ -35,6 +40,8 @@ pub struct Arguments {
 
 /// What the root token of a development server is called; starting again replaces it.
 const TOKEN_NAME: &str = "dev";
+/// Life of the development root, and so the longest of the mount.
+const ROOT_TTL: &str = "87600h";
 /// Most writes under way.
 const QUEUE: usize = 4096;
 
@@ -76,22 +83,38 @@ fn options(folder: &Path, listen: SocketAddr) -> Result<Options> {
     Ok(Options { listen, workers: 0, clock, storage, settings })
 }
 
-/// The root token (an older one is revoked) and a mount to play with.
+/// The root token (an older one is revoked) and a mount that is ready to issue.
 async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
     let shared = server.shared();
     let token = shared.auth.root_token(root_token, TOKEN_NAME).await?;
-    if shared.auth.mounts().get("pki").is_none() {
-        let fields = Fields::parse(json!({ "type": "pki" }).to_string().as_bytes())?;
-        let mount = shared.auth.mount_enable("pki", &fields).await?;
-        shared.engine.open(mount.id).await?;
-    }
-    prepare_dev(server).await?;
+    let mount = match shared.auth.mounts().get("pki") {
+        Some(mount) => mount.clone(),
+        None => {
+            let wanted = fields(json!({ "type": "pki", "config": { "max_lease_ttl": ROOT_TTL } }))?;
+            let mount = shared.auth.mount_enable("pki", &wanted).await?;
+            shared.engine.open(mount.id).await?;
+            mount
+        }
+    };
+    prepare_authority(&*shared.engine.authority(mount.id)?, &mount).await?;
     Ok(token)
 }
-
-/// Makes the mount `pki` ready to issue: a root and the role `dev`, unless they are there.
-async fn prepare_dev(_server: &Server) -> Result<()> {
+/// A P-256 root and the role `dev`, unless they are there.
+async fn prepare_authority(authority: &Authority, mount: &Mount) -> Result<()> {
+    if authority.view().signer("default").is_none() {
+        let root = json!({ "common_name": "Signet dev root", "key_type": "ec", "key_bits": 256, "ttl": ROOT_TTL });
+        let limits = Limits { mount_default: mount.default_ttl(), mount_max: mount.max_ttl() };
+        root::generate(authority, KeyExport::Internal, &fields(root)?, limits, TOKEN_NAME).await?;
+    }
+    if authority.view().role("dev").is_none() {
+        let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "max_ttl": "720h" });
+        changes::write_role(authority, "dev", &fields(role)?, Write::Replace).await?;
+    }
     Ok(())
+}
+
+fn fields(body: serde_json::Value) -> Result<Fields> {
+    Fields::parse(body.to_string().as_bytes())
 }
 
 fn greet(address: SocketAddr, token: &str, folder: Option<&Path>) -> std::io::Result<()> {
