@@ -141,7 +141,7 @@ impl Auth {
     }
 
     async fn identify_stored(&self, hash: TokenHash, now: Time) -> Result<Arc<Caller>> {
-        let epoch = self.tokens.epoch();
+        let epoch = self.tokens.epoch(&hash);
         let mut row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
         if row.uses.is_some() {
             row.uses = Some(self.spend(hash).await?);

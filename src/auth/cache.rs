@@ -6,7 +6,6 @@
 //! second and never a stampede. The table is bounded, and its keys are hashes: it holds no token.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -21,9 +20,14 @@ const MAX_PER_SHARD: usize = 4_096;
 
 #[derive(Default)]
 pub(super) struct TokenCache {
-    shards: [Mutex<HashMap<TokenHash, Entry>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: HashMap<TokenHash, Entry>,
     /// Moves on with every removal; see [`TokenCache::put`].
-    epoch: AtomicU64,
+    epoch: u64,
 }
 
 struct Entry {
@@ -38,7 +42,7 @@ impl TokenCache {
     /// The caller of a token, unless the row has to be read (again).
     pub(super) fn get(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
         let mut shard = self.shard(hash);
-        let entry = shard.get_mut(hash)?;
+        let entry = shard.entries.get_mut(hash)?;
         let age = now - entry.read_at;
         // A clock that was set back makes the age negative: read again.
         if age.is_negative() || age >= MAX_AGE {
@@ -51,48 +55,52 @@ impl TokenCache {
         Some(Arc::clone(&entry.caller))
     }
 
-    /// To be read before the row, and given to [`TokenCache::put`] after.
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
+    /// To be asked for before the row is read, and given to [`TokenCache::put`] after.
+    pub(super) fn epoch(&self, hash: &TokenHash) -> u64 {
+        self.shard(hash).epoch
     }
 
     /// Keeps a caller whose row was read at `read_at`, unless a token was removed since `epoch`: the
     /// row may be older than the removal.
     pub(super) fn put(&self, hash: TokenHash, caller: Arc<Caller>, read_at: Time, epoch: u64) {
         let mut shard = self.shard(&hash);
-        if self.epoch() != epoch {
+        if shard.epoch != epoch {
             return;
         }
-        if shard.len() >= MAX_PER_SHARD {
-            shard.retain(|_, entry| is_fresh(entry, read_at));
+        if shard.entries.len() >= MAX_PER_SHARD {
+            shard.entries.retain(|_, entry| is_fresh(entry, read_at));
         }
-        if shard.len() < MAX_PER_SHARD {
-            shard.insert(hash, Entry { caller, read_at, refreshing: false });
+        if shard.entries.len() < MAX_PER_SHARD {
+            shard.entries.insert(hash, Entry { caller, read_at, refreshing: false });
         }
     }
 
-    /// Forgets tokens; no row read before this call is kept after it.
+    /// Forgets tokens; no row of theirs that was read before this call is kept after it.
     pub(super) fn remove(&self, hashes: &[TokenHash]) {
-        self.epoch.fetch_add(1, Ordering::AcqRel);
         for hash in hashes {
-            self.shard(hash).remove(hash);
+            let mut shard = self.shard(hash);
+            shard.epoch += 1;
+            shard.entries.remove(hash);
         }
     }
 
-    /// Forgets every token.
+    /// Forgets every token, as [`TokenCache::remove`] does.
     pub(super) fn clear(&self) {
-        self.epoch.fetch_add(1, Ordering::AcqRel);
-        self.shards.iter().for_each(|shard| lock(shard).clear());
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            shard.epoch += 1;
+            shard.entries.clear();
+        }
     }
 
     /// Drops what nobody may use any more.
     pub(super) fn prune(&self, now: Time) {
         for shard in &self.shards {
-            lock(shard).retain(|_, entry| is_fresh(entry, now));
+            lock(shard).entries.retain(|_, entry| is_fresh(entry, now));
         }
     }
 
-    fn shard(&self, hash: &TokenHash) -> MutexGuard<'_, HashMap<TokenHash, Entry>> {
+    fn shard(&self, hash: &TokenHash) -> MutexGuard<'_, Shard> {
         lock(&self.shards[usize::from(hash[0]) % SHARDS])
     }
 }
@@ -102,7 +110,7 @@ fn is_fresh(entry: &Entry, now: Time) -> bool {
     !age.is_negative() && age < MAX_AGE
 }
 
-fn lock(shard: &Mutex<HashMap<TokenHash, Entry>>) -> MutexGuard<'_, HashMap<TokenHash, Entry>> {
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     // No code panics while it holds the lock, and a half-made entry cannot exist.
     shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

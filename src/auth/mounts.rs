@@ -313,6 +313,20 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn routing_finds_the_longest_of_all_prefixes(path in "(a|b|é|/|auth|token|sys){0,8}") {
+            let table = table(&["a/", "a/b/", "b/a/b/"]);
+            let slow = table.iter().filter(|mount| format!("{path}/").starts_with(&mount.path)).max_by_key(|m| m.path.len());
+            let found = table.route(&path);
+            proptest::prop_assert_eq!(found.map(|(mount, _)| &mount.path), slow.map(|mount| &mount.path));
+            if let Some((mount, rest)) = found {
+                let whole = format!("{}{rest}", mount.path);
+                proptest::prop_assert!(whole == path || whole.strip_suffix('/') == Some(path.as_str()));
+            }
+        }
+    }
+
     #[test]
     fn the_built_in_mounts_are_always_there() {
         let table = table(&["pki/"]);

@@ -59,12 +59,8 @@ pub(super) fn after(at: Time, by: Duration) -> Time {
 }
 
 fn capped(what: &str, value: Duration, max: Duration) -> String {
-    let lower = what.strip_prefix("TTL").map_or(what, |_| "TTL");
-    format!(
-        "{what} of \"{}\" exceeded the effective max_ttl of \"{}\"; {lower} value is capped accordingly",
-        human(value),
-        human(max)
-    )
+    let (value, max) = (human(value), human(max));
+    format!("{what} of \"{value}\" exceeded the effective max_ttl of \"{max}\"; {what} value is capped accordingly")
 }
 
 /// `768h`, `1h30m`, `45s`.
