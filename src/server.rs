@@ -110,6 +110,7 @@ impl Server {
             .workers(workers)
             .keep_alive(IDLE)
             .client_request_timeout(HEAD_TIMEOUT)
+            .tcp_nodelay(true)
             .shutdown_timeout(DRAIN_SECONDS)
             .disable_signals()
             .bind(self.listen);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use metrics::{Counter, Histogram, Label, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -166,8 +167,13 @@ pub enum LogFormat {
     Json,
 }
 
-/// Libraries that would write request heads or bodies at their lowest levels.
+/// Libraries that write request heads or bodies at their lowest levels: only their warnings count.
 const QUIET: [&str; 8] = ["actix_http", "actix_web", "actix_server", "hyper", "hyper_util", "reqwest", "rustls", "h2"];
+
+fn is_quiet(metadata: &tracing::Metadata<'_>) -> bool {
+    let library = metadata.target().split("::").next().unwrap_or_default();
+    *metadata.level() > tracing::Level::WARN && QUIET.contains(&library)
+}
 
 /// Sends logs to standard error, filtered by `filter` (`info`, `signet=debug,warn` …), and panics
 /// too: with their place, but without their text, which could quote what was being handled.
@@ -176,14 +182,9 @@ const QUIET: [&str; 8] = ["actix_http", "actix_web", "actix_server", "hyper", "h
 /// `Invalid` for a filter that cannot be read or a second call.
 pub fn install_logs(filter: &str, format: LogFormat) -> Result<()> {
     let unreadable = |_| Error::invalid("log filter: must be levels such as info, or target=level, joined by commas");
-    let mut filter = EnvFilter::builder().parse(filter).map_err(unreadable)?;
-    for library in QUIET {
-        if let Ok(directive) = format!("{library}=info").parse() {
-            filter = filter.add_directive(directive);
-        }
-    }
+    let filter = EnvFilter::builder().parse(filter).map_err(unreadable)?;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry = tracing_subscriber::registry().with(filter).with(filter_fn(|metadata| !is_quiet(metadata)));
     match format {
         LogFormat::Text => registry.with(lines).try_init(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),

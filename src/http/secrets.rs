@@ -22,7 +22,7 @@ pub mod token;
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use actix_web::http::header::{HeaderMap, IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use actix_web::web::Payload;
@@ -118,17 +118,21 @@ async fn steps(
 async fn run(state: &State, call: Call) -> Result<Answer> {
     let recorded = state.audit.intent(&call)?;
     let handler = call.route.handler;
-    let work = AssertUnwindSafe(async move { handler(call).await }).catch_unwind();
-    let outcome = match tokio::time::timeout(state.settings.max_duration, work).await {
+    let outcome = guarded(state.settings.max_duration, async move { handler(call).await }).await;
+    state.audit.outcome(recorded, outcome.as_ref())?;
+    outcome
+}
+
+/// Ends work that panics or takes too long, so that neither costs more than its own request.
+async fn guarded(longest: Duration, work: impl Future<Output = Result<Answer>>) -> Result<Answer> {
+    match tokio::time::timeout(longest, AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => {
             metrics::counter!(telemetry::PANICS).increment(1);
             Err(Error::internal("a handler panicked"))
         }
         Err(_) => Err(Error::new(Kind::Unavailable, "the request took too long")),
-    };
-    state.audit.outcome(recorded, outcome.as_ref())?;
-    outcome
+    }
 }
 
 /// Where a path leads.
@@ -307,6 +311,16 @@ pub fn all_routes() -> impl Iterator<Item = (&'static str, &'static Route)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[actix_web::test]
+    async fn a_panic_or_a_long_run_costs_its_own_request_only() {
+        let long = Duration::from_secs(5);
+        assert!(guarded(long, async { Ok(Answer::empty()) }).await.is_ok());
+        let panicked = guarded(long, async { panic!("hunter2") }).await.err().unwrap();
+        assert_eq!((panicked.kind(), panicked.text()), (Kind::Internal, "internal error"));
+        let late = guarded(Duration::from_millis(1), std::future::pending()).await.err().unwrap();
+        assert_eq!(late.kind(), Kind::Unavailable);
+    }
 
     #[test]
     fn every_route_has_a_sound_pattern() {

@@ -18,7 +18,10 @@ struct Dev {
 }
 
 fn dev(arguments: &[&str]) -> Dev {
-    let mut command = signet();
+    dev_with(&mut signet(), arguments)
+}
+
+fn dev_with(command: &mut Command, arguments: &[&str]) -> Dev {
     command.args(["dev", "--listen", "127.0.0.1:0"]).args(arguments).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
@@ -71,6 +74,29 @@ async fn dev_keeps_its_data_and_revokes_the_older_token() {
     assert_eq!(second.status("/v1/auth/token/lookup-self", &token).await, 403);
     assert_eq!(second.status("/v1/auth/token/lookup-self", &second.token).await, 200);
     second.terminate();
+}
+
+#[actix_web::test]
+async fn no_log_line_holds_a_token_or_a_body_at_any_level() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let stderr = std::fs::File::create(&log).unwrap();
+    let dev = dev_with(signet().env("SIGNET_LOG", "trace").stderr(stderr), &["--root-token", "canary-token"]);
+    assert_eq!(dev.status("/v1/auth/token/lookup-self", "canary-token").await, 200);
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let post = |body: &'static str| {
+        let request = client.post(format!("{}/v1/sys/mounts/x", dev.address)).header("X-Service-Token", "canary-token");
+        request.body(body).send()
+    };
+    for body in ["{\"client_secret\":\"hunter2", "{\"client_secret\":\"hunter2\"}"] {
+        let answer = post(body).await.unwrap();
+        assert_eq!(answer.status(), 400);
+        assert!(!answer.text().await.unwrap().contains("hunter2"));
+    }
+    dev.terminate();
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert!(log.contains("request"), "{log}");
+    assert!(!log.contains("hunter2") && !log.contains("canary-token"), "{log}");
 }
 
 fn refused(command: &mut Command) -> String {
