@@ -22,7 +22,7 @@ pub(super) async fn sign(call: Call) -> Result<Answer> {
 
 fn request(call: Call) -> Request {
     let requester = call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
-        accessor: caller.accessor.clone(),
+        recorded_as: caller.recorded_as.clone(),
         display_name: caller.display_name.clone(),
     });
     Request {
@@ -39,7 +39,7 @@ fn answer(issued: Issued) -> Answer {
 }
 
 pub(super) async fn revoke(call: Call) -> Result<Answer> {
-    let requester = call.caller.as_deref().map(|c| c.accessor.as_str()).unwrap_or_default();
+    let requester = call.caller.as_deref().map(|c| c.recorded_as.as_str()).unwrap_or_default();
     match revocation::revoke(&call.authority()?, &call.fields, requester).await? {
         Outcome::Revoked(at) => Ok(Answer::data(json!({
             "revocation_time": at.unix_timestamp(),
