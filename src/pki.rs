@@ -27,11 +27,10 @@ pub mod view;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use actix::prelude::*;
 use arc_swap::ArcSwap;
 use tokio::sync::oneshot;
 
-use self::actor::{BuildCrls, Change, Control, Planned, Replica};
+use self::actor::{ControlLink, ControlThread, Planned, ReplicaLink};
 use self::crl::{Builder, Crls, Published};
 use self::issue::Tools;
 use self::issuer::Key;
@@ -50,7 +49,7 @@ const MAX_INLINE_RSA_BITS: u32 = 2048;
 /// All mounts of the engine on this server.
 pub struct Engine {
     tools: Tools,
-    control: ArbiterHandle,
+    control: ControlThread,
     authorities: ArcSwap<HashMap<MountId, Arc<Authority>>>,
 }
 
@@ -59,7 +58,7 @@ impl Engine {
     /// must run.
     pub fn new(store: Arc<dyn PkiStore>, clock: Clock) -> Arc<Self> {
         let tools = Tools { store, pool: KeyPool::start(2, 1024), clock, serials: Arc::new(Serial::random) };
-        Arc::new(Self { tools, control: Arbiter::new().handle(), authorities: ArcSwap::default() })
+        Arc::new(Self { tools, control: ControlThread::start(), authorities: ArcSwap::default() })
     }
 
     /// Loads a mount's state and starts its control actor; its CRLs follow in the background.
@@ -99,20 +98,18 @@ pub struct Authority {
     mount: MountId,
     view: Arc<ArcSwap<View>>,
     crls: Arc<ArcSwap<Crls>>,
-    control: Addr<Control>,
+    control: ControlLink,
     tools: Tools,
 }
 
 impl Authority {
-    async fn start(mount: MountId, tools: &Tools, arbiter: &ArbiterHandle) -> Result<Self> {
+    async fn start(mount: MountId, tools: &Tools, thread: &ControlThread) -> Result<Self> {
         let documents = tools.store.documents(mount).await?;
         let view = Arc::new(ArcSwap::from_pointee(View::load(mount, documents)?));
         let crls = Arc::new(ArcSwap::<Crls>::default());
         let builder = Builder::new(mount, Arc::clone(&tools.store), tools.clock.clone());
-        let control = Control::new(Arc::clone(&view), Arc::clone(&crls), Arc::clone(&tools.store), builder);
-        let control = Control::start_in_arbiter(arbiter, |_| control);
-        let (reply, _) = oneshot::channel();
-        control.do_send(BuildCrls { force: false, reply });
+        let control =
+            ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), Arc::clone(&tools.store), builder);
         Ok(Self { mount, view, crls, control, tools: tools.clone() })
     }
 
@@ -137,8 +134,8 @@ impl Authority {
     }
 
     /// A replica on the current worker's arbiter.
-    pub fn replica(&self) -> Addr<Replica> {
-        Replica::new(Arc::clone(&self.view), self.tools.clone()).start()
+    pub fn replica(&self) -> ReplicaLink {
+        ReplicaLink::start(Arc::clone(&self.view), self.tools.clone())
     }
 
     /// Runs one change of the mount's state: `plan` works it out on the current view (off every
@@ -156,9 +153,7 @@ impl Authority {
             let _ = told.send(result);
             Ok(planned)
         });
-        let (reply, done) = oneshot::channel();
-        self.control.do_send(Change { plan, reply });
-        done.await.map_err(|_| stopped())??;
+        self.control.change(plan).await?;
         answer.await.map_err(Error::internal)
     }
 
@@ -167,14 +162,8 @@ impl Authority {
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
     pub async fn build_crls(&self, force: bool) -> Result<()> {
-        let (reply, done) = oneshot::channel();
-        self.control.do_send(BuildCrls { force, reply });
-        done.await.map_err(|_| stopped())?
+        self.control.build_crls(force).await
     }
-}
-
-fn stopped() -> Error {
-    Error::unavailable("the mount is stopping", "control actor gone")
 }
 
 /// Signs `message` with a key of the mount: in place when that is quick, else off the worker. Gives

@@ -7,6 +7,8 @@
 //!
 //! [`Replica`], one per mount on every HTTP worker's arbiter, owns nothing but handles. It loads the
 //! published view once per request and issues in place. A panic in a request is caught and counted.
+//!
+//! Everything else talks to them through [`ControlLink`] and [`ReplicaLink`].
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -25,6 +27,7 @@ use super::metrics::Stages;
 use super::store::{PkiOutcome, PkiStore, PkiWrite};
 use super::view::View;
 use crate::error::{Error, Kind, Result};
+use crate::telemetry;
 
 /// How often the control actor looks for revocations of other nodes and for CRLs close to their end.
 const TICK: Duration = Duration::from_secs(60);
@@ -44,28 +47,80 @@ pub struct Planned {
 /// Works a change out on the current view.
 pub type Plan = Box<dyn FnOnce(&View) -> Result<Planned> + Send>;
 
-/// A change for the control actor.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Change {
-    /// The change.
-    pub plan: Plan,
-    /// Told when it is stored and published, or why not.
-    pub reply: oneshot::Sender<Result<()>>,
+/// The thread that the control actors of a server share.
+pub struct ControlThread(ArbiterHandle);
+
+impl ControlThread {
+    /// Starts it; an actix system must run.
+    pub fn start() -> Self {
+        Self(Arbiter::new().handle())
+    }
 }
 
-/// Asks for CRLs that hold everything that was stored before this message was sent.
+/// The way to a mount's control actor, which stops when its links are gone.
+pub struct ControlLink(Addr<Control>);
+
+impl ControlLink {
+    /// Starts the actor that publishes to `view` and `crls`, and asks it for its first CRLs.
+    pub fn start(
+        thread: &ControlThread,
+        view: Arc<ArcSwap<View>>,
+        crls: Arc<ArcSwap<Crls>>,
+        store: Arc<dyn PkiStore>,
+        builder: Builder,
+    ) -> Self {
+        let control = Control::new(view, crls, store, builder);
+        let addr = Control::start_in_arbiter(&thread.0, |_| control);
+        // Nobody waits for these: what is not there yet is built by whoever asks next.
+        let (reply, _) = oneshot::channel();
+        addr.do_send(BuildCrls { force: false, reply });
+        Self(addr)
+    }
+
+    /// Runs one change; the answer comes when it is stored and published.
+    ///
+    /// # Errors
+    /// What `plan` refuses; `Busy` when too many wait; `Unavailable` or `Conflict` from storage.
+    pub async fn change(&self, plan: Plan) -> Result<()> {
+        let (reply, done) = oneshot::channel();
+        self.0.do_send(Change { plan, reply });
+        done.await.map_err(stopping)?
+    }
+
+    /// Asks for CRLs that hold everything stored before this call; with `force` even when nothing is new.
+    ///
+    /// # Errors
+    /// `Unavailable` or `Internal` when the build fails; what was published stays.
+    pub async fn build_crls(&self, force: bool) -> Result<()> {
+        let (reply, done) = oneshot::channel();
+        self.0.do_send(BuildCrls { force, reply });
+        done.await.map_err(stopping)?
+    }
+}
+
+fn stopping(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::unavailable("the mount is stopping", cause)
+}
+
+/// A change for the control actor; `reply` is told when it is stored and published, or why not.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct BuildCrls {
-    /// Build even when nothing is new.
-    pub force: bool,
-    /// Told when they are published, or why not.
-    pub reply: oneshot::Sender<Result<()>>,
+struct Change {
+    plan: Plan,
+    reply: oneshot::Sender<Result<()>>,
+}
+
+/// Asks for CRLs that hold everything that was stored before this message was sent; `reply` is told
+/// when they are published, or why not.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct BuildCrls {
+    force: bool,
+    reply: oneshot::Sender<Result<()>>,
 }
 
 /// The control actor of a mount.
-pub struct Control {
+struct Control {
     view: Arc<ArcSwap<View>>,
     crls: Arc<ArcSwap<Crls>>,
     store: Arc<dyn PkiStore>,
@@ -77,8 +132,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// A control actor that publishes to `view` and `crls`.
-    pub fn new(view: Arc<ArcSwap<View>>, crls: Arc<ArcSwap<Crls>>, store: Arc<dyn PkiStore>, builder: Builder) -> Self {
+    fn new(view: Arc<ArcSwap<View>>, crls: Arc<ArcSwap<Crls>>, store: Arc<dyn PkiStore>, builder: Builder) -> Self {
         Self {
             view,
             crls,
@@ -204,13 +258,13 @@ async fn run_build(mut builder: Builder, view: Arc<View>, force: bool) -> (Build
     })
     .await
     .expect("a build catches its own panics");
-    metrics::histogram!("signet_pki_crl_build_seconds").record(started.elapsed().as_secs_f64());
+    metrics::histogram!(telemetry::PKI_CRL_BUILD_SECONDS).record(started.elapsed().as_secs_f64());
     let outcome = if result.is_ok() { "done" } else { "failed" };
-    metrics::counter!("signet_pki_crl_builds_total", "result" => outcome).increment(1);
+    metrics::counter!(telemetry::PKI_CRL_BUILDS, "result" => outcome).increment(1);
     match &result {
         Ok(built) => {
             let entries = built.crls.values().map(|c| c.entries).max().unwrap_or(0);
-            metrics::gauge!("signet_pki_crl_entries").set(entries as f64);
+            metrics::gauge!(telemetry::PKI_CRL_ENTRIES).set(entries as f64);
         }
         Err(error) => tracing::error!(%error, cause = ?std::error::Error::source(error), "CRL build failed"),
     }
@@ -218,22 +272,47 @@ async fn run_build(mut builder: Builder, view: Arc<View>, force: bool) -> (Build
 }
 
 fn panicked() -> Error {
-    metrics::counter!("signet_pki_panics_total").increment(1);
+    metrics::counter!(telemetry::PKI_PANICS).increment(1);
     Error::internal("a panic was caught in a mount's actor")
 }
 
-/// `issue` for a replica.
-#[derive(Message)]
-#[rtype(result = "Result<Issued>")]
-pub struct Issue(pub Request);
+/// The way to a mount's replica on one HTTP worker. Cloning is cheap.
+#[derive(Clone)]
+pub struct ReplicaLink(Addr<Replica>);
 
-/// `sign` for a replica.
+impl ReplicaLink {
+    /// Starts a replica that reads `view`, on the current thread's arbiter.
+    pub fn start(view: Arc<ArcSwap<View>>, tools: Tools) -> Self {
+        Self(Replica::new(view, tools).start())
+    }
+
+    /// `issue`.
+    ///
+    /// # Errors
+    /// Those of [`issue::issue`]; `Unavailable` when the worker is stopping.
+    pub async fn issue(&self, request: Request) -> Result<Issued> {
+        self.0.send(Issue(request)).await.map_err(stopping)?
+    }
+
+    /// `sign`.
+    ///
+    /// # Errors
+    /// Those of [`issue::sign`]; `Unavailable` when the worker is stopping.
+    pub async fn sign(&self, request: Request) -> Result<Issued> {
+        self.0.send(Sign(request)).await.map_err(stopping)?
+    }
+}
+
 #[derive(Message)]
 #[rtype(result = "Result<Issued>")]
-pub struct Sign(pub Request);
+struct Issue(Request);
+
+#[derive(Message)]
+#[rtype(result = "Result<Issued>")]
+struct Sign(Request);
 
 /// The hands of a mount on one HTTP worker.
-pub struct Replica {
+struct Replica {
     view: Arc<ArcSwap<View>>,
     tools: Tools,
     issue: Stages,
@@ -241,8 +320,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A replica that reads `view`.
-    pub fn new(view: Arc<ArcSwap<View>>, tools: Tools) -> Self {
+    fn new(view: Arc<ArcSwap<View>>, tools: Tools) -> Self {
         Self { view, tools, issue: Stages::new("issue"), sign: Stages::new("sign") }
     }
 }
@@ -279,7 +357,7 @@ fn guarded(
 ) -> ResponseFuture<Result<Issued>> {
     Box::pin(async move {
         let result = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| Err(panicked()));
-        let name = if result.is_ok() { "signet_pki_certificates_total" } else { "signet_pki_refusals_total" };
+        let name = if result.is_ok() { telemetry::PKI_CERTIFICATES } else { telemetry::PKI_REFUSALS };
         metrics::counter!(name, "operation" => operation).increment(1);
         result
     })

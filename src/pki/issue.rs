@@ -49,8 +49,8 @@ pub struct Tools {
 /// Who asks, as far as rules and records care.
 #[derive(Clone, Debug, Default)]
 pub struct Requester {
-    /// The token's accessor: goes into the record.
-    pub accessor: String,
+    /// How the record names the requester (never a token or accessor in clear).
+    pub recorded_as: String,
     /// The token's display name: roles may allow it as a name.
     pub display_name: String,
 }
@@ -321,7 +321,7 @@ impl Prepared {
             not_before: self.validity.not_before.unix_timestamp(),
             not_after: self.validity.not_after.unix_timestamp(),
             issued_at: now.unix_timestamp(),
-            requester: request.requester.accessor.clone(),
+            requester: request.requester.recorded_as.clone(),
             der: der.to_vec(),
         }
     }

@@ -11,6 +11,7 @@ use super::{Authority, issuer::Issuer};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
+use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 use crate::x509::serial::Serial;
@@ -66,7 +67,7 @@ pub async fn revoke(authority: &Arc<Authority>, fields: &Fields, requester: &str
     unit.push(PkiWrite::Revocation(row));
     // A task of its own: a caller that leaves must not separate the record from its CRL.
     let authority = Arc::clone(authority);
-    let stored = actix_rt::spawn(async move { record(&authority, unit).await }).await.map_err(Error::internal)??;
+    let stored = tokio::spawn(async move { record(&authority, unit).await }).await.map_err(Error::internal)??;
     Ok(Outcome::Revoked(stored.row.revoked_at))
 }
 
@@ -77,7 +78,7 @@ async fn record(authority: &Authority, unit: Vec<PkiWrite>) -> Result<StoredRevo
         return Err(Error::unavailable("certificate: stored by another request just now; try again", "serial taken"));
     };
     if fresh {
-        metrics::counter!("signet_pki_revocations_total").increment(1);
+        metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
         authority.build_crls(false).await?;
     }
     Ok(stored)

@@ -26,7 +26,7 @@ pub struct CertificateRow {
     pub not_after: i64,
     /// When it was issued, epoch seconds.
     pub issued_at: i64,
-    /// The accessor of the token that asked for it.
+    /// Who asked for it: SHA-256 of the accessor of the token, hex.
     pub requester: String,
     /// The certificate, DER.
     pub der: Vec<u8>,

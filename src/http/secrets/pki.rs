@@ -6,16 +6,14 @@ mod issuing;
 mod keys;
 mod roles;
 
-use super::answer::Answer;
-use super::route::{Call, Operation, Route};
 use std::sync::Arc;
 
-use actix::Addr;
-
+use super::answer::Answer;
+use super::route::{Call, Operation, Route};
 use crate::error::Result;
 use crate::fields::Fields;
 use crate::pki::Authority;
-use crate::pki::actor::Replica;
+use crate::pki::actor::ReplicaLink;
 use crate::pki::changes::ISSUER_FIELDS;
 use crate::pki::request::{ISSUE_FIELDS, SIGN_FIELDS};
 use crate::pki::{revocation, role, root, urls};
@@ -125,7 +123,7 @@ impl Call {
     }
 
     /// This worker's hands of the call's mount.
-    fn replica(&self) -> Result<Addr<Replica>> {
+    fn replica(&self) -> Result<ReplicaLink> {
         self.state.replica(self.mount.id)
     }
 }

@@ -14,8 +14,7 @@ use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::Result;
 use crate::pki::Engine;
-use crate::pki::actor::Replica;
-use actix::Addr;
+use crate::pki::actor::ReplicaLink;
 
 /// One server's state, shared by its workers.
 pub struct Shared {
@@ -94,7 +93,7 @@ pub struct State(Rc<Worker>);
 struct Worker {
     shared: Arc<Shared>,
     /// This worker's replicas of the mounts' actors, started at their first use.
-    replicas: RefCell<HashMap<MountId, Addr<Replica>>>,
+    replicas: RefCell<HashMap<MountId, ReplicaLink>>,
 }
 
 impl State {
@@ -107,7 +106,7 @@ impl State {
     ///
     /// # Errors
     /// `NotFound` when the mount is not open.
-    pub fn replica(&self, mount: MountId) -> Result<Addr<Replica>> {
+    pub fn replica(&self, mount: MountId) -> Result<ReplicaLink> {
         if let Some(replica) = self.0.replicas.borrow().get(&mount) {
             return Ok(replica.clone());
         }

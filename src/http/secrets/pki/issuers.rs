@@ -25,7 +25,7 @@ pub(super) async fn generate_root(call: Call) -> Result<Answer> {
     };
     let authority = call.authority()?;
     let limits = Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() };
-    let requester = call.caller.as_deref().map(|c| c.accessor.as_str()).unwrap_or_default();
+    let requester = call.caller.as_deref().map(|c| c.recorded_as.as_str()).unwrap_or_default();
     let generated = root::generate(&authority, export, &call.fields, limits, requester).await?;
     Ok(Answer::data(generated.data).with_warnings(generated.warnings))
 }
