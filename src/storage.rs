@@ -3,8 +3,8 @@
 //! [`Storage`] is the front door. A write is sealed where it holds a body, goes through the commit
 //! actor ([`commit`]) and is answered when the batch that carries it is on disk; a read goes to the
 //! backend's own connections and is opened on the way back. The engines are behind
-//! `backend`; the embedded one is SQLite, one file in the data folder. Only the composition root and
-//! the commands name this module.
+//! `backend`: the embedded one is SQLite, one file in the data folder; the other is PostgreSQL, for any
+//! number of nodes. Only the composition root and the commands name this module.
 //!
 //! Refuses: a data folder that another process uses, a database written by a newer program, a
 //! database whose durability is off, the wrong seal key.
@@ -15,7 +15,9 @@ pub mod commit;
 mod documents;
 mod embedded;
 mod pki;
+mod postgres;
 pub mod seal;
+mod sql;
 
 #[cfg(test)]
 mod contract;
@@ -28,12 +30,22 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::pki::store::PkiStore;
 use backend::{Backend, Reader, Write};
+pub use postgres::PostgresUrl;
 use seal::{Ring, SealKey};
+
+/// Where a store keeps its data.
+#[derive(Clone)]
+pub enum Database {
+    /// SQLite in this folder, which is made with mode 0700 when it is not there.
+    Embedded(PathBuf),
+    /// A database of a PostgreSQL server.
+    Postgres(PostgresUrl),
+}
 
 /// What a store needs to open.
 pub struct Options {
-    /// The folder of the data file; made with mode 0700 when it is not there.
-    pub data_dir: PathBuf,
+    /// Where the data is.
+    pub database: Database,
     /// The key that wraps the store's data keys.
     pub seal_key: SealKey,
     /// The time, for renewals of tokens.
@@ -53,18 +65,26 @@ struct Inner {
     clock: Clock,
 }
 
-/// Opens the store in the data folder, or makes it.
+/// Opens the store, or makes it. The runtime that this is called on must live as long as the store.
 ///
 /// # Errors
-/// `Invalid` for the wrong seal key, a database of a newer program, or one whose durability does not
-/// switch on; `Conflict` when another process uses the folder; `Unavailable` when it cannot be read
-/// or written.
+/// `Invalid` for the wrong seal key, a database of a newer program, or one whose durability is off or
+/// does not switch on; `Conflict` when another process uses the folder; `Unavailable` when it cannot be
+/// reached, read or written.
 pub async fn open(options: Options) -> Result<Storage> {
-    let folder = options.data_dir;
-    let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder))
-        .await
-        .map_err(|e| Error::unavailable("storage: does not open", e))??;
-    assemble(writer, Arc::new(reader), &options.seal_key, options.clock, options.queue).await
+    let Options { database, seal_key, clock, queue } = options;
+    match database {
+        Database::Embedded(folder) => {
+            let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder))
+                .await
+                .map_err(|e| Error::unavailable("storage: does not open", e))??;
+            assemble(writer, Arc::new(reader), &seal_key, clock, queue).await
+        }
+        Database::Postgres(url) => {
+            let (writer, reader) = postgres::open(url).await?;
+            assemble(writer, Arc::new(reader), &seal_key, clock, queue).await
+        }
+    }
 }
 
 /// Puts a store together from an engine's writer and reader.

@@ -18,8 +18,8 @@ use signet::pki::root::{self, KeyExport, Naming};
 use signet::pki::validity::Limits;
 use signet::random;
 use signet::server::{Options, Server, Signals};
-use signet::storage;
 use signet::storage::seal::SealKey;
+use signet::storage::{self, Database};
 
 /// The arguments of `signet dev`.
 #[derive(clap::Args)]
@@ -80,7 +80,12 @@ fn options(folder: &Path, listen: SocketAddr) -> Result<Options> {
     let key = folder.join("seal.key");
     let seal_key = if key.exists() { SealKey::from_file(&key)? } else { SealKey::create_file(&key)? };
     let clock = Clock::system();
-    let storage = storage::Options { data_dir: folder.to_owned(), seal_key, clock: clock.clone(), queue: QUEUE };
+    let storage = storage::Options {
+        database: Database::Embedded(folder.to_owned()),
+        seal_key,
+        clock: clock.clone(),
+        queue: QUEUE,
+    };
     let settings = Settings { open_metrics: true, ..Settings::default() };
     Ok(Options { listen, workers: 0, clock, storage, settings })
 }

@@ -179,3 +179,4 @@ macro_rules! contract {
 }
 
 contract!(embedded, crate::storage::embedded::Embedded);
+contract!(postgres, crate::storage::postgres::Postgres);

@@ -68,6 +68,14 @@ pub const COMMIT_SECONDS: &str = "signet_commit_seconds";
 pub const COMMIT_QUEUE: &str = "signet_commit_queue";
 /// Units that were not stored, by reason.
 pub const COMMIT_FAILURES: &str = "signet_commit_failures_total";
+/// Time of one transaction or read on PostgreSQL, by name.
+pub const POSTGRES_TRANSACTION_SECONDS: &str = "signet_postgres_transaction_seconds";
+/// Time that a read waited for a connection to PostgreSQL.
+pub const POSTGRES_READ_WAIT_SECONDS: &str = "signet_postgres_read_wait_seconds";
+/// Transactions on PostgreSQL that were begun again, by name and reason.
+pub const POSTGRES_RETRIES: &str = "signet_postgres_retries_total";
+/// Connections for writes to PostgreSQL that could not be made.
+pub const POSTGRES_CONNECT_FAILURES: &str = "signet_postgres_connect_failures_total";
 
 /// Upper bounds of times within a request, seconds.
 const REQUEST: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
@@ -116,6 +124,20 @@ pub const CATALOGUE: &[Metric] = &[
     histogram(COMMIT_SECONDS, Unit::Seconds, REQUEST, "Time of one commit, until it is durable."),
     gauge(COMMIT_QUEUE, "Units that are admitted and not yet answered."),
     counter(COMMIT_FAILURES, "Units that were not stored, by reason."),
+    histogram(
+        POSTGRES_TRANSACTION_SECONDS,
+        Unit::Seconds,
+        REQUEST,
+        "Time of one transaction or read on PostgreSQL, by name.",
+    ),
+    histogram(
+        POSTGRES_READ_WAIT_SECONDS,
+        Unit::Seconds,
+        REQUEST,
+        "Time that a read waited for a connection to PostgreSQL.",
+    ),
+    counter(POSTGRES_RETRIES, "Transactions on PostgreSQL that were begun again, by name and reason."),
+    counter(POSTGRES_CONNECT_FAILURES, "Connections for writes to PostgreSQL that could not be made."),
 ];
 
 const fn counter(name: &'static str, help: &'static str) -> Metric {

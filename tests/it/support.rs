@@ -53,7 +53,7 @@ impl Builder {
             workers: 2,
             clock: self.clock.clone(),
             storage: storage::Options {
-                data_dir: folder.path().to_owned(),
+                database: storage::Database::Embedded(folder.path().to_owned()),
                 seal_key: SealKey::from_file(&folder.path().join("seal.key")).unwrap(),
                 clock: self.clock.clone(),
                 queue: 1024,

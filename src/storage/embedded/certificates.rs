@@ -6,17 +6,12 @@ use super::{Failure, prepared, revocations};
 use crate::documents::MountId;
 use crate::error::Kind;
 use crate::pki::store::{CertificateRow, StoredCertificate};
+use crate::storage::sql::certificates as sql;
 use crate::x509::serial::Serial;
 
 const INSERT: &str = "INSERT INTO certificate
     (mount, serial, issuer, role, common_name, not_before, not_after, issued_at, requester, der)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (mount, serial) DO NOTHING";
-const GET: &str = "SELECT c.issuer, c.role, c.common_name, c.not_before, c.not_after, c.issued_at, c.requester, c.der,
-        r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
-    FROM certificate c LEFT JOIN revocation r ON r.mount = c.mount AND r.serial = c.serial
-    WHERE c.mount = $1 AND c.serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
-const SERIALS: &str = "SELECT serial FROM certificate
-    WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
 
 pub(super) fn insert(db: &Connection, row: &CertificateRow) -> Result<(), Failure> {
     let stored = prepared(db, INSERT)?.execute(params![
@@ -52,7 +47,7 @@ pub(super) fn get(db: &Connection, mount: MountId, serial: Serial) -> rusqlite::
         let revocation = if revoked { Some(revocations::read(mount, row, 8)?) } else { None };
         Ok(StoredCertificate { row: certificate, revocation })
     };
-    prepared(db, GET)?.query_row(params![mount.0, serial.octets()], read).optional()
+    prepared(db, sql::GET)?.query_row(params![mount.0, serial.octets()], read).optional()
 }
 
 pub(super) fn serials(
@@ -61,7 +56,7 @@ pub(super) fn serials(
     after: Option<Serial>,
     limit: u32,
 ) -> rusqlite::Result<Vec<Serial>> {
-    page(db, SERIALS, mount, after, limit)
+    page(db, sql::SERIALS, mount, after, limit)
 }
 
 /// A keyset page of serials; no serial is as small as the empty octet string.

@@ -5,27 +5,19 @@ use rusqlite::{Connection, Row, params};
 use super::{Failure, prepared};
 use crate::documents::{DocumentWrite, MountId};
 use crate::storage::backend::{Outcome, SealedDocument};
-
-const INSERT: &str = "INSERT INTO document (mount, kind, name, version, body) VALUES ($1, $2, $3, 1, $4)
-    ON CONFLICT (mount, kind, name) DO NOTHING";
-const UPDATE: &str = "UPDATE document SET version = version + 1, body = $1
-    WHERE mount = $2 AND kind = $3 AND name = $4 AND version = $5";
-const DELETE: &str = "DELETE FROM document WHERE mount = $1 AND kind = $2 AND name = $3 AND version = $4";
-const EXISTS: &str = "SELECT 1 FROM document WHERE mount = $1 AND kind = $2 AND name = $3";
-const LIST: &str = "SELECT kind, name, version, body FROM document WHERE mount = $1 ORDER BY kind, name";
-const LIST_KIND: &str = "SELECT kind, name, version, body FROM document WHERE mount = $1 AND kind = $2 ORDER BY name";
+use crate::storage::sql::{conflict, documents as sql};
 
 pub(super) fn write(db: &Connection, write: &DocumentWrite) -> Result<Outcome, Failure> {
     let DocumentWrite { key, expected, body } = write;
     let (mount, kind, name) = (key.mount.0, key.kind, &key.name);
     let holds = match (expected, body) {
-        (0, Some(body)) => prepared(db, INSERT)?.execute(params![mount, kind, name, body])? == 1,
-        (_, Some(body)) => prepared(db, UPDATE)?.execute(params![body, mount, kind, name, *expected as i64])? == 1,
+        (0, Some(body)) => prepared(db, sql::INSERT)?.execute(params![mount, kind, name, body])? == 1,
+        (_, Some(body)) => prepared(db, sql::UPDATE)?.execute(params![body, mount, kind, name, *expected as i64])? == 1,
         // Deleting what must not exist: only the condition is left of it.
-        (0, None) => !prepared(db, EXISTS)?.exists(params![mount, kind, name])?,
-        (_, None) => prepared(db, DELETE)?.execute(params![mount, kind, name, *expected as i64])? == 1,
+        (0, None) => !prepared(db, sql::EXISTS)?.exists(params![mount, kind, name])?,
+        (_, None) => prepared(db, sql::DELETE)?.execute(params![mount, kind, name, *expected as i64])? == 1,
     };
-    if holds { Ok(Outcome::Done) } else { Err(Failure::Conflict("storage: the document has changed meanwhile")) }
+    if holds { Ok(Outcome::Done) } else { Err(Failure::Conflict(conflict::DOCUMENT_CHANGED)) }
 }
 
 pub(super) fn list(
@@ -34,8 +26,8 @@ pub(super) fn list(
     kind: Option<&'static str>,
 ) -> rusqlite::Result<Vec<SealedDocument>> {
     match kind {
-        None => prepared(db, LIST)?.query_map([mount.0], read)?.collect(),
-        Some(kind) => prepared(db, LIST_KIND)?.query_map(params![mount.0, kind], read)?.collect(),
+        None => prepared(db, sql::LIST)?.query_map([mount.0], read)?.collect(),
+        Some(kind) => prepared(db, sql::LIST_KIND)?.query_map(params![mount.0, kind], read)?.collect(),
     }
 }
 

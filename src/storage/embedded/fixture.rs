@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::storage::contract::{Fixture, now};
 use crate::storage::seal::SealKey;
-use crate::storage::{Options, Storage, open};
+use crate::storage::{Database, Options, Storage, open};
 
 /// The embedded engine in a temporary folder.
 pub(in crate::storage) struct Embedded {
@@ -38,8 +38,8 @@ impl Fixture for Embedded {
     }
 
     fn open_with(&self, seal_key: SealKey, queue: usize) -> BoxFuture<'_, Result<Storage>> {
-        let data_dir = self.dir.path().join("data");
-        Box::pin(open(Options { data_dir, seal_key, clock: self.clock.clone(), queue }))
+        let database = Database::Embedded(self.dir.path().join("data"));
+        Box::pin(open(Options { database, seal_key, clock: self.clock.clone(), queue }))
     }
 
     fn number(&self, sql: &str) -> i64 {

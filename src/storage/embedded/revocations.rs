@@ -9,6 +9,7 @@ use crate::clock::Time;
 use crate::documents::MountId;
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::storage::backend::{from_micros, micros};
+use crate::storage::sql::revocations as sql;
 use crate::x509::serial::Serial;
 
 const GET: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
@@ -17,11 +18,6 @@ const NEXT: &str = "UPDATE mount SET rev_seq = rev_seq + 1 WHERE id = $1 RETURNI
 const INSERT: &str = "INSERT INTO revocation
     (mount, serial, seq, issuer, revoked_at_micros, not_after, reason, invalidity_date)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-const SERIALS: &str = "SELECT serial FROM revocation
-    WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
-const PAGE: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
-    FROM revocation WHERE mount = $1 AND seq > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
-    ORDER BY seq LIMIT $3";
 
 /// The revocation that stands, and whether this call made it. The number comes from the mount's row
 /// inside the same transaction: a transaction that fails gives it back, and a lower number never
@@ -51,7 +47,7 @@ pub(super) fn serials(
     after: Option<Serial>,
     limit: u32,
 ) -> rusqlite::Result<Vec<Serial>> {
-    page(db, SERIALS, mount, after, limit)
+    page(db, sql::SERIALS, mount, after, limit)
 }
 
 pub(super) fn by_sequence(
@@ -61,7 +57,7 @@ pub(super) fn by_sequence(
     limit: u32,
 ) -> rusqlite::Result<Vec<StoredRevocation>> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
-    prepared(db, PAGE)?.query_map(params![mount.0, after, limit], |row| read(mount, row, 0))?.collect()
+    prepared(db, sql::PAGE)?.query_map(params![mount.0, after, limit], |row| read(mount, row, 0))?.collect()
 }
 
 /// Reads the columns seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date from

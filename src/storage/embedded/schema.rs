@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Result};
+use crate::storage::sql::meta as sql;
 
 struct Migration {
     name: &'static str,
@@ -12,8 +13,6 @@ struct Migration {
 /// All of them; the place in the list, from 1, is the schema version.
 const MIGRATIONS: &[Migration] =
     &[Migration { name: "0001_init", sql: include_str!("../../../migrations/sqlite/0001_init.sql") }];
-
-const VERSION: &str = "schema";
 
 /// Brings the schema up to date.
 ///
@@ -38,10 +37,7 @@ pub(super) fn migrate(db: &mut Connection) -> Result<()> {
 fn apply(db: &mut Connection, migration: &Migration, to: usize) -> rusqlite::Result<()> {
     let tx = Transaction::new(db, TransactionBehavior::Immediate)?;
     tx.execute_batch(migration.sql)?;
-    tx.execute(
-        "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        params![VERSION, to.to_string().into_bytes()],
-    )?;
+    tx.execute(sql::SCHEMA_SET, params![to.to_string().into_bytes()])?;
     tx.commit()
 }
 
@@ -50,8 +46,7 @@ fn version(db: &Connection) -> rusqlite::Result<usize> {
     if !db.table_exists(None, "meta")? {
         return Ok(0);
     }
-    let value: Option<Vec<u8>> =
-        db.query_row("SELECT value FROM meta WHERE name = $1", [VERSION], |row| row.get(0)).optional()?;
+    let value: Option<Vec<u8>> = db.query_row(sql::SCHEMA, [], |row| row.get(0)).optional()?;
     // A version that does not read is not ours: refuse it as if it were newer.
     Ok(value.map_or(0, |v| std::str::from_utf8(&v).ok().and_then(|t| t.parse().ok()).unwrap_or(usize::MAX)))
 }

@@ -7,31 +7,23 @@ use super::{Failure, prepared};
 use crate::auth::store::{TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::storage::backend::{Outcome, TokenBy, micros};
+use crate::storage::sql::{conflict, tokens as sql};
 
-const INSERT: &str = "INSERT INTO token (hash, accessor_hash, parent, expires_at_micros, uses, body)
-    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
 const EXISTS: &str = "SELECT 1 FROM token WHERE hash = $1";
-const UPDATE: &str = "UPDATE token SET expires_at_micros = $1, body = $2
-    WHERE hash = $3 AND (expires_at_micros IS NULL OR expires_at_micros > $4)";
-const SPEND: &str = "UPDATE token SET uses = uses - 1 WHERE hash = $1 AND uses > 0 RETURNING uses";
-const DELETE: &str = "DELETE FROM token WHERE hash = $1";
 const DELETE_CHILDREN: &str = "DELETE FROM token WHERE parent = $1 RETURNING hash";
 const ENDED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2";
-const BY_HASH: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros FROM token WHERE hash = $1";
-const BY_ACCESSOR: &str =
-    "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros FROM token WHERE accessor_hash = $1";
 
 pub(super) fn insert(db: &Connection, row: &TokenRow) -> Result<Outcome, Failure> {
     // A child made while its parent was being revoked would live on without one.
     if let Some(parent) = &row.parent
         && !prepared(db, EXISTS)?.exists([parent])?
     {
-        return Err(Failure::Conflict("storage: the parent token is gone"));
+        return Err(Failure::Conflict(conflict::PARENT_GONE));
     }
     let expires_at = row.expires_at.map(micros);
     let values = params![row.hash, row.accessor_hash, row.parent, expires_at, row.uses, row.body];
-    match prepared(db, INSERT)?.execute(values)? {
-        0 => Err(Failure::Conflict("storage: the token or its accessor exists")),
+    match prepared(db, sql::INSERT)?.execute(values)? {
+        0 => Err(Failure::Conflict(conflict::TOKEN_EXISTS)),
         _ => Ok(Outcome::Done),
     }
 }
@@ -43,19 +35,19 @@ pub(super) fn update(
     body: &[u8],
     now: Time,
 ) -> Result<Outcome, Failure> {
-    let changed = prepared(db, UPDATE)?.execute(params![expires_at.map(micros), body, hash, micros(now)])?;
+    let changed = prepared(db, sql::UPDATE)?.execute(params![expires_at.map(micros), body, hash, micros(now)])?;
     Ok(if changed == 0 { Outcome::Absent } else { Outcome::Done })
 }
 
 pub(super) fn spend(db: &Connection, hash: &TokenHash) -> Result<Outcome, Failure> {
-    let left = prepared(db, SPEND)?.query_row([hash], |row| row.get(0)).optional()?;
+    let left = prepared(db, sql::SPEND)?.query_row([hash], |row| row.get(0)).optional()?;
     Ok(left.map_or(Outcome::Absent, Outcome::UsesLeft))
 }
 
 /// Removes a token and its descendants, level by level; each row is deleted as it is found, so
 /// neither depth nor a loop in the data can do harm.
 pub(super) fn revoke(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Vec<TokenHash>> {
-    if prepared(db, DELETE)?.execute([hash])? == 0 {
+    if prepared(db, sql::DELETE)?.execute([hash])? == 0 {
         return Ok(Vec::new());
     }
     let mut gone = vec![*hash];
@@ -82,8 +74,8 @@ pub(super) fn sweep(db: &Connection, now: Time, limit: u32) -> Result<Outcome, F
 
 pub(super) fn get(db: &Connection, by: TokenBy) -> rusqlite::Result<Option<TokenRow>> {
     let (sql, key) = match by {
-        TokenBy::Hash(hash) => (BY_HASH, hash),
-        TokenBy::Accessor(hash) => (BY_ACCESSOR, hash),
+        TokenBy::Hash(hash) => (sql::BY_HASH, hash),
+        TokenBy::Accessor(hash) => (sql::BY_ACCESSOR, hash),
     };
     prepared(db, sql)?.query_row([key], read).optional()
 }

@@ -14,6 +14,7 @@ use super::{Failure, certificates, crls, documents, meta, mounts, revocations, t
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Backend, Outcome, Unit, Write};
+use crate::storage::sql::conflict;
 
 /// The writing connection, and what must live as long as it.
 pub(in crate::storage) struct Writer {
@@ -164,7 +165,7 @@ impl Batch {
         use std::collections::hash_map::Entry;
         match self.mounts.entry(mount) {
             Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(_) if !mounts::exists(db, mount)? => Err(Failure::Conflict("storage: the mount is gone")),
+            Entry::Vacant(_) if !mounts::exists(db, mount)? => Err(Failure::Conflict(conflict::MOUNT_GONE)),
             Entry::Vacant(new) => Ok(new.insert(Inserted::default())),
         }
     }

@@ -1,0 +1,87 @@
+//! SQL of issued certificates.
+
+use tokio_postgres::Row;
+
+use super::{Failure, Session, execute, revocations, row, rows};
+use crate::documents::MountId;
+use crate::pki::store::{CertificateRow, StoredCertificate};
+use crate::storage::sql::certificates as sql;
+use crate::x509::serial::Serial;
+
+const INSERT: &str = "INSERT INTO certificate
+    (mount, serial, issuer, role, common_name, not_before, not_after, issued_at, requester, der)
+    SELECT * FROM UNNEST($1::BIGINT[], $2::BYTEA[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::BIGINT[], $7::BIGINT[],
+        $8::BIGINT[], $9::TEXT[], $10::BYTEA[])
+    ON CONFLICT (mount, serial) DO NOTHING";
+
+/// Stores all of them in one statement, or says that a serial is taken: then some are stored, and the
+/// caller undoes it.
+pub(super) async fn insert_all(db: &Session, all: &[&CertificateRow]) -> Result<(), Failure> {
+    fn column<'a, T>(all: &[&'a CertificateRow], of: impl Fn(&'a CertificateRow) -> T) -> Vec<T> {
+        all.iter().map(|row| of(row)).collect()
+    }
+    let stored = execute(
+        db,
+        INSERT,
+        &[
+            &column(all, |row| row.mount.0),
+            &column(all, |row| row.serial.octets()),
+            &column(all, |row| row.issuer.as_str()),
+            &column(all, |row| row.role.as_deref()),
+            &column(all, |row| row.common_name.as_deref()),
+            &column(all, |row| row.not_before),
+            &column(all, |row| row.not_after),
+            &column(all, |row| row.issued_at),
+            &column(all, |row| row.requester.as_str()),
+            &column(all, |row| row.der.as_slice()),
+        ],
+    )
+    .await?;
+    if stored == all.len() as u64 { Ok(()) } else { Err(Failure::SerialTaken) }
+}
+
+pub(super) async fn get(db: &Session, mount: MountId, serial: Serial) -> Result<Option<StoredCertificate>, Failure> {
+    let Some(found) = row(db, sql::GET, &[&mount.0, &serial.octets()]).await? else { return Ok(None) };
+    let certificate = CertificateRow {
+        mount,
+        serial,
+        issuer: found.try_get(0)?,
+        role: found.try_get(1)?,
+        common_name: found.try_get(2)?,
+        not_before: found.try_get(3)?,
+        not_after: found.try_get(4)?,
+        issued_at: found.try_get(5)?,
+        requester: found.try_get(6)?,
+        der: found.try_get(7)?,
+    };
+    let revoked = found.try_get::<_, Option<i64>>(8)?.is_some();
+    let revocation = if revoked { Some(revocations::read(mount, &found, 8)?) } else { None };
+    Ok(Some(StoredCertificate { row: certificate, revocation }))
+}
+
+pub(super) async fn serials(
+    db: &Session,
+    mount: MountId,
+    after: Option<Serial>,
+    limit: u32,
+) -> Result<Vec<Serial>, Failure> {
+    page(db, sql::SERIALS, mount, after, limit).await
+}
+
+/// A keyset page of serials; no serial is as small as the empty octet string.
+pub(super) async fn page(
+    db: &Session,
+    sql: &str,
+    mount: MountId,
+    after: Option<Serial>,
+    limit: u32,
+) -> Result<Vec<Serial>, Failure> {
+    let after = after.as_ref().map_or(&[][..], Serial::octets);
+    let found = rows(db, sql, &[&mount.0, &after, &i64::from(limit)]).await?;
+    found.iter().map(|row| serial(row, 0)).collect()
+}
+
+/// The serial in a column.
+pub(super) fn serial(row: &Row, column: usize) -> Result<Serial, Failure> {
+    Serial::from_octets(row.try_get(column)?).map_err(|_| Failure::Unreadable("a stored serial"))
+}

@@ -1,0 +1,31 @@
+//! SQL of published CRLs.
+
+use super::{Failure, Session, execute, rows};
+use crate::documents::MountId;
+use crate::pki::store::CrlRow;
+use crate::storage::backend::Outcome;
+use crate::storage::sql::{conflict, crls as sql};
+
+pub(super) async fn publish(db: &Session, row: &CrlRow) -> Result<Outcome, Failure> {
+    let (number, covers) = (row.number as i64, row.covers as i64);
+    let CrlRow { mount, group, this_update, next_update, signature, .. } = row;
+    match execute(db, sql::PUBLISH, &[&mount.0, group, &number, &covers, this_update, next_update, signature]).await? {
+        0 => Err(Failure::Conflict(conflict::CRL_PUBLISHED)),
+        _ => Ok(Outcome::Done),
+    }
+}
+
+pub(super) async fn list(db: &Session, mount: MountId) -> Result<Vec<CrlRow>, Failure> {
+    let read = |row: &tokio_postgres::Row| {
+        Ok(CrlRow {
+            mount,
+            group: row.try_get(0)?,
+            number: row.try_get::<_, i64>(1)? as u64,
+            covers: row.try_get::<_, i64>(2)? as u64,
+            this_update: row.try_get(3)?,
+            next_update: row.try_get(4)?,
+            signature: row.try_get(5)?,
+        })
+    };
+    rows(db, sql::LIST, &[&mount.0]).await?.iter().map(read).collect()
+}

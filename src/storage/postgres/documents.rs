@@ -1,0 +1,39 @@
+//! SQL of the sealed configuration documents: compare-and-set on the version.
+
+use super::{Failure, Session, execute, exists, rows};
+use crate::documents::{DocumentWrite, MountId};
+use crate::storage::backend::{Outcome, SealedDocument};
+use crate::storage::sql::{conflict, documents as sql};
+
+pub(super) async fn write(db: &Session, write: &DocumentWrite) -> Result<Outcome, Failure> {
+    let DocumentWrite { key, expected, body } = write;
+    let (mount, kind, name, version) = (key.mount.0, key.kind, &key.name, *expected as i64);
+    let holds = match (expected, body) {
+        (0, Some(body)) => execute(db, sql::INSERT, &[&mount, &kind, name, body]).await? == 1,
+        (_, Some(body)) => execute(db, sql::UPDATE, &[body, &mount, &kind, name, &version]).await? == 1,
+        // Deleting what must not exist: only the condition is left of it.
+        (0, None) => !exists(db, sql::EXISTS, &[&mount, &kind, name]).await?,
+        (_, None) => execute(db, sql::DELETE, &[&mount, &kind, name, &version]).await? == 1,
+    };
+    if holds { Ok(Outcome::Done) } else { Err(Failure::Conflict(conflict::DOCUMENT_CHANGED)) }
+}
+
+pub(super) async fn list(
+    db: &Session,
+    mount: MountId,
+    kind: Option<&'static str>,
+) -> Result<Vec<SealedDocument>, Failure> {
+    let found = match kind {
+        None => rows(db, sql::LIST, &[&mount.0]).await?,
+        Some(kind) => rows(db, sql::LIST_KIND, &[&mount.0, &kind]).await?,
+    };
+    let read = |row: &tokio_postgres::Row| {
+        Ok(SealedDocument {
+            kind: row.try_get(0)?,
+            name: row.try_get(1)?,
+            version: row.try_get::<_, i64>(2)? as u64,
+            body: row.try_get(3)?,
+        })
+    };
+    found.iter().map(read).collect()
+}

@@ -1,0 +1,101 @@
+//! The PostgreSQL engine as the contract suite's subject.
+
+use std::sync::Mutex;
+
+use futures_util::future::BoxFuture;
+use tokio_postgres::types::ToSql;
+
+use super::connect::{self, PostgresUrl};
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::storage::contract::{Fixture, now};
+use crate::storage::seal::SealKey;
+use crate::storage::{Database, Options, Storage, open};
+
+#[path = "../../../tests/it/cluster.rs"]
+mod cluster;
+
+/// A database of its own in the test run's cluster.
+pub(in crate::storage) struct Postgres {
+    pub(super) database: cluster::Database,
+    onlooker: Onlooker,
+    seal_key: SealKey,
+    clock: Clock,
+}
+
+impl Postgres {
+    pub(super) fn url(&self) -> PostgresUrl {
+        PostgresUrl::parse(&self.database.url()).unwrap()
+    }
+}
+
+/// A connection of the test itself, with a thread for its waits: the suite asks from inside a runtime.
+struct Onlooker(Mutex<Option<(tokio::runtime::Runtime, tokio_postgres::Client)>>);
+
+impl Onlooker {
+    fn ask<T: Send>(&self, url: PostgresUrl, ask: impl AsyncFnOnce(&tokio_postgres::Client) -> T + Send) -> T {
+        let work = || {
+            let mut slot = self.0.lock().unwrap();
+            let (runtime, client) = slot.get_or_insert_with(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let (client, _driver) = runtime.block_on(connect::client(&url)).unwrap();
+                (runtime, client)
+            });
+            runtime.block_on(ask(client))
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+    }
+}
+
+impl Drop for Onlooker {
+    fn drop(&mut self) {
+        if let Some((runtime, _)) = self.0.get_mut().unwrap().take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Fixture for Postgres {
+    fn new() -> Self {
+        let database = cluster::shared().database();
+        let (seal_key, clock) = (SealKey::random(), Clock::manual(now()));
+        Self { database, onlooker: Onlooker(Mutex::new(None)), seal_key, clock }
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn seal_key(&self) -> SealKey {
+        self.seal_key.clone()
+    }
+
+    fn open_with(&self, seal_key: SealKey, queue: usize) -> BoxFuture<'_, Result<Storage>> {
+        let database = Database::Postgres(self.url());
+        Box::pin(open(Options { database, seal_key, clock: self.clock.clone(), queue }))
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        self.onlooker.ask(self.url(), async |client| client.query_one(sql, &[]).await.unwrap().get(0))
+    }
+
+    fn octets(&self, sql: &str) -> Vec<u8> {
+        self.onlooker.ask(self.url(), async |client| client.query_one(sql, &[]).await.unwrap().get(0))
+    }
+
+    fn change(&self, sql: &str, octets: &[&[u8]]) -> usize {
+        let values: Vec<&(dyn ToSql + Sync)> = octets.iter().map(|value| value as _).collect();
+        self.onlooker.ask(self.url(), async |client| client.execute(sql, &values).await.unwrap()) as usize
+    }
+
+    /// The files of this database, and the log of the whole cluster.
+    fn files(&self) -> Vec<(String, Vec<u8>)> {
+        let oid = self.number("SELECT oid::BIGINT FROM pg_database WHERE datname = current_database()");
+        self.database.psql("CHECKPOINT");
+        let data = cluster::shared().folder().join("data");
+        let folders = [data.join(format!("base/{oid}")), data.join("pg_wal")];
+        let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|file| file.unwrap());
+        // A segment of the log may go while it is looked for, and one entry is a folder.
+        files.filter_map(|f| Some((f.file_name().into_string().unwrap(), std::fs::read(f.path()).ok()?))).collect()
+    }
+}

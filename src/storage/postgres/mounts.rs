@@ -1,0 +1,85 @@
+//! SQL of mounts, of their end, and of the counters.
+//!
+//! A mount that is dropped is gone at once: its documents, CRLs and counters go in the dropping
+//! transaction, and no read finds rows of a mount that does not exist. Its certificates and
+//! revocations, perhaps millions, follow in steps of a few milliseconds between commits. A batch that
+//! writes to a mount holds it by a shared advisory lock, which a drop waits for: unlike a lock on the
+//! mount's row it writes nothing.
+
+use super::{Failure, Session, execute, exists, row};
+use crate::documents::{MountId, SYSTEM};
+use crate::storage::backend::Outcome;
+use crate::storage::sql::{conflict, mounts as sql};
+
+/// Rows that one step removes.
+const STEP: i64 = 500;
+
+const HOLD: &str = "SELECT pg_advisory_xact_lock_shared($1)";
+const HOLD_ALONE: &str = "SELECT pg_advisory_xact_lock($1)";
+
+/// Rows that a transaction inserted into a mount.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Inserted {
+    pub(super) certificates: i64,
+    pub(super) revocations: i64,
+}
+
+pub(super) async fn create(db: &Session, mount: MountId) -> Result<Outcome, Failure> {
+    if exists(db, sql::IS_DROPPED, &[&mount.0]).await? || execute(db, sql::CREATE, &[&mount.0]).await? == 0 {
+        return Err(Failure::Conflict(conflict::MOUNT_EXISTS));
+    }
+    Ok(Outcome::Done)
+}
+
+/// Keeps the mount from being dropped until the transaction ends; whether there is one. The look comes
+/// after the lock in a statement of its own, so that it sees a drop that the lock waited for.
+pub(super) async fn hold(db: &Session, mount: MountId) -> Result<bool, Failure> {
+    if mount == SYSTEM {
+        return Ok(true);
+    }
+    row(db, HOLD, &[&mount.0]).await?;
+    exists(db, sql::EXISTS, &[&mount.0]).await
+}
+
+pub(super) async fn drop_mount(db: &Session, mount: MountId) -> Result<Outcome, Failure> {
+    if mount == SYSTEM {
+        return Err(Failure::Conflict(conflict::MOUNT_GONE));
+    }
+    row(db, HOLD_ALONE, &[&mount.0]).await?;
+    if !exists(db, sql::EXISTS, &[&mount.0]).await? {
+        return Err(Failure::Conflict(conflict::MOUNT_GONE));
+    }
+    for part in sql::DROP_PARTS {
+        execute(db, part, &[&mount.0]).await?;
+    }
+    execute(db, sql::DROP, &[&mount.0]).await?;
+    execute(db, sql::MARK, &[&mount.0]).await?;
+    Ok(Outcome::Done)
+}
+
+pub(super) async fn any_dropped(db: &Session) -> Result<bool, Failure> {
+    exists(db, sql::ANY_DROPPED, &[]).await
+}
+
+/// Removes a few rows of a dropped mount; whether there is more to remove.
+pub(super) async fn remove_some_dropped(db: &Session) -> Result<bool, Failure> {
+    let Some(next) = row(db, sql::NEXT_DROPPED, &[]).await? else { return Ok(false) };
+    let mount: i64 = next.try_get(0)?;
+    for rows in sql::REMOVE_SOME {
+        if execute(db, rows, &[&mount, &STEP]).await? > 0 {
+            return Ok(true);
+        }
+    }
+    execute(db, sql::REMOVED, &[&mount]).await?;
+    any_dropped(db).await
+}
+
+pub(super) async fn count(db: &Session, mount: MountId, node: i64, inserted: Inserted) -> Result<(), Failure> {
+    execute(db, sql::COUNT, &[&mount.0, &node, &inserted.certificates, &inserted.revocations]).await.map(drop)
+}
+
+/// Stored certificates and revocations.
+pub(super) async fn counts(db: &Session, mount: MountId) -> Result<(u64, u64), Failure> {
+    let sums = row(db, sql::COUNTS, &[&mount.0]).await?.ok_or(Failure::Unreadable("the counters"))?;
+    Ok((sums.try_get::<_, i64>(0)? as u64, sums.try_get::<_, i64>(1)? as u64))
+}

@@ -1,0 +1,159 @@
+//! The reading connections: a small pool with a bounded wait and a deadline for each read.
+//!
+//! They are driven by the runtime that opened the store, not by the one that happens to read first: a
+//! worker that ends, or is busy signing, must not hold up the others' reads.
+
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime, TimeoutType};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use metrics::histogram;
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Config};
+
+use super::connect::{self, PostgresUrl};
+use super::{Failure, Session, certificates, crls, documents, meta, mounts, revocations, tokens};
+use crate::auth::store::TokenRow;
+use crate::documents::MountId;
+use crate::error::{Error, Kind, Result};
+use crate::pki::store::{CrlRow, StoredCertificate, StoredRevocation};
+use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
+use crate::telemetry;
+use crate::x509::serial::Serial;
+
+const CONNECTIONS: usize = 4;
+/// Longest wait for a free connection, and longest time to make one.
+const WAIT: Duration = Duration::from_secs(5);
+/// Longest time of one read, beyond the server's own limit: for a server that does not answer at all.
+const DEADLINE: Duration = Duration::from_secs(12);
+
+/// The reading connections of one database.
+#[derive(Clone)]
+pub(in crate::storage) struct Pool(deadpool_postgres::Pool);
+
+/// Makes connections on the runtime that opened the store.
+struct AtHome {
+    url: PostgresUrl,
+    home: tokio::runtime::Handle,
+}
+
+impl Connect for AtHome {
+    fn connect(&self, _: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
+        let url = self.url.clone();
+        let made = self.home.spawn(async move { connect::client(&url).await });
+        async move {
+            match made.await {
+                Ok(result) => result,
+                // The runtime is ending, and there is no error to say so: the pool's own limit ends this.
+                Err(_) => std::future::pending().await,
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Pool {
+    /// Must be called on the runtime that is to drive the connections.
+    pub(super) fn new(url: &PostgresUrl) -> Result<Self> {
+        let home = tokio::runtime::Handle::try_current().map_err(Error::internal)?;
+        let settings = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let at_home = AtHome { url: url.clone(), home };
+        let pool = deadpool_postgres::Pool::builder(Manager::from_connect(connect::config(url), at_home, settings))
+            .max_size(CONNECTIONS)
+            .wait_timeout(Some(WAIT))
+            .create_timeout(Some(WAIT))
+            .recycle_timeout(Some(WAIT))
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map_err(Error::internal)?;
+        Ok(Self(pool))
+    }
+
+    /// Runs `work` on a connection. One that turns out to be dead is replaced once: a read is safe to
+    /// repeat, and after a restart of the server every idle connection is dead.
+    fn read<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl for<'a> Fn(&'a Session) -> BoxFuture<'a, Result<T, Failure>> + Send + Sync + 'static,
+    ) -> BoxFuture<'static, Result<T>> {
+        let pool = self.0.clone();
+        async move {
+            for last in [false, true] {
+                let db = lease(&pool).await?;
+                let started = Instant::now();
+                let done = tokio::time::timeout(DEADLINE, work(&db)).await;
+                histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());
+                match done {
+                    Ok(Ok(found)) => return Ok(found),
+                    Ok(Err(failure)) if failure.is_gone() && !last => drop(Object::take(db)),
+                    Ok(Err(failure)) => return Err(failure.of_read()),
+                    Err(late) => {
+                        drop(Object::take(db));
+                        return Err(Error::unavailable("storage: the database takes too long", late));
+                    }
+                }
+            }
+            Err(Error::internal("a read that neither ended nor failed"))
+        }
+        .boxed()
+    }
+}
+
+async fn lease(pool: &deadpool_postgres::Pool) -> Result<Object> {
+    let started = Instant::now();
+    let lease = pool.get().await;
+    histogram!(telemetry::POSTGRES_READ_WAIT_SECONDS).record(started.elapsed());
+    lease.map_err(|error| match error {
+        PoolError::Timeout(TimeoutType::Wait) => Error::new(Kind::Busy, "storage: too many reads at once"),
+        PoolError::Closed => Error::new(Kind::Unavailable, "storage: stopped"),
+        other => Error::unavailable("storage: the database is out of reach", other),
+    })
+}
+
+impl Reader for Pool {
+    fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
+        self.read("meta", |db| meta::all(db).boxed())
+    }
+
+    fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>> {
+        self.read("documents", move |db| documents::list(db, mount, kind).boxed())
+    }
+
+    fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
+        self.read("certificate", move |db| certificates::get(db, mount, serial).boxed())
+    }
+
+    fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.read("serials", move |db| certificates::serials(db, mount, after, limit).boxed())
+    }
+
+    fn revoked_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.read("revoked_serials", move |db| revocations::serials(db, mount, after, limit).boxed())
+    }
+
+    fn revocations(&self, mount: MountId, after: u64, limit: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
+        self.read("revocations", move |db| revocations::by_sequence(db, mount, after, limit).boxed())
+    }
+
+    fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
+        self.read("crls", move |db| crls::list(db, mount).boxed())
+    }
+
+    fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
+        self.read("counts", move |db| mounts::counts(db, mount).boxed())
+    }
+
+    fn token(&self, by: TokenBy) -> BoxFuture<'static, Result<Option<TokenRow>>> {
+        self.read("token", move |db| tokens::get(db, by).boxed())
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}

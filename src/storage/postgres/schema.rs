@@ -1,0 +1,75 @@
+//! Migrations of the PostgreSQL database: append-only files, applied in order, all in one transaction.
+//!
+//! Nodes that start at the same time take turns by an advisory lock; the second finds the work done.
+
+use super::{Failure, Session, row};
+use crate::error::{Error, Result};
+use crate::storage::sql::meta as sql;
+
+struct Migration {
+    name: &'static str,
+    sql: &'static str,
+}
+
+/// All of them; the place in the list, from 1, is the schema version.
+const MIGRATIONS: &[Migration] =
+    &[Migration { name: "0001_init", sql: include_str!("../../../migrations/postgres/0001_init.sql") }];
+
+/// A migration may take its time, and another node's too. The pair of numbers is another space than
+/// the single numbers that lock mounts.
+const LOCK: &str = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min';
+    SELECT pg_advisory_xact_lock(1936287598, 1)";
+
+/// Brings the schema up to date.
+///
+/// # Errors
+/// `Invalid` when a newer program wrote the database.
+pub(super) async fn migrate(db: &mut Session) -> Result<()> {
+    let failed = |e: Failure| e.public("storage: the schema cannot be read or brought up to date");
+    db.batch_execute("BEGIN").await.map_err(|e| failed(e.into()))?;
+    db.batch_execute(LOCK).await.map_err(|e| failed(e.into()))?;
+    let found = version(db).await.map_err(failed)?;
+    let newest = MIGRATIONS.len();
+    if found > newest {
+        return Err(Error::invalid(format!(
+            "storage: the database has schema version {found}, this program knows {newest}: start a newer program"
+        )));
+    }
+    for (migration, to) in MIGRATIONS.iter().zip(1..).skip(found) {
+        apply(db, migration, to).await.map_err(failed)?;
+    }
+    db.batch_execute("COMMIT").await.map_err(|e| failed(e.into()))?;
+    for migration in &MIGRATIONS[found..] {
+        tracing::info!(migration = migration.name, "storage schema brought up to date");
+    }
+    Ok(())
+}
+
+async fn apply(db: &Session, migration: &Migration, to: usize) -> Result<(), Failure> {
+    db.batch_execute(migration.sql).await?;
+    db.execute(sql::SCHEMA_SET, &[&to.to_string().into_bytes()]).await?;
+    Ok(())
+}
+
+/// 0 for an empty database.
+async fn version(db: &Session) -> Result<usize, Failure> {
+    if row(db, "SELECT 1 WHERE to_regclass('meta') IS NOT NULL", &[]).await?.is_none() {
+        return Ok(0);
+    }
+    let Some(stored) = row(db, sql::SCHEMA, &[]).await? else { return Ok(0) };
+    let value: Vec<u8> = stored.try_get(0)?;
+    // A version that does not read is not ours: refuse it as if it were newer.
+    Ok(std::str::from_utf8(&value).ok().and_then(|t| t.parse().ok()).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::*;
+
+    #[test]
+    fn migrations_are_numbered_in_order() {
+        for (migration, number) in MIGRATIONS.iter().zip(1..) {
+            assert!(migration.name.starts_with(&format!("{number:04}_")), "{}", migration.name);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What the contract suite cannot ask of every engine: outages, locks of others, and several nodes.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+
+use super::*;
+use crate::auth::store::AuthWrite;
+use crate::documents::MountId;
+use crate::pki::store::{CertificateRow, PkiOutcome, PkiWrite, RevocationRow};
+use crate::storage::Storage;
+use crate::storage::backend::{Backend, Write};
+use crate::storage::contract::{Fixture, now};
+use crate::x509::serial::Serial;
+
+/// A database, one node on it, and a mount.
+async fn node() -> (Postgres, Storage, MountId) {
+    let fixture = Postgres::new();
+    let storage = fixture.open(1000).await.unwrap();
+    let mount = MountId::random();
+    storage.auth().commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap();
+    (fixture, storage, mount)
+}
+
+fn certificate(mount: MountId) -> CertificateRow {
+    CertificateRow {
+        mount,
+        serial: Serial::random(),
+        issuer: "issuer-1".into(),
+        role: None,
+        common_name: None,
+        not_before: 0,
+        not_after: 1,
+        issued_at: 0,
+        requester: String::new(),
+        der: vec![0x30],
+    }
+}
+
+fn issue(mount: MountId) -> Vec<PkiWrite> {
+    vec![PkiWrite::Certificate(certificate(mount))]
+}
+
+fn revoke(mount: MountId, serial: Serial) -> Vec<PkiWrite> {
+    let issuer = "issuer-1".into();
+    let row =
+        RevocationRow { mount, serial, issuer, revoked_at: now(), not_after: 1, reason: None, invalidity_date: None };
+    vec![PkiWrite::Revocation(row)]
+}
+
+#[tokio::test]
+async fn an_outage_is_unavailable_and_ends_without_a_restart() {
+    let (fixture, storage, mount) = node().await;
+    let pki = storage.pki();
+    pki.commit(issue(mount)).await.unwrap();
+    fixture.database.out_of_reach(true);
+    let started = Instant::now();
+    for result in join_all((0..20).map(|_| pki.commit(issue(mount)))).await {
+        assert_eq!(result.unwrap_err().kind(), Kind::Unavailable);
+    }
+    assert_eq!(pki.counts(mount).await.unwrap_err().kind(), Kind::Unavailable);
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    fixture.database.out_of_reach(false);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    pki.commit(issue(mount)).await.unwrap();
+    assert_eq!(pki.counts(mount).await.unwrap(), (2, 0));
+}
+
+#[tokio::test]
+async fn connections_that_died_idle_are_replaced_unnoticed() {
+    let (fixture, storage, mount) = node().await;
+    let pki = storage.pki();
+    for n in 1..4 {
+        pki.commit(issue(mount)).await.unwrap();
+        assert_eq!(pki.counts(mount).await.unwrap(), (n, 0));
+        fixture.database.end_connections();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_unavailable_within_the_deadline() {
+    let fixture = Postgres::new();
+    let (writer, _reader) = open(fixture.url()).await.unwrap();
+    let mut writer = writer.with_deadline(Duration::from_millis(500));
+    let unit = |name: &str| vec![vec![Write::MetaInsert { name: name.to_owned(), value: Vec::new() }]];
+    assert!(writer.apply(unit("one")).await[0].is_ok());
+    fixture.database.signal_connections("STOP");
+    let hung = writer.apply(unit("two")).await;
+    fixture.database.signal_connections("CONT");
+    assert_eq!(hung[0].as_ref().unwrap_err().kind(), Kind::Unavailable);
+    assert!(writer.apply(unit("three")).await[0].is_ok(), "on a new connection");
+}
+
+#[tokio::test]
+async fn a_lock_of_another_session_ends_in_an_answer_and_not_a_wait() {
+    let (fixture, storage, mount) = node().await;
+    let pki = storage.pki();
+    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    client.batch_execute("BEGIN; LOCK TABLE certificate").await.unwrap();
+    let started = Instant::now();
+    assert_eq!(pki.commit(issue(mount)).await.unwrap_err().kind(), Kind::Unavailable);
+    assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
+    client.batch_execute("ROLLBACK").await.unwrap();
+    pki.commit(issue(mount)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_value_that_the_engine_cannot_keep_fails_only_its_unit() {
+    let (_fixture, storage, mount) = node().await;
+    let pki = storage.pki();
+    let with_name = |name: &str| {
+        let row = CertificateRow { common_name: Some(name.to_owned()), ..certificate(mount) };
+        pki.commit(vec![PkiWrite::Certificate(row)])
+    };
+    let results = join_all(["a", "b\0", "c"].map(with_name)).await;
+    assert!(results[0].is_ok() && results[2].is_ok());
+    assert_eq!(results[1].as_ref().unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(pki.counts(mount).await.unwrap(), (2, 0));
+}
+
+#[tokio::test]
+async fn two_nodes_count_number_and_revoke_once() {
+    let (fixture, first, mount) = node().await;
+    let second = fixture.open(1000).await.unwrap();
+    let serials: Vec<Serial> = (0..100).map(|_| Serial::random()).collect();
+    let both = serials.iter().flat_map(|serial| {
+        [&first, &second].map(|node| {
+            let (issued, revoked) = (node.pki().commit(issue(mount)), node.pki().commit(revoke(mount, *serial)));
+            async move {
+                issued.await.unwrap();
+                revoked.await.unwrap().remove(0)
+            }
+        })
+    });
+    let outcomes = join_all(both).await;
+    let fresh = outcomes.iter().filter(|o| matches!(o, PkiOutcome::Revoked { fresh: true, .. })).count();
+    assert_eq!(fresh, 100, "each serial was revoked by one of them");
+    for node in [&first, &second] {
+        assert_eq!(node.pki().counts(mount).await.unwrap(), (200, 100));
+        let sequences: Vec<_> = node.pki().revocations(mount, 0, 1000).await.unwrap();
+        assert!(sequences.iter().map(|r| r.sequence).eq(1..=100), "no gap");
+    }
+}
+
+#[tokio::test]
+async fn two_nodes_start_on_an_empty_database_at_the_same_time() {
+    let fixture = Postgres::new();
+    let (first, second) = futures_util::future::join(open(fixture.url()), open(fixture.url())).await;
+    assert!(first.is_ok() && second.is_ok());
+}
+
+#[tokio::test]
+async fn a_mount_dropped_on_one_node_takes_no_certificate_from_another() {
+    let (fixture, first, mount) = node().await;
+    let second = fixture.open(1000).await.unwrap();
+    let issuing = join_all((0..200).map(|_| second.pki().commit(issue(mount))));
+    let dropping = first.auth().commit(vec![AuthWrite::MountDrop(mount)]);
+    let (issued, dropped) = futures_util::future::join(issuing, dropping).await;
+    dropped.unwrap();
+    assert!(issued.iter().all(|result| result.as_ref().map_or_else(|e| e.kind() == Kind::Conflict, |_| true)));
+    for _ in 0..500 {
+        if fixture.number("SELECT COUNT(*) FROM dropped_mount") == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), 0);
+}
+
+#[tokio::test]
+async fn a_deadlock_between_nodes_is_tried_again() {
+    let (fixture, storage, mount) = node().await;
+    let other = MountId::random();
+    storage.auth().commit(vec![AuthWrite::MountCreate(other)]).await.unwrap();
+    let (low, high) = (mount.min(other), mount.max(other));
+    // Someone who locks the rows the other way round, and lets the server find the deadlock.
+    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    client.batch_execute("SET deadlock_timeout = '2500ms'; BEGIN").await.unwrap();
+    let lock = |mount: MountId| format!("SELECT FROM mount WHERE id = {} FOR UPDATE", mount.0);
+    client.batch_execute(&lock(high)).await.unwrap();
+    let both = [low, high].into_iter().flat_map(|mount| revoke(mount, Serial::random())).collect();
+    let revoked = storage.pki().commit(both);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    client.batch_execute(&lock(low)).await.unwrap();
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(revoked.await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_database_with_a_newer_schema_is_refused_with_a_clear_text() {
+    let (fixture, storage, _) = node().await;
+    storage.shutdown().await.unwrap();
+    fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"99"]);
+    let error = open(fixture.url()).await.err().unwrap();
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert!(error.to_string().contains("schema version 99"), "{error}");
+}
+
+#[tokio::test]
+async fn a_database_that_may_lose_commits_is_refused_with_a_clear_text() {
+    let fixture = Postgres::new();
+    let name = &fixture.database.name;
+    fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
+    let error = open(fixture.url()).await.err().unwrap();
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert!(error.to_string().contains("synchronous_commit = off"), "{error}");
+    fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = on"));
+    assert!(open(fixture.url()).await.is_ok());
+}

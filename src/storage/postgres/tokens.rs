@@ -1,0 +1,110 @@
+//! SQL of tokens.
+
+use tokio_postgres::Row;
+
+use super::revocations::time;
+use super::{Failure, Session, execute, exists, row, rows};
+use crate::auth::store::{TokenHash, TokenRow};
+use crate::clock::Time;
+use crate::storage::backend::{Outcome, TokenBy, micros};
+use crate::storage::sql::{conflict, tokens as sql};
+
+/// Holds the parent until the child is committed: a revocation elsewhere waits, and then finds the child.
+const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 FOR KEY SHARE";
+const DELETE_ALL: &str = "DELETE FROM token WHERE hash = ANY($1) RETURNING hash";
+const DELETE_CHILDREN: &str = "DELETE FROM token WHERE parent = ANY($1) RETURNING hash";
+/// Nodes that sweep at the same time take different tokens.
+const ENDED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2
+    FOR UPDATE SKIP LOCKED";
+
+pub(super) async fn insert(db: &Session, row: &TokenRow) -> Result<Outcome, Failure> {
+    // A child made while its parent was being revoked would live on without one.
+    if let Some(parent) = &row.parent
+        && !exists(db, HOLD, &[&&parent[..]]).await?
+    {
+        return Err(Failure::Conflict(conflict::PARENT_GONE));
+    }
+    let (expires_at, uses) = (row.expires_at.map(micros), row.uses.map(i64::from));
+    let (hash, accessor, parent) = (&row.hash[..], &row.accessor_hash[..], row.parent.as_ref().map(|p| &p[..]));
+    match execute(db, sql::INSERT, &[&hash, &accessor, &parent, &expires_at, &uses, &row.body]).await? {
+        0 => Err(Failure::Conflict(conflict::TOKEN_EXISTS)),
+        _ => Ok(Outcome::Done),
+    }
+}
+
+pub(super) async fn update(
+    db: &Session,
+    hash: &TokenHash,
+    expires_at: Option<Time>,
+    body: &[u8],
+    now: Time,
+) -> Result<Outcome, Failure> {
+    let changed = execute(db, sql::UPDATE, &[&expires_at.map(micros), &body, &&hash[..], &micros(now)]).await?;
+    Ok(if changed == 0 { Outcome::Absent } else { Outcome::Done })
+}
+
+pub(super) async fn spend(db: &Session, hash: &TokenHash) -> Result<Outcome, Failure> {
+    match row(db, sql::SPEND, &[&&hash[..]]).await? {
+        Some(left) => uses(left.try_get(0)?).map(Outcome::UsesLeft),
+        None => Ok(Outcome::Absent),
+    }
+}
+
+/// Removes a token and its descendants; the token itself comes first.
+pub(super) async fn revoke(db: &Session, hash: &TokenHash) -> Result<Outcome, Failure> {
+    Ok(Outcome::TokensRevoked(remove(db, &[*hash]).await?))
+}
+
+pub(super) async fn sweep(db: &Session, now: Time, limit: u32) -> Result<Outcome, Failure> {
+    let ended = hashes(&rows(db, ENDED, &[&micros(now), &i64::from(limit)]).await?)?;
+    let gone = remove(db, &ended).await?.len();
+    Ok(Outcome::Removed(u32::try_from(gone).unwrap_or(u32::MAX)))
+}
+
+/// Removes tokens and all their descendants, level by level; each row is deleted as it is found, so
+/// neither depth nor a loop in the data can do harm. A child that another node committed while its
+/// parent's row was waited for is seen by the next level's statement.
+async fn remove(db: &Session, roots: &[TokenHash]) -> Result<Vec<TokenHash>, Failure> {
+    let mut gone = Vec::new();
+    let mut level = hashes(&rows(db, DELETE_ALL, &[&octets(roots)]).await?)?;
+    while !level.is_empty() {
+        let children = hashes(&rows(db, DELETE_CHILDREN, &[&octets(&level)]).await?)?;
+        gone.extend(std::mem::replace(&mut level, children));
+    }
+    Ok(gone)
+}
+
+fn octets(hashes: &[TokenHash]) -> Vec<&[u8]> {
+    hashes.iter().map(|hash| &hash[..]).collect()
+}
+
+pub(super) async fn get(db: &Session, by: TokenBy) -> Result<Option<TokenRow>, Failure> {
+    let (sql, key) = match by {
+        TokenBy::Hash(hash) => (sql::BY_HASH, hash),
+        TokenBy::Accessor(hash) => (sql::BY_ACCESSOR, hash),
+    };
+    row(db, sql, &[&&key[..]]).await?.as_ref().map(read).transpose()
+}
+
+fn read(row: &Row) -> Result<TokenRow, Failure> {
+    Ok(TokenRow {
+        hash: hash(row.try_get(0)?)?,
+        accessor_hash: hash(row.try_get(1)?)?,
+        parent: row.try_get::<_, Option<&[u8]>>(2)?.map(hash).transpose()?,
+        uses: row.try_get::<_, Option<i64>>(3)?.map(uses).transpose()?,
+        body: row.try_get(4)?,
+        expires_at: row.try_get::<_, Option<i64>>(5)?.map(time).transpose()?,
+    })
+}
+
+fn hashes(rows: &[Row]) -> Result<Vec<TokenHash>, Failure> {
+    rows.iter().map(|row| hash(row.try_get(0)?)).collect()
+}
+
+fn hash(octets: &[u8]) -> Result<TokenHash, Failure> {
+    octets.try_into().map_err(|_| Failure::Unreadable("a stored token hash"))
+}
+
+fn uses(stored: i64) -> Result<u32, Failure> {
+    u32::try_from(stored).map_err(|_| Failure::Unreadable("the stored uses of a token"))
+}

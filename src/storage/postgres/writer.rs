@@ -1,0 +1,205 @@
+//! The single writer of this node: batches of units, each in one transaction on one connection.
+//!
+//! Owns the connection, made when the first batch needs it, on the runtime that runs the batches. What
+//! two nodes do to each other (a deadlock, a serialization failure) is tried again; a connection that
+//! is found dead before COMMIT was sent is replaced and the batch tried again, since nothing of it was
+//! stored. When COMMIT itself has no answer nobody knows: the batch is `Unavailable`.
+
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use metrics::{counter, histogram};
+
+use super::batch::{Answers, Batch};
+use super::connect::{self, PostgresUrl};
+use super::{Failure, Session, mounts};
+use crate::error::{Error, Kind, Result};
+use crate::storage::backend::{Backend, Outcome, Unit, Write};
+use crate::telemetry;
+
+/// Longest time for one batch with everything that is tried for it.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// After a connection could not be made: no other attempt within this time, the queue is answered.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How often a batch is begun again.
+const AGAIN: u32 = 5;
+/// Rows of counters that the nodes share by chance: two on one row only queue, and the number of rows
+/// stays small however often nodes start.
+const NODES: u8 = 64;
+
+/// The writing side of one node.
+pub(in crate::storage) struct Writer {
+    url: PostgresUrl,
+    session: Option<Session>,
+    not_before: Option<Instant>,
+    node: i64,
+    dropped_mounts: bool,
+    deadline: Duration,
+}
+
+/// How an attempt ended that stored nothing, or perhaps nothing.
+enum Broken {
+    /// No connection.
+    Unreachable(Error),
+    /// Nothing was stored.
+    Undone(Failure),
+    /// COMMIT was sent and not answered.
+    Unknown(Failure),
+}
+
+impl Writer {
+    pub(super) fn new(url: PostgresUrl, dropped_mounts: bool) -> Self {
+        let node = i64::from(crate::random::bytes::<1>()[0] % NODES);
+        Self { url, session: None, not_before: None, node, dropped_mounts, deadline: DEADLINE }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    async fn apply_now(&mut self, units: &[Unit]) -> Answers {
+        let mut careful = false;
+        for attempt in 1.. {
+            let started = Instant::now();
+            let result = self.attempt(units, careful).await;
+            histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => "commit").record(started.elapsed());
+            let failure = match result {
+                Ok(answers) => return answers,
+                Err(Broken::Unreachable(error)) => return all(units, error),
+                Err(Broken::Unknown(failure)) => return all(units, failure.of_write()),
+                Err(Broken::Undone(failure)) => failure,
+            };
+            let again = if failure.is_clash() || failure.is_gone() { attempt < AGAIN } else { false };
+            if !again && (careful || !failure.is_of_one_unit()) {
+                return all(units, failure.of_write());
+            }
+            careful |= !again;
+            let reason = if failure.is_gone() {
+                "connection"
+            } else if again {
+                "clash"
+            } else {
+                "unit"
+            };
+            counter!(telemetry::POSTGRES_RETRIES, "name" => "commit", "reason" => reason).increment(1);
+            if failure.is_clash() {
+                tokio::time::sleep(Duration::from_millis(u64::from(crate::random::bytes::<1>()[0] % 16))).await;
+            }
+        }
+        Vec::new()
+    }
+
+    async fn attempt(&mut self, units: &[Unit], careful: bool) -> Result<Answers, Broken> {
+        let node = self.node;
+        let db = self.session().await.map_err(Broken::Unreachable)?;
+        let work = async {
+            db.batch_execute("BEGIN").await?;
+            Batch::new(db, node, careful).run(units).await
+        };
+        match work.await {
+            Ok(answers) => match db.batch_execute("COMMIT").await.map_err(Failure::from) {
+                Ok(()) => Ok(answers),
+                // An answer with a code of its own says that the transaction was undone.
+                Err(failure) if !failure.is_gone() => Err(Broken::Undone(failure)),
+                Err(failure) => {
+                    self.session = None;
+                    Err(Broken::Unknown(failure))
+                }
+            },
+            Err(failure) => {
+                if failure.is_gone() || db.batch_execute("ROLLBACK").await.is_err() {
+                    self.session = None;
+                }
+                Err(Broken::Undone(failure))
+            }
+        }
+    }
+
+    /// The connection; a new one when there is none or it is dead.
+    async fn session(&mut self) -> Result<&Session> {
+        if self.session.as_ref().is_none_or(|session| session.is_closed()) {
+            self.session = None;
+            if self.not_before.is_some_and(|time| Instant::now() < time) {
+                return Err(Error::new(Kind::Unavailable, "storage: the database is out of reach"));
+            }
+            match connect::session(&self.url).await {
+                Ok(session) => self.session = Some(session),
+                Err(error) => {
+                    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                    tracing::warn!(%error, cause, "no connection for writes");
+                    counter!(telemetry::POSTGRES_CONNECT_FAILURES).increment(1);
+                    self.not_before = Some(Instant::now() + PAUSE);
+                    // Whatever is wrong with the server, it is not the caller's doing.
+                    return Err(Error::unavailable("storage: the database is out of reach", error));
+                }
+            }
+        }
+        self.session.as_ref().ok_or_else(|| Error::internal("a connection just made"))
+    }
+
+    async fn remove_dropped(&mut self) -> Result<bool, Error> {
+        let db = self.session().await?;
+        let started = Instant::now();
+        // One statement removes rows, so no transaction is needed around it.
+        let more = mounts::remove_some_dropped(db).await.map_err(Failure::of_write);
+        histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => "drop").record(started.elapsed());
+        more
+    }
+
+    /// Whatever does not end in time loses its connection: it may be in the middle of anything.
+    async fn in_time<T>(&mut self, work: impl AsyncFnOnce(&mut Self) -> T) -> Result<T> {
+        let deadline = self.deadline;
+        let done = tokio::time::timeout(deadline, work(self)).await;
+        done.map_err(|late| {
+            self.session = None;
+            Error::unavailable("storage: the database takes too long", late)
+        })
+    }
+}
+
+/// The same answer for everyone; only the first carries the cause to the log.
+fn all(units: &[Unit], error: Error) -> Answers {
+    let again: Vec<_> = units.iter().skip(1).map(|_| Err(Error::new(error.kind(), error.text().to_owned()))).collect();
+    std::iter::once(Err(error)).chain(again).take(units.len()).collect()
+}
+
+impl Backend for Writer {
+    fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Vec<Outcome>>>> {
+        async move {
+            let answers = match self.in_time(async |writer| writer.apply_now(&units).await).await {
+                Ok(answers) => answers,
+                Err(error) => all(&units, error),
+            };
+            self.dropped_mounts |= units.iter().flatten().any(|write| matches!(write, Write::MountDrop(_)));
+            answers
+        }
+        .boxed()
+    }
+
+    fn has_chores(&self) -> bool {
+        self.dropped_mounts
+    }
+
+    fn chore(&mut self) -> BoxFuture<'_, ()> {
+        async move {
+            let more = self.in_time(async |writer| writer.remove_dropped().await).await;
+            // After a failure the rest waits for the next drop or start, rather than failing in a loop.
+            self.dropped_mounts = more.and_then(|more| more).unwrap_or_else(|error| {
+                tracing::warn!(%error, "rows of a dropped mount could not be removed");
+                false
+            });
+        }
+        .boxed()
+    }
+
+    fn close(self) -> BoxFuture<'static, Result<()>> {
+        // Everything answered is stored; the server notices that the connection ends.
+        async move {
+            drop(self);
+            Ok(())
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,114 @@
+//! The statements that both engines take as they are, by domain; what an engine says in its own way is
+//! in that engine's folder.
+//!
+//! They keep to what SQLite and PostgreSQL share: `$1` in order of first appearance, RETURNING, ON
+//! CONFLICT, 64-bit numbers, octets compared as octets.
+
+/// Issued certificates.
+pub(super) mod certificates {
+    pub const GET: &str =
+        "SELECT c.issuer, c.role, c.common_name, c.not_before, c.not_after, c.issued_at, c.requester, c.der,
+            r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
+        FROM certificate c LEFT JOIN revocation r ON r.mount = c.mount AND r.serial = c.serial
+        WHERE c.mount = $1 AND c.serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
+    pub const SERIALS: &str = "SELECT serial FROM certificate
+        WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
+}
+
+/// Revocations.
+pub(super) mod revocations {
+    pub const SERIALS: &str = "SELECT serial FROM revocation
+        WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
+    pub const PAGE: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
+        FROM revocation WHERE mount = $1 AND seq > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
+        ORDER BY seq LIMIT $3";
+}
+
+/// Sealed configuration: compare-and-set on the version.
+pub(super) mod documents {
+    pub const INSERT: &str = "INSERT INTO document (mount, kind, name, version, body) VALUES ($1, $2, $3, 1, $4)
+        ON CONFLICT (mount, kind, name) DO NOTHING";
+    pub const UPDATE: &str = "UPDATE document SET version = version + 1, body = $1
+        WHERE mount = $2 AND kind = $3 AND name = $4 AND version = $5";
+    pub const DELETE: &str = "DELETE FROM document WHERE mount = $1 AND kind = $2 AND name = $3 AND version = $4";
+    pub const EXISTS: &str = "SELECT 1 FROM document WHERE mount = $1 AND kind = $2 AND name = $3";
+    pub const LIST: &str = "SELECT kind, name, version, body FROM document WHERE mount = $1 ORDER BY kind, name";
+    pub const LIST_KIND: &str =
+        "SELECT kind, name, version, body FROM document WHERE mount = $1 AND kind = $2 ORDER BY name";
+}
+
+/// Published CRLs.
+pub(super) mod crls {
+    pub const PUBLISH: &str = "INSERT INTO crl (mount, grp, number, covers, this_update, next_update, signature)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        ON CONFLICT (mount, grp) DO UPDATE SET number = excluded.number, covers = excluded.covers,
+            this_update = excluded.this_update, next_update = excluded.next_update, signature = excluded.signature
+        WHERE excluded.number > crl.number AND excluded.covers >= crl.covers";
+    pub const LIST: &str = "SELECT grp, number, covers, this_update, next_update, signature FROM crl
+        WHERE mount = $1 ORDER BY grp";
+}
+
+/// Mounts, their end, and the counters.
+pub(super) mod mounts {
+    pub const EXISTS: &str = "SELECT 1 FROM mount WHERE id = $1";
+    pub const CREATE: &str = "INSERT INTO mount (id) VALUES ($1) ON CONFLICT (id) DO NOTHING";
+    pub const IS_DROPPED: &str = "SELECT 1 FROM dropped_mount WHERE id = $1";
+    pub const MARK: &str = "INSERT INTO dropped_mount (id) VALUES ($1) ON CONFLICT (id) DO NOTHING";
+    /// Before the mount itself, to which they refer.
+    pub const DROP_PARTS: [&str; 3] = [
+        "DELETE FROM document WHERE mount = $1",
+        "DELETE FROM crl WHERE mount = $1",
+        "DELETE FROM counter WHERE mount = $1",
+    ];
+    pub const DROP: &str = "DELETE FROM mount WHERE id = $1";
+    pub const REMOVE_SOME: [&str; 2] = [
+        "DELETE FROM certificate WHERE mount = $1 AND serial IN
+            (SELECT serial FROM certificate WHERE mount = $1 ORDER BY serial LIMIT $2)",
+        "DELETE FROM revocation WHERE mount = $1 AND serial IN
+            (SELECT serial FROM revocation WHERE mount = $1 ORDER BY serial LIMIT $2)",
+    ];
+    pub const ANY_DROPPED: &str = "SELECT 1 FROM dropped_mount LIMIT 1";
+    pub const NEXT_DROPPED: &str = "SELECT id FROM dropped_mount ORDER BY id LIMIT 1";
+    pub const REMOVED: &str = "DELETE FROM dropped_mount WHERE id = $1";
+    pub const COUNT: &str = "INSERT INTO counter (mount, node, certificates, revocations) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (mount, node) DO UPDATE SET certificates = counter.certificates + excluded.certificates,
+            revocations = counter.revocations + excluded.revocations";
+    pub const COUNTS: &str =
+        "SELECT CAST(COALESCE(SUM(certificates), 0) AS BIGINT), CAST(COALESCE(SUM(revocations), 0) AS BIGINT)
+        FROM counter WHERE mount = $1";
+}
+
+/// Tokens.
+pub(super) mod tokens {
+    pub const INSERT: &str = "INSERT INTO token (hash, accessor_hash, parent, expires_at_micros, uses, body)
+        VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
+    pub const UPDATE: &str = "UPDATE token SET expires_at_micros = $1, body = $2
+        WHERE hash = $3 AND (expires_at_micros IS NULL OR expires_at_micros > $4)";
+    pub const SPEND: &str = "UPDATE token SET uses = uses - 1 WHERE hash = $1 AND uses > 0 RETURNING uses";
+    pub const DELETE: &str = "DELETE FROM token WHERE hash = $1";
+    pub const BY_HASH: &str =
+        "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros FROM token WHERE hash = $1";
+    pub const BY_ACCESSOR: &str =
+        "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros FROM token WHERE accessor_hash = $1";
+}
+
+/// The installation's own facts.
+pub(super) mod meta {
+    pub const INSERT: &str = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+    pub const LIST: &str = "SELECT name, value FROM meta ORDER BY name";
+    pub const SCHEMA: &str = "SELECT value FROM meta WHERE name = 'schema'";
+    pub const SCHEMA_SET: &str = "INSERT INTO meta (name, value) VALUES ('schema', $1)
+        ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+}
+
+/// What the caller of a refused write hears, whichever engine refused it.
+pub(super) mod conflict {
+    pub const MOUNT_GONE: &str = "storage: the mount is gone";
+    pub const MOUNT_EXISTS: &str = "storage: the mount exists";
+    pub const DOCUMENT_CHANGED: &str = "storage: the document has changed meanwhile";
+    pub const CRL_PUBLISHED: &str =
+        "storage: a CRL with this or a higher number, or of later revocations, is published";
+    pub const PARENT_GONE: &str = "storage: the parent token is gone";
+    pub const TOKEN_EXISTS: &str = "storage: the token or its accessor exists";
+    pub const DATA_KEYS_CHANGED: &str = "storage: another process changed the data keys first";
+}

@@ -1,0 +1,168 @@
+//! A throw-away PostgreSQL cluster: one for a run of a test binary, a database of its own for each test.
+//!
+//! A small shell script is the cluster's keeper. It makes the cluster in a folder of its own, listening
+//! on a unix socket only, and waits on a pipe that this process holds: however this process ends, the
+//! pipe closes, and the keeper stops the server and removes the folder. The folder is in memory when
+//! there is room: the server syncs as it must in earnest, and a test does not wait for a disk.
+//! PostgreSQL refuses to run as root, so root hands the keeper to another user. Standard library only: the unit tests of the store
+//! and the tests over HTTP include this file.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Says `ready FOLDER`, or ends with the reason on standard error. `$1` is the folder of the binaries.
+const KEEPER: &str = r#"
+trap '' INT TERM HUP
+umask 077
+cd /
+base=/tmp
+[ -w /dev/shm ] && [ "$(df -k --output=avail /dev/shm | tail -n 1)" -gt 2000000 ] && base=/dev/shm
+dir=$(mktemp -d $base/signet-pg-XXXXXX) || exit 1
+"$1"/initdb -D "$dir/data" -U signet -A trust -E UTF8 --locale=C --no-sync --wal-segsize=1 >"$dir/log" 2>&1 &&
+    cat >>"$dir/data/postgresql.conf" <<CONF
+listen_addresses = ''
+unix_socket_directories = '$dir'
+max_connections = 300
+shared_buffers = 32MB
+min_wal_size = 2MB
+max_wal_size = 32MB
+autovacuum = off
+CONF
+[ $? = 0 ] || { cat "$dir/log" >&2; rm -rf "$dir"; exit 1; }
+"$1"/postgres -D "$dir/data" >>"$dir/log" 2>&1 &
+server=$!
+for try in $(seq 600); do
+    "$1"/pg_isready -q -h "$dir" && break
+    kill -0 $server 2>/dev/null || { cat "$dir/log" >&2; rm -rf "$dir"; exit 1; }
+    sleep 0.05
+done
+echo "ready $dir"
+read -r end
+kill -QUIT $server
+wait $server
+rm -rf "$dir"
+"#;
+
+/// A running cluster.
+pub struct Cluster {
+    binaries: PathBuf,
+    folder: PathBuf,
+    databases: AtomicU32,
+    /// Closing it ends the cluster. Never read: it closes when this process ends.
+    _alive: ChildStdin,
+    _keeper: Child,
+}
+
+/// The cluster of this process, started by whoever asks first.
+pub fn shared() -> &'static Cluster {
+    static SHARED: OnceLock<Cluster> = OnceLock::new();
+    SHARED.get_or_init(Cluster::start)
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let binaries = binaries();
+        let mut keeper = unprivileged("sh")
+            .args(["-c", KEEPER, "keeper"])
+            .arg(&binaries)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let folder = line.trim_end().strip_prefix("ready ").expect("the PostgreSQL cluster starts; see above").into();
+        let alive = keeper.stdin.take().unwrap();
+        Self { binaries, folder, databases: AtomicU32::new(0), _alive: alive, _keeper: keeper }
+    }
+
+    /// The folder that holds everything, the socket too.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A new, empty database.
+    pub fn database(&'static self) -> Database {
+        let name = format!("t{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.psql("postgres", &format!("CREATE DATABASE {name}"));
+        Database { cluster: self, name }
+    }
+
+    /// Runs a statement as the superuser; what it answers, without headings.
+    pub fn psql(&self, database: &str, sql: &str) -> String {
+        let output = Command::new(self.binaries.join("psql"))
+            .args(["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-U", "signet", "-d", database, "-c", sql, "-h"])
+            .arg(&self.folder)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+}
+
+/// The database of one test.
+pub struct Database {
+    cluster: &'static Cluster,
+    pub name: String,
+}
+
+impl Database {
+    /// Where it is, as the program is told.
+    pub fn url(&self) -> String {
+        format!("postgres:///{}?host={}&user=signet", self.name, self.cluster.folder.display())
+    }
+
+    /// Runs a statement in it; what it answers.
+    pub fn psql(&self, sql: &str) -> String {
+        self.cluster.psql(&self.name, sql)
+    }
+
+    /// Takes the database away from everyone, as a server that stops does; `false` gives it back.
+    pub fn out_of_reach(&self, out: bool) {
+        let name = &self.name;
+        self.cluster.psql("postgres", &format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS {}", !out));
+        self.end_connections();
+    }
+
+    /// Ends every connection to it.
+    pub fn end_connections(&self) {
+        let all = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'", self.name);
+        self.cluster.psql("postgres", &all);
+    }
+
+    /// Sends a signal to the server process of every connection: `STOP` is a server that hangs.
+    pub fn signal_connections(&self, signal: &str) {
+        let pids = format!("SELECT pid FROM pg_stat_activity WHERE datname = '{}'", self.name);
+        for pid in self.cluster.psql("postgres", &pids).lines() {
+            assert!(unprivileged("kill").args(["-s", signal, pid]).status().unwrap().success());
+        }
+    }
+}
+
+/// The newest installed server's programs.
+fn binaries() -> PathBuf {
+    let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
+    let newest = installed.filter(|path| path.join("bin/initdb").exists()).max_by_key(|path| version(path));
+    newest
+        .expect("PostgreSQL is not installed: no /usr/lib/postgresql/*/bin/initdb (tests/run installs it)")
+        .join("bin")
+}
+
+/// A command that does not run as root.
+fn unprivileged(program: &str) -> Command {
+    let id = Command::new("id").arg("-u").output().unwrap().stdout;
+    if id != b"0\n" {
+        return Command::new(program);
+    }
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap();
+    let user = if passwd.lines().any(|line| line.starts_with("postgres:")) { "postgres" } else { "nobody" };
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", user, "--regid", user, "--clear-groups", program]).env("HOME", "/");
+    command
+}
