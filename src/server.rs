@@ -183,21 +183,27 @@ pub async fn server_document_write(
 
 /// The installation's identity, made at the first start.
 async fn identity(store: &dyn AuthStore) -> Result<Identity> {
+    let cluster_id = match cluster_id(store).await {
+        // Another node made it at the same time: that one counts.
+        Err(error) if error.kind() == Kind::Conflict => cluster_id(store).await?,
+        result => result?,
+    };
+    let cluster_name = format!("signet-cluster-{}", cluster_id.get(..8).unwrap_or_default());
+    Ok(Identity { cluster_id, cluster_name })
+}
+
+async fn cluster_id(store: &dyn AuthStore) -> Result<String> {
     let stored = server_document(store, "server").await?;
     let id = stored.as_ref().and_then(|document| {
         let body: serde_json::Value = serde_json::from_slice(&document.body).ok()?;
         body["cluster_id"].as_str().map(str::to_owned)
     });
-    let cluster_id = match id {
-        Some(id) => id,
-        None => {
-            let id = crate::random::uuid();
-            server_document_write(store, "server", stored.as_ref(), &json!({ "cluster_id": id })).await?;
-            id
-        }
-    };
-    let cluster_name = format!("signet-cluster-{}", cluster_id.get(..8).unwrap_or_default());
-    Ok(Identity { cluster_id, cluster_name })
+    if let Some(id) = id {
+        return Ok(id);
+    }
+    let id = crate::random::uuid();
+    server_document_write(store, "server", stored.as_ref(), &json!({ "cluster_id": id })).await?;
+    Ok(id)
 }
 
 /// Removes ended tokens now and then. They are refused from the moment they end; this frees the rows.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use crate::auth::store::AuthStore;
 use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::pki::store::PkiStore;
 use backend::{Backend, Reader, Write};
 pub use postgres::PostgresUrl;
@@ -113,8 +113,12 @@ async fn load_ring(commits: &commit::Handle, reader: &Arc<dyn Reader>, seal_key:
     }
     let (ring, facts) = Ring::create(seal_key)?;
     let unit = facts.into_iter().map(|(name, value)| Write::MetaInsert { name, value }).collect();
-    commits.submit(unit).outcome().await?;
-    Ok(ring)
+    match commits.submit(unit).outcome().await {
+        Ok(_) => Ok(ring),
+        // Another node made the first keys at the same time: those count.
+        Err(error) if error.kind() == Kind::Conflict => Ring::load(seal_key, &reader.meta().await?)?.ok_or(error),
+        Err(error) => Err(error),
+    }
 }
 
 impl Storage {

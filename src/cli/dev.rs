@@ -19,7 +19,7 @@ use signet::pki::validity::Limits;
 use signet::random;
 use signet::server::{Options, Server, Signals};
 use signet::storage::seal::SealKey;
-use signet::storage::{self, Database};
+use signet::storage::{self, Database, PostgresUrl};
 
 /// The arguments of `signet dev`.
 #[derive(clap::Args)]
@@ -33,8 +33,9 @@ pub struct Arguments {
     /// The root token; otherwise a random one.
     #[arg(long, value_name = "TOKEN", env = "SIGNET_DEV_ROOT_TOKEN", hide_env_values = true)]
     root_token: Option<String>,
-    /// A PostgreSQL database instead of the embedded store.
-    #[arg(long, value_name = "URL", hide = true)]
+    /// A PostgreSQL database instead of the embedded store, such as postgres://user@localhost/signet;
+    /// needs --data-dir for the seal key.
+    #[arg(long, value_name = "URL", env = "SIGNET_DATABASE_URL", hide_env_values = true)]
     database_url: Option<String>,
 }
 
@@ -47,8 +48,10 @@ const QUEUE: usize = 4096;
 
 /// Serves until a signal comes.
 pub async fn run(arguments: Arguments) -> Result<()> {
-    if arguments.database_url.is_some() {
-        return Err(Error::invalid("--database-url: this build has the embedded store only; leave it out"));
+    if arguments.database_url.is_some() && arguments.data_dir.is_none() {
+        return Err(Error::invalid(
+            "--database-url: needs --data-dir, which holds the seal key: what is in the database cannot be read without it",
+        ));
     }
     if !arguments.listen.ip().is_loopback() {
         return Err(Error::invalid(
@@ -59,7 +62,16 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let signals = Signals::watch()?;
     let temporary = Temporary::unless(arguments.data_dir.is_some())?;
     let folder = arguments.data_dir.as_deref().unwrap_or(temporary.path());
-    let server = Server::open(options(folder, arguments.listen)?).await?;
+    let database = match &arguments.database_url {
+        Some(url) => Database::Postgres(PostgresUrl::parse(url)?),
+        None => Database::Embedded(folder.to_owned()),
+    };
+    let place = match (&database, &arguments.data_dir) {
+        (Database::Postgres(_), _) => format!("Data is kept in the database, the seal key in {}.", folder.display()),
+        (Database::Embedded(_), Some(folder)) => format!("Data is kept in {}.", folder.display()),
+        (Database::Embedded(_), None) => "Data is temporary and goes when the server stops.".to_owned(),
+    };
+    let server = Server::open(options(folder, database, arguments.listen)?).await?;
     let prepared = prepare(&server, arguments.root_token.as_deref()).await;
     let token = match prepared {
         Ok(token) => token,
@@ -69,23 +81,18 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         }
     };
     let running = server.start().await?;
-    greet(running.address(), &token, arguments.data_dir.as_deref()).map_err(Error::internal)?;
+    greet(running.address(), &token, &place).map_err(Error::internal)?;
     running.until(signals).await
 }
 
-fn options(folder: &Path, listen: SocketAddr) -> Result<Options> {
+fn options(folder: &Path, database: Database, listen: SocketAddr) -> Result<Options> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
         Error::unavailable(format!("--data-dir: {} cannot be made ({})", folder.display(), e.kind()), e)
     })?;
     let key = folder.join("seal.key");
     let seal_key = if key.exists() { SealKey::from_file(&key)? } else { SealKey::create_file(&key)? };
     let clock = Clock::system();
-    let storage = storage::Options {
-        database: Database::Embedded(folder.to_owned()),
-        seal_key,
-        clock: clock.clone(),
-        queue: QUEUE,
-    };
+    let storage = storage::Options { database, seal_key, clock: clock.clone(), queue: QUEUE };
     let settings = Settings { open_metrics: true, ..Settings::default() };
     Ok(Options { listen, workers: 0, clock, storage, settings })
 }
@@ -125,16 +132,13 @@ fn fields(body: serde_json::Value) -> Result<Fields> {
     Fields::parse(body.to_string().as_bytes())
 }
 
-fn greet(address: SocketAddr, token: &str, folder: Option<&Path>) -> std::io::Result<()> {
+fn greet(address: SocketAddr, token: &str, place: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "listening on http://{address}")?;
     writeln!(out)?;
     writeln!(out, "This is a development server: no TLS, a root token on the screen, the seal key beside")?;
     writeln!(out, "the data. Never use it for anything that matters.")?;
-    match folder {
-        Some(folder) => writeln!(out, "Data is kept in {}.", folder.display())?,
-        None => writeln!(out, "Data is temporary and goes when the server stops.")?,
-    }
+    writeln!(out, "{place}")?;
     writeln!(out)?;
     writeln!(out, "token: {token}")?;
     writeln!(out)?;

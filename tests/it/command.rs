@@ -28,8 +28,13 @@ async fn the_seal_key_is_for_its_owner_only() {
 #[test]
 fn dev_refuses_other_addresses_and_databases() {
     assert!(refused(signet().args(["dev", "--listen", "0.0.0.0:0"])).contains("loopback only"));
-    let database = ["dev", "--listen", "127.0.0.1:0", "--database-url", "postgres://x"];
-    assert!(refused(signet().args(database)).contains("embedded store only"));
+    let database = ["dev", "--listen", "127.0.0.1:0", "--database-url", "postgres://localhost/x"];
+    assert!(refused(signet().args(database)).contains("needs --data-dir"));
+    let folder = tempfile::tempdir().unwrap();
+    let keys = ["--data-dir", folder.path().to_str().unwrap()];
+    let tls = ["dev", "--listen", "127.0.0.1:0", "--database-url", "postgres://u:hunter2@localhost/x?sslmode=require"];
+    let text = refused(signet().args(tls).args(keys));
+    assert!(text.contains("TLS, which is unsupported") && !text.contains("hunter2"), "{text}");
 }
 
 #[test]

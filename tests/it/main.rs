@@ -3,6 +3,7 @@
 
 mod cluster;
 mod command;
+mod postgres;
 mod process;
 mod support;
 mod v1;

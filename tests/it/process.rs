@@ -12,7 +12,11 @@ use crate::support::Client;
 /// The binary, with nothing of this process's own settings.
 pub fn signet() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_signet"));
-    command.env_remove("SIGNET_TOKEN").env_remove("SIGNET_ADDR").env_remove("SIGNET_DEV_ROOT_TOKEN");
+    command
+        .env_remove("SIGNET_TOKEN")
+        .env_remove("SIGNET_ADDR")
+        .env_remove("SIGNET_DEV_ROOT_TOKEN")
+        .env_remove("SIGNET_DATABASE_URL");
     command.env("SIGNET_LOG", "warn");
     command
 }

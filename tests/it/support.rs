@@ -10,13 +10,16 @@ use signet::clock::{Clock, Time};
 use signet::fields::Fields;
 use signet::http::secrets::state::Settings;
 use signet::server::{Options, Running, Server};
-use signet::storage;
 use signet::storage::seal::SealKey;
+use signet::storage::{self, Database, PostgresUrl};
+
+use crate::cluster;
 
 /// How a test's server differs from the usual one.
 pub struct Builder {
     clock: Clock,
     settings: Settings,
+    database: Option<cluster::Database>,
 }
 
 impl Builder {
@@ -32,6 +35,12 @@ impl Builder {
         self
     }
 
+    /// PostgreSQL in place of the embedded store.
+    pub fn postgres(mut self) -> Self {
+        self.database = Some(cluster::shared().database());
+        self
+    }
+
     /// Starts it, with a root token and a mount `pki`.
     pub async fn start(self) -> App {
         let folder = tempfile::tempdir().unwrap();
@@ -44,16 +53,20 @@ impl Builder {
         shared.engine.open(mount.id).await.unwrap();
         let running = server.start().await.unwrap();
         let client = Client::new(running.address(), &token);
-        App { running, client, clock: self.clock, settings: self.settings, folder }
+        App { running, client, clock: self.clock, settings: self.settings, database: self.database, folder }
     }
 
     async fn open(&self, folder: &tempfile::TempDir) -> Server {
+        let database = match &self.database {
+            Some(database) => Database::Postgres(PostgresUrl::parse(&database.url()).unwrap()),
+            None => Database::Embedded(folder.path().to_owned()),
+        };
         let options = Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             workers: 2,
             clock: self.clock.clone(),
             storage: storage::Options {
-                database: storage::Database::Embedded(folder.path().to_owned()),
+                database,
                 seal_key: SealKey::from_file(&folder.path().join("seal.key")).unwrap(),
                 clock: self.clock.clone(),
                 queue: 1024,
@@ -71,6 +84,8 @@ pub struct App {
     /// The server's clock.
     pub clock: Clock,
     settings: Settings,
+    /// The database, when it is not the embedded one.
+    pub database: Option<cluster::Database>,
     folder: tempfile::TempDir,
 }
 
@@ -80,7 +95,8 @@ impl App {
     }
 
     pub fn builder() -> Builder {
-        Builder { clock: Clock::system(), settings: Settings { open_metrics: true, ..Settings::default() } }
+        let settings = Settings { open_metrics: true, ..Settings::default() };
+        Builder { clock: Clock::system(), settings, database: None }
     }
 
     /// A client with a fresh token of the given policies.
@@ -120,13 +136,13 @@ impl App {
 
     /// Stops the server and starts another one on the same data, with the same clock, settings and token.
     pub async fn restart(self) -> Self {
-        let Self { running, client, clock, settings, folder } = self;
+        let Self { running, client, clock, settings, database, folder } = self;
         running.stop().await.unwrap();
-        let builder = Builder { clock, settings };
+        let builder = Builder { clock, settings, database };
         let running = builder.open(&folder).await.start().await.unwrap();
         let client = Client::new(running.address(), &client.token);
-        let Builder { clock, settings } = builder;
-        Self { running, client, clock, settings, folder }
+        let Builder { clock, settings, database } = builder;
+        Self { running, client, clock, settings, database, folder }
     }
 
     /// Stops the server and removes its data.

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use super::*;
 use crate::auth::store::AuthWrite;
-use crate::documents::MountId;
+use crate::documents::{DocumentKey, DocumentWrite, MountId};
 use crate::pki::store::{CertificateRow, PkiOutcome, PkiWrite, RevocationRow};
 use crate::storage::Storage;
 use crate::storage::backend::{Backend, Write};
@@ -145,8 +145,13 @@ async fn two_nodes_count_number_and_revoke_once() {
 #[tokio::test]
 async fn two_nodes_start_on_an_empty_database_at_the_same_time() {
     let fixture = Postgres::new();
-    let (first, second) = futures_util::future::join(open(fixture.url()), open(fixture.url())).await;
-    assert!(first.is_ok() && second.is_ok());
+    let (first, second) = futures_util::future::join(fixture.open(10), fixture.open(10)).await;
+    // They seal with the same keys.
+    let (mount, key) = (MountId::random(), |mount| DocumentKey { mount, kind: "role", name: "web".into() });
+    let write = DocumentWrite { key: key(mount), expected: 0, body: Some(b"body".to_vec()) };
+    let unit = vec![AuthWrite::MountCreate(mount), AuthWrite::Document(write)];
+    first.unwrap().auth().commit(unit).await.unwrap();
+    assert!(second.unwrap().pki().documents(mount).await.unwrap()[0].body == b"body");
 }
 
 #[tokio::test]

@@ -1,0 +1,119 @@
+//! The server over PostgreSQL: what the rest of this tree shows over the embedded store must not depend
+//! on it, so a few paths through every table are walked again.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::cluster;
+use crate::process::dev;
+use crate::support::{App, Client};
+
+/// A server with a root and a role `web`.
+async fn authority() -> App {
+    let app = App::builder().postgres().start().await;
+    let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "87600h" });
+    app.client.post("sys/mounts/pki/tune", json!({ "max_lease_ttl": "87600h" })).await;
+    assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "max_ttl": "720h" });
+    assert_eq!(app.client.post("pki/roles/web", role).await.status, 200);
+    app
+}
+
+/// Issues a certificate; its serial.
+async fn issue(client: &Client) -> String {
+    let answer = client.post("pki/issue/web", json!({ "common_name": "a.test" })).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.body["data"]["serial_number"].as_str().unwrap().to_owned()
+}
+
+#[actix_web::test]
+async fn what_was_issued_and_revoked_outlives_a_restart() {
+    let app = authority().await;
+    let (kept, revoked) = (issue(&app.client).await, issue(&app.client).await);
+    let answer = app.client.post("pki/revoke", json!({ "serial_number": revoked })).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let root = app.client.get("pki/ca/pem").await.text;
+
+    let app = app.restart().await;
+    assert_eq!(app.client.get("pki/ca/pem").await.text, root);
+    let kept = app.client.get(&format!("pki/cert/{kept}")).await.body;
+    assert_eq!(kept["data"]["revocation_time"], 0);
+    let gone = app.client.get(&format!("pki/cert/{revoked}")).await.body;
+    assert_eq!(gone["data"]["revocation_time"], answer.body["data"]["revocation_time"]);
+    assert_eq!(app.client.list("pki/certs/revoked").await.body["data"]["keys"], json!([revoked]));
+    issue(&app.client).await;
+    let sums = "SELECT SUM(certificates), SUM(revocations) FROM counter";
+    assert_eq!(app.database.as_ref().unwrap().psql(sums), "4|1", "the root counts too");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn mounts_come_and_go() {
+    let app = authority().await;
+    assert_eq!(app.client.post("sys/mounts/team", json!({ "type": "pki" })).await.status, 204);
+    assert_eq!(app.client.post("team/roles/x", json!({ "key_type": "ec" })).await.status, 200);
+    assert_eq!(app.client.list("team/roles").await.body["data"]["keys"], json!(["x"]));
+    assert_eq!(app.client.delete("sys/mounts/team").await.status, 204);
+    assert_eq!(app.client.get("team/roles/x").await.status, 404);
+    let app = app.restart().await;
+    assert!(app.client.get("sys/mounts").await.body["data"].get("team/").is_none());
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn tokens_are_made_looked_up_renewed_and_revoked_with_their_children() {
+    let app = App::builder().postgres().start().await;
+    app.policy("maker", "path \"auth/token/*\" { capabilities = [\"update\", \"read\"] }").await;
+    let parent = app.with_policies(&["maker"]).await;
+    let made = parent.post("auth/token/create", json!({ "ttl": "1h", "policies": ["maker"] })).await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let child = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    assert_eq!(child.get("auth/token/lookup-self").await.status, 200);
+    assert_eq!(child.post("auth/token/renew-self", json!({})).await.status, 200);
+    let app = app.restart().await;
+    let (parent, child) = (app.client.with_token(&parent.token), app.client.with_token(&child.token));
+    assert_eq!(child.get("auth/token/lookup-self").await.status, 200);
+    assert_eq!(parent.post("auth/token/revoke-self", json!({})).await.status, 204);
+    child.get("auth/token/lookup-self").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn an_outage_is_503_and_ends_by_itself() {
+    let app = authority().await;
+    let database = app.database.as_ref().unwrap();
+    database.out_of_reach(true);
+    let started = Instant::now();
+    let answer = app.client.post("pki/issue/web", json!({ "common_name": "a.test" })).await;
+    assert_eq!(answer.status, 503, "{}", answer.text);
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(!answer.text.contains("postgres"), "{}", answer.text);
+    database.out_of_reach(false);
+    let back = async || app.client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.status == 200;
+    while !back().await {
+        assert!(started.elapsed() < Duration::from_secs(15));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let metrics = app.client.page("/metrics").await.text;
+    assert!(metrics.contains("signet_postgres_transaction_seconds_count{name=\"commit\"}"), "{metrics}");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn dev_keeps_its_data_in_the_database_and_its_key_in_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = cluster::shared().database();
+    let url = database.url();
+    let arguments = ["--data-dir", folder.path().to_str().unwrap(), "--database-url", &url];
+    let first = dev(&arguments);
+    let root = first.client().get("pki/ca/pem").await.text;
+    first.terminate();
+    let second = dev(&arguments);
+    assert_eq!(second.client().get("pki/ca/pem").await.text, root);
+    let issued = second.client().post("pki/issue/dev", json!({ "common_name": "a.test" })).await;
+    assert_eq!(issued.status, 200, "{}", issued.text);
+    second.terminate();
+    let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(files, ["seal.key"]);
+}
