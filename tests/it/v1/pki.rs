@@ -12,6 +12,6 @@ mod matrix;
 mod mount;
 mod names;
 //mod revocation;
-//mod roles;
+mod roles;
 mod sans;
-//mod validity;
+mod validity;
