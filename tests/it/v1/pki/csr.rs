@@ -70,7 +70,8 @@ async fn vector_16_3_c9_c10_any_key_type() {
 #[actix_web::test]
 async fn vector_16_3_c11_to_c14_signature_algorithms() {
     let pki = Pki::start().await;
-    for (name, key_type, bits) in [("rsa", "rsa", 2048), ("p256", "ec", 256), ("p384", "ec", 384), ("ed", "ed25519", 0)] {
+    for (name, key_type, bits) in [("rsa", "rsa", 2048), ("p256", "ec", 256), ("p384", "ec", 384), ("ed", "ed25519", 0)]
+    {
         pki.root(json!({ "issuer_name": name, "common_name": name, "key_type": key_type, "key_bits": bits })).await;
     }
     let pss = "rsassaPss Hash Algorithm: sha256 Mask Algorithm: mgf1 with sha256 Salt Length: 0x20 Trailer Field: 0x01 (default)";
@@ -80,7 +81,14 @@ async fn vector_16_3_c11_to_c14_signature_algorithms() {
         ("C12", "ed", "ed25519", "ed25519", json!({ "use_pss": true }), "ED25519"),
         ("C13", "rsa", "rsa", "rsa-2048", json!({ "signature_bits": 384 }), "sha384WithRSAEncryption"),
         ("the default", "rsa", "rsa", "rsa-2048", json!({}), "sha256WithRSAEncryption"),
-        ("an EC role under an RSA issuer", "rsa", "ec", "ec-256", json!({ "signature_bits": 512 }), "sha512WithRSAEncryption"),
+        (
+            "an EC role under an RSA issuer",
+            "rsa",
+            "ec",
+            "ec-256",
+            json!({ "signature_bits": 512 }),
+            "sha512WithRSAEncryption",
+        ),
         ("C14", "p256", "ec", "ec-256", json!({ "signature_bits": 512 }), "ecdsa-with-SHA256"),
         ("the hash of the curve", "p384", "ec", "ec-256", json!({ "signature_bits": 256 }), "ecdsa-with-SHA384"),
     ] {
@@ -116,9 +124,7 @@ async fn vector_16_3_c15_to_c17_the_common_name_of_request_or_csr() {
 async fn vector_16_3_c18_to_c20_the_sans_of_request_or_csr() {
     let pki = Pki::start().await;
     let from = |csr: bool| json!({ "allowed_domains": "foo", "allow_subdomains": true, "use_csr_sans": csr });
-    let body = |san: &str| {
-        json!({ "csr": csr("ec-256", "/CN=a.foo", &format!("subjectAltName = DNS:{san}")), "alt_names": "y.foo" })
-    };
+    let body = |san: &str| json!({ "csr": csr("ec-256", "/CN=a.foo", &format!("subjectAltName = DNS:{san}")), "alt_names": "y.foo" });
     let leaf = pki.sign(&from(true), body("x.foo")).await;
     assert_eq!(leaf.sans(), ["DNS:x.foo", "DNS:a.foo"]);
     assert!(leaf.answer.warnings().contains("alt_names ignored"), "{}", leaf.answer.text);
@@ -176,7 +182,8 @@ async fn vector_16_3_c23_to_c26_what_of_a_request_counts() {
     let evil = csr("ec-256", "/C=XX/O=Evil/OU=Evil/CN=a.foo/serialNumber=", "");
     assert_eq!(pki.sign(&organized, json!({ "csr": evil })).await.subject(), "O=Good,CN=a.foo");
     assert_eq!(pki.sign(&any, json!({ "csr": evil })).await.subject(), "CN=a.foo");
-    let ca = csr("ec-256", "/CN=a.foo", "basicConstraints = critical,CA:TRUE,pathlen:3\nkeyUsage = keyCertSign,cRLSign");
+    let ca =
+        csr("ec-256", "/CN=a.foo", "basicConstraints = critical,CA:TRUE,pathlen:3\nkeyUsage = keyCertSign,cRLSign");
     let leaf = pki.sign(&any, json!({ "csr": ca })).await;
     assert!(leaf.answer.warnings().contains("basicConstraints"), "{}", leaf.answer.text);
     assert_eq!(leaf.extension("basicConstraints"), None);
@@ -223,7 +230,8 @@ async fn vector_16_3_c27_to_c29_key_types_on_issue() {
         let public = super::foreign::openssl(&["pkey", "-pubout", "-outform", "DER"], private.as_bytes());
         assert_eq!(public, leaf.certificate.key().spki(), "{key_type} {bits}");
     }
-    for (key_type, bits) in [("rsa", 1024), ("rsa", 2047), ("rsa", 16384), ("ec", 192), ("dsa", 0), ("", 0), ("ec", -1)] {
+    for (key_type, bits) in [("rsa", 1024), ("rsa", 2047), ("rsa", 16384), ("ec", 192), ("dsa", 0), ("", 0), ("ec", -1)]
+    {
         pki.deny(&any, named(json!({ "key_type": key_type, "key_bits": bits })), "key_").await;
     }
     let leaf = pki.issue(&role("ec", 0), named(json!({ "key_type": "rsa" }))).await;

@@ -23,7 +23,8 @@ async fn every_key_type_under_every_issuer() {
         let root = json!({ "issuer_name": name, "common_name": name, "key_type": key_type, "key_bits": bits });
         let root = pki.root(root).await["certificate"].as_str().unwrap().to_owned();
         let root = files.write(name, root.as_bytes());
-        pki.post(&format!("roles/{name}"), json!({ "issuer_ref": name, "key_type": "any", "allow_any_name": true })).await;
+        pki.post(&format!("roles/{name}"), json!({ "issuer_ref": name, "key_type": "any", "allow_any_name": true }))
+            .await;
         for (kind, csr) in &requests {
             // The role of another issuer on the second path: the path decides.
             for path in [format!("sign/{name}"), format!("issuer/{name}/sign/rsa")] {

@@ -77,7 +77,10 @@ async fn vector_16_7_h4_to_h6_writes_replace_and_merge() {
     assert_eq!((refused.status, refused.error()), (400, "ttl: ttl must not exceed max_ttl"));
     assert_eq!(pki.get("roles/r").await["max_ttl"], "6h");
     pki.post("roles/r", json!({ "key_type": "ec" })).await;
-    assert_eq!(pki.get("roles/r").await, with(&defaults(), json!({ "key_type": "ec", "key_bits": 256, "signature_bits": 0 })));
+    assert_eq!(
+        pki.get("roles/r").await,
+        with(&defaults(), json!({ "key_type": "ec", "key_bits": 256, "signature_bits": 0 }))
+    );
     let plain = pki.app.client.request("PATCH", "pki/roles/r").header("Content-Type", "application/json").body("{}");
     assert_eq!(send(plain).await.status, 415);
     let unknown = pki.app.client.patch("pki/roles/unknown", json!({ "ttl": "2h" })).await;
@@ -136,7 +139,9 @@ async fn vector_16_7_h16_h17_reading_certificates() {
     let pki = Pki::start().await;
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     let serial = leaf.serial();
-    for text in [serial.clone(), serial.to_uppercase(), serial.replace(':', "-"), serial.to_uppercase().replace(':', "-")] {
+    for text in
+        [serial.clone(), serial.to_uppercase(), serial.replace(':', "-"), serial.to_uppercase().replace(':', "-")]
+    {
         let data = pki.get(&format!("cert/{text}")).await;
         let expected = json!({ "certificate": leaf.pem, "revocation_time": 0, "revocation_time_rfc3339": "" });
         assert_eq!(data, expected, "{text}");
@@ -251,7 +256,8 @@ async fn lifetimes_of_the_mount() {
     let leaf = pki.issue(&json!({ "max_ttl": "1h" }), asks("")).await;
     assert_eq!(hours(&leaf.pem), 1);
     // So is a root that asks for more than the mount gives.
-    let answer = pki.post("root/generate/internal", json!({ "key_type": "ec", "common_name": "x", "ttl": "10h" })).await;
+    let answer =
+        pki.post("root/generate/internal", json!({ "key_type": "ec", "common_name": "x", "ttl": "10h" })).await;
     assert_eq!(hours(answer.body["data"]["certificate"].as_str().unwrap()), 4);
     assert!(answer.warnings().contains("ttl: "), "{}", answer.text);
     tune(&pki, json!({ "max_lease_ttl": "system", "default_lease_ttl": 0 })).await;
