@@ -41,8 +41,11 @@ pub const ROOT: &str = "root";
 
 /// Who is calling: a live token and what its policies grant.
 pub struct Caller {
-    /// Public handle of the token.
+    /// Public handle of the token. Whoever has it may end the token: it goes into no log and no row.
     pub accessor: String,
+    /// How records of what was done name the caller: SHA-256 of the accessor, hex, as stored beside
+    /// the token.
+    pub recorded_as: String,
     /// What the token was named when it was made.
     pub display_name: String,
     /// The entity behind it; `""` for none.
@@ -172,6 +175,7 @@ impl Auth {
         let acl = policies.acl(&record.policies, self.clock.now());
         Ok(Arc::new(Caller {
             accessor: record.accessor,
+            recorded_as: row.accessor_hash.iter().map(|b| format!("{b:02x}")).collect(),
             display_name: record.display_name,
             entity_id: record.entity_id,
             policies: record.policies,

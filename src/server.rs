@@ -10,6 +10,7 @@ use std::time::Duration;
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer};
 use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use crate::auth::Auth;
@@ -110,6 +111,7 @@ impl Server {
             .workers(workers)
             .keep_alive(IDLE)
             .client_request_timeout(HEAD_TIMEOUT)
+            .tcp_nodelay(true)
             .shutdown_timeout(DRAIN_SECONDS)
             .disable_signals()
             .bind(self.listen);
@@ -236,18 +238,12 @@ impl Running {
         &self.server.shared
     }
 
-    /// Serves until SIGTERM or SIGINT, then stops.
+    /// Serves until a signal asks to stop, then stops.
     ///
     /// # Errors
-    /// As [`Running::stop`]; `Internal` when signals cannot be watched.
-    pub async fn until_signal(self) -> Result<()> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut terminate = signal(SignalKind::terminate()).map_err(Error::internal)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::internal)?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+    /// As [`Running::stop`].
+    pub async fn until(self, mut signals: Signals) -> Result<()> {
+        signals.next().await;
         tracing::info!("stopping: requests under way are finished");
         self.stop().await
     }
@@ -263,6 +259,33 @@ impl Running {
         self.tasks.iter().for_each(JoinHandle::abort);
         self.server.close().await?;
         served.map_err(Error::internal)?.map_err(Error::internal)
+    }
+}
+
+/// SIGTERM and SIGINT, watched from the moment this is made: one that comes before anybody waits is
+/// not lost and does not kill the process.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Starts watching. Must run on an actix system.
+    ///
+    /// # Errors
+    /// `Internal` when the system refuses.
+    pub fn watch() -> Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).map_err(Error::internal)?,
+            interrupt: signal(SignalKind::interrupt()).map_err(Error::internal)?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }
 

@@ -1,80 +1,21 @@
-//! Metrics and logs: the catalogue of every metric, the exporter, the log set-up.
+//! Metrics and logs: the catalogue of every metric ([`catalogue`]), the exporter, the access metrics of
+//! a route, the log set-up ([`logs`]).
 //!
 //! Labels come from closed sets (a route's pattern, an operation, a status), never from what a
 //! caller sent. What a request records goes through handles that were registered once.
 
+pub mod catalogue;
+pub mod logs;
+
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, Label, Unit};
+use metrics::{Counter, Histogram, Label};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
+pub use self::catalogue::*;
+pub use self::logs::{LogFormat, install_logs};
 use crate::error::{Error, Result};
-
-/// What kind of number a metric is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum MetricKind {
-    /// Only grows.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// A distribution over the given upper bounds.
-    Histogram(&'static [f64]),
-}
-
-/// One metric of the catalogue.
-pub struct Metric {
-    /// Its name, with the unit as suffix.
-    pub name: &'static str,
-    /// What kind of number it is.
-    pub kind: MetricKind,
-    /// Its unit.
-    pub unit: Unit,
-    /// What it counts, for people.
-    pub help: &'static str,
-}
-
-/// Requests answered, by service, operation, route and status.
-pub const HTTP_REQUESTS: &str = "signet_http_requests_total";
-/// Time from the request's head to its answer, by service, operation and route.
-pub const HTTP_SECONDS: &str = "signet_http_request_seconds";
-/// Handlers that panicked.
-pub const PANICS: &str = "signet_handler_panics_total";
-/// Tokens removed because they had ended.
-pub const TOKENS_SWEPT: &str = "signet_tokens_swept_total";
-
-const REQUEST_BOUNDS: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
-
-/// Every metric of the program; nothing else is registered.
-pub const CATALOGUE: &[Metric] = &[
-    Metric {
-        name: HTTP_REQUESTS,
-        kind: MetricKind::Counter,
-        unit: Unit::Count,
-        help: "Requests answered, by service, operation, route pattern and status.",
-    },
-    Metric {
-        name: HTTP_SECONDS,
-        kind: MetricKind::Histogram(REQUEST_BOUNDS),
-        unit: Unit::Seconds,
-        help: "Time from a request's head to its answer, by service, operation and route pattern.",
-    },
-    Metric {
-        name: PANICS,
-        kind: MetricKind::Counter,
-        unit: Unit::Count,
-        help: "Handlers that panicked; each is a defect.",
-    },
-    Metric {
-        name: TOKENS_SWEPT,
-        kind: MetricKind::Counter,
-        unit: Unit::Count,
-        help: "Tokens removed because they had ended.",
-    },
-];
 
 static EXPORTER: OnceLock<PrometheusHandle> = OnceLock::new();
 
@@ -156,63 +97,9 @@ impl RouteMeter {
     }
 }
 
-/// The form of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
-/// Libraries that would write request heads or bodies at their lowest levels.
-const QUIET: [&str; 8] = ["actix_http", "actix_web", "actix_server", "hyper", "hyper_util", "reqwest", "rustls", "h2"];
-
-/// Sends logs to standard error, filtered by `filter` (`info`, `signet=debug,warn` …), and panics
-/// too: with their place, but without their text, which could quote what was being handled.
-///
-/// # Errors
-/// `Invalid` for a filter that cannot be read or a second call.
-pub fn install_logs(filter: &str, format: LogFormat) -> Result<()> {
-    let unreadable = |_| Error::invalid("log filter: must be levels such as info, or target=level, joined by commas");
-    let mut filter = EnvFilter::builder().parse(filter).map_err(unreadable)?;
-    for library in QUIET {
-        if let Ok(directive) = format!("{library}=info").parse() {
-            filter = filter.add_directive(directive);
-        }
-    }
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let registry = tracing_subscriber::registry().with(filter);
-    match format {
-        LogFormat::Text => registry.with(lines).try_init(),
-        LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
-    }
-    .map_err(|_| Error::invalid("logs: already set up"))?;
-    std::panic::set_hook(Box::new(|info| {
-        let place = info.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(place, "panic");
-    }));
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_catalogue_names_units_and_has_no_duplicates() {
-        for metric in CATALOGUE {
-            let suffix = match (metric.kind, metric.unit) {
-                (MetricKind::Counter, _) => "_total",
-                (_, Unit::Seconds) => "_seconds",
-                _ => "",
-            };
-            assert!(metric.name.starts_with("signet_") && metric.name.ends_with(suffix), "{}", metric.name);
-            assert!(metric.help.ends_with('.'));
-            assert_eq!(CATALOGUE.iter().filter(|m| m.name == metric.name).count(), 1, "{}", metric.name);
-        }
-    }
 
     #[test]
     fn answers_are_counted_by_status() {

@@ -14,10 +14,10 @@ use signet::fields::Fields;
 use signet::http::secrets::state::Settings;
 use signet::pki::Authority;
 use signet::pki::changes::{self, Write};
-use signet::pki::root::{self, KeyExport};
+use signet::pki::root::{self, KeyExport, Naming};
 use signet::pki::validity::Limits;
 use signet::random;
-use signet::server::{Options, Server};
+use signet::server::{Options, Server, Signals};
 use signet::storage;
 use signet::storage::seal::SealKey;
 
@@ -55,6 +55,8 @@ pub async fn run(arguments: Arguments) -> Result<()> {
             "--listen: a development server listens on the loopback only, such as 127.0.0.1:8200",
         ));
     }
+    // From here on a signal ends the server in good order, also while it starts.
+    let signals = Signals::watch()?;
     let temporary = Temporary::unless(arguments.data_dir.is_some())?;
     let folder = arguments.data_dir.as_deref().unwrap_or(temporary.path());
     let server = Server::open(options(folder, arguments.listen)?).await?;
@@ -68,7 +70,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     };
     let running = server.start().await?;
     greet(running.address(), &token, arguments.data_dir.as_deref()).map_err(Error::internal)?;
-    running.until_signal().await
+    running.until(signals).await
 }
 
 fn options(folder: &Path, listen: SocketAddr) -> Result<Options> {
@@ -99,12 +101,13 @@ async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
     prepare_authority(&*shared.engine.authority(mount.id)?, &mount).await?;
     Ok(token)
 }
+
 /// A P-256 root and the role `dev`, unless they are there.
 async fn prepare_authority(authority: &Authority, mount: &Mount) -> Result<()> {
     if authority.view().signer("default").is_none() {
         let root = json!({ "common_name": "Signet dev root", "key_type": "ec", "key_bits": 256, "ttl": ROOT_TTL });
         let limits = Limits { mount_default: mount.default_ttl(), mount_max: mount.max_ttl() };
-        root::generate(authority, KeyExport::Internal, &fields(root)?, limits, TOKEN_NAME).await?;
+        root::generate(authority, KeyExport::Internal, Naming::AsGiven, &fields(root)?, limits, TOKEN_NAME).await?;
     }
     if authority.view().role("dev").is_none() {
         let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "max_ttl": "720h" });

@@ -22,7 +22,7 @@ pub mod token;
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use actix_web::http::header::{HeaderMap, IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use actix_web::web::Payload;
@@ -48,7 +48,9 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
     let started = Instant::now();
     let id = RequestId::random();
     let mut trail = Trail::default();
-    let span = tracing::info_span!("request", %id);
+    // At debug: a span for every request costs more than the rest of the pipeline; refusals and
+    // failures carry the id themselves.
+    let span = tracing::debug_span!("request", %id);
     let outcome = steps(&state, request, raw_path, payload, id, &mut trail).instrument(span.clone()).await;
     let response = match outcome {
         Ok(answer) => {
@@ -56,7 +58,7 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
             render::answer(answer, &id, render::Context { mount_type, courtesies: trail.courtesies })
         }
         Err(error) => {
-            span.in_scope(|| log(&error));
+            log(&error, &id);
             render::error(&error, &id)
         }
     };
@@ -118,17 +120,21 @@ async fn steps(
 async fn run(state: &State, call: Call) -> Result<Answer> {
     let recorded = state.audit.intent(&call)?;
     let handler = call.route.handler;
-    let work = AssertUnwindSafe(async move { handler(call).await }).catch_unwind();
-    let outcome = match tokio::time::timeout(state.settings.max_duration, work).await {
+    let outcome = guarded(state.settings.max_duration, async move { handler(call).await }).await;
+    state.audit.outcome(recorded, outcome.as_ref())?;
+    outcome
+}
+
+/// Ends work that panics or takes too long, so that neither costs more than its own request.
+async fn guarded(longest: Duration, work: impl Future<Output = Result<Answer>>) -> Result<Answer> {
+    match tokio::time::timeout(longest, AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => {
             metrics::counter!(telemetry::PANICS).increment(1);
             Err(Error::internal("a handler panicked"))
         }
         Err(_) => Err(Error::new(Kind::Unavailable, "the request took too long")),
-    };
-    state.audit.outcome(recorded, outcome.as_ref())?;
-    outcome
+    }
 }
 
 /// Where a path leads.
@@ -281,11 +287,11 @@ fn header(headers: &HeaderMap, name: actix_web::http::header::HeaderName) -> Opt
 }
 
 /// Causes go to the log, where an operator can act on them.
-fn log(error: &Error) {
+fn log(error: &Error, id: &RequestId) {
     let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     match error.kind() {
-        Kind::Internal | Kind::Unavailable | Kind::BadGateway => tracing::error!(cause, "{error}"),
-        _ => tracing::debug!("refused: {:?}", error.kind()),
+        Kind::Internal | Kind::Unavailable | Kind::BadGateway => tracing::error!(request = %id, cause, "{error}"),
+        _ => tracing::debug!(request = %id, "refused: {:?}", error.kind()),
     }
 }
 
@@ -307,6 +313,16 @@ pub fn all_routes() -> impl Iterator<Item = (&'static str, &'static Route)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[actix_web::test]
+    async fn a_panic_or_a_long_run_costs_its_own_request_only() {
+        let long = Duration::from_secs(5);
+        assert!(guarded(long, async { Ok(Answer::empty()) }).await.is_ok());
+        let panicked = guarded(long, async { panic!("hunter2") }).await.err().unwrap();
+        assert_eq!((panicked.kind(), panicked.text()), (Kind::Internal, "internal error"));
+        let late = guarded(Duration::from_millis(1), std::future::pending()).await.err().unwrap();
+        assert_eq!(late.kind(), Kind::Unavailable);
+    }
 
     #[test]
     fn every_route_has_a_sound_pattern() {

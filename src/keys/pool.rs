@@ -13,15 +13,12 @@ use tokio::sync::oneshot;
 
 use super::local::{KeySpec, PrivateKey};
 use crate::error::{Error, Kind, Result};
+use crate::telemetry;
 use crate::x509::algorithm::KeyKind;
 
 /// How far the threads step back behind the workers.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 15;
-
-/// Seconds a job waited for a thread, and seconds it then took.
-const WAIT: &str = "signet_key_generation_wait_seconds";
-const WORK: &str = "signet_key_generation_work_seconds";
 
 /// A handle to the pool; clones share it. The threads end when the last handle is gone.
 #[derive(Clone)]
@@ -103,6 +100,7 @@ impl Queue {
             return Err(Error::new(Kind::Busy, "too many RSA keys are being generated, try again shortly"));
         }
         state.jobs.push_back(job);
+        measure(&state);
         drop(state);
         self.changed.notify_one();
         Ok(())
@@ -115,7 +113,9 @@ impl Queue {
             if state.closed {
                 return None;
             }
-            match state.jobs.pop_front() {
+            let first = state.jobs.pop_front();
+            measure(&state);
+            match first {
                 Some(job) if job.answer.is_closed() => continue,
                 Some(job) => return Some(job),
                 None => state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
@@ -127,14 +127,18 @@ impl Queue {
         step_back();
         while let Some(job) = self.next() {
             let started = Instant::now();
-            metrics::histogram!(WAIT).record(started.duration_since(job.queued_at));
+            metrics::histogram!(telemetry::KEY_GENERATION_WAIT_SECONDS).record(started.duration_since(job.queued_at));
             let key = catch_unwind(AssertUnwindSafe(|| PrivateKey::generate(job.spec)))
                 .unwrap_or_else(|_| Err(Error::internal("key generation panicked")));
-            metrics::histogram!(WORK).record(started.elapsed());
+            metrics::histogram!(telemetry::KEY_GENERATION_WORK_SECONDS).record(started.elapsed());
             // A caller that left meanwhile drops the key.
             let _ = job.answer.send(key);
         }
     }
+}
+
+fn measure(state: &State) {
+    metrics::gauge!(telemetry::KEY_GENERATION_QUEUE).set(state.jobs.len() as f64);
 }
 
 /// Lowers the priority of the calling thread: on Linux the nice value belongs to the thread.

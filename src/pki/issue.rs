@@ -20,7 +20,7 @@ use crate::clock::{Clock, Time};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
-use crate::keys::local::{KeySpec, PrivateKey};
+use crate::keys::local::KeySpec;
 use crate::keys::pool::KeyPool;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
@@ -49,8 +49,8 @@ pub struct Tools {
 /// Who asks, as far as rules and records care.
 #[derive(Clone, Debug, Default)]
 pub struct Requester {
-    /// The token's accessor: goes into the record.
-    pub accessor: String,
+    /// How the record names the requester (never a token or accessor in clear).
+    pub recorded_as: String,
     /// The token's display name: roles may allow it as a name.
     pub display_name: String,
 }
@@ -93,10 +93,7 @@ pub async fn issue(view: Arc<View>, tools: Tools, request: Request, stages: Stag
     warnings.extend(more);
     let prepared = Prepared::leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
     let started = stages.rules(started);
-    let key = match spec.kind() {
-        KeyKind::Rsa { .. } => tools.pool.generate(spec).await?,
-        KeyKind::Ec(_) | KeyKind::Ed25519 => PrivateKey::generate(spec)?,
-    };
+    let key = tools.pool.generate(spec).await?;
     stages.key(started);
     let issued = prepared.release(&view, &tools, key.public(), &request, &entry.role, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, Some(&key))?;
@@ -321,7 +318,7 @@ impl Prepared {
             not_before: self.validity.not_before.unix_timestamp(),
             not_after: self.validity.not_after.unix_timestamp(),
             issued_at: now.unix_timestamp(),
-            requester: request.requester.accessor.clone(),
+            requester: request.requester.recorded_as.clone(),
             der: der.to_vec(),
         }
     }

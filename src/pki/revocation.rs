@@ -11,6 +11,7 @@ use super::{Authority, issuer::Issuer};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
+use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 use crate::x509::serial::Serial;
@@ -32,11 +33,11 @@ pub enum Outcome {
 
 /// The certificate that a request names.
 struct Target {
+    /// When it was revoked, if it was.
+    revoked_at: Option<Time>,
     serial: Serial,
     issuer: String,
     not_after: i64,
-    /// When it was revoked, if it is.
-    revoked_at: Option<Time>,
     /// Brought by the caller and not stored here yet.
     brought: Option<Box<CertificateRow>>,
 }
@@ -44,10 +45,10 @@ struct Target {
 impl Target {
     fn stored(found: StoredCertificate) -> Self {
         Self {
+            revoked_at: found.revocation.map(|r| r.row.revoked_at),
             serial: found.row.serial,
             issuer: found.row.issuer,
             not_after: found.row.not_after,
-            revoked_at: found.revocation.map(|revocation| revocation.row.revoked_at),
             brought: None,
         }
     }
@@ -84,7 +85,7 @@ pub async fn revoke(authority: &Arc<Authority>, fields: &Fields, requester: &str
     unit.push(PkiWrite::Revocation(row));
     // A task of its own: a caller that leaves must not separate the record from its CRL.
     let authority = Arc::clone(authority);
-    let stored = actix_rt::spawn(async move { record(&authority, unit).await }).await.map_err(Error::internal)??;
+    let stored = tokio::spawn(async move { record(&authority, unit).await }).await.map_err(Error::internal)??;
     Ok(Outcome::Revoked(stored.row.revoked_at))
 }
 
@@ -95,7 +96,7 @@ async fn record(authority: &Authority, unit: Vec<PkiWrite>) -> Result<StoredRevo
         return Err(Error::unavailable("certificate: stored by another request just now; try again", "serial taken"));
     };
     if fresh {
-        metrics::counter!("signet_pki_revocations_total").increment(1);
+        metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
         authority.build_crls(false).await?;
     }
     Ok(stored)
@@ -166,7 +167,7 @@ async fn by_certificate(
         der: certificate.der().to_vec(),
     };
     let (issuer, not_after) = (brought.issuer.clone(), brought.not_after);
-    Ok(Target { serial, issuer, not_after, revoked_at: None, brought: Some(Box::new(brought)) })
+    Ok(Target { revoked_at: None, serial, issuer, not_after, brought: Some(Box::new(brought)) })
 }
 
 /// The issuer whose key verifies the certificate; of several with the same key, the first by id.

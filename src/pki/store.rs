@@ -26,7 +26,7 @@ pub struct CertificateRow {
     pub not_after: i64,
     /// When it was issued, epoch seconds.
     pub issued_at: i64,
-    /// The accessor of the token that asked for it.
+    /// Who asked for it: SHA-256 of the accessor of the token, hex.
     pub requester: String,
     /// The certificate, DER.
     pub der: Vec<u8>,
@@ -88,7 +88,8 @@ pub enum PkiWrite {
     Certificate(CertificateRow),
     /// A revocation. Of a serial that is already revoked the first one stays.
     Revocation(RevocationRow),
-    /// A published CRL; refused as `Conflict` when its number is not above the stored one.
+    /// A published CRL; refused as `Conflict` when its number is not above the stored one, or when it
+    /// covers fewer revocations.
     Crl(CrlRow),
 }
 

@@ -15,29 +15,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use metrics::{Unit as Measure, counter, describe_counter, describe_gauge, describe_histogram};
+use metrics::counter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 
 use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Backend, Outcome, Unit};
+use crate::telemetry;
 
 /// Most units in one commit: beyond it a row costs no less and the last caller waits longer.
 pub(crate) const MAX_BATCH: usize = 512;
-
-const BATCH_UNITS: &str = "signet_commit_batch_units";
-const WAIT: &str = "signet_commit_wait_seconds";
-const WORK: &str = "signet_commit_seconds";
-const QUEUE: &str = "signet_commit_queue";
-const FAILURES: &str = "signet_commit_failures_total";
-
-/// Registers units and help of the commit metrics with the installed recorder.
-pub fn describe_metrics() {
-    describe_histogram!(BATCH_UNITS, Measure::Count, "Units of writes in one commit.");
-    describe_histogram!(WAIT, Measure::Seconds, "Time from the admission of a unit to the start of its commit.");
-    describe_histogram!(WORK, Measure::Seconds, "Time of one commit, until it is durable.");
-    describe_gauge!(QUEUE, Measure::Count, "Units admitted and not yet answered.");
-    describe_counter!(FAILURES, Measure::Count, "Units that were not stored, by reason.");
-}
 
 /// An admitted unit on its way.
 struct Job {
@@ -88,7 +74,7 @@ impl Handle {
         let permit = match self.admission.permits.clone().try_acquire_owned() {
             Ok(permit) => permit,
             Err(TryAcquireError::NoPermits) => {
-                counter!(FAILURES, "reason" => "busy").increment(1);
+                counter!(telemetry::COMMIT_FAILURES, "reason" => "busy").increment(1);
                 return Submitted(Err(Error::new(Kind::Busy, "storage: the commit queue is full")));
             }
             Err(TryAcquireError::Closed) => return Submitted(Err(stopped())),
@@ -131,7 +117,7 @@ fn count_failure(result: &Result<Vec<Outcome>>) {
             _ => "unavailable",
         },
     };
-    counter!(FAILURES, "reason" => reason).increment(1);
+    counter!(telemetry::COMMIT_FAILURES, "reason" => reason).increment(1);
 }
 
 #[cfg(test)]

@@ -1,82 +1,28 @@
 //! The `signet` binary: `dev` and `check`, and what `issue` refuses before it asks.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-fn signet() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_signet"));
-    command.env_remove("SIGNET_TOKEN").env_remove("SIGNET_ADDR").env("SIGNET_LOG", "warn");
-    command
-}
-
-/// A started `signet dev`, its address and token.
-struct Dev {
-    child: Child,
-    address: String,
-    token: String,
-}
-
-fn dev(arguments: &[&str]) -> Dev {
-    let mut command = signet();
-    command.args(["dev", "--listen", "127.0.0.1:0"]).args(arguments).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
-    let address = lines.next().unwrap().strip_prefix("listening on ").unwrap().to_owned();
-    let token = lines.find_map(|line| line.strip_prefix("token: ").map(str::to_owned)).unwrap();
-    // Keeps the pipe open, as a terminal would be.
-    std::thread::spawn(move || lines.for_each(drop));
-    Dev { child, address, token }
-}
-
-impl Dev {
-    async fn status(&self, path: &str, token: &str) -> u16 {
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let request = client.get(format!("{}{path}", self.address)).header("X-Service-Token", token);
-        request.send().await.unwrap().status().as_u16()
-    }
-
-    /// SIGTERM; how long it took to leave with status 0.
-    fn terminate(mut self) -> Duration {
-        let started = Instant::now();
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        assert!(self.child.wait().unwrap().success());
-        started.elapsed()
-    }
-}
+use crate::process::{dev, refused, signet};
 
 #[actix_web::test]
 async fn dev_is_ready_when_it_says_so_and_drains_on_sigterm() {
     let dev = dev(&["--root-token", "my-root"]);
     assert_eq!(dev.token, "my-root");
-    assert_eq!(dev.status("/v1/sys/health", "").await, 200);
-    assert_eq!(dev.status("/v1/sys/mounts/pki", "my-root").await, 200);
-    assert_eq!(dev.status("/metrics", "").await, 200);
+    let client = dev.client();
+    assert_eq!(client.with_token("").get("sys/health").await.status, 200);
+    assert_eq!(client.get("sys/mounts/pki").await.status, 200);
+    assert_eq!(client.page("/metrics").await.status, 200);
     assert!(dev.terminate() < Duration::from_secs(10));
 }
 
 #[actix_web::test]
-async fn dev_keeps_its_data_and_revokes_the_older_token() {
+async fn the_seal_key_is_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
-    let arguments = ["--data-dir", path.to_str().unwrap()];
-    let first = dev(&arguments);
-    let token = first.token.clone();
-    assert_eq!(first.status("/v1/auth/token/lookup-self", &token).await, 200);
-    first.terminate();
-    assert_eq!(std::fs::metadata(path.join("seal.key")).unwrap().permissions().mode() & 0o777, 0o600);
-    let second = dev(&arguments);
-    assert_eq!(second.status("/v1/auth/token/lookup-self", &token).await, 403);
-    assert_eq!(second.status("/v1/auth/token/lookup-self", &second.token).await, 200);
-    second.terminate();
-}
-
-fn refused(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert!(!output.status.success());
-    String::from_utf8(output.stderr).unwrap()
+    dev(&["--data-dir", path.to_str().unwrap()]).terminate();
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(&path.join("seal.key"))), (0o700, 0o600));
 }
 
 #[test]

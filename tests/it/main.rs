@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod command;
+mod process;
 mod support;
 mod v1;
+mod walkthrough;

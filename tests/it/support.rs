@@ -154,7 +154,8 @@ pub struct Answer {
 }
 
 impl Client {
-    fn new(address: SocketAddr, token: &str) -> Self {
+    /// A client of the server at `address`.
+    pub fn new(address: SocketAddr, token: &str) -> Self {
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build().unwrap();
         Self { http, base: format!("http://{address}"), token: token.to_owned() }
     }

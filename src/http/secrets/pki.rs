@@ -6,16 +6,14 @@ mod issuing;
 mod keys;
 mod roles;
 
-use super::answer::Answer;
-use super::route::{Call, Operation, Route};
 use std::sync::Arc;
 
-use actix::Addr;
-
+use super::answer::Answer;
+use super::route::{Call, Operation, Route};
 use crate::error::Result;
 use crate::fields::Fields;
 use crate::pki::Authority;
-use crate::pki::actor::Replica;
+use crate::pki::actor::ReplicaLink;
 use crate::pki::changes::ISSUER_FIELDS;
 use crate::pki::request::{ISSUE_FIELDS, SIGN_FIELDS};
 use crate::pki::{revocation, role, root, urls};
@@ -119,13 +117,22 @@ fn page_of_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Resul
 }
 
 impl Call {
-    /// The authority of the call's mount.
-    fn authority(&self) -> Result<Arc<Authority>> {
-        self.state.engine.authority(self.mount.id)
+    /// The authority of the call's mount. The mount table decides: a mount that is in it and is not
+    /// open here (its enabling was cut short) is opened now.
+    async fn authority(&self) -> Result<Arc<Authority>> {
+        let engine = &self.state.engine;
+        if let Ok(authority) = engine.authority(self.mount.id) {
+            return Ok(authority);
+        }
+        if self.state.auth.mounts().iter().any(|mount| mount.id == self.mount.id) {
+            engine.open(self.mount.id).await?;
+        }
+        engine.authority(self.mount.id)
     }
 
     /// This worker's hands of the call's mount.
-    fn replica(&self) -> Result<Addr<Replica>> {
+    async fn replica(&self) -> Result<ReplicaLink> {
+        self.authority().await?;
         self.state.replica(self.mount.id)
     }
 }

@@ -1,6 +1,6 @@
 //! Answers and errors as bytes: the envelope, the error body, statuses and headers.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -121,10 +121,10 @@ fn envelope(
     context: Context<'_>,
 ) -> Bytes {
     warnings.extend(context.courtesies);
-    let mut out = String::with_capacity(256 + rendered_len(body));
-    out.push_str("{\"request_id\":\"");
-    out.push_str(id.as_str());
-    out.push_str("\",\"lease_id\":");
+    let mut out = Vec::with_capacity(256 + rendered_len(body));
+    out.extend_from_slice(b"{\"request_id\":\"");
+    out.extend_from_slice(id.as_str().as_bytes());
+    out.extend_from_slice(b"\",\"lease_id\":");
     push(&mut out, lease.map_or("", |l| l.id.as_str()));
     let _ = write!(
         out,
@@ -133,28 +133,28 @@ fn envelope(
         lease.map_or(0, |l| l.seconds)
     );
     match body {
-        Body::Rendered(json) => out.push_str(json),
+        Body::Rendered(json) => out.extend_from_slice(json.as_bytes()),
         Body::Data(value) | Body::DataAndTop(value) => push(&mut out, value),
-        _ => out.push_str("null"),
+        _ => out.extend_from_slice(b"null"),
     }
-    out.push_str(",\"wrap_info\":null,\"warnings\":");
+    out.extend_from_slice(b",\"wrap_info\":null,\"warnings\":");
     push(&mut out, &(!warnings.is_empty()).then_some(warnings));
-    out.push_str(",\"auth\":");
+    out.extend_from_slice(b",\"auth\":");
     match body {
         Body::Auth(value) => push(&mut out, value),
-        _ => out.push_str("null"),
+        _ => out.extend_from_slice(b"null"),
     }
-    out.push_str(",\"mount_type\":");
+    out.extend_from_slice(b",\"mount_type\":");
     push(&mut out, context.mount_type);
     if let Body::DataAndTop(Value::Object(members)) = body {
         for (name, value) in members.iter().filter(|(name, _)| !MEMBERS.contains(&name.as_str())) {
-            out.push(',');
+            out.push(b',');
             push(&mut out, name);
-            out.push(':');
+            out.push(b':');
             push(&mut out, value);
         }
     }
-    out.push_str("}\n");
+    out.extend_from_slice(b"}\n");
     Bytes::from(out)
 }
 
@@ -165,13 +165,13 @@ fn rendered_len(body: &Body) -> usize {
     }
 }
 
-/// Appends `value` as JSON. Values here have text keys only, so this cannot fail.
-fn push(out: &mut String, value: &(impl Serialize + ?Sized)) {
-    out.push_str(&serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned()));
+/// Appends `value` as JSON. Values here have text keys only and the writer is memory: this cannot fail.
+fn push(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    serde_json::to_writer(out, value).unwrap_or_default();
 }
 
 fn text(value: &impl Serialize) -> Bytes {
-    let mut out = String::new();
+    let mut out = Vec::new();
     push(&mut out, value);
     Bytes::from(out)
 }

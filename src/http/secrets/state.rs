@@ -14,8 +14,7 @@ use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::Result;
 use crate::pki::Engine;
-use crate::pki::actor::Replica;
-use actix::Addr;
+use crate::pki::actor::ReplicaLink;
 
 /// One server's state, shared by its workers.
 pub struct Shared {
@@ -94,7 +93,7 @@ pub struct State(Rc<Worker>);
 struct Worker {
     shared: Arc<Shared>,
     /// This worker's replicas of the mounts' actors, started at their first use.
-    replicas: RefCell<HashMap<MountId, Addr<Replica>>>,
+    replicas: RefCell<HashMap<MountId, ReplicaLink>>,
 }
 
 impl State {
@@ -107,12 +106,15 @@ impl State {
     ///
     /// # Errors
     /// `NotFound` when the mount is not open.
-    pub fn replica(&self, mount: MountId) -> Result<Addr<Replica>> {
-        if let Some(replica) = self.0.replicas.borrow().get(&mount) {
+    pub fn replica(&self, mount: MountId) -> Result<ReplicaLink> {
+        let authority = self.engine.authority(mount)?;
+        let mut replicas = self.0.replicas.borrow_mut();
+        if let Some(replica) = replicas.get(&mount) {
             return Ok(replica.clone());
         }
-        let replica = self.engine.authority(mount)?.replica();
-        self.0.replicas.borrow_mut().insert(mount, replica.clone());
+        replicas.retain(|mount, _| self.engine.authority(*mount).is_ok());
+        let replica = authority.replica();
+        replicas.insert(mount, replica.clone());
         Ok(replica)
     }
 

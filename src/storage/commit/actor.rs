@@ -17,9 +17,10 @@ use futures_util::FutureExt as _;
 use metrics::{gauge, histogram};
 use tokio::sync::oneshot;
 
-use super::{Admission, BATCH_UNITS, Job, MAX_BATCH, QUEUE, WAIT, WORK, count_failure};
+use super::{Admission, Job, MAX_BATCH, count_failure};
 use crate::error::{Error, Result};
 use crate::storage::backend::Backend;
+use crate::telemetry;
 
 /// The addresses of a running actor.
 #[derive(Clone)]
@@ -132,13 +133,13 @@ impl<B: Backend> Committer<B> {
         }
         let batch: Vec<Job> = self.waiting.drain(..self.waiting.len().min(MAX_BATCH)).collect();
         let chores = self.stopping.is_empty();
-        gauge!(QUEUE).set(self.admission.taken() as f64);
+        gauge!(telemetry::COMMIT_QUEUE).set(self.admission.taken() as f64);
         let work = run(backend, batch, chores, self.commits.clone());
         ctx.spawn(work.into_actor(self).map(|backend, actor, ctx| {
             let more = backend.has_chores() || !actor.waiting.is_empty() || !actor.stopping.is_empty();
             actor.backend = Some(backend);
             actor.scheduled = false;
-            gauge!(QUEUE).set(actor.admission.taken() as f64);
+            gauge!(telemetry::COMMIT_QUEUE).set(actor.admission.taken() as f64);
             if more {
                 actor.schedule(ctx);
             }
@@ -171,8 +172,8 @@ async fn run<B: Backend>(mut backend: B, batch: Vec<Job>, chores: bool, commits:
 
 async fn commit(backend: &mut impl Backend, batch: Vec<Job>) {
     let start = Instant::now();
-    histogram!(BATCH_UNITS).record(batch.len() as f64);
-    let wait = histogram!(WAIT);
+    histogram!(telemetry::COMMIT_BATCH_UNITS).record(batch.len() as f64);
+    let wait = histogram!(telemetry::COMMIT_WAIT_SECONDS);
     let (units, callers): (Vec<_>, Vec<_>) = batch
         .into_iter()
         .map(|job| {
@@ -184,7 +185,7 @@ async fn commit(backend: &mut impl Backend, batch: Vec<Job>) {
         tracing::error!("the storage backend panicked in a commit");
         Vec::new()
     });
-    histogram!(WORK).record(start.elapsed());
+    histogram!(telemetry::COMMIT_SECONDS).record(start.elapsed());
     // A backend that panicked has no answer for anyone.
     let missing = std::iter::repeat_with(|| Err(Error::internal("the storage backend gave no answer")));
     for ((reply, permit), answer) in callers.into_iter().zip(answers.into_iter().chain(missing)) {

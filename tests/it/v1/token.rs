@@ -1,5 +1,7 @@
 //! `auth/token/`.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::support::{App, send};
@@ -7,7 +9,8 @@ use crate::support::{App, send};
 #[actix_web::test]
 async fn a_token_looks_itself_up_with_every_verb_and_ends_itself() {
     let app = App::start().await;
-    let client = app.with_policies(&["default"]).await;
+    app.policy("any-verb", "path \"auth/token/lookup-self\" { capabilities = [\"read\", \"update\"] }").await;
+    let client = app.with_policies(&["default", "any-verb"]).await;
     for method in ["GET", "POST", "PUT"] {
         let answer = send(client.request(method, "auth/token/lookup-self")).await;
         assert_eq!(answer.body["data"]["id"], json!(client.token), "{method}: {}", answer.text);
@@ -49,5 +52,17 @@ async fn tokens_are_managed_by_text_and_by_accessor() {
     assert_eq!(again.body["warnings"], json!(["No token found with this accessor"]), "{}", again.text);
     assert_eq!(app.client.post("auth/token/revoke", json!({ "token": token })).await.status, 204);
     assert_eq!(app.client.post("auth/token/revoke", json!({})).await.error(), "missing token ID");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_token_ends_at_its_time_and_then_looks_unknown() {
+    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
+    let created = app.client.post("auth/token/create", json!({ "policies": ["default"], "ttl": "1h" })).await;
+    let client = app.client.with_token(created.body["auth"]["client_token"].as_str().unwrap());
+    app.clock.advance(Duration::from_secs(3599));
+    assert_eq!(client.get("auth/token/lookup-self").await.status, 200);
+    app.clock.advance(Duration::from_secs(1));
+    client.get("auth/token/lookup-self").await.assert_denied();
     app.stop().await;
 }

@@ -3,27 +3,26 @@
 use serde_json::json;
 
 use crate::clock::rfc3339;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
-use crate::pki::actor::{Issue, Sign};
 use crate::pki::issue::{Issued, Request, Requester};
 use crate::pki::revocation::{self, Outcome};
 use crate::pki::validity::Limits;
 
 pub(super) async fn issue(call: Call) -> Result<Answer> {
-    let replica = call.replica()?;
-    answer(replica.send(Issue(request(call))).await)
+    let replica = call.replica().await?;
+    replica.issue(request(call)).await.map(answer)
 }
 
 pub(super) async fn sign(call: Call) -> Result<Answer> {
-    let replica = call.replica()?;
-    answer(replica.send(Sign(request(call))).await)
+    let replica = call.replica().await?;
+    replica.sign(request(call)).await.map(answer)
 }
 
 fn request(call: Call) -> Request {
     let requester = call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
-        accessor: caller.accessor.clone(),
+        recorded_as: caller.recorded_as.clone(),
         display_name: caller.display_name.clone(),
     });
     Request {
@@ -35,14 +34,13 @@ fn request(call: Call) -> Request {
     }
 }
 
-fn answer(result: Result<Result<Issued>, actix::MailboxError>) -> Result<Answer> {
-    let issued = result.map_err(|e| Error::unavailable("the mount is stopping", e))??;
-    Ok(Answer::rendered(issued.json).with_warnings(issued.warnings))
+fn answer(issued: Issued) -> Answer {
+    Answer::rendered(issued.json).with_warnings(issued.warnings)
 }
 
 pub(super) async fn revoke(call: Call) -> Result<Answer> {
-    let requester = call.caller.as_deref().map(|c| c.accessor.as_str()).unwrap_or_default();
-    match revocation::revoke(&call.authority()?, &call.fields, requester).await? {
+    let requester = call.caller.as_deref().map(|c| c.recorded_as.as_str()).unwrap_or_default();
+    match revocation::revoke(&call.authority().await?, &call.fields, requester).await? {
         Outcome::Revoked(at) => Ok(Answer::data(json!({
             "revocation_time": at.unix_timestamp(),
             "revocation_time_rfc3339": rfc3339(at),
@@ -55,6 +53,6 @@ pub(super) async fn revoke(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn rotate(call: Call) -> Result<Answer> {
-    call.authority()?.build_crls(true).await?;
-    Ok(Answer::data(json!({ "success": true })))
+    let warnings = call.authority().await?.build_crls(true).await?;
+    Ok(Answer::data(json!({ "success": true })).with_warnings(warnings))
 }

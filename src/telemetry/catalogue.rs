@@ -1,0 +1,160 @@
+//! The metric catalogue: name, kind, unit and help of every metric, in one table.
+//!
+//! Every module records through the names here, so what is measured can be read in one place. Where
+//! there is a queue, the metrics come in pairs: how long things waited, how long the work took.
+
+use metrics::Unit;
+
+/// What kind of number a metric is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// A distribution over the given upper bounds.
+    Histogram(&'static [f64]),
+}
+
+/// One metric of the catalogue.
+pub struct Metric {
+    /// Its name, with the unit as suffix.
+    pub name: &'static str,
+    /// What kind of number it is.
+    pub kind: MetricKind,
+    /// Its unit.
+    pub unit: Unit,
+    /// What it counts, for people.
+    pub help: &'static str,
+}
+
+/// Requests answered, by service, operation, route pattern and status.
+pub const HTTP_REQUESTS: &str = "signet_http_requests_total";
+/// Time from a request's head to its answer, by service, operation and route pattern.
+pub const HTTP_SECONDS: &str = "signet_http_request_seconds";
+/// Handlers that panicked; each is a defect.
+pub const PANICS: &str = "signet_handler_panics_total";
+/// Tokens removed because they had ended.
+pub const TOKENS_SWEPT: &str = "signet_tokens_swept_total";
+/// Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.
+pub const PKI_STAGE_SECONDS: &str = "signet_pki_stage_seconds";
+/// Certificates issued, by operation.
+pub const PKI_CERTIFICATES: &str = "signet_pki_certificates_total";
+/// Requests to issue that were refused or failed, by operation.
+pub const PKI_REFUSALS: &str = "signet_pki_refusals_total";
+/// Panics caught in a mount's actors; each is a defect.
+pub const PKI_PANICS: &str = "signet_pki_panics_total";
+/// Revocations recorded.
+pub const PKI_REVOCATIONS: &str = "signet_pki_revocations_total";
+/// Time of one build of a mount's CRLs.
+pub const PKI_CRL_BUILD_SECONDS: &str = "signet_pki_crl_build_seconds";
+/// Builds of a mount's CRLs, by result.
+pub const PKI_CRL_BUILDS: &str = "signet_pki_crl_builds_total";
+/// Entries of the largest CRL that was built last.
+pub const PKI_CRL_ENTRIES: &str = "signet_pki_crl_entries";
+/// RSA keys that wait for a thread.
+pub const KEY_GENERATION_QUEUE: &str = "signet_key_generation_queue";
+/// Time that an RSA key waited for a thread.
+pub const KEY_GENERATION_WAIT_SECONDS: &str = "signet_key_generation_wait_seconds";
+/// Time that an RSA key then took.
+pub const KEY_GENERATION_WORK_SECONDS: &str = "signet_key_generation_work_seconds";
+/// Units of writes in one commit.
+pub const COMMIT_BATCH_UNITS: &str = "signet_commit_batch_units";
+/// Time from the admission of a unit to the start of its commit.
+pub const COMMIT_WAIT_SECONDS: &str = "signet_commit_wait_seconds";
+/// Time of one commit, until it is durable.
+pub const COMMIT_SECONDS: &str = "signet_commit_seconds";
+/// Units that are admitted and not yet answered.
+pub const COMMIT_QUEUE: &str = "signet_commit_queue";
+/// Units that were not stored, by reason.
+pub const COMMIT_FAILURES: &str = "signet_commit_failures_total";
+
+/// Upper bounds of times within a request, seconds.
+const REQUEST: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
+/// Upper bounds of the stages of a request, seconds: a signature takes tens of microseconds.
+const STAGE: &[f64] =
+    &[0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 2.5, 10.0];
+/// Upper bounds of work away from the workers, seconds.
+const LONG: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
+/// Upper bounds of batches, units.
+const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+
+/// Every metric of the program; nothing else is registered.
+pub const CATALOGUE: &[Metric] = &[
+    counter(HTTP_REQUESTS, "Requests answered, by service, operation, route pattern and status."),
+    histogram(
+        HTTP_SECONDS,
+        Unit::Seconds,
+        REQUEST,
+        "Time from a request's head to its answer, by service, operation and route pattern.",
+    ),
+    counter(PANICS, "Handlers that panicked; each is a defect."),
+    counter(TOKENS_SWEPT, "Tokens removed because they had ended."),
+    histogram(
+        PKI_STAGE_SECONDS,
+        Unit::Seconds,
+        STAGE,
+        "Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.",
+    ),
+    counter(PKI_CERTIFICATES, "Certificates issued, by operation."),
+    counter(PKI_REFUSALS, "Requests to issue that were refused or failed, by operation."),
+    counter(PKI_PANICS, "Panics caught in a mount's actors; each is a defect."),
+    counter(PKI_REVOCATIONS, "Revocations recorded."),
+    histogram(PKI_CRL_BUILD_SECONDS, Unit::Seconds, LONG, "Time of one build of a mount's CRLs."),
+    counter(PKI_CRL_BUILDS, "Builds of a mount's CRLs, by result."),
+    gauge(PKI_CRL_ENTRIES, "Entries of the largest CRL that was built last."),
+    gauge(KEY_GENERATION_QUEUE, "RSA keys that wait for a thread."),
+    histogram(KEY_GENERATION_WAIT_SECONDS, Unit::Seconds, LONG, "Time that an RSA key waited for a thread."),
+    histogram(KEY_GENERATION_WORK_SECONDS, Unit::Seconds, LONG, "Time that an RSA key then took."),
+    histogram(COMMIT_BATCH_UNITS, Unit::Count, BATCH, "Units of writes in one commit."),
+    histogram(
+        COMMIT_WAIT_SECONDS,
+        Unit::Seconds,
+        REQUEST,
+        "Time from the admission of a unit to the start of its commit.",
+    ),
+    histogram(COMMIT_SECONDS, Unit::Seconds, REQUEST, "Time of one commit, until it is durable."),
+    gauge(COMMIT_QUEUE, "Units that are admitted and not yet answered."),
+    counter(COMMIT_FAILURES, "Units that were not stored, by reason."),
+];
+
+const fn counter(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, help }
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, help }
+}
+
+const fn histogram(name: &'static str, unit: Unit, bounds: &'static [f64], help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Histogram(bounds), unit, help }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_ends_in_its_unit_and_is_there_once() {
+        for metric in CATALOGUE {
+            let suffixes: &[&str] = match (metric.kind, metric.unit) {
+                (MetricKind::Counter, _) => &["_total"],
+                (_, Unit::Seconds) => &["_seconds"],
+                _ => &["_units", "_entries", "_queue"],
+            };
+            assert!(metric.name.starts_with("signet_"), "{}", metric.name);
+            assert!(suffixes.iter().any(|suffix| metric.name.ends_with(suffix)), "{}", metric.name);
+            assert!(metric.help.ends_with('.'), "{}", metric.name);
+            assert_eq!(CATALOGUE.iter().filter(|m| m.name == metric.name).count(), 1, "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn bounds_grow() {
+        for metric in CATALOGUE {
+            if let MetricKind::Histogram(bounds) = metric.kind {
+                assert!(bounds.is_sorted_by(|a, b| a < b), "{}", metric.name);
+            }
+        }
+    }
+}

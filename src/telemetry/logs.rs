@@ -1,0 +1,93 @@
+//! The log set-up: levels, form, colours, and what libraries must not write.
+
+use std::io::IsTerminal;
+
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::error::{Error, Result};
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Libraries that write request heads or bodies at their lowest levels: only their warnings count.
+const QUIET: [&str; 7] = ["actix_http", "actix_web", "hyper", "hyper_util", "reqwest", "rustls", "h2"];
+/// The library whose lines about starting and stopping are for those who debug.
+const SERVER: &str = "actix_server";
+
+/// Whether a line of `library` at `level` is left out; `debugging` is whether the filter lets any
+/// line at debug level through.
+fn is_quiet(library: &str, level: Level, debugging: bool) -> bool {
+    let loudest = match library {
+        SERVER if debugging => Level::INFO,
+        SERVER => Level::WARN,
+        _ if QUIET.contains(&library) => Level::WARN,
+        _ => return false,
+    };
+    level > loudest
+}
+
+fn is_kept(metadata: &Metadata<'_>, debugging: bool) -> bool {
+    let library = metadata.target().split("::").next().unwrap_or_default();
+    !is_quiet(library, *metadata.level(), debugging)
+}
+
+/// Colours are for people who look at a terminal and did not refuse them (<https://no-color.org>).
+fn wants_colours() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Sends logs to standard error, filtered by `filter` (`info`, `signet=debug,warn` …), and panics
+/// too: with their place, but without their text, which could quote what was being handled.
+///
+/// # Errors
+/// `Invalid` for a filter that cannot be read or a second call.
+pub fn install_logs(filter: &str, format: LogFormat) -> Result<()> {
+    let unreadable = |_| Error::invalid("log filter: must be levels such as info, or target=level, joined by commas");
+    let filter = EnvFilter::builder().parse(filter).map_err(unreadable)?;
+    let debugging = filter.max_level_hint().is_some_and(|level| level >= LevelFilter::DEBUG);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(wants_colours());
+    let registry = tracing_subscriber::registry().with(filter).with(filter_fn(move |line| is_kept(line, debugging)));
+    match format {
+        LogFormat::Text => registry.with(lines).try_init(),
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+    }
+    .map_err(|_| Error::invalid("logs: already set up"))?;
+    std::panic::set_hook(Box::new(|info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(place, "panic");
+    }));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_write_no_requests_and_no_start_up_lines_unless_debugged() {
+        for (library, level, debugging, quiet) in [
+            ("signet", Level::TRACE, true, false),
+            ("actix_http", Level::TRACE, true, true),
+            ("hyper", Level::INFO, true, true),
+            ("hyper", Level::WARN, false, false),
+            ("actix_server", Level::INFO, false, true),
+            ("actix_server", Level::INFO, true, false),
+            ("actix_server", Level::TRACE, true, true),
+            ("actix_server", Level::ERROR, false, false),
+        ] {
+            assert_eq!(is_quiet(library, level, debugging), quiet, "{library} {level} {debugging}");
+        }
+    }
+}

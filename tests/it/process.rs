@@ -1,0 +1,111 @@
+//! The real `signet` binary as a child process, and `openssl` as the judge of what it made.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::Client;
+
+/// The binary, with nothing of this process's own settings.
+pub fn signet() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_signet"));
+    command.env_remove("SIGNET_TOKEN").env_remove("SIGNET_ADDR").env_remove("SIGNET_DEV_ROOT_TOKEN");
+    command.env("SIGNET_LOG", "warn");
+    command
+}
+
+/// A started `signet dev` and what it printed. Killed when dropped.
+pub struct Dev {
+    child: Child,
+    pub address: String,
+    pub token: String,
+    /// The printed curl line, as it would be pasted.
+    pub curl: String,
+}
+
+/// Starts `signet dev` on a free port and waits until it is ready.
+pub fn dev(arguments: &[&str]) -> Dev {
+    dev_with(&mut signet(), arguments)
+}
+
+/// As [`dev`], from a prepared command.
+pub fn dev_with(command: &mut Command, arguments: &[&str]) -> Dev {
+    command.args(["dev", "--listen", "127.0.0.1:0"]).args(arguments).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let address = lines.next().unwrap().strip_prefix("listening on ").unwrap().to_owned();
+    let token = lines.find_map(|line| line.strip_prefix("token: ").map(str::to_owned)).unwrap();
+    let mut curl = lines.find(|line| line.starts_with("curl ")).unwrap();
+    while curl.ends_with('\\') {
+        curl = curl + "\n" + &lines.next().unwrap();
+    }
+    // Keeps the pipe open, as a terminal would be.
+    std::thread::spawn(move || lines.for_each(drop));
+    Dev { child, address, token, curl }
+}
+
+impl Dev {
+    /// A client of `/v1` with the root token.
+    pub fn client(&self) -> Client {
+        Client::new(self.socket(), &self.token)
+    }
+
+    /// The address without its scheme.
+    pub fn socket(&self) -> std::net::SocketAddr {
+        self.address.strip_prefix("http://").unwrap().parse().unwrap()
+    }
+
+    /// Sends SIGTERM.
+    pub fn send_sigterm(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+    }
+
+    /// Waits for its end, which must be a success.
+    pub fn wait(mut self) {
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// SIGTERM; how long it took to leave with status 0.
+    pub fn terminate(self) -> Duration {
+        let started = Instant::now();
+        self.send_sigterm();
+        self.wait();
+        started.elapsed()
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // Gone already but in tests that failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a command that must fail; what it wrote to standard error.
+pub fn refused(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Runs `openssl` in a folder; it must succeed. What it wrote to standard output.
+pub fn openssl(folder: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("openssl").args(arguments).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "openssl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// That `openssl` accepts the leaf under the authority, by the strict rules.
+pub fn assert_verifies(folder: &Path, ca: &str, leaf: &str) {
+    assert_eq!(openssl(folder, &["verify", "-x509_strict", "-CAfile", ca, leaf]).trim(), format!("{leaf}: OK"));
+}
+
+/// That `openssl` finds the same public key in a private key and a certificate.
+pub fn assert_same_key(folder: &Path, key: &str, certificate: &str) {
+    let of_key = openssl(folder, &["pkey", "-in", key, "-pubout"]);
+    assert_eq!(of_key, openssl(folder, &["x509", "-in", certificate, "-noout", "-pubkey"]));
+}
