@@ -130,16 +130,17 @@ async fn what_does_not_exist_and_what_is_outside_the_role() {
 }
 
 #[actix_web::test]
-async fn requests_that_must_not_cost_anything() {
+async fn requests_are_refused_before_their_signature_is_looked_at() {
     let pki = Pki::start().await;
-    let started = std::time::Instant::now();
+    let exponent = "RSA public exponent must be odd, at least 3 and at most 2^33";
+    // The signatures are nonsense: whoever is refused for something else was not verified.
     for (csr, rule) in [
-        (rsa_csr(16384, &[1, 0, 1]), "csr: "),
-        (rsa_csr(8200, &[1, 0, 1]), "csr: "),
+        (rsa_csr(16384, &[1, 0, 1]), "RSA keys above 8192 bits are not supported"),
+        (rsa_csr(8200, &[1, 0, 1]), "RSA keys above 8192 bits are not supported"),
         // A huge exponent makes every verification slow; an even one is none.
-        (rsa_csr(2048, &[0x7f; 255]), "csr: "),
-        (rsa_csr(2048, &[2]), "csr: "),
-        (rsa_csr(2048, &[1]), "csr: "),
+        (rsa_csr(2048, &[0x7f; 255]), exponent),
+        (rsa_csr(2048, &[2]), exponent),
+        (rsa_csr(2048, &[1]), exponent),
         (rsa_csr(1024, &[1, 0, 1]), "minimum of an 2048-bit key"),
         (rsa_csr(2048, &[1, 0, 1]), "request signature invalid"),
         ("A".repeat(1 << 20), "csr: longer than 64 KiB"),
@@ -147,7 +148,6 @@ async fn requests_that_must_not_cost_anything() {
     ] {
         pki.deny_sign(&role(), json!({ "csr": csr }), rule).await;
     }
-    assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
     let answer = pki.app.client.post("pki/sign/r", json!({ "csr": "A".repeat(5 << 20) })).await;
     assert_eq!(answer.status, 413, "{}", answer.text);
     let small = csr("rsa-1024", "/CN=a.foo", "");
