@@ -3,7 +3,9 @@
 
 mod canary;
 mod command;
+mod metrics;
 mod process;
+mod source;
 mod support;
 mod v1;
 mod walkthrough;
