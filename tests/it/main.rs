@@ -1,6 +1,7 @@
 //! Tests of the whole server over HTTP. The tree mirrors the URLs.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod architecture;
 mod canary;
 mod command;
 mod metrics;
