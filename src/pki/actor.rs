@@ -182,7 +182,7 @@ impl Control {
             actor.builder = Some(builder);
             let outcome = result.map(|built| actor.crls.store(Arc::new(built.crls)));
             for waiter in served {
-                let answer = outcome.as_ref().map(|()| ()).map_err(|e| Error::new(e.kind(), e.text().to_owned()));
+                let answer = outcome.as_ref().copied().map_err(|e| Error::new(e.kind(), e.text().to_owned()));
                 let _ = waiter.reply.send(answer);
             }
             actor.next_build(ctx);
