@@ -157,6 +157,17 @@ fn files_are_short_and_say_what_they_are() {
 }
 
 #[test]
+fn the_architecture_page_is_short_and_names_every_module() {
+    let sources = sources();
+    let lib = sources.iter().find(|source| source.path == "lib.rs").unwrap();
+    let (page, _) = lib.text.split_once("\n\npub mod ").unwrap();
+    assert!(page.lines().count() <= 150);
+    for module in lib.code.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')) {
+        assert!(page.contains(module), "{module}");
+    }
+}
+
+#[test]
 fn nothing_is_left_to_do_and_nothing_panics_for_want_of_care() {
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), "todo!", "unimplemented!", "dbg!", ".unwrap()"];
     let found = violations(|source| {
