@@ -15,8 +15,9 @@ fn main() {
 
 #[divan::bench]
 fn leaf(bencher: divan::Bencher<'_, '_>) {
-    let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
-    let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
+    let key = PrivateKey::generate(KeySpec::new("ec", 256).expect("benchmark inputs are sound"))
+        .expect("benchmark inputs are sound");
+    let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).expect("benchmark inputs are sound");
     let issuer = name::name(&[&rdn(Attribute::CommonName, &["Bench Root".to_owned()])]);
     let head = extension::key_usage(KeyUsage::CERT_SIGN);
     let authority = extension::authority_key_id(&key.public().key_id());

@@ -206,6 +206,19 @@ pub fn bool_word(text: &str) -> Option<bool> {
     }
 }
 
+/// Longest generic name.
+pub const MAX_NAME: usize = 128;
+
+/// Whether `text` has the form of a generic name: letters, digits and `_`, inside also `-` and `.`.
+/// Its length ([`MAX_NAME`]) is a rule apart.
+pub fn is_name(text: &str) -> bool {
+    let word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(word)
+        && bytes.last().is_some_and(word)
+        && bytes.iter().all(|b| word(b) || matches!(b, b'-' | b'.'))
+}
+
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(s) => Some(s.clone()),

@@ -27,7 +27,7 @@ pub mod view;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::oneshot;
 
 use self::actor::{ControlLink, ControlThread, Planned, ReplicaLink};
@@ -36,6 +36,8 @@ use self::issue::Tools;
 use self::issuer::Key;
 use self::store::PkiStore;
 use self::view::View;
+use tokio::sync::Mutex;
+
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
@@ -51,6 +53,8 @@ pub struct Engine {
     tools: Tools,
     control: ControlThread,
     authorities: ArcSwap<HashMap<MountId, Arc<Authority>>>,
+    /// Held while a mount is opened, so that it never gets two control actors.
+    opening: Mutex<()>,
 }
 
 impl Engine {
@@ -58,14 +62,24 @@ impl Engine {
     /// must run.
     pub fn new(store: Arc<dyn PkiStore>, clock: Clock) -> Arc<Self> {
         let tools = Tools { store, pool: KeyPool::start(2, 1024), clock, serials: Arc::new(Serial::random) };
-        Arc::new(Self { tools, control: ControlThread::start(), authorities: ArcSwap::default() })
+        Arc::new(Self {
+            tools,
+            control: ControlThread::start(),
+            authorities: ArcSwap::default(),
+            opening: Mutex::default(),
+        })
     }
 
-    /// Loads a mount's state and starts its control actor; its CRLs follow in the background.
+    /// Loads a mount's state and starts its control actor, unless it is open; its CRLs follow in the
+    /// background.
     ///
     /// # Errors
     /// `Unavailable` from storage, `Internal` when a stored document cannot be read.
     pub async fn open(&self, mount: MountId) -> Result<()> {
+        let _one_at_a_time = self.opening.lock().await;
+        if self.authority(mount).is_ok() {
+            return Ok(());
+        }
         let authority = Arc::new(Authority::start(mount, &self.tools, &self.control).await?);
         self.authorities.rcu(|all| {
             let mut all = HashMap::clone(all);
@@ -75,8 +89,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Forgets a mount; its actors stop when the last request has let go of them.
+    /// Forgets a mount: its published state becomes empty at once, so that no request that is still
+    /// under way issues from it, and its actors stop when they are let go.
     pub fn close(&self, mount: MountId) {
+        if let Ok(authority) = self.authority(mount) {
+            authority.view.store(Arc::new(View::empty(mount)));
+        }
         self.authorities.rcu(|all| {
             let mut all = HashMap::clone(all);
             all.remove(&mount);
@@ -97,7 +115,7 @@ impl Engine {
 pub struct Authority {
     mount: MountId,
     view: Arc<ArcSwap<View>>,
-    crls: Arc<ArcSwap<Crls>>,
+    crls: Arc<ArcSwapOption<Crls>>,
     control: ControlLink,
     tools: Tools,
 }
@@ -106,7 +124,7 @@ impl Authority {
     async fn start(mount: MountId, tools: &Tools, thread: &ControlThread) -> Result<Self> {
         let documents = tools.store.documents(mount).await?;
         let view = Arc::new(ArcSwap::from_pointee(View::load(mount, documents)?));
-        let crls = Arc::new(ArcSwap::<Crls>::default());
+        let crls = Arc::new(ArcSwapOption::<Crls>::empty());
         let builder = Builder::new(mount, Arc::clone(&tools.store), tools.clock.clone());
         let control =
             ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), Arc::clone(&tools.store), builder);
@@ -128,9 +146,16 @@ impl Authority {
         &self.tools
     }
 
-    /// The published CRL of an issuer, by its id.
-    pub fn crl(&self, issuer_id: &str) -> Option<Arc<Published>> {
-        self.crls.load().get(issuer_id).cloned()
+    /// The published CRL of an issuer, by its id. Just after a start it waits for the first build, so
+    /// that nobody takes "not built yet" for "no CRL".
+    ///
+    /// # Errors
+    /// `Unavailable` or `Internal` when the first build fails.
+    pub async fn crl(&self, issuer_id: &str) -> Result<Option<Arc<Published>>> {
+        if self.crls.load().is_none() {
+            self.build_crls(false).await?;
+        }
+        Ok(self.crls.load().as_ref().and_then(|crls| crls.get(issuer_id).cloned()))
     }
 
     /// A replica on the current worker's arbiter.
@@ -147,21 +172,34 @@ impl Authority {
         &self,
         plan: impl FnOnce(&View) -> Result<(Planned, T)> + Send + 'static,
     ) -> Result<T> {
+        self.change_and_crls(plan).await.map(|(answer, _)| answer)
+    }
+
+    /// As [`Authority::change`], for changes after which CRLs are built: also gives warnings about those
+    /// that could not be.
+    ///
+    /// # Errors
+    /// As [`Authority::change`].
+    pub async fn change_and_crls<T: Send + 'static>(
+        &self,
+        plan: impl FnOnce(&View) -> Result<(Planned, T)> + Send + 'static,
+    ) -> Result<(T, Vec<String>)> {
         let (told, answer) = oneshot::channel();
         let plan = Box::new(move |view: &View| {
             let (planned, result) = plan(view)?;
             let _ = told.send(result);
             Ok(planned)
         });
-        self.control.change(plan).await?;
-        answer.await.map_err(Error::internal)
+        let warnings = self.control.change(plan).await?;
+        Ok((answer.await.map_err(Error::internal)?, warnings))
     }
 
-    /// Brings the CRLs up to date with everything stored before the call.
+    /// Brings the CRLs up to date with everything stored before the call. Gives warnings about issuers
+    /// that cannot have one.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
-    pub async fn build_crls(&self, force: bool) -> Result<()> {
+    pub async fn build_crls(&self, force: bool) -> Result<Vec<String>> {
         self.control.build_crls(force).await
     }
 }

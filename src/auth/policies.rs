@@ -26,8 +26,7 @@ pub(crate) const DEFAULT: &str = "default";
 const WRAPPING: &str = "response-wrapping";
 const WRAPPING_TEXT: &str = "path \"cubbyhole/response\" { capabilities = [\"create\", \"read\"] }\n\
                              path \"sys/wrapping/unwrap\" { capabilities = [\"update\"] }\n";
-/// Longest name.
-pub(crate) const MAX_NAME: usize = 128;
+pub(crate) use crate::fields::MAX_NAME;
 /// Most compiled unions that one view keeps.
 const MAX_COMPILED: usize = 1_024;
 

@@ -48,7 +48,9 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
     let started = Instant::now();
     let id = RequestId::random();
     let mut trail = Trail::default();
-    let span = tracing::info_span!("request", %id);
+    // At debug: a span for every request costs more than the rest of the pipeline; refusals and
+    // failures carry the id themselves.
+    let span = tracing::debug_span!("request", %id);
     let outcome = steps(&state, request, raw_path, payload, id, &mut trail).instrument(span.clone()).await;
     let response = match outcome {
         Ok(answer) => {
@@ -56,7 +58,7 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
             render::answer(answer, &id, render::Context { mount_type, courtesies: trail.courtesies })
         }
         Err(error) => {
-            span.in_scope(|| log(&error));
+            log(&error, &id);
             render::error(&error, &id)
         }
     };
@@ -285,11 +287,11 @@ fn header(headers: &HeaderMap, name: actix_web::http::header::HeaderName) -> Opt
 }
 
 /// Causes go to the log, where an operator can act on them.
-fn log(error: &Error) {
+fn log(error: &Error, id: &RequestId) {
     let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     match error.kind() {
-        Kind::Internal | Kind::Unavailable | Kind::BadGateway => tracing::error!(cause, "{error}"),
-        _ => tracing::debug!("refused: {:?}", error.kind()),
+        Kind::Internal | Kind::Unavailable | Kind::BadGateway => tracing::error!(request = %id, cause, "{error}"),
+        _ => tracing::debug!(request = %id, "refused: {:?}", error.kind()),
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! `Control`, one per mount, owns the mount's state and alone publishes it. It runs one change at a
 //! time: plan (off its thread, on the current view) → commit → publish → reply, so a caller who was
-//! answered reads its own write. It lends its CRL builder to one build at a time; whatever asks
-//! meanwhile shares the next build. Its handlers only queue work and take results.
+//! answered reads its own write. What is stored is never answered as a failure: CRLs that cannot be
+//! built after a change become a warning and are tried again. It lends its CRL builder to one build at
+//! a time; whatever asks meanwhile shares the next build. Its handlers only queue work and take results.
 //!
 //! `Replica`, one per mount on every HTTP worker's arbiter, owns nothing but handles. It loads the
 //! published view once per request and issues in place. A panic in a request is caught and counted.
@@ -17,9 +18,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::FutureExt as _;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::crl::{Builder, Built, Crls};
 use super::issue::{self, Issued, Request, Tools};
@@ -47,13 +48,20 @@ pub struct Planned {
 /// Works a change out on the current view.
 pub type Plan = Box<dyn FnOnce(&View) -> Result<Planned> + Send>;
 
-/// The thread that the control actors of a server share.
-pub struct ControlThread(ArbiterHandle);
+/// Builds of CRLs that run at once on a server: each holds a blocking thread and waits there for reads
+/// that need further ones.
+const BUILDS_AT_ONCE: usize = 2;
+
+/// The thread that the control actors of a server share, and their places for builds.
+pub struct ControlThread {
+    arbiter: ArbiterHandle,
+    builds: Arc<Semaphore>,
+}
 
 impl ControlThread {
     /// Starts it; an actix system must run.
     pub fn start() -> Self {
-        Self(Arbiter::new().handle())
+        Self { arbiter: Arbiter::new().handle(), builds: Arc::new(Semaphore::new(BUILDS_AT_ONCE)) }
     }
 }
 
@@ -65,35 +73,46 @@ impl ControlLink {
     pub fn start(
         thread: &ControlThread,
         view: Arc<ArcSwap<View>>,
-        crls: Arc<ArcSwap<Crls>>,
+        crls: Arc<ArcSwapOption<Crls>>,
         store: Arc<dyn PkiStore>,
         builder: Builder,
     ) -> Self {
-        let control = Control::new(view, crls, store, builder);
-        let addr = Control::start_in_arbiter(&thread.0, |_| control);
+        let control = Control {
+            view,
+            crls,
+            store,
+            builds: Arc::clone(&thread.builds),
+            changes: VecDeque::new(),
+            changing: false,
+            builder: Some(builder),
+            force: false,
+            waiting: Vec::new(),
+        };
+        let addr = Control::start_in_arbiter(&thread.arbiter, |_| control);
         // Nobody waits for these: what is not there yet is built by whoever asks next.
-        let (reply, _) = oneshot::channel();
-        addr.do_send(BuildCrls { force: false, reply });
+        addr.do_send(BuildCrls { force: false, reply: Waiter::Nobody });
         Self(addr)
     }
 
-    /// Runs one change; the answer comes when it is stored and published.
+    /// Runs one change; the answer comes when it is stored and published. Gives warnings about CRLs
+    /// that could not be built after it.
     ///
     /// # Errors
     /// What `plan` refuses; `Busy` when too many wait; `Unavailable` or `Conflict` from storage.
-    pub async fn change(&self, plan: Plan) -> Result<()> {
+    pub async fn change(&self, plan: Plan) -> Result<Vec<String>> {
         let (reply, done) = oneshot::channel();
         self.0.do_send(Change { plan, reply });
         done.await.map_err(stopping)?
     }
 
     /// Asks for CRLs that hold everything stored before this call; with `force` even when nothing is new.
+    /// Gives warnings about issuers that cannot have one.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
-    pub async fn build_crls(&self, force: bool) -> Result<()> {
+    pub async fn build_crls(&self, force: bool) -> Result<Vec<String>> {
         let (reply, done) = oneshot::channel();
-        self.0.do_send(BuildCrls { force, reply });
+        self.0.do_send(BuildCrls { force, reply: Waiter::Builds(reply) });
         done.await.map_err(stopping)?
     }
 }
@@ -107,7 +126,34 @@ fn stopping(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error
 #[rtype(result = "()")]
 struct Change {
     plan: Plan,
-    reply: oneshot::Sender<Result<()>>,
+    reply: Reply,
+}
+
+/// Told the warnings of what was done, or why it was not.
+type Reply = oneshot::Sender<Result<Vec<String>>>;
+
+/// Who waits for a build.
+enum Waiter {
+    /// The timer.
+    Nobody,
+    /// Somebody who needs the CRLs: a failure is theirs.
+    Builds(Reply),
+    /// Somebody whose change is stored: a failure is only a warning.
+    Changed(Reply),
+}
+
+impl Waiter {
+    fn tell(self, outcome: &Result<Vec<String>>) {
+        match (self, outcome) {
+            (Self::Nobody, _) => {}
+            (Self::Builds(reply) | Self::Changed(reply), Ok(warnings)) => drop(reply.send(Ok(warnings.clone()))),
+            (Self::Builds(reply), Err(e)) => drop(reply.send(Err(Error::new(e.kind(), e.text().to_owned())))),
+            (Self::Changed(reply), Err(e)) => {
+                let warning = format!("the change is stored, but CRLs could not be built yet: {}", e.text());
+                let _ = reply.send(Ok(vec![warning]));
+            }
+        }
+    }
 }
 
 /// Asks for CRLs that hold everything that was stored before this message was sent; `reply` is told
@@ -116,34 +162,25 @@ struct Change {
 #[rtype(result = "()")]
 struct BuildCrls {
     force: bool,
-    reply: oneshot::Sender<Result<()>>,
+    reply: Waiter,
 }
 
 /// The control actor of a mount.
 struct Control {
     view: Arc<ArcSwap<View>>,
-    crls: Arc<ArcSwap<Crls>>,
+    crls: Arc<ArcSwapOption<Crls>>,
     store: Arc<dyn PkiStore>,
+    builds: Arc<Semaphore>,
     changes: VecDeque<Change>,
     changing: bool,
     /// `None` while a build runs.
     builder: Option<Builder>,
-    waiting: Vec<BuildCrls>,
+    /// The next build makes every CRL anew.
+    force: bool,
+    waiting: Vec<Waiter>,
 }
 
 impl Control {
-    fn new(view: Arc<ArcSwap<View>>, crls: Arc<ArcSwap<Crls>>, store: Arc<dyn PkiStore>, builder: Builder) -> Self {
-        Self {
-            view,
-            crls,
-            store,
-            changes: VecDeque::new(),
-            changing: false,
-            builder: Some(builder),
-            waiting: Vec::new(),
-        }
-    }
-
     fn next_change(&mut self, ctx: &mut Context<Self>) {
         if self.changing {
             return;
@@ -151,23 +188,33 @@ impl Control {
         let Some(change) = self.changes.pop_front() else { return };
         self.changing = true;
         let work = run_change(change.plan, self.view.load_full(), Arc::clone(&self.store));
-        let done = work.into_actor(self).map(move |result, actor, ctx| {
+        let done = work.into_actor(self).map(move |changed, actor, ctx| {
             actor.changing = false;
-            match result {
-                Ok((view, true)) => {
+            match changed {
+                Changed::Stored { view, crls: true } => {
                     actor.view.store(Arc::new(view));
-                    actor.waiting.push(BuildCrls { force: true, reply: change.reply });
-                    actor.next_build(ctx);
+                    actor.build(true, Waiter::Changed(change.reply), ctx);
                 }
-                Ok((view, false)) => {
+                Changed::Stored { view, crls: false } => {
                     actor.view.store(Arc::new(view));
-                    let _ = change.reply.send(Ok(()));
+                    let _ = change.reply.send(Ok(Vec::new()));
                 }
-                Err(error) => drop(change.reply.send(Err(error))),
+                Changed::Failed { error, reloaded } => {
+                    if let Some(view) = reloaded {
+                        actor.view.store(Arc::new(view));
+                    }
+                    let _ = change.reply.send(Err(error));
+                }
             }
             actor.next_change(ctx);
         });
         ctx.spawn(done);
+    }
+
+    fn build(&mut self, force: bool, waiter: Waiter, ctx: &mut Context<Self>) {
+        self.force |= force;
+        self.waiting.push(waiter);
+        self.next_build(ctx);
     }
 
     fn next_build(&mut self, ctx: &mut Context<Self>) {
@@ -176,15 +223,17 @@ impl Control {
         }
         let Some(builder) = self.builder.take() else { return };
         let served = std::mem::take(&mut self.waiting);
-        let force = served.iter().any(|w| w.force);
-        let work = run_build(builder, self.view.load_full(), force);
+        let force = std::mem::take(&mut self.force);
+        let work = run_build(builder, self.view.load_full(), force, Arc::clone(&self.builds));
         let done = work.into_actor(self).map(move |(builder, result), actor, ctx| {
             actor.builder = Some(builder);
-            let outcome = result.map(|built| actor.crls.store(Arc::new(built.crls)));
-            for waiter in served {
-                let answer = outcome.as_ref().copied().map_err(|e| Error::new(e.kind(), e.text().to_owned()));
-                let _ = waiter.reply.send(answer);
-            }
+            let outcome = result.and_then(|built| {
+                actor.crls.store(Some(Arc::new(built.crls)));
+                built.failure.map_or(Ok(built.warnings), Err)
+            });
+            // What was to be made anew and was not is tried again by the next build, at the next tick.
+            actor.force |= force && outcome.is_err();
+            served.into_iter().for_each(|waiter| waiter.tell(&outcome));
             actor.next_build(ctx);
         });
         ctx.spawn(done);
@@ -196,10 +245,11 @@ impl Actor for Control {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.run_interval(TICK, |actor, ctx| {
-            // Nobody waits for the answer; `build` itself finds out whether anything is due.
-            let (reply, _) = oneshot::channel();
-            actor.waiting.push(BuildCrls { force: false, reply });
-            actor.next_build(ctx);
+            if !ctx.connected() {
+                // The mount is gone; the timer alone would keep the actor alive for ever.
+                return ctx.stop();
+            }
+            actor.build(false, Waiter::Nobody, ctx);
         });
     }
 }
@@ -222,53 +272,80 @@ impl Handler<BuildCrls> for Control {
     type Result = ();
 
     fn handle(&mut self, wanted: BuildCrls, ctx: &mut Self::Context) {
-        self.waiting.push(wanted);
-        self.next_build(ctx);
+        self.build(wanted.force, wanted.reply, ctx);
     }
 }
 
-/// Plans off the actor's thread, commits, and returns the view to publish and whether CRLs follow.
-async fn run_change(plan: Plan, view: Arc<View>, store: Arc<dyn PkiStore>) -> Result<(View, bool)> {
-    let planned = tokio::task::spawn_blocking(move || {
-        catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panicked()))
-    })
-    .await
-    .map_err(Error::internal)??;
-    if !planned.writes.is_empty() {
-        let outcomes = store.commit(planned.writes).await?;
-        if outcomes.contains(&PkiOutcome::SerialTaken) {
-            return Err(Error::internal("serial collision"));
+/// What became of a change.
+enum Changed {
+    /// Stored: the view to publish, and whether CRLs follow.
+    Stored { view: View, crls: bool },
+    /// Not stored, or not known to be: then the view that storage holds, where it could be read.
+    Failed { error: Error, reloaded: Option<View> },
+}
+
+/// Plans off the actor's thread, and commits.
+async fn run_change(plan: Plan, view: Arc<View>, store: Arc<dyn PkiStore>) -> Changed {
+    let mount = view.mount;
+    let work = move || catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panicked()));
+    let planned = tokio::task::spawn_blocking(work).await.map_err(Error::internal).and_then(|planned| planned);
+    let Planned { view, writes, crls } = match planned {
+        Ok(planned) => planned,
+        Err(error) => return Changed::Failed { error, reloaded: None },
+    };
+    if writes.is_empty() {
+        return Changed::Stored { view, crls };
+    }
+    match store.commit(writes).await {
+        Ok(outcomes) if !outcomes.contains(&PkiOutcome::SerialTaken) => Changed::Stored { view, crls },
+        Ok(_) => Changed::Failed { error: Error::internal("serial collision"), reloaded: None },
+        Err(error) => {
+            // Another node's write, or a commit whose end is not known: what is stored decides.
+            let stored = store.documents(mount).await.and_then(|documents| View::load(mount, documents));
+            Changed::Failed { error, reloaded: stored.ok() }
         }
     }
-    Ok((planned.view, planned.crls))
 }
 
 /// Builds off the actor's thread; the builder comes back whatever happens.
-async fn run_build(mut builder: Builder, view: Arc<View>, force: bool) -> (Builder, Result<Built>) {
+async fn run_build(
+    mut builder: Builder,
+    view: Arc<View>,
+    force: bool,
+    builds: Arc<Semaphore>,
+) -> (Builder, Result<Built>) {
+    let _place = builds.acquire_owned().await;
     let started = Instant::now();
     let handle = tokio::runtime::Handle::current();
     let (builder, result) = tokio::task::spawn_blocking(move || {
         let build = AssertUnwindSafe(builder.build(&view, force)).catch_unwind();
-        let result = handle.block_on(build).unwrap_or_else(|_| Err(panicked()));
-        if result.is_err() {
-            // What a failed build left half-read is read again.
+        let result = handle.block_on(build).unwrap_or_else(|_| {
             builder.reset();
-        }
+            Err(panicked())
+        });
         (builder, result)
     })
     .await
     .expect("a build catches its own panics");
-    metrics::histogram!(telemetry::PKI_CRL_BUILD_SECONDS).record(started.elapsed().as_secs_f64());
-    let outcome = if result.is_ok() { "done" } else { "failed" };
-    metrics::counter!(telemetry::PKI_CRL_BUILDS, "result" => outcome).increment(1);
-    match &result {
-        Ok(built) => {
-            let entries = built.crls.values().map(|c| c.entries).max().unwrap_or(0);
-            metrics::gauge!(telemetry::PKI_CRL_ENTRIES).set(entries as f64);
-        }
-        Err(error) => tracing::error!(%error, cause = ?std::error::Error::source(error), "CRL build failed"),
-    }
+    record_build(&result, started.elapsed());
     (builder, result)
+}
+
+/// Counts a build that made something, or failed; most ticks find nothing to do.
+fn record_build(result: &Result<Built>, took: Duration) {
+    let (outcome, failure) = match result {
+        Ok(Built { failure: None, made: 0, .. }) => return,
+        Ok(Built { failure: None, .. }) => ("done", None),
+        Ok(Built { failure: Some(error), .. }) | Err(error) => ("failed", Some(error)),
+    };
+    metrics::histogram!(telemetry::PKI_CRL_BUILD_SECONDS).record(took.as_secs_f64());
+    metrics::counter!(telemetry::PKI_CRL_BUILDS, "result" => outcome).increment(1);
+    if let Ok(built) = result {
+        metrics::gauge!(telemetry::PKI_CRL_ENTRIES).set(built.entries as f64);
+    }
+    if let Some(error) = failure {
+        tracing::error!(%error, cause = ?std::error::Error::source(error), "CRL build failed");
+    }
 }
 
 fn panicked() -> Error {

@@ -97,8 +97,8 @@ pub async fn write_issuer(
 ) -> Result<(String, Vec<String>)> {
     let (reference, fields) = (reference.to_owned(), fields.clone());
     let now = authority.tools().clock.now().unix_timestamp();
-    authority
-        .change(move |view| {
+    let ((id, mut warnings), crls) = authority
+        .change_and_crls(move |view| {
             let signer = view.signer(&reference).ok_or_else(Error::not_found)?;
             let old = &signer.issuer.record;
             let record = updated(view, old, &fields, write, now)?;
@@ -114,11 +114,15 @@ pub async fn write_issuer(
             }
             check_algorithm(&record.revocation_signature_algorithm, signer.issuer.certificate.key().kind())?;
             let id = record.id.clone();
+            let crls = record.usage.crl != old.usage.crl
+                || record.revocation_signature_algorithm != old.revocation_signature_algorithm;
             let mut next = view.clone();
             let writes = vec![next.put_issuer(record)?];
-            Ok((planned(next, writes), (id, warnings)))
+            Ok((Planned { view: next, writes, crls }, (id, warnings)))
         })
-        .await
+        .await?;
+    warnings.extend(crls);
+    Ok((id, warnings))
 }
 
 fn updated(view: &View, old: &IssuerRecord, fields: &Fields, write: Write, now: i64) -> Result<IssuerRecord> {
@@ -208,12 +212,7 @@ fn check_algorithm(name: &str, kind: KeyKind) -> Result<()> {
     }
     let algorithm = SignatureAlgorithm::parse_name(name)
         .ok_or_else(|| Error::invalid("revocation_signature_algorithm: unknown signature algorithm"))?;
-    let suits = match algorithm {
-        SignatureAlgorithm::RsaPkcs1(_) | SignatureAlgorithm::RsaPss(_) => matches!(kind, KeyKind::Rsa { .. }),
-        SignatureAlgorithm::Ecdsa(_) => SignatureAlgorithm::for_issuer(kind, 0, false).ok() == Some(algorithm),
-        SignatureAlgorithm::Ed25519 => kind == KeyKind::Ed25519,
-    };
-    if suits {
+    if algorithm.fits(kind) {
         return Ok(());
     }
     Err(Error::invalid("revocation_signature_algorithm: does not suit the issuer's key"))
@@ -225,8 +224,8 @@ fn check_algorithm(name: &str, kind: KeyKind) -> Result<()> {
 /// `Unavailable` from storage.
 pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<Vec<String>> {
     let reference = reference.to_owned();
-    authority
-        .change(move |view| {
+    let (mut warnings, crls) = authority
+        .change_and_crls(move |view| {
             let mut next = view.clone();
             let Some(signer) = view.signer(&reference) else { return Ok((planned(next, Vec::new()), Vec::new())) };
             let record = &signer.issuer.record;
@@ -244,7 +243,9 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<Vec
             }
             Ok((Planned { view: next, writes, crls: true }, warnings))
         })
-        .await
+        .await?;
+    warnings.extend(crls);
+    Ok(warnings)
 }
 
 /// Deletes every issuer and key of the mount; certificates, revocations and roles stay.
@@ -252,24 +253,24 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<Vec
 /// # Errors
 /// `Unavailable` from storage.
 pub async fn delete_all_issuers(authority: &Authority) -> Result<Vec<String>> {
-    authority
-        .change(|view| {
+    let (mut warnings, crls) = authority
+        .change_and_crls(|view| {
             let mut next = view.clone();
-            let issuers: Vec<String> = view.signers().map(|s| s.issuer.record.id.clone()).collect();
-            let keys: Vec<String> = view.keys().map(|k| k.id.clone()).collect();
-            let mut writes: Vec<PkiWrite> = issuers.iter().filter_map(|id| next.remove_issuer(id)).collect();
-            writes.extend(keys.iter().filter_map(|id| next.remove_key(id)));
+            let (issuers, keys) = (view.signers().count(), view.keys().count());
+            let mut writes = next.remove_all_issuers_and_keys();
             let mut warnings = Vec::new();
             if !writes.is_empty() {
                 let mut config = view.issuers_config.value.clone();
                 config.default = String::new();
                 writes.push(next.set_issuers_config(config));
                 writes.push(next.set_keys_config(Default::default()));
-                warnings.push(format!("deleted {} issuers and {} keys of this mount", issuers.len(), keys.len()));
+                warnings.push(format!("deleted {issuers} issuers and {keys} keys of this mount"));
             }
             Ok((Planned { view: next, writes, crls: true }, warnings))
         })
-        .await
+        .await?;
+    warnings.extend(crls);
+    Ok(warnings)
 }
 
 /// Writes `config/issuers`: `default` (a reference; absent keeps it) and the follow flag.
@@ -278,8 +279,8 @@ pub async fn delete_all_issuers(authority: &Authority) -> Result<Vec<String>> {
 /// `Invalid` when the default names no issuer.
 pub async fn write_issuers_config(authority: &Authority, fields: &Fields) -> Result<Vec<String>> {
     let fields = fields.clone();
-    authority
-        .change(move |view| {
+    let (mut warnings, crls) = authority
+        .change_and_crls(move |view| {
             let mut config = view.issuers_config.value.clone();
             let mut warnings = Vec::new();
             if let Some(reference) = fields.text("default")? {
@@ -296,7 +297,9 @@ pub async fn write_issuers_config(authority: &Authority, fields: &Fields) -> Res
             let writes = vec![next.set_issuers_config(config)];
             Ok((Planned { view: next, writes, crls }, warnings))
         })
-        .await
+        .await?;
+    warnings.extend(crls);
+    Ok(warnings)
 }
 
 /// Writes `config/keys`: `default` (a reference).
@@ -373,18 +376,23 @@ pub async fn delete_key(authority: &Authority, reference: &str) -> Result<Vec<St
         .await
 }
 
-/// Writes `config/urls`; lists that are absent stay.
+/// Writes `config/urls`; lists that are absent stay. Gives warnings.
 ///
 /// # Errors
 /// `Invalid` naming the list and the rule.
-pub async fn write_urls(authority: &Authority, fields: &Fields) -> Result<()> {
+pub async fn write_urls(authority: &Authority, fields: &Fields) -> Result<Vec<String>> {
     let fields = fields.clone();
     authority
         .change(move |view| {
             let urls = view.urls.value.merged(&fields, "enable_templating")?;
+            let warnings = if urls.unresolved() && view.signers().next().is_some() {
+                vec!["cluster config missing: issuing fails while the URLs name its paths".to_owned()]
+            } else {
+                Vec::new()
+            };
             let mut next = view.clone();
             let writes = vec![next.set_urls(urls)];
-            Ok((planned(next, writes), ()))
+            Ok((planned(next, writes), warnings))
         })
         .await
 }

@@ -143,8 +143,14 @@ pub struct Builder {
 pub struct Built {
     /// The CRLs to publish.
     pub crls: Crls,
-    /// Every revocation up to this sequence is on them.
-    pub covers: u64,
+    /// How many were made anew.
+    pub made: usize,
+    /// Entries of the largest one.
+    pub entries: usize,
+    /// Issuers that cannot have a CRL, for the caller.
+    pub warnings: Vec<String>,
+    /// Why some could not be made; the others were.
+    pub failure: Option<Error>,
 }
 
 impl Builder {
@@ -159,10 +165,11 @@ impl Builder {
     }
 
     /// Brings every group's CRL up to date: groups with new entries, without a CRL, or close to
-    /// nextUpdate get a new one; with `force` all do.
+    /// nextUpdate get a new one; with `force` all do. A group that fails keeps its last CRL and does not
+    /// keep the others from theirs.
     ///
     /// # Errors
-    /// `Unavailable` from storage, `Internal` from signing. What was published stays.
+    /// `Unavailable` when the revocations cannot be read. What was published stays.
     pub async fn build(&mut self, view: &View, force: bool) -> Result<Built> {
         let groups = groups(view);
         self.adopt(Layout::new(view, &groups));
@@ -171,22 +178,31 @@ impl Builder {
             self.restored = true;
         }
         self.load(u64::MAX).await?;
+        let mut built = Built { crls: Crls::new(), made: 0, entries: 0, warnings: Vec::new(), failure: None };
         for group in &groups {
             let state = self.states.entry(group.id.clone()).or_default();
             let due = state
                 .published
                 .as_ref()
                 .is_none_or(|p| p.next_update - self.clock.now().unix_timestamp() < RENEW_BEFORE.as_secs() as i64);
-            if force || state.dirty || due {
-                self.publish(group).await?;
+            let wanted = force || state.dirty || due;
+            match &group.signer {
+                Some(signer) if wanted => match self.publish(group, signer).await {
+                    Ok(()) => built.made += 1,
+                    Err(error) => built.failure = Some(error),
+                },
+                Some(_) => {}
+                None => built.warnings.push(format!(
+                    "no CRL for issuers {}: none of them has its key here and the usage crl-signing",
+                    group.issuers.join(", ")
+                )),
+            }
+            if let Some(published) = self.states.get(&group.id).and_then(|s| s.published.as_ref()) {
+                built.entries = built.entries.max(published.entries);
+                built.crls.extend(group.issuers.iter().map(|i| (i.clone(), Arc::clone(published))));
             }
         }
-        let crls = groups
-            .iter()
-            .filter_map(|g| Some((g, self.states.get(&g.id)?.published.as_ref()?)))
-            .flat_map(|(g, published)| g.issuers.iter().map(move |i| (i.clone(), Arc::clone(published))))
-            .collect();
-        Ok(Built { crls, covers: self.loaded })
+        Ok(built)
     }
 
     /// A changed set of issuers or default sorts every entry out anew.
@@ -239,7 +255,8 @@ impl Builder {
             let Some(row) = rows.iter().find(|r| r.group == group.id) else { continue };
             let Some(signer) = &group.signer else { continue };
             let state = self.states.entry(group.id.clone()).or_default();
-            let plan = Plan::new(signer, state.entries.encoded(), row.number, row.this_update, row.next_update)?;
+            let plan = Plan::new(signer, state.entries.encoded(), row.number, row.this_update, row.next_update);
+            let Ok(plan) = plan else { continue };
             let count = state.entries.len();
             if signer.issuer.certificate.key().verify(plan.algorithm, &plan.tbs, &row.signature).is_ok() {
                 state.published = Some(Arc::new(plan.finish(&row.signature, count)));
@@ -253,11 +270,7 @@ impl Builder {
     }
 
     /// Signs and records the next CRL of a group.
-    async fn publish(&mut self, group: &Group) -> Result<()> {
-        let Some(signer) = &group.signer else {
-            tracing::warn!(group = %group.id, "no issuer with a key and crl-signing usage: CRL not built");
-            return Ok(());
-        };
+    async fn publish(&mut self, group: &Group, signer: &Signer) -> Result<()> {
         let mut number = self.next_number(group).await?;
         for _ in 0..NUMBER_TRIES {
             let state = self.states.entry(group.id.clone()).or_default();
@@ -282,7 +295,16 @@ impl Builder {
                     state.dirty = false;
                     return Ok(());
                 }
-                Err(e) if e.kind() == Kind::Conflict => number = self.stored_number(group).await? + 1,
+                Err(e) if e.kind() == Kind::Conflict => {
+                    let stored = self.stored_number(group).await?;
+                    if stored < number {
+                        // Not a matter of numbers: the mount is gone.
+                        return Err(e);
+                    }
+                    // Another node was first: the next CRL must hold what its revocations added.
+                    number = stored + 1;
+                    self.load(u64::MAX).await?;
+                }
                 Err(e) => return Err(e),
             }
         }

@@ -20,7 +20,7 @@ use crate::clock::{Clock, Time};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
-use crate::keys::local::{KeySpec, PrivateKey};
+use crate::keys::local::KeySpec;
 use crate::keys::pool::KeyPool;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
@@ -93,10 +93,7 @@ pub async fn issue(view: Arc<View>, tools: Tools, request: Request, stages: Stag
     warnings.extend(more);
     let prepared = Prepared::leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
     let started = stages.rules(started);
-    let key = match spec.kind() {
-        KeyKind::Rsa { .. } => tools.pool.generate(spec).await?,
-        KeyKind::Ec(_) | KeyKind::Ed25519 => PrivateKey::generate(spec)?,
-    };
+    let key = tools.pool.generate(spec).await?;
     stages.key(started);
     let issued = prepared.release(&view, &tools, key.public(), &request, &entry.role, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, Some(&key))?;

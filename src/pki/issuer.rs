@@ -5,10 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::urls::Urls;
 use super::validity::LeafNotAfter;
 use crate::error::{Error, Result};
+use crate::fields::{MAX_NAME, is_name};
 use crate::keys::local::PrivateKey;
 use crate::x509::certificate::Certificate;
 use crate::x509::extension::KeyUsage;
@@ -110,7 +112,7 @@ pub struct Issuer {
     pub version: u64,
     /// The certificate.
     pub certificate: Certificate,
-    /// Whether it certifies itself (subject and issuer equal, signature by its own key).
+    /// Whether it certifies itself ([`Certificate::is_self_signed`]).
     pub self_signed: bool,
 }
 
@@ -155,8 +157,8 @@ pub struct KeyRecord {
     /// Name, or empty.
     #[serde(default)]
     pub name: String,
-    /// The private key, PKCS#8 DER in base64.
-    pub pkcs8: String,
+    /// The private key, PKCS#8 DER in base64; overwritten on drop.
+    pub pkcs8: Zeroizing<String>,
 }
 
 /// A key of the mount, loaded and ready to sign.
@@ -179,7 +181,7 @@ impl Key {
     pub fn new(record: &KeyRecord, version: u64) -> Result<Self> {
         use base64::Engine as _;
         let der = base64::engine::general_purpose::STANDARD
-            .decode(&record.pkcs8)
+            .decode(record.pkcs8.as_bytes())
             .map(crate::secret::Secret::new)
             .map_err(|_| Error::internal("stored key is not base64"))?;
         let private = Arc::new(PrivateKey::from_pkcs8(der.expose())?);
@@ -192,7 +194,7 @@ impl Key {
     /// When the key cannot be encoded.
     pub fn record(&self) -> Result<KeyRecord> {
         use base64::Engine as _;
-        let pkcs8 = base64::engine::general_purpose::STANDARD.encode(self.private.to_pkcs8()?.expose());
+        let pkcs8 = Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(self.private.to_pkcs8()?.expose()));
         Ok(KeyRecord { id: self.id.clone(), name: self.name.clone(), pkcs8 })
     }
 
@@ -214,10 +216,7 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
     if name.eq_ignore_ascii_case("default") {
         return Err(Error::invalid(format!("{what}: name is reserved")));
     }
-    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    let bytes = name.as_bytes();
-    let inner = bytes.iter().all(|&b| word(b) || b == b'-' || b == b'.');
-    if !inner || !word(bytes[0]) || !word(bytes[bytes.len() - 1]) || bytes.len() > 128 {
+    if !is_name(name) || name.len() > MAX_NAME {
         return Err(Error::invalid(format!(
             "{what}: name contains characters outside the allowed set: letters, digits and '_', inside also '-' and '.', at most 128"
         )));
@@ -226,22 +225,39 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
 }
 
 /// Who certifies whom: for every issuer the ids of its parents, self-signed ones first, each group by id.
-pub fn parents(issuers: &BTreeMap<String, Arc<Issuer>>) -> BTreeMap<String, Vec<String>> {
-    let parents_of = |child: &Issuer| {
-        let mut found: Vec<&Arc<Issuer>> = issuers.values().filter(|p| child.is_certified_by(p)).collect();
-        found.sort_by_key(|p| (!p.self_signed, p.record.id.clone()));
-        found.into_iter().map(|p| p.record.id.clone()).collect()
-    };
-    issuers.iter().map(|(id, issuer)| (id.clone(), parents_of(issuer))).collect()
+pub type Parents = BTreeMap<String, Vec<String>>;
+
+/// Works out who certifies whom: a signature check for every pair whose names fit.
+pub fn parents(issuers: &BTreeMap<String, Arc<Issuer>>) -> Parents {
+    issuers.iter().map(|(id, issuer)| (id.clone(), parents_of(issuer, issuers.values()))).collect()
+}
+
+fn parents_of<'a>(child: &Issuer, issuers: impl Iterator<Item = &'a Arc<Issuer>>) -> Vec<String> {
+    let mut found: Vec<_> = issuers.filter(|p| child.is_certified_by(p)).collect();
+    found.sort_by_key(|p| (!p.self_signed, p.record.id.clone()));
+    found.into_iter().map(|p| p.record.id.clone()).collect()
+}
+
+/// Adds a new issuer to what is known, checking only the pairs that it is in.
+pub fn add_parents(parents: &mut Parents, issuers: &BTreeMap<String, Arc<Issuer>>, new: &Arc<Issuer>) {
+    parents.insert(new.record.id.clone(), parents_of(new, issuers.values()));
+    for child in issuers.values().filter(|child| child.is_certified_by(new)) {
+        let list = parents.entry(child.record.id.clone()).or_default();
+        let rank = |id: &String| (!issuers.get(id).unwrap_or(new).self_signed, id.clone());
+        list.push(new.record.id.clone());
+        list.sort_by_key(rank);
+    }
+}
+
+/// Takes an issuer out of what is known.
+pub fn remove_parents(parents: &mut Parents, id: &str) {
+    parents.remove(id);
+    parents.values_mut().for_each(|list| list.retain(|parent| parent != id));
 }
 
 /// The chain of an issuer: itself, then depth-first its parents' chains, nobody twice. A manual chain
 /// is taken as it is; its unknown ids are skipped.
-pub fn chain(
-    id: &str,
-    issuers: &BTreeMap<String, Arc<Issuer>>,
-    parents: &BTreeMap<String, Vec<String>>,
-) -> Vec<Arc<Issuer>> {
+pub fn chain(id: &str, issuers: &BTreeMap<String, Arc<Issuer>>, parents: &Parents) -> Vec<Arc<Issuer>> {
     let mut chain = Vec::new();
     let mut seen = HashSet::new();
     let mut stack = vec![id.to_owned()];

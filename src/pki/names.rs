@@ -33,6 +33,8 @@ use crate::error::{Error, Result};
 const MAX_NAMES: usize = 1000;
 /// Longest single name, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
+/// Longest list of names, all kinds together, in bytes.
+const MAX_ALL_BYTES: usize = 64 * 1024;
 
 /// What a CSR asks for, as `x509` read it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -265,6 +267,7 @@ impl Draft {
 
     /// Applies the role.
     fn checked(mut self, role: &Role, display_name: &str) -> Result<(Names, Vec<String>)> {
+        check_size(&self.set)?;
         let policy = Policy { role, display_name };
         let (set, sources) = (&self.set, |field| self.source(field));
         check_common_name(&policy, &set.common_name)?;
@@ -342,6 +345,16 @@ fn check_count(count: usize) -> Result<()> {
         return Err(Error::invalid(format!(
             "alt_names: at most {MAX_NAMES} names of all kinds fit into one certificate"
         )));
+    }
+    Ok(())
+}
+
+/// Together they fit into a certificate that anybody would still take, and that costs little to sign.
+fn check_size(set: &NameSet) -> Result<()> {
+    let texts = [&set.dns, &set.emails, &set.uris, &set.user_ids].into_iter().flatten().map(String::len);
+    let others = set.other.iter().map(|(oid, value)| oid.len() + value.len());
+    if texts.chain(others).sum::<usize>() > MAX_ALL_BYTES {
+        return Err(Error::invalid(format!("alt_names: all names together are longer than {MAX_ALL_BYTES} bytes")));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::store::{CertificateRow, PkiOutcome, PkiWrite, RevocationRow, StoredRevocation};
+use super::store::{CertificateRow, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation};
 use super::view::View;
 use super::{Authority, issuer::Issuer};
 use crate::clock::Time;
@@ -33,11 +33,25 @@ pub enum Outcome {
 
 /// The certificate that a request names.
 struct Target {
+    /// When it was revoked, if it was.
+    revoked_at: Option<Time>,
     serial: Serial,
     issuer: String,
     not_after: i64,
     /// Brought by the caller and not stored here yet.
     brought: Option<Box<CertificateRow>>,
+}
+
+impl Target {
+    fn stored(found: StoredCertificate) -> Self {
+        Self {
+            revoked_at: found.revocation.map(|r| r.row.revoked_at),
+            serial: found.row.serial,
+            issuer: found.row.issuer,
+            not_after: found.row.not_after,
+            brought: None,
+        }
+    }
 }
 
 /// Revokes the certificate that `fields` name by `serial_number` or `certificate`.
@@ -49,6 +63,9 @@ pub async fn revoke(authority: &Arc<Authority>, fields: &Fields, requester: &str
     let reason = reason(fields)?;
     let invalidity_date = invalidity_date(fields)?;
     let target = target(authority, fields, requester).await?;
+    if let Some(at) = target.revoked_at {
+        return Ok(Outcome::Revoked(at));
+    }
     let now = authority.tools().clock.now();
     if target.not_after < now.unix_timestamp() + ALMOST_EXPIRED {
         return Ok(Outcome::Expired);
@@ -94,10 +111,9 @@ async fn target(authority: &Authority, fields: &Fields, requester: &str) -> Resu
             let serial = Serial::parse(text)?;
             refuse_issuer(&view, serial)?;
             let found = authority.tools().store.certificate(authority.mount(), serial).await?;
-            let row = found
-                .ok_or_else(|| Error::invalid(format!("serial_number: certificate with serial {serial} not found")))?
-                .row;
-            Ok(Target { serial, issuer: row.issuer, not_after: row.not_after, brought: None })
+            found
+                .map(Target::stored)
+                .ok_or_else(|| Error::invalid(format!("serial_number: certificate with serial {serial} not found")))
         }
         (None, Some(text)) => {
             let certificate = parse_certificate(text)?;
@@ -132,7 +148,7 @@ async fn by_certificate(
         if stored.row.der != certificate.der() {
             return Err(Error::invalid("certificate: its serial collides with another certificate of this mount"));
         }
-        return Ok(Target { serial, issuer: stored.row.issuer, not_after: stored.row.not_after, brought: None });
+        return Ok(Target::stored(stored));
     }
     let issuer = signed_by(view, &certificate)
         .ok_or_else(|| Error::invalid("certificate: not signed by an issuer of this mount"))?;
@@ -150,7 +166,7 @@ async fn by_certificate(
         der: certificate.der().to_vec(),
     };
     let (issuer, not_after) = (brought.issuer.clone(), brought.not_after);
-    Ok(Target { serial, issuer, not_after, brought: Some(Box::new(brought)) })
+    Ok(Target { revoked_at: None, serial, issuer, not_after, brought: Some(Box::new(brought)) })
 }
 
 /// The issuer whose key verifies the certificate; of several with the same key, the first by id.

@@ -86,6 +86,15 @@ pub enum KeyExport {
     Exported,
 }
 
+/// What an issuer without a name is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Naming {
+    /// It stays without one.
+    AsGiven,
+    /// `next`, while that is free (root rotation).
+    NextIfFree,
+}
+
 /// Generates a root CA from the request's fields and makes it the default issuer when there is none.
 ///
 /// # Errors
@@ -93,22 +102,27 @@ pub enum KeyExport {
 pub async fn generate(
     authority: &Authority,
     export: KeyExport,
+    naming: Naming,
     fields: &Fields,
     limits: Limits,
     requester: &str,
 ) -> Result<Generated> {
-    let order = Order::from_fields(fields, limits, authority)?;
+    let order = Order::from_fields(fields, naming, limits, authority)?;
     // Names are checked before the costly key, and again in the change itself.
     order.check_names_free(&authority.view())?;
     let key = authority.tools().pool.generate(order.spec).await?;
     let serial = (authority.tools().serials)();
     let now = authority.tools().clock.now().unix_timestamp();
     let requester = requester.to_owned();
-    authority.change(move |view| order.plan(view, Arc::new(key), serial, export, now, &requester)).await
+    let (mut generated, crls) =
+        authority.change_and_crls(move |view| order.plan(view, Arc::new(key), serial, export, now, &requester)).await?;
+    generated.warnings.extend(crls);
+    Ok(generated)
 }
 
 /// Everything about the root that the request decides.
 struct Order {
+    naming: Naming,
     issuer_name: String,
     key_name: String,
     request: IssueRequest,
@@ -125,7 +139,7 @@ struct Order {
 }
 
 impl Order {
-    fn from_fields(fields: &Fields, limits: Limits, authority: &Authority) -> Result<Self> {
+    fn from_fields(fields: &Fields, naming: Naming, limits: Limits, authority: &Authority) -> Result<Self> {
         let text = |name: &str| fields.text(name).map(Option::unwrap_or_default);
         let (issuer_name, key_name) = (text("issuer_name")?, text("key_name")?);
         check_name("issuer_name", &issuer_name)?;
@@ -160,6 +174,7 @@ impl Order {
             head: head(fields, &mut warnings)?,
             name_constraints: name_constraints(fields)?,
             common_name: names.common_name.clone(),
+            naming,
             issuer_name,
             key_name,
             request,
@@ -192,6 +207,9 @@ impl Order {
         now: i64,
         requester: &str,
     ) -> Result<(Planned, Generated)> {
+        if self.naming == Naming::NextIfFree && self.issuer_name.is_empty() && view.signer("next").is_none() {
+            self.issuer_name = "next".to_owned();
+        }
         let der = self.certificate(view, &key, &serial)?;
         let mut next = view.clone();
         let key = Key { id: crate::random::uuid(), name: self.key_name.clone(), version: 0, private: key };
@@ -245,7 +263,7 @@ impl Order {
     fn locations(&mut self, urls: &Urls) -> Result<Locations> {
         if urls.is_empty() {
             self.warnings.push("no authority information URLs are configured for this mount".to_owned());
-        } else if urls.templating {
+        } else if urls.names_issuer() {
             self.warnings.push(
                 "authority information left out of the root: its URLs are templates, and the issuer's id is not known before it is signed"
                     .to_owned(),
@@ -384,7 +402,14 @@ fn subject(fields: &Fields, common_name: &str, serial_number: &str) -> Result<Ve
 
 /// nameConstraints from the eight lists; empty without any.
 fn name_constraints(fields: &Fields) -> Result<Vec<u8>> {
-    let list = |name: &str| fields.list(name).map(Option::unwrap_or_default);
+    let list = |name: &str| -> Result<Vec<String>> {
+        let values = fields.list(name)?.unwrap_or_default();
+        if values.iter().all(|v| v.bytes().all(|b| b.is_ascii_graphic())) {
+            return Ok(values);
+        }
+        // IA5String, RFC 5280 4.2.1.10: names beyond ASCII in their A-label form.
+        Err(Error::invalid(format!("{name}: every entry must be visible ASCII; write international names as xn--…")))
+    };
     let ranges = |name: &str| -> Result<Vec<ipnet::IpNet>> {
         let parse = |text: &String| {
             text.parse().map_err(|_| Error::invalid(format!("{name}: every entry must be a CIDR range")))

@@ -88,7 +88,8 @@ pub enum PkiWrite {
     Certificate(CertificateRow),
     /// A revocation. Of a serial that is already revoked the first one stays.
     Revocation(RevocationRow),
-    /// A published CRL; refused as `Conflict` when its number is not above the stored one.
+    /// A published CRL; refused as `Conflict` when its number is not above the stored one, or when it
+    /// covers fewer revocations.
     Crl(CrlRow),
 }
 

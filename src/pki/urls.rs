@@ -23,6 +23,8 @@ pub struct Urls {
     pub templating: bool,
 }
 
+const ISSUER_ID: &str = "{{issuer_id}}";
+
 /// The four lists, by field name.
 pub const LIST_FIELDS: [&str; 4] =
     ["issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers"];
@@ -91,7 +93,7 @@ impl Urls {
     fn expand_one(&self, field: &str, url: &str, issuer_id: &str, dry_run: bool) -> Result<String> {
         let mut text = url.to_owned();
         if self.templating {
-            text = text.replace("{{issuer_id}}", issuer_id);
+            text = text.replace(ISSUER_ID, issuer_id);
             for cluster in ["{{cluster_path}}", "{{cluster_aia_path}}"] {
                 if !text.contains(cluster) {
                     continue;
@@ -102,13 +104,24 @@ impl Urls {
                 text = text.replace(cluster, "http://cluster.invalid");
             }
         }
-        let absolute = text.is_ascii() && url::Url::parse(&text).is_ok_and(|u| u.has_host());
+        let visible = text.bytes().all(|b| b.is_ascii_graphic());
+        let absolute = visible && url::Url::parse(&text).is_ok_and(|u| u.has_host());
         if !absolute {
             return Err(Error::invalid(format!(
                 "{field}: every entry must be an absolute URL with a scheme and a host"
             )));
         }
         Ok(text)
+    }
+
+    /// Whether some URL holds the issuer's id, which a root does not have before it is signed.
+    pub fn names_issuer(&self) -> bool {
+        self.templating && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(ISSUER_ID)))
+    }
+
+    /// Placeholders of the mount's cluster configuration that have no value here.
+    pub fn unresolved(&self) -> bool {
+        self.templating && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains("{{cluster_")))
     }
 
     /// The members of an answer; `templating` is the name of the flag there.

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
+
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord};
 use super::profile::{Pieces, RoleEntry};
@@ -79,7 +81,7 @@ pub struct View {
     pub keys_config: Setting<KeysConfig>,
     /// The mount's authority information URLs.
     pub urls: Setting<Urls>,
-    parents: BTreeMap<String, Vec<String>>,
+    parents: issuer::Parents,
     signers: BTreeMap<String, Arc<Signer>>,
 }
 
@@ -89,7 +91,18 @@ impl View {
     /// # Errors
     /// `Internal` when a document cannot be read: nothing is guessed.
     pub fn load(mount: MountId, documents: Vec<Document>) -> Result<Self> {
-        let mut view = Self {
+        let mut view = Self::empty(mount);
+        for document in documents {
+            view.take(document)?;
+        }
+        view.parents = issuer::parents(&view.issuers);
+        view.work_out();
+        Ok(view)
+    }
+
+    /// A mount without anything.
+    pub fn empty(mount: MountId) -> Self {
+        Self {
             mount,
             roles: BTreeMap::new(),
             issuers: BTreeMap::new(),
@@ -99,16 +112,11 @@ impl View {
             urls: Setting::default(),
             parents: BTreeMap::new(),
             signers: BTreeMap::new(),
-        };
-        for document in documents {
-            view.take(document)?;
         }
-        view.link();
-        Ok(view)
     }
 
     fn take(&mut self, document: Document) -> Result<()> {
-        let (name, version, body) = (document.key.name, document.version, &document.body);
+        let (name, version, body) = (document.key.name, document.version, &Zeroizing::new(document.body));
         match document.key.kind {
             kind::ROLE => {
                 let entry = RoleEntry::new(read(body)?, version)?;
@@ -131,12 +139,6 @@ impl View {
             other => return Err(Error::internal(format!("unknown stored document kind {other}"))),
         }
         Ok(())
-    }
-
-    /// Works out who certifies whom, when the set of issuers changed, and then all that follows from it.
-    fn link(&mut self) {
-        self.parents = issuer::parents(&self.issuers);
-        self.work_out();
     }
 
     /// Works out chains and pre-encoded pieces again.
@@ -230,19 +232,26 @@ impl View {
             None => Issuer::new(record, version + 1)?,
         };
         self.issuers.insert(id, Arc::new(issuer));
-        if version == 0 {
-            self.link()
-        } else {
-            self.work_out()
-        }
+        self.work_out();
         Ok(write)
     }
 
     /// Removes an issuer; `None` when there is none. Its key stays.
     pub fn remove_issuer(&mut self, id: &str) -> Option<PkiWrite> {
         let version = self.issuers.remove(id)?.version;
-        self.link();
+        issuer::remove_parents(&mut self.parents, id);
+        self.work_out();
         Some(self.document::<IssuerRecord>(kind::ISSUER, id, version, None))
+    }
+
+    /// Removes every issuer and key.
+    pub fn remove_all_issuers_and_keys(&mut self) -> Vec<PkiWrite> {
+        let (issuers, keys) = (std::mem::take(&mut self.issuers), std::mem::take(&mut self.keys));
+        self.parents.clear();
+        self.work_out();
+        let issuers = issuers.iter().map(|(id, i)| self.document::<IssuerRecord>(kind::ISSUER, id, i.version, None));
+        let keys = keys.iter().map(|(id, k)| self.document::<KeyRecord>(kind::KEY, id, k.version, None));
+        issuers.chain(keys).collect()
     }
 
     // --- Keys ---

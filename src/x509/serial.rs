@@ -84,11 +84,14 @@ impl Ord for Serial {
 /// Lower-case hex octets joined by colons, as every answer shows a serial.
 impl fmt::Display for Serial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Every answer has one: three characters an octet, written at once.
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [b':'; MAX_OCTETS * 3];
         for (i, octet) in self.octets().iter().enumerate() {
-            let colon = if i == 0 { "" } else { ":" };
-            write!(f, "{colon}{octet:02x}")?;
+            text[i * 3] = HEX[usize::from(octet >> 4)];
+            text[i * 3 + 1] = HEX[usize::from(octet & 15)];
         }
-        Ok(())
+        f.write_str(std::str::from_utf8(&text[..self.octets().len() * 3 - 1]).unwrap_or_default())
     }
 }
 

@@ -35,19 +35,8 @@ impl Builder {
     /// Starts it, with a root token and a mount `pki`.
     pub async fn start(self) -> App {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options {
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            workers: 2,
-            clock: self.clock.clone(),
-            storage: storage::Options {
-                data_dir: folder.path().to_owned(),
-                seal_key: SealKey::create_file(&folder.path().join("seal.key")).unwrap(),
-                clock: self.clock.clone(),
-                queue: 1024,
-            },
-            settings: self.settings,
-        };
-        let server = Server::open(options).await.unwrap();
+        SealKey::create_file(&folder.path().join("seal.key")).unwrap();
+        let server = self.open(&folder).await;
         let shared = server.shared().clone();
         let token = shared.auth.root_token(None, "test").await.unwrap();
         let fields = Fields::parse(br#"{"type":"pki"}"#).unwrap();
@@ -55,7 +44,23 @@ impl Builder {
         shared.engine.open(mount.id).await.unwrap();
         let running = server.start().await.unwrap();
         let client = Client::new(running.address(), &token);
-        App { running, client, clock: self.clock, folder }
+        App { running, client, clock: self.clock, settings: self.settings, folder }
+    }
+
+    async fn open(&self, folder: &tempfile::TempDir) -> Server {
+        let options = Options {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            workers: 2,
+            clock: self.clock.clone(),
+            storage: storage::Options {
+                data_dir: folder.path().to_owned(),
+                seal_key: SealKey::from_file(&folder.path().join("seal.key")).unwrap(),
+                clock: self.clock.clone(),
+                queue: 1024,
+            },
+            settings: self.settings.clone(),
+        };
+        Server::open(options).await.unwrap()
     }
 }
 
@@ -65,6 +70,7 @@ pub struct App {
     pub client: Client,
     /// The server's clock.
     pub clock: Clock,
+    settings: Settings,
     folder: tempfile::TempDir,
 }
 
@@ -110,6 +116,17 @@ impl App {
         let token = &self.client.token;
         self.raw(format!("GET {path} HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\nConnection: close\r\n\r\n"))
             .await
+    }
+
+    /// Stops the server and starts another one on the same data, with the same clock, settings and token.
+    pub async fn restart(self) -> Self {
+        let Self { running, client, clock, settings, folder } = self;
+        running.stop().await.unwrap();
+        let builder = Builder { clock, settings };
+        let running = builder.open(&folder).await.start().await.unwrap();
+        let client = Client::new(running.address(), &client.token);
+        let Builder { clock, settings } = builder;
+        Self { running, client, clock, settings, folder }
     }
 
     /// Stops the server and removes its data.

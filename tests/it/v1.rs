@@ -1,6 +1,7 @@
 mod hygiene;
 mod limits;
 mod methods;
+mod pki;
 mod routes;
 mod sys;
 mod token;

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use super::route::{Operation, Params, Route, operation_word};
 use crate::telemetry::RouteMeter;
 
-/// Longest name that `:name` takes.
-pub const MAX_NAME: usize = 128;
+pub use crate::fields::MAX_NAME;
+use crate::fields::is_name;
 
 /// What a path and an operation lead to.
 pub enum Found<'i> {
@@ -158,15 +158,6 @@ impl Segment {
         params.push(name, place.start, place.end);
         taken
     }
-}
-
-/// Whether `text` is a name: letters, digits and `_`, inside also `-` and `.`.
-pub fn is_name(text: &str) -> bool {
-    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    let bytes = text.as_bytes();
-    bytes.first().is_some_and(|b| word(*b))
-        && bytes.last().is_some_and(|b| word(*b))
-        && bytes.iter().all(|b| word(*b) || matches!(b, b'-' | b'.'))
 }
 
 fn is_serial(text: &str) -> bool {

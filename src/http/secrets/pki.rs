@@ -117,13 +117,22 @@ fn page_of_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Resul
 }
 
 impl Call {
-    /// The authority of the call's mount.
-    fn authority(&self) -> Result<Arc<Authority>> {
-        self.state.engine.authority(self.mount.id)
+    /// The authority of the call's mount. The mount table decides: a mount that is in it and is not
+    /// open here (its enabling was cut short) is opened now.
+    async fn authority(&self) -> Result<Arc<Authority>> {
+        let engine = &self.state.engine;
+        if let Ok(authority) = engine.authority(self.mount.id) {
+            return Ok(authority);
+        }
+        if self.state.auth.mounts().iter().any(|mount| mount.id == self.mount.id) {
+            engine.open(self.mount.id).await?;
+        }
+        engine.authority(self.mount.id)
     }
 
     /// This worker's hands of the call's mount.
-    fn replica(&self) -> Result<ReplicaLink> {
+    async fn replica(&self) -> Result<ReplicaLink> {
+        self.authority().await?;
         self.state.replica(self.mount.id)
     }
 }

@@ -107,11 +107,14 @@ impl State {
     /// # Errors
     /// `NotFound` when the mount is not open.
     pub fn replica(&self, mount: MountId) -> Result<ReplicaLink> {
-        if let Some(replica) = self.0.replicas.borrow().get(&mount) {
+        let authority = self.engine.authority(mount)?;
+        let mut replicas = self.0.replicas.borrow_mut();
+        if let Some(replica) = replicas.get(&mount) {
             return Ok(replica.clone());
         }
-        let replica = self.engine.authority(mount)?.replica();
-        self.0.replicas.borrow_mut().insert(mount, replica.clone());
+        replicas.retain(|mount, _| self.engine.authority(*mount).is_ok());
+        let replica = authority.replica();
+        replicas.insert(mount, replica.clone());
         Ok(replica)
     }
 

@@ -11,7 +11,7 @@ const PUBLISH: &str = "INSERT INTO crl (mount, grp, number, covers, this_update,
     VALUES ($1, $2, $3, $4, $5, $6, $7)
     ON CONFLICT (mount, grp) DO UPDATE SET number = excluded.number, covers = excluded.covers,
         this_update = excluded.this_update, next_update = excluded.next_update, signature = excluded.signature
-    WHERE excluded.number > crl.number";
+    WHERE excluded.number > crl.number AND excluded.covers >= crl.covers";
 const LIST: &str = "SELECT grp, number, covers, this_update, next_update, signature FROM crl
     WHERE mount = $1 ORDER BY grp";
 
@@ -26,7 +26,9 @@ pub(super) fn publish(db: &Connection, row: &CrlRow) -> Result<Outcome, Failure>
         row.signature,
     ])?;
     if stored == 0 {
-        return Err(Failure::Conflict("storage: a CRL with this or a higher number is published"));
+        return Err(Failure::Conflict(
+            "storage: a CRL with this or a higher number, or of later revocations, is published",
+        ));
     }
     Ok(Outcome::Done)
 }

@@ -1,6 +1,10 @@
 //! Authority information for relying parties, open to all but the lists: CA certificates, chains,
 //! CRLs, issued certificates.
+//!
+//! A raw path answers 204 when there is nothing (no default issuer, no CRL, unknown serial). When
+//! storage fails it answers 503 like every other path: an empty 2xx would overwrite a good copy.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -23,15 +27,15 @@ const PEM: &str = "application/pem-certificate-chain";
 const CRL_DER: &str = "application/pkix-crl";
 const CRL_PEM: &str = "application/x-pem-file";
 /// Serials read from storage at a time.
-const PAGE: u32 = 10_000;
+const PAGE: usize = 1_000;
 
-fn signer(call: &Call, reference: &str) -> Result<Option<Arc<Signer>>> {
-    Ok(call.authority()?.view().signer(reference).cloned())
+async fn signer(call: &Call, reference: &str) -> Result<Option<Arc<Signer>>> {
+    Ok(call.authority().await?.view().signer(reference).cloned())
 }
 
 /// A raw answer about the default issuer; 204 when there is none.
-fn raw_default(call: &Call, media_type: &'static str, body: impl Fn(&Signer) -> Vec<u8>) -> Result<Answer> {
-    Ok(signer(call, "default")?.map_or_else(Answer::empty, |s| Answer::raw(media_type, body(&s))))
+async fn raw_default(call: &Call, media_type: &'static str, body: impl Fn(&Signer) -> Vec<u8>) -> Result<Answer> {
+    Ok(signer(call, "default").await?.map_or_else(Answer::empty, |s| Answer::raw(media_type, body(&s))))
 }
 
 fn der(signer: &Signer) -> Vec<u8> {
@@ -47,19 +51,19 @@ fn chain_text(signer: &Signer) -> String {
 }
 
 pub(super) async fn ca_der(call: Call) -> Result<Answer> {
-    raw_default(&call, DER, der)
+    raw_default(&call, DER, der).await
 }
 
 pub(super) async fn ca_pem(call: Call) -> Result<Answer> {
-    raw_default(&call, PEM, pem_text)
+    raw_default(&call, PEM, pem_text).await
 }
 
 pub(super) async fn ca_chain(call: Call) -> Result<Answer> {
-    raw_default(&call, PEM, |s| chain_text(s).into_bytes())
+    raw_default(&call, PEM, |s| chain_text(s).into_bytes()).await
 }
 
 pub(super) async fn ca_json(call: Call) -> Result<Answer> {
-    let signer = signer(&call, "default")?.ok_or_else(Error::not_found)?;
+    let signer = signer(&call, "default").await?.ok_or_else(Error::not_found)?;
     Ok(Answer::data(json!({
         "certificate": issuer_pem_text(&signer.issuer),
         "revocation_time": 0,
@@ -68,7 +72,7 @@ pub(super) async fn ca_json(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn ca_chain_json(call: Call) -> Result<Answer> {
-    let signer = signer(&call, "default")?.ok_or_else(Error::not_found)?;
+    let signer = signer(&call, "default").await?.ok_or_else(Error::not_found)?;
     let chain = chain_text(&signer);
     Ok(Answer::data(json!({
         "certificate": chain,
@@ -79,7 +83,7 @@ pub(super) async fn ca_chain_json(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn issuer_json(call: Call) -> Result<Answer> {
-    let signer = signer(&call, call.param("issuer_ref"))?.ok_or_else(Error::not_found)?;
+    let signer = signer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
     let record = &signer.issuer.record;
     Ok(Answer::data(json!({
         "certificate": pem_line(&signer.issuer),
@@ -90,26 +94,20 @@ pub(super) async fn issuer_json(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn issuer_der(call: Call) -> Result<Answer> {
-    let signer = signer(&call, call.param("issuer_ref"))?.ok_or_else(Error::not_found)?;
+    let signer = signer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
     Ok(Answer::raw(DER, der(&signer)))
 }
 
 pub(super) async fn issuer_pem(call: Call) -> Result<Answer> {
-    let signer = signer(&call, call.param("issuer_ref"))?.ok_or_else(Error::not_found)?;
+    let signer = signer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
     Ok(Answer::raw(PEM, pem_text(&signer)))
 }
 
-/// The CRL of an issuer. `Err(NotFound)` for an unknown issuer, `Ok(None)` when it has no CRL.
-fn crl(call: &Call, reference: &str) -> Result<Option<Arc<Published>>> {
-    let authority = call.authority()?;
-    let signer = authority.view().signer(reference).cloned().ok_or_else(Error::not_found)?;
-    Ok(authority.crl(&signer.issuer.record.id))
-}
-
-/// The default issuer's CRL; none without a default issuer.
-fn default_crl(call: &Call) -> Result<Option<Arc<Published>>> {
-    match signer(call, "default")? {
-        Some(_) => crl(call, "default"),
+/// The CRL of an issuer; none for an unknown issuer and for one that has no CRL.
+async fn crl(call: &Call, reference: &str) -> Result<Option<Arc<Published>>> {
+    let authority = call.authority().await?;
+    match authority.view().signer(reference) {
+        Some(signer) => authority.crl(&signer.issuer.record.id).await,
         None => Ok(None),
     }
 }
@@ -127,15 +125,15 @@ fn crl_text(crl: &Published) -> String {
 }
 
 pub(super) async fn crl_der(call: Call) -> Result<Answer> {
-    Ok(raw_der(default_crl(&call)?))
+    Ok(raw_der(crl(&call, "default").await?))
 }
 
 pub(super) async fn crl_pem(call: Call) -> Result<Answer> {
-    Ok(raw_pem(default_crl(&call)?))
+    Ok(raw_pem(crl(&call, "default").await?))
 }
 
 pub(super) async fn crl_json(call: Call) -> Result<Answer> {
-    let crl = default_crl(&call)?.ok_or_else(Error::not_found)?;
+    let crl = crl(&call, "default").await?.ok_or_else(Error::not_found)?;
     Ok(Answer::data(json!({
         "certificate": crl_text(&crl),
         "revocation_time": 0,
@@ -144,22 +142,22 @@ pub(super) async fn crl_json(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn issuer_crl_json(call: Call) -> Result<Answer> {
-    let crl = crl(&call, call.param("issuer_ref"))?.ok_or_else(Error::not_found)?;
+    let crl = crl(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
     Ok(Answer::data(json!({ "crl": crl_text(&crl) })))
 }
 
 pub(super) async fn issuer_crl_der(call: Call) -> Result<Answer> {
-    Ok(raw_der(crl(&call, call.param("issuer_ref"))?))
+    Ok(raw_der(crl(&call, call.param("issuer_ref")).await?))
 }
 
 pub(super) async fn issuer_crl_pem(call: Call) -> Result<Answer> {
-    Ok(raw_pem(crl(&call, call.param("issuer_ref"))?))
+    Ok(raw_pem(crl(&call, call.param("issuer_ref")).await?))
 }
 
 async fn stored(call: &Call) -> Result<Option<StoredCertificate>> {
     // What is no serial cannot be stored: the same answer as for an unknown one.
     let Ok(serial) = Serial::parse(call.param("serial")) else { return Ok(None) };
-    let authority = call.authority()?;
+    let authority = call.authority().await?;
     authority.tools().store.certificate(authority.mount(), serial).await
 }
 
@@ -195,26 +193,38 @@ pub(super) async fn revoked(call: Call) -> Result<Answer> {
     serials(&call, true).await
 }
 
+/// A list of serials, rendered page by page: there may be millions.
 async fn serials(call: &Call, revoked: bool) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
-    let authority = call.authority()?;
+    let authority = call.authority().await?;
     let (store, mount) = (&authority.tools().store, authority.mount());
     let mut after = match page.after.as_str() {
         "" => None,
         text => Some(Serial::parse(text).map_err(|_| Error::invalid("after: must be a serial number"))?),
     };
-    let mut keys = Vec::new();
+    let mut count = 0;
+    let mut json = String::from("{\"keys\":[");
     loop {
-        let left = page.limit.map_or(PAGE as usize, |limit| limit - keys.len()).min(PAGE as usize) as u32;
+        let left = page.limit.map_or(PAGE, |limit| limit - count).min(PAGE);
         let found = if revoked {
-            store.revoked_serials(mount, after, left).await?
+            store.revoked_serials(mount, after, left as u32).await?
         } else {
-            store.serials(mount, after, left).await?
+            store.serials(mount, after, left as u32).await?
         };
-        keys.extend(found.iter().map(Serial::to_string));
+        for serial in &found {
+            let comma = if count == 0 { "" } else { "," };
+            count += 1;
+            // A serial's text has nothing that JSON escapes; writing to a String cannot fail.
+            let _ = write!(json, "{comma}\"{serial}\"");
+        }
         after = found.last().copied();
-        if found.len() < left as usize || page.limit == Some(keys.len()) {
-            return Answer::keys(keys, None);
+        if found.len() < left || page.limit == Some(count) {
+            break;
         }
     }
+    if count == 0 {
+        return Err(Error::not_found());
+    }
+    json.push_str("]}");
+    Ok(Answer::rendered(json))
 }

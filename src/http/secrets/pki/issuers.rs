@@ -5,16 +5,17 @@ use serde_json::{Map, Value, json};
 use super::Page;
 use crate::clock::{Time, rfc3339};
 use crate::error::{Error, Kind, Result};
+use crate::fields::Fields;
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
 use crate::pki::changes::{self, Write};
 use crate::pki::issuer::Issuer;
 use crate::pki::profile::certificate_pem;
-use crate::pki::root::{self, KeyExport};
+use crate::pki::root::{self, KeyExport, Naming};
 use crate::pki::validity::Limits;
 use crate::pki::view::{Signer, View};
 
-pub(super) async fn generate_root(call: Call) -> Result<Answer> {
+async fn generate(call: Call, naming: Naming) -> Result<Answer> {
     let export = match call.param("type") {
         "internal" => KeyExport::Internal,
         "exported" => KeyExport::Exported,
@@ -23,36 +24,36 @@ pub(super) async fn generate_root(call: Call) -> Result<Answer> {
         }
         _ => return Err(Error::new(Kind::NotFound, "unsupported path")),
     };
-    let authority = call.authority()?;
+    let authority = call.authority().await?;
     let limits = Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() };
     let requester = call.caller.as_deref().map(|c| c.recorded_as.as_str()).unwrap_or_default();
-    let generated = root::generate(&authority, export, &call.fields, limits, requester).await?;
+    let generated = root::generate(&authority, export, naming, &call.fields, limits, requester).await?;
     Ok(Answer::data(generated.data).with_warnings(generated.warnings))
 }
 
+pub(super) async fn generate_root(call: Call) -> Result<Answer> {
+    generate(call, Naming::AsGiven).await
+}
+
 /// As [`generate_root`]; the issuer's name defaults to `next` while that is free.
-pub(super) async fn rotate_root(mut call: Call) -> Result<Answer> {
-    let unnamed = call.fields.text("issuer_name")?.is_none_or(|n| n.is_empty());
-    if unnamed && call.authority()?.view().signer("next").is_none() {
-        call.fields.set("issuer_name", "next");
-    }
-    generate_root(call).await
+pub(super) async fn rotate_root(call: Call) -> Result<Answer> {
+    generate(call, Naming::NextIfFree).await
 }
 
 pub(super) async fn replace_root(mut call: Call) -> Result<Answer> {
-    if !call.fields.has("default") {
-        call.fields.set("default", "next");
-    }
+    let default = call.fields.text("default")?.unwrap_or_else(|| "next".to_owned());
+    // Nothing else: who may replace the default may not thereby change the other settings.
+    call.fields = Fields::from_pairs([("default".to_owned(), default)]);
     write_config(call).await
 }
 
 pub(super) async fn delete_all(call: Call) -> Result<Answer> {
-    let warnings = changes::delete_all_issuers(&*call.authority()?).await?;
+    let warnings = changes::delete_all_issuers(&*call.authority().await?).await?;
     Ok(Answer::empty().with_warnings(warnings))
 }
 
 pub(super) async fn list(call: Call) -> Result<Answer> {
-    let view = call.authority()?.view();
+    let view = call.authority().await?.view();
     let keys = Page::of(&call.fields)?.cut(view.signers().map(|s| s.issuer.record.id.as_str()));
     let mut info = Map::new();
     for issuer in keys.iter().filter_map(|id| view.signer(id)).map(|s| &s.issuer) {
@@ -70,7 +71,7 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn read(call: Call) -> Result<Answer> {
-    let view = call.authority()?.view();
+    let view = call.authority().await?.view();
     let signer = view.signer(call.param("issuer_ref")).ok_or_else(Error::not_found)?;
     Ok(Answer::data(issuer_json(signer)))
 }
@@ -84,7 +85,7 @@ pub(super) async fn merge(call: Call) -> Result<Answer> {
 }
 
 async fn write(call: Call, write: Write) -> Result<Answer> {
-    let authority = call.authority()?;
+    let authority = call.authority().await?;
     let (id, warnings) = changes::write_issuer(&authority, call.param("issuer_ref"), &call.fields, write).await?;
     let view = authority.view();
     let signer = view.signer(&id).ok_or_else(Error::not_found)?;
@@ -92,7 +93,7 @@ async fn write(call: Call, write: Write) -> Result<Answer> {
 }
 
 pub(super) async fn delete(call: Call) -> Result<Answer> {
-    let warnings = changes::delete_issuer(&*call.authority()?, call.param("issuer_ref")).await?;
+    let warnings = changes::delete_issuer(&*call.authority().await?, call.param("issuer_ref")).await?;
     // 200 with null data, also for an unknown issuer: clients of the peers expect it.
     Ok(Answer::data(Value::Null).with_warnings(warnings))
 }
@@ -136,11 +137,11 @@ fn issuer_json(signer: &Signer) -> Value {
 }
 
 pub(super) async fn read_config(call: Call) -> Result<Answer> {
-    Ok(Answer::data(config_json(&call.authority()?.view())))
+    Ok(Answer::data(config_json(&call.authority().await?.view())))
 }
 
 pub(super) async fn write_config(call: Call) -> Result<Answer> {
-    let authority = call.authority()?;
+    let authority = call.authority().await?;
     let warnings = changes::write_issuers_config(&authority, &call.fields).await?;
     Ok(Answer::data(config_json(&authority.view())).with_warnings(warnings))
 }
@@ -151,10 +152,10 @@ fn config_json(view: &View) -> Value {
 }
 
 pub(super) async fn read_urls(call: Call) -> Result<Answer> {
-    Ok(Answer::data(Value::Object(call.authority()?.view().urls.value.to_json("enable_templating"))))
+    Ok(Answer::data(Value::Object(call.authority().await?.view().urls.value.to_json("enable_templating"))))
 }
 
 pub(super) async fn write_urls(call: Call) -> Result<Answer> {
-    changes::write_urls(&*call.authority()?, &call.fields).await?;
-    read_urls(call).await
+    let warnings = changes::write_urls(&*call.authority().await?, &call.fields).await?;
+    Ok(read_urls(call).await?.with_warnings(warnings))
 }

@@ -11,12 +11,12 @@ use crate::pki::revocation::{self, Outcome};
 use crate::pki::validity::Limits;
 
 pub(super) async fn issue(call: Call) -> Result<Answer> {
-    let replica = call.replica()?;
+    let replica = call.replica().await?;
     replica.issue(request(call)).await.map(answer)
 }
 
 pub(super) async fn sign(call: Call) -> Result<Answer> {
-    let replica = call.replica()?;
+    let replica = call.replica().await?;
     replica.sign(request(call)).await.map(answer)
 }
 
@@ -40,7 +40,7 @@ fn answer(issued: Issued) -> Answer {
 
 pub(super) async fn revoke(call: Call) -> Result<Answer> {
     let requester = call.caller.as_deref().map(|c| c.recorded_as.as_str()).unwrap_or_default();
-    match revocation::revoke(&call.authority()?, &call.fields, requester).await? {
+    match revocation::revoke(&call.authority().await?, &call.fields, requester).await? {
         Outcome::Revoked(at) => Ok(Answer::data(json!({
             "revocation_time": at.unix_timestamp(),
             "revocation_time_rfc3339": rfc3339(at),
@@ -53,6 +53,6 @@ pub(super) async fn revoke(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn rotate(call: Call) -> Result<Answer> {
-    call.authority()?.build_crls(true).await?;
-    Ok(Answer::data(json!({ "success": true })))
+    let warnings = call.authority().await?.build_crls(true).await?;
+    Ok(Answer::data(json!({ "success": true })).with_warnings(warnings))
 }

@@ -10,7 +10,7 @@ use crate::pki::changes;
 use crate::pki::view::View;
 
 pub(super) async fn list(call: Call) -> Result<Answer> {
-    let view = call.authority()?.view();
+    let view = call.authority().await?.view();
     let keys = Page::of(&call.fields)?.cut(view.keys().map(|k| k.id.as_str()));
     let mut info = Map::new();
     for key in keys.iter().filter_map(|id| view.key(id)) {
@@ -20,7 +20,7 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn read(call: Call) -> Result<Answer> {
-    let view = call.authority()?.view();
+    let view = call.authority().await?.view();
     key_json(&view, call.param("key_ref")).map(Answer::data).ok_or_else(Error::not_found)
 }
 
@@ -36,7 +36,7 @@ fn key_json(view: &View, reference: &str) -> Option<Value> {
 }
 
 pub(super) async fn rename(call: Call) -> Result<Answer> {
-    let authority = call.authority()?;
+    let authority = call.authority().await?;
     let name = call.fields.text("key_name")?.unwrap_or_default();
     let id = changes::rename_key(&authority, call.param("key_ref"), &name).await?;
     let warnings = name.is_empty().then(|| "key_name: the key has no name now".to_owned());
@@ -45,15 +45,15 @@ pub(super) async fn rename(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn delete(call: Call) -> Result<Answer> {
-    let warnings = changes::delete_key(&*call.authority()?, call.param("key_ref")).await?;
+    let warnings = changes::delete_key(&*call.authority().await?, call.param("key_ref")).await?;
     Ok(Answer::empty().with_warnings(warnings))
 }
 
 pub(super) async fn read_config(call: Call) -> Result<Answer> {
-    Ok(Answer::data(json!({ "default": call.authority()?.view().keys_config.value.default })))
+    Ok(Answer::data(json!({ "default": call.authority().await?.view().keys_config.value.default })))
 }
 
 pub(super) async fn write_config(call: Call) -> Result<Answer> {
-    changes::write_keys_config(&*call.authority()?, &call.fields).await?;
+    changes::write_keys_config(&*call.authority().await?, &call.fields).await?;
     read_config(call).await
 }

@@ -7,11 +7,11 @@ use crate::http::secrets::route::Call;
 use crate::pki::changes::{self, Write};
 
 pub(super) async fn list(call: Call) -> Result<Answer> {
-    page_of_names(&call, call.authority()?.view().role_names())
+    page_of_names(&call, call.authority().await?.view().role_names())
 }
 
 pub(super) async fn read(call: Call) -> Result<Answer> {
-    let view = call.authority()?.view();
+    let view = call.authority().await?.view();
     let entry = view.role(call.param("name")).ok_or_else(Error::not_found)?;
     Ok(Answer::data(entry.role.to_json()))
 }
@@ -25,11 +25,12 @@ pub(super) async fn merge(call: Call) -> Result<Answer> {
 }
 
 async fn write(call: Call, write: Write) -> Result<Answer> {
-    let (role, warnings) = changes::write_role(&*call.authority()?, call.param("name"), &call.fields, write).await?;
+    let (role, warnings) =
+        changes::write_role(&*call.authority().await?, call.param("name"), &call.fields, write).await?;
     Ok(Answer::data(role.to_json()).with_warnings(warnings))
 }
 
 pub(super) async fn delete(call: Call) -> Result<Answer> {
-    changes::delete_role(&*call.authority()?, call.param("name")).await?;
+    changes::delete_role(&*call.authority().await?, call.param("name")).await?;
     Ok(Answer::empty())
 }

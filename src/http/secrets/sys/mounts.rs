@@ -63,25 +63,36 @@ pub(super) async fn method_tune(call: Call) -> Result<Answer> {
 
 /// `POST sys/mounts/:path`. The engine answers for the mount as soon as this is answered.
 pub(super) async fn enable(call: Call) -> Result<Answer> {
-    let mount = call.state.auth.mount_enable(call.param("path"), &call.fields).await?;
-    if &mount.kind[..] == "pki"
-        && let Err(error) = call.state.engine.open(mount.id).await
-    {
-        // A mount without an engine behind it must not stay.
-        call.state.auth.mount_disable(call.param("path")).await?;
-        return Err(error);
-    }
-    Ok(Answer::empty())
+    to_the_end(async move {
+        let mount = call.state.auth.mount_enable(call.param("path"), &call.fields).await?;
+        if &mount.kind[..] == "pki"
+            && let Err(error) = call.state.engine.open(mount.id).await
+        {
+            // A mount without an engine behind it must not stay.
+            call.state.auth.mount_disable(call.param("path")).await?;
+            return Err(error);
+        }
+        Ok(Answer::empty())
+    })
+    .await
 }
 
 /// `DELETE sys/mounts/:path`, of an absent one too.
 pub(super) async fn disable(call: Call) -> Result<Answer> {
-    if let Some(mount) = call.state.auth.mount_disable(call.param("path")).await?
-        && &mount.kind[..] == "pki"
-    {
-        call.state.engine.close(mount.id);
-    }
-    Ok(Answer::empty())
+    to_the_end(async move {
+        if let Some(mount) = call.state.auth.mount_disable(call.param("path")).await?
+            && &mount.kind[..] == "pki"
+        {
+            call.state.engine.close(mount.id);
+        }
+        Ok(Answer::empty())
+    })
+    .await
+}
+
+/// Runs work in a task of its own: a caller that leaves must not separate the table from the engine.
+async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'static) -> Result<Answer> {
+    tokio::task::spawn_local(work).await.map_err(Error::internal)?
 }
 
 /// `POST sys/auth/:path`.

@@ -1,0 +1,17 @@
+//! The certificate authority engine, judged by what it issues. Functions are named after the rows of
+//! the conformance vectors: section 16.1 to 16.7, row letter and number.
+//!
+//! [`mount`] has the mount under test and what came out of it; [`foreign`] has the tools that did not
+//! grow up with this server and say whether it is right: openssl and GnuTLS.
+
+//mod bad_input;
+//mod ca;
+mod csr;
+mod foreign;
+mod matrix;
+mod mount;
+mod names;
+//mod revocation;
+//mod roles;
+mod sans;
+//mod validity;

@@ -1,0 +1,262 @@
+//! 16.3: requests made elsewhere, key types and signature algorithms.
+
+use serde_json::{Value, json};
+use signet::x509::pem;
+
+use super::foreign::{csr, csr_with, signature_algorithm};
+use super::mount::{Pki, with};
+
+/// A request for `a.foo` with a fresh kind of key.
+fn of(kind: &str) -> Value {
+    json!({ "csr": csr(kind, "/CN=a.foo", "") })
+}
+
+/// A role that allows any name, of this key type.
+fn role(key_type: &str, bits: u32) -> Value {
+    json!({ "allow_any_name": true, "key_type": key_type, "key_bits": bits })
+}
+
+async fn signs(pki: &Pki, role: &Value, kinds: &[&str]) {
+    for kind in kinds {
+        let leaf = pki.sign(role, of(kind)).await;
+        let bits = kind.split_once('-').map_or(0, |(_, bits)| bits.parse().unwrap());
+        assert_eq!(leaf.certificate.key().kind().bits(), bits, "{kind}");
+    }
+}
+
+async fn refuses(pki: &Pki, role: &Value, kinds: &[&str], rule: &str) {
+    for kind in kinds {
+        pki.deny_sign(role, of(kind), rule).await;
+    }
+}
+
+#[actix_web::test]
+async fn vector_16_3_c1_to_c4_rsa_roles() {
+    let pki = Pki::start().await;
+    let rsa = role("rsa", 0);
+    refuses(&pki, &rsa, &["rsa-1024"], "csr: ").await;
+    refuses(&pki, &rsa, &["ec-256", "ec-384", "ed25519"], "csr: role requires keys of type rsa").await;
+    signs(&pki, &rsa, &["rsa-2048", "rsa-3072"]).await;
+    signs(&pki, &role("rsa", 2048), &["rsa-2048", "rsa-3072"]).await;
+    refuses(&pki, &role("rsa", 3072), &["rsa-2048"], "minimum of an 3072-bit key").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_3_c5_to_c8_ec_and_ed25519_roles() {
+    let pki = Pki::start().await;
+    refuses(&pki, &role("ec", 0), &["ec-224"], "minimum of an 256-bit key").await;
+    refuses(&pki, &role("ec", 0), &["rsa-2048", "ed25519"], "csr: role requires keys of type ec").await;
+    signs(&pki, &role("ec", 224), &["ec-224", "ec-256", "ec-384", "ec-521"]).await;
+    refuses(&pki, &role("ec", 384), &["ec-256"], "minimum of an 384-bit key").await;
+    signs(&pki, &role("ec", 384), &["ec-521"]).await;
+    refuses(&pki, &role("ed25519", 0), &["rsa-2048", "ec-256"], "csr: role requires keys of type ed25519").await;
+    signs(&pki, &role("ed25519", 0), &["ed25519"]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_3_c9_c10_any_key_type() {
+    let pki = Pki::start().await;
+    refuses(&pki, &role("any", 0), &["rsa-1024"], "minimum of an 2048-bit key").await;
+    // Curves that nobody named are no key type at all.
+    refuses(&pki, &role("any", 0), &["curve-secp256k1", "curve-brainpoolP256r1"], "unsupported public key").await;
+    // Bits of the role do not count under any.
+    let any = role("any", 4096);
+    signs(&pki, &any, &["rsa-2048", "ec-224", "ec-256", "ec-384", "ec-521", "ed25519"]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_3_c11_to_c14_signature_algorithms() {
+    let pki = Pki::start().await;
+    for (name, key_type, bits) in [("rsa", "rsa", 2048), ("p256", "ec", 256), ("p384", "ec", 384), ("ed", "ed25519", 0)]
+    {
+        pki.root(json!({ "issuer_name": name, "common_name": name, "key_type": key_type, "key_bits": bits })).await;
+    }
+    let pss = "rsassaPss Hash Algorithm: sha256 Mask Algorithm: mgf1 with sha256 Salt Length: 0x20 Trailer Field: 0xBC";
+    for (case, issuer, key_type, kind, settings, expected) in [
+        ("C11", "rsa", "rsa", "rsa-2048", json!({ "use_pss": true }), pss),
+        ("C12", "p256", "ec", "ec-256", json!({ "use_pss": true }), "ecdsa-with-SHA256"),
+        ("C12", "ed", "ed25519", "ed25519", json!({ "use_pss": true }), "ED25519"),
+        ("C13", "rsa", "rsa", "rsa-2048", json!({ "signature_bits": 384 }), "sha384WithRSAEncryption"),
+        ("the default", "rsa", "rsa", "rsa-2048", json!({}), "sha256WithRSAEncryption"),
+        (
+            "an EC role under an RSA issuer",
+            "rsa",
+            "ec",
+            "ec-256",
+            json!({ "signature_bits": 512 }),
+            "sha512WithRSAEncryption",
+        ),
+        ("C14", "p256", "ec", "ec-256", json!({ "signature_bits": 512 }), "ecdsa-with-SHA256"),
+        ("the hash of the curve", "p384", "ec", "ec-256", json!({ "signature_bits": 256 }), "ecdsa-with-SHA384"),
+    ] {
+        let role = with(&role(key_type, 0), with(&settings, json!({ "issuer_ref": issuer })));
+        let leaf = pki.sign(&role, of(kind)).await;
+        assert_eq!(signature_algorithm(&leaf.pem), expected, "{case}");
+    }
+    let larger = with(&role("rsa", 0), json!({ "issuer_ref": "rsa", "use_pss": true, "signature_bits": 512 }));
+    let text = signature_algorithm(&pki.sign(&larger, of("rsa-2048")).await.pem);
+    assert!(text.contains("sha512") && text.contains("Salt Length: 0x40"), "{text}");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_3_c15_to_c17_the_common_name_of_request_or_csr() {
+    let pki = Pki::start().await;
+    let from = |csr: bool| with(&role("ec", 0), json!({ "use_csr_common_name": csr }));
+    let body = |subject: &str| json!({ "csr": csr("ec-256", subject, ""), "common_name": "b.foo" });
+    let leaf = pki.sign(&from(true), body("/CN=a.foo")).await;
+    assert_eq!((leaf.subject().as_str(), leaf.sans()), ("CN=a.foo", vec!["DNS:a.foo".to_owned()]));
+    assert!(leaf.answer.warnings().contains("common_name ignored"), "{}", leaf.answer.text);
+    let leaf = pki.sign(&from(false), body("/CN=a.foo")).await;
+    assert_eq!((leaf.subject().as_str(), leaf.answer.warnings().as_str()), ("CN=b.foo", ""));
+    let leaf = pki.sign(&from(true), body("/O=x")).await;
+    assert_eq!((leaf.subject().as_str(), leaf.answer.warnings().as_str()), ("CN=b.foo", ""));
+    // Without either there is none, and the role wants one.
+    pki.deny_sign(&from(true), json!({ "csr": csr("ec-256", "/O=x", "") }), "require_cn").await;
+    pki.deny_sign(&from(false), json!({ "csr": csr("ec-256", "/CN=a.foo", "") }), "require_cn").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_3_c18_to_c20_the_sans_of_request_or_csr() {
+    let pki = Pki::start().await;
+    let from = |csr: bool| json!({ "allowed_domains": "foo", "allow_subdomains": true, "use_csr_sans": csr });
+    let body = |san: &str| json!({ "csr": csr("ec-256", "/CN=a.foo", &format!("subjectAltName = DNS:{san}")), "alt_names": "y.foo" });
+    let leaf = pki.sign(&from(true), body("x.foo")).await;
+    assert_eq!(leaf.sans(), ["DNS:x.foo", "DNS:a.foo"]);
+    assert!(leaf.answer.warnings().contains("alt_names ignored"), "{}", leaf.answer.text);
+    let leaf = pki.sign(&from(false), body("x.foo")).await;
+    assert_eq!(leaf.sans(), ["DNS:a.foo", "DNS:y.foo"]);
+    assert_eq!(leaf.answer.warnings(), "");
+    pki.deny_sign(&from(true), body("evil.com"), "csr: subject alternate name evil.com not allowed by this role").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_3_c21_c22_broken_requests() {
+    let pki = Pki::start().await;
+    let any = role("any", 0);
+    for kind in ["rsa-2048", "ec-224", "ec-256", "ed25519"] {
+        let (label, der) = pem::first(&csr(kind, "/CN=a.foo", "")).unwrap().unwrap();
+        // A letter of the name: everything still parses.
+        let at = der.windows(5).position(|window| window == b"a.foo").unwrap();
+        let mut tampered = der.clone();
+        tampered[at] = b'b';
+        pki.deny_sign(&any, json!({ "csr": pem::encode(&label, &tampered) }), "request signature invalid").await;
+        let mut tampered = der.clone();
+        *tampered.last_mut().unwrap() ^= 1;
+        pki.deny_sign(&any, json!({ "csr": pem::encode(&label, &tampered) }), "request signature invalid").await;
+        let cut = pem::encode(&label, &der[..der.len() - 1]);
+        pki.deny_sign(&any, json!({ "csr": cut }), "csr: ").await;
+        let longer = pem::encode(&label, &[&der[..], &[0]].concat());
+        pki.deny_sign(&any, json!({ "csr": longer }), "csr: ").await;
+    }
+    pki.deny_sign(&any, json!({ "csr": "garbage" }), "csr: contains no data").await;
+    pki.deny_sign(&any, json!({ "csr": "" }), "csr: must not be empty").await;
+    pki.deny_sign(&any, json!({}), "csr: must not be empty").await;
+    pki.deny_sign(&any, json!({ "csr": pem::encode("CERTIFICATE REQUEST", b"\x30\x03\x02\x01\x00") }), "csr: ").await;
+    // Base64 without armour, and line feeds that were escaped twice, are not PEM.
+    let text = csr("ec-256", "/CN=a.foo", "");
+    let base64 = text.lines().filter(|line| !line.starts_with('-')).collect::<String>();
+    pki.deny_sign(&any, json!({ "csr": base64 }), "csr: contains no data").await;
+    pki.deny_sign(&any, json!({ "csr": text.replace('\n', "\\n") }), "csr: ").await;
+    // What people's files look like is fine: CRLF, blanks before, another block behind, the older label.
+    for text in [
+        format!("\n  \n{}", text.replace('\n', "\r\n")),
+        format!("{text}{text}"),
+        text.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"),
+    ] {
+        pki.sign(&any, json!({ "csr": text })).await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_3_c23_to_c26_what_of_a_request_counts() {
+    let pki = Pki::start().await;
+    let any = role("any", 0);
+    let organized = with(&any, json!({ "organization": "Good" }));
+    let evil = csr("ec-256", "/C=XX/O=Evil/OU=Evil/CN=a.foo/serialNumber=", "");
+    assert_eq!(pki.sign(&organized, json!({ "csr": evil })).await.subject(), "O=Good,CN=a.foo");
+    assert_eq!(pki.sign(&any, json!({ "csr": evil })).await.subject(), "CN=a.foo");
+    let ca =
+        csr("ec-256", "/CN=a.foo", "basicConstraints = critical,CA:TRUE,pathlen:3\nkeyUsage = keyCertSign,cRLSign");
+    let leaf = pki.sign(&any, json!({ "csr": ca })).await;
+    assert!(leaf.answer.warnings().contains("basicConstraints"), "{}", leaf.answer.text);
+    assert_eq!(leaf.extension("basicConstraints"), None);
+    assert!(!leaf.extension("keyUsage").unwrap().1.contains("Sign,"), "no certificate signing");
+    assert!(!leaf.extension("keyUsage").unwrap().1.contains("Certificate Sign"));
+    let more = "extendedKeyUsage = codeSigning\n1.2.3.4 = critical,ASN1:UTF8String:mine\nsubjectKeyIdentifier = 0102";
+    let leaf = pki.sign(&any, json!({ "csr": csr("ec-256", "/CN=a.foo", more) })).await;
+    assert!(!leaf.extension("extendedKeyUsage").unwrap().1.contains("Code Signing"));
+    let identifiers: Vec<_> = leaf.certificate.extensions().iter().map(|e| e.oid.clone()).collect();
+    // keyUsage, extKeyUsage, SKI, AKI, SAN: nothing else, in this order.
+    assert_eq!(identifiers, [15, 37, 14, 35, 17].map(|last| vec![0x55, 0x1d, last]));
+    let other = csr("ec-256", "/CN=a.foo", "subjectAltName = otherName:1.2.3.4;IA5STRING:x");
+    let open = with(&any, json!({ "allowed_other_sans": "*" }));
+    pki.deny_sign(&open, json!({ "csr": other }), "csr: other SAN of OID 1.2.3.4 is not a UTF8String").await;
+    let leaf = pki.sign(&with(&open, json!({ "use_csr_sans": false })), json!({ "csr": other })).await;
+    assert_eq!(leaf.sans(), ["DNS:a.foo"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_3_c27_to_c29_key_types_on_issue() {
+    let pki = Pki::start().await;
+    let any = role("any", 0);
+    let named = |more: Value| with(&json!({ "common_name": "a.foo" }), more);
+    pki.deny(&any, named(json!({})), "key_type: must be given when the role permits any").await;
+    for (key_type, bits, size, label) in [
+        ("rsa", 0, 2048, "RSA PRIVATE KEY"),
+        ("rsa", 2048, 2048, "RSA PRIVATE KEY"),
+        ("rsa", 3072, 3072, "RSA PRIVATE KEY"),
+        ("rsa", 4096, 4096, "RSA PRIVATE KEY"),
+        ("ec", 0, 256, "EC PRIVATE KEY"),
+        ("ec", 224, 224, "EC PRIVATE KEY"),
+        ("ec", 256, 256, "EC PRIVATE KEY"),
+        ("ec", 384, 384, "EC PRIVATE KEY"),
+        ("ec", 521, 521, "EC PRIVATE KEY"),
+        ("ed25519", 0, 0, "PRIVATE KEY"),
+    ] {
+        let leaf = pki.issue(&any, named(json!({ "key_type": key_type, "key_bits": bits }))).await;
+        assert_eq!(leaf.data()["private_key_type"], key_type);
+        assert_eq!(leaf.certificate.key().kind().bits(), size, "{key_type} {bits}");
+        let private = leaf.data()["private_key"].as_str().unwrap();
+        assert!(private.starts_with(&format!("-----BEGIN {label}-----\n")), "{key_type} {bits}");
+        // openssl makes the same public key of it as the certificate has.
+        let public = super::foreign::openssl(&["pkey", "-pubout", "-outform", "DER"], private.as_bytes());
+        assert_eq!(public, leaf.certificate.key().spki(), "{key_type} {bits}");
+    }
+    for (key_type, bits) in [("rsa", 1024), ("rsa", 2047), ("rsa", 16384), ("ec", 192), ("dsa", 0), ("", 0), ("ec", -1)]
+    {
+        pki.deny(&any, named(json!({ "key_type": key_type, "key_bits": bits })), "key_").await;
+    }
+    let leaf = pki.issue(&role("ec", 0), named(json!({ "key_type": "rsa" }))).await;
+    assert_eq!(leaf.data()["private_key_type"], "ec");
+    assert!(leaf.answer.warnings().contains("key_type and key_bits ignored"), "{}", leaf.answer.text);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn requests_with_weak_signatures_are_refused() {
+    let pki = Pki::start().await;
+    let any = role("any", 0);
+    for (kind, arguments) in [
+        ("ec-256", &["-sha1"][..]),
+        ("rsa-2048", &["-sha1"]),
+        ("rsa-2048", &["-md5"]),
+        ("rsa-2048", &["-sha224"]),
+        ("rsa-2048", &["-sha256", "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:20"]),
+    ] {
+        let csr = csr_with(kind, "/CN=a.foo", "", arguments);
+        pki.deny_sign(&any, json!({ "csr": csr }), "request signature invalid").await;
+    }
+    let pss = ["-sha384", "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:digest"];
+    for arguments in [&["-sha384"][..], &["-sha512"], &pss] {
+        pki.sign(&any, json!({ "csr": csr_with("rsa-2048", "/CN=a.foo", "", arguments) })).await;
+    }
+    pki.stop().await;
+}

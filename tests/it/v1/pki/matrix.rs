@@ -1,0 +1,52 @@
+//! Every type of subject key under every type of issuer, by role and by issuer path, each certificate
+//! judged by openssl and by GnuTLS.
+
+use serde_json::json;
+
+use super::foreign::{Files, csr, gnutls_verifies, openssl_verifies};
+use super::mount::Pki;
+
+/// Too slow to make in a test: one of openssl's, its key thrown away.
+const RSA_8192: &str = include_str!("../../fixtures/rsa-8192.csr.pem");
+
+const ISSUERS: [(&str, &str, u32); 5] =
+    [("rsa", "rsa", 2048), ("p256", "ec", 256), ("p384", "ec", 384), ("p521", "ec", 521), ("ed", "ed25519", 0)];
+const KEYS: [&str; 8] = ["rsa-2048", "rsa-3072", "rsa-4096", "ec-224", "ec-256", "ec-384", "ec-521", "ed25519"];
+
+#[actix_web::test]
+async fn every_key_type_under_every_issuer() {
+    let pki = Pki::empty().await;
+    let files = Files::new();
+    let mut requests = vec![("rsa-8192", RSA_8192.to_owned())];
+    requests.extend(KEYS.map(|kind| (kind, csr(kind, &format!("/CN={kind}.test"), ""))));
+    for (name, key_type, bits) in ISSUERS {
+        let root = json!({ "issuer_name": name, "common_name": name, "key_type": key_type, "key_bits": bits });
+        let root = pki.root(root).await["certificate"].as_str().unwrap().to_owned();
+        let root = files.write(name, root.as_bytes());
+        pki.post(&format!("roles/{name}"), json!({ "issuer_ref": name, "key_type": "any", "allow_any_name": true }))
+            .await;
+        for (kind, csr) in &requests {
+            // The role of another issuer on the second path: the path decides.
+            for path in [format!("sign/{name}"), format!("issuer/{name}/sign/rsa")] {
+                let leaf = pki.ask(&path, json!({ "csr": csr })).await;
+                let file = files.write("leaf", leaf.pem.as_bytes());
+                openssl_verifies(&root, &file).unwrap_or_else(|e| panic!("openssl: {kind} by {path}: {e}"));
+                gnutls_verifies(&root, &file).unwrap_or_else(|e| panic!("GnuTLS: {kind} by {path}: {e}"));
+            }
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn the_judges_can_say_no() {
+    let pki = Pki::start().await;
+    let files = Files::new();
+    let other = pki.root(json!({ "common_name": "Other" })).await["certificate"].as_str().unwrap().to_owned();
+    let other = files.write("other", other.as_bytes());
+    let leaf = pki.issue(&json!({ "allow_any_name": true }), json!({ "common_name": "a.foo" })).await;
+    let leaf = files.write("leaf", leaf.pem.as_bytes());
+    assert!(openssl_verifies(&other, &leaf).is_err());
+    assert!(gnutls_verifies(&other, &leaf).is_err());
+    pki.stop().await;
+}

@@ -1,0 +1,241 @@
+//! The mount under test: a server of its own with a root, roles written right before they are used, and
+//! checks that hold for every certificate and every refusal.
+
+use serde_json::{Value, json};
+use signet::x509::certificate::Certificate;
+use signet::x509::pem;
+
+use super::foreign::{self, Crl};
+use crate::support::{Answer, App};
+
+/// The end of the root of every mount that does not bring its own.
+pub const FAR: &str = "2099-12-31T23:59:59Z";
+
+/// A server with a mount `pki`.
+pub struct Pki {
+    pub app: App,
+}
+
+/// An issued certificate.
+pub struct Leaf {
+    pub answer: Answer,
+    pub pem: String,
+    pub certificate: Certificate,
+}
+
+/// The certificate of a PEM text.
+pub fn parse(text: &str) -> Certificate {
+    let (label, der) = pem::first(text).unwrap().unwrap();
+    assert_eq!(label, "CERTIFICATE");
+    Certificate::parse(&der).unwrap()
+}
+
+/// `base` with the members of `more`.
+pub fn with(base: &Value, more: Value) -> Value {
+    let mut both = base.clone();
+    both.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    both
+}
+
+/// Every combination of these flags, added to a role: where a vector holds whatever they are.
+pub fn whatever(role: &Value, flags: &[&str]) -> Vec<Value> {
+    let combination = |bits: u32| {
+        let chosen = flags.iter().enumerate().map(|(at, flag)| ((*flag).to_owned(), json!(bits >> at & 1 == 1)));
+        with(role, Value::Object(chosen.collect()))
+    };
+    (0..1 << flags.len()).map(combination).collect()
+}
+
+impl Pki {
+    /// A mount whose default issuer is a P-256 root named `root` that ends at [`FAR`].
+    pub async fn start() -> Self {
+        Self::on(App::start().await).await
+    }
+
+    /// As [`Pki::start`], on this server.
+    pub async fn on(app: App) -> Self {
+        let pki = Self { app };
+        pki.root(json!({ "issuer_name": "root" })).await;
+        pki
+    }
+
+    /// A mount without an issuer.
+    pub async fn empty() -> Self {
+        Self { app: App::start().await }
+    }
+
+    /// The end of a test.
+    pub async fn stop(self) {
+        self.app.stop().await;
+    }
+
+    /// A root; P-256 and ending at [`FAR`] unless the request says otherwise. The answer's data.
+    pub async fn root(&self, request: Value) -> Value {
+        let mut base = json!({ "common_name": "Test Root", "key_type": "ec" });
+        if request.get("ttl").is_none() {
+            base["not_after"] = FAR.into();
+        }
+        self.post("root/generate/internal", with(&base, request)).await.body["data"].clone()
+    }
+
+    /// A write that must be taken.
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        let answer = self.app.client.post(&format!("pki/{path}"), body).await;
+        assert!(matches!(answer.status, 200 | 204), "{path}: {} {}", answer.status, answer.text);
+        answer
+    }
+
+    /// The data of a read that must find something.
+    pub async fn get(&self, path: &str) -> Value {
+        let answer = self.app.client.get(&format!("pki/{path}")).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        answer.body["data"].clone()
+    }
+
+    /// The keys of a list; none for 404.
+    pub async fn list(&self, path: &str) -> Vec<String> {
+        let answer = self.app.client.list(&format!("pki/{path}")).await;
+        if answer.status == 404 {
+            assert_eq!(answer.text, "{\"errors\":[]}");
+            return Vec::new();
+        }
+        serde_json::from_value(answer.body["data"]["keys"].clone()).unwrap()
+    }
+
+    /// Everything that a refused request must leave as it was.
+    async fn stored(&self) -> Vec<Vec<String>> {
+        let mut lists = Vec::new();
+        for path in ["certs", "certs/revoked", "roles", "issuers", "keys"] {
+            lists.push(self.list(path).await);
+        }
+        lists
+    }
+
+    /// A write that must be refused with 400 and a text that has `rule` in it, and leave nothing behind.
+    pub async fn refused(&self, path: &str, body: Value, rule: &str) {
+        let before = self.stored().await;
+        let answer = self.app.client.post(&format!("pki/{path}"), body.clone()).await;
+        let shown = body.to_string().chars().take(400).collect::<String>();
+        assert_eq!(answer.status, 400, "{path} {shown}: {}", answer.text);
+        assert_eq!(answer.body["errors"].as_array().map(Vec::len), Some(1), "{}", answer.text);
+        assert!(answer.error().contains(rule), "{path} {shown}: {} does not say {rule:?}", answer.text);
+        assert_eq!(self.stored().await, before, "{path} {shown}: something was stored");
+    }
+
+    /// Writes role `r`; of EC keys unless it says otherwise. Its warnings.
+    pub async fn role(&self, role: &Value) -> String {
+        self.post("roles/r", with(&json!({ "key_type": "ec" }), role.clone())).await.warnings()
+    }
+
+    /// Issues under a role, which must work.
+    pub async fn issue(&self, role: &Value, request: Value) -> Leaf {
+        self.role(role).await;
+        self.ask("issue/r", request).await
+    }
+
+    /// Signs under a role, which must work.
+    pub async fn sign(&self, role: &Value, request: Value) -> Leaf {
+        self.role(role).await;
+        self.ask("sign/r", request).await
+    }
+
+    /// A request for a certificate in PEM, which must work. What the answer says of the certificate must
+    /// be true, and the issuer that it names must have signed it.
+    pub async fn ask(&self, path: &str, request: Value) -> Leaf {
+        let shown = request.to_string().chars().take(400).collect::<String>();
+        let answer = self.app.client.post(&format!("pki/{path}"), request).await;
+        assert_eq!(answer.status, 200, "{path} {shown}: {}", answer.text);
+        let data = &answer.body["data"];
+        let pem = data["certificate"].as_str().unwrap().to_owned();
+        let certificate = parse(&pem);
+        let issuer = parse(data["issuing_ca"].as_str().unwrap());
+        assert!(certificate.is_signed_by(issuer.key()), "{shown}: signature");
+        assert_eq!(certificate.issuer(), issuer.subject(), "{shown}: issuer");
+        assert_eq!(certificate.authority_key_id().as_deref(), issuer.subject_key_id(), "{shown}: AKI");
+        assert_eq!(certificate.subject_key_id(), Some(&certificate.key().key_id()[..]), "{shown}: SKI");
+        assert_eq!(data["serial_number"], certificate.serial().to_string());
+        assert_eq!(data["expiration"], certificate.not_after().to_string());
+        assert!(!certificate.is_ca(), "{shown}: a leaf");
+        Leaf { answer, pem, certificate }
+    }
+
+    /// That `issue` refuses the request, naming `rule`, and stores nothing.
+    pub async fn deny(&self, role: &Value, request: Value, rule: &str) {
+        self.role(role).await;
+        self.refused("issue/r", request, rule).await;
+    }
+
+    /// That `sign` refuses the request, naming `rule`, and stores nothing.
+    pub async fn deny_sign(&self, role: &Value, request: Value, rule: &str) {
+        self.role(role).await;
+        self.refused("sign/r", request, rule).await;
+    }
+
+    /// That each of these common names is issued: it is the certificate's CN, and its one SAN.
+    pub async fn allows(&self, role: &Value, names: &[&str]) {
+        self.role(role).await;
+        for name in names {
+            let leaf = self.ask("issue/r", json!({ "common_name": name })).await;
+            assert_eq!(leaf.certificate.common_name(), *name, "{role}");
+            assert_eq!(leaf.sans(), [format!("DNS:{name}")], "{role}");
+        }
+    }
+
+    /// That each of these common names is refused as such, and nothing is stored.
+    pub async fn denies(&self, role: &Value, names: &[&str]) {
+        self.role(role).await;
+        let before = self.stored().await;
+        for name in names {
+            let answer = self.app.client.post("pki/issue/r", json!({ "common_name": name })).await;
+            assert_eq!(answer.status, 400, "{name} under {role}: {}", answer.text);
+            assert!(answer.error().starts_with("common_name: "), "{name} under {role}: {}", answer.text);
+        }
+        assert_eq!(self.stored().await, before, "{role}: something was stored");
+    }
+
+    /// The published CRL of an issuer.
+    pub async fn crl(&self, issuer: &str) -> Crl {
+        let request = self.app.client.request("GET", &format!("pki/issuer/{issuer}/crl/der"));
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "application/pkix-crl");
+        Crl::new(response.bytes().await.unwrap().to_vec())
+    }
+}
+
+impl Leaf {
+    /// The answer's data.
+    pub fn data(&self) -> &Value {
+        &self.answer.body["data"]
+    }
+
+    /// The serial, as the answer has it.
+    pub fn serial(&self) -> String {
+        self.certificate.serial().to_string()
+    }
+
+    /// The subject alternative names as openssl prints them, in their order: `DNS:a`, `email:b@c`,
+    /// `IP Address:1.2.3.4`, `URI:d`, `othername: <oid>::<text>`.
+    pub fn sans(&self) -> Vec<String> {
+        let Some((_, text)) = foreign::extension(&self.pem, "subjectAltName") else { return Vec::new() };
+        text.split(", ").map(str::to_owned).collect()
+    }
+
+    /// As [`foreign::extension`], of this certificate.
+    pub fn extension(&self, name: &str) -> Option<(bool, String)> {
+        foreign::extension(&self.pem, name)
+    }
+
+    /// As [`foreign::subject`], of this certificate.
+    pub fn subject(&self) -> String {
+        foreign::subject(&self.pem)
+    }
+}
+
+impl Answer {
+    /// The warnings in one text; empty without any.
+    pub fn warnings(&self) -> String {
+        let warnings = self.body["warnings"].as_array().cloned().unwrap_or_default();
+        warnings.iter().map(|w| w.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+    }
+}

@@ -1,0 +1,344 @@
+//! 16.1: which common names and alternative names a role lets through, and where they end up.
+
+use serde_json::json;
+
+use super::mount::{Pki, whatever, with};
+
+/// Names at two and one label below `bar.foo`, plain and with a wildcard.
+const SIX: [&str; 6] = ["baz.fud.bar.foo", "*.fud.bar.foo", "fud.bar.foo", "*.bar.foo", "bar.foo", "*.foo"];
+
+#[actix_web::test]
+async fn vector_16_1_n1_n2_patterns_mean_nothing_without_globs() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "*.*.foo", "allow_glob_domains": false });
+    for role in whatever(&role, &["allow_subdomains", "allow_bare_domains", "allow_wildcard_certificates"]) {
+        pki.denies(&role, &SIX).await;
+    }
+    for role in whatever(&role, &["allow_localhost", "enforce_hostnames"]) {
+        pki.denies(&role, &SIX).await;
+    }
+    let role = json!({ "allowed_domains": "*.foo", "allow_glob_domains": false });
+    for role in whatever(&role, &["allow_bare_domains"]) {
+        // With bare domains and wildcards, the entry itself is a name: N8.
+        pki.denies(&role, &["foo", "baz.fud.bar.foo", "*.fud.bar.foo", "fud.bar.foo", "*.bar.foo", "bar.foo"]).await;
+    }
+    let role = with(&role, json!({ "allow_wildcard_certificates": false }));
+    for role in whatever(&role, &["allow_bare_domains"]) {
+        pki.denies(&role, &["foo", "baz.fud.bar.foo", "*.fud.bar.foo", "fud.bar.foo", "*.bar.foo", "bar.foo"]).await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n3_to_n7_localhost() {
+    let pki = Pki::start().await;
+    let local = |domains: &str, bare: bool, local: bool| json!({ "allowed_domains": domains, "allow_bare_domains": bare, "allow_localhost": local });
+    pki.denies(&local("*.*.foo", false, false), &["localhost"]).await;
+    pki.allows(&local("*.*.foo", false, true), &["localhost"]).await;
+    pki.allows(&local("localhost", true, false), &["localhost"]).await;
+    pki.denies(&local("localhost", false, false), &["localhost"]).await;
+    pki.allows(&local("localhost", false, true), &["localhost"]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n8_n9_a_wildcard_as_a_bare_domain() {
+    let pki = Pki::start().await;
+    pki.allows(&json!({ "allowed_domains": "*.foo", "allow_bare_domains": true }), &["*.foo"]).await;
+    let two = json!({ "allowed_domains": "*.*.foo", "allow_bare_domains": true });
+    for role in whatever(&two, &["allow_any_name", "allow_wildcard_certificates", "enforce_hostnames"]) {
+        pki.denies(&role, &["*.*.foo"]).await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n10_to_n12_a_glob_of_two_stars() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "*.*.foo", "allow_glob_domains": true });
+    for role in whatever(&role, &["allow_subdomains"]) {
+        pki.allows(&role, &["baz.fud.bar.foo", "fud.bar.foo"]).await;
+    }
+    pki.allows(&with(&role, json!({ "allow_wildcard_certificates": true })), &["*.fud.bar.foo", "*.bar.foo"]).await;
+    pki.denies(&role, &["bar.foo", "*.foo", "foo"]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n13_to_n15_a_glob_of_one_star() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "*.foo", "allow_glob_domains": true });
+    pki.allows(&role, &["baz.fud.bar.foo", "fud.bar.foo", "bar.foo"]).await;
+    pki.allows(&with(&role, json!({ "allow_wildcard_certificates": true })), &["*.fud.bar.foo", "*.bar.foo"]).await;
+    pki.denies(&role, &["foo"]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n16_n17_a_domain_alone_allows_nothing_below_it() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "foo", "allow_subdomains": false });
+    pki.denies(&role, &["baz.fud.bar.foo", "*.fud.bar.foo", "*.bar.foo", "bar.foo", "*.foo"]).await;
+    pki.denies(&with(&role, json!({ "allow_bare_domains": false })), &["foo"]).await;
+    pki.allows(&with(&role, json!({ "allow_bare_domains": true })), &["foo"]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n18_n19_n21_subdomains() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "foo", "allow_subdomains": true });
+    pki.allows(&role, &["baz.fud.bar.foo", "bar.foo"]).await;
+    let wild = with(&role, json!({ "allow_wildcard_certificates": true }));
+    pki.allows(&wild, &["*.fud.bar.foo", "*.bar.foo", "*.foo"]).await;
+    pki.denies(&with(&role, json!({ "allow_bare_domains": false })), &["foo"]).await;
+    pki.allows(&with(&role, json!({ "allow_bare_domains": true })), &["foo"]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n20_partial_wildcards_stay_out_of_the_san() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "foo", "allow_subdomains": true, "allow_wildcard_certificates": true });
+    for name in ["x*x.foo", "*x.foo", "x*.foo"] {
+        let leaf = pki.issue(&role, json!({ "common_name": name })).await;
+        assert_eq!(leaf.subject(), format!("CN={name}"));
+        assert_eq!(leaf.extension("subjectAltName"), None, "{name}");
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n22_to_n25_a_star_inside_a_label() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "x*x.foo", "allow_glob_domains": true });
+    pki.allows(&role, &["xerox.foo", "xylophone.files.pyrex.foo"]).await;
+    pki.denies(&role, &["xercex.bar.foo", "bar.foo", "*.foo", "*.x*x.foo", "*.xyx.foo"]).await;
+    let off = json!({ "allowed_domains": "x*x.foo", "allow_bare_domains": false, "allow_glob_domains": false });
+    pki.denies(&off, &["x*x.foo"]).await;
+    for on in [json!({ "allow_glob_domains": true }), json!({ "allow_bare_domains": true })] {
+        let role = with(&off, with(&on, json!({ "allow_wildcard_certificates": true })));
+        let leaf = pki.issue(&role, json!({ "common_name": "x*x.foo" })).await;
+        assert_eq!((leaf.certificate.common_name().as_str(), leaf.sans().len()), ("x*x.foo", 0));
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n26_n27_a_star_as_an_inner_label() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "x.*.x.foo", "allow_glob_domains": true });
+    pki.allows(&role, &["x.ero.x.foo", "x.ylophone.files.pyre.x.foo"]).await;
+    let denied =
+        ["xerox.foo", "xylophone.files.pyrex.foo", "bar.foo", "*.foo", "*.x.*.x.foo", "*.x.y.x.foo", "x.*.x.foo"];
+    pki.denies(&role, &denied).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n28_to_n32_wildcards_off_win_over_everything() {
+    let pki = Pki::start().await;
+    let off = json!({ "allow_wildcard_certificates": false });
+    let glob = with(&off, json!({ "allowed_domains": "*.foo", "allow_glob_domains": true }));
+    pki.denies(&glob, &["*.fud.bar.foo", "*.bar.foo"]).await;
+    let sub = with(&off, json!({ "allowed_domains": "foo", "allow_subdomains": true }));
+    pki.denies(&sub, &["*.fud.bar.foo", "*.foo", "x*x.foo", "*x.foo", "x*.foo"]).await;
+    let bare = with(&off, json!({ "allowed_domains": "x*x.foo", "allow_bare_domains": true }));
+    pki.denies(&bare, &["x*x.foo"]).await;
+    // N31: wildcards are on here, but no flag says how the entry may be used.
+    let neither = json!({ "allowed_domains": "*.foo", "allow_bare_domains": false, "allow_glob_domains": false });
+    pki.denies(&neither, &["*.foo"]).await;
+    pki.denies(&with(&off, json!({ "allow_any_name": true })), &["*.foo"]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n33_n34_n35_any_name_and_host_names() {
+    let pki = Pki::start().await;
+    let enforced = json!({ "allow_any_name": true, "enforce_hostnames": true });
+    pki.denies(&enforced, &["foo_bar.com", "-a.com", "a..b", "a b.com", "example.com."]).await;
+    let free = json!({ "allow_any_name": true, "enforce_hostnames": false });
+    for name in ["foo_bar", "some name"] {
+        let leaf = pki.issue(&free, json!({ "common_name": name })).await;
+        assert_eq!(leaf.subject(), format!("CN={name}"));
+        assert_eq!(leaf.extension("subjectAltName"), None, "{name}");
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n36_common_names_unchecked() {
+    let pki = Pki::start().await;
+    let role = json!({ "cn_validations": "disabled", "allowed_domains": "foo" });
+    for name in ["*.fud.*.foo", "*.bar.*.bar", "foo@foo@foo"] {
+        let leaf = pki.issue(&role, json!({ "common_name": name, "exclude_cn_from_sans": true })).await;
+        assert_eq!(leaf.subject(), format!("CN={name}"));
+        assert_eq!(leaf.extension("subjectAltName"), None, "{name}");
+    }
+    // The SAN that such a common name becomes is checked all the same.
+    pki.deny(&role, json!({ "common_name": "evil.bar" }), "alt_names: subject alternate name evil.bar").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n37_to_n40_kinds_of_common_names() {
+    let pki = Pki::start().await;
+    // "All flags" without allow_any_name, which would allow bar@bar and bar.bar by itself.
+    let all = |kind: &str| {
+        json!({
+            "cn_validations": [kind], "allowed_domains": "foo", "allow_bare_domains": true,
+            "allow_subdomains": true, "allow_glob_domains": true,
+        })
+    };
+    pki.denies(&all("email"), &["bar@bar@bar", "bar@bar", "bar.foo", "bar.bar"]).await;
+    let leaf = pki.issue(&all("email"), json!({ "common_name": "bar@foo" })).await;
+    assert_eq!((leaf.subject().as_str(), leaf.sans()), ("CN=bar@foo", vec!["email:bar@foo".to_owned()]));
+    pki.denies(&all("hostname"), &["bar@foo", "bar@bar", "bar.bar"]).await;
+    pki.allows(&all("hostname"), &["bar.foo"]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n41_n42_letter_case() {
+    let pki = Pki::start().await;
+    let bare = json!({ "allowed_domains": "example.net, EXAMPLE.COM", "allow_bare_domains": true });
+    let leaf = pki.issue(&bare, json!({ "common_name": "Example.Net", "alt_names": "eXaMPLe.COM" })).await;
+    assert_eq!(leaf.sans(), ["DNS:Example.Net", "DNS:eXaMPLe.COM"]);
+    assert_eq!(leaf.subject(), "CN=Example.Net");
+    let sub = json!({ "allowed_domains": "example.com", "allow_subdomains": true });
+    pki.denies(&sub, &["Foo.EXAMPLE.com"]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n43_to_n46_email_addresses() {
+    let pki = Pki::start().await;
+    let role = |domain: &str, flag: &str| json!({ "allowed_domains": domain, flag: true });
+    for (role, name) in [
+        (role("test@mail.com", "allow_bare_domains"), "test@mail.com"),
+        (role("mail.com", "allow_bare_domains"), "test@mail.com"),
+        (role("mail.com", "allow_subdomains"), "test@a.mail.com"),
+    ] {
+        let leaf = pki.issue(&role, json!({ "common_name": name })).await;
+        assert_eq!(leaf.subject(), format!("CN={name}"));
+        assert_eq!(leaf.sans(), [format!("email:{name}")], "{role}");
+    }
+    pki.denies(&role("mail.com", "allow_subdomains"), &["test@mail.com", "test@*.mail.com"]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n47_a_suffix_needs_its_dot() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "example.com", "allow_subdomains": true });
+    for role in whatever(&role, &["allow_bare_domains", "allow_glob_domains", "enforce_hostnames"]) {
+        pki.denies(&role, &["evilexample.com"]).await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n48_an_empty_domain_matches_nothing() {
+    let pki = Pki::start().await;
+    for domains in [json!("example.com,"), json!(["example.com", ""])] {
+        let role = json!({ "allowed_domains": domains, "allow_bare_domains": true, "allow_subdomains": true });
+        let leaf = pki.issue(&role, json!({ "common_name": "example.com", "alt_names": "" })).await;
+        assert_eq!(leaf.sans(), ["DNS:example.com"]);
+        pki.denies(&role, &["evil.org", "a.", "com"]).await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n49_a_wildcard_over_localhost() {
+    let pki = Pki::start().await;
+    for role in whatever(&json!({ "allow_localhost": true }), &["allow_subdomains"]) {
+        pki.allows(&role, &["*.localhost"]).await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n50_other_scripts_are_converted_in_the_san_only() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "foo", "allow_subdomains": true, "enforce_hostnames": true });
+    let leaf = pki.issue(&role, json!({ "common_name": "bücher.foo" })).await;
+    assert_eq!(leaf.subject(), "CN=bücher.foo");
+    assert_eq!(leaf.sans(), ["DNS:xn--bcher-kva.foo"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n51_to_n54_alternative_names() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "foo.com", "allow_subdomains": true });
+    let body = json!({ "common_name": "a.foo.com", "alt_names": "a.foo.com,b.bar.com" });
+    pki.deny(&role, body, "alt_names: subject alternate name b.bar.com not allowed by this role").await;
+    let leaf = pki.issue(&role, json!({ "common_name": "a.foo.com", "alt_names": "a.foo.com, not valid" })).await;
+    assert_eq!(leaf.sans(), ["DNS:a.foo.com"]);
+    assert!(leaf.answer.warnings().contains("not valid was left out"), "{}", leaf.answer.text);
+    let leaf = pki.issue(&role, json!({ "common_name": "a.foo.com", "exclude_cn_from_sans": true })).await;
+    assert_eq!(leaf.extension("subjectAltName"), None);
+    assert_eq!(leaf.subject(), "CN=a.foo.com");
+    let body = json!({ "common_name": "bad.com", "exclude_cn_from_sans": true });
+    pki.deny(&role, body, "common_name: common name bad.com not allowed by this role").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n55_addresses_are_no_host_names() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "1.2.3.4,a.foo", "allow_bare_domains": true });
+    let leaf = pki.issue(&role, json!({ "common_name": "1.2.3.4" })).await;
+    assert_eq!(leaf.subject(), "CN=1.2.3.4");
+    assert_eq!(leaf.extension("subjectAltName"), None);
+    pki.deny(&role, json!({ "common_name": "a.foo", "alt_names": "1.2.3.4" }), "use ip_sans").await;
+    pki.denies(&role, &["4.3.2.1"]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n59_n60_lengths() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_domains": "foo", "allow_subdomains": true });
+    let label = |length: usize| "a".repeat(length);
+    let alt = |name: &str| json!({ "common_name": "a.foo", "alt_names": name, "exclude_cn_from_sans": true });
+    let fits = format!("{}.foo", label(63));
+    pki.allows(&role, &[&fits]).await;
+    assert_eq!(pki.issue(&role, alt(&fits)).await.sans(), [format!("DNS:{fits}")]);
+    pki.deny(&role, alt(&format!("{}.foo", label(64))), "alt_names: ").await;
+    let name = |last: usize| format!("{0}.{0}.{0}.{1}.foo", label(63), label(last));
+    // 3 × 64 + 57 + 4 = 253.
+    let longest = name(57);
+    assert_eq!(longest.len(), 253);
+    assert_eq!(pki.issue(&role, alt(&longest)).await.sans(), [format!("DNS:{longest}")]);
+    pki.deny(&role, alt(&name(58)), "alt_names: ").await;
+    pki.denies(&role, &[&format!("{}.foo", label(64)), &name(58)]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n61_hyphens_next_to_the_star() {
+    let pki = Pki::start().await;
+    let role = json!({ "allow_any_name": true, "enforce_hostnames": true });
+    pki.denies(&role, &["b*-c.a.com", "*-.a.com", "-*.a.com"]).await;
+    let leaf = pki.issue(&role, json!({ "common_name": "b*c.a.com" })).await;
+    assert_eq!(leaf.subject(), "CN=b*c.a.com");
+    assert_eq!(leaf.extension("subjectAltName"), None);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_1_n62_control_characters() {
+    let pki = Pki::start().await;
+    let role = json!({ "allow_any_name": true, "enforce_hostnames": false, "allowed_user_ids": "*",
+        "allowed_serial_numbers": "*", "allowed_other_sans": "*" });
+    pki.deny(&role, json!({ "common_name": "a\u{0}b.example.com" }), "common_name: ").await;
+    let also = |more| with(&json!({ "common_name": "a.foo" }), more);
+    pki.deny(&role, also(json!({ "alt_names": "a\u{1}b.foo" })), "alt_names: ").await;
+    pki.deny(&role, also(json!({ "alt_names": "x\u{0}@b.foo" })), "alt_names: ").await;
+    pki.deny(&role, also(json!({ "user_ids": "a\u{0}" })), "user_ids: ").await;
+    pki.deny(&role, also(json!({ "serial_number": "a\u{7f}" })), "serial_number: ").await;
+    pki.deny(&role, also(json!({ "other_sans": "1.2.3;UTF8:a\u{0}b" })), "other_sans: ").await;
+    pki.stop().await;
+}

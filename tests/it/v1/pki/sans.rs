@@ -1,0 +1,317 @@
+//! 16.2: other kinds of subject alternative names, the subject, and what of a role is in its certificates.
+
+use serde_json::{Value, json};
+
+use super::foreign::{csr, csr_of_pieces, key, openssl};
+use super::mount::{Leaf, Pki, with};
+use signet::x509::extension;
+
+fn localhost(more: Value) -> Value {
+    with(&json!({ "common_name": "localhost" }), more)
+}
+
+#[actix_web::test]
+async fn vector_16_2_s1_to_s3_addresses() {
+    let pki = Pki::start().await;
+    let off = json!({ "allow_ip_sans": false });
+    pki.deny(&off, localhost(json!({ "ip_sans": "1.2.3.4" })), "ip_sans: ").await;
+    let default = json!({});
+    let leaf = pki.issue(&default, localhost(json!({ "ip_sans": "1.2.3.4,::1" }))).await;
+    assert_eq!(leaf.sans(), ["DNS:localhost", "IP Address:1.2.3.4", "IP Address:0:0:0:0:0:0:0:1"]);
+    let value = &leaf.certificate.extension(&[0x55, 0x1d, 0x11]).unwrap().value;
+    let contains = |piece: &[u8]| value.windows(piece.len()).any(|window| window == piece);
+    assert!(contains(&[0x87, 4, 1, 2, 3, 4]));
+    assert!(contains(&[0x87, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
+    // An IPv4 address in IPv6 clothes is the IPv4 address.
+    let leaf = pki.issue(&default, localhost(json!({ "ip_sans": "::ffff:1.2.3.4" }))).await;
+    assert_eq!(leaf.sans(), ["DNS:localhost", "IP Address:1.2.3.4"]);
+    for address in ["300.1.1.1", "01.2.3.4", "1.2.3", "::1/128", "localhost"] {
+        pki.deny(&default, localhost(json!({ "ip_sans": address })), "ip_sans: ").await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_2_s4_s5_s6_networks_of_addresses() {
+    let pki = Pki::start().await;
+    let csr = csr("ec-256", "/CN=localhost", "subjectAltName = IP:1.2.3.4");
+    let role = json!({ "allowed_ip_sans_cidr": "8.8.8.8/32", "use_csr_sans": true });
+    pki.deny_sign(&role, json!({ "csr": csr }), "csr: ").await;
+    let role = with(&role, json!({ "use_csr_sans": false }));
+    let leaf = pki.sign(&role, json!({ "csr": csr })).await;
+    assert_eq!(leaf.sans(), ["DNS:localhost"]);
+    let pair = json!({ "allowed_ip_sans_cidr": "1.2.3.4/31" });
+    for address in ["1.2.3.4", "1.2.3.5", "::ffff:1.2.3.5"] {
+        pki.issue(&pair, localhost(json!({ "ip_sans": address }))).await;
+    }
+    for address in ["1.2.3.6", "1.2.3.3", "::1"] {
+        pki.deny(&pair, localhost(json!({ "ip_sans": address })), "ip_sans: ").await;
+    }
+    // One address outside denies the others with it.
+    pki.deny(&pair, localhost(json!({ "ip_sans": "1.2.3.4,1.2.3.6" })), "1.2.3.6").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_2_s7_to_s10_uris() {
+    let pki = Pki::start().await;
+    let role = |patterns: Value| json!({ "allowed_uri_sans": patterns });
+    let uri = |uris: &str| localhost(json!({ "uri_sans": uris }));
+    pki.deny(&role(json!([])), uri("spiffe://host.com/x"), "uri_sans: ").await;
+    let two = role(json!("http://someuri/*,spiffe://host.com/*"));
+    let leaf = pki.issue(&two, uri("http://someuri/abc,spiffe://host.com/something")).await;
+    assert_eq!(leaf.sans(), ["DNS:localhost", "URI:http://someuri/abc", "URI:spiffe://host.com/something"]);
+    pki.deny(&two, uri("http://someuri/abc,spiffe://other.com/x"), "spiffe://other.com/x").await;
+    let leaf = pki.issue(&role(json!("spiffe://domain/**")), uri("spiffe://domain/spiffe")).await;
+    assert_eq!(leaf.sans(), ["DNS:localhost", "URI:spiffe://domain/spiffe"]);
+    pki.deny(&role(json!("spiffe://domain/*")), uri("spiffe://other/x"), "uri_sans: ").await;
+    pki.stop().await;
+}
+
+const UPN: &str = "1.3.6.1.4.1.311.20.2.3";
+
+/// The role of S12 to S17.
+fn others() -> Value {
+    json!({ "allowed_other_sans": format!("{UPN};UTF8:devops@*,1.3.6.1.4.1.311.20.2.4;utf8:d*e@foobar.com") })
+}
+
+#[actix_web::test]
+async fn vector_16_2_s12_to_s15_other_names_outside_the_role() {
+    let pki = Pki::start().await;
+    for (name, rule) in [
+        (format!("{UPN};UTF8:devop@nope.com"), "not allowed for OID"),
+        ("1.3.6.1.4.1.311.20.2.5;UTF8:devops@nope.com".to_owned(), "OID 1.3.6.1.4.1.311.20.2.5 is not allowed"),
+        ("1.3.6.1.4.1.311.20.2.4;UTF8:d34g@foobar.com".to_owned(), "not allowed for OID"),
+        (format!("{UPN};UTF2:x"), "other_sans: "),
+        ("devops@nope.com".to_owned(), "other_sans: "),
+    ] {
+        pki.deny(&others(), localhost(json!({ "other_sans": name })), rule).await;
+    }
+    pki.deny(&json!({}), localhost(json!({ "other_sans": "1.2.3;UTF8:x" })), "other_sans: ").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_2_s16_to_s19_other_names() {
+    let pki = Pki::start().await;
+    let one = localhost(json!({ "alt_names": "a.localhost", "other_sans": format!("{UPN};utf8:devops@nope.com") }));
+    let leaf = pki.issue(&with(&others(), json!({ "allow_subdomains": true })), one).await;
+    assert_eq!(leaf.sans(), ["othername: UPN::devops@nope.com", "DNS:localhost", "DNS:a.localhost"]);
+    let two = format!("1.3.6.1.4.1.311.20.2.4;UTF8:d3e@foobar.com,{UPN};utf8:devops@nope.com");
+    let leaf = pki.issue(&others(), localhost(json!({ "other_sans": two }))).await;
+    let expected =
+        ["othername: 1.3.6.1.4.1.311.20.2.4::d3e@foobar.com", "othername: UPN::devops@nope.com", "DNS:localhost"];
+    assert_eq!(leaf.sans(), expected);
+    // The value is a UTF8String, explicitly tagged.
+    let value = &leaf.certificate.extension(&[0x55, 0x1d, 0x11]).unwrap().value;
+    let piece = [&[0xa0, 16, 12, 14][..], b"d3e@foobar.com"].concat();
+    assert!(value.windows(piece.len()).any(|window| window == piece), "{value:02x?}");
+    let any = json!({ "allowed_other_sans": "*" });
+    let leaf = pki.issue(&any, localhost(json!({ "other_sans": "1.2.840.1;UTF-8:grüße" }))).await;
+    let value = &leaf.certificate.extension(&[0x55, 0x1d, 0x11]).unwrap().value;
+    assert!(value.windows(7).any(|window| window == "grüße".as_bytes()), "{value:02x?}");
+    for entry in ["foo", "1.2;INT:5"] {
+        pki.refused("roles/r", json!({ "allowed_other_sans": entry }), "allowed_other_sans").await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_2_s20_to_s22_serial_number_of_the_subject() {
+    let pki = Pki::start().await;
+    let role = json!({ "allowed_serial_numbers": "f00*,b4r*" });
+    for serial in ["f00bar", "b4rf00"] {
+        let leaf = pki.issue(&role, localhost(json!({ "serial_number": serial }))).await;
+        assert_eq!(leaf.subject(), format!("CN=localhost,serialNumber={serial}"));
+    }
+    pki.deny(&role, localhost(json!({ "serial_number": "foobar" })), "serial_number: ").await;
+    let none = json!({ "allowed_serial_numbers": [] });
+    pki.deny(&none, localhost(json!({ "serial_number": "x" })), "serial_number: ").await;
+    assert_eq!(pki.issue(&none, localhost(json!({}))).await.subject(), "CN=localhost");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_2_s23_to_s28_user_ids() {
+    let pki = Pki::start().await;
+    let role = |ids: Value| json!({ "allowed_user_ids": ids });
+    let ids = |ids: &str| localhost(json!({ "user_ids": ids }));
+    pki.deny(&role(json!([])), ids("humanoid"), "user_id humanoid").await;
+    let leaf = pki.issue(&role(json!("*")), ids("humanoid,robot")).await;
+    assert_eq!(leaf.subject(), "CN=localhost,UID=humanoid,UID=robot");
+    pki.deny(&role(json!("humanoid")), ids("robot"), "user_id robot").await;
+    pki.deny(&role(json!("humanoid")), ids("humanoid,robot"), "user_id robot").await;
+    assert_eq!(pki.issue(&role(json!("humanoid")), ids("HUMANOID")).await.subject(), "CN=localhost,UID=HUMANOID");
+    for id in ["humanoid", "human", "human*"] {
+        assert_eq!(pki.issue(&role(json!("human*")), ids(id)).await.subject(), format!("CN=localhost,UID={id}"));
+    }
+    pki.deny(&role(json!("human*")), ids("robot"), "user_id robot").await;
+    let csr_of = |id: &str| csr("ec-256", &format!("/UID={id}/CN=localhost"), "");
+    let leaf = pki.sign(&role(json!("human*")), json!({ "csr": csr_of("humanoid") })).await;
+    assert_eq!(leaf.subject(), "CN=localhost,UID=humanoid");
+    pki.deny_sign(&role(json!("human*")), json!({ "csr": csr_of("robot") }), "user_id robot").await;
+    // Those of the request take the place of the CSR's.
+    let both = json!({ "csr": csr_of("robot"), "user_ids": "human" });
+    assert_eq!(pki.sign(&role(json!("human*")), both).await.subject(), "CN=localhost,UID=human");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_2_s30_several_values_are_one_rdn() {
+    let pki = Pki::start().await;
+    let leaf = pki.issue(&json!({ "ou": "a,b,a", "organization": "o" }), localhost(json!({}))).await;
+    assert_eq!(leaf.subject(), "O=o,OU=a+OU=b,CN=localhost");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_2_s31_to_s33_s44_without_a_common_name() {
+    let pki = Pki::start().await;
+    pki.deny(&json!({ "require_cn": true, "allow_any_name": true }), json!({ "alt_names": "a.foo.com" }), "require_cn")
+        .await;
+    let free = json!({ "require_cn": false, "allow_any_name": true, "allowed_other_sans": "*" });
+    let leaf = pki.issue(&free, json!({ "alt_names": "a.foo.com" })).await;
+    assert_eq!(leaf.subject(), "");
+    assert_eq!(leaf.extension("subjectAltName"), Some((true, "DNS:a.foo.com".to_owned())));
+    let leaf = pki.issue(&free, json!({})).await;
+    assert_eq!((leaf.subject().as_str(), leaf.extension("subjectAltName")), ("", None));
+    let leaf = pki.issue(&free, json!({ "alt_names": "a.foo.com", "other_sans": "1.2.3;UTF8:x" })).await;
+    let expected = (true, "othername: 1.2.3::x, DNS:a.foo.com".to_owned());
+    assert_eq!((leaf.subject().as_str(), leaf.extension("subjectAltName")), ("", Some(expected)));
+    // With a subject it is not critical.
+    let leaf = pki.issue(&free, json!({ "common_name": "a.foo.com" })).await;
+    assert_eq!(leaf.extension("subjectAltName"), Some((false, "DNS:a.foo.com".to_owned())));
+    pki.stop().await;
+}
+
+/// An extension's text as openssl prints it, lines joined.
+fn printed(leaf: &Leaf, name: &str) -> Option<(bool, String)> {
+    leaf.extension(name).map(|(critical, text)| (critical, text.split_whitespace().collect::<Vec<_>>().join(" ")))
+}
+
+#[actix_web::test]
+async fn vector_16_2_s34_to_s36_certificate_policies() {
+    let pki = Pki::start().await;
+    let issued = async |identifiers: Value| {
+        let leaf = pki.issue(&json!({ "policy_identifiers": identifiers }), localhost(json!({}))).await;
+        printed(&leaf, "certificatePolicies")
+    };
+    assert_eq!(issued(json!("1.3.6.1.4.1.7.8")).await, Some((false, "Policy: 1.3.6.1.4.1.7.8".to_owned())));
+    let text =
+        r#"[{"oid":"1.3.6.1.4.1.7.8","cps":"https://foo.com/cps","notice":"I am a user notice"},{"oid":"1.2.3"}]"#;
+    let expected = "Policy: 1.3.6.1.4.1.7.8 CPS: https://foo.com/cps User Notice: Explicit Text: I am a user notice \
+                    Policy: 1.2.3";
+    assert_eq!(issued(json!(text)).await, Some((false, expected.to_owned())));
+    assert_eq!(issued(json!([])).await, None);
+    pki.refused("roles/r", json!({ "policy_identifiers": "not-oid" }), "policy_identifiers").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_2_s37_to_s42_usages_and_constraints() {
+    let pki = Pki::start().await;
+    let shown = async |role: Value, extension: &str| printed(&pki.issue(&role, localhost(json!({}))).await, extension);
+    let text = |critical: bool, text: &str| Some((critical, text.to_owned()));
+    let constraints = |on: bool| json!({ "basic_constraints_valid_for_non_ca": on });
+    assert_eq!(shown(constraints(true), "basicConstraints").await, text(true, "CA:FALSE"));
+    assert_eq!(shown(constraints(false), "basicConstraints").await, None);
+    let usage = json!({ "ext_key_usage_oids": "1.3.6.1.4.1.311.20.2.2", "server_flag": false });
+    let expected = text(false, "TLS Web Client Authentication, Microsoft Smartcard Login");
+    assert_eq!(shown(usage, "extendedKeyUsage").await, expected);
+    assert_eq!(shown(json!({ "key_usage": [] }), "keyUsage").await, None);
+    let usual = text(true, "Digital Signature, Key Encipherment, Key Agreement");
+    assert_eq!(shown(json!({}), "keyUsage").await, usual);
+    let purposes = text(false, "TLS Web Server Authentication, TLS Web Client Authentication");
+    assert_eq!(shown(json!({}), "extendedKeyUsage").await, purposes);
+    assert_eq!(shown(json!({ "server_flag": false, "client_flag": false }), "extendedKeyUsage").await, None);
+    let all = json!({ "key_usage": "contentcommitment,CRLSign,keyusageEncipherOnly,nonsense",
+        "code_signing_flag": true, "email_protection_flag": true, "ext_key_usage": "TimeStamping,Nonsense" });
+    let expected = "Non Repudiation, CRL Sign, Encipher Only";
+    assert_eq!(shown(all.clone(), "keyUsage").await, text(true, expected));
+    let expected = "TLS Web Server Authentication, TLS Web Client Authentication, Code Signing, E-mail Protection, \
+                    Time Stamping";
+    assert_eq!(shown(all, "extendedKeyUsage").await, text(false, expected));
+    let mail = json!({ "email_protection_flag": false, "allowed_domains": "mail.com", "allow_bare_domains": true });
+    let leaf = pki.issue(&mail, json!({ "common_name": "a@mail.com" })).await;
+    assert_eq!(leaf.sans(), ["email:a@mail.com"]);
+    assert_eq!(printed(&leaf, "extendedKeyUsage"), purposes);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_2_s43_addresses_are_sorted_and_host_names_are_not() {
+    let pki = Pki::start().await;
+    let role = json!({ "allow_any_name": true });
+    let names = "z.com,b@x.com,y.com,a@x.com,z.com,b@x.com";
+    let leaf = pki.issue(&role, json!({ "common_name": "c.com", "alt_names": names })).await;
+    assert_eq!(leaf.sans(), ["DNS:c.com", "DNS:z.com", "DNS:y.com", "email:a@x.com", "email:b@x.com"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_2_s45_order_of_the_subject() {
+    let pki = Pki::start().await;
+    let role = json!({
+        "ou": "ou", "organization": "o", "country": "NZ", "locality": "l", "province": "st",
+        "street_address": "street", "postal_code": "1234", "allowed_serial_numbers": "*", "allowed_user_ids": "*",
+    });
+    let leaf = pki.issue(&role, localhost(json!({ "serial_number": "s1", "user_ids": "u1" }))).await;
+    let expected = "C=NZ,ST=st,L=l,street=street,postalCode=1234,O=o,OU=ou,CN=localhost,serialNumber=s1,UID=u1";
+    assert_eq!(leaf.subject(), expected);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn sans_of_every_kind_in_their_order_from_request_and_csr() {
+    let pki = Pki::start().await;
+    let role = json!({ "allow_any_name": true, "allowed_uri_sans": "*", "allowed_other_sans": "*" });
+    let body = json!({
+        "common_name": "a.foo", "alt_names": "m@b.foo,b.foo", "ip_sans": "10.0.0.1", "uri_sans": "urn:x:y",
+        "other_sans": "1.2.3;UTF8:o",
+    });
+    let expected =
+        ["othername: 1.2.3::o", "DNS:a.foo", "DNS:b.foo", "email:m@b.foo", "IP Address:10.0.0.1", "URI:urn:x:y"];
+    assert_eq!(pki.issue(&role, body).await.sans(), expected);
+    // With SANs of a CSR the common name comes last.
+    let sans = "subjectAltName = URI:urn:x:y,IP:10.0.0.1,email:m@b.foo,DNS:b.foo,otherName:1.2.3;UTF8:o,dirName:dir\n[dir]\nCN = d";
+    let leaf = pki.sign(&role, json!({ "csr": csr("ec-256", "/CN=a.foo", sans) })).await;
+    let expected =
+        ["othername: 1.2.3::o", "DNS:b.foo", "DNS:a.foo", "email:m@b.foo", "IP Address:10.0.0.1", "URI:urn:x:y"];
+    assert_eq!(leaf.sans(), expected, "directoryName is dropped");
+    pki.stop().await;
+}
+
+/// A subjectAltName extension of one name in raw octets.
+fn raw_san(tag: u8, octets: &[u8]) -> Vec<u8> {
+    let name = [&[tag, octets.len() as u8], octets].concat();
+    let value = [&[0x30, name.len() as u8], &name[..]].concat();
+    extension::extension(&[0x55, 0x1d, 0x11], false, &value)
+}
+
+#[actix_web::test]
+async fn names_of_a_csr_are_no_way_around_the_syntax() {
+    let pki = Pki::start().await;
+    let role =
+        json!({ "allow_any_name": true, "enforce_hostnames": false, "require_cn": false, "allowed_uri_sans": "*" });
+    for (case, tag, octets) in [
+        ("NUL in a DNS name", 0x82, &b"a.foo\0.evil.com"[..]),
+        ("a newline in a DNS name", 0x82, b"a.foo\n"),
+        ("an octet above ASCII in a DNS name", 0x82, b"a\xc3\xbc.foo"),
+        ("an address as a DNS name", 0x82, b"x@a.foo"),
+        ("an empty DNS name", 0x82, b""),
+        ("NUL in an e-mail address", 0x81, b"x\0@a.foo"),
+        ("a host name as an e-mail address", 0x81, b"a.foo"),
+        ("NUL in a URI", 0x86, b"urn:a\0b"),
+        ("an address of five octets", 0x87, &[1, 2, 3, 4, 5]),
+    ] {
+        let csr = csr_of_pieces(&[0x30, 0], &[&raw_san(tag, octets)]);
+        // The request itself is in order: its own maker verifies it.
+        openssl(&["req", "-verify", "-noout"], csr.as_bytes());
+        pki.deny_sign(&role, json!({ "csr": csr }), "csr: ").await;
+        let _ = case;
+    }
+    let fine = csr_of_pieces(&[0x30, 0], &[&raw_san(0x82, b"a.foo")]);
+    assert_eq!(pki.sign(&role, json!({ "csr": fine })).await.sans(), ["DNS:a.foo"]);
+    assert!(key("ec-256").contains("PRIVATE KEY"));
+    pki.stop().await;
+}
