@@ -37,15 +37,30 @@ fn install() -> std::result::Result<(), metrics_exporter_prometheus::BuildError>
         }
     }
     let handle = builder.install_recorder()?;
-    for metric in CATALOGUE {
-        match metric.kind {
-            MetricKind::Counter => metrics::describe_counter!(metric.name, metric.unit, metric.help),
-            MetricKind::Gauge => metrics::describe_gauge!(metric.name, metric.unit, metric.help),
-            MetricKind::Histogram(_) => metrics::describe_histogram!(metric.name, metric.unit, metric.help),
-        }
-    }
+    CATALOGUE.iter().for_each(register);
     let _ = EXPORTER.set(handle);
     Ok(())
+}
+
+/// Tells the exporter unit and help. What has no labels is there from the start, at zero: so an alert
+/// sees the first event, too.
+fn register(metric: &Metric) {
+    let Metric { name, unit, help, .. } = *metric;
+    let shown = metric.labels.is_empty();
+    match metric.kind {
+        MetricKind::Counter => {
+            metrics::describe_counter!(name, unit, help);
+            shown.then(|| metrics::counter!(name));
+        }
+        MetricKind::Gauge => {
+            metrics::describe_gauge!(name, unit, help);
+            shown.then(|| metrics::gauge!(name));
+        }
+        MetricKind::Histogram(_) => {
+            metrics::describe_histogram!(name, unit, help);
+            shown.then(|| metrics::histogram!(name));
+        }
+    }
 }
 
 /// The metrics in Prometheus text form; empty before [`install_metrics`].

@@ -1,12 +1,12 @@
 //! The actors of a mount.
 //!
-//! [`Control`], one per mount, owns the mount's state and alone publishes it. It runs one change at a
+//! `Control`, one per mount, owns the mount's state and alone publishes it. It runs one change at a
 //! time: plan (off its thread, on the current view) → commit → publish → reply, so a caller who was
 //! answered reads its own write. What is stored is never answered as a failure: CRLs that cannot be
 //! built after a change become a warning and are tried again. It lends its CRL builder to one build at
 //! a time; whatever asks meanwhile shares the next build. Its handlers only queue work and take results.
 //!
-//! [`Replica`], one per mount on every HTTP worker's arbiter, owns nothing but handles. It loads the
+//! `Replica`, one per mount on every HTTP worker's arbiter, owns nothing but handles. It loads the
 //! published view once per request and issues in place. A panic in a request is caught and counted.
 //!
 //! Everything else talks to them through [`ControlLink`] and [`ReplicaLink`].
@@ -438,4 +438,66 @@ fn guarded(
         metrics::counter!(name, "operation" => operation).increment(1);
         result
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::documents::{Document, MountId};
+    use crate::pki::store::{CrlRow, StoredCertificate, StoredRevocation};
+    use crate::x509::serial::Serial;
+
+    #[actix::test]
+    async fn a_panic_in_a_request_becomes_an_error_and_the_next_request_is_served() {
+        let broken = guarded(async { panic!("a defect") }, "issue").await;
+        assert_eq!(broken.err().map(|e| e.kind()), Some(Kind::Internal));
+        let issued = Issued { json: "{}".to_owned(), warnings: Vec::new() };
+        assert!(guarded(async { Ok(issued) }, "issue").await.is_ok());
+    }
+
+    #[actix::test]
+    async fn a_panic_in_a_plan_is_an_error_and_nothing_is_published() {
+        let view = Arc::new(View::empty(MountId(1)));
+        let changed = run_change(Box::new(|_| panic!("a defect")), view, Arc::new(NoStore)).await;
+        assert!(matches!(changed, Changed::Failed { reloaded: None, error } if error.kind() == Kind::Internal));
+    }
+
+    /// A store that must not be asked.
+    struct NoStore;
+
+    impl PkiStore for NoStore {
+        fn commit(&self, _: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
+            unreachable!("nothing is written")
+        }
+
+        fn documents(&self, _: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn certificate(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn revoked_serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn revocations(&self, _: MountId, _: u64, _: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn crls(&self, _: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn counts(&self, _: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
+            unreachable!("nothing is read")
+        }
+    }
 }

@@ -24,6 +24,8 @@ pub struct Metric {
     pub kind: MetricKind,
     /// Its unit.
     pub unit: Unit,
+    /// The names of its labels. Their values come from closed sets.
+    pub labels: &'static [&'static str],
     /// What it counts, for people.
     pub help: &'static str,
 }
@@ -89,67 +91,88 @@ const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.
 
 /// Every metric of the program; nothing else is registered.
 pub const CATALOGUE: &[Metric] = &[
-    counter(HTTP_REQUESTS, "Requests answered, by service, operation, route pattern and status."),
+    counter(
+        HTTP_REQUESTS,
+        &["service", "operation", "route", "status"],
+        "Requests answered, by service, operation, route pattern and status.",
+    ),
     histogram(
         HTTP_SECONDS,
+        &["service", "operation", "route"],
         Unit::Seconds,
         REQUEST,
         "Time from a request's head to its answer, by service, operation and route pattern.",
     ),
-    counter(PANICS, "Handlers that panicked; each is a defect."),
-    counter(TOKENS_SWEPT, "Tokens removed because they had ended."),
+    counter(PANICS, &[], "Handlers that panicked; each is a defect."),
+    counter(TOKENS_SWEPT, &[], "Tokens removed because they had ended."),
     histogram(
         PKI_STAGE_SECONDS,
+        &["operation", "stage"],
         Unit::Seconds,
         STAGE,
         "Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.",
     ),
-    counter(PKI_CERTIFICATES, "Certificates issued, by operation."),
-    counter(PKI_REFUSALS, "Requests to issue that were refused or failed, by operation."),
-    counter(PKI_PANICS, "Panics caught in a mount's actors; each is a defect."),
-    counter(PKI_REVOCATIONS, "Revocations recorded."),
-    histogram(PKI_CRL_BUILD_SECONDS, Unit::Seconds, LONG, "Time of one build of a mount's CRLs."),
-    counter(PKI_CRL_BUILDS, "Builds of a mount's CRLs, by result."),
-    gauge(PKI_CRL_ENTRIES, "Entries of the largest CRL that was built last."),
-    gauge(KEY_GENERATION_QUEUE, "RSA keys that wait for a thread."),
-    histogram(KEY_GENERATION_WAIT_SECONDS, Unit::Seconds, LONG, "Time that an RSA key waited for a thread."),
-    histogram(KEY_GENERATION_WORK_SECONDS, Unit::Seconds, LONG, "Time that an RSA key then took."),
-    histogram(COMMIT_BATCH_UNITS, Unit::Count, BATCH, "Units of writes in one commit."),
+    counter(PKI_CERTIFICATES, &["operation"], "Certificates issued, by operation."),
+    counter(PKI_REFUSALS, &["operation"], "Requests to issue that were refused or failed, by operation."),
+    counter(PKI_PANICS, &[], "Panics caught in a mount's actors; each is a defect."),
+    counter(PKI_REVOCATIONS, &[], "Revocations recorded."),
+    histogram(PKI_CRL_BUILD_SECONDS, &[], Unit::Seconds, LONG, "Time of one build of a mount's CRLs."),
+    counter(PKI_CRL_BUILDS, &["result"], "Builds of a mount's CRLs, by result."),
+    gauge(PKI_CRL_ENTRIES, &[], "Entries of the largest CRL that was built last."),
+    gauge(KEY_GENERATION_QUEUE, &[], "RSA keys that wait for a thread."),
+    histogram(KEY_GENERATION_WAIT_SECONDS, &[], Unit::Seconds, LONG, "Time that an RSA key waited for a thread."),
+    histogram(KEY_GENERATION_WORK_SECONDS, &[], Unit::Seconds, LONG, "Time that an RSA key then took."),
+    histogram(COMMIT_BATCH_UNITS, &[], Unit::Count, BATCH, "Units of writes in one commit."),
     histogram(
         COMMIT_WAIT_SECONDS,
+        &[],
         Unit::Seconds,
         REQUEST,
         "Time from the admission of a unit to the start of its commit.",
     ),
-    histogram(COMMIT_SECONDS, Unit::Seconds, REQUEST, "Time of one commit, until it is durable."),
-    gauge(COMMIT_QUEUE, "Units that are admitted and not yet answered."),
-    counter(COMMIT_FAILURES, "Units that were not stored, by reason."),
+    histogram(COMMIT_SECONDS, &[], Unit::Seconds, REQUEST, "Time of one commit, until it is durable."),
+    gauge(COMMIT_QUEUE, &[], "Units that are admitted and not yet answered."),
+    counter(COMMIT_FAILURES, &["reason"], "Units that were not stored, by reason."),
     histogram(
         POSTGRES_TRANSACTION_SECONDS,
+        &["name"],
         Unit::Seconds,
         REQUEST,
         "Time of one transaction or read on PostgreSQL, by name.",
     ),
     histogram(
         POSTGRES_READ_WAIT_SECONDS,
+        &[],
         Unit::Seconds,
         REQUEST,
         "Time that a read waited for a connection to PostgreSQL.",
     ),
-    counter(POSTGRES_RETRIES, "Transactions on PostgreSQL that were begun again, by name and reason."),
-    counter(POSTGRES_CONNECT_FAILURES, "Connections for writes to PostgreSQL that could not be made."),
+    counter(
+        POSTGRES_RETRIES,
+        &["name", "reason"],
+        "Transactions on PostgreSQL that were begun again, by name and reason.",
+    ),
+    counter(POSTGRES_CONNECT_FAILURES, &[], "Connections for writes to PostgreSQL that could not be made."),
 ];
 
-const fn counter(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, help }
+type Labels = &'static [&'static str];
+
+const fn counter(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, labels, help }
 }
 
-const fn gauge(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, help }
+const fn gauge(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, labels, help }
 }
 
-const fn histogram(name: &'static str, unit: Unit, bounds: &'static [f64], help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Histogram(bounds), unit, help }
+const fn histogram(
+    name: &'static str,
+    labels: Labels,
+    unit: Unit,
+    bounds: &'static [f64],
+    help: &'static str,
+) -> Metric {
+    Metric { name, kind: MetricKind::Histogram(bounds), unit, labels, help }
 }
 
 #[cfg(test)]
