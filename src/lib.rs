@@ -15,7 +15,7 @@
 //! pki             the certificate authority engine
 //! keys            private keys in this process, and the threads that generate RSA keys
 //! x509            everything that knows ASN.1
-//! storage         group commit, the embedded store, the seal
+//! storage         group commit, the embedded store, PostgreSQL, the seal
 //! telemetry       the metric catalogue, the exporter, the logs
 //! error clock fields documents secret random     what all of them share
 //! ```

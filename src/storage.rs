@@ -136,9 +136,10 @@ impl Storage {
     /// stays readable. Happens by itself when a key has sealed a billion values.
     ///
     /// # Errors
-    /// `Conflict` when another rotation came first; nothing has changed then.
+    /// `Conflict` when another rotation came first; its key is in use then.
     pub async fn rotate(&self) -> Result<u32> {
-        rotate(self.0.ring.clone(), self.0.commits.clone()).await
+        let Inner { ring, commits, reader, .. } = &*self.0;
+        rotate(ring.clone(), commits.clone(), reader.clone()).await
     }
 
     /// How many commits ran since the store was opened.
@@ -163,9 +164,9 @@ impl Inner {
         if self.ring.asks_for_rotation()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            let (ring, commits) = (self.ring.clone(), self.commits.clone());
+            let (ring, commits, reader) = (self.ring.clone(), self.commits.clone(), self.reader.clone());
             runtime.spawn(async move {
-                match rotate(ring, commits).await {
+                match rotate(ring, commits, reader).await {
                     Ok(term) => tracing::info!(term, "data key rotated"),
                     Err(error) => tracing::warn!(%error, "data key not rotated"),
                 }
@@ -175,9 +176,16 @@ impl Inner {
     }
 }
 
-async fn rotate(ring: Arc<Ring>, commits: commit::Handle) -> Result<u32> {
+async fn rotate(ring: Arc<Ring>, commits: commit::Handle, reader: Arc<dyn Reader>) -> Result<u32> {
     let new = ring.new_term()?;
     let (name, value) = new.fact.clone();
-    commits.submit(vec![Write::MetaInsert { name, value }]).outcome().await?;
-    Ok(ring.adopt(new))
+    match commits.submit(vec![Write::MetaInsert { name, value }]).outcome().await {
+        Ok(_) => Ok(ring.adopt(new)),
+        Err(error) => {
+            if error.kind() == Kind::Conflict {
+                ring.learn(&reader.meta().await?)?;
+            }
+            Err(error)
+        }
+    }
 }

@@ -9,6 +9,7 @@ use crate::documents::{Document, SYSTEM};
 use crate::error::{Error, Result};
 use crate::storage::Inner;
 use crate::storage::backend::{Outcome, TokenBy, Unit, Write, as_stored};
+use crate::storage::documents::follow_rotation;
 use crate::storage::seal::{Ring, token_context};
 
 impl Inner {
@@ -31,9 +32,13 @@ impl Inner {
     }
 
     fn read_token(&self, by: TokenBy) -> BoxFuture<'static, Result<Option<TokenRow>>> {
-        let ring = self.ring.clone();
-        let row = self.reader.token(by);
-        async move { row.await?.map(|row| open_token(&ring, row)).transpose() }.boxed()
+        let (ring, reader) = (self.ring.clone(), self.reader.clone());
+        async move {
+            let Some(row) = reader.token(by).await? else { return Ok(None) };
+            follow_rotation(&ring, &*reader, std::iter::once(&row.body[..])).await?;
+            open_token(&ring, row).map(Some)
+        }
+        .boxed()
     }
 }
 

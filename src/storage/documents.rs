@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
 use crate::error::Result;
 use crate::storage::Inner;
-use crate::storage::backend::{SealedDocument, Write};
+use crate::storage::backend::{Reader, SealedDocument, Write};
 use crate::storage::seal::{Ring, document_context};
 
 impl Inner {
@@ -27,10 +27,27 @@ impl Inner {
         mount: MountId,
         kind: Option<&'static str>,
     ) -> BoxFuture<'static, Result<Vec<Document>>> {
-        let ring = self.ring.clone();
-        let sealed = self.reader.documents(mount, kind);
-        async move { sealed.await?.into_iter().map(|document| open(&ring, mount, document)).collect() }.boxed()
+        let (ring, reader) = (self.ring.clone(), self.reader.clone());
+        async move {
+            let sealed = reader.documents(mount, kind).await?;
+            follow_rotation(&ring, &*reader, sealed.iter().map(|document| &document.body[..])).await?;
+            sealed.into_iter().map(|document| open(&ring, mount, document)).collect()
+        }
+        .boxed()
     }
+}
+
+/// Looks for new data keys when one of the values is sealed with a key that is not known here: another
+/// node has rotated.
+pub(super) async fn follow_rotation(
+    ring: &Ring,
+    reader: &dyn Reader,
+    mut sealed: impl Iterator<Item = &[u8]>,
+) -> Result<()> {
+    if sealed.any(|body| !ring.has_key_of(body)) {
+        ring.learn(&reader.meta().await?)?;
+    }
+    Ok(())
 }
 
 fn open(ring: &Ring, mount: MountId, sealed: SealedDocument) -> Result<Document> {

@@ -83,25 +83,40 @@ impl Ring {
     /// `Invalid` when the seal key does not open the data keys, or facts are missing or damaged.
     pub(crate) fn load(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Self>> {
         let damaged = || Error::invalid("storage: the data keys of this store are missing or damaged");
-        let wrapped: Vec<(&str, &[u8])> =
-            facts.iter().filter_map(|(name, value)| Some((name.strip_prefix(DATA_KEY)?, &value[..]))).collect();
         let Some((_, installation)) = facts.iter().find(|(name, _)| name == INSTALLATION) else {
-            return if wrapped.is_empty() { Ok(None) } else { Err(damaged()) };
+            let none = !facts.iter().any(|(name, _)| name.starts_with(DATA_KEY));
+            return if none { Ok(None) } else { Err(damaged()) };
         };
         let installation = String::from_utf8(installation.clone()).map_err(|_| damaged())?;
         let seal = aead_key(seal_key.expose())?;
-        let mut by_term = BTreeMap::new();
-        for (term, value) in wrapped {
-            let term = term.parse().map_err(|_| damaged())?;
-            let mut bytes = open_with(&seal, &wrap_context(&installation, term), value).ok_or_else(|| {
-                Error::invalid("seal key: does not open the data keys of this store (wrong key, or damaged store)")
-            })?;
-            by_term.insert(term, Arc::new(aead_key(&bytes)?));
-            bytes.zeroize();
-        }
+        let by_term = unwrap_all(&seal, &installation, facts)?;
         let current = *by_term.keys().next_back().ok_or_else(damaged)?;
         let keys = ArcSwap::from_pointee(Keys { current, by_term });
         Ok(Some(Self { seal, installation, keys, sealed: AtomicU64::new(0) }))
+    }
+
+    /// Whether the key that a value says it is sealed with is here; another node may have added it.
+    pub(crate) fn has_key_of(&self, sealed: &[u8]) -> bool {
+        term_of(sealed).is_some_and(|term| self.keys.load().by_term.contains_key(&term))
+    }
+
+    /// Takes over the terms that are stored by now, and seals with the newest.
+    ///
+    /// # Errors
+    /// As [`Ring::load`].
+    pub(crate) fn learn(&self, facts: &[Fact]) -> Result<()> {
+        let stored = unwrap_all(&self.seal, &self.installation, facts)?;
+        let newest = stored.keys().next_back().copied().unwrap_or(0);
+        if newest > self.keys.load().current {
+            self.sealed.store(0, Ordering::Relaxed);
+        }
+        self.keys.rcu(|keys| {
+            let mut keys = Keys::clone(keys);
+            keys.by_term.extend(stored.iter().map(|(term, key)| (*term, key.clone())));
+            keys.current = keys.current.max(newest);
+            keys
+        });
+        Ok(())
     }
 
     /// Makes the next term. It seals nothing until its fact is stored and [`Ring::adopt`] takes it.
@@ -161,9 +176,28 @@ impl Ring {
         if header[4] != VERSION {
             return None;
         }
-        let term = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
-        open_with(self.keys.load().by_term.get(&term)?, context, rest)
+        open_with(self.keys.load().by_term.get(&term_of(header)?)?, context, rest)
     }
+}
+
+fn term_of(sealed: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(*sealed.first_chunk()?))
+}
+
+/// Every data key in the facts of a store.
+fn unwrap_all(seal: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<BTreeMap<u32, Arc<LessSafeKey>>> {
+    let mut by_term = BTreeMap::new();
+    for (name, value) in facts {
+        let Some(term) = name.strip_prefix(DATA_KEY) else { continue };
+        let term =
+            term.parse().map_err(|_| Error::invalid("storage: the data keys of this store are missing or damaged"))?;
+        let mut bytes = open_with(seal, &wrap_context(installation, term), value).ok_or_else(|| {
+            Error::invalid("seal key: does not open the data keys of this store (wrong key, or damaged store)")
+        })?;
+        by_term.insert(term, Arc::new(aead_key(&bytes)?));
+        bytes.zeroize();
+    }
+    Ok(by_term)
 }
 
 /// The associated data of a document's body: mount, kind, name and version, each of known length.

@@ -6,6 +6,9 @@
 //! writes to a mount holds it by a shared advisory lock, which a drop waits for: unlike a lock on the
 //! mount's row it writes nothing.
 
+use futures_util::future::try_join;
+use tokio_postgres::types::ToSql;
+
 use super::{Failure, Session, execute, exists, row};
 use crate::documents::{MountId, SYSTEM};
 use crate::storage::backend::Outcome;
@@ -31,14 +34,18 @@ pub(super) async fn create(db: &Session, mount: MountId) -> Result<Outcome, Fail
     Ok(Outcome::Done)
 }
 
-/// Keeps the mount from being dropped until the transaction ends; whether there is one. The look comes
-/// after the lock in a statement of its own, so that it sees a drop that the lock waited for.
+/// Keeps the mount from being dropped until the transaction ends; whether there is one. The look is a
+/// statement of its own, so that it sees a drop that the lock waited for; both are sent at once, the
+/// lock first, and the server runs them in turn.
 pub(super) async fn hold(db: &Session, mount: MountId) -> Result<bool, Failure> {
     if mount == SYSTEM {
         return Ok(true);
     }
-    row(db, HOLD, &[&mount.0]).await?;
-    exists(db, sql::EXISTS, &[&mount.0]).await
+    // Prepared before either is sent: a statement that must be prepared first would fall behind.
+    let (lock, look) = (db.prepare_cached(HOLD).await?, db.prepare_cached(sql::EXISTS).await?);
+    let id: [&(dyn ToSql + Sync); 1] = [&mount.0];
+    let (_, found) = try_join(db.query(&lock, &id), db.query_opt(&look, &id)).await?;
+    Ok(found.is_some())
 }
 
 pub(super) async fn drop_mount(db: &Session, mount: MountId) -> Result<Outcome, Failure> {

@@ -155,6 +155,23 @@ async fn two_nodes_start_on_an_empty_database_at_the_same_time() {
 }
 
 #[tokio::test]
+async fn a_rotation_on_one_node_is_followed_by_another() {
+    let (fixture, first, mount) = node().await;
+    let second = fixture.open(10).await.unwrap();
+    let write = |node: &Storage, name: &str| {
+        let key = DocumentKey { mount, kind: "role", name: name.into() };
+        node.pki().commit(vec![PkiWrite::Document(DocumentWrite { key, expected: 0, body: Some(name.into()) })])
+    };
+    assert_eq!(first.rotate().await.unwrap(), 2);
+    write(&first, "a").await.unwrap();
+    assert_eq!(second.pki().documents(mount).await.unwrap().len(), 1, "sealed with a key it had not seen");
+    assert_eq!(second.rotate().await.unwrap(), 3);
+    assert_eq!(first.rotate().await.unwrap_err().kind(), Kind::Conflict);
+    write(&first, "b").await.unwrap();
+    assert_eq!(fixture.octets("SELECT body FROM document WHERE name = 'b'")[..4], [0, 0, 0, 3]);
+}
+
+#[tokio::test]
 async fn a_mount_dropped_on_one_node_takes_no_certificate_from_another() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(1000).await.unwrap();
