@@ -93,15 +93,25 @@ pub(super) async fn client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>)
 /// `Unavailable` when the server cannot be reached; `Invalid` when it would lose what was answered as
 /// written, or takes no writes.
 pub(super) async fn session(url: &PostgresUrl) -> Result<Session> {
-    let failed = |e| Error::unavailable("storage: the database is out of reach", e);
-    let (client, driver) = client(url).await.map_err(failed)?;
+    let (client, driver) = client(url).await.map_err(out_of_reach)?;
     let session = Session::new(client, driver);
-    let answer = session.simple_query(FACTS).await.map_err(failed)?;
+    let answer = session.simple_query(FACTS).await.map_err(out_of_reach)?;
     let fact = |n: usize| {
         answer.iter().find_map(|m| if let SimpleQueryMessage::Row(row) = m { row.get(n) } else { None }).unwrap_or("")
     };
     require_fit([0, 1, 2, 3, 4, 5].map(fact))?;
     Ok(session)
+}
+
+/// With the reason, for whoever starts the program: what the server says (no such user or database, a
+/// wrong password), or what the system says. Neither quotes a password.
+fn out_of_reach(error: tokio_postgres::Error) -> Error {
+    let reason = match (error.as_db_error(), std::error::Error::source(&error)) {
+        (Some(answer), _) => answer.message().to_owned(),
+        (None, Some(cause)) => cause.to_string(),
+        (None, None) => error.to_string(),
+    };
+    Error::unavailable(format!("storage: the database is out of reach ({reason})"), error)
 }
 
 /// What every read connection is made from.

@@ -209,6 +209,21 @@ async fn a_deadlock_between_nodes_is_tried_again() {
 }
 
 #[tokio::test]
+async fn a_start_that_finds_no_database_says_why() {
+    let fixture = Postgres::new();
+    let url = fixture.database.url();
+    for (url, says) in [
+        (url.replace(&fixture.database.name, "absent"), "\"absent\" does not exist"),
+        (url.replace("user=signet", "user=stranger"), "\"stranger\" does not exist"),
+        (url.replace("host=", "host=/absent"), "No such file"),
+    ] {
+        let error = open(PostgresUrl::parse(&url).unwrap()).await.err().unwrap();
+        assert_eq!(error.kind(), Kind::Unavailable);
+        assert!(error.text().contains(says), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_database_with_a_newer_schema_is_refused_with_a_clear_text() {
     let (fixture, storage, _) = node().await;
     storage.shutdown().await.unwrap();

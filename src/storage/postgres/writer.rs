@@ -127,11 +127,10 @@ impl Writer {
             match connect::session(&self.url).await {
                 Ok(session) => self.session = Some(session),
                 Err(error) => {
-                    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                    tracing::warn!(%error, cause, "no connection for writes");
+                    tracing::warn!(%error, "no connection for writes");
                     counter!(telemetry::POSTGRES_CONNECT_FAILURES).increment(1);
                     self.not_before = Some(Instant::now() + PAUSE);
-                    // Whatever is wrong with the server, it is not the caller's doing.
+                    // The reason is for the log: it is not the caller's doing, nor theirs to know.
                     return Err(Error::unavailable("storage: the database is out of reach", error));
                 }
             }
