@@ -14,7 +14,7 @@ use metrics::{Counter, Histogram, Label};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 pub use self::catalogue::*;
-pub use self::logs::{LogFormat, install_logs};
+pub use self::logs::{LogFormat, install_logs, is_log_filter};
 use crate::error::{Error, Result};
 
 static EXPORTER: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -44,8 +44,25 @@ fn install() -> std::result::Result<(), metrics_exporter_prometheus::BuildError>
             MetricKind::Histogram(_) => metrics::describe_histogram!(metric.name, metric.unit, metric.help),
         }
     }
+    CATALOGUE.iter().for_each(start_at_zero);
     let _ = EXPORTER.set(handle);
     Ok(())
+}
+
+fn start_at_zero(metric: &Metric) {
+    let labels = match metric.series {
+        Series::One => vec![Vec::new()],
+        Series::Of(label, values) => values.iter().map(|v| vec![Label::from_static_parts(label, v)]).collect(),
+        Series::OnUse => Vec::new(),
+    };
+    for labels in labels {
+        // Registering a series is what makes it appear.
+        match metric.kind {
+            MetricKind::Counter => drop(metrics::counter!(metric.name, labels)),
+            MetricKind::Gauge => drop(metrics::gauge!(metric.name, labels)),
+            MetricKind::Histogram(_) => drop(metrics::histogram!(metric.name, labels)),
+        }
+    }
 }
 
 /// The metrics in Prometheus text form; empty before [`install_metrics`].

@@ -1,7 +1,9 @@
 //! The metric catalogue: name, kind, unit and help of every metric, in one table.
 //!
 //! Every module records through the names here, so what is measured can be read in one place. Where
-//! there is a queue, the metrics come in pairs: how long things waited, how long the work took.
+//! there is a queue, the metrics come in pairs: how long things waited, how long the work took. Counters
+//! whose series are known stand at zero from the start: a rule that looks for an increase sees the
+//! first one then.
 
 use metrics::Unit;
 
@@ -16,6 +18,17 @@ pub enum MetricKind {
     Histogram(&'static [f64]),
 }
 
+/// Which series of a metric are there, at zero, before anything is recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Series {
+    /// The only one; the metric has no labels.
+    One,
+    /// One for each value of a label.
+    Of(&'static str, &'static [&'static str]),
+    /// None: they come with their first use.
+    OnUse,
+}
+
 /// One metric of the catalogue.
 pub struct Metric {
     /// Its name, with the unit as suffix.
@@ -24,6 +37,8 @@ pub struct Metric {
     pub kind: MetricKind,
     /// Its unit.
     pub unit: Unit,
+    /// Which of its series are there from the start.
+    pub series: Series,
     /// What it counts, for people.
     pub help: &'static str,
 }
@@ -68,6 +83,12 @@ pub const COMMIT_SECONDS: &str = "signet_commit_seconds";
 pub const COMMIT_QUEUE: &str = "signet_commit_queue";
 /// Units that were not stored, by reason.
 pub const COMMIT_FAILURES: &str = "signet_commit_failures_total";
+/// Reloads of the TLS certificate, by result.
+pub const TLS_RELOADS: &str = "signet_tls_reloads_total";
+
+const OPERATIONS: Series = Series::Of("operation", &["issue", "sign"]);
+const RESULTS: Series = Series::Of("result", &["done", "failed"]);
+const REASONS: Series = Series::Of("reason", &["busy", "serial_taken", "conflict", "unavailable", "internal"]);
 
 /// Upper bounds of times within a request, seconds.
 const REQUEST: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
@@ -81,7 +102,7 @@ const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.
 
 /// Every metric of the program; nothing else is registered.
 pub const CATALOGUE: &[Metric] = &[
-    counter(HTTP_REQUESTS, "Requests answered, by service, operation, route pattern and status."),
+    counters(HTTP_REQUESTS, Series::OnUse, "Requests answered, by service, operation, route pattern and status."),
     histogram(
         HTTP_SECONDS,
         Unit::Seconds,
@@ -96,12 +117,12 @@ pub const CATALOGUE: &[Metric] = &[
         STAGE,
         "Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.",
     ),
-    counter(PKI_CERTIFICATES, "Certificates issued, by operation."),
-    counter(PKI_REFUSALS, "Requests to issue that were refused or failed, by operation."),
+    counters(PKI_CERTIFICATES, OPERATIONS, "Certificates issued, by operation."),
+    counters(PKI_REFUSALS, OPERATIONS, "Requests to issue that were refused or failed, by operation."),
     counter(PKI_PANICS, "Panics caught in a mount's actors; each is a defect."),
     counter(PKI_REVOCATIONS, "Revocations recorded."),
     histogram(PKI_CRL_BUILD_SECONDS, Unit::Seconds, LONG, "Time of one build of a mount's CRLs."),
-    counter(PKI_CRL_BUILDS, "Builds of a mount's CRLs, by result."),
+    counters(PKI_CRL_BUILDS, RESULTS, "Builds of a mount's CRLs, by result."),
     gauge(PKI_CRL_ENTRIES, "Entries of the largest CRL that was built last."),
     gauge(KEY_GENERATION_QUEUE, "RSA keys that wait for a thread."),
     histogram(KEY_GENERATION_WAIT_SECONDS, Unit::Seconds, LONG, "Time that an RSA key waited for a thread."),
@@ -115,19 +136,24 @@ pub const CATALOGUE: &[Metric] = &[
     ),
     histogram(COMMIT_SECONDS, Unit::Seconds, REQUEST, "Time of one commit, until it is durable."),
     gauge(COMMIT_QUEUE, "Units that are admitted and not yet answered."),
-    counter(COMMIT_FAILURES, "Units that were not stored, by reason."),
+    counters(COMMIT_FAILURES, REASONS, "Units that were not stored, by reason."),
+    counters(TLS_RELOADS, RESULTS, "Reloads of the TLS certificate, by result."),
 ];
 
 const fn counter(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, help }
+    counters(name, Series::One, help)
+}
+
+const fn counters(name: &'static str, series: Series, help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, series, help }
 }
 
 const fn gauge(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, help }
+    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, series: Series::One, help }
 }
 
 const fn histogram(name: &'static str, unit: Unit, bounds: &'static [f64], help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Histogram(bounds), unit, help }
+    Metric { name, kind: MetricKind::Histogram(bounds), unit, series: Series::OnUse, help }
 }
 
 #[cfg(test)]

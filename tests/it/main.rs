@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod command;
+mod metrics;
 mod process;
+mod serve;
 mod support;
 mod v1;
 mod walkthrough;
