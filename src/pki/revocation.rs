@@ -63,6 +63,7 @@ pub async fn revoke(authority: &Arc<Authority>, fields: &Fields, requester: &str
     let reason = reason(fields)?;
     let invalidity_date = invalidity_date(fields)?;
     let target = target(authority, fields, requester).await?;
+    // Before its end of validity is looked at: what was revoked in time stays so.
     if let Some(at) = target.revoked_at {
         return Ok(Outcome::Revoked(at));
     }

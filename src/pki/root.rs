@@ -17,7 +17,7 @@ use super::{Authority, answer};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::{KeySpec, PrivateKey};
-use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::algorithm::{Curve, KeyKind, SignatureAlgorithm};
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::pem;
@@ -149,6 +149,9 @@ impl Order {
             request.key_type.as_deref().filter(|t| !t.is_empty()).unwrap_or("rsa"),
             request.key_bits.unwrap_or(0),
         )?;
+        if spec.kind() == KeyKind::Ec(Curve::P224) {
+            return Err(Error::invalid("key_bits: a P-224 key cannot sign certificates"));
+        }
         let algorithm = SignatureAlgorithm::for_issuer(
             spec.kind(),
             signature_bits(fields)?,

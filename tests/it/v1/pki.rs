@@ -4,14 +4,14 @@
 //! [`mount`] has the mount under test and what came out of it; [`foreign`] has the tools that did not
 //! grow up with this server and say whether it is right: openssl and GnuTLS.
 
-//mod bad_input;
-//mod ca;
+mod bad_input;
+mod ca;
 mod csr;
 mod foreign;
 mod matrix;
 mod mount;
 mod names;
-//mod revocation;
-//mod roles;
+mod revocation;
+mod roles;
 mod sans;
-//mod validity;
+mod validity;

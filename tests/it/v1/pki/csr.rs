@@ -74,7 +74,7 @@ async fn vector_16_3_c11_to_c14_signature_algorithms() {
     {
         pki.root(json!({ "issuer_name": name, "common_name": name, "key_type": key_type, "key_bits": bits })).await;
     }
-    let pss = "rsassaPss Hash Algorithm: sha256 Mask Algorithm: mgf1 with sha256 Salt Length: 0x20 Trailer Field: 0xBC";
+    let pss = "rsassaPss Hash Algorithm: sha256 Mask Algorithm: mgf1 with sha256 Salt Length: 0x20 Trailer Field: 0x01 (default)";
     for (case, issuer, key_type, kind, settings, expected) in [
         ("C11", "rsa", "rsa", "rsa-2048", json!({ "use_pss": true }), pss),
         ("C12", "p256", "ec", "ec-256", json!({ "use_pss": true }), "ecdsa-with-SHA256"),

@@ -1,0 +1,240 @@
+//! What is refused, with which status and words; and that nothing of it stays.
+
+use serde_json::{Value, json};
+use signet::x509::writer::{BIT_STRING, NULL, OID, SEQUENCE, build};
+use signet::x509::{extension, pem};
+
+use super::foreign::{csr, csr_of_pieces, csr_with};
+use super::mount::{Pki, with};
+use crate::support::send;
+
+/// A request whose key is RSA with a modulus of so many bits and this exponent; key and signature are
+/// made up, since neither may be looked at.
+fn rsa_csr(bits: usize, exponent: &[u8]) -> String {
+    let mut modulus = vec![0xc5; bits / 8];
+    modulus[bits / 8 - 1] |= 1;
+    let public = build(SEQUENCE, 0, |w| {
+        w.unsigned(&modulus);
+        w.unsigned(exponent);
+    });
+    let spki = build(SEQUENCE, 0, |w| {
+        w.nest(SEQUENCE, |w| {
+            w.tlv(OID, &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1]);
+            w.tlv(NULL, &[]);
+        });
+        w.bit_string(&public);
+    });
+    let info = signet::x509::csr::request_info(&[0x30, 0], &spki, &[]);
+    let der = build(SEQUENCE, 0, |w| {
+        w.raw(&info);
+        w.nest(SEQUENCE, |w| {
+            w.tlv(OID, &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11]);
+            w.tlv(NULL, &[]);
+        });
+        w.tlv(BIT_STRING, &[&[0][..], &modulus].concat());
+    });
+    pem::encode("CERTIFICATE REQUEST", &der)
+}
+
+fn role() -> Value {
+    json!({ "key_type": "any", "allowed_domains": "foo", "allow_subdomains": true, "max_ttl": "1h", "require_cn": false })
+}
+
+#[actix_web::test]
+async fn bodies_that_are_not_what_they_should_be() {
+    let pki = Pki::start().await;
+    pki.role(&json!({})).await;
+    let certs = pki.list("certs").await;
+    for (path, body) in [
+        ("issue/r", "{\"common_name\":"),
+        ("issue/r", "[]"),
+        ("issue/r", "\"text\""),
+        ("issue/r", "{} {}"),
+        ("issue/r", "{\"common_name\":\"\u{1}\"}"),
+        ("roles/q", "{\"ttl\":1,}"),
+        ("sign/r", "not json"),
+        ("revoke", "{'serial_number':''}"),
+        ("root/generate/internal", "{\"key_type\":nope}"),
+    ] {
+        let answer = send(pki.app.client.request("POST", &format!("pki/{path}")).body(body)).await;
+        assert_eq!(answer.status, 400, "{path} {body}: {}", answer.text);
+        assert!(answer.error().starts_with("request body: "), "{path} {body}: {}", answer.text);
+        assert!(!answer.text.contains("nope"), "the input is not quoted");
+    }
+    let deep = format!("{{\"alt_names\":{}{}}}", "[".repeat(200), "]".repeat(200));
+    let answer = send(pki.app.client.request("POST", "pki/issue/r").body(deep)).await;
+    assert_eq!(answer.status, 400, "{}", answer.text);
+    assert_eq!((pki.list("certs").await, pki.list("roles").await), (certs, vec!["r".to_owned()]));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn members_of_the_wrong_type() {
+    let pki = Pki::start().await;
+    pki.role(&json!({})).await;
+    for (path, body, field) in [
+        ("issue/r", json!({ "common_name": ["a"] }), "common_name"),
+        ("issue/r", json!({ "common_name": {} }), "common_name"),
+        ("issue/r", json!({ "common_name": "localhost", "alt_names": { "a": 1 } }), "alt_names"),
+        ("issue/r", json!({ "common_name": "localhost", "alt_names": [["a"]] }), "alt_names"),
+        ("issue/r", json!({ "common_name": "localhost", "ttl": "soon" }), "ttl"),
+        ("issue/r", json!({ "common_name": "localhost", "ttl": -1 }), "ttl"),
+        ("issue/r", json!({ "common_name": "localhost", "ttl": true }), "ttl"),
+        ("issue/r", json!({ "common_name": "localhost", "ttl": "1e400h" }), "ttl"),
+        ("issue/r", json!({ "common_name": "localhost", "exclude_cn_from_sans": "maybe" }), "exclude_cn_from_sans"),
+        ("issue/r", json!({ "common_name": "localhost", "exclude_cn_from_sans": 2 }), "exclude_cn_from_sans"),
+        ("issue/r", json!({ "common_name": "localhost", "key_bits": "many" }), "key_bits"),
+        ("sign/r", json!({ "csr": 5 }), "csr"),
+        ("sign/r", json!({ "csr": ["a"] }), "csr"),
+        ("roles/q", json!({ "key_bits": "2048.5" }), "key_bits"),
+        ("roles/q", json!({ "key_bits": 4294967296u64 + 2048 }), "key_bits"),
+        ("roles/q", json!({ "max_ttl": "-5h" }), "max_ttl"),
+        ("roles/q", json!({ "allow_any_name": "yes" }), "allow_any_name"),
+        ("roles/q", json!({ "allowed_domains": { "a": "b" } }), "allowed_domains"),
+        ("revoke", json!({ "serial_number": [1] }), "serial_number"),
+        ("root/generate/internal", json!({ "max_path_length": "x" }), "max_path_length"),
+    ] {
+        pki.refused(path, body, field).await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn what_does_not_exist_and_what_is_outside_the_role() {
+    let pki = Pki::start().await;
+    pki.role(&role()).await;
+    let name = json!({ "common_name": "a.foo", "key_type": "ec" });
+    let also = |more: Value| with(&name, more);
+    for (path, body, rule) in [
+        ("issue/unknown", name.clone(), "unknown role: unknown"),
+        ("sign/unknown", json!({ "csr": csr("ec-256", "/CN=a.foo", "") }), "unknown role: unknown"),
+        ("issuer/unknown/issue/r", name.clone(), "issuer_ref: issuer not found"),
+        ("issuer/unknown/sign/r", json!({ "csr": csr("ec-256", "/CN=a.foo", "") }), "issuer_ref: issuer not found"),
+        ("issue/r", also(json!({ "common_name": "a.bar" })), "common_name: common name a.bar not allowed"),
+        ("issue/r", also(json!({ "alt_names": "a.bar" })), "alt_names: subject alternate name a.bar not allowed"),
+        ("issue/r", also(json!({ "alt_names": "x@bar" })), "alt_names: email address x@bar not allowed"),
+        ("issue/r", also(json!({ "uri_sans": "urn:a" })), "uri_sans: "),
+        ("issue/r", also(json!({ "other_sans": "1.2.3;UTF8:a" })), "other_sans: "),
+        ("issue/r", also(json!({ "user_ids": "a" })), "user_ids: "),
+        ("issue/r", also(json!({ "serial_number": "a" })), "serial_number: "),
+        ("issue/r", also(json!({ "ttl": "2h" })), "ttl: 2h is above the role's max_ttl, 1h"),
+        ("issue/r", also(json!({ "not_after": "2098-01-01T00:00:00Z" })), "not_after: lies beyond the role's max_ttl"),
+        ("issue/r", also(json!({ "format": "pkcs12" })), "format: must be pem, der or pem_bundle"),
+        ("issue/r", also(json!({ "cert_metadata": "aGk=" })), "cert_metadata: "),
+    ] {
+        pki.refused(path, body, rule).await;
+    }
+    let many: Vec<String> = (0..1001).map(|n| format!("n{n}.foo")).collect();
+    pki.refused("issue/r", also(json!({ "alt_names": many })), "alt_names: at most 1000 names").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn requests_are_refused_before_their_signature_is_looked_at() {
+    let pki = Pki::start().await;
+    let exponent = "RSA public exponent must be odd, at least 3 and at most 2^33";
+    // The signatures are nonsense: whoever is refused for something else was not verified.
+    for (csr, rule) in [
+        (rsa_csr(16384, &[1, 0, 1]), "RSA keys above 8192 bits are not supported"),
+        (rsa_csr(8200, &[1, 0, 1]), "RSA keys above 8192 bits are not supported"),
+        // A huge exponent makes every verification slow; an even one is none.
+        (rsa_csr(2048, &[0x7f; 255]), exponent),
+        (rsa_csr(2048, &[2]), exponent),
+        (rsa_csr(2048, &[1]), exponent),
+        (rsa_csr(1024, &[1, 0, 1]), "minimum of an 2048-bit key"),
+        (rsa_csr(2048, &[1, 0, 1]), "request signature invalid"),
+        ("A".repeat(1 << 20), "csr: longer than 64 KiB"),
+        (pem::encode("CERTIFICATE REQUEST", &vec![0x30; 1 << 20]), "csr: longer than 64 KiB"),
+    ] {
+        pki.deny_sign(&role(), json!({ "csr": csr }), rule).await;
+    }
+    let answer = pki.app.client.post("pki/sign/r", json!({ "csr": "A".repeat(5 << 20) })).await;
+    assert_eq!(answer.status, 413, "{}", answer.text);
+    let small = csr("rsa-1024", "/CN=a.foo", "");
+    pki.deny_sign(&role(), json!({ "csr": small }), "minimum of an 2048-bit key").await;
+    let weak = csr_with("ec-256", "/CN=a.foo", "", &["-sha1"]);
+    pki.deny_sign(&role(), json!({ "csr": weak }), "csr: request signature invalid").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn extensions_twice_in_a_request() {
+    let pki = Pki::start().await;
+    // The same extension under its name and under its number.
+    let twice = csr("ec-256", "/CN=a.foo", "basicConstraints = CA:FALSE\n2.5.29.19 = DER:3000");
+    pki.deny_sign(&role(), json!({ "csr": twice }), "csr: ").await;
+    let san = |name: &[u8]| {
+        let names = [&[0x30, name.len() as u8 + 2, 0x82, name.len() as u8], name].concat();
+        extension::extension(&[0x55, 0x1d, 0x11], false, &names)
+    };
+    // One that the role allows before one that it does not: neither may be looked at.
+    let twice = csr_of_pieces(&[0x30, 0], &[&san(b"a.foo"), &san(b"evil.com")]);
+    pki.deny_sign(&role(), json!({ "csr": twice }), "csr: ").await;
+    let once = csr_of_pieces(&[0x30, 0], &[&san(b"a.foo")]);
+    assert_eq!(pki.sign(&role(), json!({ "csr": once })).await.sans(), ["DNS:a.foo"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn without_a_token_or_the_right_policy() {
+    let pki = Pki::start().await;
+    pki.role(&json!({})).await;
+    let leaf = pki.ask("issue/r", json!({ "common_name": "localhost" })).await;
+    let certs = pki.list("certs").await;
+    // H14: what is open and what is not.
+    let anyone = pki.app.client.with_token("");
+    anyone.post("pki/issue/r", json!({ "common_name": "localhost" })).await.assert_denied();
+    assert_eq!(anyone.get(&format!("pki/cert/{}", leaf.serial())).await.status, 200);
+    assert_eq!(anyone.list("pki/issuers").await.status, 200);
+    anyone.get("pki/issuer/default").await.assert_denied();
+    pki.app.policy("narrow", "path \"pki/issue/other\" { capabilities = [\"update\"] }\npath \"pki/roles/*\" { capabilities = [\"read\"] }").await;
+    let narrow = pki.app.with_policies(&["narrow"]).await;
+    for client in [&anyone, &narrow, &pki.app.client.with_token("s.forged")] {
+        client.post("pki/issue/r", json!({ "common_name": "localhost" })).await.assert_denied();
+        client.post("pki/issuer/root/issue/other", json!({ "common_name": "localhost" })).await.assert_denied();
+        client.post("pki/sign/r", json!({ "csr": "garbage" })).await.assert_denied();
+        client.post("pki/roles/r", json!({ "allow_any_name": true })).await.assert_denied();
+        client.post("pki/revoke", json!({ "serial_number": leaf.serial() })).await.assert_denied();
+        client.post("pki/root/generate/internal", json!({ "key_type": "ec" })).await.assert_denied();
+        client.post("pki/config/urls", json!({})).await.assert_denied();
+        client.get("pki/crl/rotate").await.assert_denied();
+        client.list("pki/certs").await.assert_denied();
+        client.delete("pki/root").await.assert_denied();
+    }
+    // The policy lets its holder ask; the role is not there.
+    let answer = narrow.post("pki/issue/other", json!({ "common_name": "localhost" })).await;
+    assert_eq!((answer.status, answer.error()), (400, "unknown role: other"));
+    assert_eq!(pki.list("certs").await, certs);
+    assert_eq!(pki.get("roles/r").await["allow_any_name"], false);
+    assert_eq!(pki.get(&format!("cert/{}", leaf.serial())).await["revocation_time"], 0);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn paths_that_lead_elsewhere() {
+    let pki = Pki::start().await;
+    pki.role(&json!({})).await;
+    let certs = pki.list("certs").await;
+    let body = "{\"common_name\":\"localhost\"}";
+    let token = &pki.app.client.token;
+    for path in [
+        "pki/issue/../issue/r",
+        "pki/issue/%2e%2e/issue/r",
+        "pki/./issue/r",
+        "pki//issue/r",
+        "pki/issue//r",
+        "pki/issue%2fr",
+        "pki/issue/r%00",
+    ] {
+        let head = format!("POST /v1/{path} HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\nConnection: close");
+        let answer = pki.app.raw(format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{path}: {answer}");
+        assert!(answer.contains("path: "), "{path}: {answer}");
+    }
+    for path in ["issue/a%20b", "issue/-r", "issue/r.", "issue/%C3%A4", "roles/a%20b", "roles/.x"] {
+        let answer = pki.app.client.post(&format!("pki/{path}"), json!({ "common_name": "localhost" })).await;
+        assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.text);
+    }
+    assert_eq!((pki.list("certs").await, pki.list("roles").await), (certs, vec!["r".to_owned()]));
+    pki.stop().await;
+}

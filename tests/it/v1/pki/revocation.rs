@@ -1,0 +1,305 @@
+//! 16.6: revoking, and the CRLs that say so.
+
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use serde_json::{Value, json};
+use signet::clock::Time;
+
+use super::foreign::{csr, openssl_text};
+use super::mount::{Leaf, Pki};
+use crate::support::App;
+
+/// A fresh certificate of the default issuer.
+async fn fresh(pki: &Pki) -> Leaf {
+    pki.issue(&json!({}), json!({ "common_name": "localhost" })).await
+}
+
+/// Revokes, which must work; the answer's data.
+async fn revoke(pki: &Pki, body: Value) -> Value {
+    pki.post("revoke", body).await.body["data"].clone()
+}
+
+async fn by_serial(pki: &Pki, leaf: &Leaf) -> Value {
+    revoke(pki, json!({ "serial_number": leaf.serial() })).await
+}
+
+#[actix_web::test]
+async fn vector_16_6_r1_r2_a_serial_in_any_form_and_twice() {
+    let pki = Pki::start().await;
+    let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
+    type Form = fn(String) -> String;
+    let forms: [Form; 4] =
+        [|s| s, |s| s.replace(':', "-"), |s| s.to_uppercase(), |s| s.to_uppercase().replace(':', "-")];
+    for (count, form) in forms.into_iter().enumerate() {
+        let leaf = fresh(&pki).await;
+        let before = pki.crl("default").await.number();
+        let data = revoke(&pki, json!({ "serial_number": form(leaf.serial()) })).await;
+        assert_eq!(data["state"], "revoked");
+        let crl = pki.crl("default").await;
+        assert!(crl.serials().contains(&leaf.serial()), "on the CRL at once");
+        assert_eq!((crl.number(), crl.serials().len()), (before + 1, count + 1));
+        assert!(crl.is_signed_by(&root));
+        let read = pki.get(&format!("cert/{}", leaf.serial())).await;
+        assert_eq!(read["revocation_time"], data["revocation_time"]);
+        assert_eq!(read["revocation_time_rfc3339"], data["revocation_time_rfc3339"]);
+        assert_eq!(read["issuer_id"], pki.get("issuer/default").await["issuer_id"]);
+        // Again: the same answer, the same CRL.
+        assert_eq!(by_serial(&pki, &leaf).await, data);
+        assert_eq!(revoke(&pki, json!({ "certificate": leaf.pem })).await, data);
+        assert_eq!(pki.crl("default").await.der, crl.der);
+        assert!(pki.list("certs/revoked").await.contains(&leaf.serial()));
+        assert!(pki.list("certs").await.contains(&leaf.serial()));
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r3_to_r6_what_is_not_revoked() {
+    let pki = Pki::start().await;
+    let leaf = fresh(&pki).await;
+    let rule = "exactly one of them must be given";
+    pki.refused("revoke", json!({}), rule).await;
+    pki.refused("revoke", json!({ "serial_number": leaf.serial(), "certificate": leaf.pem }), rule).await;
+    for serial in ["", "xyz", "0011", "1:2", "-"] {
+        pki.refused("revoke", json!({ "serial_number": serial }), "serial_number: ").await;
+    }
+    pki.refused("revoke", json!({ "serial_number": "00:11" }), "not found").await;
+    let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
+    let serial = super::mount::parse(&root).serial().to_string();
+    pki.refused("revoke", json!({ "serial_number": serial }), "issuers cannot be revoked here").await;
+    pki.refused("revoke", json!({ "certificate": root }), "issuers cannot be revoked here").await;
+    for (text, rule) in [
+        ("/tmp/certificate.pem".to_owned(), "too short"),
+        ("x".repeat(100), "certificate: "),
+        (format!("{}\n{}", leaf.pem, leaf.pem), "exactly one PEM block"),
+        (format!("{}\ntrailing", leaf.pem), "certificate: "),
+        (csr("ec-256", "/CN=a", ""), "must be a CERTIFICATE"),
+        (leaf.pem.replace("CERTIFICATE-----\nM", "CERTIFICATE-----\nA"), "certificate: "),
+    ] {
+        pki.refused("revoke", json!({ "certificate": text }), rule).await;
+    }
+    assert_eq!(pki.crl("default").await.serials(), [""; 0]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r7_r8_certificates_that_were_not_stored() {
+    let pki = Pki::start().await;
+    let no_store = json!({ "no_store": true });
+    let leaf = pki.issue(&no_store, json!({ "common_name": "localhost" })).await;
+    let path = format!("cert/{}", leaf.serial());
+    assert_eq!(pki.app.client.get(&format!("pki/{path}")).await.status, 404);
+    assert!(!pki.list("certs").await.contains(&leaf.serial()));
+    pki.refused("revoke", json!({ "serial_number": leaf.serial() }), "not found").await;
+    revoke(&pki, json!({ "certificate": leaf.pem })).await;
+    assert_eq!(pki.get(&path).await["certificate"], leaf.pem);
+    assert_eq!(pki.crl("default").await.serials(), [leaf.serial()]);
+    let late = pki.issue(&no_store, json!({ "common_name": "localhost" })).await;
+    assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
+    pki.refused("revoke", json!({ "certificate": late.pem }), "not signed by an issuer of this mount").await;
+    // Another root of that name is another one.
+    pki.root(json!({ "issuer_name": "root" })).await;
+    pki.refused("revoke", json!({ "certificate": late.pem }), "not signed by an issuer of this mount").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r9_a_stored_certificate_outlives_its_issuer() {
+    let pki = Pki::start().await;
+    let leaf = fresh(&pki).await;
+    assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
+    assert_eq!(by_serial(&pki, &leaf).await["state"], "revoked");
+    assert_ne!(pki.get(&format!("cert/{}", leaf.serial())).await["revocation_time"], 0);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r10_foreign_certificates() {
+    let pki = Pki::start().await;
+    let other = Pki::start().await;
+    let foreign = fresh(&other).await;
+    // Same names, other key: the signature decides.
+    pki.refused("revoke", json!({ "certificate": foreign.pem }), "not signed by an issuer of this mount").await;
+    let own =
+        openssl_text(&["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "/dev/null", "-subj", "/CN=x"], b"");
+    pki.refused("revoke", json!({ "certificate": own }), "not signed by an issuer of this mount").await;
+    other.stop().await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r12_expired_certificates() {
+    let now = Time::from_unix_timestamp(1_906_545_600).unwrap();
+    let pki = Pki::on(App::builder().manual_clock(now).start().await).await;
+    let ask = json!({ "common_name": "localhost", "ttl": "1h" });
+    let (leaf, close) = (pki.issue(&json!({}), ask.clone()).await, pki.issue(&json!({}), ask).await);
+    let number = pki.crl("default").await.number();
+    pki.app.clock.set(now + Duration::from_secs(3598));
+    let data = by_serial(&pki, &close).await;
+    assert_eq!((&data["revocation_time"], &data["state"]), (&json!(1_906_549_198), &json!("revoked")));
+    assert_eq!(data["revocation_time_rfc3339"], "2030-06-01T12:59:58Z");
+    pki.app.clock.set(now + Duration::from_secs(3599));
+    let answer = pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    assert_eq!((answer.status, &answer.body["data"]), (200, &Value::Null));
+    assert!(answer.warnings().contains("expired"), "{}", answer.text);
+    assert_eq!(pki.get(&format!("cert/{}", leaf.serial())).await["revocation_time"], 0);
+    let crl = pki.crl("default").await;
+    assert_eq!((crl.number(), crl.serials()), (number + 1, vec![close.serial()]));
+    // What was revoked in time still is, now that it has expired: same answer as before.
+    pki.app.clock.set(now + Duration::from_secs(7200));
+    assert_eq!(by_serial(&pki, &close).await, data);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r20_unrelated_issuers_have_their_own_lists() {
+    let pki = Pki::start().await;
+    let other = pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
+    let leaf = fresh(&pki).await;
+    let its = pki.ask("issuer/other/issue/r", json!({ "common_name": "localhost" })).await;
+    by_serial(&pki, &leaf).await;
+    by_serial(&pki, &its).await;
+    let (root_crl, other_crl) = (pki.crl("root").await, pki.crl("other").await);
+    assert_eq!(root_crl.serials(), [leaf.serial()]);
+    assert_eq!(other_crl.serials(), [its.serial()]);
+    assert!(other_crl.is_signed_by(other["certificate"].as_str().unwrap()));
+    assert!(!root_crl.is_signed_by(other["certificate"].as_str().unwrap()));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r24_entries_of_a_deleted_issuer() {
+    let pki = Pki::start().await;
+    pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
+    pki.role(&json!({})).await;
+    let leaf = pki.ask("issuer/other/issue/r", json!({ "common_name": "localhost" })).await;
+    by_serial(&pki, &leaf).await;
+    assert_eq!(pki.crl("root").await.serials(), [""; 0]);
+    let number = pki.crl("root").await.number();
+    assert_eq!(pki.app.client.delete("pki/issuer/other").await.status, 200);
+    assert_eq!(pki.get("crl/rotate").await["success"], true);
+    let crl = pki.crl("root").await;
+    assert_eq!(crl.serials(), [leaf.serial()]);
+    assert!(crl.number() > number);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r26_lists_without_entries() {
+    let pki = Pki::start().await;
+    let crl = pki.crl("default").await;
+    assert!(crl.text.contains("No Revoked Certificates."), "{}", crl.text);
+    // TBSCertList has version, algorithm, issuer, two times and [0]: no empty list of entries.
+    let parsed = openssl_text(&["asn1parse", "-inform", "DER", "-in", "/dev/stdin"], &crl.der);
+    let tbs = parsed.split("d=1 ").nth(1).unwrap();
+    assert_eq!(tbs.matches("d=2 ").count(), 6, "{parsed}");
+    assert!(crl.text.contains("Version 2"));
+    assert_eq!(pki.get("crl/rotate").await["success"], true);
+    assert_eq!(pki.crl("default").await.number(), crl.number() + 1);
+    assert_eq!(pki.post("crl/rotate", json!({})).await.body["data"]["success"], true);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn reasons_and_dates_are_on_the_list() {
+    let pki = Pki::start().await;
+    for (reason, printed) in [
+        ("keyCompromise", Some("Key Compromise")),
+        ("1", Some("Key Compromise")),
+        ("AFFILIATIONCHANGED", Some("Affiliation Changed")),
+        ("superseded", Some("Superseded")),
+        ("cessationOfOperation", Some("Cessation Of Operation")),
+        ("9", Some("Privilege Withdrawn")),
+        ("unspecified", None),
+        ("", None),
+    ] {
+        let leaf = fresh(&pki).await;
+        revoke(&pki, json!({ "serial_number": leaf.serial(), "reason": reason })).await;
+        let crl = pki.crl("default").await;
+        let entry = crl.entry(&leaf.serial()).unwrap();
+        match printed {
+            Some(text) => assert!(entry.contains(text), "{reason}: {entry}"),
+            None => assert!(!entry.contains("Reason"), "{reason}: {entry}"),
+        }
+    }
+    let leaf = fresh(&pki).await;
+    let body = json!({ "serial_number": leaf.serial(), "invalidity_date": "2024-02-29T10:00:00+01:00" });
+    revoke(&pki, body).await;
+    let crl = pki.crl("default").await;
+    let entry = crl.entry(&leaf.serial()).unwrap();
+    assert!(entry.contains("Invalidity Date") && entry.contains("Feb 29 09:00:00 2024 GMT"), "{entry}");
+    let leaf = fresh(&pki).await;
+    for reason in ["certificateHold", "removeFromCRL", "cACompromise", "6", "8", "2", "10", "nonsense"] {
+        pki.refused("revoke", json!({ "serial_number": leaf.serial(), "reason": reason }), "reason: ").await;
+    }
+    let body = json!({ "serial_number": leaf.serial(), "invalidity_date": "yesterday" });
+    pki.refused("revoke", body, "invalidity_date: ").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_restart_serves_the_same_list() {
+    let mut pki = Pki::start().await;
+    pki.root(json!({ "common_name": "Other", "issuer_name": "other", "key_type": "rsa" })).await;
+    let (leaf, valid) = (fresh(&pki).await, fresh(&pki).await);
+    let its = pki.ask("issuer/other/issue/r", json!({ "common_name": "localhost" })).await;
+    let revoked = revoke(&pki, json!({ "serial_number": leaf.serial(), "reason": "keyCompromise" })).await;
+    by_serial(&pki, &its).await;
+    let before = (pki.crl("root").await.der, pki.crl("other").await.der);
+    let (certs, issuers) = (pki.list("certs").await, pki.get("issuer/root").await);
+    for _ in 0..2 {
+        pki = Pki { app: pki.app.restart().await };
+        // The lists come back in the background.
+        let mut answers = 0;
+        while pki.app.client.get("pki/issuer/other/crl/pem").await.status == 204 {
+            answers += 1;
+            assert!(answers < 500, "no CRL after the restart");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!((pki.crl("root").await.der, pki.crl("other").await.der) == before, "the same bytes");
+        assert_eq!((pki.list("certs").await, pki.get("issuer/root").await), (certs.clone(), issuers.clone()));
+        assert_eq!(pki.get(&format!("cert/{}", valid.serial())).await["revocation_time"], 0);
+        let read = pki.get(&format!("cert/{}", leaf.serial())).await;
+        assert_eq!(read["revocation_time_rfc3339"], revoked["revocation_time_rfc3339"]);
+        assert_eq!(by_serial(&pki, &leaf).await, revoked);
+        assert!(pki.crl("root").await.der == before.0, "still the same");
+    }
+    // And goes on from there.
+    let (number, next) = (pki.crl("root").await.number(), fresh(&pki).await);
+    by_serial(&pki, &next).await;
+    let crl = pki.crl("root").await;
+    let mut expected = [leaf.serial(), next.serial()];
+    let mut listed = crl.serials();
+    expected.sort();
+    listed.sort();
+    assert_eq!((crl.number(), listed.as_slice()), (number + 1, &expected[..]));
+    assert_eq!(pki.get("issuer/root").await["issuer_name"], "root");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn many_revocations_at_once_are_all_on_the_list() {
+    let pki = Pki::start().await;
+    pki.role(&json!({})).await;
+    let mut leaves = Vec::new();
+    for _ in 0..40 {
+        leaves.push(pki.ask("issue/r", json!({ "common_name": "localhost" })).await.serial());
+    }
+    let revocations = leaves.iter().map(|serial| pki.app.client.post("pki/revoke", json!({ "serial_number": serial })));
+    let numbers = async {
+        let mut last = 0;
+        for _ in 0..20 {
+            let number = pki.crl("default").await.number();
+            assert!(number >= last, "numbers never fall");
+            last = number;
+        }
+    };
+    let (answers, ()) = join(join_all(revocations), numbers).await;
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    let mut listed = pki.crl("default").await.serials();
+    listed.sort();
+    leaves.sort();
+    assert_eq!(listed, leaves);
+    pki.stop().await;
+}

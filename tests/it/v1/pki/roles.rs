@@ -1,0 +1,266 @@
+//! 16.7: roles and their fields, lists, serials, and lifetimes that a mount sets.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::mount::{Pki, parse, with};
+use crate::support::send;
+
+/// A role that nothing was said about.
+fn defaults() -> Value {
+    let text = r#"{
+        "issuer_ref": "default", "ttl": "0s", "max_ttl": "0s", "allow_localhost": true, "allowed_domains": [],
+        "allowed_domains_template": false, "allow_globs_in_identity_templates": false, "allow_bare_domains": false,
+        "allow_subdomains": false, "allow_glob_domains": false, "allow_wildcard_certificates": true,
+        "allow_any_name": false, "enforce_hostnames": true, "allow_ip_sans": true, "allowed_ip_sans_cidr": [],
+        "allowed_uri_sans": [], "allowed_uri_sans_template": false, "allowed_other_sans": [],
+        "allowed_serial_numbers": [], "allowed_user_ids": [], "allow_token_displayname": false, "server_flag": true,
+        "client_flag": true, "code_signing_flag": false, "email_protection_flag": false, "key_type": "rsa",
+        "key_bits": 2048, "signature_bits": 256, "use_pss": false,
+        "key_usage": ["DigitalSignature", "KeyAgreement", "KeyEncipherment"], "ext_key_usage": [],
+        "ext_key_usage_oids": [], "use_csr_common_name": true, "use_csr_sans": true, "ou": [], "organization": [],
+        "country": [], "locality": [], "province": [], "street_address": [], "postal_code": [], "require_cn": true,
+        "cn_validations": ["email", "hostname"], "policy_identifiers": [],
+        "basic_constraints_valid_for_non_ca": false, "not_before_duration": 30, "not_before": "",
+        "not_before_bound": "permit", "not_after": "", "not_after_bound": "permit", "generate_lease": false,
+        "no_store": false, "no_store_metadata": false, "serial_number_source": "json-csr"
+    }"#;
+    serde_json::from_str(text).unwrap()
+}
+
+#[actix_web::test]
+async fn vector_16_7_h1_to_h3_lists() {
+    let pki = Pki::start().await;
+    let empty = pki.app.client.list("pki/roles").await;
+    assert_eq!((empty.status, empty.text.as_str()), (404, "{\"errors\":[]}"));
+    let names = ["a", "b.c", "b_c", "d-e", "f"];
+    for name in ["f", "b_c", "a", "d-e", "b.c"] {
+        pki.post(&format!("roles/{name}"), json!({})).await;
+    }
+    let listed = pki.app.client.list("pki/roles").await;
+    assert_eq!(listed.body["data"]["keys"], json!(names));
+    for path in ["roles?list=true", "roles/?list=1", "roles?list=T"] {
+        assert_eq!(pki.get(path).await["keys"], json!(names), "{path}");
+    }
+    let mut seen = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = pki.app.client.list(&format!("pki/roles?limit=2&after={after}")).await;
+        if page.status == 404 {
+            break;
+        }
+        let keys: Vec<String> = serde_json::from_value(page.body["data"]["keys"].clone()).unwrap();
+        assert!(keys.len() <= 2);
+        after.clone_from(keys.last().unwrap());
+        seen.extend(keys);
+    }
+    assert_eq!(seen, names);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h4_to_h6_writes_replace_and_merge() {
+    let pki = Pki::start().await;
+    let written = pki.post("roles/r", json!({})).await;
+    assert_eq!(written.body["data"], defaults());
+    assert_eq!(pki.get("roles/r").await, defaults());
+    assert_eq!(pki.app.client.get("pki/roles/unknown").await.text, "{\"errors\":[]}");
+    let settings = json!({ "ttl": "90m", "max_ttl": "6h", "allow_any_name": true, "ou": "a,b", "key_type": "ec" });
+    pki.post("roles/r", settings).await;
+    let read = json!({ "ttl": "90m", "max_ttl": "6h", "allow_any_name": true, "ou": ["a", "b"], "key_type": "ec",
+        "key_bits": 256, "signature_bits": 0 });
+    let read = with(&defaults(), read);
+    assert_eq!(pki.get("roles/r").await, read);
+    let patched = pki.app.client.patch("pki/roles/r", json!({ "ttl": "2h", "ou": null })).await;
+    assert_eq!(patched.body["data"], with(&read, json!({ "ttl": "2h", "ou": [] })), "{}", patched.text);
+    let refused = pki.app.client.patch("pki/roles/r", json!({ "max_ttl": "1h" })).await;
+    assert_eq!((refused.status, refused.error()), (400, "ttl: ttl must not exceed max_ttl"));
+    assert_eq!(pki.get("roles/r").await["max_ttl"], "6h");
+    pki.post("roles/r", json!({ "key_type": "ec" })).await;
+    assert_eq!(
+        pki.get("roles/r").await,
+        with(&defaults(), json!({ "key_type": "ec", "key_bits": 256, "signature_bits": 0 }))
+    );
+    let plain = pki.app.client.request("PATCH", "pki/roles/r").header("Content-Type", "application/json").body("{}");
+    assert_eq!(send(plain).await.status, 415);
+    let unknown = pki.app.client.patch("pki/roles/unknown", json!({ "ttl": "2h" })).await;
+    assert_eq!((unknown.status, unknown.error()), (400, "role does not exist: unknown"));
+    for _ in 0..2 {
+        assert_eq!(pki.app.client.delete("pki/roles/r").await.status, 204);
+    }
+    assert_eq!(pki.app.client.get("pki/roles/r").await.status, 404);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h7_h8_key_types_and_sizes() {
+    let pki = Pki::start().await;
+    for (key_type, bits, field) in [("rsa", 1024, "key_bits"), ("ec", 300, "key_bits"), ("foo", 0, "key_type")] {
+        pki.refused("roles/r", json!({ "key_type": key_type, "key_bits": bits }), &format!("{field}: ")).await;
+    }
+    for key_type in ["rsa", "ec", "ed25519", "any"] {
+        let body = |bits: u32| json!({ "key_type": key_type, "signature_bits": bits });
+        pki.refused("roles/r", body(100), "signature_bits: ").await;
+        pki.post("roles/q", body(384)).await;
+        assert_eq!(pki.get("roles/q").await["signature_bits"], 384, "{key_type}");
+        assert_eq!(pki.app.client.delete("pki/roles/q").await.status, 204);
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h9_to_h13_h43_lenient_bodies() {
+    let pki = Pki::start().await;
+    let answer = pki.post("roles/r", json!({ "no_store": true, "generate_lease": true })).await;
+    assert_eq!(answer.body["data"]["generate_lease"], false);
+    assert!(answer.warnings().contains("mutually exclusive"), "{}", answer.text);
+    let absent = json!({ "issuer_ref": "later", "key_type": "ec", "allow_any_name": true });
+    let answer = pki.post("roles/later", absent).await;
+    assert!(answer.warnings().contains("issuer_ref: "), "{}", answer.text);
+    pki.refused("issue/later", json!({ "common_name": "a.foo" }), "issuer_ref: issuer not found").await;
+    pki.root(json!({ "issuer_name": "later" })).await;
+    pki.ask("issue/later", json!({ "common_name": "a.foo" })).await;
+    let answer = pki.post("roles/r", json!({ "nonsense": 1, "ttl": "1h" })).await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.warnings().contains("nonsense"), "{}", answer.text);
+    let texts = json!({ "key_bits": "2048", "allow_any_name": "true", "ttl": "1h", "max_ttl": 3600 });
+    let read = json!({ "allow_any_name": true, "ttl": "1h", "max_ttl": "1h" });
+    assert_eq!(pki.post("roles/r", texts).await.body["data"], with(&defaults(), read));
+    let malformed = pki.app.client.request("POST", "pki/roles/r").body("{\"ttl\":");
+    assert_eq!(send(malformed).await.status, 400);
+    let nulls = json!({ "allow_wildcard_certificates": null, "server_flag": null, "allow_localhost": null });
+    pki.post("roles/r", nulls).await;
+    assert_eq!(pki.get("roles/r").await, defaults());
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h16_h17_reading_certificates() {
+    let pki = Pki::start().await;
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    let serial = leaf.serial();
+    for text in
+        [serial.clone(), serial.to_uppercase(), serial.replace(':', "-"), serial.to_uppercase().replace(':', "-")]
+    {
+        let data = pki.get(&format!("cert/{text}")).await;
+        let expected = json!({ "certificate": leaf.pem, "revocation_time": 0, "revocation_time_rfc3339": "" });
+        assert_eq!(data, expected, "{text}");
+    }
+    let anyone = pki.app.client.with_token("");
+    let raw = anyone.request("GET", &format!("pki/cert/{serial}/raw")).send().await.unwrap();
+    assert_eq!(raw.headers()["content-type"], "application/pkix-cert");
+    assert_eq!(raw.bytes().await.unwrap(), leaf.certificate.der());
+    let pem = anyone.get(&format!("pki/cert/{serial}/raw/pem")).await;
+    assert_eq!(pem.header("content-type"), "application/pem-certificate-chain");
+    assert_eq!(pem.text, leaf.pem);
+    for path in ["cert/00:11", "cert/0011", &format!("cert/{}", serial.replace(':', ""))] {
+        let unknown = anyone.get(&format!("pki/{path}")).await;
+        assert_eq!((unknown.status, unknown.text.as_str()), (404, "{\"errors\":[]}"), "{path}");
+        for form in ["raw", "raw/pem"] {
+            let unknown = anyone.get(&format!("pki/{path}/{form}")).await;
+            assert_eq!((unknown.status, unknown.text.as_str()), (204, ""), "{path}/{form}");
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h18_serials() {
+    let pki = Pki::start().await;
+    pki.role(&json!({})).await;
+    let mut serials = Vec::new();
+    for _ in 0..20 {
+        let requests = (0..50).map(|_| pki.app.client.post("pki/issue/r", json!({ "common_name": "localhost" })));
+        for answer in join_all(requests).await {
+            assert_eq!(answer.status, 200, "{}", answer.text);
+            serials.push(answer.body["data"]["serial_number"].as_str().unwrap().to_owned());
+        }
+    }
+    for serial in &serials {
+        let octets: Vec<&str> = serial.split(':').collect();
+        assert!(octets.len() <= 20 && octets[0] != "00", "{serial}");
+        let hex = |octet: &str| octet.len() == 2 && octet.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        assert!(octets.iter().all(|octet| hex(octet)), "{serial}");
+    }
+    serials.sort();
+    serials.dedup();
+    assert_eq!(serials.len(), 1000);
+    let mut listed = pki.list("certs").await;
+    assert_eq!(listed.len(), 1001, "with the root's");
+    listed.retain(|serial| serials.binary_search(serial).is_ok());
+    assert_eq!(listed.len(), 1000);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h19_h20_without_issuer_and_media_types() {
+    let pki = Pki::empty().await;
+    let anyone = pki.app.client.with_token("");
+    for path in ["ca", "ca/pem", "ca_chain", "cert/ca/raw", "cert/ca/raw/pem", "crl", "crl/pem"] {
+        let answer = anyone.get(&format!("pki/{path}")).await;
+        assert_eq!((answer.status, answer.text.as_str()), (204, ""), "{path}");
+    }
+    for path in ["cert/ca", "cert/ca_chain", "cert/crl", "issuer/default/json", "issuer/default/crl"] {
+        assert_eq!(anyone.get(&format!("pki/{path}")).await.status, 404, "{path}");
+    }
+    pki.root(json!({})).await;
+    for (path, media_type) in [
+        ("ca", "application/pkix-cert"),
+        ("ca/pem", "application/pem-certificate-chain"),
+        ("ca_chain", "application/pem-certificate-chain"),
+        ("cert/ca/raw", "application/pkix-cert"),
+        ("cert/ca/raw/pem", "application/pem-certificate-chain"),
+        ("crl", "application/pkix-crl"),
+        ("crl/pem", "application/x-pem-file"),
+        ("issuer/default/crl/der", "application/pkix-crl"),
+        ("issuer/default/crl/pem", "application/x-pem-file"),
+        ("cert/crl", "application/json"),
+    ] {
+        let answer = anyone.get(&format!("pki/{path}")).await;
+        assert_eq!((answer.status, answer.header("content-type")), (200, media_type), "{path}");
+    }
+    pki.stop().await;
+}
+
+/// Tunes the mount.
+async fn tune(pki: &Pki, body: Value) {
+    let answer = pki.app.client.post("sys/mounts/pki/tune", body).await;
+    assert_eq!(answer.status, 204, "{}", answer.text);
+}
+
+/// Whole hours that a certificate lives, from its backdated start.
+fn hours(pem: &str) -> i64 {
+    let certificate = parse(pem);
+    (certificate.not_after() - certificate.not_before() - 30) / 3600
+}
+
+#[actix_web::test]
+async fn lifetimes_of_the_mount() {
+    let pki = Pki::start().await;
+    let asks = |ttl: &str| json!({ "common_name": "localhost", "ttl": ttl });
+    pki.deny(&json!({}), asks("769h"), "ttl: 769h is above the mount's maximum, 768h").await;
+    tune(&pki, json!({ "max_lease_ttl": "87600h" })).await;
+    assert_eq!(hours(&pki.issue(&json!({}), asks("87600h")).await.pem), 87600);
+    pki.deny(&json!({}), asks("87601h"), "ttl: ").await;
+    // Without a ttl the mount's default counts, which the system sets.
+    assert_eq!(hours(&pki.issue(&json!({}), asks("")).await.pem), 768);
+    tune(&pki, json!({ "default_lease_ttl": "2h", "max_lease_ttl": "4h" })).await;
+    assert_eq!(hours(&pki.issue(&json!({}), asks("")).await.pem), 2);
+    // A maximum of the role wins over the mount's, either way.
+    assert_eq!(hours(&pki.issue(&json!({ "max_ttl": "24h" }), asks("9h")).await.pem), 9);
+    pki.deny(&json!({ "max_ttl": "1h" }), asks("2h"), "ttl: 2h is above the role's max_ttl, 1h").await;
+    // A default that is too long is cut, and said.
+    let leaf = pki.issue(&json!({ "ttl": "9h" }), asks("")).await;
+    assert_eq!(hours(&leaf.pem), 4);
+    assert!(leaf.answer.warnings().contains("ttl: "), "{}", leaf.answer.text);
+    let leaf = pki.issue(&json!({ "max_ttl": "1h" }), asks("")).await;
+    assert_eq!(hours(&leaf.pem), 1);
+    // So is a root that asks for more than the mount gives.
+    let answer =
+        pki.post("root/generate/internal", json!({ "key_type": "ec", "common_name": "x", "ttl": "10h" })).await;
+    assert_eq!(hours(answer.body["data"]["certificate"].as_str().unwrap()), 4);
+    assert!(answer.warnings().contains("ttl: "), "{}", answer.text);
+    tune(&pki, json!({ "max_lease_ttl": "system", "default_lease_ttl": 0 })).await;
+    assert_eq!(hours(&pki.issue(&json!({}), asks("768h")).await.pem), 768);
+    pki.stop().await;
+}

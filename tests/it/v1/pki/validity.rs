@@ -1,0 +1,243 @@
+//! 16.4: when certificates start and end, to the second, on a clock that only the test moves.
+//!
+//! Whatever holds for `issue` holds for `sign`, so both are asked ([`Dates::gives`], [`Dates::refuses`]).
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signet::clock::{Clock, Time, rfc3339};
+use signet::x509::certificate::Certificate;
+
+use super::foreign::{csr, openssl_text};
+use super::mount::{Pki, with};
+use crate::support::App;
+
+/// 2030-06-01T12:00:00Z, and most of a second: fractions must not reach a certificate.
+const NOW: i64 = 1_906_545_600;
+const HOUR: i64 = 3600;
+const ENDLESS: &str = "9999-12-31T23:59:59Z";
+
+fn time(seconds: i64) -> Time {
+    Time::from_unix_timestamp(seconds).unwrap()
+}
+
+/// RFC 3339 text of a moment so many seconds from [`NOW`].
+fn at(seconds: i64) -> String {
+    rfc3339(time(NOW + seconds))
+}
+
+/// A mount on a clock of its own, and a request made elsewhere.
+struct Dates {
+    pki: Pki,
+    clock: Clock,
+    csr: String,
+}
+
+impl Dates {
+    /// The default issuer never ends.
+    async fn start() -> Self {
+        let app = App::builder().manual_clock(time(NOW) + Duration::from_millis(700)).start().await;
+        let clock = app.clock.clone();
+        let pki = Pki { app };
+        pki.root(json!({ "issuer_name": "root", "not_after": ENDLESS })).await;
+        Self { pki, clock, csr: csr("ec-256", "/CN=localhost", "") }
+    }
+
+    fn requests(&self, request: &Value) -> [(&'static str, Value); 2] {
+        [
+            ("issue/r", with(request, json!({ "common_name": "localhost" }))),
+            ("sign/r", with(request, json!({ "csr": self.csr }))),
+        ]
+    }
+
+    /// Start and end relative to [`NOW`], and the warnings, of what `issue` and `sign` make alike.
+    async fn gives(&self, role: &Value, request: Value) -> (i64, i64, String) {
+        self.pki.role(role).await;
+        let mut results = Vec::new();
+        for (path, request) in self.requests(&request) {
+            let leaf = self.pki.ask(path, request).await;
+            let (start, end) = relative(&leaf.certificate);
+            results.push((start, end, leaf.answer.warnings()));
+        }
+        assert_eq!(results[0], results[1], "{role} {request}");
+        results.remove(0)
+    }
+
+    /// That `issue` and `sign` refuse, naming `rule`.
+    async fn refuses(&self, role: &Value, request: Value, rule: &str) {
+        self.pki.role(role).await;
+        for (path, request) in self.requests(&request) {
+            self.pki.refused(path, request, rule).await;
+        }
+    }
+
+    /// A root that ends in so many seconds.
+    async fn ending(&self, name: &str, seconds: i64, behaviour: &str) {
+        let root = json!({ "issuer_name": name, "common_name": name, "not_after": at(seconds) });
+        self.pki.root(root).await;
+        let settings = json!({ "issuer_name": name, "leaf_not_after_behavior": behaviour });
+        self.pki.post(&format!("issuer/{name}"), settings).await;
+    }
+}
+
+fn relative(certificate: &Certificate) -> (i64, i64) {
+    (certificate.not_before() - NOW, certificate.not_after() - NOW)
+}
+
+#[actix_web::test]
+async fn vector_16_4_t1_to_t4_t21_lifetimes() {
+    let dates = Dates::start().await;
+    let quiet = |start, end| (start, end, String::new());
+    assert_eq!(dates.gives(&json!({ "ttl": 0, "max_ttl": 0 }), json!({})).await, quiet(-30, 768 * HOUR));
+    let role = json!({ "ttl": "4h", "max_ttl": "8h" });
+    assert_eq!(dates.gives(&role, json!({ "ttl": "5h" })).await, quiet(-30, 5 * HOUR));
+    assert_eq!(dates.gives(&role, json!({ "ttl": "8h" })).await, quiet(-30, 8 * HOUR));
+    dates.refuses(&role, json!({ "ttl": "12h" }), "ttl: 12h is above the role's max_ttl, 8h").await;
+    dates.refuses(&role, json!({ "ttl": 8 * HOUR + 1 }), "ttl: ").await;
+    assert_eq!(dates.gives(&role, json!({})).await, quiet(-30, 4 * HOUR));
+    assert_eq!(dates.gives(&role, json!({ "ttl": "" })).await, quiet(-30, 4 * HOUR));
+    dates.refuses(&json!({}), json!({ "ttl": "769h" }), "ttl: 769h is above the mount's maximum, 768h").await;
+    dates.pki.refused("roles/r", json!({ "ttl": "8h", "max_ttl": "4h" }), "ttl must not exceed max_ttl").await;
+    dates.pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_4_t5_to_t7_an_end_by_date() {
+    let dates = Dates::start().await;
+    let endless = json!({ "not_after": ENDLESS });
+    let (start, end, _) = dates.gives(&json!({}), endless.clone()).await;
+    assert_eq!((start, NOW + end), (-30, 253_402_300_799));
+    for (not_after, printed) in [
+        (ENDLESS, "GENERALIZEDTIME :99991231235959Z"),
+        ("2049-12-31T23:59:59Z", "UTCTIME :491231235959Z"),
+        ("2050-01-01T00:00:00Z", "GENERALIZEDTIME :20500101000000Z"),
+        ("2050-01-01T01:00:00+01:00", "GENERALIZEDTIME :20500101000000Z"),
+        ("2050-01-01T00:00:00.999Z", "GENERALIZEDTIME :20500101000000Z"),
+    ] {
+        let leaf = dates.pki.issue(&json!({}), json!({ "common_name": "localhost", "not_after": not_after })).await;
+        let text = openssl_text(&["asn1parse"], leaf.pem.as_bytes()).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(printed), "{not_after}: {text}");
+    }
+    dates.refuses(&json!({ "max_ttl": "8h" }), endless, "not_after: lies beyond the role's max_ttl, 8h").await;
+    for text in ["9999-12-31T23:59:59", "2031-02-30T00:00:00Z", "tomorrow", "10000-01-01T00:00:00Z"] {
+        dates.refuses(&json!({}), json!({ "not_after": text }), "not_after: not an RFC 3339 time with zone").await;
+    }
+    let both = json!({ "ttl": "1h", "not_after": at(HOUR) });
+    dates.refuses(&json!({}), both, "give either ttl or not_after").await;
+    dates.pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_4_t8_to_t10_t14_bounds_of_the_end() {
+    let dates = Dates::start().await;
+    let bound = |word: &str| json!({ "not_after_bound": word });
+    let until = |seconds: i64| json!({ "not_after": at(seconds) });
+    dates.refuses(&bound("forbid"), until(HOUR), "not_after: the role forbids it").await;
+    dates.refuses(&bound(&at(2 * HOUR)), until(3 * HOUR), "not_after_bound").await;
+    dates.refuses(&bound(&at(2 * HOUR)), until(2 * HOUR + 1), "not_after_bound").await;
+    for seconds in [HOUR, 2 * HOUR] {
+        assert_eq!(dates.gives(&bound(&at(2 * HOUR)), until(seconds)).await.1, seconds);
+    }
+    let limited = json!({ "not_after_bound": "ttl-limited", "ttl": "1h" });
+    dates.refuses(&limited, until(2 * HOUR), "ttl-limited").await;
+    assert_eq!(dates.gives(&limited, until(HOUR)).await.1, HOUR);
+    let fixed = json!({ "not_after": at(100 * HOUR) });
+    assert_eq!(dates.gives(&fixed, json!({})).await.1, 100 * HOUR);
+    let (_, end, warnings) = dates.gives(&fixed, until(HOUR)).await;
+    assert_eq!(end, 100 * HOUR);
+    assert!(warnings.contains("not_after ignored"), "{warnings}");
+    dates.refuses(&fixed, json!({ "ttl": "1h" }), "give either ttl or not_after").await;
+    dates.pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_4_t11_to_t13_t22_t24_the_start() {
+    let dates = Dates::start().await;
+    let from = |seconds: i64| json!({ "not_before": at(seconds) });
+    dates.refuses(&json!({ "not_before_bound": "forbid" }), from(0), "not_before: the role forbids it").await;
+    let bound = json!({ "not_before_bound": "duration", "not_before_duration": "1h" });
+    dates.refuses(&bound, from(-3 * HOUR), "not_before_duration").await;
+    dates.refuses(&bound, from(-HOUR - 1), "not_before_duration").await;
+    // However far back it starts, it ends a lifetime from now.
+    for seconds in [-HOUR / 2, -HOUR, 10] {
+        assert_eq!(dates.gives(&bound, from(seconds)).await, (seconds, 768 * HOUR, String::new()));
+    }
+    assert_eq!(dates.gives(&json!({ "not_before_duration": "2h" }), json!({})).await.0, -2 * HOUR);
+    assert_eq!(dates.gives(&json!({ "not_before_duration": 0 }), json!({})).await.0, -30);
+    // T24, on issue and sign, and by the role.
+    assert_eq!(dates.gives(&json!({}), from(-HOUR)).await.0, -HOUR);
+    let fixed = json!({ "not_before": at(-5 * HOUR) });
+    assert_eq!(dates.gives(&fixed, json!({})).await.0, -5 * HOUR);
+    assert_eq!(dates.gives(&fixed, from(-HOUR)).await.0, -5 * HOUR);
+    let reversed = json!({ "not_before": at(2 * HOUR), "not_after": at(HOUR) });
+    dates.refuses(&json!({}), reversed, "not_before: must be before not_after").await;
+    let empty = json!({ "not_before": at(HOUR), "not_after": at(HOUR) });
+    dates.refuses(&json!({}), empty, "not_before: must be before not_after").await;
+    dates.refuses(&json!({}), json!({ "not_before": "yesterday" }), "not_before: ").await;
+    dates.pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_4_t24_roots() {
+    let dates = Dates::start().await;
+    let root = async |request: Value| {
+        let data = dates.pki.root(request).await;
+        relative(&super::mount::parse(data["certificate"].as_str().unwrap()))
+    };
+    assert_eq!(root(json!({ "not_before": at(-HOUR), "ttl": "10h" })).await, (-HOUR, 10 * HOUR));
+    assert_eq!(root(json!({ "not_before_duration": "2h", "ttl": "10h" })).await, (-2 * HOUR, 10 * HOUR));
+    assert_eq!(root(json!({ "ttl": "" })).await, (-30, 768 * HOUR));
+    assert_eq!(root(json!({ "not_after": at(20 * HOUR) })).await, (-30, 20 * HOUR));
+    for (request, rule) in [
+        (json!({ "ttl": "1h", "not_after": at(HOUR) }), "give either ttl or not_after"),
+        (json!({ "not_after": at(-HOUR) }), "not_after: lies in the past"),
+        (json!({ "not_before": at(HOUR), "not_after": at(HOUR) }), "not_before: must be before not_after"),
+    ] {
+        dates.pki.refused("root/generate/internal", with(&request, json!({ "key_type": "ec" })), rule).await;
+    }
+    dates.pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_4_t15_to_t18_the_end_of_the_issuer() {
+    let dates = Dates::start().await;
+    let role = |issuer: &str| json!({ "issuer_ref": issuer });
+    for (name, behaviour) in [("e", "err"), ("a", "always_enforce_err"), ("p", "permit"), ("t", "truncate")] {
+        dates.ending(name, 10, behaviour).await;
+        let short = dates.gives(&role(name), json!({ "ttl": "1s" })).await;
+        assert_eq!(short, (-30, 1, String::new()), "{behaviour}");
+        assert_eq!(dates.gives(&role(name), json!({ "ttl": "10s" })).await.1, 10, "{behaviour}");
+        let past = json!({ "not_after": at(-HOUR) });
+        dates.refuses(&role(name), past, "not_after: lies in the past").await;
+    }
+    for name in ["e", "a"] {
+        dates.refuses(&role(name), json!({}), "is beyond the expiration of the CA certificate").await;
+        dates.refuses(&role(name), json!({ "ttl": "11s" }), "is beyond the expiration of the CA certificate").await;
+    }
+    let (_, end, warnings) = dates.gives(&role("p"), json!({})).await;
+    assert_eq!(end, 768 * HOUR);
+    assert!(warnings.contains("is beyond the expiration"), "{warnings}");
+    let (_, end, warnings) = dates.gives(&role("t"), json!({})).await;
+    assert_eq!(end, 10);
+    assert!(warnings.contains("truncated"), "{warnings}");
+    // By the issuer's path too.
+    let leaf = dates.pki.ask("issuer/t/issue/r", json!({ "common_name": "localhost", "not_after": ENDLESS })).await;
+    assert_eq!(relative(&leaf.certificate).1, 10);
+    dates.pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_4_t19_t25_an_expired_issuer_issues_nothing() {
+    let dates = Dates::start().await;
+    let behaviours = ["err", "always_enforce_err", "truncate", "permit"];
+    for behaviour in behaviours {
+        dates.ending(behaviour, 10, behaviour).await;
+    }
+    dates.clock.set(time(NOW + 10));
+    for behaviour in behaviours {
+        dates.refuses(&json!({ "issuer_ref": behaviour }), json!({ "ttl": "1s" }), "expired").await;
+    }
+    // The one that has not expired goes on.
+    assert_eq!(dates.gives(&json!({}), json!({ "ttl": "1s" })).await.1, 11);
+    dates.pki.stop().await;
+}
