@@ -125,3 +125,33 @@ fn tell(leaf: &[u8], now: Time) {
         tracing::warn!(%serial, not_before = time(certificate.not_before()), not_after, "TLS certificate is not valid now");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_used_is_refused_by_setting_file_and_problem_and_never_quoted() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
+        let refusal = || Certificate::load(files.clone(), Clock::system()).err().unwrap().text().to_owned();
+        assert!(
+            refusal().starts_with("tls_certificate_file: ")
+                && refusal().ends_with("c.pem: cannot be read (entity not found)")
+        );
+        let broken = "-----BEGIN CERTIFICATE-----\nhunter2\n";
+        for text in ["", "hunter2", broken] {
+            std::fs::write(&files.certificate, text).unwrap();
+            assert!(refusal().ends_with("c.pem: must hold PEM certificates"), "{text}: {}", refusal());
+        }
+        std::fs::write(&files.certificate, x509::pem::encode("CERTIFICATE", b"hunter2")).unwrap();
+        assert!(refusal().ends_with("k.pem: cannot be read (entity not found)"), "{}", refusal());
+        let encrypted = x509::pem::encode("ENCRYPTED PRIVATE KEY", b"hunter2");
+        for text in ["", "hunter2", &encrypted] {
+            std::fs::write(&files.key, text).unwrap();
+            assert!(refusal().ends_with("k.pem: must hold a private key as PEM, not encrypted"), "{}", refusal());
+        }
+        std::fs::write(&files.key, x509::pem::encode("PRIVATE KEY", b"hunter2")).unwrap();
+        assert!(refusal().starts_with("tls_key_file: ") && !refusal().contains("hunter2"), "{}", refusal());
+    }
+}
