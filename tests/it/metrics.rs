@@ -66,11 +66,11 @@ fn dashboard_and_alerts_use_what_is_in_the_catalogue_and_all_of_it() {
 async fn walk(app: &App) {
     let root = json!({ "common_name": "root.test", "key_type": "ec" });
     assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
-    let role = json!({ "allow_any_name": true, "key_type": "any" });
+    let role = json!({ "allow_any_name": true, "key_type": "any", "ttl": "1h" });
     assert_eq!(app.client.post("pki/roles/any", role).await.status, 200);
     let issued = app.client.post("pki/issue/any", json!({ "common_name": "a.test", "key_type": "ec" })).await;
     assert_eq!(issued.status, 200, "{}", issued.text);
-    let role = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": 2048 });
+    let role = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": 2048, "ttl": "1h" });
     assert_eq!(app.client.post("pki/roles/rsa", role).await.status, 200);
     assert_eq!(app.client.post("pki/issue/rsa", json!({ "common_name": "b.test" })).await.status, 200);
     assert_eq!(app.client.post("pki/sign/rsa", json!({ "csr": "none" })).await.status, 400);

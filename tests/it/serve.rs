@@ -225,7 +225,7 @@ fn curl_talks_to_it_over_tls_and_gets_a_certificate() {
     };
     post("v1/sys/mounts/pki", json!({ "type": "pki" }));
     post("v1/pki/root/generate/internal", json!({ "common_name": "root.test", "key_type": "ec" }));
-    post("v1/pki/roles/web", json!({ "allow_any_name": true, "key_type": "ec" }));
+    post("v1/pki/roles/web", json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" }));
     assert!(post("v1/pki/issue/web", json!({ "common_name": "web.test" })).contains("BEGIN CERTIFICATE"));
     // Nobody speaks plain HTTP to the same port.
     let plain = served.url("v1/sys/health").replace("https://", "http://");
@@ -267,6 +267,31 @@ fn sighup_changes_the_certificate_of_new_connections_and_keeps_the_old_ones() {
     // At the start there is nothing to fall back on.
     let error = refused(&mut site.command(&["serve"]));
     assert!(error.contains("tls_certificate_file:") && error.contains("must hold PEM certificates"), "{error}");
+}
+
+#[test]
+fn sigterm_does_not_wait_for_idle_tls_connections() {
+    let site = Site::new().with_tls("0x1001");
+    site.init();
+    let served = site.serve();
+    let mut held = Held::open(&site, &served);
+    assert!(held.ask().starts_with("HTTP/1.1 200"));
+    let started = Instant::now();
+    served.terminate();
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[test]
+fn an_address_that_is_taken_is_named_and_the_store_let_go() {
+    let site = Site::new();
+    site.init();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for setting in ["SIGNET_LISTEN", "SIGNET_METRICS_LISTEN"] {
+        let error = refused(site.command(&["serve"]).env(setting, &address));
+        assert!(error.contains(&format!("{address}: cannot listen there")), "{error}");
+    }
+    site.serve().terminate();
 }
 
 #[test]
