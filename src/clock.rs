@@ -173,8 +173,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parsing_never_panics(text in "\\PC{0,40}") {
-            let _ = parse_duration(&text);
+        fn parsing_never_panics(text in "\\PC{0,40}|([0-9]{0,25}(\\.[0-9]{0,25})?(ns|us|µs|ms|s|m|h|d|x|-)?){0,4}") {
+            if let Some(duration) = parse_duration(&text) {
+                prop_assert!(duration.as_secs_f64() <= MAX_SECONDS);
+            }
+            let _ = parse_rfc3339("f", &text);
+        }
+
+        #[test]
+        fn times_never_panic_and_read_back(text in "[0-9+-]{1,5}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,12})?(Z|[+-][0-9]{2}:[0-9]{2})?", seconds in 0i64..253_402_300_800) {
+            let _ = parse_rfc3339("f", &text);
+            let at = Time::from_unix_timestamp(seconds).unwrap();
+            prop_assert_eq!(parse_rfc3339("f", &rfc3339(at)).unwrap(), at);
+        }
+
+        #[test]
+        fn a_duration_is_the_sum_of_its_terms(h in 0u64..10_000, m in 0u64..10_000, s in 0u64..10_000, ms in 0u64..10_000) {
+            let sum = Duration::from_secs(h * 3600 + m * 60 + s) + Duration::from_millis(ms);
+            prop_assert_eq!(parse_duration(&format!("{h}h{m}m{s}s{ms}ms")), Some(sum));
         }
 
         #[test]

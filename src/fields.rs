@@ -401,10 +401,43 @@ mod tests {
         assert!(!format!("{secret} {secret:?}").contains("hunter2"));
     }
 
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "\\PC{0,20}|\\[[\"a, ]{0,8}\\]?|[0-9.hms=,{}:\"]{0,12}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::hash_map("[a-z]{0,3}", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
     proptest! {
         #[test]
         fn parsing_never_panics(body in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Fields::parse(&body);
+        }
+
+        #[test]
+        fn every_reader_takes_or_refuses_any_value(value in any_value()) {
+            let fields = one(value);
+            let _ = (fields.text("f"), fields.str("f"), fields.bool("f"), fields.int("f"), fields.duration("f"));
+            let _ = (fields.strings("f"), fields.map("f"));
+            if let Ok(Some(list)) = fields.list("f") {
+                prop_assert!(list.iter().all(|item| !item.is_empty() && item.trim() == item));
+            }
+        }
+
+        #[test]
+        fn a_list_is_the_same_joined_and_apart(items in proptest::collection::vec("[a-z.*@]{1,8}", 1..6)) {
+            prop_assert_eq!(one(json!(items.join(", "))).list("f").unwrap(), Some(items.clone()));
+            prop_assert_eq!(one(json!(items)).list("f").unwrap(), Some(items));
         }
     }
 }

@@ -155,7 +155,12 @@ impl Authority {
         if self.crls.load().is_none() {
             self.build_crls(false).await?;
         }
-        Ok(self.crls.load().as_ref().and_then(|crls| crls.get(issuer_id).cloned()))
+        Ok(self.crls.load().as_ref().and_then(|crls| crls.by_issuer.get(issuer_id).cloned()))
+    }
+
+    /// Whether the published CRLs hold every revocation up to `sequence`.
+    pub fn crls_cover(&self, sequence: u64) -> bool {
+        self.crls.load().as_ref().is_some_and(|crls| crls.covers >= sequence)
     }
 
     /// A replica on the current worker's arbiter.

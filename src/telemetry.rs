@@ -37,30 +37,31 @@ fn install() -> std::result::Result<(), metrics_exporter_prometheus::BuildError>
         }
     }
     let handle = builder.install_recorder()?;
-    for metric in CATALOGUE {
-        match metric.kind {
-            MetricKind::Counter => metrics::describe_counter!(metric.name, metric.unit, metric.help),
-            MetricKind::Gauge => metrics::describe_gauge!(metric.name, metric.unit, metric.help),
-            MetricKind::Histogram(_) => metrics::describe_histogram!(metric.name, metric.unit, metric.help),
-        }
-    }
-    CATALOGUE.iter().for_each(start_at_zero);
+    CATALOGUE.iter().for_each(register);
     let _ = EXPORTER.set(handle);
     Ok(())
 }
 
-fn start_at_zero(metric: &Metric) {
-    let labels = match metric.series {
-        Series::One => vec![Vec::new()],
-        Series::Of(label, values) => values.iter().map(|v| vec![Label::from_static_parts(label, v)]).collect(),
-        Series::OnUse => Vec::new(),
-    };
-    for labels in labels {
-        // Registering a series is what makes it appear.
-        match metric.kind {
-            MetricKind::Counter => drop(metrics::counter!(metric.name, labels)),
-            MetricKind::Gauge => drop(metrics::gauge!(metric.name, labels)),
-            MetricKind::Histogram(_) => drop(metrics::histogram!(metric.name, labels)),
+/// Tells the exporter unit and help. What has no labels, or one whose values are few and known, is there
+/// from the start, at zero: so an alert sees the first event, too.
+fn register(metric: &Metric) {
+    let Metric { name, unit, help, .. } = *metric;
+    let shown = metric.labels.is_empty();
+    match metric.kind {
+        MetricKind::Counter => {
+            metrics::describe_counter!(name, unit, help);
+            shown.then(|| metrics::counter!(name));
+            for (label, value) in metric.starts {
+                let _shown = metrics::counter!(name, *label => *value);
+            }
+        }
+        MetricKind::Gauge => {
+            metrics::describe_gauge!(name, unit, help);
+            shown.then(|| metrics::gauge!(name));
+        }
+        MetricKind::Histogram(_) => {
+            metrics::describe_histogram!(name, unit, help);
+            shown.then(|| metrics::histogram!(name));
         }
     }
 }

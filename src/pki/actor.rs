@@ -1,12 +1,12 @@
 //! The actors of a mount.
 //!
-//! [`Control`], one per mount, owns the mount's state and alone publishes it. It runs one change at a
+//! `Control`, one per mount, owns the mount's state and alone publishes it. It runs one change at a
 //! time: plan (off its thread, on the current view) → commit → publish → reply, so a caller who was
 //! answered reads its own write. What is stored is never answered as a failure: CRLs that cannot be
 //! built after a change become a warning and are tried again. It lends its CRL builder to one build at
 //! a time; whatever asks meanwhile shares the next build. Its handlers only queue work and take results.
 //!
-//! [`Replica`], one per mount on every HTTP worker's arbiter, owns nothing but handles. It loads the
+//! `Replica`, one per mount on every HTTP worker's arbiter, owns nothing but handles. It loads the
 //! published view once per request and issues in place. A panic in a request is caught and counted.
 //!
 //! Everything else talks to them through [`ControlLink`] and [`ReplicaLink`].

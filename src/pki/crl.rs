@@ -56,8 +56,14 @@ pub struct Published {
     pub etag: String,
 }
 
-/// The published CRLs of a mount, by issuer id; issuers of one group share one.
-pub type Crls = HashMap<String, Arc<Published>>;
+/// The published CRLs of a mount.
+#[derive(Default)]
+pub struct Crls {
+    /// By issuer id; issuers of one group share one.
+    pub by_issuer: HashMap<String, Arc<Published>>,
+    /// Every revocation up to this sequence is on them.
+    pub covers: u64,
+}
 
 /// Issuers with one subject and key: they share a CRL, its numbers and its signer.
 struct Group {
@@ -137,6 +143,8 @@ pub struct Builder {
     loaded: u64,
     states: HashMap<String, GroupState>,
     restored: bool,
+    /// Every revocation up to this sequence is on the CRLs of the last build without a failure.
+    covers: u64,
 }
 
 /// What a build came to.
@@ -156,7 +164,16 @@ pub struct Built {
 impl Builder {
     /// A builder that has read nothing yet.
     pub fn new(mount: MountId, store: Arc<dyn PkiStore>, clock: Clock) -> Self {
-        Self { mount, store, clock, layout: Layout::default(), loaded: 0, states: HashMap::new(), restored: false }
+        Self {
+            mount,
+            store,
+            clock,
+            layout: Layout::default(),
+            loaded: 0,
+            states: HashMap::new(),
+            restored: false,
+            covers: 0,
+        }
     }
 
     /// Forgets everything read; the next build starts from storage.
@@ -178,7 +195,7 @@ impl Builder {
             self.restored = true;
         }
         self.load(u64::MAX).await?;
-        let mut built = Built { crls: Crls::new(), made: 0, entries: 0, warnings: Vec::new(), failure: None };
+        let mut built = Built { crls: Crls::default(), made: 0, entries: 0, warnings: Vec::new(), failure: None };
         for group in &groups {
             let state = self.states.entry(group.id.clone()).or_default();
             let due = state
@@ -199,9 +216,13 @@ impl Builder {
             }
             if let Some(published) = self.states.get(&group.id).and_then(|s| s.published.as_ref()) {
                 built.entries = built.entries.max(published.entries);
-                built.crls.extend(group.issuers.iter().map(|i| (i.clone(), Arc::clone(published))));
+                built.crls.by_issuer.extend(group.issuers.iter().map(|i| (i.clone(), Arc::clone(published))));
             }
         }
+        if built.failure.is_none() {
+            self.covers = self.loaded;
+        }
+        built.crls.covers = self.covers;
         Ok(built)
     }
 

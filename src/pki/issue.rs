@@ -2,7 +2,7 @@
 //!
 //! [`issue`] makes key and certificate, [`sign`] certifies the key of a request (CSR). Both run the
 //! same pipeline on one published view. The rules come first and cost little; a key is generated only
-//! when they have passed. [`Prepared`] is what the rules let through: nothing else can be signed, and
+//! when they have passed. `Prepared` is what the rules let through: nothing else can be signed, and
 //! signing consumes it. A certificate leaves only after its record is durable.
 
 use std::sync::Arc;

@@ -33,8 +33,8 @@ pub enum Outcome {
 
 /// The certificate that a request names.
 struct Target {
-    /// When it was revoked, if it was.
-    revoked_at: Option<Time>,
+    /// Its revocation, if it was revoked before.
+    revocation: Option<StoredRevocation>,
     serial: Serial,
     issuer: String,
     not_after: i64,
@@ -45,7 +45,7 @@ struct Target {
 impl Target {
     fn stored(found: StoredCertificate) -> Self {
         Self {
-            revoked_at: found.revocation.map(|r| r.row.revoked_at),
+            revocation: found.revocation,
             serial: found.row.serial,
             issuer: found.row.issuer,
             not_after: found.row.not_after,
@@ -64,8 +64,12 @@ pub async fn revoke(authority: &Arc<Authority>, fields: &Fields, requester: &str
     let invalidity_date = invalidity_date(fields)?;
     let target = target(authority, fields, requester).await?;
     // Before its end of validity is looked at: what was revoked in time stays so.
-    if let Some(at) = target.revoked_at {
-        return Ok(Outcome::Revoked(at));
+    if let Some(earlier) = target.revocation {
+        // Its CRL may still be on the way: the answer means the same for every caller.
+        if !authority.crls_cover(earlier.sequence) {
+            authority.build_crls(false).await?;
+        }
+        return Ok(Outcome::Revoked(earlier.row.revoked_at));
     }
     let now = authority.tools().clock.now();
     if target.not_after < now.unix_timestamp() + ALMOST_EXPIRED {
@@ -167,7 +171,7 @@ async fn by_certificate(
         der: certificate.der().to_vec(),
     };
     let (issuer, not_after) = (brought.issuer.clone(), brought.not_after);
-    Ok(Target { revoked_at: None, serial, issuer, not_after, brought: Some(Box::new(brought)) })
+    Ok(Target { revocation: None, serial, issuer, not_after, brought: Some(Box::new(brought)) })
 }
 
 /// The issuer whose key verifies the certificate; of several with the same key, the first by id.

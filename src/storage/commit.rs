@@ -2,7 +2,7 @@
 //! next one, at most 512 units at a time.
 //!
 //! Owns the admission limit and the queue in front of the backend. The limit is a semaphore held by
-//! the [`Handle`]: a unit takes a permit when it is submitted and gives it back with its answer, so a
+//! the `Handle`: a unit takes a permit when it is submitted and gives it back with its answer, so a
 //! full queue is `Busy` at once and nothing waits unseen in a mailbox. A unit that was admitted is
 //! written whether or not its caller still waits. The actor itself is in `actor`: it runs on a thread
 //! of its own, because an embedded backend blocks while the disk works.

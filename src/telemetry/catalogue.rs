@@ -1,9 +1,7 @@
 //! The metric catalogue: name, kind, unit and help of every metric, in one table.
 //!
 //! Every module records through the names here, so what is measured can be read in one place. Where
-//! there is a queue, the metrics come in pairs: how long things waited, how long the work took. Counters
-//! whose series are known stand at zero from the start: a rule that looks for an increase sees the
-//! first one then.
+//! there is a queue, the metrics come in pairs: how long things waited, how long the work took.
 
 use metrics::Unit;
 
@@ -18,17 +16,6 @@ pub enum MetricKind {
     Histogram(&'static [f64]),
 }
 
-/// Which series of a metric are there, at zero, before anything is recorded.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Series {
-    /// The only one; the metric has no labels.
-    One,
-    /// One for each value of a label.
-    Of(&'static str, &'static [&'static str]),
-    /// None: they come with their first use.
-    OnUse,
-}
-
 /// One metric of the catalogue.
 pub struct Metric {
     /// Its name, with the unit as suffix.
@@ -37,8 +24,10 @@ pub struct Metric {
     pub kind: MetricKind,
     /// Its unit.
     pub unit: Unit,
-    /// Which of its series are there from the start.
-    pub series: Series,
+    /// The names of its labels. Their values come from closed sets.
+    pub labels: &'static [&'static str],
+    /// Labels and values of the series that stand at zero from the start.
+    pub starts: &'static [(&'static str, &'static str)],
     /// What it counts, for people.
     pub help: &'static str,
 }
@@ -86,9 +75,15 @@ pub const COMMIT_FAILURES: &str = "signet_commit_failures_total";
 /// Reloads of the TLS certificate, by result.
 pub const TLS_RELOADS: &str = "signet_tls_reloads_total";
 
-const OPERATIONS: Series = Series::Of("operation", &["issue", "sign"]);
-const RESULTS: Series = Series::Of("result", &["done", "failed"]);
-const REASONS: Series = Series::Of("reason", &["busy", "serial_taken", "conflict", "unavailable", "internal"]);
+const OPERATIONS: Starts = &[("operation", "issue"), ("operation", "sign")];
+const RESULTS: Starts = &[("result", "done"), ("result", "failed")];
+const REASONS: Starts = &[
+    ("reason", "busy"),
+    ("reason", "serial_taken"),
+    ("reason", "conflict"),
+    ("reason", "unavailable"),
+    ("reason", "internal"),
+];
 
 /// Upper bounds of times within a request, seconds.
 const REQUEST: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
@@ -102,58 +97,77 @@ const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.
 
 /// Every metric of the program; nothing else is registered.
 pub const CATALOGUE: &[Metric] = &[
-    counters(HTTP_REQUESTS, Series::OnUse, "Requests answered, by service, operation, route pattern and status."),
+    counter(
+        HTTP_REQUESTS,
+        &["service", "operation", "route", "status"],
+        "Requests answered, by service, operation, route pattern and status.",
+    ),
     histogram(
         HTTP_SECONDS,
+        &["service", "operation", "route"],
         Unit::Seconds,
         REQUEST,
         "Time from a request's head to its answer, by service, operation and route pattern.",
     ),
-    counter(PANICS, "Handlers that panicked; each is a defect."),
-    counter(TOKENS_SWEPT, "Tokens removed because they had ended."),
+    counter(PANICS, &[], "Handlers that panicked; each is a defect."),
+    counter(TOKENS_SWEPT, &[], "Tokens removed because they had ended."),
     histogram(
         PKI_STAGE_SECONDS,
+        &["operation", "stage"],
         Unit::Seconds,
         STAGE,
         "Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.",
     ),
-    counters(PKI_CERTIFICATES, OPERATIONS, "Certificates issued, by operation."),
-    counters(PKI_REFUSALS, OPERATIONS, "Requests to issue that were refused or failed, by operation."),
-    counter(PKI_PANICS, "Panics caught in a mount's actors; each is a defect."),
-    counter(PKI_REVOCATIONS, "Revocations recorded."),
-    histogram(PKI_CRL_BUILD_SECONDS, Unit::Seconds, LONG, "Time of one build of a mount's CRLs."),
-    counters(PKI_CRL_BUILDS, RESULTS, "Builds of a mount's CRLs, by result."),
-    gauge(PKI_CRL_ENTRIES, "Entries of the largest CRL that was built last."),
-    gauge(KEY_GENERATION_QUEUE, "RSA keys that wait for a thread."),
-    histogram(KEY_GENERATION_WAIT_SECONDS, Unit::Seconds, LONG, "Time that an RSA key waited for a thread."),
-    histogram(KEY_GENERATION_WORK_SECONDS, Unit::Seconds, LONG, "Time that an RSA key then took."),
-    histogram(COMMIT_BATCH_UNITS, Unit::Count, BATCH, "Units of writes in one commit."),
+    counter(PKI_CERTIFICATES, &["operation"], "Certificates issued, by operation.").starting(OPERATIONS),
+    counter(PKI_REFUSALS, &["operation"], "Requests to issue that were refused or failed, by operation.")
+        .starting(OPERATIONS),
+    counter(PKI_PANICS, &[], "Panics caught in a mount's actors; each is a defect."),
+    counter(PKI_REVOCATIONS, &[], "Revocations recorded."),
+    histogram(PKI_CRL_BUILD_SECONDS, &[], Unit::Seconds, LONG, "Time of one build of a mount's CRLs."),
+    counter(PKI_CRL_BUILDS, &["result"], "Builds of a mount's CRLs, by result.").starting(RESULTS),
+    gauge(PKI_CRL_ENTRIES, &[], "Entries of the largest CRL that was built last."),
+    gauge(KEY_GENERATION_QUEUE, &[], "RSA keys that wait for a thread."),
+    histogram(KEY_GENERATION_WAIT_SECONDS, &[], Unit::Seconds, LONG, "Time that an RSA key waited for a thread."),
+    histogram(KEY_GENERATION_WORK_SECONDS, &[], Unit::Seconds, LONG, "Time that an RSA key then took."),
+    histogram(COMMIT_BATCH_UNITS, &[], Unit::Count, BATCH, "Units of writes in one commit."),
     histogram(
         COMMIT_WAIT_SECONDS,
+        &[],
         Unit::Seconds,
         REQUEST,
         "Time from the admission of a unit to the start of its commit.",
     ),
-    histogram(COMMIT_SECONDS, Unit::Seconds, REQUEST, "Time of one commit, until it is durable."),
-    gauge(COMMIT_QUEUE, "Units that are admitted and not yet answered."),
-    counters(COMMIT_FAILURES, REASONS, "Units that were not stored, by reason."),
-    counters(TLS_RELOADS, RESULTS, "Reloads of the TLS certificate, by result."),
+    histogram(COMMIT_SECONDS, &[], Unit::Seconds, REQUEST, "Time of one commit, until it is durable."),
+    gauge(COMMIT_QUEUE, &[], "Units that are admitted and not yet answered."),
+    counter(COMMIT_FAILURES, &["reason"], "Units that were not stored, by reason.").starting(REASONS),
+    counter(TLS_RELOADS, &["result"], "Reloads of the TLS certificate, by result.").starting(RESULTS),
 ];
 
-const fn counter(name: &'static str, help: &'static str) -> Metric {
-    counters(name, Series::One, help)
+type Labels = &'static [&'static str];
+type Starts = &'static [(&'static str, &'static str)];
+
+impl Metric {
+    const fn starting(self, starts: Starts) -> Self {
+        Self { starts, ..self }
+    }
 }
 
-const fn counters(name: &'static str, series: Series, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, series, help }
+const fn counter(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, labels, starts: &[], help }
 }
 
-const fn gauge(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, series: Series::One, help }
+const fn gauge(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, labels, starts: &[], help }
 }
 
-const fn histogram(name: &'static str, unit: Unit, bounds: &'static [f64], help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Histogram(bounds), unit, series: Series::OnUse, help }
+const fn histogram(
+    name: &'static str,
+    labels: Labels,
+    unit: Unit,
+    bounds: &'static [f64],
+    help: &'static str,
+) -> Metric {
+    Metric { name, kind: MetricKind::Histogram(bounds), unit, labels, starts: &[], help }
 }
 
 #[cfg(test)]
@@ -172,6 +186,14 @@ mod tests {
             assert!(suffixes.iter().any(|suffix| metric.name.ends_with(suffix)), "{}", metric.name);
             assert!(metric.help.ends_with('.'), "{}", metric.name);
             assert_eq!(CATALOGUE.iter().filter(|m| m.name == metric.name).count(), 1, "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn what_starts_at_zero_is_a_counter_of_that_one_label() {
+        for metric in CATALOGUE.iter().filter(|metric| !metric.starts.is_empty()) {
+            assert_eq!(metric.kind, MetricKind::Counter, "{}", metric.name);
+            assert!(metric.starts.iter().all(|(label, _)| metric.labels == [*label]), "{}", metric.name);
         }
     }
 

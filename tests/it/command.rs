@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::process::{dev, refused, signet};
+use crate::process::{dev, dev_with, refused, signet};
 
 #[actix_web::test]
 async fn dev_is_ready_when_it_says_so_and_drains_on_sigterm() {
@@ -23,6 +23,22 @@ async fn the_seal_key_is_for_its_owner_only() {
     dev(&["--data-dir", path.to_str().unwrap()]).terminate();
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&path), mode(&path.join("seal.key"))), (0o700, 0o600));
+}
+
+#[test]
+fn logs_have_no_colours_in_a_file_and_start_up_lines_of_the_library_for_debugging_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let logged = |level: &str| {
+        let file = std::fs::File::create(&log).unwrap();
+        dev_with(signet().env("SIGNET_LOG", level).stderr(file), &[]).terminate();
+        std::fs::read_to_string(&log).unwrap()
+    };
+    let usual = logged("info");
+    assert!(usual.contains("stopping") && !usual.contains("actix_server"), "{usual}");
+    let debugging = logged("debug");
+    assert!(debugging.contains("actix_server"), "{debugging}");
+    assert!(!usual.contains('\u{1b}') && !debugging.contains('\u{1b}'), "{debugging}");
 }
 
 #[test]

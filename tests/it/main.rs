@@ -1,10 +1,14 @@
 //! Tests of the whole server over HTTP. The tree mirrors the URLs.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod architecture;
+mod canary;
 mod command;
+mod grafana;
 mod metrics;
 mod process;
 mod serve;
+mod source;
 mod support;
 mod v1;
 mod walkthrough;

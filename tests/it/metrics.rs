@@ -1,107 +1,151 @@
-//! The dashboard and the alerting rules: what they ask for is in the catalogue, and at `/metrics` after
-//! a walk through the server.
+//! `/metrics` after a walk through the program: the catalogue is all there is, and no label is taken
+//! from a caller.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
+use serde_json::json;
+use signet::auth::policy::Operation;
+use signet::http::secrets::all_routes;
+use signet::http::secrets::route::operation_word;
 use signet::telemetry::{CATALOGUE, Metric, MetricKind};
 
-use crate::support::App;
+use crate::process::dev;
+use crate::source::sources;
 
-const DASHBOARD: &str = include_str!("../../grafana/dashboards/signet.json");
-const ALERTS: &str = include_str!("../../grafana/alerts.yml");
-
-/// Every series that the expressions use: its name as written, and the labels it is selected by.
-fn used() -> BTreeSet<(String, Vec<String>)> {
-    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap().iter();
-    let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
-    let queries: Vec<&str> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
-    let rules: Vec<&str> = ALERTS.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
-    assert_eq!(rules.len(), ALERTS.matches("- alert: ").count());
-    assert!(queries.len() > 30 && rules.len() >= 5);
-    queries.into_iter().chain(rules).flat_map(series).collect()
+/// One line of the page: name, labels, value.
+struct Sample {
+    name: String,
+    labels: BTreeMap<String, String>,
+    value: f64,
 }
 
-fn series(expression: &str) -> Vec<(String, Vec<String>)> {
-    expression
-        .match_indices("signet_")
-        .map(|(at, _)| {
-            let rest = &expression[at..];
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-            let (name, rest) = rest.split_at(end);
-            let selector =
-                rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(inside, _)| inside);
-            let labels =
-                selector.split(", ").filter_map(|pair| pair.split_once('=')).map(|(label, _)| label.to_owned());
-            // Prometheus itself adds `instance`.
-            (name.to_owned(), labels.filter(|label| label != "instance").collect())
+fn samples(page: &str) -> Vec<Sample> {
+    let lines = page.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            let pairs = labels.trim_end_matches('}').split("\",").filter(|pair| !pair.is_empty());
+            let pairs = pairs.map(|pair| pair.split_once("=\"").unwrap());
+            Sample {
+                name: name.to_owned(),
+                labels: pairs.map(|(k, v)| (k.to_owned(), v.trim_end_matches('"').to_owned())).collect(),
+                value: value.parse().unwrap(),
+            }
         })
         .collect()
 }
 
-/// The metric that a series belongs to: histograms have three forms and never the bare one.
-fn metric_of(series: &str) -> Option<&'static Metric> {
+/// The metric that a line belongs to.
+pub fn metric_of(name: &str) -> Option<&'static Metric> {
     CATALOGUE.iter().find(|metric| match metric.kind {
+        MetricKind::Counter | MetricKind::Gauge => name == metric.name,
         MetricKind::Histogram(_) => {
-            series.strip_prefix(metric.name).is_some_and(|form| matches!(form, "_bucket" | "_sum" | "_count"))
+            let suffix = name.strip_prefix(metric.name);
+            suffix.is_some_and(|suffix| ["_bucket", "_sum", "_count"].contains(&suffix))
         }
-        MetricKind::Counter | MetricKind::Gauge => series == metric.name,
     })
 }
 
-#[test]
-fn dashboard_and_alerts_use_what_is_in_the_catalogue_and_all_of_it() {
-    let used = used();
-    for (series, _) in &used {
-        assert!(metric_of(series).is_some(), "{series}: not in the catalogue, or not in that form");
-    }
-    for metric in CATALOGUE {
-        let shown = used.iter().any(|(series, _)| metric_of(series).is_some_and(|m| m.name == metric.name));
-        assert!(shown, "{}: on no panel", metric.name);
-    }
-}
-
-/// Does a little of everything that is measured.
-async fn walk(app: &App) {
-    let root = json!({ "common_name": "root.test", "key_type": "ec" });
-    assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
-    let role = json!({ "allow_any_name": true, "key_type": "any", "ttl": "1h" });
-    assert_eq!(app.client.post("pki/roles/any", role).await.status, 200);
-    let issued = app.client.post("pki/issue/any", json!({ "common_name": "a.test", "key_type": "ec" })).await;
-    assert_eq!(issued.status, 200, "{}", issued.text);
-    let role = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": 2048, "ttl": "1h" });
-    assert_eq!(app.client.post("pki/roles/rsa", role).await.status, 200);
-    assert_eq!(app.client.post("pki/issue/rsa", json!({ "common_name": "b.test" })).await.status, 200);
-    assert_eq!(app.client.post("pki/sign/rsa", json!({ "csr": "none" })).await.status, 400);
-    let serial = issued.body["data"]["serial_number"].clone();
-    assert_eq!(app.client.post("pki/revoke", json!({ "serial_number": serial })).await.status, 200);
-    assert_eq!(app.client.get("pki/crl/pem").await.status, 200);
+/// Everything that a label may say.
+fn closed_set(label: &str) -> BTreeSet<String> {
+    let operations = [Operation::Read, Operation::List, Operation::Update, Operation::Patch, Operation::Delete];
+    let words: Vec<String> = match label {
+        "service" => vec!["secrets".to_owned()],
+        "operation" => {
+            operations.into_iter().map(operation_word).chain(["none", "issue", "sign"]).map(str::to_owned).collect()
+        }
+        "route" => {
+            let routes = all_routes().map(|(kind, route)| format!("{kind}/{}", route.pattern));
+            routes.chain(["none".to_owned()]).collect()
+        }
+        "status" => (200..600).map(|status| status.to_string()).chain(["other".to_owned()]).collect(),
+        "stage" => ["rules", "key", "sign", "store"].map(str::to_owned).to_vec(),
+        "result" => ["done", "failed"].map(str::to_owned).to_vec(),
+        "reason" => ["busy", "serial_taken", "conflict", "internal", "unavailable"].map(str::to_owned).to_vec(),
+        _ => vec![],
+    };
+    words.into_iter().collect()
 }
 
 #[actix_web::test]
-async fn every_series_in_use_is_there_after_a_walk_with_its_help() {
-    let app = App::start().await;
-    walk(&app).await;
-    let page = app.client.page("/metrics").await.text;
-    for (series, labels) in used() {
-        let metric = metric_of(&series).unwrap();
+async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set() {
+    let dev = dev(&[]);
+    let client = dev.client();
+    let role = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": 2048 });
+    assert_eq!(client.post("pki/roles/secretive", role).await.status, 200);
+    let issued = client.post("pki/issue/secretive", json!({ "common_name": "hidden.test" })).await.body;
+    let serial = issued["data"]["serial_number"].as_str().unwrap();
+    assert_eq!(
+        client.post("pki/issue/dev", json!({ "common_name": "hidden.test", "ttl": "9999999h" })).await.status,
+        400
+    );
+    assert_eq!(client.post("pki/sign/dev", json!({ "csr": "hidden" })).await.status, 400);
+    assert_eq!(client.post("pki/revoke", json!({ "serial_number": serial })).await.status, 200);
+    assert_eq!(client.get("hidden/hidden").await.status, 404);
+    assert_eq!(client.get("pki/hidden").await.status, 404);
+    assert_eq!(client.get(&format!("pki/cert/{serial}")).await.status, 200);
+    client.with_token("hidden-token").get("sys/mounts").await.assert_denied();
+    let page = client.page("/metrics").await;
+    assert_eq!(page.header("content-type"), "text/plain; version=0.0.4");
+
+    let samples = samples(&page.text);
+    for metric in CATALOGUE {
+        let name = metric.name;
         let kind = match metric.kind {
             MetricKind::Counter => "counter",
             MetricKind::Gauge => "gauge",
             MetricKind::Histogram(_) => "histogram",
         };
-        assert!(page.contains(&format!("# HELP {} {}\n", metric.name, metric.help)), "{series}");
-        assert!(page.contains(&format!("# TYPE {} {kind}\n", metric.name)), "{series}");
-        let mut lines =
-            page.lines().filter(|line| line.strip_prefix(&series).is_some_and(|rest| rest.starts_with(['{', ' '])));
-        assert!(
-            lines.any(|line| labels.iter().all(|label| line.contains(&format!("{label}=\"")))),
-            "{series} with {labels:?}"
-        );
+        assert!(page.text.contains(&format!("# TYPE {name} {kind}\n")), "{name}:\n{}", page.text);
+        assert!(page.text.contains(&format!("# HELP {name} {}\n", metric.help)), "{name}:\n{}", page.text);
+        assert!(samples.iter().any(|s| metric_of(&s.name).is_some_and(|m| m.name == name)), "{name}");
     }
-    for zero in ["signet_pki_crl_builds_total{result=\"failed\"} ", "signet_commit_failures_total{reason=\"busy\"} "] {
-        assert!(page.contains(zero), "{zero}");
+    for sample in &samples {
+        let metric = metric_of(&sample.name).unwrap_or_else(|| panic!("{} is not in the catalogue", sample.name));
+        let labels: BTreeSet<&str> = sample.labels.keys().map(String::as_str).filter(|label| *label != "le").collect();
+        assert_eq!(labels, metric.labels.iter().copied().collect(), "{}", sample.name);
+        for (label, value) in sample.labels.iter().filter(|(label, _)| *label != "le") {
+            assert!(closed_set(label).contains(value), "{}: {label} = {value}", sample.name);
+        }
+        assert!(sample.value >= 0.0, "{}", sample.name);
     }
-    app.stop().await;
+    for sent in ["secretive", "hidden", serial, &dev.token] {
+        assert!(!page.text.contains(sent), "{sent} is on the page");
+    }
+    let counted = |name: &str| samples.iter().filter(|s| s.name == name).map(|s| s.value).sum::<f64>();
+    assert_eq!(counted("signet_pki_certificates_total"), 1.0);
+    assert_eq!(counted("signet_pki_refusals_total"), 2.0);
+    assert_eq!(counted("signet_pki_revocations_total"), 1.0);
+    assert_eq!(counted("signet_key_generation_work_seconds_count"), 1.0);
+    assert_eq!(counted("signet_key_generation_queue"), 0.0);
+    assert_eq!(counted("signet_http_requests_total"), 9.0);
+    dev.terminate();
+}
+
+#[test]
+fn metrics_are_named_in_the_catalogue_alone_and_each_is_recorded_somewhere() {
+    let sources = sources();
+    let (catalogue, others): (Vec<_>, Vec<_>) =
+        sources.iter().partition(|source| source.path == "telemetry/catalogue.rs");
+    for source in &others {
+        assert!(!source.code.contains("\"signet_"), "{}: a metric's name outside the catalogue", source.path);
+    }
+    let constants = catalogue[0].code.lines().filter_map(|line| {
+        let (name, value) = line.strip_prefix("pub const ")?.split_once(": &str = \"")?;
+        Some((name, value.trim_end_matches("\";")))
+    });
+    let constants: Vec<_> = constants.collect();
+    assert_eq!(constants.len(), CATALOGUE.len());
+    for (constant, name) in constants {
+        assert!(CATALOGUE.iter().any(|metric| metric.name == name), "{name} is not in the table");
+        let word = |c: char| c.is_alphanumeric() || c == '_';
+        let used = others.iter().any(|source| {
+            let mut places = source.code.match_indices(constant);
+            places.any(|(at, _)| {
+                !source.code[..at].ends_with(word) && !source.code[at + constant.len()..].starts_with(word)
+            })
+        });
+        assert!(used, "{constant} is never recorded");
+    }
 }

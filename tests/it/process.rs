@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -24,6 +25,7 @@ pub struct Dev {
     pub token: String,
     /// The printed curl line, as it would be pasted.
     pub curl: String,
+    printed: Arc<Mutex<String>>,
 }
 
 /// Starts `signet dev` on a free port and waits until it is ready.
@@ -35,7 +37,14 @@ pub fn dev(arguments: &[&str]) -> Dev {
 pub fn dev_with(command: &mut Command, arguments: &[&str]) -> Dev {
     command.args(["dev", "--listen", "127.0.0.1:0"]).args(arguments).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let printed = Arc::new(Mutex::new(String::new()));
+    let also = Arc::clone(&printed);
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = lines.map(|line| line.unwrap()).inspect(move |line| {
+        let mut all = also.lock().unwrap();
+        all.push_str(line);
+        all.push('\n');
+    });
     let address = lines.next().unwrap().strip_prefix("listening on ").unwrap().to_owned();
     let token = lines.find_map(|line| line.strip_prefix("token: ").map(str::to_owned)).unwrap();
     let mut curl = lines.find(|line| line.starts_with("curl ")).unwrap();
@@ -44,7 +53,7 @@ pub fn dev_with(command: &mut Command, arguments: &[&str]) -> Dev {
     }
     // Keeps the pipe open, as a terminal would be.
     std::thread::spawn(move || lines.for_each(drop));
-    Dev { child, address, token, curl }
+    Dev { child, address, token, curl, printed }
 }
 
 impl Dev {
@@ -56,6 +65,11 @@ impl Dev {
     /// The address without its scheme.
     pub fn socket(&self) -> std::net::SocketAddr {
         self.address.strip_prefix("http://").unwrap().parse().unwrap()
+    }
+
+    /// All that it wrote to standard output so far.
+    pub fn printed(&self) -> String {
+        self.printed.lock().unwrap().clone()
     }
 
     /// Sends SIGTERM.

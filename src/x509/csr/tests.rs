@@ -255,4 +255,14 @@ proptest! {
             prop_assert!(csr.verify().is_err());
         }
     }
+
+    #[test]
+    fn any_bytes_and_any_text_are_refused(
+        der in proptest::collection::vec(any::<u8>(), 0..300),
+        text in "\\PC{0,60}|(-----(BEGIN|END) (NEW )?CERTIFICATE REQUEST-----|[A-Za-z0-9+/=]{0,64}|\\r?\\n){0,8}",
+    ) {
+        prop_assert!(Csr::from_der(&der).is_err());
+        prop_assert!(Csr::from_pem(&pem::encode("CERTIFICATE REQUEST", &der)).is_err());
+        prop_assert!(Csr::from_pem(&text).is_err());
+    }
 }

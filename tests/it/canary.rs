@@ -1,0 +1,391 @@
+//! No secret leaves but in the answer whose purpose it is: not in a log line at trace level, not in a
+//! metric, an error, another answer, nor in clear in the files of the store.
+//!
+//! The real program runs with everything logged. A walk makes tokens and keys in every way there is and
+//! provokes errors of every kind; then all that came out is searched for every secret that was seen.
+
+mod private_key;
+mod scanner;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use signet::auth::policy::Operation;
+use signet::http::secrets::all_routes;
+
+use self::private_key::private_numbers;
+use self::scanner::Scanner;
+use crate::process::{Dev, dev_with, openssl, signet};
+use crate::support::{Answer, Client, send};
+
+/// Something that came out of the server.
+struct Output {
+    what: String,
+    bytes: Vec<u8>,
+    /// The secrets whose purpose this output is.
+    own: BTreeSet<String>,
+}
+
+/// The walk: what was asked, what came back, which secrets were seen.
+struct Walk {
+    root: Client,
+    scanner: Scanner,
+    outputs: Vec<Output>,
+}
+
+impl Walk {
+    fn new(dev: &Dev) -> Self {
+        let mut walk = Self { root: dev.client(), scanner: Scanner::default(), outputs: Vec::new() };
+        walk.scanner.add_text("root token", &dev.token);
+        walk
+    }
+
+    /// Keeps an answer for the search; `own` are the secrets that it may hold.
+    fn keep(&mut self, what: String, answer: Answer, own: &[&str]) -> Answer {
+        let what = format!("{what}: {}", answer.status);
+        // An error never has a secret as its purpose.
+        let own = own.iter().filter(|_| answer.status < 400).map(|s| (*s).to_owned()).collect();
+        self.outputs.push(Output { what, bytes: format!("{:?}\n{}", answer.headers, answer.text).into_bytes(), own });
+        answer
+    }
+
+    async fn ask(&mut self, client: &Client, method: &str, path: &str, body: Value, own: &[&str]) -> Answer {
+        let mut request = client.request(method, path);
+        if !body.is_null() {
+            request = request.body(body.to_string());
+        }
+        if method == "PATCH" {
+            request = request.header("Content-Type", "application/merge-patch+json");
+        }
+        let answer = send(request).await;
+        self.keep(format!("{method} {path} {body}"), answer, own)
+    }
+
+    async fn post(&mut self, path: &str, body: Value) -> Answer {
+        let root = self.root.clone();
+        self.ask(&root, "POST", path, body, &[]).await
+    }
+
+    /// A new token, made by `client`; token and accessor are secrets called after `name`.
+    async fn token(&mut self, client: &Client, name: &str, path: &str, body: Value) -> Client {
+        let answer = send(client.request("POST", path).json(&body)).await;
+        assert_eq!(answer.status, 200, "{name}: {}", answer.text);
+        let auth = &answer.body["auth"];
+        let (token, accessor) = (auth["client_token"].as_str().unwrap(), auth["accessor"].as_str().unwrap());
+        self.scanner.add_text(&token_of(name), token);
+        self.scanner.add_text(&accessor_of(name), accessor);
+        let made = client.with_token(token);
+        self.keep(format!("{path} for {name}"), answer, &[&token_of(name), &accessor_of(name)]);
+        made
+    }
+
+    /// An answer with a private key, which is a secret called `name`.
+    async fn key(&mut self, name: &str, path: &str, body: Value) -> Value {
+        let answer = send(self.root.request("POST", path).json(&body)).await;
+        assert_eq!(answer.status, 200, "{name}: {}", answer.text);
+        let data = answer.body["data"].clone();
+        for number in private_numbers(data["private_key"].as_str().unwrap()) {
+            self.scanner.add_bytes(name, &number);
+        }
+        self.keep(format!("{path} for {name}"), answer, &[name]);
+        data
+    }
+}
+
+fn token_of(name: &str) -> String {
+    format!("token {name}")
+}
+
+fn accessor_of(name: &str) -> String {
+    format!("accessor {name}")
+}
+
+/// Tokens in every way they are made, shown, renewed and ended.
+async fn tokens(walk: &mut Walk) -> Client {
+    let root = walk.root.clone();
+    let policy = "path \"pki2/*\" { capabilities = [\"read\", \"update\", \"list\"] }
+        path \"auth/token/*\" { capabilities = [\"read\", \"update\"] }";
+    walk.post("sys/policies/acl/walker", json!({ "policy": policy })).await;
+    let body = json!({ "policies": ["walker"], "meta": { "team": "blue" }, "ttl": "1h", "display_name": "walker" });
+    let walker = walk.token(&root, "walker", "auth/token/create", body).await;
+    let child = walk.token(&walker, "child", "auth/token/create", json!({ "policies": ["default"] })).await;
+    walk.token(&root, "orphan", "auth/token/create-orphan", json!({ "policies": ["walker"], "period": "1h" })).await;
+    let limited = walk.token(&root, "limited", "auth/token/create", json!({ "policies": ["walker"], "num_uses": 2 }));
+    let limited = limited.await;
+    let (token, accessor) = (token_of("walker"), accessor_of("walker"));
+    let shown = [token.as_str(), accessor.as_str()];
+    walk.ask(&walker, "GET", "auth/token/lookup-self", Value::Null, &shown).await;
+    let found = walk.ask(&root, "POST", "auth/token/lookup", json!({ "token": walker.token }), &shown).await;
+    let accessor_text = found.body["data"]["accessor"].clone();
+    let by_accessor = json!({ "accessor": accessor_text });
+    walk.ask(&root, "POST", "auth/token/lookup-accessor", by_accessor.clone(), &[&accessor]).await;
+    walk.ask(&root, "POST", "auth/token/renew-accessor", by_accessor.clone(), &[&accessor]).await;
+    walk.ask(&walker, "POST", "auth/token/renew-self", json!({ "increment": "2h" }), &shown).await;
+    walk.ask(&root, "POST", "auth/token/renew", json!({ "token": walker.token }), &shown).await;
+    walk.post("sys/capabilities", json!({ "token": walker.token, "paths": ["pki2/issue/ec"] })).await;
+    walk.post("sys/capabilities-accessor", json!({ "accessor": accessor_text, "path": "pki2/issue/ec" })).await;
+    for _ in 0..3 {
+        walk.ask(&limited, "GET", "pki2/config/urls", Value::Null, &[]).await;
+    }
+    walk.ask(&child, "GET", "pki2/roles/ec", Value::Null, &[]).await;
+    walk.post("auth/token/revoke", json!({ "token": child.token })).await;
+    walk.ask(&child, "GET", "auth/token/lookup-self", Value::Null, &[]).await;
+    let ended = walk.token(&root, "ended", "auth/token/create", json!({ "policies": ["default"] })).await;
+    let found = walk
+        .ask(&ended, "GET", "auth/token/lookup-self", Value::Null, &[&token_of("ended"), &accessor_of("ended")])
+        .await;
+    let accessor_text = found.body["data"]["accessor"].clone();
+    walk.post("auth/token/revoke-accessor", json!({ "accessor": accessor_text })).await;
+    walk.post("auth/token/revoke-accessor", json!({ "accessor": accessor_text })).await;
+    walker
+}
+
+/// Private keys in every kind and form in which they leave.
+async fn keys(walk: &mut Walk) -> Vec<Value> {
+    let mut issued = Vec::new();
+    walk.post("sys/mounts/pki2", json!({ "type": "pki" })).await;
+    for (kind, bits, format, key_format) in
+        [("ec", 256, "pem", "der"), ("rsa", 2048, "der", "pkcs8"), ("ed25519", 0, "pem_bundle", "der")]
+    {
+        let body = json!({ "common_name": "Canary root", "issuer_name": kind, "key_name": kind, "key_type": kind,
+            "key_bits": bits, "format": format, "private_key_format": key_format });
+        walk.key(&format!("{kind} root"), "pki2/issuers/generate/root/exported", body).await;
+        let role =
+            json!({ "allow_any_name": true, "key_type": kind, "key_bits": bits, "issuer_ref": kind, "ttl": "1h" });
+        walk.post(&format!("pki2/roles/{kind}"), role).await;
+        for format in ["pem", "der", "pem_bundle"] {
+            for key_format in ["der", "pkcs8"] {
+                let name = format!("{kind} leaf {format} {key_format}");
+                let body =
+                    json!({ "common_name": "leaf.canary.test", "format": format, "private_key_format": key_format });
+                issued.push(walk.key(&name, &format!("pki2/issue/{kind}"), body).await);
+            }
+        }
+    }
+    for bits in [224, 384, 521] {
+        let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": bits, "issuer_ref": "ec", "no_store": true, "ttl": "1h" });
+        walk.post(&format!("pki2/roles/ec{bits}"), role).await;
+        let body = json!({ "common_name": "leaf.canary.test" });
+        issued.push(walk.key(&format!("ec {bits}"), &format!("pki2/issue/ec{bits}"), body).await);
+    }
+    issued
+}
+
+/// Requests made elsewhere, revocations, CRLs.
+async fn certificates(walk: &mut Walk, walker: &Client, issued: &[Value], folder: &Path) {
+    let request = "req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout own.key -subj /CN=own.test";
+    let csr = openssl(folder, &request.split(' ').collect::<Vec<_>>());
+    walk.ask(walker, "POST", "pki2/sign/ec", json!({ "csr": csr }), &[]).await;
+    walk.ask(walker, "POST", "pki2/sign/rsa", json!({ "csr": csr }), &[]).await;
+    // A private key where the request should be, as happens.
+    for key in ["private_key", "certificate"] {
+        walk.ask(walker, "POST", "pki2/sign/ec", json!({ "csr": issued[0][key] }), &[]).await;
+        walk.ask(walker, "POST", "pki2/revoke", json!({ "certificate": issued[0][key] }), &[]).await;
+    }
+    let own = std::fs::read_to_string(folder.join("own.key")).unwrap();
+    private_numbers(&own).iter().for_each(|number| walk.scanner.add_bytes("own key", number));
+    for body in [json!({ "csr": own }), json!({ "csr": format!("{csr}{own}") }), json!({ "csr": [own], "ttl": own })] {
+        walk.ask(walker, "POST", "pki2/sign/ec", body, &[]).await;
+    }
+    walk.post("pki2/revoke-with-key", json!({ "private_key": own, "serial_number": "00" })).await;
+    for data in issued {
+        walk.post("pki2/revoke", json!({ "serial_number": data["serial_number"] })).await;
+    }
+    walk.post("pki2/crl/rotate", Value::Null).await;
+}
+
+/// Wrong tokens, broken bodies, wrong methods and paths.
+async fn errors(walk: &mut Walk, walker: &Client) {
+    walk.scanner.add_text("wrong token", "s.WrongTokenThatNobodyHas");
+    walk.scanner.add_text("body secret", "hunter2-hunter2-hunter2");
+    for (header, prefix) in [("X-Service-Token", ""), ("X-Vault-Token", ""), ("Authorization", "Bearer ")] {
+        for token in ["s.WrongTokenThatNobodyHas", "s.WrongTokenThatNobodyHas ", "é s.WrongTokenThatNobodyHas"] {
+            let request = walk.root.with_token("").request("GET", "sys/mounts");
+            let answer = send(request.header(header, format!("{prefix}{token}"))).await;
+            walk.keep(format!("{header} {token}"), answer, &[]);
+        }
+    }
+    let both = walker.request("GET", "sys/mounts").header("Authorization", format!("Bearer {}", walk.root.token));
+    let answer = send(both).await;
+    walk.keep("two tokens".to_owned(), answer, &[]);
+    for path in ["sys/mounts/x", "pki2/roles/x", "pki2/issue/ec", "auth/token/create", "sys/policies/acl/x", "none/x"] {
+        for body in [
+            "{\"client_secret\":\"hunter2-hunter2-hunter2",
+            "{\"client_secret\":\"hunter2-hunter2-hunter2\"} hunter2-hunter2-hunter2",
+            "{\"hunter2-hunter2-hunter2",
+            "hunter2-hunter2-hunter2",
+            "[\"hunter2-hunter2-hunter2\"]",
+            "\"hunter2-hunter2-hunter2\"",
+        ] {
+            let request = walk.root.request("POST", path).body(body);
+            let answer = send(request).await;
+            walk.keep(format!("POST {path} {body}"), answer, &[]);
+        }
+    }
+    let root = walk.root.clone();
+    for (method, path) in [
+        ("DELETE", "pki2/issue/ec"),
+        ("GET", "pki2/issue/ec"),
+        ("GET", "pki2/none"),
+        ("GET", "none/none"),
+        ("BREW", "pki2/roles/ec"),
+        ("GET", "pki2/cert/zz"),
+        ("GET", "auth/token/lookup?token=s.WrongTokenThatNobodyHas"),
+        ("GET", "auth/token/lookup-self?token=s.WrongTokenThatNobodyHas"),
+    ] {
+        let own: &[&str] =
+            if path.starts_with("auth/token/lookup-self") { &["root token", "accessor root"] } else { &[] };
+        walk.ask(&root, method, path, Value::Null, own).await;
+    }
+}
+
+/// Every reading route there is, with names that exist.
+async fn reads(walk: &mut Walk, issued: &[Value]) {
+    let serial = issued[0]["serial_number"].as_str().unwrap();
+    let root = walk.root.clone();
+    for (kind, route) in all_routes() {
+        let method = match route.operation {
+            Operation::Read => "GET",
+            Operation::List => "LIST",
+            Operation::Create | Operation::Update | Operation::Patch | Operation::Delete => continue,
+        };
+        let path = path_of(kind, route.pattern, serial);
+        let own: &[&str] = if path.starts_with("auth/token/lookup") { &["root token", "accessor root"] } else { &[] };
+        walk.ask(&root, method, &path, Value::Null, own).await;
+    }
+}
+
+/// A path of a route's pattern, with names that exist.
+fn path_of(kind: &str, pattern: &str, serial: &str) -> String {
+    let mount = match kind {
+        "pki" => "pki2",
+        "token" => "auth/token",
+        _ => "sys",
+    };
+    let segments = pattern.split('/').map(|segment| match segment {
+        ":issuer_ref" | ":key_ref" | ":name" => "ec",
+        ":serial" => serial,
+        ":type" => "exported",
+        "*path" => "pki2",
+        "*name" => "walker",
+        other => other,
+    });
+    format!("{mount}/{}", segments.collect::<Vec<_>>().join("/"))
+}
+
+/// Fields of names and numbers that stand in public certificates: a refusal says which of several was
+/// wrong.
+const QUOTED: &[&str] = &[
+    "common_name",
+    "alt_names",
+    "ip_sans",
+    "uri_sans",
+    "other_sans",
+    "serial_number",
+    "allowed_other_sans",
+    "ext_key_usage_oids",
+    "type",
+];
+
+/// A secret in every field of every writing route: no refusal quotes it.
+async fn planted(walk: &mut Walk, serial: &str, folder: &Path) {
+    let key = openssl(folder, &["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+    let token = "s.PlantedTokenOfSomebody";
+    walk.scanner.add_text("planted token", token);
+    private_numbers(&key).iter().for_each(|number| walk.scanner.add_bytes("planted key", number));
+    let mut seen = BTreeSet::new();
+    for (kind, route) in all_routes() {
+        let method = match route.operation {
+            Operation::Update => "POST",
+            Operation::Patch => "PATCH",
+            Operation::Create | Operation::Read | Operation::List | Operation::Delete => continue,
+        };
+        // Routes that share a table of fields share the code that reads them.
+        if !seen.insert((route.operation as u8, route.fields)) {
+            continue;
+        }
+        let path = path_of(kind, route.pattern, serial);
+        let root = walk.root.clone();
+        let shown: &[&str] = if path.ends_with("lookup-self") { &["root token", "accessor root"] } else { &[] };
+        for field in route.fields {
+            for value in [json!(token), json!([token]), json!({ "a": token }), json!(key), json!([[key]])] {
+                let mut body = json!({ "common_name": "planted.test", "key_type": "ec" });
+                body[field] = value;
+                let own = [shown, &["planted token", "planted key"]].concat();
+                walk.ask(&root, method, &path, body, &own).await;
+                if QUOTED.contains(field) {
+                    walk.outputs.pop();
+                }
+            }
+        }
+    }
+}
+
+/// Every file of the data folder but the seal key.
+fn files(data: &Path) -> Vec<Output> {
+    let entries = std::fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path());
+    let kept = entries.filter(|path| !path.ends_with("seal.key"));
+    kept.map(|path| Output {
+        what: path.display().to_string(),
+        bytes: std::fs::read(&path).unwrap(),
+        own: BTreeSet::new(),
+    })
+    .collect()
+}
+
+#[actix_web::test]
+async fn no_secret_leaves_but_in_the_answer_whose_purpose_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, log) = (folder.path().join("data"), folder.path().join("log"));
+    let mut command = signet();
+    command.env("SIGNET_LOG", "trace").stderr(std::fs::File::create(&log).unwrap());
+    let dev = dev_with(&mut command, &["--data-dir", data.to_str().unwrap()]);
+    let mut walk = Walk::new(&dev);
+    let seal_key = std::fs::read_to_string(data.join("seal.key")).unwrap();
+    walk.scanner.add_text("seal key", seal_key.trim());
+    let octet = |at: usize| u8::from_str_radix(&seal_key[at..at + 2], 16).unwrap();
+    walk.scanner.add_bytes("seal key", &(0..64).step_by(2).map(octet).collect::<Vec<_>>());
+    let root = walk.root.clone();
+    let own = ["root token", "accessor root"];
+    let found = walk.ask(&root, "GET", "auth/token/lookup-self", Value::Null, &own).await;
+    walk.scanner.add_text("accessor root", found.body["data"]["accessor"].as_str().unwrap());
+
+    let walker = tokens(&mut walk).await;
+    let issued = keys(&mut walk).await;
+    certificates(&mut walk, &walker, &issued, folder.path()).await;
+    errors(&mut walk, &walker).await;
+    reads(&mut walk, &issued).await;
+    let running = files(&data);
+    planted(&mut walk, issued[0]["serial_number"].as_str().unwrap(), folder.path()).await;
+    let metrics = walk.root.page("/metrics").await;
+    assert!(metrics.text.contains("signet_http_requests_total"));
+    walk.keep("/metrics".to_owned(), metrics, &[]);
+    let printed = dev.printed();
+    dev.terminate();
+
+    let log = std::fs::read(&log).unwrap();
+    assert!(String::from_utf8_lossy(&log).contains("DEBUG"), "the log holds every level");
+    walk.outputs.push(Output { what: "log".to_owned(), bytes: log, own: BTreeSet::new() });
+    let own = BTreeSet::from(["root token".to_owned()]);
+    walk.outputs.push(Output { what: "standard output".to_owned(), bytes: printed.into_bytes(), own });
+    assert!(running.iter().any(|file| file.what.ends_with("-wal")), "the log of the store is searched too");
+    walk.outputs.extend(running);
+    let planted = BTreeSet::from(["planted token".to_owned(), "planted key".to_owned()]);
+    // What the last step planted may stand in a certificate, which is public.
+    walk.outputs.extend(files(&data).into_iter().map(|file| Output { own: planted.clone(), ..file }));
+
+    let mut leaks = Vec::new();
+    for output in &walk.outputs {
+        let found = walk.scanner.found(&output.bytes);
+        let leaked: Vec<_> = found.iter().filter(|(secret, _)| !output.own.contains(*secret)).collect();
+        if !leaked.is_empty() {
+            leaks.push(format!("{}\n    {leaked:?}", output.what));
+        }
+        // The search is not blind: what an answer is for, it finds there.
+        for secret in output.own.iter().filter(|secret| !secret.starts_with("planted")) {
+            assert!(found.iter().any(|(name, _)| name == secret), "{}: {secret} is not there", output.what);
+        }
+    }
+    assert!(leaks.is_empty(), "{}", leaks.join("\n"));
+}
