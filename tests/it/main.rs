@@ -4,8 +4,10 @@
 mod architecture;
 mod canary;
 mod command;
+mod grafana;
 mod metrics;
 mod process;
+mod serve;
 mod source;
 mod support;
 mod v1;
