@@ -1,8 +1,14 @@
-//! The command line: `dev`, `issue`, `check`. Other programs rely on its words and outputs.
+//! The command line. Other programs rely on its words and outputs.
+//!
+//! `dev` needs nothing; `serve`, `migrate`, `operator init` and `check` read a configuration file (see
+//! `signet.example.toml`); `issue` is a client.
 
 mod check;
 mod dev;
 mod issue;
+mod migrate;
+mod operator;
+mod serve;
 
 use clap::{Parser, Subcommand};
 use signet::error::Result;
@@ -20,10 +26,17 @@ pub struct Command {
 enum Word {
     /// Start a development server with a ready certificate authority. Unsafe outside your machine.
     Dev(dev::Arguments),
+    /// Serve as a configuration file says, until SIGTERM; SIGHUP reads the TLS certificate again.
+    Serve(serve::Arguments),
+    /// Bring the schema of the store up to date and say what was done. The server must not run.
+    Migrate(migrate::Arguments),
+    /// What an operator does with a new installation.
+    #[command(subcommand)]
+    Operator(operator::Word),
+    /// Check a configuration file and tell every problem in it.
+    Check(check::Arguments),
     /// Get a certificate from a server and write it to files.
     Issue(issue::Arguments),
-    /// Check a configuration file.
-    Check(check::Arguments),
 }
 
 impl Command {
@@ -39,6 +52,9 @@ impl Command {
                 logs_from_environment()?;
                 actix_rt::System::new().block_on(issue::run(arguments))
             }
+            Word::Serve(arguments) => serve::run(&arguments),
+            Word::Migrate(arguments) => migrate::run(&arguments),
+            Word::Operator(word) => operator::run(&word),
             Word::Check(arguments) => check::run(&arguments),
         }
     }

@@ -1,18 +1,27 @@
 //! Every setting: its name, its environment name, its default, its rule.
 //!
 //! A configuration file is TOML with the names of [`SETTINGS`] at top level; the environment wins
-//! over the file. Unknown names and values outside the rules are refused, all of them at once, so
-//! that one run of `signet check` shows everything there is to mend.
+//! over the file, and an empty variable counts as none. Unknown names and values outside the rules
+//! (in `rules`) are refused, all of them at once, so that one run of `signet check` shows everything
+//! there is to mend. `signet.example.toml` at the root of the repository explains every setting; a
+//! test holds it to this table.
+//!
+//! Secrets are not for the file: the seal key is named by its file or given in the environment. A
+//! value is never quoted in an error, because it may be one. For the same reason [`Config`] has no
+//! `Debug`.
 
+mod rules;
+
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::secrets::state::Settings;
+use crate::secret::Secret;
 use crate::telemetry::LogFormat;
 
 /// One setting, for people.
@@ -23,45 +32,115 @@ pub struct Setting {
     pub env: &'static str,
     /// Its default, as it would be written; empty when there is none.
     pub default: &'static str,
+    /// Whether it is taken from the environment only.
+    pub env_only: bool,
     /// What it does.
     pub help: &'static str,
 }
 
 const fn setting(name: &'static str, env: &'static str, default: &'static str, help: &'static str) -> Setting {
-    Setting { name, env, default, help }
+    Setting { name, env, default, env_only: false, help }
 }
 
 /// All settings.
 pub const SETTINGS: &[Setting] = &[
-    setting("listen", "SIGNET_LISTEN", "127.0.0.1:8200", "Address and port to listen on."),
-    setting("data_dir", "SIGNET_DATA_DIR", "", "Folder of the embedded store. Required."),
+    setting(
+        "listen",
+        "SIGNET_LISTEN",
+        "127.0.0.1:8200",
+        "Address and port to listen on; off the loopback with TLS only.",
+    ),
+    setting(
+        "tls_certificate_file",
+        "SIGNET_TLS_CERTIFICATE_FILE",
+        "",
+        "PEM file of the certificate chain, the server's own first.",
+    ),
+    setting("tls_key_file", "SIGNET_TLS_KEY_FILE", "", "PEM file of the private key of the certificate."),
+    setting("metrics_listen", "SIGNET_METRICS_LISTEN", "", "Address and port of /metrics without a token, plain HTTP."),
+    setting("data_dir", "SIGNET_DATA_DIR", "", "Folder of the embedded store. This or database_url is required."),
+    setting("database_url", "SIGNET_DATABASE_URL", "", "PostgreSQL database instead of the embedded store."),
     setting("seal_key_file", "SIGNET_SEAL_KEY_FILE", "", "File of the seal key, mode 0600; seal.key in data_dir."),
+    Setting {
+        name: "seal_key",
+        env: "SIGNET_SEAL_KEY",
+        default: "",
+        env_only: true,
+        help: "The seal key itself, instead of a file: 64 hexadecimal digits or base64 of 32 bytes.",
+    },
     setting("workers", "SIGNET_WORKERS", "0", "Threads that serve requests; 0 is one per core."),
-    setting("compat", "SIGNET_COMPAT", "true", "Accept the header names and verbs of known clients."),
+    setting(
+        "commit_queue",
+        "SIGNET_COMMIT_QUEUE",
+        "4096",
+        "Most writes under way; beyond it a request is answered 503.",
+    ),
     setting("max_request_size", "SIGNET_MAX_REQUEST_SIZE", "4194304", "Largest request body, bytes."),
     setting("max_request_duration", "SIGNET_MAX_REQUEST_DURATION", "90s", "Longest time a request may take."),
     setting("body_timeout", "SIGNET_BODY_TIMEOUT", "30s", "Longest time a request body may take to arrive."),
+    setting("compat", "SIGNET_COMPAT", "true", "Accept the header names and verbs of known clients."),
     setting("log", "SIGNET_LOG", "info", "Log filter: a level, or target=level pairs joined by commas."),
     setting("log_format", "SIGNET_LOG_FORMAT", "text", "Form of log lines: text or json."),
+    setting(
+        "pkcs11_libraries",
+        "SIGNET_PKCS11_LIBRARIES",
+        "",
+        "PKCS#11 libraries by name: a table, or NAME=PATH pairs joined by commas.",
+    ),
 ];
 
 /// A checked configuration.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Config {
     /// Where to listen.
     pub listen: SocketAddr,
-    /// The folder of the embedded store.
-    pub data_dir: PathBuf,
-    /// The file of the seal key.
-    pub seal_key_file: PathBuf,
+    /// The files of the server's certificate; `None` for plain HTTP, which is on the loopback then.
+    pub tls: Option<TlsFiles>,
+    /// Where `/metrics` is open, if anywhere.
+    pub metrics_listen: Option<SocketAddr>,
+    /// Where the data is.
+    pub store: Store,
+    /// Where the seal key comes from.
+    pub seal_key: SealKeySource,
     /// Threads that serve requests; 0 is one per core.
     pub workers: usize,
+    /// Most units of writes under way.
+    pub commit_queue: usize,
     /// Settings of the secrets service's wire.
     pub http: Settings,
     /// The log filter.
     pub log: String,
     /// The form of log lines.
     pub log_format: LogFormat,
+    /// The PKCS#11 libraries that managed keys may name.
+    pub pkcs11_libraries: BTreeMap<String, PathBuf>,
+}
+
+/// The files of a TLS certificate, PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The chain, the server's own certificate first.
+    pub certificate: PathBuf,
+    /// Its private key, not encrypted.
+    pub key: PathBuf,
+}
+
+/// Where the data is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Store {
+    /// The embedded store in this folder.
+    Embedded(PathBuf),
+    /// A PostgreSQL database. Its URL may hold a password.
+    Database(Secret),
+}
+
+/// Where the seal key comes from.
+#[derive(Clone, PartialEq, Eq)]
+pub enum SealKeySource {
+    /// A file of mode 0600.
+    File(PathBuf),
+    /// The environment: the key's text.
+    Text(Secret),
 }
 
 /// Reads and checks a file, with the environment of this process.
@@ -72,6 +151,7 @@ pub fn load(file: &Path) -> Result<Config> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Error::invalid(format!("{}: cannot be read ({})", file.display(), e.kind())))?;
     parse(&text, |name| std::env::var(name).ok())
+        .map_err(|error| Error::invalid(format!("{}:\n{}", file.display(), error.text())))
 }
 
 /// Checks the text of a file under the given environment.
@@ -84,82 +164,27 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
         let line = e.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
         Error::invalid(format!("line {line}: not valid TOML"))
     })?;
-    let mut problems = Problems::default();
-    for name in file.keys().filter(|name| SETTINGS.iter().all(|s| s.name != name.as_str())) {
-        problems.0.push(format!("{name}: unknown setting"));
+    let mut problems = Vec::new();
+    for name in file.keys() {
+        match SETTINGS.iter().find(|s| s.name == name.as_str()) {
+            None => problems.push(format!("{name}: unknown setting")),
+            Some(s) if s.env_only => {
+                problems.push(format!("{name}: is taken from the environment only, as {}", s.env));
+            }
+            Some(_) => {}
+        }
     }
     let mut fields = Fields::default();
     for setting in SETTINGS {
-        let given = env(setting.env).map(Value::String).or_else(|| file.get(setting.name).cloned());
+        let given = env(setting.env).filter(|value| !value.is_empty()).map(Value::String);
+        let given = given.or_else(|| file.get(setting.name).filter(|_| !setting.env_only).cloned());
         let default = || Some(Value::from(setting.default)).filter(|_| !setting.default.is_empty());
         if let Some(value) = given.or_else(default) {
             fields.set(setting.name, value);
         }
     }
-    let config = checked(&fields, &mut problems);
-    if problems.0.is_empty() { Ok(config) } else { Err(Error::invalid(problems.0.join("\n"))) }
-}
-
-#[derive(Default)]
-struct Problems(Vec<String>);
-
-impl Problems {
-    /// The value, or a stand-in and a note.
-    fn take<T: Default>(&mut self, name: &str, value: Result<Option<T>>, ok: impl Fn(&T) -> bool, rule: &str) -> T {
-        match value {
-            Ok(Some(value)) if ok(&value) => return value,
-            Ok(_) => self.0.push(format!("{name}: must be {rule}")),
-            Err(_) => self.0.push(format!("{name}: must be {rule}")),
-        }
-        T::default()
-    }
-}
-
-fn checked(fields: &Fields, problems: &mut Problems) -> Config {
-    let listen = fields.text("listen").map(|t| t.and_then(|t| t.parse::<SocketAddr>().ok().map(Some)));
-    let listen = problems.take("listen", listen, Option::is_some, "an address and a port, such as 127.0.0.1:8200");
-    let data_dir = problems.take("data_dir", fields.text("data_dir"), |t| !t.is_empty(), "the path of a folder");
-    let data_dir = PathBuf::from(data_dir);
-    let seal_key_file =
-        fields.text("seal_key_file").map(|t| t.map(PathBuf::from).or_else(|| Some(data_dir.join("seal.key"))));
-    let between = |low: u64, high: u64| move |d: &Duration| (low..=high).contains(&d.as_secs());
-    let whole = |n: &i64| (0..=1024).contains(n);
-    let size = |n: &i64| (1024..=64 << 20).contains(n);
-    let format = fields.text("log_format").map(|word| match word.as_deref() {
-        Some("text") => Some(Some(LogFormat::Text)),
-        Some("json") => Some(Some(LogFormat::Json)),
-        _ => None,
-    });
-    Config {
-        listen: listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0))),
-        seal_key_file: problems.take("seal_key_file", seal_key_file, |_| true, "the path of a file"),
-        data_dir,
-        workers: problems.take("workers", fields.int("workers"), whole, "a number between 0 and 1024") as usize,
-        http: Settings {
-            compat: problems.take("compat", fields.bool("compat"), |_| true, "true or false"),
-            max_body: problems.take(
-                "max_request_size",
-                fields.int("max_request_size"),
-                size,
-                "between 1024 and 67108864 bytes",
-            ) as usize,
-            max_duration: problems.take(
-                "max_request_duration",
-                fields.duration("max_request_duration"),
-                between(1, 3600),
-                "between 1s and 1h",
-            ),
-            body_timeout: problems.take(
-                "body_timeout",
-                fields.duration("body_timeout"),
-                between(1, 600),
-                "between 1s and 10m",
-            ),
-            open_metrics: false,
-        },
-        log: problems.take("log", fields.text("log"), |_| true, "a log filter"),
-        log_format: problems.take("log_format", format, Option::is_some, "text or json").unwrap_or_default(),
-    }
+    let config = rules::checked(&fields, &mut problems);
+    if problems.is_empty() { Ok(config) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
 #[cfg(test)]
@@ -171,32 +196,85 @@ mod tests {
         None
     }
 
-    #[test]
-    fn defaults_are_those_of_the_table() {
-        let config = parse("data_dir = \"/var/lib/signet\"", none).unwrap();
-        assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 8200)));
-        assert_eq!(config.seal_key_file, Path::new("/var/lib/signet/seal.key"));
-        assert_eq!(config.http, Settings::default());
-        assert_eq!((config.log.as_str(), config.log_format, config.workers), ("info", LogFormat::Text, 0));
+    fn refusal(text: &str) -> String {
+        parse(text, none).err().unwrap().text().to_owned()
     }
 
     #[test]
-    fn the_environment_wins_over_the_file() {
-        let env = |name: &str| (name == "SIGNET_WORKERS").then(|| "3".to_owned());
-        assert_eq!(parse("data_dir = \"d\"\nworkers = 2", env).unwrap().workers, 3);
+    fn defaults_are_those_of_the_table() {
+        let config = parse("data_dir = \"/var/lib/signet\"", none).ok().unwrap();
+        assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 8200)));
+        assert!(config.store == Store::Embedded("/var/lib/signet".into()));
+        assert!(config.seal_key == SealKeySource::File("/var/lib/signet/seal.key".into()));
+        assert_eq!(config.http, Settings::default());
+        assert_eq!((config.log.as_str(), config.log_format, config.workers), ("info", LogFormat::Text, 0));
+        assert_eq!((config.tls, config.metrics_listen, config.commit_queue), (None, None, 4096));
+        assert!(config.pkcs11_libraries.is_empty());
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_file_and_empty_is_none() {
+        let env = |name: &str| match name {
+            "SIGNET_WORKERS" => Some("3".to_owned()),
+            "SIGNET_LOG" => Some(String::new()),
+            "SIGNET_PKCS11_LIBRARIES" => Some("a=/lib/a.so, b=/lib/b.so".to_owned()),
+            _ => None,
+        };
+        let config = parse("data_dir = \"d\"\nworkers = 2\nlog = \"warn\"", env).ok().unwrap();
+        assert_eq!((config.workers, config.log.as_str()), (3, "warn"));
+        assert_eq!(config.pkcs11_libraries["b"], Path::new("/lib/b.so"));
     }
 
     #[test]
     fn all_problems_are_told_at_once_without_values() {
         let text =
             "worker = 1\nlisten = \"hunter2\"\nmax_request_size = 1\nbody_timeout = \"-1s\"\nlog_format = \"xml\"";
-        let error = parse(text, none).unwrap_err();
+        let error = refusal(text);
         for name in ["worker: unknown", "listen:", "data_dir:", "max_request_size:", "body_timeout:", "log_format:"] {
-            assert!(error.text().contains(name), "{name} in {error}");
+            assert!(error.contains(name), "{name} in {error}");
         }
-        assert!(!error.text().contains("hunter2"));
-        let broken = parse("a = 1\nlisten = \"hunter2", none).unwrap_err();
-        assert_eq!(broken.text(), "line 2: not valid TOML");
+        assert!(!error.contains("hunter2"));
+        assert_eq!(refusal("a = 1\nlisten = \"hunter2"), "line 2: not valid TOML");
+    }
+
+    #[test]
+    fn rules_between_settings() {
+        let good = "data_dir = \"d\"\n";
+        for (text, problem) in [
+            ("listen = \"0.0.0.0:8200\"", "listen: plain HTTP is for the loopback only"),
+            ("tls_key_file = \"k\"", "tls_certificate_file: must be given with tls_key_file"),
+            ("tls_certificate_file = \"c\"", "tls_key_file: must be given with tls_certificate_file"),
+            (
+                "database_url = \"postgres://h/d\"\nseal_key_file = \"s\"",
+                "database_url: must not be given with data_dir",
+            ),
+            ("seal_key = \"00\"", "seal_key: is taken from the environment only, as SIGNET_SEAL_KEY"),
+            ("metrics_listen = \"127.0.0.1:8200\"", "metrics_listen: must be another address than listen"),
+            ("log = \"a=b=c\"", "log: must be"),
+            ("pkcs11_libraries = { \"a/b\" = \"/x\" }", "pkcs11_libraries: must be"),
+            ("pkcs11_libraries = { a = \"x\" }", "pkcs11_libraries: must be"),
+            ("commit_queue = 0", "commit_queue: must be"),
+        ] {
+            assert!(
+                refusal(&format!("{good}{text}")).starts_with(problem),
+                "{text}: {}",
+                refusal(&format!("{good}{text}"))
+            );
+        }
+        let alone = |text: &str| refusal(&format!("{text}\nseal_key_file = \"s\""));
+        for url in ["mysql://h/d", "postgres:///d", "hunter2", "postgres://h/"] {
+            let error = alone(&format!("database_url = \"{url}\""));
+            assert!(error.starts_with("database_url: must be") && !error.contains("hunter2"), "{url}: {error}");
+        }
+        assert!(refusal("database_url = \"postgres://h/d\"").starts_with("seal_key_file: must be given"));
+        let both = |name: &str| (name == "SIGNET_SEAL_KEY").then(|| "hunter2".to_owned());
+        let error = parse(&format!("{good}seal_key_file = \"s\""), both).err().unwrap();
+        assert_eq!(error.text(), "seal_key_file: must not be given with SIGNET_SEAL_KEY");
+        let tls = format!("{good}listen = \"0.0.0.0:8200\"\ntls_certificate_file = \"c\"\ntls_key_file = \"k\"");
+        assert!(parse(&tls, none).is_ok());
+        for url in ["postgresql://u:p@h:5432/d", "postgres:///d?host=/run/postgresql"] {
+            assert!(parse(&format!("database_url = \"{url}\""), both).is_ok(), "{url}");
+        }
     }
 
     #[test]
@@ -208,10 +286,63 @@ mod tests {
         }
     }
 
+    const EXAMPLE: &str = include_str!("../signet.example.toml");
+
+    /// The line of the example that sets `name`, and whether it is commented out.
+    fn example_line(name: &str) -> Option<(&'static str, bool)> {
+        EXAMPLE.lines().find_map(|line| {
+            let (text, commented) = line.strip_prefix("# ").map_or((line, false), |text| (text, true));
+            (text.split_once(" = ")?.0 == name).then_some((text, commented))
+        })
+    }
+
+    #[test]
+    fn the_example_explains_every_setting_with_its_default() {
+        assert!(parse(EXAMPLE, none).is_ok());
+        for Setting { name, env, default, env_only, help } in SETTINGS {
+            assert!(EXAMPLE.contains(&format!("# {help}")), "{name}: its help");
+            if *env_only {
+                assert!(EXAMPLE.contains(&format!("# {env}")) && example_line(name).is_none(), "{name}");
+                continue;
+            }
+            let (line, commented) = example_line(name).unwrap_or_else(|| panic!("{name}: missing"));
+            let table: Map<String, Value> = toml::from_str(line).unwrap();
+            let written = table[*name].as_str().map_or_else(|| table[*name].to_string(), str::to_owned);
+            if default.is_empty() {
+                assert!(commented || *name == "data_dir", "{name}: has no default");
+            } else {
+                assert_eq!(written, *default, "{name}");
+            }
+        }
+        let set = EXAMPLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        assert!(set.clone().all(|line| SETTINGS.iter().any(|s| line.starts_with(&format!("{} = ", s.name)))));
+    }
+
+    #[test]
+    fn every_line_of_the_example_is_taken_when_it_is_switched_on() {
+        for setting in SETTINGS.iter().filter(|s| !s.env_only && !s.name.starts_with("tls_")) {
+            let line = example_line(setting.name).unwrap().0;
+            let other = match setting.name {
+                "data_dir" => "",
+                "database_url" => "seal_key_file = \"s\"",
+                _ => "data_dir = \"d\"",
+            };
+            assert!(parse(&format!("{line}\n{other}"), none).is_ok(), "{line}");
+        }
+    }
+
     proptest! {
         #[test]
         fn parsing_never_panics(text in "\\PC{0,80}") {
             let _ = parse(&text, none);
+        }
+
+        #[test]
+        fn no_value_panics_or_is_quoted(n in 0..SETTINGS.len(), value in "[ -~]{12,40}") {
+            let name = SETTINGS[n].env;
+            if let Err(error) = parse("data_dir = \"d\"", |asked| (asked == name).then(|| value.clone())) {
+                prop_assert!(!error.text().contains(&value));
+            }
         }
     }
 }

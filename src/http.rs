@@ -20,6 +20,11 @@ pub fn configure(app: &mut ServiceConfig, state: State) {
         .default_service(web::to(nothing));
 }
 
+/// The services of the listener that serves the metrics alone, open to whoever reaches it.
+pub fn configure_metrics(app: &mut ServiceConfig) {
+    app.route("/metrics", web::get().to(async || metrics_text())).default_service(web::to(nothing));
+}
+
 /// The media type of the Prometheus text form.
 pub const METRICS_TYPE: &str = "text/plain; version=0.0.4";
 
@@ -45,10 +50,13 @@ async fn secrets_service(state: State, request: HttpRequest, payload: web::Paylo
 /// The metrics page: open where the settings say so, else a read of `sys/metrics` like any other.
 async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     if state.settings.open_metrics {
-        let text = crate::telemetry::rendered_metrics();
-        return HttpResponse::Ok().insert_header((CONTENT_TYPE, METRICS_TYPE)).body(text);
+        return metrics_text();
     }
     secrets::answer(state, &request, "sys/metrics", payload).await
+}
+
+fn metrics_text() -> HttpResponse {
+    HttpResponse::Ok().insert_header((CONTENT_TYPE, METRICS_TYPE)).body(crate::telemetry::rendered_metrics())
 }
 
 async fn nothing() -> HttpResponse {

@@ -7,9 +7,9 @@
 //! # The tree
 //!
 //! ```text
-//! main.rs, cli/   the command line: dev, issue, check
+//! main.rs, cli/   the command line: dev, serve, migrate, operator init, check, issue
 //! config          every setting, its default, its environment name, its rule
-//! server          the composition root: opens stores, starts actors, binds, drains
+//! server          the composition root: opens stores, starts actors, binds (TLS too), drains
 //! http            the wire: http/secrets is one pipeline and one route table per kind of mount
 //! auth            tokens, policies, the mount table
 //! pki             the certificate authority engine

@@ -2,15 +2,21 @@
 //!
 //! [`Server::open`] puts a server together without listening, so that a command can prepare it;
 //! [`Server::start`] binds and serves; [`Running::stop`] drains. Called by the commands and by tests.
+//! The listener's certificate is in [`tls`], what the operating system asks for in `signals`. A
+//! second listener, when there is one, serves nothing but the metrics.
+
+mod signals;
+pub mod tls;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::dev::ServerHandle;
+use actix_web::dev::{self, ServerHandle};
+use actix_web::http::header::STRICT_TRANSPORT_SECURITY;
+use actix_web::middleware::{Condition, DefaultHeaders};
 use actix_web::{App, HttpServer};
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use crate::auth::Auth;
@@ -24,6 +30,8 @@ use crate::http::secrets::state::{Identity, Settings, Shared, State, Stopping};
 use crate::pki::Engine;
 use crate::storage::{self, Storage};
 use crate::telemetry;
+pub use signals::{Signals, Wish};
+use tls::Certificate;
 
 /// How long the head of a request may take to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,11 +46,17 @@ const CLOSE: Duration = Duration::from_secs(2);
 const SWEEP: Duration = Duration::from_secs(30);
 /// Between two upkeeps of the metrics.
 const UPKEEP: Duration = Duration::from_secs(5);
+/// RFC 6797: clients that were here over TLS do not come back without it for a year.
+const HSTS: &str = "max-age=31536000";
 
 /// What a server is made of.
 pub struct Options {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// The certificate to show; `None` for plain HTTP.
+    pub tls: Option<Certificate>,
+    /// Where `/metrics` is open to everyone, if anywhere; plain HTTP.
+    pub metrics_listen: Option<SocketAddr>,
     /// Threads that serve requests; 0 is one per core.
     pub workers: usize,
     /// The time.
@@ -58,6 +72,8 @@ pub struct Server {
     shared: Arc<Shared>,
     storage: Storage,
     listen: SocketAddr,
+    tls: Option<Certificate>,
+    metrics_listen: Option<SocketAddr>,
     workers: usize,
 }
 
@@ -70,9 +86,14 @@ impl Server {
         telemetry::install_metrics()?;
         let storage = storage::open(options.storage).await?;
         match domains(&storage, options.clock, options.settings).await {
-            Ok(shared) => {
-                Ok(Self { shared: Arc::new(shared), storage, listen: options.listen, workers: options.workers })
-            }
+            Ok(shared) => Ok(Self {
+                shared: Arc::new(shared),
+                storage,
+                listen: options.listen,
+                tls: options.tls,
+                metrics_listen: options.metrics_listen,
+                workers: options.workers,
+            }),
             Err(error) => {
                 // Lets go of the data, so that the next attempt finds it free.
                 if let Err(second) = storage.shutdown().await {
@@ -96,12 +117,28 @@ impl Server {
     /// Binds and serves. Must run on an actix system.
     ///
     /// # Errors
-    /// `Unavailable` when the address cannot be bound; the store is closed then.
+    /// `Unavailable` when an address cannot be bound; the store is closed then.
     pub async fn start(self) -> Result<Running> {
+        let bound = self.bind().and_then(|main| Ok((main, self.metrics_listen.map(bind_metrics).transpose()?)));
+        let (main, metrics) = match bound {
+            Ok(bound) => bound,
+            Err(error) => {
+                self.close().await?;
+                return Err(error);
+            }
+        };
+        let tasks = vec![actix_rt::spawn(sweep(self.shared.auth.clone())), actix_rt::spawn(upkeep())];
+        Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), tasks, server: self })
+    }
+
+    /// The listener of the wires.
+    fn bind(&self) -> Result<Bound<impl FnOnce() -> dev::Server + use<>>> {
         let shared = self.shared.clone();
+        let over_tls = self.tls.is_some();
         let app = move || {
             let state = State::new(shared.clone());
-            App::new().configure(|app| http::configure(app, state))
+            let hsts = DefaultHeaders::new().add((STRICT_TRANSPORT_SECURITY, HSTS));
+            App::new().wrap(Condition::new(over_tls, hsts)).configure(|app| http::configure(app, state))
         };
         let workers = match self.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -113,23 +150,14 @@ impl Server {
             .client_request_timeout(HEAD_TIMEOUT)
             .tcp_nodelay(true)
             .shutdown_timeout(DRAIN_SECONDS)
-            .disable_signals()
-            .bind(self.listen);
-        let server = match server {
-            Ok(server) => server,
-            Err(error) => {
-                self.close().await?;
-                return Err(Error::unavailable(
-                    format!("{}: cannot listen there ({})", self.listen, error.kind()),
-                    error,
-                ));
-            }
+            .disable_signals();
+        let server = match &self.tls {
+            Some(certificate) => server.bind_rustls_0_23(self.listen, certificate.server_config()?),
+            None => server.bind(self.listen),
         };
+        let server = server.map_err(|error| cannot_listen(self.listen, error))?;
         let address = server.addrs().first().copied().unwrap_or(self.listen);
-        let server = server.run();
-        let handle = server.handle();
-        let tasks = vec![actix_rt::spawn(sweep(self.shared.auth.clone())), actix_rt::spawn(upkeep())];
-        Ok(Running { address, handle, serving: actix_rt::spawn(server), tasks, server: self })
+        Ok(Bound { address, run: || server.run() })
     }
 
     /// Closes the store of a server that does not serve.
@@ -141,6 +169,49 @@ impl Server {
         tokio::time::timeout(CLOSE, self.storage.shutdown())
             .await
             .unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "storage: took too long to close")))
+    }
+}
+
+/// The listener of the metrics alone.
+fn bind_metrics(listen: SocketAddr) -> Result<Bound<impl FnOnce() -> dev::Server>> {
+    let server = HttpServer::new(|| App::new().configure(http::configure_metrics))
+        .workers(1)
+        .client_request_timeout(HEAD_TIMEOUT)
+        .disable_signals()
+        .bind(listen)
+        .map_err(|error| cannot_listen(listen, error))?;
+    let address = server.addrs().first().copied().unwrap_or(listen);
+    Ok(Bound { address, run: || server.run() })
+}
+
+fn cannot_listen(address: SocketAddr, error: std::io::Error) -> Error {
+    Error::unavailable(format!("{address}: cannot listen there ({})", error.kind()), error)
+}
+
+/// A listener that has its address and takes no connections yet.
+struct Bound<F> {
+    address: SocketAddr,
+    run: F,
+}
+
+impl<F: FnOnce() -> dev::Server> Bound<F> {
+    fn serve(self) -> Serving {
+        let server = (self.run)();
+        Serving { address: self.address, handle: server.handle(), task: actix_rt::spawn(server) }
+    }
+}
+
+/// A listener at work.
+struct Serving {
+    address: SocketAddr,
+    handle: ServerHandle,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl Serving {
+    async fn stop(self, graceful: bool) -> Result<()> {
+        self.handle.stop(graceful).await;
+        self.task.await.map_err(Error::internal)?.map_err(Error::internal)
     }
 }
 
@@ -226,9 +297,8 @@ async fn upkeep() {
 
 /// A server that listens.
 pub struct Running {
-    address: SocketAddr,
-    handle: ServerHandle,
-    serving: JoinHandle<std::io::Result<()>>,
+    main: Serving,
+    metrics: Option<Serving>,
     tasks: Vec<JoinHandle<()>>,
     server: Server,
 }
@@ -236,7 +306,12 @@ pub struct Running {
 impl Running {
     /// The bound address.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.main.address
+    }
+
+    /// The bound address of the metrics' own listener.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(|listener| listener.address)
     }
 
     /// The domains and settings.
@@ -244,14 +319,32 @@ impl Running {
         &self.server.shared
     }
 
-    /// Serves until a signal asks to stop, then stops.
+    /// Serves until a signal asks to stop, then stops. Reads the certificate again when a signal asks
+    /// for that; one that cannot be used is logged and changes nothing.
     ///
     /// # Errors
     /// As [`Running::stop`].
     pub async fn until(self, mut signals: Signals) -> Result<()> {
-        signals.next().await;
+        while signals.next().await == Wish::Reload {
+            self.reload().await;
+        }
         tracing::info!("stopping: requests under way are finished");
         self.stop().await
+    }
+
+    async fn reload(&self) {
+        let Some(certificate) = self.server.tls.clone() else {
+            return tracing::info!("nothing to reload: no TLS certificate is configured");
+        };
+        let done = tokio::task::spawn_blocking(move || certificate.reload()).await;
+        let result = match done.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {
+            Ok(()) => "done",
+            Err(error) => {
+                tracing::error!("the TLS certificate in use stays: {error}");
+                "failed"
+            }
+        };
+        metrics::counter!(telemetry::TLS_RELOADS, "result" => result).increment(1);
     }
 
     /// Takes no new connections, lets running requests finish, closes the store.
@@ -260,38 +353,15 @@ impl Running {
     /// Those of [`Server::close`]; `Internal` when the listener had failed.
     pub async fn stop(self) -> Result<()> {
         self.server.shared.stopping.start();
-        self.handle.stop(true).await;
-        let served = self.serving.await;
+        let served = self.main.stop(true).await;
+        if let Some(metrics) = self.metrics
+            && let Err(error) = metrics.stop(false).await
+        {
+            tracing::warn!("the metrics listener had failed: {error}");
+        }
         self.tasks.iter().for_each(JoinHandle::abort);
         self.server.close().await?;
-        served.map_err(Error::internal)?.map_err(Error::internal)
-    }
-}
-
-/// SIGTERM and SIGINT, watched from the moment this is made: one that comes before anybody waits is
-/// not lost and does not kill the process.
-pub struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    /// Starts watching. Must run on an actix system.
-    ///
-    /// # Errors
-    /// `Internal` when the system refuses.
-    pub fn watch() -> Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate()).map_err(Error::internal)?,
-            interrupt: signal(SignalKind::interrupt()).map_err(Error::internal)?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
+        served
     }
 }
 

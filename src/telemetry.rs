@@ -14,7 +14,7 @@ use metrics::{Counter, Histogram, Label};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 pub use self::catalogue::*;
-pub use self::logs::{LogFormat, install_logs};
+pub use self::logs::{LogFormat, install_logs, is_log_filter};
 use crate::error::{Error, Result};
 
 static EXPORTER: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -42,8 +42,8 @@ fn install() -> std::result::Result<(), metrics_exporter_prometheus::BuildError>
     Ok(())
 }
 
-/// Tells the exporter unit and help. What has no labels is there from the start, at zero: so an alert
-/// sees the first event, too.
+/// Tells the exporter unit and help. What has no labels, or one whose values are few and known, is there
+/// from the start, at zero: so an alert sees the first event, too.
 fn register(metric: &Metric) {
     let Metric { name, unit, help, .. } = *metric;
     let shown = metric.labels.is_empty();
@@ -51,6 +51,9 @@ fn register(metric: &Metric) {
         MetricKind::Counter => {
             metrics::describe_counter!(name, unit, help);
             shown.then(|| metrics::counter!(name));
+            for (label, value) in metric.starts {
+                let _shown = metrics::counter!(name, *label => *value);
+            }
         }
         MetricKind::Gauge => {
             metrics::describe_gauge!(name, unit, help);

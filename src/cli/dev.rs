@@ -94,7 +94,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr) -> Result<Opti
     let clock = Clock::system();
     let storage = storage::Options { database, seal_key, clock: clock.clone(), queue: QUEUE };
     let settings = Settings { open_metrics: true, ..Settings::default() };
-    Ok(Options { listen, workers: 0, clock, storage, settings })
+    Ok(Options { listen, tls: None, metrics_listen: None, workers: 0, clock, storage, settings })
 }
 
 /// The root token (an older one is revoked) and a mount that is ready to issue.

@@ -26,6 +26,8 @@ pub struct Metric {
     pub unit: Unit,
     /// The names of its labels. Their values come from closed sets.
     pub labels: &'static [&'static str],
+    /// Labels and values of the series that stand at zero from the start.
+    pub starts: &'static [(&'static str, &'static str)],
     /// What it counts, for people.
     pub help: &'static str,
 }
@@ -74,10 +76,23 @@ pub const COMMIT_FAILURES: &str = "signet_commit_failures_total";
 pub const POSTGRES_TRANSACTION_SECONDS: &str = "signet_postgres_transaction_seconds";
 /// Time that a read waited for a connection to PostgreSQL.
 pub const POSTGRES_READ_WAIT_SECONDS: &str = "signet_postgres_read_wait_seconds";
-/// Transactions on PostgreSQL that were begun again, by name and reason.
+/// Commits on PostgreSQL that were begun again, by reason.
 pub const POSTGRES_RETRIES: &str = "signet_postgres_retries_total";
 /// Connections for writes to PostgreSQL that could not be made.
 pub const POSTGRES_CONNECT_FAILURES: &str = "signet_postgres_connect_failures_total";
+/// Reloads of the TLS certificate, by result.
+pub const TLS_RELOADS: &str = "signet_tls_reloads_total";
+
+const OPERATIONS: Starts = &[("operation", "issue"), ("operation", "sign")];
+const RESULTS: Starts = &[("result", "done"), ("result", "failed")];
+const REASONS: Starts = &[
+    ("reason", "busy"),
+    ("reason", "serial_taken"),
+    ("reason", "conflict"),
+    ("reason", "unavailable"),
+    ("reason", "internal"),
+];
+const RETRIES: Starts = &[("reason", "connection"), ("reason", "clash"), ("reason", "unit")];
 
 /// Upper bounds of times within a request, seconds.
 const REQUEST: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
@@ -112,12 +127,13 @@ pub const CATALOGUE: &[Metric] = &[
         STAGE,
         "Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.",
     ),
-    counter(PKI_CERTIFICATES, &["operation"], "Certificates issued, by operation."),
-    counter(PKI_REFUSALS, &["operation"], "Requests to issue that were refused or failed, by operation."),
+    counter(PKI_CERTIFICATES, &["operation"], "Certificates issued, by operation.").starting(OPERATIONS),
+    counter(PKI_REFUSALS, &["operation"], "Requests to issue that were refused or failed, by operation.")
+        .starting(OPERATIONS),
     counter(PKI_PANICS, &[], "Panics caught in a mount's actors; each is a defect."),
     counter(PKI_REVOCATIONS, &[], "Revocations recorded."),
     histogram(PKI_CRL_BUILD_SECONDS, &[], Unit::Seconds, LONG, "Time of one build of a mount's CRLs."),
-    counter(PKI_CRL_BUILDS, &["result"], "Builds of a mount's CRLs, by result."),
+    counter(PKI_CRL_BUILDS, &["result"], "Builds of a mount's CRLs, by result.").starting(RESULTS),
     gauge(PKI_CRL_ENTRIES, &[], "Entries of the largest CRL that was built last."),
     gauge(KEY_GENERATION_QUEUE, &[], "RSA keys that wait for a thread."),
     histogram(KEY_GENERATION_WAIT_SECONDS, &[], Unit::Seconds, LONG, "Time that an RSA key waited for a thread."),
@@ -132,7 +148,8 @@ pub const CATALOGUE: &[Metric] = &[
     ),
     histogram(COMMIT_SECONDS, &[], Unit::Seconds, REQUEST, "Time of one commit, until it is durable."),
     gauge(COMMIT_QUEUE, &[], "Units that are admitted and not yet answered."),
-    counter(COMMIT_FAILURES, &["reason"], "Units that were not stored, by reason."),
+    counter(COMMIT_FAILURES, &["reason"], "Units that were not stored, by reason.").starting(REASONS),
+    counter(TLS_RELOADS, &["result"], "Reloads of the TLS certificate, by result.").starting(RESULTS),
     histogram(
         POSTGRES_TRANSACTION_SECONDS,
         &["name"],
@@ -147,22 +164,25 @@ pub const CATALOGUE: &[Metric] = &[
         REQUEST,
         "Time that a read waited for a connection to PostgreSQL.",
     ),
-    counter(
-        POSTGRES_RETRIES,
-        &["name", "reason"],
-        "Transactions on PostgreSQL that were begun again, by name and reason.",
-    ),
+    counter(POSTGRES_RETRIES, &["reason"], "Commits on PostgreSQL that were begun again, by reason.").starting(RETRIES),
     counter(POSTGRES_CONNECT_FAILURES, &[], "Connections for writes to PostgreSQL that could not be made."),
 ];
 
 type Labels = &'static [&'static str];
+type Starts = &'static [(&'static str, &'static str)];
+
+impl Metric {
+    const fn starting(self, starts: Starts) -> Self {
+        Self { starts, ..self }
+    }
+}
 
 const fn counter(name: &'static str, labels: Labels, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, labels, help }
+    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, labels, starts: &[], help }
 }
 
 const fn gauge(name: &'static str, labels: Labels, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, labels, help }
+    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, labels, starts: &[], help }
 }
 
 const fn histogram(
@@ -172,7 +192,7 @@ const fn histogram(
     bounds: &'static [f64],
     help: &'static str,
 ) -> Metric {
-    Metric { name, kind: MetricKind::Histogram(bounds), unit, labels, help }
+    Metric { name, kind: MetricKind::Histogram(bounds), unit, labels, starts: &[], help }
 }
 
 #[cfg(test)]
@@ -191,6 +211,14 @@ mod tests {
             assert!(suffixes.iter().any(|suffix| metric.name.ends_with(suffix)), "{}", metric.name);
             assert!(metric.help.ends_with('.'), "{}", metric.name);
             assert_eq!(CATALOGUE.iter().filter(|m| m.name == metric.name).count(), 1, "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn what_starts_at_zero_is_a_counter_of_that_one_label() {
+        for metric in CATALOGUE.iter().filter(|metric| !metric.starts.is_empty()) {
+            assert_eq!(metric.kind, MetricKind::Counter, "{}", metric.name);
+            assert!(metric.starts.iter().all(|(label, _)| metric.labels == [*label]), "{}", metric.name);
         }
     }
 

@@ -48,6 +48,11 @@ fn wants_colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
+/// Whether [`install_logs`] takes the filter.
+pub fn is_log_filter(filter: &str) -> bool {
+    EnvFilter::builder().parse(filter).is_ok()
+}
+
 /// Sends logs to standard error, filtered by `filter` (`info`, `signet=debug,warn` …), and panics
 /// too: with their place, but without their text, which could quote what was being handled.
 ///

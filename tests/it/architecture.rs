@@ -21,8 +21,25 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("pki", &["clock", "documents", "error", "fields", "keys", "random", "secret", "telemetry", "x509"]),
     ("storage", &["auth", "clock", "documents", "error", "pki", "random", "secret", "telemetry", "x509"]),
     ("http", &["auth", "clock", "documents", "error", "fields", "pki", "random", "telemetry", "x509"]),
-    ("config", &["error", "fields", "http", "telemetry"]),
-    ("server", &["auth", "clock", "documents", "error", "fields", "http", "pki", "random", "storage", "telemetry"]),
+    ("config", &["error", "fields", "http", "secret", "telemetry"]),
+    (
+        "server",
+        &[
+            "auth",
+            "clock",
+            "config",
+            "documents",
+            "error",
+            "fields",
+            "http",
+            "pki",
+            "random",
+            "secret",
+            "storage",
+            "telemetry",
+            "x509",
+        ],
+    ),
 ];
 
 /// Libraries, and the places (begins of paths) that may name them.
@@ -35,6 +52,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("p224", &["keys/local", "x509/public_key.rs"]),
     ("clap", &["cli", "main.rs"]),
     ("reqwest", &["cli/issue.rs"]),
+    ("rustls", &["server/tls.rs"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
     ("tracing_subscriber", &["telemetry"]),
 ];

@@ -63,6 +63,8 @@ impl Builder {
         };
         let options = Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            tls: None,
+            metrics_listen: None,
             workers: 2,
             clock: self.clock.clone(),
             storage: storage::Options {

@@ -83,7 +83,7 @@ impl Writer {
             } else {
                 "unit"
             };
-            counter!(telemetry::POSTGRES_RETRIES, "name" => "commit", "reason" => reason).increment(1);
+            counter!(telemetry::POSTGRES_RETRIES, "reason" => reason).increment(1);
             if failure.is_clash() {
                 tokio::time::sleep(Duration::from_millis(u64::from(crate::random::bytes::<1>()[0] % 16))).await;
             }

@@ -1,0 +1,35 @@
+//! `signet migrate`: brings the schema of the store up to date.
+//!
+//! `serve` does the same for an embedded store by itself; this is for those who want to see it done
+//! before they start the server. What was done is told on standard error, one line per migration.
+
+use std::path::PathBuf;
+
+use signet::clock::Clock;
+use signet::config;
+use signet::error::{Error, Result};
+use signet::server::forbid_core_dumps;
+use signet::{storage, telemetry};
+
+use super::serve::storage_options;
+
+/// The arguments of `signet migrate`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The configuration file, TOML.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Opens the store, which applies what is missing, and closes it.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let config = config::load(&arguments.config)?;
+    // Whatever the filter, the migrations are told: they are what this command is for.
+    telemetry::install_logs(&format!("{},signet::storage=info", config.log), config.log_format)?;
+    forbid_core_dumps()?;
+    actix_rt::System::new().block_on(async {
+        storage::open(storage_options(&config, Clock::system())?).await?.shutdown().await?;
+        println!("the schema is up to date");
+        Ok::<(), Error>(())
+    })
+}

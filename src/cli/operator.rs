@@ -1,0 +1,115 @@
+//! `signet operator init`: the first root token of an installation, once.
+//!
+//! It works on the store of a server that does not run. A new installation that has no seal key yet
+//! gets one; over data that is there already no key is ever made.
+
+use std::fs::DirBuilder;
+use std::io::Write as _;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use signet::auth::Auth;
+use signet::clock::Clock;
+use signet::config::{Config, SealKeySource, Store};
+use signet::error::{Error, Kind, Result};
+use signet::storage;
+use signet::storage::seal::SealKey;
+
+use super::serve::{prepared, storage_options};
+
+/// What the first root token is called; at most one of the name is ever made.
+pub(super) const ROOT_NAME: &str = "root";
+
+/// The words of `signet operator`.
+#[derive(Subcommand)]
+pub enum Word {
+    /// Make the first root token and print it, once. The server must not run. A new installation
+    /// without a seal key gets a key file.
+    Init(Arguments),
+}
+
+/// The arguments of `signet operator init`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The configuration file, TOML.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Runs one word.
+pub fn run(Word::Init(arguments): &Word) -> Result<()> {
+    let config = prepared(&arguments.config)?;
+    actix_rt::System::new().block_on(init(&config))
+}
+
+async fn init(config: &Config) -> Result<()> {
+    let new_key = make_seal_key(config)?;
+    let clock = Clock::system();
+    let storage = match storage::open(storage_options(config, clock.clone())?).await {
+        Ok(storage) => storage,
+        Err(error) => {
+            // The database has data under another key: the new one is of no use to anybody.
+            if let (Some(file), Store::Database(_), Kind::Invalid) = (&new_key, &config.store, error.kind()) {
+                let _ = std::fs::remove_file(file);
+            }
+            return Err(error);
+        }
+    };
+    let token = first_token(&storage, clock).await;
+    storage.shutdown().await?;
+    let token = token?;
+    let mut out = std::io::stdout();
+    let told = match new_key {
+        Some(file) => writeln!(
+            out,
+            "seal key: {}\nKeep a copy of it away from the data: without it nothing can be read.\n",
+            file.display()
+        ),
+        None => Ok(()),
+    };
+    told.and_then(|()| writeln!(out, "token: {token}"))
+        .and_then(|()| writeln!(out, "This root token is shown once. Make tokens with fewer rights, then revoke it."))
+        .and_then(|()| out.flush())
+        .map_err(Error::internal)
+}
+
+async fn first_token(storage: &storage::Storage, clock: Clock) -> Result<String> {
+    let auth = Auth::open(storage.auth(), clock).await?;
+    if auth.has_root_token(ROOT_NAME).await? {
+        return Err(Error::new(Kind::Conflict, "the first root token was made before; there is no second one"));
+    }
+    auth.root_token(None, ROOT_NAME).await
+}
+
+/// Makes the seal key's file when there is none and the data folder is new or empty; whether a database
+/// is new shows when it is opened.
+fn make_seal_key(config: &Config) -> Result<Option<PathBuf>> {
+    let SealKeySource::File(file) = &config.seal_key else { return Ok(None) };
+    let folder = match &config.store {
+        Store::Embedded(folder) => folder,
+        Store::Database(_) if file.exists() => return Ok(None),
+        Store::Database(_) => {
+            SealKey::create_file(file)?;
+            return Ok(Some(file.clone()));
+        }
+    };
+    if file.exists() || !is_new(folder)? {
+        return Ok(None);
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|e| Error::unavailable(format!("data_dir: {} cannot be made ({})", folder.display(), e.kind()), e))?;
+    SealKey::create_file(file)?;
+    Ok(Some(file.clone()))
+}
+
+fn is_new(folder: &Path) -> Result<bool> {
+    match std::fs::read_dir(folder) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(e) => Err(Error::unavailable(format!("data_dir: {} cannot be read ({})", folder.display(), e.kind()), e)),
+    }
+}

@@ -1,0 +1,92 @@
+//! `signet serve`: the server as a configuration file says.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use signet::clock::Clock;
+use signet::config::{self, Config, SealKeySource, Store};
+use signet::error::{Error, Result};
+use signet::server::tls::Certificate;
+use signet::server::{Options, Server, Signals, forbid_core_dumps};
+use signet::storage::seal::SealKey;
+use signet::storage::{Database, PostgresUrl};
+use signet::{storage, telemetry};
+
+use super::operator::ROOT_NAME;
+
+/// The arguments of `signet serve`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The configuration file, TOML; signet.example.toml explains every setting. The environment
+    /// (SIGNET_LISTEN, …) wins over it.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Serves until a signal comes.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let config = prepared(&arguments.config)?;
+    actix_rt::System::new().block_on(serve(config))
+}
+
+/// The configuration, with logs set up as it says and core dumps forbidden.
+pub(super) fn prepared(file: &Path) -> Result<Config> {
+    let config = config::load(file)?;
+    telemetry::install_logs(&config.log, config.log_format)?;
+    forbid_core_dumps()?;
+    Ok(config)
+}
+
+async fn serve(config: Config) -> Result<()> {
+    // From here on a signal ends the server in good order, also while it starts.
+    let signals = Signals::watch_with_reload()?;
+    let clock = Clock::system();
+    let tls = config.tls.clone().map(|files| Certificate::load(files, clock.clone())).transpose()?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let server = Server::open(Options {
+        listen: config.listen,
+        tls,
+        metrics_listen: config.metrics_listen,
+        workers: config.workers,
+        storage: storage_options(&config, clock.clone())?,
+        clock,
+        settings: config.http,
+    })
+    .await?;
+    hint_at_init(&server).await;
+    let running = server.start().await?;
+    let mut out = std::io::stdout();
+    let told = writeln!(out, "listening on {scheme}://{}", running.address());
+    let told = told.and_then(|()| match running.metrics_address() {
+        Some(address) => writeln!(out, "metrics on http://{address}/metrics"),
+        None => Ok(()),
+    });
+    told.and_then(|()| out.flush()).map_err(Error::internal)?;
+    running.until(signals).await
+}
+
+async fn hint_at_init(server: &Server) {
+    if matches!(server.shared().auth.has_root_token(ROOT_NAME).await, Ok(false)) {
+        tracing::warn!("no root token was made yet: stop the server and run signet operator init");
+    }
+}
+
+/// What opens the store that the configuration names.
+pub(super) fn storage_options(config: &Config, clock: Clock) -> Result<storage::Options> {
+    let database = match &config.store {
+        Store::Embedded(folder) => Database::Embedded(folder.clone()),
+        Store::Database(url) => Database::Postgres(PostgresUrl::parse(&String::from_utf8_lossy(url.expose()))?),
+    };
+    let seal_key = match &config.seal_key {
+        SealKeySource::File(file) if !file.exists() => {
+            return Err(Error::invalid(format!(
+                "seal_key_file: {} is not there: put the seal key back, or make one for a new store (signet operator \
+                 init does)",
+                file.display()
+            )));
+        }
+        SealKeySource::File(file) => SealKey::from_file(file)?,
+        SealKeySource::Text(text) => SealKey::from_text(&String::from_utf8_lossy(text.expose()))?,
+    };
+    Ok(storage::Options { database, seal_key, clock, queue: config.commit_queue })
+}

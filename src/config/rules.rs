@@ -1,0 +1,197 @@
+//! The rules of the settings, one by one and between them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use url::Url;
+
+use super::{Config, SealKeySource, Store, TlsFiles};
+use crate::error::Result;
+use crate::fields::{Fields, is_name};
+use crate::http::secrets::state::Settings;
+use crate::secret::Secret;
+use crate::telemetry::{LogFormat, is_log_filter};
+
+/// The configuration in `fields`; what breaks a rule is noted in `problems` and stood in for.
+pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
+    let mut read = Reader { fields, problems };
+    let listen = read.listen();
+    let store = read.store();
+    Config {
+        listen,
+        tls: read.tls(listen),
+        metrics_listen: read.metrics_listen(listen),
+        seal_key: read.seal_key(&store),
+        store,
+        workers: read.number("workers", 0, 1024),
+        commit_queue: read.number("commit_queue", 1, 1 << 20),
+        http: Settings {
+            compat: read.one("compat", Fields::bool, "true or false").unwrap_or_default(),
+            max_body: read.number("max_request_size", 1024, 64 << 20),
+            max_duration: read.duration("max_request_duration", 1..=3600, "between 1s and 1h"),
+            body_timeout: read.duration("body_timeout", 1..=600, "between 1s and 10m"),
+            open_metrics: false,
+        },
+        log: read.log(),
+        log_format: read.log_format(),
+        pkcs11_libraries: read.libraries(),
+    }
+}
+
+struct Reader<'a> {
+    fields: &'a Fields,
+    problems: &'a mut Vec<String>,
+}
+
+impl Reader<'_> {
+    fn problem(&mut self, name: &str, rule: &str) {
+        self.problems.push(format!("{name}: {rule}"));
+    }
+
+    /// The value of a setting, if it has one; a note when it is of the wrong kind.
+    fn one<T>(&mut self, name: &str, read: impl Fn(&Fields, &str) -> Result<Option<T>>, rule: &str) -> Option<T> {
+        read(self.fields, name).unwrap_or_else(|_| {
+            self.problem(name, &format!("must be {rule}"));
+            None
+        })
+    }
+
+    fn number(&mut self, name: &str, low: usize, high: usize) -> usize {
+        let value = self.fields.int(name).ok().flatten().and_then(|n| usize::try_from(n).ok());
+        value.filter(|n| (low..=high).contains(n)).unwrap_or_else(|| {
+            self.problem(name, &format!("must be a number between {low} and {high}"));
+            low
+        })
+    }
+
+    fn duration(&mut self, name: &str, seconds: std::ops::RangeInclusive<u64>, rule: &str) -> Duration {
+        let value = self.fields.duration(name).ok().flatten();
+        value.filter(|d| seconds.contains(&d.as_secs())).unwrap_or_else(|| {
+            self.problem(name, &format!("must be {rule}"));
+            Duration::ZERO
+        })
+    }
+
+    fn path(&mut self, name: &str, rule: &str) -> Option<PathBuf> {
+        let path = self.one(name, Fields::text, rule)?;
+        if path.is_empty() {
+            self.problem(name, &format!("must be {rule}"));
+        }
+        Some(PathBuf::from(path))
+    }
+
+    fn address(&mut self, name: &str) -> Option<SocketAddr> {
+        let rule = "an address and a port, such as 127.0.0.1:8200";
+        let text = self.one(name, Fields::text, rule)?;
+        let address = text.parse().ok();
+        if address.is_none() {
+            self.problem(name, &format!("must be {rule}"));
+        }
+        address
+    }
+
+    fn listen(&mut self) -> SocketAddr {
+        self.address("listen").unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    fn tls(&mut self, listen: SocketAddr) -> Option<TlsFiles> {
+        let names = ["tls_certificate_file", "tls_key_file"];
+        match names.map(|name| self.path(name, "the path of a file")) {
+            [Some(certificate), Some(key)] => return Some(TlsFiles { certificate, key }),
+            [Some(_), None] => self.problem(names[1], &format!("must be given with {}", names[0])),
+            [None, Some(_)] => self.problem(names[0], &format!("must be given with {}", names[1])),
+            // A token that crosses a network in the clear belongs to whoever listens there.
+            [None, None] if !listen.ip().is_loopback() => self.problem(
+                "listen",
+                "plain HTTP is for the loopback only; give tls_certificate_file and tls_key_file for other addresses",
+            ),
+            [None, None] => {}
+        }
+        None
+    }
+
+    fn metrics_listen(&mut self, listen: SocketAddr) -> Option<SocketAddr> {
+        let address = self.address("metrics_listen")?;
+        if address == listen && address.port() != 0 {
+            self.problem("metrics_listen", "must be another address than listen");
+        }
+        Some(address)
+    }
+
+    fn store(&mut self) -> Store {
+        let folder = self.path("data_dir", "the path of a folder");
+        match (folder, self.one("database_url", Fields::text, "a URL")) {
+            (Some(folder), None) => return Store::Embedded(folder),
+            (None, Some(url)) => {
+                if !is_database_url(&url) {
+                    self.problem("database_url", "must be a URL such as postgres://user:password@host:5432/database");
+                }
+                return Store::Database(Secret::new(url));
+            }
+            (Some(_), Some(_)) => self.problem("database_url", "must not be given with data_dir"),
+            (None, None) => self.problem("data_dir", "must be the path of a folder (or database_url be given)"),
+        }
+        Store::Embedded(PathBuf::new())
+    }
+
+    fn seal_key(&mut self, store: &Store) -> SealKeySource {
+        let file = self.path("seal_key_file", "the path of a file");
+        match (file, self.one("seal_key", Fields::text, "a text"), store) {
+            (Some(file), None, _) => SealKeySource::File(file),
+            (None, Some(text), _) => SealKeySource::Text(Secret::new(text)),
+            (None, None, Store::Embedded(folder)) => SealKeySource::File(folder.join("seal.key")),
+            (None, None, Store::Database(_)) => {
+                self.problem("seal_key_file", "must be given with database_url, or SIGNET_SEAL_KEY in the environment");
+                SealKeySource::File(PathBuf::new())
+            }
+            (Some(file), Some(_), _) => {
+                // Sealing with the key that was not meant cannot be undone: neither wins.
+                self.problem("seal_key_file", "must not be given with SIGNET_SEAL_KEY");
+                SealKeySource::File(file)
+            }
+        }
+    }
+
+    fn log(&mut self) -> String {
+        let rule = "a level such as info, or target=level, joined by commas";
+        let text = self.one("log", Fields::text, rule).unwrap_or_default();
+        if !is_log_filter(&text) {
+            self.problem("log", &format!("must be {rule}"));
+        }
+        text
+    }
+
+    fn log_format(&mut self) -> LogFormat {
+        match self.fields.text("log_format").ok().flatten().as_deref() {
+            Some("text") => LogFormat::Text,
+            Some("json") => LogFormat::Json,
+            _ => {
+                self.problem("log_format", "must be text or json");
+                LogFormat::Text
+            }
+        }
+    }
+
+    fn libraries(&mut self) -> BTreeMap<String, PathBuf> {
+        let rule = "names, each with the absolute path of a library";
+        let given = self.one("pkcs11_libraries", Fields::map, rule).unwrap_or_default();
+        let libraries: BTreeMap<_, _> = given.into_iter().map(|(name, path)| (name, PathBuf::from(path))).collect();
+        // A relative path would be searched for in places that others may write to.
+        if !libraries.iter().all(|(name, path)| is_name(name) && path.is_absolute()) {
+            self.problem("pkcs11_libraries", &format!("must be {rule}"));
+        }
+        libraries
+    }
+}
+
+/// A host, or the folder of a unix socket as option `host`. The store has more to say when it opens.
+fn is_database_url(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| {
+        matches!(url.scheme(), "postgres" | "postgresql")
+            && (url.host_str().is_some_and(|host| !host.is_empty())
+                || url.query_pairs().any(|(name, _)| name == "host"))
+            && url.path().len() > 1
+    })
+}

@@ -1,0 +1,157 @@
+//! The certificate of the listener: read from two PEM files, read again on demand.
+//!
+//! [`Certificate`] holds the one in use behind an arc-swap; every handshake takes it from there, so a
+//! reload changes what new connections see and touches none that stand. What cannot be used (no
+//! certificate, no key, a key of another certificate) is refused before it replaces anything. TLS 1.2
+//! and 1.3 by rustls on aws-lc-rs; HTTP/1.1 only.
+//!
+//! Called by the composition root.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use crate::clock::{Clock, Time, rfc3339};
+use crate::config::TlsFiles;
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+use crate::x509;
+
+/// The certificate that new connections get. Clones are the same one.
+#[derive(Clone)]
+pub struct Certificate(Arc<Inner>);
+
+struct Inner {
+    files: TlsFiles,
+    provider: Arc<CryptoProvider>,
+    current: ArcSwap<CertifiedKey>,
+    clock: Clock,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The key is behind here; rustls asks for this implementation.
+        f.write_str("Certificate")
+    }
+}
+
+impl Certificate {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// `Invalid` when one of them cannot be read or used, naming the setting and the file.
+    pub fn load(files: TlsFiles, clock: Clock) -> Result<Self> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let current = ArcSwap::new(read(&files, &provider, &clock)?);
+        Ok(Self(Arc::new(Inner { files, provider, current, clock })))
+    }
+
+    /// Reads the files again. Blocks on them.
+    ///
+    /// # Errors
+    /// As [`Certificate::load`]; the certificate in use stays.
+    pub fn reload(&self) -> Result<()> {
+        let inner = &self.0;
+        inner.current.store(read(&inner.files, &inner.provider, &inner.clock)?);
+        Ok(())
+    }
+
+    /// The settings of a listener that shows it.
+    ///
+    /// # Errors
+    /// `Internal` when the provider lacks what TLS needs.
+    pub(super) fn server_config(&self) -> Result<ServerConfig> {
+        let builder = ServerConfig::builder_with_provider(self.0.provider.clone());
+        let builder = builder.with_safe_default_protocol_versions().map_err(Error::internal)?;
+        Ok(builder.with_no_client_auth().with_cert_resolver(self.0.clone()))
+    }
+}
+
+impl ResolvesServerCert for Inner {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.load_full())
+    }
+}
+
+fn read(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Arc<CertifiedKey>> {
+    let refused =
+        |setting: &str, file: &Path, problem: &str| Error::invalid(format!("{setting}: {}: {problem}", file.display()));
+    let of_chain = |problem: &str| refused("tls_certificate_file", &files.certificate, problem);
+    let of_key = |problem: &str| refused("tls_key_file", &files.key, problem);
+    let bytes = std::fs::read(&files.certificate).map_err(|e| of_chain(&format!("cannot be read ({})", e.kind())))?;
+    let chain = CertificateDer::pem_slice_iter(&bytes).collect::<std::result::Result<Vec<_>, _>>();
+    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or_else(|| of_chain("must hold PEM certificates"))?;
+    let bytes = std::fs::read(&files.key).map_err(|e| of_key(&format!("cannot be read ({})", e.kind())))?;
+    let bytes = Secret::new(bytes);
+    let key = PrivateKeyDer::from_pem_slice(bytes.expose())
+        .map_err(|_| of_key("must hold a private key as PEM, not encrypted"))?;
+    let leaf = chain.first().map(|der| der.to_vec()).unwrap_or_default();
+    let certified = CertifiedKey::from_der(chain, key, provider).map_err(|e| match e {
+        rustls::Error::InconsistentKeys(_) => of_key("is the key of another certificate"),
+        rustls::Error::InvalidCertificate(_) => of_chain("the first certificate cannot be read"),
+        _ => of_key("must hold an RSA, ECDSA (P-256, P-384, P-521) or Ed25519 key"),
+    })?;
+    warn_of_open_key(&files.key);
+    tell(&leaf, clock.now());
+    Ok(Arc::new(certified))
+}
+
+/// Orchestrators mount secrets readable for all; that is theirs to decide, and worth a word.
+fn warn_of_open_key(file: &Path) {
+    if std::fs::metadata(file).is_ok_and(|found| found.mode() & 0o007 != 0) {
+        tracing::warn!(file = %file.display(), "tls_key_file: everybody on this machine may read the key");
+    }
+}
+
+/// Which certificate it is; a warning when it is not valid now, because every client will refuse it.
+fn tell(leaf: &[u8], now: Time) {
+    let Ok(certificate) = x509::certificate::Certificate::parse(leaf) else {
+        return tracing::info!("TLS certificate read");
+    };
+    let time = |seconds| Time::from_unix_timestamp(seconds).map(rfc3339).unwrap_or_default();
+    let (serial, not_after) = (certificate.serial(), time(certificate.not_after()));
+    if (certificate.not_before()..=certificate.not_after()).contains(&now.unix_timestamp()) {
+        tracing::info!(%serial, not_after, "TLS certificate read");
+    } else {
+        tracing::warn!(%serial, not_before = time(certificate.not_before()), not_after, "TLS certificate is not valid now");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_used_is_refused_by_setting_file_and_problem_and_never_quoted() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
+        let refusal = || Certificate::load(files.clone(), Clock::system()).err().unwrap().text().to_owned();
+        assert!(
+            refusal().starts_with("tls_certificate_file: ")
+                && refusal().ends_with("c.pem: cannot be read (entity not found)")
+        );
+        let broken = "-----BEGIN CERTIFICATE-----\nhunter2\n";
+        for text in ["", "hunter2", broken] {
+            std::fs::write(&files.certificate, text).unwrap();
+            assert!(refusal().ends_with("c.pem: must hold PEM certificates"), "{text}: {}", refusal());
+        }
+        std::fs::write(&files.certificate, x509::pem::encode("CERTIFICATE", b"hunter2")).unwrap();
+        assert!(refusal().ends_with("k.pem: cannot be read (entity not found)"), "{}", refusal());
+        let encrypted = x509::pem::encode("ENCRYPTED PRIVATE KEY", b"hunter2");
+        for text in ["", "hunter2", &encrypted] {
+            std::fs::write(&files.key, text).unwrap();
+            assert!(refusal().ends_with("k.pem: must hold a private key as PEM, not encrypted"), "{}", refusal());
+        }
+        std::fs::write(&files.key, x509::pem::encode("PRIVATE KEY", b"hunter2")).unwrap();
+        assert!(refusal().starts_with("tls_key_file: ") && !refusal().contains("hunter2"), "{}", refusal());
+    }
+}

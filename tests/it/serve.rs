@@ -1,0 +1,458 @@
+//! `signet serve`, `operator init` and `migrate` as an operator meets them: the real program, a
+//! configuration file, certificates made by openssl, curl as the client.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::cluster;
+use crate::process::{openssl, refused, signet};
+use crate::support::{Client, send};
+
+/// A folder with a configuration file, an authority and the server's certificate.
+struct Site(tempfile::TempDir);
+
+impl Site {
+    fn new() -> Self {
+        let site = Self(tempfile::tempdir().unwrap());
+        site.configure("");
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Writes the configuration: a free port, the data folder, and `more`.
+    fn configure(&self, more: &str) {
+        let data = self.path("data");
+        let text = format!("listen = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nworkers = 1\n{more}", data.display());
+        std::fs::write(self.path("signet.toml"), text).unwrap();
+    }
+
+    /// Adds a certificate of this serial, and names it in the configuration.
+    fn with_tls(self, serial: &str) -> Self {
+        let ca = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=ca"];
+        openssl(self.0.path(), &[&ca[..], &["-keyout", "ca-key.pem", "-out", "ca.pem"]].concat());
+        self.certify(serial);
+        self.configure(&self.tls_settings());
+        self
+    }
+
+    fn tls_settings(&self) -> String {
+        let [certificate, key] = ["tls.pem", "tls-key.pem"].map(|name| self.path(name).display().to_string());
+        format!("tls_certificate_file = \"{certificate}\"\ntls_key_file = \"{key}\"\n")
+    }
+
+    /// Puts a new certificate in the place of the old one.
+    fn certify(&self, serial: &str) {
+        let key = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=s"];
+        let issuer = ["-CA", "ca.pem", "-CAkey", "ca-key.pem", "-set_serial", serial];
+        let form = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"];
+        let out = ["-keyout", "tls-key.pem", "-out", "tls.pem"];
+        openssl(self.0.path(), &[&key[..], &issuer, &form, &out].concat());
+    }
+
+    /// `signet WORDS --config FILE`.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = signet();
+        command.args(words).arg("--config").arg(self.path("signet.toml"));
+        command
+    }
+
+    /// Runs a command that must succeed; what it wrote to both outputs.
+    fn run(&self, words: &[&str]) -> (String, String) {
+        let output = self.command(words).output().unwrap();
+        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert!(output.status.success(), "{words:?}: {err}");
+        (out, err)
+    }
+
+    /// `operator init`; the token.
+    fn init(&self) -> String {
+        let (out, _) = self.run(&["operator", "init"]);
+        out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned()
+    }
+
+    fn serve(&self) -> Served {
+        Served::start(&mut self.command(&["serve"]), &self.path("log"))
+    }
+
+    /// What curl, which trusts the authority only, gets; head and body.
+    fn curl(&self, arguments: &[&str]) -> String {
+        let output = Command::new("curl")
+            .args(["-sS", "-i", "--noproxy", "*", "--cacert"])
+            .arg(self.path("ca.pem"))
+            .args(arguments)
+            .output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The serial of the certificate that a new connection sees, verified by openssl.
+    fn shown_serial(&self, served: &Served) -> String {
+        let connect = ["s_client", "-connect", served.socket(), "-CAfile", "ca.pem", "-verify_return_error"];
+        let shown = openssl(self.0.path(), &connect);
+        std::fs::write(self.path("shown.pem"), shown).unwrap();
+        openssl(self.0.path(), &["x509", "-in", "shown.pem", "-noout", "-serial"]).trim().to_owned()
+    }
+}
+
+/// A started `signet serve`. Killed when dropped.
+struct Served {
+    child: Child,
+    address: String,
+    lines: BufReader<std::process::ChildStdout>,
+    log: PathBuf,
+}
+
+impl Served {
+    fn start(command: &mut Command, log: &Path) -> Self {
+        let errors = std::fs::File::create(log).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut first = String::new();
+        lines.read_line(&mut first).unwrap();
+        let address = first.trim().strip_prefix("listening on ").map(str::to_owned);
+        let address = address.unwrap_or_else(|| panic!("{}", std::fs::read_to_string(log).unwrap()));
+        Self { child, address, lines, log: log.to_owned() }
+    }
+
+    fn socket(&self) -> &str {
+        self.address.split_once("://").unwrap().1
+    }
+
+    fn client(&self, token: &str) -> Client {
+        Client::new(self.socket().parse().unwrap(), token)
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}/{path}", self.address)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits until the log has the text.
+    fn wait_for_log(&self, text: &str) {
+        let started = Instant::now();
+        while !self.log().contains(text) {
+            assert!(started.elapsed() < Duration::from_secs(10), "no {text:?} in {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    fn terminate(mut self) {
+        self.signal(Signal::TERM);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One TLS connection that stays open, held by openssl.
+struct Held(Child);
+
+impl Held {
+    fn open(site: &Site, served: &Served) -> Self {
+        let arguments =
+            ["s_client", "-connect", served.socket(), "-CAfile", "ca.pem", "-verify_return_error", "-quiet"];
+        let mut command = Command::new("openssl");
+        command.args(arguments).current_dir(site.0.path());
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// A request on the connection; the first line of its answer.
+    fn ask(&mut self) -> String {
+        let request = b"GET /v1/sys/health HTTP/1.1\r\nHost: t\r\n\r\n";
+        self.0.stdin.as_mut().unwrap().write_all(request).unwrap();
+        let mut reader = BufReader::new(self.0.stdout.as_mut().unwrap());
+        let (mut status, mut length) = (String::new(), 0);
+        reader.read_line(&mut status).unwrap();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if line.trim().is_empty() {
+                break;
+            }
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        status
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn curl_talks_to_it_over_tls_and_gets_a_certificate() {
+    let site = Site::new().with_tls("0x1001");
+    let token = site.init();
+    let served = site.serve();
+    assert!(served.address.starts_with("https://127.0.0.1:"), "{}", served.address);
+    let health = site.curl(&[&served.url("v1/sys/health")]);
+    assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    assert!(health.to_ascii_lowercase().contains("strict-transport-security: max-age=31536000"), "{health}");
+
+    let header = format!("X-Service-Token: {token}");
+    let post = |path: &str, body: Value| {
+        let answer = site.curl(&["-H", &header, "-d", &body.to_string(), &served.url(path)]);
+        assert!(answer.starts_with("HTTP/1.1 20"), "{path}: {answer}");
+        answer
+    };
+    post("v1/sys/mounts/pki", json!({ "type": "pki" }));
+    post("v1/pki/root/generate/internal", json!({ "common_name": "root.test", "key_type": "ec" }));
+    post("v1/pki/roles/web", json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" }));
+    assert!(post("v1/pki/issue/web", json!({ "common_name": "web.test" })).contains("BEGIN CERTIFICATE"));
+    // Nobody speaks plain HTTP to the same port.
+    let plain = served.url("v1/sys/health").replace("https://", "http://");
+    assert!(!Command::new("curl").args(["-sS", "--noproxy", "*", &plain]).output().unwrap().status.success());
+    served.terminate();
+}
+
+#[test]
+fn sighup_changes_the_certificate_of_new_connections_and_keeps_the_old_ones() {
+    let site = Site::new().with_tls("0x1001");
+    site.init();
+    let served = site.serve();
+    assert_eq!(site.shown_serial(&served), "serial=1001");
+    let mut held = Held::open(&site, &served);
+    assert!(held.ask().starts_with("HTTP/1.1 200"));
+
+    site.certify("0x2002");
+    assert_eq!(site.shown_serial(&served), "serial=1001", "files alone change nothing");
+    served.signal(Signal::HUP);
+    let started = Instant::now();
+    while site.shown_serial(&served) != "serial=2002" {
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+    assert!(held.ask().starts_with("HTTP/1.1 200"), "the connection that stood before");
+
+    // A certificate without its key, then none at all: both keep what is in use, and say so.
+    std::fs::copy(site.path("ca-key.pem"), site.path("tls-key.pem")).unwrap();
+    served.signal(Signal::HUP);
+    served.wait_for_log("tls-key.pem: is the key of another certificate");
+    std::fs::write(site.path("tls.pem"), "not a certificate").unwrap();
+    served.signal(Signal::HUP);
+    served.wait_for_log("tls.pem: must hold PEM certificates");
+    assert!(served.log().contains("the TLS certificate in use stays"));
+    assert_eq!(site.shown_serial(&served), "serial=2002");
+    assert!(held.ask().starts_with("HTTP/1.1 200"));
+    drop(held);
+    served.terminate();
+
+    // At the start there is nothing to fall back on.
+    let error = refused(&mut site.command(&["serve"]));
+    assert!(error.contains("tls_certificate_file:") && error.contains("must hold PEM certificates"), "{error}");
+}
+
+#[test]
+fn sigterm_does_not_wait_for_idle_tls_connections() {
+    let site = Site::new().with_tls("0x1001");
+    site.init();
+    let served = site.serve();
+    let mut held = Held::open(&site, &served);
+    assert!(held.ask().starts_with("HTTP/1.1 200"));
+    let started = Instant::now();
+    served.terminate();
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[test]
+fn an_address_that_is_taken_is_named_and_the_store_let_go() {
+    let site = Site::new();
+    site.init();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for setting in ["SIGNET_LISTEN", "SIGNET_METRICS_LISTEN"] {
+        let error = refused(site.command(&["serve"]).env(setting, &address));
+        assert!(error.contains(&format!("{address}: cannot listen there")), "{error}");
+    }
+    site.serve().terminate();
+}
+
+#[test]
+fn sighup_without_tls_is_survived() {
+    let site = Site::new();
+    site.init();
+    let served = Served::start(site.command(&["serve"]).env("SIGNET_LOG", "info"), &site.path("log"));
+    served.signal(Signal::HUP);
+    served.wait_for_log("nothing to reload");
+    served.terminate();
+}
+
+#[test]
+fn plain_http_off_the_loopback_is_refused() {
+    let site = Site::new();
+    site.init();
+    for word in ["serve", "check"] {
+        let error = refused(site.command(&[word]).env("SIGNET_LISTEN", "0.0.0.0:0"));
+        assert!(error.contains("listen: plain HTTP is for the loopback only"), "{error}");
+    }
+}
+
+#[test]
+fn a_wrong_or_missing_seal_key_is_refused_in_clear_words() {
+    let site = Site::new();
+    site.init();
+    let other = "00".repeat(32);
+    let wrong = |command: &mut Command| refused(command.env("SIGNET_SEAL_KEY", &other));
+    assert!(wrong(&mut site.command(&["serve"])).contains("seal key: does not open the data keys of this store"));
+    assert!(wrong(&mut site.command(&["migrate"])).contains("seal key: does not open"));
+    let short = refused(site.command(&["serve"]).env("SIGNET_SEAL_KEY", "hunter2"));
+    assert!(short.contains("seal key: must be 64 hexadecimal digits") && !short.contains("hunter2"), "{short}");
+
+    let key = site.path("data/seal.key");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(refused(&mut site.command(&["serve"])).contains("set its mode to 0600"));
+    std::fs::remove_file(&key).unwrap();
+    for words in [&["serve"][..], &["operator", "init"]] {
+        let error = refused(&mut site.command(words));
+        assert!(error.contains("seal.key is not there"), "{error}");
+        assert!(!key.exists(), "no new key over old data");
+    }
+}
+
+#[actix_web::test]
+async fn init_makes_one_root_token_and_never_a_second() {
+    let site = Site::new();
+    let (out, _) = site.run(&["operator", "init"]);
+    assert!(out.contains("seal.key\nKeep a copy"), "{out}");
+    let token = out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap();
+    let mode = |name: &str| std::fs::metadata(site.path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("data"), mode("data/seal.key")), (0o700, 0o600));
+    assert!(refused(&mut site.command(&["operator", "init"])).contains("there is no second one"));
+
+    let served = site.serve();
+    let itself = served.client(token).get("auth/token/lookup-self").await;
+    assert_eq!(itself.body["data"]["policies"], json!(["root"]), "{}", itself.text);
+    assert!(refused(&mut site.command(&["operator", "init"])).contains("in use by another signet process"));
+    // Revoked, it stays the only one that ever was.
+    assert_eq!(served.client(token).post("auth/token/revoke-self", json!({})).await.status, 204);
+    served.terminate();
+    assert!(refused(&mut site.command(&["operator", "init"])).contains("there is no second one"));
+}
+
+#[test]
+fn a_server_without_a_root_token_says_how_to_get_one() {
+    let site = Site::new();
+    let key = "11".repeat(32);
+    let served = Served::start(site.command(&["serve"]).env("SIGNET_SEAL_KEY", &key), &site.path("log"));
+    served.wait_for_log("run signet operator init");
+    served.terminate();
+    let output = site.command(&["operator", "init"]).env("SIGNET_SEAL_KEY", &key).output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(out.starts_with("token: "), "the key is the environment's: {out}");
+    assert!(!site.path("data/seal.key").exists());
+}
+
+#[test]
+fn migrate_tells_what_it_did_and_then_that_there_is_nothing_to_do() {
+    let site = Site::new();
+    std::fs::write(site.path("key"), "22".repeat(32)).unwrap();
+    std::fs::set_permissions(site.path("key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    site.configure(&format!("seal_key_file = \"{}\"\n", site.path("key").display()));
+    let (out, err) = site.run(&["migrate"]);
+    assert_eq!(out, "the schema is up to date\n");
+    assert!(err.contains("0001_init"), "{err}");
+    let (out, err) = site.run(&["migrate"]);
+    assert_eq!((out.as_str(), err.as_str()), ("the schema is up to date\n", ""));
+}
+
+#[test]
+fn a_database_is_prepared_and_taken_with_its_own_key_only() {
+    let site = Site::new();
+    let database = cluster::shared().database();
+    let configure = |key: &str| {
+        let key = site.path(key);
+        let text = format!("database_url = \"{}\"\nseal_key_file = \"{}\"\n", database.url(), key.display());
+        std::fs::write(site.path("signet.toml"), text).unwrap();
+    };
+    configure("key");
+    assert!(refused(&mut site.command(&["migrate"])).contains("signet operator init does"), "no key yet");
+    let (out, _) = site.run(&["operator", "init"]);
+    assert!(out.contains("seal key: ") && out.contains("token: "), "{out}");
+    assert_eq!(site.run(&["migrate"]).0, "the schema is up to date\n");
+    assert!(refused(&mut site.command(&["operator", "init"])).contains("there is no second one"));
+    configure("other");
+    assert!(refused(&mut site.command(&["operator", "init"])).contains("seal key: does not open"));
+    assert!(!site.path("other").exists(), "a key that opens nothing is not left");
+    std::fs::write(site.path("signet.toml"), "database_url = \"postgres://u:hunter2@db.test/signet\"\n").unwrap();
+    let error = refused(site.command(&["serve"]).env("SIGNET_SEAL_KEY", "33".repeat(32)));
+    assert!(error.contains("sslmode=disable") && !error.contains("hunter2"), "{error}");
+}
+
+#[actix_web::test]
+async fn metrics_are_guarded_on_the_main_listener_and_open_on_their_own() {
+    let site = Site::new();
+    site.configure("metrics_listen = \"127.0.0.1:0\"\n");
+    let token = site.init();
+    let mut served = site.serve();
+    let mut line = String::new();
+    served.lines.read_line(&mut line).unwrap();
+    let open = line.trim().strip_prefix("metrics on http://").unwrap().strip_suffix("/metrics").unwrap();
+    let open = Client::new(open.parse().unwrap(), "");
+
+    let root = served.client(&token);
+    assert_eq!(root.page("/metrics").await.status, 403);
+    let policy = json!({ "policy": "path \"sys/metrics\" { capabilities = [\"read\"] }" });
+    assert_eq!(root.post("sys/policies/acl/scrape", policy).await.status, 204);
+    for (policy, status) in [("scrape", 200), ("default", 403)] {
+        let made = root.post("auth/token/create", json!({ "policies": [policy], "no_default_policy": true })).await;
+        let token = made.body["auth"]["client_token"].as_str().unwrap();
+        let url = served.url("metrics");
+        let answer = send(reqwest::Client::new().get(url).header("X-Service-Token", token)).await;
+        assert_eq!((answer.status, answer.text.contains("signet_http_requests_total")), (status, status == 200));
+    }
+    let page = open.page("/metrics").await;
+    assert_eq!((page.status, page.header("content-type")), (200, "text/plain; version=0.0.4"));
+    assert!(page.text.contains("signet_commit_seconds_bucket"), "{}", page.text);
+    assert_eq!(open.page("/v1/sys/health").await.status, 404, "nothing else is there");
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn the_environment_wins_over_the_file() {
+    let site = Site::new();
+    site.init();
+    site.configure("compat = true\nmax_request_size = 1024\n");
+    let text = std::fs::read_to_string(site.path("signet.toml")).unwrap();
+    // An address of nobody (RFC 5737): the file alone could not be served.
+    std::fs::write(site.path("signet.toml"), text.replace("127.0.0.1:0", "192.0.2.1:8200")).unwrap();
+    let mut command = site.command(&["serve"]);
+    let served =
+        Served::start(command.env("SIGNET_LISTEN", "127.0.0.1:0").env("SIGNET_COMPAT", "false"), &site.path("log"));
+    assert_eq!(served.client("").get("sys/health").await.status, 200);
+    assert_eq!(send(served.client("x").request("PUT", "sys/capabilities-self")).await.status, 405);
+    served.terminate();
+}
+
+#[test]
+fn the_example_file_is_taken_by_check() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("signet.example.toml");
+    assert!(signet().args(["check", "--config"]).arg(file).output().unwrap().status.success());
+}
