@@ -45,6 +45,9 @@ impl Drop for Started {
     }
 }
 
+/// Clock ticks per second in `/proc`, the same on every Linux that userspace sees (USER_HZ).
+const TICKS: f64 = 100.0;
+
 /// CPU time of a process so far, user and system, in seconds.
 pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -52,12 +55,13 @@ pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let user: f64 = fields.next()?.parse().ok()?;
     let system: f64 = fields.next()?.parse().ok()?;
-    Some((user + system) / rustix::param::clock_ticks_per_second() as f64)
+    Some((user + system) / TICKS)
 }
 
 /// Resident memory of a process, in MiB.
 pub(crate) fn resident_mib(pid: u32) -> Option<f64> {
-    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: f64 = statm.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as f64 / (1024.0 * 1024.0))
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024.0)
 }
