@@ -24,7 +24,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use actix_web::http::header::{HeaderMap, IF_MODIFIED_SINCE, IF_NONE_MATCH};
+use actix_web::http::header::HeaderMap;
 use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
@@ -110,8 +110,6 @@ async fn steps(
         token: admitted.token,
         sudo: admitted.sudo,
         request_id: id,
-        if_modified_since: header(headers, IF_MODIFIED_SINCE),
-        if_none_match: header(headers, IF_NONE_MATCH),
     };
     run(state, call).await
 }
@@ -280,10 +278,6 @@ fn courtesies(route: &Route, params: &Params, fields: &mut Fields, below: &str) 
         ));
     }
     warnings
-}
-
-fn header(headers: &HeaderMap, name: actix_web::http::header::HeaderName) -> Option<String> {
-    headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
 /// Causes go to the log, where an operator can act on them.

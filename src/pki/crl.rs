@@ -52,8 +52,6 @@ pub struct Published {
     pub der: Bytes,
     /// The CRL as PEM text, without a trailing newline.
     pub pem: Bytes,
-    /// Strong validator: SHA-256 of the DER, hex.
-    pub etag: String,
 }
 
 /// The published CRLs of a mount.
@@ -380,7 +378,6 @@ impl Plan {
             next_update: self.next_update,
             entries,
             pem: Bytes::from(pem::encode("X509 CRL", &der)),
-            etag: hex(digest(&SHA256, &der).as_ref()),
             der: Bytes::from(der),
         }
     }

@@ -85,9 +85,9 @@ pub struct Issued {
 pub async fn issue(view: Arc<View>, tools: Tools, request: Request, stages: Stages) -> Result<Issued> {
     let started = Instant::now();
     let entry = role(&view, &request.role)?;
-    let mut parsed = IssueRequest::from_fields(&request.fields)?;
+    let parsed = IssueRequest::from_fields(&request.fields)?;
     let mut warnings = Vec::new();
-    let spec = key_spec(&entry.role, &mut parsed, &mut warnings)?;
+    let spec = key_spec(&entry.role, &parsed, &mut warnings)?;
     let signer = signer(&view, &entry.role, request.issuer_ref.as_deref())?;
     let (names, more) = names::for_issue(&entry.role, &parsed, &request.requester.display_name)?;
     warnings.extend(more);
@@ -142,7 +142,7 @@ fn signer(view: &View, role: &Role, issuer_ref: Option<&str>) -> Result<Arc<Sign
 }
 
 /// Which key `issue` generates: the role's, or under `any` the request's.
-fn key_spec(role: &Role, request: &mut IssueRequest, warnings: &mut Vec<String>) -> Result<KeySpec> {
+fn key_spec(role: &Role, request: &IssueRequest, warnings: &mut Vec<String>) -> Result<KeySpec> {
     if role.key_type == "any" {
         let key_type = request
             .key_type

@@ -182,10 +182,6 @@ pub struct Call {
     pub sudo: bool,
     /// The request's id.
     pub request_id: RequestId,
-    /// `If-Modified-Since`, as sent.
-    pub if_modified_since: Option<String>,
-    /// `If-None-Match`, as sent.
-    pub if_none_match: Option<String>,
 }
 
 impl Call {
