@@ -7,6 +7,7 @@
 
 pub mod actor;
 mod answer;
+mod ca_request;
 pub mod changes;
 pub mod crl;
 pub mod issue;

@@ -13,13 +13,13 @@ use super::store::{CertificateRow, PkiWrite};
 use super::urls::Urls;
 use super::validity::{self, LeafNotAfter, Limits, Validity};
 use super::view::View;
-use super::{Authority, answer};
+use super::{Authority, answer, ca_request};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::x509::algorithm::{Curve, KeyKind, SignatureAlgorithm};
-use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
-use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::extension;
+use crate::x509::name;
 use crate::x509::pem;
 use crate::x509::serial::Serial;
 use crate::x509::tbs::{CertificateTbs, signed};
@@ -154,11 +154,11 @@ impl Order {
         }
         let algorithm = SignatureAlgorithm::for_issuer(
             spec.kind(),
-            signature_bits(fields)?,
+            ca_request::signature_bits(fields)?,
             fields.bool("use_pss")?.unwrap_or(false),
         )?;
         let (names, mut warnings) = names::unchecked(&request)?;
-        let subject = subject(fields, &names.common_name, &names.serial_number)?;
+        let subject = ca_request::subject(fields, &names.common_name, &names.serial_number)?;
         if name::is_empty(&subject) {
             warnings.push("common_name: the root's subject is empty".to_owned());
         }
@@ -175,7 +175,7 @@ impl Order {
         warnings.extend(more);
         Ok(Self {
             head: head(fields, &mut warnings)?,
-            name_constraints: name_constraints(fields)?,
+            name_constraints: ca_request::name_constraints(fields)?,
             common_name: names.common_name.clone(),
             naming,
             issuer_name,
@@ -345,90 +345,14 @@ fn defaults(view: &mut View, issuer_id: &str, key_id: &str) -> Vec<PkiWrite> {
     writes
 }
 
-fn signature_bits(fields: &Fields) -> Result<u32> {
-    match fields.int("signature_bits")?.unwrap_or(0) {
-        bits @ (0 | 256 | 384 | 512) => Ok(bits as u32),
-        _ => Err(Error::invalid("signature_bits: must be 0, 256, 384 or 512")),
-    }
-}
-
-/// keyUsage (always keyCertSign and cRLSign), extKeyUsage, basicConstraints.
+/// keyUsage, extKeyUsage, basicConstraints.
 fn head(fields: &Fields, warnings: &mut Vec<String>) -> Result<Vec<u8>> {
-    let list = |name: &str| fields.list(name).map(Option::unwrap_or_default);
-    let usage = KeyUsage::from_names(&list("key_usage")?).union(KeyUsage::CERT_SIGN).union(KeyUsage::CRL_SIGN);
-    let purposes =
-        extension::eku_oids(&list("ext_key_usage")?, false, false, false, false, &list("ext_key_usage_oids")?)?;
-    let path_length = match fields.int("max_path_length")?.unwrap_or(-1) {
-        -1 => None,
-        n => Some(
-            u32::try_from(n)
-                .ok()
-                .filter(|n| *n <= 255)
-                .ok_or_else(|| Error::invalid("max_path_length: must be -1 (no limit) or 0 to 255"))?,
-        ),
-    };
+    let path_length = ca_request::max_path_length(fields)?;
     if path_length == Some(0) {
         warnings.push("max_path_length is 0: this CA can sign leaf certificates only".to_owned());
     }
-    let mut head = extension::key_usage(usage);
-    head.extend(extension::ext_key_usage(&purposes));
+    let mut head = extension::key_usage(ca_request::key_usage(fields)?);
+    head.extend(ca_request::ext_key_usage(fields)?);
     head.extend(extension::basic_constraints(true, path_length));
     Ok(head)
-}
-
-/// Subject of a CA: C, ST, L, STREET, POSTALCODE, O, OU, CN, SERIALNUMBER.
-fn subject(fields: &Fields, common_name: &str, serial_number: &str) -> Result<Vec<u8>> {
-    let mut rdns = Vec::new();
-    for (attribute, field) in [
-        (Attribute::Country, "country"),
-        (Attribute::Province, "province"),
-        (Attribute::Locality, "locality"),
-        (Attribute::StreetAddress, "street_address"),
-        (Attribute::PostalCode, "postal_code"),
-        (Attribute::Organization, "organization"),
-        (Attribute::OrganizationalUnit, "ou"),
-    ] {
-        let values = fields.list(field)?.unwrap_or_default();
-        if values.iter().any(|v| v.chars().any(char::is_control)) {
-            return Err(Error::invalid(format!("{field}: control characters are not allowed")));
-        }
-        rdns.push(rdn(attribute, &values));
-    }
-    for (attribute, value) in [(Attribute::CommonName, common_name), (Attribute::SerialNumber, serial_number)] {
-        if !value.is_empty() {
-            rdns.push(rdn(attribute, &[value.to_owned()]));
-        }
-    }
-    let rdns: Vec<&[u8]> = rdns.iter().map(Vec::as_slice).collect();
-    Ok(name::name(&rdns))
-}
-
-/// nameConstraints from the eight lists; empty without any.
-fn name_constraints(fields: &Fields) -> Result<Vec<u8>> {
-    let list = |name: &str| -> Result<Vec<String>> {
-        let values = fields.list(name)?.unwrap_or_default();
-        if values.iter().all(|v| v.bytes().all(|b| b.is_ascii_graphic())) {
-            return Ok(values);
-        }
-        // IA5String, RFC 5280 4.2.1.10: names beyond ASCII in their A-label form.
-        Err(Error::invalid(format!("{name}: every entry must be visible ASCII; write international names as xn--…")))
-    };
-    let ranges = |name: &str| -> Result<Vec<ipnet::IpNet>> {
-        let parse = |text: &String| {
-            text.parse().map_err(|_| Error::invalid(format!("{name}: every entry must be a CIDR range")))
-        };
-        list(name)?.iter().map(parse).collect()
-    };
-    let subtrees = |side: &str| -> Result<Subtrees> {
-        Ok(Subtrees {
-            dns: list(&format!("{side}_dns_domains"))?,
-            emails: list(&format!("{side}_email_addresses"))?,
-            ips: ranges(&format!("{side}_ip_ranges"))?,
-            uris: list(&format!("{side}_uri_domains"))?,
-        })
-    };
-    Ok(extension::name_constraints(&NameConstraints {
-        permitted: subtrees("permitted")?,
-        excluded: subtrees("excluded")?,
-    }))
 }

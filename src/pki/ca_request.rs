@@ -1,0 +1,117 @@
+//! What a request for a CA certificate, or for a CSR of one, decides beyond the names and dates that it
+//! shares with leaves: subject, usages, path length, name constraints, signature hash. Each function
+//! reads its own body members and names them when it refuses.
+
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
+use crate::x509::name::{self, Attribute, rdn};
+
+/// `signature_bits`: 0 takes the default of the signing key.
+///
+/// # Errors
+/// `Invalid` for anything but 0, 256, 384 and 512.
+pub(super) fn signature_bits(fields: &Fields) -> Result<u32> {
+    match fields.int("signature_bits")?.unwrap_or(0) {
+        bits @ (0 | 256 | 384 | 512) => Ok(bits as u32),
+        _ => Err(Error::invalid("signature_bits: must be 0, 256, 384 or 512")),
+    }
+}
+
+/// The keyUsage bits of a CA: always keyCertSign and cRLSign, and what `key_usage` names.
+///
+/// # Errors
+/// `Invalid` when the field is no list.
+pub(super) fn key_usage(fields: &Fields) -> Result<KeyUsage> {
+    let named = fields.list("key_usage")?.unwrap_or_default();
+    Ok(KeyUsage::from_names(&named).union(KeyUsage::CERT_SIGN).union(KeyUsage::CRL_SIGN))
+}
+
+/// extKeyUsage of `ext_key_usage` and `ext_key_usage_oids`, both added; empty without any.
+///
+/// # Errors
+/// `Invalid` naming the field whose entry is no OID.
+pub(super) fn ext_key_usage(fields: &Fields) -> Result<Vec<u8>> {
+    let list = |name: &str| fields.list(name).map(Option::unwrap_or_default);
+    let purposes =
+        extension::eku_oids(&list("ext_key_usage")?, false, false, false, false, &list("ext_key_usage_oids")?)?;
+    Ok(extension::ext_key_usage(&purposes))
+}
+
+/// `max_path_length`; `None` when it is absent or -1.
+///
+/// # Errors
+/// `Invalid` outside of -1 to 255.
+pub(super) fn max_path_length(fields: &Fields) -> Result<Option<u32>> {
+    match fields.int("max_path_length")?.unwrap_or(-1) {
+        -1 => Ok(None),
+        n => u32::try_from(n)
+            .ok()
+            .filter(|n| *n <= 255)
+            .map(Some)
+            .ok_or_else(|| Error::invalid("max_path_length: must be -1 (no limit) or 0 to 255")),
+    }
+}
+
+/// Subject of a CA: C, ST, L, STREET, POSTALCODE, O, OU, CN, SERIALNUMBER.
+///
+/// # Errors
+/// `Invalid` naming the field with control characters.
+pub(super) fn subject(fields: &Fields, common_name: &str, serial_number: &str) -> Result<Vec<u8>> {
+    let mut rdns = Vec::new();
+    for (attribute, field) in [
+        (Attribute::Country, "country"),
+        (Attribute::Province, "province"),
+        (Attribute::Locality, "locality"),
+        (Attribute::StreetAddress, "street_address"),
+        (Attribute::PostalCode, "postal_code"),
+        (Attribute::Organization, "organization"),
+        (Attribute::OrganizationalUnit, "ou"),
+    ] {
+        let values = fields.list(field)?.unwrap_or_default();
+        if values.iter().any(|v| v.chars().any(char::is_control)) {
+            return Err(Error::invalid(format!("{field}: control characters are not allowed")));
+        }
+        rdns.push(rdn(attribute, &values));
+    }
+    for (attribute, value) in [(Attribute::CommonName, common_name), (Attribute::SerialNumber, serial_number)] {
+        if !value.is_empty() {
+            rdns.push(rdn(attribute, &[value.to_owned()]));
+        }
+    }
+    let rdns: Vec<&[u8]> = rdns.iter().map(Vec::as_slice).collect();
+    Ok(name::name(&rdns))
+}
+
+/// nameConstraints from the eight lists; empty without any.
+///
+/// # Errors
+/// `Invalid` naming the list and the rule.
+pub(super) fn name_constraints(fields: &Fields) -> Result<Vec<u8>> {
+    let list = |name: &str| -> Result<Vec<String>> {
+        let values = fields.list(name)?.unwrap_or_default();
+        if values.iter().all(|v| v.bytes().all(|b| b.is_ascii_graphic())) {
+            return Ok(values);
+        }
+        // IA5String, RFC 5280 4.2.1.10: names beyond ASCII in their A-label form.
+        Err(Error::invalid(format!("{name}: every entry must be visible ASCII; write international names as xn--…")))
+    };
+    let ranges = |name: &str| -> Result<Vec<ipnet::IpNet>> {
+        let parse = |text: &String| {
+            text.parse().map_err(|_| Error::invalid(format!("{name}: every entry must be a CIDR range")))
+        };
+        list(name)?.iter().map(parse).collect()
+    };
+    let subtrees = |side: &str| -> Result<Subtrees> {
+        Ok(Subtrees {
+            dns: list(&format!("{side}_dns_domains"))?,
+            emails: list(&format!("{side}_email_addresses"))?,
+            ips: ranges(&format!("{side}_ip_ranges"))?,
+            uris: list(&format!("{side}_uri_domains"))?,
+        })
+    };
+    Ok(extension::name_constraints(&NameConstraints {
+        permitted: subtrees("permitted")?,
+        excluded: subtrees("excluded")?,
+    }))
+}
