@@ -3,13 +3,21 @@
 
 use std::io::Write as _;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
 };
+
+/// RSA keys that are made to know the mean: their times differ several-fold, so a few say nothing.
+const RSA_KEYS: u32 = 400;
+/// Longest time to spend on them.
+const RSA_TIME: Duration = Duration::from_secs(30);
+/// What a p99 may be beside [`Anchors::fdatasync_p99`], milliseconds.
+const P99_MS: f64 = 15.0;
 
 /// The machine's floor, in microseconds per operation on one core.
 pub(crate) struct Anchors {
@@ -20,10 +28,26 @@ pub(crate) struct Anchors {
     pub(crate) sha256_64mib_ms: f64,
     pub(crate) fdatasync: f64,
     pub(crate) fdatasync_p99: f64,
+    /// Mean over many RSA-2048 keys, milliseconds; measured for runs that make such keys.
+    pub(crate) rsa_2048_keygen_ms: Option<f64>,
+    pub(crate) cores: usize,
 }
 
-/// Measures the anchors; `folder` is where durability is measured.
-pub(crate) fn measure(folder: &Path) -> Result<Anchors, String> {
+impl Anchors {
+    /// What a disk of this kind allows for the p99 of durable requests, milliseconds: a request may wait
+    /// for the commit under way, for its own, and for one that the disk delays.
+    pub(crate) fn p99_allowance_ms(&self) -> f64 {
+        P99_MS + 3.0 * self.fdatasync_p99 / 1000.0
+    }
+
+    /// RSA-2048 keys per second that all cores can make together.
+    pub(crate) fn rsa_2048_per_second(&self) -> Option<f64> {
+        self.rsa_2048_keygen_ms.map(|ms| self.cores as f64 * 1000.0 / ms)
+    }
+}
+
+/// Measures the anchors; `folder` is where durability is measured, `rsa` asks for RSA too.
+pub(crate) fn measure(folder: &Path, rsa: bool) -> Result<Anchors, String> {
     let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|e| e.to_string())?;
     let message = [7u8; 700];
     let random = SystemRandom::new();
@@ -38,7 +62,20 @@ pub(crate) fn measure(folder: &Path) -> Result<Anchors, String> {
         sha256_64mib_ms: micros(1, || digest(&SHA256, &block)) / 1000.0,
         fdatasync: syncs.iter().sum::<f64>() / syncs.len() as f64,
         fdatasync_p99: syncs[syncs.len() * 99 / 100],
+        rsa_2048_keygen_ms: if rsa { Some(rsa_keygen_ms()?) } else { None },
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
     })
+}
+
+/// Mean time of an RSA-2048 key on one core, milliseconds.
+fn rsa_keygen_ms() -> Result<f64, String> {
+    let started = Instant::now();
+    let mut made = 0;
+    while made < RSA_KEYS && started.elapsed() < RSA_TIME {
+        RsaKeyPair::generate(KeySize::Rsa2048).map_err(|e| e.to_string())?;
+        made += 1;
+    }
+    Ok(started.elapsed().as_secs_f64() * 1000.0 / f64::from(made))
 }
 
 /// Median over nine blocks of the mean time of `operation`.
@@ -54,12 +91,12 @@ fn micros<T>(count: u32, mut operation: impl FnMut() -> T) -> f64 {
     blocks[blocks.len() / 2]
 }
 
-/// Times of 500 appends of 8 KiB, each made durable, in microseconds, sorted.
+/// Times of 1000 appends of 8 KiB, each made durable, in microseconds, sorted.
 fn fdatasyncs(folder: &Path) -> std::io::Result<Vec<f64>> {
     let path = folder.join("fdatasync.probe");
     let mut file = std::fs::File::create(&path)?;
-    let mut times = Vec::with_capacity(500);
-    for _ in 0..500 {
+    let mut times = Vec::with_capacity(1000);
+    for _ in 0..1000 {
         let started = Instant::now();
         file.write_all(&[0; 8192])?;
         rustix::fs::fdatasync(&file)?;
@@ -68,4 +105,29 @@ fn fdatasyncs(folder: &Path) -> std::io::Result<Vec<f64>> {
     std::fs::remove_file(path)?;
     times.sort_by(f64::total_cmp);
     Ok(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_anchors_are_positive_and_limits_follow_from_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut times = fdatasyncs(folder.path()).unwrap();
+        assert!(times.is_sorted() && times.remove(0) > 0.0);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the probe is removed");
+        let anchors = Anchors {
+            p256_sign: 1.0,
+            p256_verify: 1.0,
+            p256_keygen: 1.0,
+            sha256_64mib_ms: 1.0,
+            fdatasync: 200.0,
+            fdatasync_p99: 500.0,
+            rsa_2048_keygen_ms: Some(50.0),
+            cores: 4,
+        };
+        assert_eq!(anchors.p99_allowance_ms(), 16.5);
+        assert_eq!(anchors.rsa_2048_per_second(), Some(80.0));
+    }
 }

@@ -1,26 +1,42 @@
-//! `signet-load`: puts a bounded load on a Signet server and reports rates, percentiles, errors and
-//! the server's CPU time per request, beside what the machine can do at best in the same run.
+//! `signet-load`: puts a bounded load on a Signet server and reports rates, percentiles, errors and the
+//! CPU time per request, PostgreSQL's included, beside what the machine can do at best in the same run.
+//! `load/README.md` has the command lines.
 //!
-//! It sets up what it needs (a role, a policy of ten rules, a token that is not root), so it measures
-//! what a real client meets. Point it at a running server, or let it start one with `--server`.
+//! It sets up what it needs (roles, a policy of ten rules, a token that is not root), so it measures
+//! what a real client meets. Point it at a running server, or let it start one with `--server`, on a
+//! PostgreSQL cluster of its own with `--postgres`.
 
 mod anchors;
 mod client;
+mod cluster;
+mod drive;
+mod preload;
+mod proc;
 mod report;
 mod scenario;
 mod server;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+
+use drive::{Place, Watched};
+use preload::Stock;
+use report::Report;
+use server::Started;
 
 /// What to ask for, over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
+    /// Nothing: only fill the store as `--preload` and `--revoked` say.
+    Preload,
     /// `pki/issue`: the server makes key and certificate.
     Issue,
     /// `pki/sign`: the server certifies keys made here (CSRs).
     Sign,
+    /// `pki/issue`, with `--rsa-clients` that ask for RSA-2048 beside the others.
+    Mixed,
 }
 
 /// Load generator for Signet.
@@ -33,21 +49,34 @@ struct Args {
     #[arg(long, env = "SIGNET_ADDR", default_value = "http://127.0.0.1:8200")]
     addr: String,
     /// A token that may write policies and roles there.
-    #[arg(long, env = "SIGNET_TOKEN", default_value = "")]
+    #[arg(long, env = "SIGNET_TOKEN", default_value = "", hide_env_values = true)]
     token: String,
     /// Start this `signet` binary for the run instead, and stop it afterwards.
     #[arg(long)]
     server: Option<PathBuf>,
-    /// Data folder for `--server`; put it on the disk that is to be measured.
+    /// Give that server a PostgreSQL cluster in the data folder; names the folder of PostgreSQL's
+    /// programs, or `auto` for the newest of Debian's.
+    #[arg(long, value_name = "BINDIR", requires = "server")]
+    postgres: Option<PathBuf>,
+    /// Data folder for `--server`; put it on the disk that is to be measured. What is there is used again.
     #[arg(long, default_value = "load-data")]
     data_dir: PathBuf,
     /// Process id of a running server, for its CPU time.
     #[arg(long)]
     pid: Option<u32>,
+    /// First issue what is missing for the store to hold so many certificates.
+    #[arg(long, value_name = "N", visible_alias = "certificates", default_value_t = 0)]
+    preload: u64,
+    /// First revoke what is missing for so many of them to be revoked.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    revoked: u64,
     /// Connections, each with one request in flight.
-    #[arg(long, default_value_t = 64)]
-    clients: usize,
-    /// Requests in all.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    clients: u16,
+    /// Connections of `mixed` that ask for RSA-2048.
+    #[arg(long, default_value_t = 8)]
+    rsa_clients: u16,
+    /// Requests in all; of `mixed` those that are not for RSA.
     #[arg(long, default_value_t = 100_000)]
     requests: u64,
     /// Longest time of the run, in seconds.
@@ -73,23 +102,46 @@ struct Args {
 fn main() {
     let args = Args::parse();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let result = runtime.map_err(|e| e.to_string()).and_then(|runtime| runtime.block_on(run(args)));
+    let result = runtime.map_err(|e| e.to_string()).and_then(|runtime| {
+        runtime.block_on(async {
+            tokio::select! {
+                result = run(args) => result,
+                stopped = interrupted() => stopped,
+            }
+        })
+    });
     if let Err(text) = result {
         report::complain(&text);
         std::process::exit(1);
     }
 }
 
+/// Ends with the first signal to stop, so that what was started here is stopped too.
+async fn interrupted() -> Result<(), String> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Err("interrupted".to_owned())
+}
+
 async fn run(args: Args) -> Result<(), String> {
-    let started = args.server.as_ref().map(|binary| server::Started::new(binary, &args.data_dir)).transpose()?;
-    let (addr, token, pid) = match &started {
-        Some(server) => (server.addr.clone(), server.token.clone(), Some(server.pid())),
-        None => (args.addr.clone(), args.token.clone(), args.pid),
+    let start = |binary: &PathBuf| Started::new(binary, &args.data_dir, args.postgres.as_deref());
+    let started = args.server.as_ref().map(start).transpose()?;
+    let admin = match &started {
+        Some(server) => Place { addr: &server.addr, token: &server.token },
+        None => Place { addr: &args.addr, token: &args.token },
     };
-    let anchors = anchors::measure(started.as_ref().map_or(std::path::Path::new("."), |_| &args.data_dir))?;
+    let stock = filled(&args, &admin, started.as_ref()).await?;
+    if args.scenario == Scenario::Preload {
+        return stock.map(report::print_stock).ok_or_else(|| "preload: --preload must say how many".to_owned());
+    }
     let plan = scenario::Plan {
         scenario: args.scenario,
-        clients: args.clients,
+        clients: args.clients.into(),
+        rsa_clients: args.rsa_clients.into(),
         requests: args.requests,
         seconds: args.seconds,
         key_type: args.key_type,
@@ -97,10 +149,30 @@ async fn run(args: Args) -> Result<(), String> {
         no_store: args.no_store,
         quiet: args.quiet,
     };
-    let figures = scenario::run(&plan, &addr, &token, pid).await?;
-    report::print(&plan, &figures, &anchors);
+    let folder = started.as_ref().map_or(Path::new("."), |_| &args.data_dir);
+    let anchors = anchors::measure(folder, plan.makes_rsa())?;
+    let watched = Watched {
+        server: started.as_ref().map(Started::pid).or(args.pid),
+        postgres: started.as_ref().and_then(Started::postgres_pid),
+    };
+    let figures = scenario::run(&plan, &admin, watched).await?;
+    let store = started.as_ref().map(Started::store).transpose()?;
+    let report = Report { plan: &plan, store, stock, figures: &figures, anchors: &anchors };
+    report.print();
     if let Some(path) = &args.json {
-        report::write_json(path, &plan, &figures, &anchors)?;
+        report.write_json(path)?;
     }
-    if figures.errors.is_empty() { Ok(()) } else { Err("some requests failed".to_owned()) }
+    let failed = figures.classes.iter().any(|class| !class.errors.is_empty());
+    if failed { Err("some requests failed".to_owned()) } else { Ok(()) }
+}
+
+/// Fills the store, if that was asked for, and waits until the disk is done with it.
+async fn filled(args: &Args, admin: &Place<'_>, started: Option<&Started>) -> Result<Option<Stock>, String> {
+    let wanted = Stock { certificates: args.preload, revoked: args.revoked };
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    let stock = preload::fill(admin, wanted, args.quiet).await?;
+    started.map_or(Ok(()), Started::settle)?;
+    Ok(Some(stock))
 }

@@ -1,28 +1,22 @@
-//! The scenarios: preparing the server, then bounded loops of requests.
+//! The scenarios: what they need on the server, and what their clients ask for.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::Method;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::Scenario;
 use crate::client::Client;
-use crate::server;
+use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
 
 /// CSRs made before a `sign` run; each is sent many times.
 const CSRS: usize = 256;
-/// One answer in so many is opened and looked at.
-const LOOK_AT: u64 = 500;
 
 /// A run.
 pub(crate) struct Plan {
     pub(crate) scenario: Scenario,
     pub(crate) clients: usize,
+    pub(crate) rsa_clients: usize,
     pub(crate) requests: u64,
     pub(crate) seconds: u64,
     pub(crate) key_type: String,
@@ -31,150 +25,81 @@ pub(crate) struct Plan {
     pub(crate) quiet: bool,
 }
 
-/// What a run measured.
-pub(crate) struct Figures {
-    pub(crate) elapsed: Duration,
-    /// Latencies of successful requests in microseconds, sorted.
-    pub(crate) latencies: Vec<u32>,
-    /// Failures by status or cause.
-    pub(crate) errors: BTreeMap<String, u64>,
-    /// The server's CPU seconds during the run.
-    pub(crate) server_cpu: Option<f64>,
-    /// The server's resident memory at the end, MiB.
-    pub(crate) server_mib: Option<f64>,
-}
-
-struct Progress {
-    left: Cell<u64>,
-    deadline: Instant,
-    latencies: RefCell<Vec<u32>>,
-    errors: RefCell<BTreeMap<String, u64>>,
-    bar: ProgressBar,
+impl Plan {
+    /// Whether the server makes RSA keys: then their generation is a limit of the run.
+    pub(crate) fn makes_rsa(&self) -> bool {
+        self.scenario == Scenario::Mixed || (self.scenario == Scenario::Issue && self.key_type == "rsa")
+    }
 }
 
 /// Prepares the server and runs the plan.
-pub(crate) async fn run(plan: &Plan, addr: &str, token: &str, pid: Option<u32>) -> Result<Figures, String> {
-    let token = prepare(plan, addr, token).await?;
-    let (path, bodies) = requests(plan)?;
-    let bodies = Rc::new(bodies);
-    let progress = Rc::new(Progress {
-        left: Cell::new(plan.requests),
-        deadline: Instant::now() + Duration::from_secs(plan.seconds),
-        latencies: RefCell::new(Vec::with_capacity(plan.requests as usize)),
-        errors: RefCell::default(),
-        bar: bar(plan),
-    });
-    let mut clients = Vec::with_capacity(plan.clients);
-    for _ in 0..plan.clients {
-        clients.push(Client::connect(addr, &token).await?);
-    }
-    let cpu_before = pid.and_then(server::cpu_seconds);
-    let started = Instant::now();
-    let local = tokio::task::LocalSet::new();
-    for (first, client) in clients.into_iter().enumerate() {
-        let (path, bodies, progress) = (path.clone(), Rc::clone(&bodies), Rc::clone(&progress));
-        local.spawn_local(one_client(client, path, bodies, first, progress));
-    }
-    local.await;
-    let elapsed = started.elapsed();
-    let server_cpu = pid.and_then(server::cpu_seconds).zip(cpu_before).map(|(after, before)| after - before);
-    progress.bar.finish_and_clear();
-    let mut latencies = progress.latencies.take();
-    latencies.sort_unstable();
-    Ok(Figures {
-        elapsed,
-        latencies,
-        errors: progress.errors.take(),
-        server_cpu,
-        server_mib: pid.and_then(server::resident_mib),
-    })
+pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Result<Figures, String> {
+    let token = prepare(plan, admin).await?;
+    let place = Place { addr: admin.addr, token: &token };
+    let bounds = Bounds { requests: plan.requests, time: Duration::from_secs(plan.seconds), quiet: plan.quiet };
+    drive(&place, classes(plan)?, &bounds, watched).await
 }
 
-fn bar(plan: &Plan) -> ProgressBar {
-    if plan.quiet {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(plan.requests);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {per_sec} {eta}") {
-        bar.set_style(style);
-    }
-    bar
-}
-
-async fn one_client(mut client: Client, path: String, bodies: Rc<Vec<Bytes>>, first: usize, progress: Rc<Progress>) {
-    let mut turn = first;
-    while progress.left.get() > 0 && Instant::now() < progress.deadline {
-        progress.left.set(progress.left.get() - 1);
-        let body = bodies[turn % bodies.len()].clone();
-        turn += 1;
-        let started = Instant::now();
-        let outcome = client.send(Method::POST, &path, body).await;
-        let micros = started.elapsed().as_micros().min(u128::from(u32::MAX)) as u32;
-        progress.bar.inc(1);
-        let failure = match outcome {
-            Ok(answer) if answer.status.is_success() && plausible(turn as u64, &answer.body) => {
-                progress.latencies.borrow_mut().push(micros);
-                continue;
-            }
-            Ok(answer) if answer.status.is_success() => "200 without a certificate".to_owned(),
-            Ok(answer) => answer.status.as_u16().to_string(),
-            Err(cause) => cause,
-        };
-        let broken = failure.parse::<u16>().is_err();
-        *progress.errors.borrow_mut().entry(failure).or_default() += 1;
-        if broken {
-            return;
-        }
-    }
-}
-
-/// Looks into one answer of many: it must hold a certificate and a serial.
-fn plausible(turn: u64, body: &Bytes) -> bool {
-    if !turn.is_multiple_of(LOOK_AT) {
-        return true;
-    }
-    serde_json::from_slice::<Value>(body).is_ok_and(|answer| {
-        answer["data"]["certificate"].as_str().is_some_and(|c| c.starts_with("-----BEGIN CERTIFICATE-----"))
-            && answer["data"]["serial_number"].is_string()
-    })
-}
-
-/// A role, a policy of ten rules, and a token that has only that policy.
-async fn prepare(plan: &Plan, addr: &str, token: &str) -> Result<String, String> {
-    let mut client = Client::connect(addr, token).await?;
-    let role = json!({
-        "key_type": plan.key_type,
-        "key_bits": plan.key_bits,
-        "allowed_domains": ["example.test", "example.com"],
-        "allow_subdomains": true,
-        "no_store": plan.no_store,
-    });
-    client.must("/v1/pki/roles/load", &role).await?;
+/// Roles, a policy of ten rules, and a token that has only that policy.
+async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, String> {
+    let mut client = Client::connect(admin.addr, admin.token).await?;
+    client.must("/v1/pki/roles/load", &role(&plan.key_type, plan.key_bits, plan.no_store)).await?;
+    client.must("/v1/pki/roles/load-rsa", &role("rsa", 2048, plan.no_store)).await?;
     let mut policy = String::new();
-    for i in 0..8 {
+    for i in 0..7 {
         policy.push_str(&format!("path \"secret/team{i}/*\" {{ capabilities = [\"read\", \"list\"] }}\n"));
     }
     policy.push_str("path \"pki/issue/load\" { capabilities = [\"update\"] }\n");
+    policy.push_str("path \"pki/issue/load-rsa\" { capabilities = [\"update\"] }\n");
     policy.push_str("path \"pki/sign/+\" { capabilities = [\"update\"] }\n");
     client.must("/v1/sys/policies/acl/load", &json!({ "policy": policy })).await?;
     let created = client.must("/v1/auth/token/create", &json!({ "policies": ["load"], "ttl": "1h" })).await?;
     created["auth"]["client_token"].as_str().map(str::to_owned).ok_or_else(|| "no token was created".to_owned())
 }
 
-/// The path and the bodies to send, in turn.
-fn requests(plan: &Plan) -> Result<(String, Vec<Bytes>), String> {
-    match plan.scenario {
-        Scenario::Issue => {
-            let body = json!({ "common_name": "load.example.test", "alt_names": "www.example.test", "ttl": "24h" });
-            Ok(("/v1/pki/issue/load".to_owned(), vec![Bytes::from(body.to_string())]))
-        }
+/// A role that allows the names asked for here.
+pub(crate) fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
+    json!({
+        "key_type": key_type,
+        "key_bits": key_bits,
+        "allowed_domains": ["example.test", "example.com"],
+        "allow_subdomains": true,
+        "no_store": no_store,
+    })
+}
+
+/// The classes of clients; the first one bounds the run.
+fn classes(plan: &Plan) -> Result<Vec<Class>, String> {
+    let name = format!("{} {}", plan.key_type, plan.key_bits);
+    Ok(match plan.scenario {
+        Scenario::Preload => vec![],
+        Scenario::Issue => vec![issuing(name, plan.clients, "load", "24h")],
         Scenario::Sign => {
             let bodies = (0..CSRS)
                 .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": "24h" }).to_string())))
                 .collect::<Result<_, _>>()?;
-            Ok(("/v1/pki/sign/load".to_owned(), bodies))
+            let path = "/v1/pki/sign/load".to_owned();
+            vec![Class { name, clients: plan.clients, path, bodies, plausible: certified }]
         }
-    }
+        Scenario::Mixed => vec![
+            issuing(name, plan.clients, "load", "24h"),
+            issuing("rsa 2048".to_owned(), plan.rsa_clients, "load-rsa", "24h"),
+        ],
+    })
+}
+
+/// Clients that ask for keys and certificates of a role.
+pub(crate) fn issuing(name: String, clients: usize, role: &str, ttl: &str) -> Class {
+    let body = json!({ "common_name": "load.example.test", "alt_names": "www.example.test", "ttl": ttl });
+    let bodies = vec![Bytes::from(body.to_string())];
+    Class { name, clients, path: format!("/v1/pki/issue/{role}"), bodies, plausible: certified }
+}
+
+/// Whether an answer holds a certificate and its serial.
+fn certified(answer: &Value) -> bool {
+    let certificate = answer["data"]["certificate"].as_str();
+    certificate.is_some_and(|pem| pem.starts_with("-----BEGIN CERTIFICATE-----"))
+        && answer["data"]["serial_number"].is_string()
 }
 
 fn csr(plan: &Plan, number: usize) -> Result<String, String> {

@@ -1,27 +1,86 @@
-//! A server started for one run, and any server's CPU time.
+//! A server started for the run, with its store: the embedded one or a PostgreSQL cluster.
 
+use std::fs::DirBuilder;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-/// A server process of ours; it is stopped when this is dropped.
-pub(crate) struct Started {
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cluster::Cluster;
+
+/// Longest time for a process of ours to end in good order.
+const STOP: Duration = Duration::from_secs(60);
+
+/// A process of ours; when this is dropped it is told to end, and waited for.
+pub(crate) struct Process {
     child: Child,
+    stop: Signal,
+}
+
+impl Process {
+    pub(crate) fn new(child: Child, stop: Signal) -> Self {
+        Self { child, stop }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).filter(|_| !self.ended()) {
+            // It may end at this moment; either way it is waited for.
+            let _ = kill_process(pid, self.stop);
+        }
+        let until = Instant::now() + STOP;
+        while !self.ended() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if !self.ended() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A server of ours and where it listens. Dropped in this order: the server goes before its store.
+pub(crate) struct Started {
+    process: Process,
+    cluster: Option<Cluster>,
     pub(crate) addr: String,
     pub(crate) token: String,
 }
 
 impl Started {
-    /// Starts `binary dev` on a free port with its data in `data_dir`, and waits until it listens.
-    pub(crate) fn new(binary: &Path, data_dir: &Path) -> Result<Self, String> {
+    /// Starts `binary dev` on a free port with its data below `data_dir`, and waits until it listens.
+    /// With `postgres` (a folder of its programs, or `auto`) its store is a cluster below `data_dir`.
+    pub(crate) fn new(binary: &Path, data_dir: &Path, postgres: Option<&Path>) -> Result<Self, String> {
+        // The user who runs PostgreSQL must come through; the folders in it are closed.
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(data_dir);
+        let folder = made
+            .and_then(|()| data_dir.canonicalize())
+            .map_err(|e| format!("the data folder {}: {e}", data_dir.display()))?;
+        let cluster = postgres.map(|programs| Cluster::start(programs, &folder.join("postgres"))).transpose()?;
         let token = "load-generator-root".to_owned();
-        let mut child = Command::new(binary)
-            .args(["dev", "--listen", "127.0.0.1:0", "--root-token", &token, "--data-dir"])
-            .arg(data_dir)
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| format!("starting {}: {e}", binary.display()))?;
+        let mut command = Command::new(binary);
+        command.args(["dev", "--listen", "127.0.0.1:0", "--root-token", &token, "--data-dir"]);
+        command.arg(folder.join("signet"));
+        if let Some(cluster) = &cluster {
+            command.args(["--database-url", &cluster.url()]);
+        }
+        command.env_remove("SIGNET_DATABASE_URL").stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| format!("starting {}: {e}", binary.display()))?;
         let output = child.stdout.take().ok_or("the server has no output")?;
+        let process = Process::new(child, Signal::TERM);
         let mut lines = BufReader::new(output).lines();
         let addr = lines
             .by_ref()
@@ -30,38 +89,27 @@ impl Started {
             .ok_or("the server ended before it listened")?;
         // The rest of its output is read, so that it never blocks on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        Ok(Self { child, addr, token })
+        Ok(Self { process, cluster, addr, token })
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
-}
 
-impl Drop for Started {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn postgres_pid(&self) -> Option<u32> {
+        self.cluster.as_ref().map(Cluster::pid)
     }
-}
 
-/// Clock ticks per second in `/proc`, the same on every Linux that userspace sees (USER_HZ).
-const TICKS: f64 = 100.0;
+    /// The name of its store.
+    pub(crate) fn store(&self) -> Result<String, String> {
+        let postgres = |cluster: &Cluster| cluster.version().map(|version| format!("PostgreSQL {version}"));
+        self.cluster.as_ref().map_or_else(|| Ok("SQLite".to_owned()), postgres)
+    }
 
-/// CPU time of a process so far, user and system, in seconds.
-pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command's name is in parentheses and may hold blanks; utime and stime are fields 14 and 15.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let user: f64 = fields.next()?.parse().ok()?;
-    let system: f64 = fields.next()?.parse().ok()?;
-    Some((user + system) / TICKS)
-}
-
-/// Resident memory of a process, in MiB.
-pub(crate) fn resident_mib(pid: u32) -> Option<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib / 1024.0)
+    /// Waits until what was written before is on disk, so that the run does not pay for it.
+    pub(crate) fn settle(&self) -> Result<(), String> {
+        self.cluster.as_ref().map_or(Ok(()), Cluster::settle)?;
+        rustix::fs::sync();
+        Ok(())
+    }
 }

@@ -1,0 +1,191 @@
+//! A PostgreSQL cluster for the run: made in a folder or found there, durable, on a unix socket only.
+//!
+//! PostgreSQL refuses to run as root, so root runs its programs as another user.
+
+use std::fs::File;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::server::Process;
+
+/// What is set, whatever the cluster's own file says: durable as the defaults are, and the sizes that
+/// somebody who serves a database of a few GB would set.
+const SETTINGS: &[&str] = &[
+    "listen_addresses=",
+    "fsync=on",
+    "synchronous_commit=on",
+    "full_page_writes=on",
+    "shared_buffers=512MB",
+    "max_wal_size=4GB",
+    "checkpoint_timeout=5min",
+    "autovacuum=on",
+];
+/// The superuser and the database of the server.
+const NAME: &str = "signet";
+/// Longest time for the cluster to start, after a crash too.
+const START: Duration = Duration::from_secs(120);
+
+/// A running cluster; it stops when this is dropped.
+pub(crate) struct Cluster {
+    postmaster: Process,
+    programs: PathBuf,
+    /// Holds the data, the socket and the log.
+    folder: PathBuf,
+}
+
+impl Cluster {
+    /// Starts the cluster in `folder` and makes cluster and database first where there is none.
+    /// `programs` is the folder of `initdb` and `postgres`, or `auto` for the newest of Debian's.
+    pub(crate) fn start(programs: &Path, folder: &Path) -> Result<Self, String> {
+        let programs = if programs == Path::new("auto") { newest()? } else { programs.to_owned() };
+        let user = User::of_postgres()?;
+        prepare(folder, user.as_ref()).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let data = folder.join("data");
+        if !data.join("PG_VERSION").exists() {
+            let mut initdb = User::command(user.as_ref(), &programs.join("initdb"), folder);
+            initdb.args(["-U", NAME, "-A", "trust", "-E", "UTF8", "--locale=C", "-D"]).arg(&data);
+            succeed(initdb)?;
+        }
+        let log = File::create(folder.join("log")).map_err(|e| e.to_string())?;
+        let mut postgres = User::command(user.as_ref(), &programs.join("postgres"), folder);
+        postgres.arg("-D").arg(&data).arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
+        postgres.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
+        postgres.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        // A group of its own: a Ctrl-C at the terminal must not stop it before the server.
+        let child = postgres.process_group(0).spawn().map_err(|e| format!("starting postgres: {e}"))?;
+        let mut cluster = Self { postmaster: Process::new(child, Signal::INT), programs, folder: folder.to_owned() };
+        cluster.wait_until_ready()?;
+        if cluster.psql("postgres", &format!("SELECT 1 FROM pg_database WHERE datname = '{NAME}'"))?.is_empty() {
+            cluster.psql("postgres", &format!("CREATE DATABASE {NAME}"))?;
+        }
+        Ok(cluster)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), String> {
+        let until = Instant::now() + START;
+        loop {
+            let mut ready = Command::new(self.programs.join("pg_isready"));
+            ready.args(["-q", "-U", NAME, "-d", "postgres", "-h"]).arg(&self.folder).stdin(Stdio::null());
+            if ready.status().is_ok_and(|status| status.success()) {
+                return Ok(());
+            }
+            if self.postmaster.ended() || Instant::now() > until {
+                let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+                return Err(format!("PostgreSQL does not start:\n{log}"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The process that all others of the cluster come from.
+    pub(crate) fn pid(&self) -> u32 {
+        self.postmaster.pid()
+    }
+
+    /// Where the database is, as the server is told.
+    pub(crate) fn url(&self) -> String {
+        format!("postgres:///{NAME}?host={}&user={NAME}", self.folder.display())
+    }
+
+    pub(crate) fn version(&self) -> Result<String, String> {
+        self.psql(NAME, "SHOW server_version")
+    }
+
+    /// Brings statistics and visibility up to date and writes what is dirty, so that runs start alike and
+    /// none pays for the filling before it.
+    pub(crate) fn settle(&self) -> Result<(), String> {
+        self.psql(NAME, "VACUUM (ANALYZE)")?;
+        self.psql(NAME, "CHECKPOINT").map(drop)
+    }
+
+    /// Runs a statement as the superuser; what it answers, without headings.
+    fn psql(&self, database: &str, sql: &str) -> Result<String, String> {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-U", NAME, "-d", database, "-c", sql, "-h"]);
+        psql.arg(&self.folder);
+        succeed(psql).map(|answer| answer.trim_end().to_owned())
+    }
+}
+
+/// Runs a command that must succeed; its output.
+fn succeed(mut command: Command) -> Result<String, String> {
+    let name = command.get_program().display().to_string();
+    let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{name}: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim_end()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The folder, closed to everyone but the user.
+fn prepare(folder: &Path, user: Option<&User>) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    user.map_or(Ok(()), |user| chown(folder, Some(user.id), Some(user.group)))
+}
+
+/// The newest installed server's programs (Debian's layout).
+fn newest() -> Result<PathBuf, String> {
+    let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
+    let newest = installed.filter(|path| path.join("bin/initdb").exists()).max_by_key(|path| version(path));
+    newest.map(|path| path.join("bin")).ok_or_else(|| {
+        "PostgreSQL is not installed: no /usr/lib/postgresql/*/bin/initdb; name the folder of its programs".to_owned()
+    })
+}
+
+/// Who runs PostgreSQL in root's place.
+#[derive(Debug, PartialEq)]
+struct User {
+    id: u32,
+    group: u32,
+}
+
+impl User {
+    /// `None`: we are not root and run it ourselves.
+    fn of_postgres() -> Result<Option<Self>, String> {
+        let root = std::fs::metadata("/proc/self").map_err(|e| e.to_string())?.uid() == 0;
+        if !root {
+            return Ok(None);
+        }
+        let passwd = std::fs::read_to_string("/etc/passwd").map_err(|e| format!("/etc/passwd: {e}"))?;
+        let user = Self::named("postgres", &passwd).or_else(|| Self::named("nobody", &passwd));
+        user.map(Some).ok_or_else(|| "there is no user postgres and no user nobody to run PostgreSQL".to_owned())
+    }
+
+    /// The user's line of passwd(5).
+    fn named(name: &str, passwd: &str) -> Option<Self> {
+        let mut fields = passwd.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?.split(':').skip(1);
+        Some(Self { id: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()? })
+    }
+
+    /// A command as this user, who need not be allowed into the current folder.
+    fn command(user: Option<&Self>, program: &Path, folder: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(folder);
+        if let Some(user) = user {
+            // Setting the user as root drops the other groups too.
+            command.gid(user.group).uid(user.id).env("HOME", folder);
+        }
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_the_whole_name() {
+        let passwd =
+            "root:x:0:0:root:/root:/bin/sh\npostgresql:x:5:6::/:/bin/sh\npostgres:x:111:119:,,,:/v:/bin/bash\n";
+        assert_eq!(User::named("postgres", passwd), Some(User { id: 111, group: 119 }));
+        assert_eq!(User::named("root", passwd), Some(User { id: 0, group: 0 }));
+        assert_eq!(User::named("nobody", passwd), None);
+        assert_eq!(User::named("x", "x:y\n"), None);
+    }
+}

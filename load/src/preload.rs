@@ -1,0 +1,141 @@
+//! Fills a mount before a run, so that it is measured with a store of the size it has in earnest.
+//!
+//! The server issues and revokes what is missing, over HTTP like any client: nobody else writes its
+//! schema, and rows, indexes and counters are what issuing makes. What is there is counted exactly, by
+//! listing it in pages; a store that is filled once serves every later run.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
+use crate::scenario;
+
+/// Connections that fill: more in flight than a run has, so that commits are larger.
+const CLIENTS: usize = 256;
+/// Serials of one page of a list.
+const PAGE: usize = 10_000;
+/// Longest time of the filling.
+const LONGEST: Duration = Duration::from_secs(1800);
+/// Life of the certificates: a store that is used again tomorrow still holds valid ones.
+const TTL: &str = "8760h";
+const ROLE: &str = "load-preload";
+
+/// What the mount shall hold at least, or what it holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Stock {
+    pub(crate) certificates: u64,
+    /// How many of them are revoked.
+    pub(crate) revoked: u64,
+}
+
+impl Stock {
+    pub(crate) fn is_empty(self) -> bool {
+        self.certificates == 0 && self.revoked == 0
+    }
+}
+
+/// Issues and revokes until the mount holds `wanted`; what it then holds.
+pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, quiet: bool) -> Result<Stock, String> {
+    if wanted.revoked > wanted.certificates {
+        return Err("--revoked: must not be more than --preload, the certificates there are".to_owned());
+    }
+    let mut client = Client::connect(admin.addr, admin.token).await?;
+    let there = count(&mut client, "certs").await?;
+    if there < wanted.certificates {
+        client.must(&format!("/v1/pki/roles/{ROLE}"), &scenario::role("ec", 256, false)).await?;
+        let class = scenario::issuing("preload".to_owned(), CLIENTS, ROLE, TTL);
+        all(admin, class, wanted.certificates - there, quiet).await?;
+    }
+    let revoked = count(&mut client, "certs/revoked").await?;
+    if revoked < wanted.revoked {
+        revoke(admin, &mut client, wanted.revoked - revoked, quiet).await?;
+    }
+    Ok(Stock { certificates: count(&mut client, "certs").await?, revoked: count(&mut client, "certs/revoked").await? })
+}
+
+async fn revoke(admin: &Place<'_>, client: &mut Client, missing: u64, quiet: bool) -> Result<(), String> {
+    // Issuers cannot be revoked; neither can what is.
+    let mut skipped = issuers(client).await?;
+    visit(client, "certs/revoked", |serial| {
+        skipped.insert(serial.to_owned());
+        true
+    })
+    .await?;
+    let mut bodies = Vec::new();
+    visit(client, "certs", |serial| {
+        if !skipped.contains(serial) {
+            bodies.push(Bytes::from(json!({ "serial_number": serial }).to_string()));
+        }
+        (bodies.len() as u64) < missing
+    })
+    .await?;
+    if (bodies.len() as u64) < missing {
+        return Err(format!("there are only {} certificates to revoke, {missing} are needed", bodies.len()));
+    }
+    let plausible = |answer: &Value| answer["data"]["revocation_time"].is_u64();
+    let path = "/v1/pki/revoke".to_owned();
+    all(admin, Class { name: "revoke".to_owned(), clients: CLIENTS, path, bodies, plausible }, missing, quiet).await
+}
+
+/// Runs the class; every request must succeed.
+async fn all(admin: &Place<'_>, class: Class, requests: u64, quiet: bool) -> Result<(), String> {
+    let name = class.name.clone();
+    let bounds = Bounds { requests, time: LONGEST, quiet };
+    let Figures { classes, .. } = drive(admin, vec![class], &bounds, Watched::default()).await?;
+    let done: u64 = classes.iter().map(|class| class.latencies.len() as u64).sum();
+    if done < requests {
+        let errors: Vec<_> = classes.iter().flat_map(|class| &class.errors).collect();
+        return Err(format!("{name}: {done} of {requests} requests succeeded; errors: {errors:?}"));
+    }
+    Ok(())
+}
+
+/// The serials of all issuers.
+async fn issuers(client: &mut Client) -> Result<HashSet<String>, String> {
+    let list = list(client, "/v1/pki/issuers").await?;
+    let infos = list["data"]["key_info"].as_object().into_iter().flat_map(|infos| infos.values());
+    Ok(infos.filter_map(|info| info["serial_number"].as_str()).map(str::to_owned).collect())
+}
+
+async fn count(client: &mut Client, path: &str) -> Result<u64, String> {
+    let mut count = 0;
+    let visitor = |_: &str| {
+        count += 1;
+        true
+    };
+    visit(client, path, visitor).await?;
+    Ok(count)
+}
+
+/// Shows every serial of a list, as long as `more` says that it wants more.
+async fn visit(client: &mut Client, path: &str, mut more: impl FnMut(&str) -> bool) -> Result<(), String> {
+    let mut after = String::new();
+    loop {
+        let page = list(client, &format!("/v1/pki/{path}?limit={PAGE}&after={after}")).await?;
+        let serials: Vec<&str> =
+            page["data"]["keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        for serial in &serials {
+            if !more(serial) {
+                return Ok(());
+            }
+        }
+        let Some(last) = serials.last().filter(|_| serials.len() == PAGE) else { return Ok(()) };
+        after = (*last).to_owned();
+    }
+}
+
+/// A list's answer; null when there is nothing.
+async fn list(client: &mut Client, path: &str) -> Result<Value, String> {
+    let method = Method::from_bytes(b"LIST").map_err(|e| e.to_string())?;
+    let answer = client.send(method, path, Bytes::new()).await?;
+    match answer.status {
+        StatusCode::NOT_FOUND => Ok(Value::Null),
+        StatusCode::OK => serde_json::from_slice(&answer.body).map_err(|e| format!("{path}: {e}")),
+        status => Err(format!("{path}: {status} {}", String::from_utf8_lossy(&answer.body))),
+    }
+}

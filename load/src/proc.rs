@@ -1,0 +1,167 @@
+//! CPU time and memory of processes, as `/proc` tells them (proc(5)).
+//!
+//! CPU time is that of a process and everything below it. Nothing is lost when a thread or a process
+//! ends during the run: the kernel adds ended threads to their process, and an ended child to the
+//! parent that waited for it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// Clock ticks per second in `/proc`, the same on every Linux that userspace sees (USER_HZ).
+const TICKS: f64 = 100.0;
+
+/// CPU seconds of a process and all its descendants so far, user and system. `None`: it is not there.
+pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
+    tree_seconds(Path::new("/proc"), pid)
+}
+
+/// Resident memory of a process, in MiB.
+pub(crate) fn resident_mib(pid: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+/// What `/proc/PID/stat` says of a process; times in seconds, whole ticks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stat {
+    parent: u32,
+    /// Of its threads, those that ended too.
+    own: f64,
+    /// Of its children that ended and were waited for, with theirs.
+    ended_children: f64,
+}
+
+impl Stat {
+    fn parse(text: &str) -> Option<Self> {
+        // The command's name is in parentheses and may hold blanks and parentheses; the state follows.
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let ticks = |field: usize| fields.get(field)?.parse::<f64>().ok();
+        Some(Self {
+            parent: fields.get(1)?.parse().ok()?,
+            own: (ticks(11)? + ticks(12)?) / TICKS,
+            ended_children: (ticks(13)? + ticks(14)?) / TICKS,
+        })
+    }
+}
+
+/// The sum over the tree below `pid`, itself included.
+fn tree_seconds(proc: &Path, pid: u32) -> Option<f64> {
+    let mut stats = BTreeMap::new();
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for entry in fs::read_dir(proc).ok()?.flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        // A process that ends while this reads is in its parent's figures by then, or will be.
+        let Some(stat) = fs::read_to_string(entry.path().join("stat")).ok().and_then(|text| Stat::parse(&text)) else {
+            continue;
+        };
+        children.entry(stat.parent).or_default().push(id);
+        stats.insert(id, stat);
+    }
+    stats.get(&pid)?;
+    let mut sum = 0.0;
+    let mut left = vec![pid];
+    while let Some(id) = left.pop() {
+        let stat = &stats[&id];
+        // Neither says too much: the ticks are cut, and the nanoseconds lack the threads that ended.
+        sum += stat.own.max(thread_seconds(&proc.join(id.to_string()))) + stat.ended_children;
+        left.extend(children.remove(&id).unwrap_or_default());
+    }
+    Some(sum)
+}
+
+/// CPU seconds of the living threads of a process, counted in nanoseconds; 0 where the kernel keeps no
+/// such count.
+fn thread_seconds(process: &Path) -> f64 {
+    let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
+    texts.filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok()).sum::<u64>() as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write as _};
+    use std::process::{Command, Stdio};
+
+    /// Adds a process to a `/proc` of our own: times in ticks, threads in nanoseconds.
+    fn process(proc: &Path, pid: u32, parent: u32, own: (u64, u64), ended: (u64, u64), threads: &[u64]) {
+        let folder = proc.join(pid.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        let (user, system) = own;
+        let (ended_user, ended_system) = ended;
+        let stat = format!(
+            "{pid} (a (b) c) S {parent} 1 1 0 -1 4194304 9 9 9 9 {user} {system} {ended_user} {ended_system} 20 0 1 0 77 9 9"
+        );
+        fs::write(folder.join("stat"), stat).unwrap();
+        for (n, nanos) in threads.iter().enumerate() {
+            let thread = folder.join("task").join(n.to_string());
+            fs::create_dir_all(&thread).unwrap();
+            fs::write(thread.join("schedstat"), format!("{nanos} 5 6\n")).unwrap();
+        }
+    }
+
+    fn is(found: Option<f64>, wanted: f64) -> bool {
+        found.is_some_and(|found| (found - wanted).abs() < 1e-9)
+    }
+
+    #[test]
+    fn a_stat_line_is_read_past_a_name_with_blanks_and_parentheses() {
+        let text = "12 (postgres: a) b) S 7 1 1 0 -1 4194304 9 9 9 9 150 50 300 25 20 0 1 0 77";
+        assert_eq!(Stat::parse(text), Some(Stat { parent: 7, own: 2.0, ended_children: 3.25 }));
+        for wrong in ["", "12 (x) S 7 1", "12 x S 7 1 1 0 -1 4194304 9 9 9 9 150 50 300 25 20"] {
+            assert_eq!(Stat::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_tree_is_the_process_its_descendants_and_what_ended_below_them() {
+        let proc = tempfile::tempdir().unwrap();
+        let at = proc.path();
+        process(at, 10, 1, (100, 50), (400, 100), &[]);
+        process(at, 11, 10, (20, 0), (0, 0), &[]);
+        process(at, 12, 11, (0, 30), (7, 0), &[]);
+        process(at, 13, 1, (100_000, 0), (100_000, 0), &[]);
+        fs::create_dir(at.join("self")).unwrap();
+        fs::create_dir(at.join("99")).unwrap();
+        assert!(is(tree_seconds(at, 10), 1.5 + 5.0 + 0.2 + 0.3 + 0.07));
+        assert!(is(tree_seconds(at, 12), 0.37));
+        assert_eq!(tree_seconds(at, 14), None);
+        assert_eq!(tree_seconds(at, 99), None);
+    }
+
+    #[test]
+    fn the_finer_count_is_taken_unless_threads_have_ended() {
+        let proc = tempfile::tempdir().unwrap();
+        process(proc.path(), 10, 1, (100, 50), (0, 0), &[1_000_000_000, 507_654_321]);
+        assert!(is(tree_seconds(proc.path(), 10), 1.507_654_321));
+        process(proc.path(), 11, 1, (100, 50), (0, 0), &[3_000_000]);
+        assert!(is(tree_seconds(proc.path(), 11), 1.5));
+    }
+
+    #[test]
+    fn children_of_a_real_process_count_before_and_after_they_end() {
+        // A child that works, says so and waits for the word to end; then its parent waits for it.
+        let work = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo worked; read end";
+        let mut parent = Command::new("sh")
+            .args(["-c", &format!("sh -c '{work}'; echo ended; read end")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut says = BufReader::new(parent.stdout.take().unwrap()).lines();
+        let mut hears = parent.stdin.take().unwrap();
+        assert_eq!(says.next().unwrap().unwrap(), "worked");
+        let working = cpu_seconds(parent.id()).unwrap();
+        hears.write_all(b"\n").unwrap();
+        assert_eq!(says.next().unwrap().unwrap(), "ended");
+        let ended = cpu_seconds(parent.id()).unwrap();
+        hears.write_all(b"\n").unwrap();
+        parent.wait().unwrap();
+        assert!(working > 0.02, "{working}");
+        // What remains of an ended child is in whole ticks.
+        assert!(ended > working - 2.0 / TICKS, "{ended} after {working}");
+    }
+}
