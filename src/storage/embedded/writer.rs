@@ -314,7 +314,8 @@ mod tests {
         writer.close().await.unwrap();
         let db = Connection::open(&path).unwrap();
         let sound: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-        let rows: u32 = db.query_row("SELECT count(*) FROM meta WHERE name LIKE 'fact%'", [], |row| row.get(0)).unwrap();
+        let rows: u32 =
+            db.query_row("SELECT count(*) FROM meta WHERE name LIKE 'fact%'", [], |row| row.get(0)).unwrap();
         assert_eq!((sound.as_str(), rows), ("ok", 101));
     }
 
