@@ -1,13 +1,15 @@
 //! The order of system calls: an answer leaves after the disk has what it acknowledges, not before.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::place::Place;
-use super::strace;
-use crate::process::signet_by;
+use super::strace::{self, Traced};
+use crate::cluster::Cluster;
+use crate::process::{Dev, signet_by};
 
 /// The lines from the one that has the request to the one that has its answer.
 fn between(trace: &Path) -> Option<Vec<String>> {
@@ -23,6 +25,29 @@ fn is_sync(line: &str) -> bool {
     (line.contains("fdatasync") || line.contains("fsync")) && line.trim_end().ends_with("= 0")
 }
 
+/// Waits until a trace, which another process writes, has what is looked for.
+fn wait_for<T>(trace: &Path, found: impl Fn(&Path) -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = found(trace) {
+            return found;
+        }
+        assert!(started.elapsed() < Duration::from_secs(10), "{}", std::fs::read_to_string(trace).unwrap());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The program under `strace`, which runs as a grandchild (-D), so that what is started is the program.
+fn traced(trace: &Path, arguments: &[&str]) -> Command {
+    let usual = ["-D", "-f", "-qq", "-s", "64", "-o", trace.to_str().unwrap(), "-e"];
+    signet_by("strace", &[&usual[..], arguments].concat())
+}
+
+async fn issue(dev: &Dev) {
+    let answer = dev.client().post("pki/issue/dev", json!({ "common_name": "order.test" })).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+}
+
 #[actix_web::test]
 async fn an_answer_leaves_after_the_sync_of_what_it_acknowledges() {
     if !strace::is_allowed() {
@@ -30,24 +55,66 @@ async fn an_answer_leaves_after_the_sync_of_what_it_acknowledges() {
     }
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
-    let place = Place::embedded();
     let calls = "trace=fdatasync,fsync,read,readv,recvfrom,recvmsg,write,writev,sendto,sendmsg";
-    // As a grandchild (-D), so that what is started here is the program itself.
-    let arguments = ["-D", "-f", "-qq", "-s", "64", "-e", calls, "-o", trace.to_str().unwrap()];
-    let dev = place.start_by(signet_by("strace", &arguments));
+    let dev = Place::embedded().start_by(traced(&trace, &[calls]));
     assert!(between(&trace).is_none());
-    let answer = dev.client().post("pki/issue/dev", json!({ "common_name": "order.test" })).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    // The trace is written by another process: what was answered may come a little later.
-    let started = Instant::now();
-    let lines = loop {
-        if let Some(lines) = between(&trace) {
-            break lines;
-        }
-        assert!(started.elapsed() < Duration::from_secs(10), "{}", std::fs::read_to_string(&trace).unwrap());
-        std::thread::sleep(Duration::from_millis(10));
-    };
+    issue(&dev).await;
+    let lines = wait_for(&trace, between);
     assert!(lines.iter().any(|line| is_sync(line)), "no sync before the answer:\n{}", lines.join("\n"));
+    dev.terminate();
+}
+
+#[actix_web::test]
+async fn the_database_answers_a_commit_after_its_sync() {
+    if !strace::is_allowed() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let place = Place::postgres(cluster.database());
+    let dev = place.start();
+    issue(&dev).await;
+    // Whoever writes the log of the database: it is one of these two.
+    let writers = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter' OR query = 'COMMIT'";
+    let pids: Vec<u32> = place.column(writers).iter().map(|pid| pid.parse().unwrap()).collect();
+    assert_eq!(pids.len(), 2);
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let also = format!("-p{}", pids[1]);
+    let arguments = ["-o", trace.to_str().unwrap(), "-e", "trace=recvfrom,sendto,fdatasync", &also];
+    let Some(_traced) = Traced::attach(pids[0], &arguments) else { return };
+    issue(&dev).await;
+    let lines = wait_for(&trace, |trace| {
+        let text = String::from_utf8_lossy(&std::fs::read(trace).unwrap()).into_owned();
+        let (_, after) = text.split_once("\\vCOMMIT\\0")?;
+        let (before_answer, _) = after.split_once("\\vCOMMIT\\0")?;
+        Some(before_answer.to_owned())
+    });
+    assert!(lines.lines().any(is_sync), "no sync before the answer:\n{lines}");
+    dev.terminate();
+}
+
+#[actix_web::test]
+async fn a_log_that_a_crash_left_is_written_and_synced_again_before_anything_builds_on_it() {
+    if !strace::is_allowed() {
+        return;
+    }
+    let place = Place::embedded();
+    let dev = place.start();
+    issue(&dev).await;
+    dev.kill();
+    let log = std::fs::metadata(place.file("signet.db-wal")).unwrap().len();
+    assert!(log > 0);
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let dev = place.start_by(traced(&trace, &["trace=pwrite64,fdatasync,fsync", "-y"]));
+    let written = wait_for(&trace, |trace| {
+        let text = String::from_utf8_lossy(&std::fs::read(trace).unwrap()).into_owned();
+        let of_log: Vec<&str> = text.lines().filter(|line| line.contains("signet.db-wal>")).collect();
+        let synced = of_log.iter().position(|line| is_sync(line))?;
+        let len = |line: &&str| line.rsplit("= ").next().unwrap().trim().parse::<u64>().unwrap();
+        Some(of_log[..synced].iter().map(len).sum::<u64>())
+    });
+    assert_eq!(written, log, "all of it, and nothing else, before the first sync");
     dev.terminate();
 }
 

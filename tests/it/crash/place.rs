@@ -84,6 +84,16 @@ impl Place {
         dev.client().with_token(answer.body["auth"]["client_token"].as_str().unwrap())
     }
 
+    /// A file of the data folder.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.1.join(name)
+    }
+
+    /// The one column that a query of the database finds.
+    pub fn column(&self, sql: &str) -> Vec<String> {
+        self.database.as_ref().unwrap().psql(sql).lines().map(str::to_owned).collect()
+    }
+
     /// The one value that a query finds in the data as it is now.
     pub fn scan(&self, sql: &str) -> String {
         if let Some(database) = &self.database {
@@ -92,7 +102,7 @@ impl Place {
         // A copy, so that the server's own files are not touched.
         let copy = tempfile::tempdir().unwrap();
         for name in ["signet.db", "signet.db-wal"] {
-            std::fs::copy(self.folder.1.join(name), copy.path().join(name)).unwrap();
+            std::fs::copy(self.file(name), copy.path().join(name)).unwrap();
         }
         let db = rusqlite::Connection::open(copy.path().join("signet.db")).unwrap();
         db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap().to_string()
