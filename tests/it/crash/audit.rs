@@ -34,11 +34,11 @@ pub fn missing(crl: &Crl, revoked: &HashMap<String, i64>) -> Vec<String> {
 /// That all of the book is there, and that the database is of one piece.
 pub async fn audit(client: &Client, ledger: &Ledger, place: &Place) {
     assert_eq!(client.get("auth/token/lookup-self").await.status, 200, "the token still counts");
-    let (issued, revoked, crl_number) = {
+    let (wrong, issued, revoked, crl_number) = {
         let book = ledger.read();
-        assert!(book.wrong.is_empty(), "{:#?}", book.wrong);
-        (book.issued.clone(), book.revoked.clone(), book.crl_number)
+        (book.wrong.clone(), book.issued.clone(), book.revoked.clone(), book.crl_number)
     };
+    assert!(wrong.is_empty(), "{wrong:#?}");
     certificates(client, &issued, &revoked).await;
     let at_least = crl(client, &revoked, crl_number).await;
     ledger.read().crl_number = at_least;

@@ -1,4 +1,4 @@
-//! A disk without room: the data folder of the embedded store on a file system of a few megabytes.
+//! A disk without room: the data folder of the embedded store on a file system of a few dozen megabytes.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::place::Place;
 use crate::process::signet_by;
 
 /// Mounts, says so, and holds the mount until its input ends.
-const HOLDER: &str = r#"mount -t tmpfs -o size=8m,mode=700 signet-test "$1" && echo mounted && read -r end"#;
+const HOLDER: &str = r#"mount -t tmpfs -o size=48m,mode=700 signet-test "$1" && echo mounted && read -r end"#;
 
 /// A small file system in a mount namespace of its own, so that nothing of it can be left behind.
 struct Small {

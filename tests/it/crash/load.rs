@@ -52,8 +52,10 @@ impl Ledger {
     pub fn wait_for(&self, issued: usize, revoked: usize, refused: usize) {
         let count = || {
             let book = self.read();
-            assert!(book.wrong.is_empty(), "{:#?}", book.wrong);
-            [book.issued.len(), book.revoked.len(), book.refused]
+            let (wrong, counts) = (book.wrong.clone(), [book.issued.len(), book.revoked.len(), book.refused]);
+            drop(book);
+            assert!(wrong.is_empty(), "{wrong:#?}");
+            counts
         };
         let (before, wanted, started) = (count(), [issued, revoked, refused], Instant::now());
         while count().iter().zip(before).zip(wanted).any(|((now, before), wanted)| *now < before + wanted) {
@@ -159,7 +161,7 @@ impl One {
             let text = |name: &str| answer["data"][name].as_str().unwrap().to_owned();
             let (serial, pem) = (text("serial_number"), text("certificate"));
             let mut book = self.ledger.read();
-            if book.issued.len() % 3 == 0 {
+            if book.issued.len().is_multiple_of(3) {
                 book.to_revoke.push(serial.clone());
             }
             if book.issued.insert(serial.clone(), pem).is_some() {
@@ -200,18 +202,20 @@ impl One {
             };
             let Ok(answer) = self.ask("GET", "pki/crl", None).await else { return };
             let Some(der) = answer else { continue };
-            let crl = Crl::parse(&der).unwrap();
-            let mut book = self.ledger.read();
-            if number(&crl) < before {
-                book.wrong.push(format!("CRL number {} after {before}", number(&crl)));
-            }
-            book.crl_number = book.crl_number.max(number(&crl));
-            let missing = missing(&crl, &revoked);
-            if !missing.is_empty() {
-                book.wrong.push(format!("CRL {} lacks {missing:?}", number(&crl)));
-            }
-            drop(book);
+            self.saw(&Crl::parse(&der).unwrap(), before, &revoked);
             tokio::time::sleep(PACE).await;
+        }
+    }
+
+    fn saw(&self, crl: &Crl, before: u64, revoked: &HashMap<String, i64>) {
+        let (number, missing) = (number(crl), missing(crl, revoked));
+        let mut book = self.ledger.read();
+        book.crl_number = book.crl_number.max(number);
+        if number < before {
+            book.wrong.push(format!("CRL number {number} after {before}"));
+        }
+        if !missing.is_empty() {
+            book.wrong.push(format!("CRL {number} lacks {missing:?}"));
         }
     }
 }
