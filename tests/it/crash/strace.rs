@@ -23,12 +23,20 @@ pub fn is_allowed() -> bool {
     }
 }
 
+/// Whether the program may be looked into here, which it allows nobody but root; says so when not.
+pub fn sees_the_server() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        left_out("the program lets nobody but root look into it");
+        return false;
+    }
+    is_allowed()
+}
+
 /// A running process under `strace`; it is let go when this is dropped.
 pub struct Traced(Child);
 
 impl Traced {
-    /// Attaches to every thread of a process; `None`, and says so, when that is forbidden: the program
-    /// lets nobody but root look at it.
+    /// Attaches to every thread of a process; `None`, and says so, when that is forbidden.
     pub fn attach(pid: u32, arguments: &[&str]) -> Option<Self> {
         let mut command = Command::new("strace");
         command.args(["-f", "-o", "/dev/null"]).args(arguments).args(["-p", &pid.to_string()]);
@@ -41,7 +49,7 @@ impl Traced {
         if attached.as_ref().is_some_and(|line| line.contains("attached")) {
             return Some(traced);
         }
-        left_out(&format!("strace cannot attach to the server: {attached:?}"));
+        left_out(&format!("strace cannot attach: {attached:?}"));
         None
     }
 }
