@@ -4,7 +4,10 @@
 //! actor ([`commit`]) and is answered when the batch that carries it is on disk; a read goes to the
 //! backend's own connections and is opened on the way back. The engines are behind
 //! `backend`: the embedded one is SQLite, one file in the data folder; the other is PostgreSQL, for any
-//! number of nodes. Only the composition root and the commands name this module.
+//! number of nodes. What was answered as written outlives a crash of this process, of the database
+//! and of the machine. What was answered as `Unavailable` because the disk or the database went away was
+//! not released to anyone, but a crash right after may leave it stored: a write is safe to repeat.
+//! Only the composition root and the commands name this module.
 //!
 //! Refuses: a data folder that another process uses, a database written by a newer program, a
 //! database whose durability is off, the wrong seal key.

@@ -3,7 +3,19 @@
 //! WAL with `synchronous=FULL`: a commit is on disk when it returns. One connection writes, on the
 //! commit actor's thread; a small pool reads; a third kind only checkpoints, so that no commit ever
 //! pays for it. One process at a time: the lock is held on `signet.lock` as long as a writer or a
-//! reader is open. SQL that PostgreSQL would take too is written so that it does (`$1`, RETURNING, ON
+//! reader is open.
+//!
+//! When a sync fails, nobody knows what the disk has of what was written before it, and no later sync
+//! tells. Three rules follow, for the three places where that would matter:
+//!
+//! - A commit that fails is undone and answered as failed; the next one writes over the same part of
+//!   the log, so it never builds on bytes that were given up (SQLite's own way).
+//! - A log that is found when the store opens is written and synced once more before anything is added
+//!   to it (`log`).
+//! - After a sync failed in a checkpoint nothing is moved and the log does not start over, until every
+//!   connection was closed and opened again: then all of the log is moved once more (`writer`).
+//!
+//! SQL that PostgreSQL would take too is written so that it does (`$1`, RETURNING, ON
 //! CONFLICT); each domain's texts are in a file of their own.
 
 mod certificates;
@@ -12,6 +24,7 @@ mod crls;
 mod documents;
 #[cfg(test)]
 mod fixture;
+mod log;
 mod meta;
 mod mounts;
 mod reader;
@@ -22,10 +35,11 @@ mod writer;
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, OpenFlags};
 use rustix::fs::FlockOperation;
 
@@ -49,10 +63,11 @@ pub(super) fn open(folder: &Path) -> Result<(Writer, Pool)> {
     // SQLite gives its side files the mode of the main one.
     OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     File::open(folder).and_then(|f| f.sync_all()).map_err(failed)?;
+    log::write_again(&path).map_err(failed)?;
     let mut db = connect_writer(&path)?;
     schema::migrate(&mut db)?;
     let reader = Pool::open(&path, lock.clone())?;
-    Ok((Writer::new(db, path, lock)?, reader))
+    Ok((Writer::new(db, path, lock, reader.clone())?, reader))
 }
 
 fn lock(folder: &Path) -> Result<File> {
@@ -78,6 +93,7 @@ fn connect_writer(path: &Path) -> Result<Connection> {
          PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;",
     )
     .map_err(failed)?;
+    keep_log_on_close(&db, true).map_err(failed)?;
     require_durable(&db, path)?;
     Ok(db)
 }
@@ -96,10 +112,10 @@ fn require_durable(db: &Connection, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn wal_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
-    PathBuf::from(name)
+/// Whether closing the connection leaves the log alone. Otherwise SQLite moves it and removes it, even
+/// when an earlier sync has failed.
+fn keep_log_on_close(db: &Connection, keep: bool) -> rusqlite::Result<()> {
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
 }
 
 /// Why one unit was not stored.

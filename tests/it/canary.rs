@@ -1,5 +1,5 @@
 //! No secret leaves but in the answer whose purpose it is: not in a log line at trace level, not in a
-//! metric, an error, another answer, nor in clear in the files of the store.
+//! metric, an error, another answer, nor in clear in what either store keeps.
 //!
 //! The real program runs with everything logged. A walk makes tokens and keys in every way there is and
 //! provokes errors of every kind; then all that came out is searched for every secret that was seen.
@@ -8,7 +8,7 @@ mod private_key;
 mod scanner;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use signet::auth::policy::Operation;
@@ -16,6 +16,7 @@ use signet::http::secrets::all_routes;
 
 use self::private_key::private_numbers;
 use self::scanner::Scanner;
+use crate::cluster;
 use crate::process::{Dev, dev_with, openssl, signet};
 use crate::support::{Answer, Client, send};
 
@@ -322,24 +323,41 @@ async fn planted(walk: &mut Walk, serial: &str, folder: &Path) {
     }
 }
 
-/// Every file of the data folder but the seal key.
-fn files(data: &Path) -> Vec<Output> {
+/// Everything that is stored, but the seal key: the files of the data folder, and of a database its
+/// tables' files and a dump.
+fn stored(data: &Path, database: Option<&cluster::Database>) -> Vec<Output> {
     let entries = std::fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path());
     let kept = entries.filter(|path| !path.ends_with("seal.key"));
-    kept.map(|path| Output {
-        what: path.display().to_string(),
-        bytes: std::fs::read(&path).unwrap(),
-        own: BTreeSet::new(),
-    })
-    .collect()
+    let mut all: Vec<(PathBuf, Vec<u8>)> = kept.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+    if let Some(database) = database {
+        let dump = database.dump();
+        assert!(dump.windows(13).any(|text| text == b"COPY public.t"), "the dump holds the rows of the tokens");
+        all.push(("dump".into(), dump));
+        all.extend(database.files());
+    }
+    let output = |(path, bytes): (PathBuf, _)| Output { what: path.display().to_string(), bytes, own: BTreeSet::new() };
+    all.into_iter().map(output).collect()
 }
 
 #[actix_web::test]
 async fn no_secret_leaves_but_in_the_answer_whose_purpose_it_is() {
+    walk_and_search(None).await;
+}
+
+#[actix_web::test]
+async fn no_secret_is_in_the_database_in_clear() {
+    walk_and_search(Some(cluster::shared().database())).await;
+}
+
+async fn walk_and_search(database: Option<cluster::Database>) {
+    let database = database.as_ref();
     let folder = tempfile::tempdir().unwrap();
     let (data, log) = (folder.path().join("data"), folder.path().join("log"));
     let mut command = signet();
     command.env("SIGNET_LOG", "trace").stderr(std::fs::File::create(&log).unwrap());
+    if let Some(database) = database {
+        command.env("SIGNET_DATABASE_URL", database.url());
+    }
     let dev = dev_with(&mut command, &["--data-dir", data.to_str().unwrap()]);
     let mut walk = Walk::new(&dev);
     let seal_key = std::fs::read_to_string(data.join("seal.key")).unwrap();
@@ -356,7 +374,7 @@ async fn no_secret_leaves_but_in_the_answer_whose_purpose_it_is() {
     certificates(&mut walk, &walker, &issued, folder.path()).await;
     errors(&mut walk, &walker).await;
     reads(&mut walk, &issued).await;
-    let running = files(&data);
+    let running = stored(&data, database);
     planted(&mut walk, issued[0]["serial_number"].as_str().unwrap(), folder.path()).await;
     let metrics = walk.root.page("/metrics").await;
     assert!(metrics.text.contains("signet_http_requests_total"));
@@ -369,11 +387,12 @@ async fn no_secret_leaves_but_in_the_answer_whose_purpose_it_is() {
     walk.outputs.push(Output { what: "log".to_owned(), bytes: log, own: BTreeSet::new() });
     let own = BTreeSet::from(["root token".to_owned()]);
     walk.outputs.push(Output { what: "standard output".to_owned(), bytes: printed.into_bytes(), own });
-    assert!(running.iter().any(|file| file.what.ends_with("-wal")), "the log of the store is searched too");
+    let main = if database.is_some() { "dump" } else { "-wal" };
+    assert!(running.iter().any(|file| file.what.ends_with(main)), "the log of the store is searched too");
     walk.outputs.extend(running);
     let planted = BTreeSet::from(["planted token".to_owned(), "planted key".to_owned()]);
     // What the last step planted may stand in a certificate, which is public.
-    walk.outputs.extend(files(&data).into_iter().map(|file| Output { own: planted.clone(), ..file }));
+    walk.outputs.extend(stored(&data, database).into_iter().map(|file| Output { own: planted.clone(), ..file }));
 
     let mut leaks = Vec::new();
     for output in &walk.outputs {

@@ -4,15 +4,16 @@
 //! on a unix socket only, and waits on a pipe that this process holds: however this process ends, the
 //! pipe closes, and the keeper stops the server and removes the folder. The folder is in memory when
 //! there is room: the server syncs as it must in earnest, and a test does not wait for a disk.
-//! PostgreSQL refuses to run as root, so root hands the keeper to another user. Standard library only: the unit tests of the store
-//! and the tests over HTTP include this file.
+//! PostgreSQL refuses to run as root, so root hands the keeper to another user. A test that stops its
+//! server has a cluster to itself. Standard library only: the unit tests of the store and the tests
+//! over HTTP include this file.
 #![allow(dead_code)]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Says `ready FOLDER`, or ends with the reason on standard error. `$1` is the folder of the binaries.
 const KEEPER: &str = r#"
@@ -33,15 +34,23 @@ max_wal_size = 32MB
 autovacuum = off
 CONF
 [ $? = 0 ] || { cat "$dir/log" >&2; rm -rf "$dir"; exit 1; }
-"$1"/postgres -D "$dir/data" >>"$dir/log" 2>&1 &
-server=$!
-for try in $(seq 600); do
-    "$1"/pg_isready -q -h "$dir" && break
-    kill -0 $server 2>/dev/null || { cat "$dir/log" >&2; rm -rf "$dir"; exit 1; }
-    sleep 0.05
+start() {
+    "$1"/postgres -D "$dir/data" >>"$dir/log" 2>&1 &
+    server=$!
+    for try in $(seq 1200); do
+        "$1"/pg_isready -q -h "$dir" && break
+        kill -0 $server 2>/dev/null || { cat "$dir/log" >&2; rm -rf "$dir"; exit 1; }
+        sleep 0.05
+    done
+    echo "ready $dir"
+}
+start "$1"
+while read -r word; do
+    case $word in
+    stop) kill -QUIT $server && wait $server; echo "stopped $dir" ;;
+    start) start "$1" ;;
+    esac
 done
-echo "ready $dir"
-read -r end
 kill -QUIT $server
 wait $server
 rm -rf "$dir"
@@ -52,32 +61,62 @@ pub struct Cluster {
     binaries: PathBuf,
     folder: PathBuf,
     databases: AtomicU32,
-    /// Closing it ends the cluster. Never read: it closes when this process ends.
-    _alive: ChildStdin,
-    _keeper: Child,
+    keeper: Mutex<Keeper>,
+}
+
+/// The way to the script.
+struct Keeper {
+    /// Closing it ends the cluster, as the end of this process does.
+    words: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    _script: Child,
+}
+
+impl Keeper {
+    /// Waits for an answer; the folder that it names.
+    fn answer(&mut self, what: &str) -> PathBuf {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        let folder = line.trim_end().strip_prefix(what).expect("the PostgreSQL cluster answers; see above");
+        folder.trim_start().into()
+    }
 }
 
 /// The cluster of this process, started by whoever asks first.
-pub fn shared() -> &'static Cluster {
-    static SHARED: OnceLock<Cluster> = OnceLock::new();
-    SHARED.get_or_init(Cluster::start)
+pub fn shared() -> &'static Arc<Cluster> {
+    static SHARED: OnceLock<Arc<Cluster>> = OnceLock::new();
+    SHARED.get_or_init(Cluster::new)
 }
 
 impl Cluster {
-    fn start() -> Self {
+    /// A cluster for the caller alone.
+    pub fn new() -> Arc<Self> {
         let binaries = binaries();
-        let mut keeper = unprivileged("sh")
+        let mut script = unprivileged("sh")
             .args(["-c", KEEPER, "keeper"])
             .arg(&binaries)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let folder = line.trim_end().strip_prefix("ready ").expect("the PostgreSQL cluster starts; see above").into();
-        let alive = keeper.stdin.take().unwrap();
-        Self { binaries, folder, databases: AtomicU32::new(0), _alive: alive, _keeper: keeper }
+        let answers = BufReader::new(script.stdout.take().unwrap());
+        let mut keeper = Keeper { words: script.stdin.take().unwrap(), answers, _script: script };
+        let folder = keeper.answer("ready");
+        Arc::new(Self { binaries, folder, databases: AtomicU32::new(0), keeper: Mutex::new(keeper) })
+    }
+
+    /// Ends the server at once (SIGQUIT), as a crash does, and waits until it is gone.
+    pub fn stop(&self) {
+        let mut keeper = self.keeper.lock().unwrap();
+        keeper.words.write_all(b"stop\n").unwrap();
+        keeper.answer("stopped");
+    }
+
+    /// Starts the server again and waits until it takes connections.
+    pub fn start(&self) {
+        let mut keeper = self.keeper.lock().unwrap();
+        keeper.words.write_all(b"start\n").unwrap();
+        keeper.answer("ready");
     }
 
     /// The folder that holds everything, the socket too.
@@ -86,28 +125,31 @@ impl Cluster {
     }
 
     /// A new, empty database.
-    pub fn database(&'static self) -> Database {
+    pub fn database(self: &Arc<Self>) -> Database {
         let name = format!("t{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.psql("postgres", &format!("CREATE DATABASE {name}"));
-        Database { cluster: self, name }
+        Database { cluster: self.clone(), name }
     }
 
     /// Runs a statement as the superuser; what it answers, without headings.
     pub fn psql(&self, database: &str, sql: &str) -> String {
-        let output = Command::new(self.binaries.join("psql"))
-            .args(["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-U", "signet", "-d", database, "-c", sql, "-h"])
-            .arg(&self.folder)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+        let out = self.run("psql", &["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", sql]);
+        String::from_utf8(out).unwrap().trim_end().to_owned()
+    }
+
+    /// Runs one of PostgreSQL's programs as the superuser; what it writes.
+    fn run(&self, program: &str, arguments: &[&str]) -> Vec<u8> {
+        let mut command = Command::new(self.binaries.join(program));
+        command.args(arguments).args(["-U", "signet", "-h"]).arg(&self.folder).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
     }
 }
 
 /// The database of one test.
 pub struct Database {
-    cluster: &'static Cluster,
+    cluster: Arc<Cluster>,
     pub name: String,
 }
 
@@ -120,6 +162,23 @@ impl Database {
     /// Runs a statement in it; what it answers.
     pub fn psql(&self, sql: &str) -> String {
         self.cluster.psql(&self.name, sql)
+    }
+
+    /// All of it as SQL text.
+    pub fn dump(&self) -> Vec<u8> {
+        self.cluster.run("pg_dump", &["-d", &self.name])
+    }
+
+    /// The files of its tables and their indexes, as they are on disk.
+    pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        self.psql("CHECKPOINT");
+        let own = "SELECT pg_relation_filepath(oid) FROM pg_class WHERE pg_relation_filepath(oid) IS NOT NULL \
+            AND (relnamespace = 'public'::regnamespace OR oid IN (SELECT t.reltoastrelid FROM pg_class t \
+            WHERE t.relnamespace = 'public'::regnamespace))";
+        let paths = self.psql(own);
+        let read =
+            |path: &str| (PathBuf::from(path), std::fs::read(self.cluster.folder.join("data").join(path)).unwrap());
+        paths.lines().map(read).collect()
     }
 
     /// Takes the database away from everyone, as a server that stops does; `false` gives it back.

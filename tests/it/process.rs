@@ -12,7 +12,17 @@ use crate::support::Client;
 
 /// The binary, with nothing of this process's own settings.
 pub fn signet() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_signet"));
+    clean(Command::new(env!("CARGO_BIN_EXE_signet")))
+}
+
+/// The binary run by a program that takes a command line and becomes it, such as `nsenter`.
+pub fn signet_by(program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).arg(env!("CARGO_BIN_EXE_signet"));
+    clean(command)
+}
+
+fn clean(mut command: Command) -> Command {
     command
         .env_remove("SIGNET_TOKEN")
         .env_remove("SIGNET_ADDR")
@@ -74,6 +84,17 @@ impl Dev {
     /// All that it wrote to standard output so far.
     pub fn printed(&self) -> String {
         self.printed.lock().unwrap().clone()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it in the middle of whatever it does (SIGKILL), and waits until it is gone.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Sends SIGTERM.

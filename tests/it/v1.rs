@@ -1,7 +1,7 @@
 mod hygiene;
 mod limits;
 mod methods;
-mod pki;
+pub mod pki;
 mod routes;
 mod sys;
 mod token;

@@ -4,14 +4,22 @@
 //! A passive checkpoint blocks nobody, but under steady writes it never catches the end of the log,
 //! and the log can only start over when all of it is moved. So beyond a second limit the rest, short
 //! by then, is moved while the writer waits.
+//!
+//! SQLite counts what a passive checkpoint moved as moved before it is synced; the sync comes with the
+//! end of the log. When that sync fails, a second attempt would move and sync the rest only, and the
+//! log would start over while the disk may lack what was moved before. So a failed sync halts this
+//! thread; the writer opens everything again, which makes SQLite count from nothing, and lets it go on.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, ffi};
 
+use super::{keep_log_on_close, log};
 use crate::error::{Error, Result};
 
 const TICK: Duration = Duration::from_millis(200);
@@ -28,19 +36,27 @@ const NICE: i32 = 15;
 pub(super) struct Checkpointer {
     alive: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    halted: Arc<AtomicBool>,
 }
 
 impl Checkpointer {
     pub(super) fn start(path: PathBuf) -> Result<Self> {
         let (alive, ended) = channel::<()>();
+        let halted = Arc::new(AtomicBool::new(false));
+        let halt = halted.clone();
         let body = move || {
             // Without the right to lower its priority it works at the usual one.
             let _ = rustix::process::setpriority_process(None, NICE);
             let mut db = None;
             while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                if halt.load(Ordering::Acquire) {
+                    continue;
+                }
                 if let Err(error) = tick(&path, &mut db) {
                     tracing::warn!(%error, "checkpoint failed; the log keeps growing");
+                    // Closed before anyone hears of the halt: the log is read anew when nobody has it open.
                     db = None;
+                    halt.store(is_failed_sync(&error), Ordering::Release);
                 }
             }
         };
@@ -48,22 +64,48 @@ impl Checkpointer {
             .name("signet-checkpoint".to_owned())
             .spawn(body)
             .map_err(|e| Error::unavailable("storage: the checkpoint thread does not start", e))?;
-        Ok(Self { alive: Some(alive), thread: Some(thread) })
+        Ok(Self { alive: Some(alive), thread: Some(thread), halted })
     }
-}
 
-impl Drop for Checkpointer {
-    fn drop(&mut self) {
+    /// Whether a sync has failed, and nothing is moved until [`Self::resume`].
+    pub(super) fn halted(&self) -> bool {
+        self.halted.load(Ordering::Acquire)
+    }
+
+    /// Goes on after every connection was closed.
+    pub(super) fn resume(&self) {
+        self.halted.store(false, Ordering::Release);
+    }
+
+    /// Ends the thread; whether it was halted.
+    pub(super) fn end(mut self) -> bool {
+        self.join();
+        self.halted()
+    }
+
+    fn join(&mut self) {
         drop(self.alive.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
+
+    /// As after a failed sync.
+    #[cfg(test)]
+    pub(super) fn halt(&self) {
+        self.halted.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.join();
+    }
 }
 
 fn tick(path: &Path, db: &mut Option<Connection>) -> rusqlite::Result<()> {
     // The log is never made smaller while it is in use, so its size rules out most ticks for free.
-    let size = std::fs::metadata(super::wal_path(path)).map_or(0, |m| m.len());
+    let size = std::fs::metadata(log::path_of(path)).map_or(0, |m| m.len());
     if size < PASSIVE_PAGES as u64 * 4096 {
         return Ok(());
     }
@@ -85,13 +127,24 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     db.busy_timeout(PATIENCE)?;
     db.execute_batch("PRAGMA synchronous = FULL")?;
+    keep_log_on_close(&db, true)?;
     Ok(db)
+}
+
+fn is_failed_sync(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|e| e.extended_code);
+    matches!(code, Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC))
 }
 
 /// Runs a checkpoint; returns how many pages of the log are not yet in the database file.
 pub(super) fn checkpoint(db: &Connection, mode: &str) -> rusqlite::Result<i64> {
     let (log, moved) = pages(db, mode)?;
     Ok(log - moved)
+}
+
+/// How many frames of the log count.
+pub(super) fn frames(db: &Connection) -> rusqlite::Result<u64> {
+    Ok(pages(db, "NOOP")?.0.unsigned_abs())
 }
 
 fn in_log(db: &Connection) -> rusqlite::Result<i64> {
@@ -127,7 +180,7 @@ mod tests {
         grow(70);
         tick(&path, &mut db).unwrap();
         assert_eq!(checkpoint(db.as_ref().unwrap(), "NOOP").unwrap(), 0);
-        let size = || std::fs::metadata(super::super::wal_path(&path)).unwrap().len();
+        let size = || std::fs::metadata(log::path_of(&path)).unwrap().len();
         let before = size();
         grow(60);
         assert_eq!(size(), before, "the log started over");

@@ -58,10 +58,17 @@ impl Drop for Lease {
 impl Pool {
     pub(super) fn open(path: &Path, lock: Arc<File>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
-        let connections =
-            (0..CONNECTIONS).map(|_| connect(path)).collect::<rusqlite::Result<Vec<_>>>().map_err(failed)?;
+        let connections = connect_all(path).map_err(failed)?;
         let idle = Mutex::new(Idle { connections, lock: Some(lock) });
         Ok(Self(Arc::new(Shared { idle, permits: Arc::new(Semaphore::new(CONNECTIONS)) })))
+    }
+
+    /// Waits for the reads under way, closes every connection, and holds up later reads until the
+    /// result is dropped.
+    pub(super) async fn pause(&self) -> Result<Paused> {
+        let permits = self.0.permits.clone().acquire_many_owned(CONNECTIONS as u32).await.map_err(|_| stopped())?;
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).connections.clear();
+        Ok(Paused { shared: self.0.clone(), _permits: permits })
     }
 
     /// Runs `work` on a connection, on a thread that may block.
@@ -85,6 +92,24 @@ impl Pool {
     }
 }
 
+/// A pool without connections; reads wait.
+pub(super) struct Paused {
+    shared: Arc<Shared>,
+    _permits: OwnedSemaphorePermit,
+}
+
+impl Paused {
+    /// Opens the connections again.
+    pub(super) fn resume(self, path: &Path) -> rusqlite::Result<()> {
+        let connections = connect_all(path)?;
+        let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.lock.is_some() {
+            idle.connections = connections;
+        }
+        Ok(())
+    }
+}
+
 async fn lease(shared: Arc<Shared>) -> Result<Lease> {
     let permit = tokio::time::timeout(WAIT, shared.permits.clone().acquire_owned())
         .await
@@ -92,13 +117,21 @@ async fn lease(shared: Arc<Shared>) -> Result<Lease> {
         .map_err(|_| stopped())?;
     let db = shared.idle.lock().unwrap_or_else(PoisonError::into_inner).connections.pop();
     if db.is_none() {
-        return Err(stopped());
+        return Err(if shared.permits.is_closed() {
+            stopped()
+        } else {
+            Error::new(Kind::Unavailable, "storage: the database does not open")
+        });
     }
     Ok(Lease { shared, db, _permit: permit })
 }
 
 fn stopped() -> Error {
     Error::new(Kind::Unavailable, "storage: stopped")
+}
+
+fn connect_all(path: &Path) -> rusqlite::Result<Vec<Connection>> {
+    (0..CONNECTIONS).map(|_| connect(path)).collect()
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {

@@ -1,4 +1,7 @@
 //! The single writer: batches of units in one transaction, with exact counters.
+//!
+//! It also closes and opens every connection of the database after a sync failed in a checkpoint
+//! (`checkpoint` says why): nothing but itself can be writing then.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,8 +12,11 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::checkpoint::{Checkpointer, checkpoint};
-use super::{Failure, certificates, crls, documents, meta, mounts, revocations, tokens};
+use super::checkpoint::{Checkpointer, checkpoint, frames};
+use super::reader::Pool;
+use super::{
+    Failure, certificates, connect_writer, crls, documents, keep_log_on_close, log, meta, mounts, revocations, tokens,
+};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Backend, Outcome, Unit, Write};
@@ -18,16 +24,42 @@ use crate::storage::sql::conflict;
 
 /// The writing connection, and what must live as long as it.
 pub(in crate::storage) struct Writer {
-    db: Connection,
+    /// Gone only while it cannot be opened again.
+    db: Option<Connection>,
+    path: PathBuf,
+    readers: Pool,
     checkpoints: Checkpointer,
     lock: Arc<File>,
     dropped_mounts: bool,
 }
 
 impl Writer {
-    pub(super) fn new(db: Connection, path: PathBuf, lock: Arc<File>) -> Result<Self> {
+    pub(super) fn new(db: Connection, path: PathBuf, lock: Arc<File>, readers: Pool) -> Result<Self> {
         let dropped_mounts = mounts::any_dropped(&db).map_err(failed)?;
-        Ok(Self { db, checkpoints: Checkpointer::start(path)?, lock, dropped_mounts })
+        let checkpoints = Checkpointer::start(path.clone())?;
+        Ok(Self { db: Some(db), path, readers, checkpoints, lock, dropped_mounts })
+    }
+
+    /// Closes every connection and opens them again, so that SQLite reads the log from its beginning
+    /// and counts nothing of it as moved. When that fails the checkpoints stay halted, and the next
+    /// batch tries again.
+    async fn start_over(&mut self) -> Result<()> {
+        let reads = self.readers.pause().await?;
+        if let Some(db) = self.db.take() {
+            let ended = undo(&db).and_then(|()| frames(&db)).map_err(failed);
+            if let Err(error) = ended.and_then(|frames| log::cut(&self.path, frames).map_err(failed)) {
+                // Nothing was closed that writes: it goes on as it is.
+                self.db = Some(db);
+                reads.resume(&self.path).map_err(failed)?;
+                return Err(error);
+            }
+            db.close().map_err(|(_, e)| failed(e))?;
+        }
+        self.db = Some(connect_writer(&self.path)?);
+        reads.resume(&self.path).map_err(failed)?;
+        self.checkpoints.resume();
+        tracing::warn!("a sync has failed: the log is read again and all of it will be moved once more");
+        Ok(())
     }
 
     fn apply_now(&mut self, units: &[Unit]) -> Vec<Result<Vec<Outcome>>> {
@@ -78,11 +110,9 @@ impl Writer {
     }
 
     fn begin(&mut self) -> rusqlite::Result<Transaction<'_>> {
-        // Only after a rollback that itself failed.
-        if !self.db.is_autocommit() {
-            self.db.execute_batch("ROLLBACK")?;
-        }
-        Transaction::new(&mut self.db, TransactionBehavior::Immediate)
+        let db = self.db.as_mut().ok_or(rusqlite::Error::InvalidQuery)?;
+        undo(db)?;
+        Transaction::new(db, TransactionBehavior::Immediate)
     }
 
     fn remove_dropped(&mut self) -> rusqlite::Result<bool> {
@@ -91,6 +121,11 @@ impl Writer {
         tx.commit()?;
         Ok(more)
     }
+}
+
+/// Ends a transaction that is still open: only after a rollback that itself failed.
+fn undo(db: &Connection) -> rusqlite::Result<()> {
+    if db.is_autocommit() { Ok(()) } else { db.execute_batch("ROLLBACK") }
 }
 
 fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
@@ -182,7 +217,15 @@ impl Batch {
 
 impl Backend for Writer {
     fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Vec<Outcome>>>> {
-        async move { self.apply_now(&units) }.boxed()
+        async move {
+            if self.checkpoints.halted()
+                && let Err(error) = self.start_over().await
+            {
+                tracing::warn!(%error, "the log cannot be read again yet");
+            }
+            self.apply_now(&units)
+        }
+        .boxed()
     }
 
     fn has_chores(&self) -> bool {
@@ -203,13 +246,94 @@ impl Backend for Writer {
     fn close(self) -> BoxFuture<'static, Result<()>> {
         async move {
             let Self { db, checkpoints, lock, .. } = self;
-            drop(checkpoints);
-            let result =
-                checkpoint(&db, "TRUNCATE").map_err(|e| Error::unavailable("storage: the last checkpoint failed", e));
+            let halted = checkpoints.end();
+            let Some(db) = db else {
+                return Err(Error::new(Kind::Unavailable, "storage: the database is not open"));
+            };
+            let result = if halted {
+                Err(Error::new(Kind::Unavailable, "storage: a sync has failed; the log is kept for the next start"))
+            } else {
+                checkpoint(&db, "TRUNCATE")
+                    .and_then(|_| keep_log_on_close(&db, false))
+                    .map_err(|e| Error::unavailable("storage: the last checkpoint failed", e))
+            };
             let closed = db.close().map_err(|(_, e)| Error::unavailable("storage: the database does not close", e));
             drop(lock);
             result.and(closed)
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::backend::Reader as _;
+
+    fn fact(name: usize) -> Vec<Unit> {
+        vec![vec![Write::MetaInsert { name: format!("fact {name}"), value: vec![7; 3000] }]]
+    }
+
+    async fn store(writer: &mut Writer, names: std::ops::Range<usize>) {
+        for name in names {
+            assert!(writer.apply(fact(name)).await.iter().all(Result::is_ok));
+        }
+    }
+
+    /// Takes back what a file was given since, as a disk that never wrote it.
+    fn forget(path: &std::path::Path, old: &[u8]) {
+        use std::os::unix::fs::FileExt as _;
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(old, 0).unwrap();
+        file.set_len(old.len() as u64).unwrap();
+    }
+
+    #[tokio::test]
+    async fn after_a_failed_sync_all_of_the_log_is_moved_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, pool) = super::super::open(dir.path()).unwrap();
+        let path = writer.path.clone();
+        checkpoint(writer.db.as_ref().unwrap(), "TRUNCATE").unwrap();
+        let old = std::fs::read(&path).unwrap();
+        store(&mut writer, 0..50).await;
+        {
+            // A reader holds the end of what can be moved back, so that SQLite does not sync it.
+            let reader = Connection::open(&path).unwrap();
+            reader.execute_batch("BEGIN; SELECT count(*) FROM meta").unwrap();
+            store(&mut writer, 50..100).await;
+            let left = checkpoint(writer.db.as_ref().unwrap(), "PASSIVE").unwrap();
+            assert!(left > 0 && std::fs::read(&path).unwrap() != old, "some was moved, some was not");
+        }
+        forget(&path, &old);
+        writer.checkpoints.halt();
+        store(&mut writer, 100..101).await;
+        assert!(!writer.checkpoints.halted());
+        let facts = pool.meta().await.unwrap();
+        assert_eq!(facts.iter().filter(|(name, _)| name.starts_with("fact")).count(), 101);
+        pool.close();
+        writer.close().await.unwrap();
+        let db = Connection::open(&path).unwrap();
+        let sound: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        let rows: u32 =
+            db.query_row("SELECT count(*) FROM meta WHERE name LIKE 'fact%'", [], |row| row.get(0)).unwrap();
+        assert_eq!((sound.as_str(), rows), ("ok", 101));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_ends_after_a_failed_sync_keeps_its_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, pool) = super::super::open(dir.path()).unwrap();
+        let path = writer.path.clone();
+        checkpoint(writer.db.as_ref().unwrap(), "TRUNCATE").unwrap();
+        let old = std::fs::read(&path).unwrap();
+        store(&mut writer, 0..9).await;
+        writer.checkpoints.halt();
+        pool.close();
+        assert_eq!(writer.close().await.unwrap_err().kind(), Kind::Unavailable);
+        drop(pool);
+        assert_eq!(std::fs::read(&path).unwrap(), old, "nothing was moved");
+        let (writer, pool) = super::super::open(dir.path()).unwrap();
+        assert_eq!(pool.meta().await.unwrap().iter().filter(|(name, _)| name.starts_with("fact")).count(), 9);
+        writer.close().await.unwrap();
     }
 }

@@ -7,7 +7,7 @@
 mod bad_input;
 mod ca;
 mod csr;
-mod foreign;
+pub mod foreign;
 mod matrix;
 mod mount;
 mod names;

@@ -1,0 +1,156 @@
+//! The write-ahead log as a file, for the two moments when SQLite's own care is not enough.
+//!
+//! A sync that failed is reported once. The kernel then counts the pages as clean although the disk
+//! does not have them, and reads go on to see them. SQLite in a running process is right all the same:
+//! it undoes the transaction, and the next one writes over the same frames. But a process that starts
+//! after a crash finds those frames in the kernel's memory, takes them for committed, and what it adds
+//! behind them would not outlive a power failure, however well it is synced: the log ends where its
+//! chain of checksums breaks. So a log that is found is first written and synced once more
+//! ([`write_again`]); called when the store opens.
+//!
+//! The other moment is a log that is to be read from its beginning in a running process
+//! (`writer`): what an undone transaction left behind its end is cut off before ([`cut`]), for its
+//! callers were told that nothing was stored.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Result};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Sizes of the log's header and of a frame's (SQLite's file format, section 4.1).
+const HEADER: usize = 32;
+const FRAME_HEADER: usize = 24;
+/// Frames that are moved at a time.
+const FRAMES: usize = 256;
+
+/// The log of the database at `path`.
+pub(super) fn path_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    PathBuf::from(name)
+}
+
+/// Writes the used part of the log again, byte for byte, and waits until the disk has it.
+///
+/// # Errors
+/// Those of the file system: then nothing may build on the log.
+pub(super) fn write_again(path: &Path) -> Result<()> {
+    let file = match OpenOptions::new().read(true).write(true).open(path_of(path)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    let mut header = [0; HEADER];
+    if file.metadata()?.len() < HEADER as u64 {
+        return Ok(());
+    }
+    file.read_exact_at(&mut header, 0)?;
+    let Some(frame) = frame_len(&header) else { return Ok(()) };
+    file.write_all_at(&header, 0)?;
+    let mut buffer = vec![0; frame * FRAMES];
+    let mut at = HEADER as u64;
+    loop {
+        let read = read_full(&file, &mut buffer, at)?;
+        let current = buffer[..read].chunks_exact(frame).take_while(|f| f[8..16] == header[16..24]).count();
+        file.write_all_at(&buffer[..current * frame], at)?;
+        at += (current * frame) as u64;
+        // Frames of an earlier round of the log follow, or nothing.
+        if current < FRAMES {
+            break;
+        }
+    }
+    file.sync_all()
+}
+
+/// Ends the log after `frames` frames. Nobody may be writing.
+pub(super) fn cut(path: &Path, frames: u64) -> Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(path_of(path))?;
+    let mut header = [0; HEADER];
+    let held = read_full(&file, &mut header, 0)?;
+    let len = match frame_len(&header) {
+        Some(frame) if held == HEADER && frames > 0 => HEADER as u64 + frames * frame as u64,
+        _ => 0,
+    };
+    // Never longer: a log that has lost frames is not for us to fill up.
+    if file.metadata()?.len() > len { file.set_len(len) } else { Ok(()) }
+}
+
+/// Length of a frame with its header; `None` when the log is not one that SQLite would read.
+fn frame_len(header: &[u8; HEADER]) -> Option<usize> {
+    let page = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
+    let is_one = page.is_power_of_two() && (512..=65_536).contains(&page);
+    is_one.then_some(FRAME_HEADER + page as usize)
+}
+
+/// Reads until the buffer is full or the file ends.
+fn read_full(file: &std::fs::File, buffer: &mut [u8], at: u64) -> Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.read_at(&mut buffer[read..], at + read as u64)? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::Connection;
+
+    fn logged(path: &Path, rows: u32) -> Connection {
+        let db = Connection::open(path).unwrap();
+        db.execute_batch("PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0; CREATE TABLE t (b BLOB)").unwrap();
+        for _ in 0..rows {
+            db.execute("INSERT INTO t VALUES (randomblob(3000))", []).unwrap();
+        }
+        db
+    }
+
+    fn rows(path: &Path) -> u32 {
+        Connection::open(path).unwrap().query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap()
+    }
+
+    /// Database and log, as a crash leaves them.
+    fn crashed(db: &Path, to: &Path) {
+        std::fs::copy(db, to).unwrap();
+        std::fs::copy(path_of(db), path_of(to)).unwrap();
+    }
+
+    #[test]
+    fn writing_again_changes_nothing_whatever_the_log_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.db");
+        write_again(&path).unwrap();
+        assert!(!path_of(&path).exists(), "no log is made");
+        let db = logged(&path, 700);
+        db.execute_batch("PRAGMA wal_checkpoint(RESTART)").unwrap();
+        // A second round over the first one's frames.
+        db.execute("DELETE FROM t WHERE rowid <= 100", []).unwrap();
+        let before = std::fs::read(path_of(&path)).unwrap();
+        write_again(&path).unwrap();
+        assert_eq!(std::fs::read(path_of(&path)).unwrap(), before);
+        for broken in [&b""[..], b"short", &[0; 4096]] {
+            std::fs::write(dir.path().join("y.db-wal"), broken).unwrap();
+            write_again(&dir.path().join("y.db")).unwrap();
+            assert_eq!(std::fs::read(dir.path().join("y.db-wal")).unwrap(), broken);
+        }
+    }
+
+    #[test]
+    fn a_cut_log_ends_with_the_last_transaction_that_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("x.db"), dir.path().join("copy.db"));
+        let db = logged(&path, 3);
+        let frames: u64 = db.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get::<_, i64>(1)).unwrap() as u64;
+        db.execute("INSERT INTO t VALUES (randomblob(3000))", []).unwrap();
+        crashed(&path, &copy);
+        cut(&copy, frames).unwrap();
+        assert_eq!(rows(&copy), 3);
+        crashed(&path, &copy);
+        cut(&copy, frames * 100).unwrap();
+        assert_eq!(rows(&copy), 4, "never longer, and nothing is lost");
+        cut(&path, 0).unwrap();
+        assert_eq!(std::fs::metadata(path_of(&path)).unwrap().len(), 0);
+    }
+}

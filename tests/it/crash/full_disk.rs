@@ -1,0 +1,107 @@
+//! A disk without room: the data folder of the embedded store on a file system of a few dozen megabytes.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::json;
+
+use super::audit::audit;
+use super::left_out;
+use super::load::{Ledger, Load, Unanswered};
+use super::place::Place;
+use crate::process::signet_by;
+
+/// Mounts, says so, and holds the mount until its input ends.
+const HOLDER: &str = r#"mount -t tmpfs -o size=48m,mode=700 signet-test "$1" && echo mounted && read -r end"#;
+
+/// A small file system in a mount namespace of its own, so that nothing of it can be left behind.
+struct Small {
+    mountpoint: tempfile::TempDir,
+    holder: Child,
+    rootless: bool,
+}
+
+impl Small {
+    /// `None`, and says so, where nothing may be mounted.
+    fn mount() -> Option<Self> {
+        let mountpoint = tempfile::tempdir().unwrap();
+        let rootless = !rustix::process::geteuid().is_root();
+        let mut command = Command::new("unshare");
+        command.args(if rootless { &["-r", "-m"][..] } else { &["-m"] }).args(["sh", "-c", HOLDER, "holder"]);
+        command.arg(mountpoint.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let small = Self { mountpoint, holder, rootless };
+        if line.trim() == "mounted" {
+            return Some(small);
+        }
+        left_out("no file system can be mounted, neither by root nor in a user namespace; see above");
+        None
+    }
+
+    fn told(&self) -> PathBuf {
+        self.mountpoint.path().join("data")
+    }
+
+    /// The same place, from outside the namespace.
+    fn seen(&self, name: &str) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
+        root.join(self.mountpoint.path().strip_prefix("/").unwrap()).join(name)
+    }
+
+    fn place(&self) -> Place {
+        let (holder, rootless) = (self.holder.id().to_string(), self.rootless);
+        let command = move || {
+            let user = if rootless { &["-U", "--preserve-credentials"][..] } else { &[] };
+            signet_by("nsenter", &[&["-t", holder.as_str(), "-m"], user].concat())
+        };
+        Place::elsewhere(self.told(), self.seen("data"), command)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        let _ = self.holder.wait();
+    }
+}
+
+/// Takes all the room there is but so many bytes.
+fn fill(path: &Path, left: usize) {
+    let mut file = std::fs::File::create(path).unwrap();
+    let block = [0; 4096];
+    while std::io::Write::write_all(&mut file, &block).is_ok() {}
+    let len = file.metadata().unwrap().len();
+    file.set_len(len.saturating_sub(left as u64)).unwrap();
+}
+
+#[actix_web::test]
+async fn a_full_disk_costs_answers_and_nothing_else() {
+    let Some(small) = Small::mount() else { return };
+    let place = small.place();
+    let ledger = Ledger::default();
+    let mut dev = place.start();
+    let token = place.client(&dev).await.token;
+    let filler = small.seen("filler");
+    for left in [200_000, 0, 30_000] {
+        let client = dev.client().with_token(&token);
+        let load = Load::start(&dev, &token, &ledger, Unanswered::IsWrong);
+        ledger.wait_for(5, 1, 0);
+        fill(&filler, left);
+        ledger.wait_for(0, 0, 20);
+        let answer = client.post("pki/issue/dev", json!({ "common_name": "full.test" })).await;
+        assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{}", answer.text);
+        let known = ledger.read().issued.keys().next().unwrap().clone();
+        assert_eq!(client.get(&format!("pki/cert/{known}")).await.status, 200, "reads go on");
+        std::fs::remove_file(&filler).unwrap();
+        ledger.wait_for(10, 1, 0);
+        load.finish();
+        audit(&client, &ledger, &place).await;
+        dev.kill();
+        dev = place.start_in_time().await;
+        audit(&dev.client().with_token(&token), &ledger, &place).await;
+    }
+    dev.terminate();
+}

@@ -1,0 +1,221 @@
+//! Clients that issue, sign, revoke and fetch the CRL, and the book of what they were told.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{LocalBoxFuture, join_all};
+use serde_json::{Value, json};
+use signet::x509::crl::Crl;
+
+use super::audit::{missing, number};
+use crate::process::Dev;
+use crate::support::Client;
+use crate::v1::pki::foreign;
+
+const ISSUING: usize = 3;
+const SIGNING: usize = 2;
+const REVOKING: usize = 2;
+/// Between two requests of a client that was refused, or that watches.
+const PACE: Duration = Duration::from_millis(10);
+/// Longest wait for what must come.
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// Everything that was acknowledged, over all runs of a server.
+#[derive(Default)]
+pub struct Book {
+    /// Serial and PEM.
+    pub issued: HashMap<String, String>,
+    /// Serial and revocation time.
+    pub revoked: HashMap<String, i64>,
+    /// The highest number of a CRL that was seen.
+    pub crl_number: u64,
+    /// Answers 503.
+    pub refused: usize,
+    /// What must not happen.
+    pub wrong: Vec<String>,
+    to_revoke: Vec<String>,
+}
+
+/// The book, shared with the clients that write it.
+#[derive(Clone, Default)]
+pub struct Ledger(Arc<Mutex<Book>>);
+
+impl Ledger {
+    pub fn read(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap()
+    }
+
+    /// Waits until so many more certificates, revocations and refusals were answered.
+    pub fn wait_for(&self, issued: usize, revoked: usize, refused: usize) {
+        let count = || {
+            let book = self.read();
+            let (wrong, counts) = (book.wrong.clone(), [book.issued.len(), book.revoked.len(), book.refused]);
+            drop(book);
+            assert!(wrong.is_empty(), "{wrong:#?}");
+            counts
+        };
+        let (before, wanted, started) = (count(), [issued, revoked, refused], Instant::now());
+        while count().iter().zip(before).zip(wanted).any(|((now, before), wanted)| *now < before + wanted) {
+            assert!(started.elapsed() < LIMIT, "{wanted:?} more than {before:?} were awaited, {:?} came", count());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// What a request without an answer is.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Unanswered {
+    /// The end of the server: the client leaves.
+    IsTheEnd,
+    /// A fault.
+    IsWrong,
+}
+
+/// Clients at work on a thread of their own.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Load {
+    /// With connections of its own, which end with it.
+    pub fn start(dev: &Dev, token: &str, ledger: &Ledger, unanswered: Unanswered) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let csr = foreign::csr("ec-256", "/CN=sign.test", "");
+        let one =
+            One { client: dev.client().with_token(token), ledger: ledger.clone(), stop: stop.clone(), unanswered };
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let mut all: Vec<LocalBoxFuture<'_, ()>> = Vec::new();
+            for _ in 0..ISSUING {
+                all.push(Box::pin(one.issue("pki/issue/dev", json!({ "common_name": "issue.test" }))));
+            }
+            for _ in 0..SIGNING {
+                all.push(Box::pin(one.issue("pki/sign/dev", json!({ "csr": csr }))));
+            }
+            for _ in 0..REVOKING {
+                all.push(Box::pin(one.revoke()));
+            }
+            all.push(Box::pin(one.watch()));
+            runtime.block_on(join_all(all));
+        });
+        Self { stop, thread }
+    }
+
+    /// Lets the requests under way end.
+    pub fn finish(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+    }
+}
+
+/// One client.
+struct One {
+    client: Client,
+    ledger: Ledger,
+    stop: Arc<AtomicBool>,
+    unanswered: Unanswered,
+}
+
+/// The server is gone.
+struct Gone;
+
+impl One {
+    fn works(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The body of a 200; `None` when it was refused, as it may be.
+    async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Option<Vec<u8>>, Gone> {
+        let mut request = self.client.request(method, path);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = async {
+            let response = request.send().await?;
+            let retry = response.headers().contains_key("retry-after");
+            Ok::<_, reqwest::Error>((response.status().as_u16(), retry, response.bytes().await?))
+        };
+        match answer.await {
+            Ok((200, _, body)) => return Ok(Some(body.to_vec())),
+            Ok((503, true, _)) => self.ledger.read().refused += 1,
+            Ok((status, retry, body)) => {
+                let text = String::from_utf8_lossy(&body);
+                self.ledger.read().wrong.push(format!("{path}: {status}, Retry-After {retry}: {text}"));
+            }
+            Err(_) if self.unanswered == Unanswered::IsTheEnd => return Err(Gone),
+            Err(error) => self.ledger.read().wrong.push(format!("{path}: no answer: {error:?}")),
+        }
+        tokio::time::sleep(PACE).await;
+        Ok(None)
+    }
+
+    async fn issue(&self, path: &str, body: Value) {
+        while self.works() {
+            let Ok(answer) = self.ask("POST", path, Some(&body)).await else { return };
+            let Some(answer) = answer else { continue };
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            let text = |name: &str| answer["data"][name].as_str().unwrap().to_owned();
+            let (serial, pem) = (text("serial_number"), text("certificate"));
+            let mut book = self.ledger.read();
+            if book.issued.len().is_multiple_of(3) {
+                book.to_revoke.push(serial.clone());
+            }
+            if book.issued.insert(serial.clone(), pem).is_some() {
+                book.wrong.push(format!("{serial} was issued twice"));
+            }
+        }
+    }
+
+    async fn revoke(&self) {
+        while self.works() {
+            let next = self.ledger.read().to_revoke.pop();
+            let Some(serial) = next else {
+                tokio::time::sleep(PACE).await;
+                continue;
+            };
+            let answer = self.ask("POST", "pki/revoke", Some(&json!({ "serial_number": serial }))).await;
+            let mut book = self.ledger.read();
+            match &answer {
+                Ok(Some(answer)) => {
+                    let answer: Value = serde_json::from_slice(answer).unwrap();
+                    book.revoked.insert(serial, answer["data"]["revocation_time"].as_i64().unwrap());
+                }
+                // Nobody knows: it is asked again.
+                Ok(None) | Err(Gone) => book.to_revoke.push(serial),
+            }
+            if answer.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A CRL lists what was revoked before it was asked for, and its number never falls.
+    async fn watch(&self) {
+        while self.works() {
+            let (revoked, before) = {
+                let book = self.ledger.read();
+                (book.revoked.clone(), book.crl_number)
+            };
+            let Ok(answer) = self.ask("GET", "pki/crl", None).await else { return };
+            let Some(der) = answer else { continue };
+            self.saw(&Crl::parse(&der).unwrap(), before, &revoked);
+            tokio::time::sleep(PACE).await;
+        }
+    }
+
+    fn saw(&self, crl: &Crl, before: u64, revoked: &HashMap<String, i64>) {
+        let (number, missing) = (number(crl), missing(crl, revoked));
+        let mut book = self.ledger.read();
+        book.crl_number = book.crl_number.max(number);
+        if number < before {
+            book.wrong.push(format!("CRL number {number} after {before}"));
+        }
+        if !missing.is_empty() {
+            book.wrong.push(format!("CRL {number} lacks {missing:?}"));
+        }
+    }
+}

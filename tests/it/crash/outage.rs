@@ -1,0 +1,40 @@
+//! The PostgreSQL server stopped at once (`pg_ctl stop -m immediate`: as a crash) under load, and started
+//! again.
+
+use super::audit::audit;
+use super::load::{Ledger, Load, Unanswered};
+use super::place::Place;
+use crate::cluster::Cluster;
+
+#[actix_web::test]
+async fn a_database_that_crashes_under_load_costs_answers_and_nothing_else() {
+    let cluster = Cluster::new();
+    let place = Place::postgres(cluster.database());
+    let ledger = Ledger::default();
+    let dev = place.start();
+    let client = place.client(&dev).await;
+    let load = Load::start(&dev, &client.token, &ledger, Unanswered::IsWrong);
+    for (issued, revoked) in [(30, 3), (150, 20), (5, 1)] {
+        ledger.wait_for(issued, revoked, 0);
+        cluster.stop();
+        // Whoever asks meanwhile is told to come again; every kind of client does.
+        ledger.wait_for(0, 0, 20);
+        cluster.start();
+        ledger.wait_for(1, 1, 0);
+    }
+    load.finish();
+    audit(&client, &ledger, &place).await;
+
+    // Both at once.
+    let load = Load::start(&dev, &client.token, &ledger, Unanswered::IsTheEnd);
+    ledger.wait_for(60, 6, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| cluster.stop());
+        dev.kill();
+    });
+    load.finish();
+    cluster.start();
+    let dev = place.start_in_time().await;
+    audit(&dev.client().with_token(&client.token), &ledger, &place).await;
+    dev.terminate();
+}

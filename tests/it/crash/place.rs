@@ -1,0 +1,115 @@
+//! Where a server keeps its data, for tests that start it there again and again.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::cluster;
+use crate::process::{Dev, dev_with, signet};
+use crate::support::Client;
+
+/// The root token of every start.
+const ROOT: &str = "root-token-of-the-crash-tests";
+/// Longest time from a start after a crash to the answer that it is ready.
+const START: Duration = Duration::from_secs(2);
+
+/// A data folder, and a database when the data is not in the folder.
+pub struct Place {
+    temporary: tempfile::TempDir,
+    /// As the server is told, and as this process sees it.
+    folder: (PathBuf, PathBuf),
+    database: Option<cluster::Database>,
+    /// The program, and what it is run by.
+    command: Box<dyn Fn() -> Command>,
+}
+
+impl Place {
+    pub fn embedded() -> Self {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path().join("data");
+        Self { temporary, folder: (folder.clone(), folder), database: None, command: Box::new(signet) }
+    }
+
+    pub fn postgres(database: cluster::Database) -> Self {
+        Self { database: Some(database), ..Self::embedded() }
+    }
+
+    /// The embedded store in a folder that the program sees under another name than this process.
+    pub fn elsewhere(told: PathBuf, seen: PathBuf, command: impl Fn() -> Command + 'static) -> Self {
+        Self { folder: (told, seen), command: Box::new(command), ..Self::embedded() }
+    }
+
+    /// Starts a server.
+    pub fn start(&self) -> Dev {
+        self.start_by((self.command)())
+    }
+
+    /// Starts a server by a prepared command.
+    pub fn start_by(&self, mut command: Command) -> Dev {
+        // What it complains of is wanted when a test fails only.
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.temporary.path().join("log"));
+        command.stderr(log.unwrap());
+        let mut arguments = vec!["--root-token", ROOT, "--data-dir", self.folder.0.to_str().unwrap()];
+        let url = self.database.as_ref().map(cluster::Database::url);
+        if let Some(url) = &url {
+            arguments.extend(["--database-url", url]);
+        }
+        dev_with(&mut command, &arguments)
+    }
+
+    /// Starts a server on what a crash left; it must be ready within two seconds. A machine that is busy
+    /// elsewhere gets three attempts, each after another crash.
+    pub async fn start_in_time(&self) -> Dev {
+        let mut times = Vec::new();
+        for _ in 0..3 {
+            let started = Instant::now();
+            let dev = self.start();
+            assert_eq!(dev.client().with_token("").get("sys/health").await.status, 200);
+            times.push(started.elapsed());
+            println!("ready {:?} after the start", started.elapsed());
+            if started.elapsed() < START {
+                return dev;
+            }
+            dev.kill();
+        }
+        panic!("no start was ready in {START:?}: {times:?}; {}", self.log());
+    }
+
+    /// A client with a token of its own, which is stored as everything else is.
+    pub async fn client(&self, dev: &Dev) -> Client {
+        let answer = dev.client().post("auth/token/create-orphan", json!({ "policies": ["root"] })).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        dev.client().with_token(answer.body["auth"]["client_token"].as_str().unwrap())
+    }
+
+    /// A file of the data folder.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.1.join(name)
+    }
+
+    /// The one column that a query of the database finds.
+    pub fn column(&self, sql: &str) -> Vec<String> {
+        self.database.as_ref().unwrap().psql(sql).lines().map(str::to_owned).collect()
+    }
+
+    /// The one value that a query finds in the data as it is now.
+    pub fn scan(&self, sql: &str) -> String {
+        if let Some(database) = &self.database {
+            return database.psql(sql);
+        }
+        // A copy, so that the server's own files are not touched.
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["signet.db", "signet.db-wal"] {
+            std::fs::copy(self.file(name), copy.path().join(name)).unwrap();
+        }
+        let db = rusqlite::Connection::open(copy.path().join("signet.db")).unwrap();
+        db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap().to_string()
+    }
+
+    /// What the servers complained of.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.temporary.path().join("log")).unwrap()
+    }
+}

@@ -1,0 +1,63 @@
+//! `strace` as a witness of system calls, and as a disk that fails.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::left_out;
+
+/// Whether processes may be traced here; says so when not.
+pub fn is_allowed() -> bool {
+    let traced = Command::new("strace").args(["-f", "-qq", "-e", "trace=none", "true"]).output();
+    match traced {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            left_out(&format!("strace cannot trace: {}", String::from_utf8_lossy(&output.stderr).trim()));
+            false
+        }
+        Err(error) => {
+            left_out(&format!("strace does not start ({error}); tests/run installs it"));
+            false
+        }
+    }
+}
+
+/// Whether the program may be looked into here, which it allows nobody but root; says so when not.
+pub fn sees_the_server() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        left_out("the program lets nobody but root look into it");
+        return false;
+    }
+    is_allowed()
+}
+
+/// A running process under `strace`; it is let go when this is dropped.
+pub struct Traced(Child);
+
+impl Traced {
+    /// Attaches to every thread of a process; `None`, and says so, when that is forbidden.
+    pub fn attach(pid: u32, arguments: &[&str]) -> Option<Self> {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-o", "/dev/null"]).args(arguments).args(["-p", &pid.to_string()]);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+        let attached = lines.by_ref().find(|line| line.contains("attached") || line.contains("attach:"));
+        // What else it says is of no interest; but it must not stop at a full pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        let traced = Self(child);
+        if attached.as_ref().is_some_and(|line| line.contains("attached")) {
+            return Some(traced);
+        }
+        left_out(&format!("strace cannot attach: {attached:?}"));
+        None
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        // Told to end, it lets go of the process first.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
