@@ -5,6 +5,7 @@ mod architecture;
 mod canary;
 mod cluster;
 mod command;
+mod faults;
 mod grafana;
 mod metrics;
 mod postgres;
