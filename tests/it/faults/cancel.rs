@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
+use super::endpoints::assert_unavailable;
 use super::stuck::Served;
 
 const QUEUE: usize = 16;
@@ -74,29 +75,53 @@ async fn clients_that_leave_cost_no_place_and_leave_nothing_half_done() {
     served.stop();
 }
 
+/// Writes whose effect can be read: path, body, where it is read, what is there then.
+fn writes() -> [(&'static str, Value, &'static str, &'static str); 6] {
+    let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" });
+    [
+        ("sys/policies/acl/left", policy, "sys/policies/acl/left", "path"),
+        ("sys/mounts/left", json!({ "type": "pki" }), "sys/mounts/left", "pki"),
+        ("sys/mounts/pki/tune", json!({ "description": "was left" }), "sys/mounts/pki", "was left"),
+        ("sys/auth/token/tune", json!({ "description": "was left" }), "sys/auth/token", "was left"),
+        ("pki/roles/left", json!({ "key_type": "ec" }), "pki/roles/left", "key_type"),
+        ("left/roles/left", json!({ "key_type": "ec" }), "left/roles/left", "key_type"),
+    ]
+}
+
+async fn wait_until_served(served: &Served, read: &str, shows: &str) {
+    let started = Instant::now();
+    while !served.client.get(read).await.text.contains(shows) {
+        assert!(started.elapsed() < Duration::from_secs(15), "{read}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// The writer left while its commit was under way: what is stored is served all the same.
 #[actix_web::test]
 async fn what_a_client_that_left_has_written_is_served() {
     let served = Served::start(QUEUE).await;
-    let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" });
-    let requests = [
-        ("sys/policies/acl/left", policy, "sys/policies/acl/left", "path"),
-        ("sys/mounts/left", json!({ "type": "pki" }), "sys/mounts/left", "pki"),
-        ("sys/mounts/pki/tune", json!({ "description": "was left" }), "sys/mounts/pki", "was left"),
-        ("pki/roles/left", json!({ "key_type": "ec" }), "pki/roles/left", "key_type"),
-    ];
-    for (path, body, read, shows) in requests {
+    for (path, body, read, shows) in writes() {
         let hold = served.hold();
         tokio::select! {
             () = leave(&served, path, body, Duration::from_secs(20)) => panic!("nothing ends while the store hangs"),
             () = served.wait_for_queue(1) => {}
         }
         drop(hold);
-        let started = Instant::now();
-        while !served.client.get(read).await.text.contains(shows) {
-            assert!(started.elapsed() < Duration::from_secs(15), "{path}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        wait_until_served(&served, read, shows).await;
+    }
+    served.wait_for_queue(0).await;
+    served.stop();
+}
+
+/// The same for a writer that was told that it took too long.
+#[actix_web::test]
+async fn what_a_request_that_took_too_long_has_written_is_served() {
+    let served = Served::configured("max_request_duration = \"1s\"\n").await;
+    for (path, body, read, shows) in writes() {
+        let hold = served.hold();
+        assert_unavailable(&served.client.post(path, body).await, path);
+        drop(hold);
+        wait_until_served(&served, read, shows).await;
     }
     served.wait_for_queue(0).await;
     served.stop();

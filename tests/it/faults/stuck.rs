@@ -31,15 +31,17 @@ impl Drop for Hold {
 }
 
 impl Served {
-    /// With an issuer and a role `web`, and room for `queue` writes.
+    /// With an issuer and a role `web`, and room for `queue` writes at a time.
     pub async fn start(queue: usize) -> Self {
+        Self::configured(&format!("commit_queue = {queue}\n")).await
+    }
+
+    /// As [`Served::start`], with these lines in its configuration.
+    pub async fn configured(more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         let file = folder.path().join("signet.toml");
-        let settings = format!(
-            "listen = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nworkers = 2\ncommit_queue = {queue}\n",
-            data.display()
-        );
+        let settings = format!("listen = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nworkers = 2\n{more}", data.display());
         std::fs::write(&file, settings).unwrap();
         let init = signet().args(["operator", "init", "--config"]).arg(&file).output().unwrap();
         let printed = String::from_utf8(init.stdout).unwrap();
