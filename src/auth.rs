@@ -23,11 +23,12 @@ mod memory;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 
 use crate::clock::{Clock, Time};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 use cache::TokenCache;
 use mounts::MountTable;
@@ -98,6 +99,9 @@ pub struct Auth {
     tokens: TokenCache,
     /// Held while a policy or mount changes.
     writing: tokio::sync::Mutex<()>,
+    /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes
+    /// only under `writing`.
+    behind: AtomicBool,
 }
 
 impl Auth {
@@ -116,6 +120,7 @@ impl Auth {
             mounts: ArcSwap::from_pointee(mounts),
             tokens: TokenCache::default(),
             writing: tokio::sync::Mutex::new(()),
+            behind: AtomicBool::new(false),
         }))
     }
 
@@ -125,8 +130,45 @@ impl Auth {
     /// Those of the store; the views then stay as they were.
     pub async fn reload(&self) -> Result<()> {
         let _one_writer = self.writing.lock().await;
+        self.reload_held().await
+    }
+
+    /// Reads policies and mounts again when a write failed and may be stored all the same; whether it
+    /// did. To be called again and again.
+    ///
+    /// # Errors
+    /// Those of the store; the views then stay as they were.
+    pub async fn catch_up(&self) -> Result<bool> {
+        let behind = self.behind.load(Ordering::Relaxed);
+        if behind {
+            self.reload().await?;
+        }
+        Ok(behind)
+    }
+
+    /// The place of the one writer, with views that show what is stored.
+    async fn writer(&self) -> Result<tokio::sync::MutexGuard<'_, ()>> {
+        let one_writer = self.writing.lock().await;
+        if self.behind.load(Ordering::Relaxed) {
+            self.reload_held().await?;
+        }
+        Ok(one_writer)
+    }
+
+    /// After a write that failed with `error`: it may be stored all the same, or another node's is. What
+    /// is stored decides, now or as soon as it can be read.
+    async fn recheck(&self, error: &Error) {
+        // What was not admitted is not stored.
+        if error.kind() != Kind::Busy && self.reload_held().await.is_err() {
+            self.behind.store(true, Ordering::Relaxed);
+        }
+    }
+
+    async fn reload_held(&self) -> Result<()> {
         self.reload_policies().await?;
-        self.reload_mounts().await
+        self.reload_mounts().await?;
+        self.behind.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The caller behind a token. Takes one use of a token that has a limit, whatever comes after.

@@ -83,13 +83,28 @@ impl Engine {
         if self.authority(mount).is_ok() {
             return Ok(());
         }
-        let authority = Arc::new(Authority::start(mount, &self.tools, &self.control).await?);
+        let documents = self.tools.store.documents(mount).await?;
+        self.start(View::load(mount, documents)?);
+        Ok(())
+    }
+
+    /// As [`Engine::open`], for a mount that was made this moment: nothing is stored for it, so nothing
+    /// is read and nothing can fail.
+    pub async fn open_new(&self, mount: MountId) {
+        let _one_at_a_time = self.opening.lock().await;
+        if self.authority(mount).is_err() {
+            self.start(View::empty(mount));
+        }
+    }
+
+    fn start(&self, view: View) {
+        let mount = view.mount;
+        let authority = Arc::new(Authority::start(view, &self.tools, &self.control));
         self.authorities.rcu(|all| {
             let mut all = HashMap::clone(all);
             all.insert(mount, Arc::clone(&authority));
             all
         });
-        Ok(())
     }
 
     /// Forgets a mount: its published state becomes empty at once, so that no request that is still
@@ -103,6 +118,12 @@ impl Engine {
             all.remove(&mount);
             all
         });
+    }
+
+    /// Forgets every mount that is not `there` any more, as [`Engine::close`] does.
+    pub fn close_others(&self, there: impl Fn(MountId) -> bool) {
+        let open: Vec<MountId> = self.authorities.load().keys().copied().collect();
+        open.into_iter().filter(|mount| !there(*mount)).for_each(|mount| self.close(mount));
     }
 
     /// A mount's authority.
@@ -124,14 +145,14 @@ pub struct Authority {
 }
 
 impl Authority {
-    async fn start(mount: MountId, tools: &Tools, thread: &ControlThread) -> Result<Self> {
-        let documents = tools.store.documents(mount).await?;
-        let view = Arc::new(ArcSwap::from_pointee(View::load(mount, documents)?));
+    fn start(view: View, tools: &Tools, thread: &ControlThread) -> Self {
+        let mount = view.mount;
+        let view = Arc::new(ArcSwap::from_pointee(view));
         let crls = Arc::new(ArcSwapOption::<Crls>::empty());
         let builder = Builder::new(mount, Arc::clone(&tools.store), tools.clock.clone());
         let control =
             ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), Arc::clone(&tools.store), builder);
-        Ok(Self { mount, view, crls, control, tools: tools.clone() })
+        Self { mount, view, crls, control, tools: tools.clone() }
     }
 
     /// The mount.

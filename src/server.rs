@@ -16,6 +16,7 @@ use actix_web::dev::{self, ServerHandle};
 use actix_web::http::header::STRICT_TRANSPORT_SECURITY;
 use actix_web::middleware::{Condition, DefaultHeaders};
 use actix_web::{App, HttpServer};
+use futures_util::FutureExt as _;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -26,8 +27,10 @@ use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
 use crate::http;
 use crate::http::secrets::audit::Audit;
+use crate::http::secrets::reach::Reach;
 use crate::http::secrets::state::{Identity, Settings, Shared, State, Stopping};
 use crate::pki::Engine;
+use crate::pki::store::PkiStore;
 use crate::storage::{self, Storage};
 use crate::telemetry;
 pub use signals::{Signals, Wish};
@@ -44,6 +47,8 @@ const DRAIN_SECONDS: u64 = 7;
 const CLOSE: Duration = Duration::from_secs(2);
 /// Between two sweeps of ended tokens.
 const SWEEP: Duration = Duration::from_secs(30);
+/// Between two looks at whether a write's end is still unknown.
+const CATCH_UP: Duration = Duration::from_secs(1);
 /// Between two upkeeps of the metrics.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// RFC 6797: clients that were here over TLS do not come back without it for a year.
@@ -67,6 +72,14 @@ pub struct Options {
     pub settings: Settings,
 }
 
+/// The store, as each domain sees it.
+pub struct Stores {
+    /// The certificate authority engine's.
+    pub pki: Arc<dyn PkiStore>,
+    /// Authentication's.
+    pub auth: Arc<dyn AuthStore>,
+}
+
 /// A server that is open but does not listen yet.
 pub struct Server {
     shared: Arc<Shared>,
@@ -83,9 +96,18 @@ impl Server {
     /// # Errors
     /// Those of the store, and whatever a stored mount cannot be opened for.
     pub async fn open(options: Options) -> Result<Self> {
+        Self::open_through(options, |stores| stores).await
+    }
+
+    /// As [`Server::open`]; what `between` makes of the stores stands between them and the domains.
+    ///
+    /// # Errors
+    /// As [`Server::open`].
+    pub async fn open_through(options: Options, between: impl FnOnce(Stores) -> Stores) -> Result<Self> {
         telemetry::install_metrics()?;
         let storage = storage::open(options.storage).await?;
-        match domains(&storage, options.clock, options.settings).await {
+        let stores = between(Stores { pki: storage.pki(), auth: storage.auth() });
+        match domains(stores, options.clock, options.settings).await {
             Ok(shared) => Ok(Self {
                 shared: Arc::new(shared),
                 storage,
@@ -127,7 +149,9 @@ impl Server {
                 return Err(error);
             }
         };
-        let tasks = vec![actix_rt::spawn(sweep(self.shared.auth.clone())), actix_rt::spawn(upkeep())];
+        let (auth, engine) = (self.shared.auth.clone(), self.shared.engine.clone());
+        let tasks = [sweep(auth.clone()).boxed_local(), catch_up(auth, engine).boxed_local(), upkeep().boxed_local()];
+        let tasks = tasks.into_iter().map(actix_rt::spawn).collect();
         Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), tasks, server: self })
     }
 
@@ -215,15 +239,16 @@ impl Serving {
     }
 }
 
-async fn domains(storage: &Storage, clock: Clock, settings: Settings) -> Result<Shared> {
-    let store = storage.auth();
-    let identity = identity(&*store).await?;
-    let auth = Auth::open(store, clock.clone()).await?;
-    let engine = Engine::new(storage.pki(), clock.clone());
+async fn domains(stores: Stores, clock: Clock, settings: Settings) -> Result<Shared> {
+    let identity = identity(&*stores.auth).await?;
+    let reach = Reach::new(Arc::clone(&stores.auth));
+    let auth = Auth::open(stores.auth, clock.clone()).await?;
+    let engine = Engine::new(stores.pki, clock.clone());
     for mount in auth.mounts().iter().filter(|mount| &mount.kind[..] == "pki") {
         engine.open(mount.id).await?;
     }
-    Ok(Shared { auth, engine, clock, settings, identity, audit: Audit::default(), stopping: Stopping::default() })
+    let (audit, stopping) = (Audit::default(), Stopping::default());
+    Ok(Shared { auth, engine, clock, settings, identity, audit, reach, stopping })
 }
 
 /// A settings document of the server itself, if it is stored.
@@ -284,6 +309,18 @@ async fn sweep(auth: Arc<Auth>) {
         match auth.sweep().await {
             Ok(swept) => metrics::counter!(telemetry::TOKENS_SWEPT).increment(u64::from(swept)),
             Err(error) => tracing::warn!("ended tokens were not swept: {error}"),
+        }
+    }
+}
+
+/// After writes whose end was not known: reads what is stored as soon as that can be done.
+async fn catch_up(auth: Arc<Auth>, engine: Arc<Engine>) {
+    loop {
+        tokio::time::sleep(CATCH_UP).await;
+        match auth.catch_up().await {
+            Ok(false) => {}
+            Ok(true) => engine.close_others(|id| auth.mounts().iter().any(|mount| mount.id == id)),
+            Err(error) => tracing::warn!("policies and mounts cannot be read again yet: {error}"),
         }
     }
 }

@@ -48,6 +48,9 @@ impl State {
                 self.mounts.retain(|known| *known != id);
                 AuthOutcome::Done
             }
+            AuthWrite::TokenInsert(row) if row.parent.is_some_and(|parent| !self.tokens.contains_key(&parent)) => {
+                return Err(Error::new(Kind::Conflict, "parent"));
+            }
             AuthWrite::TokenInsert(row) => {
                 self.tokens.insert(row.hash, row);
                 AuthOutcome::Done

@@ -248,6 +248,12 @@ impl MountTable {
         Self { by_path, sorted, deepest }
     }
 
+    /// This table with `mount` at `path`, or with nothing there.
+    fn with(&self, path: &str, mount: Option<Mount>) -> Self {
+        let others = self.sorted.iter().filter(|known| known.path != path).map(|known| Mount::clone(known));
+        Self::new(others.chain(mount))
+    }
+
     /// The mount with the longest path that `path` (without leading `/`) lies below, and the rest of
     /// the path below it. The path of a mount without its trailing `/` leads to it too.
     pub fn route<'a>(&self, path: &'a str) -> Option<(&Arc<Mount>, &'a str)> {

@@ -51,7 +51,7 @@ struct Entry {
 /// All policies at one moment.
 pub(super) struct Policies {
     generation: u64,
-    by_name: BTreeMap<String, Entry>,
+    by_name: BTreeMap<String, Arc<Entry>>,
     compiled: Mutex<HashMap<Box<[String]>, Arc<Acl>>>,
 }
 
@@ -78,7 +78,7 @@ impl Policies {
     }
 
     fn live(&self, name: &str, now: Time) -> Option<&Entry> {
-        self.by_name.get(name).filter(|entry| entry.stored.expiration.is_none_or(|end| now < end))
+        self.by_name.get(name).map(Arc::as_ref).filter(|entry| entry.stored.expiration.is_none_or(|end| now < end))
     }
 }
 
@@ -103,10 +103,10 @@ pub(super) async fn load(store: &dyn AuthStore, generation: u64) -> Result<Polic
     Ok(Policies { generation, by_name, compiled: Mutex::default() })
 }
 
-fn entry(document: Document) -> Result<(String, Entry)> {
+fn entry(document: Document) -> Result<(String, Arc<Entry>)> {
     let stored: Stored = serde_json::from_slice(&document.body).map_err(Error::internal)?;
     let policy = Policy::parse(&stored.text).map_err(Error::internal)?;
-    Ok((document.key.name, Entry { stored, version: document.version, policy }))
+    Ok((document.key.name, Arc::new(Entry { stored, version: document.version, policy })))
 }
 
 fn write(name: &str, expected: u64, stored: Option<&Stored>) -> Result<AuthWrite> {
@@ -177,19 +177,20 @@ impl Auth {
             warnings.push("'rules' is deprecated, please use 'policy' instead".to_owned());
         }
         let text = Policy::text_of(&text);
-        Policy::parse(&text)?;
+        let policy = Policy::parse(&text)?;
         let expiration = self.expiration_of(fields)?;
         let cas = fields.int("cas")?;
         let cas_required = fields.bool("cas_required")?;
         let _one_writer = self.writing.lock().await;
         self.reload_policies().await?;
         let policies = self.policies.load_full();
-        let known = policies.by_name.get(&name);
+        let known = policies.by_name.get(&name).map(Arc::as_ref);
         check_cas(known, cas)?;
         let cas_required = cas_required.unwrap_or(known.is_some_and(|entry| entry.stored.cas_required));
         let stored = Stored { text, modified: self.clock.now(), cas_required, expiration };
-        let unit = vec![write(&name, known.map_or(0, |entry| entry.version), Some(&stored))?];
-        self.commit_policy(unit, &name).await?;
+        let version = known.map_or(0, |entry| entry.version);
+        let unit = vec![write(&name, version, Some(&stored))?];
+        self.commit_policy(unit, &name, Some(Entry { stored, version: version + 1, policy })).await?;
         Ok(warnings)
     }
 
@@ -207,7 +208,7 @@ impl Auth {
         let Some(version) = self.policies.load().by_name.get(&name).map(|entry| entry.version) else {
             return Ok(());
         };
-        self.commit_policy(vec![write(&name, version, None)?], &name).await
+        self.commit_policy(vec![write(&name, version, None)?], &name, None).await
     }
 
     /// Deletes policies that have expired.
@@ -218,7 +219,7 @@ impl Auth {
         for name in policies.by_name.keys().filter(ended) {
             let _one_writer = self.writing.lock().await;
             let unit = vec![write(name, policies.by_name[name].version, None)?];
-            match self.commit_policy(unit, name).await {
+            match self.commit_policy(unit, name, None).await {
                 // Written again meanwhile: let it live.
                 Err(error) if error.kind() == Kind::Invalid => {}
                 other => other?,
@@ -227,15 +228,26 @@ impl Auth {
         Ok(())
     }
 
-    async fn commit_policy(&self, unit: Vec<AuthWrite>, name: &str) -> Result<()> {
-        let outcome = self.store.commit(unit).await;
-        self.reload_policies().await?;
-        match outcome {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == Kind::Conflict => {
+    /// Commits a change of one policy and publishes the view with what it is now. Nothing can fail once
+    /// it is stored.
+    async fn commit_policy(&self, unit: Vec<AuthWrite>, name: &str, now: Option<Entry>) -> Result<()> {
+        let Err(error) = self.store.commit(unit).await else {
+            let policies = self.policies.load();
+            let mut by_name = policies.by_name.clone();
+            match now {
+                Some(entry) => drop(by_name.insert(name.to_owned(), Arc::new(entry))),
+                None => drop(by_name.remove(name)),
+            }
+            let generation = policies.generation + 1;
+            self.policies.store(Arc::new(Policies { generation, by_name, compiled: Mutex::default() }));
+            return Ok(());
+        };
+        self.recheck(&error).await;
+        match error.kind() {
+            Kind::Conflict => {
                 Err(Error::invalid(format!("policy {name:?}: another change of it came first; read it and repeat")))
             }
-            Err(error) => Err(error),
+            _ => Err(error),
         }
     }
 

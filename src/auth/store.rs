@@ -34,7 +34,7 @@ pub enum AuthWrite {
     MountCreate(MountId),
     /// Removes every row and document of a mount.
     MountDrop(MountId),
-    /// A new token.
+    /// A new token; `Conflict` when its parent is gone.
     TokenInsert(TokenRow),
     /// New expiry and body of a live token (a renewal).
     TokenUpdate {
@@ -67,7 +67,8 @@ pub enum AuthOutcome {
 /// The store of one server, as authentication sees it. All errors are `Unavailable`, `Busy`, or
 /// `Conflict` (a document's version moved on).
 pub trait AuthStore: Send + Sync {
-    /// Makes one unit of writes durable, all or none; one outcome per write, in order.
+    /// Makes one unit of writes durable, all or none; one outcome per write, in order. An empty unit
+    /// takes the same way and changes nothing.
     fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>>;
 
     /// All system documents of one kind.

@@ -12,6 +12,7 @@ pub mod audit;
 pub mod index;
 pub mod path;
 pub mod pki;
+pub mod reach;
 pub mod render;
 pub mod request;
 pub mod route;
@@ -22,7 +23,7 @@ pub mod token;
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use actix_web::http::header::HeaderMap;
 use actix_web::web::Payload;
@@ -91,7 +92,8 @@ async fn steps(
     let (mut fields, body) = target.read(&asked, body, headers)?;
     request::root_namespace(headers, settings.compat)?;
     request::no_wrapping(headers, settings.compat)?;
-    let admitted = admit(state, headers, &target, &asked, &fields).await?;
+    let deadline = Instant::now() + settings.max_duration;
+    let admitted = guarded(deadline, admit(state, headers, &target, &asked, &fields)).await?;
     if asked.help {
         return target.help(&asked);
     }
@@ -111,25 +113,25 @@ async fn steps(
         sudo: admitted.sudo,
         request_id: id,
     };
-    run(state, call).await
+    run(state, call, deadline).await
 }
 
 /// The audited run of a handler.
-async fn run(state: &State, call: Call) -> Result<Answer> {
+async fn run(state: &State, call: Call, deadline: Instant) -> Result<Answer> {
     let recorded = state.audit.intent(&call)?;
     let handler = call.route.handler;
-    let outcome = guarded(state.settings.max_duration, async move { handler(call).await }).await;
+    let outcome = guarded(deadline, async move { handler(call).await }).await;
     state.audit.outcome(recorded, outcome.as_ref())?;
     outcome
 }
 
 /// Ends work that panics or takes too long, so that neither costs more than its own request.
-async fn guarded(longest: Duration, work: impl Future<Output = Result<Answer>>) -> Result<Answer> {
-    match tokio::time::timeout(longest, AssertUnwindSafe(work).catch_unwind()).await {
+async fn guarded<T>(deadline: Instant, work: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout_at(deadline.into(), AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => {
             metrics::counter!(telemetry::PANICS).increment(1);
-            Err(Error::internal("a handler panicked"))
+            Err(Error::internal("a request panicked"))
         }
         Err(_) => Err(Error::new(Kind::Unavailable, "the request took too long")),
     }
@@ -310,11 +312,11 @@ mod tests {
 
     #[actix_web::test]
     async fn a_panic_or_a_long_run_costs_its_own_request_only() {
-        let long = Duration::from_secs(5);
+        let long = Instant::now() + std::time::Duration::from_secs(5);
         assert!(guarded(long, async { Ok(Answer::empty()) }).await.is_ok());
-        let panicked = guarded(long, async { panic!("hunter2") }).await.err().unwrap();
+        let panicked = guarded::<Answer>(long, async { panic!("hunter2") }).await.err().unwrap();
         assert_eq!((panicked.kind(), panicked.text()), (Kind::Internal, "internal error"));
-        let late = guarded(Duration::from_millis(1), std::future::pending()).await.err().unwrap();
+        let late = guarded::<Answer>(Instant::now(), std::future::pending()).await.err().unwrap();
         assert_eq!(late.kind(), Kind::Unavailable);
     }
 

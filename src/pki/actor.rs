@@ -3,7 +3,8 @@
 //! `Control`, one per mount, owns the mount's state and alone publishes it. It runs one change at a
 //! time: plan (off its thread, on the current view) → commit → publish → reply, so a caller who was
 //! answered reads its own write. What is stored is never answered as a failure: CRLs that cannot be
-//! built after a change become a warning and are tried again. It lends its CRL builder to one build at
+//! built after a change become a warning and are tried again. After a commit whose end is not known it
+//! reads what is stored before the next change, as soon as that can be done. It lends its CRL builder to one build at
 //! a time; whatever asks meanwhile shares the next build. Its handlers only queue work and take results.
 //!
 //! `Replica`, one per mount on every HTTP worker's arbiter, owns nothing but handles. It loads the
@@ -28,11 +29,14 @@ use super::metrics::Stages;
 use super::store::{PkiOutcome, PkiStore, PkiWrite};
 use super::view::View;
 use super::{self_issued, sign_intermediate, verbatim};
+use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
 /// How often the control actor looks for revocations of other nodes and for CRLs close to their end.
 const TICK: Duration = Duration::from_secs(60);
+/// After a change whose end is not known: when storage is asked again what it holds.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Changes that may wait; more are answered Busy.
 const MAX_WAITING_CHANGES: usize = 1024;
 
@@ -85,6 +89,7 @@ impl ControlLink {
             builds: Arc::clone(&thread.builds),
             changes: VecDeque::new(),
             changing: false,
+            behind: false,
             builder: Some(builder),
             force: false,
             waiting: Vec::new(),
@@ -174,6 +179,8 @@ struct Control {
     builds: Arc<Semaphore>,
     changes: VecDeque<Change>,
     changing: bool,
+    /// A change failed, perhaps after it was stored, and what is stored could not be read since.
+    behind: bool,
     /// `None` while a build runs.
     builder: Option<Builder>,
     /// The next build makes every CRL anew.
@@ -186,11 +193,15 @@ impl Control {
         if self.changing {
             return;
         }
-        let Some(change) = self.changes.pop_front() else { return };
+        // Whoever left before its turn gets nothing done: it was not promised anything.
+        let Some(change) = std::iter::from_fn(|| self.changes.pop_front()).find(|c| !c.reply.is_closed()) else {
+            return;
+        };
         self.changing = true;
-        let work = run_change(change.plan, self.view.load_full(), Arc::clone(&self.store));
+        let work = run_change(change.plan, self.view.load_full(), self.behind, Arc::clone(&self.store));
         let done = work.into_actor(self).map(move |changed, actor, ctx| {
             actor.changing = false;
+            let was_behind = std::mem::replace(&mut actor.behind, matches!(changed, Changed::Unknown { .. }));
             match changed {
                 Changed::Stored { view, crls: true } => {
                     actor.view.store(Arc::new(view));
@@ -198,18 +209,47 @@ impl Control {
                 }
                 Changed::Stored { view, crls: false } => {
                     actor.view.store(Arc::new(view));
+                    if was_behind {
+                        actor.build(false, Waiter::Nobody, ctx);
+                    }
                     let _ = change.reply.send(Ok(Vec::new()));
                 }
                 Changed::Failed { error, reloaded } => {
                     if let Some(view) = reloaded {
+                        // Issuers may have come or gone; nobody waits for their CRLs.
                         actor.view.store(Arc::new(view));
+                        actor.build(false, Waiter::Nobody, ctx);
                     }
                     let _ = change.reply.send(Err(error));
+                }
+                Changed::Unknown { error } => {
+                    let _ = change.reply.send(Err(error));
+                    if !was_behind {
+                        Self::catch_up_later(ctx);
+                    }
                 }
             }
             actor.next_change(ctx);
         });
         ctx.spawn(done);
+    }
+
+    /// Asks storage again soon, by a change that changes nothing, until it has said what it holds.
+    fn catch_up_later(ctx: &mut Context<Self>) {
+        ctx.run_later(AGAIN, |actor, ctx| {
+            if !actor.behind || !ctx.connected() {
+                return;
+            }
+            let (reply, done) = oneshot::channel();
+            let plan: Plan = Box::new(|view| Ok(Planned { view: view.clone(), writes: Vec::new(), crls: false }));
+            actor.changes.push_front(Change { plan, reply });
+            actor.next_change(ctx);
+            ctx.spawn(done.into_actor(actor).map(|_, actor, ctx| {
+                if actor.behind {
+                    Self::catch_up_later(ctx);
+                }
+            }));
+        });
     }
 
     fn build(&mut self, force: bool, waiter: Waiter, ctx: &mut Context<Self>) {
@@ -281,31 +321,47 @@ impl Handler<BuildCrls> for Control {
 enum Changed {
     /// Stored: the view to publish, and whether CRLs follow.
     Stored { view: View, crls: bool },
-    /// Not stored, or not known to be: then the view that storage holds, where it could be read.
+    /// Not stored; the view that storage holds, where it was read.
     Failed { error: Error, reloaded: Option<View> },
+    /// Not known to be stored or not, and what storage holds could not be read.
+    Unknown { error: Error },
 }
 
-/// Plans off the actor's thread, and commits.
-async fn run_change(plan: Plan, view: Arc<View>, store: Arc<dyn PkiStore>) -> Changed {
-    let mount = view.mount;
+/// Plans off the actor's thread, and commits. When the actor is `behind`, on what storage holds.
+async fn run_change(plan: Plan, published: Arc<View>, behind: bool, store: Arc<dyn PkiStore>) -> Changed {
+    let mount = published.mount;
+    let mut reloaded = None;
+    if behind {
+        match stored(&*store, mount).await {
+            Ok(view) => reloaded = Some(view),
+            Err(error) => return Changed::Unknown { error },
+        }
+    }
+    let view = reloaded.clone().map_or(published, Arc::new);
     let work = move || catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panicked()));
     let planned = tokio::task::spawn_blocking(work).await.map_err(Error::internal).and_then(|planned| planned);
     let Planned { view, writes, crls } = match planned {
         Ok(planned) => planned,
-        Err(error) => return Changed::Failed { error, reloaded: None },
+        Err(error) => return Changed::Failed { error, reloaded },
     };
     if writes.is_empty() {
         return Changed::Stored { view, crls };
     }
     match store.commit(writes).await {
         Ok(outcomes) if !outcomes.contains(&PkiOutcome::SerialTaken) => Changed::Stored { view, crls },
-        Ok(_) => Changed::Failed { error: Error::internal("serial collision"), reloaded: None },
-        Err(error) => {
-            // Another node's write, or a commit whose end is not known: what is stored decides.
-            let stored = store.documents(mount).await.and_then(|documents| View::load(mount, documents));
-            Changed::Failed { error, reloaded: stored.ok() }
-        }
+        Ok(_) => Changed::Failed { error: Error::internal("serial collision"), reloaded },
+        // What was not admitted is not stored.
+        Err(error) if error.kind() == Kind::Busy => Changed::Failed { error, reloaded },
+        // Another node's write, or a commit whose end is not known: what is stored decides.
+        Err(error) => match stored(&*store, mount).await {
+            Ok(view) => Changed::Failed { error, reloaded: Some(view) },
+            Err(_) => Changed::Unknown { error },
+        },
     }
+}
+
+async fn stored(store: &dyn PkiStore, mount: MountId) -> Result<View> {
+    View::load(mount, store.documents(mount).await?)
 }
 
 /// Builds off the actor's thread; the builder comes back whatever happens.
@@ -465,7 +521,7 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::documents::{Document, MountId};
+    use crate::documents::Document;
     use crate::pki::store::{CrlRow, StoredCertificate, StoredRevocation};
     use crate::x509::serial::Serial;
 
@@ -480,7 +536,7 @@ mod tests {
     #[actix::test]
     async fn a_panic_in_a_plan_is_an_error_and_nothing_is_published() {
         let view = Arc::new(View::empty(MountId(1)));
-        let changed = run_change(Box::new(|_| panic!("a defect")), view, Arc::new(NoStore)).await;
+        let changed = run_change(Box::new(|_| panic!("a defect")), view, false, Arc::new(NoStore)).await;
         assert!(matches!(changed, Changed::Failed { reloaded: None, error } if error.kind() == Kind::Internal));
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use metrics::counter;
+use metrics::{Gauge, counter, gauge};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 
 use crate::error::{Error, Kind, Result};
@@ -30,27 +30,35 @@ struct Job {
     unit: Unit,
     arrived: Instant,
     reply: oneshot::Sender<Result<Vec<Outcome>>>,
-    permit: OwnedSemaphorePermit,
+    place: Place,
 }
 
 /// The way to the commit actor; clones share the admission limit.
 #[derive(Clone)]
 pub(crate) struct Handle {
     link: actor::Link,
-    admission: Admission,
+    places: Arc<Semaphore>,
+    admitted: Gauge,
     commits: Arc<AtomicU64>,
 }
 
-/// How many units may be under way, and are.
-#[derive(Clone)]
-struct Admission {
-    permits: Arc<Semaphore>,
-    queue: usize,
+/// A unit's place in the queue, counted from its admission to its answer: the actor's thread cannot
+/// count while the store hangs.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    admitted: Gauge,
 }
 
-impl Admission {
-    fn taken(&self) -> usize {
-        self.queue - self.permits.available_permits()
+impl Place {
+    fn take(permit: OwnedSemaphorePermit, admitted: &Gauge) -> Self {
+        admitted.increment(1);
+        Self { _permit: permit, admitted: admitted.clone() }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.admitted.decrement(1);
     }
 }
 
@@ -64,15 +72,14 @@ impl Handle {
     /// `Unavailable` when no thread can be had.
     pub(crate) fn start(backend: impl Backend, queue: usize) -> Result<Self> {
         let commits = Arc::new(AtomicU64::new(0));
-        let admission = Admission { permits: Arc::new(Semaphore::new(queue)), queue };
-        let link = actor::start(backend, admission.clone(), commits.clone())?;
-        Ok(Self { link, admission, commits })
+        let link = actor::start(backend, commits.clone())?;
+        Ok(Self { link, places: Arc::new(Semaphore::new(queue)), admitted: gauge!(telemetry::COMMIT_QUEUE), commits })
     }
 
     /// Hands over one unit. It counts from here: dropping the result does not take it back.
     pub(crate) fn submit(&self, unit: Unit) -> Submitted {
-        let permit = match self.admission.permits.clone().try_acquire_owned() {
-            Ok(permit) => permit,
+        let place = match self.places.clone().try_acquire_owned() {
+            Ok(permit) => Place::take(permit, &self.admitted),
             Err(TryAcquireError::NoPermits) => {
                 counter!(telemetry::COMMIT_FAILURES, "reason" => "busy").increment(1);
                 return Submitted(Err(Error::new(Kind::Busy, "storage: the commit queue is full")));
@@ -80,7 +87,7 @@ impl Handle {
             Err(TryAcquireError::Closed) => return Submitted(Err(stopped())),
         };
         let (reply, outcome) = oneshot::channel();
-        self.link.submit(Job { unit, arrived: Instant::now(), reply, permit });
+        self.link.submit(Job { unit, arrived: Instant::now(), reply, place });
         Submitted(Ok(outcome))
     }
 
@@ -91,7 +98,7 @@ impl Handle {
 
     /// Refuses new units, writes the admitted ones, and closes the backend. Safe to repeat.
     pub(crate) async fn stop(&self) -> Result<()> {
-        self.admission.permits.close();
+        self.places.close();
         self.link.stop().await
     }
 }

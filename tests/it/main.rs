@@ -6,6 +6,7 @@ mod canary;
 mod cluster;
 mod command;
 mod crash;
+mod faults;
 mod grafana;
 mod metrics;
 mod postgres;

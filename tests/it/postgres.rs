@@ -44,7 +44,7 @@ async fn what_was_issued_and_revoked_outlives_a_restart() {
     assert_eq!(app.client.list("pki/certs/revoked").await.body["data"]["keys"], json!([revoked]));
     issue(&app.client).await;
     let sums = "SELECT SUM(certificates), SUM(revocations) FROM counter";
-    assert_eq!(app.database.as_ref().unwrap().psql(sums), "4|1", "the root counts too");
+    assert_eq!(app.database().psql(sums), "4|1", "the root counts too");
     app.stop().await;
 }
 
@@ -82,7 +82,7 @@ async fn tokens_are_made_looked_up_renewed_and_revoked_with_their_children() {
 #[actix_web::test]
 async fn an_outage_is_503_and_ends_by_itself() {
     let app = authority().await;
-    let database = app.database.as_ref().unwrap();
+    let database = app.database();
     database.out_of_reach(true);
     let started = Instant::now();
     let answer = app.client.post("pki/issue/web", json!({ "common_name": "a.test" })).await;

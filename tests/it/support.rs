@@ -2,24 +2,29 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use signet::clock::{Clock, Time};
 use signet::fields::Fields;
-use signet::http::secrets::state::Settings;
+use signet::http::secrets::state::{Settings, Shared};
 use signet::server::{Options, Running, Server};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database, PostgresUrl};
 
 use crate::cluster;
+use crate::faults::double::Faults;
 
 /// How a test's server differs from the usual one.
 pub struct Builder {
     clock: Clock,
     settings: Settings,
+    queue: usize,
     database: Option<cluster::Database>,
+    faults: Option<Arc<Faults>>,
 }
 
 impl Builder {
@@ -41,6 +46,12 @@ impl Builder {
         self
     }
 
+    /// A store that fails as `faults` says. Such a server cannot be started again.
+    pub fn faults(mut self, faults: &Arc<Faults>) -> Self {
+        self.faults = Some(Arc::clone(faults));
+        self
+    }
+
     /// Starts it, with a root token and a mount `pki`.
     pub async fn start(self) -> App {
         let folder = tempfile::tempdir().unwrap();
@@ -53,7 +64,7 @@ impl Builder {
         shared.engine.open(mount.id).await.unwrap();
         let running = server.start().await.unwrap();
         let client = Client::new(running.address(), &token);
-        App { running, client, clock: self.clock, settings: self.settings, database: self.database, folder }
+        App { running, client, clock: self.clock.clone(), builder: self, folder }
     }
 
     async fn open(&self, folder: &tempfile::TempDir) -> Server {
@@ -71,11 +82,14 @@ impl Builder {
                 database,
                 seal_key: SealKey::from_file(&folder.path().join("seal.key")).unwrap(),
                 clock: self.clock.clone(),
-                queue: 1024,
+                queue: self.queue,
             },
             settings: self.settings.clone(),
         };
-        Server::open(options).await.unwrap()
+        match &self.faults {
+            Some(faults) => Server::open_through(options, |stores| faults.between(stores)).await.unwrap(),
+            None => Server::open(options).await.unwrap(),
+        }
     }
 }
 
@@ -85,9 +99,7 @@ pub struct App {
     pub client: Client,
     /// The server's clock.
     pub clock: Clock,
-    settings: Settings,
-    /// The database, when it is not the embedded one.
-    pub database: Option<cluster::Database>,
+    builder: Builder,
     folder: tempfile::TempDir,
 }
 
@@ -98,7 +110,22 @@ impl App {
 
     pub fn builder() -> Builder {
         let settings = Settings { open_metrics: true, ..Settings::default() };
-        Builder { clock: Clock::system(), settings, database: None }
+        Builder { clock: Clock::system(), settings, queue: 1024, database: None, faults: None }
+    }
+
+    /// Its folder, with the data of the embedded store.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Its domains.
+    pub fn shared(&self) -> &Arc<Shared> {
+        self.running.shared()
+    }
+
+    /// The database, when it is not the embedded one.
+    pub fn database(&self) -> &cluster::Database {
+        self.builder.database.as_ref().unwrap()
     }
 
     /// A client with a fresh token of the given policies.
@@ -138,13 +165,11 @@ impl App {
 
     /// Stops the server and starts another one on the same data, with the same clock, settings and token.
     pub async fn restart(self) -> Self {
-        let Self { running, client, clock, settings, database, folder } = self;
+        let Self { running, client, clock, builder, folder } = self;
         running.stop().await.unwrap();
-        let builder = Builder { clock, settings, database };
         let running = builder.open(&folder).await.start().await.unwrap();
         let client = Client::new(running.address(), &client.token);
-        let Builder { clock, settings, database } = builder;
-        Self { running, client, clock, settings, database, folder }
+        Self { running, client, clock, builder, folder }
     }
 
     /// Stops the server and removes its data.

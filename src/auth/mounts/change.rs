@@ -80,12 +80,11 @@ impl Auth {
             settings.set("options", options.clone());
         }
         mount.apply(&settings)?;
-        let _one_writer = self.writing.lock().await;
+        let _one_writer = self.writer().await?;
         check_free(&self.mounts(), &path)?;
         let unit = vec![AuthWrite::MountCreate(mount.id), AuthWrite::Document(document(&mount, 0)?)];
-        self.commit_mount(unit, &path).await?;
-        let mounts = self.mounts();
-        mounts.get(&path).cloned().ok_or_else(|| Error::internal("a mount was gone as soon as it was made"))
+        self.commit_mount(unit, &path, Some(mount.clone())).await?;
+        Ok(Arc::new(mount))
     }
 
     /// Changes the settings of a mount; authentication methods are named with their `auth/`.
@@ -93,7 +92,7 @@ impl Auth {
     /// # Errors
     /// `Invalid` when there is no such mount, or with the rule that a setting breaks.
     pub async fn mount_tune(&self, path: &str, fields: &Fields) -> Result<()> {
-        let _one_writer = self.writing.lock().await;
+        let _one_writer = self.writer().await?;
         let (known, version) = self.stored_mount(path).await?.ok_or_else(|| absent(path))?;
         let mut mount = known.clone();
         mount.apply(fields)?;
@@ -101,7 +100,7 @@ impl Auth {
             return Ok(());
         }
         let unit = vec![AuthWrite::Document(document(&mount, version)?)];
-        self.commit_mount(unit, &mount.path).await
+        self.commit_mount(unit, &known.path, Some(mount)).await
     }
 
     /// Unmounts a secret engine and drops everything it stored; `None` when there is none.
@@ -122,7 +121,7 @@ impl Auth {
     }
 
     async fn disable(&self, path: &str, refusal: &str) -> Result<Option<Arc<Mount>>> {
-        let _one_writer = self.writing.lock().await;
+        let _one_writer = self.writer().await?;
         let Some((mount, expected)) = self.stored_mount(path).await? else {
             return match path.trim_matches('/') == "auth" {
                 true => Err(Error::invalid(refusal.to_owned())),
@@ -133,20 +132,24 @@ impl Auth {
             return Err(Error::invalid(refusal.to_owned()));
         }
         let delete = DocumentWrite { key: key(&mount.path), expected, body: None };
-        self.commit_mount(vec![AuthWrite::Document(delete), AuthWrite::MountDrop(mount.id)], &mount.path).await?;
+        let unit = vec![AuthWrite::Document(delete), AuthWrite::MountDrop(mount.id)];
+        self.commit_mount(unit, &mount.path, None).await?;
         Ok(Some(Arc::new(mount)))
     }
 
-    /// Commits a change of one mount and publishes the table that results.
-    async fn commit_mount(&self, unit: Vec<AuthWrite>, path: &str) -> Result<()> {
-        let outcome = self.store.commit(unit).await;
-        self.reload_mounts().await?;
-        match outcome {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == Kind::Conflict => {
+    /// Commits a change of one mount and publishes the table with what stands at `path` now. Nothing
+    /// can fail once it is stored.
+    async fn commit_mount(&self, unit: Vec<AuthWrite>, path: &str, now: Option<Mount>) -> Result<()> {
+        let Err(error) = self.store.commit(unit).await else {
+            self.mounts.store(Arc::new(self.mounts.load().with(path, now)));
+            return Ok(());
+        };
+        self.recheck(&error).await;
+        match error.kind() {
+            Kind::Conflict => {
                 Err(Error::invalid(format!("path {path}: another change of this mount came first; read it and repeat")))
             }
-            Err(error) => Err(error),
+            _ => Err(error),
         }
     }
 

@@ -150,20 +150,12 @@ impl Auth {
         record.grant = record.creation_ttl;
         let token = new_token();
         let row = token_row(&token, record, ttl, uses, parent)?;
-        let hash = row.hash;
+        // The store holds the parent to be there: it may have been revoked since the check.
         match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await {
-            Ok(outcomes) if outcomes == [AuthOutcome::Done] => {}
-            Ok(_) => return Err(no_parent()),
-            Err(error) if error.kind() == Kind::Conflict => return Err(no_parent()),
-            Err(error) => return Err(error),
-        }
-        // The parent may have been revoked between the check and the insertion.
-        match parent {
-            Some(parent) if self.store.token(parent).await?.is_none() => {
-                self.revoke_hash(hash).await?;
-                Err(no_parent())
-            }
-            _ => Ok(token),
+            Ok(outcomes) if outcomes == [AuthOutcome::Done] => Ok(token),
+            Ok(_) => Err(no_parent()),
+            Err(error) if error.kind() == Kind::Conflict => Err(no_parent()),
+            Err(error) => Err(error),
         }
     }
 }

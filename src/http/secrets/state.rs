@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::audit::Audit;
+use super::reach::Reach;
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::documents::MountId;
@@ -30,6 +31,8 @@ pub struct Shared {
     pub identity: Identity,
     /// Where requests are recorded.
     pub audit: Audit,
+    /// Whether the store can be reached.
+    pub reach: Reach,
     /// Set once the server drains.
     pub stopping: Stopping,
 }
@@ -43,7 +46,7 @@ pub struct Settings {
     pub max_body: usize,
     /// How long a body may take to arrive.
     pub body_timeout: Duration,
-    /// How long a handler may take.
+    /// How long a request may take once it has arrived.
     pub max_duration: Duration,
     /// Whether `/metrics` needs no token.
     pub open_metrics: bool,

@@ -91,6 +91,12 @@ pub static ROUTES: &[Route] = &[
     }),
 ];
 
+/// Runs a change in a task of its own: a caller that leaves must not separate what is stored from what is
+/// published.
+async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'static) -> Result<Answer> {
+    tokio::task::spawn_local(work).await.map_err(Error::internal)?
+}
+
 /// The metrics in Prometheus text form, the only one there is.
 async fn metrics(call: Call) -> Result<Answer> {
     match call.fields.text("format")?.as_deref() {

@@ -14,10 +14,10 @@ use std::time::Instant;
 
 use actix::prelude::*;
 use futures_util::FutureExt as _;
-use metrics::{gauge, histogram};
+use metrics::histogram;
 use tokio::sync::oneshot;
 
-use super::{Admission, Job, MAX_BATCH, count_failure};
+use super::{Job, MAX_BATCH, count_failure};
 use crate::error::{Error, Result};
 use crate::storage::backend::Backend;
 use crate::telemetry;
@@ -44,7 +44,7 @@ impl Link {
 }
 
 /// Starts the actor on a thread of its own.
-pub(super) fn start<B: Backend>(backend: B, admission: Admission, commits: Arc<AtomicU64>) -> Result<Link> {
+pub(super) fn start<B: Backend>(backend: B, commits: Arc<AtomicU64>) -> Result<Link> {
     let failed = |e: std::io::Error| Error::unavailable("storage: the commit thread does not start", e);
     let (send_link, link) = std::sync::mpsc::channel();
     let body = move || {
@@ -56,7 +56,6 @@ pub(super) fn start<B: Backend>(backend: B, admission: Admission, commits: Arc<A
                 waiting: VecDeque::new(),
                 scheduled: false,
                 stopping: Vec::new(),
-                admission,
                 commits,
                 _alive: alive,
             };
@@ -84,7 +83,6 @@ struct Committer<B> {
     /// A turn is scheduled or running.
     scheduled: bool,
     stopping: Vec<oneshot::Sender<Result<()>>>,
-    admission: Admission,
     commits: Arc<AtomicU64>,
     _alive: oneshot::Sender<()>,
 }
@@ -133,13 +131,11 @@ impl<B: Backend> Committer<B> {
         }
         let batch: Vec<Job> = self.waiting.drain(..self.waiting.len().min(MAX_BATCH)).collect();
         let chores = self.stopping.is_empty();
-        gauge!(telemetry::COMMIT_QUEUE).set(self.admission.taken() as f64);
         let work = run(backend, batch, chores, self.commits.clone());
         ctx.spawn(work.into_actor(self).map(|backend, actor, ctx| {
             let more = backend.has_chores() || !actor.waiting.is_empty() || !actor.stopping.is_empty();
             actor.backend = Some(backend);
             actor.scheduled = false;
-            gauge!(telemetry::COMMIT_QUEUE).set(actor.admission.taken() as f64);
             if more {
                 actor.schedule(ctx);
             }
@@ -178,7 +174,7 @@ async fn commit(backend: &mut impl Backend, batch: Vec<Job>) {
         .into_iter()
         .map(|job| {
             wait.record(start.duration_since(job.arrived));
-            (job.unit, (job.reply, job.permit))
+            (job.unit, (job.reply, job.place))
         })
         .unzip();
     let answers = AssertUnwindSafe(backend.apply(units)).catch_unwind().await.unwrap_or_else(|_| {
@@ -188,9 +184,9 @@ async fn commit(backend: &mut impl Backend, batch: Vec<Job>) {
     histogram!(telemetry::COMMIT_SECONDS).record(start.elapsed());
     // A backend that panicked has no answer for anyone.
     let missing = std::iter::repeat_with(|| Err(Error::internal("the storage backend gave no answer")));
-    for ((reply, permit), answer) in callers.into_iter().zip(answers.into_iter().chain(missing)) {
+    for ((reply, place), answer) in callers.into_iter().zip(answers.into_iter().chain(missing)) {
         count_failure(&answer);
-        drop(permit);
+        drop(place);
         let _ = reply.send(answer);
     }
 }

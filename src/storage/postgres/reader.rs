@@ -9,6 +9,7 @@ use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, PoolError, Recy
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use metrics::histogram;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config};
 
@@ -30,12 +31,46 @@ const DEADLINE: Duration = Duration::from_secs(12);
 
 /// The reading connections of one database.
 #[derive(Clone)]
-pub(in crate::storage) struct Pool(deadpool_postgres::Pool);
+pub(in crate::storage) struct Pool {
+    connections: deadpool_postgres::Pool,
+    home: Handle,
+}
+
+/// A connection on loan for one read.
+struct Loan {
+    db: Option<Object>,
+    home: Handle,
+}
+
+impl Loan {
+    /// Gives back a connection that has answered.
+    fn answered(mut self) {
+        drop(self.db.take());
+    }
+
+    /// Closes a connection that is dead or does not answer.
+    fn close(mut self) {
+        self.db.take().map(Object::take);
+    }
+}
+
+impl Drop for Loan {
+    /// The caller left in the middle of a read. The connection may be one that hangs: it goes back only
+    /// when it answers, so that the next caller does not wait for it.
+    fn drop(&mut self) {
+        let Some(db) = self.db.take() else { return };
+        self.home.spawn(async move {
+            if !matches!(tokio::time::timeout(DEADLINE, db.simple_query("")).await, Ok(Ok(_))) {
+                drop(Object::take(db));
+            }
+        });
+    }
+}
 
 /// Makes connections on the runtime that opened the store.
 struct AtHome {
     url: PostgresUrl,
-    home: tokio::runtime::Handle,
+    home: Handle,
 }
 
 impl Connect for AtHome {
@@ -56,18 +91,19 @@ impl Connect for AtHome {
 impl Pool {
     /// Must be called on the runtime that is to drive the connections.
     pub(super) fn new(url: &PostgresUrl) -> Result<Self> {
-        let home = tokio::runtime::Handle::try_current().map_err(Error::internal)?;
+        let home = Handle::try_current().map_err(Error::internal)?;
         let settings = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let at_home = AtHome { url: url.clone(), home };
-        let pool = deadpool_postgres::Pool::builder(Manager::from_connect(connect::config(url), at_home, settings))
-            .max_size(CONNECTIONS)
-            .wait_timeout(Some(WAIT))
-            .create_timeout(Some(WAIT))
-            .recycle_timeout(Some(WAIT))
-            .runtime(Runtime::Tokio1)
-            .build()
-            .map_err(Error::internal)?;
-        Ok(Self(pool))
+        let at_home = AtHome { url: url.clone(), home: home.clone() };
+        let connections =
+            deadpool_postgres::Pool::builder(Manager::from_connect(connect::config(url), at_home, settings))
+                .max_size(CONNECTIONS)
+                .wait_timeout(Some(WAIT))
+                .create_timeout(Some(WAIT))
+                .recycle_timeout(Some(WAIT))
+                .runtime(Runtime::Tokio1)
+                .build()
+                .map_err(Error::internal)?;
+        Ok(Self { connections, home })
     }
 
     /// Runs `work` on a connection. One that turns out to be dead is replaced once: a read is safe to
@@ -77,19 +113,26 @@ impl Pool {
         name: &'static str,
         work: impl for<'a> Fn(&'a Session) -> BoxFuture<'a, Result<T, Failure>> + Send + Sync + 'static,
     ) -> BoxFuture<'static, Result<T>> {
-        let pool = self.0.clone();
+        let pool = self.clone();
         async move {
             for last in [false, true] {
-                let db = lease(&pool).await?;
+                let loan = pool.lend().await?;
+                let Some(db) = &loan.db else { break };
                 let started = Instant::now();
-                let done = tokio::time::timeout(DEADLINE, work(&db)).await;
+                let done = tokio::time::timeout(DEADLINE, work(db)).await;
                 histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());
                 match done {
-                    Ok(Ok(found)) => return Ok(found),
-                    Ok(Err(failure)) if failure.is_gone() && !last => drop(Object::take(db)),
-                    Ok(Err(failure)) => return Err(failure.of_read()),
+                    Ok(Ok(found)) => {
+                        loan.answered();
+                        return Ok(found);
+                    }
+                    Ok(Err(failure)) if failure.is_gone() && !last => loan.close(),
+                    Ok(Err(failure)) => {
+                        loan.answered();
+                        return Err(failure.of_read());
+                    }
                     Err(late) => {
-                        drop(Object::take(db));
+                        loan.close();
                         return Err(Error::unavailable("storage: the database takes too long", late));
                     }
                 }
@@ -98,17 +141,18 @@ impl Pool {
         }
         .boxed()
     }
-}
 
-async fn lease(pool: &deadpool_postgres::Pool) -> Result<Object> {
-    let started = Instant::now();
-    let lease = pool.get().await;
-    histogram!(telemetry::POSTGRES_READ_WAIT_SECONDS).record(started.elapsed());
-    lease.map_err(|error| match error {
-        PoolError::Timeout(TimeoutType::Wait) => Error::new(Kind::Busy, "storage: too many reads at once"),
-        PoolError::Closed => Error::new(Kind::Unavailable, "storage: stopped"),
-        other => Error::unavailable("storage: the database is out of reach", other),
-    })
+    async fn lend(&self) -> Result<Loan> {
+        let started = Instant::now();
+        let db = self.connections.get().await;
+        histogram!(telemetry::POSTGRES_READ_WAIT_SECONDS).record(started.elapsed());
+        let db = db.map_err(|error| match error {
+            PoolError::Timeout(TimeoutType::Wait) => Error::new(Kind::Busy, "storage: too many reads at once"),
+            PoolError::Closed => Error::new(Kind::Unavailable, "storage: stopped"),
+            other => Error::unavailable("storage: the database is out of reach", other),
+        })?;
+        Ok(Loan { db: Some(db), home: self.home.clone() })
+    }
 }
 
 impl Reader for Pool {
@@ -154,6 +198,6 @@ impl Reader for Pool {
     }
 
     fn close(&self) {
-        self.0.close();
+        self.connections.close();
     }
 }

@@ -92,6 +92,20 @@ async fn a_server_that_hangs_is_unavailable_within_the_deadline() {
 }
 
 #[tokio::test]
+async fn a_reader_that_leaves_a_connection_that_hangs_does_not_leave_it_to_the_next() {
+    let (fixture, storage, mount) = node().await;
+    let pki = storage.pki();
+    pki.counts(mount).await.unwrap();
+    fixture.database.signal_connections("STOP");
+    let hung = tokio::time::timeout(Duration::from_millis(200), pki.counts(mount)).await;
+    // On a connection of its own, while the first one still hangs.
+    let next = tokio::time::timeout(Duration::from_secs(10), pki.counts(mount)).await;
+    fixture.database.signal_connections("CONT");
+    assert!(hung.is_err());
+    assert_eq!(next.unwrap().unwrap(), (0, 0));
+}
+
+#[tokio::test]
 async fn a_lock_of_another_session_ends_in_an_answer_and_not_a_wait() {
     let (fixture, storage, mount) = node().await;
     let pki = storage.pki();

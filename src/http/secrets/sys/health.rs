@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 /// The version that clients see.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// `GET sys/health`: 200, or what `activecode` says; 503 while the server stops.
+/// `GET sys/health`: 200, or what `activecode` says; 503 while the server stops or its store is out of
+/// reach.
 pub(super) async fn health(call: Call) -> Result<Answer> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
@@ -36,8 +37,11 @@ pub(super) async fn health(call: Call) -> Result<Answer> {
         "cluster_name": identity.cluster_name,
         "cluster_id": identity.cluster_id,
     });
-    let status = if call.state.stopping.is() { 503 } else { active };
-    Ok(Answer::from(Body::Plain(body)).with_status(status))
+    let answer = Answer::from(Body::Plain(body));
+    if call.state.stopping.is() || !call.state.reach.is_within().await {
+        return Ok(Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
+    }
+    Ok(answer.with_status(active))
 }
 
 fn status_code(call: &Call, name: &str) -> Result<Option<u16>> {

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::super::answer::{Answer, Body};
 use super::super::route::Call;
+use super::to_the_end;
 use crate::auth::mounts::Mount;
 use crate::error::{Error, Kind, Result};
 
@@ -50,27 +51,29 @@ pub(super) async fn method_tuning(call: Call) -> Result<Answer> {
 
 /// `POST sys/mounts/:path/tune`.
 pub(super) async fn tune(call: Call) -> Result<Answer> {
-    call.state.auth.mount_tune(call.param("path"), &call.fields).await?;
-    Ok(Answer::empty())
+    to_the_end(async move {
+        call.state.auth.mount_tune(call.param("path"), &call.fields).await?;
+        Ok(Answer::empty())
+    })
+    .await
 }
 
 /// `POST sys/auth/:path/tune`.
 pub(super) async fn method_tune(call: Call) -> Result<Answer> {
-    let path = format!("{METHODS}{}", call.param("path"));
-    call.state.auth.mount_tune(&path, &call.fields).await?;
-    Ok(Answer::empty())
+    to_the_end(async move {
+        let path = format!("{METHODS}{}", call.param("path"));
+        call.state.auth.mount_tune(&path, &call.fields).await?;
+        Ok(Answer::empty())
+    })
+    .await
 }
 
 /// `POST sys/mounts/:path`. The engine answers for the mount as soon as this is answered.
 pub(super) async fn enable(call: Call) -> Result<Answer> {
     to_the_end(async move {
         let mount = call.state.auth.mount_enable(call.param("path"), &call.fields).await?;
-        if &mount.kind[..] == "pki"
-            && let Err(error) = call.state.engine.open(mount.id).await
-        {
-            // A mount without an engine behind it must not stay.
-            call.state.auth.mount_disable(call.param("path")).await?;
-            return Err(error);
+        if &mount.kind[..] == "pki" {
+            call.state.engine.open_new(mount.id).await;
         }
         Ok(Answer::empty())
     })
@@ -80,19 +83,13 @@ pub(super) async fn enable(call: Call) -> Result<Answer> {
 /// `DELETE sys/mounts/:path`, of an absent one too.
 pub(super) async fn disable(call: Call) -> Result<Answer> {
     to_the_end(async move {
-        if let Some(mount) = call.state.auth.mount_disable(call.param("path")).await?
-            && &mount.kind[..] == "pki"
-        {
-            call.state.engine.close(mount.id);
-        }
-        Ok(Answer::empty())
+        let disabled = call.state.auth.mount_disable(call.param("path")).await;
+        // After an error too: the mount may be gone all the same. The table decides.
+        let mounts = call.state.auth.mounts();
+        call.state.engine.close_others(|id| mounts.iter().any(|mount| mount.id == id));
+        disabled.map(|_| Answer::empty())
     })
     .await
-}
-
-/// Runs work in a task of its own: a caller that leaves must not separate the table from the engine.
-async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'static) -> Result<Answer> {
-    tokio::task::spawn_local(work).await.map_err(Error::internal)?
 }
 
 /// `POST sys/auth/:path`.

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::answer::{Answer, Body};
 use super::super::route::Call;
+use super::to_the_end;
 use crate::auth::Caller;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
@@ -48,8 +49,11 @@ pub(super) async fn old_read(call: Call) -> Result<Answer> {
 
 /// `POST sys/policies/acl/:name`.
 pub(super) async fn write(call: Call) -> Result<Answer> {
-    let warnings = call.state.auth.policy_write(call.param("name"), &call.fields).await?;
-    Ok(Answer::empty().with_warnings(warnings))
+    to_the_end(async move {
+        let warnings = call.state.auth.policy_write(call.param("name"), &call.fields).await?;
+        Ok(Answer::empty().with_warnings(warnings))
+    })
+    .await
 }
 
 /// `POST sys/policy/:name`, which also takes the text as `rules`, with a warning.
@@ -64,8 +68,11 @@ pub(super) async fn old_write(mut call: Call) -> Result<Answer> {
 
 /// `DELETE sys/policies/acl/:name`, of an absent one too.
 pub(super) async fn delete(call: Call) -> Result<Answer> {
-    call.state.auth.policy_delete(call.param("name")).await?;
-    Ok(Answer::empty())
+    to_the_end(async move {
+        call.state.auth.policy_delete(call.param("name")).await?;
+        Ok(Answer::empty())
+    })
+    .await
 }
 
 /// `POST sys/capabilities-self`: what the caller may do on each path. A `token` in the body, which

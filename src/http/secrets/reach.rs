@@ -1,0 +1,74 @@
+//! Whether the store can be reached: what `sys/health` tells load balancers and clients.
+//!
+//! Owns the last probe of the store: an empty write, which takes the way of every write, and a read. A
+//! verdict holds for a second and one probe runs at a time, so busy probers cost the store nothing, and
+//! a store that hangs holds one probe and not one for each of them. Called by the health handler.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared, join};
+
+use crate::auth::store::{AuthStore, TokenHash};
+use crate::error::Kind;
+
+/// How long a verdict holds.
+const HOLDS: Duration = Duration::from_secs(1);
+/// How long a probe may take before the store counts as out of reach.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is known of the store's reach.
+pub struct Reach {
+    store: Arc<dyn AuthStore>,
+    last: Mutex<Option<Probe>>,
+}
+
+#[derive(Clone)]
+struct Probe {
+    started: Instant,
+    verdict: Shared<BoxFuture<'static, bool>>,
+}
+
+impl Reach {
+    /// Knows nothing yet: the first question probes.
+    pub fn new(store: Arc<dyn AuthStore>) -> Self {
+        Self { store, last: Mutex::default() }
+    }
+
+    /// Whether the store answers. Waits for the probe under way, but no longer than until that is two
+    /// seconds old.
+    pub async fn is_within(&self) -> bool {
+        let Probe { started, verdict } = self.probe();
+        let deadline = started + PATIENCE;
+        tokio::time::timeout_at(deadline.into(), verdict).await.unwrap_or(false)
+    }
+
+    /// The probe under way or the last one, while it holds; else a new one.
+    fn probe(&self) -> Probe {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match &*last {
+            Some(probe) => match probe.verdict.peek() {
+                Some(verdict) if probe.started.elapsed() >= HOLDS => *verdict,
+                _ => return probe.clone(),
+            },
+            None => true,
+        };
+        // A task of its own: it goes on when the request that started it ends.
+        let task = tokio::spawn(ask(Arc::clone(&self.store), before));
+        let verdict = async move { task.await.unwrap_or(false) }.boxed().shared();
+        last.insert(Probe { started: Instant::now(), verdict }).clone()
+    }
+}
+
+/// Writes nothing and reads a token that nobody has. A full queue tells nothing: the store may be busy
+/// or hang, so the verdict `before` stands.
+async fn ask(store: Arc<dyn AuthStore>, before: bool) -> bool {
+    let answers = |kind: Option<Kind>| match kind {
+        None => true,
+        Some(Kind::Busy) => before,
+        Some(_) => false,
+    };
+    let (wrote, read) = join(store.commit(Vec::new()), store.token(TokenHash::default())).await;
+    answers(wrote.err().map(|e| e.kind())) && answers(read.err().map(|e| e.kind()))
+}

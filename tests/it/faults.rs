@@ -1,0 +1,10 @@
+//! What a server answers while its store fails, and what is stored then.
+
+mod cancel;
+pub mod double;
+mod endpoints;
+mod outage;
+mod queue;
+mod requests;
+mod stage;
+mod stuck;

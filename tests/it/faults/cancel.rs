@@ -1,0 +1,128 @@
+//! Clients that leave in the middle of a write: what was begun is whole or not there, and nothing is
+//! held for them.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::endpoints::assert_unavailable;
+use super::stuck::Served;
+
+const QUEUE: usize = 16;
+
+/// Sends a request and closes the connection after a while, in the middle of it or after its end.
+async fn leave(served: &Served, path: &str, body: Value, after: Duration) {
+    // A connection of its own: closing it is what the server sees.
+    let connection = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
+    let request = served.client.request("POST", path).json(&body).build().unwrap();
+    let _ = tokio::time::timeout(after, connection.execute(request)).await;
+}
+
+/// The data of a list.
+async fn keys(served: &Served, path: &str) -> Vec<String> {
+    serde_json::from_value(served.client.list(path).await.body["data"]["keys"].clone()).unwrap_or_default()
+}
+
+#[actix_web::test]
+async fn clients_that_leave_cost_no_place_and_leave_nothing_half_done() {
+    let served = Served::start(QUEUE).await;
+    let mut revoked = Vec::new();
+    for round in 0..24u32 {
+        let issued = served.post("pki/issue/web", json!({ "common_name": "a.test" })).await;
+        let serial = issued.body["data"]["serial_number"].as_str().unwrap().to_owned();
+        // In some rounds the store hangs while they leave, in some it goes on meanwhile.
+        let hold = (round % 3 != 0).then(|| served.hold());
+        let after = Duration::from_micros(u64::from(round) * 700);
+        let policy = json!({ "policy": format!("path \"x{round}\" {{ capabilities = [\"read\"] }}") });
+        join_all([
+            leave(&served, "pki/issue/web", json!({ "common_name": "left.test" }), after),
+            leave(&served, &format!("pki/roles/left{round}"), json!({ "key_type": "ec" }), after),
+            leave(&served, "pki/revoke", json!({ "serial_number": serial }), after),
+            leave(&served, "auth/token/create", json!({ "policies": ["default"] }), after),
+            leave(&served, "sys/policies/acl/left", policy, after),
+            leave(&served, &format!("sys/mounts/left{round}"), json!({ "type": "pki" }), after),
+            leave(&served, "sys/mounts/pki/tune", json!({ "description": round.to_string() }), after),
+        ])
+        .await;
+        drop(hold);
+        served.wait_for_queue(0).await;
+        revoked.push(serial);
+    }
+    // The actors live, and whoever waits is answered.
+    for serial in &revoked {
+        served.post("pki/revoke", json!({ "serial_number": serial })).await;
+    }
+    let role = json!({ "key_type": "ec" });
+    served.post("pki/roles/stayed", role).await;
+    assert_eq!(keys(&served, "pki/certs/revoked").await.len(), revoked.len());
+    // What a mount's table entry names is open: it takes a role.
+    for mount in served.client.get("sys/mounts").await.body["data"].as_object().unwrap().keys() {
+        if mount.starts_with("left") {
+            served.post(&format!("{mount}roles/web"), json!({ "key_type": "ec" })).await;
+        }
+    }
+    // Every place is free: as many writes as the queue holds wait together, and all of them are done.
+    let hold = served.hold();
+    let client = served.client.clone();
+    let all = actix_web::rt::spawn(async move {
+        join_all((0..QUEUE).map(|_| client.post("pki/issue/web", json!({ "common_name": "a.test" })))).await
+    });
+    served.wait_for_queue(QUEUE).await;
+    drop(hold);
+    assert!(all.await.unwrap().iter().all(|answer| answer.status == 200));
+    served.wait_for_queue(0).await;
+    served.stop();
+}
+
+/// Writes whose effect can be read: path, body, where it is read, what is there then.
+fn writes() -> [(&'static str, Value, &'static str, &'static str); 6] {
+    let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" });
+    [
+        ("sys/policies/acl/left", policy, "sys/policies/acl/left", "path"),
+        ("sys/mounts/left", json!({ "type": "pki" }), "sys/mounts/left", "pki"),
+        ("sys/mounts/pki/tune", json!({ "description": "was left" }), "sys/mounts/pki", "was left"),
+        ("sys/auth/token/tune", json!({ "description": "was left" }), "sys/auth/token", "was left"),
+        ("pki/roles/left", json!({ "key_type": "ec" }), "pki/roles/left", "key_type"),
+        ("left/roles/left", json!({ "key_type": "ec" }), "left/roles/left", "key_type"),
+    ]
+}
+
+async fn wait_until_served(served: &Served, read: &str, shows: &str) {
+    let started = Instant::now();
+    while !served.client.get(read).await.text.contains(shows) {
+        assert!(started.elapsed() < Duration::from_secs(15), "{read}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The writer left while its commit was under way: what is stored is served all the same.
+#[actix_web::test]
+async fn what_a_client_that_left_has_written_is_served() {
+    let served = Served::start(QUEUE).await;
+    for (path, body, read, shows) in writes() {
+        let hold = served.hold();
+        tokio::select! {
+            () = leave(&served, path, body, Duration::from_secs(20)) => panic!("nothing ends while the store hangs"),
+            () = served.wait_for_queue(1) => {}
+        }
+        drop(hold);
+        wait_until_served(&served, read, shows).await;
+    }
+    served.wait_for_queue(0).await;
+    served.stop();
+}
+
+/// The same for a writer that was told that it took too long.
+#[actix_web::test]
+async fn what_a_request_that_took_too_long_has_written_is_served() {
+    let served = Served::configured("max_request_duration = \"1s\"\n").await;
+    for (path, body, read, shows) in writes() {
+        let hold = served.hold();
+        assert_unavailable(&served.client.post(path, body).await, path);
+        drop(hold);
+        wait_until_served(&served, read, shows).await;
+    }
+    served.wait_for_queue(0).await;
+    served.stop();
+}

@@ -1,0 +1,178 @@
+//! A store that fails on demand: the real one, with a script in front of it.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
+use signet::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use signet::clock::Time;
+use signet::documents::{Document, MountId};
+use signet::error::{Error, Kind, Result};
+use signet::pki::store::{CrlRow, PkiOutcome, PkiStore, PkiWrite, StoredCertificate, StoredRevocation};
+use signet::server::Stores;
+use signet::x509::serial::Serial;
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It does nothing.
+    Before,
+    /// What it writes is stored, and the caller is not told.
+    After,
+    /// As `After`, and every later call does nothing.
+    Outage,
+}
+
+/// The call that failed first.
+#[derive(Debug)]
+pub struct Met {
+    pub call: &'static str,
+    /// Commits of the same request that went well before it.
+    pub commits: usize,
+}
+
+#[derive(Default)]
+struct Script {
+    /// Which call fails, counted from 1, and how; `None` lets all pass uncounted.
+    plan: Option<(usize, Fault)>,
+    calls: usize,
+    commits: usize,
+    met: Option<Met>,
+}
+
+enum Verdict {
+    Pass,
+    Refuse,
+    Forget,
+}
+
+/// The script of one server's store.
+#[derive(Default)]
+pub struct Faults {
+    script: Mutex<Script>,
+    real: OnceLock<Stores>,
+}
+
+impl Faults {
+    /// Stands between a server's domains and its store.
+    pub fn between(self: &Arc<Self>, stores: Stores) -> Stores {
+        let between = Arc::new(Double(Arc::clone(self)));
+        assert!(self.real.set(stores).is_ok(), "one server for each script");
+        Stores { pki: between.clone(), auth: between }
+    }
+
+    /// The store itself.
+    pub fn real(&self) -> &Stores {
+        self.real.get().unwrap()
+    }
+
+    /// From now on calls are counted, and the `n`th fails.
+    pub fn arm(&self, n: usize, fault: Fault) {
+        *self.script.lock().unwrap() = Script { plan: Some((n, fault)), ..Script::default() };
+    }
+
+    /// All is well again. What failed, if it came to that.
+    pub fn disarm(&self) -> Option<Met> {
+        std::mem::take(&mut *self.script.lock().unwrap()).met
+    }
+
+    fn verdict(&self, call: &'static str) -> Verdict {
+        let mut script = self.script.lock().unwrap();
+        let Some((n, fault)) = script.plan else { return Verdict::Pass };
+        script.calls += 1;
+        let commit = call.starts_with("commit");
+        if script.calls < n || (script.calls > n && fault != Fault::Outage) {
+            script.commits += usize::from(commit);
+            return Verdict::Pass;
+        }
+        if script.calls > n {
+            return Verdict::Refuse;
+        }
+        let commits = script.commits;
+        script.met = Some(Met { call, commits });
+        if commit && fault != Fault::Before { Verdict::Forget } else { Verdict::Refuse }
+    }
+}
+
+/// The store as the domains see it.
+struct Double(Arc<Faults>);
+
+fn failed() -> Error {
+    Error::new(Kind::Unavailable, "storage: switched off")
+}
+
+impl Double {
+    fn call<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        real: impl FnOnce(&Stores) -> BoxFuture<'static, Result<T>>,
+    ) -> BoxFuture<'static, Result<T>> {
+        match self.0.verdict(name) {
+            Verdict::Pass => real(self.0.real()),
+            Verdict::Refuse => ready(Err(failed())).boxed(),
+            Verdict::Forget => real(self.0.real()).map(|_| Err(failed())).boxed(),
+        }
+    }
+}
+
+impl AuthStore for Double {
+    fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>> {
+        self.call("commit (auth)", |s| s.auth.commit(unit))
+    }
+
+    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.call("documents (auth)", |s| s.auth.documents(kind))
+    }
+
+    fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
+        self.call("token", |s| s.auth.token(hash))
+    }
+
+    fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
+        self.call("token by accessor", |s| s.auth.token_by_accessor(accessor))
+    }
+
+    /// No part of any request: it always passes.
+    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        self.0.real().auth.sweep_tokens(now, limit)
+    }
+}
+
+impl PkiStore for Double {
+    fn commit(&self, unit: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
+        self.call("commit (pki)", |s| s.pki.commit(unit))
+    }
+
+    fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.call("documents (pki)", |s| s.pki.documents(mount))
+    }
+
+    fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
+        self.call("certificate", |s| s.pki.certificate(mount, serial))
+    }
+
+    fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.call("serials", |s| s.pki.serials(mount, after, limit))
+    }
+
+    fn revoked_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.call("revoked serials", |s| s.pki.revoked_serials(mount, after, limit))
+    }
+
+    fn revocations(&self, mount: MountId, after: u64, limit: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
+        self.call("revocations", |s| s.pki.revocations(mount, after, limit))
+    }
+
+    fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
+        self.call("crls", |s| s.pki.crls(mount))
+    }
+
+    fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
+        self.call("counts", |s| s.pki.counts(mount))
+    }
+}

@@ -1,0 +1,220 @@
+//! Every endpoint, with each call to the store failing in turn: a 503 that changed nothing, or a change
+//! that is stored whole; and the same request again succeeds.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use signet::auth::policy::Operation;
+use signet::http::secrets::all_routes;
+use signet::http::secrets::route::operation_word;
+
+use super::double::{Fault, Met};
+use super::requests::{Afterwards, Ask, request};
+use super::stage::{Changes, Stage, assert_counted, changes};
+use crate::support::{Answer, send};
+
+/// More calls than any request makes.
+const MOST: usize = 40;
+
+/// `sys/health` is about the store itself, remembers what it found for a second, and keeps its own body:
+/// it has tests of its own.
+const ASIDE: (&str, &str) = ("system", "health");
+
+async fn ask(stage: &Stage, operation: Operation, ask: &Ask) -> Answer {
+    let client =
+        ask.token.as_ref().map_or_else(|| stage.app.client.clone(), |token| stage.app.client.with_token(token));
+    match operation {
+        Operation::Read => client.get(&ask.path).await,
+        Operation::List => client.list(&ask.path).await,
+        Operation::Create | Operation::Update => client.post(&ask.path, ask.body.clone()).await,
+        Operation::Patch => client.patch(&ask.path, ask.body.clone()).await,
+        Operation::Delete => client.delete(&ask.path).await,
+    }
+}
+
+/// That it is the answer of a server whose store fails.
+pub fn assert_unavailable(answer: &Answer, what: &str) {
+    assert_eq!(answer.status, 503, "{what}: {}", answer.text);
+    assert_eq!(answer.header("retry-after"), "1", "{what}");
+    assert_eq!(answer.header("content-type"), "application/json", "{what}");
+    assert!(!answer.error().is_empty(), "{what}: {}", answer.text);
+    assert_eq!(answer.body.as_object().unwrap().len(), 1, "{what}: {}", answer.text);
+}
+
+fn assert_status(answer: &Answer, wanted: u16, what: &str) {
+    let fits = if wanted == 0 { matches!(answer.status, 200 | 204) } else { answer.status == wanted };
+    assert!(fits, "{what}: {} {}", answer.status, answer.text);
+}
+
+/// One route under test.
+struct Walk<'a> {
+    stage: &'a Stage,
+    kind: &'static str,
+    operation: Operation,
+    pattern: &'static str,
+    /// What the request changes when nothing fails.
+    whole: Changes,
+}
+
+impl Walk<'_> {
+    async fn prepared(&self) -> Ask {
+        let (kind, pattern) = (self.kind, self.pattern);
+        let ask = request(self.stage, kind, self.operation, pattern).await;
+        let ask = ask.unwrap_or_else(|| panic!("no request for {} {kind} {pattern}", operation_word(self.operation)));
+        self.stage.forget_tokens();
+        ask
+    }
+
+    /// The request with the `n`th call failing; whether there was such a call.
+    async fn step(&self, n: usize, fault: Fault) -> bool {
+        let stage = self.stage;
+        let wanted = self.prepared().await;
+        let what = format!("{} {}, call {n} {fault:?}", operation_word(self.operation), wanted.path);
+        let before = stage.rows();
+        stage.faults.arm(n, fault);
+        let answer = ask(stage, self.operation, &wanted).await;
+        let met = stage.faults.disarm();
+        let changed = changes(&before, &stage.rows());
+        let Some(met) = met else {
+            assert_status(&answer, wanted.status, &what);
+            return false;
+        };
+        let what = format!("{what} ({})", met.call);
+        let stored = self.judge(&wanted, &answer, &met, fault, &changed, &what);
+        stage.forget_tokens();
+        let second = ask(stage, self.operation, &wanted).await;
+        let status = if stored { wanted.again } else { wanted.status };
+        assert_status(&second, status, &format!("{what}, again"));
+        assert_eq!(stage.differences().await, Vec::<String>::new(), "{what}");
+        true
+    }
+
+    /// Whether the change is stored, which fits the answer.
+    fn judge(&self, ask: &Ask, answer: &Answer, met: &Met, fault: Fault, changed: &Changes, what: &str) -> bool {
+        if met.commits == 0 {
+            assert_unavailable(answer, what);
+            let nothing = changed.is_empty();
+            let may_be_stored = fault != Fault::Before && met.call.starts_with("commit");
+            assert!(nothing || (may_be_stored && *changed == self.whole), "{what}: changed {changed:?}");
+            return !nothing;
+        }
+        assert_eq!(*changed, self.whole, "{what}: stored before");
+        match ask.afterwards {
+            Afterwards::Done => panic!("{what}: a call after the change was stored"),
+            Afterwards::Warns => {
+                assert_status(answer, ask.status, what);
+                assert!(answer.text.contains("CRLs could not be built yet"), "{what}: {}", answer.text);
+            }
+            Afterwards::Unnoticed(why) => assert_status(answer, ask.status, &format!("{what}: {why}")),
+            Afterwards::Unanswered(why) => assert_unavailable(answer, &format!("{what}: {why}")),
+        }
+        true
+    }
+}
+
+/// Every route of this kind that `of` takes, each with a server of its own; the calls that failed.
+async fn walk(kind: &'static str, of: impl Fn(Operation) -> bool) -> BTreeMap<String, usize> {
+    let mut failed = BTreeMap::new();
+    let routes = all_routes().filter(|(k, route)| *k == kind && of(route.operation) && (*k, route.pattern) != ASIDE);
+    for (kind, route) in routes {
+        let stage = Stage::with_authority().await;
+        let (operation, pattern) = (route.operation, route.pattern);
+        let mut walk = Walk { stage: &stage, kind, operation, pattern, whole: Changes::new() };
+        let wanted = walk.prepared().await;
+        let before = stage.rows();
+        assert_status(&ask(&stage, operation, &wanted).await, wanted.status, &wanted.path);
+        walk.whole = changes(&before, &stage.rows());
+        for fault in [Fault::Before, Fault::After, Fault::Outage] {
+            let mut n = 1;
+            while walk.step(n, fault).await {
+                n += 1;
+                assert!(n < MOST, "{kind} {pattern}");
+            }
+            *failed.entry(format!("{} {pattern}", operation_word(operation))).or_default() += n - 1;
+        }
+        assert_counted(stage.app.folder());
+        stage.app.stop().await;
+    }
+    failed
+}
+
+fn reads(operation: Operation) -> bool {
+    matches!(operation, Operation::Read | Operation::List)
+}
+
+#[actix_web::test]
+async fn system_routes_answer_503_and_leave_nothing_half_done() {
+    let failed = walk("system", |_| true).await;
+    // Found out: the caller, the policies, the write.
+    assert_eq!(failed["update policies/acl/*name"], 9, "{failed:?}");
+    assert_eq!(failed["read seal-status"], 0);
+}
+
+#[actix_web::test]
+async fn token_routes_answer_503_and_leave_nothing_half_done() {
+    let failed = walk("token", |_| true).await;
+    // The caller, the parent as it is now, the write.
+    assert_eq!(failed["update create"], 9, "{failed:?}");
+}
+
+#[actix_web::test]
+async fn reading_routes_of_a_pki_mount_answer_503() {
+    let failed = walk("pki", reads).await;
+    assert_eq!(failed["list certs"], 6, "{failed:?}");
+    assert_eq!(failed["read cert/:serial"], 3, "{failed:?}");
+    assert_eq!(failed["read crl"], 0, "{failed:?}");
+}
+
+#[actix_web::test]
+async fn writing_routes_of_a_pki_mount_answer_503_and_leave_nothing_half_done() {
+    let failed = walk("pki", |operation| !reads(operation)).await;
+    assert_eq!(failed["update issue/:name"], 6, "{failed:?}");
+    // The caller, the certificate, the record; the revocations and the CRL.
+    assert_eq!(failed["update revoke"], 15, "{failed:?}");
+}
+
+/// A write is stored and nobody could be told, nor could the server read since.
+#[actix_web::test]
+async fn what_was_stored_unnoticed_is_served_as_soon_as_the_store_answers() {
+    let stage = Stage::with_authority().await;
+    let client = &stage.app.client;
+    let policy = json!({ "policy": "path \"pki/*\" { capabilities = [\"read\"] }" });
+    stage.post("sys/policies/acl/known", policy.clone()).await;
+    stage.post("sys/mounts/gone", json!({ "type": "pki" })).await;
+    let root = json!({ "common_name": "Other", "issuer_name": "other", "key_type": "ec" });
+    let requests = [
+        ("POST", "sys/policies/acl/new", policy),
+        ("DELETE", "sys/policies/acl/known", json!({})),
+        ("POST", "sys/mounts/new", json!({ "type": "pki" })),
+        ("DELETE", "sys/mounts/gone", json!({})),
+        ("POST", "pki/roles/new", json!({ "key_type": "ec" })),
+        ("DELETE", "pki/roles/web", json!({})),
+        ("POST", "pki/root/generate/internal", root),
+    ];
+    for (method, path, body) in requests {
+        let before = stage.rows();
+        let mut n = 1;
+        // The outage begins with the commit.
+        loop {
+            stage.forget_tokens();
+            stage.faults.arm(n, Fault::Outage);
+            assert_unavailable(&send(client.request(method, path).json(&body)).await, path);
+            if stage.faults.disarm().unwrap().call.starts_with("commit") {
+                break;
+            }
+            n += 1;
+        }
+        assert_ne!(stage.rows(), before, "{method} {path}: stored");
+        stage.caught_up().await;
+    }
+    assert_eq!(client.get("new/roles/absent").await.status, 404, "the mount is open");
+    assert_eq!(client.get("gone/crl").await.status, 404, "the mount is gone");
+    assert_eq!(client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.status, 400, "no such role");
+    // The issuer that came unseen has its CRL.
+    let started = std::time::Instant::now();
+    while client.get("pki/issuer/other/crl").await.status != 200 {
+        assert!(started.elapsed() < std::time::Duration::from_secs(20));
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    stage.app.stop().await;
+}

@@ -1,0 +1,281 @@
+//! For every route a well-formed request that succeeds, on a state made for it.
+
+use serde_json::{Value, json};
+use signet::auth::policy::Operation::{self, Delete, List, Patch, Read, Update};
+
+use super::stage::Stage;
+use crate::process::openssl;
+
+/// What a store that fails after the request's change is stored means for the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Afterwards {
+    /// Nothing of the request is left to do then.
+    Done,
+    /// The CRLs that follow the change are built later: a warning says so.
+    Warns,
+    /// The change is a fact and stays, but the answer promises more than the fact: 503, and the same
+    /// request again succeeds as soon as the promise can be kept.
+    Unanswered(&'static str),
+    /// What follows is not waited for.
+    Unnoticed(&'static str),
+}
+
+/// A request, and what may come of it.
+pub struct Ask {
+    pub path: String,
+    pub body: Value,
+    /// Another token than root's.
+    pub token: Option<String>,
+    /// The status when nothing fails; 0 is any success.
+    pub status: u16,
+    pub afterwards: Afterwards,
+    /// The status of the same request when the first one was stored after all; 0 is any success.
+    pub again: u16,
+}
+
+impl Ask {
+    fn new(path: impl Into<String>, body: Value) -> Self {
+        Self { path: path.into(), body, token: None, status: 0, afterwards: Afterwards::Done, again: 0 }
+    }
+
+    fn read(path: impl Into<String>) -> Self {
+        Self::new(path, Value::Null)
+    }
+
+    fn status(self, status: u16) -> Self {
+        Self { status, again: status, ..self }
+    }
+
+    fn afterwards(self, afterwards: Afterwards) -> Self {
+        Self { afterwards, ..self }
+    }
+
+    fn again(self, again: u16) -> Self {
+        Self { again, ..self }
+    }
+}
+
+/// A token with its accessor.
+async fn token(stage: &Stage) -> (String, String) {
+    let made = stage.post("auth/token/create", json!({ "policies": ["default"], "ttl": "700h" })).await;
+    ["client_token", "accessor"].map(|name| made.body["auth"][name].as_str().unwrap().to_owned()).into()
+}
+
+/// `None` for a route that has no entry here.
+pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &str) -> Option<Ask> {
+    match kind {
+        "system" => system(stage, operation, pattern).await,
+        "token" => tokens(stage, operation, pattern).await,
+        "pki" => match operation {
+            Read | List => pki_read(stage, pattern).await,
+            _ => pki_write(stage, operation, pattern).await,
+        },
+        _ => None,
+    }
+}
+
+async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
+    let path = format!("sys/{pattern}");
+    let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" });
+    Some(match (operation, pattern) {
+        (Read, "seal-status" | "init" | "leader" | "metrics" | "mounts" | "auth" | "policies/acl" | "policy")
+        | (List, "policies/acl" | "policy") => Ask::read(path),
+        (Read, "mounts/*path") => Ask::read("sys/mounts/pki"),
+        (Update, "mounts/*path") => {
+            stage.app.client.delete("sys/mounts/team").await;
+            Ask::new("sys/mounts/team", json!({ "type": "pki" }))
+                .afterwards(Afterwards::Unnoticed("the first CRLs of the new mount are built in the background"))
+                .again(400)
+        }
+        (Delete, "mounts/*path") => {
+            stage.app.client.post("sys/mounts/gone", json!({ "type": "pki" })).await;
+            stage.post("gone/roles/web", json!({ "key_type": "ec" })).await;
+            Ask::read("sys/mounts/gone")
+        }
+        (Read, "mounts/*path/tune") => Ask::read("sys/mounts/pki/tune"),
+        (Update, "mounts/*path/tune") => {
+            stage.post("sys/mounts/pki/tune", json!({ "description": "before" })).await;
+            Ask::new("sys/mounts/pki/tune", json!({ "description": "after" }))
+        }
+        (Read, "auth/*path") => Ask::read("sys/auth/token"),
+        // There is no method that could be enabled yet.
+        (Update, "auth/*path") => Ask::new("sys/auth/jwt", json!({ "type": "jwt" })).status(400),
+        (Delete, "auth/*path") => Ask::read("sys/auth/absent"),
+        (Read, "auth/*path/tune") => Ask::read("sys/auth/token/tune"),
+        (Update, "auth/*path/tune") => {
+            stage.post("sys/auth/token/tune", json!({ "description": "before" })).await;
+            Ask::new("sys/auth/token/tune", json!({ "description": "after" }))
+        }
+        (Read, "internal/ui/mounts/*path") => Ask::read("sys/internal/ui/mounts/pki"),
+        (Read, "policies/acl/*name" | "policy/*name") => Ask::read(path.replace("*name", "default")),
+        (Update, "policies/acl/*name" | "policy/*name") => {
+            stage.app.client.delete("sys/policies/acl/written").await;
+            Ask::new(path.replace("*name", "written"), policy)
+        }
+        (Delete, "policies/acl/*name" | "policy/*name") => {
+            stage.post("sys/policies/acl/gone", policy).await;
+            Ask::read(path.replace("*name", "gone"))
+        }
+        (Update, "capabilities-self") => Ask::new(path, json!({ "path": "pki/roles/web" })),
+        (Update, "capabilities") => Ask::new(path, json!({ "path": "pki/roles/web", "token": token(stage).await.0 })),
+        (Update, "capabilities-accessor") => {
+            Ask::new(path, json!({ "path": "pki/roles/web", "accessor": token(stage).await.1 }))
+        }
+        _ => return None,
+    })
+}
+
+async fn tokens(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
+    let path = format!("auth/token/{pattern}");
+    let (token, accessor) = token(stage).await;
+    Some(match (operation, pattern) {
+        (Update, "create" | "create-orphan") => Ask::new(path, json!({ "policies": ["default"], "ttl": "1h" })),
+        (Read, "lookup-self") => Ask::read(path),
+        (Update, "lookup-self") => Ask::new(path, json!({})),
+        (Read, "lookup") => Ask::read(format!("{path}?token={token}")),
+        (Update, "lookup" | "renew" | "revoke") => Ask::new(path, json!({ "token": token })),
+        (Update, "lookup-accessor" | "renew-accessor" | "revoke-accessor") => {
+            Ask::new(path, json!({ "accessor": accessor }))
+        }
+        (Update, "renew-self") => Ask { token: Some(token), ..Ask::new(path, json!({})) },
+        // The token that asks again is no more.
+        (Update, "revoke-self") => Ask { token: Some(token), again: 403, ..Ask::new(path, json!({})) },
+        _ => return None,
+    })
+}
+
+async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
+    let known = [
+        "roles",
+        "roles/:name",
+        "issuers",
+        "issuer/:issuer_ref",
+        "config/issuers",
+        "config/urls",
+        "keys",
+        "key/:key_ref",
+        "config/keys",
+        "ca",
+        "ca/pem",
+        "ca_chain",
+        "cert/ca",
+        "cert/ca/raw",
+        "cert/ca/raw/pem",
+        "cert/ca_chain",
+        "cert/crl",
+        "crl",
+        "crl/pem",
+        "issuer/:issuer_ref/json",
+        "issuer/:issuer_ref/der",
+        "issuer/:issuer_ref/pem",
+        "issuer/:issuer_ref/crl",
+        "issuer/:issuer_ref/crl/der",
+        "issuer/:issuer_ref/crl/pem",
+        "cert/:serial",
+        "cert/:serial/raw",
+        "cert/:serial/raw/pem",
+        "certs",
+        "certs/revoked",
+        "crl/rotate",
+    ];
+    if !known.contains(&pattern) {
+        return None;
+    }
+    let serial = if pattern.contains("cert") { stage.issue().await } else { String::new() };
+    if pattern == "certs/revoked" {
+        stage.post("pki/revoke", json!({ "serial_number": serial })).await;
+    }
+    let path = pattern.replace(":name", "web").replace(":issuer_ref", "root").replace(":key_ref", "root");
+    Some(Ask::read(format!("pki/{}", path.replace(":serial", &serial))))
+}
+
+/// Every issuer but `root` is gone, and that one is the default.
+async fn one_issuer(stage: &Stage) {
+    let issuers = stage.app.client.list("pki/issuers").await;
+    let info = issuers.body["data"]["key_info"].as_object().cloned().unwrap_or_default();
+    for (id, _) in info.iter().filter(|(_, issuer)| issuer["issuer_name"] != "root") {
+        stage.app.client.delete(&format!("pki/issuer/{id}")).await;
+    }
+    if !info.values().any(|issuer| issuer["issuer_name"] == "root") {
+        let root = json!({ "common_name": "Root", "issuer_name": "root", "key_name": "root", "key_type": "ec" });
+        stage.post("pki/root/generate/internal", root).await;
+    }
+    stage.post("pki/config/issuers", json!({ "default": "root" })).await;
+}
+
+/// As [`one_issuer`], and another one beside it named `next`.
+async fn two_issuers(stage: &Stage) {
+    one_issuer(stage).await;
+    stage.post("pki/root/rotate/internal", json!({ "common_name": "Next", "key_type": "ec" })).await;
+}
+
+async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
+    let path = format!("pki/{}", pattern.replace(":name", "web").replace(":issuer_ref", "root"));
+    let name = json!({ "common_name": "a.test" });
+    Some(match (operation, pattern) {
+        (Update, "roles/:name") => {
+            stage.app.client.delete("pki/roles/written").await;
+            Ask::new("pki/roles/written", json!({ "key_type": "ec" }))
+        }
+        (Patch, "roles/:name") => {
+            stage.post("pki/roles/merged", json!({ "key_type": "ec" })).await;
+            Ask::new("pki/roles/merged", json!({ "ttl": "2h" }))
+        }
+        (Delete, "roles/:name") => {
+            stage.post("pki/roles/gone", json!({ "key_type": "ec" })).await;
+            Ask::read("pki/roles/gone")
+        }
+        (Update, "issue/:name" | "issuer/:issuer_ref/issue/:name") => Ask::new(path, name),
+        (Update, "sign/:name" | "issuer/:issuer_ref/sign/:name") => {
+            let folder = stage.folder();
+            let new = ["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj"];
+            let csr = openssl(&folder, &[&new[..], &["/CN=a.test", "-keyout", "/dev/null"]].concat());
+            Ask::new(path, json!({ "csr": csr }))
+        }
+        (Update, "revoke") => Ask::new(path, json!({ "serial_number": stage.issue().await }))
+            .afterwards(Afterwards::Unanswered("a 200 promises that the CRL lists the serial")),
+        (Update, "crl/rotate") => Ask::new(path, json!({})),
+        (Update, "root/generate/:type" | "issuers/generate/root/:type" | "root/rotate/:type") => {
+            one_issuer(stage).await;
+            let root = json!({ "common_name": "Further Root", "key_type": "ec", "ttl": "24h" });
+            Ask::new(path.replace(":type", "internal"), root).afterwards(Afterwards::Warns)
+        }
+        (Update, "root/replace") => {
+            two_issuers(stage).await;
+            Ask::new(path, json!({ "default": "next" })).afterwards(Afterwards::Warns)
+        }
+        (Update, "config/issuers") => {
+            two_issuers(stage).await;
+            Ask::new(path, json!({ "default": "next" })).afterwards(Afterwards::Warns)
+        }
+        (Delete, "root") => {
+            one_issuer(stage).await;
+            Ask::read(path).afterwards(Afterwards::Warns)
+        }
+        (Update | Patch, "issuer/:issuer_ref") => {
+            let usage = |words| json!({ "issuer_name": "root", "usage": words });
+            stage.post("pki/issuer/root", usage("read-only,issuing-certificates")).await;
+            Ask::new(path, usage("read-only,issuing-certificates,crl-signing")).afterwards(Afterwards::Warns)
+        }
+        (Delete, "issuer/:issuer_ref") => {
+            two_issuers(stage).await;
+            Ask::read("pki/issuer/next").afterwards(Afterwards::Warns)
+        }
+        (Update, "config/urls") => {
+            stage.post(&path, json!({ "issuing_certificates": "http://before.test/ca" })).await;
+            Ask::new(path, json!({ "issuing_certificates": "http://after.test/ca" }))
+        }
+        (Update, "key/:key_ref") => Ask::new("pki/key/root", json!({ "key_name": "root" })),
+        (Delete, "key/:key_ref") => {
+            two_issuers(stage).await;
+            let key = stage.app.client.get("pki/issuer/next").await.body["data"]["key_id"].clone();
+            stage.app.client.delete("pki/issuer/next").await;
+            Ask::read(format!("pki/key/{}", key.as_str().unwrap()))
+        }
+        (Update, "config/keys") => {
+            stage.post(&path, json!({ "default": "root" })).await;
+            Ask::new(path, json!({ "default": "root" }))
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,175 @@
+//! A server over a store that fails on demand, and everything that can be seen of its state: the rows of
+//! its database, and the views that it serves from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rusqlite::types::Value as Cell;
+use rusqlite::{Connection, OpenFlags};
+use serde_json::{Value, json};
+use signet::auth::Auth;
+use signet::pki::view::View;
+use time::macros::datetime;
+
+use super::double::Faults;
+use crate::support::{Answer, App, Builder};
+
+/// The rows of every table but `crl`: CRLs are made from the others, by whoever needs them next.
+pub type Rows = BTreeMap<String, BTreeSet<String>>;
+
+/// How many rows of each table went and came.
+pub type Changes = BTreeMap<String, (usize, usize)>;
+
+/// All rows of the embedded database in this folder. Rows of dropped mounts, which go in small steps
+/// afterwards, are gone already.
+pub fn rows(folder: &Path) -> Rows {
+    let db = Connection::open_with_flags(folder.join("signet.db"), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    db.busy_timeout(Duration::from_secs(10)).unwrap();
+    let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    let started = Instant::now();
+    while count("SELECT COUNT(*) FROM dropped_mount") != 0 {
+        assert!(started.elapsed() < Duration::from_secs(20), "dropped mounts are removed");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let mut tables = db.prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'crl'").unwrap();
+    let tables: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    tables.into_iter().map(|table| (table.clone(), rows_of(&db, &table))).collect()
+}
+
+fn rows_of(db: &Connection, table: &str) -> BTreeSet<String> {
+    let mut all = db.prepare(&format!("SELECT * FROM {table}")).unwrap();
+    let columns = all.column_count();
+    let cells = |row: &rusqlite::Row<'_>| {
+        Ok((0..columns).map(|at| format!("{:?} ", row.get_unwrap::<_, Cell>(at))).collect::<String>())
+    };
+    all.query_map([], cells).unwrap().map(Result::unwrap).collect()
+}
+
+/// What changed from one moment to another.
+pub fn changes(before: &Rows, after: &Rows) -> Changes {
+    let of = |(table, before): (&String, &BTreeSet<String>)| {
+        let after = &after[table];
+        let counts = (before.difference(after).count(), after.difference(before).count());
+        (counts != (0, 0)).then(|| (table.clone(), counts))
+    };
+    before.iter().filter_map(of).collect()
+}
+
+/// That the counters are what a full count finds.
+pub fn assert_counted(folder: &Path) {
+    let db = Connection::open_with_flags(folder.join("signet.db"), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    let pair = |sql: &str| db.query_row(sql, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).unwrap();
+    let counted = pair("SELECT COALESCE(SUM(certificates), 0), COALESCE(SUM(revocations), 0) FROM counter");
+    let found = pair("SELECT (SELECT COUNT(*) FROM certificate), (SELECT COUNT(*) FROM revocation)");
+    assert_eq!(counted, found, "counters and rows");
+    let (highest, count) = pair("SELECT COALESCE(MAX(seq), 0), COUNT(*) FROM revocation");
+    assert_eq!(highest, count, "revocations are numbered without a gap");
+}
+
+/// The server under test.
+pub struct Stage {
+    pub app: App,
+    pub faults: Arc<Faults>,
+}
+
+impl Stage {
+    /// With a clock that stands still, so that only what moves it makes a token be looked up again.
+    pub async fn start() -> Self {
+        let faults = Arc::new(Faults::default());
+        let builder: Builder = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).faults(&faults);
+        Self { app: builder.start().await, faults }
+    }
+
+    /// As [`Stage::start`], with an issuer and a key named `root` and a role `web`.
+    pub async fn with_authority() -> Self {
+        let stage = Self::start().await;
+        let root = json!({ "common_name": "Root", "issuer_name": "root", "key_name": "root", "key_type": "ec",
+            "not_after": "2060-01-01T00:00:00Z" });
+        stage.post("pki/root/generate/internal", root).await;
+        let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "24h" });
+        stage.post("pki/roles/web", role).await;
+        stage
+    }
+
+    /// A write that must be taken.
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        let answer = self.app.client.post(path, body).await;
+        assert!(matches!(answer.status, 200 | 204), "{path}: {} {}", answer.status, answer.text);
+        answer
+    }
+
+    /// A fresh certificate; its serial.
+    pub async fn issue(&self) -> String {
+        let answer = self.post("pki/issue/web", json!({ "common_name": "a.test" })).await;
+        answer.body["data"]["serial_number"].as_str().unwrap().to_owned()
+    }
+
+    /// The next request's token is looked up in the store.
+    pub fn forget_tokens(&self) {
+        self.app.clock.advance(Duration::from_secs(2));
+    }
+
+    pub fn folder(&self) -> PathBuf {
+        self.app.folder().to_owned()
+    }
+
+    pub fn rows(&self) -> Rows {
+        rows(self.app.folder())
+    }
+
+    /// Where what the server serves from is not what it stores.
+    pub async fn differences(&self) -> Vec<String> {
+        let (shared, real) = (self.app.shared(), self.faults.real());
+        let stored = Auth::open(Arc::clone(&real.auth), self.app.clock.clone()).await.unwrap();
+        let mut found = Vec::new();
+        let mut compare = |what: &str, served: Value, stored: Value| {
+            if served != stored {
+                found.push(format!("{what}: serves {served}, stores {stored}"));
+            }
+        };
+        compare("policies and mounts", access(&shared.auth), access(&stored));
+        for mount in stored.mounts().iter().filter(|mount| mount.kind == "pki") {
+            if let Ok(authority) = shared.engine.authority(mount.id) {
+                let documents = real.pki.documents(mount.id).await.unwrap();
+                let view = View::load(mount.id, documents).unwrap();
+                compare(&mount.path, shown(&authority.view()), shown(&view));
+            }
+        }
+        found
+    }
+
+    /// Waits until the server serves from what it stores.
+    pub async fn caught_up(&self) {
+        let started = Instant::now();
+        loop {
+            let differences = self.differences().await;
+            if differences.is_empty() {
+                return;
+            }
+            assert!(started.elapsed() < Duration::from_secs(20), "{differences:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn access(auth: &Auth) -> Value {
+    let mounts: Vec<_> = auth.mounts().iter().map(|mount| json!([mount.path, mount.id.0, mount.tune_json()])).collect();
+    let policies: Vec<_> = auth.policy_names().iter().map(|name| auth.policy_read(name)).collect();
+    json!({ "mounts": mounts, "policies": policies })
+}
+
+fn shown(view: &View) -> Value {
+    let roles: BTreeMap<_, _> =
+        view.role_names().map(|name| (name, view.role(name).map(|entry| entry.role.to_json()))).collect();
+    let issuers = view.signers().map(|s| json!([s.issuer.record, s.issuer.version])).collect::<Vec<_>>();
+    let keys: BTreeMap<_, _> = view.keys().map(|key| (&key.id, (&key.name, key.version))).collect();
+    json!({
+        "roles": roles,
+        "issuers": issuers,
+        "keys": keys,
+        "default": [view.issuers_config.value, view.keys_config.value],
+        "urls": view.urls.value.to_json("enable_templating"),
+    })
+}
