@@ -189,6 +189,10 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
     Some(Ask::read(format!("pki/{}", path.replace(":serial", &serial))))
 }
 
+/// Arguments of openssl for something about a new key, which is not kept.
+const NEW_KEY: [&str; 8] =
+    ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "/dev/null"];
+
 /// Every issuer but `root` is gone, and that one is the default.
 async fn one_issuer(stage: &Stage) {
     let issuers = stage.app.client.list("pki/issuers").await;
@@ -226,11 +230,23 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             Ask::read("pki/roles/gone")
         }
         (Update, "issue/:name" | "issuer/:issuer_ref/issue/:name") => Ask::new(path, name),
-        (Update, "sign/:name" | "issuer/:issuer_ref/sign/:name") => {
-            let folder = stage.folder();
-            let new = ["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj"];
-            let csr = openssl(&folder, &[&new[..], &["/CN=a.test", "-keyout", "/dev/null"]].concat());
+        (
+            Update,
+            "sign/:name"
+            | "issuer/:issuer_ref/sign/:name"
+            | "sign-verbatim"
+            | "sign-verbatim/:name"
+            | "issuer/:issuer_ref/sign-verbatim"
+            | "issuer/:issuer_ref/sign-verbatim/:name"
+            | "root/sign-intermediate"
+            | "issuer/:issuer_ref/sign-intermediate",
+        ) => {
+            let csr = openssl(&stage.folder(), &[&NEW_KEY[..], &["-new", "-subj", "/CN=a.test"]].concat());
             Ask::new(path, json!({ "csr": csr }))
+        }
+        (Update, "root/sign-self-issued" | "issuer/:issuer_ref/sign-self-issued") => {
+            let root = openssl(&stage.folder(), &[&NEW_KEY[..], &["-x509", "-subj", "/CN=Other Root"]].concat());
+            Ask::new(path, json!({ "certificate": root }))
         }
         (Update, "revoke") => Ask::new(path, json!({ "serial_number": stage.issue().await }))
             .afterwards(Afterwards::Unanswered("a 200 promises that the CRL lists the serial")),
