@@ -137,6 +137,18 @@ fn keys_with_parts_of_two_keys_are_refused() {
     assert!(error.text().starts_with("pem_bundle: private key: "), "{error}");
 }
 
+/// A key of every kind in every form, with the label of its block.
+static FORMS: LazyLock<Vec<(&'static str, Vec<u8>)>> = LazyLock::new(|| {
+    let mut forms = Vec::new();
+    for (key_type, bits) in [("rsa", 2048), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)] {
+        let key = PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap();
+        let (label, traditional) = key.traditional().unwrap();
+        forms.push(("PRIVATE KEY", key.to_pkcs8().unwrap().expose().to_vec()));
+        forms.push((label, traditional.expose().to_vec()));
+    }
+    forms
+});
+
 static PAIR: LazyLock<(String, String)> = LazyLock::new(|| pair("ec", 256));
 
 proptest! {
@@ -163,6 +175,20 @@ proptest! {
                 let signature = key.sign(algorithm, b"m").unwrap();
                 prop_assert!(key.public().verify(algorithm, b"m", &signature).is_ok());
             }
+        }
+    }
+
+    #[test]
+    fn damaged_keys_are_refused_or_sign(which in 0..FORMS.len(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+        let (label, der) = &FORMS[which];
+        prop_assert!(read_key(label, &der[..cut.index(der.len())]).is_err());
+        let mut der = der.clone();
+        let at = at.index(der.len());
+        der[at] = byte;
+        if let Ok(key) = read_key(label, &der) {
+            let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
+            let signature = key.sign(algorithm, b"m").unwrap();
+            prop_assert!(key.public().verify(algorithm, b"m", &signature).is_ok());
         }
     }
 

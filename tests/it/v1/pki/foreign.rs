@@ -153,7 +153,11 @@ impl Ca {
 
 /// What openssl prints of a request whose signature it has verified.
 pub fn csr_text(pem: &str) -> String {
-    openssl_text(&["req", "-noout", "-text", "-verify", "-nameopt", "sep_comma_plus,sname,utf8"], pem.as_bytes())
+    let arguments = ["req", "-noout", "-text", "-verify", "-nameopt", "sep_comma_plus,sname,utf8"];
+    let output = run("openssl", &arguments, pem.as_bytes());
+    let verdict = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && verdict.contains("verify OK"), "{verdict}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// What openssl prints of a certificate.
