@@ -396,3 +396,6 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     // The cause names members, never values: the body may hold a private key.
     serde_json::from_slice(body).map_err(|e| Error::internal(format!("stored document unreadable: {:?}", e.classify())))
 }
+
+#[cfg(test)]
+mod tests;

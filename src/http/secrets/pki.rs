@@ -144,6 +144,11 @@ impl Call {
         engine.authority(self.mount.id)
     }
 
+    /// How records name the caller; empty on open routes.
+    fn recorded_as(&self) -> &str {
+        self.caller.as_deref().map_or("", |caller| caller.recorded_as.as_str())
+    }
+
     /// This worker's hands of the call's mount.
     async fn replica(&self) -> Result<ReplicaLink> {
         self.authority().await?;

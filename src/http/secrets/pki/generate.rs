@@ -31,8 +31,7 @@ async fn new_root(call: Call, naming: Naming) -> Result<Answer> {
     let origin = origin(&call)?;
     let authority = call.authority().await?;
     let limits = Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() };
-    let requester = call.caller.as_deref().map(|c| c.recorded_as.as_str()).unwrap_or_default();
-    let generated = root::generate(&authority, origin, naming, &call.fields, limits, requester).await?;
+    let generated = root::generate(&authority, origin, naming, &call.fields, limits, call.recorded_as()).await?;
     Ok(Answer::data(generated.data).with_warnings(generated.warnings))
 }
 

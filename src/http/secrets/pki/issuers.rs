@@ -66,8 +66,7 @@ async fn write(call: Call, write: Write) -> Result<Answer> {
 
 pub(super) async fn revoke(call: Call) -> Result<Answer> {
     let authority = call.authority().await?;
-    let requester = call.caller.as_deref().map(|c| c.recorded_as.as_str()).unwrap_or_default();
-    let (id, warnings) = revocation::revoke_issuer(&authority, call.param("issuer_ref"), requester).await?;
+    let (id, warnings) = revocation::revoke_issuer(&authority, call.param("issuer_ref"), call.recorded_as()).await?;
     changed(&authority.view(), &id, warnings)
 }
 
