@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::actor::Planned;
 use super::ca_key::{CaKey, KeyOrder, KeyOrigin};
 use super::issue::subject_alt_names;
+use super::prepared::Prepared;
 use super::request::{Format, IssueRequest, PrivateKeyFormat};
-use super::{Authority, answer, ca_request, names, sign_with};
+use super::{Authority, answer, ca_request, names};
 use crate::error::Result;
 use crate::fields::Fields;
 use crate::x509::algorithm::SignatureAlgorithm;
-use crate::x509::csr::request_info;
+use crate::x509::csr::{Csr, request_info};
 use crate::x509::extension::{self, KeyUsage};
-use crate::x509::tbs::signed;
 use crate::x509::{name, pem};
 
 /// Fields of `intermediate/generate/:type`.
@@ -63,8 +63,10 @@ pub async fn generate(authority: &Authority, origin: KeyOrigin, fields: &Fields)
     let wanted = Wanted::from_fields(fields, &request, &mut warnings)?;
     let key = order.obtain(&authority.tools().pool).await?;
     let info = request_info(&wanted.subject, key.key.public().spki(), &[&wanted.extensions]);
-    let (info, signature) = sign_with(&key.key, algorithm, info).await?;
-    let data = data(&key, &signed(&info, algorithm, &signature), request.format, request.private_key_format)?;
+    let der = Prepared::request(info, algorithm, &key.key.private).sign().await?.der();
+    // What leaves is what other authorities read: held against the rules for requests that come in.
+    Csr::from_der(&der)?.verify()?;
+    let data = data(&key, &der, request.format, request.private_key_format)?;
     authority
         .change(move |view| {
             let mut next = view.clone();

@@ -1,5 +1,6 @@
 //! Generating a root: key (or one that the mount has), self-signed certificate, issuer, all in one change.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::actor::Planned;
@@ -7,9 +8,11 @@ use super::ca_key::{CaKey, KeyOrder, KeyOrigin};
 use super::issue::subject_alt_names;
 use super::issuer::{IssuerRecord, Usage, check_name};
 use super::names;
+use super::prepared::Prepared;
 use super::profile::Locations;
 use super::request::{Format, IssueRequest};
 use super::store::{CertificateRow, PkiWrite};
+use super::structure::{Expected, Shape};
 use super::urls::Urls;
 use super::validity::{self, LeafNotAfter, Limits, Validity};
 use super::view::View;
@@ -22,7 +25,7 @@ use crate::x509::extension;
 use crate::x509::name;
 use crate::x509::pem;
 use crate::x509::serial::Serial;
-use crate::x509::tbs::{CertificateTbs, signed};
+use crate::x509::tbs::CertificateTbs;
 
 /// Fields of `root/generate/:type`.
 pub const FIELDS: &[&str] = &[
@@ -106,7 +109,7 @@ pub async fn generate(
     // Names are checked before the costly key, and again in the change itself.
     order.check_name_free(&view)?;
     let key = key.obtain(&authority.tools().pool).await?;
-    let serials = std::sync::Arc::clone(&authority.tools().serials);
+    let serials = Arc::clone(&authority.tools().serials);
     let now = authority.tools().clock.now().unix_timestamp();
     let requester = requester.to_owned();
     let (mut generated, crls) = authority
@@ -223,7 +226,7 @@ impl Order {
         Ok((Planned { view: next, writes, crls: true }, Generated { data, warnings: self.warnings }))
     }
 
-    fn certificate(&mut self, view: &View, key: &PrivateKey, serial: &Serial) -> Result<Vec<u8>> {
+    fn certificate(&mut self, view: &View, key: &Arc<PrivateKey>, serial: &Serial) -> Result<Vec<u8>> {
         let key_id = key.public().key_id();
         let locations = self.locations(&view.global_urls())?;
         let tail = [
@@ -231,7 +234,8 @@ impl Order {
             &locations.authority_info,
             &self.san,
             &self.name_constraints,
-            &locations.distribution,
+            &locations.distribution_points,
+            &locations.freshest_crl,
         ]
         .concat();
         let tbs = CertificateTbs {
@@ -245,8 +249,8 @@ impl Order {
             extensions: &[&self.head, &extension::subject_key_id(&key_id), &tail],
         }
         .encode();
-        let signature = key.sign(self.algorithm, &tbs)?;
-        Ok(signed(&tbs, self.algorithm, &signature))
+        let expected = Expected { algorithm: self.algorithm, issuer: &self.subject, key_id: &key_id };
+        Ok(Prepared::certificate(tbs, Shape::Authority, &expected, &[], key)?.sign_here()?.der())
     }
 
     /// The mount's URLs as far as a root can carry them.

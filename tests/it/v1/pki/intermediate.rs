@@ -62,6 +62,51 @@ async fn vector_16_5_a11_a_signed_intermediate_issues() {
 }
 
 #[actix_web::test]
+async fn vector_16_5_a11_an_intermediate_of_the_same_mount() {
+    let pki = Pki::start().await;
+    let root = text(&pki.get("cert/ca").await, "certificate").to_owned();
+    let csr = request(&pki, json!({ "add_basic_constraints": true })).await;
+    let body = json!({ "csr": csr["csr"], "common_name": "Below", "ttl": "10h" });
+    let signed = pki.post("root/sign-intermediate", body).await.body["data"].clone();
+    let pem = text(&signed, "certificate");
+    let set = pki.post("intermediate/set-signed", json!({ "certificate": pem })).await.body["data"].clone();
+    let id = set["imported_issuers"][0].as_str().unwrap();
+    assert_eq!(set["mapping"], json!({ id: csr["key_id"] }));
+    assert_eq!(pki.get("config/issuers").await["default"], pki.get("issuer/root").await["issuer_id"]);
+    let path = format!("issuer/{id}");
+    assert_eq!(pki.get(&path).await["ca_chain"], json!([line(pem), line(&root)]));
+    pki.role(&json!({})).await;
+    let leaf = pki.ask(&format!("{path}/issue/r"), json!({ "common_name": "localhost", "ttl": "1h" })).await;
+    openssl_verifies_chain(&root, &[pem], &leaf.pem).unwrap();
+    // It was issued here, so it is one of the certificates; its revocation is that of the issuer.
+    let serial = text(&signed, "serial_number");
+    assert!(pki.list("certs").await.contains(&serial.to_owned()));
+    pki.refused("revoke", json!({ "serial_number": serial }), "issuers cannot be revoked here").await;
+    let revoked = pki.post(&format!("{path}/revoke"), json!({})).await;
+    assert_eq!(revoked.warnings(), "");
+    assert_eq!(pki.crl("root").await.serials(), [serial]);
+    let read = pki.get(&format!("cert/{serial}")).await;
+    assert_eq!(read["revocation_time"], revoked.body["data"]["revocation_time"]);
+    assert_eq!(read["issuer_id"], pki.get("issuer/root").await["issuer_id"]);
+    // What was revoked as a certificate is revoked as an issuer.
+    let csr = request(&pki, json!({ "common_name": "Third" })).await;
+    let body = json!({ "csr": csr["csr"], "common_name": "Third", "ttl": "10h" });
+    let signed = pki.post("root/sign-intermediate", body).await.body["data"].clone();
+    pki.post("revoke", json!({ "serial_number": signed["serial_number"], "reason": "keyCompromise" })).await;
+    let set = pki.post("intermediate/set-signed", json!({ "certificate": signed["certificate"] })).await;
+    assert!(set.warnings().contains("was revoked in this mount and stays so"), "{}", set.text);
+    let id = set.body["data"]["imported_issuers"][0].as_str().unwrap();
+    assert_eq!(pki.get(&format!("issuer/{id}")).await["revoked"], true);
+    let listed = pki.crl("root").await;
+    assert!(listed.entry(text(&signed, "serial_number")).unwrap().contains("Key Compromise"));
+    let body = json!({ "common_name": "localhost", "ttl": "1h" });
+    pki.refused(&format!("issuer/{id}/issue/r"), body, "it is revoked").await;
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.crl("root").await.der, listed.der);
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn vector_16_5_a12_the_root_first_or_last() {
     for reverse in [false, true] {
         let (pki, root) = (Pki::empty().await, Ca::root("/CN=Foreign Root"));

@@ -103,8 +103,9 @@ async fn a_revoked_root_is_on_nobodys_list() {
     assert_eq!(pki.crl("again").await.der, pki.crl("root").await.der);
     assert!(pki.crl("root").await.number() > number);
     // The new one signs; the old one does not.
-    pki.ask("issuer/again/issue/r", json!({ "common_name": "localhost" })).await;
-    pki.refused("issuer/root/issue/r", json!({ "common_name": "localhost" }), "it is revoked").await;
+    let body = json!({ "common_name": "localhost", "ttl": "1h" });
+    pki.ask("issuer/again/issue/r", body.clone()).await;
+    pki.refused("issuer/root/issue/r", body, "it is revoked").await;
     pki.stop().await;
 }
 
