@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::foreign::{Ca, csr};
 use super::mount::{Pki, parse, with};
+use crate::support::App;
 
 /// Imports a text with one issuer; its id.
 async fn import(pki: &Pki, text: &str) -> String {
@@ -150,5 +151,22 @@ async fn issuers_with_equal_numbers_are_revoked_one_by_one() {
     // A leaf of that number, from outside: only one certificate has it here.
     let leaf = below[0].signs(&csr("ec-384", "/CN=leaf", ""), "basicConstraints=CA:FALSE", &["-set_serial", "7"]);
     pki.refused("revoke", json!({ "certificate": leaf }), "its serial collides with another certificate").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn imports_and_revoked_issuers_on_postgresql() {
+    let pki = Pki::on(App::builder().postgres().start().await).await;
+    let root = Ca::root("/CN=Root");
+    let below = root.intermediate("/CN=Below", &[]);
+    let root_id = import(&pki, &root.bundle()).await;
+    let id = import(&pki, &below.bundle()).await;
+    pki.post(&format!("issuer/{id}/revoke"), json!({})).await;
+    let (listed, issuer) = (pki.crl(&root_id).await, pki.get(&format!("issuer/{id}")).await);
+    assert_eq!(listed.serials(), [serial(&below.pem)]);
+    assert_eq!(pki.list("certs/revoked").await, [serial(&below.pem)]);
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.get(&format!("issuer/{id}")).await, issuer);
+    assert_eq!(pki.crl(&root_id).await.der, listed.der);
     pki.stop().await;
 }
