@@ -6,6 +6,7 @@
 //! the issued ones, so `cert/:serial` and the revocations are of certificates that were issued here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -71,7 +72,7 @@ pub async fn key(authority: &Authority, fields: &Fields) -> Result<Imported> {
     let name = fields.text("key_name")?.unwrap_or_default();
     check_name("key_name", &name)?;
     let text = given("pem_bundle", fields)?;
-    let key = off_worker(move || parse_key("pem_bundle", &text).map(std::sync::Arc::new)).await?;
+    let key = off_worker(move || parse_key("pem_bundle", &text).map(Arc::new)).await?;
     let now = authority.tools().clock.now().unix_timestamp();
     let (mut imported, crls) = authority
         .change_and_crls(move |view| {
@@ -172,7 +173,7 @@ impl Import {
     }
 
     /// Adds a key, and links the issuers that have waited for it.
-    fn key(&mut self, private: std::sync::Arc<PrivateKey>, name: &str) -> Result<()> {
+    fn key(&mut self, private: Arc<PrivateKey>, name: &str) -> Result<()> {
         if let Some(known) = self.next.key_of(private.public()) {
             self.existing_keys.push(known.id.clone());
             return Ok(());
