@@ -4,11 +4,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use signet::clock::{Clock, Time};
+use signet::error::Kind;
 use signet::fields::Fields;
 use signet::http::secrets::state::{Settings, Shared};
 use signet::server::{Options, Running, Server};
@@ -67,12 +68,31 @@ impl Builder {
         App { running, client, clock: self.clock.clone(), builder: self, folder }
     }
 
+    /// Opens the server. Until the program of a child is loaded, it holds what this process had open when it
+    /// was started: a data folder that was let go may stay locked while another test starts a command.
     async fn open(&self, folder: &tempfile::TempDir) -> Server {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let options = self.options(folder);
+            let opened = match &self.faults {
+                Some(faults) => Server::open_through(options, |stores| faults.between(stores)).await,
+                None => Server::open(options).await,
+            };
+            match opened {
+                Err(error) if error.kind() == Kind::Conflict && Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                opened => return opened.unwrap(),
+            }
+        }
+    }
+
+    fn options(&self, folder: &tempfile::TempDir) -> Options {
         let database = match &self.database {
             Some(database) => Database::Postgres(PostgresUrl::parse(&database.url()).unwrap()),
             None => Database::Embedded(folder.path().to_owned()),
         };
-        let options = Options {
+        Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             tls: None,
             metrics_listen: None,
@@ -85,10 +105,6 @@ impl Builder {
                 queue: self.queue,
             },
             settings: self.settings.clone(),
-        };
-        match &self.faults {
-            Some(faults) => Server::open_through(options, |stores| faults.between(stores)).await.unwrap(),
-            None => Server::open(options).await.unwrap(),
         }
     }
 }
