@@ -152,6 +152,7 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
         "issuer/:issuer_ref",
         "config/issuers",
         "config/urls",
+        "config/cluster",
         "keys",
         "key/:key_ref",
         "config/keys",
@@ -255,6 +256,28 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             one_issuer(stage).await;
             let root = json!({ "common_name": "Further Root", "key_type": "ec", "ttl": "24h" });
             Ask::new(path.replace(":type", "internal"), root).afterwards(Afterwards::Warns)
+        }
+        (Update, "intermediate/generate/:type" | "issuers/generate/intermediate/:type") => {
+            Ask::new(path.replace(":type", "internal"), json!({ "common_name": "Below", "key_type": "ec" }))
+        }
+        (Update, "intermediate/cross-sign") => Ask::new(path, json!({ "common_name": "Root", "key_ref": "root" })),
+        (Update, "intermediate/set-signed" | "issuers/import/bundle" | "issuers/import/cert" | "config/ca") => {
+            let root = openssl(&stage.folder(), &[&NEW_KEY[..], &["-x509", "-subj", "/CN=Other Root"]].concat());
+            let field = if pattern == "intermediate/set-signed" { "certificate" } else { "pem_bundle" };
+            Ask::new(path, json!({ field: root })).afterwards(Afterwards::Warns)
+        }
+        (Update, "issuer/:issuer_ref/revoke") => {
+            two_issuers(stage).await;
+            Ask::new("pki/issuer/next/revoke", json!({})).afterwards(Afterwards::Warns)
+        }
+        (Update, "keys/generate/:type") => Ask::new("pki/keys/generate/internal", json!({ "key_type": "ec" })),
+        (Update, "keys/import") => {
+            let key = openssl(&stage.folder(), &["genpkey", "-algorithm", "ed25519"]);
+            Ask::new(path, json!({ "pem_bundle": key }))
+        }
+        (Update, "config/cluster") => {
+            stage.post(&path, json!({ "path": "https://before.test/v1/pki" })).await;
+            Ask::new(path, json!({ "path": "https://after.test/v1/pki" }))
         }
         (Update, "root/replace") => {
             two_issuers(stage).await;
