@@ -446,7 +446,7 @@ mod tests {
 
     use super::*;
     use crate::documents::{Document, MountId};
-    use crate::pki::store::{CrlRow, StoredCertificate, StoredRevocation};
+    use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation};
     use crate::x509::serial::Serial;
 
     #[actix::test]
@@ -497,6 +497,34 @@ mod tests {
         }
 
         fn counts(&self, _: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
+            unreachable!("nothing is read")
+        }
+
+        fn lease(&self, _: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn lease_ids(&self, _: String, _: String, _: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn ending_leases(&self, _: String, _: String, _: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn mark_ended(&self, _: u32) -> BoxFuture<'static, Result<u32>> {
+            unreachable!("nothing is written")
+        }
+
+        fn sweep_leases(&self, _: i64, _: u32) -> BoxFuture<'static, Result<u32>> {
+            unreachable!("nothing is written")
+        }
+
+        fn metadata(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn metadata_serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
             unreachable!("nothing is read")
         }
     }

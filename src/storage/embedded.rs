@@ -12,7 +12,9 @@ mod crls;
 mod documents;
 #[cfg(test)]
 mod fixture;
+mod leases;
 mod meta;
+mod metadata;
 mod mounts;
 mod reader;
 mod revocations;

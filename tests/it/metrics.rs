@@ -62,7 +62,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
         }
         "status" => (200..600).map(|status| status.to_string()).chain(["other".to_owned()]).collect(),
         "stage" => ["rules", "key", "sign", "store"].map(str::to_owned).to_vec(),
-        "result" => ["done", "failed"].map(str::to_owned).to_vec(),
+        "result" => ["done", "failed", "revoked", "expired"].map(str::to_owned).to_vec(),
         "reason" => {
             let (failures, retries) =
                 (["busy", "serial_taken", "conflict", "internal", "unavailable"], ["connection", "clash", "unit"]);
@@ -81,6 +81,11 @@ fn closed_set(label: &str) -> BTreeSet<String> {
                     "crls",
                     "counts",
                     "token",
+                    "lease",
+                    "lease_ids",
+                    "ending_leases",
+                    "metadata",
+                    "metadata_serials",
                 ],
             );
             writes.into_iter().chain(reads).map(str::to_owned).collect()

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::checkpoint::{Checkpointer, checkpoint};
-use super::{Failure, certificates, crls, documents, meta, mounts, revocations, tokens};
+use super::{Failure, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tokens};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Backend, Outcome, Unit, Write};
@@ -150,6 +150,20 @@ impl Batch {
             Write::Crl(row) => {
                 self.mount(db, row.mount)?;
                 crls::publish(db, row)
+            }
+            Write::Lease(row) => {
+                self.mount(db, row.mount)?;
+                leases::insert(db, row)?;
+                Ok(Outcome::Done)
+            }
+            Write::LeasesMark(ids) => Ok(leases::mark(db, ids)?),
+            Write::LeasesEnd(ids) => Ok(leases::end(db, ids)?),
+            Write::LeasesMarkEnded { limit } => Ok(leases::mark_ended(db, *limit)?),
+            Write::LeaseSweep { now, limit } => Ok(leases::sweep(db, *now, *limit)?),
+            Write::Metadata(row) => {
+                self.mount(db, row.mount)?;
+                metadata::insert(db, row)?;
+                Ok(Outcome::Done)
             }
             Write::TokenInsert(row) => tokens::insert(db, row),
             Write::TokenUpdate { hash, expires_at, body, now } => tokens::update(db, hash, *expires_at, body, *now),
