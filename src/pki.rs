@@ -7,11 +7,13 @@
 
 pub mod actor;
 mod answer;
+pub mod beside;
 mod ca_request;
 pub mod changes;
 pub mod crl;
 pub mod issue;
 pub mod issuer;
+pub mod leases;
 pub mod metrics;
 pub mod names;
 pub mod oid;
@@ -37,7 +39,7 @@ use self::issue::Tools;
 use self::issuer::Key;
 use self::store::PkiStore;
 use self::view::View;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 
 use crate::clock::Clock;
 use crate::documents::MountId;
@@ -56,6 +58,8 @@ pub struct Engine {
     authorities: ArcSwap<HashMap<MountId, Arc<Authority>>>,
     /// Held while a mount is opened, so that it never gets two control actors.
     opening: Mutex<()>,
+    /// Told when there are leases to end.
+    leases: Notify,
 }
 
 impl Engine {
@@ -68,6 +72,7 @@ impl Engine {
             control: ControlThread::start(),
             authorities: ArcSwap::default(),
             opening: Mutex::default(),
+            leases: Notify::new(),
         })
     }
 

@@ -127,7 +127,11 @@ impl Server {
                 return Err(error);
             }
         };
-        let tasks = vec![actix_rt::spawn(sweep(self.shared.auth.clone())), actix_rt::spawn(upkeep())];
+        let tasks = vec![
+            actix_rt::spawn(sweep(self.shared.clone())),
+            actix_rt::spawn(sweep_leases(self.shared.engine.clone())),
+            actix_rt::spawn(upkeep()),
+        ];
         Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), tasks, server: self })
     }
 
@@ -278,13 +282,29 @@ async fn cluster_id(store: &dyn AuthStore) -> Result<String> {
 }
 
 /// Removes ended tokens now and then. They are refused from the moment they end; this frees the rows.
-async fn sweep(auth: Arc<Auth>) {
+async fn sweep(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        match auth.sweep().await {
-            Ok(swept) => metrics::counter!(telemetry::TOKENS_SWEPT).increment(u64::from(swept)),
+        match shared.auth.sweep().await {
+            Ok(swept) => {
+                metrics::counter!(telemetry::TOKENS_SWEPT).increment(u64::from(swept));
+                if swept > 0 {
+                    shared.engine.wake_leases();
+                }
+            }
             Err(error) => tracing::warn!("ended tokens were not swept: {error}"),
         }
+    }
+}
+
+/// Revokes the certificates of leases that were ended, as soon as there are some, and now and then
+/// whatever another node or an earlier run left; removes leases that have expired.
+async fn sweep_leases(engine: Arc<Engine>) {
+    loop {
+        if let Err(error) = engine.sweep_leases().await {
+            tracing::warn!("leases were not swept: {error}");
+        }
+        let _ = tokio::time::timeout(SWEEP, engine.leases_woken()).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Revoking certificates.
+//! Revoking certificates: by serial or certificate, with a proof of possession of the key, through a lease.
 //!
 //! The record comes first: from then on the certificate counts as revoked, whatever happens to the
 //! CRL. The answer comes when a CRL that lists it is published.
@@ -9,8 +9,11 @@ use super::store::{CertificateRow, PkiOutcome, PkiWrite, RevocationRow, StoredCe
 use super::view::View;
 use super::{Authority, issuer::Issuer};
 use crate::clock::Time;
+use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
+use crate::keys::local::PrivateKey;
+use crate::secret::Secret;
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
@@ -18,10 +21,14 @@ use crate::x509::serial::Serial;
 
 /// Fields of `revoke`.
 pub const FIELDS: &[&str] = &["serial_number", "certificate", "reason", "invalidity_date"];
+/// Fields of `revoke-with-key`.
+pub const WITH_KEY_FIELDS: &[&str] = &["serial_number", "certificate", "private_key", "reason", "invalidity_date"];
 /// A certificate that ends within this many seconds is not worth an entry.
 const ALMOST_EXPIRED: i64 = 2;
 /// Shortest text that can hold a certificate; anything shorter is usually a file name.
 const SHORTEST_PEM: usize = 75;
+/// Shortest text that can hold a private key.
+const SHORTEST_KEY: usize = 64;
 
 /// What a revocation came to.
 pub enum Outcome {
@@ -38,6 +45,7 @@ struct Target {
     serial: Serial,
     issuer: String,
     not_after: i64,
+    der: Vec<u8>,
     /// Brought by the caller and not stored here yet.
     brought: Option<Box<CertificateRow>>,
 }
@@ -49,7 +57,24 @@ impl Target {
             serial: found.row.serial,
             issuer: found.row.issuer,
             not_after: found.row.not_after,
+            der: found.row.der,
             brought: None,
+        }
+    }
+
+    fn has_expired(&self, now: Time) -> bool {
+        self.not_after < now.unix_timestamp() + ALMOST_EXPIRED
+    }
+
+    fn revoked(self, mount: MountId, now: Time, why: Why) -> RevocationRow {
+        RevocationRow {
+            mount,
+            serial: self.serial,
+            issuer: self.issuer,
+            revoked_at: now,
+            not_after: self.not_after,
+            reason: why.reason,
+            invalidity_date: why.invalidity_date,
         }
     }
 }
@@ -60,11 +85,76 @@ impl Target {
 /// `Invalid` naming the rule; `Unavailable` when the record cannot be stored or no CRL can be built
 /// (then the record stays).
 pub async fn revoke(authority: &Arc<Authority>, fields: &Fields, requester: &str) -> Result<Outcome> {
-    let reason = reason(fields)?;
-    let invalidity_date = invalidity_date(fields)?;
+    let why = Why::read(fields)?;
     let target = target(authority, fields, requester).await?;
+    carry_out(authority, target, why).await
+}
+
+/// As [`revoke`], for whoever has the certificate's private key: `private_key` of the body, which is taken
+/// out of it.
+///
+/// # Errors
+/// As [`revoke`]; `Invalid` when the key is missing, unreadable, or another one. Never quotes it.
+pub async fn revoke_with_key(authority: &Arc<Authority>, mut fields: Fields, requester: &str) -> Result<Outcome> {
+    let private_key = fields.take_secret("private_key")?;
+    let why = Why::read(&fields)?;
+    let target = target(authority, &fields, requester).await?;
+    let private_key = private_key.ok_or_else(|| Error::invalid("private_key: must be given"))?;
+    let der = target.der.clone();
+    // Off the worker: the check of a large RSA key takes milliseconds.
+    tokio::task::spawn_blocking(move || prove_possession(&der, &private_key)).await.map_err(Error::internal)??;
+    carry_out(authority, target, why).await
+}
+
+/// Holds the public half of a private key against a certificate. Loading the key checks that its parts
+/// belong together, so nobody passes with a public key in private clothes.
+fn prove_possession(der: &[u8], private_key: &Secret) -> Result<()> {
+    let refuse = |why: &str| Err(Error::invalid(format!("private_key: {why}")));
+    let certificate = Certificate::parse(der).map_err(Error::internal)?;
+    let Ok(text) = std::str::from_utf8(private_key.expose()) else { return refuse("must be PEM") };
+    if text.len() < SHORTEST_KEY {
+        return refuse("too short; was a path given instead of the key?");
+    }
+    let key = match PrivateKey::from_pem(text) {
+        Ok(key) => key,
+        Err(error) => return refuse(error.text().trim_start_matches("private key: ")),
+    };
+    if key.kind().name() != certificate.key().kind().name() {
+        return refuse("is of another type than the certificate's key");
+    }
+    if key.kind() != certificate.key().kind() || key.public().bits() != certificate.key().bits() {
+        return refuse("does not belong to the certificate");
+    }
+    Ok(())
+}
+
+/// The revocation that the end of a lease asks for; none for a certificate that is not stored, is revoked
+/// already, has expired, or is an issuer.
+pub(super) async fn of_lease(authority: &Authority, serial: Serial) -> Result<Option<RevocationRow>> {
+    let Some(found) = authority.tools().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
+    let now = authority.tools().clock.now();
+    let target = Target::stored(found);
+    let done =
+        target.revocation.is_some() || target.has_expired(now) || refuse_issuer(&authority.view(), serial).is_err();
+    Ok((!done).then(|| target.revoked(authority.mount(), now, Why::default())))
+}
+
+/// What the caller says of the reasons.
+#[derive(Default)]
+struct Why {
+    reason: Option<u8>,
+    invalidity_date: Option<i64>,
+}
+
+impl Why {
+    fn read(fields: &Fields) -> Result<Self> {
+        Ok(Self { reason: reason(fields)?, invalidity_date: invalidity_date(fields)? })
+    }
+}
+
+async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> Result<Outcome> {
     // Before its end of validity is looked at: what was revoked in time stays so.
-    if let Some(earlier) = target.revocation {
+    if let Some(earlier) = target.revocation.take() {
         // Its CRL may still be on the way: the answer means the same for every caller.
         if !authority.crls_cover(earlier.sequence) {
             authority.build_crls(false).await?;
@@ -72,21 +162,12 @@ pub async fn revoke(authority: &Arc<Authority>, fields: &Fields, requester: &str
         return Ok(Outcome::Revoked(earlier.row.revoked_at));
     }
     let now = authority.tools().clock.now();
-    if target.not_after < now.unix_timestamp() + ALMOST_EXPIRED {
+    if target.has_expired(now) {
         return Ok(Outcome::Expired);
     }
-    let row = RevocationRow {
-        mount: authority.mount(),
-        serial: target.serial,
-        issuer: target.issuer,
-        revoked_at: now,
-        not_after: target.not_after,
-        reason,
-        invalidity_date,
-    };
     let mut unit = Vec::with_capacity(2);
-    unit.extend(target.brought.map(|row| PkiWrite::Certificate(*row)));
-    unit.push(PkiWrite::Revocation(row));
+    unit.extend(target.brought.take().map(|row| PkiWrite::Certificate(*row)));
+    unit.push(PkiWrite::Revocation(target.revoked(authority.mount(), now, why)));
     // A task of its own: a caller that leaves must not separate the record from its CRL.
     let authority = Arc::clone(authority);
     let stored = tokio::spawn(async move { record(&authority, unit).await }).await.map_err(Error::internal)??;
@@ -170,8 +251,8 @@ async fn by_certificate(
         requester: requester.to_owned(),
         der: certificate.der().to_vec(),
     };
-    let (issuer, not_after) = (brought.issuer.clone(), brought.not_after);
-    Ok(Target { revocation: None, serial, issuer, not_after, brought: Some(Box::new(brought)) })
+    let (issuer, not_after, der) = (brought.issuer.clone(), brought.not_after, brought.der.clone());
+    Ok(Target { revocation: None, serial, issuer, not_after, der, brought: Some(Box::new(brought)) })
 }
 
 /// The issuer whose key verifies the certificate; of several with the same key, the first by id.

@@ -4,6 +4,7 @@ mod authority;
 mod issuers;
 mod issuing;
 mod keys;
+mod metadata;
 mod roles;
 
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "sign/:name" SIGN_FIELDS => issuing::sign),
     route!(token Update "issuer/:issuer_ref/sign/:name" SIGN_FIELDS => issuing::sign),
     route!(token Update "revoke" revocation::FIELDS => issuing::revoke),
+    route!(token Update "revoke-with-key" revocation::WITH_KEY_FIELDS => issuing::revoke_with_key),
     route!(token Read "crl/rotate" &[] => issuing::rotate),
     route!(token Update "crl/rotate" &[] => issuing::rotate),
     route!(token Update "root/generate/:type" root::FIELDS => issuers::generate_root),
@@ -84,6 +86,8 @@ pub static ROUTES: &[Route] = &[
     route!(open Read "cert/:serial/raw/pem" &[] => authority::certificate_pem),
     route!(token List "certs" LIST => authority::certificates),
     route!(token List "certs/revoked" LIST => authority::revoked),
+    route!(token List "cert-metadata" LIST => metadata::list),
+    route!(token Read "cert-metadata/:serial" &[] => metadata::read),
 ];
 
 /// The page that a list request asks for.
