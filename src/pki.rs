@@ -10,6 +10,7 @@ mod answer;
 pub mod beside;
 mod ca_request;
 pub mod changes;
+pub mod constraints;
 pub mod crl;
 pub mod issue;
 pub mod issuer;
@@ -17,14 +18,20 @@ pub mod leases;
 pub mod metrics;
 pub mod names;
 pub mod oid;
+mod prepared;
 pub mod profile;
+mod release;
 pub mod request;
 pub mod revocation;
 pub mod role;
 pub mod root;
+pub mod self_issued;
+pub mod sign_intermediate;
 pub mod store;
+mod structure;
 pub mod urls;
 pub mod validity;
+pub mod verbatim;
 pub mod view;
 
 use std::collections::HashMap;
@@ -36,7 +43,6 @@ use tokio::sync::oneshot;
 use self::actor::{ControlLink, ControlThread, Planned, ReplicaLink};
 use self::crl::{Builder, Crls, Published};
 use self::issue::Tools;
-use self::issuer::Key;
 use self::store::PkiStore;
 use self::view::View;
 use tokio::sync::{Mutex, Notify};
@@ -45,11 +51,7 @@ use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::keys::pool::KeyPool;
-use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::serial::Serial;
-
-/// Largest RSA key whose private operation (283 µs at 2048 bits) may run on a worker.
-const MAX_INLINE_RSA_BITS: u32 = 2048;
 
 /// All mounts of the engine on this server.
 pub struct Engine {
@@ -213,24 +215,4 @@ impl Authority {
     pub async fn build_crls(&self, force: bool) -> Result<Vec<String>> {
         self.control.build_crls(force).await
     }
-}
-
-/// Signs `message` with a key of the mount: in place when that is quick, else off the worker. Gives
-/// the message back beside the signature.
-///
-/// # Errors
-/// `Internal` when the key refuses.
-async fn sign_with(key: &Arc<Key>, algorithm: SignatureAlgorithm, message: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)> {
-    let slow = matches!(key.private.kind(), KeyKind::Rsa { bits } if bits > MAX_INLINE_RSA_BITS);
-    if !slow {
-        let signature = key.private.sign(algorithm, &message)?;
-        return Ok((message, signature));
-    }
-    let private = Arc::clone(&key.private);
-    tokio::task::spawn_blocking(move || {
-        let signature = private.sign(algorithm, &message)?;
-        Ok((message, signature))
-    })
-    .await
-    .map_err(Error::internal)?
 }

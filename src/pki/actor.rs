@@ -27,6 +27,7 @@ use super::issue::{self, Issued, Request, Tools};
 use super::metrics::Stages;
 use super::store::{PkiOutcome, PkiStore, PkiWrite};
 use super::view::View;
+use super::{self_issued, sign_intermediate, verbatim};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
@@ -363,42 +364,60 @@ impl ReplicaLink {
         Self(Replica::new(view, tools).start())
     }
 
-    /// `issue`.
+    /// Runs a request to make a certificate.
     ///
     /// # Errors
-    /// Those of [`issue::issue`]; `Unavailable` when the worker is stopping.
-    pub async fn issue(&self, request: Request) -> Result<Issued> {
-        self.0.send(Issue(request)).await.map_err(stopping)?
+    /// Those of the operation; `Unavailable` when the worker is stopping.
+    pub async fn run(&self, operation: Operation, request: Request) -> Result<Issued> {
+        self.0.send(Work(operation, request)).await.map_err(stopping)?
     }
+}
 
+/// What a replica makes certificates by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// `issue`.
+    Issue,
     /// `sign`.
-    ///
-    /// # Errors
-    /// Those of [`issue::sign`]; `Unavailable` when the worker is stopping.
-    pub async fn sign(&self, request: Request) -> Result<Issued> {
-        self.0.send(Sign(request)).await.map_err(stopping)?
+    Sign,
+    /// `sign-verbatim`.
+    SignVerbatim,
+    /// `sign-intermediate`.
+    SignIntermediate,
+    /// `sign-self-issued`.
+    SignSelfIssued,
+}
+
+impl Operation {
+    const ALL: [Self; 5] = [Self::Issue, Self::Sign, Self::SignVerbatim, Self::SignIntermediate, Self::SignSelfIssued];
+
+    /// The label of metrics.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Issue => "issue",
+            Self::Sign => "sign",
+            Self::SignVerbatim => "sign_verbatim",
+            Self::SignIntermediate => "sign_intermediate",
+            Self::SignSelfIssued => "sign_self_issued",
+        }
     }
 }
 
 #[derive(Message)]
 #[rtype(result = "Result<Issued>")]
-struct Issue(Request);
-
-#[derive(Message)]
-#[rtype(result = "Result<Issued>")]
-struct Sign(Request);
+struct Work(Operation, Request);
 
 /// The hands of a mount on one HTTP worker.
 struct Replica {
     view: Arc<ArcSwap<View>>,
     tools: Tools,
-    issue: Stages,
-    sign: Stages,
+    /// By operation, in the order of [`Operation::ALL`].
+    stages: [Stages; Operation::ALL.len()],
 }
 
 impl Replica {
     fn new(view: Arc<ArcSwap<View>>, tools: Tools) -> Self {
-        Self { view, tools, issue: Stages::new("issue"), sign: Stages::new("sign") }
+        Self { view, tools, stages: Operation::ALL.map(|operation| Stages::new(operation.name())) }
     }
 }
 
@@ -411,19 +430,20 @@ impl Actor for Replica {
     }
 }
 
-impl Handler<Issue> for Replica {
+impl Handler<Work> for Replica {
     type Result = ResponseFuture<Result<Issued>>;
 
-    fn handle(&mut self, Issue(request): Issue, _: &mut Self::Context) -> Self::Result {
-        guarded(issue::issue(self.view.load_full(), self.tools.clone(), request, self.issue.clone()), "issue")
-    }
-}
-
-impl Handler<Sign> for Replica {
-    type Result = ResponseFuture<Result<Issued>>;
-
-    fn handle(&mut self, Sign(request): Sign, _: &mut Self::Context) -> Self::Result {
-        guarded(issue::sign(self.view.load_full(), self.tools.clone(), request, self.sign.clone()), "sign")
+    fn handle(&mut self, Work(operation, request): Work, _: &mut Self::Context) -> Self::Result {
+        let (view, tools) = (self.view.load_full(), self.tools.clone());
+        let stages = self.stages[operation as usize].clone();
+        let name = operation.name();
+        match operation {
+            Operation::Issue => guarded(issue::issue(view, tools, request, stages), name),
+            Operation::Sign => guarded(issue::sign(view, tools, request, stages), name),
+            Operation::SignVerbatim => guarded(verbatim::sign(view, tools, request, stages), name),
+            Operation::SignIntermediate => guarded(sign_intermediate::sign(view, tools, request, stages), name),
+            Operation::SignSelfIssued => guarded(self_issued::sign(view, tools, request, stages), name),
+        }
     }
 }
 

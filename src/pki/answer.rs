@@ -4,7 +4,7 @@ use base64::Engine as _;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::issue::Released;
+use super::release::Released;
 use super::request::{Format, IssueRequest, PrivateKeyFormat};
 use super::view::Signer;
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ pub(super) fn issued(
     released: &Released,
     key: Option<&PrivateKey>,
 ) -> Result<String> {
-    let pieces = signer.pieces.as_ref().map_err(|text| Error::invalid(text.clone()))?;
+    let pieces = signer.pieces()?;
     let texts = if request.format == Format::Der { &pieces.der } else { &pieces.pem };
     let key_text = key.map(|key| key_text(key, request.format, request.private_key_format)).transpose()?;
     let certificate = match request.format {
@@ -53,6 +53,23 @@ pub(super) fn issued(
         serial_number: released.serial.to_string(),
     };
     serde_json::to_string(&data).map_err(Error::internal)
+}
+
+/// The `data` of a sign-intermediate answer: as of a leaf, but the chain begins with the new certificate.
+///
+/// # Errors
+/// `Internal` when it cannot be rendered.
+pub(super) fn issued_authority(signer: &Signer, request: &IssueRequest, released: &Released) -> Result<String> {
+    let mut data: serde_json::Value =
+        serde_json::from_str(&issued(signer, request, released, None)?).map_err(Error::internal)?;
+    let own = match request.format {
+        Format::Der => base64::engine::general_purpose::STANDARD.encode(&released.der),
+        Format::Pem | Format::PemBundle => pem::encode("CERTIFICATE", &released.der),
+    };
+    if let Some(chain) = data["ca_chain"].as_array_mut() {
+        chain.insert(0, own.into());
+    }
+    Ok(data.to_string())
 }
 
 /// The separate `private_key` member.

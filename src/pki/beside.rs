@@ -72,6 +72,11 @@ impl Beside {
         Ok(Self { lease: lease.transpose()?, metadata })
     }
 
+    /// Whether nothing is wanted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lease.is_none() && self.metadata.is_none()
+    }
+
     /// The writes beside the one of `certificate` (which a role may leave out), and the lease that the
     /// caller gets once they are durable.
     ///

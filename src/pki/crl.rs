@@ -18,8 +18,10 @@ use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 
 use self::entries::Entries;
+use super::prepared::{Prepared, Signed};
 use super::profile::issuer_key_id;
 use super::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
+use super::structure::Expected;
 use super::view::{Signer, View};
 use crate::clock::Clock;
 use crate::documents::MountId;
@@ -297,8 +299,7 @@ impl Builder {
             let this_update = self.clock.now().unix_timestamp();
             let next_update = this_update + EXPIRY.as_secs() as i64;
             let plan = Plan::new(signer, state.entries.encoded(), number, this_update, next_update)?;
-            let key = signer.key.as_ref().ok_or_else(|| Error::internal("a CRL signer has a key"))?;
-            let signature = key.private.sign(plan.algorithm, &plan.tbs)?;
+            let (plan, signature) = plan.sign(signer)?;
             let row = CrlRow {
                 mount: self.mount,
                 group: group.id.clone(),
@@ -368,6 +369,16 @@ impl Plan {
         }
         .encode();
         Ok(Self { algorithm, tbs, number, this_update, next_update })
+    }
+
+    /// Checks and signs the list, on the builder's own thread.
+    fn sign(self, signer: &Signer) -> Result<(Self, Vec<u8>)> {
+        let key = signer.key.as_ref().ok_or_else(|| Error::internal("a CRL signer has a key"))?;
+        let issuer = &signer.issuer;
+        let key_id = issuer_key_id(issuer);
+        let expected = Expected { algorithm: self.algorithm, issuer: issuer.certificate.subject(), key_id: &key_id };
+        let Signed { tbs, signature, .. } = Prepared::crl(self.tbs, &expected, &key.private)?.sign_here()?;
+        Ok((Self { tbs, ..self }, signature))
     }
 
     fn finish(self, signature: &[u8], entries: usize) -> Published {

@@ -2,22 +2,24 @@
 //!
 //! [`issue`] makes key and certificate, [`sign`] certifies the key of a request (CSR). Both run the
 //! same pipeline on one published view. The rules come first and cost little; a key is generated only
-//! when they have passed. `Prepared` is what the rules let through: nothing else can be signed, and
-//! signing consumes it. A certificate leaves only after its record is durable.
+//! when they have passed. What they let through is a [`Draft`], which is checked once more, signed,
+//! recorded and only then released.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::beside::{Beside, Lease};
 use super::metrics::Stages;
 use super::names::{self, CsrNames, Names};
 use super::profile::RoleEntry;
+use super::release::{Draft, Record, SubjectKeyId};
 use super::request::IssueRequest;
-use super::store::{CertificateRow, PkiOutcome, PkiStore, PkiWrite};
-use super::validity::{self, Limits, Validity};
+use super::store::PkiStore;
+use super::structure::Shape;
+use super::validity::{self, Limits};
 use super::view::{Signer, View};
 use super::{answer, role::Role};
 use crate::clock::{Clock, Time};
-use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::KeySpec;
@@ -26,12 +28,7 @@ use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension::{self, SubjectAltNames};
 use crate::x509::name::{self, Attribute, rdn};
-use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
-use crate::x509::tbs::{CertificateTbs, signed};
-
-/// Tries before a serial collision is reported: one is already practically impossible.
-const SERIAL_TRIES: usize = 3;
 
 /// What issuing needs besides the view: shared by all mounts of a server.
 #[derive(Clone)]
@@ -53,11 +50,17 @@ pub struct Requester {
     pub recorded_as: String,
     /// The token's display name: roles may allow it as a name.
     pub display_name: String,
+    /// SHA-256 of the token: leases end with it.
+    pub token: [u8; 32],
+    /// Whether the token ends with this request.
+    pub last_use: bool,
 }
 
 /// A request to issue or sign.
 pub struct Request {
-    /// Role name.
+    /// The path of the request, mount included: leases are named after it.
+    pub path: String,
+    /// Role name; empty on endpoints without a role.
     pub role: String,
     /// Issuer of the path; else the role's.
     pub issuer_ref: Option<String>,
@@ -69,12 +72,34 @@ pub struct Request {
     pub limits: Limits,
 }
 
+impl Request {
+    /// The issuer of the path, else `other`.
+    pub(super) fn issuer_or<'a>(&'a self, other: &'a str) -> &'a str {
+        self.issuer_ref.as_deref().unwrap_or(other)
+    }
+
+    /// How a certificate is recorded that is issued by the role of the request, or without one.
+    ///
+    /// # Errors
+    /// Those of [`Beside::of`].
+    pub(super) fn record(&self, role: Option<&Role>) -> Result<Record<'_>> {
+        Ok(Record {
+            role: role.map(|_| self.role.as_str()),
+            requester: &self.requester.recorded_as,
+            store: role.is_none_or(|role| !role.no_store),
+            beside: Beside::of(self, role)?,
+        })
+    }
+}
+
 /// An issued certificate, ready to send.
 pub struct Issued {
     /// The answer's `data`, JSON text.
     pub json: String,
     /// Warnings for the caller.
     pub warnings: Vec<String>,
+    /// The lease that comes with it, when the role wants one.
+    pub lease: Option<Lease>,
 }
 
 /// `issue`: generates a key and certifies it.
@@ -86,18 +111,19 @@ pub async fn issue(view: Arc<View>, tools: Tools, request: Request, stages: Stag
     let started = Instant::now();
     let entry = role(&view, &request.role)?;
     let parsed = IssueRequest::from_fields(&request.fields)?;
+    let record = request.record(Some(&entry.role))?;
     let mut warnings = Vec::new();
     let spec = key_spec(&entry.role, &parsed, &mut warnings)?;
-    let signer = signer(&view, &entry.role, request.issuer_ref.as_deref())?;
+    let signer = signer(&view, request.issuer_or(&entry.role.issuer_ref))?;
     let (names, more) = names::for_issue(&entry.role, &parsed, &request.requester.display_name)?;
     warnings.extend(more);
-    let prepared = Prepared::leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
+    let draft = leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
     let started = stages.rules(started);
     let key = tools.pool.generate(spec).await?;
     stages.key(started);
-    let issued = prepared.release(&view, &tools, key.public(), &request, &entry.role, &stages).await?;
+    let issued = draft.release(&view, &tools, key.public(), &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, Some(&key))?;
-    Ok(Issued { json, warnings })
+    Ok(Issued { json, warnings, lease: issued.lease })
 }
 
 /// `sign`: certifies the key of a request made elsewhere.
@@ -108,6 +134,7 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     let started = Instant::now();
     let entry = role(&view, &request.role)?;
     let parsed = IssueRequest::from_fields(&request.fields)?;
+    let record = request.record(Some(&entry.role))?;
     let csr = Csr::from_pem(request.fields.str("csr")?.unwrap_or_default())?;
     check_key(&entry.role, csr.key.kind())?;
     csr.verify()?;
@@ -115,23 +142,22 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     if csr.basic_constraints().is_some() {
         warnings.push("basicConstraints of the CSR ignored: this endpoint issues leaf certificates only".to_owned());
     }
-    let signer = signer(&view, &entry.role, request.issuer_ref.as_deref())?;
+    let signer = signer(&view, request.issuer_or(&entry.role.issuer_ref))?;
     let (names, more) = names::for_sign(&entry.role, &parsed, &csr_names(&csr)?, &request.requester.display_name)?;
     warnings.extend(more);
-    let prepared = Prepared::leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
+    let draft = leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
     stages.rules(started);
-    let issued = prepared.release(&view, &tools, &csr.key, &request, &entry.role, &stages).await?;
+    let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, None)?;
-    Ok(Issued { json, warnings })
+    Ok(Issued { json, warnings, lease: issued.lease })
 }
 
-fn role(view: &View, name: &str) -> Result<Arc<RoleEntry>> {
+pub(super) fn role(view: &View, name: &str) -> Result<Arc<RoleEntry>> {
     view.role(name).cloned().ok_or_else(|| Error::invalid(format!("unknown role: {name}")))
 }
 
-/// The issuer that a request selects, fit to sign certificates.
-fn signer(view: &View, role: &Role, issuer_ref: Option<&str>) -> Result<Arc<Signer>> {
-    let reference = issuer_ref.unwrap_or(&role.issuer_ref);
+/// The issuer that a request selects.
+pub(super) fn signer(view: &View, reference: &str) -> Result<Arc<Signer>> {
     view.signer(reference).cloned().ok_or_else(|| {
         Error::invalid(if reference.eq_ignore_ascii_case("default") {
             "issuer_ref: no default issuer configured".to_owned()
@@ -162,16 +188,35 @@ fn check_key(role: &Role, kind: KeyKind) -> Result<()> {
     if role.key_type != "any" && role.key_type != kind.name() {
         return Err(Error::invalid(format!("csr: role requires keys of type {}", role.key_type)));
     }
-    let floor = match kind {
-        KeyKind::Rsa { .. } => 2048,
-        KeyKind::Ec(_) => 224,
-        KeyKind::Ed25519 => return Ok(()),
-    };
+    let floor = smallest_key(kind);
     let wanted = if role.key_type == "any" { floor } else { role.key_bits.max(floor) };
-    if kind.bits() < wanted {
+    if kind != KeyKind::Ed25519 && kind.bits() < wanted {
         return Err(Error::invalid(format!("csr: role requires a minimum of an {wanted}-bit key")));
     }
     Ok(())
+}
+
+/// Bits of the smallest key that anything is certified for, whatever the role.
+fn smallest_key(kind: KeyKind) -> u32 {
+    match kind {
+        KeyKind::Rsa { .. } => 2048,
+        KeyKind::Ec(_) => 224,
+        KeyKind::Ed25519 => 0,
+    }
+}
+
+/// Reads and verifies the request of an endpoint without key rules of its own.
+///
+/// # Errors
+/// `Invalid` naming `csr` and the rule.
+pub(super) fn verified_csr(fields: &Fields) -> Result<Csr> {
+    let csr = Csr::from_pem(fields.str("csr")?.unwrap_or_default())?;
+    let smallest = smallest_key(csr.key.kind());
+    if csr.key.kind().bits() < smallest {
+        return Err(Error::invalid(format!("csr: keys of this type need at least {smallest} bits")));
+    }
+    csr.verify()?;
+    Ok(csr)
 }
 
 fn csr_names(csr: &Csr) -> Result<CsrNames> {
@@ -196,132 +241,49 @@ fn csr_names(csr: &Csr) -> Result<CsrNames> {
     })
 }
 
-/// A certificate that has passed every rule and only waits for its key, serial and signature.
-pub(super) struct Prepared {
-    signer: Arc<Signer>,
-    key: Arc<super::issuer::Key>,
-    algorithm: SignatureAlgorithm,
-    subject: Vec<u8>,
-    common_name: String,
-    validity: Validity,
-    /// Extensions before and after subjectKeyIdentifier, which depends on the key.
-    head: Vec<u8>,
-    tail: Vec<u8>,
-}
-
-/// A signed certificate whose record is durable.
-pub(super) struct Released {
-    pub(super) der: Vec<u8>,
-    pub(super) serial: Serial,
-    pub(super) not_after: i64,
-}
-
-impl Prepared {
-    fn leaf(
-        entry: &RoleEntry,
-        signer: &Arc<Signer>,
-        names: &Names,
-        request: &IssueRequest,
-        limits: Limits,
-        now: Time,
-        warnings: &mut Vec<String>,
-    ) -> Result<Self> {
-        let issuer = &signer.issuer;
-        let key = usable_key(signer, now)?;
-        let pieces = signer.pieces.as_ref().map_err(|text| Error::invalid(text.clone()))?;
-        let role = &entry.role;
-        let (validity, more) = validity::for_leaf(
-            role,
-            request,
-            limits,
-            issuer.certificate.not_after(),
-            issuer.record.leaf_not_after_behavior,
-            now,
-        )?;
-        warnings.extend(more);
-        let subject = subject(entry, names);
-        let sans = subject_alt_names(names)?;
-        // RFC 5280 4.2.1.6: critical when the subject is empty.
-        let san = extension::subject_alt_name(&sans, name::is_empty(&subject));
-        let locations = &pieces.locations;
-        let tail =
-            [&pieces.authority_key_id[..], &locations.authority_info, &san, &entry.policies, &locations.distribution]
-                .concat();
-        Ok(Self {
-            algorithm: SignatureAlgorithm::for_issuer(key.public().kind(), role.signature_bits, role.use_pss)?,
-            signer: Arc::clone(signer),
-            key,
-            subject,
-            common_name: names.common_name.clone(),
-            validity,
-            head: entry.leading.clone(),
-            tail,
-        })
-    }
-
-    /// Signs, stores and only then releases the certificate.
-    async fn release(
-        self,
-        view: &View,
-        tools: &Tools,
-        subject_key: &PublicKey,
-        request: &Request,
-        role: &Role,
-        stages: &Stages,
-    ) -> Result<Released> {
-        let skid = extension::subject_key_id(&subject_key.key_id());
-        for _ in 0..SERIAL_TRIES {
-            let started = Instant::now();
-            let serial = (tools.serials)();
-            let der = self.sign(&serial, subject_key, &skid).await?;
-            let started = stages.sign(started);
-            if role.no_store {
-                return Ok(self.released(der, serial));
-            }
-            let row = self.row(view.mount, serial, &der, request, tools.clock.now());
-            let outcome = tools.store.commit(vec![PkiWrite::Certificate(row)]).await?;
-            stages.store(started);
-            if outcome != [PkiOutcome::SerialTaken] {
-                return Ok(self.released(der, serial));
-            }
-        }
-        Err(Error::internal("no free serial number found"))
-    }
-
-    async fn sign(&self, serial: &Serial, subject_key: &PublicKey, skid: &[u8]) -> Result<Vec<u8>> {
-        let tbs = CertificateTbs {
-            serial,
-            algorithm: self.algorithm,
-            issuer: self.signer.issuer.certificate.subject(),
-            not_before: self.validity.not_before,
-            not_after: self.validity.not_after,
-            subject: &self.subject,
-            spki: subject_key.spki(),
-            extensions: &[&self.head, skid, &self.tail],
-        }
-        .encode();
-        let (tbs, signature) = super::sign_with(&self.key, self.algorithm, tbs).await?;
-        Ok(signed(&tbs, self.algorithm, &signature))
-    }
-
-    fn released(self, der: Vec<u8>, serial: Serial) -> Released {
-        Released { der, serial, not_after: self.validity.not_after.unix_timestamp() }
-    }
-
-    fn row(&self, mount: MountId, serial: Serial, der: &[u8], request: &Request, now: Time) -> CertificateRow {
-        CertificateRow {
-            mount,
-            serial,
-            issuer: self.signer.issuer.record.id.clone(),
-            role: Some(request.role.clone()),
-            common_name: (!self.common_name.is_empty()).then(|| self.common_name.clone()),
-            not_before: self.validity.not_before.unix_timestamp(),
-            not_after: self.validity.not_after.unix_timestamp(),
-            issued_at: now.unix_timestamp(),
-            requester: request.requester.recorded_as.clone(),
-            der: der.to_vec(),
-        }
-    }
+/// The draft of a leaf by a role.
+fn leaf(
+    entry: &RoleEntry,
+    signer: &Arc<Signer>,
+    names: &Names,
+    request: &IssueRequest,
+    limits: Limits,
+    now: Time,
+    warnings: &mut Vec<String>,
+) -> Result<Draft> {
+    let issuer = &signer.issuer;
+    let key = usable_key(signer, now)?;
+    let pieces = signer.pieces()?;
+    let role = &entry.role;
+    let behaviour = issuer.record.leaf_not_after_behavior;
+    let (validity, more) = validity::for_leaf(role, request, limits, issuer.certificate.not_after(), behaviour, now)?;
+    warnings.extend(more);
+    let subject = subject(entry, names);
+    let sans = subject_alt_names(names)?;
+    // RFC 5280 4.2.1.6: critical when the subject is empty.
+    let san = extension::subject_alt_name(&sans, name::is_empty(&subject));
+    let locations = &pieces.locations;
+    let tail = [
+        &pieces.authority_key_id[..],
+        &locations.authority_info,
+        &san,
+        &entry.policies,
+        &locations.distribution_points,
+        &locations.freshest_crl,
+    ]
+    .concat();
+    Ok(Draft {
+        algorithm: SignatureAlgorithm::for_issuer(key.public().kind(), role.signature_bits, role.use_pss)?,
+        signer: Arc::clone(signer),
+        key,
+        shape: Shape::Leaf,
+        subject,
+        common_name: names.common_name.clone(),
+        validity,
+        head: entry.leading.clone(),
+        key_id: SubjectKeyId::OfKey,
+        tail,
+    })
 }
 
 /// The key of an issuer that may sign certificates now: it is here, its usage allows it, and its

@@ -255,6 +255,29 @@ pub fn remove_parents(parents: &mut Parents, id: &str) {
     parents.values_mut().for_each(|list| list.retain(|parent| parent != id));
 }
 
+/// How many authorities may follow below an issuer (RFC 5280 4.2.1.9, 6.1.4): the least of its own path
+/// length and of those above it along the first parents, each less the authorities in between.
+/// Authorities that certify themselves do not count.
+pub fn path_length(id: &str, issuers: &BTreeMap<String, Arc<Issuer>>, parents: &Parents) -> Option<u32> {
+    let mut least: Option<u32> = None;
+    let mut between = 0;
+    let mut next = Some(id);
+    for _ in 0..MAX_CHAIN {
+        let Some(issuer) = next.and_then(|id| issuers.get(id)) else { break };
+        if let Some(length) = issuer.certificate.path_length() {
+            let left = length.saturating_sub(between);
+            least = Some(least.map_or(left, |least| least.min(left)));
+        }
+        between += u32::from(issuer.certificate.subject() != issuer.certificate.issuer());
+        next = if issuer.self_signed {
+            None
+        } else {
+            parents.get(&issuer.record.id).and_then(|p| p.first()).map(String::as_str)
+        };
+    }
+    least
+}
+
 /// The chain of an issuer: itself, then depth-first its parents' chains, nobody twice. A manual chain
 /// is taken as it is; its unknown ids are skipped.
 pub fn chain(id: &str, issuers: &BTreeMap<String, Arc<Issuer>>, parents: &Parents) -> Vec<Arc<Issuer>> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use super::constraints::Constraints;
 use super::issuer::Issuer;
 use super::role::Role;
 use super::urls::Urls;
@@ -82,8 +83,12 @@ fn policies(role: &Role) -> Result<Vec<u8>> {
 
 /// What every certificate of one issuer has in common.
 pub struct Pieces {
-    /// authorityKeyIdentifier: the issuer certificate's SKI octets, whatever their length.
+    /// The issuer certificate's SKI octets, whatever their length.
+    pub key_id: Vec<u8>,
+    /// authorityKeyIdentifier with [`Pieces::key_id`].
     pub authority_key_id: Vec<u8>,
+    /// The name constraints of the whole chain.
+    pub constraints: Vec<Constraints>,
     /// Where information about the issuer is.
     pub locations: Locations,
     /// Answer members with PEM texts.
@@ -96,18 +101,19 @@ pub struct Pieces {
 pub struct Locations {
     /// authorityInfoAccess.
     pub authority_info: Vec<u8>,
-    /// cRLDistributionPoints, then freshestCRL.
-    pub distribution: Vec<u8>,
+    /// cRLDistributionPoints.
+    pub distribution_points: Vec<u8>,
+    /// freshestCRL.
+    pub freshest_crl: Vec<u8>,
 }
 
 impl Locations {
     /// Encodes URLs that are expanded.
     pub fn new(urls: &Urls) -> Self {
-        let mut distribution = extension::crl_distribution_points(&urls.crl_distribution_points);
-        distribution.extend(extension::freshest_crl(&urls.delta_crl_distribution_points));
         Self {
             authority_info: extension::authority_info_access(&urls.ocsp_servers, &urls.issuing_certificates),
-            distribution,
+            distribution_points: extension::crl_distribution_points(&urls.crl_distribution_points),
+            freshest_crl: extension::freshest_crl(&urls.delta_crl_distribution_points),
         }
     }
 }
@@ -126,13 +132,20 @@ pub struct IssuerTexts {
 
 impl Pieces {
     /// Encodes the pieces of an issuer whose URLs are expanded.
-    pub fn new(issuer: &Issuer, chain: &[Arc<Issuer>], urls: &Urls) -> Self {
-        Self {
-            authority_key_id: extension::authority_key_id(&issuer_key_id(issuer)),
+    ///
+    /// # Errors
+    /// `Invalid` when name constraints of the chain cannot be read.
+    pub fn new(issuer: &Issuer, chain: &[Arc<Issuer>], urls: &Urls) -> Result<Self> {
+        let key_id = issuer_key_id(issuer);
+        let constraints = chain.iter().map(|above| Constraints::of(above)).collect::<Result<Vec<_>>>()?;
+        Ok(Self {
+            authority_key_id: extension::authority_key_id(&key_id),
+            key_id,
+            constraints: constraints.into_iter().flatten().collect(),
             locations: Locations::new(urls),
             pem: IssuerTexts::new(chain, certificate_pem),
             der: IssuerTexts::new(chain, certificate_base64),
-        }
+        })
     }
 }
 

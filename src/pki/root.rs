@@ -7,9 +7,11 @@ use super::actor::Planned;
 use super::issue::subject_alt_names;
 use super::issuer::{IssuerRecord, Key, Usage, check_name};
 use super::names;
+use super::prepared::Prepared;
 use super::profile::Locations;
 use super::request::{Format, IssueRequest};
 use super::store::{CertificateRow, PkiWrite};
+use super::structure::{Expected, Shape};
 use super::urls::Urls;
 use super::validity::{self, LeafNotAfter, Limits, Validity};
 use super::view::View;
@@ -22,7 +24,7 @@ use crate::x509::extension;
 use crate::x509::name;
 use crate::x509::pem;
 use crate::x509::serial::Serial;
-use crate::x509::tbs::{CertificateTbs, signed};
+use crate::x509::tbs::CertificateTbs;
 
 /// Fields of `root/generate/:type`.
 pub const FIELDS: &[&str] = &[
@@ -236,7 +238,7 @@ impl Order {
         Ok((Planned { view: next, writes, crls: true }, Generated { data, warnings: self.warnings }))
     }
 
-    fn certificate(&mut self, view: &View, key: &PrivateKey, serial: &Serial) -> Result<Vec<u8>> {
+    fn certificate(&mut self, view: &View, key: &Arc<PrivateKey>, serial: &Serial) -> Result<Vec<u8>> {
         let key_id = key.public().key_id();
         let locations = self.locations(&view.urls.value)?;
         let tail = [
@@ -244,7 +246,8 @@ impl Order {
             &locations.authority_info,
             &self.san,
             &self.name_constraints,
-            &locations.distribution,
+            &locations.distribution_points,
+            &locations.freshest_crl,
         ]
         .concat();
         let tbs = CertificateTbs {
@@ -258,8 +261,8 @@ impl Order {
             extensions: &[&self.head, &extension::subject_key_id(&key_id), &tail],
         }
         .encode();
-        let signature = key.sign(self.algorithm, &tbs)?;
-        Ok(signed(&tbs, self.algorithm, &signature))
+        let expected = Expected { algorithm: self.algorithm, issuer: &self.subject, key_id: &key_id };
+        Ok(Prepared::certificate(tbs, Shape::Authority, &expected, &[], key)?.sign_here()?.der())
     }
 
     /// The mount's URLs as far as a root can carry them.

@@ -62,9 +62,22 @@ pub struct Signer {
     pub key: Option<Arc<Key>>,
     /// Its chain, itself first.
     pub chain: Vec<Arc<Issuer>>,
+    /// How many authorities may follow below it, by its own path length and those above it; `None` is any
+    /// number.
+    pub path_length: Option<u32>,
     /// Pre-encoded extensions and pre-rendered answer members; the error is what an attempt to issue
-    /// answers (URLs that cannot be expanded).
+    /// answers (URLs that cannot be expanded, name constraints that cannot be read).
     pub pieces: Result<Pieces, String>,
+}
+
+impl Signer {
+    /// The pieces of its certificates.
+    ///
+    /// # Errors
+    /// `Invalid` with the reason why nothing can be issued.
+    pub fn pieces(&self) -> Result<&Pieces> {
+        self.pieces.as_ref().map_err(|text| Error::invalid(text.clone()))
+    }
 }
 
 /// The state of a mount at one moment.
@@ -150,10 +163,13 @@ impl View {
                 let chain = issuer::chain(id, &self.issuers, &self.parents);
                 let own = &issuer.record.urls;
                 let urls = if own.is_empty() { &self.urls.value } else { own };
-                let pieces =
-                    urls.for_issuer(id).map(|urls| Pieces::new(issuer, &chain, &urls)).map_err(|e| e.text().to_owned());
+                let pieces = urls
+                    .for_issuer(id)
+                    .and_then(|urls| Pieces::new(issuer, &chain, &urls))
+                    .map_err(|e| e.text().to_owned());
                 let key = self.keys.get(&issuer.record.key_id).cloned();
-                (id.clone(), Arc::new(Signer { issuer: Arc::clone(issuer), key, chain, pieces }))
+                let path_length = issuer::path_length(id, &self.issuers, &self.parents);
+                (id.clone(), Arc::new(Signer { issuer: Arc::clone(issuer), key, chain, path_length, pieces }))
             })
             .collect();
     }

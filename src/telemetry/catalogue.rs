@@ -87,7 +87,13 @@ pub const POSTGRES_CONNECT_FAILURES: &str = "signet_postgres_connect_failures_to
 /// Reloads of the TLS certificate, by result.
 pub const TLS_RELOADS: &str = "signet_tls_reloads_total";
 
-const OPERATIONS: Starts = &[("operation", "issue"), ("operation", "sign")];
+const OPERATIONS: Starts = &[
+    ("operation", "issue"),
+    ("operation", "sign"),
+    ("operation", "sign_verbatim"),
+    ("operation", "sign_intermediate"),
+    ("operation", "sign_self_issued"),
+];
 const ENDS: Starts = &[("result", "revoked"), ("result", "expired")];
 const RESULTS: Starts = &[("result", "done"), ("result", "failed")];
 const REASONS: Starts = &[

@@ -1,6 +1,8 @@
 //! Certificates as they are read (RFC 5280 4.1): issuers that are imported, certificates that are
 //! revoked, chains that are built. The bytes stay what they were.
 
+mod fields;
+
 use super::algorithm::SignatureAlgorithm;
 use super::name;
 use super::public_key::PublicKey;
@@ -8,10 +10,10 @@ use super::raw_extension::{self, BasicConstraints, RawExtension};
 use super::reader::{DerError, Read, Reader};
 use super::serial::Serial;
 use super::tbs::write_extensions;
-use super::time;
 use super::usage::KeyUsage;
-use super::writer::{INTEGER, SEQUENCE, build, context, context_constructed};
+use super::writer::{SEQUENCE, build};
 use crate::error::{Error, Result};
+pub use fields::CertificateFields;
 
 /// One certificate. Its signature is not verified by reading it; see [`Certificate::is_signed_by`].
 #[derive(Clone, Debug)]
@@ -46,28 +48,28 @@ impl Certificate {
     pub fn parse(der: &[u8]) -> Result<Self> {
         let of = |e: DerError| e.of("certificate");
         let mut outer = Reader::only(der, SEQUENCE).map_err(of)?.reader();
-        let parts = Parts::read(&mut outer).map_err(of)?;
-        let key = PublicKey::parse(parts.spki).map_err(|e| Error::invalid(format!("certificate: {}", e.text())))?;
-        let extensions = RawExtension::read_all(parts.extensions).map_err(of)?;
+        let Parts { tbs, fields, algorithm, signature } = Parts::read(&mut outer).map_err(of)?;
+        let key = PublicKey::parse(fields.spki).map_err(|e| Error::invalid(format!("certificate: {}", e.text())))?;
+        let extensions = fields.extensions.map_or(Ok(Vec::new()), RawExtension::read_all).map_err(of)?;
         Ok(Self {
             der: der.to_vec(),
-            tbs: parts.tbs.to_vec(),
-            version: parts.version.to_vec(),
-            serial: Serial::from_octets(parts.serial)?,
-            issuer: parts.issuer.to_vec(),
-            validity: parts.validity.to_vec(),
-            not_before: parts.not_before,
-            not_after: parts.not_after,
-            subject: parts.subject.to_vec(),
+            tbs: tbs.to_vec(),
+            version: fields.version.to_vec(),
+            serial: Serial::from_octets(fields.serial)?,
+            issuer: fields.issuer.to_vec(),
+            validity: fields.validity.raw.to_vec(),
+            not_before: fields.not_before,
+            not_after: fields.not_after,
+            subject: fields.subject.to_vec(),
             key,
-            unique_ids: parts.unique_ids,
+            unique_ids: fields.unique_ids.concat(),
             basic_constraints: raw_extension::basic_constraints(&extensions).map_err(of)?.unwrap_or_default(),
             key_usage: raw_extension::key_usage(&extensions).map_err(of)?,
             subject_key_id: raw_extension::subject_key_id(&extensions).map_err(of)?,
             authority_key_id: raw_extension::authority_key_id(&extensions).map_err(of)?,
             extensions,
-            algorithm: SignatureAlgorithm::from_der(parts.algorithm).ok(),
-            signature: parts.signature.to_vec(),
+            algorithm: SignatureAlgorithm::from_der(algorithm).ok(),
+            signature: signature.to_vec(),
         })
     }
 
@@ -192,16 +194,7 @@ impl Certificate {
 /// Slices of a certificate.
 struct Parts<'a> {
     tbs: &'a [u8],
-    version: &'a [u8],
-    serial: &'a [u8],
-    issuer: &'a [u8],
-    validity: &'a [u8],
-    not_before: i64,
-    not_after: i64,
-    subject: &'a [u8],
-    spki: &'a [u8],
-    unique_ids: Vec<u8>,
-    extensions: Reader<'a>,
+    fields: CertificateFields<'a>,
     algorithm: &'a [u8],
     signature: &'a [u8],
 }
@@ -212,55 +205,18 @@ impl<'a> Parts<'a> {
         let algorithm = outer.expect(SEQUENCE)?.raw;
         let signature = outer.bit_string()?;
         outer.done()?;
-        let mut fields = tbs.reader();
-        let version = fields.optional(context_constructed(0))?;
-        let number = version.map_or(Ok(0), |v| Reader::new(Reader::only(v.content, INTEGER)?.raw).small())?;
-        if number > 2 {
+        let fields = CertificateFields::read(tbs.reader())?;
+        if fields.version_number > 2 {
             return Err(DerError("the version must be 1, 2 or 3"));
         }
-        let serial = fields.unsigned()?;
-        if fields.expect(SEQUENCE)?.raw != algorithm {
+        if fields.algorithm != algorithm {
             return Err(DerError("the two signature algorithms must be equal (RFC 5280 4.1.1.2)"));
         }
-        let issuer = fields.expect(SEQUENCE)?.raw;
-        let validity = fields.expect(SEQUENCE)?;
-        let (not_before, not_after) = read_validity(validity.reader())?;
-        let subject = fields.expect(SEQUENCE)?.raw;
-        let spki = fields.expect(SEQUENCE)?.raw;
-        let mut unique_ids = Vec::new();
-        for tag in [context(1), context(2)] {
-            unique_ids.extend_from_slice(fields.optional(tag)?.map_or(&[], |id| id.raw));
+        if fields.extensions.is_some() && fields.version_number != 2 {
+            return Err(DerError("extensions need version 3 (RFC 5280 4.1.2.1)"));
         }
-        let extensions = match fields.optional(context_constructed(3))? {
-            Some(_) if number != 2 => return Err(DerError("extensions need version 3 (RFC 5280 4.1.2.1)")),
-            Some(explicit) => Reader::only(explicit.content, SEQUENCE)?.reader(),
-            None => Reader::new(&[]),
-        };
-        fields.done()?;
-        let version = version.map_or(&[][..], |v| v.raw);
-        let validity = validity.raw;
-        Ok(Self {
-            tbs: tbs.raw,
-            version,
-            serial,
-            issuer,
-            validity,
-            not_before,
-            not_after,
-            subject,
-            spki,
-            unique_ids,
-            extensions,
-            algorithm,
-            signature,
-        })
+        Ok(Self { tbs: tbs.raw, fields, algorithm, signature })
     }
-}
-
-fn read_validity(mut fields: Reader<'_>) -> Read<(i64, i64)> {
-    let validity = (time::read(&mut fields)?, time::read(&mut fields)?);
-    fields.done()?;
-    Ok(validity)
 }
 
 #[cfg(test)]

@@ -46,6 +46,16 @@ impl SubjectAltNames {
     }
 }
 
+/// Tag of otherName.
+pub(crate) const OTHER: u8 = context_constructed(0);
+/// Tag of x400Address.
+const X400: u8 = context_constructed(3);
+/// Tag of directoryName.
+pub(crate) const DIRECTORY: u8 = context_constructed(4);
+/// Tag of ediPartyName.
+const EDI: u8 = context_constructed(5);
+/// Tag of registeredID.
+const REGISTERED: u8 = context(8);
 /// Tag of rfc822Name.
 pub(crate) const EMAIL: u8 = context(1);
 /// Tag of dNSName.
@@ -99,9 +109,8 @@ impl CsrSans {
                 DNS => sans.dns.push(ia5(name.content)?),
                 URI => sans.uris.push(ia5(name.content)?),
                 IP => sans.ips.push(ip(name.content)?),
-                tag if tag == context_constructed(0) => sans.other.push(other(name.reader())?),
-                // x400Address, directoryName, ediPartyName, registeredID.
-                0xa3 | 0xa4 | 0xa5 | 0x88 => {}
+                OTHER => sans.other.push(other(name.reader())?),
+                X400 | DIRECTORY | EDI | REGISTERED => {}
                 _ => return Err(DerError("unknown kind of GeneralName")),
             }
         }
@@ -109,15 +118,44 @@ impl CsrSans {
     }
 }
 
+/// Refuses names that are not well-formed; the kinds that this server never makes by rule need be DER
+/// alone.
+///
+/// # Errors
+/// The rule that is broken.
+pub(crate) fn check_all(mut names: Reader<'_>) -> Read<()> {
+    while !names.is_empty() {
+        let name = names.any()?;
+        match name.tag {
+            EMAIL | DNS | URI => {
+                if name.content.is_empty() {
+                    return Err(DerError("a subject alternative name is empty (RFC 5280 4.2.1.6)"));
+                }
+                check_ia5(name.content)?;
+            }
+            IP => drop(ip(name.content)?),
+            OTHER => drop(other(name.reader())?),
+            X400 | DIRECTORY | EDI | REGISTERED => {}
+            _ => return Err(DerError("unknown kind of GeneralName")),
+        }
+    }
+    Ok(())
+}
+
 /// IA5String content: ASCII without control characters.
 fn ia5(content: &[u8]) -> Read<String> {
+    check_ia5(content)?;
+    String::from_utf8(content.to_vec()).map_err(|_| DerError("an IA5String name holds octets above 0x7F"))
+}
+
+fn check_ia5(content: &[u8]) -> Read<()> {
     if !content.is_ascii() {
         return Err(DerError("an IA5String name holds octets above 0x7F"));
     }
     if content.iter().any(u8::is_ascii_control) {
         return Err(DerError("control characters in a name"));
     }
-    String::from_utf8(content.to_vec()).map_err(|_| DerError("an IA5String name holds octets above 0x7F"))
+    Ok(())
 }
 
 fn ip(content: &[u8]) -> Read<IpAddr> {

@@ -123,6 +123,15 @@ pub fn name(rdns: &[&[u8]]) -> Vec<u8> {
     build(SEQUENCE, rdns.iter().map(|rdn| rdn.len()).sum::<usize>() + 4, |w| rdns.iter().for_each(|rdn| w.raw(rdn)))
 }
 
+/// A whole Name with more RDNs at its end; its own bytes stay.
+///
+/// # Errors
+/// `Invalid` when `name_der` is not a Name.
+pub fn appended(name_der: &[u8], rdns: &[u8]) -> Result<Vec<u8>> {
+    let own = Reader::only(name_der, SEQUENCE).map_err(|e| e.of("subject"))?.content;
+    Ok(name(&[own, rdns]))
+}
+
 /// All values of `attribute`, in order of appearance.
 ///
 /// # Errors
@@ -148,6 +157,32 @@ pub fn common_name(name_der: &[u8]) -> String {
 /// Whether the name has no RDN.
 pub fn is_empty(name_der: &[u8]) -> bool {
     name_der == [SEQUENCE, 0]
+}
+
+/// The name in a form in which two that mean the same are equal (RFC 5280 7.1, simplified): per RDN the
+/// attributes in the order of their types, strings of any type in lower case with blanks compressed,
+/// other values as they are.
+///
+/// # Errors
+/// The rule of DER that is broken.
+pub(crate) fn comparable(name_der: &[u8]) -> Read<Vec<Vec<(Vec<u8>, Vec<u8>)>>> {
+    let mut rdns = Reader::only(name_der, SEQUENCE)?.reader();
+    let mut all = Vec::new();
+    while !rdns.is_empty() {
+        let one = rdns.expect(SET)?.raw;
+        let mut attributes = Vec::new();
+        walk(&build(SEQUENCE, one.len() + 4, |w| w.raw(one)), |oid, tag, content| {
+            let value = match string(tag, content)? {
+                Some(text) => text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase().into_bytes(),
+                None => content.to_vec(),
+            };
+            attributes.push((oid.to_vec(), value));
+            Ok(())
+        })?;
+        attributes.sort();
+        all.push(attributes);
+    }
+    Ok(all)
 }
 
 /// Refuses a name with a value that cannot be read as characters of its string type, or that holds NUL

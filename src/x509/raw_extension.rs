@@ -24,17 +24,14 @@ impl RawExtension {
     pub(crate) fn read_all(mut extensions: Reader<'_>) -> Read<Vec<Self>> {
         let mut all: Vec<Self> = Vec::with_capacity(8);
         while !extensions.is_empty() {
-            let whole = extensions.expect(SEQUENCE)?;
-            let mut fields = whole.reader();
-            let oid = fields.oid()?.to_vec();
-            // An explicit FALSE is not DER, but old authorities wrote it, and their certificates live.
-            let critical = fields.optional_boolean()?.unwrap_or(false);
-            let value = fields.octet_string()?.to_vec();
-            fields.done()?;
-            if all.iter().any(|known| known.oid == oid) {
+            let next = ExtensionRef::next(&mut extensions)?;
+            if all.iter().any(|known| known.oid == next.oid) {
                 return Err(DerError("an extension appears twice (RFC 5280 4.2)"));
             }
-            all.push(Self { oid, critical, value, raw: whole.raw.to_vec() });
+            let ExtensionRef { oid, critical, value, raw } = next;
+            // An explicit FALSE is not DER, but old authorities wrote it, and their certificates live.
+            let critical = critical.unwrap_or(false);
+            all.push(Self { oid: oid.to_vec(), critical, value: value.to_vec(), raw: raw.to_vec() });
         }
         Ok(all)
     }
@@ -42,6 +39,35 @@ impl RawExtension {
     /// The dotted identifier, for texts.
     pub fn oid_text(&self) -> String {
         oid_text(&self.oid)
+    }
+}
+
+/// One extension, as slices of what it was read from.
+#[derive(Clone, Copy)]
+pub struct ExtensionRef<'a> {
+    /// Identifier, DER content octets.
+    pub oid: &'a [u8],
+    /// `critical` as it is written; `None` is the default, FALSE.
+    pub critical: Option<bool>,
+    /// The bytes inside of the OCTET STRING.
+    pub value: &'a [u8],
+    /// The whole `Extension` SEQUENCE.
+    pub raw: &'a [u8],
+}
+
+impl<'a> ExtensionRef<'a> {
+    /// Reads the next element of an `Extensions` SEQUENCE.
+    ///
+    /// # Errors
+    /// The rule of DER that is broken.
+    pub fn next(extensions: &mut Reader<'a>) -> Read<Self> {
+        let whole = extensions.expect(SEQUENCE)?;
+        let mut fields = whole.reader();
+        let oid = fields.oid()?;
+        let critical = fields.optional_boolean()?;
+        let value = fields.octet_string()?;
+        fields.done()?;
+        Ok(Self { oid, critical, value, raw: whole.raw })
     }
 }
 
@@ -61,19 +87,27 @@ pub struct BasicConstraints {
 
 /// Reads basicConstraints where it is present (RFC 5280 4.2.1.9).
 pub(crate) fn basic_constraints(extensions: &[RawExtension]) -> Read<Option<BasicConstraints>> {
-    let Some(extension) = find(extensions, oid::BASIC_CONSTRAINTS) else { return Ok(None) };
-    let mut fields = Reader::only(&extension.value, SEQUENCE)?.reader();
+    find(extensions, oid::BASIC_CONSTRAINTS).map(|e| read_basic_constraints(&e.value)).transpose()
+}
+
+/// Reads the value of basicConstraints.
+pub(crate) fn read_basic_constraints(value: &[u8]) -> Read<BasicConstraints> {
+    let mut fields = Reader::only(value, SEQUENCE)?.reader();
     let ca = fields.optional_boolean()?.unwrap_or(false);
     let path_length = if fields.is_empty() { None } else { Some(fields.small()?) };
     fields.done()?;
-    Ok(Some(BasicConstraints { ca, path_length }))
+    Ok(BasicConstraints { ca, path_length })
 }
 
 /// Reads keyUsage where it is present (RFC 5280 4.2.1.3).
 pub(crate) fn key_usage(extensions: &[RawExtension]) -> Read<Option<KeyUsage>> {
-    let Some(extension) = find(extensions, oid::KEY_USAGE) else { return Ok(None) };
-    let content = Reader::only(&extension.value, BIT_STRING)?.content;
-    KeyUsage::from_bit_string_content(content).map(Some).ok_or(DerError("malformed keyUsage"))
+    find(extensions, oid::KEY_USAGE).map(|e| read_key_usage(&e.value)).transpose()
+}
+
+/// Reads the value of keyUsage.
+pub(crate) fn read_key_usage(value: &[u8]) -> Read<KeyUsage> {
+    let content = Reader::only(value, BIT_STRING)?.content;
+    KeyUsage::from_bit_string_content(content).ok_or(DerError("malformed keyUsage"))
 }
 
 /// Reads subjectKeyIdentifier where it is present (RFC 5280 4.2.1.2).

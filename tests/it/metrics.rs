@@ -54,7 +54,8 @@ fn closed_set(label: &str) -> BTreeSet<String> {
     let words: Vec<String> = match label {
         "service" => vec!["secrets".to_owned()],
         "operation" => {
-            operations.into_iter().map(operation_word).chain(["none", "issue", "sign"]).map(str::to_owned).collect()
+            let signing = ["none", "issue", "sign", "sign_verbatim", "sign_intermediate", "sign_self_issued"];
+            operations.into_iter().map(operation_word).chain(signing).map(str::to_owned).collect()
         }
         "route" => {
             let routes = all_routes().map(|(kind, route)| format!("{kind}/{}", route.pattern));

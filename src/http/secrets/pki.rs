@@ -17,7 +17,7 @@ use crate::pki::Authority;
 use crate::pki::actor::ReplicaLink;
 use crate::pki::changes::ISSUER_FIELDS;
 use crate::pki::request::{ISSUE_FIELDS, SIGN_FIELDS};
-use crate::pki::{revocation, role, root, urls};
+use crate::pki::{revocation, role, root, self_issued, sign_intermediate, urls, verbatim};
 
 /// A handler as the table wants it: a plain async function, boxed.
 macro_rules! route {
@@ -41,6 +41,14 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "issuer/:issuer_ref/issue/:name" ISSUE_FIELDS => issuing::issue),
     route!(token Update "sign/:name" SIGN_FIELDS => issuing::sign),
     route!(token Update "issuer/:issuer_ref/sign/:name" SIGN_FIELDS => issuing::sign),
+    route!(token Update "root/sign-intermediate" sign_intermediate::FIELDS => issuing::sign_intermediate),
+    route!(token Update "issuer/:issuer_ref/sign-intermediate" sign_intermediate::FIELDS => issuing::sign_intermediate),
+    route!(sudo Update "root/sign-self-issued" self_issued::FIELDS => issuing::sign_self_issued),
+    route!(token Update "issuer/:issuer_ref/sign-self-issued" self_issued::FIELDS => issuing::sign_self_issued),
+    route!(token Update "sign-verbatim" verbatim::FIELDS => issuing::sign_verbatim),
+    route!(token Update "sign-verbatim/:name" verbatim::FIELDS => issuing::sign_verbatim),
+    route!(token Update "issuer/:issuer_ref/sign-verbatim" verbatim::FIELDS => issuing::sign_verbatim),
+    route!(token Update "issuer/:issuer_ref/sign-verbatim/:name" verbatim::FIELDS => issuing::sign_verbatim),
     route!(token Update "revoke" revocation::FIELDS => issuing::revoke),
     route!(token Update "revoke-with-key" revocation::WITH_KEY_FIELDS => issuing::revoke_with_key),
     route!(token Read "crl/rotate" &[] => issuing::rotate),

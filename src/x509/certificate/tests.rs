@@ -11,6 +11,7 @@ use crate::x509::extension::{self, NameConstraints, Policy, SubjectAltNames, Sub
 use crate::x509::name::{Attribute, rdn};
 use crate::x509::tbs::{CertificateTbs, signed};
 use crate::x509::testing::{KEYS, KINDS, OpenSsl, issue, root};
+use crate::x509::time;
 use crate::x509::{oid, pem};
 
 fn text_list(values: &[&str]) -> Vec<String> {

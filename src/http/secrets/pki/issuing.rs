@@ -1,4 +1,4 @@
-//! Issuing and revoking: `issue`, `sign`, `revoke`, `revoke-with-key`, `crl/rotate`.
+//! Issuing and revoking: `issue`, the four kinds of signing, `revoke`, `revoke-with-key`, `crl/rotate`.
 
 use serde_json::json;
 
@@ -6,18 +6,34 @@ use crate::clock::rfc3339;
 use crate::error::Result;
 use crate::http::secrets::answer::{Answer, Lease};
 use crate::http::secrets::route::Call;
+use crate::pki::actor::Operation;
 use crate::pki::issue::{Issued, Request, Requester};
 use crate::pki::revocation::{self, Outcome};
 use crate::pki::validity::Limits;
 
 pub(super) async fn issue(call: Call) -> Result<Answer> {
-    let replica = call.replica().await?;
-    replica.issue(request(call)).await.map(answer)
+    run(call, Operation::Issue).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<Answer> {
+    run(call, Operation::Sign).await
+}
+
+pub(super) async fn sign_verbatim(call: Call) -> Result<Answer> {
+    run(call, Operation::SignVerbatim).await
+}
+
+pub(super) async fn sign_intermediate(call: Call) -> Result<Answer> {
+    run(call, Operation::SignIntermediate).await
+}
+
+pub(super) async fn sign_self_issued(call: Call) -> Result<Answer> {
+    run(call, Operation::SignSelfIssued).await
+}
+
+async fn run(call: Call, operation: Operation) -> Result<Answer> {
     let replica = call.replica().await?;
-    replica.sign(request(call)).await.map(answer)
+    replica.run(operation, request(call)).await.map(answer)
 }
 
 fn request(call: Call) -> Request {

@@ -1,0 +1,86 @@
+//! What may be signed. A [`Prepared`] cannot be made without the [structural checks](super::structure)
+//! and the name constraints of the issuing chain, and nothing but a `Prepared` reaches a key: for leaves,
+//! authorities and CRLs alike, whatever endpoint, template or request their parts came from.
+
+use std::sync::Arc;
+
+use super::constraints::Constraints;
+use super::structure::{self, Expected, Shape};
+use crate::error::{Error, Result};
+use crate::keys::local::PrivateKey;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::tbs::signed;
+
+/// Largest RSA key whose private operation (283 µs at 2048 bits) may run on a worker.
+const MAX_INLINE_RSA_BITS: u32 = 2048;
+
+/// Checked bytes, the key that signs them, and how.
+pub(super) struct Prepared {
+    tbs: Vec<u8>,
+    key: Arc<PrivateKey>,
+    algorithm: SignatureAlgorithm,
+}
+
+impl Prepared {
+    /// A TBSCertificate; `chain` holds the name constraints of everyone above it.
+    ///
+    /// # Errors
+    /// `Invalid` naming the rule and its source.
+    pub(super) fn certificate(
+        tbs: Vec<u8>,
+        shape: Shape,
+        expected: &Expected<'_>,
+        chain: &[Constraints],
+        key: &Arc<PrivateKey>,
+    ) -> Result<Self> {
+        structure::certificate(&tbs, shape, expected)?;
+        if !chain.is_empty() {
+            super::constraints::check(&tbs, chain)?;
+        }
+        Ok(Self { tbs, key: Arc::clone(key), algorithm: expected.algorithm })
+    }
+
+    /// A TBSCertList.
+    ///
+    /// # Errors
+    /// `Invalid` naming the rule and its source.
+    pub(super) fn crl(tbs: Vec<u8>, expected: &Expected<'_>, key: &Arc<PrivateKey>) -> Result<Self> {
+        structure::crl(&tbs, expected)?;
+        Ok(Self { tbs, key: Arc::clone(key), algorithm: expected.algorithm })
+    }
+
+    /// Signs: in place when that is quick, else off the worker.
+    ///
+    /// # Errors
+    /// `Internal` when the key refuses.
+    pub(super) async fn sign(self) -> Result<Signed> {
+        let slow = matches!(self.key.kind(), KeyKind::Rsa { bits } if bits > MAX_INLINE_RSA_BITS);
+        if !slow {
+            return self.sign_here();
+        }
+        tokio::task::spawn_blocking(|| self.sign_here()).await.map_err(Error::internal)?
+    }
+
+    /// Signs on the current thread, which must not be a worker's when the key is slow.
+    ///
+    /// # Errors
+    /// `Internal` when the key refuses.
+    pub(super) fn sign_here(self) -> Result<Signed> {
+        let signature = self.key.sign(self.algorithm, &self.tbs)?;
+        Ok(Signed { tbs: self.tbs, algorithm: self.algorithm, signature })
+    }
+}
+
+/// What was signed, with its signature.
+pub(super) struct Signed {
+    pub(super) tbs: Vec<u8>,
+    algorithm: SignatureAlgorithm,
+    pub(super) signature: Vec<u8>,
+}
+
+impl Signed {
+    /// The whole certificate or CRL.
+    pub(super) fn der(&self) -> Vec<u8> {
+        signed(&self.tbs, self.algorithm, &self.signature)
+    }
+}

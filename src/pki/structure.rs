@@ -1,0 +1,434 @@
+//! The last check before a signature: the very bytes that will be signed are read back and held against
+//! the structure that RFC 5280 demands, whoever put them together and wherever their parts came from.
+//!
+//! Each check is a function named after its source. Called by [`prepared`](super::prepared) alone, for
+//! every certificate and every CRL; it refuses, it never mends.
+
+use crate::error::Result;
+use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::certificate::CertificateFields;
+use crate::x509::general_name;
+use crate::x509::oid;
+use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef};
+use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::usage::KeyUsage;
+use crate::x509::writer::{
+    BIT_STRING, GENERALIZED_TIME, INTEGER, OCTET_STRING, SEQUENCE, UTC_TIME, context, context_constructed,
+};
+
+/// What kind of certificate it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Of a key that signs no certificates.
+    Leaf,
+    /// Of a certificate authority.
+    Authority,
+    /// An authority's certificate that was made elsewhere and is signed as it is: what its maker chose
+    /// freely (serial number, unique identifiers, a missing key identifier) stays.
+    Kept,
+}
+
+/// What the bytes must say about who signs them.
+pub(super) struct Expected<'a> {
+    /// The algorithm of the signature to come.
+    pub(super) algorithm: SignatureAlgorithm,
+    /// The issuer's name, byte for byte.
+    pub(super) issuer: &'a [u8],
+    /// The issuer's key identifier.
+    pub(super) key_id: &'a [u8],
+}
+
+/// Holds a TBSCertificate against every check.
+///
+/// # Errors
+/// `Invalid`, naming the rule and its source.
+pub(super) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> Result<()> {
+    let check = || {
+        let candidate = Candidate::read(tbs, shape, expected)?;
+        CERTIFICATE_CHECKS.iter().try_for_each(|check| check(&candidate))
+    };
+    check().map_err(|e: DerError| e.of("certificate"))
+}
+
+/// Holds a TBSCertList against every check. Its entries are this server's own encodings and not read
+/// again: a list of a million costs no more than an empty one.
+///
+/// # Errors
+/// `Invalid`, naming the rule and its source.
+pub(super) fn crl(tbs: &[u8], expected: &Expected<'_>) -> Result<()> {
+    let check = || {
+        let list = List::read(tbs, expected)?;
+        CRL_CHECKS.iter().try_for_each(|check| check(&list))
+    };
+    check().map_err(|e: DerError| e.of("crl"))
+}
+
+fn rule(holds: bool, text: &'static str) -> Read<()> {
+    if holds { Ok(()) } else { Err(DerError(text)) }
+}
+
+/// Extensions of a certificate or CRL, in their order.
+struct Extensions<'a>(Vec<ExtensionRef<'a>>);
+
+impl<'a> Extensions<'a> {
+    fn read(mut list: Reader<'a>) -> Read<Self> {
+        let mut all = Vec::with_capacity(12);
+        while !list.is_empty() {
+            all.push(ExtensionRef::next(&mut list)?);
+        }
+        Ok(Self(all))
+    }
+
+    fn find(&self, oid: &[u8]) -> Option<&ExtensionRef<'a>> {
+        self.0.iter().find(|extension| extension.oid == oid)
+    }
+
+    /// RFC 5280 4.2 and 5.2.
+    fn one_of_each(&self) -> Read<()> {
+        let twice = |(i, one): (usize, &ExtensionRef<'_>)| self.0[..i].iter().any(|other| other.oid == one.oid);
+        rule(!self.0.iter().enumerate().any(twice), "an extension appears twice (RFC 5280 4.2)")
+    }
+
+    /// X.690 11.5: a default is not written.
+    fn without_defaults(&self) -> Read<()> {
+        rule(self.0.iter().all(|e| e.critical != Some(false)), "critical FALSE is written out (X.690 11.5)")
+    }
+
+    /// RFC 5280 4.2.1.1 and 5.2.1: not critical, the keyIdentifier is the issuer's.
+    fn authority_key_id(&self, key_id: &[u8]) -> Read<()> {
+        let missing = DerError("authorityKeyIdentifier is missing (RFC 5280 4.2.1.1)");
+        let extension = self.find(oid::AUTHORITY_KEY_ID).ok_or(missing)?;
+        rule(extension.critical.is_none(), "authorityKeyIdentifier must not be critical (RFC 5280 4.2.1.1)")?;
+        let mut fields = Reader::only(extension.value, SEQUENCE)?.reader();
+        let found = fields.optional(context(0))?.map(|id| id.content);
+        rule(found == Some(key_id), "authorityKeyIdentifier is not the issuer's key identifier (RFC 5280 4.2.1.1)")
+    }
+}
+
+/// A certificate that waits for its checks.
+struct Candidate<'a> {
+    shape: Shape,
+    expected: &'a Expected<'a>,
+    fields: CertificateFields<'a>,
+    extensions: Extensions<'a>,
+    key_usage: Option<KeyUsage>,
+    basic_constraints: Option<BasicConstraints>,
+}
+
+impl<'a> Candidate<'a> {
+    fn read(tbs: &'a [u8], shape: Shape, expected: &'a Expected<'a>) -> Read<Self> {
+        let fields = CertificateFields::read(Reader::only(tbs, SEQUENCE)?.reader())?;
+        let extensions = Extensions::read(fields.extensions.unwrap_or(Reader::new(&[])))?;
+        let value = |oid| extensions.find(oid).map(|e| e.value);
+        Ok(Self {
+            shape,
+            expected,
+            key_usage: value(oid::KEY_USAGE).map(raw_extension::read_key_usage).transpose()?,
+            basic_constraints: value(oid::BASIC_CONSTRAINTS).map(raw_extension::read_basic_constraints).transpose()?,
+            fields,
+            extensions,
+        })
+    }
+
+    fn is_ca(&self) -> bool {
+        self.shape != Shape::Leaf
+    }
+}
+
+const CERTIFICATE_CHECKS: &[fn(&Candidate<'_>) -> Read<()>] = &[
+    rfc5280_4_1_2_1_version,
+    rfc5280_4_1_2_2_serial_number,
+    cabf_br_7_1_serial_entropy,
+    rfc5280_4_1_2_3_signature,
+    rfc5280_4_1_2_4_issuer,
+    rfc5280_4_1_2_5_validity,
+    rfc5280_4_1_2_6_subject,
+    rfc5280_4_1_2_8_unique_identifiers,
+    rfc5280_4_2_extensions,
+    rfc5280_4_2_1_1_authority_key_identifier,
+    rfc5280_4_2_1_2_subject_key_identifier,
+    rfc5280_4_2_1_3_key_usage,
+    rfc5280_4_2_1_4_certificate_policies,
+    rfc5280_4_2_1_6_subject_alternative_name,
+    rfc5280_4_2_1_9_basic_constraints,
+    rfc5280_4_2_1_10_name_constraints,
+    rfc5280_4_2_1_12_extended_key_usage,
+    rfc5280_4_2_lists_with_elements,
+];
+
+/// Extensions need version 3, and every certificate made here has some.
+fn rfc5280_4_1_2_1_version(c: &Candidate<'_>) -> Read<()> {
+    rule(c.fields.version_number == 2, "the version must be 3 (RFC 5280 4.1.2.1)")
+}
+
+/// Positive, at most 20 octets.
+fn rfc5280_4_1_2_2_serial_number(c: &Candidate<'_>) -> Read<()> {
+    let octets = c.fields.serial;
+    // The sign bit makes a 21st octet.
+    let len = octets.len() + usize::from(octets[0] >= 0x80);
+    rule(octets != [0] && len <= 20, "the serial number must be positive and at most 20 octets (RFC 5280 4.1.2.2)")
+}
+
+/// At least 64 bits from a CSPRNG. Of 159 random bits the first 95 are zero once in 2^95 certificates.
+fn cabf_br_7_1_serial_entropy(c: &Candidate<'_>) -> Read<()> {
+    rule(
+        c.shape == Shape::Kept || c.fields.serial.len() >= 8,
+        "the serial number must hold 64 random bits (CA/Browser Forum baseline requirements 7.1)",
+    )
+}
+
+/// The same algorithm as the signature's.
+fn rfc5280_4_1_2_3_signature(c: &Candidate<'_>) -> Read<()> {
+    let same = c.fields.algorithm == c.expected.algorithm.der();
+    rule(same, "the signature algorithm is not the signer's (RFC 5280 4.1.2.3)")
+}
+
+/// Byte for byte the issuer's subject, so that every way of comparing names finds it.
+fn rfc5280_4_1_2_4_issuer(c: &Candidate<'_>) -> Read<()> {
+    rule(c.fields.issuer == c.expected.issuer, "the issuer is not the signer's subject (RFC 5280 4.1.2.4)")
+}
+
+/// A positive span; UTCTime through 2049, GeneralizedTime from 2050 on.
+fn rfc5280_4_1_2_5_validity(c: &Candidate<'_>) -> Read<()> {
+    times(c.fields.validity.reader())?;
+    rule(c.fields.not_before < c.fields.not_after, "notBefore must lie before notAfter (RFC 5280 4.1.2.5)")
+}
+
+fn times(mut fields: Reader<'_>) -> Read<()> {
+    while !fields.is_empty() {
+        time_form(&mut fields)?;
+    }
+    Ok(())
+}
+
+/// 2050-01-01T00:00:00Z and 1950-01-01T00:00:00Z.
+const UTC_TIMES: std::ops::Range<i64> = -631_152_000..2_524_608_000;
+
+fn time_form(fields: &mut Reader<'_>) -> Read<i64> {
+    let mut ahead = *fields;
+    let at = crate::x509::time::read(fields)?;
+    let wanted = if UTC_TIMES.contains(&at) { UTC_TIME } else { GENERALIZED_TIME };
+    rule(
+        ahead.any()?.tag == wanted,
+        "a time must be UTCTime through 2049 and GeneralizedTime after (RFC 5280 4.1.2.5)",
+    )?;
+    Ok(at)
+}
+
+/// Every RDN has an attribute, every attribute a type and a value, every text fits its type. An empty
+/// name is legal where names stand in the SAN alone (RFC 5280 4.1.2.6); the SAN's criticality is checked
+/// with it.
+fn rfc5280_4_1_2_6_subject(c: &Candidate<'_>) -> Read<()> {
+    crate::x509::name::check(c.fields.subject)
+}
+
+/// Authorities do not make them.
+fn rfc5280_4_1_2_8_unique_identifiers(c: &Candidate<'_>) -> Read<()> {
+    let none = c.fields.unique_ids.iter().all(|id| id.is_empty());
+    rule(none || c.shape == Shape::Kept, "unique identifiers must not be used (RFC 5280 4.1.2.8)")
+}
+
+fn rfc5280_4_2_extensions(c: &Candidate<'_>) -> Read<()> {
+    rule(!c.extensions.0.is_empty(), "the list of extensions is empty (RFC 5280 4.1.2.9)")?;
+    // Old authorities wrote the default out; what they made is kept as it is.
+    if c.shape != Shape::Kept {
+        c.extensions.without_defaults()?;
+    }
+    c.extensions.one_of_each()
+}
+
+fn rfc5280_4_2_1_1_authority_key_identifier(c: &Candidate<'_>) -> Read<()> {
+    c.extensions.authority_key_id(c.expected.key_id)
+}
+
+/// Present in everything made here, not critical, not empty.
+fn rfc5280_4_2_1_2_subject_key_identifier(c: &Candidate<'_>) -> Read<()> {
+    let Some(extension) = c.extensions.find(oid::SUBJECT_KEY_ID) else {
+        return rule(c.shape == Shape::Kept, "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)");
+    };
+    let id = Reader::only(extension.value, OCTET_STRING)?.content;
+    rule(!id.is_empty(), "subjectKeyIdentifier is empty (RFC 5280 4.2.1.2)")?;
+    let plain = extension.critical.is_none() || c.shape == Shape::Kept;
+    rule(plain, "subjectKeyIdentifier must not be critical (RFC 5280 4.2.1.2)")
+}
+
+/// At least one bit; keyCertSign belongs to authorities, and theirs has it.
+fn rfc5280_4_2_1_3_key_usage(c: &Candidate<'_>) -> Read<()> {
+    let Some(usage) = c.key_usage else {
+        return rule(c.shape != Shape::Authority, "keyUsage of an authority is missing (RFC 5280 4.2.1.3)");
+    };
+    rule(!usage.is_empty(), "keyUsage must have at least one bit (RFC 5280 4.2.1.3)")?;
+    let minimal = c.extensions.find(oid::KEY_USAGE).is_some_and(|e| is_minimal_bit_string(e.value));
+    rule(minimal, "keyUsage ends in zero bits (X.690 11.2.2)")?;
+    let cert_sign = usage.contains(KeyUsage::CERT_SIGN);
+    rule(!cert_sign || c.is_ca(), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)")?;
+    rule(cert_sign || !c.is_ca(), "keyUsage of an authority must have keyCertSign (RFC 5280 4.2.1.3)")
+}
+
+/// The last bit of a named bit list is a one.
+fn is_minimal_bit_string(value: &[u8]) -> bool {
+    let Ok(bits) = Reader::only(value, BIT_STRING) else { return false };
+    match bits.content {
+        [0] => true,
+        [unused @ 0..=7, .., last] => last >> unused & 1 == 1,
+        _ => false,
+    }
+}
+
+/// Not empty, no policy twice.
+fn rfc5280_4_2_1_4_certificate_policies(c: &Candidate<'_>) -> Read<()> {
+    let Some(extension) = c.extensions.find(oid::CERTIFICATE_POLICIES) else { return Ok(()) };
+    let mut policies = Reader::only(extension.value, SEQUENCE)?.reader();
+    let mut seen: Vec<&[u8]> = Vec::new();
+    while !policies.is_empty() {
+        let policy = policies.sequence()?.oid()?;
+        rule(!seen.contains(&policy), "a certificate policy appears twice (RFC 5280 4.2.1.4)")?;
+        seen.push(policy);
+    }
+    rule(!seen.is_empty(), "certificatePolicies is empty (RFC 5280 4.2.1.4)")
+}
+
+/// At least one name, each of a known kind and well-formed; critical under an empty subject.
+fn rfc5280_4_2_1_6_subject_alternative_name(c: &Candidate<'_>) -> Read<()> {
+    let Some(extension) = c.extensions.find(oid::SUBJECT_ALT_NAME) else { return Ok(()) };
+    let names = Reader::only(extension.value, SEQUENCE)?;
+    rule(!names.content.is_empty(), "subjectAltName is empty (RFC 5280 4.2.1.6)")?;
+    general_name::check_all(names.reader())?;
+    let subject_is_empty = crate::x509::name::is_empty(c.fields.subject);
+    rule(
+        !subject_is_empty || extension.critical == Some(true),
+        "subjectAltName must be critical when the subject is empty (RFC 5280 4.1.2.6)",
+    )
+}
+
+/// Authorities have cA TRUE, leaves do not; a path length stands beside cA TRUE alone.
+fn rfc5280_4_2_1_9_basic_constraints(c: &Candidate<'_>) -> Read<()> {
+    let constraints = c.basic_constraints.unwrap_or_default();
+    rule(constraints.ca == c.is_ca(), "basicConstraints do not fit the kind of certificate (RFC 5280 4.2.1.9)")?;
+    rule(constraints.ca || constraints.path_length.is_none(), "a path length needs cA TRUE (RFC 5280 4.2.1.9)")?;
+    let critical = c.extensions.find(oid::BASIC_CONSTRAINTS).is_some_and(|e| e.critical == Some(true));
+    rule(
+        critical || c.shape != Shape::Authority,
+        "basicConstraints of an authority must be critical (RFC 5280 4.2.1.9)",
+    )
+}
+
+/// In authorities' certificates alone, critical, permitting or excluding something.
+fn rfc5280_4_2_1_10_name_constraints(c: &Candidate<'_>) -> Read<()> {
+    let Some(extension) = c.extensions.find(oid::NAME_CONSTRAINTS) else { return Ok(()) };
+    rule(c.is_ca(), "nameConstraints need cA TRUE (RFC 5280 4.2.1.10)")?;
+    let critical = extension.critical == Some(true) || c.shape == Shape::Kept;
+    rule(critical, "nameConstraints must be critical (RFC 5280 4.2.1.10)")?;
+    let mut fields = Reader::only(extension.value, SEQUENCE)?.reader();
+    let sides = [fields.optional(context_constructed(0))?, fields.optional(context_constructed(1))?];
+    fields.done()?;
+    let some = sides.iter().any(Option::is_some) && sides.iter().flatten().all(|side| !side.content.is_empty());
+    rule(some, "nameConstraints are empty (RFC 5280 4.2.1.10)")
+}
+
+/// At least one purpose.
+fn rfc5280_4_2_1_12_extended_key_usage(c: &Candidate<'_>) -> Read<()> {
+    let Some(extension) = c.extensions.find(oid::EXT_KEY_USAGE) else { return Ok(()) };
+    let mut purposes = Reader::only(extension.value, SEQUENCE)?.reader();
+    rule(!purposes.is_empty(), "extKeyUsage is empty (RFC 5280 4.2.1.12)")?;
+    while !purposes.is_empty() {
+        purposes.oid()?;
+    }
+    Ok(())
+}
+
+/// SIZE (1..MAX) of cRLDistributionPoints (4.2.1.13), freshestCRL (4.2.1.15) and authorityInfoAccess
+/// (4.2.2.1), whose elements are SEQUENCEs with something in them.
+fn rfc5280_4_2_lists_with_elements(c: &Candidate<'_>) -> Read<()> {
+    for oid in [oid::CRL_DISTRIBUTION_POINTS, oid::FRESHEST_CRL, oid::AUTHORITY_INFO_ACCESS] {
+        let Some(extension) = c.extensions.find(oid) else { continue };
+        let mut elements = Reader::only(extension.value, SEQUENCE)?.reader();
+        rule(!elements.is_empty(), "an extension's list is empty (RFC 5280 4.2.1.13, 4.2.1.15, 4.2.2.1)")?;
+        while !elements.is_empty() {
+            let element = elements.expect(SEQUENCE)?.content;
+            rule(!element.is_empty(), "an element of an extension is empty (RFC 5280 4.2.1.13, 4.2.2.1)")?;
+        }
+    }
+    Ok(())
+}
+
+/// A CRL that waits for its checks.
+struct List<'a> {
+    expected: &'a Expected<'a>,
+    version: &'a [u8],
+    algorithm: &'a [u8],
+    issuer: &'a [u8],
+    this_update: i64,
+    next_update: i64,
+    entries: Option<&'a [u8]>,
+    extensions: Extensions<'a>,
+}
+
+impl<'a> List<'a> {
+    fn read(tbs: &'a [u8], expected: &'a Expected<'a>) -> Read<Self> {
+        let mut fields = Reader::only(tbs, SEQUENCE)?.reader();
+        let version = fields.expect(INTEGER)?.content;
+        let algorithm = fields.expect(SEQUENCE)?.raw;
+        let issuer = fields.expect(SEQUENCE)?.raw;
+        let (this_update, next_update) = (time_form(&mut fields)?, time_form(&mut fields)?);
+        let entries = fields.optional(SEQUENCE)?.map(|list| list.content);
+        let explicit = fields.expect(context_constructed(0))?;
+        let extensions = Extensions::read(Reader::only(explicit.content, SEQUENCE)?.reader())?;
+        fields.done()?;
+        Ok(Self { expected, version, algorithm, issuer, this_update, next_update, entries, extensions })
+    }
+}
+
+const CRL_CHECKS: &[fn(&List<'_>) -> Read<()>] = &[
+    rfc5280_5_1_2_1_version,
+    rfc5280_5_1_2_2_signature,
+    rfc5280_5_1_2_3_issuer,
+    rfc5280_5_1_2_5_next_update,
+    rfc5280_5_1_2_6_revoked_certificates,
+    rfc5280_5_2_extensions,
+    rfc5280_5_2_3_crl_number,
+    rfc5280_5_2_4_delta_indicator,
+];
+
+fn rfc5280_5_1_2_1_version(list: &List<'_>) -> Read<()> {
+    rule(list.version == [1], "the version must be 2 (RFC 5280 5.1.2.1)")
+}
+
+fn rfc5280_5_1_2_2_signature(list: &List<'_>) -> Read<()> {
+    let same = list.algorithm == list.expected.algorithm.der();
+    rule(same, "the signature algorithm is not the signer's (RFC 5280 5.1.2.2)")
+}
+
+fn rfc5280_5_1_2_3_issuer(list: &List<'_>) -> Read<()> {
+    rule(list.issuer == list.expected.issuer, "the issuer is not the signer's subject (RFC 5280 5.1.2.3)")
+}
+
+fn rfc5280_5_1_2_5_next_update(list: &List<'_>) -> Read<()> {
+    rule(list.this_update < list.next_update, "nextUpdate must lie after thisUpdate (RFC 5280 5.1.2.5)")
+}
+
+/// Absent without entries.
+fn rfc5280_5_1_2_6_revoked_certificates(list: &List<'_>) -> Read<()> {
+    rule(list.entries != Some(&[]), "revokedCertificates must be absent when empty (RFC 5280 5.1.2.6)")
+}
+
+fn rfc5280_5_2_extensions(list: &List<'_>) -> Read<()> {
+    list.extensions.without_defaults()?;
+    list.extensions.one_of_each()?;
+    list.extensions.authority_key_id(list.expected.key_id)
+}
+
+/// Present, not critical, not negative, at most 20 octets.
+fn rfc5280_5_2_3_crl_number(list: &List<'_>) -> Read<()> {
+    let number = list.extensions.find(oid::CRL_NUMBER).ok_or(DerError("cRLNumber is missing (RFC 5280 5.2.3)"))?;
+    rule(number.critical.is_none(), "cRLNumber must not be critical (RFC 5280 5.2.3)")?;
+    rule(Reader::new(number.value).unsigned()?.len() <= 20, "cRLNumber is above 20 octets (RFC 5280 5.2.3)")
+}
+
+fn rfc5280_5_2_4_delta_indicator(list: &List<'_>) -> Read<()> {
+    let critical = list.extensions.find(oid::DELTA_CRL_INDICATOR).is_none_or(|e| e.critical == Some(true));
+    rule(critical, "deltaCRLIndicator must be critical (RFC 5280 5.2.4)")
+}
+
+#[cfg(test)]
+mod tests;

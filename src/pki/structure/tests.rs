@@ -1,0 +1,254 @@
+//! Every check fires for the one thing it is there for, and a good certificate passes them all.
+
+use super::*;
+use crate::x509::crl::CrlTbs;
+use crate::x509::extension::{self, NameConstraints};
+use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::serial::Serial;
+use crate::x509::tbs::CertificateTbs;
+use crate::x509::time;
+use crate::x509::writer::build;
+
+const KEY_ID: [u8; 2] = [7, 7];
+
+/// What a test changes of a good certificate.
+struct Parts {
+    serial: Vec<u8>,
+    issuer: Vec<u8>,
+    subject: Vec<u8>,
+    span: (i64, i64),
+    extensions: Vec<Vec<u8>>,
+}
+
+fn named(text: &str) -> Vec<u8> {
+    name::name(&[&rdn(Attribute::CommonName, &[text.to_owned()])])
+}
+
+fn leaf() -> Parts {
+    let sans = extension::SubjectAltNames { dns: vec!["a.test".into()], ..Default::default() };
+    Parts {
+        serial: vec![0x7f; 20],
+        issuer: named("CA"),
+        subject: named("a.test"),
+        span: (0, 1000),
+        extensions: vec![
+            extension::key_usage(KeyUsage::DIGITAL_SIGNATURE),
+            extension::subject_key_id(&[1]),
+            extension::authority_key_id(&KEY_ID),
+            extension::subject_alt_name(&sans, false),
+        ],
+    }
+}
+
+fn authority() -> Parts {
+    Parts {
+        extensions: vec![
+            extension::key_usage(KeyUsage::CERT_SIGN),
+            extension::basic_constraints(true, Some(0)),
+            extension::subject_key_id(&[1]),
+            extension::authority_key_id(&KEY_ID),
+        ],
+        ..leaf()
+    }
+}
+
+impl Parts {
+    fn tbs(&self) -> Vec<u8> {
+        let extensions: Vec<&[u8]> = self.extensions.iter().map(Vec::as_slice).collect();
+        CertificateTbs {
+            serial: &Serial::from_octets(&self.serial).unwrap(),
+            algorithm: SignatureAlgorithm::Ed25519,
+            issuer: &self.issuer,
+            not_before: time::from_epoch(self.span.0),
+            not_after: time::from_epoch(self.span.1),
+            subject: &self.subject,
+            spki: &[0x30, 0],
+            extensions: &extensions,
+        }
+        .encode()
+    }
+
+    /// In place of the extension with the same identifier, else at the end.
+    fn with(mut self, extension: Vec<u8>) -> Self {
+        let oid = |e: &Vec<u8>| ExtensionRef::next(&mut Reader::new(e)).unwrap().oid.to_vec();
+        match self.extensions.iter().position(|e| oid(e) == oid(&extension)) {
+            Some(at) => self.extensions[at] = extension,
+            None => self.extensions.push(extension),
+        }
+        self
+    }
+
+    fn without(mut self, at: usize) -> Self {
+        self.extensions.remove(at);
+        self
+    }
+
+    fn check(&self, shape: Shape) -> Result<()> {
+        let issuer = named("CA");
+        let expected = Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID };
+        certificate(&self.tbs(), shape, &expected)
+    }
+}
+
+/// An extension with a value that no encoder here writes.
+fn odd(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
+    extension::extension(oid, critical, value)
+}
+
+#[test]
+fn good_certificates_pass() {
+    leaf().check(Shape::Leaf).unwrap();
+    authority().check(Shape::Authority).unwrap();
+    authority().check(Shape::Kept).unwrap();
+    Parts { span: (0, time::MAX_EPOCH), ..leaf() }.check(Shape::Leaf).unwrap();
+}
+
+#[test]
+fn each_rule_for_leaves_is_held() {
+    let empty_name = || name::name(&[]);
+    let cases: Vec<(&str, Parts)> = vec![
+        ("4.1.2.2", Parts { serial: vec![0], ..leaf() }),
+        ("7.1", Parts { serial: vec![1; 7], ..leaf() }),
+        ("4.1.2.4", Parts { issuer: named("Other CA"), ..leaf() }),
+        ("4.1.2.5", Parts { span: (1000, 1000), ..leaf() }),
+        ("RelativeDistinguishedName", Parts { subject: build(SEQUENCE, 0, |w| w.tlv(0x31, &[])), ..leaf() }),
+        ("control characters", Parts { subject: named("a\u{0}b"), ..leaf() }),
+        ("appears twice", {
+            let mut parts = leaf();
+            parts.extensions.push(extension::subject_key_id(&[2]));
+            parts
+        }),
+        ("4.1.2.9", Parts { extensions: vec![odd(oid::KEY_USAGE, true, &[])], ..leaf() }),
+        ("authorityKeyIdentifier is missing", leaf().without(2)),
+        ("authorityKeyIdentifier is not", leaf().with(extension::authority_key_id(&[9]))),
+        ("authorityKeyIdentifier must not", leaf().with(odd(oid::AUTHORITY_KEY_ID, true, &[0x30, 4, 0x80, 2, 7, 7]))),
+        ("subjectKeyIdentifier is missing", leaf().without(1)),
+        ("subjectKeyIdentifier is empty", leaf().with(odd(oid::SUBJECT_KEY_ID, false, &[4, 0]))),
+        ("subjectKeyIdentifier must not", leaf().with(odd(oid::SUBJECT_KEY_ID, true, &[4, 1, 1]))),
+        ("at least one bit", leaf().with(odd(oid::KEY_USAGE, true, &[3, 1, 0]))),
+        ("X.690 11.2.2", leaf().with(odd(oid::KEY_USAGE, true, &[3, 2, 0, 0x80]))),
+        ("keyCertSign needs", leaf().with(extension::key_usage(KeyUsage::CERT_SIGN))),
+        ("certificatePolicies is empty", leaf().with(odd(oid::CERTIFICATE_POLICIES, false, &[0x30, 0]))),
+        (
+            "policy appears twice",
+            leaf().with(odd(oid::CERTIFICATE_POLICIES, false, &[0x30, 10, 0x30, 3, 6, 1, 42, 0x30, 3, 6, 1, 42])),
+        ),
+        ("subjectAltName is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 0]))),
+        ("name is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 2, 0x82, 0]))),
+        ("4 or 16 octets", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 3, 0x87, 1, 1]))),
+        ("must be critical when the subject is empty", Parts { subject: empty_name(), ..leaf() }),
+        ("do not fit", leaf().with(extension::basic_constraints(true, None))),
+        ("a path length needs", leaf().with(odd(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 2, 1, 0]))),
+        ("nameConstraints need", leaf().with(extension::name_constraints(&constrained()))),
+        ("extKeyUsage is empty", leaf().with(odd(oid::EXT_KEY_USAGE, false, &[0x30, 0]))),
+        ("list is empty", leaf().with(odd(oid::CRL_DISTRIBUTION_POINTS, false, &[0x30, 0]))),
+        ("list is empty", leaf().with(odd(oid::FRESHEST_CRL, false, &[0x30, 0]))),
+        ("element of an extension", leaf().with(odd(oid::AUTHORITY_INFO_ACCESS, false, &[0x30, 2, 0x30, 0]))),
+        (
+            "X.690 11.5",
+            leaf().with(build(SEQUENCE, 0, |w| {
+                w.oid(oid::SUBJECT_KEY_ID);
+                w.tlv(crate::x509::writer::BOOLEAN, &[0]);
+                w.tlv(OCTET_STRING, &[4, 1, 1]);
+            })),
+        ),
+    ];
+    for (rule, parts) in cases {
+        let refusal = parts.check(Shape::Leaf).expect_err(rule);
+        let text = refusal.text();
+        let found = text.contains(rule) || (rule == "4.1.2.9" && text.starts_with("certificate: "));
+        assert!(found, "{rule}: {text}");
+    }
+}
+
+fn constrained() -> NameConstraints {
+    let mut constraints = NameConstraints::default();
+    constraints.permitted.dns.push("a.test".into());
+    constraints
+}
+
+#[test]
+fn each_rule_for_authorities_is_held() {
+    let cases: Vec<(&str, Parts)> = vec![
+        ("keyUsage of an authority is missing", authority().without(0)),
+        ("must have keyCertSign", authority().with(extension::key_usage(KeyUsage::CRL_SIGN))),
+        ("do not fit", authority().without(1)),
+        ("must be critical", authority().with(odd(oid::BASIC_CONSTRAINTS, false, &[0x30, 3, 1, 1, 0xff]))),
+        ("nameConstraints must be critical", authority().with(odd(oid::NAME_CONSTRAINTS, false, &[0x30, 0]))),
+        ("nameConstraints are empty", authority().with(odd(oid::NAME_CONSTRAINTS, true, &[0x30, 0]))),
+        ("nameConstraints are empty", authority().with(odd(oid::NAME_CONSTRAINTS, true, &[0x30, 2, 0xa0, 0]))),
+    ];
+    for (rule, parts) in cases {
+        let refusal = parts.check(Shape::Authority).expect_err(rule);
+        assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
+    }
+}
+
+#[test]
+fn what_is_kept_keeps_its_makers_choices_but_not_the_structure() {
+    Parts { serial: vec![1], ..authority() }.check(Shape::Kept).unwrap();
+    authority().without(2).check(Shape::Kept).unwrap();
+    authority().without(0).check(Shape::Kept).unwrap();
+    assert!(leaf().check(Shape::Kept).is_err());
+    assert!(authority().without(3).check(Shape::Kept).is_err());
+}
+
+#[test]
+fn algorithm_version_and_time_form_are_read_from_the_bytes() {
+    let issuer = named("CA");
+    let expected = Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID };
+    let good = leaf().tbs();
+    let other = Expected {
+        algorithm: SignatureAlgorithm::Ecdsa(crate::x509::algorithm::Hash::Sha256),
+        issuer: &issuer,
+        key_id: &KEY_ID,
+    };
+    assert!(certificate(&good, Shape::Leaf, &other).unwrap_err().text().contains("4.1.2.3"));
+    let mut version = good.clone();
+    let at = version.windows(5).position(|w| w == [0xa0, 3, 2, 1, 2]).unwrap();
+    version[at + 4] = 1;
+    assert!(certificate(&version, Shape::Leaf, &expected).unwrap_err().text().contains("4.1.2.1"));
+    // 1970 as GeneralizedTime: two octets more in validity and around it.
+    let utc: &[u8] = b"\x17\x0d700101000000Z";
+    let generalized: &[u8] = b"\x18\x0f19700101000000Z";
+    let at = good.windows(utc.len()).position(|w| w == utc).unwrap();
+    let mut form = [&good[..at], generalized, &good[at + utc.len()..]].concat();
+    form[at - 1] += 2;
+    assert_eq!(good[1], 0x81, "the length has one octet more");
+    form[2] += 2;
+    assert!(certificate(&form, Shape::Leaf, &expected).unwrap_err().text().contains("UTCTime"));
+}
+
+#[test]
+fn each_rule_for_crls_is_held() {
+    let issuer = named("CA");
+    let expected = Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID };
+    let tbs = |issuer: &[u8], next_update, extensions: &[Vec<u8>]| {
+        let extensions: Vec<&[u8]> = extensions.iter().map(Vec::as_slice).collect();
+        let algorithm = SignatureAlgorithm::Ed25519;
+        CrlTbs { algorithm, issuer, this_update: 0, next_update, entries: &[], extensions: &extensions }.encode()
+    };
+    let key_id = extension::authority_key_id(&KEY_ID);
+    let number = extension::crl_number(1);
+    let both = [key_id.clone(), number.clone()];
+    crl(&tbs(&issuer, 9, &both), &expected).unwrap();
+    let cases = [
+        ("5.1.2.3", tbs(&named("B"), 9, &both)),
+        ("5.1.2.5", tbs(&issuer, 0, &both)),
+        ("5.2.3", tbs(&issuer, 9, &[key_id.clone()])),
+        ("authorityKeyIdentifier", tbs(&issuer, 9, &[number.clone()])),
+        ("appears twice", tbs(&issuer, 9, &[key_id.clone(), number.clone(), number.clone()])),
+        ("5.2.4", tbs(&issuer, 9, &[key_id, number, odd(oid::DELTA_CRL_INDICATOR, false, &[2, 1, 1])])),
+    ];
+    for (rule, list) in cases {
+        let refusal = crl(&list, &expected).expect_err(rule);
+        assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
+    }
+    // An empty revokedCertificates, behind the two times.
+    let good = tbs(&issuer, 9, &both);
+    let at = good.iter().rposition(|&b| b == 0xa0).unwrap();
+    let mut empty = [&good[..at], &[SEQUENCE, 0], &good[at..]].concat();
+    assert!(good[1] < 0x7e, "the length has one octet");
+    empty[1] += 2;
+    assert!(crl(&empty, &expected).unwrap_err().text().contains("5.1.2.6"));
+}

@@ -1,0 +1,173 @@
+//! `sign-verbatim`: certifies what a CSR says as it stands, as a leaf. No name rules and no key rules
+//! beyond the smallest keys; a role, when one is given, decides lifetimes, issuer and storage.
+//!
+//! The CSR's extensions are copied byte for byte, in their order, behind the server's own. The server's
+//! word stands for who issued the certificate and where to ask about it: authorityKeyIdentifier always,
+//! URLs where the issuer has some. Refused: anything that makes an authority.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::issue::{Issued, Request, Tools, role, signer, usable_key, verified_csr};
+use super::metrics::Stages;
+use super::profile::Locations;
+use super::release::{Draft, SubjectKeyId};
+use super::request::IssueRequest;
+use super::role::Role;
+use super::structure::Shape;
+use super::view::View;
+use super::{answer, ca_request, validity};
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::csr::{Csr, RawExtension};
+use crate::x509::extension::{self, KeyUsage};
+use crate::x509::name::{self, Attribute};
+use crate::x509::oid;
+
+/// Body members.
+pub const FIELDS: &[&str] = &[
+    "csr",
+    "key_usage",
+    "ext_key_usage",
+    "ext_key_usage_oids",
+    "enforce_leaf_not_after_behavior",
+    "ttl",
+    "not_after",
+    "not_before",
+    "signature_bits",
+    "use_pss",
+    "format",
+    "remove_roots_from_chain",
+    "user_ids",
+    "basic_constraints_valid_for_non_ca",
+    "cert_metadata",
+];
+
+/// keyUsage where neither CSR nor request names one.
+const DEFAULT_KEY_USAGE: KeyUsage =
+    KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_AGREEMENT).union(KeyUsage::KEY_ENCIPHERMENT);
+
+/// Certifies a CSR verbatim.
+///
+/// # Errors
+/// `Invalid` naming field and rule; `Unavailable` when the record cannot be stored.
+pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stages) -> Result<Issued> {
+    let started = Instant::now();
+    let role = match request.role.as_str() {
+        "" => Role::default(),
+        name => role(&view, name)?.role.for_verbatim(),
+    };
+    let fields = &request.fields;
+    let parsed = IssueRequest::from_fields(fields)?;
+    let record = request.record((!request.role.is_empty()).then_some(&role))?;
+    let csr = verified_csr(fields)?;
+    refuse_authority(&csr)?;
+    let signer = signer(&view, request.issuer_or(&role.issuer_ref))?;
+    let key = usable_key(&signer, tools.clock.now())?;
+    let pieces = signer.pieces()?;
+    let issuer = &signer.issuer;
+    let enforce = fields.bool("enforce_leaf_not_after_behavior")?.unwrap_or(false);
+    let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
+    let end = issuer.certificate.not_after();
+    let (validity, mut warnings) =
+        validity::for_leaf(&role, &parsed, request.limits, end, behaviour, tools.clock.now())?;
+    let subject = subject(&csr, &parsed.user_ids)?;
+    let copies = copies(&csr, &pieces.locations, name::is_empty(&subject), &mut warnings);
+    let locations = &pieces.locations;
+    let draft = Draft {
+        algorithm: SignatureAlgorithm::for_issuer(
+            key.public().kind(),
+            ca_request::signature_bits(fields)?,
+            fields.bool("use_pss")?.unwrap_or(false),
+        )?,
+        key,
+        shape: Shape::Leaf,
+        common_name: name::common_name(&subject),
+        subject,
+        validity,
+        head: leading(&csr, fields, &role)?,
+        key_id: if csr.extension(oid::SUBJECT_KEY_ID).is_some() { SubjectKeyId::Copied } else { SubjectKeyId::OfKey },
+        tail: [
+            &pieces.authority_key_id[..],
+            &locations.authority_info,
+            &locations.distribution_points,
+            &locations.freshest_crl,
+            &copies,
+        ]
+        .concat(),
+        signer: Arc::clone(&signer),
+    };
+    stages.rules(started);
+    let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
+    let json = answer::issued(&signer, &parsed, &issued, None)?;
+    Ok(Issued { json, warnings, lease: issued.lease })
+}
+
+fn refuse_authority(csr: &Csr) -> Result<()> {
+    if csr.is_ca_request() {
+        return Err(Error::invalid("csr: basicConstraints say cA TRUE; sign-verbatim issues no CA certificates"));
+    }
+    if csr.key_usage().is_some_and(|usage| usage.contains(KeyUsage::CERT_SIGN)) {
+        return Err(Error::invalid(
+            "csr: keyUsage has keyCertSign, which belongs to CA certificates (RFC 5280 4.2.1.3)",
+        ));
+    }
+    Ok(())
+}
+
+/// The CSR's subject, byte for byte, and one RDN for each user id.
+fn subject(csr: &Csr, user_ids: &[String]) -> Result<Vec<u8>> {
+    if user_ids.is_empty() {
+        return Ok(csr.subject.clone());
+    }
+    let ids = user_ids.iter().map(|id| name::rdn(Attribute::UserId, std::slice::from_ref(id)));
+    name::appended(&csr.subject, &ids.collect::<Vec<_>>().concat())
+}
+
+/// keyUsage, extKeyUsage and basicConstraints as the request wants them, each where the CSR has none.
+fn leading(csr: &Csr, fields: &Fields, role: &Role) -> Result<Vec<u8>> {
+    let usage = match fields.list("key_usage")? {
+        Some(names) => KeyUsage::from_names(&names),
+        None => DEFAULT_KEY_USAGE,
+    };
+    if usage.contains(KeyUsage::CERT_SIGN) {
+        return Err(Error::invalid("key_usage: CertSign belongs to CA certificates (RFC 5280 4.2.1.3)"));
+    }
+    let flagged = fields.bool("basic_constraints_valid_for_non_ca")?.unwrap_or(role.basic_constraints_valid_for_non_ca);
+    let constraints = if flagged { extension::basic_constraints(false, None) } else { Vec::new() };
+    let unless_in_csr = |oid, extension| if csr.extension(oid).is_some() { Vec::new() } else { extension };
+    Ok([
+        unless_in_csr(oid::KEY_USAGE, extension::key_usage(usage)),
+        unless_in_csr(oid::EXT_KEY_USAGE, ca_request::ext_key_usage(fields)?),
+        unless_in_csr(oid::BASIC_CONSTRAINTS, constraints),
+    ]
+    .concat())
+}
+
+/// The CSR's extensions that are copied.
+fn copies(csr: &Csr, own: &Locations, subject_is_empty: bool, warnings: &mut Vec<String>) -> Vec<u8> {
+    let mut copied = Vec::new();
+    for extension in csr.extensions.iter().filter(|extension| is_copied(extension, own)) {
+        // RFC 5280 4.1.2.6: names that stand here alone must not be skipped by relying parties.
+        if extension.oid == oid::SUBJECT_ALT_NAME && subject_is_empty && !extension.critical {
+            warnings.push("csr: subjectAltName was marked critical, because the subject is empty".to_owned());
+            copied.extend(extension::extension(&extension.oid, true, &extension.value));
+        } else {
+            copied.extend_from_slice(&extension.raw);
+        }
+    }
+    copied
+}
+
+/// Whether an extension of a CSR may stand in the certificate: not what only the server can say, and
+/// URLs only where the server has none. Also what holds under `use_csr_values` of `sign-intermediate`.
+pub(super) fn is_copied(extension: &RawExtension, own: &Locations) -> bool {
+    match extension.oid.as_slice() {
+        oid::AUTHORITY_KEY_ID => false,
+        oid::AUTHORITY_INFO_ACCESS => own.authority_info.is_empty(),
+        oid::CRL_DISTRIBUTION_POINTS => own.distribution_points.is_empty(),
+        oid::FRESHEST_CRL => own.freshest_crl.is_empty(),
+        _ => true,
+    }
+}
