@@ -352,6 +352,16 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_is_taken_out_of_the_body() {
+        let mut fields = Fields::parse(br#"{"private_key": "hunter2", "other": ["hunter2"], "none": null}"#).unwrap();
+        assert!(fields.take_secret("private_key").unwrap().unwrap().expose() == b"hunter2");
+        assert!(!fields.has("private_key") && fields.take_secret("private_key").unwrap().is_none());
+        assert!(fields.take_secret("none").unwrap().is_none());
+        let error = fields.take_secret("other").err().unwrap();
+        assert!(error.text().contains("\"other\"") && !error.text().contains("hunter2"), "{error}");
+    }
+
+    #[test]
     fn booleans_are_read_by_their_words() {
         for v in [json!(true), json!("true"), json!("T"), json!("1"), json!(1), json!("True")] {
             assert_eq!(one(v).bool("f").unwrap(), Some(true));

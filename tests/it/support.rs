@@ -7,6 +7,7 @@ use std::time::Duration;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use signet::clock::{Clock, Time};
+use signet::error::Kind;
 use signet::fields::Fields;
 use signet::http::secrets::state::Settings;
 use signet::server::{Options, Running, Server};
@@ -61,21 +62,28 @@ impl Builder {
             Some(database) => Database::Postgres(PostgresUrl::parse(&database.url()).unwrap()),
             None => Database::Embedded(folder.path().to_owned()),
         };
-        let options = Options {
+        let options = || Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             tls: None,
             metrics_listen: None,
             workers: 2,
             clock: self.clock.clone(),
             storage: storage::Options {
-                database,
+                database: database.clone(),
                 seal_key: SealKey::from_file(&folder.path().join("seal.key")).unwrap(),
                 clock: self.clock.clone(),
                 queue: 1024,
             },
             settings: self.settings.clone(),
         };
-        Server::open(options).await.unwrap()
+        // A program that another test is just starting holds a copy of the folder's lock until it runs.
+        for _ in 0..200 {
+            match Server::open(options()).await {
+                Err(error) if error.kind() == Kind::Conflict => tokio::time::sleep(Duration::from_millis(10)).await,
+                opened => return opened.unwrap(),
+            }
+        }
+        panic!("the folder stays in use");
     }
 }
 

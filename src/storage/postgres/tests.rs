@@ -198,7 +198,7 @@ async fn a_token_revoked_on_one_node_leaves_no_lease_of_another() {
         accessor_hash: [n ^ 0x80; 32],
         parent: None,
         expires_at: None,
-        uses: (n % 2 == 0).then_some(1),
+        uses: n.is_multiple_of(2).then_some(1),
         body: Vec::new(),
     };
     for n in 0..40 {
@@ -212,8 +212,8 @@ async fn a_token_revoked_on_one_node_leaves_no_lease_of_another() {
     };
     // A few leases of each token on one node, and its end (revoked, or used up) on the other meanwhile.
     let leasing = join_all((0..40).flat_map(|n| [n; 3]).map(|n| second.pki().commit(leased(n))));
-    let ending = join_all((0..40).map(|n| {
-        let end = if n % 2 == 0 { AuthWrite::TokenSpend([n; 32]) } else { AuthWrite::TokenRevoke([n; 32]) };
+    let ending = join_all((0..40).map(|n: u8| {
+        let end = if n.is_multiple_of(2) { AuthWrite::TokenSpend([n; 32]) } else { AuthWrite::TokenRevoke([n; 32]) };
         first.auth().commit(vec![end])
     }));
     let (leased, ended) = futures_util::future::join(leasing, ending).await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use signet::clock::Time;
 
@@ -388,6 +389,37 @@ async fn a_lease_ends_with_its_certificate_and_nothing_is_revoked() {
     assert_eq!(put(&pki, "sys/leases/revoke", json!({ "lease_id": id })).await, 204);
     assert_eq!(pki.get(&format!("cert/{serial}")).await["revocation_time"], 0);
     assert!(pki.crl("default").await.serials().is_empty());
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn more_leases_than_one_step_takes_are_listed_and_revoked() {
+    const COUNT: usize = 1_020;
+    let pki = Pki::start().await;
+    pki.role(&leasing()).await;
+    pki.post("roles/z", leasing()).await;
+    for _ in 0..COUNT / 102 {
+        let answers = join_all((0..102).map(|_| pki.app.client.post("pki/issue/r", name()))).await;
+        assert!(answers.iter().all(|answer| answer.status == 200));
+    }
+    let kept = pki.ask("issue/z", name()).await;
+    let list = async |path: &str| {
+        let answer = pki.app.client.list(&format!("sys/leases/lookup/{path}")).await;
+        answer.body["data"]["keys"].as_array().cloned().unwrap_or_default()
+    };
+    assert_eq!(list("pki/issue").await, ["r/", "z/"]);
+    let keys = list("pki/issue/r").await;
+    assert_eq!(keys.len(), COUNT);
+    assert!(keys.is_sorted_by(|a, b| a.as_str() < b.as_str()));
+    assert_eq!(list("pki/issue/r?limit=700").await, keys[..700]);
+    assert_eq!(list(&format!("pki/issue/r?after={}", keys[599].as_str().unwrap())).await, keys[600..]);
+    let number = pki.crl("default").await.number();
+    assert_eq!(put(&pki, "sys/leases/revoke-prefix/pki/issue/r", json!({})).await, 204);
+    let crl = pki.crl("default").await;
+    assert_eq!(crl.serials().len(), COUNT);
+    assert!(crl.number() < number + 6, "the list is built when all are revoked, not for each step");
+    assert_eq!(list("pki/issue").await, ["z/"]);
+    assert_eq!(lookup(&pki, lease_of(&kept)).await.status, 200);
     pki.stop().await;
 }
 
