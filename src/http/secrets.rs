@@ -10,6 +10,7 @@
 pub mod answer;
 pub mod audit;
 pub mod index;
+mod page;
 pub mod path;
 pub mod pki;
 pub mod render;

@@ -10,9 +10,9 @@ mod roles;
 use std::sync::Arc;
 
 use super::answer::Answer;
+use super::page::Page;
 use super::route::{Call, Operation, Route};
 use crate::error::Result;
-use crate::fields::Fields;
 use crate::pki::Authority;
 use crate::pki::actor::ReplicaLink;
 use crate::pki::changes::ISSUER_FIELDS;
@@ -97,31 +97,6 @@ pub static ROUTES: &[Route] = &[
     route!(token List "cert-metadata" LIST => metadata::list),
     route!(token Read "cert-metadata/:serial" &[] => metadata::read),
 ];
-
-/// The page that a list request asks for.
-struct Page {
-    after: String,
-    /// `None`: all.
-    limit: Option<usize>,
-}
-
-impl Page {
-    fn of(fields: &Fields) -> Result<Self> {
-        let limit = match fields.text("limit")?.as_deref() {
-            Some("max") => 0,
-            _ => fields.int("limit")?.unwrap_or(0),
-        };
-        Ok(Self {
-            after: fields.text("after")?.unwrap_or_default(),
-            limit: usize::try_from(limit).ok().filter(|n| *n > 0),
-        })
-    }
-
-    /// The page of names that are already in byte order.
-    fn cut<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
-        names.filter(|n| *n > self.after.as_str()).take(self.limit.unwrap_or(usize::MAX)).map(str::to_owned).collect()
-    }
-}
 
 /// An answer of names without details.
 fn page_of_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<Answer> {

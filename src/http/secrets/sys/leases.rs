@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::super::answer::Answer;
+use super::super::page::Page;
 use super::super::route::Call;
 use crate::clock::{Time, rfc3339};
 use crate::error::{Error, Result};
@@ -39,11 +40,7 @@ fn shown(lease: &LeaseRow, now: Time) -> Result<Answer> {
 
 /// `LIST sys/leases/lookup/:prefix`: what lies directly below it.
 pub(super) async fn list(call: Call) -> Result<Answer> {
-    let after = call.fields.text("after")?.unwrap_or_default();
-    let limit = match call.fields.text("limit")?.as_deref() {
-        Some("max") => None,
-        _ => call.fields.int("limit")?.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0),
-    };
+    let Page { after, limit } = Page::of(&call.fields)?;
     Answer::keys(call.state.engine.lease_keys(call.param("prefix"), &after, limit).await?, None)
 }
 
