@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::store::{LeaseRow, PkiOutcome, PkiWrite};
 use super::{Authority, Engine, revocation};
 use crate::documents::MountId;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::telemetry;
 
 /// Leases that are marked, or swept, in one commit; leases that are read for a list at a time.
@@ -107,7 +107,7 @@ impl Engine {
     /// # Errors
     /// `Unavailable` or `Busy` from storage; with `wait` also when no CRL can be built. What was marked is
     /// revoked all the same, later.
-    pub async fn revoke_lease(&self, id: &str, wait: bool) -> Result<()> {
+    pub async fn revoke_lease(self: &Arc<Self>, id: &str, wait: bool) -> Result<()> {
         if id.is_empty() || !is_id(id) {
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::revoke_lease`].
-    pub async fn revoke_leases(&self, prefix: &str, wait: bool) -> Result<()> {
+    pub async fn revoke_leases(self: &Arc<Self>, prefix: &str, wait: bool) -> Result<()> {
         if !is_id(prefix) {
             return Ok(());
         }
@@ -138,12 +138,14 @@ impl Engine {
         self.carry_out(&start, &end, wait).await
     }
 
-    async fn carry_out(&self, after: &str, below: &str, wait: bool) -> Result<()> {
-        if wait {
-            return self.end_marked(after, below).await;
+    async fn carry_out(self: &Arc<Self>, after: &str, below: &str, wait: bool) -> Result<()> {
+        if !wait {
+            self.wake_leases();
+            return Ok(());
         }
-        self.wake_leases();
-        Ok(())
+        // A task of its own: a caller that leaves must not separate the records from their CRLs.
+        let (engine, after, below) = (Arc::clone(self), after.to_owned(), below.to_owned());
+        tokio::spawn(async move { engine.end_marked(&after, &below).await }).await.map_err(Error::internal)?
     }
 
     /// Says that a token ended, or leases were marked: the sweep need not wait for its time.
