@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::clock::parse_duration;
 use crate::error::{Error, Result};
+use crate::secret::Secret;
 
 /// Deepest nesting of a body.
 pub const MAX_DEPTH: usize = 64;
@@ -100,6 +101,15 @@ impl Fields {
     /// A text borrowed from the body, for large ones (`csr`): strings only.
     pub fn str(&self, name: &str) -> Result<Option<&str>> {
         self.value(name).map(|v| v.as_str().ok_or_else(|| wrong(name, "a string"))).transpose()
+    }
+
+    /// Takes a secret text out of the body: strings only. It is overwritten when the caller lets go of it.
+    pub fn take_secret(&mut self, name: &str) -> Result<Option<Secret>> {
+        match self.0.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(Secret::new(text.into_bytes()))),
+            Some(_) => Err(wrong(name, "a string")),
+        }
     }
 
     /// A boolean: JSON, the words `1 t T TRUE true True 0 f F FALSE false False`, the numbers 0 and 1,
@@ -339,6 +349,16 @@ mod tests {
         let mut fields = Fields::default();
         fields.set("f", value);
         fields
+    }
+
+    #[test]
+    fn a_secret_is_taken_out_of_the_body() {
+        let mut fields = Fields::parse(br#"{"private_key": "hunter2", "other": ["hunter2"], "none": null}"#).unwrap();
+        assert!(fields.take_secret("private_key").unwrap().unwrap().expose() == b"hunter2");
+        assert!(!fields.has("private_key") && fields.take_secret("private_key").unwrap().is_none());
+        assert!(fields.take_secret("none").unwrap().is_none());
+        let error = fields.take_secret("other").err().unwrap();
+        assert!(error.text().contains("\"other\"") && !error.text().contains("hunter2"), "{error}");
     }
 
     #[test]

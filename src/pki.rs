@@ -7,6 +7,7 @@
 
 pub mod actor;
 mod answer;
+pub mod beside;
 mod bundle;
 pub mod ca_key;
 mod ca_request;
@@ -18,6 +19,7 @@ pub mod import;
 pub mod intermediate;
 pub mod issue;
 pub mod issuer;
+pub mod leases;
 pub mod metrics;
 pub mod names;
 pub mod oid;
@@ -48,7 +50,7 @@ use self::crl::{Builder, Crls, Published};
 use self::issue::Tools;
 use self::store::PkiStore;
 use self::view::View;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 
 use crate::clock::Clock;
 use crate::documents::MountId;
@@ -63,6 +65,8 @@ pub struct Engine {
     authorities: ArcSwap<HashMap<MountId, Arc<Authority>>>,
     /// Held while a mount is opened, so that it never gets two control actors.
     opening: Mutex<()>,
+    /// Told when there are leases to end.
+    leases: Notify,
 }
 
 impl Engine {
@@ -75,6 +79,7 @@ impl Engine {
             control: ControlThread::start(),
             authorities: ArcSwap::default(),
             opening: Mutex::default(),
+            leases: Notify::new(),
         })
     }
 

@@ -150,7 +150,12 @@ impl Server {
             }
         };
         let (auth, engine) = (self.shared.auth.clone(), self.shared.engine.clone());
-        let tasks = [sweep(auth.clone()).boxed_local(), catch_up(auth, engine).boxed_local(), upkeep().boxed_local()];
+        let tasks = [
+            sweep(self.shared.clone()).boxed_local(),
+            sweep_leases(engine.clone()).boxed_local(),
+            catch_up(auth, engine).boxed_local(),
+            upkeep().boxed_local(),
+        ];
         let tasks = tasks.into_iter().map(actix_rt::spawn).collect();
         Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), tasks, server: self })
     }
@@ -303,11 +308,16 @@ async fn cluster_id(store: &dyn AuthStore) -> Result<String> {
 }
 
 /// Removes ended tokens now and then. They are refused from the moment they end; this frees the rows.
-async fn sweep(auth: Arc<Auth>) {
+async fn sweep(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        match auth.sweep().await {
-            Ok(swept) => metrics::counter!(telemetry::TOKENS_SWEPT).increment(u64::from(swept)),
+        match shared.auth.sweep().await {
+            Ok(swept) => {
+                metrics::counter!(telemetry::TOKENS_SWEPT).increment(u64::from(swept));
+                if swept > 0 {
+                    shared.engine.wake_leases();
+                }
+            }
             Err(error) => tracing::warn!("ended tokens were not swept: {error}"),
         }
     }
@@ -322,6 +332,17 @@ async fn catch_up(auth: Arc<Auth>, engine: Arc<Engine>) {
             Ok(true) => engine.close_others(|id| auth.mounts().iter().any(|mount| mount.id == id)),
             Err(error) => tracing::warn!("policies and mounts cannot be read again yet: {error}"),
         }
+    }
+}
+
+/// Revokes the certificates of leases that were ended, as soon as there are some, and now and then
+/// whatever another node or an earlier run left; removes leases that have expired.
+async fn sweep_leases(engine: Arc<Engine>) {
+    loop {
+        if let Err(error) = engine.sweep_leases().await {
+            tracing::warn!("leases were not swept: {error}");
+        }
+        let _ = tokio::time::timeout(SWEEP, engine.leases_woken()).await;
     }
 }
 

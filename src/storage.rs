@@ -28,11 +28,14 @@ mod contract;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
 use crate::auth::store::AuthStore;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::pki::store::PkiStore;
-use backend::{Backend, Reader, Write};
+use backend::{Backend, Outcome, Reader, Write};
 pub use postgres::PostgresUrl;
 use seal::{Ring, SealKey};
 
@@ -176,6 +179,18 @@ impl Inner {
             });
         }
         self.ring.seal(context, body)
+    }
+
+    /// Commits a write that answers with a number of rows. Submitted by the call itself, like every unit.
+    fn count(&self, write: Write) -> BoxFuture<'static, Result<u32>> {
+        let submitted = self.commits.submit(vec![write]);
+        async move {
+            match submitted.outcome().await?.first() {
+                Some(Outcome::Removed(count)) => Ok(*count),
+                _ => Err(Error::internal("the backend answered another write")),
+            }
+        }
+        .boxed()
     }
 }
 

@@ -10,6 +10,7 @@
 pub mod answer;
 pub mod audit;
 pub mod index;
+mod page;
 pub mod path;
 pub mod pki;
 pub mod reach;
@@ -245,6 +246,10 @@ async fn admit(
         Kind::Unauthenticated => Error::forbidden(),
         _ => error,
     })?;
+    if caller.uses_left() == Some(0) {
+        // The token ended with this use, and with it the leases that it made.
+        state.engine.wake_leases();
+    }
     let decision = state.auth.decide(&caller, asked.operation, &asked.path, fields);
     let allowed = match access {
         Access::Open | Access::Caller => true,

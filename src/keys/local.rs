@@ -14,6 +14,7 @@ use super::local_der;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
+use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
 
 /// What key to generate.
@@ -134,6 +135,23 @@ impl PrivateKey {
             KeyKind::Ed25519 => Material::Ed25519(Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).map_err(wrong)?),
         };
         Ok(Self::new(info.kind, material))
+    }
+
+    /// Loads the one private key of a PEM text, in any form that [`PrivateKey::from_block`] takes. Blocks
+    /// `EC PARAMETERS`, which some tools write before a key, are passed over.
+    ///
+    /// # Errors
+    /// `Invalid`, never quoting the text: not PEM, none or several blocks, or as
+    /// [`PrivateKey::from_block`].
+    pub fn from_pem(text: &str) -> Result<Self> {
+        let blocks = pem::blocks(text).map_err(|e| Error::invalid(format!("private key: {}", e.text())))?;
+        // All of them overwritten when they go, whatever they turn out to be.
+        let blocks: Vec<(String, Secret)> = blocks.into_iter().map(|(label, der)| (label, Secret::new(der))).collect();
+        let mut keys = blocks.iter().filter(|(label, _)| label != "EC PARAMETERS");
+        match (keys.next(), keys.next()) {
+            (Some((label, der)), None) => Self::from_block(label, der.expose()),
+            _ => Err(Error::invalid("private key: must be exactly one PEM block")),
+        }
     }
 
     /// Loads the content of a PEM block `PRIVATE KEY`, `RSA PRIVATE KEY` (PKCS #1) or `EC PRIVATE KEY`

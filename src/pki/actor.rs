@@ -522,14 +522,14 @@ mod tests {
 
     use super::*;
     use crate::documents::Document;
-    use crate::pki::store::{CrlRow, StoredCertificate, StoredRevocation};
+    use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation};
     use crate::x509::serial::Serial;
 
     #[actix::test]
     async fn a_panic_in_a_request_becomes_an_error_and_the_next_request_is_served() {
         let broken = guarded(async { panic!("a defect") }, "issue").await;
         assert_eq!(broken.err().map(|e| e.kind()), Some(Kind::Internal));
-        let issued = Issued { json: "{}".to_owned(), warnings: Vec::new() };
+        let issued = Issued { json: "{}".to_owned(), warnings: Vec::new(), lease: None };
         assert!(guarded(async { Ok(issued) }, "issue").await.is_ok());
     }
 
@@ -573,6 +573,34 @@ mod tests {
         }
 
         fn counts(&self, _: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
+            unreachable!("nothing is read")
+        }
+
+        fn lease(&self, _: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn lease_ids(&self, _: String, _: String, _: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn ending_leases(&self, _: String, _: String, _: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn mark_ended(&self, _: u32) -> BoxFuture<'static, Result<u32>> {
+            unreachable!("nothing is written")
+        }
+
+        fn sweep_leases(&self, _: i64, _: u32) -> BoxFuture<'static, Result<u32>> {
+            unreachable!("nothing is written")
+        }
+
+        fn metadata(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn metadata_serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
             unreachable!("nothing is read")
         }
     }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::beside::{Beside, Lease};
 use super::metrics::Stages;
 use super::names::{self, CsrNames, Names};
 use super::profile::RoleEntry;
@@ -49,10 +50,16 @@ pub struct Requester {
     pub recorded_as: String,
     /// The token's display name: roles may allow it as a name.
     pub display_name: String,
+    /// SHA-256 of the token: leases end with it.
+    pub token: [u8; 32],
+    /// Whether the token ends with this request.
+    pub last_use: bool,
 }
 
 /// A request to issue or sign.
 pub struct Request {
+    /// The path of the request, mount included: leases are named after it.
+    pub path: String,
     /// Role name; empty on endpoints without a role.
     pub role: String,
     /// Issuer of the path; else the role's.
@@ -71,9 +78,17 @@ impl Request {
         self.issuer_ref.as_deref().unwrap_or(other)
     }
 
-    /// How a certificate of `role` is recorded.
-    fn record(&self, role: &Role) -> Record<'_> {
-        Record { role: Some(&self.role), requester: &self.requester.recorded_as, store: !role.no_store }
+    /// How a certificate is recorded that is issued by the role of the request, or without one.
+    ///
+    /// # Errors
+    /// Those of [`Beside::of`].
+    pub(super) fn record(&self, role: Option<&Role>) -> Result<Record<'_>> {
+        Ok(Record {
+            role: role.map(|_| self.role.as_str()),
+            requester: &self.requester.recorded_as,
+            store: role.is_none_or(|role| !role.no_store),
+            beside: Beside::of(self, role)?,
+        })
     }
 }
 
@@ -83,6 +98,8 @@ pub struct Issued {
     pub json: String,
     /// Warnings for the caller.
     pub warnings: Vec<String>,
+    /// The lease that comes with it, when the role wants one.
+    pub lease: Option<Lease>,
 }
 
 /// `issue`: generates a key and certifies it.
@@ -94,6 +111,7 @@ pub async fn issue(view: Arc<View>, tools: Tools, request: Request, stages: Stag
     let started = Instant::now();
     let entry = role(&view, &request.role)?;
     let parsed = IssueRequest::from_fields(&request.fields)?;
+    let record = request.record(Some(&entry.role))?;
     let mut warnings = Vec::new();
     let spec = key_spec(&entry.role, &parsed, &mut warnings)?;
     let signer = signer(&view, request.issuer_or(&entry.role.issuer_ref))?;
@@ -103,9 +121,9 @@ pub async fn issue(view: Arc<View>, tools: Tools, request: Request, stages: Stag
     let started = stages.rules(started);
     let key = tools.pool.generate(spec).await?;
     stages.key(started);
-    let issued = draft.release(&view, &tools, key.public(), &request.record(&entry.role), &stages).await?;
+    let issued = draft.release(&view, &tools, key.public(), &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, Some(&key))?;
-    Ok(Issued { json, warnings })
+    Ok(Issued { json, warnings, lease: issued.lease })
 }
 
 /// `sign`: certifies the key of a request made elsewhere.
@@ -116,6 +134,7 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     let started = Instant::now();
     let entry = role(&view, &request.role)?;
     let parsed = IssueRequest::from_fields(&request.fields)?;
+    let record = request.record(Some(&entry.role))?;
     let csr = Csr::from_pem(request.fields.str("csr")?.unwrap_or_default())?;
     check_key(&entry.role, csr.key.kind())?;
     csr.verify()?;
@@ -128,9 +147,9 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     warnings.extend(more);
     let draft = leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
     stages.rules(started);
-    let issued = draft.release(&view, &tools, &csr.key, &request.record(&entry.role), &stages).await?;
+    let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, None)?;
-    Ok(Issued { json, warnings })
+    Ok(Issued { json, warnings, lease: issued.lease })
 }
 
 pub(super) fn role(view: &View, name: &str) -> Result<Arc<RoleEntry>> {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::beside::{Beside, Lease};
 use super::issue::Tools;
 use super::issuer::Key;
 use super::metrics::Stages;
@@ -16,6 +17,7 @@ use super::view::{Signer, View};
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
+use crate::telemetry;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::extension;
 use crate::x509::public_key::PublicKey;
@@ -58,8 +60,10 @@ pub(super) struct Record<'a> {
     pub(super) role: Option<&'a str>,
     /// Who asked, as records name it.
     pub(super) requester: &'a str,
-    /// Whether the certificate is stored at all.
+    /// Whether the certificate itself is stored.
     pub(super) store: bool,
+    /// What is recorded beside it, in the same commit.
+    pub(super) beside: Beside,
 }
 
 /// A signed certificate whose record is durable.
@@ -67,6 +71,8 @@ pub(super) struct Released {
     pub(super) der: Vec<u8>,
     pub(super) serial: Serial,
     pub(super) not_after: i64,
+    /// The lease that comes with it.
+    pub(super) lease: Option<Lease>,
 }
 
 impl Draft {
@@ -87,14 +93,17 @@ impl Draft {
             let serial = view.new_serial(&*tools.serials)?;
             let der = self.sign(&serial, subject_key).await?;
             let started = stages.sign(started);
-            if !record.store {
-                return Ok(self.released(der, serial));
+            if !record.store && record.beside.is_empty() {
+                return Ok(self.released(der, serial, None));
             }
             let row = self.row(view.mount, serial, &der, record, tools.clock.now());
-            let outcome = tools.store.commit(vec![PkiWrite::Certificate(row)]).await?;
+            let (mut unit, lease) = record.beside.writes(&row)?;
+            unit.extend(record.store.then_some(PkiWrite::Certificate(row)));
+            let outcome = tools.store.commit(unit).await?;
             stages.store(started);
-            if outcome != [PkiOutcome::SerialTaken] {
-                return Ok(self.released(der, serial));
+            if !outcome.contains(&PkiOutcome::SerialTaken) {
+                metrics::counter!(telemetry::PKI_LEASES).increment(u64::from(lease.is_some()));
+                return Ok(self.released(der, serial, lease));
             }
         }
         Err(Error::internal("no free serial number found"))
@@ -124,8 +133,8 @@ impl Draft {
         Ok(prepared.sign().await?.der())
     }
 
-    fn released(self, der: Vec<u8>, serial: Serial) -> Released {
-        Released { der, serial, not_after: self.validity.not_after.unix_timestamp() }
+    fn released(self, der: Vec<u8>, serial: Serial, lease: Option<Lease>) -> Released {
+        Released { der, serial, not_after: self.validity.not_after.unix_timestamp(), lease }
     }
 
     fn row(&self, mount: MountId, serial: Serial, der: &[u8], record: &Record<'_>, now: Time) -> CertificateRow {

@@ -1,7 +1,8 @@
 //! What a client asks for when it has a certificate issued or signed: the body members, read once.
 //!
 //! Only the form of each member is checked here; names are held against the role in
-//! [`names`](super::names), dates in [`validity`](super::validity).
+//! [`names`](super::names), dates in [`validity`](super::validity), `cert_metadata` in
+//! [`beside`](super::beside).
 
 use std::time::Duration;
 
@@ -113,7 +114,7 @@ impl IssueRequest {
     /// are simply absent.
     ///
     /// # Errors
-    /// `Invalid` naming the field. `cert_metadata` is refused when it is not empty.
+    /// `Invalid` naming the field.
     pub fn from_fields(fields: &Fields) -> Result<Self> {
         let text = |name: &str| fields.text(name).map(|t| t.map(|t| t.trim().to_owned()).unwrap_or_default());
         let given = |name: &str| text(name).map(|t| (!t.is_empty()).then_some(t));
@@ -121,9 +122,6 @@ impl IssueRequest {
         let flag = |name: &str| fields.bool(name).map(Option::unwrap_or_default);
         let format = format(fields.text("format")?.as_deref())?;
         let private_key_format = private_key_format(fields.text("private_key_format")?.as_deref())?;
-        if given("cert_metadata")?.is_some() {
-            return Err(Error::invalid("cert_metadata: not supported yet"));
-        }
         let ttl = match fields.duration("ttl")? {
             Some(ttl) => whole_seconds("ttl", ttl)?,
             None => 0,
@@ -179,8 +177,7 @@ mod tests {
     #[test]
     fn an_empty_body_gives_the_defaults() {
         assert_eq!(read(json!({})).unwrap(), IssueRequest::default());
-        let empty =
-            json!({"ttl": "", "not_after": "", "alt_names": "", "ip_sans": "", "cert_metadata": "", "format": null});
+        let empty = json!({"ttl": "", "not_after": "", "alt_names": "", "ip_sans": "", "format": null});
         assert_eq!(read(empty).unwrap(), IssueRequest::default());
     }
 
@@ -224,7 +221,6 @@ mod tests {
 
     #[test]
     fn what_cannot_be_honoured_is_refused() {
-        assert!(read(json!({"cert_metadata": "aGk="})).unwrap_err().text().starts_with("cert_metadata"));
         assert!(read(json!({"ttl": "500ms"})).unwrap_err().text().starts_with("ttl"));
         assert!(read(json!({"ttl": -1})).is_err());
     }

@@ -1,4 +1,5 @@
-//! Revoking certificates, and issuers.
+//! Revoking: certificates by serial number, by themselves, by proof of possession of their key, or through
+//! a lease; and issuers.
 //!
 //! The record comes first: from then on the certificate counts as revoked, whatever happens to the
 //! CRL. The answer comes when a CRL that lists it is published. An issuer's revocation stands in its own
@@ -12,8 +13,11 @@ use super::store::{CertificateRow, PkiOutcome, PkiWrite, RevocationRow, StoredCe
 use super::view::View;
 use super::{Authority, issuer::Issuer};
 use crate::clock::Time;
+use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
+use crate::keys::local::PrivateKey;
+use crate::secret::Secret;
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
@@ -21,10 +25,14 @@ use crate::x509::serial::Serial;
 
 /// Fields of `revoke`.
 pub const FIELDS: &[&str] = &["serial_number", "certificate", "reason", "invalidity_date"];
+/// Fields of `revoke-with-key`.
+pub const WITH_KEY_FIELDS: &[&str] = &["serial_number", "certificate", "private_key", "reason", "invalidity_date"];
 /// A certificate that ends within this many seconds is not worth an entry.
 const ALMOST_EXPIRED: i64 = 2;
 /// Shortest text that can hold a certificate; anything shorter is usually a file name.
 const SHORTEST_PEM: usize = 75;
+/// Shortest text that can hold a private key.
+const SHORTEST_KEY: usize = 64;
 
 /// What a revocation came to.
 pub enum Outcome {
@@ -41,6 +49,7 @@ struct Target {
     serial: Serial,
     issuer: String,
     not_after: i64,
+    der: Vec<u8>,
     /// Brought by the caller and not stored here yet.
     brought: Option<Box<CertificateRow>>,
 }
@@ -52,7 +61,24 @@ impl Target {
             serial: found.row.serial,
             issuer: found.row.issuer,
             not_after: found.row.not_after,
+            der: found.row.der,
             brought: None,
+        }
+    }
+
+    fn has_expired(&self, now: Time) -> bool {
+        self.not_after < now.unix_timestamp() + ALMOST_EXPIRED
+    }
+
+    fn revoked(self, mount: MountId, now: Time, why: Why) -> RevocationRow {
+        RevocationRow {
+            mount,
+            serial: self.serial,
+            issuer: self.issuer,
+            revoked_at: now,
+            not_after: self.not_after,
+            reason: why.reason,
+            invalidity_date: why.invalidity_date,
         }
     }
 }
@@ -63,11 +89,76 @@ impl Target {
 /// `Invalid` naming the rule; `Unavailable` when the record cannot be stored or no CRL can be built
 /// (then the record stays).
 pub async fn revoke(authority: &Arc<Authority>, fields: &Fields, requester: &str) -> Result<Outcome> {
-    let reason = reason(fields)?;
-    let invalidity_date = invalidity_date(fields)?;
+    let why = Why::read(fields)?;
     let target = target(authority, fields, requester).await?;
+    carry_out(authority, target, why).await
+}
+
+/// As [`revoke`], for whoever has the certificate's private key: `private_key` of the body, which is taken
+/// out of it.
+///
+/// # Errors
+/// As [`revoke`]; `Invalid` when the key is missing, unreadable, or another one. Never quotes it.
+pub async fn revoke_with_key(authority: &Arc<Authority>, mut fields: Fields, requester: &str) -> Result<Outcome> {
+    let private_key = fields.take_secret("private_key")?;
+    let why = Why::read(&fields)?;
+    let target = target(authority, &fields, requester).await?;
+    let private_key = private_key.ok_or_else(|| Error::invalid("private_key: must be given"))?;
+    let der = target.der.clone();
+    // Off the worker: the check of a large RSA key takes milliseconds.
+    tokio::task::spawn_blocking(move || prove_possession(&der, &private_key)).await.map_err(Error::internal)??;
+    carry_out(authority, target, why).await
+}
+
+/// Holds the public half of a private key against a certificate. Loading the key checks that its parts
+/// belong together, so nobody passes with a public key in private clothes.
+fn prove_possession(der: &[u8], private_key: &Secret) -> Result<()> {
+    let refuse = |why: &str| Err(Error::invalid(format!("private_key: {why}")));
+    let certificate = Certificate::parse(der).map_err(Error::internal)?;
+    let Ok(text) = std::str::from_utf8(private_key.expose()) else { return refuse("must be PEM") };
+    if text.len() < SHORTEST_KEY {
+        return refuse("too short; was a path given instead of the key?");
+    }
+    let key = match PrivateKey::from_pem(text) {
+        Ok(key) => key,
+        Err(error) => return refuse(error.text().trim_start_matches("private key: ")),
+    };
+    if key.kind().name() != certificate.key().kind().name() {
+        return refuse("is of another type than the certificate's key");
+    }
+    if key.kind() != certificate.key().kind() || key.public().bits() != certificate.key().bits() {
+        return refuse("does not belong to the certificate");
+    }
+    Ok(())
+}
+
+/// The revocation that the end of a lease asks for; none for a certificate that is not stored, is revoked
+/// already, has expired, or is an issuer.
+pub(super) async fn of_lease(authority: &Authority, serial: Serial) -> Result<Option<RevocationRow>> {
+    let Some(found) = authority.tools().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
+    let now = authority.tools().clock.now();
+    let target = Target::stored(found);
+    let is_issuer = authority.view().issuer_with_der(&target.der).is_some();
+    let done = target.revocation.is_some() || target.has_expired(now) || is_issuer;
+    Ok((!done).then(|| target.revoked(authority.mount(), now, Why::default())))
+}
+
+/// What the caller says of the reasons.
+#[derive(Default)]
+struct Why {
+    reason: Option<u8>,
+    invalidity_date: Option<i64>,
+}
+
+impl Why {
+    fn read(fields: &Fields) -> Result<Self> {
+        Ok(Self { reason: reason(fields)?, invalidity_date: invalidity_date(fields)? })
+    }
+}
+
+async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> Result<Outcome> {
     // Before its end of validity is looked at: what was revoked in time stays so.
-    if let Some(earlier) = target.revocation {
+    if let Some(earlier) = target.revocation.take() {
         // Its CRL may still be on the way: the answer means the same for every caller.
         if !authority.crls_cover(earlier.sequence) {
             authority.build_crls(false).await?;
@@ -75,21 +166,12 @@ pub async fn revoke(authority: &Arc<Authority>, fields: &Fields, requester: &str
         return Ok(Outcome::Revoked(earlier.row.revoked_at));
     }
     let now = authority.tools().clock.now();
-    if target.not_after < now.unix_timestamp() + ALMOST_EXPIRED {
+    if target.has_expired(now) {
         return Ok(Outcome::Expired);
     }
-    let row = RevocationRow {
-        mount: authority.mount(),
-        serial: target.serial,
-        issuer: target.issuer,
-        revoked_at: now,
-        not_after: target.not_after,
-        reason,
-        invalidity_date,
-    };
     let mut unit = Vec::with_capacity(2);
-    unit.extend(target.brought.map(|row| PkiWrite::Certificate(*row)));
-    unit.push(PkiWrite::Revocation(row));
+    unit.extend(target.brought.take().map(|row| PkiWrite::Certificate(*row)));
+    unit.push(PkiWrite::Revocation(target.revoked(authority.mount(), now, why)));
     // A task of its own: a caller that leaves must not separate the record from its CRL.
     let authority = Arc::clone(authority);
     let stored = tokio::spawn(async move { record(&authority, unit).await }).await.map_err(Error::internal)??;
@@ -162,8 +244,8 @@ async fn by_certificate(
     let issuer = signed_by(view, &certificate)
         .ok_or_else(|| Error::invalid("certificate: not signed by an issuer of this mount"))?;
     let brought = row(authority, &certificate, &issuer.record.id, requester);
-    let (issuer, not_after) = (brought.issuer.clone(), brought.not_after);
-    Ok(Target { revocation: None, serial, issuer, not_after, brought: Some(Box::new(brought)) })
+    let (issuer, not_after, der) = (brought.issuer.clone(), brought.not_after, brought.der.clone());
+    Ok(Target { revocation: None, serial, issuer, not_after, der, brought: Some(Box::new(brought)) })
 }
 
 /// The record of a certificate that was not stored when it was issued.

@@ -6,7 +6,7 @@
 //! [`validity`](super::validity). A role stored by an older version reads back with the defaults of
 //! the fields that it lacks.
 //!
-//! Fields whose enforcement does not exist (identity templates, leases) may be written as false and
+//! Fields whose enforcement does not exist (identity templates) may be written as false and
 //! are refused as true: a role must never promise a rule that nobody keeps.
 
 mod policies;
@@ -187,7 +187,7 @@ pub struct Role {
     pub not_after: String,
     /// Whether requests may set `not_after`: `permit`, `forbid`, `ttl-limited`, or the latest instant.
     pub not_after_bound: String,
-    /// Attach leases; always false.
+    /// A lease comes with every certificate; never with `no_store`.
     pub generate_lease: bool,
     /// Certificates are not stored.
     pub no_store: bool,

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::beside::Beside;
 use super::issue::{Issued, Request, Tools, signer, subject_alt_names, usable_key, verified_csr};
 use super::metrics::Stages;
 use super::profile::Pieces;
@@ -142,10 +143,11 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
         signer: Arc::clone(&signer),
     };
     stages.rules(started);
-    let record = Record { role: None, requester: &request.requester.recorded_as, store: true };
+    let record =
+        Record { role: None, requester: &request.requester.recorded_as, store: true, beside: Beside::default() };
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     let json = answer::issued_authority(&signer, &parsed, &issued)?;
-    Ok(Issued { json, warnings })
+    Ok(Issued { json, warnings, lease: None })
 }
 
 /// The path length to write: as asked, or one less than the issuer's where that has one.

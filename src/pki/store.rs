@@ -80,6 +80,37 @@ pub struct CrlRow {
     pub signature: Vec<u8>,
 }
 
+/// A lease of a certificate: whoever revokes the lease revokes the certificate, and so does the end of
+/// the token that made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRow {
+    /// `<path of the request>/<random>`, ASCII.
+    pub id: String,
+    /// The mount of the certificate.
+    pub mount: MountId,
+    /// The certificate.
+    pub serial: Serial,
+    /// SHA-256 of the token that asked for it.
+    pub token: [u8; 32],
+    /// When it was made, epoch seconds.
+    pub issued_at: i64,
+    /// When it ends, epoch seconds: with the certificate.
+    pub expires_at: i64,
+}
+
+/// What a caller attached to a certificate. The body is sealed by the storage layer.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MetadataRow {
+    /// The mount.
+    pub mount: MountId,
+    /// The certificate.
+    pub serial: Serial,
+    /// End of validity of the certificate, epoch seconds.
+    pub not_after: i64,
+    /// Everything else, JSON. It is the caller's own matter, so this type has no `Debug`.
+    pub body: Vec<u8>,
+}
+
 /// One change. The writes of one unit happen together or not at all.
 pub enum PkiWrite {
     /// A configuration document.
@@ -91,6 +122,14 @@ pub enum PkiWrite {
     /// A published CRL; refused as `Conflict` when its number is not above the stored one, or when it
     /// covers fewer revocations.
     Crl(CrlRow),
+    /// A new lease; its whole unit is refused as `Conflict` when its token has ended.
+    Lease(LeaseRow),
+    /// Marks leases as ending: from now on nobody is shown them.
+    LeasesMark(Vec<String>),
+    /// Removes leases.
+    LeasesEnd(Vec<String>),
+    /// What is attached to a new certificate.
+    Metadata(MetadataRow),
 }
 
 /// What became of one write.
@@ -98,7 +137,8 @@ pub enum PkiWrite {
 pub enum PkiOutcome {
     /// Stored.
     Done,
-    /// A certificate whose serial the mount already has; its whole unit was not stored.
+    /// A certificate, lease or attachment whose serial the mount already has; its whole unit was not
+    /// stored.
     SerialTaken,
     /// The revocation that stands: the new one, or the earlier one (`fresh` is false).
     Revoked {
@@ -107,6 +147,8 @@ pub enum PkiOutcome {
         /// Whether this write made it.
         fresh: bool,
     },
+    /// How many leases were marked or removed.
+    Changed(u32),
 }
 
 /// A certificate read back.
@@ -150,4 +192,31 @@ pub trait PkiStore: Send + Sync {
 
     /// Exact numbers of stored certificates and of revocations, from the counters.
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>>;
+
+    /// A lease that is not ending.
+    fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>>;
+
+    /// At most `limit` ids of leases that are not ending, above `after` and below `below`, ascending by
+    /// bytes.
+    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>>;
+
+    /// At most `limit` leases that are ending, above `after` and below `below`, ascending by bytes.
+    fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>>;
+
+    /// Marks at most `limit` leases of tokens that have ended as ending; returns how many.
+    fn mark_ended(&self, limit: u32) -> BoxFuture<'static, Result<u32>>;
+
+    /// Removes at most `limit` leases that ended at or before `now` (epoch seconds); returns how many.
+    fn sweep_leases(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>>;
+
+    /// What is attached to a certificate.
+    fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>>;
+
+    /// At most `limit` serials after `after` that have something attached, ascending by bytes.
+    fn metadata_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>>;
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::issue::{Issued, Request, Tools, role, signer, usable_key, verified_csr};
 use super::metrics::Stages;
 use super::profile::Locations;
-use super::release::{Draft, Record, SubjectKeyId};
+use super::release::{Draft, SubjectKeyId};
 use super::request::IssueRequest;
 use super::role::Role;
 use super::structure::Shape;
@@ -60,6 +60,7 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     };
     let fields = &request.fields;
     let parsed = IssueRequest::from_fields(fields)?;
+    let record = request.record((!request.role.is_empty()).then_some(&role))?;
     let csr = verified_csr(fields)?;
     refuse_authority(&csr)?;
     let signer = signer(&view, request.issuer_or(&role.issuer_ref))?;
@@ -98,14 +99,9 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
         signer: Arc::clone(&signer),
     };
     stages.rules(started);
-    let record = Record {
-        role: Some(request.role.as_str()).filter(|name| !name.is_empty()),
-        requester: &request.requester.recorded_as,
-        store: !role.no_store,
-    };
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, None)?;
-    Ok(Issued { json, warnings })
+    Ok(Issued { json, warnings, lease: issued.lease })
 }
 
 fn refuse_authority(csr: &Csr) -> Result<()> {

@@ -84,13 +84,6 @@ impl AuthStore for Inner {
     }
 
     fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
-        let submitted = self.commits.submit(vec![Write::TokenSweep { now, limit }]);
-        async move {
-            match submitted.outcome().await?.first() {
-                Some(Outcome::Removed(count)) => Ok(*count),
-                _ => Err(Error::internal("the backend answered another write")),
-            }
-        }
-        .boxed()
+        self.count(Write::TokenSweep { now, limit })
     }
 }

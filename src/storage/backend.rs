@@ -11,7 +11,9 @@ use crate::auth::store::{TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::documents::{DocumentWrite, MountId};
 use crate::error::Result;
-use crate::pki::store::{CertificateRow, CrlRow, RevocationRow, StoredCertificate, StoredRevocation};
+use crate::pki::store::{
+    CertificateRow, CrlRow, LeaseRow, MetadataRow, RevocationRow, StoredCertificate, StoredRevocation,
+};
 use crate::x509::serial::Serial;
 
 /// Writes that happen together or not at all.
@@ -31,6 +33,18 @@ pub(crate) enum Write {
     Revocation(RevocationRow),
     /// A published CRL.
     Crl(CrlRow),
+    /// A lease of a certificate, unless its token has ended.
+    Lease(LeaseRow),
+    /// Marks leases as ending.
+    LeasesMark(Vec<String>),
+    /// Removes leases.
+    LeasesEnd(Vec<String>),
+    /// Marks at most `limit` leases of ended tokens.
+    LeasesMarkEnded { limit: u32 },
+    /// Removes at most `limit` leases that ended at or before `now`, epoch seconds.
+    LeaseSweep { now: i64, limit: u32 },
+    /// What is attached to a certificate; its body is sealed.
+    Metadata(MetadataRow),
     /// A new token; its body is sealed.
     TokenInsert(TokenRow),
     /// New end and sealed body of a token that has not ended at `now`.
@@ -60,7 +74,7 @@ pub(crate) enum Outcome {
     UsesLeft(u32),
     /// The tokens that went.
     TokensRevoked(Vec<TokenHash>),
-    /// How many rows went.
+    /// How many rows went, or changed.
     Removed(u32),
 }
 
@@ -121,6 +135,21 @@ pub(crate) trait Reader: Send + Sync {
     fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>>;
     /// Stored certificates and revocations.
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>>;
+    /// A lease that is not ending.
+    fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>>;
+    /// A keyset page of ids of leases that are not ending.
+    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>>;
+    /// A keyset page of leases that are ending.
+    fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>>;
+    /// What is attached to a certificate, with its sealed body.
+    fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>>;
+    /// A keyset page of serials that have something attached.
+    fn metadata_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>>;
     /// A token with its sealed body.
     fn token(&self, by: TokenBy) -> BoxFuture<'static, Result<Option<TokenRow>>>;
     /// Refuses all later reads and lets go of the store.

@@ -4,6 +4,7 @@
 mod auth;
 mod commits;
 mod pki;
+mod records;
 mod sealed;
 
 use std::sync::Arc;
@@ -161,6 +162,15 @@ macro_rules! contract {
             pki::a_certificate_reads_back_with_its_revocation,
             pki::dropping_a_mount_removes_everything_of_that_mount_only,
             pki::writes_to_a_mount_that_is_gone_are_refused,
+            records::a_lease_is_stored_with_its_certificate_or_neither_is,
+            records::a_lease_of_a_token_that_is_gone_or_used_up_is_refused,
+            records::the_leases_of_a_token_that_ends_end_with_it,
+            records::leases_are_found_by_id_and_prefix_until_they_end,
+            records::leases_are_swept_by_their_end,
+            records::a_lease_and_the_end_of_its_token_in_one_batch,
+            records::metadata_reads_back_by_serial_and_in_pages,
+            records::metadata_is_sealed_to_its_row,
+            records::dropping_a_mount_removes_its_records,
             auth::a_token_is_found_by_hash_and_accessor,
             auth::a_renewal_changes_end_and_body_of_a_live_token_only,
             auth::uses_are_spent_down_to_zero_and_then_absent,

@@ -24,8 +24,10 @@ mod crls;
 mod documents;
 #[cfg(test)]
 mod fixture;
+mod leases;
 mod log;
 mod meta;
+mod metadata;
 mod mounts;
 mod reader;
 mod revocations;

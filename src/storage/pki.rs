@@ -5,9 +5,13 @@ use futures_util::future::{BoxFuture, ready};
 
 use crate::documents::{Document, MountId};
 use crate::error::{Error, Result};
-use crate::pki::store::{CrlRow, PkiOutcome, PkiStore, PkiWrite, StoredCertificate, StoredRevocation};
+use crate::pki::store::{
+    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, StoredCertificate, StoredRevocation,
+};
 use crate::storage::Inner;
 use crate::storage::backend::{Outcome, Unit, Write, as_stored};
+use crate::storage::documents::follow_rotation;
+use crate::storage::seal::metadata_context;
 use crate::x509::serial::Serial;
 
 impl Inner {
@@ -20,6 +24,13 @@ impl Inner {
                 Write::Revocation(row)
             }
             PkiWrite::Crl(row) => Write::Crl(row),
+            PkiWrite::Lease(row) => Write::Lease(row),
+            PkiWrite::LeasesMark(ids) => Write::LeasesMark(ids),
+            PkiWrite::LeasesEnd(ids) => Write::LeasesEnd(ids),
+            PkiWrite::Metadata(row) => {
+                let body = self.seal(&metadata_context(row.mount, row.serial, row.not_after), row.body)?;
+                Write::Metadata(MetadataRow { body, ..row })
+            }
         })
     }
 }
@@ -29,7 +40,8 @@ fn pki_outcome(outcome: Outcome) -> Result<PkiOutcome> {
         Outcome::Done => Ok(PkiOutcome::Done),
         Outcome::SerialTaken => Ok(PkiOutcome::SerialTaken),
         Outcome::Revoked { stored, fresh } => Ok(PkiOutcome::Revoked { stored, fresh }),
-        Outcome::Absent | Outcome::UsesLeft(_) | Outcome::TokensRevoked(_) | Outcome::Removed(_) => {
+        Outcome::Removed(count) => Ok(PkiOutcome::Changed(count)),
+        Outcome::Absent | Outcome::UsesLeft(_) | Outcome::TokensRevoked(_) => {
             Err(Error::internal("the backend answered another write"))
         }
     }
@@ -78,5 +90,45 @@ impl PkiStore for Inner {
 
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
         self.reader.counts(mount)
+    }
+
+    fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
+        self.reader.lease(id)
+    }
+
+    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader.lease_ids(after, below, limit)
+    }
+
+    fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
+        self.reader.ending_leases(after, below, limit)
+    }
+
+    fn mark_ended(&self, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        self.count(Write::LeasesMarkEnded { limit })
+    }
+
+    fn sweep_leases(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        self.count(Write::LeaseSweep { now, limit })
+    }
+
+    fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
+        let (ring, reader) = (self.ring.clone(), self.reader.clone());
+        async move {
+            let Some(row) = reader.metadata(mount, serial).await? else { return Ok(None) };
+            follow_rotation(&ring, &*reader, std::iter::once(&row.body[..])).await?;
+            let body = ring.open(&metadata_context(mount, serial, row.not_after), &row.body)?;
+            Ok(Some(MetadataRow { body, ..row }))
+        }
+        .boxed()
+    }
+
+    fn metadata_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.reader.metadata_serials(mount, after, limit)
     }
 }

@@ -18,7 +18,9 @@ mod crls;
 mod documents;
 #[cfg(test)]
 mod fixture;
+mod leases;
 mod meta;
+mod metadata;
 mod mounts;
 mod reader;
 mod revocations;

@@ -24,6 +24,7 @@ use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::storage::backend::{Fact, micros};
+use crate::x509::serial::Serial;
 
 pub use key::SealKey;
 
@@ -220,6 +221,15 @@ pub(crate) fn token_context(hash: &TokenHash, expires_at: Option<Time>) -> Vec<u
     if let Some(at) = expires_at {
         context.extend_from_slice(&micros(at).to_be_bytes());
     }
+    context
+}
+
+/// The associated data of what is attached to a certificate: mount, end of validity and serial.
+pub(crate) fn metadata_context(mount: MountId, serial: Serial, not_after: i64) -> Vec<u8> {
+    let mut context = b"metadata".to_vec();
+    context.extend_from_slice(&mount.0.to_be_bytes());
+    context.extend_from_slice(&not_after.to_be_bytes());
+    context.extend_from_slice(serial.octets());
     context
 }
 

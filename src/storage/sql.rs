@@ -24,6 +24,36 @@ pub(super) mod revocations {
         ORDER BY seq LIMIT $3";
 }
 
+/// Leases. Those that are shown are not being revoked, their token lives and their mount exists.
+pub(super) mod leases {
+    pub const GET: &str = "SELECT id, mount, serial, token, issued_at, expires_at FROM lease
+        WHERE id = $1 AND ending = 0 AND NOT EXISTS (SELECT 1 FROM ended_token WHERE hash = lease.token)
+            AND EXISTS (SELECT 1 FROM mount WHERE mount.id = lease.mount)";
+    pub const IDS: &str = "SELECT id FROM lease
+        WHERE id > $1 AND id < $2 AND ending = 0
+            AND NOT EXISTS (SELECT 1 FROM ended_token WHERE hash = lease.token)
+            AND EXISTS (SELECT 1 FROM mount WHERE mount.id = lease.mount)
+        ORDER BY id LIMIT $3";
+    pub const ENDING: &str = "SELECT id, mount, serial, token, issued_at, expires_at FROM lease
+        WHERE ending = 1 AND id > $1 AND id < $2 AND EXISTS (SELECT 1 FROM mount WHERE mount.id = lease.mount)
+        ORDER BY id LIMIT $3";
+    /// Marks leases of ended tokens, then lets go of the tokens that have no other lease left.
+    pub const MARK_ENDED: &str = "UPDATE lease SET ending = 1 WHERE id IN
+        (SELECT lease.id FROM ended_token JOIN lease ON lease.token = ended_token.hash AND lease.ending = 0 LIMIT $1)";
+    pub const FORGET_ENDED: &str = "DELETE FROM ended_token WHERE NOT EXISTS
+        (SELECT 1 FROM lease WHERE lease.token = ended_token.hash AND lease.ending = 0)";
+    pub const SWEEP: &str = "DELETE FROM lease WHERE id IN
+        (SELECT id FROM lease WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)";
+}
+
+/// What callers attached to certificates.
+pub(super) mod metadata {
+    pub const GET: &str = "SELECT not_after, body FROM certificate_metadata
+        WHERE mount = $1 AND serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
+    pub const SERIALS: &str = "SELECT serial FROM certificate_metadata
+        WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
+}
+
 /// Sealed configuration: compare-and-set on the version.
 pub(super) mod documents {
     pub const INSERT: &str = "INSERT INTO document (mount, kind, name, version, body) VALUES ($1, $2, $3, 1, $4)
@@ -61,11 +91,15 @@ pub(super) mod mounts {
         "DELETE FROM counter WHERE mount = $1",
     ];
     pub const DROP: &str = "DELETE FROM mount WHERE id = $1";
-    pub const REMOVE_SOME: [&str; 2] = [
+    pub const REMOVE_SOME: [&str; 4] = [
         "DELETE FROM certificate WHERE mount = $1 AND serial IN
             (SELECT serial FROM certificate WHERE mount = $1 ORDER BY serial LIMIT $2)",
         "DELETE FROM revocation WHERE mount = $1 AND serial IN
             (SELECT serial FROM revocation WHERE mount = $1 ORDER BY serial LIMIT $2)",
+        "DELETE FROM lease WHERE mount = $1 AND serial IN
+            (SELECT serial FROM lease WHERE mount = $1 ORDER BY serial LIMIT $2)",
+        "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
+            (SELECT serial FROM certificate_metadata WHERE mount = $1 ORDER BY serial LIMIT $2)",
     ];
     pub const ANY_DROPPED: &str = "SELECT 1 FROM dropped_mount LIMIT 1";
     pub const NEXT_DROPPED: &str = "SELECT id FROM dropped_mount ORDER BY id LIMIT 1";
@@ -109,6 +143,7 @@ pub(super) mod conflict {
     pub const CRL_PUBLISHED: &str =
         "storage: a CRL with this or a higher number, or of later revocations, is published";
     pub const PARENT_GONE: &str = "storage: the parent token is gone";
+    pub const TOKEN_GONE: &str = "the token that asks has ended meanwhile";
     pub const TOKEN_EXISTS: &str = "storage: the token or its accessor exists";
     pub const DATA_KEYS_CHANGED: &str = "storage: another process changed the data keys first";
 }

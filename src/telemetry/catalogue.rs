@@ -50,6 +50,10 @@ pub const PKI_REFUSALS: &str = "signet_pki_refusals_total";
 pub const PKI_PANICS: &str = "signet_pki_panics_total";
 /// Revocations recorded.
 pub const PKI_REVOCATIONS: &str = "signet_pki_revocations_total";
+/// Leases made.
+pub const PKI_LEASES: &str = "signet_pki_leases_total";
+/// Leases that ended, by result: revoked with their certificate, or expired with it.
+pub const PKI_LEASES_ENDED: &str = "signet_pki_leases_ended_total";
 /// Time of one build of a mount's CRLs.
 pub const PKI_CRL_BUILD_SECONDS: &str = "signet_pki_crl_build_seconds";
 /// Builds of a mount's CRLs, by result.
@@ -90,6 +94,7 @@ const OPERATIONS: Starts = &[
     ("operation", "sign_intermediate"),
     ("operation", "sign_self_issued"),
 ];
+const ENDS: Starts = &[("result", "revoked"), ("result", "expired")];
 const RESULTS: Starts = &[("result", "done"), ("result", "failed")];
 const REASONS: Starts = &[
     ("reason", "busy"),
@@ -138,6 +143,13 @@ pub const CATALOGUE: &[Metric] = &[
         .starting(OPERATIONS),
     counter(PKI_PANICS, &[], "Panics caught in a mount's actors; each is a defect."),
     counter(PKI_REVOCATIONS, &[], "Revocations recorded."),
+    counter(PKI_LEASES, &[], "Leases made."),
+    counter(
+        PKI_LEASES_ENDED,
+        &["result"],
+        "Leases that ended, by result: revoked with their certificate, or expired with it.",
+    )
+    .starting(ENDS),
     histogram(PKI_CRL_BUILD_SECONDS, &[], Unit::Seconds, LONG, "Time of one build of a mount's CRLs."),
     counter(PKI_CRL_BUILDS, &["result"], "Builds of a mount's CRLs, by result.").starting(RESULTS),
     gauge(PKI_CRL_ENTRIES, &[], "Entries of the largest CRL that was built last."),

@@ -37,14 +37,19 @@ pub fn blocks(text: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let mut found = Vec::new();
     let mut rest = text;
     loop {
-        match next(rest).map_err(|problem| at(found.len(), problem))? {
-            Some((block, after)) => {
+        let problem = match next(rest) {
+            Ok(Some((block, after))) => {
                 found.push(block);
                 rest = after;
+                continue;
             }
-            None if rest.trim().is_empty() => return Ok(found),
-            None => return Err(at(found.len(), "no BEGIN line")),
-        }
+            Ok(None) if rest.trim().is_empty() => return Ok(found),
+            Ok(None) => "no BEGIN line",
+            Err(problem) => problem,
+        };
+        // They may be private keys.
+        found.iter_mut().for_each(|(_, content)| content.zeroize());
+        return Err(at(found.len(), problem));
     }
 }
 
@@ -76,11 +81,12 @@ fn next(text: &str) -> Result<Option<(Block, &str)>, &'static str> {
     let mut headers = true;
     for line in lines.by_ref() {
         if let Some(end) = line.strip_prefix("-----END ") {
-            let content = STANDARD.decode(&body).map_err(|_| "the content is not base64");
-            body.zeroize();
             if end.strip_suffix("-----") != Some(label) {
+                body.zeroize();
                 return Err("the END line does not match the BEGIN line");
             }
+            let content = STANDARD.decode(&body).map_err(|_| "the content is not base64");
+            body.zeroize();
             return Ok(Some(((label.to_owned(), content?), lines.rest)));
         }
         if headers && line.contains(':') {

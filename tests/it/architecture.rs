@@ -14,7 +14,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("clock", &["error"]),
     ("documents", &["random"]),
     ("telemetry", &["error"]),
-    ("fields", &["clock", "error"]),
+    ("fields", &["clock", "error", "secret"]),
     ("x509", &["clock", "error", "random"]),
     ("keys", &["error", "random", "secret", "telemetry", "x509"]),
     ("auth", &["clock", "documents", "error", "fields", "random", "telemetry"]),

@@ -196,9 +196,37 @@ async fn certificates(walk: &mut Walk, walker: &Client, issued: &[Value], folder
     }
     walk.post("pki2/revoke-with-key", json!({ "private_key": own, "serial_number": "00" })).await;
     for data in issued {
+        // The key of another one, and its own: not every answer had it as PEM, so some are refused.
+        for private_key in [&json!(own), &data["private_key"]] {
+            let body = json!({ "serial_number": data["serial_number"], "private_key": private_key });
+            walk.ask(walker, "POST", "pki2/revoke-with-key", body, &[]).await;
+        }
         walk.post("pki2/revoke", json!({ "serial_number": data["serial_number"] })).await;
     }
     walk.post("pki2/crl/rotate", Value::Null).await;
+    attached(walk, walker).await;
+}
+
+/// What a caller attaches to a certificate, shown to whoever may read it and nobody else; with leases.
+async fn attached(walk: &mut Walk, walker: &Client) {
+    const SECRET: &str = "Y2FuYXJ5LW1ldGFkYXRhLW9mLXNvbWVib2R5";
+    walk.scanner.add_text("metadata", SECRET);
+    walk.scanner.add_bytes("metadata", b"canary-metadata-of-somebody");
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "issuer_ref": "ec", "ttl": "1h",
+        "generate_lease": true });
+    walk.post("pki2/roles/leased", role).await;
+    let body = json!({ "common_name": "leaf.canary.test", "cert_metadata": SECRET });
+    let data = walk.key("leased leaf", "pki2/issue/leased", body.clone()).await;
+    let path = format!("pki2/cert-metadata/{}", data["serial_number"].as_str().unwrap());
+    let shown = walk.ask(walker, "GET", &path, Value::Null, &["metadata"]).await;
+    assert_eq!(shown.body["data"]["cert_metadata"], SECRET);
+    for (name, value) in [("cert_metadata", json!(format!("{SECRET}!"))), ("ttl", json!("9999999h"))] {
+        let mut refused = body.clone();
+        refused[name] = value;
+        walk.ask(walker, "POST", "pki2/issue/leased", refused, &[]).await;
+    }
+    walk.ask(walker, "GET", &path.replace("cert-metadata", "cert"), Value::Null, &[]).await;
+    walk.post("sys/leases/revoke-prefix/pki2/issue/leased", json!({ "sync": true })).await;
 }
 
 /// Keys that come from outside, taken and refused.
@@ -297,6 +325,7 @@ fn path_of(kind: &str, pattern: &str, serial: &str) -> String {
         ":type" => "exported",
         "*path" => "pki2",
         "*name" => "walker",
+        "*prefix" | "*lease_id" => "pki2/issue/none",
         other => other,
     });
     format!("{mount}/{}", segments.collect::<Vec<_>>().join("/"))

@@ -63,7 +63,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
         }
         "status" => (200..600).map(|status| status.to_string()).chain(["other".to_owned()]).collect(),
         "stage" => ["rules", "key", "sign", "store"].map(str::to_owned).to_vec(),
-        "result" => ["done", "failed"].map(str::to_owned).to_vec(),
+        "result" => ["done", "failed", "revoked", "expired"].map(str::to_owned).to_vec(),
         "reason" => {
             let (failures, retries) =
                 (["busy", "serial_taken", "conflict", "internal", "unavailable"], ["connection", "clash", "unit"]);
@@ -82,6 +82,11 @@ fn closed_set(label: &str) -> BTreeSet<String> {
                     "crls",
                     "counts",
                     "token",
+                    "lease",
+                    "lease_ids",
+                    "ending_leases",
+                    "metadata",
+                    "metadata_serials",
                 ],
             );
             writes.into_iter().chain(reads).map(str::to_owned).collect()
@@ -108,6 +113,11 @@ async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set
     );
     assert_eq!(client.post("pki/sign/dev", json!({ "csr": "hidden" })).await.status, 400);
     assert_eq!(client.post("pki/revoke", json!({ "serial_number": serial })).await.status, 200);
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "generate_lease": true });
+    assert_eq!(client.post("pki/roles/secretive", role).await.status, 200);
+    let leased = client.post("pki/issue/secretive", json!({ "common_name": "hidden.test" })).await;
+    assert_eq!(leased.status, 200, "{}", leased.text);
+    assert_eq!(client.post("sys/leases/revoke-prefix/pki", json!({})).await.status, 204);
     assert_eq!(client.get("hidden/hidden").await.status, 404);
     assert_eq!(client.get("pki/hidden").await.status, 404);
     assert_eq!(client.get(&format!("pki/cert/{serial}")).await.status, 200);
@@ -140,12 +150,18 @@ async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set
         assert!(!page.text.contains(sent), "{sent} is on the page");
     }
     let counted = |name: &str| samples.iter().filter(|s| s.name == name).map(|s| s.value).sum::<f64>();
-    assert_eq!(counted("signet_pki_certificates_total"), 1.0);
+    assert_eq!(counted("signet_pki_certificates_total"), 2.0);
+    assert_eq!(counted("signet_pki_leases_total"), 1.0);
+    let ended = |result| {
+        let of = samples.iter().find(|s| s.name == "signet_pki_leases_ended_total" && s.labels["result"] == result);
+        of.map(|sample| sample.value)
+    };
+    assert_eq!((ended("revoked"), ended("expired")), (Some(1.0), Some(0.0)));
     assert_eq!(counted("signet_pki_refusals_total"), 2.0);
-    assert_eq!(counted("signet_pki_revocations_total"), 1.0);
+    assert_eq!(counted("signet_pki_revocations_total"), 2.0);
     assert_eq!(counted("signet_key_generation_work_seconds_count"), 1.0);
     assert_eq!(counted("signet_key_generation_queue"), 0.0);
-    assert_eq!(counted("signet_http_requests_total"), 9.0);
+    assert_eq!(counted("signet_http_requests_total"), 12.0);
     dev.terminate();
 }
 

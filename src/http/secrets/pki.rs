@@ -6,14 +6,15 @@ mod import;
 mod issuers;
 mod issuing;
 mod keys;
+mod metadata;
 mod roles;
 
 use std::sync::Arc;
 
 use super::answer::Answer;
+use super::page::Page;
 use super::route::{Call, Operation, Route};
 use crate::error::Result;
-use crate::fields::Fields;
 use crate::pki::Authority;
 use crate::pki::actor::ReplicaLink;
 use crate::pki::changes::ISSUER_FIELDS;
@@ -53,6 +54,7 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "issuer/:issuer_ref/sign-verbatim" verbatim::FIELDS => issuing::sign_verbatim),
     route!(token Update "issuer/:issuer_ref/sign-verbatim/:name" verbatim::FIELDS => issuing::sign_verbatim),
     route!(token Update "revoke" revocation::FIELDS => issuing::revoke),
+    route!(token Update "revoke-with-key" revocation::WITH_KEY_FIELDS => issuing::revoke_with_key),
     route!(token Read "crl/rotate" &[] => issuing::rotate),
     route!(token Update "crl/rotate" &[] => issuing::rotate),
     route!(token Update "root/generate/:type" root::FIELDS => generate::root),
@@ -108,32 +110,9 @@ pub static ROUTES: &[Route] = &[
     route!(open Read "cert/:serial/raw/pem" &[] => authority::certificate_pem),
     route!(token List "certs" LIST => authority::certificates),
     route!(token List "certs/revoked" LIST => authority::revoked),
+    route!(token List "cert-metadata" LIST => metadata::list),
+    route!(token Read "cert-metadata/:serial" &[] => metadata::read),
 ];
-
-/// The page that a list request asks for.
-struct Page {
-    after: String,
-    /// `None`: all.
-    limit: Option<usize>,
-}
-
-impl Page {
-    fn of(fields: &Fields) -> Result<Self> {
-        let limit = match fields.text("limit")?.as_deref() {
-            Some("max") => 0,
-            _ => fields.int("limit")?.unwrap_or(0),
-        };
-        Ok(Self {
-            after: fields.text("after")?.unwrap_or_default(),
-            limit: usize::try_from(limit).ok().filter(|n| *n > 0),
-        })
-    }
-
-    /// The page of names that are already in byte order.
-    fn cut<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
-        names.filter(|n| *n > self.after.as_str()).take(self.limit.unwrap_or(usize::MAX)).map(str::to_owned).collect()
-    }
-}
 
 /// An answer of names without details.
 fn page_of_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<Answer> {

@@ -1,6 +1,7 @@
-//! The server about itself (`sys/`): health, mounts, policies, capabilities.
+//! The server about itself (`sys/`): health, mounts, policies, capabilities, leases.
 
 mod health;
+mod leases;
 mod mounts;
 mod policies;
 
@@ -51,6 +52,9 @@ const TUNE: &[&str] = &[
 
 const POLICY: &[&str] = &["policy", "rules", "ttl", "expiration", "cas", "cas_required"];
 const PAGE: &[&str] = &["after", "limit"];
+const LEASE: &[&str] = &["lease_id"];
+const RENEW: &[&str] = &["lease_id", "increment"];
+const REVOKE: &[&str] = &["lease_id", "sync"];
 
 /// The routes of the system mount.
 pub static ROUTES: &[Route] = &[
@@ -89,6 +93,17 @@ pub static ROUTES: &[Route] = &[
     Route::token(Update, "capabilities-accessor", &["path", "paths", "accessor"], |call| {
         Box::pin(policies::capabilities_accessor(call))
     }),
+    Route::token(Update, "leases/lookup", LEASE, |call| Box::pin(leases::lookup(call))),
+    Route::sudo(List, "leases/lookup", PAGE, |call| Box::pin(leases::list(call))),
+    Route::sudo(List, "leases/lookup/*prefix", PAGE, |call| Box::pin(leases::list(call))),
+    Route::token(Update, "leases/renew", RENEW, |call| Box::pin(leases::renew(call))),
+    Route::token(Update, "leases/renew/*lease_id", RENEW, |call| Box::pin(leases::renew(call))),
+    Route::token(Update, "leases/revoke", REVOKE, |call| Box::pin(leases::revoke(call))),
+    Route::token(Update, "leases/revoke/*lease_id", REVOKE, |call| Box::pin(leases::revoke(call))),
+    Route::sudo(Update, "leases/revoke-prefix/*prefix", &["sync"], |call| Box::pin(leases::revoke_prefix(call))),
+    Route::sudo(Update, "leases/revoke-force/*prefix", &[], |call| Box::pin(leases::revoke_force(call))),
+    Route::token(Read, "leases/count", &["type"], |call| Box::pin(leases::count(call))),
+    Route::token(Update, "leases/tidy", &[], |call| Box::pin(leases::tidy(call))),
 ];
 
 /// Runs a change in a task of its own: a caller that leaves must not separate what is stored from what is

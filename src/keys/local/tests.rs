@@ -52,6 +52,30 @@ fn types_and_sizes_are_those_of_the_table() {
 }
 
 #[test]
+fn a_pem_text_has_one_key_in_any_form() {
+    let openssl = OpenSsl::new();
+    for (key_type, bits) in ALL {
+        let key = generate(key_type, bits);
+        let (label, traditional) = key.traditional().unwrap();
+        let texts = [
+            pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose()),
+            format!("some text\n{}\n", pem::encode(label, traditional.expose())),
+        ];
+        for text in &texts {
+            assert_eq!(PrivateKey::from_pem(text).unwrap().public().spki(), key.public().spki(), "{key_type} {bits}");
+            let parameters = openssl.text(&["ecparam", "-name", "prime256v1"]);
+            assert!(PrivateKey::from_pem(&format!("{parameters}{text}")).is_ok());
+            for wrong in [format!("{text}\n{text}"), format!("{text}\nafter"), text[..40].to_owned(), parameters] {
+                let error = PrivateKey::from_pem(&wrong).err().unwrap();
+                assert!(error.text().starts_with("private key: "), "{error}");
+                let body = text.lines().rev().nth(1).unwrap();
+                assert!(!error.text().contains(body), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
 fn both_forms_of_every_key_satisfy_openssl_and_load_again() {
     let openssl = OpenSsl::new();
     for (key_type, bits) in ALL {

@@ -152,6 +152,10 @@ fn settle(role: &mut Role) -> Result<Vec<String>> {
         role.generate_lease = false;
         warnings.push("generate_lease was set to false: no_store and generate_lease are mutually exclusive".to_owned());
     }
+    if role.generate_lease {
+        warnings
+            .push("generate_lease: every certificate costs the store a lease too; prefer short lifetimes".to_owned());
+    }
     refuse_unenforced(role)?;
     for (word, default) in [
         (&mut role.issuer_ref, "default"),
@@ -177,7 +181,6 @@ fn refuse_unenforced(role: &Role) -> Result<()> {
         ("allowed_domains_template", role.allowed_domains_template),
         ("allow_globs_in_identity_templates", role.allow_globs_in_identity_templates),
         ("allowed_uri_sans_template", role.allowed_uri_sans_template),
-        ("generate_lease", role.generate_lease),
     ] {
         if value {
             return Err(Error::invalid(format!("{field}: true is not supported yet; only false is taken")));
@@ -418,12 +421,7 @@ mod tests {
 
     #[test]
     fn what_nobody_enforces_is_refused_as_true_and_taken_as_false() {
-        for field in [
-            "allowed_domains_template",
-            "allow_globs_in_identity_templates",
-            "allowed_uri_sans_template",
-            "generate_lease",
-        ] {
+        for field in ["allowed_domains_template", "allow_globs_in_identity_templates", "allowed_uri_sans_template"] {
             let error = write(json!({field: true})).unwrap_err();
             assert!(error.text().starts_with(&format!("{field}: ")), "{error}");
             assert_eq!(write(json!({field: false})).unwrap().to_json()[field], json!(false));

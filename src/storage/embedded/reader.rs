@@ -10,11 +10,11 @@ use futures_util::future::BoxFuture;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{STATEMENTS, certificates, crls, documents, meta, mounts, revocations, tokens};
+use super::{STATEMENTS, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tokens};
 use crate::auth::store::TokenRow;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::pki::store::{CrlRow, StoredCertificate, StoredRevocation};
+use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation};
 use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
 use crate::x509::serial::Serial;
 
@@ -178,6 +178,31 @@ impl Reader for Pool {
 
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
         self.read(move |db| mounts::counts(db, mount))
+    }
+
+    fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
+        self.read(move |db| leases::get(db, &id))
+    }
+
+    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.read(move |db| leases::ids(db, &after, &below, limit))
+    }
+
+    fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
+        self.read(move |db| leases::ending(db, &after, &below, limit))
+    }
+
+    fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
+        self.read(move |db| metadata::get(db, mount, serial))
+    }
+
+    fn metadata_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.read(move |db| metadata::serials(db, mount, after, limit))
     }
 
     fn token(&self, by: TokenBy) -> BoxFuture<'static, Result<Option<TokenRow>>> {

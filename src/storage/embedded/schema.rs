@@ -11,8 +11,10 @@ struct Migration {
 }
 
 /// All of them; the place in the list, from 1, is the schema version.
-const MIGRATIONS: &[Migration] =
-    &[Migration { name: "0001_init", sql: include_str!("../../../migrations/sqlite/0001_init.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { name: "0001_init", sql: include_str!("../../../migrations/sqlite/0001_init.sql") },
+    Migration { name: "0002_records", sql: include_str!("../../../migrations/sqlite/0002_records.sql") },
+];
 
 /// Brings the schema up to date.
 ///

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::revocations::time;
-use super::{Failure, prepared};
+use super::{Failure, leases, prepared};
 use crate::auth::store::{TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::storage::backend::{Outcome, TokenBy, micros};
@@ -41,6 +41,9 @@ pub(super) fn update(
 
 pub(super) fn spend(db: &Connection, hash: &TokenHash) -> Result<Outcome, Failure> {
     let left = prepared(db, sql::SPEND)?.query_row([hash], |row| row.get(0)).optional()?;
+    if left == Some(0) {
+        leases::token_ended(db, hash)?;
+    }
     Ok(left.map_or(Outcome::Absent, Outcome::UsesLeft))
 }
 
@@ -57,6 +60,7 @@ pub(super) fn revoke(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Vec<
         for child in children.query_map([parent], |row| row.get(0))? {
             gone.push(child?);
         }
+        leases::token_ended(db, &parent)?;
         next += 1;
     }
     Ok(gone)

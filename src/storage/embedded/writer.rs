@@ -15,7 +15,8 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use super::checkpoint::{Checkpointer, checkpoint, frames};
 use super::reader::Pool;
 use super::{
-    Failure, certificates, connect_writer, crls, documents, keep_log_on_close, log, meta, mounts, revocations, tokens,
+    Failure, certificates, connect_writer, crls, documents, keep_log_on_close, leases, log, meta, metadata, mounts,
+    revocations, tokens,
 };
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
@@ -185,6 +186,20 @@ impl Batch {
             Write::Crl(row) => {
                 self.mount(db, row.mount)?;
                 crls::publish(db, row)
+            }
+            Write::Lease(row) => {
+                self.mount(db, row.mount)?;
+                leases::insert(db, row)?;
+                Ok(Outcome::Done)
+            }
+            Write::LeasesMark(ids) => Ok(leases::mark(db, ids)?),
+            Write::LeasesEnd(ids) => Ok(leases::end(db, ids)?),
+            Write::LeasesMarkEnded { limit } => Ok(leases::mark_ended(db, *limit)?),
+            Write::LeaseSweep { now, limit } => Ok(leases::sweep(db, *now, *limit)?),
+            Write::Metadata(row) => {
+                self.mount(db, row.mount)?;
+                metadata::insert(db, row)?;
+                Ok(Outcome::Done)
             }
             Write::TokenInsert(row) => tokens::insert(db, row),
             Write::TokenUpdate { hash, expires_at, body, now } => tokens::update(db, hash, *expires_at, body, *now),

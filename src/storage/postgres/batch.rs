@@ -1,16 +1,17 @@
-//! What one transaction of the writer holds: units in order, certificates and revocations gathered
-//! into one statement each at the end, counters last.
+//! What one transaction of the writer holds: units in order; certificates, what belongs to them, and
+//! revocations gathered into one statement each at the end, counters last.
 //!
 //! A unit that can fail half-way runs behind a savepoint. A failure that shows only at the end (a taken
 //! serial) gives up the transaction, and the writer comes again with every unit behind a savepoint.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::mounts::Inserted;
-use super::{Failure, Session, certificates, crls, documents, meta, mounts, revocations, tokens};
+use super::{Failure, Session, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tokens};
+use crate::auth::store::TokenHash;
 use crate::documents::{DocumentWrite, MountId};
 use crate::error::Result;
-use crate::pki::store::{CertificateRow, RevocationRow};
+use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, RevocationRow};
 use crate::storage::backend::{Outcome, Unit, Write};
 use crate::storage::sql::conflict;
 
@@ -25,9 +26,33 @@ pub(super) struct Batch<'a> {
     /// Every unit behind a savepoint of its own.
     careful: bool,
     mounts: HashMap<MountId, Inserted>,
-    certificates: Vec<&'a CertificateRow>,
-    revocations: Vec<(Place, &'a RevocationRow)>,
+    /// Tokens that live and stay to the end.
+    tokens: HashSet<TokenHash>,
+    gathered: Gathered<'a>,
     answers: Answers,
+}
+
+/// What waits to be sent together.
+#[derive(Default)]
+struct Gathered<'a> {
+    certificates: Vec<&'a CertificateRow>,
+    leases: Vec<&'a LeaseRow>,
+    metadata: Vec<&'a MetadataRow>,
+    revocations: Vec<(Place, &'a RevocationRow)>,
+}
+
+impl Gathered<'_> {
+    fn mark(&self) -> [usize; 4] {
+        [self.certificates.len(), self.leases.len(), self.metadata.len(), self.revocations.len()]
+    }
+
+    /// Takes back everything since [`Gathered::mark`].
+    fn back_to(&mut self, [certificates, leases, metadata, revocations]: [usize; 4]) {
+        self.certificates.truncate(certificates);
+        self.leases.truncate(leases);
+        self.metadata.truncate(metadata);
+        self.revocations.truncate(revocations);
+    }
 }
 
 /// Where an outcome belongs: unit and write.
@@ -36,8 +61,8 @@ struct Place(usize, usize);
 
 impl<'a> Batch<'a> {
     pub(super) fn new(db: &'a Session, node: i64, careful: bool) -> Self {
-        let (mounts, answers) = (HashMap::new(), Vec::new());
-        Self { db, node, careful, mounts, certificates: Vec::new(), revocations: Vec::new(), answers }
+        let (mounts, tokens) = (HashMap::new(), HashSet::new());
+        Self { db, node, careful, mounts, tokens, gathered: Gathered::default(), answers: Vec::new() }
     }
 
     /// Everything between BEGIN and COMMIT.
@@ -56,11 +81,10 @@ impl<'a> Batch<'a> {
 
     /// A unit that, when it fails, has sent nothing that must be undone.
     async fn plain(&mut self, unit: &'a Unit) -> Result<(), Failure> {
-        let before = (self.certificates.len(), self.revocations.len());
+        let before = self.gathered.mark();
         match self.unit(unit).await {
             Err(Failure::Conflict(text)) => {
-                self.certificates.truncate(before.0);
-                self.revocations.truncate(before.1);
+                self.gathered.back_to(before);
                 self.refuse(Failure::Conflict(text), unit);
                 Ok(())
             }
@@ -70,11 +94,11 @@ impl<'a> Batch<'a> {
 
     /// A unit behind a savepoint. Nothing gathered from earlier units may be sent inside it.
     async fn guarded(&mut self, unit: &'a Unit) -> Result<(), Failure> {
-        let flushes = self.careful || unit.iter().any(|write| matches!(write, Write::MountDrop(_)));
+        let flushes = self.careful || unit.iter().any(|write| self.waits_for(write));
         if flushes {
             self.flush().await?;
         }
-        let before = (self.mounts.clone(), self.certificates.len(), self.revocations.len());
+        let before = (self.mounts.clone(), self.tokens.clone(), self.gathered.mark());
         self.db.batch_execute("SAVEPOINT unit").await?;
         let mut result = self.unit(unit).await;
         if result.is_ok() && flushes {
@@ -85,9 +109,8 @@ impl<'a> Batch<'a> {
             Err(failure) if failure.is_of_one_unit() => {
                 self.db.batch_execute("ROLLBACK TO SAVEPOINT unit; RELEASE SAVEPOINT unit").await?;
                 // Its locks went with it: what it knew of mounts holds no longer.
-                self.mounts = before.0;
-                self.certificates.truncate(before.1);
-                self.revocations.truncate(before.2);
+                (self.mounts, self.tokens) = (before.0, before.1);
+                self.gathered.back_to(before.2);
                 self.refuse(failure, unit);
             }
             Err(failure) => return Err(failure),
@@ -118,24 +141,41 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
+    /// Whether what is gathered must be sent before this write, which looks at it.
+    fn waits_for(&self, write: &Write) -> bool {
+        match write {
+            Write::MountDrop(_) => true,
+            Write::TokenSpend(_)
+            | Write::TokenRevoke(_)
+            | Write::TokenSweep { .. }
+            | Write::LeasesMark(_)
+            | Write::LeasesEnd(_)
+            | Write::LeasesMarkEnded { .. }
+            | Write::LeaseSweep { .. } => !self.gathered.leases.is_empty(),
+            _ => false,
+        }
+    }
+
     async fn write(&mut self, place: Place, write: &'a Write) -> Result<Outcome, Failure> {
         let db = self.db;
+        if self.waits_for(write) {
+            self.flush().await?;
+        }
         match write {
             Write::Document(write) => self.document(write).await,
             Write::MountCreate(mount) => mounts::create(db, *mount).await,
             Write::MountDrop(mount) => {
-                self.flush().await?;
                 self.mounts.remove(mount);
                 mounts::drop_mount(db, *mount).await
             }
             Write::Certificate(row) => {
                 self.hold(row.mount).await?;
-                self.certificates.push(row);
+                self.gathered.certificates.push(row);
                 Ok(Outcome::Done)
             }
             Write::Revocation(row) => {
                 self.hold(row.mount).await?;
-                self.revocations.push((place, row));
+                self.gathered.revocations.push((place, row));
                 // Its real outcome is known once it is sent, and takes this place.
                 Ok(Outcome::Done)
             }
@@ -143,13 +183,38 @@ impl<'a> Batch<'a> {
                 self.hold(row.mount).await?;
                 crls::publish(db, row).await
             }
+            Write::Lease(row) => {
+                self.hold(row.mount).await?;
+                self.hold_token(row.token).await?;
+                self.gathered.leases.push(row);
+                Ok(Outcome::Done)
+            }
+            Write::LeasesMark(ids) => leases::mark(db, ids).await,
+            Write::LeasesEnd(ids) => leases::end(db, ids).await,
+            Write::LeasesMarkEnded { limit } => leases::mark_ended(db, *limit).await,
+            Write::LeaseSweep { now, limit } => leases::sweep(db, *now, *limit).await,
+            Write::Metadata(row) => {
+                self.hold(row.mount).await?;
+                self.gathered.metadata.push(row);
+                Ok(Outcome::Done)
+            }
             Write::TokenInsert(row) => tokens::insert(db, row).await,
             Write::TokenUpdate { hash, expires_at, body, now } => {
                 tokens::update(db, hash, *expires_at, body, *now).await
             }
-            Write::TokenSpend(hash) => tokens::spend(db, hash).await,
-            Write::TokenRevoke(hash) => tokens::revoke(db, hash).await,
-            Write::TokenSweep { now, limit } => tokens::sweep(db, *now, *limit).await,
+            Write::TokenSpend(hash) => {
+                self.tokens.remove(hash);
+                tokens::spend(db, hash).await
+            }
+            Write::TokenRevoke(hash) => {
+                // Its descendants go with it: nobody counts as held any more.
+                self.tokens.clear();
+                tokens::revoke(db, hash).await
+            }
+            Write::TokenSweep { now, limit } => {
+                self.tokens.clear();
+                tokens::sweep(db, *now, *limit).await
+            }
             Write::MetaInsert { name, value } => meta::insert(db, name, value).await,
         }
     }
@@ -170,9 +235,26 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
+    /// That a token lives and stays to the end, asked of the database once in a transaction.
+    async fn hold_token(&mut self, token: TokenHash) -> Result<(), Failure> {
+        if !self.tokens.contains(&token) {
+            if !leases::hold_token(self.db, &token).await? {
+                return Err(Failure::Conflict(conflict::TOKEN_GONE));
+            }
+            self.tokens.insert(token);
+        }
+        Ok(())
+    }
+
     /// Sends what was gathered.
     async fn flush(&mut self) -> Result<(), Failure> {
-        let certificates = std::mem::take(&mut self.certificates);
+        let Gathered { certificates, leases, metadata, revocations } = std::mem::take(&mut self.gathered);
+        if !leases.is_empty() {
+            leases::insert_all(self.db, &leases).await?;
+        }
+        if !metadata.is_empty() {
+            metadata::insert_all(self.db, &metadata).await?;
+        }
         if !certificates.is_empty() {
             certificates::insert_all(self.db, &certificates).await?;
             for row in &certificates {
@@ -181,7 +263,7 @@ impl<'a> Batch<'a> {
         }
         // In the order of the mounts, so that two nodes do not wait for each other.
         let mut by_mount: BTreeMap<MountId, (Vec<Place>, Vec<&RevocationRow>)> = BTreeMap::new();
-        for (place, row) in std::mem::take(&mut self.revocations) {
+        for (place, row) in revocations {
             let (places, rows) = by_mount.entry(row.mount).or_default();
             places.push(place);
             rows.push(row);
@@ -209,9 +291,11 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Whether a write of the unit may have to be undone because a later one fails. Certificates and
-/// revocations are only gathered, and a single write leaves nothing behind when its condition fails.
+/// Whether a write of the unit may have to be undone because a later one fails. Certificates, what belongs
+/// to them and revocations are only gathered, and a single write leaves nothing behind when its condition fails.
 fn fails_half_way(unit: &Unit) -> bool {
-    let gathered = |write: &Write| matches!(write, Write::Certificate(_) | Write::Revocation(_));
+    let gathered = |write: &Write| {
+        matches!(write, Write::Certificate(_) | Write::Lease(_) | Write::Metadata(_) | Write::Revocation(_))
+    };
     unit.len() > 1 && !unit.iter().all(gathered) || unit.iter().any(|write| matches!(write, Write::MountDrop(_)))
 }

@@ -14,11 +14,11 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config};
 
 use super::connect::{self, PostgresUrl};
-use super::{Failure, Session, certificates, crls, documents, meta, mounts, revocations, tokens};
+use super::{Failure, Session, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tokens};
 use crate::auth::store::TokenRow;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::pki::store::{CrlRow, StoredCertificate, StoredRevocation};
+use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation};
 use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
 use crate::telemetry;
 use crate::x509::serial::Serial;
@@ -191,6 +191,40 @@ impl Reader for Pool {
 
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
         self.read("counts", move |db| mounts::counts(db, mount).boxed())
+    }
+
+    fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
+        self.read("lease", move |db| {
+            let id = id.clone();
+            async move { leases::get(db, &id).await }.boxed()
+        })
+    }
+
+    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.read("lease_ids", move |db| {
+            let (after, below) = (after.clone(), below.clone());
+            async move { leases::ids(db, &after, &below, limit).await }.boxed()
+        })
+    }
+
+    fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
+        self.read("ending_leases", move |db| {
+            let (after, below) = (after.clone(), below.clone());
+            async move { leases::ending(db, &after, &below, limit).await }.boxed()
+        })
+    }
+
+    fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
+        self.read("metadata", move |db| metadata::get(db, mount, serial).boxed())
+    }
+
+    fn metadata_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.read("metadata_serials", move |db| metadata::serials(db, mount, after, limit).boxed())
     }
 
     fn token(&self, by: TokenBy) -> BoxFuture<'static, Result<Option<TokenRow>>> {

@@ -12,8 +12,10 @@ struct Migration {
 }
 
 /// All of them; the place in the list, from 1, is the schema version.
-const MIGRATIONS: &[Migration] =
-    &[Migration { name: "0001_init", sql: include_str!("../../../migrations/postgres/0001_init.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { name: "0001_init", sql: include_str!("../../../migrations/postgres/0001_init.sql") },
+    Migration { name: "0002_records", sql: include_str!("../../../migrations/postgres/0002_records.sql") },
+];
 
 /// A migration may take its time, and another node's too. The pair of numbers is another space than
 /// the single numbers that lock mounts.

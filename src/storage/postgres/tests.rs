@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 
 use super::*;
-use crate::auth::store::AuthWrite;
+use crate::auth::store::{AuthWrite, TokenRow};
 use crate::documents::{DocumentKey, DocumentWrite, MountId};
-use crate::pki::store::{CertificateRow, PkiOutcome, PkiWrite, RevocationRow};
+use crate::pki::store::{CertificateRow, LeaseRow, PkiOutcome, PkiWrite, RevocationRow};
 use crate::storage::Storage;
 use crate::storage::backend::{Backend, Write};
 use crate::storage::contract::{Fixture, now};
@@ -201,6 +201,45 @@ async fn a_mount_dropped_on_one_node_takes_no_certificate_from_another() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), 0);
+}
+
+#[tokio::test]
+async fn a_token_revoked_on_one_node_leaves_no_lease_of_another() {
+    let (fixture, first, mount) = node().await;
+    let second = fixture.open(1000).await.unwrap();
+    let token = |n: u8| TokenRow {
+        hash: [n; 32],
+        accessor_hash: [n ^ 0x80; 32],
+        parent: None,
+        expires_at: None,
+        uses: n.is_multiple_of(2).then_some(1),
+        body: Vec::new(),
+    };
+    for n in 0..40 {
+        first.auth().commit(vec![AuthWrite::TokenInsert(token(n))]).await.unwrap();
+    }
+    let leased = |n: u8| {
+        let row = certificate(mount);
+        let id = format!("pki/issue/r/{n:03}-{}", crate::random::base62(8));
+        let lease = LeaseRow { id, mount, serial: row.serial, token: [n; 32], issued_at: 0, expires_at: 9 };
+        vec![PkiWrite::Certificate(row), PkiWrite::Lease(lease)]
+    };
+    // A few leases of each token on one node, and its end (revoked, or used up) on the other meanwhile.
+    let leasing = join_all((0..40).flat_map(|n| [n; 3]).map(|n| second.pki().commit(leased(n))));
+    let ending = join_all((0..40).map(|n: u8| {
+        let end = if n.is_multiple_of(2) { AuthWrite::TokenSpend([n; 32]) } else { AuthWrite::TokenRevoke([n; 32]) };
+        first.auth().commit(vec![end])
+    }));
+    let (leased, ended) = futures_util::future::join(leasing, ending).await;
+    assert!(ended.iter().all(Result::is_ok));
+    let stored = leased.iter().filter(|result| result.is_ok()).count();
+    assert!(leased.iter().all(|result| result.as_ref().map_or_else(|e| e.kind() == Kind::Conflict, |_| true)));
+    while first.pki().mark_ended(7).await.unwrap() == 7 {}
+    let marked = first.pki().ending_leases(String::new(), "~".into(), 1000).await.unwrap();
+    assert_eq!(marked.len(), stored, "none is left behind");
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM lease WHERE ending = 0"), 0);
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 0);
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), stored as i64);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use tokio_postgres::Row;
 
 use super::revocations::time;
-use super::{Failure, Session, execute, exists, row, rows};
+use super::{Failure, Session, execute, exists, leases, row, rows};
 use crate::auth::store::{TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::storage::backend::{Outcome, TokenBy, micros};
@@ -45,7 +45,13 @@ pub(super) async fn update(
 
 pub(super) async fn spend(db: &Session, hash: &TokenHash) -> Result<Outcome, Failure> {
     match row(db, sql::SPEND, &[&&hash[..]]).await? {
-        Some(left) => uses(left.try_get(0)?).map(Outcome::UsesLeft),
+        Some(row) => {
+            let left = uses(row.try_get(0)?)?;
+            if left == 0 {
+                leases::tokens_ended(db, &[&hash[..]]).await?;
+            }
+            Ok(Outcome::UsesLeft(left))
+        }
         None => Ok(Outcome::Absent),
     }
 }
@@ -70,6 +76,9 @@ async fn remove(db: &Session, roots: &[TokenHash]) -> Result<Vec<TokenHash>, Fai
     while !level.is_empty() {
         let children = hashes(&rows(db, DELETE_CHILDREN, &[&octets(&level)]).await?)?;
         gone.extend(std::mem::replace(&mut level, children));
+    }
+    if !gone.is_empty() {
+        leases::tokens_ended(db, &octets(&gone)).await?;
     }
     Ok(gone)
 }

@@ -8,7 +8,9 @@ use signet::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow
 use signet::clock::Time;
 use signet::documents::{Document, MountId};
 use signet::error::{Error, Kind, Result};
-use signet::pki::store::{CrlRow, PkiOutcome, PkiStore, PkiWrite, StoredCertificate, StoredRevocation};
+use signet::pki::store::{
+    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, StoredCertificate, StoredRevocation,
+};
 use signet::server::Stores;
 use signet::x509::serial::Serial;
 
@@ -174,5 +176,44 @@ impl PkiStore for Double {
 
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
         self.call("counts", |s| s.pki.counts(mount))
+    }
+
+    fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
+        self.call("lease", |s| s.pki.lease(id))
+    }
+
+    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.call("lease ids", |s| s.pki.lease_ids(after, below, limit))
+    }
+
+    /// The sweep in the background asks for all of them: that always passes.
+    fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
+        if after.is_empty() {
+            return self.0.real().pki.ending_leases(after, below, limit);
+        }
+        self.call("ending leases", |s| s.pki.ending_leases(after, below, limit))
+    }
+
+    /// No part of any request: it always passes.
+    fn mark_ended(&self, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        self.0.real().pki.mark_ended(limit)
+    }
+
+    /// No part of any request: it always passes.
+    fn sweep_leases(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        self.0.real().pki.sweep_leases(now, limit)
+    }
+
+    fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
+        self.call("metadata", |s| s.pki.metadata(mount, serial))
+    }
+
+    fn metadata_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.call("metadata serials", |s| s.pki.metadata_serials(mount, after, limit))
     }
 }

@@ -7,17 +7,19 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use serde_json::json;
 
 use super::Page;
 use super::issuers::{chain_lines, pem_line};
 use crate::clock::rfc3339;
+use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
 use crate::pki::crl::Published;
 use crate::pki::profile::certificate_pem as issuer_pem_text;
-use crate::pki::store::StoredCertificate;
+use crate::pki::store::{PkiStore, StoredCertificate};
 use crate::pki::view::Signer;
 use crate::x509::pem;
 use crate::x509::serial::Serial;
@@ -186,15 +188,18 @@ pub(super) async fn certificate_pem(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn certificates(call: Call) -> Result<Answer> {
-    serials(&call, false).await
+    serials(&call, |store, mount, after, limit| store.serials(mount, after, limit)).await
 }
 
 pub(super) async fn revoked(call: Call) -> Result<Answer> {
-    serials(&call, true).await
+    serials(&call, |store, mount, after, limit| store.revoked_serials(mount, after, limit)).await
 }
 
 /// A list of serials, rendered page by page: there may be millions.
-async fn serials(call: &Call, revoked: bool) -> Result<Answer> {
+pub(super) async fn serials(
+    call: &Call,
+    page_of: impl Fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>,
+) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
     let authority = call.authority().await?;
     let (store, mount) = (&authority.tools().store, authority.mount());
@@ -206,11 +211,7 @@ async fn serials(call: &Call, revoked: bool) -> Result<Answer> {
     let mut json = String::from("{\"keys\":[");
     loop {
         let left = page.limit.map_or(PAGE, |limit| limit - count).min(PAGE);
-        let found = if revoked {
-            store.revoked_serials(mount, after, left as u32).await?
-        } else {
-            store.serials(mount, after, left as u32).await?
-        };
+        let found = page_of(&**store, mount, after, left as u32).await?;
         for serial in &found {
             let comma = if count == 0 { "" } else { "," };
             count += 1;

@@ -1,10 +1,10 @@
-//! Issuing and revoking: `issue`, the four kinds of signing, `revoke`, `crl/rotate`.
+//! Issuing and revoking: `issue`, the four kinds of signing, `revoke`, `revoke-with-key`, `crl/rotate`.
 
 use serde_json::json;
 
 use crate::clock::rfc3339;
 use crate::error::Result;
-use crate::http::secrets::answer::Answer;
+use crate::http::secrets::answer::{Answer, Lease};
 use crate::http::secrets::route::Call;
 use crate::pki::actor::Operation;
 use crate::pki::issue::{Issued, Request, Requester};
@@ -40,30 +40,44 @@ fn request(call: Call) -> Request {
     let requester = call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
         recorded_as: caller.recorded_as.clone(),
         display_name: caller.display_name.clone(),
+        token: caller.token_hash(),
+        last_use: caller.uses_left() == Some(0),
     });
     Request {
         role: call.param("name").to_owned(),
         issuer_ref: Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).map(str::to_owned),
         limits: Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() },
         fields: call.fields,
+        path: call.full_path,
         requester,
     }
 }
 
 fn answer(issued: Issued) -> Answer {
-    Answer::rendered(issued.json).with_warnings(issued.warnings)
+    let lease = issued.lease.map(|lease| Lease { id: lease.id, seconds: lease.seconds, renewable: false });
+    Answer { lease, ..Answer::rendered(issued.json) }.with_warnings(issued.warnings)
 }
 
 pub(super) async fn revoke(call: Call) -> Result<Answer> {
     let requester = call.caller.as_deref().map(|c| c.recorded_as.as_str()).unwrap_or_default();
-    match revocation::revoke(&call.authority().await?, &call.fields, requester).await? {
-        Outcome::Revoked(at) => Ok(Answer::data(json!({
+    revocation::revoke(&call.authority().await?, &call.fields, requester).await.map(revoked)
+}
+
+pub(super) async fn revoke_with_key(call: Call) -> Result<Answer> {
+    let authority = call.authority().await?;
+    let requester = call.caller.as_deref().map(|c| c.recorded_as.as_str()).unwrap_or_default();
+    revocation::revoke_with_key(&authority, call.fields, requester).await.map(revoked)
+}
+
+fn revoked(outcome: Outcome) -> Answer {
+    match outcome {
+        Outcome::Revoked(at) => Answer::data(json!({
             "revocation_time": at.unix_timestamp(),
             "revocation_time_rfc3339": rfc3339(at),
             "state": "revoked",
-        }))),
+        })),
         Outcome::Expired => {
-            Ok(Answer::empty().with_warnings(["certificate already expired; not added to the CRL".to_owned()]))
+            Answer::empty().with_warnings(["certificate already expired; not added to the CRL".to_owned()])
         }
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::answer::{Answer, Body};
+use super::super::page::Page;
 use super::super::route::Call;
 use super::to_the_end;
 use crate::auth::Caller;
@@ -23,15 +24,7 @@ pub(super) async fn old_names(call: Call) -> Result<Answer> {
 /// The part of a sorted list that `after` and `limit` ask for.
 fn page(fields: &Fields, mut keys: Vec<String>) -> Result<Vec<String>> {
     keys.sort_unstable();
-    if let Some(after) = fields.text("after")? {
-        keys.retain(|key| *key > after);
-    }
-    let limit = match fields.text("limit")?.as_deref() {
-        Some("max") => None,
-        _ => fields.int("limit")?.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0),
-    };
-    keys.truncate(limit.unwrap_or(usize::MAX));
-    Ok(keys)
+    Ok(Page::of(fields)?.cut(keys.iter().map(String::as_str)))
 }
 
 /// `GET sys/policies/acl/:name`.

@@ -1,0 +1,156 @@
+//! What is recorded beside a certificate, in the same commit: the lease that its role wants, and what the
+//! caller attaches to it (`cert_metadata`).
+//!
+//! Called by every endpoint that issues under a role. Refuses attachments that are no base64, too large or
+//! against the role, and a lease for a token that ends with this request.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use super::issue::Request;
+use super::leases;
+use super::role::Role;
+use super::store::{CertificateRow, LeaseRow, MetadataRow, PkiWrite};
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+
+/// Longest `cert_metadata`, characters of base64.
+const MAX_METADATA: usize = 64 << 10;
+
+/// What one request wants recorded beside its certificate.
+#[derive(Default)]
+pub(super) struct Beside {
+    lease: Option<Wanted>,
+    metadata: Option<String>,
+}
+
+/// A lease that the role wants.
+struct Wanted {
+    path: String,
+    token: [u8; 32],
+}
+
+/// The lease that a caller gets with a certificate.
+pub struct Lease {
+    /// Its id.
+    pub id: String,
+    /// Whole seconds to the end of the certificate.
+    pub seconds: u64,
+}
+
+/// What is attached to a certificate, as stored and as read.
+#[derive(Serialize, Deserialize)]
+pub struct Metadata {
+    /// The issuer's id.
+    pub issuer: String,
+    /// The role, when one was used.
+    pub role: Option<String>,
+    /// The attachment: base64 as it was given.
+    pub metadata: String,
+}
+
+impl Metadata {
+    /// Reads a stored attachment.
+    ///
+    /// # Errors
+    /// `Internal` when it is damaged.
+    pub fn of(row: &MetadataRow) -> Result<Self> {
+        serde_json::from_slice(&row.body).map_err(Error::internal)
+    }
+}
+
+impl Beside {
+    /// What `request` wants under its role; without a role there is nothing to want.
+    ///
+    /// # Errors
+    /// `Invalid` naming `cert_metadata` and the rule; `Invalid` for a lease on a token's last use: it would
+    /// end at once.
+    pub(super) fn of(request: &Request, role: Option<&Role>) -> Result<Self> {
+        let metadata = metadata(&request.fields, role)?;
+        let lease = role.is_some_and(|role| role.generate_lease && !role.no_store).then(|| lease(request));
+        Ok(Self { lease: lease.transpose()?, metadata })
+    }
+
+    /// Whether nothing is wanted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lease.is_none() && self.metadata.is_none()
+    }
+
+    /// The writes beside the one of `certificate` (which a role may leave out), and the lease that the
+    /// caller gets once they are durable.
+    ///
+    /// # Errors
+    /// `Internal` when an attachment cannot be encoded.
+    pub(super) fn writes(&self, certificate: &CertificateRow) -> Result<(Vec<PkiWrite>, Option<Lease>)> {
+        let CertificateRow { mount, serial, not_after, issued_at, .. } = *certificate;
+        let mut writes = Vec::new();
+        if let Some(metadata) = &self.metadata {
+            let (issuer, role) = (certificate.issuer.clone(), certificate.role.clone());
+            let body = serde_json::to_vec(&Metadata { issuer, role, metadata: metadata.clone() });
+            let body = body.map_err(Error::internal)?;
+            writes.push(PkiWrite::Metadata(MetadataRow { mount, serial, not_after, body }));
+        }
+        let lease = self.lease.as_ref().map(|Wanted { path, token }| {
+            let id = leases::new_id(path);
+            let row = LeaseRow { id: id.clone(), mount, serial, token: *token, issued_at, expires_at: not_after };
+            writes.push(PkiWrite::Lease(row));
+            Lease { id, seconds: u64::try_from(not_after - issued_at).unwrap_or(0) }
+        });
+        Ok((writes, lease))
+    }
+}
+
+fn lease(request: &Request) -> Result<Wanted> {
+    let requester = &request.requester;
+    if requester.last_use {
+        return Err(Error::invalid("lease: the token is on its last use; a lease would be revoked with it at once"));
+    }
+    Ok(Wanted { path: request.path.clone(), token: requester.token })
+}
+
+/// `cert_metadata` of a body; the empty text is none.
+fn metadata(fields: &Fields, role: Option<&Role>) -> Result<Option<String>> {
+    let refuse = |why: &str| Err(Error::invalid(format!("cert_metadata: {why}")));
+    let Some(text) = fields.str("cert_metadata")?.filter(|text| !text.is_empty()) else { return Ok(None) };
+    match role {
+        None => return refuse("needs a role"),
+        Some(role) if role.no_store_metadata => return refuse("the role forbids it (no_store_metadata)"),
+        Some(_) => {}
+    }
+    if text.len() > MAX_METADATA {
+        return refuse("longer than 65536 characters");
+    }
+    if STANDARD.decode(text).is_err() {
+        return refuse("must be standard base64");
+    }
+    Ok(Some(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, role: Option<&Role>) -> Result<Option<String>> {
+        let mut fields = Fields::default();
+        fields.set("cert_metadata", text);
+        metadata(&fields, role)
+    }
+
+    #[test]
+    fn attachments_are_base64_within_a_limit_and_as_the_role_has_it() {
+        let (role, forbids) = (Role::default(), Role { no_store_metadata: true, ..Role::default() });
+        assert_eq!(read("aGk=", Some(&role)).unwrap().as_deref(), Some("aGk="), "kept as given");
+        for role in [None, Some(&role), Some(&forbids)] {
+            assert_eq!(read("", role).unwrap(), None, "the empty text is none");
+        }
+        let refused = |text: &str, role| read(text, role).unwrap_err().text().to_owned();
+        assert_eq!(refused("aGk=", None), "cert_metadata: needs a role");
+        assert!(refused("aGk=", Some(&forbids)).contains("no_store_metadata"));
+        for text in ["aGk", "a-_k", "aGk=\n", " aGk=", "!!!!"] {
+            assert_eq!(refused(text, Some(&role)), "cert_metadata: must be standard base64", "{text:?}");
+        }
+        assert!(read(&"A".repeat(MAX_METADATA), Some(&role)).is_ok());
+        assert!(refused(&"A".repeat(MAX_METADATA + 4), Some(&role)).contains("longer than"));
+    }
+}

@@ -1,0 +1,268 @@
+//! What belongs to certificates: leases, and what callers attach.
+
+use futures_util::future::join_all;
+
+use super::auth::{hash, token};
+use super::*;
+use crate::auth::store::TokenRow;
+use crate::pki::store::{LeaseRow, MetadataRow, PkiOutcome};
+
+/// Above all ids of these tests.
+const END: &str = "~";
+
+fn lease(mount: MountId, n: u32, of: u32) -> LeaseRow {
+    LeaseRow {
+        id: format!("pki/issue/r{}/{n:06}", n % 3),
+        mount,
+        serial: serial(n),
+        token: hash(of),
+        issued_at: NOW,
+        expires_at: NOW + 3600 + i64::from(n),
+    }
+}
+
+fn leased(mount: MountId, n: u32, of: u32) -> Vec<PkiWrite> {
+    vec![PkiWrite::Certificate(certificate(mount, n)), PkiWrite::Lease(lease(mount, n, of))]
+}
+
+fn metadata(mount: MountId, n: u32) -> MetadataRow {
+    MetadataRow { mount, serial: serial(n), not_after: NOW + 60, body: format!("attached-to-{n}").into_bytes() }
+}
+
+async fn tokens(w: &World, rows: impl IntoIterator<Item = TokenRow>) {
+    w.auth.commit(rows.into_iter().map(AuthWrite::TokenInsert).collect()).await.unwrap();
+}
+
+/// The ids of all leases that are shown.
+async fn shown(w: &World) -> Vec<String> {
+    w.pki.lease_ids(String::new(), END.into(), 10_000).await.unwrap()
+}
+
+/// The serials of all leases that wait for their revocation, once those of ended tokens are marked.
+async fn ending(w: &World) -> Vec<Serial> {
+    while w.pki.mark_ended(2).await.unwrap() == 2 {}
+    let mut rows = w.pki.ending_leases(String::new(), END.into(), 10_000).await.unwrap();
+    rows.sort_by_key(|lease| lease.serial);
+    rows.into_iter().map(|lease| lease.serial).collect()
+}
+
+pub(super) async fn a_lease_is_stored_with_its_certificate_or_neither_is(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    tokens(&w, [token(1, None)]).await;
+    // Many at a time share transactions; one of them meets a taken serial.
+    w.put(vec![PkiWrite::Certificate(certificate(m, 7))]).await;
+    let outcomes = join_all((0..20).map(|n| w.pki.commit(leased(m, n, 1)))).await;
+    for (n, outcome) in (0..20).zip(outcomes) {
+        let taken = outcome.unwrap().contains(&PkiOutcome::SerialTaken);
+        assert_eq!(taken, n == 7, "{n}");
+        let found = w.pki.lease(lease(m, n, 1).id).await.unwrap();
+        assert_eq!(found, (n != 7).then(|| lease(m, n, 1)), "{n}");
+    }
+    // The lease itself is what is there already: the certificate is not stored either.
+    let unit = vec![PkiWrite::Certificate(certificate(m, 30)), PkiWrite::Lease(lease(m, 3, 1))];
+    assert!(w.pki.commit(unit).await.unwrap().iter().all(|o| *o == PkiOutcome::SerialTaken));
+    assert!(w.pki.certificate(m, serial(30)).await.unwrap().is_none());
+    assert_eq!(w.pki.counts(m).await.unwrap(), (20, 0));
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM lease"), 19);
+    w.storage.shutdown().await.unwrap();
+    let w = World::again(fixture, m).await;
+    assert_eq!(shown(&w).await.len(), 19, "and a restart finds them");
+}
+
+pub(super) async fn a_lease_of_a_token_that_is_gone_or_used_up_is_refused(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    tokens(&w, [TokenRow { uses: Some(1), ..token(1, None) }, token(2, None)]).await;
+    w.put(leased(w.mount, 1, 1)).await;
+    w.auth.commit(vec![AuthWrite::TokenSpend(hash(1))]).await.unwrap();
+    w.auth.commit(vec![AuthWrite::TokenRevoke(hash(2))]).await.unwrap();
+    for of in [1, 2, 3] {
+        // Beside a good one of the same batch.
+        let (bad, good) = (w.pki.commit(leased(w.mount, 10 + of, of)), w.pki.commit(vec![]));
+        assert_eq!(bad.await.unwrap_err().kind(), Kind::Conflict, "{of}");
+        assert!(good.await.is_ok());
+        assert!(w.pki.certificate(w.mount, serial(10 + of)).await.unwrap().is_none());
+    }
+    assert_eq!(ending(&w).await, [serial(1)], "of the token that is used up");
+}
+
+pub(super) async fn the_leases_of_a_token_that_ends_end_with_it(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    // 1 → 2 → 3, and 4 alone; 5 is swept.
+    let expires_at = Some(now() + std::time::Duration::from_secs(10));
+    tokens(&w, [token(1, None), token(2, Some(1)), token(3, Some(2)), token(4, None)]).await;
+    tokens(&w, [TokenRow { expires_at, ..token(5, None) }]).await;
+    for n in 0..10 {
+        w.put(leased(m, n, n % 5 + 1)).await;
+    }
+    w.auth.commit(vec![AuthWrite::TokenRevoke(hash(2))]).await.unwrap();
+    // Word of it is in the same commit: nothing is shown even before anything is marked.
+    let left: Vec<_> = [0, 3, 4, 5, 8, 9].map(|n| lease(m, n, 0).id).to_vec();
+    let mut found = shown(&w).await;
+    found.sort_by_key(|id| id.rsplit_once('/').unwrap().1.to_owned());
+    assert_eq!(found, left);
+    assert!(w.pki.lease(lease(m, 1, 2).id).await.unwrap().is_none());
+    w.storage.shutdown().await.unwrap();
+    let w = World::again(fixture, m).await;
+    assert_eq!(ending(&w).await, [1, 2, 6, 7].map(serial), "and survives a restart");
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 0);
+    w.auth.sweep_tokens(now() + std::time::Duration::from_secs(20), 10).await.unwrap();
+    assert_eq!(ending(&w).await, [1, 2, 4, 6, 7, 9].map(serial));
+    // A token without leases leaves no word.
+    w.auth.commit(vec![AuthWrite::TokenRevoke(hash(1))]).await.unwrap();
+    tokens(&w, [token(6, None)]).await;
+    w.auth.commit(vec![AuthWrite::TokenRevoke(hash(6))]).await.unwrap();
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 1);
+}
+
+pub(super) async fn leases_are_found_by_id_and_prefix_until_they_end(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    tokens(&w, [token(1, None)]).await;
+    join_all((0..30).map(|n| w.pki.commit(leased(m, n, 1)))).await;
+    let mut pages = Vec::new();
+    loop {
+        let after = pages.last().cloned().unwrap_or_else(|| "pki/issue/r1/".to_owned());
+        let page = w.pki.lease_ids(after, "pki/issue/r10".into(), 3).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        pages.extend(page);
+    }
+    let expected: Vec<_> = (0..10).map(|n| lease(m, 3 * n + 1, 1).id).collect();
+    assert_eq!(pages, expected);
+    let mark = |n: u32| PkiWrite::LeasesMark(vec![lease(m, n, 1).id, "pki/none/000000".into()]);
+    assert_eq!(w.pki.commit(vec![mark(1)]).await.unwrap(), [PkiOutcome::Changed(1)]);
+    assert_eq!(w.pki.commit(vec![mark(1)]).await.unwrap(), [PkiOutcome::Changed(0)]);
+    assert!(w.pki.lease(lease(m, 1, 1).id).await.unwrap().is_none(), "marked: not shown any more");
+    assert_eq!(shown(&w).await.len(), 29);
+    assert_eq!(w.pki.ending_leases(String::new(), END.into(), 10).await.unwrap(), [lease(m, 1, 1)]);
+    assert!(w.pki.ending_leases(lease(m, 1, 1).id, END.into(), 10).await.unwrap().is_empty());
+    let end = vec![PkiWrite::Revocation(revocation(m, 1)), PkiWrite::LeasesEnd(vec![lease(m, 1, 1).id])];
+    let outcomes = w.pki.commit(end).await.unwrap();
+    assert!(matches!(outcomes[0], PkiOutcome::Revoked { fresh: true, .. }) && outcomes[1] == PkiOutcome::Changed(1));
+    assert!(ending(&w).await.is_empty());
+    assert_eq!(
+        w.pki.commit(vec![PkiWrite::LeasesEnd(vec!["pki/none/1".into()])]).await.unwrap(),
+        [PkiOutcome::Changed(0)]
+    );
+}
+
+pub(super) async fn leases_are_swept_by_their_end(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    tokens(&w, [token(1, None)]).await;
+    for n in 0..5 {
+        w.put(leased(w.mount, n, 1)).await;
+    }
+    let at = |n| NOW + 3600 + n;
+    assert_eq!(w.pki.sweep_leases(at(-1), 10).await.unwrap(), 0);
+    assert_eq!(w.pki.sweep_leases(at(3), 3).await.unwrap(), 3);
+    assert_eq!(w.pki.sweep_leases(at(3), 3).await.unwrap(), 1, "ended: now >= its end");
+    assert_eq!(shown(&w).await, [lease(w.mount, 4, 1).id]);
+    assert_eq!(w.pki.counts(w.mount).await.unwrap(), (5, 0), "nothing was revoked");
+}
+
+pub(super) async fn a_lease_and_the_end_of_its_token_in_one_batch(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    for n in 0..20 {
+        tokens(&w, [token(n, None)]).await;
+        let (before, end, after) = (
+            w.pki.commit(leased(m, 2 * n, n)),
+            w.auth.commit(vec![AuthWrite::TokenRevoke(hash(n))]),
+            w.pki.commit(leased(m, 2 * n + 1, n)),
+        );
+        assert!(before.await.is_ok() && end.await.is_ok());
+        assert_eq!(after.await.unwrap_err().kind(), Kind::Conflict);
+    }
+    assert_eq!(ending(&w).await, (0..20).map(|n| serial(2 * n)).collect::<Vec<_>>());
+}
+
+pub(super) async fn metadata_reads_back_by_serial_and_in_pages(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    // With its certificate, and alone.
+    let unit = |n: u32| {
+        let certificate = n.is_multiple_of(2).then(|| PkiWrite::Certificate(certificate(m, n)));
+        certificate.into_iter().chain([PkiWrite::Metadata(metadata(m, n))]).collect()
+    };
+    join_all((0..10).map(|n| w.pki.commit(unit(n)))).await;
+    for n in 0..10 {
+        assert!(w.pki.metadata(m, serial(n)).await.unwrap() == Some(metadata(m, n)), "{n}");
+        let outcomes = w.pki.commit(unit(n)).await.unwrap();
+        assert!(outcomes.contains(&PkiOutcome::SerialTaken), "{n}");
+    }
+    assert!(w.pki.metadata(m, serial(99)).await.unwrap().is_none());
+    assert!(w.pki.metadata(MountId::random(), serial(1)).await.unwrap().is_none());
+    let mut serials = Vec::new();
+    while serials.len() < 10 {
+        let page = w.pki.metadata_serials(m, serials.last().copied(), 4).await.unwrap();
+        assert!(!page.is_empty());
+        serials.extend(page);
+    }
+    assert_eq!(serials, (0..10).map(serial).collect::<Vec<_>>());
+    // Nothing of a unit that fails.
+    let unit = vec![PkiWrite::Certificate(certificate(m, 20)), PkiWrite::Metadata(metadata(m, 3))];
+    w.pki.commit(unit).await.unwrap();
+    assert!(w.pki.certificate(m, serial(20)).await.unwrap().is_none());
+}
+
+pub(super) async fn metadata_is_sealed_to_its_row(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    w.put(vec![PkiWrite::Metadata(metadata(m, 1)), PkiWrite::Metadata(metadata(m, 2))]).await;
+    let read = || w.pki.metadata(m, serial(1));
+    let body = |n| fixture.octets(&format!("SELECT body FROM certificate_metadata ORDER BY serial LIMIT 1 OFFSET {n}"));
+    let (one, two) = (body(0), body(1));
+    let set = |body: &[u8]| {
+        let change = "UPDATE certificate_metadata SET body = $1 WHERE serial = $2";
+        assert_eq!(fixture.change(change, &[body, serial(1).octets()]), 1);
+    };
+    set(&two);
+    assert!(read().await.is_err(), "of another row");
+    let mut flipped = one.clone();
+    flipped[20] ^= 1;
+    set(&flipped);
+    assert!(read().await.is_err());
+    set(&one);
+    assert!(read().await.is_ok());
+    fixture
+        .change("UPDATE certificate_metadata SET not_after = not_after + 1 WHERE serial = $1", &[serial(1).octets()]);
+    assert!(read().await.is_err(), "prolonged");
+    let plain = b"attached-to-2";
+    assert!(!fixture.files().iter().any(|(_, content)| content.windows(plain.len()).any(|part| part == plain)));
+}
+
+pub(super) async fn dropping_a_mount_removes_its_records(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let (gone, kept) = (w.mount, MountId::random());
+    w.create(kept).await;
+    tokens(&w, [token(1, None)]).await;
+    for (mount, from) in [(gone, 0), (kept, 1000)] {
+        w.put((from..from + 300).map(|n| PkiWrite::Lease(lease(mount, n, 1))).collect()).await;
+        w.put((from..from + 300).map(|n| PkiWrite::Metadata(metadata(mount, n))).collect()).await;
+    }
+    w.put(vec![PkiWrite::LeasesMark(vec![lease(gone, 5, 1).id])]).await;
+    w.auth.commit(vec![AuthWrite::MountDrop(gone)]).await.unwrap();
+    // At once, as far as anyone can see.
+    assert_eq!(shown(&w).await.len(), 300);
+    assert!(w.pki.lease(lease(gone, 1, 1).id).await.unwrap().is_none());
+    assert!(ending(&w).await.is_empty());
+    assert!(w.pki.metadata(gone, serial(1)).await.unwrap().is_none());
+    assert!(w.pki.metadata_serials(gone, None, 10).await.unwrap().is_empty());
+    for write in [PkiWrite::Lease(lease(gone, 900, 1)), PkiWrite::Metadata(metadata(gone, 900))] {
+        assert_eq!(w.refusal(vec![write]).await, Kind::Conflict);
+    }
+    // And soon in the tables.
+    let left = "SELECT (SELECT COUNT(*) FROM lease) + (SELECT COUNT(*) FROM certificate_metadata)
+        + (SELECT COUNT(*) FROM dropped_mount)";
+    for _ in 0..500 {
+        if fixture.number(left) == 600 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(fixture.number(left), 600);
+    assert!(w.pki.metadata(kept, serial(1001)).await.unwrap().is_some());
+}

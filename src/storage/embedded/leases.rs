@@ -1,0 +1,90 @@
+//! SQL of leases, and of the tokens that ended with some.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::certificates::serial;
+use super::{Failure, prepared};
+use crate::auth::store::TokenHash;
+use crate::documents::MountId;
+use crate::pki::store::LeaseRow;
+use crate::storage::backend::Outcome;
+use crate::storage::sql::{conflict, leases as sql};
+
+const TOKEN: &str = "SELECT 1 FROM token WHERE hash = $1 AND (uses IS NULL OR uses > 0)";
+const INSERT: &str = "INSERT INTO lease (id, mount, serial, token, issued_at, expires_at)
+    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
+const MARK: &str = "UPDATE lease SET ending = 1 WHERE id = $1 AND ending = 0";
+const END: &str = "DELETE FROM lease WHERE id = $1";
+const TOKEN_ENDED: &str = "INSERT INTO ended_token (hash)
+    SELECT $1 WHERE EXISTS (SELECT 1 FROM lease WHERE lease.token = $1 AND lease.ending = 0)
+    ON CONFLICT (hash) DO NOTHING";
+
+pub(super) fn insert(db: &Connection, row: &LeaseRow) -> Result<(), Failure> {
+    // A lease made while its token was being revoked would live on without one.
+    if !prepared(db, TOKEN)?.exists([row.token])? {
+        return Err(Failure::Conflict(conflict::TOKEN_GONE));
+    }
+    let values = params![row.id, row.mount.0, row.serial.octets(), row.token, row.issued_at, row.expires_at];
+    if prepared(db, INSERT)?.execute(values)? == 0 { Err(Failure::SerialTaken) } else { Ok(()) }
+}
+
+pub(super) fn mark(db: &Connection, ids: &[String]) -> rusqlite::Result<Outcome> {
+    each(db, MARK, ids)
+}
+
+pub(super) fn end(db: &Connection, ids: &[String]) -> rusqlite::Result<Outcome> {
+    each(db, END, ids)
+}
+
+fn each(db: &Connection, sql: &str, ids: &[String]) -> rusqlite::Result<Outcome> {
+    let mut statement = prepared(db, sql)?;
+    let mut count = 0;
+    for id in ids {
+        count += statement.execute([id])?;
+    }
+    Ok(removed(count))
+}
+
+/// Remembers a token that ended while it had leases.
+pub(super) fn token_ended(db: &Connection, hash: &TokenHash) -> rusqlite::Result<()> {
+    prepared(db, TOKEN_ENDED)?.execute([hash]).map(drop)
+}
+
+pub(super) fn mark_ended(db: &Connection, limit: u32) -> rusqlite::Result<Outcome> {
+    let count = prepared(db, sql::MARK_ENDED)?.execute([limit])?;
+    if count < limit as usize {
+        prepared(db, sql::FORGET_ENDED)?.execute([])?;
+    }
+    Ok(removed(count))
+}
+
+pub(super) fn sweep(db: &Connection, now: i64, limit: u32) -> rusqlite::Result<Outcome> {
+    Ok(removed(prepared(db, sql::SWEEP)?.execute(params![now, limit])?))
+}
+
+fn removed(count: usize) -> Outcome {
+    Outcome::Removed(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+pub(super) fn get(db: &Connection, id: &str) -> rusqlite::Result<Option<LeaseRow>> {
+    prepared(db, sql::GET)?.query_row([id], read).optional()
+}
+
+pub(super) fn ids(db: &Connection, after: &str, below: &str, limit: u32) -> rusqlite::Result<Vec<String>> {
+    prepared(db, sql::IDS)?.query_map(params![after, below, limit], |row| row.get(0))?.collect()
+}
+
+pub(super) fn ending(db: &Connection, after: &str, below: &str, limit: u32) -> rusqlite::Result<Vec<LeaseRow>> {
+    prepared(db, sql::ENDING)?.query_map(params![after, below, limit], read)?.collect()
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<LeaseRow> {
+    Ok(LeaseRow {
+        id: row.get(0)?,
+        mount: MountId(row.get(1)?),
+        serial: serial(row, 2)?,
+        token: row.get(3)?,
+        issued_at: row.get(4)?,
+        expires_at: row.get(5)?,
+    })
+}

@@ -1,0 +1,105 @@
+//! SQL of leases, and of the tokens that ended with some.
+
+use tokio_postgres::Row;
+
+use super::certificates::serial;
+use super::{Failure, Session, execute, exists, row, rows};
+use crate::auth::store::TokenHash;
+use crate::documents::MountId;
+use crate::pki::store::LeaseRow;
+use crate::storage::backend::Outcome;
+use crate::storage::sql::leases as sql;
+
+/// Holds a live token until its lease is committed: a revocation or last use elsewhere waits, and then
+/// finds the lease.
+const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 AND (uses IS NULL OR uses > 0) FOR SHARE";
+const INSERT: &str = "INSERT INTO lease (id, mount, serial, token, issued_at, expires_at)
+    SELECT * FROM UNNEST($1::TEXT[], $2::BIGINT[], $3::BYTEA[], $4::BYTEA[], $5::BIGINT[], $6::BIGINT[])
+    ON CONFLICT DO NOTHING";
+const MARK: &str = "UPDATE lease SET ending = 1 WHERE id = ANY($1) AND ending = 0";
+const END: &str = "DELETE FROM lease WHERE id = ANY($1)";
+const TOKENS_ENDED: &str = "INSERT INTO ended_token (hash)
+    SELECT gone.hash FROM UNNEST($1::BYTEA[]) AS gone (hash)
+    WHERE EXISTS (SELECT 1 FROM lease WHERE lease.token = gone.hash AND lease.ending = 0)
+    ON CONFLICT (hash) DO NOTHING";
+
+/// That a token lives and stays to the end of the transaction.
+pub(super) async fn hold_token(db: &Session, token: &TokenHash) -> Result<bool, Failure> {
+    exists(db, HOLD, &[&&token[..]]).await
+}
+
+/// Stores all of them in one statement, or says that a serial is taken: then some are stored, and the
+/// caller undoes it. Their tokens are held.
+pub(super) async fn insert_all(db: &Session, all: &[&LeaseRow]) -> Result<(), Failure> {
+    fn column<'a, T>(all: &[&'a LeaseRow], of: impl Fn(&'a LeaseRow) -> T) -> Vec<T> {
+        all.iter().map(|row| of(row)).collect()
+    }
+    let stored = execute(
+        db,
+        INSERT,
+        &[
+            &column(all, |row| row.id.as_str()),
+            &column(all, |row| row.mount.0),
+            &column(all, |row| row.serial.octets()),
+            &column(all, |row| &row.token[..]),
+            &column(all, |row| row.issued_at),
+            &column(all, |row| row.expires_at),
+        ],
+    )
+    .await?;
+    if stored == all.len() as u64 { Ok(()) } else { Err(Failure::SerialTaken) }
+}
+
+pub(super) async fn mark(db: &Session, ids: &[String]) -> Result<Outcome, Failure> {
+    execute(db, MARK, &[&ids]).await.map(removed)
+}
+
+pub(super) async fn end(db: &Session, ids: &[String]) -> Result<Outcome, Failure> {
+    execute(db, END, &[&ids]).await.map(removed)
+}
+
+/// Remembers which of these tokens ended while they had leases.
+pub(super) async fn tokens_ended(db: &Session, hashes: &[&[u8]]) -> Result<(), Failure> {
+    execute(db, TOKENS_ENDED, &[&hashes]).await.map(drop)
+}
+
+pub(super) async fn mark_ended(db: &Session, limit: u32) -> Result<Outcome, Failure> {
+    let count = execute(db, sql::MARK_ENDED, &[&i64::from(limit)]).await?;
+    if count < u64::from(limit) {
+        execute(db, sql::FORGET_ENDED, &[]).await?;
+    }
+    Ok(removed(count))
+}
+
+pub(super) async fn sweep(db: &Session, now: i64, limit: u32) -> Result<Outcome, Failure> {
+    execute(db, sql::SWEEP, &[&now, &i64::from(limit)]).await.map(removed)
+}
+
+fn removed(count: u64) -> Outcome {
+    Outcome::Removed(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+pub(super) async fn get(db: &Session, id: &str) -> Result<Option<LeaseRow>, Failure> {
+    row(db, sql::GET, &[&id]).await?.as_ref().map(read).transpose()
+}
+
+pub(super) async fn ids(db: &Session, after: &str, below: &str, limit: u32) -> Result<Vec<String>, Failure> {
+    let found = rows(db, sql::IDS, &[&after, &below, &i64::from(limit)]).await?;
+    found.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+pub(super) async fn ending(db: &Session, after: &str, below: &str, limit: u32) -> Result<Vec<LeaseRow>, Failure> {
+    rows(db, sql::ENDING, &[&after, &below, &i64::from(limit)]).await?.iter().map(read).collect()
+}
+
+fn read(row: &Row) -> Result<LeaseRow, Failure> {
+    let token = row.try_get::<_, &[u8]>(3)?.try_into().map_err(|_| Failure::Unreadable("a stored token hash"))?;
+    Ok(LeaseRow {
+        id: row.try_get(0)?,
+        mount: MountId(row.try_get(1)?),
+        serial: serial(row, 2)?,
+        token,
+        issued_at: row.try_get(4)?,
+        expires_at: row.try_get(5)?,
+    })
+}

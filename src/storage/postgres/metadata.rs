@@ -1,0 +1,46 @@
+//! SQL of what is attached to certificates.
+
+use super::certificates::page;
+use super::{Failure, Session, execute, row};
+use crate::documents::MountId;
+use crate::pki::store::MetadataRow;
+use crate::storage::sql::metadata as sql;
+use crate::x509::serial::Serial;
+
+const INSERT: &str = "INSERT INTO certificate_metadata (mount, serial, not_after, body)
+    SELECT * FROM UNNEST($1::BIGINT[], $2::BYTEA[], $3::BIGINT[], $4::BYTEA[])
+    ON CONFLICT (mount, serial) DO NOTHING";
+
+/// Stores all of them in one statement, or says that a serial is taken: then some are stored, and the
+/// caller undoes it.
+pub(super) async fn insert_all(db: &Session, all: &[&MetadataRow]) -> Result<(), Failure> {
+    fn column<'a, T>(all: &[&'a MetadataRow], of: impl Fn(&'a MetadataRow) -> T) -> Vec<T> {
+        all.iter().map(|row| of(row)).collect()
+    }
+    let stored = execute(
+        db,
+        INSERT,
+        &[
+            &column(all, |row| row.mount.0),
+            &column(all, |row| row.serial.octets()),
+            &column(all, |row| row.not_after),
+            &column(all, |row| row.body.as_slice()),
+        ],
+    )
+    .await?;
+    if stored == all.len() as u64 { Ok(()) } else { Err(Failure::SerialTaken) }
+}
+
+pub(super) async fn get(db: &Session, mount: MountId, serial: Serial) -> Result<Option<MetadataRow>, Failure> {
+    let Some(found) = row(db, sql::GET, &[&mount.0, &serial.octets()]).await? else { return Ok(None) };
+    Ok(Some(MetadataRow { mount, serial, not_after: found.try_get(0)?, body: found.try_get(1)? }))
+}
+
+pub(super) async fn serials(
+    db: &Session,
+    mount: MountId,
+    after: Option<Serial>,
+    limit: u32,
+) -> Result<Vec<Serial>, Failure> {
+    page(db, sql::SERIALS, mount, after, limit).await
+}
