@@ -112,7 +112,7 @@ impl Engine {
             return Ok(());
         }
         self.tools.store.commit(vec![PkiWrite::LeasesMark(vec![id.to_owned()])]).await?;
-        // The id itself is above its own begin and below every text that goes on with '!' or more.
+        // The id itself is above its own begin and below itself with '!'.
         self.carry_out(&id[..id.len() - 1], &format!("{id}!"), wait).await
     }
 
@@ -128,16 +128,19 @@ impl Engine {
             return self.revoke_lease(prefix, wait).await;
         }
         let (start, end) = below(prefix);
-        let mut after = start.clone();
+        let mut after = start;
         loop {
             let ids = self.tools.store.lease_ids(after, end.clone(), STEP).await?;
             let Some(last) = ids.last() else { break };
             after = last.clone();
             self.tools.store.commit(vec![PkiWrite::LeasesMark(ids)]).await?;
         }
-        self.carry_out(&start, &end, wait).await
+        // From below the prefix itself: it may be the id of a lease that an earlier try has marked.
+        let path = prefix.trim_end_matches('/');
+        self.carry_out(path.get(..path.len().saturating_sub(1)).unwrap_or_default(), &end, wait).await
     }
 
+    /// Ends what is marked between two texts, and perhaps more of what is marked.
     async fn carry_out(self: &Arc<Self>, after: &str, below: &str, wait: bool) -> Result<()> {
         if !wait {
             self.wake_leases();

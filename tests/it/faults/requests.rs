@@ -61,6 +61,14 @@ async fn token(stage: &Stage) -> (String, String) {
     ["client_token", "accessor"].map(|name| made.body["auth"][name].as_str().unwrap().to_owned()).into()
 }
 
+/// A fresh certificate with a lease; the lease's id.
+pub async fn lease(stage: &Stage) -> String {
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h", "generate_lease": true });
+    stage.post("pki/roles/leased", role).await;
+    let answer = stage.post("pki/issue/leased", json!({ "common_name": "a.test", "cert_metadata": "YQ==" })).await;
+    answer.body["lease_id"].as_str().unwrap().to_owned()
+}
+
 /// `None` for a route that has no entry here.
 pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &str) -> Option<Ask> {
     match kind {
@@ -116,6 +124,17 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             stage.post("sys/policies/acl/gone", policy).await;
             Ask::read(path.replace("*name", "gone"))
         }
+        (Update, "leases/lookup") => Ask::new(path, json!({ "lease_id": lease(stage).await })),
+        (List, "leases/lookup" | "leases/lookup/*prefix") => {
+            lease(stage).await;
+            Ask::read(path.replace("*prefix", "pki/issue/leased"))
+        }
+        (Update, "leases/renew") => Ask::new(path, json!({ "lease_id": lease(stage).await })).status(400),
+        (Update, "leases/renew/*lease_id") => {
+            Ask::new(format!("sys/leases/renew/{}", lease(stage).await), json!({})).status(400)
+        }
+        (Read, "leases/count") => Ask::read("sys/leases/count?type=irrevocable"),
+        (Update, "leases/tidy") => Ask::new(path, json!({})),
         (Update, "capabilities-self") => Ask::new(path, json!({ "path": "pki/roles/web" })),
         (Update, "capabilities") => Ask::new(path, json!({ "path": "pki/roles/web", "token": token(stage).await.0 })),
         (Update, "capabilities-accessor") => {
@@ -175,6 +194,8 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
         "cert/:serial",
         "cert/:serial/raw",
         "cert/:serial/raw/pem",
+        "cert-metadata",
+        "cert-metadata/:serial",
         "certs",
         "certs/revoked",
         "crl/rotate",
@@ -183,6 +204,12 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
         return None;
     }
     let serial = if pattern.contains("cert") { stage.issue().await } else { String::new() };
+    if pattern.starts_with("cert-metadata") {
+        lease(stage).await;
+        let kept = stage.app.client.list("pki/cert-metadata").await;
+        let serial = kept.body["data"]["keys"][0].as_str().unwrap();
+        return Some(Ask::read(format!("pki/{}", pattern.replace(":serial", serial))));
+    }
     if pattern == "certs/revoked" {
         stage.post("pki/revoke", json!({ "serial_number": serial })).await;
     }
@@ -251,6 +278,11 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
         }
         (Update, "revoke") => Ask::new(path, json!({ "serial_number": stage.issue().await }))
             .afterwards(Afterwards::Unanswered("a 200 promises that the CRL lists the serial")),
+        (Update, "revoke-with-key") => {
+            let issued = stage.post("pki/issue/web", name).await.body["data"].clone();
+            let proof = json!({ "serial_number": issued["serial_number"], "private_key": issued["private_key"] });
+            Ask::new(path, proof).afterwards(Afterwards::Unanswered("a 200 promises that the CRL lists the serial"))
+        }
         (Update, "crl/rotate") => Ask::new(path, json!({})),
         (Update, "root/generate/:type" | "issuers/generate/root/:type" | "root/rotate/:type") => {
             one_issuer(stage).await;
