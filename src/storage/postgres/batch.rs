@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use futures_util::future::try_join;
+
 use super::mounts::Inserted;
 use super::{Failure, Session, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tokens};
 use crate::auth::store::TokenHash;
@@ -53,6 +55,21 @@ impl Gathered<'_> {
         self.metadata.truncate(metadata);
         self.revocations.truncate(revocations);
     }
+
+    /// Inserts everything but revocations, or says that a serial is taken: then some are stored, and the
+    /// caller undoes it.
+    async fn send(&self, db: &Session) -> Result<(), Failure> {
+        if !self.leases.is_empty() {
+            leases::insert_all(db, &self.leases).await?;
+        }
+        if !self.metadata.is_empty() {
+            metadata::insert_all(db, &self.metadata).await?;
+        }
+        if !self.certificates.is_empty() {
+            certificates::insert_all(db, &self.certificates).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Where an outcome belongs: unit and write.
@@ -74,9 +91,20 @@ impl<'a> Batch<'a> {
                 self.plain(unit).await?;
             }
         }
-        self.flush().await?;
-        self.write_counters().await?;
+        self.finish().await?;
         Ok(self.answers)
+    }
+
+    /// What is still gathered, and the counters. Only the insertion of revocations tells how many are new;
+    /// without any the counts are known, and everything is sent at once.
+    async fn finish(&mut self) -> Result<(), Failure> {
+        if !self.gathered.revocations.is_empty() {
+            self.flush().await?;
+            return self.write_counters().await;
+        }
+        let gathered = std::mem::take(&mut self.gathered);
+        self.count(&gathered);
+        try_join(gathered.send(self.db), self.write_counters()).await.map(drop)
     }
 
     /// A unit that, when it fails, has sent nothing that must be undone.
@@ -248,22 +276,12 @@ impl<'a> Batch<'a> {
 
     /// Sends what was gathered.
     async fn flush(&mut self) -> Result<(), Failure> {
-        let Gathered { certificates, leases, metadata, revocations } = std::mem::take(&mut self.gathered);
-        if !leases.is_empty() {
-            leases::insert_all(self.db, &leases).await?;
-        }
-        if !metadata.is_empty() {
-            metadata::insert_all(self.db, &metadata).await?;
-        }
-        if !certificates.is_empty() {
-            certificates::insert_all(self.db, &certificates).await?;
-            for row in &certificates {
-                self.mounts.entry(row.mount).or_default().certificates += 1;
-            }
-        }
+        let gathered = std::mem::take(&mut self.gathered);
+        gathered.send(self.db).await?;
+        self.count(&gathered);
         // In the order of the mounts, so that two nodes do not wait for each other.
         let mut by_mount: BTreeMap<MountId, (Vec<Place>, Vec<&RevocationRow>)> = BTreeMap::new();
-        for (place, row) in revocations {
+        for (place, row) in gathered.revocations {
             let (places, rows) = by_mount.entry(row.mount).or_default();
             places.push(place);
             rows.push(row);
@@ -278,6 +296,12 @@ impl<'a> Batch<'a> {
             }
         }
         Ok(())
+    }
+
+    fn count(&mut self, gathered: &Gathered<'_>) {
+        for row in &gathered.certificates {
+            self.mounts.entry(row.mount).or_default().certificates += 1;
+        }
     }
 
     async fn write_counters(&self) -> Result<(), Failure> {

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, try_join};
 use metrics::{counter, histogram};
 
 use super::batch::{Answers, Batch};
@@ -94,12 +94,10 @@ impl Writer {
     async fn attempt(&mut self, units: &[Unit], careful: bool) -> Result<Answers, Broken> {
         let node = self.node;
         let db = self.session().await.map_err(Broken::Unreachable)?;
-        let work = async {
-            db.batch_execute("BEGIN").await?;
-            Batch::new(db, node, careful).run(units).await
-        };
-        match work.await {
-            Ok(answers) => match db.batch_execute("COMMIT").await.map_err(Failure::from) {
+        // Sent together: the server runs them in turn, and a connection that cannot begin cannot go on.
+        let begin = async { Ok(db.batch_execute("BEGIN").await?) };
+        match try_join(begin, Batch::new(db, node, careful).run(units)).await {
+            Ok(((), answers)) => match db.batch_execute("COMMIT").await.map_err(Failure::from) {
                 Ok(()) => Ok(answers),
                 // An answer with a code of its own says that the transaction was undone.
                 Err(failure) if !failure.is_gone() => Err(Broken::Undone(failure)),
