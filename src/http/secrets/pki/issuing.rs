@@ -37,20 +37,34 @@ async fn run(call: Call, operation: Operation) -> Result<Answer> {
 }
 
 fn request(call: Call) -> Request {
-    let requester = call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
-        recorded_as: caller.recorded_as.clone(),
-        display_name: caller.display_name.clone(),
-    });
     Request {
         role: call.param("name").to_owned(),
-        issuer_ref: Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).map(str::to_owned),
-        limits: Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() },
+        issuer_ref: issuer_of_path(&call),
+        limits: limits(&call),
+        requester: requester(&call),
         fields: call.fields,
-        requester,
     }
 }
 
-fn answer(issued: Issued) -> Answer {
+/// Who asks.
+pub(super) fn requester(call: &Call) -> Requester {
+    call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
+        recorded_as: caller.recorded_as.clone(),
+        display_name: caller.display_name.clone(),
+    })
+}
+
+/// The issuer that the path names.
+pub(super) fn issuer_of_path(call: &Call) -> Option<String> {
+    Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).map(str::to_owned)
+}
+
+/// The mount's lifetimes.
+pub(super) fn limits(call: &Call) -> Limits {
+    Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() }
+}
+
+pub(super) fn answer(issued: Issued) -> Answer {
     Answer::rendered(issued.json).with_warnings(issued.warnings)
 }
 
