@@ -11,6 +11,7 @@ mod ca_request;
 pub mod changes;
 pub mod constraints;
 pub mod crl;
+pub mod external_policy;
 pub mod issue;
 pub mod issuer;
 pub mod metrics;

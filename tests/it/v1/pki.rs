@@ -7,6 +7,7 @@
 mod bad_input;
 mod ca;
 mod csr;
+mod external_policy;
 mod foreign;
 mod matrix;
 mod mount;
