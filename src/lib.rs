@@ -90,6 +90,7 @@
 //! | what is recorded beside a certificate? | [`pki::beside`], [`pki::leases`] |
 //! | which issuer signs, may it? | [`pki::view`], [`pki::issuer`] |
 //! | what may be imported, what does it become? | [`pki::import`], `pki/bundle.rs` |
+//! | what may an external policy engine decide? | [`pki::external_policy`] |
 //! | what is on the CRL, when is it built? | [`pki::crl`] |
 //! | what does a policy grant? | [`auth::policy`] |
 //! | how long does a token live? | `auth/token/ttl.rs` |

@@ -15,6 +15,7 @@ pub mod changes;
 pub mod cluster;
 pub mod constraints;
 pub mod crl;
+pub mod external_policy;
 pub mod import;
 pub mod intermediate;
 pub mod issue;

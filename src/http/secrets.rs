@@ -264,7 +264,7 @@ async fn admit(
 
 /// Lets path parameters win over fields of the same name, and says so; names fields nobody reads.
 fn courtesies(route: &Route, params: &Params, fields: &mut Fields, below: &str) -> Vec<String> {
-    if fields.is_empty() {
+    if fields.is_empty() || route.body == BodyKind::Verbatim {
         return Vec::new();
     }
     let mut replaced = Vec::new();

@@ -24,6 +24,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::crl::{Builder, Built, Crls};
+use super::external_policy;
 use super::issue::{self, Issued, Request, Tools};
 use super::metrics::Stages;
 use super::store::{PkiOutcome, PkiStore, PkiWrite};
@@ -427,6 +428,14 @@ impl ReplicaLink {
     pub async fn run(&self, operation: Operation, request: Request) -> Result<Issued> {
         self.0.send(Work(operation, request)).await.map_err(stopping)?
     }
+
+    /// Runs a request that the mount's policy engine decides about.
+    ///
+    /// # Errors
+    /// Those of [`external_policy::run`]; `Unavailable` when the worker is stopping.
+    pub async fn run_external(&self, request: external_policy::Request) -> Result<Issued> {
+        self.0.send(ExternalWork(request)).await.map_err(stopping)?
+    }
 }
 
 /// What a replica makes certificates by.
@@ -463,17 +472,26 @@ impl Operation {
 #[rtype(result = "Result<Issued>")]
 struct Work(Operation, Request);
 
+#[derive(Message)]
+#[rtype(result = "Result<Issued>")]
+struct ExternalWork(external_policy::Request);
+
+/// The label of metrics for everything that a policy engine decides about.
+const EXTERNAL_POLICY: &str = "external_policy";
+
 /// The hands of a mount on one HTTP worker.
 struct Replica {
     view: Arc<ArcSwap<View>>,
     tools: Tools,
     /// By operation, in the order of [`Operation::ALL`].
     stages: [Stages; Operation::ALL.len()],
+    external_stages: Stages,
 }
 
 impl Replica {
     fn new(view: Arc<ArcSwap<View>>, tools: Tools) -> Self {
-        Self { view, tools, stages: Operation::ALL.map(|operation| Stages::new(operation.name())) }
+        let stages = Operation::ALL.map(|operation| Stages::new(operation.name()));
+        Self { view, tools, stages, external_stages: Stages::new(EXTERNAL_POLICY) }
     }
 }
 
@@ -500,6 +518,15 @@ impl Handler<Work> for Replica {
             Operation::SignIntermediate => guarded(sign_intermediate::sign(view, tools, request, stages), name),
             Operation::SignSelfIssued => guarded(self_issued::sign(view, tools, request, stages), name),
         }
+    }
+}
+
+impl Handler<ExternalWork> for Replica {
+    type Result = ResponseFuture<Result<Issued>>;
+
+    fn handle(&mut self, ExternalWork(request): ExternalWork, _: &mut Self::Context) -> Self::Result {
+        let (views, tools, stages) = (Arc::clone(&self.view), self.tools.clone(), self.external_stages.clone());
+        guarded(external_policy::run(views, tools, request, stages), EXTERNAL_POLICY)
     }
 }
 

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use super::issue::Request;
+use super::issue::{Request, Requester};
 use super::leases;
 use super::role::Role;
 use super::store::{CertificateRow, LeaseRow, MetadataRow, PkiWrite};
@@ -68,8 +68,18 @@ impl Beside {
     /// end at once.
     pub(super) fn of(request: &Request, role: Option<&Role>) -> Result<Self> {
         let metadata = metadata(&request.fields, role)?;
-        let lease = role.is_some_and(|role| role.generate_lease && !role.no_store).then(|| lease(request));
+        let lease = role
+            .is_some_and(|role| role.generate_lease && !role.no_store)
+            .then(|| wanted(&request.path, &request.requester));
         Ok(Self { lease: lease.transpose()?, metadata })
+    }
+
+    /// A lease for a request at `path`, and nothing else.
+    ///
+    /// # Errors
+    /// `Invalid` on a token's last use.
+    pub(super) fn leased(path: &str, requester: &Requester) -> Result<Self> {
+        Ok(Self { lease: Some(wanted(path, requester)?), metadata: None })
     }
 
     /// Whether nothing is wanted.
@@ -101,12 +111,11 @@ impl Beside {
     }
 }
 
-fn lease(request: &Request) -> Result<Wanted> {
-    let requester = &request.requester;
+fn wanted(path: &str, requester: &Requester) -> Result<Wanted> {
     if requester.last_use {
         return Err(Error::invalid("lease: the token is on its last use; a lease would be revoked with it at once"));
     }
-    Ok(Wanted { path: request.path.clone(), token: requester.token })
+    Ok(Wanted { path: path.to_owned(), token: requester.token })
 }
 
 /// `cert_metadata` of a body; the empty text is none.

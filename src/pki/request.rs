@@ -120,8 +120,7 @@ impl IssueRequest {
         let given = |name: &str| text(name).map(|t| (!t.is_empty()).then_some(t));
         let list = |name: &str| fields.list(name).map(Option::unwrap_or_default);
         let flag = |name: &str| fields.bool(name).map(Option::unwrap_or_default);
-        let format = format(fields.text("format")?.as_deref())?;
-        let private_key_format = private_key_format(fields.text("private_key_format")?.as_deref())?;
+        let rendering = Self::rendering(fields)?;
         let ttl = match fields.duration("ttl")? {
             Some(ttl) => whole_seconds("ttl", ttl)?,
             None => 0,
@@ -136,13 +135,24 @@ impl IssueRequest {
             ttl: (ttl > 0).then(|| Duration::from_secs(ttl)),
             not_after: given("not_after")?,
             not_before: given("not_before")?,
-            format,
-            private_key_format,
             exclude_cn_from_sans: flag("exclude_cn_from_sans")?,
-            remove_roots_from_chain: flag("remove_roots_from_chain")?,
             user_ids: list("user_ids")?,
             key_type: fields.text("key_type")?,
             key_bits: fields.int("key_bits")?,
+            ..rendering
+        })
+    }
+
+    /// Reads the members that say how to render the answer, and nothing else.
+    ///
+    /// # Errors
+    /// `Invalid` naming the field.
+    pub fn rendering(fields: &Fields) -> Result<Self> {
+        Ok(Self {
+            format: format(fields.text("format")?.as_deref())?,
+            private_key_format: private_key_format(fields.text("private_key_format")?.as_deref())?,
+            remove_roots_from_chain: fields.bool("remove_roots_from_chain")?.unwrap_or_default(),
+            ..Self::default()
         })
     }
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::issue::{Issued, Request, Tools, signer, usable_key};
 use super::metrics::Stages;
 use super::prepared::Prepared;
-use super::profile::{Pieces, certificate_pem};
+use super::profile::certificate_pem;
 use super::sign_intermediate;
 use super::structure::{Expected, Shape};
 use super::view::View;
@@ -48,7 +48,11 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     let started = stages.rules(started);
     let algorithm = algorithm(&certificate, kind)?;
     let issuer = signer.issuer.certificate.subject();
-    let extensions = extensions(&certificate, pieces);
+    let own = [
+        (oid::AUTHORITY_KEY_ID, &pieces.authority_key_id),
+        (oid::CRL_DISTRIBUTION_POINTS, &pieces.locations.distribution_points),
+    ];
+    let extensions = with_replaced(&certificate, &own);
     let slices: Vec<&[u8]> = extensions.iter().map(Vec::as_slice).collect();
     let tbs = certificate.reissue_tbs(algorithm, issuer, &slices);
     let expected = Expected { algorithm, issuer, key_id: &pieces.key_id };
@@ -83,19 +87,16 @@ fn submitted(text: &str) -> Result<Certificate> {
 
 /// The certificate's own algorithm where the issuer's key can make it, else what the key implies. One
 /// over SHA-1 or MD5 is never kept.
-fn algorithm(certificate: &Certificate, kind: KeyKind) -> Result<SignatureAlgorithm> {
+pub(super) fn algorithm(certificate: &Certificate, kind: KeyKind) -> Result<SignatureAlgorithm> {
     match certificate.signature_algorithm().filter(|algorithm| algorithm.fits(kind)) {
         Some(algorithm) => Ok(algorithm),
         None => SignatureAlgorithm::for_issuer(kind, 0, false),
     }
 }
 
-/// The extensions in their order, the issuer's own in the place of those that they replace or at the end.
-fn extensions(certificate: &Certificate, pieces: &Pieces) -> Vec<Vec<u8>> {
-    let own = [
-        (oid::AUTHORITY_KEY_ID, &pieces.authority_key_id),
-        (oid::CRL_DISTRIBUTION_POINTS, &pieces.locations.distribution_points),
-    ];
+/// The extensions in their order, the issuer's `own` in the place of those that they replace or at the end;
+/// an empty one replaces nothing.
+pub(super) fn with_replaced(certificate: &Certificate, own: &[(&[u8], &Vec<u8>)]) -> Vec<Vec<u8>> {
     let of = |oid: &[u8]| own.iter().find(|(own, der)| *own == oid && !der.is_empty()).map(|(_, der)| (*der).clone());
     let mut all: Vec<Vec<u8>> =
         certificate.extensions().iter().map(|e| of(&e.oid).unwrap_or_else(|| e.raw.clone())).collect();

@@ -23,6 +23,10 @@ pub(super) enum Shape {
     Leaf,
     /// Of a certificate authority.
     Authority,
+    /// As `Leaf`, after a template whose maker chose the serial number.
+    TemplateLeaf,
+    /// As `Authority`, after a template whose maker chose the serial number.
+    TemplateAuthority,
     /// An authority's certificate that was made elsewhere and is signed as it is: what its maker chose
     /// freely (serial number, unique identifiers, a missing key identifier) stays.
     Kept,
@@ -130,8 +134,13 @@ impl<'a> Candidate<'a> {
         })
     }
 
+    /// Whether an authority is made, not only signed.
+    fn is_new_authority(&self) -> bool {
+        matches!(self.shape, Shape::Authority | Shape::TemplateAuthority)
+    }
+
     fn is_ca(&self) -> bool {
-        self.shape != Shape::Leaf
+        !matches!(self.shape, Shape::Leaf | Shape::TemplateLeaf)
     }
 }
 
@@ -172,7 +181,7 @@ fn rfc5280_4_1_2_2_serial_number(c: &Candidate<'_>) -> Read<()> {
 /// At least 64 bits from a CSPRNG. Of 159 random bits the first 95 are zero once in 2^95 certificates.
 fn cabf_br_7_1_serial_entropy(c: &Candidate<'_>) -> Read<()> {
     rule(
-        c.shape == Shape::Kept || c.fields.serial.len() >= 8,
+        !matches!(c.shape, Shape::Leaf | Shape::Authority) || c.fields.serial.len() >= 8,
         "the serial number must hold 64 random bits (CA/Browser Forum baseline requirements 7.1)",
     )
 }
@@ -255,7 +264,7 @@ fn rfc5280_4_2_1_2_subject_key_identifier(c: &Candidate<'_>) -> Read<()> {
 /// At least one bit; keyCertSign belongs to authorities, and theirs has it.
 fn rfc5280_4_2_1_3_key_usage(c: &Candidate<'_>) -> Read<()> {
     let Some(usage) = c.key_usage else {
-        return rule(c.shape != Shape::Authority, "keyUsage of an authority is missing (RFC 5280 4.2.1.3)");
+        return rule(!c.is_new_authority(), "keyUsage of an authority is missing (RFC 5280 4.2.1.3)");
     };
     rule(!usage.is_empty(), "keyUsage must have at least one bit (RFC 5280 4.2.1.3)")?;
     let minimal = c.extensions.find(oid::KEY_USAGE).is_some_and(|e| is_minimal_bit_string(e.value));
@@ -307,10 +316,7 @@ fn rfc5280_4_2_1_9_basic_constraints(c: &Candidate<'_>) -> Read<()> {
     rule(constraints.ca == c.is_ca(), "basicConstraints do not fit the kind of certificate (RFC 5280 4.2.1.9)")?;
     rule(constraints.ca || constraints.path_length.is_none(), "a path length needs cA TRUE (RFC 5280 4.2.1.9)")?;
     let critical = c.extensions.find(oid::BASIC_CONSTRAINTS).is_some_and(|e| e.critical == Some(true));
-    rule(
-        critical || c.shape != Shape::Authority,
-        "basicConstraints of an authority must be critical (RFC 5280 4.2.1.9)",
-    )
+    rule(critical || !c.is_new_authority(), "basicConstraints of an authority must be critical (RFC 5280 4.2.1.9)")
 }
 
 /// In authorities' certificates alone, critical, permitting or excluding something.

@@ -103,7 +103,7 @@ pub fn for_leaf(
     if asked < leaf.now {
         return Err(Error::invalid("not_after: lies in the past"));
     }
-    let not_after = leaf.within_issuer(asked, issuer_not_after, behaviour)?;
+    let not_after = within_issuer(asked, issuer_not_after, behaviour, &mut leaf.warnings)?;
     let not_before = leaf.not_before()?;
     Ok((validity(not_before, not_after)?, leaf.warnings))
 }
@@ -219,25 +219,6 @@ impl Leaf<'_> {
         Ok(())
     }
 
-    fn within_issuer(&mut self, end: i64, issuer_end: i64, behaviour: LeafNotAfter) -> Result<i64> {
-        if end <= issuer_end {
-            return Ok(end);
-        }
-        let (asked, issuer) = (shown(end), shown(issuer_end));
-        let beyond = format!("not_after: notAfter {asked} is beyond the expiration of the CA certificate, {issuer}");
-        match behaviour {
-            LeafNotAfter::Err | LeafNotAfter::AlwaysEnforceErr => Err(Error::invalid(beyond)),
-            LeafNotAfter::Truncate => {
-                self.warnings.push(format!("{beyond}: it was truncated to that"));
-                Ok(issuer_end)
-            }
-            LeafNotAfter::Permit => {
-                self.warnings.push(beyond);
-                Ok(end)
-            }
-        }
-    }
-
     /// The start, in epoch seconds. A bound limits how far back a request may go, never how far ahead.
     fn not_before(&mut self) -> Result<i64> {
         let role = self.role;
@@ -258,6 +239,35 @@ impl Leaf<'_> {
             )),
             Some(start) => Ok(start),
             None => Ok(earliest),
+        }
+    }
+}
+
+/// The end of a certificate, epoch seconds, as the issuer's setting has it when it lies beyond the issuer's
+/// own end.
+///
+/// # Errors
+/// `Invalid` when the setting refuses it.
+pub(super) fn within_issuer(
+    end: i64,
+    issuer_end: i64,
+    behaviour: LeafNotAfter,
+    warnings: &mut Vec<String>,
+) -> Result<i64> {
+    if end <= issuer_end {
+        return Ok(end);
+    }
+    let (asked, issuer) = (shown(end), shown(issuer_end));
+    let beyond = format!("not_after: notAfter {asked} is beyond the expiration of the CA certificate, {issuer}");
+    match behaviour {
+        LeafNotAfter::Err | LeafNotAfter::AlwaysEnforceErr => Err(Error::invalid(beyond)),
+        LeafNotAfter::Truncate => {
+            warnings.push(format!("{beyond}: it was truncated to that"));
+            Ok(issuer_end)
+        }
+        LeafNotAfter::Permit => {
+            warnings.push(beyond);
+            Ok(end)
         }
     }
 }
@@ -293,7 +303,7 @@ fn shown(seconds: i64) -> String {
 }
 
 /// The end of checks: a positive span inside what certificates can express.
-fn validity(start: i64, end: i64) -> Result<Validity> {
+pub(super) fn validity(start: i64, end: i64) -> Result<Validity> {
     if start < 0 {
         return Err(Error::invalid("not_before: lies before 1970"));
     }

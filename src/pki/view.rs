@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::cluster::Cluster;
+use super::external_policy::{self, PolicyEngine};
 use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord};
 use super::profile::{Pieces, RoleEntry};
 use super::role::Role;
@@ -102,6 +103,10 @@ pub struct View {
     pub urls: Setting<Urls>,
     /// The mount's own addresses.
     pub cluster: Setting<Cluster>,
+    /// Who decides in the place of roles.
+    pub external_policy: Setting<external_policy::Config>,
+    /// The way there, when it is enabled; the error is what an attempt to use it answers.
+    policy_engine: Option<Result<Arc<PolicyEngine>, String>>,
     parents: issuer::Parents,
     signers: BTreeMap<String, Arc<Signer>>,
 }
@@ -132,6 +137,8 @@ impl View {
             keys_config: Setting::default(),
             urls: Setting::default(),
             cluster: Setting::default(),
+            external_policy: Setting::default(),
+            policy_engine: None,
             parents: BTreeMap::new(),
             signers: BTreeMap::new(),
         }
@@ -157,6 +164,12 @@ impl View {
                 "keys" => self.keys_config = Setting { value: read(body)?, version },
                 "urls" => self.urls = Setting { value: read(body)?, version },
                 "cluster" => self.cluster = Setting { value: read(body)?, version },
+                "external-policy" => {
+                    let config: external_policy::Config = read(body)?;
+                    let engine = config.enabled.then(|| PolicyEngine::new(&config));
+                    self.policy_engine = engine.map(|e| e.map(Arc::new).map_err(|e| e.text().to_owned()));
+                    self.external_policy = Setting { value: config, version };
+                }
                 _ => return Err(Error::internal(format!("unknown stored setting {name}"))),
             },
             other => return Err(Error::internal(format!("unknown stored document kind {other}"))),
@@ -396,6 +409,33 @@ impl View {
     /// The mount's URLs with its own addresses filled in.
     pub fn global_urls(&self) -> Urls {
         self.urls.value.in_cluster(&self.cluster.value)
+    }
+
+    /// Stores `config/external-policy`. The way to the engine is made anew only when it is another one.
+    ///
+    /// # Errors
+    /// `Invalid` when the settings lead nowhere.
+    pub fn set_external_policy(&mut self, value: external_policy::Config) -> Result<PkiWrite> {
+        let Setting { value: old, version } = &self.external_policy;
+        let version = *version;
+        if !value.leads_to_the_same(old) {
+            let engine = value.enabled.then(|| PolicyEngine::new(&value)).transpose()?;
+            self.policy_engine = engine.map(Arc::new).map(Ok);
+        }
+        let write = self.document(kind::CONFIG, "external-policy", version, Some(&value));
+        self.external_policy = Setting { value, version: version + 1 };
+        Ok(write)
+    }
+
+    /// The way to the policy engine.
+    ///
+    /// # Errors
+    /// `Invalid` when external policy is not enabled, or its settings lead nowhere.
+    pub fn policy_engine(&self) -> Result<&Arc<PolicyEngine>> {
+        match &self.policy_engine {
+            Some(engine) => engine.as_ref().map_err(|text| Error::invalid(text.clone())),
+            None => Err(Error::invalid("external policy is not configured")),
+        }
     }
 
     fn document<T: Serialize>(&self, kind: &'static str, name: &str, expected: u64, value: Option<&T>) -> PkiWrite {

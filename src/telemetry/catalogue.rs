@@ -60,6 +60,12 @@ pub const PKI_CRL_BUILD_SECONDS: &str = "signet_pki_crl_build_seconds";
 pub const PKI_CRL_BUILDS: &str = "signet_pki_crl_builds_total";
 /// Entries of the largest CRL that was built last.
 pub const PKI_CRL_ENTRIES: &str = "signet_pki_crl_entries";
+/// Calls of external policy engines, by result.
+pub const PKI_POLICY_CALLS: &str = "signet_pki_policy_calls_total";
+/// Time of one exchange with an external policy engine.
+pub const PKI_POLICY_CALL_SECONDS: &str = "signet_pki_policy_call_seconds";
+/// External policy engines that are not called at present, because they failed in a row.
+pub const PKI_POLICY_BREAKERS: &str = "signet_pki_policy_breakers_open";
 /// RSA keys that wait for a thread.
 pub const KEY_GENERATION_QUEUE: &str = "signet_key_generation_queue";
 /// Time that an RSA key waited for a thread.
@@ -93,6 +99,15 @@ const OPERATIONS: Starts = &[
     ("operation", "sign_verbatim"),
     ("operation", "sign_intermediate"),
     ("operation", "sign_self_issued"),
+    ("operation", "external_policy"),
+];
+const POLICY_CALLS: Starts = &[
+    ("result", "answered"),
+    ("result", "rejected"),
+    ("result", "malformed"),
+    ("result", "failed"),
+    ("result", "busy"),
+    ("result", "open"),
 ];
 const ENDS: Starts = &[("result", "revoked"), ("result", "expired")];
 const RESULTS: Starts = &[("result", "done"), ("result", "failed")];
@@ -153,6 +168,19 @@ pub const CATALOGUE: &[Metric] = &[
     histogram(PKI_CRL_BUILD_SECONDS, &[], Unit::Seconds, LONG, "Time of one build of a mount's CRLs."),
     counter(PKI_CRL_BUILDS, &["result"], "Builds of a mount's CRLs, by result.").starting(RESULTS),
     gauge(PKI_CRL_ENTRIES, &[], "Entries of the largest CRL that was built last."),
+    counter(PKI_POLICY_CALLS, &["result"], "Calls of external policy engines, by result.").starting(POLICY_CALLS),
+    histogram(
+        PKI_POLICY_CALL_SECONDS,
+        &[],
+        Unit::Seconds,
+        LONG,
+        "Time of one exchange with an external policy engine.",
+    ),
+    gauge(
+        PKI_POLICY_BREAKERS,
+        &[],
+        "External policy engines that are not called at present, because they failed in a row.",
+    ),
     gauge(KEY_GENERATION_QUEUE, &[], "RSA keys that wait for a thread."),
     histogram(KEY_GENERATION_WAIT_SECONDS, &[], Unit::Seconds, LONG, "Time that an RSA key waited for a thread."),
     histogram(KEY_GENERATION_WORK_SECONDS, &[], Unit::Seconds, LONG, "Time that an RSA key then took."),
@@ -223,7 +251,7 @@ mod tests {
             let suffixes: &[&str] = match (metric.kind, metric.unit) {
                 (MetricKind::Counter, _) => &["_total"],
                 (_, Unit::Seconds) => &["_seconds"],
-                _ => &["_units", "_entries", "_queue"],
+                _ => &["_units", "_entries", "_queue", "_open"],
             };
             assert!(metric.name.starts_with("signet_"), "{}", metric.name);
             assert!(suffixes.iter().any(|suffix| metric.name.ends_with(suffix)), "{}", metric.name);

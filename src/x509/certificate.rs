@@ -179,6 +179,11 @@ impl Certificate {
         }
     }
 
+    /// Whether it has an issuerUniqueID or a subjectUniqueID.
+    pub fn has_unique_ids(&self) -> bool {
+        !self.unique_ids.is_empty()
+    }
+
     /// The subject's common name; empty without.
     pub fn common_name(&self) -> String {
         name::common_name(&self.subject)

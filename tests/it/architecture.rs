@@ -51,8 +51,8 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("deadpool_postgres", &["storage/postgres"]),
     ("p224", &["keys/local", "x509/public_key.rs"]),
     ("clap", &["cli", "main.rs"]),
-    ("reqwest", &["cli/issue.rs"]),
-    ("rustls", &["server/tls.rs"]),
+    ("reqwest", &["cli/issue.rs", "pki/external_policy/call.rs"]),
+    ("rustls", &["server/tls.rs", "pki/external_policy/tls.rs"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
     ("tracing_subscriber", &["telemetry"]),
 ];

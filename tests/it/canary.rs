@@ -4,8 +4,8 @@
 //! The real program runs with everything logged. A walk makes tokens and keys in every way there is and
 //! provokes errors of every kind; then all that came out is searched for every secret that was seen.
 
-mod private_key;
-mod scanner;
+pub mod private_key;
+pub mod scanner;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -205,6 +205,7 @@ async fn certificates(walk: &mut Walk, walker: &Client, issued: &[Value], folder
     }
     walk.post("pki2/crl/rotate", Value::Null).await;
     attached(walk, walker).await;
+    external_policy(walk, &csr, folder).await;
 }
 
 /// What a caller attaches to a certificate, shown to whoever may read it and nobody else; with leases.
@@ -249,6 +250,21 @@ async fn imports(walk: &mut Walk, folder: &Path) {
         let taken = walk.post("pki2/config/ca", json!({ "pem_bundle": bundle })).await;
         assert_eq!(taken.status, 200, "{}", taken.text);
     }
+}
+
+/// A policy engine out of reach, and the key that would be shown to it.
+async fn external_policy(walk: &mut Walk, csr: &str, folder: &Path) {
+    let request = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout client.key -subj /CN=client";
+    let certificate = openssl(folder, &request.split(' ').collect::<Vec<_>>());
+    let key = std::fs::read_to_string(folder.join("client.key")).unwrap();
+    private_numbers(&key).iter().for_each(|number| walk.scanner.add_bytes("client key", number));
+    let settings = json!({ "enabled": true, "external_service_url": "https://127.0.0.1:1/", "trusted_ca": certificate,
+        "service_client_cert_bundle": format!("{certificate}{key}") });
+    assert_eq!(walk.post("pki2/config/external-policy", settings).await.status, 200);
+    let asked = walk.post("pki2/external-policy/sign", json!({ "csr": csr })).await;
+    assert_eq!(asked.status, 503, "{}", asked.text);
+    walk.post("pki2/external-policy/issue", json!({ "key_type": "ec" })).await;
+    walk.post("pki2/config/external-policy", json!({ "service_client_cert_bundle": key })).await;
 }
 
 /// Wrong tokens, broken bodies, wrong methods and paths.

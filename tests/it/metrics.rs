@@ -55,6 +55,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
         "service" => vec!["secrets".to_owned()],
         "operation" => {
             let signing = ["none", "issue", "sign", "sign_verbatim", "sign_intermediate", "sign_self_issued"];
+            let signing = signing.into_iter().chain(["external_policy"]);
             operations.into_iter().map(operation_word).chain(signing).map(str::to_owned).collect()
         }
         "route" => {
@@ -63,7 +64,10 @@ fn closed_set(label: &str) -> BTreeSet<String> {
         }
         "status" => (200..600).map(|status| status.to_string()).chain(["other".to_owned()]).collect(),
         "stage" => ["rules", "key", "sign", "store"].map(str::to_owned).to_vec(),
-        "result" => ["done", "failed", "revoked", "expired"].map(str::to_owned).to_vec(),
+        "result" => {
+            let calls = ["answered", "rejected", "malformed", "busy", "open"];
+            ["done", "failed", "revoked", "expired"].into_iter().chain(calls).map(str::to_owned).collect()
+        }
         "reason" => {
             let (failures, retries) =
                 (["busy", "serial_taken", "conflict", "internal", "unavailable"], ["connection", "clash", "unit"]);

@@ -1,6 +1,7 @@
 //! The certificate authority engine on the wire: its route table and, in the files below, its handlers.
 
 mod authority;
+mod external_policy;
 mod generate;
 mod import;
 mod issuers;
@@ -18,6 +19,7 @@ use crate::error::Result;
 use crate::pki::Authority;
 use crate::pki::actor::ReplicaLink;
 use crate::pki::changes::ISSUER_FIELDS;
+use crate::pki::external_policy as policy;
 use crate::pki::request::{ISSUE_FIELDS, SIGN_FIELDS};
 use crate::pki::{
     ca_key, cluster, intermediate, revocation, role, root, self_issued, sign_intermediate, urls, verbatim,
@@ -53,6 +55,32 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "sign-verbatim/:name" verbatim::FIELDS => issuing::sign_verbatim),
     route!(token Update "issuer/:issuer_ref/sign-verbatim" verbatim::FIELDS => issuing::sign_verbatim),
     route!(token Update "issuer/:issuer_ref/sign-verbatim/:name" verbatim::FIELDS => issuing::sign_verbatim),
+    route!(token Read "config/external-policy" &[] => external_policy::read_config),
+    route!(token Update "config/external-policy" policy::config::FIELDS => external_policy::write_config),
+    route!(token Update "external-policy/issue" policy::ISSUE_FIELDS => external_policy::issue)
+        .with_verbatim_body(),
+    route!(token Update "external-policy/issue/:policy" policy::ISSUE_FIELDS => external_policy::issue)
+        .with_verbatim_body(),
+    route!(token Update "issuer/:issuer_ref/external-policy/issue" policy::ISSUE_FIELDS => external_policy::issue)
+        .with_verbatim_body(),
+    route!(token Update "issuer/:issuer_ref/external-policy/issue/:policy" policy::ISSUE_FIELDS => external_policy::issue)
+        .with_verbatim_body(),
+    route!(token Update "external-policy/sign" policy::SIGN_FIELDS => external_policy::sign)
+        .with_verbatim_body(),
+    route!(token Update "external-policy/sign/:policy" policy::SIGN_FIELDS => external_policy::sign)
+        .with_verbatim_body(),
+    route!(token Update "issuer/:issuer_ref/external-policy/sign" policy::SIGN_FIELDS => external_policy::sign)
+        .with_verbatim_body(),
+    route!(token Update "issuer/:issuer_ref/external-policy/sign/:policy" policy::SIGN_FIELDS => external_policy::sign)
+        .with_verbatim_body(),
+    route!(token Update "external-policy/sign-intermediate" policy::SIGN_FIELDS => external_policy::sign_intermediate)
+        .with_verbatim_body(),
+    route!(token Update "external-policy/sign-intermediate/:policy" policy::SIGN_FIELDS => external_policy::sign_intermediate)
+        .with_verbatim_body(),
+    route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate" policy::SIGN_FIELDS => external_policy::sign_intermediate)
+        .with_verbatim_body(),
+    route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate/:policy" policy::SIGN_FIELDS => external_policy::sign_intermediate)
+        .with_verbatim_body(),
     route!(token Update "revoke" revocation::FIELDS => issuing::revoke),
     route!(token Update "revoke-with-key" revocation::WITH_KEY_FIELDS => issuing::revoke_with_key),
     route!(token Read "crl/rotate" &[] => issuing::rotate),

@@ -50,6 +50,8 @@ pub type Handler = fn(Call) -> LocalBoxFuture<'static, Result<Answer>>;
 pub enum BodyKind {
     /// A JSON object (or form), read into [`Call::fields`].
     Fields,
+    /// As `Fields`, for somebody else to judge: nothing is replaced by the path, no member is unknown.
+    Verbatim,
     /// Bytes of another protocol, left alone in [`Call::body`].
     Raw,
 }
@@ -97,6 +99,12 @@ impl Route {
     #[must_use]
     pub const fn for_callers(self) -> Self {
         Self { access: Access::Caller, ..self }
+    }
+
+    /// The same route with every body member passed on as it came.
+    #[must_use]
+    pub const fn with_verbatim_body(self) -> Self {
+        Self { body: BodyKind::Verbatim, ..self }
     }
 
     /// The same route with its body left unread, in [`Call::body`].

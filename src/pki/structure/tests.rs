@@ -194,6 +194,25 @@ fn what_is_kept_keeps_its_makers_choices_but_not_the_structure() {
 }
 
 #[test]
+fn a_template_may_choose_its_serial_number_and_nothing_else() {
+    for (parts, plain, template) in
+        [(leaf(), Shape::Leaf, Shape::TemplateLeaf), (authority(), Shape::Authority, Shape::TemplateAuthority)]
+    {
+        parts.check(template).unwrap();
+        let short = Parts { serial: vec![1], ..parts };
+        assert!(short.check(plain).is_err());
+        short.check(template).unwrap();
+    }
+    assert!(authority().check(Shape::TemplateLeaf).is_err());
+    assert!(leaf().check(Shape::TemplateAuthority).is_err());
+    for at in 0..4 {
+        let without = authority().without(at);
+        assert_eq!(without.check(Shape::Authority).is_err(), without.check(Shape::TemplateAuthority).is_err(), "{at}");
+        assert!(without.check(Shape::TemplateAuthority).is_err(), "{at}");
+    }
+}
+
+#[test]
 fn algorithm_version_and_time_form_are_read_from_the_bytes() {
     let issuer = named("CA");
     let expected = Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID };

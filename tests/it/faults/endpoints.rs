@@ -141,7 +141,7 @@ async fn walk(kind: &'static str, of: impl Fn(Operation) -> bool) -> BTreeMap<St
             *failed.entry(format!("{} {pattern}", operation_word(operation))).or_default() += n - 1;
         }
         assert_counted(stage.app.folder());
-        stage.app.stop().await;
+        stage.stop().await;
     }
     failed
 }

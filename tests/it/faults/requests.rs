@@ -172,6 +172,7 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
         "config/issuers",
         "config/urls",
         "config/cluster",
+        "config/external-policy",
         "keys",
         "key/:key_ref",
         "config/keys",
@@ -242,7 +243,8 @@ async fn two_issuers(stage: &Stage) {
 }
 
 async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
-    let path = format!("pki/{}", pattern.replace(":name", "web").replace(":issuer_ref", "root"));
+    let path = pattern.replace(":name", "web").replace(":issuer_ref", "root").replace(":policy", "web");
+    let path = format!("pki/{path}");
     let name = json!({ "common_name": "a.test" });
     Some(match (operation, pattern) {
         (Update, "roles/:name") => {
@@ -310,6 +312,19 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
         (Update, "config/cluster") => {
             stage.post(&path, json!({ "path": "https://before.test/v1/pki" })).await;
             Ask::new(path, json!({ "path": "https://after.test/v1/pki" }))
+        }
+        (Update, "config/external-policy") => {
+            stage.post(&path, json!({ "timeout": "10s" })).await;
+            Ask::new(path, json!({ "timeout": "11s" }))
+        }
+        (Update, pattern) if pattern.contains("external-policy/issue") => {
+            stage.governed().await;
+            Ask::new(path, json!({ "key_type": "ec" }))
+        }
+        (Update, pattern) if pattern.contains("external-policy/sign") => {
+            stage.governed().await;
+            let csr = openssl(&stage.folder(), &[&NEW_KEY[..], &["-new", "-subj", "/CN=a.test"]].concat());
+            Ask::new(path, json!({ "csr": csr }))
         }
         (Update, "root/replace") => {
             two_issuers(stage).await;

@@ -12,9 +12,12 @@ use serde_json::{Value, json};
 use signet::auth::Auth;
 use signet::pki::view::View;
 use time::macros::datetime;
+use tokio::sync::OnceCell;
 
 use super::double::Faults;
 use crate::support::{Answer, App, Builder};
+use crate::v1::pki::external_policy::engine::{Engine, Reply, Template, consent_to};
+use crate::v1::pki::external_policy::settings;
 
 /// The rows of every table but `crl`: CRLs are made from the others, by whoever needs them next.
 pub type Rows = BTreeMap<String, BTreeSet<String>>;
@@ -72,6 +75,7 @@ pub fn assert_counted(folder: &Path) {
 pub struct Stage {
     pub app: App,
     pub faults: Arc<Faults>,
+    policy: OnceCell<Engine>,
 }
 
 impl Stage {
@@ -79,7 +83,7 @@ impl Stage {
     pub async fn start() -> Self {
         let faults = Arc::new(Faults::default());
         let builder: Builder = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).faults(&faults);
-        Self { app: builder.start().await, faults }
+        Self { app: builder.start().await, faults, policy: OnceCell::new() }
     }
 
     /// As [`Stage::start`], with an issuer and a key named `root` and a role `web`.
@@ -98,6 +102,30 @@ impl Stage {
         let answer = self.app.client.post(path, body).await;
         assert!(matches!(answer.status, 200 | 204), "{path}: {} {}", answer.status, answer.text);
         answer
+    }
+
+    /// An engine that has whatever it is asked for stored, and the mount's settings lead to it.
+    pub async fn governed(&self) {
+        let started = self.policy.get_or_init(|| async {
+            let engine = Engine::start().await;
+            let now = self.app.clock.now().unix_timestamp();
+            engine.says(move |question| {
+                let template = Template { not_before: now - 60, not_after: now + 3600, ..Template::default() };
+                let mut consent = consent_to(question, &template);
+                consent["store_certificate"] = json!(true);
+                Reply::json(consent)
+            });
+            engine
+        });
+        self.post("pki/config/external-policy", settings(started.await)).await;
+    }
+
+    /// Stops everything.
+    pub async fn stop(self) {
+        self.app.stop().await;
+        if let Some(engine) = self.policy.into_inner() {
+            engine.stop().await;
+        }
     }
 
     /// A fresh certificate; its serial.

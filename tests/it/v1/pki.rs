@@ -7,6 +7,7 @@
 mod bad_input;
 mod ca;
 mod csr;
+pub mod external_policy;
 pub mod foreign;
 mod import;
 mod intermediate;

@@ -37,23 +37,37 @@ async fn run(call: Call, operation: Operation) -> Result<Answer> {
 }
 
 fn request(call: Call) -> Request {
-    let requester = call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
+    Request {
+        role: call.param("name").to_owned(),
+        issuer_ref: issuer_of_path(&call),
+        limits: limits(&call),
+        requester: requester(&call),
+        fields: call.fields,
+        path: call.full_path,
+    }
+}
+
+/// Who asks.
+pub(super) fn requester(call: &Call) -> Requester {
+    call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
         recorded_as: caller.recorded_as.clone(),
         display_name: caller.display_name.clone(),
         token: caller.token_hash(),
         last_use: caller.uses_left() == Some(0),
-    });
-    Request {
-        role: call.param("name").to_owned(),
-        issuer_ref: Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).map(str::to_owned),
-        limits: Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() },
-        fields: call.fields,
-        path: call.full_path,
-        requester,
-    }
+    })
 }
 
-fn answer(issued: Issued) -> Answer {
+/// The issuer that the path names.
+pub(super) fn issuer_of_path(call: &Call) -> Option<String> {
+    Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).map(str::to_owned)
+}
+
+/// The mount's lifetimes.
+pub(super) fn limits(call: &Call) -> Limits {
+    Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() }
+}
+
+pub(super) fn answer(issued: Issued) -> Answer {
     let lease = issued.lease.map(|lease| Lease { id: lease.id, seconds: lease.seconds, renewable: false });
     Answer { lease, ..Answer::rendered(issued.json) }.with_warnings(issued.warnings)
 }

@@ -195,9 +195,14 @@ impl Files {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
+    /// The path of a file.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// Writes a file; its path.
     pub fn write(&self, name: &str, content: &[u8]) -> PathBuf {
-        let path = self.folder.path().join(name);
+        let path = self.path(name);
         std::fs::write(&path, content).unwrap();
         path
     }

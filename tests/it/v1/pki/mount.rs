@@ -103,7 +103,7 @@ impl Pki {
     }
 
     /// Everything that a refused request must leave as it was.
-    async fn stored(&self) -> Vec<Vec<String>> {
+    pub async fn stored(&self) -> Vec<Vec<String>> {
         let mut lists = Vec::new();
         for path in ["certs", "certs/revoked", "roles", "issuers", "keys"] {
             lists.push(self.list(path).await);

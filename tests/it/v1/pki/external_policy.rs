@@ -1,0 +1,289 @@
+//! External policy: a service of the operator's decides, this server signs (H33, H34 and around them).
+//!
+//! [`engine`] is that service, with real TLS. [`calls`] has what it and the network may do wrong,
+//! [`templates`] what its certificates may say.
+
+mod calls;
+mod config;
+pub mod engine;
+mod templates;
+
+use serde_json::{Value, json};
+use signet::x509::csr::Csr;
+use signet::x509::pem;
+
+use self::engine::{Engine, Reply, Site, Template, consent_to};
+use super::foreign::{self, Files};
+use super::mount::{Leaf, Pki, with};
+use crate::canary::private_key::private_numbers;
+use crate::canary::scanner::Scanner;
+use crate::support::{Answer, App};
+
+/// A mount with a root and an engine that decides for it.
+struct Governed {
+    pki: Pki,
+    engine: Engine,
+}
+
+impl Governed {
+    async fn start() -> Self {
+        Self::on(App::start().await).await
+    }
+
+    async fn on(app: App) -> Self {
+        let governed = Self { pki: Pki::on(app).await, engine: Engine::start().await };
+        governed.pki.post("config/external-policy", governed.settings()).await;
+        governed
+    }
+
+    /// Settings that lead to the engine.
+    fn settings(&self) -> Value {
+        settings(&self.engine)
+    }
+
+    async fn stop(self) {
+        self.pki.stop().await;
+        self.engine.stop().await;
+    }
+
+    /// A request that fails with this status and a text that has `rule` in it, and leaves nothing behind.
+    async fn fails(&self, path: &str, body: Value, status: u16, rule: &str) -> Answer {
+        let before = self.pki.stored().await;
+        let answer = self.pki.app.client.post(&format!("pki/external-policy/{path}"), body).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.text);
+        assert!(answer.error().contains(rule), "{path}: {} does not say {rule:?}", answer.text);
+        assert!(!answer.text.contains("the remote's own words"), "{}", answer.text);
+        assert_eq!(answer.header("retry-after").is_empty(), status != 503, "{path}");
+        assert_eq!(self.pki.stored().await, before, "{path}: something was stored");
+        answer
+    }
+
+    /// A request to sign the P-256 key, which must give a leaf.
+    async fn sign(&self, more: Value) -> Leaf {
+        self.pki.ask("external-policy/sign", with(&json!({ "csr": csr() }), more)).await
+    }
+}
+
+/// Settings that lead to this engine.
+pub fn settings(engine: &Engine) -> Value {
+    json!({
+        "enabled": true,
+        "external_service_url": engine.url(),
+        "trusted_ca": Site::shared().pem("ca"),
+        "service_client_cert_bundle": Site::shared().bundle("client"),
+    })
+}
+
+/// A CSR of the P-256 key that says things which the engine may or may not heed.
+fn csr() -> String {
+    foreign::csr("ec-256", "/CN=from the request", "subjectAltName=DNS:from.request.test")
+}
+
+/// The six endpoint forms, with and without a policy.
+fn forms() -> Vec<(String, &'static str, bool)> {
+    let mut all = Vec::new();
+    for (operation, mode) in [("issue", "issue"), ("sign", "sign"), ("sign-intermediate", "ica")] {
+        for issuer in ["", "issuer/root/"] {
+            for policy in ["", "/web"] {
+                all.push((format!("{issuer}external-policy/{operation}{policy}"), mode, !policy.is_empty()));
+            }
+        }
+    }
+    all
+}
+
+#[actix_web::test]
+async fn h33_nothing_is_decided_while_it_is_disabled() {
+    let pki = Pki::start().await;
+    for (path, ..) in forms() {
+        pki.refused(&path, json!({ "csr": csr() }), "external policy is not configured").await;
+    }
+    let engine = Engine::start().await;
+    pki.post("config/external-policy", settings(&engine)).await;
+    pki.post("config/external-policy", json!({ "enabled": false })).await;
+    for (path, ..) in forms() {
+        pki.refused(&path, json!({ "csr": csr() }), "external policy is not configured").await;
+    }
+    assert_eq!(engine.asked(), 0);
+    engine.stop().await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn every_form_asks_the_engine_with_the_body_as_it_came() {
+    let governed = Governed::start().await;
+    let (pki, engine) = (&governed.pki, &governed.engine);
+    let issuer = pki.get("issuer/root").await;
+    let body = json!({
+        "format": "pem", "key_type": "ec", "key_bits": 256, "private_key_format": "pkcs8", "cert_metadata": "%%",
+        "ttl": { "not": "ours" }, "policy": "body", "issuer_ref": "body", "n": [1, null, 2.5, { "deep": true }], "z": null,
+    });
+    for (path, mode, with_policy) in forms() {
+        let sent = if mode == "issue" { body.clone() } else { with(&body, json!({ "csr": csr() })) };
+        let leaf = pki.ask(&path, sent.clone()).await;
+        assert_eq!(leaf.answer.warnings(), "", "{path}");
+        assert_eq!((&leaf.answer.body["lease_id"], &leaf.answer.body["lease_duration"]), (&json!(""), &json!(0)));
+        let mut question = engine.question();
+        let uuid = question["request_uuid"].as_str().unwrap();
+        assert_eq!((uuid.len(), uuid.as_bytes()[14]), (36, b'4'), "{path}");
+        assert_eq!((&question["request_version"], &question["synchronous"]), (&json!(1), &json!(true)));
+        assert!(question.get("identity_request_key_values").is_none(), "tokens have no entity");
+        let user = question["user_request_key_values"].as_object_mut().unwrap();
+        let csr_sent = user.remove("csr").unwrap();
+        assert_eq!(json!(user), body, "{path}");
+        let service = &question["service_request_values"];
+        let expected = json!({
+            "policy_name": if with_policy { "web" } else { "" },
+            "mount": "pki/",
+            "namespace": "root",
+            "service_is_performance_standby": false,
+            "service_is_performance_secondary": false,
+            "issuance_mode": mode,
+            "service_generated_private_key": mode == "issue",
+            "requested_issuer_name": "root",
+            "requested_issuer_id": issuer["issuer_id"],
+            "requested_issuer_cert": issuer["certificate"].as_str().unwrap().trim_end(),
+            "requested_issuance_config": {
+                "aia_values": {
+                    "issuing_certificates": [], "crl_distribution_points": [], "delta_crl_distribution_points": [],
+                    "ocsp_servers": [],
+                },
+                "leaf_not_after_behavior": "err",
+                "mount_default_ttl": 2_764_800,
+                "mount_max_ttl": 2_764_800,
+            },
+        });
+        assert_eq!(service, &expected, "{path}");
+        let (label, der) = pem::first(csr_sent.as_str().unwrap()).unwrap().unwrap();
+        let csr_sent = Csr::from_der(&der).unwrap();
+        csr_sent.verify().unwrap();
+        assert_eq!(label, "CERTIFICATE REQUEST");
+        assert_eq!(leaf.certificate.key(), &csr_sent.key, "{path}");
+        if mode == "issue" {
+            assert_eq!((csr_sent.subject.as_slice(), csr_sent.extensions.len()), (&[0x30, 0][..], 0), "an empty CSR");
+            let private_key = leaf.data()["private_key"].as_str().unwrap();
+            assert!(private_key.starts_with("-----BEGIN PRIVATE KEY-----"), "{path}");
+            assert_eq!(leaf.data()["private_key_type"], "ec");
+        } else {
+            assert_eq!(json!(pem::encode("CERTIFICATE REQUEST", &der)), sent["csr"].as_str().unwrap().trim_end());
+            assert!(leaf.data().get("private_key").is_none(), "{path}");
+        }
+        let chain = leaf.data()["ca_chain"].as_array().unwrap();
+        assert_eq!(chain.len(), if mode == "ica" { 2 } else { 1 }, "{path}: as the plain endpoint's");
+        assert_eq!(chain.last().unwrap(), issuer["certificate"].as_str().unwrap().trim_end());
+    }
+    assert_eq!(engine.asked(), forms().len());
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn keys_of_every_kind_are_made_here_and_never_leave() {
+    let governed = Governed::start().await;
+    let files = Files::new();
+    let root =
+        files.write("root.pem", governed.pki.get("issuer/root").await["certificate"].as_str().unwrap().as_bytes());
+    for (request, kind) in [
+        (json!({}), "rsa 2048"),
+        (json!({ "key_type": "rsa", "key_bits": "3072" }), "rsa 3072"),
+        (json!({ "key_type": "ec" }), "ec 256"),
+        (json!({ "key_type": "ec", "key_bits": 224 }), "ec 224"),
+        (json!({ "key_type": "ec", "key_bits": 384 }), "ec 384"),
+        (json!({ "key_type": "ec", "key_bits": 521 }), "ec 521"),
+        (json!({ "key_type": "ed25519", "key_bits": 7 }), "ed25519 0"),
+    ] {
+        let leaf = governed.pki.ask("external-policy/issue", request).await;
+        let found = leaf.certificate.key().kind();
+        assert_eq!(format!("{} {}", found.name(), found.bits()), kind);
+        let private_key = leaf.data()["private_key"].as_str().unwrap();
+        let public = foreign::openssl(&["pkey", "-pubout", "-outform", "DER"], private_key.as_bytes());
+        assert_eq!(public, leaf.certificate.key().spki(), "{kind}: the key is the certificate's");
+        foreign::openssl_verifies(&root, &files.write("leaf.pem", leaf.pem.as_bytes())).unwrap();
+        let mut scanner = Scanner::default();
+        private_numbers(private_key).iter().for_each(|number| scanner.add_bytes(kind, number));
+        assert!(!scanner.found(private_key.as_bytes()).is_empty(), "the search sees what it looks for");
+        let asked = governed.engine.raw_questions();
+        assert!(scanner.found(asked.last().unwrap()).is_empty(), "{kind}: the engine got the private key");
+    }
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn what_is_wrong_with_a_request_is_said_before_the_engine_is_asked() {
+    let governed = Governed::start().await;
+    let weak = foreign::csr("rsa-1024", "/CN=a", "");
+    let good = csr();
+    let mut der = pem::first(&good).unwrap().unwrap().1;
+    *der.last_mut().unwrap() ^= 1;
+    let forged = pem::encode("CERTIFICATE REQUEST", &der);
+    for (path, body, rule) in [
+        ("issue", json!({ "key_type": "dsa" }), "key_type: "),
+        ("issue", json!({ "key_type": "rsa", "key_bits": 1024 }), "key_bits: "),
+        ("issue", json!({ "key_type": "ec", "key_bits": 255 }), "key_bits: "),
+        ("issue", json!({ "format": "xml" }), "format: "),
+        ("issue", json!({ "private_key_format": "xml" }), "private_key_format: "),
+        ("issue", json!({ "remove_roots_from_chain": "maybe" }), "remove_roots_from_chain"),
+        ("sign", json!({}), "csr: must not be empty"),
+        ("sign", json!({ "csr": forged }), "csr: request signature invalid"),
+        ("sign", json!({ "csr": weak }), "csr: "),
+        ("sign-intermediate", json!({ "csr": "x" }), "csr: "),
+        ("sign-intermediate", json!({ "csr": good, "format": 1 }), "format: "),
+    ] {
+        governed.fails(path, body, 400, rule).await;
+    }
+    let unknown = "issuer/nobody/external-policy/sign";
+    governed.pki.refused(unknown, json!({ "csr": csr() }), "issuer_ref: issuer not found").await;
+    assert_eq!(governed.engine.asked(), 0);
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn what_stands_beside_the_csr_stays_here() {
+    let governed = Governed::start().await;
+    let text = format!("a comment\n{}{}", csr(), foreign::key("ec-256"));
+    governed.sign(json!({ "csr": text })).await;
+    let sent = governed.engine.question()["user_request_key_values"]["csr"].as_str().unwrap().to_owned();
+    assert!(sent.starts_with("-----BEGIN CERTIFICATE REQUEST-----") && !sent.contains("PRIVATE"), "{sent}");
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn formats_are_those_of_the_plain_endpoints() {
+    let governed = Governed::start().await;
+    let client = &governed.pki.app.client;
+    let body = json!({ "key_type": "ec", "format": "der", "remove_roots_from_chain": true });
+    let answer = client.post("pki/external-policy/issue", body).await;
+    let data = &answer.body["data"];
+    assert_eq!((answer.status, &data["ca_chain"]), (200, &json!([])), "{}", answer.text);
+    assert!(data["certificate"].as_str().unwrap().starts_with("MI"));
+    let answer = client.post("pki/external-policy/issue", json!({ "key_type": "ec", "format": "pem_bundle" })).await;
+    let bundle = answer.body["data"]["certificate"].as_str().unwrap();
+    assert!(bundle.starts_with("-----BEGIN EC PRIVATE KEY-----") && bundle.contains("BEGIN CERTIFICATE"), "{bundle}");
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn h34_the_engine_must_answer_the_question_about_the_key_that_it_was_asked_about() {
+    let governed = Governed::start().await;
+    let engine = &governed.engine;
+    engine.says(|q| Reply::json(with(&consent_to(q, &Template::default()), json!({ "request_uuid": "other" }))));
+    governed.fails("sign", json!({ "csr": csr() }), 400, "request_uuid").await;
+    for status in [201, 204, 400, 401, 500, 503] {
+        engine.says(move |_| Reply::status(status));
+        governed.fails("sign", json!({ "csr": csr() }), 502, &format!("status {status}")).await;
+    }
+    engine.says(|q| Reply::json(consent_to(q, &Template { other_key: true, ..Template::default() })));
+    governed.fails("sign", json!({ "csr": csr() }), 400, "public key is not the request's").await;
+    governed.fails("issue", json!({ "key_type": "ec" }), 400, "public key is not the request's").await;
+    engine.says(|q| {
+        let more = json!({ "error": "but\nlook", "warnings": ["first", "", "second\u{7}"] });
+        Reply::json(with(&consent_to(q, &Template::default()), more))
+    });
+    let leaf = governed.sign(json!({})).await;
+    assert_eq!(leaf.answer.body["warnings"], json!(["first", "second", "but look"]));
+    engine.says(|q| {
+        Reply::json(json!({ "request_uuid": q["request_uuid"], "error": format!("no\u{1b}[1m {}", "x".repeat(9999)) }))
+    });
+    let refused = governed.fails("sign", json!({ "csr": csr() }), 400, "external policy: no [1m xxx").await;
+    assert!(refused.text.len() < 700, "{}", refused.text.len());
+    governed.stop().await;
+}

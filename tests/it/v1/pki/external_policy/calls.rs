@@ -1,0 +1,221 @@
+//! What can go wrong between here and the engine: TLS, time, size, too many at once, down for good.
+
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use serde_json::{Value, json};
+use signet::clock::Time;
+
+use super::engine::{Engine, Reply, Site, Template, consent_to};
+use super::{Governed, csr};
+use crate::support::App;
+use crate::v1::pki::mount::with;
+
+/// Points the mount at this engine, with settings changed so.
+async fn governed_by(governed: &Governed, engine: &Engine, settings: Value) {
+    let settings = with(&json!({ "external_service_url": engine.url() }), settings);
+    governed.pki.post("config/external-policy", settings).await;
+}
+
+#[actix_web::test]
+async fn an_engine_that_is_not_trusted_gets_no_question() {
+    let governed = Governed::start().await;
+    let site = Site::shared();
+    let (stranger, misnamed) = (Engine::showing("stranger").await, Engine::showing("misnamed").await);
+    let body = json!({ "csr": csr() });
+    let pins = |names: &[&str]| names.iter().map(|name| site.pem(name)).collect::<String>();
+    for (engine, settings, trusted) in [
+        // The system's authorities would not help: none of these is theirs.
+        (&stranger, json!({}), false),
+        (&misnamed, json!({}), false),
+        (&governed.engine, json!({ "trusted_leaf_certificate_bundle": pins(&["client"]) }), false),
+        (&governed.engine, json!({ "trusted_leaf_certificate_bundle": pins(&["client", "server"]) }), true),
+        (&stranger, json!({ "trusted_leaf_certificate_bundle": pins(&["stranger"]) }), false),
+        (&stranger, json!({ "trusted_ca": "" }), true),
+        (&governed.engine, json!({ "trusted_ca": "" }), false),
+        // A pinned certificate is the engine's whatever it is called.
+        (&misnamed, json!({ "trusted_leaf_certificate_bundle": pins(&["misnamed"]) }), true),
+        (&governed.engine, json!({ "trusted_ca": site.pem("ca"), "trusted_leaf_certificate_bundle": "" }), true),
+    ] {
+        governed_by(&governed, engine, settings.clone()).await;
+        let asked = engine.asked();
+        if trusted {
+            governed.sign(json!({})).await;
+            assert_eq!(engine.asked(), asked + 1);
+        } else {
+            governed.fails("sign", body.clone(), 503, "not trusted").await;
+            assert_eq!(engine.asked(), asked, "{settings}");
+        }
+    }
+    stranger.stop().await;
+    misnamed.stop().await;
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn a_certificate_is_worth_nothing_without_its_key() {
+    let governed = Governed::start().await;
+    let site = Site::shared();
+    let thief = Engine::showing_with("server", "stranger").await;
+    for settings in
+        [json!({}), json!({ "trusted_leaf_certificate_bundle": site.pem("server") }), json!({ "trusted_ca": "" })]
+    {
+        governed_by(&governed, &thief, settings).await;
+        governed.fails("sign", json!({ "csr": csr() }), 503, "not trusted").await;
+        assert_eq!(thief.asked(), 0);
+        governed_by(&governed, &governed.engine, json!({})).await;
+        governed.sign(json!({})).await;
+    }
+    thief.stop().await;
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn an_engine_that_wants_a_client_certificate_gets_the_configured_one_or_none() {
+    let governed = Governed::start().await;
+    let site = Site::shared();
+    for bundle in [String::new(), site.bundle("stranger")] {
+        governed_by(&governed, &governed.engine, json!({ "service_client_cert_bundle": bundle })).await;
+        governed.fails("sign", json!({ "csr": csr() }), 503, "external policy: ").await;
+    }
+    assert_eq!(governed.engine.asked(), 0);
+    governed_by(&governed, &governed.engine, json!({ "service_client_cert_bundle": site.bundle("client") })).await;
+    governed.sign(json!({})).await;
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn what_is_no_answer_is_a_bad_gateway_and_is_not_shown() {
+    let governed = Governed::start().await;
+    let engine = &governed.engine;
+    let body = || json!({ "csr": csr() });
+    for answer in ["", "the remote's own words", "[]", "{}", "{\"request_uuid\":1}"] {
+        engine.says(move |_| Reply { status: 200, body: answer.into(), location: None });
+        governed.fails("sign", body(), 502, "the engine's answer").await;
+    }
+    engine.says(|q| {
+        let mut answer = consent_to(q, &Template::default());
+        answer.as_object_mut().unwrap().remove("issuer_ref");
+        Reply::json(answer)
+    });
+    governed.fails("sign", body(), 502, "issuer_ref").await;
+    engine.says(|q| Reply::json(with(&consent_to(q, &Template::default()), json!({ "x": "x".repeat(2 << 20) }))));
+    governed.fails("sign", body(), 502, "larger than 1 MiB").await;
+    let other = Engine::start().await;
+    let elsewhere = other.url();
+    for status in [301, 302, 307, 308] {
+        let location = Some(elsewhere.clone());
+        engine.says(move |_| Reply { location: location.clone(), ..Reply::status(status) });
+        governed.fails("sign", body(), 502, &format!("status {status}")).await;
+    }
+    assert_eq!(other.asked(), 0, "redirects are not followed");
+    engine.says(|q| Reply::json(consent_to(q, &Template::default())));
+    governed.sign(json!({})).await;
+    other.stop().await;
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn an_engine_that_is_down_or_slow_is_unavailable() {
+    let governed = Governed::start().await;
+    governed.pki.post("config/external-policy", json!({ "timeout": 1 })).await;
+    governed.engine.hold().await;
+    governed.fails("sign", json!({ "csr": csr() }), 503, "did not answer within 1 s").await;
+    assert_eq!(governed.engine.asked(), 1, "asked once, not again");
+    governed.engine.release();
+    governed.sign(json!({})).await;
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    governed.pki.post("config/external-policy", json!({ "external_service_url": format!("https://{gone}/") })).await;
+    governed.fails("sign", json!({ "csr": csr() }), 503, "cannot be reached").await;
+    governed.fails("issue", json!({ "key_type": "ec" }), 503, "cannot be reached").await;
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn after_failures_in_a_row_nobody_waits_until_a_probe_is_answered() {
+    let governed = Governed::on(App::builder().manual_clock(Time::now_utc()).start().await).await;
+    let engine = &governed.engine;
+    let body = || json!({ "csr": csr() });
+    engine.says(|_| Reply::status(500));
+    for _ in 0..5 {
+        governed.fails("sign", body(), 502, "status 500").await;
+    }
+    for path in ["sign", "sign-intermediate", "issue"] {
+        governed.fails(path, body(), 503, "failed several times in a row").await;
+    }
+    assert_eq!(engine.asked(), 5, "an open breaker asks nobody");
+    // Other tests of this process count there, too.
+    let page = governed.pki.app.client.page("/metrics").await.text;
+    let value = |series: &str| {
+        let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.unwrap().parse::<f64>().unwrap()
+    };
+    assert!(value("signet_pki_policy_breakers_open") >= 1.0);
+    assert!(value("signet_pki_policy_calls_total{result=\"open\"}") >= 3.0);
+    assert!(value("signet_pki_policy_calls_total{result=\"rejected\"}") >= 5.0);
+    assert!(value("signet_pki_policy_call_seconds_count") >= 5.0);
+    assert!(value("signet_pki_refusals_total{operation=\"external_policy\"}") >= 8.0);
+    governed.pki.app.clock.advance(Duration::from_secs(10));
+    governed.fails("sign", body(), 502, "status 500").await;
+    governed.fails("sign", body(), 503, "failed several times in a row").await;
+    assert_eq!(engine.asked(), 6, "one probe");
+    engine.says(|q| Reply::json(consent_to(q, &Template::default())));
+    governed.fails("sign", body(), 503, "failed several times in a row").await;
+    governed.pki.app.clock.advance(Duration::from_secs(10));
+    governed.sign(json!({})).await;
+    governed.sign(json!({})).await;
+    assert_eq!(engine.asked(), 8);
+    // A refusal of the engine's is an answer.
+    engine.says(|_| Reply::status(403));
+    for _ in 0..8 {
+        governed.fails("sign", body(), 502, "status 403").await;
+    }
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn calls_on_their_way_are_bounded_and_one_more_is_busy_at_once() {
+    const BOUND: usize = 32;
+    let governed = Governed::start().await;
+    let engine = &governed.engine;
+    engine.hold().await;
+    let client = &governed.pki.app.client;
+    let request = json!({ "csr": csr() });
+    let waiting = join_all((0..BOUND).map(|_| client.post("pki/external-policy/sign", request.clone())));
+    let beyond = async {
+        engine.wait_for(BOUND).await;
+        governed.fails("sign", request.clone(), 503, "too many calls").await;
+        governed.fails("issue", json!({ "key_type": "rsa" }), 503, "too many calls").await;
+        // Everything else works on.
+        assert_eq!(client.get("pki/cert/ca").await.status, 200);
+        engine.release();
+    };
+    let (answers, ()) = join(waiting, beyond).await;
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    assert_eq!(engine.asked(), BOUND);
+    governed.sign(json!({})).await;
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn what_changes_during_a_call_counts_when_it_ends() {
+    let governed = Governed::start().await;
+    let (pki, engine) = (&governed.pki, &governed.engine);
+    for (path, change, rule) in [
+        ("issuer/root", json!({ "usage": "crl-signing", "issuer_name": "root" }), "usage lacks issuing-certificates"),
+        ("config/external-policy", json!({ "enabled": false }), "external policy is not configured"),
+    ] {
+        engine.hold().await;
+        let request = pki.app.client.post("pki/external-policy/sign", json!({ "csr": csr() }));
+        let asked = engine.asked();
+        let meanwhile = async {
+            engine.wait_for(asked + 1).await;
+            pki.post(path, change).await;
+            engine.release();
+        };
+        let (answer, ()) = join(request, meanwhile).await;
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        assert!(answer.error().contains(rule), "{}", answer.text);
+    }
+    governed.stop().await;
+}

@@ -1,0 +1,299 @@
+//! What the engine's certificates may say, and what becomes of it.
+
+use serde_json::{Value, json};
+use signet::clock::{Time, rfc3339};
+use signet::x509::extension::{self, KeyUsage};
+use signet::x509::oid;
+use signet::x509::serial::Serial;
+
+use super::engine::{Reply, Template, authority_key_id, common_name, consent_to, csr_of, dns, has, unknown_extension};
+use super::{Governed, csr};
+use crate::v1::pki::foreign::{self, Files};
+use crate::v1::pki::mount::{Leaf, parse, with};
+
+impl Governed {
+    /// From now on the engine answers with this template, and more members.
+    fn template(&self, template: &Template, more: Value) {
+        let template = template.clone();
+        self.engine.says(move |q| Reply::json(with(&consent_to(q, &template), more.clone())));
+    }
+
+    /// What `sign` makes of a template.
+    async fn made_of(&self, template: &Template, more: Value) -> Leaf {
+        self.template(template, more);
+        self.sign(json!({})).await
+    }
+
+    /// That `sign` refuses a template.
+    async fn refuses(&self, template: &Template, more: Value, rule: &str) {
+        self.template(template, more);
+        self.fails("sign", json!({ "csr": csr() }), 400, rule).await;
+    }
+}
+
+fn now() -> i64 {
+    Time::now_utc().unix_timestamp()
+}
+
+#[actix_web::test]
+async fn what_the_engine_chose_stays_and_what_the_issuer_says_is_the_issuers() {
+    let governed = Governed::start().await;
+    let template = Template::default();
+    let leaf = governed.made_of(&template, json!({})).await;
+    let made = &leaf.certificate;
+    assert_eq!((made.subject(), made.serial()), (template.subject.as_slice(), template.serial));
+    assert_eq!((made.not_before(), made.not_after()), (template.not_before, template.not_after));
+    let mut expected = template.extensions.clone();
+    expected[2] = made.extension(oid::AUTHORITY_KEY_ID).unwrap().raw.clone();
+    expected.push(extension::subject_key_id(&made.key().key_id()));
+    let found: Vec<Vec<u8>> = made.extensions().iter().map(|e| e.raw.clone()).collect();
+    assert_eq!(found, expected, "byte for byte, in their order; a missing key identifier is added");
+    assert_ne!(expected[2], template.extensions[2]);
+    assert_eq!(leaf.sans(), ["DNS:policy.test"]);
+
+    let own = vec![
+        extension::subject_key_id(&[7; 20]),
+        extension::authority_info_access(&["http://engine.test/ocsp".into()], &[]),
+        extension::crl_distribution_points(&["http://engine.test/crl".into()]),
+    ];
+    let template = Template { extensions: [template.extensions, own.clone()].concat(), ..template };
+    let template = Template { serial: Serial::random(), ..template };
+    governed.template(&template, json!({}));
+    let sign = || governed.pki.app.client.post("pki/external-policy/sign", json!({ "csr": csr() }));
+    let made = parse(sign().await.body["data"]["certificate"].as_str().unwrap());
+    assert!(own.iter().all(|extension| has(&made, extension)), "without URLs here the engine's stay");
+    let urls = json!({ "ocsp_servers": "http://own.test/ocsp", "crl_distribution_points": "http://own.test/crl" });
+    governed.pki.post("config/urls", urls).await;
+    let made = parse(sign().await.body["data"]["certificate"].as_str().unwrap());
+    assert!(has(&made, &own[0]) && !has(&made, &own[1]) && !has(&made, &own[2]));
+    assert!(has(&made, &extension::authority_info_access(&["http://own.test/ocsp".into()], &[])));
+    assert!(has(&made, &extension::crl_distribution_points(&["http://own.test/crl".into()])));
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn the_engine_chooses_the_issuer_and_its_key_the_algorithm() {
+    let governed = Governed::start().await;
+    let files = Files::new();
+    for (name, request, algorithm) in [
+        ("rsa", json!({ "key_type": "rsa" }), "sha256WithRSAEncryption"),
+        ("ed", json!({ "key_type": "ed25519" }), "ED25519"),
+        ("p521", json!({ "key_type": "ec", "key_bits": 521 }), "ecdsa-with-SHA512"),
+        ("p256", json!({ "key_type": "ec" }), "ecdsa-with-SHA256"),
+    ] {
+        let issuer = governed.pki.root(with(&request, json!({ "issuer_name": name, "common_name": name }))).await;
+        governed.template(&Template::default(), json!({ "issuer_ref": name }));
+        for path in ["external-policy/sign", "issuer/root/external-policy/sign"] {
+            let leaf = governed.pki.ask(path, json!({ "csr": csr() })).await;
+            assert!(foreign::signature_algorithm(&leaf.pem).starts_with(algorithm), "{name}");
+            assert_eq!(
+                leaf.data()["issuing_ca"].as_str().unwrap().trim(),
+                issuer["certificate"].as_str().unwrap().trim()
+            );
+            let root = files.write("root.pem", issuer["certificate"].as_str().unwrap().as_bytes());
+            let file = files.write("leaf.pem", leaf.pem.as_bytes());
+            foreign::openssl_verifies(&root, &file).unwrap();
+            foreign::gnutls_verifies(&root, &file).unwrap();
+        }
+    }
+    governed.refuses(&Template::default(), json!({ "issuer_ref": "nobody" }), "issuer_ref: issuer not found").await;
+    governed.pki.post("issuer/rsa", json!({ "issuer_name": "rsa", "usage": "crl-signing" })).await;
+    governed.refuses(&Template::default(), json!({ "issuer_ref": "rsa" }), "usage lacks issuing-certificates").await;
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn without_a_default_issuer_the_engine_names_one() {
+    let governed = Governed::start().await;
+    governed.pki.root(json!({ "issuer_name": "other", "common_name": "other" })).await;
+    let default = governed.pki.get("config/issuers").await["default"].as_str().unwrap().to_owned();
+    assert_eq!(governed.pki.app.client.delete(&format!("pki/issuer/{default}")).await.status, 200);
+    governed.refuses(&Template::default(), json!({}), "issuer_ref: no default issuer configured").await;
+    let service = &governed.engine.question()["service_request_values"];
+    assert_eq!((&service["requested_issuer_id"], &service["requested_issuer_cert"]), (&json!(""), &json!("")));
+    let leaf = governed.made_of(&Template::default(), json!({ "issuer_ref": "other" })).await;
+    assert_eq!(leaf.certificate.issuer(), common_name("other"));
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn a_template_keeps_the_rules_of_every_certificate() {
+    let governed = Governed::start().await;
+    let good = Template::default();
+    let extended =
+        |more: Vec<Vec<u8>>| Template { extensions: [good.extensions.clone(), more].concat(), ..good.clone() };
+    let at = |not_before, not_after| Template { not_before, not_after, ..good.clone() };
+    for (template, rule) in [
+        (Template::authority(None), "CA certificate, which sign-intermediate alone may make"),
+        (at(now() - 7200, now() - 3600), "notAfter lies in the past"),
+        (at(now() + 7200, now() + 3600), "not_before: must be before not_after"),
+        (
+            extended(vec![extension::extension(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 2, 1, 1])]),
+            "path length needs cA TRUE",
+        ),
+        (extended(vec![extension::subject_key_id(&[])]), "subjectKeyIdentifier is empty"),
+        (Template { subject: vec![0x30, 2, 0x31, 0], ..good.clone() }, "certificate: "),
+        (
+            Template { extensions: vec![extension::key_usage(KeyUsage::CERT_SIGN)], ..good.clone() },
+            "keyCertSign needs cA TRUE",
+        ),
+        (Template { subject: vec![0x30, 0], ..good.clone() }, "subjectAltName must be critical"),
+    ] {
+        governed.refuses(&template, json!({}), rule).await;
+    }
+    // What the test's own encoder would not write: two certificates, no certificate, garbage.
+    for (text, rule) in [
+        ("twice", "one PEM block CERTIFICATE"),
+        ("csr", "one PEM block CERTIFICATE"),
+        ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "external policy: template: "),
+        ("garbage", "external policy: template: "),
+    ] {
+        governed.engine.says(move |q| {
+            let one = Template::default().pem(&csr_of(q));
+            let text = match text {
+                "twice" => format!("{one}\n{one}"),
+                "csr" => q["user_request_key_values"]["csr"].as_str().unwrap().to_owned(),
+                text => text.to_owned(),
+            };
+            Reply::json(with(&consent_to(q, &Template::default()), json!({ "certificate": text })))
+        });
+        governed.fails("sign", json!({ "csr": csr() }), 400, rule).await;
+    }
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn dates_beyond_the_issuer_follow_its_setting() {
+    let governed = Governed::start().await;
+    let end = now() + 86_400;
+    let not_after = rfc3339(Time::from_unix_timestamp(end).unwrap());
+    governed.pki.root(json!({ "issuer_name": "short", "common_name": "short", "not_after": not_after })).await;
+    let template = Template { not_after: end + 86_400, ..Template::default() };
+    let more = json!({ "issuer_ref": "short" });
+    for behaviour in ["err", "always_enforce_err"] {
+        let setting = json!({ "issuer_name": "short", "leaf_not_after_behavior": behaviour });
+        governed.pki.post("issuer/short", setting).await;
+        governed.refuses(&template, more.clone(), "beyond the expiration of the CA certificate").await;
+    }
+    for (behaviour, expected) in [("truncate", end), ("permit", template.not_after)] {
+        let setting = json!({ "issuer_name": "short", "leaf_not_after_behavior": behaviour });
+        governed.pki.post("issuer/short", setting).await;
+        let leaf = governed.made_of(&template, more.clone()).await;
+        assert_eq!(leaf.certificate.not_after(), expected, "{behaviour}");
+        assert_eq!(leaf.certificate.not_before(), template.not_before);
+        assert!(leaf.answer.warnings().contains("beyond the expiration"), "{behaviour}");
+    }
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn names_that_the_chain_does_not_allow_are_not_signed() {
+    let governed = Governed::start().await;
+    let constrained =
+        json!({ "issuer_name": "narrow", "common_name": "narrow", "permitted_dns_domains": "allowed.test" });
+    governed.pki.root(constrained).await;
+    let named = |name: &str| Template {
+        subject: common_name(name),
+        extensions: vec![dns(name)],
+        serial: Serial::random(),
+        ..Template::default()
+    };
+    let more = json!({ "issuer_ref": "narrow" });
+    governed.refuses(&named("foreign.test"), more.clone(), "do not allow foreign.test").await;
+    let leaf = governed.made_of(&named("a.allowed.test"), more).await;
+    assert_eq!(leaf.sans(), ["DNS:a.allowed.test"]);
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn authorities_are_made_by_sign_intermediate_within_the_path_length() {
+    let governed = Governed::start().await;
+    let files = Files::new();
+    let bounded = json!({ "issuer_name": "bounded", "common_name": "bounded", "max_path_length": 1 });
+    let root = governed.pki.root(bounded).await["certificate"].as_str().unwrap().to_owned();
+    let last = json!({ "issuer_name": "last", "common_name": "last", "max_path_length": 0 });
+    governed.pki.root(last).await;
+    let request = || json!({ "csr": csr() });
+    let to = |issuer: &str| json!({ "issuer_ref": issuer });
+    governed.template(&Template::authority(Some(1)), to("bounded"));
+    governed.fails("sign-intermediate", request(), 400, "path length is more than the issuing chain allows, 0").await;
+    governed.template(&Template::authority(None), to("last"));
+    governed.fails("sign-intermediate", request(), 400, "cannot sign further CAs").await;
+    for length in [Some(0), None] {
+        governed.template(&Template::authority(length), to("bounded"));
+        let answer = governed.pki.post("external-policy/sign-intermediate", request()).await;
+        let data = &answer.body["data"];
+        let text = data["certificate"].as_str().unwrap();
+        let made = parse(text);
+        assert!(made.is_ca() && made.path_length() == length);
+        assert_eq!(data["ca_chain"], json!([text, root.trim()]));
+        foreign::openssl_verifies(&files.write("r", root.as_bytes()), &files.write("ca", text.as_bytes())).unwrap();
+    }
+    // What an authority's certificate needs, a template needs too.
+    let key_usage = extension::key_usage(KeyUsage::CERT_SIGN);
+    let constraints = extension::basic_constraints(true, None);
+    for (extensions, rule) in [
+        (vec![constraints.clone()], "keyUsage of an authority is missing"),
+        (vec![constraints, extension::key_usage(KeyUsage::CRL_SIGN)], "must have keyCertSign"),
+        (
+            vec![key_usage, extension::extension(oid::BASIC_CONSTRAINTS, false, &[0x30, 3, 1, 1, 0xff])],
+            "must be critical",
+        ),
+    ] {
+        governed.template(&Template { extensions, ..Template::default() }, json!({}));
+        governed.fails("sign-intermediate", request(), 400, rule).await;
+    }
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn only_what_the_engine_wants_stored_is_stored() {
+    let governed = Governed::start().await;
+    let pki = &governed.pki;
+    let before = pki.list("certs").await;
+    let template = Template::default();
+    let leaf = governed.made_of(&template, json!({})).await;
+    assert_eq!(pki.app.client.get(&format!("pki/cert/{}", leaf.serial())).await.status, 404);
+    assert_eq!(pki.list("certs").await, before);
+    let stored = governed.made_of(&template, json!({ "store_certificate": true })).await;
+    assert_eq!((stored.certificate.serial(), stored.answer.warnings().as_str()), (template.serial, ""));
+    assert_eq!(pki.get(&format!("cert/{}", stored.serial())).await["certificate"].as_str().unwrap().trim(), stored.pem);
+    pki.post("revoke", json!({ "serial_number": stored.serial() })).await;
+    let unstored = json!({ "generate_lease": true });
+    governed.refuses(&Template::default(), unstored, "generate_lease needs store_certificate").await;
+    let leased =
+        governed.made_of(&Template::default(), json!({ "generate_lease": true, "store_certificate": true })).await;
+    let lease = leased.answer.body["lease_id"].as_str().unwrap().to_owned();
+    assert!(lease.starts_with("pki/external-policy/sign/"), "{lease}");
+    let ended = pki.app.client.post("sys/leases/revoke", json!({ "lease_id": lease })).await;
+    assert_eq!(ended.status, 204, "{}", ended.text);
+    assert_ne!(pki.get(&format!("cert/{}", leased.serial())).await["revocation_time"], 0);
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn a_serial_number_is_kept_while_it_is_positive_and_known_to_be_free() {
+    let governed = Governed::start().await;
+    let serial = |octets: &[u8]| Serial::from_octets(octets).unwrap();
+    for (octets, stored, kept) in [
+        (&[5; 20][..], true, true),
+        // Taken by the first.
+        (&[5; 20], true, false),
+        (&[5; 20], false, false),
+        (&[6; 20], false, true),
+        // Zero, and one whose sign bit makes a 21st octet.
+        (&[0], true, false),
+        (&[0xff; 20], true, false),
+        // Short: the record shows whether it is free; without one nobody knows.
+        (&[1, 2], true, true),
+        (&[1, 3], false, false),
+    ] {
+        let template = Template { serial: serial(octets), ..Template::default() };
+        let leaf = governed.made_of(&template, json!({ "store_certificate": stored })).await;
+        assert_eq!(leaf.certificate.serial() == template.serial, kept, "{octets:?} stored {stored}");
+        assert_eq!(leaf.answer.warnings().contains("serial number was replaced"), !kept, "{octets:?}");
+    }
+    assert!(has(&parse(&governed.sign(json!({})).await.pem), &unknown_extension()));
+    assert_ne!(authority_key_id(&parse(&governed.sign(json!({})).await.pem)), extension::authority_key_id(&[9; 20]));
+    governed.stop().await;
+}
