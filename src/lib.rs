@@ -88,6 +88,7 @@
 //! | what is in a role, what does a write check? | [`pki::role`] |
 //! | which extensions, in which order? | [`pki::profile`], `x509/extension.rs` |
 //! | which issuer signs, may it? | [`pki::view`], [`pki::issuer`] |
+//! | what may be imported, what does it become? | [`pki::import`], `pki/bundle.rs` |
 //! | what is on the CRL, when is it built? | [`pki::crl`] |
 //! | what does a policy grant? | [`auth::policy`] |
 //! | how long does a token live? | `auth/token/ttl.rs` |

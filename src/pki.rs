@@ -7,10 +7,15 @@
 
 pub mod actor;
 mod answer;
+mod bundle;
+pub mod ca_key;
 mod ca_request;
 pub mod changes;
+pub mod cluster;
 pub mod constraints;
 pub mod crl;
+pub mod import;
+pub mod intermediate;
 pub mod issue;
 pub mod issuer;
 pub mod metrics;

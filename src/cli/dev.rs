@@ -13,8 +13,9 @@ use signet::error::{Error, Result};
 use signet::fields::Fields;
 use signet::http::secrets::state::Settings;
 use signet::pki::Authority;
+use signet::pki::ca_key::KeyOrigin;
 use signet::pki::changes::{self, Write};
-use signet::pki::root::{self, KeyExport, Naming};
+use signet::pki::root::{self, Naming};
 use signet::pki::validity::Limits;
 use signet::random;
 use signet::server::{Options, Server, Signals};
@@ -119,7 +120,7 @@ async fn prepare_authority(authority: &Authority, mount: &Mount) -> Result<()> {
     if authority.view().signer("default").is_none() {
         let root = json!({ "common_name": "Signet dev root", "key_type": "ec", "key_bits": 256, "ttl": ROOT_TTL });
         let limits = Limits { mount_default: mount.default_ttl(), mount_max: mount.max_ttl() };
-        root::generate(authority, KeyExport::Internal, Naming::AsGiven, &fields(root)?, limits, TOKEN_NAME).await?;
+        root::generate(authority, KeyOrigin::Internal, Naming::AsGiven, &fields(root)?, limits, TOKEN_NAME).await?;
     }
     if authority.view().role("dev").is_none() {
         let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "max_ttl": "720h" });

@@ -385,14 +385,36 @@ pub async fn write_urls(authority: &Authority, fields: &Fields) -> Result<Vec<St
     authority
         .change(move |view| {
             let urls = view.urls.value.merged(&fields, "enable_templating")?;
-            let warnings = if urls.unresolved() && view.signers().next().is_some() {
-                vec!["cluster config missing: issuing fails while the URLs name its paths".to_owned()]
-            } else {
-                Vec::new()
-            };
             let mut next = view.clone();
             let writes = vec![next.set_urls(urls)];
+            let warnings = unresolved(&next);
             Ok((planned(next, writes), warnings))
         })
         .await
+}
+
+/// Writes `config/cluster`; addresses that are absent stay. Gives warnings.
+///
+/// # Errors
+/// `Invalid` naming the field and the rule.
+pub async fn write_cluster(authority: &Authority, fields: &Fields) -> Result<Vec<String>> {
+    let fields = fields.clone();
+    authority
+        .change(move |view| {
+            let cluster = view.cluster.value.merged(&fields)?;
+            let mut next = view.clone();
+            let writes = vec![next.set_cluster(cluster)];
+            let warnings = unresolved(&next);
+            Ok((planned(next, writes), warnings))
+        })
+        .await
+}
+
+/// Warns of URLs with addresses of the mount that are not configured, once there is an issuer to use them.
+fn unresolved(view: &View) -> Vec<String> {
+    let missing = view.global_urls().unresolved() && view.signers().next().is_some();
+    missing
+        .then(|| "cluster config missing: issuing fails while the URLs name its paths".to_owned())
+        .into_iter()
+        .collect()
 }

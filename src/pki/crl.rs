@@ -10,7 +10,7 @@
 
 mod entries;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,16 +18,18 @@ use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 
 use self::entries::Entries;
+use super::issuer::Issuer;
 use super::prepared::{Prepared, Signed};
 use super::profile::issuer_key_id;
-use super::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
+use super::store::{CrlRow, PkiStore, PkiWrite, RevocationRow, StoredRevocation};
 use super::structure::Expected;
 use super::view::{Signer, View};
-use crate::clock::Clock;
+use crate::clock::{Clock, Time};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::crl::CrlTbs;
+use crate::x509::serial::Serial;
 use crate::x509::tbs::signed;
 use crate::x509::{extension, pem};
 
@@ -103,7 +105,11 @@ fn hex(bytes: &[u8]) -> String {
 struct Layout {
     group_of: BTreeMap<String, String>,
     default_group: Option<String>,
-    issuer_serials: HashSet<Vec<u8>>,
+    /// Roots by id, with their serials: a root is not on its own list.
+    roots: HashMap<String, Serial>,
+    /// Revoked issuers with the group of those that certify them: from the issuers' records, because the
+    /// certificate of an issuer may have been issued elsewhere.
+    issuers: Vec<(String, RevocationRow)>,
 }
 
 impl Layout {
@@ -111,18 +117,45 @@ impl Layout {
         let group_of: BTreeMap<_, _> =
             groups.iter().flat_map(|g| g.issuers.iter().map(|i| (i.clone(), g.id.clone()))).collect();
         let default_group = group_of.get(&view.issuers_config.value.default).cloned();
-        let issuer_serials = view.signers().map(|s| s.issuer.certificate.serial().octets().to_vec()).collect();
-        Self { group_of, default_group, issuer_serials }
+        let issuers = || view.signers().map(|s| &s.issuer);
+        let roots = issuers().filter(|i| i.self_signed);
+        Self {
+            roots: roots.map(|i| (i.record.id.clone(), i.certificate.serial())).collect(),
+            issuers: issuers().filter_map(|issuer| revoked_issuer(view, issuer, &group_of)).collect(),
+            group_of,
+            default_group,
+        }
     }
 
-    /// The group of an entry: its issuer's, else the default issuer's, else none. Issuers themselves
-    /// are never listed through certificates' revocations.
+    /// The group of an entry: its issuer's, else the default issuer's, else none.
     fn group(&self, revocation: &StoredRevocation) -> Option<&String> {
-        if self.issuer_serials.contains(revocation.row.serial.octets()) {
+        let row = &revocation.row;
+        if self.roots.get(&row.issuer) == Some(&row.serial) {
             return None;
         }
-        self.group_of.get(&revocation.row.issuer).or(self.default_group.as_ref())
+        self.group_of.get(&row.issuer).or(self.default_group.as_ref())
     }
+}
+
+/// The entry of a revoked issuer, and the group that lists it. All that certify it made one signature
+/// under one name, so they are one group.
+fn revoked_issuer(
+    view: &View,
+    issuer: &Issuer,
+    group_of: &BTreeMap<String, String>,
+) -> Option<(String, RevocationRow)> {
+    let revoked_at = Time::from_unix_timestamp(issuer.record.revoked_at?).ok()?;
+    let parent = view.parents(&issuer.record.id).first()?;
+    let row = RevocationRow {
+        mount: view.mount,
+        serial: issuer.certificate.serial(),
+        issuer: parent.clone(),
+        revoked_at,
+        not_after: issuer.certificate.not_after(),
+        reason: None,
+        invalidity_date: None,
+    };
+    Some((group_of.get(parent)?.clone(), row))
 }
 
 #[derive(Default)]
@@ -262,9 +295,18 @@ impl Builder {
                 state.dirty = true;
             }
             if beyond || !full {
-                return Ok(());
+                break;
             }
         }
+        // After the rows, which know more (a reason), and in the same order after every start.
+        for (group, row) in &self.layout.issuers {
+            let state = self.states.entry(group.clone()).or_default();
+            if !state.entries.has(&row.serial) {
+                state.entries.add([row].into_iter());
+                state.dirty = true;
+            }
+        }
+        Ok(())
     }
 
     /// Makes the last published CRLs again, after a start.

@@ -143,10 +143,15 @@ impl Issuer {
             && self.certificate.is_signed_by(parent.certificate.key())
     }
 
-    /// Whether the certificate lets its key sign CRLs: no keyUsage, or one with cRLSign (RFC 5280 4.2.1.3).
+    /// As [`may_sign_crls`], of its certificate.
     pub fn may_sign_crls(&self) -> bool {
-        self.certificate.key_usage().is_none_or(|usage| usage.contains(KeyUsage::CRL_SIGN))
+        may_sign_crls(&self.certificate)
     }
+}
+
+/// Whether a certificate lets its key sign CRLs: no keyUsage, or one with cRLSign (RFC 5280 4.2.1.3).
+pub fn may_sign_crls(certificate: &Certificate) -> bool {
+    certificate.key_usage().is_none_or(|usage| usage.contains(KeyUsage::CRL_SIGN))
 }
 
 /// What is stored of a key.

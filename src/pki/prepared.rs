@@ -1,6 +1,7 @@
 //! What may be signed. A [`Prepared`] cannot be made without the [structural checks](super::structure)
 //! and the name constraints of the issuing chain, and nothing but a `Prepared` reaches a key: for leaves,
-//! authorities and CRLs alike, whatever endpoint, template or request their parts came from.
+//! authorities and CRLs alike, whatever endpoint, template or request their parts came from. Requests of
+//! our own (PKCS #10) pass through it too; they certify nothing.
 
 use std::sync::Arc;
 
@@ -49,6 +50,12 @@ impl Prepared {
         Ok(Self { tbs, key: Arc::clone(key), algorithm: expected.algorithm })
     }
 
+    /// A CertificationRequestInfo (RFC 2986 4.1). It certifies nothing, and no reader can take its bytes
+    /// for a TBSCertificate or a TBSCertList.
+    pub(super) fn request(info: Vec<u8>, algorithm: SignatureAlgorithm, key: &Arc<PrivateKey>) -> Self {
+        Self { tbs: info, key: Arc::clone(key), algorithm }
+    }
+
     /// Signs: in place when that is quick, else off the worker.
     ///
     /// # Errors
@@ -79,7 +86,7 @@ pub(super) struct Signed {
 }
 
 impl Signed {
-    /// The whole certificate or CRL.
+    /// The whole certificate, CRL or request.
     pub(super) fn der(&self) -> Vec<u8> {
         signed(&self.tbs, self.algorithm, &self.signature)
     }

@@ -84,7 +84,7 @@ impl Draft {
     ) -> Result<Released> {
         for _ in 0..SERIAL_TRIES {
             let started = Instant::now();
-            let serial = (tools.serials)();
+            let serial = view.new_serial(&*tools.serials)?;
             let der = self.sign(&serial, subject_key).await?;
             let started = stages.sign(started);
             if !record.store {

@@ -1,10 +1,13 @@
-//! Revoking certificates.
+//! Revoking certificates, and issuers.
 //!
 //! The record comes first: from then on the certificate counts as revoked, whatever happens to the
-//! CRL. The answer comes when a CRL that lists it is published.
+//! CRL. The answer comes when a CRL that lists it is published. An issuer's revocation stands in its own
+//! record, and beside the certificates' in the same commit, so that deleting the issuer takes it from no
+//! CRL.
 
 use std::sync::Arc;
 
+use super::actor::Planned;
 use super::store::{CertificateRow, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation};
 use super::view::View;
 use super::{Authority, issuer::Issuer};
@@ -114,11 +117,12 @@ async fn target(authority: &Authority, fields: &Fields, requester: &str) -> Resu
         }
         (Some(text), None) => {
             let serial = Serial::parse(text)?;
-            refuse_issuer(&view, serial)?;
-            let found = authority.tools().store.certificate(authority.mount(), serial).await?;
-            found
-                .map(Target::stored)
-                .ok_or_else(|| Error::invalid(format!("serial_number: certificate with serial {serial} not found")))
+            match authority.tools().store.certificate(authority.mount(), serial).await? {
+                Some(found) => refuse_issuer(&view, &found.row.der).map(|()| Target::stored(found)),
+                // An imported issuer is not among the certificates.
+                None if view.signers().any(|s| s.issuer.certificate.serial() == serial) => Err(is_issuer()),
+                None => Err(Error::invalid(format!("serial_number: certificate with serial {serial} not found"))),
+            }
         }
         (None, Some(text)) => {
             let certificate = parse_certificate(text)?;
@@ -148,7 +152,7 @@ async fn by_certificate(
     requester: &str,
 ) -> Result<Target> {
     let serial = certificate.serial();
-    refuse_issuer(view, serial)?;
+    refuse_issuer(view, certificate.der())?;
     if let Some(stored) = authority.tools().store.certificate(authority.mount(), serial).await? {
         if stored.row.der != certificate.der() {
             return Err(Error::invalid("certificate: its serial collides with another certificate of this mount"));
@@ -157,11 +161,18 @@ async fn by_certificate(
     }
     let issuer = signed_by(view, &certificate)
         .ok_or_else(|| Error::invalid("certificate: not signed by an issuer of this mount"))?;
+    let brought = row(authority, &certificate, &issuer.record.id, requester);
+    let (issuer, not_after) = (brought.issuer.clone(), brought.not_after);
+    Ok(Target { revocation: None, serial, issuer, not_after, brought: Some(Box::new(brought)) })
+}
+
+/// The record of a certificate that was not stored when it was issued.
+fn row(authority: &Authority, certificate: &Certificate, issuer: &str, requester: &str) -> CertificateRow {
     let common_name = certificate.common_name();
-    let brought = CertificateRow {
+    CertificateRow {
         mount: authority.mount(),
-        serial,
-        issuer: issuer.record.id.clone(),
+        serial: certificate.serial(),
+        issuer: issuer.to_owned(),
         role: None,
         common_name: (!common_name.is_empty()).then_some(common_name),
         not_before: certificate.not_before(),
@@ -169,9 +180,7 @@ async fn by_certificate(
         issued_at: authority.tools().clock.now().unix_timestamp(),
         requester: requester.to_owned(),
         der: certificate.der().to_vec(),
-    };
-    let (issuer, not_after) = (brought.issuer.clone(), brought.not_after);
-    Ok(Target { revocation: None, serial, issuer, not_after, brought: Some(Box::new(brought)) })
+    }
 }
 
 /// The issuer whose key verifies the certificate; of several with the same key, the first by id.
@@ -182,11 +191,92 @@ fn signed_by(view: &View, certificate: &Certificate) -> Option<Arc<Issuer>> {
         .cloned()
 }
 
-fn refuse_issuer(view: &View, serial: Serial) -> Result<()> {
-    if view.signers().any(|s| s.issuer.certificate.serial() == serial) {
-        return Err(Error::invalid("serial_number: issuers cannot be revoked here; use issuer/:ref/revoke"));
+fn refuse_issuer(view: &View, der: &[u8]) -> Result<()> {
+    if view.issuer_with_der(der).is_some() { Err(is_issuer()) } else { Ok(()) }
+}
+
+fn is_issuer() -> Error {
+    Error::invalid("serial_number: issuers cannot be revoked here; use issuer/:ref/revoke")
+}
+
+/// Revokes an issuer: it signs no certificate from now on, and the CRLs of the issuers of this mount that
+/// certify it list it. It still signs its own CRL. Gives its id, and warnings; of an issuer that is revoked
+/// already nothing changes.
+///
+/// # Errors
+/// `NotFound` for an unknown issuer; `Unavailable` from storage.
+pub async fn revoke_issuer(authority: &Authority, reference: &str, requester: &str) -> Result<(String, Vec<String>)> {
+    let view = authority.view();
+    let issuer = &view.signer(reference).ok_or_else(Error::not_found)?.issuer;
+    let id = issuer.record.id.clone();
+    let now = authority.tools().clock.now();
+    let rows = issuer_rows(authority, &view, issuer, now, requester).await?;
+    let wanted = id.clone();
+    let (warnings, crls) = authority
+        .change_and_crls(move |view| {
+            let issuer = &view.signer(&wanted).ok_or_else(Error::not_found)?.issuer;
+            let mut next = view.clone();
+            if issuer.record.revoked_at.is_some() {
+                return Ok((Planned { view: next, writes: Vec::new(), crls: false }, None));
+            }
+            let mut record = issuer.record.clone();
+            record.usage.issuing = false;
+            record.revoked_at = Some(now.unix_timestamp());
+            record.modified_at = now.unix_timestamp();
+            let mut writes = vec![next.put_issuer(record)?];
+            writes.extend(rows);
+            Ok((Planned { view: next, writes, crls: true }, Some(issuer_warnings(view, issuer))))
+        })
+        .await?;
+    let Some(mut warnings) = warnings else { return Ok((id, Vec::new())) };
+    metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
+    warnings.extend(crls);
+    Ok((id, warnings))
+}
+
+/// What stands beside the issuer's own record: the revocation of its certificate, and the certificate
+/// where an issuer of this mount signed it and it is not stored yet. Nothing when nobody here signed it,
+/// or when another certificate has its number: then its record alone says so.
+async fn issuer_rows(
+    authority: &Authority,
+    view: &View,
+    issuer: &Issuer,
+    now: Time,
+    requester: &str,
+) -> Result<Vec<PkiWrite>> {
+    let certificate = &issuer.certificate;
+    let stored = authority.tools().store.certificate(authority.mount(), certificate.serial()).await?;
+    let parent = view.parents(&issuer.record.id).first();
+    let (issuer, brought) = match (stored, parent) {
+        (Some(stored), _) if stored.row.der == certificate.der() => (stored.row.issuer, None),
+        (None, Some(parent)) => (parent.clone(), Some(row(authority, certificate, parent, requester))),
+        _ => return Ok(Vec::new()),
+    };
+    let revocation = RevocationRow {
+        mount: authority.mount(),
+        serial: certificate.serial(),
+        issuer,
+        revoked_at: now,
+        not_after: certificate.not_after(),
+        reason: None,
+        invalidity_date: None,
+    };
+    Ok(brought.map(PkiWrite::Certificate).into_iter().chain([PkiWrite::Revocation(revocation)]).collect())
+}
+
+fn issuer_warnings(view: &View, issuer: &Issuer) -> Vec<String> {
+    let id = &issuer.record.id;
+    let mut warnings = Vec::new();
+    if issuer.self_signed {
+        warnings.push("the issuer is a self-signed root: relying parties do not look for its revocation".to_owned());
     }
-    Ok(())
+    if view.parents(id).is_empty() {
+        warnings.push("no other issuer of this mount certifies the issuer: no CRL here lists it".to_owned());
+    }
+    if view.is_default_issuer(id) {
+        warnings.push("the revoked issuer is the default: requests that name no other issuer are refused".to_owned());
+    }
+    warnings
 }
 
 /// Reasons that a leaf's revocation may have (RFC 5280 5.3.1): no hold, no removal, nothing for CAs only.

@@ -1,11 +1,12 @@
-//! Generating a root: key, self-signed certificate, issuer, all in one change.
+//! Generating a root: key (or one that the mount has), self-signed certificate, issuer, all in one change.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::actor::Planned;
+use super::ca_key::{CaKey, KeyOrder, KeyOrigin};
 use super::issue::subject_alt_names;
-use super::issuer::{IssuerRecord, Key, Usage, check_name};
+use super::issuer::{IssuerRecord, Usage, check_name};
 use super::names;
 use super::prepared::Prepared;
 use super::profile::Locations;
@@ -18,8 +19,8 @@ use super::view::View;
 use super::{Authority, answer, ca_request};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
-use crate::keys::local::{KeySpec, PrivateKey};
-use crate::x509::algorithm::{Curve, KeyKind, SignatureAlgorithm};
+use crate::keys::local::PrivateKey;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::extension;
 use crate::x509::name;
 use crate::x509::pem;
@@ -79,15 +80,6 @@ pub struct Generated {
     pub warnings: Vec<String>,
 }
 
-/// Whether the private key leaves the server, once.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum KeyExport {
-    /// The key is kept and never returned.
-    Internal,
-    /// The key is kept and returned in the answer.
-    Exported,
-}
-
 /// What an issuer without a name is called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
@@ -103,21 +95,29 @@ pub enum Naming {
 /// `Invalid` naming field and rule; nothing is stored then.
 pub async fn generate(
     authority: &Authority,
-    export: KeyExport,
+    origin: KeyOrigin,
     naming: Naming,
     fields: &Fields,
     limits: Limits,
     requester: &str,
 ) -> Result<Generated> {
-    let order = Order::from_fields(fields, naming, limits, authority)?;
+    let view = authority.view();
+    let mut warnings = Vec::new();
+    let key = KeyOrder::from_fields(fields, origin, &view, &mut warnings)?;
+    let mut order = Order::from_fields(fields, key.kind(), naming, limits, authority)?;
+    order.warnings.splice(..0, warnings);
     // Names are checked before the costly key, and again in the change itself.
-    order.check_names_free(&authority.view())?;
-    let key = authority.tools().pool.generate(order.spec).await?;
-    let serial = (authority.tools().serials)();
+    order.check_name_free(&view)?;
+    let key = key.obtain(&authority.tools().pool).await?;
+    let serials = Arc::clone(&authority.tools().serials);
     let now = authority.tools().clock.now().unix_timestamp();
     let requester = requester.to_owned();
-    let (mut generated, crls) =
-        authority.change_and_crls(move |view| order.plan(view, Arc::new(key), serial, export, now, &requester)).await?;
+    let (mut generated, crls) = authority
+        .change_and_crls(move |view| {
+            let serial = view.new_serial(&*serials)?;
+            order.plan(view, &key, serial, now, &requester)
+        })
+        .await?;
     generated.warnings.extend(crls);
     Ok(generated)
 }
@@ -126,9 +126,7 @@ pub async fn generate(
 struct Order {
     naming: Naming,
     issuer_name: String,
-    key_name: String,
     request: IssueRequest,
-    spec: KeySpec,
     subject: Vec<u8>,
     common_name: String,
     validity: Validity,
@@ -141,21 +139,18 @@ struct Order {
 }
 
 impl Order {
-    fn from_fields(fields: &Fields, naming: Naming, limits: Limits, authority: &Authority) -> Result<Self> {
-        let text = |name: &str| fields.text(name).map(Option::unwrap_or_default);
-        let (issuer_name, key_name) = (text("issuer_name")?, text("key_name")?);
+    fn from_fields(
+        fields: &Fields,
+        kind: KeyKind,
+        naming: Naming,
+        limits: Limits,
+        authority: &Authority,
+    ) -> Result<Self> {
+        let issuer_name = fields.text("issuer_name")?.unwrap_or_default();
         check_name("issuer_name", &issuer_name)?;
-        check_name("key_name", &key_name)?;
         let request = IssueRequest::from_fields(fields)?;
-        let spec = KeySpec::new(
-            request.key_type.as_deref().filter(|t| !t.is_empty()).unwrap_or("rsa"),
-            request.key_bits.unwrap_or(0),
-        )?;
-        if spec.kind() == KeyKind::Ec(Curve::P224) {
-            return Err(Error::invalid("key_bits: a P-224 key cannot sign certificates"));
-        }
         let algorithm = SignatureAlgorithm::for_issuer(
-            spec.kind(),
+            kind,
             ca_request::signature_bits(fields)?,
             fields.bool("use_pss")?.unwrap_or(false),
         )?;
@@ -181,9 +176,7 @@ impl Order {
             common_name: names.common_name.clone(),
             naming,
             issuer_name,
-            key_name,
             request,
-            spec,
             subject,
             validity,
             algorithm,
@@ -192,12 +185,9 @@ impl Order {
         })
     }
 
-    fn check_names_free(&self, view: &View) -> Result<()> {
+    fn check_name_free(&self, view: &View) -> Result<()> {
         if !self.issuer_name.is_empty() && view.signer(&self.issuer_name).is_some() {
             return Err(Error::invalid("issuer_name: issuer name already in use"));
-        }
-        if !self.key_name.is_empty() && view.key(&self.key_name).is_some() {
-            return Err(Error::invalid("key_name: key name already in use"));
         }
         Ok(())
     }
@@ -206,19 +196,17 @@ impl Order {
     fn plan(
         mut self,
         view: &View,
-        key: Arc<PrivateKey>,
+        key: &CaKey,
         serial: Serial,
-        export: KeyExport,
         now: i64,
         requester: &str,
     ) -> Result<(Planned, Generated)> {
         if self.naming == Naming::NextIfFree && self.issuer_name.is_empty() && view.signer("next").is_none() {
             self.issuer_name = "next".to_owned();
         }
-        let der = self.certificate(view, &key, &serial)?;
+        let der = self.certificate(view, &key.key.private, &serial)?;
         let mut next = view.clone();
-        let key = Key { id: crate::random::uuid(), name: self.key_name.clone(), version: 0, private: key };
-        let record = self.record(&key.id, &der, now);
+        let record = self.record(&key.key.id, &der, now);
         let mut writes = vec![PkiWrite::Certificate(CertificateRow {
             mount: view.mount,
             serial,
@@ -231,16 +219,16 @@ impl Order {
             requester: requester.to_owned(),
             der: der.clone(),
         })];
-        let data = self.data(&record, &key, &der, &serial, export)?;
-        writes.extend(defaults(&mut next, &record.id, &key.id));
-        writes.push(next.put_key(key)?);
+        let data = self.data(&record, key, &der, &serial)?;
+        writes.extend(key.put(&mut next)?);
+        writes.extend(default_issuer(&mut next, &record.id));
         writes.push(next.put_issuer(record)?);
         Ok((Planned { view: next, writes, crls: true }, Generated { data, warnings: self.warnings }))
     }
 
     fn certificate(&mut self, view: &View, key: &Arc<PrivateKey>, serial: &Serial) -> Result<Vec<u8>> {
         let key_id = key.public().key_id();
-        let locations = self.locations(&view.urls.value)?;
+        let locations = self.locations(&view.global_urls())?;
         let tail = [
             &extension::authority_key_id(&key_id)[..],
             &locations.authority_info,
@@ -296,21 +284,13 @@ impl Order {
         }
     }
 
-    fn data(
-        &self,
-        record: &IssuerRecord,
-        key: &Key,
-        der: &[u8],
-        serial: &Serial,
-        export: KeyExport,
-    ) -> Result<serde_json::Value> {
-        let exported = (export == KeyExport::Exported).then_some(&*key.private);
+    fn data(&self, record: &IssuerRecord, key: &CaKey, der: &[u8], serial: &Serial) -> Result<serde_json::Value> {
         let issuing_ca = match self.request.format {
             Format::Der => record.certificate.clone(),
             Format::Pem | Format::PemBundle => pem::encode("CERTIFICATE", der),
         };
         let certificate = match self.request.format {
-            Format::PemBundle => answer::bundle(exported, der, "")?,
+            Format::PemBundle => answer::bundle(key.exported(), der, "")?,
             Format::Pem | Format::Der => issuing_ca.clone(),
         };
         let mut data = serde_json::json!({
@@ -320,32 +300,20 @@ impl Order {
             "expiration": self.validity.not_after.unix_timestamp().to_string(),
             "issuer_id": record.id,
             "issuer_name": record.name,
-            "key_id": key.id,
-            "key_name": key.name,
         });
-        if let Some(key) = exported {
-            data["private_key"] = answer::key_text(key, self.request.format, self.request.private_key_format)?.into();
-            data["private_key_type"] = key.kind().name().into();
-        }
+        key.show(&mut data, self.request.format, self.request.private_key_format)?;
         Ok(data)
     }
 }
 
-/// The new issuer becomes the default when there is none or the mount follows the latest; the new key
-/// when there is none.
-fn defaults(view: &mut View, issuer_id: &str, key_id: &str) -> Vec<PkiWrite> {
-    let mut writes = Vec::new();
-    let mut issuers = view.issuers_config.value.clone();
-    if issuers.default.is_empty() || issuers.default_follows_latest_issuer {
-        issuers.default = issuer_id.to_owned();
-        writes.push(view.set_issuers_config(issuers));
+/// The new issuer becomes the default when there is none or the mount follows the latest.
+fn default_issuer(view: &mut View, issuer_id: &str) -> Option<PkiWrite> {
+    let mut config = view.issuers_config.value.clone();
+    if !config.default.is_empty() && !config.default_follows_latest_issuer {
+        return None;
     }
-    let mut keys = view.keys_config.value.clone();
-    if keys.default.is_empty() {
-        keys.default = key_id.to_owned();
-        writes.push(view.set_keys_config(keys));
-    }
-    writes
+    config.default = issuer_id.to_owned();
+    Some(view.set_issuers_config(config))
 }
 
 /// keyUsage, extKeyUsage, basicConstraints.

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::cluster::{Cluster, PLACEHOLDERS, is_absolute_url};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 
@@ -19,7 +20,7 @@ pub struct Urls {
     pub delta_crl_distribution_points: Vec<String>,
     /// OCSP of authorityInfoAccess.
     pub ocsp_servers: Vec<String>,
-    /// Whether `{{issuer_id}}` is replaced in the URLs.
+    /// Whether `{{issuer_id}}` and the mount's own addresses are replaced in the URLs.
     pub templating: bool,
 }
 
@@ -68,7 +69,24 @@ impl Urls {
         Ok(urls)
     }
 
-    /// The set with its placeholders replaced for one issuer.
+    /// The set with the mount's own addresses filled in, as far as they are configured.
+    #[must_use]
+    pub fn in_cluster(&self, cluster: &Cluster) -> Self {
+        let mut urls = self.clone();
+        if urls.templating {
+            for list in [
+                &mut urls.issuing_certificates,
+                &mut urls.crl_distribution_points,
+                &mut urls.delta_crl_distribution_points,
+                &mut urls.ocsp_servers,
+            ] {
+                list.iter_mut().for_each(|url| *url = cluster.fill(url));
+            }
+        }
+        urls
+    }
+
+    /// The set with its placeholders replaced for one issuer; [`Urls::in_cluster`] comes first.
     ///
     /// # Errors
     /// `Invalid` when an entry is no URL, or names a placeholder that has no value.
@@ -94,7 +112,7 @@ impl Urls {
         let mut text = url.to_owned();
         if self.templating {
             text = text.replace(ISSUER_ID, issuer_id);
-            for cluster in ["{{cluster_path}}", "{{cluster_aia_path}}"] {
+            for cluster in PLACEHOLDERS {
                 if !text.contains(cluster) {
                     continue;
                 }
@@ -104,9 +122,7 @@ impl Urls {
                 text = text.replace(cluster, "http://cluster.invalid");
             }
         }
-        let visible = text.bytes().all(|b| b.is_ascii_graphic());
-        let absolute = visible && url::Url::parse(&text).is_ok_and(|u| u.has_host());
-        if !absolute {
+        if !is_absolute_url(&text) {
             return Err(Error::invalid(format!(
                 "{field}: every entry must be an absolute URL with a scheme and a host"
             )));
@@ -119,9 +135,10 @@ impl Urls {
         self.templating && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(ISSUER_ID)))
     }
 
-    /// Placeholders of the mount's cluster configuration that have no value here.
+    /// Whether some URL holds an address of the mount that is not filled in.
     pub fn unresolved(&self) -> bool {
-        self.templating && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains("{{cluster_")))
+        let open = |url: &String| PLACEHOLDERS.iter().any(|placeholder| url.contains(placeholder));
+        self.templating && self.lists().iter().any(|(_, list)| list.iter().any(open))
     }
 
     /// The members of an answer; `templating` is the name of the flag there.
@@ -166,5 +183,8 @@ mod tests {
         let cluster =
             first.merged(&fields(r#"{"ocsp_servers":"{{cluster_path}}/ocsp"}"#), "enable_templating").unwrap();
         assert!(cluster.for_issuer("abc").unwrap_err().text().contains("cluster config missing"));
+        let filled = cluster.in_cluster(&Cluster { path: "https://c/v1/pki".to_owned(), aia_path: String::new() });
+        assert_eq!(filled.for_issuer("abc").unwrap().ocsp_servers, ["https://c/v1/pki/ocsp"]);
+        assert_eq!(cluster.for_issuer("abc").unwrap_err().kind(), crate::error::Kind::Invalid);
     }
 }

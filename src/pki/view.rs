@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use super::cluster::Cluster;
 use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord};
 use super::profile::{Pieces, RoleEntry};
 use super::role::Role;
@@ -19,6 +20,11 @@ use super::store::PkiWrite;
 use super::urls::Urls;
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
 use crate::error::{Error, Result};
+use crate::x509::public_key::PublicKey;
+use crate::x509::serial::Serial;
+
+/// Draws of a serial number before it is reported that none is free: one is practically always enough.
+const SERIAL_DRAWS: usize = 8;
 
 /// Document kinds of a mount.
 mod kind {
@@ -94,6 +100,8 @@ pub struct View {
     pub keys_config: Setting<KeysConfig>,
     /// The mount's authority information URLs.
     pub urls: Setting<Urls>,
+    /// The mount's own addresses.
+    pub cluster: Setting<Cluster>,
     parents: issuer::Parents,
     signers: BTreeMap<String, Arc<Signer>>,
 }
@@ -123,6 +131,7 @@ impl View {
             issuers_config: Setting::default(),
             keys_config: Setting::default(),
             urls: Setting::default(),
+            cluster: Setting::default(),
             parents: BTreeMap::new(),
             signers: BTreeMap::new(),
         }
@@ -147,6 +156,7 @@ impl View {
                 "issuers" => self.issuers_config = Setting { value: read(body)?, version },
                 "keys" => self.keys_config = Setting { value: read(body)?, version },
                 "urls" => self.urls = Setting { value: read(body)?, version },
+                "cluster" => self.cluster = Setting { value: read(body)?, version },
                 _ => return Err(Error::internal(format!("unknown stored setting {name}"))),
             },
             other => return Err(Error::internal(format!("unknown stored document kind {other}"))),
@@ -162,7 +172,7 @@ impl View {
             .map(|(id, issuer)| {
                 let chain = issuer::chain(id, &self.issuers, &self.parents);
                 let own = &issuer.record.urls;
-                let urls = if own.is_empty() { &self.urls.value } else { own };
+                let urls = if own.is_empty() { &self.urls.value } else { own }.in_cluster(&self.cluster.value);
                 let pieces = urls
                     .for_issuer(id)
                     .and_then(|urls| Pieces::new(issuer, &chain, &urls))
@@ -228,6 +238,30 @@ impl View {
         self.issuers_config.value.default == id
     }
 
+    /// The issuer with this certificate, byte for byte.
+    pub fn issuer_with_der(&self, der: &[u8]) -> Option<&Arc<Issuer>> {
+        self.issuers.values().find(|issuer| issuer.certificate.der() == der)
+    }
+
+    /// Ids of the other issuers of this mount that certify an issuer: self-signed ones first, each group
+    /// by id.
+    pub fn parents(&self, id: &str) -> &[String] {
+        self.parents.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// A serial number for a new certificate: none that an issuer of the mount has, imported or not.
+    /// That storage does not have it yet is seen when the certificate is stored.
+    ///
+    /// # Errors
+    /// `Internal` when `draw` keeps drawing numbers that are taken.
+    pub fn new_serial(&self, draw: &dyn Fn() -> Serial) -> Result<Serial> {
+        let taken = |serial: &Serial| self.issuers.values().any(|i| i.certificate.serial() == *serial);
+        (0..SERIAL_DRAWS)
+            .map(|_| draw())
+            .find(|serial| !taken(serial))
+            .ok_or_else(|| Error::internal("no free serial number found"))
+    }
+
     /// Stores an issuer (new, or a new record of one) in this view.
     ///
     /// # Errors
@@ -244,10 +278,14 @@ impl View {
         let version = self.issuers.get(&id).map_or(0, |i| i.version);
         let write = self.document(kind::ISSUER, &id, version, Some(&record));
         let issuer = match self.issuers.get(&id) {
-            Some(known) => known.with_record(record, version + 1),
-            None => Issuer::new(record, version + 1)?,
+            Some(known) => Arc::new(known.with_record(record, version + 1)),
+            None => {
+                let new = Arc::new(Issuer::new(record, version + 1)?);
+                issuer::add_parents(&mut self.parents, &self.issuers, &new);
+                new
+            }
         };
-        self.issuers.insert(id, Arc::new(issuer));
+        self.issuers.insert(id, issuer);
         self.work_out();
         Ok(write)
     }
@@ -283,6 +321,11 @@ impl View {
     /// All keys, by id.
     pub fn keys(&self) -> impl Iterator<Item = &Arc<Key>> {
         self.keys.values()
+    }
+
+    /// The key with this public half.
+    pub fn key_of(&self, public: &PublicKey) -> Option<&Arc<Key>> {
+        self.keys.values().find(|key| key.public() == public)
     }
 
     /// Whether `id` is the default key.
@@ -341,6 +384,20 @@ impl View {
         write
     }
 
+    /// Stores `config/cluster`.
+    pub fn set_cluster(&mut self, value: Cluster) -> PkiWrite {
+        let version = self.cluster.version;
+        let write = self.document(kind::CONFIG, "cluster", version, Some(&value));
+        self.cluster = Setting { value, version: version + 1 };
+        self.work_out();
+        write
+    }
+
+    /// The mount's URLs with its own addresses filled in.
+    pub fn global_urls(&self) -> Urls {
+        self.urls.value.in_cluster(&self.cluster.value)
+    }
+
     fn document<T: Serialize>(&self, kind: &'static str, name: &str, expected: u64, value: Option<&T>) -> PkiWrite {
         let body = value.map(|v| serde_json::to_vec(v).expect("records of plain members always serialise"));
         PkiWrite::Document(DocumentWrite {
@@ -355,3 +412,6 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     // The cause names members, never values: the body may hold a private key.
     serde_json::from_slice(body).map_err(|e| Error::internal(format!("stored document unreadable: {:?}", e.classify())))
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,8 @@ pub struct Certificate {
     subject_key_id: Option<Vec<u8>>,
     authority_key_id: Option<Vec<u8>>,
     algorithm: Option<SignatureAlgorithm>,
+    /// The AlgorithmIdentifier that says so, accepted or not.
+    algorithm_id: Vec<u8>,
     signature: Vec<u8>,
 }
 
@@ -69,6 +71,7 @@ impl Certificate {
             authority_key_id: raw_extension::authority_key_id(&extensions).map_err(of)?,
             extensions,
             algorithm: SignatureAlgorithm::from_der(algorithm).ok(),
+            algorithm_id: algorithm.to_vec(),
             signature: signature.to_vec(),
         })
     }
@@ -151,6 +154,14 @@ impl Certificate {
     /// What it is signed with; `None` for an algorithm that is not accepted (SHA-1, MD5, unknown).
     pub fn signature_algorithm(&self) -> Option<SignatureAlgorithm> {
         self.algorithm
+    }
+
+    /// Refuses a certificate whose signature could never be verified here.
+    ///
+    /// # Errors
+    /// `Invalid` naming the rule: SHA-1, MD5, unknown algorithms and parameters.
+    pub fn check_algorithm(&self) -> Result<()> {
+        SignatureAlgorithm::from_der(&self.algorithm_id).map(drop)
     }
 
     /// Whether `key` made the signature, with an algorithm that is accepted.

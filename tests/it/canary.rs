@@ -151,6 +151,11 @@ async fn keys(walk: &mut Walk) -> Vec<Value> {
         let body = json!({ "common_name": "Canary root", "issuer_name": kind, "key_name": kind, "key_type": kind,
             "key_bits": bits, "format": format, "private_key_format": key_format });
         walk.key(&format!("{kind} root"), "pki2/issuers/generate/root/exported", body).await;
+        let body = json!({ "common_name": "Canary intermediate", "key_type": kind, "format": format,
+            "private_key_format": key_format });
+        walk.key(&format!("{kind} intermediate"), "pki2/intermediate/generate/exported", body).await;
+        let body = json!({ "key_type": kind, "key_name": format!("{kind}-alone") });
+        walk.key(&format!("{kind} alone"), "pki2/keys/generate/exported", body).await;
         let role =
             json!({ "allow_any_name": true, "key_type": kind, "key_bits": bits, "issuer_ref": kind, "ttl": "1h" });
         walk.post(&format!("pki2/roles/{kind}"), role).await;
@@ -193,6 +198,28 @@ async fn certificates(walk: &mut Walk, walker: &Client, issued: &[Value], folder
         walk.post("pki2/revoke", json!({ "serial_number": data["serial_number"] })).await;
     }
     walk.post("pki2/crl/rotate", Value::Null).await;
+}
+
+/// Keys that come from outside, taken and refused.
+async fn imports(walk: &mut Walk, folder: &Path) {
+    for (name, algorithm) in [("ec", "EC"), ("rsa", "RSA"), ("ed25519", "ED25519")] {
+        let option: &[&str] = if name == "ec" { &["-pkeyopt", "ec_paramgen_curve:P-256"] } else { &[] };
+        let key = openssl(folder, &[&["genpkey", "-quiet", "-algorithm", algorithm], option].concat());
+        private_numbers(&key).iter().for_each(|number| walk.scanner.add_bytes(&format!("imported {name} key"), number));
+        let file = format!("{name}.key");
+        std::fs::write(folder.join(&file), &key).unwrap();
+        let certificate = openssl(folder, &["req", "-x509", "-new", "-key", &file, "-subj", "/CN=imported"]);
+        let bundle = format!("{certificate}{key}");
+        walk.post("pki2/issuers/import/cert", json!({ "pem_bundle": bundle })).await;
+        walk.post("pki2/intermediate/set-signed", json!({ "certificate": bundle })).await;
+        walk.post("pki2/config/ca", json!({ "pem_bundle": format!("{bundle}after") })).await;
+        walk.post("pki2/config/ca", json!({ "pem_bundle": bundle.replace("BEGIN PRIVATE", "BEGIN EC PRIVATE") })).await;
+        walk.post("pki2/keys/import", json!({ "pem_bundle": bundle, "key_name": key })).await;
+        let taken = walk.post("pki2/keys/import", json!({ "pem_bundle": key })).await;
+        assert_eq!(taken.status, 200, "{}", taken.text);
+        let taken = walk.post("pki2/config/ca", json!({ "pem_bundle": bundle })).await;
+        assert_eq!(taken.status, 200, "{}", taken.text);
+    }
 }
 
 /// Wrong tokens, broken bodies, wrong methods and paths.
@@ -354,6 +381,7 @@ async fn no_secret_leaves_but_in_the_answer_whose_purpose_it_is() {
     let walker = tokens(&mut walk).await;
     let issued = keys(&mut walk).await;
     certificates(&mut walk, &walker, &issued, folder.path()).await;
+    imports(&mut walk, folder.path()).await;
     errors(&mut walk, &walker).await;
     reads(&mut walk, &issued).await;
     let running = files(&data);

@@ -1,6 +1,8 @@
 //! The certificate authority engine on the wire: its route table and, in the files below, its handlers.
 
 mod authority;
+mod generate;
+mod import;
 mod issuers;
 mod issuing;
 mod keys;
@@ -16,7 +18,9 @@ use crate::pki::Authority;
 use crate::pki::actor::ReplicaLink;
 use crate::pki::changes::ISSUER_FIELDS;
 use crate::pki::request::{ISSUE_FIELDS, SIGN_FIELDS};
-use crate::pki::{revocation, role, root, self_issued, sign_intermediate, urls, verbatim};
+use crate::pki::{
+    ca_key, cluster, intermediate, revocation, role, root, self_issued, sign_intermediate, urls, verbatim,
+};
 
 /// A handler as the table wants it: a plain async function, boxed.
 macro_rules! route {
@@ -51,9 +55,16 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "revoke" revocation::FIELDS => issuing::revoke),
     route!(token Read "crl/rotate" &[] => issuing::rotate),
     route!(token Update "crl/rotate" &[] => issuing::rotate),
-    route!(token Update "root/generate/:type" root::FIELDS => issuers::generate_root),
-    route!(token Update "issuers/generate/root/:type" root::FIELDS => issuers::generate_root),
-    route!(token Update "root/rotate/:type" root::FIELDS => issuers::rotate_root),
+    route!(token Update "root/generate/:type" root::FIELDS => generate::root),
+    route!(token Update "issuers/generate/root/:type" root::FIELDS => generate::root),
+    route!(token Update "root/rotate/:type" root::FIELDS => generate::rotated_root),
+    route!(token Update "intermediate/generate/:type" intermediate::FIELDS => generate::intermediate),
+    route!(token Update "issuers/generate/intermediate/:type" intermediate::FIELDS => generate::intermediate),
+    route!(token Update "intermediate/cross-sign" intermediate::FIELDS => generate::cross_sign),
+    route!(token Update "intermediate/set-signed" &["certificate"] => import::set_signed),
+    route!(token Update "issuers/import/bundle" &["pem_bundle"] => import::bundle),
+    route!(token Update "issuers/import/cert" &["pem_bundle"] => import::certificates),
+    route!(token Update "config/ca" &["pem_bundle"] => import::bundle),
     route!(token Update "root/replace" &["default"] => issuers::replace_root),
     route!(sudo Delete "root" &[] => issuers::delete_all),
     route!(open List "issuers" LIST => issuers::list),
@@ -61,11 +72,16 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "issuer/:issuer_ref" ISSUER_FIELDS => issuers::replace),
     route!(token Patch "issuer/:issuer_ref" ISSUER_FIELDS => issuers::merge),
     route!(token Delete "issuer/:issuer_ref" &[] => issuers::delete),
+    route!(token Update "issuer/:issuer_ref/revoke" &[] => issuers::revoke),
     route!(token Read "config/issuers" &[] => issuers::read_config),
     route!(token Update "config/issuers" &["default", "default_follows_latest_issuer"] => issuers::write_config),
     route!(token Read "config/urls" &[] => issuers::read_urls),
     route!(token Update "config/urls" URLS_FIELDS => issuers::write_urls),
+    route!(token Read "config/cluster" &[] => issuers::read_cluster),
+    route!(token Update "config/cluster" cluster::FIELDS => issuers::write_cluster),
     route!(token List "keys" LIST => keys::list),
+    route!(token Update "keys/generate/:type" ca_key::GENERATE_FIELDS => generate::key),
+    route!(token Update "keys/import" &["pem_bundle", "key_name"] => import::key),
     route!(token Read "key/:key_ref" &[] => keys::read),
     route!(token Update "key/:key_ref" &["key_name"] => keys::rename),
     route!(token Delete "key/:key_ref" &[] => keys::delete),
@@ -136,6 +152,11 @@ impl Call {
             engine.open(self.mount.id).await?;
         }
         engine.authority(self.mount.id)
+    }
+
+    /// How records name the caller; empty on open routes.
+    fn recorded_as(&self) -> &str {
+        self.caller.as_deref().map_or("", |caller| caller.recorded_as.as_str())
     }
 
     /// This worker's hands of the call's mount.

@@ -23,6 +23,11 @@ impl Entries {
         &self.encoded
     }
 
+    /// Whether a serial is there.
+    pub(super) fn has(&self, serial: &Serial) -> bool {
+        self.index.binary_search_by(|(known, _)| known.cmp(serial)).is_ok()
+    }
+
     /// Merges new revocations in one pass; a serial that is there already keeps its entry.
     pub(super) fn add<'a>(&mut self, revocations: impl Iterator<Item = &'a RevocationRow>) {
         let mut new: Vec<&RevocationRow> = revocations.collect();

@@ -1,44 +1,18 @@
-//! Issuers and the mount's settings: `root/…`, `issuers`, `issuer/:issuer_ref`, `config/…`.
+//! Issuers and the mount's settings: `root`, `root/replace`, `issuers`, `issuer/:issuer_ref`, `config/…`.
 
 use serde_json::{Map, Value, json};
 
 use super::Page;
 use crate::clock::{Time, rfc3339};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
 use crate::pki::changes::{self, Write};
 use crate::pki::issuer::Issuer;
 use crate::pki::profile::certificate_pem;
-use crate::pki::root::{self, KeyExport, Naming};
-use crate::pki::validity::Limits;
+use crate::pki::revocation;
 use crate::pki::view::{Signer, View};
-
-async fn generate(call: Call, naming: Naming) -> Result<Answer> {
-    let export = match call.param("type") {
-        "internal" => KeyExport::Internal,
-        "exported" => KeyExport::Exported,
-        "existing" | "kms" => {
-            return Err(Error::invalid("type: existing and kms are not supported by this server yet"));
-        }
-        _ => return Err(Error::new(Kind::NotFound, "unsupported path")),
-    };
-    let authority = call.authority().await?;
-    let limits = Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() };
-    let requester = call.caller.as_deref().map(|c| c.recorded_as.as_str()).unwrap_or_default();
-    let generated = root::generate(&authority, export, naming, &call.fields, limits, requester).await?;
-    Ok(Answer::data(generated.data).with_warnings(generated.warnings))
-}
-
-pub(super) async fn generate_root(call: Call) -> Result<Answer> {
-    generate(call, Naming::AsGiven).await
-}
-
-/// As [`generate_root`]; the issuer's name defaults to `next` while that is free.
-pub(super) async fn rotate_root(call: Call) -> Result<Answer> {
-    generate(call, Naming::NextIfFree).await
-}
 
 pub(super) async fn replace_root(mut call: Call) -> Result<Answer> {
     let default = call.fields.text("default")?.unwrap_or_else(|| "next".to_owned());
@@ -87,8 +61,18 @@ pub(super) async fn merge(call: Call) -> Result<Answer> {
 async fn write(call: Call, write: Write) -> Result<Answer> {
     let authority = call.authority().await?;
     let (id, warnings) = changes::write_issuer(&authority, call.param("issuer_ref"), &call.fields, write).await?;
-    let view = authority.view();
-    let signer = view.signer(&id).ok_or_else(Error::not_found)?;
+    changed(&authority.view(), &id, warnings)
+}
+
+pub(super) async fn revoke(call: Call) -> Result<Answer> {
+    let authority = call.authority().await?;
+    let (id, warnings) = revocation::revoke_issuer(&authority, call.param("issuer_ref"), call.recorded_as()).await?;
+    changed(&authority.view(), &id, warnings)
+}
+
+/// An issuer after a change of it.
+fn changed(view: &View, id: &str, warnings: Vec<String>) -> Result<Answer> {
+    let signer = view.signer(id).ok_or_else(Error::not_found)?;
     Ok(Answer::data(issuer_json(signer)).with_warnings(warnings))
 }
 
@@ -158,4 +142,15 @@ pub(super) async fn read_urls(call: Call) -> Result<Answer> {
 pub(super) async fn write_urls(call: Call) -> Result<Answer> {
     let warnings = changes::write_urls(&*call.authority().await?, &call.fields).await?;
     Ok(read_urls(call).await?.with_warnings(warnings))
+}
+
+pub(super) async fn read_cluster(call: Call) -> Result<Answer> {
+    let view = call.authority().await?.view();
+    let cluster = &view.cluster.value;
+    Ok(Answer::data(json!({ "path": cluster.path, "aia_path": cluster.aia_path })))
+}
+
+pub(super) async fn write_cluster(call: Call) -> Result<Answer> {
+    let warnings = changes::write_cluster(&*call.authority().await?, &call.fields).await?;
+    Ok(read_cluster(call).await?.with_warnings(warnings))
 }

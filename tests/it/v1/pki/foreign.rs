@@ -39,7 +39,8 @@ pub fn key(kind: &str) -> String {
     keys.entry(kind.to_owned()).or_insert_with(|| new_key(kind)).clone()
 }
 
-fn new_key(kind: &str) -> String {
+/// As [`key`], a new one each time.
+pub fn new_key(kind: &str) -> String {
     let (family, bits) = kind.split_once('-').unwrap_or((kind, ""));
     let option = match (family, bits) {
         ("ed25519", _) => return openssl_text(&["genpkey", "-algorithm", "ed25519"], b""),
@@ -89,6 +90,76 @@ pub fn csr_of_pieces(subject: &[u8], extensions: &[&[u8]]) -> String {
     pem::encode("CERTIFICATE REQUEST", &der)
 }
 
+/// What a CA's certificate has, for [`Ca`].
+pub const CA: &str = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\n\
+    subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid";
+
+/// A certificate authority that openssl keeps.
+pub struct Ca {
+    /// The private key, PEM.
+    pub key: String,
+    /// The certificate, PEM, without a newline at its end.
+    pub pem: String,
+}
+
+impl Ca {
+    /// A self-signed root with this key. `subject` is in its slash form, `extensions` are the lines of a
+    /// configuration section; `arguments` are further ones for `openssl req`.
+    pub fn root_with(key: String, subject: &str, extensions: &str, arguments: &[&str]) -> Self {
+        let files = Files::new();
+        let key_path = files.write("key.pem", key.as_bytes());
+        let section = format!("[req]\ndistinguished_name = dn\n[dn]\n[ext]\n{extensions}\n");
+        let config = files.write("req.cnf", section.as_bytes());
+        let mut all = vec!["req", "-x509", "-new", "-days", "3650", "-key", key_path.to_str().unwrap()];
+        all.extend(["-config", config.to_str().unwrap(), "-extensions", "ext", "-subj", subject]);
+        all.extend(arguments);
+        let pem = openssl_text(&all, b"").trim().to_owned();
+        Self { key, pem }
+    }
+
+    /// A self-signed P-256 root with a new key.
+    pub fn root(subject: &str) -> Self {
+        Self::root_with(new_key("ec-256"), subject, CA, &[])
+    }
+
+    /// The certificate that it makes of a request: of its subject and key, with these extensions.
+    pub fn signs(&self, csr: &str, extensions: &str, arguments: &[&str]) -> String {
+        let files = Files::new();
+        let path = |name: &str, content: &str| files.write(name, content.as_bytes()).to_str().unwrap().to_owned();
+        let (csr, pem, key) = (path("csr.pem", csr), path("ca.pem", &self.pem), path("key.pem", &self.key));
+        let section = path("ext.cnf", extensions);
+        let mut all = vec!["x509", "-req", "-days", "1000", "-in", &csr, "-CA", &pem, "-CAkey", &key];
+        all.extend(["-extfile", &section]);
+        all.extend(arguments);
+        openssl_text(&all, b"").trim().to_owned()
+    }
+
+    /// An intermediate below it, with a new P-256 key.
+    pub fn intermediate(&self, subject: &str, arguments: &[&str]) -> Self {
+        let key = new_key("ec-256");
+        let files = Files::new();
+        let key_path = files.write("key.pem", key.as_bytes());
+        let config = files.write("req.cnf", b"[req]\ndistinguished_name = dn\n[dn]\n");
+        let (key_path, config) = (key_path.to_str().unwrap(), config.to_str().unwrap());
+        let csr = openssl_text(&["req", "-new", "-key", key_path, "-config", config, "-subj", subject], b"");
+        Self { key, pem: self.signs(&csr, CA, arguments) }
+    }
+
+    /// Certificate and key in one text.
+    pub fn bundle(&self) -> String {
+        format!("{}\n{}", self.pem, self.key)
+    }
+}
+
+/// What openssl prints of a request whose signature it has verified.
+pub fn csr_text(pem: &str) -> String {
+    let arguments = ["req", "-noout", "-text", "-verify", "-nameopt", "sep_comma_plus,sname,utf8"];
+    let output = run("openssl", &arguments, pem.as_bytes());
+    let verdict = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && verdict.contains("verify OK"), "{verdict}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// What openssl prints of a certificate.
 pub fn certificate_text(pem: &str) -> String {
     openssl_text(&["x509", "-noout", "-text"], pem.as_bytes())
@@ -135,6 +206,22 @@ impl Files {
 /// Whether openssl takes the leaf for one of the root, by all its strict rules.
 pub fn openssl_verifies(root: &Path, leaf: &Path) -> Result<(), String> {
     let arguments = ["verify", "-x509_strict", "-CAfile", root.to_str().unwrap(), leaf.to_str().unwrap()];
+    verdict(run("openssl", &arguments, b""))
+}
+
+/// Whether openssl finds a way from the leaf to the root over the certificates between, by all its strict
+/// rules. All are PEM texts.
+pub fn openssl_verifies_chain(root: &str, between: &[&str], leaf: &str) -> Result<(), String> {
+    let files = Files::new();
+    let (root, leaf) = (files.write("root", root.as_bytes()), files.write("leaf", leaf.as_bytes()));
+    let between = files.write("between", between.join("\n").as_bytes());
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let (root, between, leaf) = (path(&root), path(&between), path(&leaf));
+    let mut arguments = vec!["verify", "-x509_strict", "-CAfile", &root];
+    if std::fs::metadata(&between).unwrap().len() > 0 {
+        arguments.extend(["-untrusted", &between]);
+    }
+    arguments.push(&leaf);
     verdict(run("openssl", &arguments, b""))
 }
 

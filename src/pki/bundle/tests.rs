@@ -1,0 +1,212 @@
+//! Bundles as people paste them, and whatever else.
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::keys::local::KeySpec;
+use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::testing::{KEYS, OpenSsl, issue, root};
+
+const ALLOWED: PrivateKeys = PrivateKeys::Allowed;
+
+/// A root and its key, both as PEM.
+fn pair(key_type: &str, bits: i64) -> (String, String) {
+    let (key, certificate) = root(key_type, bits);
+    (pem::encode("CERTIFICATE", certificate.der()), pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose()))
+}
+
+fn refusal(text: &str, private_keys: PrivateKeys) -> String {
+    let error = Bundle::parse("pem_bundle", text, private_keys).err().expect("must be refused");
+    assert!(error.text().starts_with("pem_bundle: "), "{error}");
+    error.text().to_owned()
+}
+
+#[test]
+fn blocks_are_taken_in_any_order_and_each_once() {
+    let (one, one_key) = pair("ec", 256);
+    let (two, two_key) = pair("ed25519", 0);
+    let parameters = pem::encode("EC PARAMETERS", &[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7]);
+    let crl = pem::encode("X509 CRL", b"whatever");
+    let text = format!("a note\n{two_key}\n{one}\n\n{parameters}\n{one_key}\nmore\n{crl}\n{two}\n{one}\n{two_key}\n\n");
+    let bundle = Bundle::parse("pem_bundle", &text, ALLOWED).unwrap();
+    let certificates: Vec<String> = bundle.certificates.iter().map(|c| pem::encode("CERTIFICATE", c.der())).collect();
+    assert_eq!(certificates, [one, two]);
+    let kinds: Vec<&str> = bundle.keys.iter().map(|k| k.kind().name()).collect();
+    assert_eq!(kinds, ["ed25519", "ec"]);
+}
+
+#[test]
+fn what_is_no_bundle_of_authorities_is_refused_by_name() {
+    let (certificate, key) = pair("ec", 256);
+    let many = format!("{certificate}\n").repeat(MAX_BLOCKS + 1);
+    let long = format!("{}\n{certificate}", " ".repeat(MAX_TEXT));
+    let crl_only = pem::encode("X509 CRL", &[0; 100]);
+    let broken = pem::encode("CERTIFICATE", &[0x30; 80]);
+    for (text, rule) in [
+        ("/etc/ssl/ca.pem", "too short"),
+        (&*" ".repeat(100), "no data"),
+        (&*"x".repeat(100), "index 0"),
+        (&format!("{certificate}\nafter the last block"), "index 1"),
+        (&certificate.replace('\n', "\\n"), "index 0"),
+        (&many, "more than 100"),
+        (&long, "longer than 512 KiB"),
+        (&crl_only, "neither a certificate nor a private key"),
+        (&broken, "block 0: certificate: "),
+        (&format!("{certificate}\n{}", pem::encode("PUBLIC KEY", &[0; 80])), "block 1: a PEM block of a type"),
+        (&format!("{certificate}\n{}", pem::encode("ENCRYPTED PRIVATE KEY", &[0; 80])), "block 1: encrypted"),
+        (&format!("{certificate}\n{}", pem::encode("EC PRIVATE KEY", &[0; 80])), "block 1: private key: "),
+        (&key.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n", 1), "encrypted"),
+    ] {
+        let text = refusal(text, ALLOWED);
+        assert!(text.contains(rule), "{rule}: {text}");
+    }
+    let both = format!("{certificate}\n{key}");
+    assert!(refusal(&both, PrivateKeys::Refused).contains("private keys are not taken here"));
+    assert!(Bundle::parse("pem_bundle", &both, ALLOWED).is_ok());
+}
+
+#[test]
+fn certificates_that_no_issuer_may_have_are_refused() {
+    let openssl = OpenSsl::new();
+    let rsa: &[&str] = &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"];
+    let small: &[&str] = &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"];
+    let pss: &[&str] = &["-algorithm", "RSA-PSS", "-pkeyopt", "rsa_keygen_bits:2048"];
+    let p224: &[&str] = &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-224"];
+    let ed448: &[&str] = &["-algorithm", "Ed448"];
+    let explicit: &[&str] =
+        &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt", "ec_param_enc:explicit"];
+    let ca = "basicConstraints=critical,CA:TRUE";
+    for (key, extension, more, rule) in [
+        (rsa, ca, &["-sha1"][..], "SHA-1 signatures are not accepted"),
+        (rsa, ca, &["-md5"], "MD5 signatures are not accepted"),
+        (rsa, "basicConstraints=CA:FALSE", &[], "non-CA certificate"),
+        (rsa, "keyUsage=keyCertSign", &[], "non-CA certificate"),
+        (small, ca, &[], "below 2048 bits"),
+        (pss, ca, &[], "unsupported public key"),
+        (p224, ca, &[], "P-224"),
+        (ed448, ca, &[], "unsupported public key"),
+        (explicit, ca, &[], "unsupported public key"),
+    ] {
+        let key = openssl.key("key.pem", key);
+        let config = openssl.file("req.cnf", "[req]\ndistinguished_name = dn\n[dn]\n");
+        let mut arguments = vec!["req", "-x509", "-new", "-key", &key, "-subj", "/CN=x", "-config", &config];
+        arguments.extend(["-addext", extension]);
+        arguments.extend(more);
+        let text = refusal(&openssl.text(&arguments), ALLOWED);
+        assert!(text.contains(rule), "{rule}: {text}");
+    }
+}
+
+#[test]
+fn one_key_and_nothing_else() {
+    let openssl = OpenSsl::new();
+    for (arguments, kind) in KEYS.iter().filter(|(_, kind)| kind.bits() != 224) {
+        let key = openssl.key("key.pem", arguments);
+        let text = openssl.text(&["pkey", "-in", &key]);
+        assert_eq!(parse_key("pem_bundle", &text).unwrap().kind(), *kind);
+    }
+    let with_parameters = openssl.text(&["ecparam", "-name", "prime256v1", "-genkey"]);
+    assert!(with_parameters.contains("EC PARAMETERS"));
+    assert!(parse_key("pem_bundle", &with_parameters).is_ok());
+    let (certificate, key) = pair("ec", 256);
+    let p224 = PrivateKey::generate(KeySpec::new("ec", 224).unwrap()).unwrap();
+    for (text, rule) in [
+        (format!("{key}\n{}", pair("ec", 256).1), "exactly one"),
+        (format!("{key}\n{certificate}"), "exactly one"),
+        (certificate, "not a private key"),
+        ("/path/to/key".to_owned(), "too short"),
+        (pem::encode("PRIVATE KEY", p224.to_pkcs8().unwrap().expose()), "P-224"),
+        (pem::encode("ENCRYPTED PRIVATE KEY", &[0; 64]), "decrypt"),
+    ] {
+        let error = parse_key("pem_bundle", &text).err().expect("must be refused");
+        assert!(error.text().starts_with("pem_bundle: ") && error.text().contains(rule), "{rule}: {error}");
+    }
+}
+
+#[test]
+fn keys_with_parts_of_two_keys_are_refused() {
+    let (one, two) = (pair("rsa", 2048).1, pair("rsa", 2048).1);
+    let numbers = |text: &str| pem::first(text).unwrap().unwrap().1;
+    let (one, two) = (numbers(&one), numbers(&two));
+    // The end of the structure are the CRT numbers: those of the other key.
+    let at = one.len() - 200;
+    let mixed = [&one[..at], &two[two.len() - 200..]].concat();
+    let error = parse_key("pem_bundle", &pem::encode("PRIVATE KEY", &mixed)).err().expect("must be refused");
+    assert!(error.text().starts_with("pem_bundle: private key: "), "{error}");
+}
+
+/// A key of every kind in every form, with the label of its block.
+static FORMS: LazyLock<Vec<(&'static str, Vec<u8>)>> = LazyLock::new(|| {
+    let mut forms = Vec::new();
+    for (key_type, bits) in [("rsa", 2048), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)] {
+        let key = PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap();
+        let (label, traditional) = key.traditional().unwrap();
+        forms.push(("PRIVATE KEY", key.to_pkcs8().unwrap().expose().to_vec()));
+        forms.push((label, traditional.expose().to_vec()));
+    }
+    forms
+});
+
+static PAIR: LazyLock<(String, String)> = LazyLock::new(|| pair("ec", 256));
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(
+        text in "(-----(BEGIN|END) (CERTIFICATE|PRIVATE KEY|EC PRIVATE KEY|X509 CRL)-----\n|[A-Za-z0-9+/=]{0,64}\n){0,8}",
+    ) {
+        let _ = Bundle::parse("pem_bundle", &text, ALLOWED);
+        let _ = parse_key("pem_bundle", &text);
+    }
+
+    #[test]
+    fn damaged_bundles_are_refused_or_whole(at in any::<prop::sample::Index>(), byte in 0x20..0x7f_u8) {
+        let (certificate, key) = &*PAIR;
+        let mut text = format!("{certificate}\n{key}\n").into_bytes();
+        let at = at.index(text.len());
+        text[at] = byte;
+        let text = String::from_utf8(text).unwrap();
+        if let Ok(bundle) = Bundle::parse("pem_bundle", &text, ALLOWED) {
+            // Whatever was taken is an authority's, and its keys sign.
+            prop_assert!(bundle.certificates.iter().all(Certificate::is_ca));
+            for key in &bundle.keys {
+                let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
+                let signature = key.sign(algorithm, b"m").unwrap();
+                prop_assert!(key.public().verify(algorithm, b"m", &signature).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_keys_are_refused_or_sign(which in 0..FORMS.len(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+        let (label, der) = &FORMS[which];
+        prop_assert!(read_key(label, &der[..cut.index(der.len())]).is_err());
+        let mut der = der.clone();
+        let at = at.index(der.len());
+        der[at] = byte;
+        if let Ok(key) = read_key(label, &der) {
+            let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
+            let signature = key.sign(algorithm, b"m").unwrap();
+            prop_assert!(key.public().verify(algorithm, b"m", &signature).is_ok());
+        }
+    }
+
+    #[test]
+    fn order_and_text_between_the_blocks_do_not_matter(order in Just(vec![0, 1, 2, 3]).prop_shuffle(), note in "[a-z \n]{0,40}") {
+        let (key, authority) = root("ec", 256);
+        let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
+        let (subject, spki) = (authority.subject(), key.public().spki());
+        let ca = vec![crate::x509::extension::basic_constraints(true, None)];
+        let again = issue(&key, algorithm, subject, subject, spki, &ca);
+        let pieces = [
+            pem::encode("CERTIFICATE", authority.der()),
+            pem::encode("CERTIFICATE", &again),
+            pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose()),
+            pem::encode("X509 CRL", &[0]),
+        ];
+        let text: String = order.iter().map(|at| format!("{note}\n{}\n", pieces[*at])).collect();
+        let bundle = Bundle::parse("pem_bundle", &text, ALLOWED).unwrap();
+        prop_assert_eq!((bundle.certificates.len(), bundle.keys.len()), (2, 1));
+    }
+}

@@ -1,0 +1,119 @@
+//! Requests of intermediate CAs: a key, and a CSR for it that a CA elsewhere, or another mount, signs.
+//! No issuer comes of it before the signed certificate is imported.
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+use super::actor::Planned;
+use super::ca_key::{CaKey, KeyOrder, KeyOrigin};
+use super::issue::subject_alt_names;
+use super::prepared::Prepared;
+use super::request::{Format, IssueRequest, PrivateKeyFormat};
+use super::{Authority, answer, ca_request, names};
+use crate::error::Result;
+use crate::fields::Fields;
+use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::csr::{Csr, request_info};
+use crate::x509::extension::{self, KeyUsage};
+use crate::x509::{name, pem};
+
+/// Fields of `intermediate/generate/:type`.
+pub const FIELDS: &[&str] = &[
+    "key_name",
+    "key_ref",
+    "managed_key_name",
+    "managed_key_id",
+    "common_name",
+    "alt_names",
+    "ip_sans",
+    "uri_sans",
+    "other_sans",
+    "exclude_cn_from_sans",
+    "format",
+    "private_key_format",
+    "key_type",
+    "key_bits",
+    "signature_bits",
+    "use_pss",
+    "add_basic_constraints",
+    "key_usage",
+    "ou",
+    "organization",
+    "country",
+    "locality",
+    "province",
+    "street_address",
+    "postal_code",
+    "serial_number",
+];
+
+/// Makes a CSR for a new or an existing key; a new key is stored. Gives the answer's `data`, and warnings.
+///
+/// # Errors
+/// `Invalid` naming field and rule; nothing is stored then.
+pub async fn generate(authority: &Authority, origin: KeyOrigin, fields: &Fields) -> Result<(Value, Vec<String>)> {
+    let mut warnings = Vec::new();
+    let order = KeyOrder::from_fields(fields, origin, &authority.view(), &mut warnings)?;
+    let request = IssueRequest::from_fields(fields)?;
+    let algorithm = SignatureAlgorithm::for_issuer(
+        order.kind(),
+        ca_request::signature_bits(fields)?,
+        fields.bool("use_pss")?.unwrap_or(false),
+    )?;
+    let wanted = Wanted::from_fields(fields, &request, &mut warnings)?;
+    let key = order.obtain(&authority.tools().pool).await?;
+    let info = request_info(&wanted.subject, key.key.public().spki(), &[&wanted.extensions]);
+    let der = Prepared::request(info, algorithm, &key.key.private).sign().await?.der();
+    // What leaves is what other authorities read: held against the rules for requests that come in.
+    Csr::from_der(&der)?.verify()?;
+    let data = data(&key, &der, request.format, request.private_key_format)?;
+    authority
+        .change(move |view| {
+            let mut next = view.clone();
+            let writes = key.put(&mut next)?;
+            Ok((Planned { view: next, writes, crls: false }, ()))
+        })
+        .await?;
+    Ok((data, warnings))
+}
+
+/// What the CSR asks for.
+struct Wanted {
+    subject: Vec<u8>,
+    /// Whole `Extension` SEQUENCEs, one after the other.
+    extensions: Vec<u8>,
+}
+
+impl Wanted {
+    fn from_fields(fields: &Fields, request: &IssueRequest, warnings: &mut Vec<String>) -> Result<Self> {
+        let (names, more) = names::unchecked(request)?;
+        warnings.extend(more);
+        let subject = ca_request::subject(fields, &names.common_name, &names.serial_number)?;
+        if name::is_empty(&subject) {
+            warnings.push("common_name: the subject of the request is empty".to_owned());
+        }
+        // What the CA that signs takes over is its own rule: a usage stands here only when it was asked for.
+        let usage = KeyUsage::from_names(&fields.list("key_usage")?.unwrap_or_default());
+        let mut extensions = extension::key_usage(usage);
+        if fields.bool("add_basic_constraints")?.unwrap_or(false) {
+            extensions.extend(extension::basic_constraints(true, None));
+        }
+        extensions.extend(extension::subject_alt_name(&subject_alt_names(&names)?, false));
+        Ok(Self { subject, extensions })
+    }
+}
+
+fn data(key: &CaKey, der: &[u8], format: Format, key_format: PrivateKeyFormat) -> Result<Value> {
+    let text = || pem::encode("CERTIFICATE REQUEST", der);
+    let csr = match (format, key.exported()) {
+        (Format::Der, _) => base64::engine::general_purpose::STANDARD.encode(der),
+        (Format::PemBundle, Some(private)) => {
+            let key = answer::key_text(private, Format::PemBundle, PrivateKeyFormat::Traditional)?;
+            format!("{key}\n{}", text())
+        }
+        (Format::Pem | Format::PemBundle, _) => text(),
+    };
+    let mut data = json!({ "csr": csr });
+    key.show(&mut data, format, key_format)?;
+    Ok(data)
+}

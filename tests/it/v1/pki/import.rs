@@ -1,0 +1,271 @@
+//! 16.5: importing certificates and keys.
+
+use serde_json::{Value, json};
+
+use super::foreign::{self, CA, Ca, new_key, openssl_text, openssl_verifies_chain};
+use super::mount::{Pki, parse};
+
+const PATHS: [(&str, &str); 4] = [
+    ("issuers/import/bundle", "pem_bundle"),
+    ("issuers/import/cert", "pem_bundle"),
+    ("config/ca", "pem_bundle"),
+    ("intermediate/set-signed", "certificate"),
+];
+
+async fn import(pki: &Pki, text: &str) -> Value {
+    pki.post("issuers/import/bundle", json!({ "pem_bundle": text })).await.body["data"].clone()
+}
+
+fn ids(data: &Value, member: &str) -> Vec<String> {
+    serde_json::from_value(data[member].clone()).unwrap()
+}
+
+#[actix_web::test]
+async fn vector_16_5_a13_a_bundle_twice() {
+    let (pki, ca) = (Pki::empty().await, Ca::root("/CN=Once"));
+    let first = import(&pki, &ca.bundle()).await;
+    let (issuer, key) = (ids(&first, "imported_issuers"), ids(&first, "imported_keys"));
+    assert_eq!((issuer.len(), key.len()), (1, 1));
+    assert_eq!((&first["existing_issuers"], &first["existing_keys"]), (&json!([]), &json!([])));
+    let crl = pki.crl("default").await;
+    let again = pki.post("config/ca", json!({ "pem_bundle": ca.bundle() })).await;
+    let expected = json!({ "imported_issuers": [], "imported_keys": [], "existing_issuers": issuer, "existing_keys": key,
+        "mapping": { &issuer[0]: key[0] } });
+    assert_eq!(again.body["data"], expected);
+    assert_eq!(again.warnings(), "");
+    assert_eq!(pki.crl("default").await.der, crl.der, "nothing changed");
+    // Each block once, however often it stands there.
+    let other = Ca::root("/CN=Twice");
+    let thrice = import(&pki, &[other.bundle(), other.bundle(), other.bundle()].join("\n")).await;
+    assert_eq!((ids(&thrice, "imported_issuers").len(), ids(&thrice, "existing_issuers").len()), (1, 0));
+    assert_eq!((ids(&thrice, "imported_keys").len(), ids(&thrice, "existing_keys").len()), (1, 0));
+    assert_eq!((pki.list("issuers").await.len(), pki.list("keys").await.len()), (2, 2));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a14_a15_what_is_no_authority_and_keys_where_none_belong() {
+    let (pki, ca) = (Pki::empty().await, Ca::root("/CN=CA"));
+    let leaf = Ca::root_with(new_key("ec-256"), "/CN=leaf", "basicConstraints=CA:FALSE", &[]);
+    let version_1 = {
+        let csr = foreign::csr("ec-256", "/CN=old", "");
+        ca.signs(&csr, "", &[])
+    };
+    for (path, field) in PATHS {
+        for (text, rule) in [
+            (leaf.pem.clone(), "block 0: refusing to import non-CA certificate"),
+            (version_1.clone(), "refusing to import non-CA certificate"),
+            // What is good in front of it stays out too: `refused` looks.
+            (format!("{}\n{}", ca.pem, leaf.pem), "block 1: refusing to import non-CA certificate"),
+            ("/etc/ssl/ca.pem".to_owned(), "too short; was a path passed?"),
+            (" ".repeat(200), "no data"),
+            ("text ".repeat(40), "invalid PEM block at index 0"),
+            (ca.pem[..ca.pem.len() - 10].to_owned(), "invalid PEM block at index 0"),
+            (ca.pem.replace('\n', "\\n"), "invalid PEM block at index 0"),
+            (foreign::csr("ec-256", "/CN=csr", ""), "block 0: a PEM block of a type that is not taken"),
+        ] {
+            pki.refused(path, json!({ field: text }), &format!("{field}: ")).await;
+            pki.refused(path, json!({ field: text }), rule).await;
+        }
+        pki.refused(path, json!({}), &format!("{field}: must be given")).await;
+        pki.refused(path, json!({ field: null }), &format!("{field}: must be given")).await;
+        pki.refused(path, json!({ field: ["a"] }), field).await;
+        let other = if field == "certificate" { "pem_bundle" } else { "certificate" };
+        pki.refused(path, json!({ other: ca.pem }), &format!("{field}: must be given")).await;
+    }
+    for (path, field) in [("issuers/import/cert", "pem_bundle"), ("intermediate/set-signed", "certificate")] {
+        pki.refused(path, json!({ field: ca.bundle() }), "private keys are not taken here").await;
+    }
+    // The other path's parameter is named in a warning.
+    let body = json!({ "certificate": ca.pem, "pem_bundle": "x" });
+    let answer = pki.post("intermediate/set-signed", body).await;
+    assert!(answer.warnings().contains("pem_bundle"), "{}", answer.text);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a16_a61_text_and_blocks_beside_the_certificates() {
+    let (pki, ca) = (Pki::empty().await, Ca::root("/CN=CA"));
+    let ec = openssl_text(&["ecparam", "-name", "prime256v1"], b"");
+    assert!(ec.contains("EC PARAMETERS"));
+    let text = format!("subject=CN = CA\nissuer=CN = CA\n{}\n\nthe key follows\n{ec}{}\n\n  \n", ca.pem, ca.key);
+    let data = import(&pki, &text).await;
+    assert_eq!((ids(&data, "imported_issuers").len(), ids(&data, "imported_keys").len()), (1, 1));
+    // As files of other systems have it.
+    let other = Ca::root("/CN=CRLF");
+    let data = import(&pki, &other.bundle().replace('\n', "\r\n")).await;
+    assert_eq!(data["mapping"].as_object().unwrap().values().next(), data["imported_keys"].get(0));
+    // A CRL in the file is not an error, and not imported.
+    let crl = signet::x509::pem::encode("X509 CRL", &pki.crl("default").await.der);
+    let third = Ca::root("/CN=CRL");
+    assert_eq!(ids(&import(&pki, &format!("{crl}\n{}", third.pem)).await, "imported_issuers").len(), 1);
+    let rule = "pem_bundle: invalid PEM block at index 1";
+    let late = Ca::root("/CN=Late");
+    pki.refused("issuers/import/bundle", json!({ "pem_bundle": format!("{}\nsigned", late.pem) }), rule).await;
+    pki.refused("config/ca", json!({ "pem_bundle": crl }), "neither a certificate nor a private key").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a17_keys_and_signatures_that_are_not_accepted() {
+    let pki = Pki::empty().await;
+    let pss = openssl_text(&["genpkey", "-quiet", "-algorithm", "RSA-PSS", "-pkeyopt", "rsa_keygen_bits:2048"], b"");
+    let ed448 = openssl_text(&["genpkey", "-algorithm", "ed448"], b"");
+    let of_pss = Ca::root_with(pss, "/CN=pss", CA, &[]);
+    let of_ed448 = Ca::root_with(ed448, "/CN=ed448", CA, &[]);
+    let small = Ca::root_with(new_key("rsa-1024"), "/CN=small", CA, &[]);
+    let short = Ca::root_with(new_key("ec-224"), "/CN=short", CA, &[]);
+    let other = Ca::root_with(new_key("curve-secp256k1"), "/CN=k1", CA, &[]);
+    for (text, rule) in [
+        (&of_pss.pem, "unsupported public key"),
+        (&of_pss.key, "unsupported kind of key"),
+        (&of_ed448.pem, "unsupported public key"),
+        (&of_ed448.key, "unsupported kind of key"),
+        (&other.pem, "unsupported public key"),
+        (&other.key, "unsupported kind of key"),
+        (&small.pem, "RSA keys below 2048 bits"),
+        (&small.key, "RSA keys below 2048 bits"),
+        (&short.pem, "a P-224 key cannot sign certificates"),
+        (&short.key, "a P-224 key cannot sign certificates"),
+    ] {
+        pki.refused("config/ca", json!({ "pem_bundle": text }), rule).await;
+    }
+    let rsa = new_key("rsa-2048");
+    for (digest, rule) in [("-sha1", "SHA-1 signatures are not accepted"), ("-md5", "MD5 signatures are not accepted")]
+    {
+        let weak = Ca::root_with(rsa.clone(), "/CN=weak", CA, &[digest]);
+        pki.refused("issuers/import/cert", json!({ "pem_bundle": weak.pem }), rule).await;
+    }
+    let encrypted = openssl_text(&["pkey", "-aes256", "-passout", "pass:word"], rsa.as_bytes());
+    pki.refused("config/ca", json!({ "pem_bundle": encrypted }), "encrypted private keys are not supported").await;
+    // A certificate that is signed with PSS is as good as another.
+    let pss_signed = ["-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:digest"];
+    let good = Ca::root_with(rsa, "/CN=good", CA, &pss_signed);
+    import(&pki, &good.bundle()).await;
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
+    openssl_verifies_chain(&good.pem, &[], &leaf.pem).unwrap();
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a54_an_issuer_that_may_not_sign_crls() {
+    let pki = Pki::start().await;
+    let extensions = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\nsubjectKeyIdentifier=hash";
+    let ca = Ca::root_with(new_key("ec-256"), "/CN=no CRLs", extensions, &[]);
+    let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": ca.bundle() })).await;
+    assert!(answer.warnings().contains("may not sign CRLs"), "{}", answer.text);
+    let id = ids(&answer.body["data"], "imported_issuers").remove(0);
+    let path = format!("issuer/{id}");
+    let usage = "issuing-certificates,ocsp-signing,read-only";
+    assert_eq!(pki.get(&path).await["usage"], usage);
+    pki.refused(&path, json!({ "usage": "crl-signing" }), "usage: crl-signing needs cRLSign").await;
+    assert_eq!(pki.post(&path, json!({})).await.body["data"]["usage"], usage);
+    // Without a keyUsage every use is allowed.
+    let free = Ca::root_with(new_key("ec-256"), "/CN=free", "basicConstraints=critical,CA:TRUE", &[]);
+    let id = ids(&import(&pki, &free.bundle()).await, "imported_issuers").remove(0);
+    assert_eq!(
+        pki.get(&format!("issuer/{id}")).await["usage"],
+        "crl-signing,issuing-certificates,ocsp-signing,read-only"
+    );
+    assert!(pki.crl(&id).await.is_signed_by(&free.pem));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a60_the_first_issuer_with_a_key_is_the_default() {
+    let pki = Pki::empty().await;
+    let (bare, keyed) = (Ca::root("/CN=bare"), Ca::root("/CN=keyed"));
+    import(&pki, &bare.pem).await;
+    assert_eq!(pki.get("config/issuers").await["default"], "");
+    assert_eq!(pki.app.client.get("pki/ca/pem").await.status, 204);
+    let id = ids(&import(&pki, &keyed.bundle()).await, "imported_issuers").remove(0);
+    assert_eq!(pki.get("config/issuers").await["default"], id);
+    // From now on the default stays …
+    import(&pki, &Ca::root("/CN=third").bundle()).await;
+    assert_eq!(pki.get("config/issuers").await["default"], id);
+    // … unless the mount follows the latest, which must be one, with a key.
+    pki.post("config/issuers", json!({ "default_follows_latest_issuer": true })).await;
+    import(&pki, &Ca::root("/CN=fourth").pem).await;
+    assert_eq!(pki.get("config/issuers").await["default"], id);
+    let two = [Ca::root("/CN=fifth").bundle(), Ca::root("/CN=sixth").bundle()].join("\n");
+    let answer = pki.post("config/ca", json!({ "pem_bundle": two })).await;
+    assert!(answer.warnings().contains("several issuers imported"), "{}", answer.text);
+    assert_eq!(pki.get("config/issuers").await["default"], id);
+    let latest = ids(&import(&pki, &Ca::root("/CN=seventh").bundle()).await, "imported_issuers").remove(0);
+    assert_eq!(pki.get("config/issuers").await["default"], latest);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn the_parts_of_a_bundle_find_each_other() {
+    let pki = Pki::empty().await;
+    let root = Ca::root("/CN=Root");
+    let (one, two) = (root.intermediate("/CN=One", &[]), root.intermediate("/CN=Two", &[]));
+    let text = [&two.key, &root.pem, &one.pem, &two.pem, &one.key].map(|t| t.trim()).join("\n");
+    let data = import(&pki, &text).await;
+    let (issuers, keys) = (ids(&data, "imported_issuers"), ids(&data, "imported_keys"));
+    assert_eq!(data["mapping"], json!({ &issuers[0]: "", &issuers[1]: keys[1], &issuers[2]: keys[0] }));
+    assert_eq!(pki.get("config/issuers").await["default"], issuers[1], "the first with a key");
+    assert_eq!(pki.get("config/keys").await["default"], keys[0]);
+    pki.role(&json!({})).await;
+    for (issuer, ca) in [(&issuers[1], &one), (&issuers[2], &two)] {
+        let leaf =
+            pki.ask(&format!("issuer/{issuer}/issue/r"), json!({ "common_name": "localhost", "ttl": "1h" })).await;
+        openssl_verifies_chain(&root.pem, &[&ca.pem], &leaf.pem).unwrap();
+        assert!(pki.crl(issuer).await.is_signed_by(&ca.pem));
+    }
+    let body = json!({ "common_name": "localhost", "ttl": "1h" });
+    pki.refused(&format!("issuer/{}/issue/r", issuers[0]), body, "its private key is not in this mount").await;
+    // The default loses its key only by hand: an import says when it has none.
+    pki.post("config/issuers", json!({ "default": issuers[0] })).await;
+    let answer = pki.post("issuers/import/cert", json!({ "pem_bundle": Ca::root("/CN=Other").pem })).await;
+    assert!(answer.warnings().contains("default issuer has no private key"), "{}", answer.text);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_serial_number_names_one_certificate_of_an_issuer() {
+    let pki = Pki::empty().await;
+    let key = new_key("ec-256");
+    let root = Ca::root_with(key.clone(), "/CN=Root", CA, &["-set_serial", "1"]);
+    import(&pki, &root.bundle()).await;
+    // Another certificate of the same issuer with the same number cannot be told from it.
+    let renewed = Ca::root_with(key, "/CN=Root", CA, &["-set_serial", "1", "-sha384"]);
+    let rule = "serial number 01 collides with another certificate";
+    pki.refused("issuers/import/cert", json!({ "pem_bundle": renewed.pem }), rule).await;
+    // Another issuer numbers as it likes.
+    let other = Ca::root_with(new_key("ec-256"), "/CN=Other", CA, &["-set_serial", "1"]);
+    import(&pki, &other.pem).await;
+    // A leaf from outside, brought to be revoked, keeps its issuer's number from others too.
+    let csr = foreign::csr("ec-384", "/CN=leaf", "");
+    let leaf = root.signs(&csr, "basicConstraints=CA:FALSE", &["-set_serial", "2"]);
+    pki.post("revoke", json!({ "certificate": leaf })).await;
+    let below = root.intermediate("/CN=Below", &["-set_serial", "2"]);
+    let rule = "serial number 02 collides with another certificate";
+    pki.refused("config/ca", json!({ "pem_bundle": below.bundle() }), rule).await;
+    // A leaf with the number of its own issuer's certificate is another certificate: it can be revoked.
+    let below = root.intermediate("/CN=Below", &["-set_serial", "3"]);
+    let id = ids(&import(&pki, &below.bundle()).await, "imported_issuers").remove(0);
+    let leaf = below.signs(&csr, "basicConstraints=CA:FALSE", &["-set_serial", "3"]);
+    assert_eq!(parse(&leaf).serial(), parse(&below.pem).serial());
+    pki.post("revoke", json!({ "certificate": leaf })).await;
+    assert_eq!(pki.crl(&id).await.serials(), ["03"]);
+    assert_eq!(pki.get("cert/03").await["certificate"], leaf);
+    assert_eq!(pki.get(&format!("issuer/{id}")).await["revoked"], false);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h14_who_may_ask() {
+    let pki = Pki::start().await;
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    let anyone = pki.app.client.with_token("");
+    anyone.post("pki/issue/r", json!({ "common_name": "localhost" })).await.assert_denied();
+    assert_eq!(anyone.get(&format!("pki/cert/{}", leaf.serial())).await.status, 200);
+    assert_eq!(anyone.list("pki/issuers").await.status, 200);
+    anyone.get("pki/issuer/default").await.assert_denied();
+    for (path, field) in PATHS {
+        anyone.post(&format!("pki/{path}"), json!({ field: leaf.pem })).await.assert_denied();
+    }
+    pki.stop().await;
+}

@@ -1,0 +1,282 @@
+//! 16.5: requests of intermediates, and what comes back signed.
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+use signet::x509::pem;
+
+use super::foreign::{self, Ca, csr_text, openssl, openssl_text, openssl_verifies_chain};
+use super::mount::{Pki, parse, with};
+
+fn text<'a>(data: &'a Value, member: &str) -> &'a str {
+    data[member].as_str().unwrap_or_else(|| panic!("{member} is no text in {data}"))
+}
+
+fn line(pem: &str) -> String {
+    format!("{}\n", pem.trim())
+}
+
+/// A new P-256 request by the mount; the answer's data.
+async fn request(pki: &Pki, more: Value) -> Value {
+    let body = with(&json!({ "common_name": "Intermediate", "key_type": "ec" }), more);
+    pki.post("intermediate/generate/internal", body).await.body["data"].clone()
+}
+
+#[actix_web::test]
+async fn vector_16_5_a11_a_signed_intermediate_issues() {
+    let (pki, root) = (Pki::empty().await, Ca::root("/CN=Foreign Root"));
+    let data = request(&pki, json!({ "key_name": "int" })).await;
+    assert!(data.get("private_key").is_none() && data.get("private_key_type").is_none());
+    assert_eq!(text(&data, "key_name"), "int");
+    assert_eq!(pki.get("config/keys").await["default"], data["key_id"]);
+    assert_eq!((pki.list("issuers").await.len(), pki.list("certs").await.len()), (0, 0));
+    let signed = root.signs(text(&data, "csr"), foreign::CA, &[]);
+    let set = pki.post("intermediate/set-signed", json!({ "certificate": signed })).await;
+    let id = set.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
+    let expected = json!({ "imported_issuers": [id], "imported_keys": [], "existing_issuers": [], "existing_keys": [],
+        "mapping": { &id: data["key_id"] } });
+    assert_eq!(set.body["data"], expected);
+    assert!(set.warnings().contains("no authority information"), "{}", set.text);
+    assert_eq!(pki.get("config/issuers").await["default"], id);
+    let issuer = pki.get("issuer/default").await;
+    assert_eq!((&issuer["key_id"], &issuer["ca_chain"]), (&data["key_id"], &json!([line(&signed)])));
+    assert_eq!((text(&issuer, "issuer_name"), text(&issuer, "leaf_not_after_behavior")), ("", "err"));
+    assert_eq!(text(&issuer, "usage"), "crl-signing,issuing-certificates,ocsp-signing,read-only");
+    assert_eq!(text(&issuer, "revocation_signature_algorithm"), "");
+    // With its root the chain is whole, in the answers too; what was imported is not among the issued.
+    pki.post("issuers/import/cert", json!({ "pem_bundle": root.pem })).await;
+    assert_eq!(pki.get("issuer/default").await["ca_chain"], json!([line(&signed), line(&root.pem)]));
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
+    assert_eq!(leaf.data()["ca_chain"], json!([signed, root.pem]));
+    assert_eq!(pki.list("certs").await, [leaf.serial()]);
+    let serial = parse(&signed).serial().to_string();
+    assert_eq!(pki.app.client.get(&format!("pki/cert/{serial}")).await.status, 404);
+    openssl_verifies_chain(&root.pem, &[&signed], &leaf.pem).unwrap();
+    let crl = pki.crl("default").await;
+    assert!(crl.is_signed_by(&signed));
+    assert_eq!(crl.number(), 2, "one for the import, one for the import of the root");
+    // A restart finds the same.
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.get("issuer/default").await["ca_chain"], json!([line(&signed), line(&root.pem)]));
+    assert_eq!(pki.crl("default").await.der, crl.der);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a11_an_intermediate_of_the_same_mount() {
+    let pki = Pki::start().await;
+    let root = text(&pki.get("cert/ca").await, "certificate").to_owned();
+    let csr = request(&pki, json!({ "add_basic_constraints": true })).await;
+    let body = json!({ "csr": csr["csr"], "common_name": "Below", "ttl": "10h" });
+    let signed = pki.post("root/sign-intermediate", body).await.body["data"].clone();
+    let pem = text(&signed, "certificate");
+    let set = pki.post("intermediate/set-signed", json!({ "certificate": pem })).await.body["data"].clone();
+    let id = set["imported_issuers"][0].as_str().unwrap();
+    assert_eq!(set["mapping"], json!({ id: csr["key_id"] }));
+    assert_eq!(pki.get("config/issuers").await["default"], pki.get("issuer/root").await["issuer_id"]);
+    let path = format!("issuer/{id}");
+    assert_eq!(pki.get(&path).await["ca_chain"], json!([line(pem), line(&root)]));
+    pki.role(&json!({})).await;
+    let leaf = pki.ask(&format!("{path}/issue/r"), json!({ "common_name": "localhost", "ttl": "1h" })).await;
+    openssl_verifies_chain(&root, &[pem], &leaf.pem).unwrap();
+    // It was issued here, so it is one of the certificates; its revocation is that of the issuer.
+    let serial = text(&signed, "serial_number");
+    assert!(pki.list("certs").await.contains(&serial.to_owned()));
+    pki.refused("revoke", json!({ "serial_number": serial }), "issuers cannot be revoked here").await;
+    let revoked = pki.post(&format!("{path}/revoke"), json!({})).await;
+    assert_eq!(revoked.warnings(), "");
+    assert_eq!(pki.crl("root").await.serials(), [serial]);
+    let read = pki.get(&format!("cert/{serial}")).await;
+    assert_eq!(read["revocation_time"], revoked.body["data"]["revocation_time"]);
+    assert_eq!(read["issuer_id"], pki.get("issuer/root").await["issuer_id"]);
+    // What was revoked as a certificate is revoked as an issuer.
+    let csr = request(&pki, json!({ "common_name": "Third" })).await;
+    let body = json!({ "csr": csr["csr"], "common_name": "Third", "ttl": "10h" });
+    let signed = pki.post("root/sign-intermediate", body).await.body["data"].clone();
+    pki.post("revoke", json!({ "serial_number": signed["serial_number"], "reason": "keyCompromise" })).await;
+    let set = pki.post("intermediate/set-signed", json!({ "certificate": signed["certificate"] })).await;
+    assert!(set.warnings().contains("was revoked in this mount and stays so"), "{}", set.text);
+    let id = set.body["data"]["imported_issuers"][0].as_str().unwrap();
+    assert_eq!(pki.get(&format!("issuer/{id}")).await["revoked"], true);
+    let listed = pki.crl("root").await;
+    assert!(listed.entry(text(&signed, "serial_number")).unwrap().contains("Key Compromise"));
+    let body = json!({ "common_name": "localhost", "ttl": "1h" });
+    pki.refused(&format!("issuer/{id}/issue/r"), body, "it is revoked").await;
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.crl("root").await.der, listed.der);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a12_the_root_first_or_last() {
+    for reverse in [false, true] {
+        let (pki, root) = (Pki::empty().await, Ca::root("/CN=Foreign Root"));
+        let data = request(&pki, json!({})).await;
+        let signed = root.signs(text(&data, "csr"), foreign::CA, &[]);
+        let mut both = [signed.clone(), root.pem.clone()];
+        if reverse {
+            both.reverse();
+        }
+        let set =
+            pki.post("intermediate/set-signed", json!({ "certificate": both.join("\n") })).await.body["data"].clone();
+        assert_eq!(set["imported_issuers"].as_array().unwrap().len(), 2);
+        let issuer = pki.get("issuer/default").await;
+        assert_eq!(text(&issuer, "certificate"), line(&signed), "the one with a key");
+        assert_eq!(issuer["ca_chain"], json!([line(&signed), line(&root.pem)]));
+        pki.stop().await;
+    }
+}
+
+#[actix_web::test]
+async fn everything_that_a_request_may_ask_for() {
+    let pki = Pki::empty().await;
+    let body = json!({
+        "country": "NZ", "province": "st", "locality": "l", "street_address": "street", "postal_code": "1",
+        "organization": "o", "ou": "a,b", "serial_number": "s", "common_name": "int.test",
+        "alt_names": "ca.test,x@ca.test", "ip_sans": "10.0.0.1", "uri_sans": "urn:a:b",
+        "other_sans": "1.2.3;UTF8:text", "add_basic_constraints": true, "key_usage": "CertSign,CRLSign,DigitalSignature",
+    });
+    let printed = csr_text(text(&request(&pki, body).await, "csr"));
+    let words = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "Subject: C=NZ,ST=st,L=l,street=street,postalCode=1,O=o,OU=a+OU=b,CN=int.test,serialNumber=s",
+        "X509v3 Key Usage: critical Digital Signature, Certificate Sign, CRL Sign X509v3 Basic Constraints: critical CA:TRUE X509v3",
+        "X509v3 Subject Alternative Name: othername: 1.2.3::text, DNS:int.test, DNS:ca.test, email:x@ca.test, IP Address:10.0.0.1, URI:urn:a:b",
+        "Signature Algorithm: ecdsa-with-SHA256",
+    ] {
+        assert!(words.contains(part), "{part:?} is not in {words}");
+    }
+    // Nothing is asked for that the request did not name.
+    let plain = csr_text(text(&request(&pki, json!({ "exclude_cn_from_sans": true })).await, "csr"));
+    for name in ["Basic Constraints", "Key Usage", "Alternative Name"] {
+        assert!(!plain.contains(name), "{name}: {plain}");
+    }
+    let nameless = pki.post("intermediate/generate/internal", json!({ "key_type": "ec", "alt_names": "a.test" })).await;
+    assert!(nameless.warnings().contains("subject of the request is empty"), "{}", nameless.text);
+    csr_text(text(&nameless.body["data"], "csr"));
+    for (more, field) in [
+        (json!({ "ip_sans": "300.1.1.1" }), "ip_sans: "),
+        (json!({ "other_sans": "x" }), "other_sans: "),
+        (json!({ "signature_bits": 100 }), "signature_bits: "),
+        (json!({ "key_type": "dsa" }), "key_type: "),
+        (json!({ "key_type": "ec", "key_bits": 224 }), "key_bits: "),
+        (json!({ "ou": "a\u{0}b" }), "ou: "),
+        (json!({ "common_name": "a\u{0}b" }), "common_name: "),
+        (json!({ "format": "DER" }), "format: "),
+        (json!({ "private_key_format": "DER" }), "private_key_format: "),
+        (json!({ "add_basic_constraints": "yes" }), "add_basic_constraints"),
+        (json!({ "key_usage": {} }), "key_usage"),
+        (json!({ "key_name": "default" }), "key_name: "),
+    ] {
+        let body = with(&json!({ "common_name": "x", "key_type": "ec" }), more);
+        pki.refused("intermediate/generate/internal", body, field).await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn forms_and_algorithms_of_a_request() {
+    let pki = Pki::empty().await;
+    let generate = async |kind: &str, more: Value| {
+        let body = with(&json!({ "common_name": "Int", "key_type": "ec" }), more);
+        pki.post(&format!("issuers/generate/intermediate/{kind}"), body).await.body["data"].clone()
+    };
+    let public = |key: &[u8], form: &str| openssl(&["pkey", "-inform", form, "-pubout"], key);
+    let of_csr = |csr: &str| openssl(&["req", "-noout", "-pubkey"], csr.as_bytes());
+    let plain = generate("exported", json!({})).await;
+    assert!(text(&plain, "csr").starts_with("-----BEGIN CERTIFICATE REQUEST-----\n"));
+    assert!(text(&plain, "csr").ends_with("-----END CERTIFICATE REQUEST-----"));
+    assert!(text(&plain, "private_key").starts_with("-----BEGIN EC PRIVATE KEY-----"));
+    assert_eq!(text(&plain, "private_key_type"), "ec");
+    assert_eq!(public(text(&plain, "private_key").as_bytes(), "PEM"), of_csr(text(&plain, "csr")));
+    let bundle = generate("exported", json!({ "format": "pem_bundle", "private_key_format": "pkcs8" })).await;
+    let csr = text(&bundle, "csr");
+    assert!(csr.starts_with("-----BEGIN EC PRIVATE KEY-----\n"));
+    assert_eq!(csr.matches("-----BEGIN").count(), 2);
+    assert!(text(&bundle, "private_key").starts_with("-----BEGIN PRIVATE KEY-----"));
+    csr_text(csr);
+    let kept = generate("internal", json!({ "format": "pem_bundle" })).await;
+    assert!(text(&kept, "csr").starts_with("-----BEGIN CERTIFICATE REQUEST-----"));
+    let der = generate("exported", json!({ "format": "der" })).await;
+    let decode = |member| base64::engine::general_purpose::STANDARD.decode(text(&der, member)).unwrap();
+    let csr = pem::encode("CERTIFICATE REQUEST", &decode("csr"));
+    assert_eq!(public(&decode("private_key"), "DER"), of_csr(&csr));
+    for (more, algorithm) in [
+        (json!({ "key_type": "rsa" }), "sha256WithRSAEncryption"),
+        (json!({ "key_type": "rsa", "signature_bits": 512 }), "sha512WithRSAEncryption"),
+        (
+            json!({ "key_type": "rsa", "signature_bits": 384, "use_pss": true }),
+            "rsassaPss Signature Value: Hash Algorithm: sha384",
+        ),
+        (json!({ "key_bits": 384 }), "ecdsa-with-SHA384"),
+        (json!({ "key_bits": 521, "signature_bits": 256 }), "ecdsa-with-SHA512"),
+        (json!({ "key_type": "ed25519" }), "ED25519"),
+    ] {
+        let printed = csr_text(text(&generate("internal", more).await, "csr"));
+        let words = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(&format!("Signature Algorithm: {algorithm}")), "{algorithm}: {words}");
+    }
+    // A key of the mount: no new one, and it does not leave.
+    let keys = pki.list("keys").await.len();
+    for path in ["intermediate/generate/existing", "intermediate/cross-sign"] {
+        let body = json!({ "common_name": "Again", "key_ref": plain["key_id"] });
+        let again = pki.post(path, body).await.body["data"].clone();
+        assert!(again.get("private_key").is_none());
+        assert_eq!(again["key_id"], plain["key_id"]);
+        assert_eq!(of_csr(text(&again, "csr")), of_csr(text(&plain, "csr")));
+    }
+    assert_eq!(pki.list("keys").await.len(), keys);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_root_that_another_root_certifies() {
+    let (pki, a) = (Pki::empty().await, Ca::root("/CN=A"));
+    let b = pki.root(json!({ "common_name": "B", "issuer_name": "b" })).await;
+    let csr = pki.post("intermediate/cross-sign", json!({ "common_name": "B", "key_ref": b["key_id"] })).await;
+    let cross = a.signs(text(&csr.body["data"], "csr"), foreign::CA, &[]);
+    let set = pki.post("intermediate/set-signed", json!({ "certificate": format!("{cross}\n{}", a.pem) })).await;
+    let cross_id = set.body["data"]["imported_issuers"][0].as_str().unwrap();
+    let b_pem = line(text(&b, "certificate"));
+    let (cross, a_pem) = (line(&cross), line(&a.pem));
+    assert_eq!(pki.get("issuer/b").await["ca_chain"], json!([b_pem, cross, a_pem]));
+    let of_cross = pki.get(&format!("issuer/{cross_id}")).await;
+    assert_eq!((&of_cross["ca_chain"], &of_cross["key_id"]), (&json!([cross, a_pem]), &b["key_id"]));
+    // B's leaf is good for those who trust A alone.
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
+    openssl_verifies_chain(&a.pem, &[&cross], &leaf.pem).unwrap();
+    openssl_verifies_chain(&b_pem, &[], &leaf.pem).unwrap();
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_chain_below_a_root_that_another_one_certifies() {
+    let pki = Pki::empty().await;
+    let (a, b) = (Ca::root("/CN=A"), Ca::root("/CN=B"));
+    let files = foreign::Files::new();
+    let (key, config) = (files.write("k", b.key.as_bytes()), files.write("c", b"[req]\ndistinguished_name=dn\n[dn]\n"));
+    let (key, config) = (key.to_str().unwrap(), config.to_str().unwrap());
+    let csr = openssl_text(&["req", "-new", "-key", key, "-config", config, "-subj", "/CN=B"], b"");
+    let cross = a.signs(&csr, foreign::CA, &[]);
+    let below = b.intermediate("/CN=Below", &[]);
+    let chain = |pems: [&str; 4]| json!(pems.map(line));
+    let expected = chain([&below.pem, &b.pem, &cross, &a.pem]);
+    // In whatever order they come.
+    let import = async |pem: &str| pki.post("issuers/import/bundle", json!({ "pem_bundle": pem })).await;
+    import(&below.bundle()).await;
+    import(&cross).await;
+    import(&a.pem).await;
+    import(&b.pem).await;
+    assert_eq!(pki.get("issuer/default").await["ca_chain"], expected);
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.get("issuer/default").await["ca_chain"], expected);
+    // A bundle has the chain without what certifies itself.
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
+    let bundle = pki.post("issue/r", json!({ "common_name": "localhost", "ttl": "1h", "format": "pem_bundle" })).await;
+    let bundle = text(&bundle.body["data"], "certificate").to_owned();
+    assert!(
+        bundle.contains(&below.pem) && bundle.contains(&cross) && !bundle.contains(&a.pem) && !bundle.contains(&b.pem)
+    );
+    openssl_verifies_chain(&a.pem, &[&below.pem, &cross], &leaf.pem).unwrap();
+    openssl_verifies_chain(&b.pem, &[&below.pem], &leaf.pem).unwrap();
+    pki.stop().await;
+}

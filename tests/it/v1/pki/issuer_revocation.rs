@@ -1,0 +1,154 @@
+//! 8.5: revoking issuers, and whose CRL says so.
+
+use serde_json::json;
+
+use super::foreign::{Ca, csr};
+use super::mount::{Pki, parse, with};
+
+/// Imports a text with one issuer; its id.
+async fn import(pki: &Pki, text: &str) -> String {
+    let data = pki.post("issuers/import/bundle", json!({ "pem_bundle": text })).await.body["data"].clone();
+    data["imported_issuers"][0].as_str().unwrap().to_owned()
+}
+
+fn serial(pem: &str) -> String {
+    parse(pem).serial().to_string()
+}
+
+#[actix_web::test]
+async fn a_revoked_intermediate_signs_no_more_and_is_on_its_parents_list() {
+    let pki = Pki::empty().await;
+    let root = Ca::root("/CN=Root");
+    let below = root.intermediate("/CN=Below", &[]);
+    let root_id = import(&pki, &root.bundle()).await;
+    let id = import(&pki, &below.bundle()).await;
+    pki.post(&format!("issuer/{id}"), json!({ "issuer_name": "below" })).await;
+    pki.role(&json!({})).await;
+    let leaf = pki.ask("issuer/below/issue/r", json!({ "common_name": "localhost", "ttl": "1h" })).await;
+    let before = pki.get("issuer/below").await;
+    let answer = pki.post("issuer/below/revoke", json!({})).await;
+    assert_eq!(answer.warnings(), "");
+    let data = answer.body["data"].clone();
+    let time = data["revocation_time"].as_i64().unwrap();
+    let expected = json!({ "usage": "crl-signing,ocsp-signing,read-only", "revoked": true, "revocation_time": time,
+        "revocation_time_rfc3339": data["revocation_time_rfc3339"] });
+    assert_eq!(data, with(&before, expected));
+    assert!(data["revocation_time_rfc3339"].as_str().unwrap().ends_with('Z'));
+    assert_eq!(pki.get("issuer/below").await, data);
+    // The parent's list has it, its own does not and is still made.
+    let listed = pki.crl(&root_id).await;
+    assert_eq!(listed.serials(), [serial(&below.pem)]);
+    assert!(listed.is_signed_by(&root.pem));
+    assert_eq!(pki.crl("below").await.serials().len(), 0);
+    let body = json!({ "common_name": "localhost", "ttl": "1h" });
+    pki.refused("issuer/below/issue/r", body, "issuer may not issue certificates: it is revoked").await;
+    pki.refused("issuer/below", json!({ "usage": "issuing-certificates" }), "usage: a revoked issuer").await;
+    assert_eq!(pki.post("issuer/below", json!({ "issuer_name": "below" })).await.body["data"], data);
+    // What it signed is still revoked under its own name, by its own key.
+    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    let own = pki.crl("below").await;
+    assert_eq!(own.serials(), [leaf.serial()]);
+    assert!(own.is_signed_by(&below.pem));
+    // Again: the same, and nothing is made anew.
+    let again = pki.post("issuer/below/revoke", json!({})).await;
+    assert_eq!((&again.body["data"], again.warnings()), (&data, String::new()));
+    assert_eq!(pki.crl(&root_id).await.der, pki.crl(&root_id).await.der);
+    let (parents, own) = (pki.crl(&root_id).await.der, pki.crl("below").await.der);
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!((pki.crl(&root_id).await.der, pki.crl("below").await.der), (parents, own));
+    assert_eq!(pki.get("issuer/below").await, data);
+    assert_eq!(pki.app.client.post("pki/issuer/unknown/revoke", json!({})).await.status, 404);
+    // From now on it is one of the certificates that the mount knows.
+    let read = pki.get(&format!("cert/{}", serial(&below.pem))).await;
+    assert_eq!((&read["certificate"], &read["revocation_time"]), (&json!(below.pem), &json!(time)));
+    assert_eq!(read["issuer_id"], root_id);
+    let mut revoked = vec![leaf.serial(), serial(&below.pem)];
+    revoked.sort();
+    assert_eq!(pki.list("certs/revoked").await, revoked);
+    // Deleting the issuer takes it from no list, and it does not come back as good.
+    pki.app.client.delete("pki/issuer/below").await;
+    assert!(pki.crl(&root_id).await.serials().contains(&serial(&below.pem)));
+    let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": below.pem })).await;
+    assert!(answer.warnings().contains("was revoked in this mount and stays so"), "{}", answer.text);
+    let id = answer.body["data"]["imported_issuers"][0].as_str().unwrap();
+    let back = pki.get(&format!("issuer/{id}")).await;
+    assert_eq!((&back["revoked"], &back["revocation_time"]), (&json!(true), &json!(time)));
+    assert_eq!(back["usage"], "crl-signing,ocsp-signing,read-only");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_revoked_root_is_on_nobodys_list() {
+    let pki = Pki::start().await;
+    let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
+    let answer = pki.post("issuer/default/revoke", json!({})).await;
+    let warnings = answer.warnings();
+    for part in ["self-signed root", "no other issuer of this mount", "is the default"] {
+        assert!(warnings.contains(part), "{part}: {warnings}");
+    }
+    let number = pki.crl("root").await.number();
+    assert_eq!(pki.crl("root").await.serials().len(), 0);
+    // Its certificate was issued here, so it is among the revoked ones, with the same time.
+    let time = answer.body["data"]["revocation_time"].clone();
+    let read = pki.get(&format!("cert/{}", serial(&root))).await;
+    assert_eq!((&read["revocation_time"], &read["certificate"]), (&time, &json!(root)));
+    assert_eq!(pki.list("certs/revoked").await, [serial(&root)]);
+    pki.role(&json!({})).await;
+    pki.refused("issue/r", json!({ "common_name": "localhost" }), "it is revoked").await;
+    // A root with its name and key certifies it: now there is a list, which both share.
+    let key = pki.get("issuer/root").await["key_id"].clone();
+    let body = json!({ "common_name": "Test Root", "key_ref": key, "issuer_name": "again" });
+    pki.post("root/generate/existing", body).await;
+    assert_eq!(pki.crl("again").await.serials(), [serial(&root)]);
+    assert_eq!(pki.crl("again").await.der, pki.crl("root").await.der);
+    assert!(pki.crl("root").await.number() > number);
+    // The new one signs; the old one does not.
+    let body = json!({ "common_name": "localhost", "ttl": "1h" });
+    pki.ask("issuer/again/issue/r", body.clone()).await;
+    pki.refused("issuer/root/issue/r", body, "it is revoked").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_parent_that_comes_later_lists_what_was_revoked_before() {
+    let pki = Pki::start().await;
+    let root = Ca::root("/CN=Late Root");
+    let below = root.intermediate("/CN=Below", &[]);
+    let id = import(&pki, &below.bundle()).await;
+    let answer = pki.post(&format!("issuer/{id}/revoke"), json!({})).await;
+    assert!(answer.warnings().contains("no other issuer of this mount certifies"), "{}", answer.text);
+    assert_eq!(pki.crl("root").await.serials().len(), 0, "the default did not sign it");
+    let root_id = import(&pki, &root.bundle()).await;
+    let listed = pki.crl(&root_id).await;
+    assert_eq!(listed.serials(), [serial(&below.pem)]);
+    assert!(listed.is_signed_by(&root.pem));
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.crl(&root_id).await.der, listed.der);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn issuers_with_equal_numbers_are_revoked_one_by_one() {
+    let pki = Pki::empty().await;
+    let roots = [Ca::root("/CN=A"), Ca::root("/CN=B")];
+    let below =
+        [roots[0].intermediate("/CN=1", &["-set_serial", "7"]), roots[1].intermediate("/CN=2", &["-set_serial", "7"])];
+    let mut ids: Vec<(String, String)> = Vec::new();
+    for (root, below) in roots.iter().zip(&below) {
+        ids.push((import(&pki, &root.bundle()).await, import(&pki, &below.bundle()).await));
+    }
+    let serials = async |id: &str| pki.crl(id).await.serials();
+    for at in [0, 1] {
+        pki.post(&format!("issuer/{}/revoke", ids[at].1), json!({})).await;
+        let expected: [Vec<&str>; 2] = if at == 0 { [vec!["07"], vec![]] } else { [vec!["07"], vec!["07"]] };
+        assert_eq!([serials(&ids[0].0).await, serials(&ids[1].0).await], expected);
+    }
+    // By `revoke` they are not to be had, nor mixed up with a certificate of that number.
+    let rule = "issuers cannot be revoked here";
+    pki.refused("revoke", json!({ "serial_number": "07" }), rule).await;
+    pki.refused("revoke", json!({ "certificate": below[0].pem }), rule).await;
+    // A leaf of that number, from outside: only one certificate has it here.
+    let leaf = below[0].signs(&csr("ec-384", "/CN=leaf", ""), "basicConstraints=CA:FALSE", &["-set_serial", "7"]);
+    pki.refused("revoke", json!({ "certificate": leaf }), "its serial collides with another certificate").await;
+    pki.stop().await;
+}

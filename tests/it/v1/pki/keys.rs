@@ -1,0 +1,221 @@
+//! 16.5: keys on their own: generated, imported, and used again.
+
+use serde_json::{Value, json};
+
+use super::foreign::{self, Ca, new_key, openssl, openssl_text, openssl_verifies_chain};
+use super::mount::{Pki, parse, with};
+
+fn text<'a>(data: &'a Value, member: &str) -> &'a str {
+    data[member].as_str().unwrap_or_else(|| panic!("{member} is no text in {data}"))
+}
+
+#[actix_web::test]
+async fn vector_16_5_a05_a_root_with_the_key_of_another() {
+    let pki = Pki::start().await;
+    let first = pki.get("issuer/root").await;
+    let request = json!({ "common_name": "Test Root", "key_ref": first["key_id"], "key_name": "unused" });
+    let answer = pki.post("root/generate/existing", request).await;
+    assert!(answer.warnings().contains("key_name ignored"), "{}", answer.text);
+    let second = answer.body["data"].clone();
+    assert_eq!(second["key_id"], first["key_id"]);
+    assert!(second.get("private_key").is_none());
+    let (one, two) = (parse(text(&first, "certificate")), parse(text(&second, "certificate")));
+    assert_eq!(one.subject_key_id(), two.subject_key_id());
+    assert_ne!(one.serial(), two.serial());
+    // Each certifies the other: both chains hold both, their own first.
+    let line = |pem: &str| format!("{}\n", pem.trim());
+    let (a, b) = (line(text(&first, "certificate")), line(text(&second, "certificate")));
+    assert_eq!(pki.get("issuer/root").await["ca_chain"], json!([a, b]));
+    let path = format!("issuer/{}", text(&second, "issuer_id"));
+    assert_eq!(pki.get(&path).await["ca_chain"], json!([b, a]));
+    // They are one authority, with one CRL.
+    assert_eq!(pki.crl("root").await.der, pki.crl(text(&second, "issuer_id")).await.der);
+    assert_eq!(pki.list("keys").await.len(), 1);
+    // Under another name, and by the other paths; the default key needs no reference.
+    let third =
+        pki.post("issuers/generate/root/existing", json!({ "common_name": "Other" })).await.body["data"].clone();
+    let path = format!("issuer/{}", text(&third, "issuer_id"));
+    assert_eq!(pki.get(&path).await["ca_chain"], json!([line(text(&third, "certificate"))]));
+    let rotated = pki.post("root/rotate/existing", json!({ "common_name": "Test Root" })).await.body["data"].clone();
+    assert_eq!((text(&rotated, "issuer_name"), &rotated["key_id"]), ("next", &first["key_id"]));
+    assert_eq!(pki.get("issuer/next").await["ca_chain"].as_array().unwrap().len(), 3);
+    // A leaf of one verifies under every root with that name and key.
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    for root in [&a, &b, &line(text(&rotated, "certificate"))] {
+        openssl_verifies_chain(root, &[], &leaf.pem).unwrap();
+    }
+    // What was worked out at the time of the change is what a start works out.
+    let before = pki.get("issuer/next").await;
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.get("issuer/next").await, before);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a06_what_an_existing_key_does_not_go_with() {
+    let pki = Pki::start().await;
+    for path in
+        ["root/generate/existing", "root/rotate/existing", "intermediate/generate/existing", "intermediate/cross-sign"]
+    {
+        for (more, rule) in [
+            (json!({ "key_type": "ec" }), "key_type, key_bits: must be absent"),
+            (json!({ "key_bits": 256 }), "key_type, key_bits: must be absent"),
+            (json!({ "key_ref": "unknown" }), "key_ref: names no key"),
+            (json!({ "key_ref": "" }), "key_ref: names no key"),
+        ] {
+            pki.refused(path, with(&json!({ "common_name": "x" }), more), rule).await;
+        }
+    }
+    let rule = "managed keys are not supported";
+    for path in ["root/generate/kms", "issuers/generate/root/kms", "root/rotate/kms", "intermediate/generate/kms"] {
+        pki.refused(path, json!({ "common_name": "x", "managed_key_name": "k" }), rule).await;
+    }
+    pki.refused("keys/generate/kms", json!({ "managed_key_name": "k" }), rule).await;
+    for path in ["keys/generate/existing", "keys/generate/foo", "intermediate/generate/foo"] {
+        assert_eq!(pki.app.client.post(&format!("pki/{path}"), json!({})).await.status, 404, "{path}");
+    }
+    let empty = Pki::empty().await;
+    empty.refused("root/generate/existing", json!({ "common_name": "x" }), "key_ref: names no key").await;
+    empty.stop().await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn keys_are_generated_of_every_kind() {
+    let pki = Pki::empty().await;
+    let first =
+        pki.post("keys/generate/internal", json!({ "key_type": "ec", "key_name": "one" })).await.body["data"].clone();
+    let expected = json!({ "key_id": first["key_id"], "key_name": "one", "key_type": "ec" });
+    assert_eq!(first, expected);
+    assert_eq!(pki.get("config/keys").await["default"], first["key_id"]);
+    for (request, label, kind) in [
+        (json!({}), "RSA PRIVATE KEY", "rsa"),
+        (json!({ "key_type": "ec", "key_bits": 384 }), "EC PRIVATE KEY", "ec"),
+        (json!({ "key_type": "ed25519" }), "PRIVATE KEY", "ed25519"),
+    ] {
+        let data = pki.post("keys/generate/exported", request).await.body["data"].clone();
+        assert_eq!(data["key_type"], kind);
+        let private = text(&data, "private_key");
+        assert!(private.starts_with(&format!("-----BEGIN {label}-----\n")), "{label}");
+        let public = openssl(&["pkey", "-pubout", "-outform", "DER"], private.as_bytes());
+        // The key that was kept is the one that left.
+        let root = pki.post("root/generate/existing", json!({ "common_name": "x", "key_ref": data["key_id"] })).await;
+        assert_eq!(parse(text(&root.body["data"], "certificate")).key().spki(), public);
+    }
+    assert_eq!(pki.get("config/keys").await["default"], first["key_id"]);
+    for (body, rule) in [
+        (json!({ "key_type": "dsa" }), "key_type: "),
+        (json!({ "key_bits": 1024 }), "key_bits: "),
+        (json!({ "key_type": "ec", "key_bits": 224 }), "key_bits: a P-224 key"),
+        (json!({ "key_type": "ec", "key_name": "one" }), "key_name: key name already in use"),
+        (json!({ "key_type": "ec", "key_name": "default" }), "key_name: name is reserved"),
+        (json!({ "key_type": "ec", "key_name": "a b" }), "key_name: name contains"),
+        (json!({ "key_type": ["ec"] }), "key_type"),
+    ] {
+        pki.refused("keys/generate/internal", body, rule).await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a48_one_key_is_imported_once() {
+    let pki = Pki::start().await;
+    let (one, other) = (new_key("ec-256"), new_key("ed25519"));
+    let import = async |body: Value| pki.post("keys/import", body).await;
+    let first = import(json!({ "pem_bundle": one, "key_name": "mine" })).await;
+    assert_eq!(first.warnings(), "");
+    let data = &first.body["data"];
+    assert_eq!((text(data, "key_name"), text(data, "key_type")), ("mine", "ec"));
+    let again = import(json!({ "pem_bundle": one, "key_name": "renamed" })).await;
+    assert!(again.warnings().contains("already imported"), "{}", again.text);
+    assert_eq!(&again.body["data"], data);
+    assert_eq!(pki.list("keys").await.len(), 2);
+    let certificate = pki.get("cert/ca").await["certificate"].clone();
+    for (body, rule) in [
+        (json!({ "pem_bundle": format!("{one}\n{other}") }), "pem_bundle: must be exactly one private key"),
+        (json!({ "pem_bundle": format!("{other}\n{}", certificate.as_str().unwrap()) }), "pem_bundle: must be exactly"),
+        (json!({ "pem_bundle": certificate }), "pem_bundle: not a private key"),
+        (json!({ "pem_bundle": "/root/key.pem" }), "pem_bundle: provided data is too short"),
+        (json!({ "pem_bundle": 17 }), "pem_bundle"),
+        (json!({}), "pem_bundle: must be given"),
+        (json!({ "pem_bundle": other, "key_name": "mine" }), "key_name: key name already in use"),
+        (json!({ "pem_bundle": other, "key_name": "default" }), "key_name: name is reserved"),
+        (json!({ "pem_bundle": format!("{other}after the key") }), "pem_bundle: invalid PEM block at index 1"),
+        (json!({ "pem_bundle": new_key("ec-224") }), "pem_bundle: private key: a P-224 key"),
+        (json!({ "pem_bundle": new_key("rsa-1024") }), "pem_bundle: private key: RSA keys below 2048"),
+        (json!({ "pem_bundle": new_key("curve-secp256k1") }), "pem_bundle: private key: "),
+    ] {
+        pki.refused("keys/import", body, rule).await;
+    }
+    for cipher in [&["-aes256"][..], &["-traditional", "-aes256"]] {
+        let arguments = [&["pkey", "-passout", "pass:word"][..], cipher].concat();
+        let encrypted = openssl_text(&arguments, one.as_bytes());
+        pki.refused("keys/import", json!({ "pem_bundle": encrypted }), "encrypted").await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_key_that_comes_later_makes_its_certificate_an_issuer() {
+    let pki = Pki::empty().await;
+    let ca = Ca::root("/CN=Later");
+    let imported = pki.post("issuers/import/cert", json!({ "pem_bundle": ca.pem })).await.body["data"].clone();
+    let id = imported["imported_issuers"][0].as_str().unwrap();
+    assert_eq!(imported["mapping"], json!({ id: "" }));
+    assert_eq!(pki.get("config/issuers").await["default"], "");
+    let key = pki.post("keys/import", json!({ "pem_bundle": ca.key })).await.body["data"]["key_id"].clone();
+    assert_eq!(pki.get(&format!("issuer/{id}")).await["key_id"], key);
+    assert_eq!(pki.get("config/issuers").await["default"], id);
+    assert_eq!(pki.get("config/keys").await["default"], key);
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
+    openssl_verifies_chain(&ca.pem, &[], &leaf.pem).unwrap();
+    assert!(pki.crl("default").await.is_signed_by(&ca.pem));
+    // The other way round: the key is there, and its certificate comes later.
+    let other = Ca::root("/CN=Other");
+    let key =
+        pki.post("keys/import", json!({ "pem_bundle": other.key, "key_name": "waits" })).await.body["data"]["key_id"]
+            .clone();
+    let imported = pki.post("issuers/import/cert", json!({ "pem_bundle": other.pem })).await.body["data"].clone();
+    assert_eq!(imported["mapping"], json!({ imported["imported_issuers"][0].as_str().unwrap(): key }));
+    assert_eq!((&imported["imported_keys"], &imported["existing_keys"]), (&json!([]), &json!([])));
+    // A key in use stays.
+    assert_eq!(pki.app.client.delete("pki/key/waits").await.status, 400);
+    pki.stop().await;
+}
+
+/// The forms in which openssl writes a key.
+fn encodings(key: &str) -> Vec<String> {
+    let mut all = vec![key.to_owned()];
+    if key.len() < 150 {
+        return all; // Ed25519 has one form.
+    }
+    all.push(openssl_text(&["pkey", "-traditional"], key.as_bytes()));
+    if all[1].contains("EC PRIVATE KEY") {
+        // The public key may be left out of both (RFC 5915 3), and parameters may stand before the key.
+        let bare = openssl_text(&["ec", "-no_public"], key.as_bytes());
+        all.push(openssl_text(&["pkcs8", "-topk8", "-nocrypt"], bare.as_bytes()));
+        all.push(bare);
+        let curve = openssl_text(&["ec", "-param_out"], key.as_bytes());
+        all.push(format!("{curve}{}", all[1]));
+    }
+    all
+}
+
+#[actix_web::test]
+async fn keys_of_openssl_in_every_encoding_sign() {
+    for kind in ["rsa-2048", "rsa-3072", "ec-256", "ec-384", "ec-521", "ed25519"] {
+        let key = new_key(kind);
+        let ca = Ca::root_with(key.clone(), &format!("/CN={kind}"), foreign::CA, &[]);
+        for (at, encoding) in encodings(&key).into_iter().enumerate() {
+            let pki = Pki::empty().await;
+            let answer = pki.post("config/ca", json!({ "pem_bundle": format!("{encoding}\n{}", ca.pem) })).await;
+            let data = &answer.body["data"];
+            let (issuers, keys) = (&data["imported_issuers"], &data["imported_keys"]);
+            assert_eq!(data["mapping"], json!({ issuers[0].as_str().unwrap(): keys[0] }), "{kind} {at}");
+            let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
+            openssl_verifies_chain(&ca.pem, &[], &leaf.pem).unwrap_or_else(|e| panic!("{kind} {at}: {e}"));
+            assert!(pki.crl("default").await.is_signed_by(&ca.pem), "{kind} {at}");
+            pki.stop().await;
+        }
+    }
+}
