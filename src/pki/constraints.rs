@@ -8,12 +8,12 @@
 use super::issuer::Issuer;
 use crate::error::{Error, Result};
 use crate::x509::certificate::CertificateFields;
-use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, URI};
-use crate::x509::name::{self, Attribute};
+use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, OTHER, URI};
+use crate::x509::name::{self, Attribute, Letters};
 use crate::x509::oid;
 use crate::x509::raw_extension::ExtensionRef;
 use crate::x509::reader::{DerError, Read, Reader};
-use crate::x509::writer::{SEQUENCE, context_constructed};
+use crate::x509::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, context_constructed};
 
 /// The constraints of one certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,8 @@ impl Constraints {
     /// Whether a name may stand below this certificate: outside of everything excluded, and where its
     /// kind is constrained inside of something permitted.
     fn allow(&self, name: &Named<'_>) -> bool {
-        let of_kind = |side: &'_ Subtrees| side.iter().filter(|(tag, _)| *tag == name.tag).cloned().collect::<Vec<_>>();
+        let of_kind =
+            |side: &'_ Subtrees| side.iter().filter(|(tag, _)| *tag == name.kind()).cloned().collect::<Vec<_>>();
         let (permitted, excluded) = (of_kind(&self.permitted), of_kind(&self.excluded));
         !excluded.iter().any(|(_, base)| name.touches(base))
             && (permitted.is_empty() || permitted.iter().any(|(_, base)| name.is_within(base)))
@@ -72,29 +73,53 @@ struct Named<'a> {
     content: &'a [u8],
 }
 
+/// The tag given here to SmtpUTF8Mailbox, an otherName that is held against subtrees of mailboxes
+/// (RFC 9598 6); no GeneralName has it.
+const UTF8_EMAIL: u8 = 0;
+/// id-on-SmtpUTF8Mailbox, 1.3.6.1.5.5.7.8.9.
+const SMTP_UTF8_MAILBOX: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 8, 9];
+
 impl Named<'_> {
-    /// Whether all that the name stands for lies in the subtree.
+    /// The tag of the subtrees that the name is held against.
+    fn kind(&self) -> u8 {
+        if self.tag == UTF8_EMAIL { EMAIL } else { self.tag }
+    }
+
+    /// Whether all that the name stands for lies in the subtree, by every reading of the name.
     fn is_within(&self, base: &[u8]) -> bool {
         match self.tag {
             DNS => in_domain(&lower(self.content), &lower(base)),
-            EMAIL => mailbox_within(&text(self.content), &text(base)),
-            URI => uri_host(&text(self.content)).is_some_and(|host| host_within(&host, &lower(base))),
+            EMAIL => Mailbox::read(self.content).is_some_and(|mailbox| mailbox.is_within(base)),
+            // Not every relying party holds these against a whole mailbox.
+            UTF8_EMAIL => !base.contains(&b'@') && Mailbox::read(self.content).is_some_and(|m| m.is_within(base)),
+            URI => {
+                let uri = text(self.content);
+                let host = uri_host(&uri).filter(|host| plain_host(&uri).as_ref() == Some(host));
+                host.is_some_and(|host| host_within(&host, &lower(base)))
+            }
             IP => in_network(self.content, base),
-            DIRECTORY => directory_within(self.content, base),
+            DIRECTORY => directory_within(self.content, base, Letters::Ascii),
             // Kinds whose subtrees this server cannot compare: never inside of what is permitted.
             _ => false,
         }
     }
 
-    /// Whether some of what the name stands for lies in the subtree, or may.
+    /// Whether some of what the name stands for lies in the subtree, or may by some reading of the name.
     fn touches(&self, base: &[u8]) -> bool {
         match self.tag {
             DNS => {
                 let (name, base) = (lower(self.content), lower(base));
-                in_domain(&name, &base) || wildcard_covers(&name, base.trim_start_matches('.'))
+                let name = without_root(&name);
+                in_domain(name, &base) || wildcard_covers(name, base.trim_start_matches('.'))
             }
-            URI => uri_host(&text(self.content)).is_none_or(|host| host_within(&host, &lower(base))),
-            EMAIL | IP | DIRECTORY => self.is_within(base),
+            URI => {
+                let uri = text(self.content);
+                let host = uri_host(&uri).filter(|_| plain_host(&uri).is_some());
+                base.is_empty() || host.is_none_or(|host| host_within(without_root(&host), &lower(base)))
+            }
+            EMAIL | UTF8_EMAIL => base.is_empty() || Mailbox::read(self.content).is_none_or(|m| m.is_within(base)),
+            IP => in_network(self.content, base),
+            DIRECTORY => directory_within(self.content, base, Letters::Every),
             _ => true,
         }
     }
@@ -102,7 +127,7 @@ impl Named<'_> {
     /// For the refusal.
     fn shown(&self) -> String {
         match self.tag {
-            DNS | EMAIL | URI => text(self.content),
+            DNS | EMAIL | UTF8_EMAIL | URI => text(self.content),
             IP => match self.content.len() {
                 4 => self.content.iter().map(u8::to_string).collect::<Vec<_>>().join("."),
                 _ => "an IPv6 address".to_owned(),
@@ -119,6 +144,11 @@ fn text(content: &[u8]) -> String {
 
 fn lower(content: &[u8]) -> String {
     text(content).to_ascii_lowercase()
+}
+
+/// The name without the dot of the DNS root.
+fn without_root(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
 }
 
 /// The domain itself and everything below it; with a leading dot, everything below it alone.
@@ -146,27 +176,57 @@ fn wildcard_covers(name: &str, base: &str) -> bool {
 fn host_within(host: &str, base: &str) -> bool {
     match base.strip_prefix('.') {
         Some(domain) => below(host, domain),
-        None => base.is_empty() || host == base,
+        None => host == base,
     }
 }
 
-fn mailbox_within(mailbox: &str, base: &str) -> bool {
-    let Some((local, host)) = mailbox.rsplit_once('@') else { return false };
-    let host = host.to_ascii_lowercase();
-    match base.rsplit_once('@') {
-        Some((wanted, base_host)) => local == wanted && host == base_host.to_ascii_lowercase(),
-        None => host_within(&host, &base.to_ascii_lowercase()),
+/// A mailbox whose host is in its ASCII form.
+struct Mailbox {
+    local: String,
+    host: String,
+}
+
+impl Mailbox {
+    /// `None` for what is no mailbox, and for a host that is not in the one form which RFC 9598 3 allows.
+    fn read(content: &[u8]) -> Option<Self> {
+        let mailbox = text(content);
+        let (local, host) = mailbox.rsplit_once('@')?;
+        let ascii = if host.is_ascii() {
+            host.to_ascii_lowercase()
+        } else {
+            let ascii = idna::domain_to_ascii(host).ok()?;
+            (idna::domain_to_unicode(&ascii).0 == host).then_some(ascii)?
+        };
+        Some(Self { local: local.to_owned(), host: ascii })
+    }
+
+    /// A base is a mailbox, a host, or with a leading dot all hosts below a domain. One without a local
+    /// part before its `@` is read as the host alone.
+    fn is_within(&self, base: &[u8]) -> bool {
+        let base = text(base);
+        match base.rsplit_once('@') {
+            Some((local, host)) => (local.is_empty() || local == self.local) && self.host == host.to_ascii_lowercase(),
+            None => host_within(&self.host, &base.to_ascii_lowercase()),
+        }
     }
 }
 
-/// The host of a URI; `None` where it has none or an address, which RFC 5280 4.2.1.10 refuses below
-/// any constraint.
+/// The host of a URI as clients read it; `None` where it has none or an address, which RFC 5280 4.2.1.10
+/// refuses below any constraint.
 fn uri_host(uri: &str) -> Option<String> {
     match url::Url::parse(uri).ok()?.host()? {
         url::Host::Domain(domain) => Some(domain.to_ascii_lowercase()),
         // Hosts of schemes that the parser does not know stay as they are written.
         url::Host::Ipv4(_) | url::Host::Ipv6(_) => None,
     }
+}
+
+/// The host of a URI as simpler relying parties read it: from `//` to the next colon or slash. Where it
+/// differs from [`uri_host`] (user information, a query right behind the host), nobody knows what a
+/// constraint is held against.
+fn plain_host(uri: &str) -> Option<String> {
+    let (_, rest) = uri.split_once(':')?;
+    rest.strip_prefix("//")?.split([':', '/']).next().map(str::to_ascii_lowercase)
 }
 
 /// Address against address and mask, of one family.
@@ -176,10 +236,10 @@ fn in_network(address: &[u8], base: &[u8]) -> bool {
 }
 
 /// Whether the subtree's RDNs are the first ones of the name.
-fn directory_within(name: &[u8], base: &[u8]) -> bool {
-    match (name::comparable(name), name::comparable(base)) {
+fn directory_within(name: &[u8], base: &[u8], letters: Letters) -> bool {
+    match (name::comparable(name, letters), name::comparable(base, letters)) {
         (Ok(name), Ok(base)) => name.starts_with(&base),
-        _ => false,
+        _ => letters == Letters::Every,
     }
 }
 
@@ -188,37 +248,55 @@ fn directory_within(name: &[u8], base: &[u8]) -> bool {
 /// # Errors
 /// `Invalid` naming the first name that is not allowed.
 pub(super) fn check(tbs: &[u8], chain: &[Constraints]) -> Result<()> {
-    let read = || {
-        let fields = CertificateFields::read(Reader::only(tbs, SEQUENCE)?.reader())?;
-        let mut extensions = fields.extensions.unwrap_or(Reader::new(&[]));
-        let mut sans = Reader::new(&[]);
-        while !extensions.is_empty() {
-            let extension = ExtensionRef::next(&mut extensions)?;
-            if extension.oid == oid::SUBJECT_ALT_NAME {
-                sans = Reader::only(extension.value, SEQUENCE)?.reader();
-            }
-        }
-        Ok((fields.subject, sans))
-    };
-    let (subject, mut sans) = read().map_err(|e: DerError| e.of("certificate"))?;
-    let mut has_dns = false;
-    while let Ok(name) = sans.any() {
-        has_dns |= name.tag == DNS;
-        hold(&Named { tag: name.tag, content: name.content }, chain)?;
-    }
+    let (subject, names) = names(tbs).map_err(|e| e.of("certificate"))?;
+    names.iter().try_for_each(|name| hold(name, chain))?;
     if !name::is_empty(subject) {
         hold(&Named { tag: DIRECTORY, content: subject }, chain)?;
     }
-    // RFC 5280 4.2.1.10: the emailAddress attribute of old counts as a mailbox.
-    for mailbox in name::values(subject, Attribute::EmailAddress)? {
-        hold(&Named { tag: EMAIL, content: mailbox.as_bytes() }, chain)?;
+    // RFC 5280 4.2.1.10: the emailAddress attribute of old counts as a mailbox. RFC 2985 5.2.1 makes it
+    // an IA5String; in any other type not every relying party can read it.
+    for (tag, mailbox) in name::tagged_values(subject, Attribute::EmailAddress).map_err(|e| e.of("subject"))? {
+        hold(&Named { tag: EMAIL, content: if tag == IA5_STRING { &mailbox } else { b"" } }, chain)?;
     }
-    // Without DNS names some relying parties take the common name for one.
-    let common_name = name::common_name(subject);
-    if !has_dns && is_host_like(&common_name) {
+    if names.iter().any(|name| name.tag == DNS) {
+        return Ok(());
+    }
+    // Without DNS names some relying parties take the common names for them.
+    for common_name in name::values(subject, Attribute::CommonName)?.iter().filter(|name| is_host_like(name)) {
         hold(&Named { tag: DNS, content: common_name.as_bytes() }, chain)?;
     }
     Ok(())
+}
+
+/// The subject and the subject alternative names.
+fn names(tbs: &[u8]) -> Read<(&[u8], Vec<Named<'_>>)> {
+    let fields = CertificateFields::read(Reader::only(tbs, SEQUENCE)?.reader())?;
+    let mut extensions = fields.extensions.unwrap_or(Reader::new(&[]));
+    let mut names = Vec::new();
+    while !extensions.is_empty() {
+        let extension = ExtensionRef::next(&mut extensions)?;
+        if extension.oid != oid::SUBJECT_ALT_NAME {
+            continue;
+        }
+        let mut sans = Reader::only(extension.value, SEQUENCE)?.reader();
+        while !sans.is_empty() {
+            let name = sans.any()?;
+            names.push(Named { tag: name.tag, content: name.content });
+            if name.tag == OTHER {
+                names.extend(smtp_utf8_mailbox(name.reader())?);
+            }
+        }
+    }
+    Ok((fields.subject, names))
+}
+
+fn smtp_utf8_mailbox(mut other: Reader<'_>) -> Read<Option<Named<'_>>> {
+    if other.oid()? != SMTP_UTF8_MAILBOX {
+        return Ok(None);
+    }
+    let value = other.expect(context_constructed(0))?.reader().any()?;
+    let content = if value.tag == UTF8_STRING { value.content } else { b"" };
+    Ok(Some(Named { tag: UTF8_EMAIL, content }))
 }
 
 fn hold(name: &Named<'_>, chain: &[Constraints]) -> Result<()> {

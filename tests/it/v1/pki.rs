@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod ca;
+mod constraints;
 mod csr;
 mod foreign;
 mod import;
@@ -18,5 +19,8 @@ mod names;
 mod revocation;
 mod roles;
 mod sans;
+mod self_issued;
+mod sign_intermediate;
 mod templates;
 mod validity;
+mod verbatim;

@@ -80,14 +80,20 @@ pub fn csr_with(key_kind: &str, subject: &str, extensions: &str, arguments: &[&s
 /// A request of whole DER pieces (a Name, `Extension` SEQUENCEs) for the P-256 key, signed by openssl: for
 /// what `openssl req` would not write.
 pub fn csr_of_pieces(subject: &[u8], extensions: &[&[u8]]) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let key_path = folder.path().join("key.pem");
-    std::fs::write(&key_path, key("ec-256")).unwrap();
-    let spki = openssl(&["pkey", "-pubout", "-outform", "DER"], key("ec-256").as_bytes());
-    let info = request_info(subject, &spki, extensions);
-    let signature = openssl(&["dgst", "-sha256", "-sign", key_path.to_str().unwrap()], &info);
-    let der = tbs::signed(&info, SignatureAlgorithm::Ecdsa(Hash::Sha256), &signature);
-    pem::encode("CERTIFICATE REQUEST", &der)
+    pem::encode("CERTIFICATE REQUEST", &signed_by_p256(&request_info(subject, &p256_spki(), extensions)))
+}
+
+/// The SubjectPublicKeyInfo of the P-256 key.
+pub fn p256_spki() -> Vec<u8> {
+    openssl(&["pkey", "-pubout", "-outform", "DER"], key("ec-256").as_bytes())
+}
+
+/// A request or certificate of these bytes to be signed, by the P-256 key.
+pub fn signed_by_p256(info: &[u8]) -> Vec<u8> {
+    let files = Files::new();
+    let key = files.write("key.pem", key("ec-256").as_bytes());
+    let signature = openssl(&["dgst", "-sha256", "-sign", key.to_str().unwrap()], info);
+    tbs::signed(info, SignatureAlgorithm::Ecdsa(Hash::Sha256), &signature)
 }
 
 /// What a CA's certificate has, for [`Ca`].
