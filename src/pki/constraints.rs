@@ -62,6 +62,9 @@ fn subtrees(mut list: Reader<'_>) -> Read<Subtrees> {
         let base = subtree.any()?;
         // RFC 5280 4.2.1.10: minimum is 0, which DER leaves out, and maximum is absent.
         subtree.done().map_err(|_| DerError("a subtree has a minimum or maximum, which RFC 5280 does not use"))?;
+        if base.tag == IP && !matches!(base.content.len(), 8 | 32) {
+            return Err(DerError("a subtree of addresses must have 8 or 32 octets (RFC 5280 4.2.1.10)"));
+        }
         all.push((base.tag, base.content.to_vec()));
     }
     Ok(all)
@@ -90,8 +93,11 @@ impl Named<'_> {
         match self.tag {
             DNS => in_domain(&lower(self.content), &lower(base)),
             EMAIL => Mailbox::read(self.content).is_some_and(|mailbox| mailbox.is_within(base)),
-            // Not every relying party holds these against a whole mailbox.
-            UTF8_EMAIL => !base.contains(&b'@') && Mailbox::read(self.content).is_some_and(|m| m.is_within(base)),
+            // Not every relying party holds these against anything but a host.
+            UTF8_EMAIL => {
+                let is_host = !base.contains(&b'@') && !base.starts_with(b".");
+                is_host && Mailbox::read(self.content).is_some_and(|mailbox| mailbox.is_within(base))
+            }
             URI => {
                 let uri = text(self.content);
                 let host = uri_host(&uri).filter(|host| plain_host(&uri).as_ref() == Some(host));
@@ -109,15 +115,16 @@ impl Named<'_> {
         match self.tag {
             DNS => {
                 let (name, base) = (lower(self.content), lower(base));
-                let name = without_root(&name);
-                in_domain(name, &base) || wildcard_covers(name, base.trim_start_matches('.'))
+                in_domain(name.trim_matches('.'), without_root(&base))
+                    || may_end_in(&name, &base)
+                    || wildcard_covers(&name, base.trim_start_matches('.'))
             }
             URI => {
                 let uri = text(self.content);
-                let host = uri_host(&uri).filter(|_| plain_host(&uri).is_some());
-                base.is_empty() || host.is_none_or(|host| host_within(without_root(&host), &lower(base)))
+                let (Some(host), Some(plain)) = (uri_host(&uri), plain_host(&uri)) else { return true };
+                [host, plain].iter().any(|host| host_touches(host, &lower(base)))
             }
-            EMAIL | UTF8_EMAIL => base.is_empty() || Mailbox::read(self.content).is_none_or(|m| m.is_within(base)),
+            EMAIL | UTF8_EMAIL => Mailbox::read(self.content).is_none_or(|mailbox| mailbox.touches(base)),
             IP => in_network(self.content, base),
             DIRECTORY => directory_within(self.content, base, Letters::Every),
             _ => true,
@@ -180,6 +187,17 @@ fn host_within(host: &str, base: &str) -> bool {
     }
 }
 
+/// As [`host_within`], by any reading of dots at the ends.
+fn host_touches(host: &str, base: &str) -> bool {
+    let base_host = without_root(base);
+    base_host.is_empty() || host_within(host.trim_matches('.'), base_host) || may_end_in(host, base)
+}
+
+/// Whether the name ends in a base that begins with a dot, a name of nothing but that base too.
+fn may_end_in(name: &str, base: &str) -> bool {
+    base.starts_with('.') && name.ends_with(base)
+}
+
 /// A mailbox whose host is in its ASCII form.
 struct Mailbox {
     local: String,
@@ -200,13 +218,23 @@ impl Mailbox {
         Some(Self { local: local.to_owned(), host: ascii })
     }
 
-    /// A base is a mailbox, a host, or with a leading dot all hosts below a domain. One without a local
-    /// part before its `@` is read as the host alone.
+    /// A base is a mailbox, a host, or with a leading dot all hosts below a domain.
     fn is_within(&self, base: &[u8]) -> bool {
         let base = text(base);
         match base.rsplit_once('@') {
-            Some((local, host)) => (local.is_empty() || local == self.local) && self.host == host.to_ascii_lowercase(),
+            Some((local, host)) => local == self.local && self.host == host.to_ascii_lowercase(),
             None => host_within(&self.host, &base.to_ascii_lowercase()),
+        }
+    }
+
+    /// As [`Mailbox::is_within`]; a base without a local part before its `@` may stand for the host.
+    fn touches(&self, base: &[u8]) -> bool {
+        let base = text(base);
+        match base.rsplit_once('@') {
+            Some((local, host)) => {
+                (local.is_empty() || local == self.local) && host_touches(&self.host, &host.to_ascii_lowercase())
+            }
+            None => host_touches(&self.host, &base.to_ascii_lowercase()),
         }
     }
 }

@@ -6,6 +6,7 @@ mod canary;
 mod cluster;
 mod command;
 mod grafana;
+mod judges;
 mod metrics;
 mod postgres;
 mod process;

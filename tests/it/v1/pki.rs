@@ -4,9 +4,12 @@
 //! [`mount`] has the mount under test and what came out of it; [`foreign`] has the tools that did not
 //! grow up with this server and say whether it is right: openssl and GnuTLS.
 
+mod advisories;
 mod bad_input;
 mod ca;
+mod chains;
 mod constraints;
+mod corpus;
 mod csr;
 mod foreign;
 mod import;

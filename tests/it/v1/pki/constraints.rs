@@ -4,11 +4,22 @@
 //! it thinks of it. What it refuses is refused here; what is signed here it accepts.
 
 use serde_json::{Value, json};
+use signet::x509::extension;
 use signet::x509::name::{self, Attribute, rdn};
+use signet::x509::oid;
 use signet::x509::writer::{SEQUENCE, build};
 
-use super::foreign::{self, CA, Ca, csr, csr_of_pieces, openssl_verifies_chain};
+use super::foreign::{self, CA, Ca, Files, csr, csr_of_pieces, openssl_refuses, openssl_verifies_chain};
 use super::mount::{Pki, with};
+
+/// Tags of GeneralName.
+const OTHER: u8 = 0xa0;
+const EMAIL: u8 = 0x81;
+const DNS: u8 = 0x82;
+const DIRECTORY: u8 = 0xa4;
+const URI: u8 = 0x86;
+const IP: u8 = 0x87;
+const REGISTERED: u8 = 0x88;
 
 /// What comes of a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -416,4 +427,142 @@ async fn constraints_that_cannot_be_compared_or_read() {
         ca.signs(&csr, "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid", &["-copy_extensions", "copyall"]);
     assert!(openssl_verifies_chain(&ca.pem, &[], &theirs).is_err());
     pki.stop().await;
+}
+
+/// A subtree of one base, as openssl's configuration takes it.
+fn subtree(side: u8, tag: u8, base: &[u8]) -> String {
+    let subtrees = build(SEQUENCE, 0, |w| w.nest(side, |w| w.nest(SEQUENCE, |w| w.tlv(tag, base))));
+    format!("DER:{}", subtrees.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+/// Bases of subtrees: what is usual, and what somebody writes some day.
+fn bases() -> Vec<(u8, Vec<u8>)> {
+    let organization = |text: &str| name::name(&[&rdn(Attribute::Organization, &[text.to_owned()])]);
+    let mut all = vec![
+        (IP, vec![10, 0, 0, 0, 255, 0, 0, 0]),
+        (IP, vec![0; 8]),
+        (IP, vec![10, 0, 0, 1, 255, 0, 0, 255]),
+        (IP, vec![0; 32]),
+        (DIRECTORY, organization("Good")),
+        (DIRECTORY, name::name(&[])),
+        (OTHER, vec![6, 1, 0x2a, 0xa0, 2, 0x0c, 0]),
+        (REGISTERED, vec![0x2a]),
+    ];
+    for base in ["good.com", ".good.com", "a.good.com", "GOOD.com", "good.com.", "com", ".", "", "*.good.com"] {
+        all.extend([DNS, EMAIL, URI].map(|tag| (tag, base.as_bytes().to_vec())));
+    }
+    all.extend(["x@good.com", "@good.com", "X@GOOD.com", "x@"].map(|base| (EMAIL, base.as_bytes().to_vec())));
+    all.extend(["good.com:443", "10.0.0.1"].map(|base| (URI, base.as_bytes().to_vec())));
+    all
+}
+
+/// Hosts to put into names of every kind.
+const HOSTS: [&str; 7] = ["good.com", "a.good.com", "*.good.com", "evilgood.com", ".good.com", "good.com.", "evil.com"];
+/// Hosts that are no more than DNS names.
+const MORE_HOSTS: [&str; 7] = ["b.a.good.com", "*.com", "*", "GOOD.COM", "a..good.com", "com", "good.com:443"];
+/// Forms of URIs, `H` for the host.
+const URIS: [&str; 11] = [
+    "https://H/",
+    "spiffe://H",
+    "https://u:p@H/",
+    "https://H:1/",
+    "https://evil.com@H/",
+    "https:/H",
+    "https://H?q",
+    "https:\\\\H",
+    "urn:H",
+    "x://H:1@evil.com",
+    "https://%67ood.com/H",
+];
+
+/// Alternative names, each with the kind of subtrees that it is held against.
+fn alternative_names() -> Vec<(u8, u8, Vec<u8>)> {
+    let organization = name::name(&[&rdn(Attribute::Organization, &["Good".to_owned()])]);
+    let mut all: Vec<(u8, u8, Vec<u8>)> = vec![
+        (IP, IP, vec![10, 0, 0, 1]),
+        (IP, IP, vec![11, 0, 0, 1]),
+        (IP, IP, [&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 1]].concat()),
+        (REGISTERED, REGISTERED, vec![0x2a]),
+        (OTHER, OTHER, vec![6, 1, 0x2a, 0xa0, 2, 0x0c, 0]),
+        (DIRECTORY, DIRECTORY, organization),
+        (DIRECTORY, DIRECTORY, name::name(&[])),
+    ];
+    for host in HOSTS.iter().chain(&MORE_HOSTS) {
+        all.push((DNS, DNS, host.as_bytes().to_vec()));
+    }
+    for host in HOSTS {
+        for mailbox in [format!("x@{host}"), format!("x@y@{host}"), host.to_owned()] {
+            let smtp = build(OTHER, 0, |w| {
+                w.oid(&[0x2b, 6, 1, 5, 5, 7, 8, 9]);
+                w.nest(0xa0, |w| w.tlv(0x0c, mailbox.as_bytes()));
+            });
+            all.push((EMAIL, OTHER, smtp[2..].to_vec()));
+            all.push((EMAIL, EMAIL, mailbox.into_bytes()));
+        }
+        all.extend(URIS.map(|uri| (URI, URI, uri.replace('H', host).into_bytes())));
+    }
+    all
+}
+
+/// Subjects, each with the kind of subtrees that it is held against.
+const SUBJECTS: [(u8, Attribute, &str); 10] = [
+    (DNS, Attribute::CommonName, "a.good.com"),
+    (DNS, Attribute::CommonName, "evil.com"),
+    (DNS, Attribute::CommonName, "a-.evil.com"),
+    (DNS, Attribute::CommonName, "_.evil.com"),
+    (EMAIL, Attribute::EmailAddress, "x@good.com"),
+    (EMAIL, Attribute::EmailAddress, "x@evil.com"),
+    (EMAIL, Attribute::EmailAddress, "evil.com"),
+    (DIRECTORY, Attribute::Organization, "good"),
+    (DIRECTORY, Attribute::Organization, " Good "),
+    (DIRECTORY, Attribute::Organization, "Evil"),
+];
+
+/// Requests of one name each: the kind of subtrees, the name for people, the CSR.
+fn requests() -> Vec<(u8, String, String)> {
+    let plain = name::name(&[&rdn(Attribute::CommonName, &["A person".to_owned()])]);
+    let of_san = |(kind, tag, content): (u8, u8, Vec<u8>)| {
+        let value = build(SEQUENCE, 0, |w| w.tlv(tag, &content));
+        let san = extension::extension(oid::SUBJECT_ALT_NAME, false, &value);
+        (kind, format!("{tag:#x} {}", String::from_utf8_lossy(&content)), csr_of_pieces(&plain, &[&san]))
+    };
+    let of_subject = |(kind, attribute, text): (u8, Attribute, &str)| {
+        let subject = name::name(&[&rdn(attribute, &[text.to_owned()])]);
+        (kind, format!("{attribute:?} {text}"), csr_of_pieces(&subject, &[]))
+    };
+    alternative_names().into_iter().map(of_san).chain(SUBJECTS.map(of_subject)).collect()
+}
+
+/// Every name under every base of its kind: what is signed, openssl accepts.
+#[actix_web::test]
+async fn nothing_is_signed_that_openssl_refuses() {
+    let pki = Pki::empty().await;
+    let requests = requests();
+    let (mut signed, mut refused) = (0, 0);
+    for (tag, base) in bases() {
+        for side in [0xa0, 0xa1] {
+            let shown = format!("{side:#x} {tag:#x} {}", String::from_utf8_lossy(&base));
+            let issuer = Constrained::new(&pki, &subtree(side, tag, &base)).await;
+            let files = Files::new();
+            let mut leaves = Vec::new();
+            for (_, name, csr) in requests.iter().filter(|(kind, ..)| *kind == tag) {
+                let answer =
+                    pki.app.client.post(&format!("pki/{}", issuer.path("sign-verbatim")), json!({ "csr": csr })).await;
+                match answer.status {
+                    200 => {
+                        let pem = answer.body["data"]["certificate"].as_str().unwrap();
+                        leaves.push((name, files.write(&leaves.len().to_string(), pem.as_bytes())));
+                    }
+                    400 => refused += 1,
+                    status => panic!("{shown}: {name}: {status} {}", answer.text),
+                }
+            }
+            signed += leaves.len();
+            let paths: Vec<_> = leaves.iter().map(|(_, path)| path.as_path()).collect();
+            let wrong = openssl_refuses(&issuer.ca.pem, &paths);
+            let wrong: Vec<_> = leaves.iter().filter(|(_, path)| wrong.contains(path)).map(|(name, _)| name).collect();
+            assert!(wrong.is_empty(), "{shown}: openssl refuses {wrong:?}");
+        }
+    }
+    assert!(signed > 500 && refused > 500, "{signed} signed, {refused} refused: neither may be rare");
 }

@@ -201,6 +201,11 @@ impl Files {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
+    /// Where they are.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Writes a file; its path.
     pub fn write(&self, name: &str, content: &[u8]) -> PathBuf {
         let path = self.folder.path().join(name);
@@ -229,6 +234,18 @@ pub fn openssl_verifies_chain(root: &str, between: &[&str], leaf: &str) -> Resul
     }
     arguments.push(&leaf);
     verdict(run("openssl", &arguments, b""))
+}
+
+/// Which of the leaves openssl does not take for one of the root, by all its strict rules.
+pub fn openssl_refuses(root: &str, leaves: &[&Path]) -> Vec<PathBuf> {
+    let files = Files::new();
+    let root = files.write("root", root.as_bytes());
+    let mut arguments = vec!["verify", "-x509_strict", "-CAfile", root.to_str().unwrap()];
+    arguments.extend(leaves.iter().map(|leaf| leaf.to_str().unwrap()));
+    let output = run("openssl", &arguments, b"");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let accepted: Vec<&str> = printed.lines().filter_map(|line| line.strip_suffix(": OK")).collect();
+    leaves.iter().filter(|leaf| !accepted.contains(&leaf.to_str().unwrap())).map(|leaf| leaf.to_path_buf()).collect()
 }
 
 /// Whether GnuTLS takes the leaf for one of the root.
