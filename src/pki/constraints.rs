@@ -343,6 +343,8 @@ fn is_host_like(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::x509::extension::{self, NameConstraints};
     use crate::x509::name::rdn;
@@ -406,6 +408,67 @@ mod tests {
     }
 
     #[test]
+    fn mailboxes_of_other_scripts_are_held_by_the_ascii_form_of_their_host() {
+        let permitted = constraints(&[(EMAIL, b"xn--bcher-kva.test"), (EMAIL, b"a.test"), (EMAIL, b"x@c.test")], &[]);
+        let excluded = constraints(&[], &[(EMAIL, b"xn--bcher-kva.test"), (EMAIL, b".b.test"), (EMAIL, b"@d.test")]);
+        for (mailbox, inside, outside) in [
+            ("jörg@bücher.test", true, false),
+            ("jörg@xn--bcher-kva.test", true, false),
+            ("jörg@a.test", true, true),
+            // Not the one form of the host: nobody knows what it is.
+            ("jörg@BÜCHER.test", false, false),
+            ("jörg@evil.test", false, true),
+            ("jörg@x.b.test", false, false),
+            ("jörg@d.test", false, false),
+            // A whole mailbox is no base for these.
+            ("x@c.test", false, true),
+            ("no mailbox", false, false),
+        ] {
+            assert_eq!(allowed(&permitted, UTF8_EMAIL, mailbox.as_bytes()), inside, "permitted {mailbox}");
+            assert_eq!(allowed(&excluded, UTF8_EMAIL, mailbox.as_bytes()), outside, "excluded {mailbox}");
+        }
+    }
+
+    #[test]
+    fn what_is_excluded_is_so_by_every_reading() {
+        let excluded = constraints(&[], &[(DNS, b"a.test"), (DNS, b".b.test"), (EMAIL, b"@c.test"), (URI, b"d.test")]);
+        for (tag, name) in [
+            (DNS, "a.test."),
+            (DNS, ".a.test"),
+            (DNS, "x.a.test."),
+            (DNS, "x.b.test."),
+            (DNS, ".b.test"),
+            (EMAIL, "x@c.test"),
+            (EMAIL, "x@c.test."),
+            (EMAIL, "c.test"),
+            (URI, "https://d.test./"),
+            (URI, "https://user@d.test/"),
+            (URI, "x://d.test:1@evil.test/"),
+            (URI, "https:/d.test"),
+        ] {
+            assert!(!allowed(&excluded, tag, name.as_bytes()), "{name}");
+        }
+        for (tag, name) in [(DNS, "b.test"), (DNS, "ba.test"), (EMAIL, "x@y.c.test"), (URI, "https://x.d.test/")] {
+            assert!(allowed(&excluded, tag, name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_permitted_is_so_by_every_reading() {
+        let permitted = constraints(&[(URI, b"a.test"), (URI, b""), (EMAIL, b""), (EMAIL, b"@b.test")], &[]);
+        for (tag, name) in [
+            (URI, "https://user@a.test/"),
+            (URI, "https://a.test?q"),
+            (URI, "https:/a.test"),
+            (URI, "https://a.test./"),
+            (EMAIL, "x@b.test"),
+        ] {
+            assert!(!allowed(&permitted, tag, name.as_bytes()), "{name}");
+        }
+        assert!(allowed(&permitted, URI, b"https://a.test:8443/"));
+    }
+
+    #[test]
     fn uris_are_held_by_their_host_and_need_one() {
         let permitted = constraints(&[(URI, b"a.test"), (URI, b".b.test")], &[]);
         let excluded = constraints(&[], &[(URI, b"a.test")]);
@@ -463,5 +526,23 @@ mod tests {
         assert_eq!(read, constraints(&[(DNS, b"a.test")], &[(IP, &[10, 0, 0, 0, 255, 0, 0, 0])]));
         // permittedSubtrees { { dNSName "a", minimum 1 } }
         assert!(Constraints::read(&[0x30, 10, 0xa0, 8, 0x30, 6, 0x82, 1, b'a', 0x80, 1, 1]).is_err());
+        // An address without its mask.
+        assert!(Constraints::read(&[0x30, 10, 0xa0, 8, 0x30, 6, 0x87, 4, 10, 0, 0, 0]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            value in proptest::collection::vec(any::<u8>(), 0..60),
+            tag in 0x80_u8..0x90,
+            name in proptest::collection::vec(any::<u8>(), 0..30),
+        ) {
+            let subtree = [&[0x30, value.len() as u8 + 6, 0xa0, value.len() as u8 + 4, 0x30, value.len() as u8 + 2, tag, value.len() as u8], &value[..]].concat();
+            for encoded in [&value, &subtree] {
+                if let Ok(constraints) = Constraints::read(encoded) {
+                    allowed(&constraints, tag, &name);
+                }
+            }
+        }
     }
 }

@@ -178,13 +178,16 @@ pub(crate) enum Letters {
     Every,
 }
 
+/// The attributes of one RDN: types and comparable values.
+pub(crate) type ComparableRdn = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// The name in a form in which two that mean the same are equal (RFC 5280 7.1, simplified): per RDN the
 /// attributes in the order of their types, strings of any type in lower case with blanks compressed,
 /// other values as they are.
 ///
 /// # Errors
 /// The rule of DER that is broken.
-pub(crate) fn comparable(name_der: &[u8], letters: Letters) -> Read<Vec<Vec<(Vec<u8>, Vec<u8>)>>> {
+pub(crate) fn comparable(name_der: &[u8], letters: Letters) -> Read<Vec<ComparableRdn>> {
     let mut rdns = Reader::only(name_der, SEQUENCE)?.reader();
     let mut all = Vec::new();
     while !rdns.is_empty() {

@@ -33,7 +33,7 @@ fn python() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let installed = std::fs::read_to_string(root.join("target/judges/requirements.txt")).unwrap_or_default();
     let wanted = std::fs::read_to_string(scripts().join("requirements.txt")).unwrap();
-    assert_eq!(installed, wanted, "target/judges is missing or out of date: tests/run makes it");
+    assert!(installed == wanted, "target/judges is missing or out of date: tests/run makes it");
     root.join("target/judges/bin/python")
 }
 
