@@ -134,6 +134,7 @@ impl Named<'_> {
     /// For the refusal.
     fn shown(&self) -> String {
         match self.tag {
+            EMAIL | UTF8_EMAIL if self.content.is_empty() => "a mailbox that cannot be read".to_owned(),
             DNS | EMAIL | UTF8_EMAIL | URI => text(self.content),
             IP => match self.content.len() {
                 4 => self.content.iter().map(u8::to_string).collect::<Vec<_>>().join("."),
@@ -175,8 +176,9 @@ fn below(name: &str, domain: &str) -> bool {
 
 /// Whether `*.example.com` stands for a name at or below which the subtree begins: `foo.example.com`.
 fn wildcard_covers(name: &str, base: &str) -> bool {
-    let Some((label, parent)) = name.split_once('.') else { return false };
-    label.contains('*') && base.split_once('.').is_some_and(|(_, above)| above == parent)
+    let split = |name| str::split_once(name, '.').unwrap_or((name, ""));
+    let ((label, parent), (_, above)) = (split(name), split(base));
+    label.contains('*') && parent == above
 }
 
 /// Hosts of mailboxes and URIs: exactly the host, or with a leading dot everything below the domain.
@@ -386,9 +388,11 @@ mod tests {
             ("*.com", true),
             ("bar.example.com", true),
             ("*.bar.example.com", true),
+            ("*", true),
         ] {
             assert_eq!(allowed(&excluded, DNS, name.as_bytes()), ok, "{name}");
         }
+        assert!(!allowed(&constraints(&[], &[(DNS, b"com")]), DNS, b"*"));
     }
 
     #[test]
