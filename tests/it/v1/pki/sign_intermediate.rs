@@ -159,6 +159,24 @@ async fn path_lengths_from_higher_up_in_the_chain() {
 }
 
 #[actix_web::test]
+async fn path_lengths_of_each_root_with_the_same_key() {
+    let pki = Pki::empty().await;
+    // The first parent is the one with the lower identifier, which is random: whichever it is, both count.
+    for round in 0..4 {
+        let key = foreign::new_key("ec-256");
+        let name = format!("/CN=Root {round}");
+        let root = |extensions: &str| Ca::root_with(key.clone(), &name, extensions, &[]);
+        let (free, limited) = (root(CA), root(&CA.replace("CA:TRUE", "CA:TRUE,pathlen:1")));
+        let below_both = free.intermediate(&format!("/CN=Below {round}"), &[]);
+        let bundle = [below_both.bundle(), free.pem, limited.pem].join("\n");
+        let imported = pki.post("issuers/import/bundle", json!({ "pem_bundle": bundle })).await;
+        let id = imported.body["data"]["imported_issuers"][0].as_str().unwrap();
+        pki.refused(&format!("issuer/{id}/sign-intermediate"), of(""), "issuer cannot sign further CAs").await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn vector_16_5_a22_a23_a57_usages() {
     let pki = Pki::start().await;
     let usage = |leaf: &Leaf| leaf.extension("keyUsage").unwrap().1;
