@@ -153,7 +153,7 @@ async fn pkilint_finds_nothing_but_what_the_contract_demands() {
         add_authorities(&corpus, kind).await;
     }
     let allowed = scripts().join("pkilint_allowed.txt");
-    let printed = judge("lint.py", &[corpus.files.folder().to_str().unwrap(), allowed.to_str().unwrap()]);
+    let printed = judge("lint.py", &[corpus.files.path("").to_str().unwrap(), allowed.to_str().unwrap()]);
     // Five of each endpoint and kind, two more with default usages, and the roots.
     let expected = KEYS.len() * (5 * 5 + 2) + ISSUERS.len();
     assert!(printed.contains(&format!("{expected} certificates linted")), "{printed}");

@@ -201,14 +201,14 @@ impl Files {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// Where they are.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    /// The path of a file.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     /// Writes a file; its path.
     pub fn write(&self, name: &str, content: &[u8]) -> PathBuf {
-        let path = self.folder.path().join(name);
+        let path = self.path(name);
         std::fs::write(&path, content).unwrap();
         path
     }

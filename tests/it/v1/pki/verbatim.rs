@@ -225,7 +225,7 @@ async fn vector_16_5_a58_what_only_the_server_can_say() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a36_to_a39_roles_decide_dates_storage_and_nothing_else() {
+async fn vector_16_5_a36_a38_a39_roles_decide_dates_storage_and_nothing_else() {
     let pki = Pki::start().await;
     for path in ["sign-verbatim/unknown", "issuer/root/sign-verbatim/unknown"] {
         pki.refused(path, of(""), "unknown role: unknown").await;
