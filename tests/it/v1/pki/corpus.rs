@@ -5,6 +5,11 @@
 
 use serde_json::{Value, json};
 
+use signet::x509::extension::{self, KeyUsage, SubjectAltNames};
+use signet::x509::name;
+
+use super::external_policy::engine::{Engine, Reply, Template, common_name, consent_to, dns};
+use super::external_policy::settings;
 use super::foreign::{self, CA, Ca, Files, csr};
 use super::mount::{Pki, with};
 use crate::judges::{judge, refusal, scripts};
@@ -145,18 +150,71 @@ async fn add_authorities(corpus: &Corpus, kind: &str) {
     }
 }
 
+/// Further roots: with the first one of each issuer's kind, five.
+async fn add_roots(corpus: &Corpus) {
+    for (name, key_type, bits) in ISSUERS {
+        for (at, (request, _)) in authorities().into_iter().take(4).enumerate() {
+            let root = json!({ "common_name": format!("Further root {at}"), "key_type": key_type, "key_bits": bits });
+            let root = corpus.pki.root(with(&root, request)).await;
+            corpus.keep(&format!("root-{name}-{at}"), &root);
+        }
+    }
+}
+
+/// What a policy engine's leaves differ in: subject and extensions beside keyUsage.
+fn decided_leaves() -> [(Vec<u8>, Vec<Vec<u8>>); 5] {
+    let sans = SubjectAltNames { dns: vec!["d.test".into()], ..SubjectAltNames::default() };
+    let purposes = extension::eku_oids(&[], true, true, false, false, &[]).unwrap();
+    [
+        (common_name("a.test"), vec![dns("a.test")]),
+        (common_name("b.test"), vec![dns("b.test"), extension::ext_key_usage(&purposes)]),
+        (common_name("c.test"), vec![dns("c.test"), extension::basic_constraints(false, None)]),
+        (name::name(&[]), vec![extension::subject_alt_name(&sans, true)]),
+        (common_name("e.test"), vec![extension::subject_key_id(&[5; 20]), dns("e.test")]),
+    ]
+}
+
+/// What a policy engine decides, for every kind of key and by every issuer.
+async fn add_decided(corpus: &Corpus, engine: &Engine, kind: &str, usage: &str) {
+    let (family, bits) = kind.split_once('-').unwrap_or((kind, "0"));
+    let usages: Vec<String> = usage.split(',').map(str::to_owned).collect();
+    let decide = |template: Template, issuer: &'static str| {
+        engine.says(move |question| {
+            let mut consent = consent_to(question, &template);
+            consent["issuer_ref"] = issuer.into();
+            Reply::json(consent)
+        });
+    };
+    for (at, (subject, mut extensions)) in decided_leaves().into_iter().enumerate() {
+        extensions.push(extension::key_usage(KeyUsage::from_names(&usages)));
+        decide(Template { subject, extensions, ..Template::default() }, ISSUERS[at].0);
+        let wanted = json!({ "key_type": family, "key_bits": bits });
+        corpus.make("external-policy/issue", &format!("decided-issue-{kind}-{at}"), wanted).await;
+        let csr = json!({ "csr": csr(kind, "/CN=asked", "") });
+        corpus.make("external-policy/sign", &format!("decided-sign-{kind}-{at}"), csr.clone()).await;
+        decide(Template::authority(u32::try_from(at).ok().filter(|at| *at > 0)), ISSUERS[at].0);
+        let path = "external-policy/sign-intermediate";
+        corpus.make(path, &format!("decided-intermediate-{kind}-{at}"), csr).await;
+    }
+}
+
 #[actix_web::test]
 async fn pkilint_finds_nothing_but_what_the_contract_demands() {
     let corpus = Corpus::start().await;
+    let engine = Engine::start().await;
+    corpus.pki.post("config/external-policy", settings(&engine)).await;
+    add_roots(&corpus).await;
     for (kind, usage) in KEYS {
         add_leaves(&corpus, kind, usage).await;
         add_authorities(&corpus, kind).await;
+        add_decided(&corpus, &engine, kind, usage).await;
     }
     let allowed = scripts().join("pkilint_allowed.txt");
     let printed = judge("lint.py", &[corpus.files.path("").to_str().unwrap(), allowed.to_str().unwrap()]);
-    // Five of each endpoint and kind, two more with default usages, and the roots.
-    let expected = KEYS.len() * (5 * 5 + 2) + ISSUERS.len();
+    // Five of each endpoint and kind, two more with default usages, and five roots of each kind.
+    let expected = KEYS.len() * (8 * 5 + 2) + ISSUERS.len() * 5;
     assert!(printed.contains(&format!("{expected} certificates linted")), "{printed}");
+    engine.stop().await;
     corpus.pki.stop().await;
 }
 
