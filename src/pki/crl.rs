@@ -8,6 +8,7 @@
 //! sequence and signature; after a restart the same bytes are made again and checked against that
 //! signature, and only when they differ is a new number published.
 
+pub mod config;
 mod entries;
 
 use std::collections::{BTreeMap, HashMap};

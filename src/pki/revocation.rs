@@ -166,7 +166,8 @@ async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> 
         return Ok(Outcome::Revoked(earlier.row.revoked_at));
     }
     let now = authority.tools().clock.now();
-    if target.has_expired(now) {
+    let expired_too = authority.view().crl_config.value.allow_expired_cert_revocation;
+    if target.has_expired(now) && !expired_too {
         return Ok(Outcome::Expired);
     }
     let mut unit = Vec::with_capacity(2);

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::cluster::Cluster;
+use super::crl::config::CrlConfig;
 use super::external_policy::{self, PolicyEngine};
 use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord};
 use super::profile::{Pieces, RoleEntry};
@@ -103,6 +104,8 @@ pub struct View {
     pub urls: Setting<Urls>,
     /// The mount's own addresses.
     pub cluster: Setting<Cluster>,
+    /// How CRLs are built, and OCSP answers.
+    pub crl_config: Setting<CrlConfig>,
     /// Who decides in the place of roles.
     pub external_policy: Setting<external_policy::Config>,
     /// The way there, when it is enabled; the error is what an attempt to use it answers.
@@ -137,6 +140,7 @@ impl View {
             keys_config: Setting::default(),
             urls: Setting::default(),
             cluster: Setting::default(),
+            crl_config: Setting::default(),
             external_policy: Setting::default(),
             policy_engine: None,
             parents: BTreeMap::new(),
@@ -164,6 +168,7 @@ impl View {
                 "keys" => self.keys_config = Setting { value: read(body)?, version },
                 "urls" => self.urls = Setting { value: read(body)?, version },
                 "cluster" => self.cluster = Setting { value: read(body)?, version },
+                "crl" => self.crl_config = Setting { value: read(body)?, version },
                 "external-policy" => {
                     let config: external_policy::Config = read(body)?;
                     let engine = config.enabled.then(|| PolicyEngine::new(&config));
@@ -403,6 +408,14 @@ impl View {
         let write = self.document(kind::CONFIG, "cluster", version, Some(&value));
         self.cluster = Setting { value, version: version + 1 };
         self.work_out();
+        write
+    }
+
+    /// Stores `config/crl`.
+    pub fn set_crl_config(&mut self, value: CrlConfig) -> PkiWrite {
+        let version = self.crl_config.version;
+        let write = self.document(kind::CONFIG, "crl", version, Some(&value));
+        self.crl_config = Setting { value, version: version + 1 };
         write
     }
 
