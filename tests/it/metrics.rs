@@ -80,6 +80,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
                     "meta",
                     "documents",
                     "certificate",
+                    "status",
                     "serials",
                     "revoked_serials",
                     "revocations",
