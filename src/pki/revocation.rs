@@ -181,6 +181,7 @@ async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> 
 
 async fn record(authority: &Authority, unit: Vec<PkiWrite>) -> Result<StoredRevocation> {
     let outcomes = authority.tools().store.commit(unit).await?;
+    authority.tools().ocsp.revoked();
     let Some(PkiOutcome::Revoked { stored, fresh }) = outcomes.into_iter().next_back() else {
         // The brought certificate was stored by another request at this moment: a retry finds it.
         return Err(Error::unavailable("certificate: stored by another request just now; try again", "serial taken"));

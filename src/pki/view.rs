@@ -16,6 +16,7 @@ use super::cluster::Cluster;
 use super::crl::config::CrlConfig;
 use super::external_policy::{self, PolicyEngine};
 use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord};
+use super::ocsp::Responders;
 use super::profile::{Pieces, RoleEntry};
 use super::role::Role;
 use super::store::PkiWrite;
@@ -112,6 +113,7 @@ pub struct View {
     policy_engine: Option<Result<Arc<PolicyEngine>, String>>,
     parents: issuer::Parents,
     signers: BTreeMap<String, Arc<Signer>>,
+    responders: Arc<Responders>,
 }
 
 impl View {
@@ -145,6 +147,7 @@ impl View {
             policy_engine: None,
             parents: BTreeMap::new(),
             signers: BTreeMap::new(),
+            responders: Arc::default(),
         }
     }
 
@@ -200,6 +203,7 @@ impl View {
                 (id.clone(), Arc::new(Signer { issuer: Arc::clone(issuer), key, chain, path_length, pieces }))
             })
             .collect();
+        self.responders = Arc::new(Responders::new(&self.signers, &self.parents));
     }
 
     // --- Roles ---
@@ -249,6 +253,11 @@ impl View {
     /// All issuers, by id.
     pub fn signers(&self) -> impl Iterator<Item = &Arc<Signer>> {
         self.signers.values()
+    }
+
+    /// Who answers OCSP requests.
+    pub fn responders(&self) -> &Responders {
+        &self.responders
     }
 
     /// Whether `id` is the default issuer.

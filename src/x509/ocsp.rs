@@ -2,7 +2,7 @@
 //!
 //! A [`Request`] is a set of slices of its DER and costs one small list; what breaks a rule is refused
 //! with that rule. An answer is written in the same two steps as everything that is signed:
-//! [`ResponseData`] to be signed, then [`basic_response`] around it. [`failure`] is an answer without a
+//! [`ResponseData`] to be signed, then [`successful`] around it. [`failure`] is an answer without a
 //! signature. Nothing here decides a status.
 
 pub mod request;
@@ -14,7 +14,7 @@ use super::reader::{DerError, Read, Reader};
 use super::serial::Serial;
 use aws_lc_rs::digest;
 pub use request::Request;
-pub use response::{ResponseData, SingleResponse, Status, basic_response, failure};
+pub use response::{ResponseData, SingleResponse, Status, failure, successful};
 
 /// Requests are shorter than this, in octets.
 pub const MAX_REQUEST: usize = 2048;

@@ -9,6 +9,7 @@ mod issuers;
 mod issuing;
 mod keys;
 mod metadata;
+mod ocsp;
 mod roles;
 
 use std::sync::Arc;
@@ -140,6 +141,10 @@ pub static ROUTES: &[Route] = &[
     route!(open Read "cert/:serial" &[] => authority::certificate),
     route!(open Read "cert/:serial/raw" &[] => authority::certificate_der),
     route!(open Read "cert/:serial/raw/pem" &[] => authority::certificate_pem),
+    route!(open Update "ocsp" &[] => ocsp::post).with_raw_body(ocsp::MAX_BODY),
+    route!(open Read "ocsp/**request" &[] => ocsp::get).with_raw_body(ocsp::MAX_TEXT),
+    route!(open Update "unified-ocsp" &[] => ocsp::post).with_raw_body(ocsp::MAX_BODY),
+    route!(open Read "unified-ocsp/**request" &[] => ocsp::get).with_raw_body(ocsp::MAX_TEXT),
     route!(token List "certs" LIST => authority::certificates),
     route!(token List "certs/revoked" LIST => authority::revoked),
     route!(token List "cert-metadata" LIST => metadata::list),

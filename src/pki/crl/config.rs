@@ -18,6 +18,7 @@ pub const FIELDS: &[&str] = &[
     "disable",
     "ocsp_disable",
     "ocsp_expiry",
+    "ocsp_unknown_serial",
     "auto_rebuild",
     "auto_rebuild_grace_period",
     "enable_delta",
@@ -46,6 +47,26 @@ impl Written {
     }
 }
 
+/// What OCSP says of a serial number that is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownSerial {
+    /// That it is not known: what was never issued is not vouched for.
+    Unknown,
+    /// That it is good: for mounts whose roles do not store what they issue.
+    Good,
+}
+
+impl UnknownSerial {
+    fn parse(word: &str) -> Result<Self> {
+        match word {
+            "unknown" => Ok(Self::Unknown),
+            "good" => Ok(Self::Good),
+            _ => Err(Error::invalid("ocsp_unknown_serial: must be unknown or good")),
+        }
+    }
+}
+
 /// The settings of a mount's CRLs and OCSP answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -56,6 +77,8 @@ pub struct CrlConfig {
     /// OCSP answers nothing but that it will not.
     pub ocsp_disable: bool,
     ocsp_expiry: Written,
+    /// What OCSP says of serial numbers that are not stored.
+    pub ocsp_unknown_serial: UnknownSerial,
     /// CRLs are built by the timer in place of by every revocation.
     pub auto_rebuild: bool,
     auto_rebuild_grace_period: Written,
@@ -81,6 +104,7 @@ impl Default for CrlConfig {
             disable: false,
             ocsp_disable: false,
             ocsp_expiry: written("12h"),
+            ocsp_unknown_serial: UnknownSerial::Unknown,
             auto_rebuild: false,
             auto_rebuild_grace_period: written("12h"),
             enable_delta: false,
@@ -133,6 +157,9 @@ impl CrlConfig {
             if let Some(text) = fields.text(name)? {
                 *written = duration(name, text)?;
             }
+        }
+        if let Some(word) = fields.str("ocsp_unknown_serial")? {
+            config.ocsp_unknown_serial = UnknownSerial::parse(word)?;
         }
         // Zero and other negative numbers say nothing.
         if let Some(most) = fields.int("max_crl_entries")?.filter(|&most| most > 0 || most == UNLIMITED) {

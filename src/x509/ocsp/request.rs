@@ -74,7 +74,11 @@ fn read_list(mut list: Reader<'_>) -> Read<Vec<CertId<'_>>> {
         }
         one.done()?;
     }
-    if certificates.is_empty() { Err(DerError("must ask for a certificate (RFC 6960 4.1.1)")) } else { Ok(certificates) }
+    if certificates.is_empty() {
+        Err(DerError("must ask for a certificate (RFC 6960 4.1.1)"))
+    } else {
+        Ok(certificates)
+    }
 }
 
 fn read_nonce(extensions: &[u8]) -> Read<Option<&[u8]>> {

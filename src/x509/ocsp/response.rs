@@ -3,14 +3,11 @@
 //! The responder names itself by its key, which is the shorter form (RFC 5019 2.2.1), and sends no
 //! certificates: the issuer itself signs.
 
-use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::extension::extension;
 use crate::x509::oid;
-use crate::x509::tbs::{signed, write_extensions};
+use crate::x509::tbs::write_extensions;
 use crate::x509::time;
-use crate::x509::writer::{
-    ENUMERATED, OCTET_STRING, SEQUENCE, Writer, build, context, context_constructed, tlv_len,
-};
+use crate::x509::writer::{ENUMERATED, OCTET_STRING, SEQUENCE, Writer, build, context, context_constructed, tlv_len};
 
 /// What is known of a certificate (CertStatus, RFC 6960 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,15 +89,15 @@ fn generalized(w: &mut Writer, at: i64) {
     time::write_generalized(w, time::from_epoch(at));
 }
 
-/// The whole answer around signed [`ResponseData`]: OCSPResponse, successful, of type basic.
-pub fn basic_response(data: &[u8], algorithm: SignatureAlgorithm, signature: &[u8]) -> Vec<u8> {
-    let basic = signed(data, algorithm, signature);
+/// The whole answer around a BasicOCSPResponse ([`ResponseData`] with its
+/// [signature](crate::x509::tbs::signed)): OCSPResponse, successful, of type basic.
+pub fn successful(basic: &[u8]) -> Vec<u8> {
     build(SEQUENCE, tlv_len(basic.len()) + 32, |w| {
         w.tlv(ENUMERATED, &[0]);
         w.nest(context_constructed(0), |w| {
             w.nest(SEQUENCE, |w| {
                 w.oid(oid::OCSP_BASIC);
-                w.tlv(OCTET_STRING, &basic);
+                w.tlv(OCTET_STRING, basic);
             });
         });
     })
