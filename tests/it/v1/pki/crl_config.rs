@@ -10,6 +10,7 @@ fn defaults() -> Value {
         "disable": false,
         "ocsp_disable": false,
         "ocsp_expiry": "12h",
+        "ocsp_unknown_serial": "unknown",
         "auto_rebuild": false,
         "auto_rebuild_grace_period": "12h",
         "enable_delta": false,
