@@ -8,12 +8,12 @@
 use super::issuer::Issuer;
 use crate::error::{Error, Result};
 use crate::x509::certificate::CertificateFields;
-use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, URI};
-use crate::x509::name::{self, Attribute};
+use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, OTHER, URI};
+use crate::x509::name::{self, Attribute, Letters};
 use crate::x509::oid;
 use crate::x509::raw_extension::ExtensionRef;
 use crate::x509::reader::{DerError, Read, Reader};
-use crate::x509::writer::{SEQUENCE, context_constructed};
+use crate::x509::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, context_constructed};
 
 /// The constraints of one certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,8 @@ impl Constraints {
     /// Whether a name may stand below this certificate: outside of everything excluded, and where its
     /// kind is constrained inside of something permitted.
     fn allow(&self, name: &Named<'_>) -> bool {
-        let of_kind = |side: &'_ Subtrees| side.iter().filter(|(tag, _)| *tag == name.tag).cloned().collect::<Vec<_>>();
+        let of_kind =
+            |side: &'_ Subtrees| side.iter().filter(|(tag, _)| *tag == name.kind()).cloned().collect::<Vec<_>>();
         let (permitted, excluded) = (of_kind(&self.permitted), of_kind(&self.excluded));
         !excluded.iter().any(|(_, base)| name.touches(base))
             && (permitted.is_empty() || permitted.iter().any(|(_, base)| name.is_within(base)))
@@ -61,6 +62,9 @@ fn subtrees(mut list: Reader<'_>) -> Read<Subtrees> {
         let base = subtree.any()?;
         // RFC 5280 4.2.1.10: minimum is 0, which DER leaves out, and maximum is absent.
         subtree.done().map_err(|_| DerError("a subtree has a minimum or maximum, which RFC 5280 does not use"))?;
+        if base.tag == IP && !matches!(base.content.len(), 8 | 32) {
+            return Err(DerError("a subtree of addresses must have 8 or 32 octets (RFC 5280 4.2.1.10)"));
+        }
         all.push((base.tag, base.content.to_vec()));
     }
     Ok(all)
@@ -72,29 +76,57 @@ struct Named<'a> {
     content: &'a [u8],
 }
 
+/// The tag given here to SmtpUTF8Mailbox, an otherName that is held against subtrees of mailboxes
+/// (RFC 9598 6); no GeneralName has it.
+const UTF8_EMAIL: u8 = 0;
+/// id-on-SmtpUTF8Mailbox, 1.3.6.1.5.5.7.8.9.
+const SMTP_UTF8_MAILBOX: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 8, 9];
+
 impl Named<'_> {
-    /// Whether all that the name stands for lies in the subtree.
+    /// The tag of the subtrees that the name is held against.
+    fn kind(&self) -> u8 {
+        if self.tag == UTF8_EMAIL { EMAIL } else { self.tag }
+    }
+
+    /// Whether all that the name stands for lies in the subtree, by every reading of the name.
     fn is_within(&self, base: &[u8]) -> bool {
         match self.tag {
             DNS => in_domain(&lower(self.content), &lower(base)),
-            EMAIL => mailbox_within(&text(self.content), &text(base)),
-            URI => uri_host(&text(self.content)).is_some_and(|host| host_within(&host, &lower(base))),
+            EMAIL => Mailbox::read(self.content).is_some_and(|mailbox| mailbox.is_within(base)),
+            // Not every relying party holds these against anything but a host.
+            UTF8_EMAIL => {
+                let is_host = !base.contains(&b'@') && !base.starts_with(b".");
+                is_host && Mailbox::read(self.content).is_some_and(|mailbox| mailbox.is_within(base))
+            }
+            URI => {
+                let uri = text(self.content);
+                let host = uri_host(&uri).filter(|host| plain_host(&uri).as_ref() == Some(host));
+                host.is_some_and(|host| host_within(&host, &lower(base)))
+            }
             IP => in_network(self.content, base),
-            DIRECTORY => directory_within(self.content, base),
+            DIRECTORY => directory_within(self.content, base, Letters::Ascii),
             // Kinds whose subtrees this server cannot compare: never inside of what is permitted.
             _ => false,
         }
     }
 
-    /// Whether some of what the name stands for lies in the subtree, or may.
+    /// Whether some of what the name stands for lies in the subtree, or may by some reading of the name.
     fn touches(&self, base: &[u8]) -> bool {
         match self.tag {
             DNS => {
                 let (name, base) = (lower(self.content), lower(base));
-                in_domain(&name, &base) || wildcard_covers(&name, base.trim_start_matches('.'))
+                in_domain(name.trim_matches('.'), without_root(&base))
+                    || may_end_in(&name, &base)
+                    || wildcard_covers(&name, base.trim_start_matches('.'))
             }
-            URI => uri_host(&text(self.content)).is_none_or(|host| host_within(&host, &lower(base))),
-            EMAIL | IP | DIRECTORY => self.is_within(base),
+            URI => {
+                let uri = text(self.content);
+                let (Some(host), Some(plain)) = (uri_host(&uri), plain_host(&uri)) else { return true };
+                [host, plain].iter().any(|host| host_touches(host, &lower(base)))
+            }
+            EMAIL | UTF8_EMAIL => Mailbox::read(self.content).is_none_or(|mailbox| mailbox.touches(base)),
+            IP => in_network(self.content, base),
+            DIRECTORY => directory_within(self.content, base, Letters::Every),
             _ => true,
         }
     }
@@ -102,7 +134,8 @@ impl Named<'_> {
     /// For the refusal.
     fn shown(&self) -> String {
         match self.tag {
-            DNS | EMAIL | URI => text(self.content),
+            EMAIL | UTF8_EMAIL if self.content.is_empty() => "a mailbox that cannot be read".to_owned(),
+            DNS | EMAIL | UTF8_EMAIL | URI => text(self.content),
             IP => match self.content.len() {
                 4 => self.content.iter().map(u8::to_string).collect::<Vec<_>>().join("."),
                 _ => "an IPv6 address".to_owned(),
@@ -119,6 +152,11 @@ fn text(content: &[u8]) -> String {
 
 fn lower(content: &[u8]) -> String {
     text(content).to_ascii_lowercase()
+}
+
+/// The name without the dot of the DNS root.
+fn without_root(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
 }
 
 /// The domain itself and everything below it; with a leading dot, everything below it alone.
@@ -138,35 +176,87 @@ fn below(name: &str, domain: &str) -> bool {
 
 /// Whether `*.example.com` stands for a name at or below which the subtree begins: `foo.example.com`.
 fn wildcard_covers(name: &str, base: &str) -> bool {
-    let Some((label, parent)) = name.split_once('.') else { return false };
-    label.contains('*') && base.split_once('.').is_some_and(|(_, above)| above == parent)
+    let split = |name| str::split_once(name, '.').unwrap_or((name, ""));
+    let ((label, parent), (_, above)) = (split(name), split(base));
+    label.contains('*') && parent == above
 }
 
 /// Hosts of mailboxes and URIs: exactly the host, or with a leading dot everything below the domain.
 fn host_within(host: &str, base: &str) -> bool {
     match base.strip_prefix('.') {
         Some(domain) => below(host, domain),
-        None => base.is_empty() || host == base,
+        None => host == base,
     }
 }
 
-fn mailbox_within(mailbox: &str, base: &str) -> bool {
-    let Some((local, host)) = mailbox.rsplit_once('@') else { return false };
-    let host = host.to_ascii_lowercase();
-    match base.rsplit_once('@') {
-        Some((wanted, base_host)) => local == wanted && host == base_host.to_ascii_lowercase(),
-        None => host_within(&host, &base.to_ascii_lowercase()),
+/// As [`host_within`], by any reading of dots at the ends.
+fn host_touches(host: &str, base: &str) -> bool {
+    let base_host = without_root(base);
+    base_host.is_empty() || host_within(host.trim_matches('.'), base_host) || may_end_in(host, base)
+}
+
+/// Whether the name ends in a base that begins with a dot, a name of nothing but that base too.
+fn may_end_in(name: &str, base: &str) -> bool {
+    base.starts_with('.') && name.ends_with(base)
+}
+
+/// A mailbox whose host is in its ASCII form.
+struct Mailbox {
+    local: String,
+    host: String,
+}
+
+impl Mailbox {
+    /// `None` for what is no mailbox, and for a host that is not in the one form which RFC 9598 3 allows.
+    fn read(content: &[u8]) -> Option<Self> {
+        let mailbox = text(content);
+        let (local, host) = mailbox.rsplit_once('@')?;
+        let ascii = if host.is_ascii() {
+            host.to_ascii_lowercase()
+        } else {
+            let ascii = idna::domain_to_ascii(host).ok()?;
+            (idna::domain_to_unicode(&ascii).0 == host).then_some(ascii)?
+        };
+        Some(Self { local: local.to_owned(), host: ascii })
+    }
+
+    /// A base is a mailbox, a host, or with a leading dot all hosts below a domain.
+    fn is_within(&self, base: &[u8]) -> bool {
+        let base = text(base);
+        match base.rsplit_once('@') {
+            Some((local, host)) => local == self.local && self.host == host.to_ascii_lowercase(),
+            None => host_within(&self.host, &base.to_ascii_lowercase()),
+        }
+    }
+
+    /// As [`Mailbox::is_within`]; a base without a local part before its `@` may stand for the host.
+    fn touches(&self, base: &[u8]) -> bool {
+        let base = text(base);
+        match base.rsplit_once('@') {
+            Some((local, host)) => {
+                (local.is_empty() || local == self.local) && host_touches(&self.host, &host.to_ascii_lowercase())
+            }
+            None => host_touches(&self.host, &base.to_ascii_lowercase()),
+        }
     }
 }
 
-/// The host of a URI; `None` where it has none or an address, which RFC 5280 4.2.1.10 refuses below
-/// any constraint.
+/// The host of a URI as clients read it; `None` where it has none or an address, which RFC 5280 4.2.1.10
+/// refuses below any constraint.
 fn uri_host(uri: &str) -> Option<String> {
     match url::Url::parse(uri).ok()?.host()? {
         url::Host::Domain(domain) => Some(domain.to_ascii_lowercase()),
         // Hosts of schemes that the parser does not know stay as they are written.
         url::Host::Ipv4(_) | url::Host::Ipv6(_) => None,
     }
+}
+
+/// The host of a URI as simpler relying parties read it: from `//` to the next colon or slash. Where it
+/// differs from [`uri_host`] (user information, a query right behind the host), nobody knows what a
+/// constraint is held against.
+fn plain_host(uri: &str) -> Option<String> {
+    let (_, rest) = uri.split_once(':')?;
+    rest.strip_prefix("//")?.split([':', '/']).next().map(str::to_ascii_lowercase)
 }
 
 /// Address against address and mask, of one family.
@@ -176,10 +266,10 @@ fn in_network(address: &[u8], base: &[u8]) -> bool {
 }
 
 /// Whether the subtree's RDNs are the first ones of the name.
-fn directory_within(name: &[u8], base: &[u8]) -> bool {
-    match (name::comparable(name), name::comparable(base)) {
+fn directory_within(name: &[u8], base: &[u8], letters: Letters) -> bool {
+    match (name::comparable(name, letters), name::comparable(base, letters)) {
         (Ok(name), Ok(base)) => name.starts_with(&base),
-        _ => false,
+        _ => letters == Letters::Every,
     }
 }
 
@@ -188,37 +278,55 @@ fn directory_within(name: &[u8], base: &[u8]) -> bool {
 /// # Errors
 /// `Invalid` naming the first name that is not allowed.
 pub(super) fn check(tbs: &[u8], chain: &[Constraints]) -> Result<()> {
-    let read = || {
-        let fields = CertificateFields::read(Reader::only(tbs, SEQUENCE)?.reader())?;
-        let mut extensions = fields.extensions.unwrap_or(Reader::new(&[]));
-        let mut sans = Reader::new(&[]);
-        while !extensions.is_empty() {
-            let extension = ExtensionRef::next(&mut extensions)?;
-            if extension.oid == oid::SUBJECT_ALT_NAME {
-                sans = Reader::only(extension.value, SEQUENCE)?.reader();
-            }
-        }
-        Ok((fields.subject, sans))
-    };
-    let (subject, mut sans) = read().map_err(|e: DerError| e.of("certificate"))?;
-    let mut has_dns = false;
-    while let Ok(name) = sans.any() {
-        has_dns |= name.tag == DNS;
-        hold(&Named { tag: name.tag, content: name.content }, chain)?;
-    }
+    let (subject, names) = names(tbs).map_err(|e| e.of("certificate"))?;
+    names.iter().try_for_each(|name| hold(name, chain))?;
     if !name::is_empty(subject) {
         hold(&Named { tag: DIRECTORY, content: subject }, chain)?;
     }
-    // RFC 5280 4.2.1.10: the emailAddress attribute of old counts as a mailbox.
-    for mailbox in name::values(subject, Attribute::EmailAddress)? {
-        hold(&Named { tag: EMAIL, content: mailbox.as_bytes() }, chain)?;
+    // RFC 5280 4.2.1.10: the emailAddress attribute of old counts as a mailbox. RFC 2985 5.2.1 makes it
+    // an IA5String; in any other type not every relying party can read it.
+    for (tag, mailbox) in name::tagged_values(subject, Attribute::EmailAddress).map_err(|e| e.of("subject"))? {
+        hold(&Named { tag: EMAIL, content: if tag == IA5_STRING { &mailbox } else { b"" } }, chain)?;
     }
-    // Without DNS names some relying parties take the common name for one.
-    let common_name = name::common_name(subject);
-    if !has_dns && is_host_like(&common_name) {
+    if names.iter().any(|name| name.tag == DNS) {
+        return Ok(());
+    }
+    // Without DNS names some relying parties take the common names for them.
+    for common_name in name::values(subject, Attribute::CommonName)?.iter().filter(|name| is_host_like(name)) {
         hold(&Named { tag: DNS, content: common_name.as_bytes() }, chain)?;
     }
     Ok(())
+}
+
+/// The subject and the subject alternative names.
+fn names(tbs: &[u8]) -> Read<(&[u8], Vec<Named<'_>>)> {
+    let fields = CertificateFields::read(Reader::only(tbs, SEQUENCE)?.reader())?;
+    let mut extensions = fields.extensions.unwrap_or(Reader::new(&[]));
+    let mut names = Vec::new();
+    while !extensions.is_empty() {
+        let extension = ExtensionRef::next(&mut extensions)?;
+        if extension.oid != oid::SUBJECT_ALT_NAME {
+            continue;
+        }
+        let mut sans = Reader::only(extension.value, SEQUENCE)?.reader();
+        while !sans.is_empty() {
+            let name = sans.any()?;
+            names.push(Named { tag: name.tag, content: name.content });
+            if name.tag == OTHER {
+                names.extend(smtp_utf8_mailbox(name.reader())?);
+            }
+        }
+    }
+    Ok((fields.subject, names))
+}
+
+fn smtp_utf8_mailbox(mut other: Reader<'_>) -> Read<Option<Named<'_>>> {
+    if other.oid()? != SMTP_UTF8_MAILBOX {
+        return Ok(None);
+    }
+    let value = other.expect(context_constructed(0))?.reader().any()?;
+    let content = if value.tag == UTF8_STRING { value.content } else { b"" };
+    Ok(Some(Named { tag: UTF8_EMAIL, content }))
 }
 
 fn hold(name: &Named<'_>, chain: &[Constraints]) -> Result<()> {
@@ -237,6 +345,8 @@ fn is_host_like(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::x509::extension::{self, NameConstraints};
     use crate::x509::name::rdn;
@@ -278,9 +388,11 @@ mod tests {
             ("*.com", true),
             ("bar.example.com", true),
             ("*.bar.example.com", true),
+            ("*", true),
         ] {
             assert_eq!(allowed(&excluded, DNS, name.as_bytes()), ok, "{name}");
         }
+        assert!(!allowed(&constraints(&[], &[(DNS, b"com")]), DNS, b"*"));
     }
 
     #[test]
@@ -297,6 +409,67 @@ mod tests {
         ] {
             assert_eq!(allowed(&sides, EMAIL, name.as_bytes()), ok, "{name}");
         }
+    }
+
+    #[test]
+    fn mailboxes_of_other_scripts_are_held_by_the_ascii_form_of_their_host() {
+        let permitted = constraints(&[(EMAIL, b"xn--bcher-kva.test"), (EMAIL, b"a.test"), (EMAIL, b"x@c.test")], &[]);
+        let excluded = constraints(&[], &[(EMAIL, b"xn--bcher-kva.test"), (EMAIL, b".b.test"), (EMAIL, b"@d.test")]);
+        for (mailbox, inside, outside) in [
+            ("jörg@bücher.test", true, false),
+            ("jörg@xn--bcher-kva.test", true, false),
+            ("jörg@a.test", true, true),
+            // Not the one form of the host: nobody knows what it is.
+            ("jörg@BÜCHER.test", false, false),
+            ("jörg@evil.test", false, true),
+            ("jörg@x.b.test", false, false),
+            ("jörg@d.test", false, false),
+            // A whole mailbox is no base for these.
+            ("x@c.test", false, true),
+            ("no mailbox", false, false),
+        ] {
+            assert_eq!(allowed(&permitted, UTF8_EMAIL, mailbox.as_bytes()), inside, "permitted {mailbox}");
+            assert_eq!(allowed(&excluded, UTF8_EMAIL, mailbox.as_bytes()), outside, "excluded {mailbox}");
+        }
+    }
+
+    #[test]
+    fn what_is_excluded_is_so_by_every_reading() {
+        let excluded = constraints(&[], &[(DNS, b"a.test"), (DNS, b".b.test"), (EMAIL, b"@c.test"), (URI, b"d.test")]);
+        for (tag, name) in [
+            (DNS, "a.test."),
+            (DNS, ".a.test"),
+            (DNS, "x.a.test."),
+            (DNS, "x.b.test."),
+            (DNS, ".b.test"),
+            (EMAIL, "x@c.test"),
+            (EMAIL, "x@c.test."),
+            (EMAIL, "c.test"),
+            (URI, "https://d.test./"),
+            (URI, "https://user@d.test/"),
+            (URI, "x://d.test:1@evil.test/"),
+            (URI, "https:/d.test"),
+        ] {
+            assert!(!allowed(&excluded, tag, name.as_bytes()), "{name}");
+        }
+        for (tag, name) in [(DNS, "b.test"), (DNS, "ba.test"), (EMAIL, "x@y.c.test"), (URI, "https://x.d.test/")] {
+            assert!(allowed(&excluded, tag, name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_permitted_is_so_by_every_reading() {
+        let permitted = constraints(&[(URI, b"a.test"), (URI, b""), (EMAIL, b""), (EMAIL, b"@b.test")], &[]);
+        for (tag, name) in [
+            (URI, "https://user@a.test/"),
+            (URI, "https://a.test?q"),
+            (URI, "https:/a.test"),
+            (URI, "https://a.test./"),
+            (EMAIL, "x@b.test"),
+        ] {
+            assert!(!allowed(&permitted, tag, name.as_bytes()), "{name}");
+        }
+        assert!(allowed(&permitted, URI, b"https://a.test:8443/"));
     }
 
     #[test]
@@ -357,5 +530,23 @@ mod tests {
         assert_eq!(read, constraints(&[(DNS, b"a.test")], &[(IP, &[10, 0, 0, 0, 255, 0, 0, 0])]));
         // permittedSubtrees { { dNSName "a", minimum 1 } }
         assert!(Constraints::read(&[0x30, 10, 0xa0, 8, 0x30, 6, 0x82, 1, b'a', 0x80, 1, 1]).is_err());
+        // An address without its mask.
+        assert!(Constraints::read(&[0x30, 10, 0xa0, 8, 0x30, 6, 0x87, 4, 10, 0, 0, 0]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            value in proptest::collection::vec(any::<u8>(), 0..60),
+            tag in 0x80_u8..0x90,
+            name in proptest::collection::vec(any::<u8>(), 0..30),
+        ) {
+            let subtree = [&[0x30, value.len() as u8 + 6, 0xa0, value.len() as u8 + 4, 0x30, value.len() as u8 + 2, tag, value.len() as u8], &value[..]].concat();
+            for encoded in [&value, &subtree] {
+                if let Ok(constraints) = Constraints::read(encoded) {
+                    allowed(&constraints, tag, &name);
+                }
+            }
+        }
     }
 }

@@ -30,6 +30,7 @@ use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension::{self, SubjectAltNames};
 use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::serial::Serial;
+use crate::x509::usage::KeyUsage;
 
 /// What issuing needs besides the view: shared by all mounts of a server.
 #[derive(Clone)]
@@ -214,12 +215,21 @@ fn smallest_key(kind: KeyKind) -> u32 {
 /// `Invalid` naming `csr` and the rule.
 pub(super) fn verified_csr(fields: &Fields) -> Result<Csr> {
     let csr = Csr::from_pem(fields.str("csr")?.unwrap_or_default())?;
-    let smallest = smallest_key(csr.key.kind());
-    if csr.key.kind().bits() < smallest {
-        return Err(Error::invalid(format!("csr: keys of this type need at least {smallest} bits")));
-    }
+    large_enough("csr", csr.key.kind())?;
     csr.verify()?;
     Ok(csr)
+}
+
+/// Refuses keys below the smallest that anything is certified for. `what` is the field.
+///
+/// # Errors
+/// `Invalid` naming field and size.
+pub(super) fn large_enough(what: &str, kind: KeyKind) -> Result<()> {
+    let smallest = smallest_key(kind);
+    if kind.bits() < smallest {
+        return Err(Error::invalid(format!("{what}: keys of this type need at least {smallest} bits")));
+    }
+    Ok(())
 }
 
 fn csr_names(csr: &Csr) -> Result<CsrNames> {
@@ -301,7 +311,12 @@ pub(super) fn usable_key(signer: &Signer, now: Time) -> Result<Arc<super::issuer
     if !record.usage.issuing {
         return refuse("its usage lacks issuing-certificates");
     }
-    if signer.issuer.certificate.not_after() <= now.unix_timestamp() {
+    let certificate = &signer.issuer.certificate;
+    // RFC 5280 6.1.4 (n): what it would sign, nobody would accept.
+    if certificate.key_usage().is_some_and(|usage| !usage.contains(KeyUsage::CERT_SIGN)) {
+        return refuse("its certificate's keyUsage lacks keyCertSign");
+    }
+    if certificate.not_after() <= now.unix_timestamp() {
         return refuse("it is expired");
     }
     Ok(Arc::clone(key))

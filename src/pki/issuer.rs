@@ -1,6 +1,6 @@
 //! Issuers and keys of a mount: what is stored of them, their names, their usages, their chains.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -271,24 +271,27 @@ pub fn remove_parents(parents: &mut Parents, id: &str) {
 }
 
 /// How many authorities may follow below an issuer (RFC 5280 4.2.1.9, 6.1.4): the least of its own path
-/// length and of those above it along the first parents, each less the authorities in between.
-/// Authorities that certify themselves do not count.
+/// length and of those above it, each less the authorities in between. Authorities that certify
+/// themselves do not count. Of several parents (a root that was issued again) each has its say, whichever
+/// of them a relying party knows; where there are roots among them, the roots alone.
 pub fn path_length(id: &str, issuers: &BTreeMap<String, Arc<Issuer>>, parents: &Parents) -> Option<u32> {
     let mut least: Option<u32> = None;
-    let mut between = 0;
-    let mut next = Some(id);
-    for _ in 0..MAX_CHAIN {
-        let Some(issuer) = next.and_then(|id| issuers.get(id)) else { break };
+    let mut seen = HashSet::new();
+    let mut next = VecDeque::from([(id, 0)]);
+    while let Some((id, between)) = next.pop_front() {
+        let Some(issuer) = issuers.get(id).filter(|_| seen.len() < MAX_CHAIN && seen.insert(id)) else { continue };
         if let Some(length) = issuer.certificate.path_length() {
             let left = length.saturating_sub(between);
             least = Some(least.map_or(left, |least| least.min(left)));
         }
-        between += u32::from(issuer.certificate.subject() != issuer.certificate.issuer());
-        next = if issuer.self_signed {
-            None
-        } else {
-            parents.get(&issuer.record.id).and_then(|p| p.first()).map(String::as_str)
-        };
+        if issuer.self_signed {
+            continue;
+        }
+        let between = between + u32::from(issuer.certificate.subject() != issuer.certificate.issuer());
+        let is_root = |id: &&String| issuers.get(*id).is_some_and(|parent| parent.self_signed);
+        let above = parents.get(id).into_iter().flatten();
+        let roots = above.clone().any(|id| is_root(&id));
+        next.extend(above.filter(|id| !roots || is_root(id)).map(|id| (id.as_str(), between)));
     }
     least
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::issue::{Issued, Request, Tools, signer, usable_key};
+use super::issue::{Issued, Request, Tools, large_enough, signer, usable_key};
 use super::metrics::Stages;
 use super::prepared::Prepared;
 use super::profile::certificate_pem;
@@ -76,6 +76,7 @@ fn submitted(text: &str) -> Result<Certificate> {
         return refuse("the PEM block must be a CERTIFICATE");
     }
     let certificate = Certificate::parse(&der)?;
+    large_enough("certificate", certificate.key().kind())?;
     if !certificate.is_ca() {
         return refuse("basicConstraints must say cA TRUE");
     }

@@ -8,6 +8,8 @@ use super::reader::{DerError, Read, Reader};
 use super::writer::{IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING, Writer, build};
 use crate::error::Result;
 
+const NUMERIC_STRING: u8 = 0x12;
+
 /// An attribute type of a distinguished name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Attribute {
@@ -137,14 +139,22 @@ pub fn appended(name_der: &[u8], rdns: &[u8]) -> Result<Vec<u8>> {
 /// # Errors
 /// `Invalid` when the name is not DER or a value of this attribute is not a readable string.
 pub fn values(name_der: &[u8], attribute: Attribute) -> Result<Vec<String>> {
+    let read = |(tag, content): (u8, Vec<u8>)| {
+        string(tag, &content)?.ok_or(DerError("an attribute value is not a character string"))
+    };
+    let all = tagged_values(name_der, attribute).and_then(|all| all.into_iter().map(read).collect());
+    all.map_err(|e: DerError| e.of("subject"))
+}
+
+/// All values of `attribute`, in order of appearance: tags and content octets.
+pub(crate) fn tagged_values(name_der: &[u8], attribute: Attribute) -> Read<Vec<(u8, Vec<u8>)>> {
     let mut found = Vec::new();
     walk(name_der, |oid, tag, content| {
         if oid == attribute.oid() {
-            found.push(string(tag, content)?.ok_or(DerError("an attribute value is not a character string"))?);
+            found.push((tag, content.to_vec()));
         }
         Ok(())
-    })
-    .map_err(|e| e.of("subject"))?;
+    })?;
     Ok(found)
 }
 
@@ -159,22 +169,38 @@ pub fn is_empty(name_der: &[u8]) -> bool {
     name_der == [SEQUENCE, 0]
 }
 
+/// Which letters are the same in upper and lower case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Letters {
+    /// Those of ASCII: names that every relying party takes for equal.
+    Ascii,
+    /// Those of every script: names that some relying party may take for equal.
+    Every,
+}
+
+/// The attributes of one RDN: types and comparable values.
+pub(crate) type ComparableRdn = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// The name in a form in which two that mean the same are equal (RFC 5280 7.1, simplified): per RDN the
 /// attributes in the order of their types, strings of any type in lower case with blanks compressed,
 /// other values as they are.
 ///
 /// # Errors
 /// The rule of DER that is broken.
-pub(crate) fn comparable(name_der: &[u8]) -> Read<Vec<Vec<(Vec<u8>, Vec<u8>)>>> {
+pub(crate) fn comparable(name_der: &[u8], letters: Letters) -> Read<Vec<ComparableRdn>> {
     let mut rdns = Reader::only(name_der, SEQUENCE)?.reader();
     let mut all = Vec::new();
     while !rdns.is_empty() {
         let one = rdns.expect(SET)?.raw;
         let mut attributes = Vec::new();
         walk(&build(SEQUENCE, one.len() + 4, |w| w.raw(one)), |oid, tag, content| {
-            let value = match string(tag, content)? {
-                Some(text) => text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase().into_bytes(),
-                None => content.to_vec(),
+            let value = match (string(tag, content)?, letters) {
+                (Some(text), Letters::Every) => words(text.split_whitespace()).to_lowercase().into_bytes(),
+                // Not every relying party counts a NumericString among the strings.
+                (Some(text), Letters::Ascii) if tag != NUMERIC_STRING => {
+                    words(text.split_ascii_whitespace()).to_ascii_lowercase().into_bytes()
+                }
+                _ => [&[tag], content].concat(),
             };
             attributes.push((oid.to_vec(), value));
             Ok(())
@@ -183,6 +209,10 @@ pub(crate) fn comparable(name_der: &[u8]) -> Read<Vec<Vec<(Vec<u8>, Vec<u8>)>>> 
         all.push(attributes);
     }
     Ok(all)
+}
+
+fn words<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Refuses a name with a value that cannot be read as characters of its string type, or that holds NUL
@@ -221,9 +251,9 @@ fn string(tag: u8, content: &[u8]) -> Read<Option<String>> {
         |bytes: &[u8]| if bytes.is_ascii() { String::from_utf8(bytes.to_vec()).map_err(|_| WRONG) } else { Err(WRONG) };
     let text = match tag {
         UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| WRONG),
-        // NumericString, PrintableString, IA5String, VisibleString. Repertoires narrower than ASCII are
+        // The last is VisibleString. Repertoires narrower than ASCII are
         // widely ignored ('*', '@' and '&' in PrintableString), so reading does not insist.
-        0x12 | PRINTABLE_STRING | IA5_STRING | 0x1a => ascii(content),
+        NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | 0x1a => ascii(content),
         // TeletexString: every issuer that used it meant Latin-1.
         0x14 => Ok(content.iter().map(|&b| char::from(b)).collect()),
         // UniversalString, BMPString.

@@ -8,6 +8,7 @@ mod command;
 mod crash;
 mod faults;
 mod grafana;
+mod judges;
 mod metrics;
 mod postgres;
 mod process;

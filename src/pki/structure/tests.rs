@@ -254,8 +254,8 @@ fn each_rule_for_crls_is_held() {
     let cases = [
         ("5.1.2.3", tbs(&named("B"), 9, &both)),
         ("5.1.2.5", tbs(&issuer, 0, &both)),
-        ("5.2.3", tbs(&issuer, 9, &[key_id.clone()])),
-        ("authorityKeyIdentifier", tbs(&issuer, 9, &[number.clone()])),
+        ("5.2.3", tbs(&issuer, 9, std::slice::from_ref(&key_id))),
+        ("authorityKeyIdentifier", tbs(&issuer, 9, std::slice::from_ref(&number))),
         ("appears twice", tbs(&issuer, 9, &[key_id.clone(), number.clone(), number.clone()])),
         ("5.2.4", tbs(&issuer, 9, &[key_id, number, odd(oid::DELTA_CRL_INDICATOR, false, &[2, 1, 1])])),
     ];

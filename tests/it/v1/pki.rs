@@ -4,8 +4,12 @@
 //! [`mount`] has the mount under test and what came out of it; [`foreign`] has the tools that did not
 //! grow up with this server and say whether it is right: openssl and GnuTLS.
 
+mod advisories;
 mod bad_input;
 mod ca;
+mod chains;
+mod constraints;
+mod corpus;
 mod crl_config;
 mod csr;
 pub mod external_policy;
@@ -23,6 +27,9 @@ pub mod ocsp;
 mod revocation;
 mod roles;
 mod sans;
+mod self_issued;
+mod sign_intermediate;
 mod templates;
 mod validity;
+mod verbatim;
 mod with_key;

@@ -238,3 +238,60 @@ async fn paths_that_lead_elsewhere() {
     assert_eq!((pki.list("certs").await, pki.list("roles").await), (certs, vec!["r".to_owned()]));
     pki.stop().await;
 }
+
+/// The endpoints of operators, and bodies that they take from whoever may ask.
+fn of_operators() -> [(&'static str, Value); 8] {
+    let csr = super::foreign::csr("ec-256", "/CN=a.foo", "");
+    let verbatim = json!({ "csr": csr });
+    let intermediate = json!({ "csr": csr, "common_name": "A Sub CA" });
+    let certificate = json!({ "certificate": super::foreign::Ca::root("/CN=Other").pem });
+    [
+        ("sign-verbatim", verbatim.clone()),
+        ("sign-verbatim/r", verbatim.clone()),
+        ("issuer/root/sign-verbatim", verbatim.clone()),
+        ("issuer/root/sign-verbatim/r", verbatim),
+        ("root/sign-intermediate", intermediate.clone()),
+        ("issuer/root/sign-intermediate", intermediate),
+        ("root/sign-self-issued", certificate.clone()),
+        ("issuer/root/sign-self-issued", certificate),
+    ]
+}
+
+#[actix_web::test]
+async fn operators_endpoints_are_each_granted_by_their_own_path() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    pki.app
+        .policy(
+            "user",
+            "path \"pki/issue/*\" { capabilities = [\"update\"] }\npath \"pki/sign/*\" { capabilities = [\"update\"] }",
+        )
+        .await;
+    let user = pki.app.with_policies(&["user"]).await;
+    let certs = pki.list("certs").await;
+    let endpoints = of_operators();
+    for (path, body) in &endpoints {
+        for client in [&user, &pki.app.client.with_token("")] {
+            client.post(&format!("pki/{path}"), body.clone()).await.assert_denied();
+        }
+    }
+    assert_eq!(pki.list("certs").await, certs);
+    // One path alone is granted one after the other.
+    for (at, (granted, _)) in endpoints.iter().enumerate() {
+        for (name, capabilities, status) in [
+            ("read", "\"read\", \"list\", \"delete\", \"sudo\"", 403),
+            ("update", "\"update\", \"sudo\"", 200),
+            ("create", "\"create\", \"sudo\"", 403),
+        ] {
+            let policy = format!("{name}-{at}");
+            pki.app.policy(&policy, &format!("path \"pki/{granted}\" {{ capabilities = [{capabilities}] }}")).await;
+            let client = pki.app.with_policies(&[&policy]).await;
+            for (path, body) in &endpoints {
+                let expected = if path == granted { status } else { 403 };
+                let answer = client.post(&format!("pki/{path}"), body.clone()).await;
+                assert_eq!(answer.status, expected, "{capabilities} on {granted}: {path}: {}", answer.text);
+            }
+        }
+    }
+    pki.stop().await;
+}

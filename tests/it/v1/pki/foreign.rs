@@ -80,14 +80,20 @@ pub fn csr_with(key_kind: &str, subject: &str, extensions: &str, arguments: &[&s
 /// A request of whole DER pieces (a Name, `Extension` SEQUENCEs) for the P-256 key, signed by openssl: for
 /// what `openssl req` would not write.
 pub fn csr_of_pieces(subject: &[u8], extensions: &[&[u8]]) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let key_path = folder.path().join("key.pem");
-    std::fs::write(&key_path, key("ec-256")).unwrap();
-    let spki = openssl(&["pkey", "-pubout", "-outform", "DER"], key("ec-256").as_bytes());
-    let info = request_info(subject, &spki, extensions);
-    let signature = openssl(&["dgst", "-sha256", "-sign", key_path.to_str().unwrap()], &info);
-    let der = tbs::signed(&info, SignatureAlgorithm::Ecdsa(Hash::Sha256), &signature);
-    pem::encode("CERTIFICATE REQUEST", &der)
+    pem::encode("CERTIFICATE REQUEST", &signed_by_p256(&request_info(subject, &p256_spki(), extensions)))
+}
+
+/// The SubjectPublicKeyInfo of the P-256 key.
+pub fn p256_spki() -> Vec<u8> {
+    openssl(&["pkey", "-pubout", "-outform", "DER"], key("ec-256").as_bytes())
+}
+
+/// A request or certificate of these bytes to be signed, by the P-256 key.
+pub fn signed_by_p256(info: &[u8]) -> Vec<u8> {
+    let files = Files::new();
+    let key = files.write("key.pem", key("ec-256").as_bytes());
+    let signature = openssl(&["dgst", "-sha256", "-sign", key.to_str().unwrap()], info);
+    tbs::signed(info, SignatureAlgorithm::Ecdsa(Hash::Sha256), &signature)
 }
 
 /// What a CA's certificate has, for [`Ca`].
@@ -228,6 +234,18 @@ pub fn openssl_verifies_chain(root: &str, between: &[&str], leaf: &str) -> Resul
     }
     arguments.push(&leaf);
     verdict(run("openssl", &arguments, b""))
+}
+
+/// Which of the leaves openssl does not take for one of the root, by all its strict rules.
+pub fn openssl_refuses(root: &str, leaves: &[&Path]) -> Vec<PathBuf> {
+    let files = Files::new();
+    let root = files.write("root", root.as_bytes());
+    let mut arguments = vec!["verify", "-x509_strict", "-CAfile", root.to_str().unwrap()];
+    arguments.extend(leaves.iter().map(|leaf| leaf.to_str().unwrap()));
+    let output = run("openssl", &arguments, b"");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let accepted: Vec<&str> = printed.lines().filter_map(|line| line.strip_suffix(": OK")).collect();
+    leaves.iter().filter(|leaf| !accepted.contains(&leaf.to_str().unwrap())).map(|leaf| leaf.to_path_buf()).collect()
 }
 
 /// Whether GnuTLS takes the leaf for one of the root.

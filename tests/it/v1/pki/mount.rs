@@ -16,7 +16,7 @@ pub struct Pki {
     pub app: App,
 }
 
-/// An issued certificate.
+/// An issued certificate: a leaf, but where an authority was asked for.
 pub struct Leaf {
     pub answer: Answer,
     pub pem: String,
@@ -139,9 +139,17 @@ impl Pki {
         self.ask("sign/r", request).await
     }
 
+    /// A request for a leaf in PEM, which must work; its key identifier is worked out from its key.
+    pub async fn ask(&self, path: &str, request: Value) -> Leaf {
+        let leaf = self.certify(path, request).await;
+        assert_eq!(leaf.certificate.subject_key_id(), Some(&leaf.certificate.key().key_id()[..]), "{path}: SKI");
+        assert!(!leaf.certificate.is_ca(), "{path}: a leaf");
+        leaf
+    }
+
     /// A request for a certificate in PEM, which must work. What the answer says of the certificate must
     /// be true, and the issuer that it names must have signed it.
-    pub async fn ask(&self, path: &str, request: Value) -> Leaf {
+    pub async fn certify(&self, path: &str, request: Value) -> Leaf {
         let shown = request.to_string().chars().take(400).collect::<String>();
         let answer = self.app.client.post(&format!("pki/{path}"), request).await;
         assert_eq!(answer.status, 200, "{path} {shown}: {}", answer.text);
@@ -152,10 +160,8 @@ impl Pki {
         assert!(certificate.is_signed_by(issuer.key()), "{shown}: signature");
         assert_eq!(certificate.issuer(), issuer.subject(), "{shown}: issuer");
         assert_eq!(certificate.authority_key_id().as_deref(), issuer.subject_key_id(), "{shown}: AKI");
-        assert_eq!(certificate.subject_key_id(), Some(&certificate.key().key_id()[..]), "{shown}: SKI");
         assert_eq!(data["serial_number"], certificate.serial().to_string());
         assert_eq!(data["expiration"], certificate.not_after().to_string());
-        assert!(!certificate.is_ca(), "{shown}: a leaf");
         Leaf { answer, pem, certificate }
     }
 
@@ -219,6 +225,19 @@ impl Leaf {
     pub fn sans(&self) -> Vec<String> {
         let Some((_, text)) = foreign::extension(&self.pem, "subjectAltName") else { return Vec::new() };
         text.split(", ").map(str::to_owned).collect()
+    }
+
+    /// The whole `Extension` of this dotted identifier, byte for byte.
+    pub fn raw(&self, oid: &str) -> Option<Vec<u8>> {
+        let mut found = self.certificate.extensions().iter().filter(|e| e.oid_text() == oid);
+        let raw = found.next().map(|e| e.raw.clone());
+        assert!(found.next().is_none(), "{oid} appears twice");
+        raw
+    }
+
+    /// The dotted identifiers of its extensions, in order.
+    pub fn extension_ids(&self) -> Vec<String> {
+        self.certificate.extensions().iter().map(|e| e.oid_text()).collect()
     }
 
     /// As [`foreign::extension`], of this certificate.

@@ -241,3 +241,66 @@ async fn vector_16_4_t19_t25_an_expired_issuer_issues_nothing() {
     assert_eq!(dates.gives(&json!({}), json!({ "ttl": "1s" })).await.1, 11);
     dates.pki.stop().await;
 }
+
+/// The endpoints without a role's rules: their requests, and the issuer by path.
+fn unruled(csr: &str, issuer: &str, request: &Value) -> [(String, Value); 2] {
+    let verbatim = with(request, json!({ "csr": csr }));
+    let intermediate = with(&verbatim, json!({ "common_name": "localhost" }));
+    [(format!("issuer/{issuer}/sign-verbatim"), verbatim), (format!("issuer/{issuer}/sign-intermediate"), intermediate)]
+}
+
+#[actix_web::test]
+async fn vector_16_4_t18_t20_t23_to_t25_on_sign_verbatim_and_sign_intermediate() {
+    let dates = Dates::start().await;
+    let gives = async |issuer: &str, request: Value| {
+        let mut results = Vec::new();
+        for (path, request) in unruled(&dates.csr, issuer, &request) {
+            let leaf = dates.pki.certify(&path, request).await;
+            let (start, end) = relative(&leaf.certificate);
+            results.push((start, end, leaf.answer.warnings().contains("truncated")));
+        }
+        assert_eq!(results[0], results[1], "{issuer} {request}");
+        results[0]
+    };
+    let refuses = async |issuer: &str, request: Value, rule: &str| {
+        for (path, request) in unruled(&dates.csr, issuer, &request) {
+            dates.pki.refused(&path, request, rule).await;
+        }
+    };
+    let behaviours = ["err", "always_enforce_err", "truncate", "permit"];
+    for behaviour in behaviours {
+        dates.ending(behaviour, 10, behaviour).await;
+        refuses(behaviour, json!({ "not_after": at(-HOUR) }), "not_after: lies in the past").await;
+        assert_eq!(gives(behaviour, json!({ "ttl": "1s" })).await, (-30, 1, false), "{behaviour}");
+    }
+    // Both truncate by default; with the flag the issuer's own word holds, and one word always does.
+    let flag = |set: bool| json!({ "enforce_leaf_not_after_behavior": set });
+    let beyond = "is beyond the expiration of the CA certificate";
+    for behaviour in ["err", "truncate", "permit"] {
+        assert_eq!(gives(behaviour, json!({})).await, (-30, 10, true), "{behaviour}");
+        assert_eq!(gives(behaviour, flag(false)).await, (-30, 10, true), "{behaviour}");
+    }
+    refuses("always_enforce_err", json!({}), beyond).await;
+    refuses("always_enforce_err", flag(true), beyond).await;
+    refuses("err", flag(true), beyond).await;
+    assert_eq!(gives("truncate", flag(true)).await, (-30, 10, true));
+    assert_eq!(gives("permit", flag(true)).await, (-30, 768 * HOUR, false));
+    // The start is the one that was asked for; it does not move the end.
+    assert_eq!(gives("root", json!({ "not_before": at(-HOUR) })).await, (-HOUR, 768 * HOUR, false));
+    let both = json!({ "not_before": at(2 * HOUR), "not_after": at(HOUR) });
+    refuses("root", both, "not_before: must be before not_after").await;
+    let twice = json!({ "ttl": "1h", "not_after": at(HOUR) });
+    refuses("root", twice, "give either ttl or not_after").await;
+    refuses("root", json!({ "not_after": "9999-12-31T23:59:59" }), "not_after: not an RFC 3339 time").await;
+    assert_eq!(gives("root", json!({ "not_after": ENDLESS })).await.1, 253_402_300_799 - NOW);
+    // An issuer that is past its end signs nothing, another authority's certificate neither.
+    let theirs = super::foreign::Ca::root("/CN=Other").pem;
+    dates.clock.set(time(NOW + 10));
+    for behaviour in behaviours {
+        refuses(behaviour, json!({ "ttl": "1s" }), "expired").await;
+        let path = format!("issuer/{behaviour}/sign-self-issued");
+        dates.pki.refused(&path, json!({ "certificate": theirs }), "expired").await;
+    }
+    assert_eq!(gives("root", json!({ "ttl": "1s" })).await.1, 11);
+    dates.pki.stop().await;
+}

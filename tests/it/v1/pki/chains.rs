@@ -1,0 +1,207 @@
+//! A walkthrough: two roots, two intermediates in mounts of their own, one of them and one root
+//! cross-signed, leaves of every kind of key by every endpoint. Everyone who verifies certificates for a
+//! living must find a way from each leaf to each root that should be reached, and to no other.
+//!
+//! Judges: openssl by its strict rules, GnuTLS, rustls' webpki, and the verifier of Python's
+//! `cryptography`, which knows no P-224 keys: those leaves are left out there.
+
+use rustls::pki_types::{CertificateDer, UnixTime};
+use serde_json::{Value, json};
+use signet::x509::certificate::Certificate;
+
+use super::foreign::{Files, csr, gnutls_verifies, openssl_verifies_chain};
+use super::mount::parse;
+use crate::judges::judge;
+use crate::support::App;
+
+const KEYS: [&str; 7] = ["rsa-2048", "rsa-3072", "ec-224", "ec-256", "ec-384", "ec-521", "ed25519"];
+
+/// A way from a leaf to a root.
+struct Way {
+    name: String,
+    root: String,
+    between: Vec<String>,
+    leaf: String,
+    host: String,
+}
+
+/// The mounts of the walkthrough.
+struct Mounts {
+    app: App,
+}
+
+impl Mounts {
+    async fn post(&self, path: &str, body: Value) -> Value {
+        let answer = self.app.client.post(path, body.clone()).await;
+        assert!(matches!(answer.status, 200 | 204), "{path} {body}: {}", answer.text);
+        answer.body["data"].clone()
+    }
+
+    async fn mount(&self, path: &str) {
+        self.post(&format!("sys/mounts/{path}"), json!({ "type": "pki", "config": { "max_lease_ttl": "9000h" } }))
+            .await;
+        let role = json!({ "allow_any_name": true, "key_type": "any", "ttl": "24h",
+            "key_usage": "DigitalSignature" });
+        self.post(&format!("{path}/roles/any"), role).await;
+    }
+
+    async fn root(&self, mount: &str, key_type: &str) -> String {
+        self.mount(mount).await;
+        let root = json!({ "common_name": format!("Root {mount}"), "key_type": key_type, "ttl": "8000h" });
+        pem(&self.post(&format!("{mount}/root/generate/internal"), root).await)
+    }
+
+    /// The request of a new intermediate.
+    async fn intermediate(&self, mount: &str, key_type: &str, bits: u32) -> Value {
+        self.mount(mount).await;
+        let made = json!({ "common_name": format!("Intermediate {mount}"), "key_type": key_type, "key_bits": bits });
+        self.post(&format!("{mount}/intermediate/generate/internal"), made).await["csr"].clone()
+    }
+
+    async fn certifies(&self, root: &str, csr: &Value) -> String {
+        let request =
+            json!({ "csr": csr, "use_csr_values": true, "common_name": "", "max_path_length": 0, "ttl": "7000h" });
+        pem(&self.post(&format!("{root}/root/sign-intermediate"), request).await)
+    }
+
+    async fn set_signed(&self, mount: &str, certificates: &[&String]) -> Value {
+        let bundle = certificates.iter().map(|c| c.as_str()).collect::<Vec<_>>().join("\n");
+        self.post(&format!("{mount}/intermediate/set-signed"), json!({ "certificate": bundle })).await
+    }
+
+    /// Leaves of every kind by every endpoint of a mount; with the host that each is for.
+    async fn leaves(&self, mount: &str) -> Vec<(String, String, Vec<String>, String)> {
+        let mut all = Vec::new();
+        for kind in KEYS {
+            let (key_type, bits) = kind.split_once('-').unwrap_or((kind, "0"));
+            let host = format!("{kind}.{mount}.test");
+            let csr = csr(kind, &format!("/CN={host}"), &format!("subjectAltName=DNS:{host}"));
+            for (endpoint, request) in [
+                ("issue/any", json!({ "common_name": host, "key_type": key_type, "key_bits": bits })),
+                ("sign/any", json!({ "csr": csr })),
+                (
+                    "sign-verbatim/any",
+                    json!({ "csr": csr, "ext_key_usage": "ServerAuth", "key_usage": "DigitalSignature" }),
+                ),
+            ] {
+                let data = self.post(&format!("{mount}/{endpoint}"), request).await;
+                let chain: Vec<String> = serde_json::from_value(data["ca_chain"].clone()).unwrap();
+                all.push((format!("{mount}/{endpoint} {kind}"), pem(&data), chain, host.clone()));
+            }
+        }
+        all
+    }
+}
+
+fn pem(data: &Value) -> String {
+    data["certificate"].as_str().unwrap().to_owned()
+}
+
+fn der(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from(parse(pem).der().to_vec())
+}
+
+fn webpki_verifies(way: &Way) -> Result<(), String> {
+    let (leaf, root) = (der(&way.leaf), der(&way.root));
+    let between: Vec<_> = way.between.iter().map(|pem| der(pem)).collect();
+    let anchor = webpki::anchor_from_trusted_cert(&root).unwrap();
+    let leaf = webpki::EndEntityCert::try_from(&leaf).unwrap();
+    let usage = webpki::KeyUsage::server_auth();
+    let now = UnixTime::now();
+    leaf.verify_for_usage(webpki::ALL_VERIFICATION_ALGS, &[anchor], &between, now, usage, None, None)
+        .map_err(|e| e.to_string())?;
+    let host = rustls::pki_types::ServerName::try_from(way.host.as_str()).unwrap();
+    leaf.verify_is_valid_for_subject_name(&host).map_err(|e| e.to_string())
+}
+
+fn gnutls(way: &Way) -> Result<(), String> {
+    let files = Files::new();
+    let chain = [std::slice::from_ref(&way.leaf), &way.between].concat().join("\n");
+    gnutls_verifies(&files.write("root", way.root.as_bytes()), &files.write("chain", chain.as_bytes()))
+}
+
+fn openssl(way: &Way) -> Result<(), String> {
+    let between: Vec<&str> = way.between.iter().map(String::as_str).collect();
+    openssl_verifies_chain(&way.root, &between, &way.leaf)
+}
+
+fn case(way: &Way, valid: bool) -> Value {
+    json!({ "name": way.name, "roots": [way.root], "between": way.between, "leaf": way.leaf, "host": way.host,
+        "valid": valid })
+}
+
+#[actix_web::test]
+async fn every_leaf_leads_to_every_root_that_it_should_and_to_no_other() {
+    let mounts = Mounts { app: App::start().await };
+    let (a, b) = (mounts.root("a", "ec").await, mounts.root("b", "rsa").await);
+    let (one, two) = (mounts.intermediate("one", "ec", 384).await, mounts.intermediate("two", "rsa", 2048).await);
+    let a_one = mounts.certifies("a", &one).await;
+    let (a_two, b_two) = (mounts.certifies("a", &two).await, mounts.certifies("b", &two).await);
+    // The other root vouches for the first: everything below that leads to both.
+    let b_a = pem(&mounts.post("b/root/sign-self-issued", json!({ "certificate": a })).await);
+    assert_eq!(parse(&b_a).key().spki(), parse(&a).key().spki());
+    mounts.set_signed("one", &[&a_one, &a]).await;
+    let stored = mounts.set_signed("two", &[&a_two, &a, &b_two, &b]).await;
+    let with_key = stored["mapping"].as_object().unwrap().values().filter(|key| *key != "").count();
+    assert_eq!(with_key, 2, "both certificates of the intermediate have its key: {stored}");
+    let mut ways = Vec::new();
+    for (name, leaf, chain, host) in mounts.leaves("one").await {
+        assert_eq!(chain, [a_one.clone(), a.clone()], "{name}");
+        let way = |root: &str, between: Vec<&String>| Way {
+            name: format!("{name} to {}", parse(root).common_name()),
+            root: root.to_owned(),
+            between: between.into_iter().cloned().collect(),
+            leaf: leaf.clone(),
+            host: host.clone(),
+        };
+        ways.push(way(&a, vec![&a_one]));
+        ways.push(way(&b, vec![&a_one, &b_a]));
+    }
+    for (name, leaf, chain, host) in mounts.leaves("two").await {
+        // The chain of whichever certificate is the default issuer, and everything above it.
+        assert!(chain[0] == a_two || chain[0] == b_two, "{name}");
+        for (root, between) in [(&a, &a_two), (&b, &b_two)] {
+            ways.push(Way {
+                name: format!("{name} to {}", parse(root).common_name()),
+                root: root.clone(),
+                between: vec![between.clone()],
+                leaf: leaf.clone(),
+                host: host.clone(),
+            });
+        }
+    }
+    assert_eq!(ways.len(), 2 * 2 * 3 * KEYS.len());
+    judged(&ways, &parse(&a), &b);
+    mounts.app.stop().await;
+}
+
+/// What all judges say of the ways, and of some that lead nowhere.
+fn judged(ways: &[Way], a: &Certificate, b: &str) {
+    let mut cases = Vec::new();
+    for way in ways {
+        for (judge, verdict) in [("openssl", openssl(way)), ("GnuTLS", gnutls(way)), ("webpki", webpki_verifies(way))] {
+            assert_eq!(verdict, Ok(()), "{judge}: {}", way.name);
+        }
+        if !way.name.contains("ec-224") {
+            cases.push(case(way, true));
+        }
+    }
+    // Without the cross-signed root there is no way from the first intermediate to the second root.
+    let lost = Way {
+        root: b.to_owned(),
+        name: "nowhere".to_owned(),
+        between: ways[0].between.clone(),
+        leaf: ways[0].leaf.clone(),
+        host: ways[0].host.clone(),
+    };
+    assert_eq!(parse(&ways[0].root).der(), a.der());
+    assert!(openssl(&lost).is_err() && gnutls(&lost).is_err() && webpki_verifies(&lost).is_err());
+    cases.push(case(&lost, false));
+    let other_host = Way { host: "other.test".to_owned(), ..lost };
+    let other_host = Way { root: ways[0].root.clone(), ..other_host };
+    assert!(webpki_verifies(&other_host).is_err());
+    cases.push(case(&other_host, false));
+    let files = Files::new();
+    files.write("cases.json", Value::from(cases).to_string().as_bytes());
+    judge("verify.py", &[files.path("").to_str().unwrap()]);
+}

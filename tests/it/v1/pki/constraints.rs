@@ -1,0 +1,568 @@
+//! Name constraints of the issuing chain (RFC 5280 4.2.1.10) hold for everything that an issuer signs.
+//!
+//! The second opinion is openssl's: it makes the same certificate below the same authority and says what
+//! it thinks of it. What it refuses is refused here; what is signed here it accepts.
+
+use serde_json::{Value, json};
+use signet::x509::extension;
+use signet::x509::name::{self, Attribute, rdn};
+use signet::x509::oid;
+use signet::x509::writer::{SEQUENCE, build};
+
+use super::foreign::{self, CA, Ca, Files, csr, csr_of_pieces, openssl_refuses, openssl_verifies_chain};
+use super::mount::{Pki, with};
+
+/// Tags of GeneralName.
+const OTHER: u8 = 0xa0;
+const EMAIL: u8 = 0x81;
+const DNS: u8 = 0x82;
+const DIRECTORY: u8 = 0xa4;
+const URI: u8 = 0x86;
+const IP: u8 = 0x87;
+const REGISTERED: u8 = 0x88;
+
+/// What comes of a name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verdict {
+    /// Signed, and openssl agrees.
+    Signed,
+    /// Refused, as by openssl.
+    Refused,
+    /// Refused although openssl would take it: the reason stands beside the case.
+    Stricter,
+}
+use Verdict::{Refused, Signed, Stricter};
+
+/// An authority of openssl's with constraints, imported here.
+struct Constrained {
+    ca: Ca,
+    id: String,
+}
+
+impl Constrained {
+    async fn new(pki: &Pki, constraints: &str) -> Self {
+        let extensions = format!("{CA}\nnameConstraints=critical,{constraints}");
+        let ca = Ca::root_with(foreign::new_key("ec-256"), "/O=Good/CN=Constrained", &extensions, &[]);
+        let id = import(pki, &ca.bundle()).await.remove(0);
+        Self { ca, id }
+    }
+
+    fn path(&self, endpoint: &str) -> String {
+        format!("issuer/{}/{endpoint}", self.id)
+    }
+
+    /// Holds the request against both judges.
+    async fn judges(&self, pki: &Pki, csr: &str, expected: Verdict, shown: &str) {
+        let extensions = "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid";
+        let theirs = self.ca.signs(csr, extensions, &["-copy_extensions", "copyall"]);
+        let openssl = openssl_verifies_chain(&self.ca.pem, &[], &theirs);
+        assert_eq!(openssl.is_ok(), expected != Refused, "{shown}: openssl says {openssl:?}");
+        let path = self.path("sign-verbatim");
+        if expected == Signed {
+            let leaf = pki.certify(&path, json!({ "csr": csr })).await;
+            openssl_verifies_chain(&self.ca.pem, &[], &leaf.pem).unwrap_or_else(|e| panic!("{shown}: {e}"));
+        } else {
+            let answer = pki.app.client.post(&format!("pki/{path}"), json!({ "csr": csr })).await;
+            assert_eq!(answer.status, 400, "{shown}: {}", answer.text);
+            assert!(answer.error().contains("the name constraints of the issuing chain"), "{shown}: {}", answer.text);
+        }
+    }
+}
+
+async fn import(pki: &Pki, bundle: &str) -> Vec<String> {
+    let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": bundle })).await;
+    serde_json::from_value(answer.body["data"]["imported_issuers"].clone()).unwrap()
+}
+
+/// Cases of one authority: subject, subjectAltName, verdict.
+type Cases<'a> = &'a [(&'a str, &'a str, Verdict)];
+
+async fn hold(pki: &Pki, constraints: &str, cases: Cases<'_>) {
+    let issuer = Constrained::new(pki, constraints).await;
+    for (subject, san, expected) in cases {
+        let extensions = if san.is_empty() { String::new() } else { format!("subjectAltName = {san}") };
+        let csr = csr("ec-256", subject, &extensions);
+        issuer.judges(pki, &csr, *expected, &format!("{constraints} {subject} {san}")).await;
+    }
+}
+
+#[actix_web::test]
+async fn host_names() {
+    let pki = Pki::empty().await;
+    hold(
+        &pki,
+        "permitted;DNS:good.com,permitted;DNS:.dot.test",
+        &[
+            ("/CN=x", "DNS:good.com", Signed),
+            ("/CN=x", "DNS:a.GOOD.com,DNS:b.c.good.com", Signed),
+            ("/CN=x", "DNS:*.good.com", Signed),
+            ("/CN=x", "DNS:a.dot.test,DNS:*.dot.test", Signed),
+            ("/CN=x", "DNS:a.good.com,DNS:evil.com", Refused),
+            ("/CN=x", "DNS:badgood.com", Refused),
+            ("/CN=x", "DNS:com", Refused),
+            ("/CN=x", "DNS:*.com", Refused),
+            ("/CN=x", "DNS:dot.test", Refused),
+            ("/CN=x", "DNS:good.com.", Refused),
+            ("/CN=x", "DNS:good.com.evil.com", Refused),
+            // Kinds that are not constrained stay free.
+            ("/CN=x", "IP:10.0.0.1,email:a@evil.com,URI:https://evil.com/", Signed),
+        ],
+    )
+    .await;
+    hold(
+        &pki,
+        "excluded;DNS:foo.example.com,excluded;DNS:.below.test",
+        &[
+            ("/CN=x", "DNS:bar.example.com,DNS:example.com,DNS:*.bar.example.com", Signed),
+            ("/CN=x", "DNS:FOO.example.com", Refused),
+            ("/CN=x", "DNS:a.foo.example.com", Refused),
+            ("/CN=x", "DNS:a.below.test", Refused),
+            ("/CN=x", "DNS:below.test", Signed),
+            // A wildcard stands for the name that is excluded, and a dot at the end changes nothing.
+            ("/CN=x", "DNS:*.example.com", Stricter),
+            ("/CN=x", "DNS:foo.example.com.", Stricter),
+        ],
+    )
+    .await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn common_names_where_host_names_are_missing() {
+    let pki = Pki::empty().await;
+    hold(
+        &pki,
+        "permitted;DNS:good.com",
+        &[
+            ("/CN=a.good.com", "", Signed),
+            ("/CN=A name of a person", "", Signed),
+            ("/CN=localhost", "", Signed),
+            ("/CN=a.evil.com", "", Refused),
+            ("/CN=a_b.evil.com", "", Refused),
+            // Each of several, whichever comes last.
+            ("/CN=a.evil.com/CN=a.good.com", "", Refused),
+            ("/CN=a.good.com/CN=a.evil.com", "", Refused),
+            ("/CN=a.evil.com", "IP:10.0.0.1", Refused),
+            // With a host name in the SAN nobody takes the common name for one.
+            ("/CN=a.evil.com", "DNS:a.good.com", Signed),
+            // Some relying parties still take a wildcard in the common name.
+            ("/CN=*.evil.com", "", Stricter),
+        ],
+    )
+    .await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn mailboxes() {
+    let pki = Pki::empty().await;
+    hold(
+        &pki,
+        "permitted;email:root@a.test,permitted;email:b.test,permitted;email:.c.test",
+        &[
+            ("/CN=x", "email:root@A.test,email:x@b.test,email:x@y.c.test", Signed),
+            ("/CN=x", "email:Root@a.test", Refused),
+            ("/CN=x", "email:x@y.b.test", Refused),
+            ("/CN=x", "email:x@c.test", Refused),
+            ("/CN=x/emailAddress=x@b.test", "", Signed),
+            ("/CN=x/emailAddress=x@evil.com", "", Refused),
+            ("/CN=x/emailAddress=x@evil.com", "email:x@b.test", Refused),
+            // SmtpUTF8Mailbox (RFC 9598) is a mailbox too.
+            ("/CN=x", "otherName:1.3.6.1.5.5.7.8.9;UTF8:x@b.test", Signed),
+            ("/CN=x", "otherName:1.3.6.1.5.5.7.8.9;UTF8:x@evil.com", Refused),
+            ("/CN=x", "otherName:1.2.3;UTF8:x@evil.com", Signed),
+        ],
+    )
+    .await;
+    hold(
+        &pki,
+        "excluded;email:evil.com,excluded;email:@at.test",
+        &[
+            ("/CN=x", "email:x@good.com,email:x@y.evil.com", Signed),
+            ("/CN=x", "email:x@EVIL.com", Refused),
+            ("/CN=x", "email:x@at.test", Refused),
+            ("/CN=x/emailAddress=x@evil.com", "", Refused),
+            ("/CN=x", "otherName:1.3.6.1.5.5.7.8.9;UTF8:x@evil.com", Refused),
+            // No mailbox at all: nobody can say where it lies.
+            ("/CN=x", "email:nobody", Refused),
+        ],
+    )
+    .await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn addresses() {
+    let pki = Pki::empty().await;
+    hold(
+        &pki,
+        "permitted;IP:10.0.0.0/255.0.0.0,excluded;IP:10.1.0.0/255.255.0.0",
+        &[
+            ("/CN=x", "IP:10.2.3.4", Signed),
+            ("/CN=x", "IP:10.1.3.4", Refused),
+            ("/CN=x", "IP:11.0.0.1", Refused),
+            ("/CN=x", "IP:fd00::1", Refused),
+            ("/CN=x", "DNS:evil.com", Signed),
+        ],
+    )
+    .await;
+    hold(
+        &pki,
+        "permitted;IP:fd00:0:0:0:0:0:0:0/ff00:0:0:0:0:0:0:0",
+        &[("/CN=x", "IP:fd12::1", Signed), ("/CN=x", "IP:fe80::1", Refused), ("/CN=x", "IP:10.0.0.1", Refused)],
+    )
+    .await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn uris() {
+    let pki = Pki::empty().await;
+    hold(
+        &pki,
+        "permitted;URI:a.test,permitted;URI:.b.test",
+        &[
+            ("/CN=x", "URI:https://a.test/x,URI:spiffe://A.test/ns,URI:https://x.b.test:8443/", Signed),
+            ("/CN=x", "URI:https://x.a.test/", Refused),
+            ("/CN=x", "URI:https://b.test/", Refused),
+            ("/CN=x", "URI:https://evil.com/a.test", Refused),
+            ("/CN=x", "URI:urn:uuid:1", Refused),
+            ("/CN=x", "URI:https://a.test@evil.com/", Refused),
+            ("/CN=x", "URI:https://evil.com@a.test/", Refused),
+            ("/CN=x", "URI:https://a.test?evil.com", Refused),
+        ],
+    )
+    .await;
+    hold(
+        &pki,
+        "excluded;URI:evil.com,excluded;URI:.below.test",
+        &[
+            ("/CN=x", "URI:https://good.com/,URI:https://x.evil.com/", Signed),
+            ("/CN=x", "URI:https://evil.com/", Refused),
+            ("/CN=x", "URI:spiffe://EVIL.com/ns", Refused),
+            ("/CN=x", "URI:https://a.below.test/", Refused),
+            ("/CN=x", "URI:urn:uuid:1", Refused),
+            // The host is what clients connect to, not the text before it.
+            ("/CN=x", "URI:https://user@evil.com/", Stricter),
+            ("/CN=x", "URI:https://evil.com?x", Stricter),
+            ("/CN=x", "URI:https://evil.com./", Stricter),
+            // An address has no domain that could be compared (RFC 5280 4.2.1.10).
+            ("/CN=x", "URI:https://10.0.0.1/", Stricter),
+        ],
+    )
+    .await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn names_of_the_directory() {
+    let pki = Pki::empty().await;
+    hold(
+        &pki,
+        "permitted;dirName:dir\n[dir]\nC = NZ\nO = Good  Org",
+        &[
+            ("/C=NZ/O=Good Org/CN=x", "", Signed),
+            ("/C=nz/O= GOOD org /OU=any/CN=x", "DNS:evil.com", Signed),
+            ("/C=NZ/O=Evil/CN=x", "", Refused),
+            ("/O=Good Org/C=NZ/CN=x", "", Refused),
+            ("/CN=x", "", Refused),
+            ("/C=NZ/O=Good Org/CN=x", "dirName:two\n[two]\nO = Evil", Refused),
+        ],
+    )
+    .await;
+    hold(
+        &pki,
+        "excluded;dirName:dir\n[dir]\nO = Evil",
+        &[
+            ("/O=Good/CN=x", "", Signed),
+            ("/CN=x/O=Evil", "", Signed),
+            ("/O=EVIL/CN=x", "", Refused),
+            ("/O=Good/CN=x", "dirName:two\n[two]\nO = Evil\nCN = y", Refused),
+        ],
+    )
+    .await;
+    // The case of letters beyond ASCII counts for openssl, and in what is excluded nobody may rely on it.
+    let other_script = |side: u8| {
+        let organization = rdn(Attribute::Organization, &["Bücher".to_owned()]);
+        let base = name::name(&[&organization]);
+        let subtrees = build(SEQUENCE, 0, |w| w.nest(side, |w| w.nest(SEQUENCE, |w| w.tlv(0xa4, &base))));
+        format!("DER:{}", subtrees.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    };
+    hold(&pki, &other_script(0xa0), &[("/O=Bücher/CN=x", "", Signed), ("/O=BÜCHER/CN=x", "", Refused)]).await;
+    hold(&pki, &other_script(0xa1), &[("/O=Bücher/CN=x", "", Refused), ("/O=BÜCHER/CN=x", "", Stricter)]).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn names_that_openssl_req_does_not_write() {
+    let pki = Pki::empty().await;
+    let pair = |attribute: Attribute, tag: u8, value: &[u8]| {
+        build(0x31, 0, |w| {
+            w.nest(SEQUENCE, |w| {
+                w.oid(attribute.oid());
+                w.tlv(tag, value);
+            });
+        })
+    };
+    let issuer = Constrained::new(&pki, "permitted;DNS:good.com,permitted;email:good.com").await;
+    for (case, rdn, expected) in [
+        ("a BMPString", pair(Attribute::CommonName, 0x1e, b"\0e\0.\0c"), Refused),
+        ("a TeletexString", pair(Attribute::CommonName, 0x14, b"a.evil.com"), Refused),
+        ("a mailbox as IA5String", pair(Attribute::EmailAddress, 0x16, b"x@good.com"), Signed),
+        // RFC 2985 5.2.1 makes it an IA5String, and openssl reads nothing else under constraints.
+        ("a mailbox as UTF8String", pair(Attribute::EmailAddress, 0x0c, b"x@good.com"), Refused),
+    ] {
+        let csr = csr_of_pieces(&name::name(&[&rdn]), &[]);
+        issuer.judges(&pki, &csr, expected, case).await;
+    }
+    pki.stop().await;
+}
+
+/// Every endpoint under a chain whose root is constrained and whose issuer is not.
+#[actix_web::test]
+async fn every_endpoint_holds_the_constraints_of_the_whole_chain() {
+    let pki = Pki::empty().await;
+    let extensions = format!(
+        "{CA}\nnameConstraints=critical,permitted;DNS:good.com,permitted;email:good.com,\
+         permitted;IP:10.0.0.0/255.0.0.0,permitted;URI:good.com,permitted;dirName:dir\n[dir]\nO = Good"
+    );
+    let root = Ca::root_with(foreign::new_key("ec-256"), "/O=Good/CN=Root", &extensions, &[]);
+    let between = root.intermediate("/O=Good/CN=Between", &[]);
+    let ids = import(&pki, &[between.bundle(), root.pem.clone()].join("\n")).await;
+    let path = |endpoint: &str| format!("issuer/{}/{endpoint}", ids[0]);
+    pki.role(&json!({ "allow_any_name": true, "allowed_uri_sans": "*", "allowed_other_sans": "*",
+        "use_csr_sans": false, "use_csr_common_name": false, "organization": "Good" }))
+        .await;
+    let ours = json!({ "common_name": "a.good.com", "organization": "Good" });
+    let signs = async |endpoint: &str, body: Value| {
+        let leaf = pki.certify(&path(endpoint), body).await;
+        openssl_verifies_chain(&root.pem, &[&between.pem], &leaf.pem).unwrap_or_else(|e| panic!("{endpoint}: {e}"));
+    };
+    let rule = "the name constraints of the issuing chain do not allow";
+    let by_request = json!({ "csr": csr("ec-256", "/O=Good/CN=a.good.com", "") });
+    let requests = [("issue/r", json!({})), ("sign/r", by_request.clone()), ("sign-intermediate", by_request)];
+    let names = [
+        (json!({ "alt_names": "b.good.com,x@good.com", "ip_sans": "10.0.0.1", "uri_sans": "https://good.com/" }), None),
+        (json!({ "alt_names": "evil.com" }), Some("evil.com")),
+        (json!({ "alt_names": "*.evil.com" }), Some("*.evil.com")),
+        (json!({ "alt_names": "x@evil.com" }), Some("x@evil.com")),
+        (json!({ "ip_sans": "11.0.0.1" }), Some("11.0.0.1")),
+        (json!({ "uri_sans": "https://evil.com/" }), Some("https://evil.com/")),
+        (json!({ "other_sans": "1.3.6.1.5.5.7.8.9;UTF8:x@evil.com" }), Some("x@evil.com")),
+        (json!({ "common_name": "evil.com" }), Some("evil.com")),
+        (json!({ "common_name": "evil.com", "exclude_cn_from_sans": true }), Some("evil.com")),
+    ];
+    for (endpoint, request) in &requests {
+        for (more, refused) in &names {
+            let body = with(&with(request, ours.clone()), more.clone());
+            match refused {
+                None => signs(endpoint, body).await,
+                Some(name) => pki.refused(&path(endpoint), body, &format!("{rule} {name}")).await,
+            }
+        }
+    }
+    // Names that come out of the CSR.
+    for (subject, san, refused) in [
+        ("/O=Good/CN=a.good.com", "DNS:b.good.com", None),
+        ("/O=Good/CN=x", "DNS:evil.com", Some("evil.com")),
+        ("/O=Good/CN=evil.com", "", Some("evil.com")),
+        ("/O=Evil/CN=a.good.com", "", Some("the subject or a directoryName")),
+    ] {
+        let extensions = if san.is_empty() { String::new() } else { format!("subjectAltName = {san}") };
+        let csr = csr("ec-256", subject, &extensions);
+        let ca = json!({ "csr": csr, "use_csr_values": true, "common_name": "" });
+        for (endpoint, body) in [
+            ("sign-verbatim", json!({ "csr": csr })),
+            ("sign-verbatim/r", json!({ "csr": csr })),
+            ("sign-intermediate", ca),
+        ] {
+            match refused {
+                None => signs(endpoint, body).await,
+                Some(name) => pki.refused(&path(endpoint), body, &format!("{rule} {name}")).await,
+            }
+        }
+    }
+    // The role's subject counts too.
+    pki.role(&json!({ "allow_any_name": true, "organization": "Evil" })).await;
+    pki.refused(&path("issue/r"), json!({ "common_name": "a.good.com" }), rule).await;
+    // Another authority under this one.
+    let good = Ca::root("/O=Good/CN=Other").pem;
+    pki.post(&path("sign-self-issued"), json!({ "certificate": good })).await;
+    let evil = Ca::root("/O=Evil/CN=Other").pem;
+    pki.refused(&path("sign-self-issued"), json!({ "certificate": evil }), rule).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn constraints_that_cannot_be_compared_or_read() {
+    let pki = Pki::empty().await;
+    // registeredID and otherName: of that kind nothing is signed, of others everything.
+    hold(
+        &pki,
+        "permitted;RID:1.2.3,permitted;otherName:1.2.4;UTF8:x",
+        &[
+            ("/CN=x", "DNS:a.test", Signed),
+            ("/CN=x", "RID:1.2.3", Refused),
+            ("/CN=x", "otherName:1.2.4;UTF8:x", Refused),
+        ],
+    )
+    .await;
+    // A subtree with a minimum: nothing at all, whatever its name.
+    let subtree = build(SEQUENCE, 0, |w| {
+        w.nest(0xa0, |w| {
+            w.nest(SEQUENCE, |w| {
+                w.tlv(0x82, b"good.com");
+                w.tlv(0x80, &[1]);
+            });
+        });
+    });
+    let hex: String = subtree.iter().map(|byte| format!("{byte:02x}")).collect();
+    let extensions = format!("{CA}\n2.5.29.30=critical,DER:{hex}");
+    let ca = Ca::root_with(foreign::new_key("ec-256"), "/CN=Minimum", &extensions, &[]);
+    let id = import(&pki, &ca.bundle()).await.remove(0);
+    let csr = csr("ec-256", "/CN=x", "subjectAltName = DNS:good.com");
+    let rule = "issuer_ref: nameConstraints of the issuing chain";
+    pki.refused(&format!("issuer/{id}/sign-verbatim"), json!({ "csr": csr }), rule).await;
+    let theirs =
+        ca.signs(&csr, "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid", &["-copy_extensions", "copyall"]);
+    assert!(openssl_verifies_chain(&ca.pem, &[], &theirs).is_err());
+    pki.stop().await;
+}
+
+/// A subtree of one base, as openssl's configuration takes it.
+fn subtree(side: u8, tag: u8, base: &[u8]) -> String {
+    let subtrees = build(SEQUENCE, 0, |w| w.nest(side, |w| w.nest(SEQUENCE, |w| w.tlv(tag, base))));
+    format!("DER:{}", subtrees.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+/// Bases of subtrees: what is usual, and what somebody writes some day.
+fn bases() -> Vec<(u8, Vec<u8>)> {
+    let organization = |text: &str| name::name(&[&rdn(Attribute::Organization, &[text.to_owned()])]);
+    let mut all = vec![
+        (IP, vec![10, 0, 0, 0, 255, 0, 0, 0]),
+        (IP, vec![0; 8]),
+        (IP, vec![10, 0, 0, 1, 255, 0, 0, 255]),
+        (IP, vec![0; 32]),
+        (DIRECTORY, organization("Good")),
+        (DIRECTORY, name::name(&[])),
+        (OTHER, vec![6, 1, 0x2a, 0xa0, 2, 0x0c, 0]),
+        (REGISTERED, vec![0x2a]),
+    ];
+    for base in ["good.com", ".good.com", "a.good.com", "GOOD.com", "good.com.", "com", ".", "", "*.good.com"] {
+        all.extend([DNS, EMAIL, URI].map(|tag| (tag, base.as_bytes().to_vec())));
+    }
+    all.extend(["x@good.com", "@good.com", "X@GOOD.com", "x@"].map(|base| (EMAIL, base.as_bytes().to_vec())));
+    all.extend(["good.com:443", "10.0.0.1"].map(|base| (URI, base.as_bytes().to_vec())));
+    all
+}
+
+/// Hosts to put into names of every kind.
+const HOSTS: [&str; 7] = ["good.com", "a.good.com", "*.good.com", "evilgood.com", ".good.com", "good.com.", "evil.com"];
+/// Hosts that are no more than DNS names.
+const MORE_HOSTS: [&str; 7] = ["b.a.good.com", "*.com", "*", "GOOD.COM", "a..good.com", "com", "good.com:443"];
+/// Forms of URIs, `H` for the host.
+const URIS: [&str; 11] = [
+    "https://H/",
+    "spiffe://H",
+    "https://u:p@H/",
+    "https://H:1/",
+    "https://evil.com@H/",
+    "https:/H",
+    "https://H?q",
+    "https:\\\\H",
+    "urn:H",
+    "x://H:1@evil.com",
+    "https://%67ood.com/H",
+];
+
+/// Alternative names, each with the kind of subtrees that it is held against.
+fn alternative_names() -> Vec<(u8, u8, Vec<u8>)> {
+    let organization = name::name(&[&rdn(Attribute::Organization, &["Good".to_owned()])]);
+    let mut all: Vec<(u8, u8, Vec<u8>)> = vec![
+        (IP, IP, vec![10, 0, 0, 1]),
+        (IP, IP, vec![11, 0, 0, 1]),
+        (IP, IP, [&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 1]].concat()),
+        (REGISTERED, REGISTERED, vec![0x2a]),
+        (OTHER, OTHER, vec![6, 1, 0x2a, 0xa0, 2, 0x0c, 0]),
+        (DIRECTORY, DIRECTORY, organization),
+        (DIRECTORY, DIRECTORY, name::name(&[])),
+    ];
+    for host in HOSTS.iter().chain(&MORE_HOSTS) {
+        all.push((DNS, DNS, host.as_bytes().to_vec()));
+    }
+    for host in HOSTS {
+        for mailbox in [format!("x@{host}"), format!("x@y@{host}"), host.to_owned()] {
+            let smtp = build(OTHER, 0, |w| {
+                w.oid(&[0x2b, 6, 1, 5, 5, 7, 8, 9]);
+                w.nest(0xa0, |w| w.tlv(0x0c, mailbox.as_bytes()));
+            });
+            all.push((EMAIL, OTHER, smtp[2..].to_vec()));
+            all.push((EMAIL, EMAIL, mailbox.into_bytes()));
+        }
+        all.extend(URIS.map(|uri| (URI, URI, uri.replace('H', host).into_bytes())));
+    }
+    all
+}
+
+/// Subjects, each with the kind of subtrees that it is held against.
+const SUBJECTS: [(u8, Attribute, &str); 10] = [
+    (DNS, Attribute::CommonName, "a.good.com"),
+    (DNS, Attribute::CommonName, "evil.com"),
+    (DNS, Attribute::CommonName, "a-.evil.com"),
+    (DNS, Attribute::CommonName, "_.evil.com"),
+    (EMAIL, Attribute::EmailAddress, "x@good.com"),
+    (EMAIL, Attribute::EmailAddress, "x@evil.com"),
+    (EMAIL, Attribute::EmailAddress, "evil.com"),
+    (DIRECTORY, Attribute::Organization, "good"),
+    (DIRECTORY, Attribute::Organization, " Good "),
+    (DIRECTORY, Attribute::Organization, "Evil"),
+];
+
+/// Requests of one name each: the kind of subtrees, the name for people, the CSR.
+fn requests() -> Vec<(u8, String, String)> {
+    let plain = name::name(&[&rdn(Attribute::CommonName, &["A person".to_owned()])]);
+    let of_san = |(kind, tag, content): (u8, u8, Vec<u8>)| {
+        let value = build(SEQUENCE, 0, |w| w.tlv(tag, &content));
+        let san = extension::extension(oid::SUBJECT_ALT_NAME, false, &value);
+        (kind, format!("{tag:#x} {}", String::from_utf8_lossy(&content)), csr_of_pieces(&plain, &[&san]))
+    };
+    let of_subject = |(kind, attribute, text): (u8, Attribute, &str)| {
+        let subject = name::name(&[&rdn(attribute, &[text.to_owned()])]);
+        (kind, format!("{attribute:?} {text}"), csr_of_pieces(&subject, &[]))
+    };
+    alternative_names().into_iter().map(of_san).chain(SUBJECTS.map(of_subject)).collect()
+}
+
+/// Every name under every base of its kind: what is signed, openssl accepts.
+#[actix_web::test]
+async fn nothing_is_signed_that_openssl_refuses() {
+    let pki = Pki::empty().await;
+    let requests = requests();
+    let (mut signed, mut refused) = (0, 0);
+    for (tag, base) in bases() {
+        for side in [0xa0, 0xa1] {
+            let shown = format!("{side:#x} {tag:#x} {}", String::from_utf8_lossy(&base));
+            let issuer = Constrained::new(&pki, &subtree(side, tag, &base)).await;
+            let files = Files::new();
+            let mut leaves = Vec::new();
+            for (_, name, csr) in requests.iter().filter(|(kind, ..)| *kind == tag) {
+                let answer =
+                    pki.app.client.post(&format!("pki/{}", issuer.path("sign-verbatim")), json!({ "csr": csr })).await;
+                match answer.status {
+                    200 => {
+                        let pem = answer.body["data"]["certificate"].as_str().unwrap();
+                        leaves.push((name, files.write(&leaves.len().to_string(), pem.as_bytes())));
+                    }
+                    400 => refused += 1,
+                    status => panic!("{shown}: {name}: {status} {}", answer.text),
+                }
+            }
+            signed += leaves.len();
+            let paths: Vec<_> = leaves.iter().map(|(_, path)| path.as_path()).collect();
+            let wrong = openssl_refuses(&issuer.ca.pem, &paths);
+            let wrong: Vec<_> = leaves.iter().filter(|(_, path)| wrong.contains(path)).map(|(name, _)| name).collect();
+            assert!(wrong.is_empty(), "{shown}: openssl refuses {wrong:?}");
+        }
+    }
+    assert!(signed > 500 && refused > 500, "{signed} signed, {refused} refused: neither may be rare");
+}

@@ -1,0 +1,178 @@
+//! A corpus of what every signing endpoint makes for every kind of key, linted by pkilint.
+//!
+//! Key usages fit the keys here; what the contract makes of a request without any is in it too, and in
+//! the list of what is accepted (`tests/judges/pkilint_allowed.txt`).
+
+use serde_json::{Value, json};
+
+use super::foreign::{self, CA, Ca, Files, csr};
+use super::mount::{Pki, with};
+use crate::judges::{judge, refusal, scripts};
+
+/// Kinds of keys, and the usages that fit them.
+const KEYS: [(&str, &str); 7] = [
+    ("rsa-2048", "DigitalSignature,KeyEncipherment"),
+    ("rsa-3072", "DigitalSignature"),
+    ("ec-224", "DigitalSignature,KeyAgreement"),
+    ("ec-256", "DigitalSignature"),
+    ("ec-384", "DigitalSignature,KeyAgreement"),
+    ("ec-521", "DigitalSignature"),
+    ("ed25519", "DigitalSignature"),
+];
+
+/// Issuers, one of each algorithm.
+const ISSUERS: [(&str, &str, u32); 5] =
+    [("rsa", "rsa", 2048), ("p256", "ec", 256), ("p384", "ec", 384), ("p521", "ec", 521), ("ed", "ed25519", 0)];
+
+/// Certificates as files, by the names that the list of accepted findings knows.
+struct Corpus {
+    pki: Pki,
+    files: Files,
+}
+
+impl Corpus {
+    async fn start() -> Self {
+        let corpus = Self { pki: Pki::empty().await, files: Files::new() };
+        let urls = json!({ "issuing_certificates": "http://pki.test/ca", "ocsp_servers": "http://pki.test/ocsp",
+            "crl_distribution_points": "http://pki.test/crl,http://other.test/crl",
+            "delta_crl_distribution_points": "http://pki.test/delta" });
+        corpus.pki.post("config/urls", urls).await;
+        for (name, key_type, bits) in ISSUERS {
+            let root = json!({ "issuer_name": name, "common_name": format!("Root {name}"), "organization": "Example",
+                "country": "NZ", "key_type": key_type, "key_bits": bits });
+            let root = corpus.pki.root(root).await;
+            corpus.keep(&format!("root-{name}"), &root);
+        }
+        corpus
+    }
+
+    fn keep(&self, name: &str, data: &Value) {
+        self.files.write(&format!("{name}.pem"), data["certificate"].as_str().unwrap().as_bytes());
+    }
+
+    async fn make(&self, endpoint: &str, name: &str, body: Value) {
+        let data = self.pki.post(endpoint, body).await.body["data"].clone();
+        self.keep(name, &data);
+    }
+}
+
+/// How the leaves of one kind differ: role, request, and the CSR's subject and extensions.
+fn leaves() -> [(Value, Value, &'static str, &'static str); 5] {
+    [
+        (json!({}), json!({ "common_name": "a.test" }), "/CN=a.test", "subjectAltName=DNS:a.test"),
+        (
+            json!({ "allowed_uri_sans": "*" }),
+            json!({ "common_name": "b.test", "alt_names": "*.b.test,x@b.test", "ip_sans": "10.0.0.1,fd00::1",
+                "uri_sans": "spiffe://b.test/ns", "ttl": "1h" }),
+            "/C=NZ/O=Example/CN=b.test",
+            "subjectAltName=DNS:b.test,email:x@b.test,IP:10.0.0.1,IP:fd00::1,URI:spiffe://b.test/ns",
+        ),
+        (
+            json!({ "organization": "Example", "ou": ["Two", "One"], "country": "NZ", "province": "p", "locality": "l",
+                "policy_identifiers": ["2.23.140.1.2.1"], "not_before_duration": "1h" }),
+            json!({ "common_name": "c.test" }),
+            "/C=NZ/ST=p/L=l/O=Example/OU=One/CN=c.test",
+            "subjectAltName=DNS:c.test\ncertificatePolicies=2.23.140.1.2.1\nbasicConstraints=critical,CA:FALSE",
+        ),
+        (
+            json!({ "require_cn": false, "use_csr_common_name": false, "use_csr_sans": false }),
+            json!({ "alt_names": "d.test" }),
+            "/",
+            "subjectAltName=critical,DNS:d.test",
+        ),
+        (
+            json!({ "basic_constraints_valid_for_non_ca": true, "allowed_user_ids": "*", "allowed_serial_numbers": "*",
+                "allowed_other_sans": "*", "email_protection_flag": true, "ext_key_usage_oids": "1.3.6.1.4.1.311.20.2.2" }),
+            json!({ "common_name": "bücher.test", "user_ids": "humer", "serial_number": "77",
+                "other_sans": "1.3.6.1.4.1.311.20.2.3;UTF8:humer@test", "not_after": "2098-01-01T00:00:00Z" }),
+            "/O=Bücher/CN=e.test",
+            "subjectAltName=DNS:e.test,otherName:1.3.6.1.4.1.311.20.2.3;UTF8:humer@test\nextendedKeyUsage=emailProtection",
+        ),
+    ]
+}
+
+/// How the authorities differ: the request, and the CSR's or the certificate's own extensions.
+fn authorities() -> [(Value, &'static str); 5] {
+    [
+        (json!({}), ""),
+        (json!({ "max_path_length": 0, "country": "NZ", "organization": "Example" }), ""),
+        (
+            json!({ "permitted_dns_domains": "a.test,.b.test", "excluded_ip_ranges": "10.0.0.0/8,fd00::/8",
+                "permitted_email_addresses": "a.test", "excluded_uri_domains": ".evil.test" }),
+            "nameConstraints=critical,permitted;DNS:a.test,excluded;IP:10.0.0.0/255.0.0.0",
+        ),
+        (json!({ "ext_key_usage": "ServerAuth", "key_usage": "DigitalSignature" }), "certificatePolicies=2.5.29.32.0"),
+        (
+            json!({ "use_csr_values": true }),
+            "certificatePolicies=2.23.140.1.2.1\nsubjectAltName=DNS:ca.test,email:x@ca.test",
+        ),
+    ]
+}
+
+async fn add_leaves(corpus: &Corpus, kind: &str, usage: &str) {
+    let (family, bits) = kind.split_once('-').unwrap_or((kind, "0"));
+    let bits: u32 = bits.parse().unwrap();
+    for (at, (role, request, subject, extensions)) in leaves().into_iter().enumerate() {
+        let role = with(
+            &role,
+            json!({ "key_type": family, "key_bits": bits, "allow_any_name": true,
+            "key_usage": usage, "issuer_ref": ISSUERS[at].0 }),
+        );
+        corpus.pki.role(&role).await;
+        corpus.make("issue/r", &format!("issue-{kind}-{at}"), request.clone()).await;
+        let csr = csr(kind, subject, extensions);
+        corpus.make("sign/r", &format!("sign-{kind}-{at}"), with(&request, json!({ "csr": csr }))).await;
+        let verbatim = json!({ "csr": csr, "key_usage": usage, "ext_key_usage": "ServerAuth,ClientAuth" });
+        corpus.make("sign-verbatim/r", &format!("verbatim-{kind}-{at}"), verbatim).await;
+    }
+    // What a role and a request without any word on usages get.
+    let role = json!({ "key_type": family, "key_bits": bits, "allow_any_name": true, "issuer_ref": "p256" });
+    corpus.pki.role(&role).await;
+    let csr = json!({ "csr": csr(kind, "/CN=f.test", "subjectAltName=DNS:f.test") });
+    corpus.make("sign/r", &format!("sign-{kind}-default"), csr.clone()).await;
+    corpus.make("sign-verbatim/r", &format!("verbatim-{kind}-default"), csr).await;
+}
+
+async fn add_authorities(corpus: &Corpus, kind: &str) {
+    for (at, (request, extensions)) in authorities().into_iter().enumerate() {
+        let issuer = ISSUERS[at].0;
+        let request = with(&request, json!({ "csr": csr(kind, "/CN=A CA", extensions), "common_name": "A CA" }));
+        let path = format!("issuer/{issuer}/sign-intermediate");
+        corpus.make(&path, &format!("intermediate-{kind}-{at}"), request).await;
+        let own = Ca::root_with(foreign::key(kind), "/C=NZ/O=Other/CN=Root", &format!("{CA}\n{extensions}"), &[]);
+        let path = format!("issuer/{issuer}/sign-self-issued");
+        corpus.make(&path, &format!("self-issued-{kind}-{at}"), json!({ "certificate": own.pem })).await;
+    }
+}
+
+#[actix_web::test]
+async fn pkilint_finds_nothing_but_what_the_contract_demands() {
+    let corpus = Corpus::start().await;
+    for (kind, usage) in KEYS {
+        add_leaves(&corpus, kind, usage).await;
+        add_authorities(&corpus, kind).await;
+    }
+    let allowed = scripts().join("pkilint_allowed.txt");
+    let printed = judge("lint.py", &[corpus.files.path("").to_str().unwrap(), allowed.to_str().unwrap()]);
+    // Five of each endpoint and kind, two more with default usages, and the roots.
+    let expected = KEYS.len() * (5 * 5 + 2) + ISSUERS.len();
+    assert!(printed.contains(&format!("{expected} certificates linted")), "{printed}");
+    corpus.pki.stop().await;
+}
+
+#[actix_web::test]
+async fn pkilint_can_say_no() {
+    let files = Files::new();
+    let odd = Ca::root_with(foreign::key("ec-256"), "/C=NZ/CN=Root", "basicConstraints=CA:TRUE", &[]);
+    let path = files.write("odd.pem", odd.pem.as_bytes());
+    let empty = files.write("allowed.txt", b"");
+    let folder = path.parent().unwrap().to_str().unwrap();
+    let refused = refusal("lint.py", &[folder, empty.to_str().unwrap()]);
+    assert!(refused.contains("odd.pem: ERROR pkix.ca_certificate_no_ku_extension"), "{refused}");
+    // An entry that nothing needs is refused as well, and so is one without a reason.
+    let other = files.write("other.txt", b"pkix.some_code other.pem # why\n");
+    let refused = refusal("lint.py", &[folder, other.to_str().unwrap()]);
+    assert!(refused.contains("nothing needs pkix.some_code other.pem"), "{refused}");
+    let bare = files.write("bare.txt", b"pkix.some_code odd.pem\n");
+    assert!(refusal("lint.py", &[folder, bare.to_str().unwrap()]).contains("has no reason"));
+}

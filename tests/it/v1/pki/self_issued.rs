@@ -1,0 +1,230 @@
+//! `sign-self-issued`: another authority's own certificate under this mount's name, every other byte kept.
+
+use serde_json::{Value, json};
+use signet::x509::algorithm::{Hash, SignatureAlgorithm};
+use signet::x509::certificate::Certificate;
+use signet::x509::extension;
+use signet::x509::name::{self, Attribute, rdn};
+use signet::x509::writer::{OCTET_STRING, SEQUENCE, build, context_constructed};
+use signet::x509::{oid, pem};
+
+use super::foreign::{self, CA, Ca, csr, openssl_verifies_chain, p256_spki, signature_algorithm, signed_by_p256};
+use super::mount::{Pki, parse, with};
+
+const PATH: &str = "root/sign-self-issued";
+
+fn of(certificate: &str) -> Value {
+    json!({ "certificate": certificate })
+}
+
+/// What comes of a certificate that is taken: signed by the issuer, nothing else in the answer, no record.
+async fn signed(pki: &Pki, path: &str, request: Value) -> (String, Certificate) {
+    let certs = pki.list("certs").await;
+    let answer = pki.post(path, request).await;
+    let data = &answer.body["data"];
+    let members: Vec<_> = data.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(members, ["certificate", "issuing_ca"]);
+    let text = data["certificate"].as_str().unwrap().to_owned();
+    let (certificate, issuer) = (parse(&text), parse(data["issuing_ca"].as_str().unwrap()));
+    assert!(certificate.is_signed_by(issuer.key()));
+    assert_eq!(certificate.issuer(), issuer.subject());
+    assert_eq!(certificate.authority_key_id().as_deref(), issuer.subject_key_id());
+    assert_eq!(pki.list("certs").await, certs, "it is not recorded");
+    (text, certificate)
+}
+
+#[actix_web::test]
+async fn vector_16_5_a28_a29_a32_x12_what_is_not_self_issued_or_no_authority() {
+    let pki = Pki::start().await;
+    let ca = Ca::root("/CN=Other");
+    let refuse = async |certificate: &str, rule: &str| {
+        for path in [PATH, "issuer/root/sign-self-issued"] {
+            pki.refused(path, of(certificate), rule).await;
+        }
+    };
+    let leaf = ca.signs(&csr("ec-256", "/CN=a.foo", ""), "keyUsage=digitalSignature", &[]);
+    refuse(&leaf, "certificate: basicConstraints must say cA TRUE").await;
+    let own = |extensions: &str| Ca::root_with(foreign::new_key("ec-256"), "/CN=Self", extensions, &[]).pem;
+    refuse(&own("keyUsage=digitalSignature"), "certificate: basicConstraints must say cA TRUE").await;
+    refuse(&own("basicConstraints=CA:FALSE"), "certificate: basicConstraints must say cA TRUE").await;
+    let below = ca.intermediate("/CN=Below", &[]).pem;
+    refuse(&below, "certificate: must be self-issued").await;
+    let der = parse(&ca.pem).der().to_vec();
+    refuse(&pem::encode("CERTIFICATE", &[&der[..], &der].concat()), "certificate: ").await;
+    refuse(&pem::encode("CERTIFICATE", &der[..der.len() - 1]), "certificate: ").await;
+    refuse(&csr("ec-256", "/CN=a.foo", ""), "must be a CERTIFICATE").await;
+    for text in ["", "garbage", "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"] {
+        refuse(text, "certificate: ").await;
+    }
+    pki.refused(PATH, json!({}), "certificate: ").await;
+    // keyUsage without keyCertSign makes no authority, whatever basicConstraints say.
+    refuse(&own(&CA.replace("keyCertSign,", "")), "keyUsage of an authority must have keyCertSign").await;
+    // No key is certified that is too small for anything else here.
+    let small = Ca::root_with(foreign::new_key("rsa-1024"), "/CN=Small", CA, &[]).pem;
+    refuse(&small, "certificate: keys of this type need at least 2048 bits").await;
+    // The first block counts.
+    signed(&pki, PATH, of(&format!("text before\n{}\n{below}\n", ca.pem))).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a30_a31_one_authority_under_another() {
+    let pki = Pki::start().await;
+    let ca = Ca::root("/O=Other/CN=Other");
+    let leaf = ca.signs(
+        &csr("ec-256", "/CN=a.foo", ""),
+        "subjectAltName=DNS:a.foo\nauthorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash",
+        &[],
+    );
+    let before = parse(&ca.pem);
+    let (cross, after) = signed(&pki, PATH, of(&ca.pem)).await;
+    assert_eq!((after.serial(), after.subject()), (before.serial(), before.subject()));
+    assert_eq!((after.not_before(), after.not_after()), (before.not_before(), before.not_after()));
+    assert_eq!((after.key().spki(), after.subject_key_id()), (before.key().spki(), before.subject_key_id()));
+    // What the other authority signed leads to this one now.
+    let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
+    openssl_verifies_chain(&root, &[&cross], &leaf).unwrap();
+    assert!(openssl_verifies_chain(&root, &[&ca.pem], &leaf).is_err());
+    // Another kind of key takes the issuer's own algorithm, unless that must match.
+    pki.root(json!({ "issuer_name": "rsa", "common_name": "RSA", "key_type": "rsa" })).await;
+    let path = "issuer/rsa/sign-self-issued";
+    let (text, _) = signed(&pki, path, of(&ca.pem)).await;
+    assert_eq!(signature_algorithm(&text), "sha256WithRSAEncryption");
+    let matching = json!({ "require_matching_certificate_algorithms": true });
+    pki.refused(path, with(&of(&ca.pem), matching.clone()), "require_matching_certificate_algorithms: ").await;
+    signed(&pki, PATH, with(&of(&ca.pem), matching)).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn signatures_keep_their_algorithm_while_it_is_accepted() {
+    let pki = Pki::empty().await;
+    pki.root(json!({ "issuer_name": "rsa", "common_name": "RSA", "key_type": "rsa" })).await;
+    let pss = &["-sha384", "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:digest"];
+    for (arguments, expected) in [
+        (&["-sha512"][..], "sha512WithRSAEncryption"),
+        (&["-sha1"], "sha256WithRSAEncryption"),
+        (&["-md5"], "sha256WithRSAEncryption"),
+        (&["-sha224"], "sha256WithRSAEncryption"),
+    ] {
+        let ca = Ca::root_with(foreign::key("rsa-2048"), "/CN=Other", CA, arguments);
+        let (text, _) = signed(&pki, PATH, of(&ca.pem)).await;
+        assert_eq!(signature_algorithm(&text), expected, "{arguments:?}");
+    }
+    let ca = Ca::root_with(foreign::key("rsa-2048"), "/CN=Other", CA, pss);
+    let text = signature_algorithm(&signed(&pki, PATH, of(&ca.pem)).await.0);
+    assert!(text.starts_with("rsassaPss Hash Algorithm: sha384") && text.contains("Salt Length: 0x30"), "{text}");
+    pki.stop().await;
+}
+
+/// The certificate of an odd authority, in pieces.
+struct Odd {
+    extensions: Vec<Vec<u8>>,
+    subject: Vec<u8>,
+}
+
+impl Odd {
+    /// Strings of old types, unique identifiers, extensions that nobody knows, out of order, some with an
+    /// explicit `critical FALSE`, and one with BER inside.
+    fn new() -> Self {
+        let explicit_false = |oid: &[u8], value: &[u8]| {
+            build(SEQUENCE, 0, |w| {
+                w.oid(oid);
+                w.tlv(0x01, &[0]);
+                w.tlv(OCTET_STRING, value);
+            })
+        };
+        let teletex = build(0x31, 0, |w| {
+            w.nest(SEQUENCE, |w| {
+                w.oid(Attribute::Organization.oid());
+                w.tlv(0x14, b"B\xfccher");
+            });
+        });
+        let common_name = rdn(Attribute::CommonName, &["Odd".to_owned()]);
+        Self {
+            extensions: vec![
+                explicit_false(&[0x2a, 3, 4], b"\x30\x80\x00\x00"),
+                explicit_false(oid::SUBJECT_KEY_ID, &[OCTET_STRING, 3, 1, 2, 3]),
+                extension::extension(&[0x2a, 3, 5], true, b"not even DER \xff"),
+                extension::extension(oid::AUTHORITY_KEY_ID, false, b"\x30\x05\x80\x03\x01\x02\x03"),
+                extension::authority_info_access(&["http://theirs.test/ocsp".to_owned()], &[]),
+                extension::crl_distribution_points(&["http://theirs.test/crl".to_owned()]),
+                extension::basic_constraints(true, Some(9)),
+                extension::extension(oid::KEY_USAGE, false, &[3, 2, 1, 6]),
+            ],
+            subject: name::name(&[&teletex, &common_name]),
+        }
+    }
+
+    fn tbs(&self, issuer: &[u8], extensions: &[Vec<u8>]) -> Vec<u8> {
+        build(SEQUENCE, 0, |w| {
+            w.nest(context_constructed(0), |w| w.integer(2));
+            w.integer(77);
+            w.raw(SignatureAlgorithm::Ecdsa(Hash::Sha256).der());
+            w.raw(issuer);
+            w.nest(SEQUENCE, |w| {
+                w.tlv(0x17, b"500101000000Z");
+                w.tlv(0x18, b"99991231235959Z");
+            });
+            w.raw(&self.subject);
+            w.raw(&p256_spki());
+            w.tlv(0x81, &[0, 1, 2]);
+            w.tlv(0x82, &[4, 0xf0]);
+            w.nest(context_constructed(3), |w| w.nest(SEQUENCE, |w| extensions.iter().for_each(|e| w.raw(e))));
+        })
+    }
+}
+
+#[actix_web::test]
+async fn every_byte_stays_but_issuer_key_identifier_and_distribution_points() {
+    let pki = Pki::start().await;
+    let root = parse(pki.get("cert/ca").await["certificate"].as_str().unwrap());
+    let key_id = extension::authority_key_id(root.subject_key_id().unwrap());
+    let odd = Odd::new();
+    let certificate = pem::encode("CERTIFICATE", &signed_by_p256(&odd.tbs(&odd.subject, &odd.extensions)));
+    let mut expected = odd.extensions.clone();
+    expected[3].clone_from(&key_id);
+    let (_, after) = signed(&pki, PATH, of(&certificate)).await;
+    assert_eq!(after.tbs(), odd.tbs(root.subject(), &expected));
+    // With URLs of the mount its distribution points, in their place; everything else of theirs stays.
+    let urls = json!({ "ocsp_servers": "http://own.test/ocsp", "crl_distribution_points": "http://own.test/crl" });
+    pki.post("config/urls", urls).await;
+    let points = extension::crl_distribution_points(&["http://own.test/crl".to_owned()]);
+    expected[5].clone_from(&points);
+    let (_, after) = signed(&pki, PATH, of(&certificate)).await;
+    assert_eq!(after.tbs(), odd.tbs(root.subject(), &expected));
+    // What is not there to be replaced comes last.
+    let without: Vec<_> = [0, 1, 2, 4, 6, 7].map(|at| odd.extensions[at].clone()).to_vec();
+    let certificate = pem::encode("CERTIFICATE", &signed_by_p256(&odd.tbs(&odd.subject, &without)));
+    let (_, after) = signed(&pki, PATH, of(&certificate)).await;
+    assert_eq!(after.tbs(), odd.tbs(root.subject(), &[without, vec![key_id, points]].concat()));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h15_x12_the_path_without_issuer_needs_sudo() {
+    let pki = Pki::start().await;
+    let ca = of(&Ca::root("/CN=Other").pem);
+    let policy = |capabilities: &str| {
+        format!(
+            "path \"pki/root/sign-self-issued\" {{ capabilities = [{capabilities}] }}\npath \"pki/issuer/root/sign-self-issued\" {{ capabilities = [{capabilities}] }}"
+        )
+    };
+    for (name, capabilities, root, issuer) in [
+        ("update", "\"update\"", 403, 200),
+        ("sudo", "\"update\", \"sudo\"", 200, 200),
+        ("sudo-alone", "\"sudo\"", 403, 403),
+        ("read", "\"read\", \"list\"", 403, 403),
+    ] {
+        pki.app.policy(name, &policy(capabilities)).await;
+        let client = pki.app.with_policies(&[name]).await;
+        for (path, status) in [(PATH, root), ("issuer/root/sign-self-issued", issuer)] {
+            let answer = client.post(&format!("pki/{path}"), ca.clone()).await;
+            assert_eq!(answer.status, status, "{name} {path}: {}", answer.text);
+            if status == 403 {
+                answer.assert_denied();
+            }
+        }
+    }
+    pki.stop().await;
+}

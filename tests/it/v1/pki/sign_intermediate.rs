@@ -1,0 +1,456 @@
+//! `sign-intermediate`: authorities below an issuer, called and limited as the operator says.
+
+use serde_json::{Value, json};
+use signet::x509::certificate::Certificate;
+use signet::x509::csr::Csr;
+use signet::x509::oid;
+
+use super::foreign::{self, CA, Ca, csr, csr_with, openssl_verifies_chain, signature_algorithm};
+use super::mount::{Leaf, Pki, parse, with};
+
+const PATH: &str = "root/sign-intermediate";
+
+/// A request of an authority named `A Sub CA`, with these extensions in the CSR.
+fn of(extensions: &str) -> Value {
+    json!({ "csr": csr("ec-256", "/O=Csr/CN=A Sub CA", extensions), "common_name": "A Sub CA" })
+}
+
+/// An authority below the default issuer: openssl must take it as one.
+async fn authority(pki: &Pki, request: Value) -> Leaf {
+    below(pki, PATH, request).await
+}
+
+async fn below(pki: &Pki, path: &str, request: Value) -> Leaf {
+    let leaf = pki.certify(path, request.clone()).await;
+    assert!(leaf.certificate.is_ca(), "{request}");
+    let chain: Vec<String> = serde_json::from_value(leaf.data()["ca_chain"].clone()).unwrap();
+    assert_eq!(chain[0], leaf.pem, "the chain begins with the new certificate");
+    assert_eq!(chain[1], leaf.data()["issuing_ca"].as_str().unwrap());
+    let between: Vec<&str> = chain.iter().map(String::as_str).collect();
+    openssl_verifies_chain(between.last().unwrap(), &between[1..], &leaf.pem).unwrap();
+    assert!(leaf.data().get("private_key").is_none());
+    leaf
+}
+
+fn basic_constraints(leaf: &Leaf) -> String {
+    let (critical, text) = leaf.extension("basicConstraints").unwrap();
+    assert!(critical);
+    text
+}
+
+#[actix_web::test]
+async fn the_csr_gives_the_key_alone() {
+    let pki = Pki::start().await;
+    let request = of("subjectAltName = DNS:evil.test\nkeyUsage = digitalSignature\n1.2.3.4 = ASN1:UTF8String:mine\n\
+                      basicConstraints = CA:FALSE\nsubjectKeyIdentifier = 0102");
+    let leaf = authority(&pki, request.clone()).await;
+    assert_eq!(leaf.subject(), "CN=A Sub CA");
+    assert_eq!(leaf.extension("keyUsage"), Some((true, "Certificate Sign, CRL Sign".to_owned())));
+    assert_eq!(basic_constraints(&leaf), "CA:TRUE");
+    assert_eq!(leaf.certificate.subject_key_id(), Some(&leaf.certificate.key().key_id()[..]));
+    assert_eq!(leaf.sans(), [] as [&str; 0]);
+    let ids = leaf.extension_ids();
+    assert_eq!(ids, ["2.5.29.15", "2.5.29.19", "2.5.29.14", "2.5.29.35"]);
+    // Stored as any certificate, and no issuer of this mount.
+    assert_eq!(pki.get(&format!("cert/{}", leaf.serial())).await["certificate"], leaf.pem);
+    assert_eq!(pki.list("issuers").await.len(), 1);
+    // Without a name in the request it is the CSR's; without any there is none.
+    let unnamed = with(
+        &request,
+        json!({ "common_name": "", "organization": "Mine", "ou": ["b", "a"],
+        "country": "NZ", "locality": "l", "province": "p", "street_address": "s", "postal_code": "1",
+        "serial_number": "77" }),
+    );
+    let leaf = authority(&pki, unnamed).await;
+    assert_eq!(leaf.subject(), "C=NZ,ST=p,L=l,street=s,postalCode=1,O=Mine,OU=a+OU=b,CN=A Sub CA,serialNumber=77");
+    let nobody = json!({ "csr": csr("ec-256", "/O=Csr", "") });
+    pki.refused(PATH, nobody, "common_name: must be given when the CSR has none").await;
+    // No rule on names, but on their syntax.
+    let names = json!({ "common_name": "ca.test", "alt_names": "b.test,x@c.test", "ip_sans": "10.0.0.1",
+        "uri_sans": "urn:a:b", "other_sans": "1.2.3;UTF8:me" });
+    let leaf = authority(&pki, with(&request, names.clone())).await;
+    let expected =
+        ["othername: 1.2.3::me", "DNS:ca.test", "DNS:b.test", "email:x@c.test", "IP Address:10.0.0.1", "URI:urn:a:b"];
+    assert_eq!(leaf.sans(), expected);
+    for (field, value) in [("ip_sans", "10.0.0"), ("other_sans", "1.2.3;IA5:x"), ("organization", "a\u{7}")] {
+        pki.refused(PATH, with(&request, json!({ field: value })), &format!("{field}: ")).await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a18_authorities_end_with_their_issuer() {
+    let pki = Pki::start().await;
+    let end = parse(pki.get("cert/ca").await["certificate"].as_str().unwrap()).not_after();
+    let beyond = with(&of(""), json!({ "not_after": "2100-01-01T00:00:00Z" }));
+    let leaf = authority(&pki, beyond.clone()).await;
+    assert_eq!(leaf.certificate.not_after(), end);
+    assert!(leaf.answer.warnings().contains("truncated"), "{}", leaf.answer.text);
+    let enforced = with(&beyond, json!({ "enforce_leaf_not_after_behavior": true }));
+    pki.refused(PATH, enforced.clone(), "is beyond the expiration of the CA certificate").await;
+    pki.post("issuer/root", json!({ "issuer_name": "root", "leaf_not_after_behavior": "permit" })).await;
+    assert_eq!(authority(&pki, beyond.clone()).await.certificate.not_after(), end);
+    assert!(authority(&pki, enforced).await.certificate.not_after() > end);
+    pki.refused(PATH, with(&of(""), json!({ "ttl": "769h" })), "ttl: 769h is above the mount's maximum").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a19_to_a21_path_lengths() {
+    let pki = Pki::start().await;
+    let asked = |length: i64| with(&of(""), json!({ "max_path_length": length }));
+    for (name, length) in [("zero", 0), ("one", 1), ("three", 3)] {
+        pki.root(json!({ "issuer_name": name, "common_name": name, "max_path_length": length })).await;
+    }
+    let of_issuer = |name: &str| format!("issuer/{name}/sign-intermediate");
+    let leaf = below(&pki, &of_issuer("one"), of("")).await;
+    assert_eq!(basic_constraints(&leaf), "CA:TRUE, pathlen:0");
+    assert!(leaf.answer.warnings().contains("path length is 0"), "{}", leaf.answer.text);
+    for request in [of(""), asked(-1), asked(0), asked(3)] {
+        pki.refused(&of_issuer("zero"), request, "issuer cannot sign further CAs").await;
+    }
+    for (length, text) in
+        [(-1, "CA:TRUE, pathlen:2"), (2, "CA:TRUE, pathlen:2"), (1, "CA:TRUE, pathlen:1"), (0, "CA:TRUE, pathlen:0")]
+    {
+        assert_eq!(basic_constraints(&below(&pki, &of_issuer("three"), asked(length)).await), text);
+    }
+    for length in [3, 4, 255] {
+        pki.refused(&of_issuer("three"), asked(length), "is more than the issuing chain allows, 2").await;
+    }
+    assert_eq!(basic_constraints(&authority(&pki, asked(0)).await), "CA:TRUE, pathlen:0");
+    assert_eq!(basic_constraints(&authority(&pki, asked(7)).await), "CA:TRUE, pathlen:7");
+    assert_eq!(basic_constraints(&authority(&pki, asked(-1)).await), "CA:TRUE");
+    for length in [-2, 256, i64::MAX] {
+        pki.refused(PATH, asked(length), "max_path_length: must be").await;
+    }
+    // A path length in the CSR has no say.
+    let own = with(&of("basicConstraints = critical,CA:TRUE,pathlen:9"), json!({ "use_csr_values": true }));
+    assert_eq!(basic_constraints(&below(&pki, &of_issuer("one"), own).await), "CA:TRUE, pathlen:0");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn path_lengths_from_higher_up_in_the_chain() {
+    let pki = Pki::empty().await;
+    // Root with path length 2 → one without → one without: the last may have nothing below it.
+    let limited = CA.replace("CA:TRUE", "CA:TRUE,pathlen:2");
+    let root = Ca::root_with(foreign::new_key("ec-256"), "/CN=Limited", &limited, &[]);
+    let first = root.intermediate("/CN=First", &[]);
+    let second = first.intermediate("/CN=Second", &[]);
+    let bundle = [second.bundle(), first.bundle(), root.bundle()].join("\n");
+    let imported = pki.post("issuers/import/bundle", json!({ "pem_bundle": bundle })).await;
+    let ids: Vec<String> = serde_json::from_value(imported.body["data"]["imported_issuers"].clone()).unwrap();
+    let path = |at: usize| format!("issuer/{}/sign-intermediate", ids[at]);
+    let refused = "issuer cannot sign further CAs";
+    pki.refused(&path(0), of(""), refused).await;
+    pki.refused(&format!("issuer/{}/sign-self-issued", ids[0]), json!({ "certificate": root.pem }), refused).await;
+    assert_eq!(basic_constraints(&below(&pki, &path(1), of("")).await), "CA:TRUE, pathlen:0");
+    assert_eq!(basic_constraints(&below(&pki, &path(2), of("")).await), "CA:TRUE, pathlen:1");
+    // What openssl says of one that the first refusal kept from being made.
+    let too_deep = second.intermediate("/CN=Third", &[]);
+    let leaf = too_deep.intermediate("/CN=Fourth", &[]);
+    let between = [too_deep.pem.as_str(), &second.pem, &first.pem];
+    let verdict = openssl_verifies_chain(&root.pem, &between, &leaf.pem).unwrap_err();
+    assert!(verdict.contains("path length"), "{verdict}");
+    // Leaves are none of its business.
+    let leaf = pki.certify(&format!("issuer/{}/sign-verbatim", ids[0]), of("")).await;
+    openssl_verifies_chain(&root.pem, &[&second.pem, &first.pem], &leaf.pem).unwrap();
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn path_lengths_of_each_root_with_the_same_key() {
+    let pki = Pki::empty().await;
+    // The first parent is the one with the lower identifier, which is random: whichever it is, both count.
+    for round in 0..4 {
+        let key = foreign::new_key("ec-256");
+        let name = format!("/CN=Root {round}");
+        let root = |extensions: &str| Ca::root_with(key.clone(), &name, extensions, &[]);
+        let (free, limited) = (root(CA), root(&CA.replace("CA:TRUE", "CA:TRUE,pathlen:1")));
+        let below_both = free.intermediate(&format!("/CN=Below {round}"), &[]);
+        let bundle = [below_both.bundle(), free.pem, limited.pem].join("\n");
+        let imported = pki.post("issuers/import/bundle", json!({ "pem_bundle": bundle })).await;
+        let id = imported.body["data"]["imported_issuers"][0].as_str().unwrap();
+        pki.refused(&format!("issuer/{id}/sign-intermediate"), of(""), "issuer cannot sign further CAs").await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a22_a23_a57_usages() {
+    let pki = Pki::start().await;
+    let usage = |leaf: &Leaf| leaf.extension("keyUsage").unwrap().1;
+    let leaf = authority(&pki, with(&of(""), json!({ "key_usage": "DigitalSignature" }))).await;
+    assert_eq!(usage(&leaf), "Digital Signature, Certificate Sign, CRL Sign");
+    let leaf = authority(&pki, with(&of(""), json!({ "key_usage": ["CRL", "CertSign"] }))).await;
+    assert_eq!(usage(&leaf), "Certificate Sign, CRL Sign");
+    let own = |text: &str| with(&of(&format!("keyUsage = {text}")), json!({ "use_csr_values": true }));
+    assert_eq!(usage(&authority(&pki, own("critical,keyCertSign")).await), "Certificate Sign");
+    let also = with(&own("critical,keyCertSign"), json!({ "key_usage": "DigitalSignature" }));
+    assert_eq!(usage(&authority(&pki, also).await), "Certificate Sign");
+    pki.refused(PATH, own("critical,digitalSignature"), "keyUsage of an authority must have keyCertSign").await;
+    let purposes = json!({ "ext_key_usage": "ServerAuth", "ext_key_usage_oids": "1.2.3.4" });
+    let leaf = authority(&pki, with(&of(""), purposes.clone())).await;
+    let both = Some((false, "TLS Web Server Authentication, 1.2.3.4".to_owned()));
+    assert_eq!(leaf.extension("extendedKeyUsage"), both);
+    let root = pki.root(with(&purposes, json!({ "common_name": "Purposes" }))).await;
+    assert_eq!(foreign::extension(root["certificate"].as_str().unwrap(), "extendedKeyUsage"), both);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a24_to_a27_a_key_identifier_constraints_names_dates_and_hashes() {
+    let pki = Pki::start().await;
+    for (skid, octets) in [("aa:bb-cc dd", &[0xaa, 0xbb, 0xcc, 0xdd][..]), ("00", &[0]), ("FF", &[0xff])] {
+        let leaf = authority(&pki, with(&of(""), json!({ "skid": skid }))).await;
+        assert_eq!(leaf.certificate.subject_key_id(), Some(octets));
+    }
+    for skid in ["a", "aa:b", "0x00", "zz", &"ab".repeat(65)] {
+        pki.refused(PATH, with(&of(""), json!({ "skid": skid })), "skid: ").await;
+    }
+    let leaf = authority(&pki, with(&of(""), json!({ "permitted_dns_domains": ".a.com,b.com" }))).await;
+    let (critical, text) = leaf.extension("nameConstraints").unwrap();
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    assert_eq!((critical, lines), (true, vec!["Permitted:", "DNS:.a.com", "DNS:b.com"]));
+    let all = json!({ "excluded_dns_domains": ["c.com"], "permitted_ip_ranges": "10.0.0.0/8",
+        "excluded_ip_ranges": "10.1.0.0/16,fd00::/8", "permitted_email_addresses": "a.com",
+        "excluded_email_addresses": "x@a.com", "permitted_uri_domains": ".a.com", "excluded_uri_domains": "b.a.com" });
+    let leaf = authority(&pki, with(&of(""), all)).await;
+    let lines: Vec<_> = leaf.extension("nameConstraints").unwrap().1.lines().map(|l| l.trim().to_owned()).collect();
+    let expected = [
+        "Permitted:",
+        "email:a.com",
+        "IP:10.0.0.0/255.0.0.0",
+        "URI:.a.com",
+        "Excluded:",
+        "DNS:c.com",
+        "email:x@a.com",
+        "IP:10.1.0.0/255.255.0.0",
+        "IP:FD00:0:0:0:0:0:0:0/FF00:0:0:0:0:0:0:0",
+        "URI:b.a.com",
+    ];
+    assert_eq!(lines, expected);
+    pki.refused(PATH, with(&of(""), json!({ "permitted_ip_ranges": "10.0.0.1/40" })), "permitted_ip_ranges: ").await;
+    pki.refused(PATH, with(&of(""), json!({ "permitted_dns_domains": "bücher.test" })), "permitted_dns_domains: ")
+        .await;
+    let host = json!({ "common_name": "ca.test" });
+    assert_eq!(authority(&pki, with(&of(""), host.clone())).await.sans(), ["DNS:ca.test"]);
+    let excluded = with(&host, json!({ "exclude_cn_from_sans": true }));
+    assert_eq!(authority(&pki, with(&of(""), excluded)).await.extension("subjectAltName"), None);
+    pki.root(json!({ "issuer_name": "rsa", "common_name": "RSA", "key_type": "rsa" })).await;
+    let request = with(&of(""), json!({ "not_before_duration": "2h", "signature_bits": 512, "ttl": "10h" }));
+    let leaf = below(&pki, "issuer/rsa/sign-intermediate", request).await;
+    assert_eq!(leaf.certificate.not_after() - leaf.certificate.not_before(), 12 * 3600);
+    assert_eq!(signature_algorithm(&leaf.pem), "sha512WithRSAEncryption");
+    let default = authority(&pki, with(&of(""), json!({ "ttl": "10h", "signature_bits": 512 }))).await;
+    assert_eq!(default.certificate.not_after() - default.certificate.not_before(), 10 * 3600 + 30);
+    assert_eq!(signature_algorithm(&default.pem), "ecdsa-with-SHA256");
+    pki.refused(PATH, with(&of(""), json!({ "signature_bits": 1 })), "signature_bits: ").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_3_c30_pss_of_every_key_under_every_endpoint() {
+    let pki = Pki::empty().await;
+    pki.root(json!({ "issuer_name": "rsa", "common_name": "RSA", "key_type": "rsa" })).await;
+    let pss = "rsassaPss Hash Algorithm: sha256 Mask Algorithm: mgf1 with sha256 Salt Length: 0x20 Trailer Field: 0x01 (default)";
+    for (kind, key_type) in [("ec-256", "ec"), ("ed25519", "ed25519")] {
+        let request = json!({ "csr": csr(kind, "/CN=a.foo", ""), "common_name": "a.foo" });
+        for role in [key_type, "any"] {
+            let role = json!({ "allow_any_name": true, "key_type": role, "use_pss": true, "signature_bits": 0 });
+            assert_eq!(signature_algorithm(&pki.sign(&role, request.clone()).await.pem), pss, "{kind} {role}");
+        }
+        let asked = with(&request, json!({ "use_pss": true, "signature_bits": 0 }));
+        for path in ["sign-verbatim", "sign-verbatim/r", PATH, "issuer/rsa/sign-intermediate"] {
+            assert_eq!(signature_algorithm(&pki.certify(path, asked.clone()).await.pem), pss, "{kind} {path}");
+        }
+        // The request decides there, never the role.
+        assert_eq!(signature_algorithm(&pki.certify("sign-verbatim/r", request).await.pem), "sha256WithRSAEncryption");
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn values_of_the_csr_byte_for_byte() {
+    let pki = Pki::start().await;
+    let extensions = "keyUsage = critical,keyCertSign\nsubjectAltName = DNS:in.csr,dirName:dir,RID:1.2.3\n\
+        1.2.3.4 = critical,ASN1:UTF8String:mine\nextendedKeyUsage = critical,1.2.3.4.5\n\
+        subjectKeyIdentifier = 0102\nbasicConstraints = critical,CA:TRUE,pathlen:5\n[dir]\nO = x";
+    let request =
+        with(&of(extensions), json!({ "use_csr_values": true, "alt_names": "ignored.test", "ou": "ignored" }));
+    let asked = Csr::from_pem(request["csr"].as_str().unwrap()).unwrap();
+    let leaf = pki.certify(PATH, request.clone()).await;
+    assert_eq!(leaf.certificate.subject(), asked.subject);
+    for extension in asked.extensions.iter().filter(|e| e.oid != oid::BASIC_CONSTRAINTS) {
+        let at = asked.der().windows(extension.raw.len()).position(|window| window == extension.raw);
+        assert!(at.is_some(), "{}", extension.oid_text());
+        assert_eq!(leaf.raw(&extension.oid_text()).as_ref(), Some(&extension.raw), "{}", extension.oid_text());
+    }
+    assert_eq!(basic_constraints(&leaf), "CA:TRUE");
+    let warnings = leaf.answer.warnings();
+    for field in ["common_name", "alt_names", "ou"] {
+        assert!(warnings.contains(field), "{field}: {warnings}");
+    }
+    // otherNames of the request join the CSR's names.
+    let names = "subjectAltName = DNS:in.csr,IP:10.0.0.1,otherName:1.2.3;UTF8:theirs";
+    let joined = with(&of(names), json!({ "use_csr_values": true, "other_sans": "1.2.3;UTF8:mine" }));
+    let sans = authority(&pki, joined).await.sans();
+    assert_eq!(sans, ["othername: 1.2.3::mine", "othername: 1.2.3::theirs", "DNS:in.csr", "IP Address:10.0.0.1"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a55_the_operators_constraints_win() {
+    let pki = Pki::start().await;
+    for critical in ["critical,", ""] {
+        let request = of(&format!("nameConstraints = {critical}permitted;DNS:evil.com"));
+        let asked = json!({ "use_csr_values": true, "permitted_dns_domains": "good.com" });
+        let leaf = authority(&pki, with(&request, asked)).await;
+        let (marked, text) = leaf.extension("nameConstraints").unwrap();
+        let lines: Vec<_> = text.lines().map(str::trim).collect();
+        assert_eq!((marked, lines), (true, vec!["Permitted:", "DNS:good.com"]));
+        leaf.raw("2.5.29.30").unwrap();
+    }
+    // Where the operator sets none, the CSR's are copied if they are legal.
+    let own = with(&of("nameConstraints = critical,permitted;DNS:csr.com"), json!({ "use_csr_values": true }));
+    assert!(authority(&pki, own).await.extension("nameConstraints").unwrap().1.contains("csr.com"));
+    let loose = with(&of("nameConstraints = permitted;DNS:csr.com"), json!({ "use_csr_values": true }));
+    pki.refused(PATH, loose, "nameConstraints must be critical").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a56_what_only_operator_and_server_can_say() {
+    let pki = Pki::start().await;
+    pki.post(
+        "config/urls",
+        json!({ "ocsp_servers": "http://own.test/ocsp", "issuing_certificates": "http://own.test/ca",
+        "crl_distribution_points": "http://own.test/crl", "delta_crl_distribution_points": "http://own.test/delta" }),
+    )
+    .await;
+    let request = of("subjectKeyIdentifier = 0102\nauthorityInfoAccess = OCSP;URI:http://evil.test\n\
+         crlDistributionPoints = URI:http://evil.test/crl\nfreshestCRL = URI:http://evil.test/delta\n\
+         2.5.29.35 = DER:30058003010203");
+    let asked = json!({ "use_csr_values": true, "skid": "aabb" });
+    let leaf = authority(&pki, with(&request, asked.clone())).await;
+    assert_eq!(leaf.certificate.subject_key_id(), Some(&[0xaa, 0xbb][..]));
+    let text = foreign::certificate_text(&leaf.pem);
+    assert!(!text.contains("evil.test"), "{text}");
+    for url in ["http://own.test/ocsp", "http://own.test/ca", "http://own.test/crl", "http://own.test/delta"] {
+        assert_eq!(text.matches(url).count(), 1, "{url}: {text}");
+    }
+    let ids = leaf.extension_ids();
+    for (at, id) in ids.iter().enumerate() {
+        assert!(!ids[..at].contains(id), "{id} appears twice");
+    }
+    // Without URLs of the mount: AIA of the CSR, but never its distribution points.
+    let none = json!({ "ocsp_servers": "", "issuing_certificates": "", "crl_distribution_points": "",
+        "delta_crl_distribution_points": "" });
+    pki.post("config/urls", none).await;
+    let leaf = authority(&pki, with(&request, json!({ "use_csr_values": true }))).await;
+    let text = foreign::certificate_text(&leaf.pem);
+    assert!(text.contains("OCSP - URI:http://evil.test\n"), "{text}");
+    assert!(!text.contains("evil.test/crl") && !text.contains("evil.test/delta"), "{text}");
+    assert_eq!(leaf.certificate.subject_key_id(), Some(&[1, 2][..]));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn weak_requests_and_unusable_issuers() {
+    let pki = Pki::start().await;
+    let with_csr = |csr: String| json!({ "csr": csr, "common_name": "A Sub CA" });
+    pki.refused(PATH, with_csr(csr("rsa-1024", "/CN=a", "")), "csr: keys of this type need at least 2048").await;
+    for (kind, arguments) in [("ec-256", ["-sha1"]), ("rsa-2048", ["-sha1"]), ("rsa-2048", ["-md5"])] {
+        pki.refused(PATH, with_csr(csr_with(kind, "/CN=a", "", &arguments)), "request signature invalid").await;
+    }
+    pki.refused(PATH, json!({ "common_name": "A Sub CA" }), "csr: must not be empty").await;
+    pki.refused("issuer/unknown/sign-intermediate", of(""), "issuer_ref: issuer not found").await;
+    for format in ["DER", "", "foo"] {
+        pki.refused(PATH, with(&of(""), json!({ "format": format })), "format: must be").await;
+    }
+    pki.stop().await;
+}
+
+/// Everything that an issuer which may not sign refuses.
+async fn signs_nothing(pki: &Pki, issuer: &str, rule: &str) {
+    let csr = csr("ec-256", "/CN=a.foo", "");
+    let foreign = Ca::root("/CN=Foreign").pem;
+    for (endpoint, body) in [
+        ("issue/r", json!({ "common_name": "a.foo" })),
+        ("sign/r", json!({ "csr": csr, "common_name": "a.foo" })),
+        ("sign-verbatim", json!({ "csr": csr })),
+        ("sign-verbatim/r", json!({ "csr": csr })),
+        ("sign-intermediate", json!({ "csr": csr, "common_name": "a.foo" })),
+        ("sign-self-issued", json!({ "certificate": foreign })),
+    ] {
+        pki.refused(&format!("issuer/{issuer}/{endpoint}"), body, rule).await;
+    }
+}
+
+#[actix_web::test]
+async fn an_issuer_without_key_usage_or_good_standing_signs_nothing() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    for name in ["silent", "revoked"] {
+        pki.root(json!({ "issuer_name": name, "common_name": name })).await;
+    }
+    pki.post("issuer/silent", json!({ "issuer_name": "silent", "usage": "read-only,crl-signing" })).await;
+    signs_nothing(&pki, "silent", "its usage lacks issuing-certificates").await;
+    pki.post("issuer/revoked/revoke", json!({})).await;
+    signs_nothing(&pki, "revoked", "it is revoked").await;
+    let imported = async |bundle: String| {
+        let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": bundle })).await;
+        answer.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned()
+    };
+    let keyless = imported(Ca::root("/CN=Keyless").pem).await;
+    signs_nothing(&pki, &keyless, "its private key is not in this mount").await;
+    // Relying parties refuse everything that such a certificate certifies (RFC 5280 4.2.1.3).
+    let extensions = CA.replace("keyCertSign,", "");
+    let mute = imported(Ca::root_with(foreign::new_key("ec-256"), "/CN=Mute", &extensions, &[]).bundle()).await;
+    signs_nothing(&pki, &mute, "keyCertSign").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_5_a50_a51_below_an_intermediate_of_this_mount() {
+    let pki = Pki::start().await;
+    let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().trim().to_owned();
+    let made = pki.post("intermediate/generate/internal", json!({ "common_name": "Int", "key_type": "ec" })).await;
+    let signed = pki
+        .post(
+            PATH,
+            json!({ "csr": made.body["data"]["csr"], "common_name": "Int", "not_after": "2090-01-01T00:00:00Z" }),
+        )
+        .await;
+    let intermediate = signed.body["data"]["certificate"].as_str().unwrap().to_owned();
+    let stored = pki.post("intermediate/set-signed", json!({ "certificate": intermediate })).await;
+    let id = stored.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let csr = csr("ec-256", "/CN=a.foo", "");
+    for (endpoint, body, is_ca) in [
+        ("issue/r", json!({ "common_name": "a.foo" }), false),
+        ("sign/r", json!({ "csr": csr }), false),
+        ("sign-verbatim", json!({ "csr": csr }), false),
+        ("sign-intermediate", json!({ "csr": csr, "common_name": "Deeper" }), true),
+    ] {
+        let path = format!("issuer/{id}/{endpoint}");
+        let leaf = pki.certify(&path, body.clone()).await;
+        let own: Vec<&str> = if is_ca { vec![&leaf.pem] } else { vec![] };
+        let chain: Vec<&str> = own.iter().copied().chain([intermediate.as_str(), &root]).collect();
+        assert_eq!(leaf.data()["ca_chain"], json!(chain), "{endpoint}");
+        assert_eq!(leaf.data()["issuing_ca"], intermediate.as_str(), "{endpoint}");
+        openssl_verifies_chain(&root, &[&intermediate], &leaf.pem).unwrap();
+        let bundle = pki.post(&path, with(&body, json!({ "format": "pem_bundle" }))).await.body["data"].clone();
+        let blocks = signet::x509::pem::blocks(bundle["certificate"].as_str().unwrap()).unwrap();
+        let certificates: Vec<_> = blocks.iter().filter(|(label, _)| label == "CERTIFICATE").collect();
+        assert_eq!(certificates.len(), 2, "{endpoint}: the certificate and its issuer, no root");
+        assert_eq!(Certificate::parse(&certificates[1].1).unwrap().der(), parse(&intermediate).der());
+        assert_eq!(blocks.len(), if endpoint == "issue/r" { 3 } else { 2 });
+        if !is_ca {
+            let bare = pki.post(&path, with(&body, json!({ "remove_roots_from_chain": true }))).await;
+            assert_eq!(bare.body["data"]["ca_chain"], json!([intermediate]), "{endpoint}");
+            assert_eq!(bare.body["data"]["issuing_ca"], intermediate.as_str());
+        }
+    }
+    pki.stop().await;
+}
