@@ -7,13 +7,14 @@ use base64::Engine as _;
 use serde_json::json;
 use signet::clock::Time;
 use signet::x509::certificate::Certificate;
-use signet::x509::ocsp::IdHash;
+use signet::x509::ocsp::{IdHash, ResponseData, SingleResponse, Status};
 use signet::x509::serial::Serial;
 use signet::x509::writer::{NULL, OCTET_STRING, SEQUENCE, Writer, build, context_constructed};
 
 use self::client::{openssl_judges, read};
 use super::foreign::{Ca, Files};
 use super::mount::{Leaf, Pki, parse, with};
+use crate::judges::{judge, refusal};
 use crate::support::App;
 
 /// A CertID.
@@ -404,6 +405,36 @@ async fn a_lease_that_ends_is_revoked_for_ocsp_too() {
     let lease = leaf.answer.body["lease_id"].clone();
     assert_eq!(pki.app.client.post("sys/leases/revoke", json!({ "lease_id": lease })).await.status, 204);
     assert_eq!(pki.ocsp(&der).await.statuses(), ["revoked"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn pkilint_finds_nothing_in_any_answer() {
+    let pki = Pki::start().await;
+    let (root, good, revoked) = (parse(&pki.default_pem().await), pki.leaf().await, pki.leaf().await);
+    pki.post("revoke", json!({ "serial_number": revoked.serial(), "reason": "keyCompromise" })).await;
+    let files = Files::new();
+    for (at, hash) in IdHash::ALL.into_iter().enumerate() {
+        let ids = [&good.certificate.serial(), &revoked.certificate.serial(), &Serial::random()]
+            .map(|serial| cert_id(hash, &root, serial));
+        files.write(&format!("all-{at}.der"), &pki.ocsp(&request(&ids, Some(&[9; 32]))).await.der);
+        files.write(&format!("one-{at}.der"), &pki.ocsp(&request(&ids[..1], None)).await.der);
+    }
+    let folder = files.path("");
+    assert!(judge("lint_ocsp.py", &[folder.to_str().unwrap()]).contains("8 answers linted"));
+    // It sees what it should: a responder named by something else than a hash.
+    let id = cert_id(IdHash::Sha1, &root, &good.certificate.serial());
+    let data = ResponseData {
+        responder_key_hash: &[1; 19],
+        produced_at: 1_800_000_000,
+        next_update: None,
+        responses: &[SingleResponse { cert_id: &id, status: Status::Good }],
+        nonce: None,
+    };
+    let algorithm = signet::x509::algorithm::SignatureAlgorithm::Ed25519;
+    let basic = signet::x509::tbs::signed(&data.encode(), algorithm, &[0; 64]);
+    files.write("wrong.der", &signet::x509::ocsp::successful(&basic));
+    assert!(refusal("lint_ocsp.py", &[folder.to_str().unwrap()]).contains("wrong.der"));
     pki.stop().await;
 }
 
