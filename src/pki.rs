@@ -23,6 +23,7 @@ pub mod issuer;
 pub mod leases;
 pub mod metrics;
 pub mod names;
+pub mod ocsp;
 pub mod oid;
 mod prepared;
 pub mod profile;
@@ -53,7 +54,7 @@ use self::store::PkiStore;
 use self::view::View;
 use tokio::sync::{Mutex, Notify};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Time};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::keys::pool::KeyPool;
@@ -74,7 +75,13 @@ impl Engine {
     /// An engine without mounts. Starts the thread that the control actors share, so an actix system
     /// must run.
     pub fn new(store: Arc<dyn PkiStore>, clock: Clock) -> Arc<Self> {
-        let tools = Tools { store, pool: KeyPool::start(2, 1024), clock, serials: Arc::new(Serial::random) };
+        let tools = Tools {
+            store,
+            pool: KeyPool::start(2, 1024),
+            clock,
+            serials: Arc::new(Serial::random),
+            ocsp: Arc::default(),
+        };
         Arc::new(Self {
             tools,
             control: ControlThread::start(),
@@ -135,6 +142,11 @@ impl Engine {
     pub fn close_others(&self, there: impl Fn(MountId) -> bool) {
         let open: Vec<MountId> = self.authorities.load().keys().copied().collect();
         open.into_iter().filter(|mount| !there(*mount)).for_each(|mount| self.close(mount));
+    }
+
+    /// The time by the server's clock.
+    pub fn now(&self) -> Time {
+        self.tools.clock.now()
     }
 
     /// A mount's authority.

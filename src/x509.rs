@@ -16,6 +16,7 @@ pub mod csr;
 pub mod extension;
 pub mod general_name;
 pub mod name;
+pub mod ocsp;
 pub mod oid;
 pub mod pem;
 pub mod public_key;

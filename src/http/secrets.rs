@@ -42,7 +42,7 @@ use answer::{Answer, Body};
 use index::{Entry, Found, Index};
 use request::Asked;
 use route::{Access, BodyKind, Call, Operation, Params, RequestId, Route, Token};
-use state::State;
+use state::{Settings, State};
 
 /// Answers one request. `raw_path` is what follows `/v1/` in the request line, still encoded.
 pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
@@ -85,12 +85,11 @@ async fn steps(
     trail: &mut Trail,
 ) -> Result<Answer> {
     let (settings, headers) = (&state.settings, request.headers());
-    let asked = request::asked(request, raw_path, settings)?;
+    let asked = asked(&state.auth.mounts(), request, raw_path, settings)?;
     let target = Target::of(&state.auth.mounts(), &asked);
     trail.mount.clone_from(&target.mount);
     trail.meter = target.meter(asked.operation);
-    let body = request::body(headers, payload, settings).await?;
-    let (mut fields, body) = target.read(&asked, body, headers)?;
+    let (mut fields, body) = target.read(&asked, headers, payload, settings).await?;
     request::root_namespace(headers, settings.compat)?;
     request::no_wrapping(headers, settings.compat)?;
     let deadline = Instant::now() + settings.max_duration;
@@ -108,6 +107,11 @@ async fn steps(
         full_path: asked.path,
         params,
         fields,
+        media_type: if matches!(route.body, BodyKind::Raw { .. }) {
+            request::media_type(headers)
+        } else {
+            String::new()
+        },
         body,
         caller: admitted.caller,
         token: admitted.token,
@@ -115,6 +119,19 @@ async fn steps(
         request_id: id,
     };
     run(state, call, deadline).await
+}
+
+/// What is asked for. A tail that a route takes as it was sent never meets the rules for paths.
+fn asked(table: &MountTable, request: &HttpRequest, raw_path: &str, settings: &Settings) -> Result<Asked> {
+    let reads = matches!(request.method().as_str(), "GET" | "HEAD");
+    let tail = table.route(raw_path).filter(|_| reads).and_then(|(mount, rest)| {
+        let at = index(&mount.kind)?.tail(rest)?;
+        Some(raw_path.len() - rest.len() + at)
+    });
+    let Some(at) = tail else { return request::asked(request, raw_path, settings) };
+    // The path ends before the slash.
+    let asked = request::asked(request, &raw_path[..at - 1], settings)?;
+    Ok(Asked { tail: Some(Bytes::copy_from_slice(&raw_path.as_bytes()[at..])), ..asked })
 }
 
 /// The audited run of a handler.
@@ -153,7 +170,11 @@ impl Target {
         };
         let from = asked.path.len() - rest.len();
         let below = from..from + rest.strip_suffix('/').unwrap_or(rest).len();
-        let found = index(&mount.kind).map_or(Found::Nothing, |index| index.find(rest, asked.operation));
+        let found = match (index(&mount.kind), &asked.tail) {
+            (Some(index), None) => index.find(rest, asked.operation),
+            (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), asked.operation),
+            (None, _) => Found::Nothing,
+        };
         Self { mount: Some(mount.clone()), below, found }
     }
 
@@ -174,10 +195,21 @@ impl Target {
         }
     }
 
-    fn read(&self, asked: &Asked, body: Bytes, headers: &HeaderMap) -> Result<(Fields, Bytes)> {
-        if matches!(self.found, Found::Route(_, Route { body: BodyKind::Raw, .. }, _)) {
+    async fn read(
+        &self,
+        asked: &Asked,
+        headers: &HeaderMap,
+        payload: Payload,
+        settings: &Settings,
+    ) -> Result<(Fields, Bytes)> {
+        if let Found::Route(_, Route { body: BodyKind::Raw { limit }, .. }, _) = self.found {
+            let body = match &asked.tail {
+                Some(tail) => tail.slice(..tail.len().min(limit + 1)),
+                None => request::raw_body(payload, *limit, settings).await?,
+            };
             return Ok((Fields::default(), body));
         }
+        let body = request::body(headers, payload, settings).await?;
         let fields = match asked.operation {
             Operation::Create | Operation::Update | Operation::Patch => request::fields(&body, headers)?,
             Operation::Read | Operation::List | Operation::Delete => Fields::from_pairs(asked.query.iter().cloned()),
@@ -332,7 +364,10 @@ mod tests {
             let pattern = route.pattern;
             let params = pattern.split('/').filter(|s| s.starts_with([':', '*'])).count();
             assert!(params <= Params::MAX, "{kind} {pattern}");
-            assert!(pattern.matches('*').count() <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");
+            let (rests, tails) = (pattern.matches('*').count(), pattern.matches("**").count());
+            assert!(rests <= 1 + tails && tails <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");
+            let tail = pattern.split_once("**").map_or("", |(literals, _)| literals);
+            assert!(!tail.contains(':') && (tail.is_empty() || route.access == Access::Open), "{kind} {pattern}");
             assert!(seen.insert((kind, pattern, route.operation)), "twice: {kind} {pattern} {:?}", route.operation);
             assert_ne!(route.operation, Operation::Create, "{kind} {pattern}: writes are Update");
         }

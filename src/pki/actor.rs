@@ -549,7 +549,7 @@ mod tests {
 
     use super::*;
     use crate::documents::Document;
-    use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation};
+    use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, SerialStatus, StoredCertificate, StoredRevocation};
     use crate::x509::serial::Serial;
 
     #[actix::test]
@@ -580,6 +580,10 @@ mod tests {
         }
 
         fn certificate(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn status(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
             unreachable!("nothing is read")
         }
 

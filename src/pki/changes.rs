@@ -410,6 +410,28 @@ pub async fn write_cluster(authority: &Authority, fields: &Fields) -> Result<Vec
         .await
 }
 
+/// Writes `config/crl`; settings that are absent stay. A switch that changes what lists hold builds them
+/// anew before the answer. Gives warnings.
+///
+/// # Errors
+/// `Invalid` naming the field and the rule.
+pub async fn write_crl_config(authority: &Authority, fields: &Fields) -> Result<Vec<String>> {
+    let fields = fields.clone();
+    let ((), warnings) = authority
+        .change_and_crls(move |view| {
+            let old = &view.crl_config.value;
+            let config = old.merged(&fields)?;
+            let crls = config.disable != old.disable
+                || config.enable_delta != old.enable_delta
+                || (old.auto_rebuild && !config.auto_rebuild);
+            let mut next = view.clone();
+            let writes = vec![next.set_crl_config(config)];
+            Ok((Planned { view: next, writes, crls }, ()))
+        })
+        .await?;
+    Ok(warnings)
+}
+
 /// Warns of URLs with addresses of the mount that are not configured, once there is an issuer to use them.
 fn unresolved(view: &View) -> Vec<String> {
     let missing = view.global_urls().unresolved() && view.signers().next().is_some();

@@ -8,6 +8,7 @@
 //! sequence and signature; after a restart the same bytes are made again and checked against that
 //! signature, and only when they differ is a new number published.
 
+pub mod config;
 mod entries;
 
 use std::collections::{BTreeMap, HashMap};
@@ -436,8 +437,8 @@ impl Plan {
     }
 }
 
-/// The algorithm of an issuer's CRLs: its own setting, else what its key implies.
-fn revocation_algorithm(signer: &Signer) -> Result<SignatureAlgorithm> {
+/// The algorithm of an issuer's CRLs and OCSP answers: its own setting, else what its key implies.
+pub(super) fn revocation_algorithm(signer: &Signer) -> Result<SignatureAlgorithm> {
     let setting = &signer.issuer.record.revocation_signature_algorithm;
     match SignatureAlgorithm::parse_name(setting) {
         Some(algorithm) => Ok(algorithm),

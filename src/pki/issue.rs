@@ -11,6 +11,7 @@ use std::time::Instant;
 use super::beside::{Beside, Lease};
 use super::metrics::Stages;
 use super::names::{self, CsrNames, Names};
+use super::ocsp;
 use super::profile::RoleEntry;
 use super::release::{Draft, Record, SubjectKeyId};
 use super::request::IssueRequest;
@@ -42,6 +43,8 @@ pub struct Tools {
     pub clock: Clock,
     /// The source of serials; random but in tests.
     pub serials: Arc<dyn Fn() -> Serial + Send + Sync>,
+    /// OCSP answers that were signed a moment ago.
+    pub ocsp: Arc<ocsp::Answers>,
 }
 
 /// Who asks, as far as rules and records care.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use super::ocsp::IssuerHashes;
 use super::urls::Urls;
 use super::validity::LeafNotAfter;
 use crate::error::{Error, Result};
@@ -114,6 +115,8 @@ pub struct Issuer {
     pub certificate: Certificate,
     /// Whether it certifies itself ([`Certificate::is_self_signed`]).
     pub self_signed: bool,
+    /// How OCSP requests name it.
+    pub hashes: Arc<IssuerHashes>,
 }
 
 impl Issuer {
@@ -128,12 +131,19 @@ impl Issuer {
             .map_err(|_| Error::internal("stored issuer certificate is not base64"))?;
         let certificate = Certificate::parse(&der)?;
         let self_signed = certificate.subject() == certificate.issuer() && certificate.is_signed_by(certificate.key());
-        Ok(Self { record, version, certificate, self_signed })
+        let hashes = Arc::new(IssuerHashes::new(certificate.subject(), certificate.key().bits()));
+        Ok(Self { record, version, certificate, self_signed, hashes })
     }
 
     /// The same issuer with another record; the certificate stays.
     pub fn with_record(&self, record: IssuerRecord, version: u64) -> Self {
-        Self { record, version, certificate: self.certificate.clone(), self_signed: self.self_signed }
+        Self {
+            record,
+            version,
+            certificate: self.certificate.clone(),
+            self_signed: self.self_signed,
+            hashes: Arc::clone(&self.hashes),
+        }
     }
 
     /// Whether `parent` certifies this issuer: its subject is our issuer and its key verifies us.

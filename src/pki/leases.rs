@@ -218,7 +218,9 @@ impl Engine {
         }
         unit.push(PkiWrite::LeasesEnd(leases.into_iter().map(|lease| lease.id).collect()));
         let mut revoked = 0;
-        for outcome in self.tools.store.commit(unit).await? {
+        let outcomes = self.tools.store.commit(unit).await?;
+        self.tools.ocsp.revoked();
+        for outcome in outcomes {
             match outcome {
                 PkiOutcome::Revoked { fresh, .. } => revoked += u64::from(fresh),
                 PkiOutcome::Changed(count) => {

@@ -1,11 +1,12 @@
 //! What may be signed. A [`Prepared`] cannot be made without the [structural checks](super::structure)
 //! and the name constraints of the issuing chain, and nothing but a `Prepared` reaches a key: for leaves,
-//! authorities and CRLs alike, whatever endpoint, template or request their parts came from. Requests of
-//! our own (PKCS #10) pass through it too; they certify nothing.
+//! authorities, CRLs and OCSP answers alike, whatever endpoint, template or request their parts came
+//! from. Requests of our own (PKCS #10) pass through it too; they certify nothing.
 
 use std::sync::Arc;
 
 use super::constraints::Constraints;
+use super::ocsp::IssuerHashes;
 use super::structure::{self, Expected, Shape};
 use crate::error::{Error, Result};
 use crate::keys::local::PrivateKey;
@@ -50,10 +51,29 @@ impl Prepared {
         Ok(Self { tbs, key: Arc::clone(key), algorithm: expected.algorithm })
     }
 
+    /// ResponseData of an OCSP answer; `signer` identifies the issuer whose key this is.
+    ///
+    /// # Errors
+    /// `Invalid` naming the rule and its source.
+    pub(super) fn ocsp(
+        data: Vec<u8>,
+        signer: &IssuerHashes,
+        algorithm: SignatureAlgorithm,
+        key: &Arc<PrivateKey>,
+    ) -> Result<Self> {
+        structure::ocsp::response(&data, signer)?;
+        Ok(Self { tbs: data, key: Arc::clone(key), algorithm })
+    }
+
     /// A CertificationRequestInfo (RFC 2986 4.1). It certifies nothing, and no reader can take its bytes
     /// for a TBSCertificate or a TBSCertList.
     pub(super) fn request(info: Vec<u8>, algorithm: SignatureAlgorithm, key: &Arc<PrivateKey>) -> Self {
         Self { tbs: info, key: Arc::clone(key), algorithm }
+    }
+
+    /// Whether the signature takes too long for a worker.
+    pub(super) fn is_slow(&self) -> bool {
+        matches!(self.key.kind(), KeyKind::Rsa { bits } if bits > MAX_INLINE_RSA_BITS)
     }
 
     /// Signs: in place when that is quick, else off the worker.
@@ -61,8 +81,7 @@ impl Prepared {
     /// # Errors
     /// `Internal` when the key refuses.
     pub(super) async fn sign(self) -> Result<Signed> {
-        let slow = matches!(self.key.kind(), KeyKind::Rsa { bits } if bits > MAX_INLINE_RSA_BITS);
-        if !slow {
+        if !self.is_slow() {
             return self.sign_here();
         }
         tokio::task::spawn_blocking(|| self.sign_here()).await.map_err(Error::internal)?
@@ -86,7 +105,7 @@ pub(super) struct Signed {
 }
 
 impl Signed {
-    /// The whole certificate, CRL or request.
+    /// The whole certificate, CRL, request or BasicOCSPResponse.
     pub(super) fn der(&self) -> Vec<u8> {
         signed(&self.tbs, self.algorithm, &self.signature)
     }

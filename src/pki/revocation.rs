@@ -166,7 +166,8 @@ async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> 
         return Ok(Outcome::Revoked(earlier.row.revoked_at));
     }
     let now = authority.tools().clock.now();
-    if target.has_expired(now) {
+    let expired_too = authority.view().crl_config.value.allow_expired_cert_revocation;
+    if target.has_expired(now) && !expired_too {
         return Ok(Outcome::Expired);
     }
     let mut unit = Vec::with_capacity(2);
@@ -180,6 +181,7 @@ async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> 
 
 async fn record(authority: &Authority, unit: Vec<PkiWrite>) -> Result<StoredRevocation> {
     let outcomes = authority.tools().store.commit(unit).await?;
+    authority.tools().ocsp.revoked();
     let Some(PkiOutcome::Revoked { stored, fresh }) = outcomes.into_iter().next_back() else {
         // The brought certificate was stored by another request at this moment: a retry finds it.
         return Err(Error::unavailable("certificate: stored by another request just now; try again", "serial taken"));

@@ -160,6 +160,15 @@ pub struct StoredCertificate {
     pub revocation: Option<StoredRevocation>,
 }
 
+/// What is known of a serial number; neither when it was never used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SerialStatus {
+    /// The issuer's id of the certificate, while that is stored.
+    pub issuer: Option<String>,
+    /// Its revocation, which may outlast the stored certificate.
+    pub revocation: Option<StoredRevocation>,
+}
+
 /// The store of one server, as the engine sees it. All calls are safe to repeat; all errors are
 /// `Unavailable`, `Busy`, or `Conflict` (a document's or CRL's version moved on).
 pub trait PkiStore: Send + Sync {
@@ -172,6 +181,9 @@ pub trait PkiStore: Send + Sync {
 
     /// A certificate by serial; a revocation without a stored certificate is not found here.
     fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>>;
+
+    /// What is known of a serial number, without the certificate itself.
+    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>>;
 
     /// At most `limit` serials after `after`, ascending by bytes.
     fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>>;

@@ -2,7 +2,9 @@
 //! the structure that RFC 5280 demands, whoever put them together and wherever their parts came from.
 //!
 //! Each check is a function named after its source. Called by [`prepared`](super::prepared) alone, for
-//! every certificate and every CRL; it refuses, it never mends.
+//! every certificate, CRL and OCSP answer (those [here](ocsp)); it refuses, it never mends.
+
+pub(super) mod ocsp;
 
 use crate::error::Result;
 use crate::x509::algorithm::SignatureAlgorithm;

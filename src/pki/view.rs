@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::cluster::Cluster;
+use super::crl::config::CrlConfig;
 use super::external_policy::{self, PolicyEngine};
 use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord};
+use super::ocsp::Responders;
 use super::profile::{Pieces, RoleEntry};
 use super::role::Role;
 use super::store::PkiWrite;
@@ -103,12 +105,15 @@ pub struct View {
     pub urls: Setting<Urls>,
     /// The mount's own addresses.
     pub cluster: Setting<Cluster>,
+    /// How CRLs are built, and OCSP answers.
+    pub crl_config: Setting<CrlConfig>,
     /// Who decides in the place of roles.
     pub external_policy: Setting<external_policy::Config>,
     /// The way there, when it is enabled; the error is what an attempt to use it answers.
     policy_engine: Option<Result<Arc<PolicyEngine>, String>>,
     parents: issuer::Parents,
     signers: BTreeMap<String, Arc<Signer>>,
+    responders: Arc<Responders>,
 }
 
 impl View {
@@ -137,10 +142,12 @@ impl View {
             keys_config: Setting::default(),
             urls: Setting::default(),
             cluster: Setting::default(),
+            crl_config: Setting::default(),
             external_policy: Setting::default(),
             policy_engine: None,
             parents: BTreeMap::new(),
             signers: BTreeMap::new(),
+            responders: Arc::default(),
         }
     }
 
@@ -164,6 +171,7 @@ impl View {
                 "keys" => self.keys_config = Setting { value: read(body)?, version },
                 "urls" => self.urls = Setting { value: read(body)?, version },
                 "cluster" => self.cluster = Setting { value: read(body)?, version },
+                "crl" => self.crl_config = Setting { value: read(body)?, version },
                 "external-policy" => {
                     let config: external_policy::Config = read(body)?;
                     let engine = config.enabled.then(|| PolicyEngine::new(&config));
@@ -195,6 +203,7 @@ impl View {
                 (id.clone(), Arc::new(Signer { issuer: Arc::clone(issuer), key, chain, path_length, pieces }))
             })
             .collect();
+        self.responders = Arc::new(Responders::new(&self.signers, &self.parents));
     }
 
     // --- Roles ---
@@ -244,6 +253,11 @@ impl View {
     /// All issuers, by id.
     pub fn signers(&self) -> impl Iterator<Item = &Arc<Signer>> {
         self.signers.values()
+    }
+
+    /// Who answers OCSP requests.
+    pub fn responders(&self) -> &Responders {
+        &self.responders
     }
 
     /// Whether `id` is the default issuer.
@@ -403,6 +417,14 @@ impl View {
         let write = self.document(kind::CONFIG, "cluster", version, Some(&value));
         self.cluster = Setting { value, version: version + 1 };
         self.work_out();
+        write
+    }
+
+    /// Stores `config/crl`.
+    pub fn set_crl_config(&mut self, value: CrlConfig) -> PkiWrite {
+        let version = self.crl_config.version;
+        let write = self.document(kind::CONFIG, "crl", version, Some(&value));
+        self.crl_config = Setting { value, version: version + 1 };
         write
     }
 

@@ -12,7 +12,7 @@ use crate::clock::Time;
 use crate::documents::{DocumentWrite, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    CertificateRow, CrlRow, LeaseRow, MetadataRow, RevocationRow, StoredCertificate, StoredRevocation,
+    CertificateRow, CrlRow, LeaseRow, MetadataRow, RevocationRow, SerialStatus, StoredCertificate, StoredRevocation,
 };
 use crate::x509::serial::Serial;
 
@@ -120,6 +120,8 @@ pub(crate) trait Reader: Send + Sync {
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>>;
     /// A certificate with its revocation.
     fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>>;
+    /// What is known of a serial number.
+    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>>;
     /// A keyset page of serials.
     fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>>;
     /// A keyset page of revoked serials.

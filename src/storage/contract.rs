@@ -155,6 +155,7 @@ macro_rules! contract {
             commits::a_stopped_store_refuses_everything,
             pki::documents_are_compare_and_set_on_the_version,
             pki::a_revocation_is_idempotent_and_the_first_stays,
+            pki::the_status_of_a_serial_is_of_its_certificate_and_its_revocation,
             pki::revocation_sequences_have_no_gaps_under_8_tasks,
             pki::counters_equal_a_full_scan_after_random_writes,
             pki::keyset_pages_are_complete_and_do_not_overlap,

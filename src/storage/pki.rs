@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, ready};
 use crate::documents::{Document, MountId};
 use crate::error::{Error, Result};
 use crate::pki::store::{
-    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, StoredCertificate, StoredRevocation,
+    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialStatus, StoredCertificate, StoredRevocation,
 };
 use crate::storage::Inner;
 use crate::storage::backend::{Outcome, Unit, Write, as_stored};
@@ -65,6 +65,10 @@ impl PkiStore for Inner {
 
     fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
         self.reader.certificate(mount, serial)
+    }
+
+    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
+        self.reader.status(mount, serial)
     }
 
     fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {

@@ -11,6 +11,12 @@ pub(super) mod certificates {
             r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
         FROM certificate c LEFT JOIN revocation r ON r.mount = c.mount AND r.serial = c.serial
         WHERE c.mount = $1 AND c.serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
+    /// Without the certificate itself, and of a serial whose certificate is gone as well.
+    pub const STATUS: &str = "SELECT c.issuer,
+            r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
+        FROM (SELECT id FROM mount WHERE id = $1) m
+            LEFT JOIN certificate c ON c.mount = m.id AND c.serial = $2
+            LEFT JOIN revocation r ON r.mount = m.id AND r.serial = $2";
     pub const SERIALS: &str = "SELECT serial FROM certificate
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
 }

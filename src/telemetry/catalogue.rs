@@ -60,6 +60,14 @@ pub const PKI_CRL_BUILD_SECONDS: &str = "signet_pki_crl_build_seconds";
 pub const PKI_CRL_BUILDS: &str = "signet_pki_crl_builds_total";
 /// Entries of the largest CRL that was built last.
 pub const PKI_CRL_ENTRIES: &str = "signet_pki_crl_entries";
+/// OCSP requests answered, by result.
+pub const PKI_OCSP_ANSWERS: &str = "signet_pki_ocsp_answers_total";
+/// Certificates that an OCSP signature was made about, by result.
+pub const PKI_OCSP_SIGNED: &str = "signet_pki_ocsp_signed_total";
+/// Single OCSP questions without a nonce, by result: whether a signed answer was there.
+pub const PKI_OCSP_KEPT: &str = "signet_pki_ocsp_kept_total";
+/// Time that an OCSP answer took to make and sign.
+pub const PKI_OCSP_SIGN_SECONDS: &str = "signet_pki_ocsp_sign_seconds";
 /// Calls of external policy engines, by result.
 pub const PKI_POLICY_CALLS: &str = "signet_pki_policy_calls_total";
 /// Time of one exchange with an external policy engine.
@@ -109,6 +117,15 @@ const POLICY_CALLS: Starts = &[
     ("result", "busy"),
     ("result", "open"),
 ];
+const OCSP_ANSWERS: Starts = &[
+    ("result", "successful"),
+    ("result", "malformed_request"),
+    ("result", "internal_error"),
+    ("result", "try_later"),
+    ("result", "unauthorized"),
+];
+const OCSP_STATUSES: Starts = &[("result", "good"), ("result", "revoked"), ("result", "unknown")];
+const OCSP_KEPT: Starts = &[("result", "hit"), ("result", "miss")];
 const ENDS: Starts = &[("result", "revoked"), ("result", "expired")];
 const RESULTS: Starts = &[("result", "done"), ("result", "failed")];
 const REASONS: Starts = &[
@@ -168,6 +185,16 @@ pub const CATALOGUE: &[Metric] = &[
     histogram(PKI_CRL_BUILD_SECONDS, &[], Unit::Seconds, LONG, "Time of one build of a mount's CRLs."),
     counter(PKI_CRL_BUILDS, &["result"], "Builds of a mount's CRLs, by result.").starting(RESULTS),
     gauge(PKI_CRL_ENTRIES, &[], "Entries of the largest CRL that was built last."),
+    counter(PKI_OCSP_ANSWERS, &["result"], "OCSP requests answered, by result.").starting(OCSP_ANSWERS),
+    counter(PKI_OCSP_SIGNED, &["result"], "Certificates that an OCSP signature was made about, by result.")
+        .starting(OCSP_STATUSES),
+    counter(
+        PKI_OCSP_KEPT,
+        &["result"],
+        "Single OCSP questions without a nonce, by result: whether a signed answer was there.",
+    )
+    .starting(OCSP_KEPT),
+    histogram(PKI_OCSP_SIGN_SECONDS, &[], Unit::Seconds, STAGE, "Time that an OCSP answer took to make and sign."),
     counter(PKI_POLICY_CALLS, &["result"], "Calls of external policy engines, by result.").starting(POLICY_CALLS),
     histogram(
         PKI_POLICY_CALL_SECONDS,

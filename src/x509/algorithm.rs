@@ -331,7 +331,8 @@ fn read_hash(reader: &mut Reader<'_>) -> Read<Option<Hash>> {
     Ok(hash)
 }
 
-fn optional_null(reader: &mut Reader<'_>) -> Read<()> {
+/// Parameters that are NULL or absent.
+pub(super) fn optional_null(reader: &mut Reader<'_>) -> Read<()> {
     match reader.optional(NULL)? {
         Some(null) if !null.content.is_empty() => Err(DerError("NULL must be empty")),
         _ => Ok(()),

@@ -35,6 +35,8 @@ oids! {
     ECDSA_WITH_SHA512 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 4];
     /// id-Ed25519 (RFC 8410 3).
     ED25519 = [0x2b, 0x65, 0x70];
+    /// id-sha1, 1.3.14.3.2.26: for identifiers alone.
+    SHA1 = [0x2b, 0x0e, 3, 2, 0x1a];
     /// id-sha256.
     SHA256 = [0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1];
     /// id-sha384.
@@ -91,6 +93,10 @@ oids! {
     QUALIFIER_NOTICE = [0x2b, 6, 1, 5, 5, 7, 2, 2];
     /// id-ad-ocsp, 1.3.6.1.5.5.7.48.1.
     ACCESS_OCSP = [0x2b, 6, 1, 5, 5, 7, 48, 1];
+    /// id-pkix-ocsp-basic, 1.3.6.1.5.5.7.48.1.1.
+    OCSP_BASIC = [0x2b, 6, 1, 5, 5, 7, 48, 1, 1];
+    /// id-pkix-ocsp-nonce, 1.3.6.1.5.5.7.48.1.2.
+    OCSP_NONCE = [0x2b, 6, 1, 5, 5, 7, 48, 1, 2];
     /// id-ad-caIssuers, 1.3.6.1.5.5.7.48.2.
     ACCESS_CA_ISSUERS = [0x2b, 6, 1, 5, 5, 7, 48, 2];
 }

@@ -3,6 +3,7 @@
 mod cancel;
 pub mod double;
 mod endpoints;
+mod ocsp;
 mod outage;
 mod queue;
 mod requests;

@@ -66,7 +66,9 @@ fn closed_set(label: &str) -> BTreeSet<String> {
         "stage" => ["rules", "key", "sign", "store"].map(str::to_owned).to_vec(),
         "result" => {
             let calls = ["answered", "rejected", "malformed", "busy", "open"];
-            ["done", "failed", "revoked", "expired"].into_iter().chain(calls).map(str::to_owned).collect()
+            let ocsp = ["successful", "malformed_request", "internal_error", "try_later", "unauthorized"];
+            let ocsp = ocsp.into_iter().chain(["good", "unknown", "hit", "miss"]);
+            ["done", "failed", "revoked", "expired"].into_iter().chain(calls).chain(ocsp).map(str::to_owned).collect()
         }
         "reason" => {
             let (failures, retries) =
@@ -80,6 +82,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
                     "meta",
                     "documents",
                     "certificate",
+                    "status",
                     "serials",
                     "revoked_serials",
                     "revocations",

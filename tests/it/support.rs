@@ -231,6 +231,11 @@ impl Client {
         if self.token.is_empty() { request } else { request.header("X-Service-Token", &self.token) }
     }
 
+    /// The address of a path below `/v1`, for other clients.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}/v1/{path}", self.base)
+    }
+
     pub async fn get(&self, path: &str) -> Answer {
         send(self.request("GET", path)).await
     }

@@ -24,7 +24,7 @@ pub enum Found<'i> {
 /// One pattern with its routes.
 pub struct Entry {
     segments: Vec<Segment>,
-    /// Whether a `*rest` is among the segments, so that longer paths match too.
+    /// Whether a `*rest` or `**tail` is among the segments, so that longer paths match too.
     open_ended: bool,
     routes: [Option<(&'static Route, RouteMeter)>; OPERATIONS],
 }
@@ -36,6 +36,7 @@ enum Segment {
     Serial(&'static str),
     Name(&'static str),
     Rest(&'static str),
+    Tail(&'static str),
 }
 
 const OPERATIONS: usize = 6;
@@ -85,6 +86,27 @@ impl Index {
         other.map_or(Found::Nothing, Found::OtherOperation)
     }
 
+    /// Where in a raw path the `**tail` of a pattern starts, when one matches: right behind the `/` that
+    /// precedes it.
+    pub fn tail(&self, raw: &str) -> Option<usize> {
+        let first = raw.split('/').next().unwrap_or_default();
+        self.by_first.get(first)?.iter().find_map(|entry| entry.tail(raw))
+    }
+
+    /// The route of `operation` for a path whose `**tail` was taken off.
+    pub fn find_tailed(&self, path: &str, operation: Operation) -> Found<'_> {
+        let first = path.split('/').next().unwrap_or_default();
+        let mut entries = self.by_first.get(first).into_iter().flatten();
+        let slashed = [path, "/"].concat();
+        match entries.find(|entry| entry.tail(&slashed) == Some(slashed.len())) {
+            Some(entry) => match entry.route(operation) {
+                Some(route) => Found::Route(entry, route, Params::default()),
+                None => Found::OtherOperation(entry),
+            },
+            None => Found::Nothing,
+        }
+    }
+
     fn matching<'i, 'p>(&'i self, path: &'p str) -> impl Iterator<Item = (&'i Entry, Params)> + use<'i, 'p> {
         let first = path.split('/').next().unwrap_or_default();
         let count = path.bytes().filter(|b| *b == b'/').count() + 1;
@@ -96,7 +118,7 @@ impl Index {
 impl Entry {
     fn new(pattern: &'static str) -> Self {
         let segments: Vec<_> = pattern.split('/').map(Segment::of).collect();
-        let open_ended = segments.iter().any(|s| matches!(s, Segment::Rest(_)));
+        let open_ended = segments.iter().any(|s| matches!(s, Segment::Rest(_) | Segment::Tail(_)));
         Self { segments, open_ended, routes: [const { None }; OPERATIONS] }
     }
 
@@ -115,6 +137,17 @@ impl Entry {
         self.routes[slot(operation)].as_ref().map(|(_, meter)| meter)
     }
 
+    /// Where the tail starts in a raw path that begins with the literals before it.
+    fn tail(&self, raw: &str) -> Option<usize> {
+        let (Segment::Tail(_), literals) = self.segments.split_last()? else { return None };
+        let mut at = 0;
+        for literal in literals {
+            let Segment::Literal(literal) = literal else { return None };
+            at += raw.get(at..)?.strip_prefix(literal)?.starts_with('/').then_some(literal.len() + 1)?;
+        }
+        Some(at)
+    }
+
     fn matched(&self, path: &str, count: usize) -> Option<Params> {
         if count < self.segments.len() || (count > self.segments.len() && !self.open_ended) {
             return None;
@@ -125,7 +158,7 @@ impl Entry {
         let mut at = 0;
         for segment in &self.segments {
             let mut end = at + path.get(at..)?.split('/').next()?.len();
-            if let Segment::Rest(_) = segment {
+            if let Segment::Rest(_) | Segment::Tail(_) = segment {
                 while extra > 0 {
                     end += 1 + path.get(end + 1..)?.split('/').next()?.len();
                     extra -= 1;
@@ -143,6 +176,7 @@ impl Segment {
         match text.as_bytes().first() {
             Some(b':') if text == ":serial" => Self::Serial(&text[1..]),
             Some(b':') => Self::Name(&text[1..]),
+            Some(b'*') if text.starts_with("**") => Self::Tail(&text[2..]),
             Some(b'*') => Self::Rest(&text[1..]),
             _ => Self::Literal(text),
         }
@@ -153,7 +187,7 @@ impl Segment {
             Self::Literal(literal) => return literal == text,
             Self::Serial(name) => (name, is_serial(text)),
             Self::Name(name) => (name, is_name(text)),
-            Self::Rest(name) => (name, !text.is_empty()),
+            Self::Rest(name) | Self::Tail(name) => (name, !text.is_empty()),
         };
         params.push(name, place.start, place.end);
         taken
@@ -203,6 +237,12 @@ mod tests {
         Route::token(Operation::Read, "issuer/:ref/crl/:kind", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
     ];
 
+    static TAILED: &[Route] = &[
+        Route::open(Operation::Read, "ocsp/**text", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+        Route::open(Operation::Update, "ocsp", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+        Route::open(Operation::Read, "a/b/**text", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+    ];
+
     fn found(path: &str, operation: Operation) -> String {
         let index = Index::new("pki", &[ROUTES]);
         match index.find(path, operation) {
@@ -243,6 +283,33 @@ mod tests {
     }
 
     #[test]
+    fn a_tail_is_everything_behind_its_literals() {
+        let index = Index::new("pki", &[TAILED]);
+        for (raw, at) in [
+            ("ocsp/a//b%2f/../c/", Some(5)),
+            ("ocsp/", Some(5)),
+            ("a/b/%", Some(4)),
+            ("ocsp", None),
+            ("ocspx/a", None),
+            ("a/bc/d", None),
+            ("a//b/c", None),
+            ("%6fcsp/a", None),
+            ("x/ocsp/a", None),
+        ] {
+            assert_eq!(index.tail(raw), at, "{raw}");
+        }
+        let found = |path, operation| match index.find_tailed(path, operation) {
+            Found::Route(_, route, _) => route.pattern,
+            Found::OtherOperation(_) => "405",
+            Found::Nothing => "404",
+        };
+        assert_eq!(found("ocsp", Operation::Read), "ocsp/**text");
+        assert_eq!((found("ocsp", Operation::List), found("ocs", Operation::Read)), ("405", "404"));
+        assert_eq!(found("a/b", Operation::Read), "a/b/**text");
+        assert!(matches!(index.find("ocsp/a/b", Operation::Update), Found::OtherOperation(_)));
+    }
+
+    #[test]
     fn a_list_matches_with_and_without_its_slash() {
         assert_eq!(found("roles", Operation::List), "roles");
         assert_eq!(found("roles/", Operation::List), "roles");
@@ -251,6 +318,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn tails_never_panic(raw in "(ocsp|a|b|[%/ä.]{0,3}){0,8}") {
+            let index = Index::new("pki", &[TAILED]);
+            if let Some(at) = index.tail(&raw) {
+                prop_assert!(raw[..at].ends_with('/'));
+                prop_assert!(matches!(index.find_tailed(&raw[..at - 1], Operation::Read), Found::Route(..)));
+            }
+        }
+
         #[test]
         fn matching_never_panics_and_parameters_are_parts_of_the_path(path in "(roles|cert|mounts|issuer|[a-z:/.ä-]{0,3}|/){0,8}") {
             let index = Index::new("pki", &[ROUTES]);

@@ -2,7 +2,8 @@
 //!
 //! The path is percent-decoded once; routing and policies see that same text. What could mean
 //! something else to one of them is refused, never normalised: `.` and `..` segments, empty
-//! segments, encoded slashes, control and invisible characters.
+//! segments, encoded slashes, control and invisible characters. The one exception is what follows the
+//! pattern of a route with a `**tail`: it is no path but bytes of another protocol, for the handler.
 
 use std::borrow::Cow;
 
@@ -32,22 +33,28 @@ pub fn checked(raw: &str) -> Result<Cow<'_, str>> {
 
 fn decoded(raw: &str) -> Result<String> {
     let mut out = Vec::with_capacity(raw.len());
-    let mut bytes = raw.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let mut digit = || bytes.next().and_then(|b| char::from(b).to_digit(16));
-        let (Some(high), Some(low)) = (digit(), digit()) else {
-            return refused("path: '%' must be followed by two hexadecimal digits");
-        };
-        match (high * 16 + low) as u8 {
-            b'/' => return refused("path: an encoded '/' is not allowed"),
-            byte => out.push(byte),
+    for octet in octets(raw.as_bytes()) {
+        match octet {
+            Some((b'/', true)) => return refused("path: an encoded '/' is not allowed"),
+            Some((octet, _)) => out.push(octet),
+            None => return refused("path: '%' must be followed by two hexadecimal digits"),
         }
     }
     String::from_utf8(out).or_else(|_| refused("path: not UTF-8"))
+}
+
+/// The octets of a percent-encoded text, and whether each was encoded; `None` for a `%` without its digits.
+pub fn octets(raw: &[u8]) -> impl Iterator<Item = Option<(u8, bool)>> + '_ {
+    let mut octets = raw.iter().copied();
+    std::iter::from_fn(move || {
+        let octet = octets.next()?;
+        if octet != b'%' {
+            return Some(Some((octet, false)));
+        }
+        let mut digit = || octets.next().and_then(|digit| char::from(digit).to_digit(16));
+        let (high, low) = (digit(), digit());
+        Some(high.zip(low).map(|(high, low)| ((high * 16 + low) as u8, true)))
+    })
 }
 
 /// Controls, blanks but the ordinary one, and characters that show as nothing or reorder text.

@@ -1,6 +1,7 @@
 //! The certificate authority engine on the wire: its route table and, in the files below, its handlers.
 
 mod authority;
+mod crl;
 mod external_policy;
 mod generate;
 mod import;
@@ -8,6 +9,7 @@ mod issuers;
 mod issuing;
 mod keys;
 mod metadata;
+mod ocsp;
 mod roles;
 
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use crate::error::Result;
 use crate::pki::Authority;
 use crate::pki::actor::ReplicaLink;
 use crate::pki::changes::ISSUER_FIELDS;
+use crate::pki::crl::config as crl_config;
 use crate::pki::external_policy as policy;
 use crate::pki::request::{ISSUE_FIELDS, SIGN_FIELDS};
 use crate::pki::{
@@ -109,6 +112,8 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "config/urls" URLS_FIELDS => issuers::write_urls),
     route!(token Read "config/cluster" &[] => issuers::read_cluster),
     route!(token Update "config/cluster" cluster::FIELDS => issuers::write_cluster),
+    route!(token Read "config/crl" &[] => crl::read_config),
+    route!(token Update "config/crl" crl_config::FIELDS => crl::write_config),
     route!(token List "keys" LIST => keys::list),
     route!(token Update "keys/generate/:type" ca_key::GENERATE_FIELDS => generate::key),
     route!(token Update "keys/import" &["pem_bundle", "key_name"] => import::key),
@@ -136,6 +141,10 @@ pub static ROUTES: &[Route] = &[
     route!(open Read "cert/:serial" &[] => authority::certificate),
     route!(open Read "cert/:serial/raw" &[] => authority::certificate_der),
     route!(open Read "cert/:serial/raw/pem" &[] => authority::certificate_pem),
+    route!(open Update "ocsp" &[] => ocsp::post).with_raw_body(ocsp::MAX_BODY),
+    route!(open Read "ocsp/**request" &[] => ocsp::get).with_raw_body(ocsp::MAX_TEXT),
+    route!(open Update "unified-ocsp" &[] => ocsp::post).with_raw_body(ocsp::MAX_BODY),
+    route!(open Read "unified-ocsp/**request" &[] => ocsp::get).with_raw_body(ocsp::MAX_TEXT),
     route!(token List "certs" LIST => authority::certificates),
     route!(token List "certs/revoked" LIST => authority::revoked),
     route!(token List "cert-metadata" LIST => metadata::list),

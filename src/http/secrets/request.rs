@@ -3,6 +3,7 @@
 //! Everything here has a bound that holds before a token is looked at: path, headers, body, JSON.
 
 use actix_web::HttpRequest;
+use actix_web::error::PayloadError;
 use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
 use actix_web::web::Payload;
 use bytes::{Bytes, BytesMut};
@@ -37,6 +38,8 @@ pub struct Asked {
     pub query: Vec<(String, String)>,
     /// Whether the path's help is wanted instead of the operation.
     pub help: bool,
+    /// What followed the path and is not part of it (see `**tail` of a route's pattern), as sent.
+    pub tail: Option<Bytes>,
 }
 
 /// Reads path, method and query, and refuses oversized headers.
@@ -58,7 +61,7 @@ pub fn asked(request: &HttpRequest, raw_path: &str, settings: &Settings) -> Resu
     if operation == Operation::Patch {
         merge_patch_only(request.headers())?;
     }
-    Ok(Asked { operation, path, query, help })
+    Ok(Asked { operation, path, query, help, tail: None })
 }
 
 fn operation(method: &str, query: &mut Vec<(String, String)>, compat: bool) -> Result<(Operation, bool)> {
@@ -135,8 +138,38 @@ pub async fn body(headers: &HeaderMap, payload: Payload, settings: &Settings) ->
         .unwrap_or_else(|_| Err(Error::malformed("request body: took too long to arrive")))
 }
 
+/// As [`body`], of bytes that nobody reads beyond `limit`: of a longer body one octet more is kept.
+///
+/// # Errors
+/// `Malformed` when it ends early or takes too long.
+pub async fn raw_body(mut payload: Payload, limit: usize, settings: &Settings) -> Result<Bytes> {
+    let read = async {
+        let mut body = BytesMut::new();
+        while let Some(chunk) = payload.next().await.transpose().map_err(ended_early)? {
+            let room = limit + 1 - body.len();
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if body.len() > limit {
+                let _ = discarded(payload).await;
+                break;
+            }
+        }
+        Ok(body.freeze())
+    };
+    tokio::time::timeout(settings.body_timeout, read)
+        .await
+        .unwrap_or_else(|_| Err(Error::malformed("request body: took too long to arrive")))
+}
+
+/// The media type of a body, without its parameters; empty when there is none.
+pub fn media_type(headers: &HeaderMap) -> String {
+    headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).map(essence).unwrap_or_default().to_owned()
+}
+
+fn ended_early(_: PayloadError) -> Error {
+    Error::malformed("request body: ended early")
+}
+
 async fn collected(mut payload: Payload, limit: usize) -> Result<Bytes> {
-    let ended_early = |_| Error::malformed("request body: ended early");
     // Nearly every body is one chunk, which is passed on without a copy.
     let Some(first) = payload.next().await.transpose().map_err(ended_early)? else { return Ok(Bytes::new()) };
     if first.len() > limit {

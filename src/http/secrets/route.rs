@@ -52,8 +52,12 @@ pub enum BodyKind {
     Fields,
     /// As `Fields`, for somebody else to judge: nothing is replaced by the path, no member is unknown.
     Verbatim,
-    /// Bytes of another protocol, left alone in [`Call::body`].
-    Raw,
+    /// Bytes of another protocol, left alone in [`Call::body`]: the request's body, or what a `**tail`
+    /// took of the path.
+    Raw {
+        /// How many are read; of longer ones the handler sees one octet more.
+        limit: usize,
+    },
 }
 
 /// One method on one pattern of one kind of mount.
@@ -62,7 +66,8 @@ pub struct Route {
     pub operation: Operation,
     /// Path below the mount, without a trailing `/`. `:serial` takes one segment of
     /// `[0-9A-Fa-f:-]+`, any other `:name` one of the name grammar, and `*rest` one or more segments
-    /// of any text; literal segments may follow a `*rest`.
+    /// of any text; literal segments may follow a `*rest`. `**tail`, behind literals and at the end, takes
+    /// everything as it was sent, `/` and `%` included, into [`Call::body`].
     pub pattern: &'static str,
     /// Who may call it.
     pub access: Access,
@@ -109,8 +114,8 @@ impl Route {
 
     /// The same route with its body left unread, in [`Call::body`].
     #[must_use]
-    pub const fn with_raw_body(self) -> Self {
-        Self { body: BodyKind::Raw, ..self }
+    pub const fn with_raw_body(self, limit: usize) -> Self {
+        Self { body: BodyKind::Raw { limit }, ..self }
     }
 }
 
@@ -180,8 +185,10 @@ pub struct Call {
     pub params: Params,
     /// Body members (for reads, lists and deletes: the query).
     pub fields: Fields,
-    /// The body as sent, for routes with [`BodyKind::Raw`]; else empty.
+    /// The bytes as sent, for routes with [`BodyKind::Raw`]; else empty.
     pub body: bytes::Bytes,
+    /// The media type of the body, without parameters, for routes with [`BodyKind::Raw`]; else empty.
+    pub media_type: String,
     /// Who asks; `None` on open routes (a token sent there is not looked at).
     pub caller: Option<Arc<Caller>>,
     /// The caller's token; `None` on open routes.

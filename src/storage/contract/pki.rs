@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use super::*;
 use crate::clock::rfc3339;
 use crate::documents::SYSTEM;
-use crate::pki::store::{PkiOutcome, StoredRevocation};
+use crate::pki::store::{PkiOutcome, SerialStatus, StoredRevocation};
 
 pub(super) async fn documents_are_compare_and_set_on_the_version(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
@@ -57,6 +57,23 @@ pub(super) async fn a_revocation_is_idempotent_and_the_first_stays(fixture: &imp
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (0, 1));
     let (next, _) = revoked(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 2))]).await.unwrap());
     assert_eq!(next.sequence, 2, "the repetition used no number");
+}
+
+pub(super) async fn the_status_of_a_serial_is_of_its_certificate_and_its_revocation(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let status = async |n| w.pki.status(w.mount, certificate(w.mount, n).serial).await.unwrap();
+    assert_eq!(status(1).await, SerialStatus::default(), "never used");
+    let row = certificate(w.mount, 1);
+    w.put(vec![PkiWrite::Certificate(row.clone())]).await;
+    assert_eq!(status(1).await, SerialStatus { issuer: Some(row.issuer.clone()), revocation: None });
+    let (stored, _) = revoked(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 1))]).await.unwrap());
+    assert_eq!(status(1).await, SerialStatus { issuer: Some(row.issuer), revocation: Some(stored) });
+    // Revoked, and not stored (any more).
+    let (alone, _) = revoked(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 2))]).await.unwrap());
+    assert_eq!(status(2).await, SerialStatus { issuer: None, revocation: Some(alone) });
+    let other = MountId::random();
+    w.create(other).await;
+    assert_eq!(w.pki.status(other, certificate(other, 1).serial).await.unwrap(), SerialStatus::default());
 }
 
 pub(super) async fn revocation_sequences_have_no_gaps_under_8_tasks(fixture: &impl Fixture) {

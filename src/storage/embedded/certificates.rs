@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::{Failure, prepared, revocations};
 use crate::documents::MountId;
 use crate::error::Kind;
-use crate::pki::store::{CertificateRow, StoredCertificate};
+use crate::pki::store::{CertificateRow, SerialStatus, StoredCertificate};
 use crate::storage::sql::certificates as sql;
 use crate::x509::serial::Serial;
 
@@ -48,6 +48,16 @@ pub(super) fn get(db: &Connection, mount: MountId, serial: Serial) -> rusqlite::
         Ok(StoredCertificate { row: certificate, revocation })
     };
     prepared(db, sql::GET)?.query_row(params![mount.0, serial.octets()], read).optional()
+}
+
+pub(super) fn status(db: &Connection, mount: MountId, serial: Serial) -> rusqlite::Result<SerialStatus> {
+    let read = |row: &Row<'_>| {
+        let revoked = row.get::<_, Option<i64>>(1)?.is_some();
+        let revocation = if revoked { Some(revocations::read(mount, row, 1)?) } else { None };
+        Ok(SerialStatus { issuer: row.get(0)?, revocation })
+    };
+    let found = prepared(db, sql::STATUS)?.query_row(params![mount.0, serial.octets()], read).optional()?;
+    Ok(found.unwrap_or_default())
 }
 
 pub(super) fn serials(

@@ -14,7 +14,7 @@ use super::{STATEMENTS, certificates, crls, documents, leases, meta, metadata, m
 use crate::auth::store::TokenRow;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation};
+use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, SerialStatus, StoredCertificate, StoredRevocation};
 use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
 use crate::x509::serial::Serial;
 
@@ -153,6 +153,10 @@ impl Reader for Pool {
 
     fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
         self.read(move |db| certificates::get(db, mount, serial))
+    }
+
+    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
+        self.read(move |db| certificates::status(db, mount, serial))
     }
 
     fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {

@@ -4,7 +4,7 @@ use tokio_postgres::Row;
 
 use super::{Failure, Session, execute, revocations, row, rows};
 use crate::documents::MountId;
-use crate::pki::store::{CertificateRow, StoredCertificate};
+use crate::pki::store::{CertificateRow, SerialStatus, StoredCertificate};
 use crate::storage::sql::certificates as sql;
 use crate::x509::serial::Serial;
 
@@ -57,6 +57,15 @@ pub(super) async fn get(db: &Session, mount: MountId, serial: Serial) -> Result<
     let revoked = found.try_get::<_, Option<i64>>(8)?.is_some();
     let revocation = if revoked { Some(revocations::read(mount, &found, 8)?) } else { None };
     Ok(Some(StoredCertificate { row: certificate, revocation }))
+}
+
+pub(super) async fn status(db: &Session, mount: MountId, serial: Serial) -> Result<SerialStatus, Failure> {
+    let Some(found) = row(db, sql::STATUS, &[&mount.0, &serial.octets()]).await? else {
+        return Ok(SerialStatus::default());
+    };
+    let revoked = found.try_get::<_, Option<i64>>(1)?.is_some();
+    let revocation = if revoked { Some(revocations::read(mount, &found, 1)?) } else { None };
+    Ok(SerialStatus { issuer: found.try_get(0)?, revocation })
 }
 
 pub(super) async fn serials(

@@ -18,7 +18,7 @@ use super::{Failure, Session, certificates, crls, documents, leases, meta, metad
 use crate::auth::store::TokenRow;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation};
+use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, SerialStatus, StoredCertificate, StoredRevocation};
 use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
 use crate::telemetry;
 use crate::x509::serial::Serial;
@@ -166,6 +166,10 @@ impl Reader for Pool {
 
     fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
         self.read("certificate", move |db| certificates::get(db, mount, serial).boxed())
+    }
+
+    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
+        self.read("status", move |db| certificates::status(db, mount, serial).boxed())
     }
 
     fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {

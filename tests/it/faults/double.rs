@@ -9,7 +9,7 @@ use signet::clock::Time;
 use signet::documents::{Document, MountId};
 use signet::error::{Error, Kind, Result};
 use signet::pki::store::{
-    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, StoredCertificate, StoredRevocation,
+    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialStatus, StoredCertificate, StoredRevocation,
 };
 use signet::server::Stores;
 use signet::x509::serial::Serial;
@@ -151,6 +151,10 @@ impl PkiStore for Double {
 
     fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
         self.call("certificate", |s| s.pki.certificate(mount, serial))
+    }
+
+    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
+        self.call("status", |s| s.pki.status(mount, serial))
     }
 
     fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {

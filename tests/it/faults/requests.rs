@@ -172,6 +172,7 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
         "config/issuers",
         "config/urls",
         "config/cluster",
+        "config/crl",
         "config/external-policy",
         "keys",
         "key/:key_ref",
@@ -312,6 +313,10 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
         (Update, "config/cluster") => {
             stage.post(&path, json!({ "path": "https://before.test/v1/pki" })).await;
             Ask::new(path, json!({ "path": "https://after.test/v1/pki" }))
+        }
+        (Update, "config/crl") => {
+            stage.post(&path, json!({ "expiry": "48h" })).await;
+            Ask::new(path, json!({ "expiry": "49h" }))
         }
         (Update, "config/external-policy") => {
             stage.post(&path, json!({ "timeout": "10s" })).await;

@@ -149,6 +149,9 @@ async fn vector_16_6_r12_expired_certificates() {
     // What was revoked in time still is, now that it has expired: same answer as before.
     pki.app.clock.set(now + Duration::from_secs(7200));
     assert_eq!(by_serial(&pki, &close).await, data);
+    pki.post("config/crl", json!({ "allow_expired_cert_revocation": true })).await;
+    assert_eq!(by_serial(&pki, &leaf).await["state"], "revoked");
+    assert!(pki.crl("default").await.serials().contains(&leaf.serial()));
     pki.stop().await;
 }
 

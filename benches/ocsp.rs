@@ -1,0 +1,57 @@
+//! OCSP: reading a request, and an answer from its encoding to its signature.
+
+use signet::keys::local::{KeySpec, PrivateKey};
+use signet::x509::algorithm::SignatureAlgorithm;
+use signet::x509::ocsp::{self, IdHash, Request, ResponseData, SingleResponse, Status};
+use signet::x509::tbs::signed;
+use signet::x509::writer::{OCTET_STRING, SEQUENCE, build};
+
+fn main() {
+    divan::main();
+}
+
+/// A CertID under SHA-1, as nearly every client sends it.
+fn cert_id() -> Vec<u8> {
+    build(SEQUENCE, 128, |w| {
+        w.nest(SEQUENCE, |w| w.oid(IdHash::Sha1.oid()));
+        w.tlv(OCTET_STRING, &[1; 20]);
+        w.tlv(OCTET_STRING, &[2; 20]);
+        w.unsigned(&[3; 20]);
+    })
+}
+
+#[divan::bench]
+fn request(bencher: divan::Bencher<'_, '_>) {
+    let id = cert_id();
+    let list = |w: &mut signet::x509::writer::Writer| w.nest(SEQUENCE, |w| w.tlv(SEQUENCE, &id));
+    let der = build(SEQUENCE, 128, |w| w.nest(SEQUENCE, list));
+    bencher.bench(|| Request::parse(divan::black_box(&der)).is_ok());
+}
+
+fn answer(bencher: divan::Bencher<'_, '_>, key_type: &str, bits: i64) {
+    let key = KeySpec::new(key_type, bits).and_then(PrivateKey::generate).expect("benchmark inputs are sound");
+    let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).expect("benchmark inputs are sound");
+    let (id, key_hash) = (cert_id(), key.public().key_id());
+    bencher.bench(|| {
+        let data = ResponseData {
+            responder_key_hash: &key_hash,
+            produced_at: 1_800_000_000,
+            next_update: Some(1_800_043_200),
+            responses: &[SingleResponse { cert_id: &id, status: Status::Good }],
+            nonce: None,
+        }
+        .encode();
+        let signature = key.sign(algorithm, &data).expect("the key signs");
+        ocsp::successful(&signed(&data, algorithm, &signature))
+    });
+}
+
+#[divan::bench]
+fn answer_p256(bencher: divan::Bencher<'_, '_>) {
+    answer(bencher, "ec", 256);
+}
+
+#[divan::bench]
+fn answer_rsa_2048(bencher: divan::Bencher<'_, '_>) {
+    answer(bencher, "rsa", 2048);
+}

@@ -1,0 +1,119 @@
+//! OCSPRequest (RFC 6960 4.1.1), read strictly.
+//!
+//! Refused: versions above 1, no certificate or too many, hashes that are not known, nonces out of
+//! their bounds, extensions that are critical and not understood, anything twice, anything behind the
+//! end. A requestor's name and signature are of no use to a responder that answers everyone; only
+//! their form is looked at.
+
+use super::{CertId, MAX_CERTIFICATES, MAX_REQUEST, NONCE};
+use crate::error::Result;
+use crate::x509::oid;
+use crate::x509::raw_extension::ExtensionRef;
+use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::writer::{INTEGER, OCTET_STRING, SEQUENCE, context_constructed};
+
+/// A request as it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The certificates, in their order; at least one.
+    pub certificates: Vec<CertId<'a>>,
+    /// The nonce's octets (RFC 9654 2.1).
+    pub nonce: Option<&'a [u8]>,
+}
+
+impl<'a> Request<'a> {
+    /// Reads exactly one request in DER.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the rule.
+    pub fn parse(der: &'a [u8]) -> Result<Self> {
+        Self::read(der).map_err(|e| e.of("ocsp request"))
+    }
+
+    fn read(der: &'a [u8]) -> Read<Self> {
+        if der.len() >= MAX_REQUEST {
+            return Err(DerError("must be shorter than 2048 octets"));
+        }
+        let mut outer = Reader::only(der, SEQUENCE)?.reader();
+        let mut fields = outer.sequence()?;
+        if let Some(signature) = outer.optional(context_constructed(0))? {
+            Reader::only(signature.content, SEQUENCE)?;
+        }
+        outer.done()?;
+        // RFC 6960 4.1.1: version 1 is the default, and some write it out.
+        if let Some(version) = fields.optional(context_constructed(0))?
+            && Reader::only(version.content, INTEGER)?.content != [0]
+        {
+            return Err(DerError("the version must be 1 (RFC 6960 4.1.1)"));
+        }
+        if let Some(name) = fields.optional(context_constructed(1))? {
+            let mut name = name.reader();
+            name.any()?;
+            name.done()?;
+        }
+        let certificates = read_list(fields.sequence()?)?;
+        let nonce = match fields.optional(context_constructed(2))? {
+            Some(explicit) => read_nonce(explicit.content)?,
+            None => None,
+        };
+        fields.done()?;
+        Ok(Self { certificates, nonce })
+    }
+}
+
+fn read_list(mut list: Reader<'_>) -> Read<Vec<CertId<'_>>> {
+    let mut certificates = Vec::with_capacity(1);
+    while !list.is_empty() {
+        if certificates.len() == MAX_CERTIFICATES {
+            return Err(DerError("must not ask for more than 32 certificates"));
+        }
+        let mut one = list.sequence()?;
+        certificates.push(CertId::next(&mut one)?);
+        if let Some(explicit) = one.optional(context_constructed(0))? {
+            understood(explicit.content, |_| Ok(false))?;
+        }
+        one.done()?;
+    }
+    if certificates.is_empty() {
+        Err(DerError("must ask for a certificate (RFC 6960 4.1.1)"))
+    } else {
+        Ok(certificates)
+    }
+}
+
+fn read_nonce(extensions: &[u8]) -> Read<Option<&[u8]>> {
+    let mut nonce = None;
+    understood(extensions, |extension| {
+        if extension.oid != oid::OCSP_NONCE {
+            return Ok(false);
+        }
+        let octets = Reader::only(extension.value, OCTET_STRING)?.content;
+        if !NONCE.contains(&octets.len()) {
+            return Err(DerError("the nonce must have 1 to 128 octets (RFC 9654 2.1)"));
+        }
+        nonce = Some(octets);
+        Ok(true)
+    })?;
+    Ok(nonce)
+}
+
+/// Reads an `Extensions` SEQUENCE: each one at most once (RFC 5280 4.2); what `take` does not know may be
+/// left aside unless it is critical (RFC 6960 4.4).
+fn understood<'a>(extensions: &'a [u8], mut take: impl FnMut(&ExtensionRef<'a>) -> Read<bool>) -> Read<()> {
+    let mut list = Reader::only(extensions, SEQUENCE)?.reader();
+    if list.is_empty() {
+        return Err(DerError("the list of extensions is empty (RFC 5280 4.1)"));
+    }
+    let mut seen: Vec<&[u8]> = Vec::new();
+    while !list.is_empty() {
+        let extension = ExtensionRef::next(&mut list)?;
+        if seen.contains(&extension.oid) {
+            return Err(DerError("an extension appears twice (RFC 5280 4.2)"));
+        }
+        seen.push(extension.oid);
+        if !take(&extension)? && extension.critical == Some(true) {
+            return Err(DerError("a critical extension is not understood (RFC 6960 4.4)"));
+        }
+    }
+    Ok(())
+}

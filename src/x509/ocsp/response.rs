@@ -1,0 +1,109 @@
+//! OCSPResponse and BasicOCSPResponse (RFC 6960 4.2.1), written.
+//!
+//! The responder names itself by its key, which is the shorter form (RFC 5019 2.2.1), and sends no
+//! certificates: the issuer itself signs.
+
+use crate::x509::extension::extension;
+use crate::x509::oid;
+use crate::x509::tbs::write_extensions;
+use crate::x509::time;
+use crate::x509::writer::{ENUMERATED, OCTET_STRING, SEQUENCE, Writer, build, context, context_constructed, tlv_len};
+
+/// What is known of a certificate (CertStatus, RFC 6960 4.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Issued, and not revoked.
+    Good,
+    /// Revoked.
+    Revoked {
+        /// When, epoch seconds.
+        at: i64,
+        /// Reason code of RFC 5280 5.3.1; `None` is unspecified.
+        reason: Option<u8>,
+    },
+    /// Not known here.
+    Unknown,
+}
+
+/// What is said of one certificate.
+pub struct SingleResponse<'a> {
+    /// The CertID of the request, byte for byte.
+    pub cert_id: &'a [u8],
+    /// What is known of it.
+    pub status: Status,
+}
+
+/// An answer to be signed (ResponseData, RFC 6960 4.2.1).
+pub struct ResponseData<'a> {
+    /// SHA-1 of the content of the signer's key's BIT STRING.
+    pub responder_key_hash: &'a [u8],
+    /// When it is made, and when the statuses were true: epoch seconds.
+    pub produced_at: i64,
+    /// When newer information will be there at the latest; `None`: at any time.
+    pub next_update: Option<i64>,
+    /// In the order of the request.
+    pub responses: &'a [SingleResponse<'a>],
+    /// The nonce of the request (RFC 9654 2.1).
+    pub nonce: Option<&'a [u8]>,
+}
+
+impl ResponseData<'_> {
+    /// The bytes to sign.
+    pub fn encode(&self) -> Vec<u8> {
+        let ids: usize = self.responses.iter().map(|r| r.cert_id.len() + 96).sum();
+        build(SEQUENCE, ids + 256, |w| {
+            w.nest(context_constructed(2), |w| w.tlv(OCTET_STRING, self.responder_key_hash));
+            generalized(w, self.produced_at);
+            w.nest(SEQUENCE, |w| self.responses.iter().for_each(|single| self.write_single(w, single)));
+            let nonce = self.nonce.map(|octets| {
+                let value = build(OCTET_STRING, octets.len() + 4, |w| w.raw(octets));
+                extension(oid::OCSP_NONCE, false, &value)
+            });
+            write_extensions(w, 1, &[nonce.as_deref().unwrap_or_default()]);
+        })
+    }
+
+    fn write_single(&self, w: &mut Writer, single: &SingleResponse<'_>) {
+        w.nest(SEQUENCE, |w| {
+            w.raw(single.cert_id);
+            match single.status {
+                Status::Good => w.tlv(context(0), &[]),
+                Status::Unknown => w.tlv(context(2), &[]),
+                Status::Revoked { at, reason } => w.nest(context_constructed(1), |w| {
+                    generalized(w, at);
+                    // RFC 5280 5.3.1: unspecified is not written.
+                    if let Some(code) = reason.filter(|&code| code != 0) {
+                        w.nest(context_constructed(0), |w| w.tlv(ENUMERATED, &[code]));
+                    }
+                }),
+            }
+            generalized(w, self.produced_at);
+            if let Some(next) = self.next_update {
+                w.nest(context_constructed(0), |w| generalized(w, next));
+            }
+        });
+    }
+}
+
+fn generalized(w: &mut Writer, at: i64) {
+    time::write_generalized(w, time::from_epoch(at));
+}
+
+/// The whole answer around a BasicOCSPResponse ([`ResponseData`] with its
+/// [signature](crate::x509::tbs::signed)): OCSPResponse, successful, of type basic.
+pub fn successful(basic: &[u8]) -> Vec<u8> {
+    build(SEQUENCE, tlv_len(basic.len()) + 32, |w| {
+        w.tlv(ENUMERATED, &[0]);
+        w.nest(context_constructed(0), |w| {
+            w.nest(SEQUENCE, |w| {
+                w.oid(oid::OCSP_BASIC);
+                w.tlv(OCTET_STRING, basic);
+            });
+        });
+    })
+}
+
+/// An answer that is nothing but its OCSPResponseStatus (RFC 6960 4.2.1): never `successful`.
+pub fn failure(status: u8) -> [u8; 5] {
+    [SEQUENCE, 3, ENUMERATED, 1, status]
+}

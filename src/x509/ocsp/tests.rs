@@ -1,0 +1,192 @@
+//! Requests of every form, and bytes that are none.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::x509::extension::extension;
+use crate::x509::writer::{BOOLEAN, INTEGER, NULL, OCTET_STRING, SEQUENCE, Writer, build, context_constructed};
+
+/// A request under construction; each part can be replaced by what a client should not send.
+#[derive(Clone)]
+struct Parts {
+    before_list: Vec<u8>,
+    hash: Vec<u8>,
+    null: bool,
+    hashes: [Vec<u8>; 2],
+    serials: Vec<Vec<u8>>,
+    single_extensions: Vec<u8>,
+    extensions: Vec<u8>,
+    after: Vec<u8>,
+}
+
+impl Parts {
+    fn of(hash: IdHash) -> Self {
+        Self {
+            before_list: Vec::new(),
+            hash: hash.oid().to_vec(),
+            null: true,
+            hashes: [vec![7; hash.octets()], vec![9; hash.octets()]],
+            serials: vec![vec![INTEGER, 2, 1, 2]],
+            single_extensions: Vec::new(),
+            extensions: Vec::new(),
+            after: Vec::new(),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let one = |w: &mut Writer, serial: &Vec<u8>| {
+            w.nest(SEQUENCE, |w| {
+                w.nest(SEQUENCE, |w| {
+                    w.nest(SEQUENCE, |w| {
+                        w.oid(&self.hash);
+                        if self.null {
+                            w.tlv(NULL, &[]);
+                        }
+                    });
+                    self.hashes.iter().for_each(|hash| w.tlv(OCTET_STRING, hash));
+                    w.raw(serial);
+                });
+                if !self.single_extensions.is_empty() {
+                    w.nest(context_constructed(0), |w| w.tlv(SEQUENCE, &self.single_extensions));
+                }
+            });
+        };
+        build(SEQUENCE, 256, |w| {
+            w.nest(SEQUENCE, |w| {
+                w.raw(&self.before_list);
+                w.nest(SEQUENCE, |w| self.serials.iter().for_each(|serial| one(w, serial)));
+                if !self.extensions.is_empty() {
+                    w.nest(context_constructed(2), |w| w.tlv(SEQUENCE, &self.extensions));
+                }
+            });
+            w.raw(&self.after);
+        })
+    }
+}
+
+fn nonce(octets: usize) -> Vec<u8> {
+    extension(oid::OCSP_NONCE, false, &build(OCTET_STRING, octets, |w| w.raw(&vec![5; octets])))
+}
+
+/// An extension that nobody knows.
+fn other(critical: bool) -> Vec<u8> {
+    extension(&[0x2a, 3, 4], critical, &[5, 0])
+}
+
+fn ask(change: impl FnOnce(&mut Parts)) -> Vec<u8> {
+    let mut parts = Parts::of(IdHash::Sha1);
+    change(&mut parts);
+    parts.encode()
+}
+
+#[test]
+fn requests_are_read_in_every_form_that_clients_send() {
+    for hash in IdHash::ALL {
+        for null in [true, false] {
+            let der = Parts { null, ..Parts::of(hash) }.encode();
+            let request = Request::parse(&der).unwrap();
+            let [id] = request.certificates[..] else { panic!("one certificate") };
+            assert_eq!((id.hash, id.serial.octets()), (hash, &[1, 2][..]));
+            assert_eq!(id.issuer(), [vec![7; hash.octets()], vec![9; hash.octets()]].concat());
+            assert!(request.nonce.is_none() && der.windows(id.raw.len()).any(|part| part == id.raw));
+        }
+    }
+    let signature = build(context_constructed(0), 8, |w| w.tlv(SEQUENCE, &[1, 2, 3]));
+    let taken: [Vec<u8>; 8] = [
+        ask(|p| p.before_list = vec![0xa0, 3, INTEGER, 1, 0]),
+        ask(|p| p.before_list = vec![0xa1, 4, 0xa4, 2, SEQUENCE, 0]),
+        ask(|p| p.after = signature),
+        ask(|p| p.extensions = other(false)),
+        ask(|p| p.single_extensions = other(false)),
+        ask(|p| p.serials = vec![vec![INTEGER, 1, 0]]),
+        ask(|p| p.serials = (0..21).map(|n| vec![INTEGER, 1, n]).collect()),
+        ask(|p| p.extensions = [other(false), nonce(128)].concat()),
+    ];
+    for der in &taken {
+        Request::parse(der).unwrap();
+    }
+    assert_eq!(Request::parse(&taken[7]).unwrap().nonce, Some(&[5; 128][..]));
+    let serials = |der: &[u8]| Request::parse(der).unwrap().certificates.iter().map(|c| c.serial).collect::<Vec<_>>();
+    assert_eq!(serials(&taken[6]), (0..21).map(|n| Serial::from_octets(&[n]).unwrap()).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_breaks_a_rule_is_refused_by_name() {
+    let small = |count: usize| {
+        move |p: &mut Parts| {
+            p.null = false;
+            p.serials = vec![vec![INTEGER, 1, 1]; count];
+        }
+    };
+    let cases: [(&str, Vec<u8>, &str); 21] = [
+        ("nothing", Vec::new(), "truncated"),
+        ("garbage", vec![b'a'; 90], "DER"),
+        ("bytes after it", [ask(|_| ()), vec![0]].concat(), "trailing"),
+        ("something beside the signature", ask(|p| p.after = vec![NULL, 0]), "trailing"),
+        ("a signature of another form", ask(|p| p.after = vec![0xa0, 2, NULL, 0]), "tag"),
+        ("version 2", ask(|p| p.before_list = vec![0xa0, 3, INTEGER, 1, 1]), "the version must be 1"),
+        ("two names", ask(|p| p.before_list = vec![0xa1, 4, NULL, 0, NULL, 0]), "trailing"),
+        ("no certificate", ask(|p| p.serials.clear()), "must ask for a certificate"),
+        ("many certificates", ask(small(33)), "more than 32"),
+        ("many octets", ask(|p| p.extensions = [nonce(8), extension(&[0x2a, 3], false, &[5; 2048])].concat()), "2048"),
+        ("an unknown hash", ask(|p| p.hash = oid::P256.to_vec()), "the hash of a CertID"),
+        ("a short hash", ask(|p| p.hashes[0].truncate(19)), "not as long"),
+        ("a hash of another algorithm", ask(|p| p.hashes[1] = vec![9; 32]), "not as long"),
+        ("a negative serial", ask(|p| p.serials = vec![vec![INTEGER, 1, 0x80]]), "negative"),
+        ("a long serial", ask(|p| p.serials = vec![[vec![INTEGER, 21], vec![1; 21]].concat()]), "20 octets"),
+        ("a critical extension", ask(|p| p.extensions = other(true)), "critical"),
+        ("a critical extension of one", ask(|p| p.single_extensions = other(true)), "critical"),
+        ("a nonce without octets", ask(|p| p.extensions = nonce(0)), "RFC 9654"),
+        ("a long nonce", ask(|p| p.extensions = nonce(129)), "RFC 9654"),
+        ("two nonces", ask(|p| p.extensions = [nonce(8), nonce(8)].concat()), "twice"),
+        ("a nonce without its OCTET STRING", ask(|p| p.extensions = extension(oid::OCSP_NONCE, false, &[1; 8])), "tag"),
+    ];
+    for (name, der, rule) in cases {
+        let error = Request::parse(&der).expect_err(name);
+        assert!(error.text().starts_with("ocsp request: ") && error.text().contains(rule), "{name}: {error}");
+    }
+    let boolean = [vec![OCTET_STRING, 0], vec![BOOLEAN, 1, 1]].concat();
+    assert!(Request::parse(&ask(|p| p.extensions = boolean)).is_err());
+    // As many as fit by their size are taken.
+    let fits = (1..=MAX_CERTIFICATES).rfind(|&count| ask(small(count)).len() < MAX_REQUEST).unwrap();
+    assert_eq!(Request::parse(&ask(small(fits))).unwrap().certificates.len(), fits);
+}
+
+#[test]
+fn failures_have_five_octets() {
+    assert_eq!(failure(6), [0x30, 3, 0x0a, 1, 6]);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(der in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Request::parse(&der);
+    }
+
+    #[test]
+    fn changed_requests_are_read_or_refused(hash in 0..4_usize, at in any::<usize>(), byte in any::<u8>(), cut in any::<usize>()) {
+        let mut parts = Parts::of(IdHash::ALL[hash]);
+        parts.extensions = nonce(32);
+        let mut der = parts.encode();
+        let at = at % der.len();
+        der[at] = byte;
+        if let Ok(request) = Request::parse(&der) {
+            prop_assert!(!request.certificates.is_empty());
+        }
+        prop_assert!(Request::parse(&der[..cut % der.len()]).is_err());
+    }
+
+    #[test]
+    fn requests_read_back(hash in 0..4_usize, serial in proptest::collection::vec(any::<u8>(), 1..=20), octets in 1_usize..=128) {
+        let serial = Serial::from_octets(&serial).unwrap();
+        let mut number = Writer::default();
+        number.unsigned(serial.octets());
+        let mut parts = Parts::of(IdHash::ALL[hash]);
+        (parts.serials, parts.extensions) = (vec![number.finish()], nonce(octets));
+        // 20 octets with the first bit set take 21 in DER, and are still 20.
+        let der = parts.encode();
+        let request = Request::parse(&der).unwrap();
+        prop_assert_eq!(request.certificates[0].serial, serial);
+        prop_assert_eq!(request.nonce.map(<[u8]>::len), Some(octets));
+    }
+}

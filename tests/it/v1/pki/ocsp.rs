@@ -1,0 +1,469 @@
+//! 9 and 16.6: the OCSP responder, asked with requests made here and by openssl, judged by openssl.
+
+mod client;
+mod transport;
+
+use base64::Engine as _;
+use serde_json::json;
+use signet::clock::Time;
+use signet::x509::certificate::Certificate;
+use signet::x509::ocsp::{IdHash, ResponseData, SingleResponse, Status};
+use signet::x509::serial::Serial;
+use signet::x509::writer::{NULL, OCTET_STRING, SEQUENCE, Writer, build, context_constructed};
+
+use self::client::{openssl_judges, read};
+use super::foreign::{Ca, Files};
+use super::mount::{Leaf, Pki, parse, with};
+use crate::judges::{judge, refusal};
+use crate::support::App;
+
+/// A CertID.
+pub fn cert_id(hash: IdHash, issuer: &Certificate, serial: &Serial) -> Vec<u8> {
+    build(SEQUENCE, 128, |w| {
+        w.nest(SEQUENCE, |w| {
+            w.oid(hash.oid());
+            w.tlv(NULL, &[]);
+        });
+        w.tlv(OCTET_STRING, hash.digest(issuer.subject()).as_ref());
+        w.tlv(OCTET_STRING, hash.digest(issuer.key().bits()).as_ref());
+        w.unsigned(serial.octets());
+    })
+}
+
+/// A request about these certificates.
+pub fn request(ids: &[Vec<u8>], nonce: Option<&[u8]>) -> Vec<u8> {
+    let nonce_extension = |w: &mut Writer, octets: &[u8]| {
+        w.nest(SEQUENCE, |w| {
+            w.oid(signet::x509::oid::OCSP_NONCE);
+            w.nest(OCTET_STRING, |w| w.tlv(OCTET_STRING, octets));
+        });
+    };
+    build(SEQUENCE, 256, |w| {
+        w.nest(SEQUENCE, |w| {
+            w.nest(SEQUENCE, |w| ids.iter().for_each(|id| w.tlv(SEQUENCE, id)));
+            if let Some(octets) = nonce {
+                w.nest(context_constructed(2), |w| w.nest(SEQUENCE, |w| nonce_extension(w, octets)));
+            }
+        });
+    })
+}
+
+/// The request about one leaf, under its issuer.
+fn about(issuer: &str, leaf: &Leaf) -> Vec<u8> {
+    request(&[cert_id(IdHash::Sha1, &parse(issuer), &leaf.certificate.serial())], None)
+}
+
+/// What came back.
+pub struct Reply {
+    pub status: u16,
+    headers: reqwest::header::HeaderMap,
+    der: Vec<u8>,
+}
+
+impl Reply {
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// That it is nothing but this HTTP status and this OCSP status.
+    pub fn assert_fails(&self, status: u16, ocsp: u8) {
+        assert_eq!((self.status, &self.der[..]), (status, &[0x30, 3, 0x0a, 1, ocsp][..]));
+        assert_eq!(
+            (self.header("content-type"), self.header("cache-control")),
+            ("application/ocsp-response", "no-store")
+        );
+    }
+
+    /// openssl's reading of a successful answer.
+    pub fn text(&self) -> String {
+        assert_eq!(self.status, 200, "{:x?}", self.der);
+        assert_eq!(self.header("content-type"), "application/ocsp-response");
+        let text = read(&self.der);
+        assert!(text.contains("OCSP Response Status: successful"), "{text}");
+        text
+    }
+
+    /// The statuses of the certificates, in their order.
+    pub fn statuses(&self) -> Vec<String> {
+        values(&self.text(), "Cert Status: ")
+    }
+
+    /// One line of openssl's reading.
+    fn line(&self, name: &str) -> Option<String> {
+        values(&self.text(), name).into_iter().next()
+    }
+}
+
+fn values(text: &str, name: &str) -> Vec<String> {
+    text.lines().filter_map(|line| line.trim().strip_prefix(name)).map(str::to_owned).collect()
+}
+
+impl Pki {
+    /// POSTs a request.
+    pub async fn ocsp(&self, der: &[u8]) -> Reply {
+        let client = self.app.client.with_token("");
+        let request = client.request("POST", "pki/ocsp").header("content-type", "application/ocsp-request");
+        reply(request.body(der.to_vec())).await
+    }
+
+    /// GETs a request.
+    async fn ocsp_get(&self, der: &[u8]) -> Reply {
+        let text = base64::engine::general_purpose::STANDARD.encode(der).replace('+', "%2B").replace('=', "%3D");
+        reply(self.app.client.with_token("").request("GET", &format!("pki/ocsp/{text}"))).await
+    }
+
+    async fn default_pem(&self) -> String {
+        self.get("cert/ca").await["certificate"].as_str().unwrap().to_owned()
+    }
+
+    async fn leaf(&self) -> Leaf {
+        self.issue(&json!({}), json!({ "common_name": "localhost" })).await
+    }
+
+    async fn usage(&self, issuer: &str, words: &str) {
+        self.post(&format!("issuer/{issuer}"), json!({ "issuer_name": issuer, "usage": words })).await;
+    }
+}
+
+async fn reply(request: reqwest::RequestBuilder) -> Reply {
+    let response = request.send().await.unwrap();
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    Reply { status, headers, der: response.bytes().await.unwrap().to_vec() }
+}
+
+#[actix_web::test]
+async fn vector_16_6_o1_o12_a_good_leaf_by_every_hash_and_both_methods() {
+    let pki = Pki::start().await;
+    let (root, leaf) = (pki.default_pem().await, pki.leaf().await);
+    for hash in IdHash::ALL {
+        let der = request(&[cert_id(hash, &parse(&root), &leaf.certificate.serial())], None);
+        for reply in [pki.ocsp(&der).await, pki.ocsp_get(&der).await] {
+            assert_eq!(reply.statuses(), ["good"], "{hash:?}");
+            let (this, next) = (reply.line("This Update: ").unwrap(), reply.line("Next Update: ").unwrap());
+            assert_eq!(client::seconds(&next) - client::seconds(&this), 12 * 3600);
+            assert_eq!(reply.line("Produced At: ").unwrap(), this);
+            let key_id = parse(&root).key().key_id().iter().map(|b| format!("{b:02X}")).collect::<String>();
+            assert_eq!(reply.line("Responder Id: ").unwrap(), key_id);
+            assert!(!reply.text().contains("Certificate:"), "the issuer itself signs");
+            openssl_judges(&root, &leaf.pem, &reply.der, "good");
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_o2_serials_that_were_never_issued() {
+    let pki = Pki::start().await;
+    let root = parse(&pki.default_pem().await);
+    let der = request(&[cert_id(IdHash::Sha1, &root, &Serial::random())], None);
+    let reply = pki.ocsp_get(&der).await;
+    assert_eq!((reply.statuses(), reply.header("cache-control")), (vec!["unknown".to_owned()], "no-store"));
+    let answer = pki.post("config/crl", json!({ "ocsp_unknown_serial": "good" })).await;
+    assert_eq!(answer.body["data"]["ocsp_unknown_serial"], "good");
+    assert_eq!(pki.ocsp_get(&der).await.statuses(), ["good"]);
+    pki.refused("config/crl", json!({ "ocsp_unknown_serial": "revoked" }), "ocsp_unknown_serial: must be").await;
+    assert_eq!(pki.get("config/crl").await["ocsp_unknown_serial"], "good");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_o3_o4_an_issuer_that_is_not_here() {
+    let pki = Pki::start().await;
+    let (root, leaf) = (pki.default_pem().await, pki.leaf().await);
+    let foreign = Ca::root("/CN=Test Root");
+    // The name alone is not enough.
+    let der = about(&foreign.pem, &leaf);
+    let reply = pki.ocsp(&der).await;
+    assert_eq!(reply.statuses(), ["unknown"]);
+    assert_eq!(reply.line("Responder Id: ").unwrap().to_lowercase(), client::hex(&parse(&root).key().key_id()));
+    pki.post("config/crl", json!({ "ocsp_unknown_serial": "good" })).await;
+    assert_eq!(pki.ocsp(&der).await.statuses(), ["unknown"], "nobody vouches for others' certificates");
+    assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
+    pki.ocsp(&der).await.assert_fails(401, 6);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_o5_a_revoked_leaf_with_and_without_a_reason() {
+    let pki = Pki::start().await;
+    let root = pki.default_pem().await;
+    for reason in [None, Some(("keyCompromise", 1)), Some(("superseded", 4)), Some(("unspecified", 0))] {
+        let leaf = pki.leaf().await;
+        let der = about(&root, &leaf);
+        // Asked before, so that an answer is there.
+        assert_eq!(pki.ocsp(&der).await.statuses(), ["good"]);
+        let body = json!({ "serial_number": leaf.serial(), "reason": reason.map_or("", |(word, _)| word) });
+        let at = pki.post("revoke", body).await.body["data"]["revocation_time"].as_i64().unwrap();
+        for reply in [pki.ocsp(&der).await, pki.ocsp_get(&der).await] {
+            assert_eq!(reply.statuses(), ["revoked"]);
+            assert_eq!(client::seconds(&reply.line("Revocation Time: ").unwrap()), at);
+            let shown = reply.line("Revocation Reason: ");
+            let expected = reason.filter(|(_, code)| *code != 0).map(|(word, code)| format!("{word} (0x{code:x})"));
+            assert_eq!(shown, expected);
+            openssl_judges(&root, &leaf.pem, &reply.der, "revoked");
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_o6_o11_the_settings() {
+    let pki = Pki::start().await;
+    let der = about(&pki.default_pem().await, &pki.leaf().await);
+    pki.post("config/crl", json!({ "ocsp_disable": true })).await;
+    pki.ocsp(&der).await.assert_fails(401, 6);
+    pki.ocsp_get(&der).await.assert_fails(401, 6);
+    pki.post("config/crl", json!({ "ocsp_disable": false, "ocsp_expiry": "90s" })).await;
+    let reply = pki.ocsp_get(&der).await;
+    let span = |name| client::seconds(&reply.line(name).unwrap());
+    assert_eq!(span("Next Update: ") - span("This Update: "), 90);
+    pki.post("config/crl", json!({ "ocsp_expiry": "0" })).await;
+    let reply = pki.ocsp_get(&der).await;
+    assert_eq!((reply.line("Next Update: "), reply.header("cache-control")), (None, "no-store"));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_o8_o9_o10_who_may_sign() {
+    let pki = Pki::start().await;
+    let (root, leaf) = (pki.default_pem().await, pki.leaf().await);
+    let (der, foreign) = (about(&root, &leaf), about(&Ca::root("/CN=Other").pem, &leaf));
+    pki.usage("root", "read-only,issuing-certificates,crl-signing").await;
+    pki.ocsp(&der).await.assert_fails(401, 6);
+    pki.ocsp(&foreign).await.assert_fails(401, 6);
+    // Another certificate of the same name and key.
+    let key = pki.get("issuer/root").await["key_id"].clone();
+    let twin =
+        json!({ "common_name": "Test Root", "issuer_name": "twin", "key_ref": key, "not_after": super::mount::FAR });
+    pki.post("root/generate/existing", twin).await;
+    let reply = pki.ocsp(&der).await;
+    assert_eq!(reply.statuses(), ["good"]);
+    openssl_judges(&root, &leaf.pem, &reply.der, "good");
+    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    openssl_judges(&root, &leaf.pem, &pki.ocsp(&der).await.der, "revoked");
+    pki.ocsp(&foreign).await.assert_fails(401, 6);
+    // The deleted issuer's revocations are still its twin's.
+    assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
+    assert_eq!(pki.ocsp(&der).await.statuses(), ["revoked"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_o13_several_certificates_are_answered_in_their_order() {
+    let pki = Pki::start().await;
+    let root = pki.default_pem().await;
+    let (good, revoked) = (pki.leaf().await, pki.leaf().await);
+    pki.post("revoke", json!({ "serial_number": revoked.serial() })).await;
+    pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
+    let other = pki.ask("issuer/other/issue/r", json!({ "common_name": "localhost" })).await;
+    let other_root = other.data()["issuing_ca"].as_str().unwrap().to_owned();
+    let id = |hash, issuer: &str, leaf: &Leaf| cert_id(hash, &parse(issuer), &leaf.certificate.serial());
+    let ids = [
+        id(IdHash::Sha1, &Ca::root("/CN=Nobody").pem, &good),
+        id(IdHash::Sha1, &root, &revoked),
+        id(IdHash::ALL[1], &root, &good),
+        cert_id(IdHash::Sha1, &parse(&root), &Serial::random()),
+        id(IdHash::Sha1, &other_root, &other),
+        // Issued here, by another issuer.
+        id(IdHash::Sha1, &root, &other),
+        id(IdHash::ALL[2], &root, &revoked),
+    ];
+    let reply = pki.ocsp(&request(&ids, None)).await;
+    let expected = ["unknown", "revoked", "good", "unknown", "unknown", "unknown", "revoked"];
+    assert_eq!(reply.statuses(), expected, "one issuer speaks, for its own");
+    assert_eq!(reply.line("Responder Id: ").unwrap().to_lowercase(), client::hex(&parse(&root).key().key_id()));
+    let both = request(&[ids[1].clone(), ids[2].clone()], None);
+    assert_eq!(pki.ocsp_get(&both).await.statuses(), ["revoked", "good"]);
+    assert_eq!(pki.ocsp(&request(&ids[4..5], None)).await.statuses(), ["good"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn every_kind_of_issuer_key_signs_with_its_algorithm() {
+    let pki = Pki::empty().await;
+    let kinds = [
+        (json!({ "key_type": "rsa", "key_bits": 2048 }), "", "sha256WithRSAEncryption"),
+        (json!({ "key_type": "rsa", "key_bits": 3072 }), "SHA384WithRSA", "sha384WithRSAEncryption"),
+        (json!({ "key_type": "rsa", "key_bits": 2048 }), "SHA512WithRSAPSS", "rsassaPss"),
+        (json!({ "key_type": "ec", "key_bits": 256 }), "", "ecdsa-with-SHA256"),
+        (json!({ "key_type": "ec", "key_bits": 384 }), "", "ecdsa-with-SHA384"),
+        (json!({ "key_type": "ec", "key_bits": 521 }), "", "ecdsa-with-SHA512"),
+        (json!({ "key_type": "ed25519" }), "", "ED25519"),
+    ];
+    for (n, (key, setting, algorithm)) in kinds.into_iter().enumerate() {
+        let name = format!("root{n}");
+        let root = pki.root(with(&key, json!({ "common_name": name, "issuer_name": name }))).await;
+        let fields = json!({ "issuer_name": name, "revocation_signature_algorithm": setting });
+        pki.post(&format!("issuer/{name}"), fields).await;
+        pki.role(&json!({})).await;
+        let leaf = pki.ask(&format!("issuer/{name}/issue/r"), json!({ "common_name": "localhost" })).await;
+        let root = root["certificate"].as_str().unwrap();
+        let reply = pki.ocsp(&about(root, &leaf)).await;
+        assert_eq!(reply.line("Signature Algorithm: ").as_deref(), Some(algorithm), "{name}");
+        openssl_judges(root, &leaf.pem, &reply.der, "good");
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn issuers_are_asked_about_like_any_certificate() {
+    let pki = Pki::empty().await;
+    let root = Ca::root("/CN=Root");
+    let below = root.intermediate("/CN=Below", &[]);
+    for ca in [&root, &below] {
+        pki.post("issuers/import/bundle", json!({ "pem_bundle": ca.bundle() })).await;
+    }
+    let ask = |issuer: &Ca, of: &str| {
+        let (issuer, of) = (parse(&issuer.pem), parse(of));
+        request(&[cert_id(IdHash::Sha1, &issuer, &of.serial())], None)
+    };
+    assert_eq!(pki.ocsp(&ask(&root, &below.pem)).await.statuses(), ["good"]);
+    assert_eq!(pki.ocsp(&ask(&root, &root.pem)).await.statuses(), ["good"]);
+    assert_eq!(pki.ocsp(&ask(&below, &below.pem)).await.statuses(), ["unknown"], "it did not sign itself");
+    let list = pki.app.client.list("pki/issuers").await;
+    let id = list.body["data"]["keys"].as_array().unwrap().iter().map(|id| id.as_str().unwrap());
+    for id in id {
+        pki.post(&format!("issuer/{id}/revoke"), json!({})).await;
+    }
+    let reply = pki.ocsp(&ask(&root, &below.pem)).await;
+    assert_eq!(reply.statuses(), ["revoked"]);
+    openssl_judges(&root.pem, &below.pem, &reply.der, "revoked");
+    assert_eq!(pki.ocsp(&ask(&root, &root.pem)).await.statuses(), ["revoked"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn certificates_that_were_not_stored_and_issuers_that_came_back() {
+    let pki = Pki::empty().await;
+    let ca = Ca::root("/CN=Root");
+    let import = json!({ "pem_bundle": ca.bundle() });
+    let id = pki.post("issuers/import/bundle", import.clone()).await.body["data"]["imported_issuers"][0].clone();
+    let (kept, revoked) = (pki.leaf().await, pki.leaf().await);
+    let unstored = pki.issue(&json!({ "no_store": true }), json!({ "common_name": "localhost" })).await;
+    assert_eq!(pki.ocsp(&about(&ca.pem, &unstored)).await.statuses(), ["unknown"]);
+    pki.post("revoke", json!({ "certificate": unstored.pem })).await;
+    assert_eq!(pki.ocsp(&about(&ca.pem, &unstored)).await.statuses(), ["revoked"]);
+    pki.post("revoke", json!({ "serial_number": revoked.serial() })).await;
+    // The issuer goes, another one of its name comes, then it comes back.
+    assert_eq!(pki.app.client.delete(&format!("pki/issuer/{}", id.as_str().unwrap())).await.status, 200);
+    let other = pki.root(json!({ "common_name": "Root" })).await["certificate"].as_str().unwrap().to_owned();
+    assert_eq!(pki.ocsp(&about(&other, &kept)).await.statuses(), ["unknown"], "it did not sign that");
+    pki.post("issuers/import/bundle", import).await;
+    for (leaf, status) in [(&kept, "good"), (&revoked, "revoked"), (&unstored, "revoked")] {
+        assert_eq!(pki.ocsp(&about(&ca.pem, leaf)).await.statuses(), [status]);
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn answers_are_used_again_until_their_row_changes() {
+    let start = Time::from_unix_timestamp(1_900_000_000).unwrap();
+    let pki = Pki::on(App::builder().manual_clock(start).start().await).await;
+    let (root, leaf) = (pki.default_pem().await, pki.leaf().await);
+    let der = about(&root, &leaf);
+    let first = pki.ocsp_get(&der).await;
+    let date = |at: i64| client::date(start.unix_timestamp() + at);
+    let caching =
+        |reply: &Reply| ["cache-control", "last-modified", "expires"].map(|name| reply.header(name).to_owned());
+    let age = |left: i64| format!("max-age={left}, public, no-transform, must-revalidate");
+    assert_eq!(caching(&first), [age(43_200), date(0), date(43_200)]);
+    let tag = first.header("etag").to_owned();
+    assert_eq!(tag, format!("\"{}\"", client::sha256(&first.der)));
+    // Seconds and minutes later it is the same answer, with less time left.
+    for seconds in [1, 10, 3_588] {
+        pki.app.clock.advance(std::time::Duration::from_secs(seconds));
+        assert_eq!(pki.ocsp(&der).await.der, first.der);
+    }
+    assert_eq!(caching(&pki.ocsp_get(&der).await), [age(43_200 - 3_599), date(0), date(43_200)]);
+    pki.app.clock.advance(std::time::Duration::from_secs(1));
+    let second = pki.ocsp_get(&der).await;
+    assert_ne!(second.der, first.der, "its time has come");
+    assert_eq!(caching(&second), [age(43_200), date(3_600), date(3_600 + 43_200)]);
+    // A nonce makes an answer that nobody may keep, and whose times are now.
+    let id = cert_id(IdHash::Sha1, &parse(&root), &leaf.certificate.serial());
+    let with_nonce = pki.ocsp_get(&request(std::slice::from_ref(&id), Some(&[7; 32]))).await;
+    assert_eq!((with_nonce.header("cache-control"), with_nonce.header("etag")), ("no-store", ""));
+    // Whatever is there, a revocation is seen at once, and so is the end of the right to answer.
+    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    assert_eq!(pki.ocsp(&der).await.statuses(), ["revoked"]);
+    pki.usage("root", "read-only").await;
+    pki.ocsp(&der).await.assert_fails(401, 6);
+    let page = pki.app.client.page("/metrics").await.text;
+    assert!(
+        page.lines()
+            .any(|line| line.starts_with("signet_pki_ocsp_kept_total{result=\"hit\"} ") && !line.ends_with(" 0"))
+    );
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_lease_that_ends_is_revoked_for_ocsp_too() {
+    let pki = Pki::start().await;
+    let leaf = pki.issue(&json!({ "generate_lease": true }), json!({ "common_name": "localhost" })).await;
+    let der = about(&pki.default_pem().await, &leaf);
+    assert_eq!(pki.ocsp(&der).await.statuses(), ["good"]);
+    let lease = leaf.answer.body["lease_id"].clone();
+    assert_eq!(pki.app.client.post("sys/leases/revoke", json!({ "lease_id": lease })).await.status, 204);
+    assert_eq!(pki.ocsp(&der).await.statuses(), ["revoked"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn pkilint_finds_nothing_in_any_answer() {
+    let pki = Pki::start().await;
+    let (root, good, revoked) = (parse(&pki.default_pem().await), pki.leaf().await, pki.leaf().await);
+    pki.post("revoke", json!({ "serial_number": revoked.serial(), "reason": "keyCompromise" })).await;
+    let files = Files::new();
+    for (at, hash) in IdHash::ALL.into_iter().enumerate() {
+        let ids = [&good.certificate.serial(), &revoked.certificate.serial(), &Serial::random()]
+            .map(|serial| cert_id(hash, &root, serial));
+        files.write(&format!("all-{at}.der"), &pki.ocsp(&request(&ids, Some(&[9; 32]))).await.der);
+        files.write(&format!("one-{at}.der"), &pki.ocsp(&request(&ids[..1], None)).await.der);
+    }
+    let folder = files.path("");
+    assert!(judge("lint_ocsp.py", &[folder.to_str().unwrap()]).contains("8 answers linted"));
+    // It sees what it should: a responder named by something else than a hash.
+    let id = cert_id(IdHash::Sha1, &root, &good.certificate.serial());
+    let data = ResponseData {
+        responder_key_hash: &[1; 19],
+        produced_at: 1_800_000_000,
+        next_update: None,
+        responses: &[SingleResponse { cert_id: &id, status: Status::Good }],
+        nonce: None,
+    };
+    let algorithm = signet::x509::algorithm::SignatureAlgorithm::Ed25519;
+    let basic = signet::x509::tbs::signed(&data.encode(), algorithm, &[0; 64]);
+    files.write("wrong.der", &signet::x509::ocsp::successful(&basic));
+    assert!(refusal("lint_ocsp.py", &[folder.to_str().unwrap()]).contains("wrong.der"));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn openssl_asks_over_http_with_and_without_a_nonce() {
+    let pki = Pki::start().await;
+    let (root, leaf, revoked) = (pki.default_pem().await, pki.leaf().await, pki.leaf().await);
+    pki.post("revoke", json!({ "serial_number": revoked.serial(), "reason": "superseded" })).await;
+    let folder = Files::new();
+    let path = |name: &str, text: &str| folder.write(name, text.as_bytes()).to_str().unwrap().to_owned();
+    let (ca, good, bad) = (path("ca.pem", &root), path("good.pem", &leaf.pem), path("bad.pem", &revoked.pem));
+    let url = pki.app.client.url("pki/ocsp");
+    let base = ["ocsp", "-url", &url, "-issuer", &ca, "-CAfile", &ca, "-VAfile", &ca];
+    for nonce in ["-nonce", "-no_nonce"] {
+        for hash in ["-sha1", "-sha256", "-sha384", "-sha512"] {
+            let more = [nonce, hash, "-cert", &good, hash, "-cert", &bad, hash, "-serial", "0x1234567890"];
+            let said = client::openssl(&[&base[..], &more].concat()).await;
+            for line in [
+                "Response verify OK",
+                "good.pem: good",
+                "bad.pem: revoked",
+                "Reason: superseded",
+                "0x1234567890: unknown",
+            ] {
+                assert!(said.contains(line), "{nonce} {hash}: no {line:?} in {said}");
+            }
+            // It warns of a nonce that does not come back.
+            assert!(!said.contains("WARNING"), "{said}");
+        }
+    }
+    pki.stop().await;
+}
