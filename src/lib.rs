@@ -92,6 +92,7 @@
 //! | what may be imported, what does it become? | [`pki::import`], `pki/bundle.rs` |
 //! | what may an external policy engine decide? | [`pki::external_policy`] |
 //! | what is on the CRL, when is it built? | [`pki::crl`] |
+//! | what is removed when it has expired? | [`pki::tidy`] |
 //! | what does a policy grant? | [`auth::policy`] |
 //! | how long does a token live? | `auth/token/ttl.rs` |
 //! | which path is which mount? | [`auth::mounts`] |

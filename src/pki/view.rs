@@ -18,6 +18,7 @@ use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord};
 use super::profile::{Pieces, RoleEntry};
 use super::role::Role;
 use super::store::PkiWrite;
+use super::tidy::AutoTidy;
 use super::urls::Urls;
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
 use crate::error::{Error, Result};
@@ -107,6 +108,8 @@ pub struct View {
     pub external_policy: Setting<external_policy::Config>,
     /// The way there, when it is enabled; the error is what an attempt to use it answers.
     policy_engine: Option<Result<Arc<PolicyEngine>, String>>,
+    /// When the mount is tidied, and how.
+    pub auto_tidy: Setting<AutoTidy>,
     parents: issuer::Parents,
     signers: BTreeMap<String, Arc<Signer>>,
 }
@@ -138,6 +141,7 @@ impl View {
             urls: Setting::default(),
             cluster: Setting::default(),
             external_policy: Setting::default(),
+            auto_tidy: Setting::default(),
             policy_engine: None,
             parents: BTreeMap::new(),
             signers: BTreeMap::new(),
@@ -164,6 +168,7 @@ impl View {
                 "keys" => self.keys_config = Setting { value: read(body)?, version },
                 "urls" => self.urls = Setting { value: read(body)?, version },
                 "cluster" => self.cluster = Setting { value: read(body)?, version },
+                "auto-tidy" => self.auto_tidy = Setting { value: read(body)?, version },
                 "external-policy" => {
                     let config: external_policy::Config = read(body)?;
                     let engine = config.enabled.then(|| PolicyEngine::new(&config));
@@ -425,6 +430,14 @@ impl View {
         let write = self.document(kind::CONFIG, "external-policy", version, Some(&value));
         self.external_policy = Setting { value, version: version + 1 };
         Ok(write)
+    }
+
+    /// Stores `config/auto-tidy`.
+    pub fn set_auto_tidy(&mut self, value: AutoTidy) -> PkiWrite {
+        let version = self.auto_tidy.version;
+        let write = self.document(kind::CONFIG, "auto-tidy", version, Some(&value));
+        self.auto_tidy = Setting { value, version: version + 1 };
+        write
     }
 
     /// The way to the policy engine.

@@ -6,5 +6,6 @@ mod endpoints;
 mod outage;
 mod queue;
 mod requests;
-mod stage;
+pub mod stage;
 mod stuck;
+mod tidy;

@@ -66,8 +66,9 @@ fn closed_set(label: &str) -> BTreeSet<String> {
         "stage" => ["rules", "key", "sign", "store"].map(str::to_owned).to_vec(),
         "result" => {
             let calls = ["answered", "rejected", "malformed", "busy", "open"];
-            ["done", "failed", "revoked", "expired"].into_iter().chain(calls).map(str::to_owned).collect()
+            ["done", "failed", "cancelled", "revoked", "expired"].into_iter().chain(calls).map(str::to_owned).collect()
         }
+        "kind" => ["certificate", "revocation", "metadata", "issuer"].map(str::to_owned).to_vec(),
         "reason" => {
             let (failures, retries) =
                 (["busy", "serial_taken", "conflict", "internal", "unavailable"], ["connection", "clash", "unit"]);
@@ -91,6 +92,8 @@ fn closed_set(label: &str) -> BTreeSet<String> {
                     "ending_leases",
                     "metadata",
                     "metadata_serials",
+                    "certificates",
+                    "tidy",
                 ],
             );
             writes.into_iter().chain(reads).map(str::to_owned).collect()

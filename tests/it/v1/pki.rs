@@ -22,5 +22,6 @@ mod revocation;
 mod roles;
 mod sans;
 mod templates;
+mod tidy;
 mod validity;
 mod with_key;
