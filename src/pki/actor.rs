@@ -568,7 +568,9 @@ mod tests {
 
     use super::*;
     use crate::documents::Document;
-    use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation, TidyRow};
+    use crate::pki::store::{
+        CrlRow, LeaseRow, MetadataRow, SerialAndDer, StoredCertificate, StoredRevocation, TidyRow,
+    };
     use crate::x509::serial::Serial;
 
     #[actix::test]
@@ -642,12 +644,7 @@ mod tests {
             unreachable!("nothing is written")
         }
 
-        fn certificates(
-            &self,
-            _: MountId,
-            _: Option<Serial>,
-            _: u32,
-        ) -> BoxFuture<'static, Result<Vec<(Serial, Vec<u8>)>>> {
+        fn certificates(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
             unreachable!("nothing is read")
         }
 

@@ -277,6 +277,9 @@ pub struct StoredCertificate {
     pub revocation: Option<StoredRevocation>,
 }
 
+/// A stored certificate by serial and DER alone.
+pub type SerialAndDer = (Serial, Vec<u8>);
+
 /// The store of one server, as the engine sees it. All calls are safe to repeat; all errors are
 /// `Unavailable`, `Busy`, or `Conflict` (a document's or CRL's version moved on).
 pub trait PkiStore: Send + Sync {
@@ -332,7 +335,7 @@ pub trait PkiStore: Send + Sync {
         mount: MountId,
         after: Option<Serial>,
         limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<(Serial, Vec<u8>)>>>;
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>>;
 
     /// The run of tidy that is under way, or the last one.
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>>;

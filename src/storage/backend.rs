@@ -12,7 +12,7 @@ use crate::clock::Time;
 use crate::documents::{DocumentWrite, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    CertificateRow, CrlRow, LeaseRow, MetadataRow, Removal, Removed, RevocationRow, StoredCertificate,
+    CertificateRow, CrlRow, LeaseRow, MetadataRow, Removal, Removed, RevocationRow, SerialAndDer, StoredCertificate,
     StoredRevocation, TidyRow,
 };
 use crate::x509::serial::Serial;
@@ -162,7 +162,7 @@ pub(crate) trait Reader: Send + Sync {
         mount: MountId,
         after: Option<Serial>,
         limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<(Serial, Vec<u8>)>>>;
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>>;
     /// The run of tidy that is under way, or the last one.
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>>;
     /// What is attached to a certificate, with its sealed body.

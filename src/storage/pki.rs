@@ -6,7 +6,8 @@ use futures_util::future::{BoxFuture, ready};
 use crate::documents::{Document, MountId};
 use crate::error::{Error, Result};
 use crate::pki::store::{
-    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, StoredCertificate, StoredRevocation, TidyRow,
+    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, StoredCertificate, StoredRevocation,
+    TidyRow,
 };
 use crate::storage::Inner;
 use crate::storage::backend::{Outcome, Unit, Write, as_stored};
@@ -126,7 +127,7 @@ impl PkiStore for Inner {
         mount: MountId,
         after: Option<Serial>,
         limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<(Serial, Vec<u8>)>>> {
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
         self.reader.certificates(mount, after, limit)
     }
 

@@ -14,7 +14,7 @@ use super::{STATEMENTS, certificates, crls, documents, leases, meta, metadata, m
 use crate::auth::store::TokenRow;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation, TidyRow};
+use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, SerialAndDer, StoredCertificate, StoredRevocation, TidyRow};
 use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
 use crate::x509::serial::Serial;
 
@@ -197,7 +197,7 @@ impl Reader for Pool {
         mount: MountId,
         after: Option<Serial>,
         limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<(Serial, Vec<u8>)>>> {
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
         self.read(move |db| certificates::with_der(db, mount, after, limit))
     }
 

@@ -20,7 +20,7 @@ use super::{
 use crate::auth::store::TokenRow;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation, TidyRow};
+use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, SerialAndDer, StoredCertificate, StoredRevocation, TidyRow};
 use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
 use crate::telemetry;
 use crate::x509::serial::Serial;
@@ -221,7 +221,7 @@ impl Reader for Pool {
         mount: MountId,
         after: Option<Serial>,
         limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<(Serial, Vec<u8>)>>> {
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
         self.read("certificates", move |db| certificates::with_der(db, mount, after, limit).boxed())
     }
 

@@ -9,7 +9,8 @@ use signet::clock::Time;
 use signet::documents::{Document, MountId};
 use signet::error::{Error, Kind, Result};
 use signet::pki::store::{
-    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, StoredCertificate, StoredRevocation, TidyRow,
+    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, StoredCertificate, StoredRevocation,
+    TidyRow,
 };
 use signet::server::Stores;
 use signet::x509::serial::Serial;
@@ -214,7 +215,7 @@ impl PkiStore for Double {
         mount: MountId,
         after: Option<Serial>,
         limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<(Serial, Vec<u8>)>>> {
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
         self.call("certificates", |s| s.pki.certificates(mount, after, limit))
     }
 
