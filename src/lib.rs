@@ -95,6 +95,7 @@
 //! | what may an external policy engine decide? | [`pki::external_policy`] |
 //! | what is on the CRL, when is it built? | [`pki::crl`] |
 //! | is this certificate revoked (OCSP)? | [`pki::ocsp`] |
+//! | what is removed when it has expired? | [`pki::tidy`] |
 //! | what does a policy grant? | [`auth::policy`] |
 //! | how long does a token live? | `auth/token/ttl.rs` |
 //! | which path is which mount? | [`auth::mounts`] |

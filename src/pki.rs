@@ -36,6 +36,7 @@ pub mod self_issued;
 pub mod sign_intermediate;
 pub mod store;
 mod structure;
+pub mod tidy;
 pub mod urls;
 pub mod validity;
 pub mod verbatim;
@@ -45,12 +46,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use self::actor::{ControlLink, ControlThread, Planned, ReplicaLink};
 use self::crl::{Builder, Crls, Published};
 use self::issue::Tools;
 use self::store::PkiStore;
+use self::tidy::Tidying;
 use self::view::View;
 use tokio::sync::{Mutex, Notify};
 
@@ -69,6 +72,8 @@ pub struct Engine {
     opening: Mutex<()>,
     /// Told when there are leases to end.
     leases: Notify,
+    /// Where work in the background runs: it outlives the worker that took the request for it.
+    background: Handle,
 }
 
 impl Engine {
@@ -88,6 +93,7 @@ impl Engine {
             authorities: ArcSwap::default(),
             opening: Mutex::default(),
             leases: Notify::new(),
+            background: Handle::current(),
         })
     }
 
@@ -117,7 +123,7 @@ impl Engine {
 
     fn start(&self, view: View) {
         let mount = view.mount;
-        let authority = Arc::new(Authority::start(view, &self.tools, &self.control));
+        let authority = Arc::new(Authority::start(view, &self.tools, &self.control, self.background.clone()));
         self.authorities.rcu(|all| {
             let mut all = HashMap::clone(all);
             all.insert(mount, Arc::clone(&authority));
@@ -165,17 +171,19 @@ pub struct Authority {
     crls: Arc<ArcSwapOption<Crls>>,
     control: ControlLink,
     tools: Tools,
+    tidying: Tidying,
 }
 
 impl Authority {
-    fn start(view: View, tools: &Tools, thread: &ControlThread) -> Self {
+    fn start(view: View, tools: &Tools, thread: &ControlThread, background: Handle) -> Self {
         let mount = view.mount;
         let view = Arc::new(ArcSwap::from_pointee(view));
         let crls = Arc::new(ArcSwapOption::<Crls>::empty());
         let builder = Builder::new(mount, Arc::clone(&tools.store), tools.clock.clone());
         let control =
             ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), Arc::clone(&tools.store), builder);
-        Self { mount, view, crls, control, tools: tools.clone() }
+        let tidying = Tidying::new(background, tools.clock.now());
+        Self { mount, view, crls, control, tools: tools.clone(), tidying }
     }
 
     /// The mount.
@@ -253,5 +261,13 @@ impl Authority {
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
     pub async fn build_crls(&self, force: bool) -> Result<Vec<String>> {
         self.control.build_crls(force).await
+    }
+
+    /// Makes every CRL anew from what storage holds now; for whoever removed or changed revocations there.
+    ///
+    /// # Errors
+    /// As [`Authority::build_crls`].
+    async fn rebuild_crls(&self) -> Result<Vec<String>> {
+        self.control.rebuild_crls().await
     }
 }

@@ -49,6 +49,12 @@ const CLOSE: Duration = Duration::from_secs(2);
 const SWEEP: Duration = Duration::from_secs(30);
 /// Between two looks at whether a write's end is still unknown.
 const CATCH_UP: Duration = Duration::from_secs(1);
+/// Between two looks at what tidy is due.
+const TIDY: Duration = Duration::from_secs(1);
+/// Between two counts of what is stored.
+const COUNTS: Duration = Duration::from_secs(30);
+/// How long runs of tidy may take to end.
+const TIDY_END: Duration = Duration::from_millis(500);
 /// Between two upkeeps of the metrics.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// RFC 6797: clients that were here over TLS do not come back without it for a year.
@@ -153,6 +159,8 @@ impl Server {
         let tasks = [
             sweep(self.shared.clone()).boxed_local(),
             sweep_leases(engine.clone()).boxed_local(),
+            tidy(engine.clone()).boxed_local(),
+            publish_counts(engine.clone()).boxed_local(),
             catch_up(auth, engine).boxed_local(),
             upkeep().boxed_local(),
         ];
@@ -346,6 +354,22 @@ async fn sweep_leases(engine: Arc<Engine>) {
     }
 }
 
+/// Begins the runs of tidy that are due.
+async fn tidy(engine: Arc<Engine>) {
+    loop {
+        engine.tidy_due().await;
+        tokio::time::sleep(TIDY).await;
+    }
+}
+
+/// Publishes how much is stored.
+async fn publish_counts(engine: Arc<Engine>) {
+    loop {
+        engine.publish_counts().await;
+        tokio::time::sleep(COUNTS).await;
+    }
+}
+
 async fn upkeep() {
     loop {
         tokio::time::sleep(UPKEEP).await;
@@ -418,6 +442,8 @@ impl Running {
             tracing::warn!("the metrics listener had failed: {error}");
         }
         self.tasks.iter().for_each(JoinHandle::abort);
+        // Their turns end with them; a run that takes too long leaves its own to lapse.
+        let _ = tokio::time::timeout(TIDY_END, self.server.shared.engine.stop_tidying()).await;
         self.server.close().await?;
         served
     }

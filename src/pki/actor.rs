@@ -93,11 +93,12 @@ impl ControlLink {
             behind: false,
             builder: Some(builder),
             force: false,
+            reread: false,
             waiting: Vec::new(),
         };
         let addr = Control::start_in_arbiter(&thread.arbiter, |_| control);
         // Nobody waits for these: what is not there yet is built by whoever asks next.
-        addr.do_send(BuildCrls { force: false, reply: Waiter::Nobody });
+        addr.do_send(BuildCrls { force: false, reread: false, reply: Waiter::Nobody });
         Self(addr)
     }
 
@@ -119,7 +120,18 @@ impl ControlLink {
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
     pub async fn build_crls(&self, force: bool) -> Result<Vec<String>> {
         let (reply, done) = oneshot::channel();
-        self.0.do_send(BuildCrls { force, reply: Waiter::Builds(reply) });
+        self.0.do_send(BuildCrls { force, reread: false, reply: Waiter::Builds(reply) });
+        done.await.map_err(stopping)?
+    }
+
+    /// As [`ControlLink::build_crls`], every CRL anew from what storage holds now: after revocations went
+    /// from it, or changed.
+    ///
+    /// # Errors
+    /// As [`ControlLink::build_crls`].
+    pub async fn rebuild_crls(&self) -> Result<Vec<String>> {
+        let (reply, done) = oneshot::channel();
+        self.0.do_send(BuildCrls { force: true, reread: true, reply: Waiter::Builds(reply) });
         done.await.map_err(stopping)?
     }
 }
@@ -169,6 +181,7 @@ impl Waiter {
 #[rtype(result = "()")]
 struct BuildCrls {
     force: bool,
+    reread: bool,
     reply: Waiter,
 }
 
@@ -186,6 +199,8 @@ struct Control {
     builder: Option<Builder>,
     /// The next build makes every CRL anew.
     force: bool,
+    /// The next build forgets the revocations that it knows, and reads them again.
+    reread: bool,
     waiting: Vec<Waiter>,
 }
 
@@ -263,9 +278,12 @@ impl Control {
         if self.waiting.is_empty() {
             return;
         }
-        let Some(builder) = self.builder.take() else { return };
+        let Some(mut builder) = self.builder.take() else { return };
         let served = std::mem::take(&mut self.waiting);
         let force = std::mem::take(&mut self.force);
+        if std::mem::take(&mut self.reread) {
+            builder.read_again();
+        }
         let work = run_build(builder, self.view.load_full(), force, Arc::clone(&self.builds));
         let done = work.into_actor(self).map(move |(builder, result), actor, ctx| {
             actor.builder = Some(builder);
@@ -314,6 +332,7 @@ impl Handler<BuildCrls> for Control {
     type Result = ();
 
     fn handle(&mut self, wanted: BuildCrls, ctx: &mut Self::Context) {
+        self.reread |= wanted.reread;
         self.build(wanted.force, wanted.reply, ctx);
     }
 }
@@ -549,7 +568,9 @@ mod tests {
 
     use super::*;
     use crate::documents::Document;
-    use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, SerialStatus, StoredCertificate, StoredRevocation};
+    use crate::pki::store::{
+        CrlRow, LeaseRow, MetadataRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+    };
     use crate::x509::serial::Serial;
 
     #[actix::test]
@@ -625,6 +646,14 @@ mod tests {
 
         fn sweep_leases(&self, _: i64, _: u32) -> BoxFuture<'static, Result<u32>> {
             unreachable!("nothing is written")
+        }
+
+        fn certificates(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn tidy(&self, _: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
+            unreachable!("nothing is read")
         }
 
         fn metadata(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {

@@ -175,6 +175,8 @@ pub struct Builder {
     layout: Layout,
     /// Every revocation up to this sequence is in the entries.
     loaded: u64,
+    /// Up to here there were revocations: those that are not in storage any more have expired.
+    seen: u64,
     states: HashMap<String, GroupState>,
     restored: bool,
     /// Every revocation up to this sequence is on the CRLs of the last build without a failure.
@@ -204,6 +206,7 @@ impl Builder {
             clock,
             layout: Layout::default(),
             loaded: 0,
+            seen: 0,
             states: HashMap::new(),
             restored: false,
             covers: 0,
@@ -254,7 +257,7 @@ impl Builder {
             }
         }
         if built.failure.is_none() {
-            self.covers = self.loaded;
+            self.covers = self.loaded.max(self.seen);
         }
         built.crls.covers = self.covers;
         Ok(built)
@@ -266,6 +269,13 @@ impl Builder {
             return;
         }
         self.layout = layout;
+        self.read_again();
+    }
+
+    /// Forgets the revocations that were read; the next build reads them again and makes every CRL anew.
+    /// For whoever removed expired ones from storage.
+    pub fn read_again(&mut self) {
+        self.seen = self.seen.max(self.loaded);
         self.loaded = 0;
         for state in self.states.values_mut() {
             state.entries = Entries::default();
@@ -315,6 +325,7 @@ impl Builder {
         let rows = self.store.crls(self.mount).await?;
         let Some(covers) = rows.iter().map(|r| r.covers).max() else { return Ok(()) };
         self.load(covers).await?;
+        self.seen = self.seen.max(covers);
         for group in groups {
             let Some(row) = rows.iter().find(|r| r.group == group.id) else { continue };
             let Some(signer) = &group.signer else { continue };
@@ -341,13 +352,14 @@ impl Builder {
             let count = state.entries.len();
             let this_update = self.clock.now().unix_timestamp();
             let next_update = this_update + EXPIRY.as_secs() as i64;
+            let covers = self.loaded.max(self.seen);
             let plan = Plan::new(signer, state.entries.encoded(), number, this_update, next_update)?;
             let (plan, signature) = plan.sign(signer)?;
             let row = CrlRow {
                 mount: self.mount,
                 group: group.id.clone(),
                 number,
-                covers: self.loaded,
+                covers,
                 this_update,
                 next_update,
                 signature: signature.clone(),
@@ -359,14 +371,16 @@ impl Builder {
                     return Ok(());
                 }
                 Err(e) if e.kind() == Kind::Conflict => {
-                    let stored = self.stored_number(group).await?;
-                    if stored < number {
+                    let (stored, covered) = self.stored(group).await?;
+                    if stored < number && covered <= covers {
                         // Not a matter of numbers: the mount is gone.
                         return Err(e);
                     }
-                    // Another node was first: the next CRL must hold what its revocations added.
-                    number = stored + 1;
+                    // Another node was first: the next CRL must hold what its revocations added, but for
+                    // those that have expired and gone since.
+                    number = number.max(stored + 1);
                     self.load(u64::MAX).await?;
+                    self.seen = self.seen.max(covered);
                 }
                 Err(e) => return Err(e),
             }
@@ -377,13 +391,14 @@ impl Builder {
     async fn next_number(&self, group: &Group) -> Result<u64> {
         match self.states.get(&group.id).and_then(|s| s.published.as_ref()) {
             Some(published) => Ok(published.number + 1),
-            None => Ok(self.stored_number(group).await? + 1),
+            None => Ok(self.stored(group).await?.0 + 1),
         }
     }
 
-    async fn stored_number(&self, group: &Group) -> Result<u64> {
+    /// Number and covered sequence of the last CRL of a group.
+    async fn stored(&self, group: &Group) -> Result<(u64, u64)> {
         let rows = self.store.crls(self.mount).await?;
-        Ok(rows.iter().find(|r| r.group == group.id).map_or(0, |r| r.number))
+        Ok(rows.iter().find(|r| r.group == group.id).map_or((0, 0), |r| (r.number, r.covers)))
     }
 }
 

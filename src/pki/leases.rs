@@ -227,7 +227,7 @@ impl Engine {
                     let ended = metrics::counter!(telemetry::PKI_LEASES_ENDED, "result" => "revoked");
                     ended.increment(u64::from(count));
                 }
-                PkiOutcome::Done | PkiOutcome::SerialTaken => {}
+                PkiOutcome::Done | PkiOutcome::SerialTaken | PkiOutcome::Kept { .. } | PkiOutcome::Removed(_) => {}
             }
         }
         metrics::counter!(telemetry::PKI_REVOCATIONS).increment(revoked);

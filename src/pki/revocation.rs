@@ -268,7 +268,8 @@ fn row(authority: &Authority, certificate: &Certificate, issuer: &str, requester
 }
 
 /// The issuer whose key verifies the certificate; of several with the same key, the first by id.
-fn signed_by(view: &View, certificate: &Certificate) -> Option<Arc<Issuer>> {
+/// The issuer of the mount that signed a certificate.
+pub(super) fn signed_by(view: &View, certificate: &Certificate) -> Option<Arc<Issuer>> {
     view.signers()
         .map(|s| &s.issuer)
         .find(|i| i.certificate.subject() == certificate.issuer() && certificate.is_signed_by(i.certificate.key()))

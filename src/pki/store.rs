@@ -111,6 +111,70 @@ pub struct MetadataRow {
     pub body: Vec<u8>,
 }
 
+/// Who tidies a mount, or did so last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TidyRow {
+    /// The mount.
+    pub mount: MountId,
+    /// The run, by a number of its own; never 0.
+    pub run: i64,
+    /// Until when it counts as under way, epoch seconds; its holder moves this on. 0 once it has ended.
+    pub valid_until: i64,
+    /// Whether somebody asked it to end.
+    pub cancelled: bool,
+    /// What it is to do and has done, JSON.
+    pub report: Vec<u8>,
+}
+
+/// What one step of tidy removes. Ends of validity are epoch seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// Certificates that ended before `before`; of those that are revoked only those that ended before
+    /// `revoked_before` as well. Their revocations stay. Looks at them in the order of their end, from
+    /// behind `after` on.
+    Certificates {
+        /// End of those that go.
+        before: i64,
+        /// End of those that go although they are revoked.
+        revoked_before: i64,
+        /// The last one that was looked at: its end and its serial.
+        after: Option<(i64, Serial)>,
+    },
+    /// Revocations of certificates that ended before this, with the certificates.
+    Revocations {
+        /// End of the certificates.
+        before: i64,
+    },
+    /// What is attached to certificates that ended before this.
+    Metadata {
+        /// End of the certificates.
+        before: i64,
+    },
+    /// These certificates, whenever they end; not those that are revoked and end at `revoked_before` or
+    /// later.
+    Named {
+        /// The certificates.
+        serials: Vec<Serial>,
+        /// End of those that go although they are revoked.
+        revoked_before: i64,
+    },
+}
+
+/// What a step of tidy came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Certificates that went.
+    pub certificates: u32,
+    /// Revocations that went.
+    pub revocations: u32,
+    /// Attachments that went.
+    pub metadata: u32,
+    /// Rows that were looked at: fewer than the limit when there is no more.
+    pub looked: u32,
+    /// The last certificate that was looked at, for [`Removal::Certificates`].
+    pub last: Option<(i64, Serial)>,
+}
+
 /// One change. The writes of one unit happen together or not at all.
 pub enum PkiWrite {
     /// A configuration document.
@@ -130,6 +194,52 @@ pub enum PkiWrite {
     LeasesEnd(Vec<String>),
     /// What is attached to a new certificate.
     Metadata(MetadataRow),
+    /// Another issuer for a revocation: its CRL is to list it.
+    RevocationIssuer {
+        /// The mount.
+        mount: MountId,
+        /// The revoked certificate.
+        serial: Serial,
+        /// The issuer's id.
+        issuer: String,
+    },
+    /// The begin of a run of tidy, unless one is under way at `now` (epoch seconds), or the last one is not
+    /// the one that the caller has seen (0 for none).
+    TidyBegin {
+        /// The run.
+        row: TidyRow,
+        /// The last run, as far as the caller knows.
+        seen: i64,
+        /// The time.
+        now: i64,
+    },
+    /// A run of tidy goes on, or ends; refused as `Conflict` when another one has taken its place.
+    TidyKeep {
+        /// The mount.
+        mount: MountId,
+        /// The run.
+        run: i64,
+        /// Until when it counts as under way, epoch seconds; 0 to end it.
+        valid_until: i64,
+        /// What it has done so far.
+        report: Vec<u8>,
+    },
+    /// Asks the run of tidy to end that is under way at `now` (epoch seconds).
+    TidyCancel {
+        /// The mount.
+        mount: MountId,
+        /// The time.
+        now: i64,
+    },
+    /// Removes what has expired, at most `limit` rows.
+    Remove {
+        /// The mount.
+        mount: MountId,
+        /// What goes.
+        what: Removal,
+        /// Most rows that are looked at.
+        limit: u32,
+    },
 }
 
 /// What became of one write.
@@ -147,8 +257,15 @@ pub enum PkiOutcome {
         /// Whether this write made it.
         fresh: bool,
     },
-    /// How many leases were marked or removed.
+    /// How many rows were changed or removed.
     Changed(u32),
+    /// The run of tidy goes on; whether somebody asked it to end.
+    Kept {
+        /// Somebody did.
+        cancelled: bool,
+    },
+    /// What a step of tidy removed.
+    Removed(Removed),
 }
 
 /// A certificate read back.
@@ -168,6 +285,8 @@ pub struct SerialStatus {
     /// Its revocation, which may outlast the stored certificate.
     pub revocation: Option<StoredRevocation>,
 }
+/// A stored certificate by serial and DER alone.
+pub type SerialAndDer = (Serial, Vec<u8>);
 
 /// The store of one server, as the engine sees it. All calls are safe to repeat; all errors are
 /// `Unavailable`, `Busy`, or `Conflict` (a document's or CRL's version moved on).
@@ -220,6 +339,17 @@ pub trait PkiStore: Send + Sync {
 
     /// Removes at most `limit` leases that ended at or before `now` (epoch seconds); returns how many.
     fn sweep_leases(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>>;
+
+    /// At most `limit` certificates after `after`, ascending by bytes of the serial: serials and DER.
+    fn certificates(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>>;
+
+    /// The run of tidy that is under way, or the last one.
+    fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>>;
 
     /// What is attached to a certificate.
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>>;

@@ -20,6 +20,7 @@ use super::ocsp::Responders;
 use super::profile::{Pieces, RoleEntry};
 use super::role::Role;
 use super::store::PkiWrite;
+use super::tidy::AutoTidy;
 use super::urls::Urls;
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
 use crate::error::{Error, Result};
@@ -111,6 +112,8 @@ pub struct View {
     pub external_policy: Setting<external_policy::Config>,
     /// The way there, when it is enabled; the error is what an attempt to use it answers.
     policy_engine: Option<Result<Arc<PolicyEngine>, String>>,
+    /// When the mount is tidied, and how.
+    pub auto_tidy: Setting<AutoTidy>,
     parents: issuer::Parents,
     signers: BTreeMap<String, Arc<Signer>>,
     responders: Arc<Responders>,
@@ -144,6 +147,7 @@ impl View {
             cluster: Setting::default(),
             crl_config: Setting::default(),
             external_policy: Setting::default(),
+            auto_tidy: Setting::default(),
             policy_engine: None,
             parents: BTreeMap::new(),
             signers: BTreeMap::new(),
@@ -172,6 +176,7 @@ impl View {
                 "urls" => self.urls = Setting { value: read(body)?, version },
                 "cluster" => self.cluster = Setting { value: read(body)?, version },
                 "crl" => self.crl_config = Setting { value: read(body)?, version },
+                "auto-tidy" => self.auto_tidy = Setting { value: read(body)?, version },
                 "external-policy" => {
                     let config: external_policy::Config = read(body)?;
                     let engine = config.enabled.then(|| PolicyEngine::new(&config));
@@ -447,6 +452,14 @@ impl View {
         let write = self.document(kind::CONFIG, "external-policy", version, Some(&value));
         self.external_policy = Setting { value, version: version + 1 };
         Ok(write)
+    }
+
+    /// Stores `config/auto-tidy`.
+    pub fn set_auto_tidy(&mut self, value: AutoTidy) -> PkiWrite {
+        let version = self.auto_tidy.version;
+        let write = self.document(kind::CONFIG, "auto-tidy", version, Some(&value));
+        self.auto_tidy = Setting { value, version: version + 1 };
+        write
     }
 
     /// The way to the policy engine.

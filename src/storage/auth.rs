@@ -53,9 +53,11 @@ fn auth_outcome(outcome: Outcome) -> Result<AuthOutcome> {
         Outcome::Absent => Ok(AuthOutcome::Absent),
         Outcome::UsesLeft(left) => Ok(AuthOutcome::UsesLeft(left)),
         Outcome::TokensRevoked(tokens) => Ok(AuthOutcome::Revoked(tokens)),
-        Outcome::SerialTaken | Outcome::Revoked { .. } | Outcome::Removed(_) => {
-            Err(Error::internal("the backend answered another write"))
-        }
+        Outcome::SerialTaken
+        | Outcome::Revoked { .. }
+        | Outcome::Removed(_)
+        | Outcome::Kept { .. }
+        | Outcome::Tidied(_) => Err(Error::internal("the backend answered another write")),
     }
 }
 

@@ -12,7 +12,8 @@ use crate::clock::Time;
 use crate::documents::{DocumentWrite, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    CertificateRow, CrlRow, LeaseRow, MetadataRow, RevocationRow, SerialStatus, StoredCertificate, StoredRevocation,
+    CertificateRow, CrlRow, LeaseRow, MetadataRow, Removal, Removed, RevocationRow, SerialAndDer, SerialStatus,
+    StoredCertificate, StoredRevocation, TidyRow,
 };
 use crate::x509::serial::Serial;
 
@@ -45,6 +46,16 @@ pub(crate) enum Write {
     LeaseSweep { now: i64, limit: u32 },
     /// What is attached to a certificate; its body is sealed.
     Metadata(MetadataRow),
+    /// Another issuer for a revocation.
+    RevocationIssuer { mount: MountId, serial: Serial, issuer: String },
+    /// The begin of a run of tidy, unless one is under way or the last one is not `seen`.
+    TidyBegin { row: TidyRow, seen: i64, now: i64 },
+    /// A run of tidy goes on, unless another one has taken its place.
+    TidyKeep { mount: MountId, run: i64, valid_until: i64, report: Vec<u8> },
+    /// Asks the run of tidy to end that is under way.
+    TidyCancel { mount: MountId, now: i64 },
+    /// Removes at most `limit` rows that have expired.
+    Remove { mount: MountId, what: Removal, limit: u32 },
     /// A new token; its body is sealed.
     TokenInsert(TokenRow),
     /// New end and sealed body of a token that has not ended at `now`.
@@ -76,6 +87,10 @@ pub(crate) enum Outcome {
     TokensRevoked(Vec<TokenHash>),
     /// How many rows went, or changed.
     Removed(u32),
+    /// The run of tidy goes on; whether somebody asked it to end.
+    Kept { cancelled: bool },
+    /// What a step of tidy removed.
+    Tidied(Removed),
 }
 
 /// The one writer of a store.
@@ -143,6 +158,15 @@ pub(crate) trait Reader: Send + Sync {
     fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>>;
     /// A keyset page of leases that are ending.
     fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>>;
+    /// A keyset page of certificates: serials and DER.
+    fn certificates(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>>;
+    /// The run of tidy that is under way, or the last one.
+    fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>>;
     /// What is attached to a certificate, with its sealed body.
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>>;
     /// A keyset page of serials that have something attached.

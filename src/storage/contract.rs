@@ -6,6 +6,7 @@ mod commits;
 mod pki;
 mod records;
 mod sealed;
+mod tidy;
 
 use std::sync::Arc;
 
@@ -172,6 +173,13 @@ macro_rules! contract {
             records::metadata_reads_back_by_serial_and_in_pages,
             records::metadata_is_sealed_to_its_row,
             records::dropping_a_mount_removes_its_records,
+            tidy::tidy_removes_expired_certificates_in_steps,
+            tidy::tidy_removes_expired_revocations_with_their_certificates,
+            tidy::tidy_removes_attachments_and_what_is_named,
+            tidy::tidy_is_one_run_at_a_time,
+            tidy::tidy_agrees_with_a_plain_model,
+            tidy::tidy_and_issuing_at_the_same_time_count_exactly,
+            tidy::a_revocation_is_given_another_issuer,
             auth::a_token_is_found_by_hash_and_accessor,
             auth::a_renewal_changes_end_and_body_of_a_live_token_only,
             auth::uses_are_spent_down_to_zero_and_then_absent,

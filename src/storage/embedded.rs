@@ -32,6 +32,7 @@ mod mounts;
 mod reader;
 mod revocations;
 mod schema;
+mod tidy;
 mod tokens;
 mod writer;
 

@@ -6,7 +6,8 @@ use futures_util::future::{BoxFuture, ready};
 use crate::documents::{Document, MountId};
 use crate::error::{Error, Result};
 use crate::pki::store::{
-    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialStatus, StoredCertificate, StoredRevocation,
+    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate,
+    StoredRevocation, TidyRow,
 };
 use crate::storage::Inner;
 use crate::storage::backend::{Outcome, Unit, Write, as_stored};
@@ -31,6 +32,13 @@ impl Inner {
                 let body = self.seal(&metadata_context(row.mount, row.serial, row.not_after), row.body)?;
                 Write::Metadata(MetadataRow { body, ..row })
             }
+            PkiWrite::RevocationIssuer { mount, serial, issuer } => Write::RevocationIssuer { mount, serial, issuer },
+            PkiWrite::TidyBegin { row, seen, now } => Write::TidyBegin { row, seen, now },
+            PkiWrite::TidyKeep { mount, run, valid_until, report } => {
+                Write::TidyKeep { mount, run, valid_until, report }
+            }
+            PkiWrite::TidyCancel { mount, now } => Write::TidyCancel { mount, now },
+            PkiWrite::Remove { mount, what, limit } => Write::Remove { mount, what, limit },
         })
     }
 }
@@ -41,6 +49,8 @@ fn pki_outcome(outcome: Outcome) -> Result<PkiOutcome> {
         Outcome::SerialTaken => Ok(PkiOutcome::SerialTaken),
         Outcome::Revoked { stored, fresh } => Ok(PkiOutcome::Revoked { stored, fresh }),
         Outcome::Removed(count) => Ok(PkiOutcome::Changed(count)),
+        Outcome::Kept { cancelled } => Ok(PkiOutcome::Kept { cancelled }),
+        Outcome::Tidied(removed) => Ok(PkiOutcome::Removed(removed)),
         Outcome::Absent | Outcome::UsesLeft(_) | Outcome::TokensRevoked(_) => {
             Err(Error::internal("the backend answered another write"))
         }
@@ -114,6 +124,19 @@ impl PkiStore for Inner {
 
     fn sweep_leases(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
         self.count(Write::LeaseSweep { now, limit })
+    }
+
+    fn certificates(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+        self.reader.certificates(mount, after, limit)
+    }
+
+    fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
+        self.reader.tidy(mount)
     }
 
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {

@@ -27,6 +27,7 @@ mod revocations;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod tidy;
 mod tokens;
 mod writer;
 

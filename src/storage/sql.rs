@@ -19,6 +19,8 @@ pub(super) mod certificates {
             LEFT JOIN revocation r ON r.mount = m.id AND r.serial = $2";
     pub const SERIALS: &str = "SELECT serial FROM certificate
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
+    pub const PAGE: &str = "SELECT serial, der FROM certificate
+        WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
 }
 
 /// Revocations.
@@ -60,6 +62,29 @@ pub(super) mod metadata {
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
 }
 
+/// Runs of tidy, and what they remove.
+pub(super) mod tidy {
+    pub const GET: &str = "SELECT run, valid_until, cancelled, report FROM tidy WHERE mount = $1";
+    pub const BEGIN: &str = "INSERT INTO tidy (mount, run, valid_until, cancelled, report) VALUES ($1, $2, $3, 0, $4)
+        ON CONFLICT (mount) DO UPDATE SET run = excluded.run, valid_until = excluded.valid_until, cancelled = 0,
+            report = excluded.report
+        WHERE tidy.valid_until <= $5 AND tidy.run = $6";
+    pub const KEEP: &str = "UPDATE tidy SET valid_until = $1, report = $2 WHERE mount = $3 AND run = $4
+        RETURNING cancelled";
+    pub const CANCEL: &str = "UPDATE tidy SET cancelled = 1 WHERE mount = $1 AND valid_until > $2";
+    /// Ended certificates in the order of their end, and whether they are revoked.
+    pub const CERTIFICATES: &str = "SELECT serial, not_after, CAST(CASE WHEN EXISTS (SELECT 1 FROM revocation
+            WHERE revocation.mount = certificate.mount AND revocation.serial = certificate.serial)
+            THEN 1 ELSE 0 END AS BIGINT)
+        FROM certificate WHERE mount = $1 AND not_after < $2 AND (not_after, serial) > ($3, $4)
+        ORDER BY not_after, serial LIMIT $5";
+    pub const REVOCATIONS: &str =
+        "SELECT serial FROM revocation WHERE mount = $1 AND not_after < $2 ORDER BY not_after LIMIT $3";
+    pub const METADATA: &str = "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
+        (SELECT serial FROM certificate_metadata WHERE mount = $1 AND not_after < $2 ORDER BY not_after LIMIT $3)";
+    pub const REVOCATION_ISSUER: &str = "UPDATE revocation SET issuer = $1 WHERE mount = $2 AND serial = $3";
+}
+
 /// Sealed configuration: compare-and-set on the version.
 pub(super) mod documents {
     pub const INSERT: &str = "INSERT INTO document (mount, kind, name, version, body) VALUES ($1, $2, $3, 1, $4)
@@ -91,9 +116,10 @@ pub(super) mod mounts {
     pub const IS_DROPPED: &str = "SELECT 1 FROM dropped_mount WHERE id = $1";
     pub const MARK: &str = "INSERT INTO dropped_mount (id) VALUES ($1) ON CONFLICT (id) DO NOTHING";
     /// Before the mount itself, to which they refer.
-    pub const DROP_PARTS: [&str; 3] = [
+    pub const DROP_PARTS: [&str; 4] = [
         "DELETE FROM document WHERE mount = $1",
         "DELETE FROM crl WHERE mount = $1",
+        "DELETE FROM tidy WHERE mount = $1",
         "DELETE FROM counter WHERE mount = $1",
     ];
     pub const DROP: &str = "DELETE FROM mount WHERE id = $1";
@@ -148,6 +174,7 @@ pub(super) mod conflict {
     pub const DOCUMENT_CHANGED: &str = "storage: the document has changed meanwhile";
     pub const CRL_PUBLISHED: &str =
         "storage: a CRL with this or a higher number, or of later revocations, is published";
+    pub const TIDY_TAKEN: &str = "storage: another run of tidy has taken the place of this one";
     pub const PARENT_GONE: &str = "storage: the parent token is gone";
     pub const TOKEN_GONE: &str = "the token that asks has ended meanwhile";
     pub const TOKEN_EXISTS: &str = "storage: the token or its accessor exists";

@@ -68,6 +68,20 @@ pub const PKI_OCSP_SIGNED: &str = "signet_pki_ocsp_signed_total";
 pub const PKI_OCSP_KEPT: &str = "signet_pki_ocsp_kept_total";
 /// Time that an OCSP answer took to make and sign.
 pub const PKI_OCSP_SIGN_SECONDS: &str = "signet_pki_ocsp_sign_seconds";
+/// Rows and issuers that tidy removed, by kind.
+pub const PKI_TIDIED: &str = "signet_pki_tidied_total";
+/// Runs of tidy that ended, by result.
+pub const PKI_TIDY_RUNS: &str = "signet_pki_tidy_runs_total";
+/// Time of one run of tidy.
+pub const PKI_TIDY_SECONDS: &str = "signet_pki_tidy_seconds";
+/// Runs of tidy that are under way.
+pub const PKI_TIDY_RUNNING: &str = "signet_pki_tidy_running";
+/// When a run of tidy last succeeded on this server, epoch seconds; 0 before the first.
+pub const PKI_TIDY_LAST_SUCCESS: &str = "signet_pki_tidy_last_success_timestamp_seconds";
+/// Stored certificates of the mounts whose auto-tidy publishes their number.
+pub const PKI_STORED_CERTIFICATES: &str = "signet_pki_stored_certificates";
+/// Stored revocations of the mounts whose auto-tidy publishes their number.
+pub const PKI_STORED_REVOCATIONS: &str = "signet_pki_stored_revocations";
 /// Calls of external policy engines, by result.
 pub const PKI_POLICY_CALLS: &str = "signet_pki_policy_calls_total";
 /// Time of one exchange with an external policy engine.
@@ -127,6 +141,8 @@ const OCSP_ANSWERS: Starts = &[
 const OCSP_STATUSES: Starts = &[("result", "good"), ("result", "revoked"), ("result", "unknown")];
 const OCSP_KEPT: Starts = &[("result", "hit"), ("result", "miss")];
 const ENDS: Starts = &[("result", "revoked"), ("result", "expired")];
+const TIDIED: Starts = &[("kind", "certificate"), ("kind", "revocation"), ("kind", "metadata"), ("kind", "issuer")];
+const RUNS: Starts = &[("result", "done"), ("result", "failed"), ("result", "cancelled")];
 const RESULTS: Starts = &[("result", "done"), ("result", "failed")];
 const REASONS: Starts = &[
     ("reason", "busy"),
@@ -144,6 +160,8 @@ const STAGE: &[f64] =
     &[0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 2.5, 10.0];
 /// Upper bounds of work away from the workers, seconds.
 const LONG: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
+/// Upper bounds of runs in the background, seconds.
+const RUN: &[f64] = &[0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 43_200.0];
 /// Upper bounds of batches, units.
 const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
@@ -195,6 +213,20 @@ pub const CATALOGUE: &[Metric] = &[
     )
     .starting(OCSP_KEPT),
     histogram(PKI_OCSP_SIGN_SECONDS, &[], Unit::Seconds, STAGE, "Time that an OCSP answer took to make and sign."),
+    counter(PKI_TIDIED, &["kind"], "Rows and issuers that tidy removed, by kind.").starting(TIDIED),
+    counter(PKI_TIDY_RUNS, &["result"], "Runs of tidy that ended, by result.").starting(RUNS),
+    histogram(PKI_TIDY_SECONDS, &[], Unit::Seconds, RUN, "Time of one run of tidy."),
+    gauge(PKI_TIDY_RUNNING, &[], "Runs of tidy that are under way."),
+    Metric {
+        unit: Unit::Seconds,
+        ..gauge(
+            PKI_TIDY_LAST_SUCCESS,
+            &[],
+            "When a run of tidy last succeeded on this server, epoch seconds; 0 before the first.",
+        )
+    },
+    gauge(PKI_STORED_CERTIFICATES, &[], "Stored certificates of the mounts whose auto-tidy publishes their number."),
+    gauge(PKI_STORED_REVOCATIONS, &[], "Stored revocations of the mounts whose auto-tidy publishes their number."),
     counter(PKI_POLICY_CALLS, &["result"], "Calls of external policy engines, by result.").starting(POLICY_CALLS),
     histogram(
         PKI_POLICY_CALL_SECONDS,
@@ -278,7 +310,7 @@ mod tests {
             let suffixes: &[&str] = match (metric.kind, metric.unit) {
                 (MetricKind::Counter, _) => &["_total"],
                 (_, Unit::Seconds) => &["_seconds"],
-                _ => &["_units", "_entries", "_queue", "_open"],
+                _ => &["_units", "_entries", "_queue", "_open", "_running", "_certificates", "_revocations"],
             };
             assert!(metric.name.starts_with("signet_"), "{}", metric.name);
             assert!(suffixes.iter().any(|suffix| metric.name.ends_with(suffix)), "{}", metric.name);

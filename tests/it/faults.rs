@@ -7,5 +7,6 @@ mod ocsp;
 mod outage;
 mod queue;
 mod requests;
-mod stage;
+pub mod stage;
 mod stuck;
+mod tidy;

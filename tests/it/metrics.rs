@@ -68,8 +68,10 @@ fn closed_set(label: &str) -> BTreeSet<String> {
             let calls = ["answered", "rejected", "malformed", "busy", "open"];
             let ocsp = ["successful", "malformed_request", "internal_error", "try_later", "unauthorized"];
             let ocsp = ocsp.into_iter().chain(["good", "unknown", "hit", "miss"]);
-            ["done", "failed", "revoked", "expired"].into_iter().chain(calls).chain(ocsp).map(str::to_owned).collect()
+            let ends = ["done", "failed", "cancelled", "revoked", "expired"];
+            ends.into_iter().chain(calls).chain(ocsp).map(str::to_owned).collect()
         }
+        "kind" => ["certificate", "revocation", "metadata", "issuer"].map(str::to_owned).to_vec(),
         "reason" => {
             let (failures, retries) =
                 (["busy", "serial_taken", "conflict", "internal", "unavailable"], ["connection", "clash", "unit"]);
@@ -94,6 +96,8 @@ fn closed_set(label: &str) -> BTreeSet<String> {
                     "ending_leases",
                     "metadata",
                     "metadata_serials",
+                    "certificates",
+                    "tidy",
                 ],
             );
             writes.into_iter().chain(reads).map(str::to_owned).collect()

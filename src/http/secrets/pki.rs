@@ -11,6 +11,7 @@ mod keys;
 mod metadata;
 mod ocsp;
 mod roles;
+mod tidy;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use crate::pki::changes::ISSUER_FIELDS;
 use crate::pki::crl::config as crl_config;
 use crate::pki::external_policy as policy;
 use crate::pki::request::{ISSUE_FIELDS, SIGN_FIELDS};
+use crate::pki::tidy::config as tidying;
 use crate::pki::{
     ca_key, cluster, intermediate, revocation, role, root, self_issued, sign_intermediate, urls, verbatim,
 };
@@ -88,6 +90,11 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "revoke-with-key" revocation::WITH_KEY_FIELDS => issuing::revoke_with_key),
     route!(token Read "crl/rotate" &[] => issuing::rotate),
     route!(token Update "crl/rotate" &[] => issuing::rotate),
+    route!(token Update "tidy" tidying::FIELDS => tidy::begin),
+    route!(token Read "tidy-status" &[] => tidy::status),
+    route!(token Update "tidy-cancel" &[] => tidy::cancel),
+    route!(token Read "config/auto-tidy" &[] => tidy::read_config),
+    route!(token Update "config/auto-tidy" tidying::AUTO_FIELDS => tidy::write_config),
     route!(token Update "root/generate/:type" root::FIELDS => generate::root),
     route!(token Update "issuers/generate/root/:type" root::FIELDS => generate::root),
     route!(token Update "root/rotate/:type" root::FIELDS => generate::rotated_root),

@@ -69,6 +69,18 @@ pub(super) fn serials(
     page(db, sql::SERIALS, mount, after, limit)
 }
 
+pub(super) fn with_der(
+    db: &Connection,
+    mount: MountId,
+    after: Option<Serial>,
+    limit: u32,
+) -> rusqlite::Result<Vec<(Serial, Vec<u8>)>> {
+    let after = after.as_ref().map_or(&[][..], Serial::octets);
+    prepared(db, sql::PAGE)?
+        .query_map(params![mount.0, after, limit], |row| Ok((serial(row, 0)?, row.get(1)?)))?
+        .collect()
+}
+
 /// A keyset page of serials; no serial is as small as the empty octet string.
 pub(super) fn page(
     db: &Connection,

@@ -10,11 +10,13 @@ use futures_util::future::BoxFuture;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{STATEMENTS, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tokens};
+use super::{STATEMENTS, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tidy, tokens};
 use crate::auth::store::TokenRow;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, SerialStatus, StoredCertificate, StoredRevocation};
+use crate::pki::store::{
+    CrlRow, LeaseRow, MetadataRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+};
 use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
 use crate::x509::serial::Serial;
 
@@ -194,6 +196,19 @@ impl Reader for Pool {
 
     fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
         self.read(move |db| leases::ending(db, &after, &below, limit))
+    }
+
+    fn certificates(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+        self.read(move |db| certificates::with_der(db, mount, after, limit))
+    }
+
+    fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
+        self.read(move |db| tidy::get(db, mount))
     }
 
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {

@@ -14,6 +14,7 @@ struct Migration {
 const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_init", sql: include_str!("../../../migrations/sqlite/0001_init.sql") },
     Migration { name: "0002_records", sql: include_str!("../../../migrations/sqlite/0002_records.sql") },
+    Migration { name: "0003_tidy", sql: include_str!("../../../migrations/sqlite/0003_tidy.sql") },
 ];
 
 /// Brings the schema up to date.

@@ -16,7 +16,7 @@ use super::checkpoint::{Checkpointer, checkpoint, frames};
 use super::reader::Pool;
 use super::{
     Failure, certificates, connect_writer, crls, documents, keep_log_on_close, leases, log, meta, metadata, mounts,
-    revocations, tokens,
+    revocations, tidy, tokens,
 };
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
@@ -37,6 +37,7 @@ pub(in crate::storage) struct Writer {
 impl Writer {
     pub(super) fn new(db: Connection, path: PathBuf, lock: Arc<File>, readers: Pool) -> Result<Self> {
         let dropped_mounts = mounts::any_dropped(&db).map_err(failed)?;
+        tidy::free(&db).map_err(failed)?;
         let checkpoints = Checkpointer::start(path.clone())?;
         Ok(Self { db: Some(db), path, readers, checkpoints, lock, dropped_mounts })
     }
@@ -142,7 +143,7 @@ fn answer(failure: Failure, len: usize) -> Result<Vec<Outcome>> {
     }
 }
 
-/// Rows that a transaction inserted into a mount.
+/// Rows that a transaction inserted into a mount, less those that it removed.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Inserted {
     pub(super) certificates: i64,
@@ -200,6 +201,23 @@ impl Batch {
                 self.mount(db, row.mount)?;
                 metadata::insert(db, row)?;
                 Ok(Outcome::Done)
+            }
+            Write::RevocationIssuer { mount, serial, issuer } => {
+                self.mount(db, *mount)?;
+                Ok(tidy::revocation_issuer(db, *mount, serial, issuer)?)
+            }
+            Write::TidyBegin { row, seen, now } => {
+                self.mount(db, row.mount)?;
+                Ok(tidy::begin(db, row, *seen, *now)?)
+            }
+            Write::TidyKeep { mount, run, valid_until, report } => tidy::keep(db, *mount, *run, *valid_until, report),
+            Write::TidyCancel { mount, now } => Ok(tidy::cancel(db, *mount, *now)?),
+            Write::Remove { mount, what, limit } => {
+                let counted = self.mount(db, *mount)?;
+                let removed = tidy::remove(db, *mount, what, *limit)?;
+                counted.certificates -= i64::from(removed.certificates);
+                counted.revocations -= i64::from(removed.revocations);
+                Ok(Outcome::Tidied(removed))
             }
             Write::TokenInsert(row) => tokens::insert(db, row),
             Write::TokenUpdate { hash, expires_at, body, now } => tokens::update(db, hash, *expires_at, body, *now),

@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use futures_util::future::try_join;
 
 use super::mounts::Inserted;
-use super::{Failure, Session, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tokens};
+use super::{
+    Failure, Session, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tidy, tokens,
+};
 use crate::auth::store::TokenHash;
 use crate::documents::{DocumentWrite, MountId};
 use crate::error::Result;
@@ -225,6 +227,27 @@ impl<'a> Batch<'a> {
                 self.hold(row.mount).await?;
                 self.gathered.metadata.push(row);
                 Ok(Outcome::Done)
+            }
+            Write::RevocationIssuer { mount, serial, issuer } => {
+                self.hold(*mount).await?;
+                tidy::revocation_issuer(db, *mount, serial, issuer).await
+            }
+            Write::TidyBegin { row, seen, now } => {
+                self.hold(row.mount).await?;
+                tidy::begin(db, row, *seen, *now).await
+            }
+            Write::TidyKeep { mount, run, valid_until, report } => {
+                tidy::keep(db, *mount, *run, *valid_until, report).await
+            }
+            Write::TidyCancel { mount, now } => tidy::cancel(db, *mount, *now).await,
+            Write::Remove { mount, what, limit } => {
+                self.hold(*mount).await?;
+                // What is only gathered yet is none of its business: it has hardly expired.
+                let removed = tidy::remove(db, *mount, what, *limit).await?;
+                let counted = self.mounts.entry(*mount).or_default();
+                counted.certificates -= i64::from(removed.certificates);
+                counted.revocations -= i64::from(removed.revocations);
+                Ok(Outcome::Tidied(removed))
             }
             Write::TokenInsert(row) => tokens::insert(db, row).await,
             Write::TokenUpdate { hash, expires_at, body, now } => {

@@ -77,6 +77,17 @@ pub(super) async fn serials(
     page(db, sql::SERIALS, mount, after, limit).await
 }
 
+pub(super) async fn with_der(
+    db: &Session,
+    mount: MountId,
+    after: Option<Serial>,
+    limit: u32,
+) -> Result<Vec<(Serial, Vec<u8>)>, Failure> {
+    let after = after.as_ref().map_or(&[][..], Serial::octets);
+    let found = rows(db, sql::PAGE, &[&mount.0, &after, &i64::from(limit)]).await?;
+    found.iter().map(|row| Ok((serial(row, 0)?, row.try_get(1)?))).collect()
+}
+
 /// A keyset page of serials; no serial is as small as the empty octet string.
 pub(super) async fn page(
     db: &Session,

@@ -20,7 +20,7 @@ const STEP: i64 = 500;
 const HOLD: &str = "SELECT pg_advisory_xact_lock_shared($1)";
 const HOLD_ALONE: &str = "SELECT pg_advisory_xact_lock($1)";
 
-/// Rows that a transaction inserted into a mount.
+/// Rows that a transaction inserted into a mount, less those that it removed.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Inserted {
     pub(super) certificates: i64,

@@ -14,11 +14,15 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config};
 
 use super::connect::{self, PostgresUrl};
-use super::{Failure, Session, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tokens};
+use super::{
+    Failure, Session, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tidy, tokens,
+};
 use crate::auth::store::TokenRow;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, SerialStatus, StoredCertificate, StoredRevocation};
+use crate::pki::store::{
+    CrlRow, LeaseRow, MetadataRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+};
 use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
 use crate::telemetry;
 use crate::x509::serial::Serial;
@@ -216,6 +220,19 @@ impl Reader for Pool {
             let (after, below) = (after.clone(), below.clone());
             async move { leases::ending(db, &after, &below, limit).await }.boxed()
         })
+    }
+
+    fn certificates(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+        self.read("certificates", move |db| certificates::with_der(db, mount, after, limit).boxed())
+    }
+
+    fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
+        self.read("tidy", move |db| tidy::get(db, mount).boxed())
     }
 
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {

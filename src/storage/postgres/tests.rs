@@ -11,6 +11,7 @@ use crate::pki::store::{CertificateRow, LeaseRow, PkiOutcome, PkiWrite, Revocati
 use crate::storage::Storage;
 use crate::storage::backend::{Backend, Write};
 use crate::storage::contract::{Fixture, now};
+use crate::storage::sql;
 use crate::x509::serial::Serial;
 
 /// A database, one node on it, and a mount.
@@ -296,4 +297,23 @@ async fn a_database_that_may_lose_commits_is_refused_with_a_clear_text() {
     assert!(error.to_string().contains("synchronous_commit = off"), "{error}");
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = on"));
     assert!(open(fixture.url()).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_has_expired_is_found_by_an_index_and_in_its_order() {
+    let (fixture, storage, _) = node().await;
+    for (sql, index) in [
+        (sql::tidy::CERTIFICATES, "certificate_end"),
+        (sql::tidy::REVOCATIONS, "revocation_end"),
+        (sql::tidy::METADATA, "certificate_metadata_end"),
+    ] {
+        let values = [("$1", "7"), ("$2", "9"), ("$3", "1"), ("$4", "''::BYTEA"), ("$5", "250")];
+        let sql = values.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, value));
+        // An empty table is read whole, unless that is forbidden.
+        let plan =
+            fixture.database.psql(&format!("SET enable_seqscan = off; SET enable_bitmapscan = off; EXPLAIN {sql}"));
+        assert!(plan.contains(&format!("using {index} on")), "{plan}");
+        assert!(!plan.contains("Sort") && !plan.contains("Seq Scan"), "{plan}");
+    }
+    storage.shutdown().await.unwrap();
 }

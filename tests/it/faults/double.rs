@@ -9,7 +9,8 @@ use signet::clock::Time;
 use signet::documents::{Document, MountId};
 use signet::error::{Error, Kind, Result};
 use signet::pki::store::{
-    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialStatus, StoredCertificate, StoredRevocation,
+    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate,
+    StoredRevocation, TidyRow,
 };
 use signet::server::Stores;
 use signet::x509::serial::Serial;
@@ -71,6 +72,11 @@ impl Faults {
     /// From now on calls are counted, and the `n`th fails.
     pub fn arm(&self, n: usize, fault: Fault) {
         *self.script.lock().unwrap() = Script { plan: Some((n, fault)), ..Script::default() };
+    }
+
+    /// Whether the call that was to fail has come.
+    pub fn has_met(&self) -> bool {
+        self.script.lock().unwrap().met.is_some()
     }
 
     /// All is well again. What failed, if it came to that.
@@ -206,6 +212,19 @@ impl PkiStore for Double {
     /// No part of any request: it always passes.
     fn sweep_leases(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
         self.0.real().pki.sweep_leases(now, limit)
+    }
+
+    fn certificates(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+        self.call("certificates", |s| s.pki.certificates(mount, after, limit))
+    }
+
+    fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
+        self.call("tidy", |s| s.pki.tidy(mount))
     }
 
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {

@@ -174,6 +174,8 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
         "config/cluster",
         "config/crl",
         "config/external-policy",
+        "config/auto-tidy",
+        "tidy-status",
         "keys",
         "key/:key_ref",
         "config/keys",
@@ -318,6 +320,12 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             stage.post(&path, json!({ "expiry": "48h" })).await;
             Ask::new(path, json!({ "expiry": "49h" }))
         }
+        (Update, "config/auto-tidy") => {
+            stage.post(&path, json!({ "interval_duration": "10h" })).await;
+            Ask::new(path, json!({ "interval_duration": "11h" }))
+        }
+        // Nothing is under way.
+        (Update, "tidy-cancel") => Ask::new(path, json!({})),
         (Update, "config/external-policy") => {
             stage.post(&path, json!({ "timeout": "10s" })).await;
             Ask::new(path, json!({ "timeout": "11s" }))

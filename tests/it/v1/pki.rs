@@ -30,6 +30,7 @@ mod sans;
 mod self_issued;
 mod sign_intermediate;
 mod templates;
+mod tidy;
 mod validity;
 mod verbatim;
 mod with_key;

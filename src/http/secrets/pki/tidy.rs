@@ -1,0 +1,49 @@
+//! Tidy: begin, status, cancel, and `config/auto-tidy`.
+
+use serde_json::{Value, json};
+
+use crate::error::Result;
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::route::Call;
+use crate::pki::tidy::{self, Config, config};
+
+pub(super) async fn begin(call: Call) -> Result<Answer> {
+    let what = Config::default().merged(&call.fields)?;
+    let authority = call.authority().await?;
+    if what.tasks.is_empty() {
+        let warning = format!("nothing to tidy: set {}", config::task_fields());
+        return Ok(Answer::empty().with_status(202).with_warnings([warning]));
+    }
+    let idle = what.tasks.iter().filter(|task| !task.finds_anything());
+    let idle: Vec<String> =
+        idle.map(|task| format!("{}: this server keeps nothing of the kind; nothing is done", task.field())).collect();
+    if !authority.tidy(what).await? {
+        let warning = "tidy is already under way in this mount; nothing was started".to_owned();
+        return Ok(Answer::empty().with_status(200).with_warnings([warning]));
+    }
+    let warning = "tidy has begun; it goes on in the background, and tidy-status and the log show how it goes";
+    Ok(Answer::empty().with_status(202).with_warnings([warning.to_owned()]).with_warnings(idle))
+}
+
+pub(super) async fn status(call: Call) -> Result<Answer> {
+    let mut members = call.authority().await?.tidy_status().await?;
+    members.insert("internal_backend_uuid".to_owned(), json!(call.mount.uuid));
+    Ok(Answer::data(Value::Object(members)))
+}
+
+pub(super) async fn cancel(call: Call) -> Result<Answer> {
+    if call.authority().await?.tidy_cancel().await? {
+        return status(call).await;
+    }
+    Ok(Answer::empty().with_warnings(["tidy is not under way in this mount; there is nothing to cancel".to_owned()]))
+}
+
+pub(super) async fn read_config(call: Call) -> Result<Answer> {
+    let view = call.authority().await?.view();
+    Ok(Answer::data(Value::Object(view.auto_tidy.value.to_json())))
+}
+
+pub(super) async fn write_config(call: Call) -> Result<Answer> {
+    tidy::write_config(&*call.authority().await?, &call.fields).await?;
+    read_config(call).await
+}

@@ -1,0 +1,359 @@
+//! One run: its steps, the pauses between them, its end.
+//!
+//! A step is one unit of writes: the run's turn is renewed, which fails when another run has taken its
+//! place, and a bounded number of rows go. What a run has reached stands in the rows themselves, so one
+//! that is cut short is carried on by the next.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use tokio::time::{sleep, timeout};
+
+use super::Signals;
+use super::config::Task;
+use super::report::{Report, State, micros};
+use crate::error::{Error, Kind, Result};
+use crate::pki::actor::Planned;
+use crate::pki::profile::certificate_pem;
+use crate::pki::store::{PkiOutcome, PkiWrite, Removal, Removed, StoredRevocation};
+use crate::pki::view::View;
+use crate::pki::{Authority, revocation};
+use crate::telemetry;
+use crate::x509::certificate::Certificate;
+use crate::x509::serial::Serial;
+
+/// Most rows of a step: a few milliseconds of the store's one writer.
+const STEP: u32 = 250;
+/// Shortest pause between two steps, so that whoever issues comes first.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long a run counts as under way after its last sign of life.
+pub(super) const TURN: Duration = Duration::from_secs(60);
+/// Longest time without one.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Tries of a step while the queue of the store is full, one a second: whoever issues comes first.
+const PATIENCE: u32 = 60;
+/// Tries to record the end.
+const LAST_TRIES: u32 = 5;
+
+/// Why a run ended before it was done.
+enum Ended {
+    Cancelled,
+    Failed(Error),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Step<T> = std::result::Result<T, Ended>;
+
+/// A run under way.
+pub(super) struct Run {
+    pub(super) authority: Arc<Authority>,
+    pub(super) id: i64,
+    pub(super) report: Report,
+    pub(super) signals: Arc<Signals>,
+    /// Revocations went or changed, so CRLs are to be made anew.
+    pub(super) revocations_changed: bool,
+}
+
+impl Run {
+    /// Does everything, and records how it went.
+    pub(super) async fn carry_out(mut self) {
+        let started = Instant::now();
+        metrics::gauge!(telemetry::PKI_TIDY_RUNNING).increment(1);
+        let done = AssertUnwindSafe(self.all()).catch_unwind().await;
+        let done = done.unwrap_or_else(|_| Err(Ended::Failed(Error::internal("a panic was caught in tidy"))));
+        let now = self.authority.tools().clock.now();
+        self.report.message = None;
+        self.report.finished = Some(micros(now));
+        let result = match done {
+            Ok(()) => {
+                self.report.state = State::Finished;
+                self.report.last_success = self.report.finished;
+                metrics::gauge!(telemetry::PKI_TIDY_LAST_SUCCESS).set(now.unix_timestamp() as f64);
+                "done"
+            }
+            Err(Ended::Cancelled) => {
+                self.report.state = State::Cancelled;
+                "cancelled"
+            }
+            Err(Ended::Failed(error)) => {
+                tracing::warn!(%error, cause = ?std::error::Error::source(&error), "tidy ended early");
+                self.report.state = State::Error;
+                self.report.error = Some(error.text().to_owned());
+                "failed"
+            }
+        };
+        self.record_end().await;
+        let took = started.elapsed();
+        metrics::gauge!(telemetry::PKI_TIDY_RUNNING).decrement(1);
+        metrics::histogram!(telemetry::PKI_TIDY_SECONDS).record(took.as_secs_f64());
+        metrics::counter!(telemetry::PKI_TIDY_RUNS, "result" => result).increment(1);
+        let mount = self.authority.mount().0;
+        tracing::info!(mount, result, seconds = took.as_secs_f64(), counts = ?self.report.counts, "tidy ended");
+    }
+
+    async fn all(&mut self) -> Step<()> {
+        let config = self.report.config.clone();
+        let has = |task| config.tasks.contains(&task);
+        let (before, revoked_before) =
+            (self.ended_before(config.safety_buffer), self.ended_before(config.revoked_buffer()));
+        if has(Task::Certificates) {
+            self.says("removing expired certificates");
+            self.repeat(|last| Removal::Certificates { before, revoked_before, after: last }).await?;
+        }
+        if has(Task::Unreadable) {
+            self.says("looking for certificates that cannot be read");
+            self.unreadable(revoked_before).await?;
+        }
+        if has(Task::Revocations) {
+            self.says("removing expired revocations");
+            self.repeat(|_| Removal::Revocations { before: revoked_before }).await?;
+        }
+        if has(Task::Associations) {
+            self.says("looking for the issuers of revocations");
+            self.associations().await?;
+        }
+        if has(Task::Metadata) {
+            self.says("removing what is attached to expired certificates");
+            self.repeat(|_| Removal::Metadata { before }).await?;
+        }
+        if has(Task::Issuers) {
+            self.says("removing expired issuers");
+            self.issuers(self.ended_before(config.issuer_safety_buffer)).await?;
+        }
+        if self.revocations_changed {
+            self.says("building CRLs");
+            self.step(Vec::new).await?;
+            self.authority.rebuild_crls().await?;
+        }
+        Ok(())
+    }
+
+    fn says(&mut self, what: &str) {
+        self.report.message = Some(format!("Tidying: {what}"));
+    }
+
+    /// The end of validity, epoch seconds, that is past by this buffer since the run began.
+    fn ended_before(&self, buffer: u64) -> i64 {
+        self.report.started.div_euclid(1_000_000).saturating_sub_unsigned(buffer)
+    }
+
+    /// Most rows of a step.
+    fn limit(&self) -> u32 {
+        u32::try_from(self.report.config.page_size).ok().filter(|size| *size > 0).map_or(STEP, |size| size.min(STEP))
+    }
+
+    /// Removes step by step, until there is no more.
+    async fn repeat(&mut self, what: impl Fn(Option<(i64, Serial)>) -> Removal) -> Step<()> {
+        let (mount, limit) = (self.authority.mount(), self.limit());
+        let mut last = None;
+        loop {
+            let started = Instant::now();
+            let removed = self.step(|| vec![PkiWrite::Remove { mount, what: what(last), limit }]).await?;
+            last = removed.last;
+            if removed.looked < limit {
+                return Ok(());
+            }
+            self.pause(started.elapsed()).await?;
+        }
+    }
+
+    /// One unit of writes, and the renewal of the turn in front of it; what was removed is counted. Ends the
+    /// run when somebody asked for it.
+    async fn step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> Step<Removed> {
+        for _ in 0..PATIENCE {
+            let unit = std::iter::once(self.turn(Some(TURN))).chain(writes()).collect();
+            match self.authority.tools().store.commit(unit).await {
+                Ok(outcomes) => return self.count(outcomes),
+                Err(error) if error.kind() == Kind::Busy && !self.signals.stopping() => {
+                    self.wait(Duration::from_secs(1)).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Ended::Failed(Error::new(Kind::Busy, "the queue of the store is full")))
+    }
+
+    fn turn(&self, lasts: Option<Duration>) -> PkiWrite {
+        let now = self.authority.tools().clock.now();
+        PkiWrite::TidyKeep {
+            mount: self.authority.mount(),
+            run: self.id,
+            valid_until: lasts.map_or(0, |turn| (now + turn).unix_timestamp()),
+            report: self.report.bytes(),
+        }
+    }
+
+    fn count(&mut self, outcomes: Vec<PkiOutcome>) -> Step<Removed> {
+        let mut sum = Removed::default();
+        let mut cancelled = self.signals.stopping();
+        for outcome in outcomes {
+            match outcome {
+                PkiOutcome::Kept { cancelled: asked } => cancelled |= asked,
+                PkiOutcome::Removed(removed) => sum = removed,
+                _ => {}
+            }
+        }
+        let counts = &mut self.report.counts;
+        counts.certificates += u64::from(sum.certificates);
+        counts.revocations += u64::from(sum.revocations);
+        counts.metadata += u64::from(sum.metadata);
+        self.revocations_changed |= sum.revocations > 0;
+        for (kind, count) in
+            [("certificate", sum.certificates), ("revocation", sum.revocations), ("metadata", sum.metadata)]
+        {
+            tidied(kind, u64::from(count));
+        }
+        match cancelled {
+            true if self.signals.stopping() => Err(Ended::Failed(Error::new(Kind::Unavailable, "the server stopped"))),
+            true => Err(Ended::Cancelled),
+            false => Ok(sum),
+        }
+    }
+
+    /// Lets others come first: for the pause that was asked for, and at least as long as the step took.
+    async fn pause(&mut self, worked: Duration) -> Step<()> {
+        let mut left = self.report.config.pause().max(worked).max(PAUSE);
+        while !left.is_zero() {
+            let part = left.min(HEARTBEAT);
+            let woken = self.wait_or_wake(part).await;
+            left -= part;
+            if woken || !left.is_zero() {
+                self.step(Vec::new).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait(&self, time: Duration) {
+        self.wait_or_wake(time).await;
+    }
+
+    async fn wait_or_wake(&self, time: Duration) -> bool {
+        if time <= PAUSE {
+            sleep(time).await;
+            return self.signals.stopping();
+        }
+        timeout(time, self.signals.wake.notified()).await.is_ok()
+    }
+
+    /// Removes certificates whose DER cannot be read: a walk through all of them, beside the writer.
+    async fn unreadable(&mut self, revoked_before: i64) -> Step<()> {
+        let (mount, limit) = (self.authority.mount(), self.limit());
+        let mut after = None;
+        loop {
+            let started = Instant::now();
+            let page = self.authority.tools().store.certificates(mount, after, limit).await?;
+            let full = page.len() == limit as usize;
+            after = page.last().map(|(serial, _)| *serial);
+            let unreadable = |page: Vec<(Serial, Vec<u8>)>| {
+                page.into_iter().filter(|(_, der)| Certificate::parse(der).is_err()).map(|(serial, _)| serial).collect()
+            };
+            let serials: Vec<Serial> =
+                tokio::task::spawn_blocking(move || unreadable(page)).await.map_err(Error::internal)?;
+            for serial in &serials {
+                tracing::warn!(mount = mount.0, %serial, "a stored certificate cannot be read and is removed");
+            }
+            let what = (!serials.is_empty()).then_some(Removal::Named { serials, revoked_before });
+            let removal = |what| PkiWrite::Remove { mount, what, limit };
+            self.step(|| what.clone().map(removal).into_iter().collect()).await?;
+            if !full {
+                return Ok(());
+            }
+            self.pause(started.elapsed()).await?;
+        }
+    }
+
+    /// Finds the issuers of revocations that name none of the mount.
+    async fn associations(&mut self) -> Step<()> {
+        let (mount, limit) = (self.authority.mount(), self.limit());
+        let mut after = 0;
+        loop {
+            let started = Instant::now();
+            let view = self.authority.view();
+            let page = self.authority.tools().store.revocations(mount, after, limit).await?;
+            let full = page.len() == limit as usize;
+            after = page.last().map_or(after, |revocation| revocation.sequence);
+            let missing: Vec<_> = page.into_iter().filter(|r| view.signer(&r.row.issuer).is_none()).collect();
+            self.report.counts.missing_issuers += missing.len() as u64;
+            let found = self.issuers_of(view, missing).await?;
+            self.revocations_changed |= !found.is_empty();
+            let write = |(serial, issuer): &(_, String)| PkiWrite::RevocationIssuer {
+                mount,
+                serial: *serial,
+                issuer: issuer.clone(),
+            };
+            self.step(|| found.iter().map(write).collect()).await?;
+            if !full {
+                return Ok(());
+            }
+            self.pause(started.elapsed()).await?;
+        }
+    }
+
+    /// The ids of the issuers that signed the certificates of these revocations, where there are any.
+    async fn issuers_of(&self, view: Arc<View>, missing: Vec<StoredRevocation>) -> Result<Vec<(Serial, String)>> {
+        let (mount, mut ders) = (self.authority.mount(), Vec::with_capacity(missing.len()));
+        for revocation in missing {
+            let serial = revocation.row.serial;
+            let stored = self.authority.tools().store.certificate(mount, serial).await?;
+            ders.extend(stored.map(|stored| (serial, stored.row.der)));
+        }
+        let find = move || {
+            let of = |(serial, der): (Serial, Vec<u8>)| {
+                let issuer = revocation::signed_by(&view, &Certificate::parse(&der).ok()?)?;
+                Some((serial, issuer.record.id.clone()))
+            };
+            ders.into_iter().filter_map(of).collect()
+        };
+        tokio::task::spawn_blocking(find).await.map_err(Error::internal)
+    }
+
+    /// Removes the issuers that ended before this, but for the default one.
+    async fn issuers(&mut self, before: i64) -> Step<()> {
+        self.step(Vec::new).await?;
+        let plan = move |view: &View| {
+            let expired = |id: &str, not_after: i64| not_after < before && !view.is_default_issuer(id);
+            let (mut next, mut writes, mut gone) = (view.clone(), Vec::new(), 0);
+            for signer in view.signers() {
+                let record = &signer.issuer.record;
+                if expired(&record.id, signer.issuer.certificate.not_after()) {
+                    let pem = certificate_pem(&signer.issuer);
+                    tracing::info!(issuer = %record.id, name = %record.name, %pem, "an expired issuer is removed");
+                    writes.extend(next.remove_issuer(&record.id));
+                    gone += 1;
+                }
+            }
+            // CRLs follow, once, at the end of the run.
+            Ok((Planned { view: next, writes, crls: false }, gone))
+        };
+        let gone: u64 = self.authority.change(plan).await?;
+        self.report.counts.issuers += gone;
+        self.revocations_changed |= gone > 0;
+        tidied("issuer", gone);
+        Ok(())
+    }
+
+    /// Gives up the turn. When even that cannot be stored, it lapses by itself.
+    async fn record_end(&self) {
+        for _ in 0..LAST_TRIES {
+            match self.authority.tools().store.commit(vec![self.turn(None)]).await {
+                Err(error) if matches!(error.kind(), Kind::Busy | Kind::Unavailable) && !self.signals.stopping() => {
+                    sleep(Duration::from_secs(1)).await;
+                }
+                Err(error) => return tracing::warn!(%error, "the end of tidy was not recorded"),
+                Ok(_) => return,
+            }
+        }
+    }
+}
+
+fn tidied(kind: &'static str, count: u64) {
+    metrics::counter!(telemetry::PKI_TIDIED, "kind" => kind).increment(count);
+}

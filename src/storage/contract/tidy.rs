@@ -1,0 +1,320 @@
+//! Tidy: whose turn it is, and what its steps remove.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::future::join_all;
+
+use super::*;
+use crate::pki::store::{MetadataRow, PkiOutcome, Removal, Removed, TidyRow};
+
+/// The rows of serial `n`, ending at `not_after`.
+fn ending(mount: MountId, n: u32, not_after: i64) -> (CertificateRow, RevocationRow, MetadataRow) {
+    (
+        CertificateRow { not_after, ..certificate(mount, n) },
+        RevocationRow { not_after, ..revocation(mount, n) },
+        MetadataRow { mount, serial: serial(n), not_after, body: b"attached".to_vec() },
+    )
+}
+
+/// One step of at most `limit` rows.
+async fn step(w: &World, what: Removal, limit: u32) -> Removed {
+    let outcomes = w.pki.commit(vec![PkiWrite::Remove { mount: w.mount, what, limit }]).await.unwrap();
+    match outcomes.into_iter().next() {
+        Some(PkiOutcome::Removed(removed)) => removed,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Steps until there is no more; what went, in sum, and in how many steps.
+async fn steps(w: &World, limit: u32, what: impl Fn(Option<(i64, Serial)>) -> Removal) -> ([u32; 3], usize) {
+    let (mut sum, mut last, mut count) = ([0; 3], None, 0);
+    loop {
+        let removed = step(w, what(last), limit).await;
+        assert!(removed.looked <= limit && removed.certificates + removed.metadata <= limit, "{removed:?}");
+        for (sum, gone) in sum.iter_mut().zip([removed.certificates, removed.revocations, removed.metadata]) {
+            *sum += gone;
+        }
+        (last, count) = (removed.last, count + 1);
+        if removed.looked < limit {
+            return (sum, count);
+        }
+    }
+}
+
+/// That the counters are what a full scan finds.
+async fn assert_counted(w: &World, fixture: &impl Fixture) {
+    let (certificates, revocations) = w.pki.counts(w.mount).await.unwrap();
+    let rows = |table: &str| {
+        let id = w.mount.0;
+        fixture.number(&format!("SELECT COUNT(*) FROM {table} WHERE mount = {id}")) as u64
+    };
+    assert_eq!((certificates, revocations), (rows("certificate"), rows("revocation")));
+}
+
+pub(super) async fn tidy_removes_expired_certificates_in_steps(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let (m, other) = (w.mount, MountId::random());
+    w.create(other).await;
+    // Many end in one second; every fourth is revoked.
+    for n in 0..100 {
+        let end = if n < 60 { NOW - 500 } else { NOW - 100 + i64::from(n) };
+        for mount in [m, other] {
+            let (certificate, revocation, _) = ending(mount, n, end);
+            w.put(vec![PkiWrite::Certificate(certificate)]).await;
+            if n % 4 == 0 {
+                w.put(vec![PkiWrite::Revocation(revocation)]).await;
+            }
+        }
+    }
+    let ended = |revoked_before| move |after| Removal::Certificates { before: NOW - 10, revoked_before, after };
+    // 90 have ended; 23 of them are revoked and stay, and the steps go past them.
+    let (gone, count) = steps(&w, 7, ended(i64::MIN)).await;
+    assert_eq!((gone, count), ([67, 0, 0], 13));
+    assert_eq!(w.pki.counts(m).await.unwrap(), (33, 25));
+    assert_counted(&w, fixture).await;
+    // Again, and without the place where it was: nothing is left to do.
+    assert_eq!(steps(&w, 7, ended(i64::MIN)).await.0, [0, 0, 0]);
+    // Their own buffer is past for those of the one second.
+    assert_eq!(steps(&w, 500, ended(NOW - 400)).await, ([15, 0, 0], 1));
+    assert_eq!(w.pki.counts(m).await.unwrap(), (18, 25), "their revocations stay");
+    assert_counted(&w, fixture).await;
+    assert_eq!(w.pki.counts(other).await.unwrap(), (100, 25), "of one mount only");
+    assert!(w.pki.certificate(m, serial(95)).await.unwrap().is_some());
+}
+
+pub(super) async fn tidy_removes_expired_revocations_with_their_certificates(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    for n in 0..30 {
+        let (certificate, revocation, _) = ending(m, n, NOW + i64::from(n));
+        // Some were revoked without being stored.
+        if n % 3 != 0 {
+            w.put(vec![PkiWrite::Certificate(certificate)]).await;
+        }
+        w.put(vec![PkiWrite::Revocation(revocation)]).await;
+    }
+    let before = NOW + 20;
+    assert_eq!(steps(&w, 8, |_| Removal::Revocations { before }).await, ([13, 20, 0], 3));
+    assert_eq!(w.pki.counts(m).await.unwrap(), (7, 10));
+    assert_counted(&w, fixture).await;
+    let left: Vec<u64> = w.pki.revocations(m, 0, 100).await.unwrap().iter().map(|r| r.sequence).collect();
+    assert_eq!(left, (21..=30).collect::<Vec<_>>());
+    // The sequence goes on where it was, even when its end went.
+    steps(&w, 500, |_| Removal::Revocations { before: NOW + 999 }).await;
+    let outcomes = w.pki.commit(vec![PkiWrite::Revocation(revocation(m, 99))]).await.unwrap();
+    assert!(matches!(&outcomes[0], PkiOutcome::Revoked { stored, fresh: true } if stored.sequence == 31));
+    // A CRL that covers them all is taken.
+    let covering = |number, covers| PkiWrite::Crl(CrlRow { covers, ..crl(m, "g", number) });
+    w.put(vec![covering(1, 30)]).await;
+    w.put(vec![covering(2, 31)]).await;
+    assert_eq!(w.refusal(vec![covering(3, 20)]).await, Kind::Conflict);
+}
+
+pub(super) async fn tidy_removes_attachments_and_what_is_named(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    for n in 0..20 {
+        let (certificate, revocation, metadata) = ending(m, n, NOW + i64::from(n));
+        w.put(vec![PkiWrite::Certificate(certificate), PkiWrite::Metadata(metadata)]).await;
+        if n % 5 == 0 {
+            w.put(vec![PkiWrite::Revocation(revocation)]).await;
+        }
+    }
+    assert_eq!(steps(&w, 5, |_| Removal::Metadata { before: NOW + 12 }).await, ([0, 0, 12], 3));
+    assert_eq!(w.pki.metadata_serials(m, None, 100).await.unwrap(), (12..20).map(serial).collect::<Vec<_>>());
+    // Of those that are revoked only what ended before.
+    let serials = (0..20).map(serial).chain([serial(999)]).collect();
+    let removed = step(&w, Removal::Named { serials, revoked_before: NOW + 10 }, 100).await;
+    assert_eq!((removed.certificates, removed.revocations), (18, 0));
+    assert_eq!(w.pki.serials(m, None, 100).await.unwrap(), [serial(10), serial(15)]);
+    assert_counted(&w, fixture).await;
+    let page = w.pki.certificates(m, Some(serial(10)), 5).await.unwrap();
+    assert_eq!(page, [(serial(15), certificate(m, 15).der)]);
+}
+
+fn turn(mount: MountId, run: i64, valid_until: i64) -> TidyRow {
+    TidyRow { mount, run, valid_until, cancelled: false, report: vec![run as u8] }
+}
+
+/// Whether a run begins.
+async fn begins(w: &World, row: TidyRow, seen: i64, now: i64) -> bool {
+    w.pki.commit(vec![PkiWrite::TidyBegin { row, seen, now }]).await.unwrap() == [PkiOutcome::Changed(1)]
+}
+
+fn keep(mount: MountId, run: i64, valid_until: i64) -> PkiWrite {
+    PkiWrite::TidyKeep { mount, run, valid_until, report: b"so far".to_vec() }
+}
+
+pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    assert_eq!(w.pki.tidy(m).await.unwrap(), None);
+    assert_eq!(w.refusal(vec![keep(m, 1, NOW + 60)]).await, Kind::Conflict, "there is none");
+    assert!(begins(&w, turn(m, 1, NOW + 60), 0, NOW).await);
+    assert_eq!(w.pki.tidy(m).await.unwrap(), Some(turn(m, 1, NOW + 60)));
+    assert!(!begins(&w, turn(m, 2, NOW + 60), 1, NOW + 59).await, "one is under way");
+    // A step of the run, and the removal that goes with it.
+    w.put(vec![PkiWrite::Certificate(ending(m, 1, NOW - 5).0)]).await;
+    let what = || Removal::Certificates { before: NOW, revoked_before: NOW, after: None };
+    let removal = || PkiWrite::Remove { mount: m, what: what(), limit: 10 };
+    let cancel = |now| w.pki.commit(vec![PkiWrite::TidyCancel { mount: m, now }]);
+    assert_eq!(cancel(NOW + 60).await.unwrap(), [PkiOutcome::Changed(0)], "its time was over");
+    let outcomes = w.pki.commit(vec![keep(m, 1, NOW + 100), removal()]).await.unwrap();
+    assert!(
+        matches!(&outcomes[..], [PkiOutcome::Kept { cancelled: false }, PkiOutcome::Removed(r)] if r.certificates == 1)
+    );
+    assert_eq!(cancel(NOW + 99).await.unwrap(), [PkiOutcome::Changed(1)]);
+    assert_eq!(w.pki.commit(vec![keep(m, 1, NOW + 100)]).await.unwrap(), [PkiOutcome::Kept { cancelled: true }]);
+    // Its time lapses: another one begins, if it knows of this one, and the first one has lost its turn.
+    assert!(!begins(&w, turn(m, 3, NOW + 200), 0, NOW + 100).await, "seen none");
+    assert!(begins(&w, turn(m, 3, NOW + 200), 1, NOW + 100).await);
+    w.put(vec![PkiWrite::Certificate(ending(m, 2, NOW - 5).0)]).await;
+    assert_eq!(w.refusal(vec![keep(m, 1, NOW + 300), removal()]).await, Kind::Conflict);
+    assert_eq!(w.refusal(vec![removal(), keep(m, 1, NOW + 300)]).await, Kind::Conflict);
+    assert!(w.pki.certificate(m, serial(2)).await.unwrap().is_some(), "nothing went with it");
+    assert_counted(&w, fixture).await;
+    let row = w.pki.tidy(m).await.unwrap().unwrap();
+    assert_eq!(row, turn(m, 3, NOW + 200), "and nobody asked the new one to end");
+    // It ends.
+    w.put(vec![keep(m, 3, 0)]).await;
+    assert!(begins(&w, turn(m, 4, NOW + 200), 3, NOW).await);
+    // Of several that begin, one does.
+    w.put(vec![keep(m, 4, 0)]).await;
+    let all = join_all((10..20).map(|run| begins(&w, turn(m, run, NOW + 200), 4, NOW))).await;
+    assert_eq!(all.into_iter().filter(|began| *began).count(), 1);
+    // It goes with its mount.
+    w.auth.commit(vec![AuthWrite::MountDrop(m)]).await.unwrap();
+    assert_eq!(w.pki.tidy(m).await.unwrap(), None);
+    assert_eq!(w.refusal(vec![removal()]).await, Kind::Conflict);
+}
+
+/// What the store must hold, as plainly as it can be said: ends by serial.
+#[derive(Default)]
+struct Model {
+    certificates: BTreeMap<u32, i64>,
+    revocations: BTreeMap<u32, i64>,
+    metadata: BTreeMap<u32, i64>,
+}
+
+impl Model {
+    fn certificates_end(&mut self, before: i64, revoked_before: i64) {
+        let revoked = &self.revocations;
+        self.certificates.retain(|n, end| *end >= before || (revoked.contains_key(n) && *end >= revoked_before));
+    }
+
+    fn revocations_end(&mut self, before: i64) {
+        let gone: BTreeSet<u32> = self.revocations.iter().filter(|(_, end)| **end < before).map(|(n, _)| *n).collect();
+        self.revocations.retain(|n, _| !gone.contains(n));
+        self.certificates.retain(|n, _| !gone.contains(n));
+    }
+}
+
+pub(super) async fn tidy_agrees_with_a_plain_model(fixture: &impl Fixture) {
+    let mut w = World::new(fixture).await;
+    let m = w.mount;
+    let mut model = Model::default();
+    // Everything that was ever revoked, with its end: none of it may go before that.
+    let mut revoked: BTreeMap<u32, i64> = BTreeMap::new();
+    let mut next = 0;
+    for round in 0..60 {
+        let now = NOW + round * 10;
+        let [issued, spread, kind, limit, buffer, revoked_buffer, chance] = crate::random::bytes::<7>();
+        for _ in 0..issued % 12 {
+            let n = next;
+            next += 1;
+            let end = now + i64::from(crate::random::bytes::<1>()[0] % (spread / 2 + 1)) + 1;
+            let (certificate, revocation, metadata) = ending(m, n, end);
+            let mut unit = Vec::new();
+            if !n.is_multiple_of(7) {
+                unit.push(PkiWrite::Certificate(certificate));
+                model.certificates.insert(n, end);
+            }
+            if n.is_multiple_of(2) {
+                unit.push(PkiWrite::Metadata(metadata));
+                model.metadata.insert(n, end);
+            }
+            if n.is_multiple_of(7) || (u32::from(chance) + n).is_multiple_of(3) {
+                unit.push(PkiWrite::Revocation(revocation));
+                model.revocations.insert(n, end);
+                revoked.insert(n, end);
+            }
+            w.put(unit).await;
+        }
+        let limit = u32::from(limit % 9) + 1;
+        let (before, revoked_before) = (now - i64::from(buffer % 90) - 1, now - i64::from(revoked_buffer % 90) - 1);
+        match kind % 3 {
+            0 => {
+                let what = |after| Removal::Certificates { before, revoked_before, after };
+                // Cut short now and then: the next one begins anew.
+                if chance.is_multiple_of(4) {
+                    step(&w, what(None), limit).await;
+                }
+                steps(&w, limit, what).await;
+                model.certificates_end(before, revoked_before);
+            }
+            1 => {
+                steps(&w, limit, |_| Removal::Revocations { before: revoked_before }).await;
+                model.revocations_end(revoked_before);
+            }
+            _ => {
+                steps(&w, limit, |_| Removal::Metadata { before }).await;
+                model.metadata.retain(|_, end| *end >= before);
+            }
+        }
+        if round % 20 == 19 {
+            w.storage.shutdown().await.unwrap();
+            w = World::again(fixture, m).await;
+        }
+        let keys = |rows: &BTreeMap<u32, i64>| rows.keys().map(|n| serial(*n)).collect::<Vec<_>>();
+        assert_eq!(w.pki.serials(m, None, 10_000).await.unwrap(), keys(&model.certificates), "round {round}");
+        assert_eq!(w.pki.revoked_serials(m, None, 10_000).await.unwrap(), keys(&model.revocations), "round {round}");
+        assert_eq!(w.pki.metadata_serials(m, None, 10_000).await.unwrap(), keys(&model.metadata), "round {round}");
+        assert!(revoked.iter().all(|(n, end)| *end < now || model.revocations.contains_key(n)), "round {round}");
+        assert_counted(&w, fixture).await;
+    }
+    assert!(next > 100, "{next} certificates");
+}
+
+pub(super) async fn tidy_and_issuing_at_the_same_time_count_exactly(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    let tidier = async {
+        for _ in 0..40 {
+            step(&w, Removal::Certificates { before: NOW, revoked_before: NOW, after: None }, 10).await;
+            step(&w, Removal::Revocations { before: NOW }, 10).await;
+        }
+    };
+    let issuers = join_all((0..8u32).map(|task| {
+        let w = &w;
+        async move {
+            for n in task * 100..task * 100 + 40 {
+                let end = if n % 2 == 0 { NOW - 1 } else { NOW + 1 };
+                let (certificate, revocation, _) = ending(m, n, end);
+                w.put(vec![PkiWrite::Certificate(certificate)]).await;
+                if n % 3 == 0 {
+                    w.put(vec![PkiWrite::Revocation(revocation)]).await;
+                }
+            }
+        }
+    }));
+    futures_util::future::join(tidier, issuers).await;
+    assert_counted(&w, fixture).await;
+    steps(&w, 500, |after| Removal::Certificates { before: NOW, revoked_before: NOW, after }).await;
+    steps(&w, 500, |_| Removal::Revocations { before: NOW }).await;
+    assert_counted(&w, fixture).await;
+    let kept: Vec<Serial> =
+        (0..8).flat_map(|task| task * 100..task * 100 + 40).filter(|n| n % 2 == 1).map(serial).collect();
+    assert_eq!(w.pki.serials(m, None, 1000).await.unwrap(), kept);
+    let revoked = w.pki.revoked_serials(m, None, 1000).await.unwrap();
+    assert!(!revoked.is_empty() && revoked.iter().all(|serial| kept.contains(serial)));
+}
+
+pub(super) async fn a_revocation_is_given_another_issuer(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let m = w.mount;
+    w.put(vec![PkiWrite::Revocation(revocation(m, 1)), PkiWrite::Revocation(revocation(m, 2))]).await;
+    let write = PkiWrite::RevocationIssuer { mount: m, serial: serial(2), issuer: "issuer-2".into() };
+    assert_eq!(w.pki.commit(vec![write]).await.unwrap(), [PkiOutcome::Changed(1)]);
+    let issuers: Vec<String> = w.pki.revocations(m, 0, 10).await.unwrap().into_iter().map(|r| r.row.issuer).collect();
+    assert_eq!(issuers, ["issuer-1", "issuer-2"]);
+}

@@ -1,0 +1,156 @@
+//! SQL of tidy: whose turn it is, and the removal of expired rows in steps of bounded size.
+//!
+//! Every statement goes by an index: rows are found in the order of their end, and go by their key.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::certificates::serial;
+use super::{Failure, prepared};
+use crate::documents::MountId;
+use crate::pki::store::{Removal, Removed, TidyRow};
+use crate::storage::backend::Outcome;
+use crate::storage::sql::{conflict, tidy as sql};
+use crate::x509::serial::Serial;
+
+const CERTIFICATE: &str = "DELETE FROM certificate WHERE mount = $1 AND serial = $2 AND not_after < $3";
+const REVOCATION: &str = "DELETE FROM revocation WHERE mount = $1 AND serial = $2";
+const NAMED: &str = "DELETE FROM certificate WHERE mount = $1 AND serial = $2 AND NOT EXISTS
+    (SELECT 1 FROM revocation WHERE revocation.mount = certificate.mount AND revocation.serial = certificate.serial
+        AND revocation.not_after >= $3)";
+const FREE: &str = "UPDATE tidy SET valid_until = 0";
+
+/// No other process uses the store: a run that counts as under way when it is opened is none.
+pub(super) fn free(db: &Connection) -> rusqlite::Result<()> {
+    db.execute(FREE, []).map(drop)
+}
+
+pub(super) fn get(db: &Connection, mount: MountId) -> rusqlite::Result<Option<TidyRow>> {
+    let mut statement = prepared(db, sql::GET)?;
+    let found = statement.query_row([mount.0], |row| {
+        let (run, valid_until, cancelled) = (row.get(0)?, row.get(1)?, row.get::<_, i64>(2)? != 0);
+        Ok(TidyRow { mount, run, valid_until, cancelled, report: row.get(3)? })
+    });
+    found.optional()
+}
+
+pub(super) fn begin(db: &Connection, row: &TidyRow, seen: i64, now: i64) -> rusqlite::Result<Outcome> {
+    let values = params![row.mount.0, row.run, row.valid_until, row.report, now, seen];
+    Ok(changed(prepared(db, sql::BEGIN)?.execute(values)?))
+}
+
+pub(super) fn keep(
+    db: &Connection,
+    mount: MountId,
+    run: i64,
+    valid_until: i64,
+    report: &[u8],
+) -> Result<Outcome, Failure> {
+    let values = params![valid_until, report, mount.0, run];
+    let cancelled = prepared(db, sql::KEEP)?.query_row(values, |row| row.get::<_, i64>(0)).optional()?;
+    let cancelled = cancelled.ok_or(Failure::Conflict(conflict::TIDY_TAKEN))?;
+    Ok(Outcome::Kept { cancelled: cancelled != 0 })
+}
+
+pub(super) fn cancel(db: &Connection, mount: MountId, now: i64) -> rusqlite::Result<Outcome> {
+    Ok(changed(prepared(db, sql::CANCEL)?.execute(params![mount.0, now])?))
+}
+
+pub(super) fn revocation_issuer(
+    db: &Connection,
+    mount: MountId,
+    serial: &Serial,
+    issuer: &str,
+) -> rusqlite::Result<Outcome> {
+    Ok(changed(prepared(db, sql::REVOCATION_ISSUER)?.execute(params![issuer, mount.0, serial.octets()])?))
+}
+
+pub(super) fn remove(db: &Connection, mount: MountId, what: &Removal, limit: u32) -> rusqlite::Result<Removed> {
+    match what {
+        Removal::Certificates { before, revoked_before, after } => {
+            certificates(db, mount, *before, *revoked_before, *after, limit)
+        }
+        Removal::Revocations { before } => revocations(db, mount, *before, limit),
+        Removal::Metadata { before } => {
+            let metadata = count(prepared(db, sql::METADATA)?.execute(params![mount.0, before, limit])?);
+            Ok(Removed { metadata, looked: metadata, ..Removed::default() })
+        }
+        Removal::Named { serials, revoked_before } => {
+            let certificates = each(db, NAMED, mount, serials, *revoked_before)?;
+            Ok(Removed { certificates, looked: count(serials.len()), ..Removed::default() })
+        }
+    }
+}
+
+fn certificates(
+    db: &Connection,
+    mount: MountId,
+    before: i64,
+    revoked_before: i64,
+    after: Option<(i64, Serial)>,
+    limit: u32,
+) -> rusqlite::Result<Removed> {
+    let (end, key) = after.as_ref().map_or((i64::MIN, &[][..]), |(end, serial)| (*end, serial.octets()));
+    let page: Vec<(Serial, i64, i64)> = prepared(db, sql::CERTIFICATES)?
+        .query_map(params![mount.0, before, end, key, limit], |row| Ok((serial(row, 0)?, row.get(1)?, row.get(2)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let goes = |(_, end, revoked): &&(Serial, i64, i64)| *revoked == 0 || *end < revoked_before;
+    let serials: Vec<Serial> = page.iter().filter(goes).map(|(serial, ..)| *serial).collect();
+    let certificates = each(db, CERTIFICATE, mount, &serials, before)?;
+    let last = page.last().map(|(serial, end, _)| (*end, *serial));
+    Ok(Removed { certificates, looked: count(page.len()), last, ..Removed::default() })
+}
+
+fn revocations(db: &Connection, mount: MountId, before: i64, limit: u32) -> rusqlite::Result<Removed> {
+    let serials: Vec<Serial> = prepared(db, sql::REVOCATIONS)?
+        .query_map(params![mount.0, before, limit], |row| serial(row, 0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let certificates = each(db, CERTIFICATE, mount, &serials, before)?;
+    let mut statement = prepared(db, REVOCATION)?;
+    let mut revocations = 0;
+    for serial in &serials {
+        revocations += count(statement.execute(params![mount.0, serial.octets()])?);
+    }
+    Ok(Removed { certificates, revocations, looked: count(serials.len()), ..Removed::default() })
+}
+
+/// Runs a removal for each of these serials; how many rows went.
+fn each(db: &Connection, sql: &str, mount: MountId, serials: &[Serial], before: i64) -> rusqlite::Result<u32> {
+    let mut statement = prepared(db, sql)?;
+    let mut gone = 0;
+    for serial in serials {
+        gone += count(statement.execute(params![mount.0, serial.octets(), before])?);
+    }
+    Ok(gone)
+}
+
+fn changed(rows: usize) -> Outcome {
+    Outcome::Removed(count(rows))
+}
+
+fn count(rows: usize) -> u32 {
+    u32::try_from(rows).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_expired_is_found_by_an_index_and_in_its_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_writer, _pool) = super::super::open(dir.path()).unwrap();
+        let db = Connection::open(dir.path().join("signet.db")).unwrap();
+        for (sql, index) in [
+            (sql::CERTIFICATES, "certificate_end (mount=? AND (not_after,serial)>(?,?) AND not_after<?)"),
+            (sql::REVOCATIONS, "revocation_end (mount=? AND not_after<?)"),
+            (sql::METADATA, "certificate_metadata_end (mount=? AND not_after<?)"),
+        ] {
+            let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let binds = vec![1i64; statement.parameter_count()];
+            let steps = statement.query_map(rusqlite::params_from_iter(binds), |row| row.get::<_, String>(3)).unwrap();
+            let plan = steps.map(Result::unwrap).collect::<Vec<_>>().join("\n");
+            assert!(plan.contains(index), "{plan}");
+            assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{plan}");
+        }
+    }
+}

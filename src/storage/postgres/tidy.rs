@@ -1,0 +1,109 @@
+//! SQL of tidy: whose turn it is, and the removal of expired rows in steps of bounded size.
+//!
+//! Every statement goes by an index: rows are found in the order of their end, and go by their key.
+
+use super::certificates::serial;
+use super::{Failure, Session, execute, row, rows};
+use crate::documents::MountId;
+use crate::pki::store::{Removal, Removed, TidyRow};
+use crate::storage::backend::Outcome;
+use crate::storage::sql::{conflict, tidy as sql};
+use crate::x509::serial::Serial;
+
+const CERTIFICATES: &str = "DELETE FROM certificate WHERE mount = $1 AND serial = ANY($2) AND not_after < $3";
+const REVOCATIONS: &str = "DELETE FROM revocation WHERE mount = $1 AND serial = ANY($2)";
+const NAMED: &str = "DELETE FROM certificate WHERE mount = $1 AND serial = ANY($2) AND NOT EXISTS
+    (SELECT 1 FROM revocation WHERE revocation.mount = certificate.mount AND revocation.serial = certificate.serial
+        AND revocation.not_after >= $3)";
+
+pub(super) async fn get(db: &Session, mount: MountId) -> Result<Option<TidyRow>, Failure> {
+    let Some(found) = row(db, sql::GET, &[&mount.0]).await? else { return Ok(None) };
+    let (run, valid_until, cancelled) = (found.try_get(0)?, found.try_get(1)?, found.try_get::<_, i64>(2)? != 0);
+    Ok(Some(TidyRow { mount, run, valid_until, cancelled, report: found.try_get(3)? }))
+}
+
+pub(super) async fn begin(db: &Session, row: &TidyRow, seen: i64, now: i64) -> Result<Outcome, Failure> {
+    let TidyRow { mount, run, valid_until, report, .. } = row;
+    execute(db, sql::BEGIN, &[&mount.0, run, valid_until, report, &now, &seen]).await.map(changed)
+}
+
+pub(super) async fn keep(
+    db: &Session,
+    mount: MountId,
+    run: i64,
+    valid_until: i64,
+    report: &[u8],
+) -> Result<Outcome, Failure> {
+    let kept = row(db, sql::KEEP, &[&valid_until, &report, &mount.0, &run]).await?;
+    let kept = kept.ok_or(Failure::Conflict(conflict::TIDY_TAKEN))?;
+    Ok(Outcome::Kept { cancelled: kept.try_get::<_, i64>(0)? != 0 })
+}
+
+pub(super) async fn cancel(db: &Session, mount: MountId, now: i64) -> Result<Outcome, Failure> {
+    execute(db, sql::CANCEL, &[&mount.0, &now]).await.map(changed)
+}
+
+pub(super) async fn revocation_issuer(
+    db: &Session,
+    mount: MountId,
+    serial: &Serial,
+    issuer: &str,
+) -> Result<Outcome, Failure> {
+    execute(db, sql::REVOCATION_ISSUER, &[&issuer, &mount.0, &serial.octets()]).await.map(changed)
+}
+
+pub(super) async fn remove(db: &Session, mount: MountId, what: &Removal, limit: u32) -> Result<Removed, Failure> {
+    match what {
+        Removal::Certificates { before, revoked_before, after } => {
+            certificates(db, mount, *before, *revoked_before, *after, limit).await
+        }
+        Removal::Revocations { before } => revocations(db, mount, *before, limit).await,
+        Removal::Metadata { before } => {
+            let metadata = count(execute(db, sql::METADATA, &[&mount.0, before, &i64::from(limit)]).await?);
+            Ok(Removed { metadata, looked: metadata, ..Removed::default() })
+        }
+        Removal::Named { serials, revoked_before } => {
+            let octets: Vec<&[u8]> = serials.iter().map(Serial::octets).collect();
+            let certificates = count(execute(db, NAMED, &[&mount.0, &octets, revoked_before]).await?);
+            Ok(Removed { certificates, looked: count(serials.len() as u64), ..Removed::default() })
+        }
+    }
+}
+
+async fn certificates(
+    db: &Session,
+    mount: MountId,
+    before: i64,
+    revoked_before: i64,
+    after: Option<(i64, Serial)>,
+    limit: u32,
+) -> Result<Removed, Failure> {
+    let (end, key) = after.as_ref().map_or((i64::MIN, &[][..]), |(end, serial)| (*end, serial.octets()));
+    let page = rows(db, sql::CERTIFICATES, &[&mount.0, &before, &end, &key, &i64::from(limit)]).await?;
+    let mut going: Vec<&[u8]> = Vec::with_capacity(page.len());
+    for found in &page {
+        let (end, revoked): (i64, i64) = (found.try_get(1)?, found.try_get(2)?);
+        if revoked == 0 || end < revoked_before {
+            going.push(found.try_get(0)?);
+        }
+    }
+    let certificates = count(execute(db, CERTIFICATES, &[&mount.0, &going, &before]).await?);
+    let last = page.last().map(|found| Ok::<_, Failure>((found.try_get(1)?, serial(found, 0)?))).transpose()?;
+    Ok(Removed { certificates, looked: count(page.len() as u64), last, ..Removed::default() })
+}
+
+async fn revocations(db: &Session, mount: MountId, before: i64, limit: u32) -> Result<Removed, Failure> {
+    let page = rows(db, sql::REVOCATIONS, &[&mount.0, &before, &i64::from(limit)]).await?;
+    let going = page.iter().map(|found| found.try_get(0)).collect::<Result<Vec<&[u8]>, _>>()?;
+    let certificates = count(execute(db, CERTIFICATES, &[&mount.0, &going, &before]).await?);
+    let revocations = count(execute(db, REVOCATIONS, &[&mount.0, &going]).await?);
+    Ok(Removed { certificates, revocations, looked: count(page.len() as u64), ..Removed::default() })
+}
+
+fn changed(rows: u64) -> Outcome {
+    Outcome::Removed(count(rows))
+}
+
+fn count(rows: u64) -> u32 {
+    u32::try_from(rows).unwrap_or(u32::MAX)
+}

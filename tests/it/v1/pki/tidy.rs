@@ -1,0 +1,392 @@
+//! 16.7 H21 to H29 and H44, X6, and what else tidy promises: what has expired goes in steps, what is
+//! revoked and has not expired stays.
+
+mod auto;
+mod config;
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use signet::clock::Time;
+use signet::x509::serial::Serial;
+use time::macros::datetime;
+
+use super::mount::{Leaf, Pki, with};
+use crate::support::{Answer, App, Builder};
+
+const NOW: Time = datetime!(2031-01-01 00:00 UTC);
+
+/// A server with a clock of its own.
+fn builder() -> Builder {
+    App::builder().manual_clock(NOW)
+}
+
+async fn start() -> Pki {
+    Pki::on(builder().start().await).await
+}
+
+/// A certificate that ends in so many seconds.
+async fn leaf(pki: &Pki, seconds: u64) -> Leaf {
+    pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": seconds, "cert_metadata": "YQ==" })).await
+}
+
+async fn revoke(pki: &Pki, leaf: &Leaf) {
+    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+}
+
+async fn tidy(pki: &Pki, body: Value) -> Answer {
+    pki.app.client.post("pki/tidy", body).await
+}
+
+async fn status(pki: &Pki) -> Value {
+    pki.get("tidy-status").await
+}
+
+/// Waits for a state; the status then.
+async fn until(pki: &Pki, state: &str) -> Value {
+    let started = Instant::now();
+    loop {
+        let status = status(pki).await;
+        if status["state"] == state {
+            return status;
+        }
+        assert!(started.elapsed() < Duration::from_secs(30), "{status:#}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A run to its end, which must be a good one; the status then.
+async fn run(pki: &Pki, body: Value) -> Value {
+    let answer = tidy(pki, body).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    until(pki, "Finished").await
+}
+
+#[actix_web::test]
+async fn vector_16_7_h21_without_operations() {
+    let pki = start().await;
+    for body in [json!({}), json!({ "tidy_cert_store": false, "safety_buffer": "1h" }), json!({ "tidy_acme": null })] {
+        let answer = tidy(&pki, body).await;
+        assert_eq!((answer.status, &answer.body["data"]), (202, &Value::Null), "{}", answer.text);
+        assert!(answer.warnings().contains("nothing to tidy: set one of tidy_cert_store, "), "{}", answer.text);
+        assert!(!answer.body["request_id"].as_str().unwrap().is_empty());
+    }
+    let status = status(&pki).await;
+    assert_eq!((&status["state"], &status["time_started"]), (&json!("Inactive"), &Value::Null));
+    assert_eq!((&status["tidy_cert_store"], &status["safety_buffer"]), (&Value::Null, &Value::Null));
+    assert!(status["internal_backend_uuid"].as_str().is_some_and(|uuid| uuid.len() == 36));
+    assert!(status.get("last_auto_tidy_finished").is_none() && status.get("current_cert_store_count").is_none());
+    pki.stop().await;
+}
+
+async fn removes(pki: &Pki) {
+    let (short, long) = (leaf(pki, 3600).await, leaf(pki, 100 * 3600).await);
+    let counted = pki.list("certs").await.len();
+    let body = json!({ "tidy_cert_store": true, "tidy_cert_metadata": true });
+    pki.app.clock.advance(Duration::from_secs(73 * 3600 + 1));
+    let none = run(pki, json!({ "tidy_cert_store": true, "safety_buffer": "73h" })).await;
+    assert_eq!(none["cert_store_deleted_count"], 0, "its buffer is not past");
+    let answer = tidy(pki, body.clone()).await;
+    assert_eq!((answer.status, &answer.body["data"]), (202, &Value::Null), "{}", answer.text);
+    assert!(answer.warnings().contains("tidy has begun"), "{}", answer.text);
+    let done = until(pki, "Finished").await;
+    assert_eq!((&done["cert_store_deleted_count"], &done["cert_metadata_deleted_count"]), (&json!(1), &json!(1)));
+    for (field, value) in [
+        ("error", Value::Null),
+        ("message", Value::Null),
+        ("time_started", "2031-01-04T01:00:01Z".into()),
+        ("time_finished", "2031-01-04T01:00:01Z".into()),
+        ("last_auto_tidy_finished", "2031-01-04T01:00:01Z".into()),
+        ("revoked_cert_deleted_count", 0.into()),
+        ("acme_orders_deleted_count", 0.into()),
+        ("tidy_cert_store", true.into()),
+        ("tidy_acme", false.into()),
+        ("safety_buffer", (72 * 3600).into()),
+        ("revoked_safety_buffer", (72 * 3600).into()),
+        ("issuer_safety_buffer", (8760 * 3600).into()),
+        ("pause_duration", "0s".into()),
+        ("page_size", 1000.into()),
+    ] {
+        assert_eq!(done[field], value, "{field}");
+    }
+    let listed = pki.list("certs").await;
+    assert!(!listed.contains(&short.serial()) && listed.contains(&long.serial()) && listed.len() == counted - 1);
+    assert_eq!(pki.app.client.get(&format!("pki/cert/{}", short.serial())).await.status, 404);
+    assert_eq!(pki.list("cert-metadata").await, [long.serial()]);
+    // Again: nothing is left to do.
+    let again = run(pki, body).await;
+    assert_eq!((&again["cert_store_deleted_count"], &again["cert_metadata_deleted_count"]), (&json!(0), &json!(0)));
+}
+
+#[actix_web::test]
+async fn vector_16_7_h22_expired_certificates_go() {
+    let pki = start().await;
+    removes(&pki).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h22_on_postgresql() {
+    let pki = Pki::on(builder().postgres().start().await).await;
+    removes(&pki).await;
+    pki.stop().await;
+}
+
+async fn keeps_revocations(pki: &Pki) {
+    let (leaf, other) = (leaf(pki, 3600).await, leaf(pki, 700 * 3600).await);
+    revoke(pki, &leaf).await;
+    revoke(pki, &other).await;
+    let before = pki.crl("default").await;
+    let all = json!({ "tidy_cert_store": true, "tidy_revoked_certs": true, "safety_buffer": "1h",
+        "revoked_safety_buffer": "10h" });
+    pki.app.clock.advance(Duration::from_secs(3 * 3600));
+    let early = run(pki, all.clone()).await;
+    assert_eq!((&early["cert_store_deleted_count"], &early["revoked_cert_deleted_count"]), (&json!(0), &json!(0)));
+    assert!(pki.list("certs").await.contains(&leaf.serial()), "revoked: until its own buffer is past");
+    assert_eq!(pki.crl("default").await.der, before.der, "nothing changed");
+    pki.app.clock.advance(Duration::from_secs(9 * 3600));
+    // The old name of the parameter.
+    let late = with(&all, json!({ "tidy_revoked_certs": null, "tidy_revocation_list": true }));
+    let late = run(pki, late).await;
+    assert_eq!((&late["cert_store_deleted_count"], &late["revoked_cert_deleted_count"]), (&json!(1), &json!(1)));
+    assert_eq!(late["tidy_revoked_certs"], true);
+    let crl = pki.crl("default").await;
+    assert_eq!((crl.serials(), crl.number()), (vec![other.serial()], before.number() + 1), "rebuilt once");
+    assert_eq!(pki.list("certs/revoked").await, [other.serial()]);
+    // What covered the removed one goes on.
+    let third = super::tidy::leaf(pki, 3600).await;
+    revoke(pki, &third).await;
+    let crl = pki.crl("default").await;
+    assert!(crl.serials().contains(&third.serial()) && crl.serials().contains(&other.serial()));
+}
+
+#[actix_web::test]
+async fn vector_16_7_h23_a_revocation_lives_until_its_own_buffer() {
+    let pki = start().await;
+    keeps_revocations(&pki).await;
+    // A restart makes the same lists again, although the end of the sequence may be gone.
+    let lists = pki.crl("default").await;
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.crl("default").await.der, lists.der);
+    pki.app.clock.advance(Duration::from_secs(2 * 3600));
+    let done = run(&pki, json!({ "tidy_revoked_certs": true, "safety_buffer": 1 })).await;
+    assert_eq!(done["revoked_cert_deleted_count"], 1);
+    let lists = pki.crl("default").await;
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.crl("default").await.der, lists.der, "the newest revocation is gone; its number stays covered");
+    let fresh = leaf(&pki, 3600).await;
+    revoke(&pki, &fresh).await;
+    assert!(pki.crl("default").await.serials().contains(&fresh.serial()));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h23_on_postgresql() {
+    let pki = Pki::on(builder().postgres().start().await).await;
+    keeps_revocations(&pki).await;
+    pki.stop().await;
+}
+
+/// X6.
+#[actix_web::test]
+async fn what_is_revoked_and_has_not_expired_stays_on_the_crl() {
+    let pki = start().await;
+    let leaves = [leaf(&pki, 10).await, leaf(&pki, 30 * 24 * 3600).await];
+    for leaf in &leaves {
+        revoke(&pki, leaf).await;
+    }
+    let all: Value = [
+        "cert_store",
+        "revoked_certs",
+        "invalid_certs",
+        "expired_issuers",
+        "cert_metadata",
+        "revoked_cert_issuer_associations",
+        "acme",
+        "move_legacy_ca_bundle",
+        "revocation_queue",
+        "cross_cluster_revoked_certs",
+    ]
+    .into_iter()
+    .map(|what| (format!("tidy_{what}"), json!(true)))
+    .collect::<serde_json::Map<_, _>>()
+    .into();
+    let all = with(&all, json!({ "safety_buffer": "1s", "revoked_safety_buffer": 1, "issuer_safety_buffer": "1s" }));
+    pki.app.clock.advance(Duration::from_secs(24 * 3600));
+    let answer = tidy(&pki, all.clone()).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    for idle in ["tidy_acme", "tidy_move_legacy_ca_bundle", "tidy_revocation_queue", "tidy_cross_cluster_revoked_certs"]
+    {
+        assert!(answer.warnings().contains(&format!("{idle}: this server keeps nothing")), "{}", answer.text);
+    }
+    let done = until(&pki, "Finished").await;
+    assert_eq!(done["revoked_cert_deleted_count"], 1);
+    assert_eq!(pki.crl("default").await.serials(), [leaves[1].serial()]);
+    assert!(pki.list("certs").await.contains(&leaves[1].serial()));
+    assert_eq!(pki.list("certs/revoked").await, [leaves[1].serial()]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h24_one_run_at_a_time_until_it_is_cancelled() {
+    let pki = start().await;
+    pki.role(&json!({})).await;
+    for _ in 0..12 {
+        pki.ask("issue/r", json!({ "common_name": "localhost", "ttl": 60 })).await;
+    }
+    let none = pki.post("tidy-cancel", json!({})).await;
+    assert_eq!((none.status, &none.body["data"]), (200, &Value::Null));
+    assert!(none.warnings().contains("not under way"), "{}", none.text);
+    pki.app.clock.advance(Duration::from_secs(3600));
+    let slow = json!({ "tidy_cert_store": true, "safety_buffer": "1s", "page_size": 5, "pause_duration": "1h" });
+    assert_eq!(tidy(&pki, slow.clone()).await.status, 202);
+    let running = until(&pki, "Running").await;
+    assert_eq!((&running["time_finished"], &running["pause_duration"]), (&Value::Null, &json!("1h")));
+    assert!(running["message"].is_null() || running["message"].as_str().unwrap().starts_with("Tidying: "));
+    let second = tidy(&pki, slow).await;
+    assert_eq!((second.status, &second.body["data"]), (200, &Value::Null));
+    assert!(second.warnings().contains("already under way"), "{}", second.text);
+    // The first step is done.
+    let started = Instant::now();
+    while pki.list("certs").await.len() > 8 {
+        assert!(started.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let cancelled = pki.post("tidy-cancel", json!({})).await;
+    assert!(["Cancelling", "Cancelled"].contains(&cancelled.body["data"]["state"].as_str().unwrap()));
+    let ended = until(&pki, "Cancelled").await;
+    assert_eq!((&ended["cert_store_deleted_count"], &ended["error"]), (&json!(5), &Value::Null));
+    assert!(ended["time_finished"].is_string() && ended.get("last_auto_tidy_finished").is_none());
+    assert_eq!(pki.list("certs").await.len(), 8, "seven, and the root");
+    // What is left goes by the next.
+    let rest = json!({ "tidy_cert_store": true, "safety_buffer": "1s", "page_size": 5, "pause_duration": "1ms" });
+    assert_eq!(run(&pki, rest).await["cert_store_deleted_count"], 7);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h25_expired_issuers_but_for_the_default() {
+    let pki = Pki { app: builder().start().await };
+    for name in ["default-one", "old", "revoking", "lasting"] {
+        let end = if name == "lasting" { "2050-01-01T00:00:00Z" } else { "2031-02-01T00:00:00Z" };
+        pki.root(json!({ "issuer_name": name, "key_name": name, "common_name": name, "not_after": end })).await;
+    }
+    pki.post("config/issuers", json!({ "default": "default-one" })).await;
+    let leaf =
+        pki.issue(&json!({ "issuer_ref": "lasting" }), json!({ "common_name": "localhost", "ttl": "700h" })).await;
+    revoke(&pki, &leaf).await;
+    let keys = pki.list("keys").await;
+    pki.app.clock.set(datetime!(2032-01-15 00:00 UTC));
+    let body = json!({ "tidy_expired_issuers": true });
+    assert_eq!(run(&pki, body.clone()).await["expired_issuer_deleted_count"], 0, "a year's buffer is not past");
+    assert_eq!(
+        run(&pki, with(&body, json!({ "issuer_safety_buffer": "300d" }))).await["expired_issuer_deleted_count"],
+        2
+    );
+    for (name, status) in [("default-one", 200), ("old", 404), ("revoking", 404), ("lasting", 200)] {
+        assert_eq!(pki.app.client.get(&format!("pki/issuer/{name}/json")).await.status, status, "{name}");
+    }
+    assert_eq!(pki.list("keys").await, keys, "keys stay");
+    assert_eq!(pki.crl("lasting").await.serials(), [leaf.serial()]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h29_a_certificate_that_cannot_be_read() {
+    let pki = start().await;
+    let (broken, kept, sound) = (leaf(&pki, 3600).await, leaf(&pki, 3600).await, leaf(&pki, 3600).await);
+    revoke(&pki, &kept).await;
+    let db = rusqlite::Connection::open(pki.app.folder().join("signet.db")).unwrap();
+    db.busy_timeout(Duration::from_secs(10)).unwrap();
+    for leaf in [&broken, &kept] {
+        let serial = Serial::parse(&leaf.serial()).unwrap();
+        let change = "UPDATE certificate SET der = x'3000' WHERE serial = $1";
+        assert_eq!(db.execute(change, [serial.octets()]).unwrap(), 1);
+    }
+    run(&pki, json!({ "tidy_cert_store": true, "tidy_revoked_certs": true })).await;
+    assert!(pki.list("certs").await.contains(&broken.serial()), "without being asked it stays");
+    let done = run(&pki, json!({ "tidy_invalid_certs": true, "page_size": 5 })).await;
+    assert_eq!(done["cert_store_deleted_count"], 1);
+    let listed = pki.list("certs").await;
+    assert!(!listed.contains(&broken.serial()) && listed.contains(&sound.serial()));
+    assert!(listed.contains(&kept.serial()), "revoked and not expired: it stays whatever it is");
+    assert_eq!(pki.list("certs/revoked").await, [kept.serial()]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn revocations_find_their_issuer_again() {
+    let pki = start().await;
+    let bundle = pki.root(json!({ "issuer_name": "other", "common_name": "Other" })).await["certificate"].clone();
+    let leaf = pki.issue(&json!({ "issuer_ref": "other" }), json!({ "common_name": "localhost" })).await;
+    revoke(&pki, &leaf).await;
+    assert_eq!(pki.app.client.delete("pki/issuer/other").await.status, 200);
+    assert_eq!(pki.crl("root").await.serials(), [leaf.serial()], "the default issuer's list has it meanwhile");
+    pki.post("issuers/import/cert", json!({ "pem_bundle": bundle })).await;
+    let done = run(&pki, json!({ "tidy_revoked_cert_issuer_associations": true })).await;
+    assert_eq!(done["missing_issuer_cert_count"], 1);
+    assert_eq!(pki.crl("root").await.serials(), [""; 0]);
+    let again = run(&pki, json!({ "tidy_revoked_cert_issuer_associations": true })).await;
+    assert_eq!(again["missing_issuer_cert_count"], 0);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_run_that_was_cut_short_is_carried_on_by_the_next() {
+    let pki = start().await;
+    pki.role(&json!({})).await;
+    for _ in 0..12 {
+        let leaf = pki.ask("issue/r", json!({ "common_name": "localhost", "ttl": 60 })).await;
+        revoke(&pki, &leaf).await;
+    }
+    pki.app.clock.advance(Duration::from_secs(3600));
+    let slow = json!({ "tidy_revoked_certs": true, "safety_buffer": "1s", "page_size": 5, "pause_duration": "1h" });
+    assert_eq!(tidy(&pki, slow).await.status, 202);
+    let started = Instant::now();
+    while pki.list("certs/revoked").await.len() != 7 {
+        assert!(started.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let pki = Pki { app: pki.app.restart().await };
+    let cut = status(&pki).await;
+    assert_eq!((&cut["state"], &cut["revoked_cert_deleted_count"]), (&json!("Error"), &json!(5)));
+    assert_eq!(cut["error"], "the server stopped");
+    assert_eq!(pki.list("certs/revoked").await.len(), 7);
+    let done = run(&pki, json!({ "tidy_revoked_certs": true, "safety_buffer": "1s" })).await;
+    assert_eq!((&done["revoked_cert_deleted_count"], &done["error"]), (&json!(7), &Value::Null));
+    assert_eq!(pki.crl("default").await.serials(), [""; 0]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn issuing_goes_on_meanwhile_and_nothing_of_it_is_lost() {
+    let pki = start().await;
+    pki.role(&json!({})).await;
+    for _ in 0..60 {
+        pki.ask("issue/r", json!({ "common_name": "localhost", "ttl": 60 })).await;
+    }
+    pki.app.clock.advance(Duration::from_secs(3600));
+    pki.post("config/auto-tidy", json!({ "maintain_stored_certificate_counts": true })).await;
+    let body = json!({ "tidy_cert_store": true, "tidy_revoked_certs": true, "safety_buffer": "1s", "page_size": 5 });
+    assert_eq!(tidy(&pki, body).await.status, 202);
+    let issued = join_all((0..40).map(|n| {
+        let pki = &pki;
+        async move {
+            let leaf = pki.ask("issue/r", json!({ "common_name": "localhost", "ttl": 600 })).await;
+            if n % 4 == 0 {
+                revoke(pki, &leaf).await;
+            }
+            leaf.serial()
+        }
+    }))
+    .await;
+    let done = until(&pki, "Finished").await;
+    assert_eq!(done["cert_store_deleted_count"], 60);
+    assert_eq!((&done["current_cert_store_count"], &done["current_revoked_cert_count"]), (&json!(41), &json!(10)));
+    let listed = pki.list("certs").await;
+    assert!(issued.iter().all(|serial| listed.contains(serial)) && listed.len() == 41);
+    assert_eq!(pki.crl("default").await.serials().len(), 10);
+    crate::faults::stage::assert_counted(pki.app.folder());
+    pki.stop().await;
+}

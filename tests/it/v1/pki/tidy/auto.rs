@@ -1,0 +1,176 @@
+//! Runs that the server starts by itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use signet::pki::Engine;
+use signet::pki::tidy::{AutoTidy, write_config};
+
+use super::{builder, leaf, run, start, status, until};
+use crate::v1::pki::mount::{Pki, with};
+
+/// Begins after a second of the server's clock, every 100.
+fn often() -> Value {
+    json!({ "enabled": true, "tidy_cert_store": true, "safety_buffer": "1s", "interval_duration": 100,
+        "min_startup_backoff_duration": 1, "max_startup_backoff_duration": 1 })
+}
+
+/// Two looks at what is due: nothing began.
+async fn stays(pki: &Pki, expected: &Value) {
+    let shared = pki.app.shared();
+    for _ in 0..2 {
+        shared.engine.tidy_due().await;
+    }
+    assert_eq!(status(pki).await, *expected);
+}
+
+async fn advance(pki: &Pki, seconds: u64) {
+    pki.app.clock.advance(Duration::from_secs(seconds));
+}
+
+/// Waits for a run that began at this second or later; the status at its end.
+async fn began(pki: &Pki, count: u64) -> Value {
+    let started = Instant::now();
+    loop {
+        let status = status(pki).await;
+        if status["state"] == "Finished" && status["cert_store_deleted_count"] == count {
+            return status;
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "{status:#}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[actix_web::test]
+async fn vector_16_7_h44_the_interval_is_reckoned_from_the_end_of_any_run() {
+    let pki = start().await;
+    leaf(&pki, 10).await;
+    advance(&pki, 60).await;
+    // A manual run comes first; it finds one.
+    let done = run(&pki, json!({ "tidy_cert_store": true, "safety_buffer": 1 })).await;
+    assert_eq!(done["cert_store_deleted_count"], 1);
+    pki.post("config/auto-tidy", often()).await;
+    leaf(&pki, 10).await;
+    leaf(&pki, 10).await;
+    advance(&pki, 99).await;
+    stays(&pki, &done).await;
+    // Across restarts, too.
+    let pki = Pki { app: pki.app.restart().await };
+    stays(&pki, &done).await;
+    advance(&pki, 1).await;
+    let auto = began(&pki, 2).await;
+    assert_eq!(auto["time_started"], auto["last_auto_tidy_finished"]);
+    assert_eq!((&auto["safety_buffer"], &auto["tidy_cert_store"]), (&json!(1), &json!(true)));
+    for _ in 0..3 {
+        leaf(&pki, 10).await;
+    }
+    advance(&pki, 99).await;
+    stays(&pki, &auto).await;
+    advance(&pki, 1).await;
+    let second = began(&pki, 3).await;
+    // Switched off, nothing begins.
+    pki.post("config/auto-tidy", json!({ "enabled": false })).await;
+    advance(&pki, 1000).await;
+    stays(&pki, &second).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn the_first_run_waits_for_the_delay_of_the_start() {
+    let pki = start().await;
+    leaf(&pki, 10).await;
+    let delays = json!({ "min_startup_backoff_duration": 50, "max_startup_backoff_duration": "60s" });
+    pki.post("config/auto-tidy", with(&often(), delays)).await;
+    let before = status(&pki).await;
+    advance(&pki, 49).await;
+    stays(&pki, &before).await;
+    assert_eq!(before["state"], "Inactive");
+    advance(&pki, 11).await;
+    began(&pki, 1).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_manual_run_under_way_keeps_others_from_beginning() {
+    let pki = start().await;
+    for _ in 0..6 {
+        leaf(&pki, 10).await;
+    }
+    advance(&pki, 60).await;
+    let slow = json!({ "tidy_cert_store": true, "safety_buffer": 1, "page_size": 5, "pause_duration": "1h" });
+    assert_eq!(pki.app.client.post("pki/tidy", slow).await.status, 202);
+    until(&pki, "Running").await;
+    pki.post("config/auto-tidy", with(&often(), json!({ "interval_duration": 1 }))).await;
+    advance(&pki, 2).await;
+    pki.app.shared().engine.tidy_due().await;
+    let still = status(&pki).await;
+    assert_eq!((&still["state"], &still["pause_duration"]), (&json!("Running"), &json!("1h")));
+    pki.post("tidy-cancel", json!({})).await;
+    // It went by the first run or by the one that follows it now.
+    let started = Instant::now();
+    while pki.list("certs").await.len() > 1 {
+        assert!(started.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    pki.stop().await;
+}
+
+/// Two servers' engines on one store: of what is due on both, one begins.
+#[actix_web::test]
+async fn of_two_nodes_one_tidies() {
+    let pki = Pki::on(builder().postgres().start().await).await;
+    for _ in 0..12 {
+        leaf(&pki, 10).await;
+    }
+    let shared = pki.app.shared();
+    let mount = shared.auth.mounts().iter().find(|mount| mount.path == "pki/").unwrap().id;
+    let authority = shared.engine.authority(mount).unwrap();
+    // Slow, so that it is under way while the other one looks.
+    let config = with(&often(), json!({ "page_size": 5, "pause_duration": "1h" }));
+    pki.post("config/auto-tidy", config).await;
+    let other = Engine::new(Arc::clone(&authority.tools().store), pki.app.clock.clone());
+    other.open(mount).await.unwrap();
+    advance(&pki, 60).await;
+    other.tidy_due().await;
+    shared.engine.tidy_due().await;
+    let running = until(&pki, "Running").await;
+    other.tidy_due().await;
+    shared.engine.tidy_due().await;
+    assert_eq!(status(&pki).await["time_started"], running["time_started"]);
+    // Whichever runs it, both hear of it and either may end it.
+    let seen = other.authority(mount).unwrap().tidy_status().await.unwrap();
+    assert_eq!(seen["state"], "Running");
+    assert!(!other.authority(mount).unwrap().tidy(AutoTidy::default().what).await.unwrap());
+    assert!(authority.tidy_cancel().await.unwrap());
+    assert!(other.authority(mount).unwrap().tidy_cancel().await.is_ok());
+    let ended = until(&pki, "Cancelled").await;
+    assert_eq!(ended["cert_store_deleted_count"], 5);
+    let fields = signet::fields::Fields::parse(br#"{"enabled":false}"#).unwrap();
+    write_config(&authority, &fields).await.unwrap();
+    other.stop_tidying().await;
+    drop(other);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_server_that_died_leaves_its_turn_to_lapse() {
+    let pki = Pki::on(builder().postgres().start().await).await;
+    leaf(&pki, 10).await;
+    advance(&pki, 60).await;
+    run(&pki, json!({ "tidy_cert_store": true, "safety_buffer": 1 })).await;
+    // As if another node had begun and died.
+    pki.app.database().psql(
+        "UPDATE tidy SET run = 7, valid_until = 2000000000, report = convert_to(replace(convert_from(report, 'UTF8'),
+            '\"state\":\"Finished\"', '\"state\":\"Running\"'), 'UTF8')",
+    );
+    assert_eq!(status(&pki).await["state"], "Running");
+    let again = json!({ "tidy_cert_store": true, "safety_buffer": 1 });
+    assert_eq!(pki.app.client.post("pki/tidy", again.clone()).await.status, 200);
+    assert_eq!(pki.post("tidy-cancel", json!({})).await.body["data"]["state"], "Cancelling");
+    pki.app.clock.set(signet::clock::Time::from_unix_timestamp(2_000_000_000).unwrap());
+    let lapsed = status(&pki).await;
+    assert_eq!(lapsed["state"], "Error");
+    assert!(lapsed["error"].as_str().unwrap().contains("has stopped"));
+    pki.stop().await;
+}
