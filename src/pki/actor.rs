@@ -12,10 +12,10 @@
 //!
 //! Everything else talks to them through [`ControlLink`] and [`ReplicaLink`].
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
@@ -23,19 +23,22 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::crl::{Builder, Built, Crls};
+use super::crl::{Builder, Built, Crls, Summary, Wanted};
 use super::external_policy;
 use super::issue::{self, Issued, Request, Tools};
 use super::metrics::Stages;
 use super::store::{PkiOutcome, PkiStore, PkiWrite};
 use super::view::View;
 use super::{self_issued, sign_intermediate, verbatim};
+use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
 /// How often the control actor looks for revocations of other nodes and for CRLs close to their end.
 const TICK: Duration = Duration::from_secs(60);
+/// The least time until the actor looks again for what is due.
+const SOON: Duration = Duration::from_millis(250);
 /// After a change whose end is not known: when storage is asked again what it holds.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Changes that may wait; more are answered Busy.
@@ -61,13 +64,39 @@ const BUILDS_AT_ONCE: usize = 2;
 /// The thread that the control actors of a server share, and their places for builds.
 pub struct ControlThread {
     arbiter: ArbiterHandle,
+    shared: Shared,
+}
+
+/// What the control actors of a server share.
+#[derive(Clone)]
+struct Shared {
     builds: Arc<Semaphore>,
+    /// The published CRLs of every mount, for the metrics, which know no mounts.
+    summaries: Arc<Mutex<HashMap<MountId, Summary>>>,
+    clock: Clock,
 }
 
 impl ControlThread {
     /// Starts it; an actix system must run.
-    pub fn start() -> Self {
-        Self { arbiter: Arbiter::new().handle(), builds: Arc::new(Semaphore::new(BUILDS_AT_ONCE)) }
+    pub fn start(clock: Clock) -> Self {
+        let builds = Arc::new(Semaphore::new(BUILDS_AT_ONCE));
+        Self { arbiter: Arbiter::new().handle(), shared: Shared { builds, summaries: Arc::default(), clock } }
+    }
+}
+
+impl Shared {
+    /// Records the CRLs of a mount; `None` when it is gone.
+    fn tell(&self, mount: MountId, summary: Option<Summary>) {
+        let mut all = self.summaries.lock().unwrap_or_else(PoisonError::into_inner);
+        match summary {
+            Some(summary) => drop(all.insert(mount, summary)),
+            None => drop(all.remove(&mount)),
+        }
+        let sum = all.values().copied().fold(Summary::default(), Summary::and);
+        metrics::gauge!(telemetry::PKI_CRL_ENTRIES).set(sum.entries as f64);
+        metrics::gauge!(telemetry::PKI_CRL_BYTES).set(sum.bytes as f64);
+        metrics::gauge!(telemetry::PKI_CRL_THIS_UPDATE).set(sum.this_update.unwrap_or(0) as f64);
+        metrics::gauge!(telemetry::PKI_CRL_NEXT_UPDATE).set(sum.next_update.unwrap_or(0) as f64);
     }
 }
 
@@ -87,17 +116,18 @@ impl ControlLink {
             view,
             crls,
             store,
-            builds: Arc::clone(&thread.builds),
+            shared: thread.shared.clone(),
             changes: VecDeque::new(),
             changing: false,
             behind: false,
             builder: Some(builder),
-            force: false,
+            wanted: Wanted::DUE,
             waiting: Vec::new(),
+            look: None,
         };
         let addr = Control::start_in_arbiter(&thread.arbiter, |_| control);
         // Nobody waits for these: what is not there yet is built by whoever asks next.
-        addr.do_send(BuildCrls { force: false, reply: Waiter::Nobody });
+        addr.do_send(BuildCrls { wanted: Wanted::DUE, reply: Waiter::Nobody });
         Self(addr)
     }
 
@@ -112,14 +142,14 @@ impl ControlLink {
         done.await.map_err(stopping)?
     }
 
-    /// Asks for CRLs that hold everything stored before this call; with `force` even when nothing is new.
-    /// Gives warnings about issuers that cannot have one.
+    /// Asks for CRLs that hold everything stored before this call, as far as they are due by the mount's
+    /// settings, and for what is wanted beside that. Gives warnings about issuers that cannot have one.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
-    pub async fn build_crls(&self, force: bool) -> Result<Vec<String>> {
+    pub async fn build_crls(&self, wanted: Wanted) -> Result<Vec<String>> {
         let (reply, done) = oneshot::channel();
-        self.0.do_send(BuildCrls { force, reply: Waiter::Builds(reply) });
+        self.0.do_send(BuildCrls { wanted, reply: Waiter::Builds(reply) });
         done.await.map_err(stopping)?
     }
 }
@@ -168,7 +198,7 @@ impl Waiter {
 #[derive(Message)]
 #[rtype(result = "()")]
 struct BuildCrls {
-    force: bool,
+    wanted: Wanted,
     reply: Waiter,
 }
 
@@ -177,16 +207,18 @@ struct Control {
     view: Arc<ArcSwap<View>>,
     crls: Arc<ArcSwapOption<Crls>>,
     store: Arc<dyn PkiStore>,
-    builds: Arc<Semaphore>,
+    shared: Shared,
     changes: VecDeque<Change>,
     changing: bool,
     /// A change failed, perhaps after it was stored, and what is stored could not be read since.
     behind: bool,
     /// `None` while a build runs.
     builder: Option<Builder>,
-    /// The next build makes every CRL anew.
-    force: bool,
+    /// What the next build makes beside what is due.
+    wanted: Wanted,
     waiting: Vec<Waiter>,
+    /// The next look before the next tick.
+    look: Option<SpawnHandle>,
 }
 
 impl Control {
@@ -206,12 +238,13 @@ impl Control {
             match changed {
                 Changed::Stored { view, crls: true } => {
                     actor.view.store(Arc::new(view));
-                    actor.build(true, Waiter::Changed(change.reply), ctx);
+                    let all = Wanted { complete: true, ..Wanted::DUE };
+                    actor.build(all, Waiter::Changed(change.reply), ctx);
                 }
                 Changed::Stored { view, crls: false } => {
                     actor.view.store(Arc::new(view));
                     if was_behind {
-                        actor.build(false, Waiter::Nobody, ctx);
+                        actor.build(Wanted::DUE, Waiter::Nobody, ctx);
                     }
                     let _ = change.reply.send(Ok(Vec::new()));
                 }
@@ -219,7 +252,7 @@ impl Control {
                     if let Some(view) = reloaded {
                         // Issuers may have come or gone; nobody waits for their CRLs.
                         actor.view.store(Arc::new(view));
-                        actor.build(false, Waiter::Nobody, ctx);
+                        actor.build(Wanted::DUE, Waiter::Nobody, ctx);
                     }
                     let _ = change.reply.send(Err(error));
                 }
@@ -253,8 +286,8 @@ impl Control {
         });
     }
 
-    fn build(&mut self, force: bool, waiter: Waiter, ctx: &mut Context<Self>) {
-        self.force |= force;
+    fn build(&mut self, wanted: Wanted, waiter: Waiter, ctx: &mut Context<Self>) {
+        self.wanted = self.wanted.and(wanted);
         self.waiting.push(waiter);
         self.next_build(ctx);
     }
@@ -265,20 +298,44 @@ impl Control {
         }
         let Some(builder) = self.builder.take() else { return };
         let served = std::mem::take(&mut self.waiting);
-        let force = std::mem::take(&mut self.force);
-        let work = run_build(builder, self.view.load_full(), force, Arc::clone(&self.builds));
+        let wanted = std::mem::take(&mut self.wanted);
+        let work = run_build(builder, self.view.load_full(), wanted, Arc::clone(&self.shared.builds));
         let done = work.into_actor(self).map(move |(builder, result), actor, ctx| {
             actor.builder = Some(builder);
             let outcome = result.and_then(|built| {
                 actor.crls.store(Some(Arc::new(built.crls)));
+                actor.shared.tell(actor.view.load().mount, Some(built.summary));
+                actor.look_again(built.next_look, ctx);
                 built.failure.map_or(Ok(built.warnings), Err)
             });
-            // What was to be made anew and was not is tried again by the next build, at the next tick.
-            actor.force |= force && outcome.is_err();
+            if outcome.is_err() {
+                // What was to be made anew and was not is tried again by the next build, at the next tick.
+                actor.wanted = actor.wanted.and(wanted);
+            }
             served.into_iter().for_each(|waiter| waiter.tell(&outcome));
             actor.next_build(ctx);
         });
         ctx.spawn(done);
+    }
+}
+
+impl Control {
+    /// Sees to it that the next build comes when something is due (epoch seconds), if that is before the
+    /// next tick.
+    fn look_again(&mut self, at: Option<i64>, ctx: &mut Context<Self>) {
+        if let Some(earlier) = self.look.take() {
+            ctx.cancel_future(earlier);
+        }
+        let Some(at) = at else { return };
+        let left = Duration::from_secs((at - self.shared.clock.now().unix_timestamp()).max(0) as u64);
+        if left < TICK {
+            let look = |actor: &mut Self, ctx: &mut Context<Self>| {
+                if ctx.connected() {
+                    actor.build(Wanted::DUE, Waiter::Nobody, ctx);
+                }
+            };
+            self.look = Some(ctx.run_later(left.max(SOON), look));
+        }
     }
 }
 
@@ -291,8 +348,12 @@ impl Actor for Control {
                 // The mount is gone; the timer alone would keep the actor alive for ever.
                 return ctx.stop();
             }
-            actor.build(false, Waiter::Nobody, ctx);
+            actor.build(Wanted { follow: true, ..Wanted::DUE }, Waiter::Nobody, ctx);
         });
+    }
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        self.shared.tell(self.view.load().mount, None);
     }
 }
 
@@ -314,7 +375,7 @@ impl Handler<BuildCrls> for Control {
     type Result = ();
 
     fn handle(&mut self, wanted: BuildCrls, ctx: &mut Self::Context) {
-        self.build(wanted.force, wanted.reply, ctx);
+        self.build(wanted.wanted, wanted.reply, ctx);
     }
 }
 
@@ -369,14 +430,14 @@ async fn stored(store: &dyn PkiStore, mount: MountId) -> Result<View> {
 async fn run_build(
     mut builder: Builder,
     view: Arc<View>,
-    force: bool,
+    wanted: Wanted,
     builds: Arc<Semaphore>,
 ) -> (Builder, Result<Built>) {
     let _place = builds.acquire_owned().await;
     let started = Instant::now();
     let handle = tokio::runtime::Handle::current();
     let (builder, result) = tokio::task::spawn_blocking(move || {
-        let build = AssertUnwindSafe(builder.build(&view, force)).catch_unwind();
+        let build = AssertUnwindSafe(builder.build(&view, wanted)).catch_unwind();
         let result = handle.block_on(build).unwrap_or_else(|_| {
             builder.reset();
             Err(panicked())
@@ -398,9 +459,6 @@ fn record_build(result: &Result<Built>, took: Duration) {
     };
     metrics::histogram!(telemetry::PKI_CRL_BUILD_SECONDS).record(took.as_secs_f64());
     metrics::counter!(telemetry::PKI_CRL_BUILDS, "result" => outcome).increment(1);
-    if let Ok(built) = result {
-        metrics::gauge!(telemetry::PKI_CRL_ENTRIES).set(built.entries as f64);
-    }
     if let Some(error) = failure {
         tracing::error!(%error, cause = ?std::error::Error::source(error), "CRL build failed");
     }
