@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod ca;
+mod crl;
 mod crl_config;
 mod csr;
 pub mod external_policy;
