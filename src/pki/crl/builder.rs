@@ -299,7 +299,9 @@ impl Builder {
             let state = self.states.get(&group.id);
             let number = complete.number.max(delta.as_ref().map_or(0, |row| row.number));
             let can = |state: &GroupState| {
-                number > state.number() && state.fresh_last <= complete.covers && state.covers <= complete.covers
+                let same = state.complete.as_ref().is_some_and(|list| list.number == complete.number);
+                let covered = delta.as_ref().filter(|_| same).map_or(complete.covers, |row| row.covers);
+                number > state.number() && state.fresh_last <= covered && state.covers <= complete.covers
             };
             if state.is_none_or(can) {
                 newer.insert(group.id.clone(), Stored { complete, delta });
@@ -343,31 +345,35 @@ impl Builder {
     /// Makes stored lists again: its own after a start, or another node's. Where that fails, the next ones
     /// are due.
     fn take_over(&mut self, view: &View, group: &Group, signer: &Signer, stored: Stored, sorted: Sorted) {
-        let issuers: Batch = self.missing_issuers(group, &[&sorted.complete]);
+        let issuers = self.missing_issuers(group, &[&sorted.complete]);
         let disabled = view.crl_config.value.disable;
+        let none_if_disabled = |entries: &Entries| if disabled { Entries::default() } else { entries.clone() };
         let state = self.states.entry(group.id.clone()).or_default();
         let Stored { complete: row, delta } = stored;
-        let entries = state.entries.and(&state.fresh).and(&sorted.complete).with(issuers);
-        let listed = if disabled { Entries::default() } else { entries.clone() };
-        let same = state.complete.as_ref().filter(|list| list.number == row.number).cloned();
-        let complete = same.or_else(|| again(view, signer, &listed, &row, None));
-        let Some(complete) = complete else {
-            let number = row.number;
-            tracing::warn!(group = %group.id, number, "stored CRL cannot be made again; the next number follows");
-            state.stale = true;
-            return self.add(group, sorted);
-        };
-        let fresh = if disabled { Entries::default() } else { sorted.delta.clone() };
-        state.delta = delta.and_then(|delta| again(view, signer, &fresh, &delta, Some(row.number)));
-        state.complete = Some(complete);
-        state.covers = row.covers;
-        state.entries = entries;
-        state.listed = listed;
-        state.fresh = sorted.delta.and(&sorted.later);
-        state.fresh_last = sorted.last;
+        let mut fresh = sorted.delta.clone();
+        if state.complete.as_ref().is_some_and(|list| list.number == row.number) {
+            // Only the delta CRL is another one.
+            fresh = state.fresh.and(&fresh);
+        } else {
+            let entries = state.entries.and(&state.fresh).and(&sorted.complete).with(issuers);
+            let listed = none_if_disabled(&entries);
+            let Some(complete) = again(view, signer, &listed, &row, None) else {
+                let number = row.number;
+                tracing::warn!(group = %group.id, number, "stored CRL cannot be made again; the next number follows");
+                state.stale = true;
+                return self.add(group, sorted);
+            };
+            state.complete = Some(complete);
+            state.covers = row.covers;
+            state.entries = entries;
+            state.listed = listed;
+            state.rebuilt = false;
+            state.moved = false;
+        }
+        state.delta = delta.and_then(|delta| again(view, signer, &none_if_disabled(&fresh), &delta, Some(row.number)));
         state.stale = state.delta.is_none();
-        state.rebuilt = false;
-        state.moved = false;
+        state.fresh = fresh.and(&sorted.later);
+        state.fresh_last = state.fresh_last.max(sorted.last);
         state.waiting_since = sorted.oldest.filter(|_| self.restored);
     }
 

@@ -1,5 +1,6 @@
 //! The last look before a complete CRL is published: a relying party that takes the new list must not
-//! lose what the old one told it. Asked by the builder alone; it refuses, counts and logs, it never mends.
+//! lose what the old one told it. Asked by the builder alone; it refuses, counts and logs, it never mends. The way
+//! out is an operator's: to switch CRLs off and on again (`disable`), having seen what the log says.
 
 use super::entries::Entries;
 use crate::error::{Error, Result};
