@@ -12,10 +12,10 @@
 //!
 //! Everything else talks to them through [`ControlLink`] and [`ReplicaLink`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
@@ -23,7 +23,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::crl::{Builder, Built, Crls, Summary, Wanted};
+use super::crl::{Builder, Built, Crls, Summaries, Wanted};
 use super::external_policy;
 use super::issue::{self, Issued, Request, Tools};
 use super::metrics::Stages;
@@ -71,8 +71,7 @@ pub struct ControlThread {
 #[derive(Clone)]
 struct Shared {
     builds: Arc<Semaphore>,
-    /// The published CRLs of every mount, for the metrics, which know no mounts.
-    summaries: Arc<Mutex<HashMap<MountId, Summary>>>,
+    summaries: Arc<Summaries>,
     clock: Clock,
 }
 
@@ -81,22 +80,6 @@ impl ControlThread {
     pub fn start(clock: Clock) -> Self {
         let builds = Arc::new(Semaphore::new(BUILDS_AT_ONCE));
         Self { arbiter: Arbiter::new().handle(), shared: Shared { builds, summaries: Arc::default(), clock } }
-    }
-}
-
-impl Shared {
-    /// Records the CRLs of a mount; `None` when it is gone.
-    fn tell(&self, mount: MountId, summary: Option<Summary>) {
-        let mut all = self.summaries.lock().unwrap_or_else(PoisonError::into_inner);
-        match summary {
-            Some(summary) => drop(all.insert(mount, summary)),
-            None => drop(all.remove(&mount)),
-        }
-        let sum = all.values().copied().fold(Summary::default(), Summary::and);
-        metrics::gauge!(telemetry::PKI_CRL_ENTRIES).set(sum.entries as f64);
-        metrics::gauge!(telemetry::PKI_CRL_BYTES).set(sum.bytes as f64);
-        metrics::gauge!(telemetry::PKI_CRL_THIS_UPDATE).set(sum.this_update.unwrap_or(0) as f64);
-        metrics::gauge!(telemetry::PKI_CRL_NEXT_UPDATE).set(sum.next_update.unwrap_or(0) as f64);
     }
 }
 
@@ -304,7 +287,7 @@ impl Control {
             actor.builder = Some(builder);
             let outcome = result.and_then(|built| {
                 actor.crls.store(Some(Arc::new(built.crls)));
-                actor.shared.tell(actor.view.load().mount, Some(built.summary));
+                actor.shared.summaries.tell(actor.view.load().mount, Some(built.summary));
                 actor.look_again(built.next_look, ctx);
                 built.failure.map_or(Ok(built.warnings), Err)
             });
@@ -353,7 +336,7 @@ impl Actor for Control {
     }
 
     fn stopped(&mut self, _: &mut Self::Context) {
-        self.shared.tell(self.view.load().mount, None);
+        self.shared.summaries.tell(self.view.load().mount, None);
     }
 }
 

@@ -20,12 +20,15 @@ mod guard;
 mod incoming;
 mod list;
 pub mod on_request;
+mod state;
+mod summary;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub use self::builder::{Builder, Built, Summary, Wanted};
+pub use self::builder::{Builder, Built, Wanted};
 pub use self::list::Published;
+pub use self::summary::{Summaries, Summary};
 
 /// The published CRLs of a group of issuers.
 #[derive(Clone)]

@@ -5,28 +5,22 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::config::CrlConfig;
 use super::entries::{Batch, Entries};
 use super::groups::{Group, Layout, groups};
-use super::guard::{self, Edition};
 use super::incoming::{Incoming, Sorted};
 use super::list::{Draft, Frame, Published};
+use super::state::GroupState;
+use super::summary::Summary;
 use super::{Crls, Lists};
-use crate::clock::{Clock, Time};
+use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::pki::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
 use crate::pki::view::{Signer, View};
-use crate::telemetry;
 use crate::x509::extension;
 
-/// Without `auto_rebuild` a CRL is built again when less than this, or a sixth of its life, is left, so
-/// that lists never lapse unattended.
-const RENEW_BEFORE: Duration = Duration::from_secs(12 * 3600);
-/// The least that is left when a CRL is built again, if its life allows: a build takes time.
-const LEAST_LEFT: Duration = Duration::from_secs(60);
 /// Revocations read from storage at a time.
 const PAGE: u32 = 10_000;
 /// Tries when another node published a number first.
@@ -61,47 +55,6 @@ impl Wanted {
     }
 }
 
-/// The lists and entries of one group.
-#[derive(Default)]
-struct GroupState {
-    /// What the next complete CRL begins with: everything up to `covers`.
-    entries: Entries,
-    /// What came after.
-    fresh: Entries,
-    /// The highest sequence in `fresh`.
-    fresh_last: u64,
-    /// When the first of those that are on no list yet was revoked.
-    waiting_since: Option<Time>,
-    complete: Option<Arc<Published>>,
-    delta: Option<Arc<Published>>,
-    /// What is on the published complete CRL, and the sequence that it covers.
-    listed: Entries,
-    covers: u64,
-    /// The published CRL does not fit the state any more: a new one is due whatever the settings say.
-    stale: bool,
-    /// The entries were sorted out anew since the last publication, not added to.
-    rebuilt: bool,
-    /// … because the operator changed issuers.
-    moved: bool,
-}
-
-impl GroupState {
-    fn number(&self) -> u64 {
-        self.delta.iter().chain(&self.complete).map(|list| list.number).max().unwrap_or(0)
-    }
-
-    /// Lets go of all entries; they are read again.
-    fn forget(&mut self, moved: bool) {
-        self.entries = Entries::default();
-        self.fresh = Entries::default();
-        self.fresh_last = 0;
-        self.waiting_since = None;
-        self.stale = true;
-        self.rebuilt = true;
-        self.moved |= moved;
-    }
-}
-
 /// Builds the CRLs of one mount.
 pub struct Builder {
     mount: MountId,
@@ -133,42 +86,6 @@ pub struct Built {
     pub warnings: Vec<String>,
     /// Why some could not be made; the others were.
     pub failure: Option<Error>,
-}
-
-/// The published complete CRLs of a mount, in figures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Entries of the largest one.
-    pub entries: usize,
-    /// Octets of the largest one.
-    pub bytes: usize,
-    /// thisUpdate of the oldest one, epoch seconds.
-    pub this_update: Option<i64>,
-    /// nextUpdate of the one that ends first, epoch seconds.
-    pub next_update: Option<i64>,
-}
-
-impl Summary {
-    /// Of both.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        let earlier = |one: Option<i64>, other: Option<i64>| one.into_iter().chain(other).min();
-        Self {
-            entries: self.entries.max(other.entries),
-            bytes: self.bytes.max(other.bytes),
-            this_update: earlier(self.this_update, other.this_update),
-            next_update: earlier(self.next_update, other.next_update),
-        }
-    }
-
-    fn of(list: &Published) -> Self {
-        Self {
-            entries: list.entries,
-            bytes: list.len,
-            this_update: Some(list.this_update),
-            next_update: Some(list.next_update),
-        }
-    }
 }
 
 /// The group under which a group's delta CRL is stored.
@@ -499,82 +416,8 @@ impl Builder {
     }
 }
 
-impl GroupState {
-    fn complete_due(&self, config: &CrlConfig, wanted: bool, issuers: bool, now: i64) -> bool {
-        let Some(complete) = &self.complete else { return true };
-        let by_revocation = !config.auto_rebuild && !config.disable && (issuers || !self.fresh.is_empty());
-        wanted || self.stale || by_revocation || now >= renewal(config, complete)
-    }
-
-    fn delta_due(&self, config: &CrlConfig, wanted: bool, now: i64) -> bool {
-        let on = config.enable_delta && !config.disable;
-        on && (wanted || (self.has_news() && now >= self.delta_time(config)))
-    }
-
-    /// Whether something was revoked that is on no list.
-    fn has_news(&self) -> bool {
-        self.fresh.len() > self.delta.as_ref().map_or(0, |delta| delta.entries)
-    }
-
-    /// When the delta CRL has its next turn, epoch seconds.
-    fn delta_time(&self, config: &CrlConfig) -> i64 {
-        let interval = config.delta_rebuild_interval().as_secs() as i64;
-        self.delta.as_ref().map_or(0, |delta| delta.this_update + interval)
-    }
-
-    /// When to look again, epoch seconds. Revocations of a mount that builds by the timer come in unseen.
-    fn next_look(&self, config: &CrlConfig, now: i64) -> Option<i64> {
-        let complete = self.complete.as_ref()?;
-        let delta = (config.enable_delta && !config.disable).then(|| match self.delta_time(config) {
-            past if past <= now => now + (config.delta_rebuild_interval().as_secs() as i64).max(1),
-            time => time,
-        });
-        delta.into_iter().chain([renewal(config, complete)]).min()
-    }
-
-    /// Holds the next complete CRL against the published one.
-    fn guard(&self, number: u64, covers: u64, entries: &Entries, now: i64, disabled: bool) -> Result<()> {
-        let Some(complete) = &self.complete else { return Ok(()) };
-        let asked = match (disabled, self.moved) {
-            (true, _) => Some("disable"),
-            (false, true) => Some("issuers"),
-            (false, false) => None,
-        };
-        let last = Edition { number: complete.number, covers: self.covers, entries: &self.listed };
-        guard::check(&last, &Edition { number, covers, entries }, self.rebuilt, now, asked)
-    }
-
-    fn publish(&mut self, complete: Published, delta: Published, entries: Entries, listed: Entries, covers: u64) {
-        self.complete = Some(Arc::new(complete));
-        self.delta = Some(Arc::new(delta));
-        self.entries = entries;
-        self.listed = listed;
-        self.covers = covers;
-        self.fresh = Entries::default();
-        self.stale = false;
-        self.rebuilt = false;
-        self.moved = false;
-    }
-
-    /// Records how long the revocations that are on a list now were on none.
-    fn tell_delay(&mut self, now: Time) {
-        if let Some(since) = self.waiting_since.take() {
-            metrics::histogram!(telemetry::PKI_CRL_PUBLISH_SECONDS).record((now - since).as_seconds_f64().max(0.0));
-        }
-    }
-}
-
 fn next_update(config: &CrlConfig, now: i64) -> i64 {
     now + config.expiry().as_secs() as i64
-}
-
-/// When a complete CRL is built again, epoch seconds.
-fn renewal(config: &CrlConfig, list: &Published) -> i64 {
-    let life = Duration::from_secs((list.next_update - list.this_update).max(0) as u64);
-    let before = if config.auto_rebuild { config.auto_rebuild_grace_period() } else { RENEW_BEFORE.min(life / 6) };
-    // Shorter settings than the list was made under must not make it due for ever.
-    let before = before.max(LEAST_LEFT.min(life / 6)).min(life / 2 + life / 4);
-    list.next_update - before.as_secs() as i64
 }
 
 fn check_size(config: &CrlConfig, entries: &Entries) -> Result<()> {
