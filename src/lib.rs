@@ -79,7 +79,8 @@
 //!    certificate counts as revoked, whatever happens to the CRL, and whether or not the caller waits.
 //! 3. The control actor lends its builder ([`pki::crl`]) to one build: new rows since the last number,
 //!    entries that are already encoded, a signature. Who asks meanwhile shares the next build.
-//! 4. The CRLs are published, then the revocation is answered: a CRL fetched after it lists the serial.
+//! 4. The CRLs are published, then the revocation is answered: a CRL fetched after it lists the serial. With
+//!    `auto_rebuild` it is answered before, and the timer builds.
 //!
 //! # Where rules live
 //!

@@ -50,7 +50,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use self::actor::{ControlLink, ControlThread, Planned, ReplicaLink};
-use self::crl::{Builder, Crls, Published};
+use self::crl::{Builder, Crls, Lists, Wanted};
 use self::issue::Tools;
 use self::store::PkiStore;
 use self::tidy::Tidying;
@@ -80,6 +80,7 @@ impl Engine {
     /// An engine without mounts. Starts the thread that the control actors share, so an actix system
     /// must run.
     pub fn new(store: Arc<dyn PkiStore>, clock: Clock) -> Arc<Self> {
+        let control = ControlThread::start(clock.clone());
         let tools = Tools {
             store,
             pool: KeyPool::start(2, 1024),
@@ -89,7 +90,7 @@ impl Engine {
         };
         Arc::new(Self {
             tools,
-            control: ControlThread::start(),
+            control,
             authorities: ArcSwap::default(),
             opening: Mutex::default(),
             leases: Notify::new(),
@@ -201,21 +202,44 @@ impl Authority {
         &self.tools
     }
 
-    /// The published CRL of an issuer, by its id. Just after a start it waits for the first build, so
+    /// The published CRLs of an issuer, by its id. Just after a start it waits for the first build, so
     /// that nobody takes "not built yet" for "no CRL".
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the first build fails.
-    pub async fn crl(&self, issuer_id: &str) -> Result<Option<Arc<Published>>> {
+    pub async fn crls(&self, issuer_id: &str) -> Result<Option<Lists>> {
         if self.crls.load().is_none() {
-            self.build_crls(false).await?;
+            self.build_crls(Wanted::DUE).await?;
         }
         Ok(self.crls.load().as_ref().and_then(|crls| crls.by_issuer.get(issuer_id).cloned()))
     }
 
-    /// Whether the published CRLs hold every revocation up to `sequence`.
-    pub fn crls_cover(&self, sequence: u64) -> bool {
-        self.crls.load().as_ref().is_some_and(|crls| crls.covers >= sequence)
+    /// To be called when revocations up to `sequence` are stored, before that is answered: without
+    /// `auto_rebuild` it resolves when CRLs that hold them are published, with it at once.
+    ///
+    /// # Errors
+    /// As [`Authority::build_crls`].
+    pub async fn publish_revocations(&self, sequence: u64) -> Result<()> {
+        let by_timer = {
+            let view = self.view.load();
+            let config = &view.crl_config.value;
+            config.auto_rebuild || config.disable
+        };
+        let covered = || self.crls.load().as_ref().is_some_and(|crls| crls.covers >= sequence);
+        if by_timer || covered() {
+            return Ok(());
+        }
+        self.build_crls(Wanted::DUE).await.map(drop)
+    }
+
+    /// To be called when revocations were removed from storage, because their certificates have ended:
+    /// reads what is left and publishes complete CRLs of it. A CRL that would lose an entry whose
+    /// certificate has not ended is refused.
+    ///
+    /// # Errors
+    /// As [`Authority::build_crls`].
+    pub async fn reload_revocations(&self) -> Result<Vec<String>> {
+        self.build_crls(Wanted { reload: true, ..Wanted::DUE }).await
     }
 
     /// A replica on the current worker's arbiter.
@@ -254,20 +278,23 @@ impl Authority {
         Ok((answer.await.map_err(Error::internal)?, warnings))
     }
 
-    /// Brings the CRLs up to date with everything stored before the call. Gives warnings about issuers
-    /// that cannot have one.
+    /// Brings the CRLs up to date with everything stored before the call, as far as they are due by the
+    /// mount's settings, and makes what is wanted beside that. Gives warnings about issuers that cannot have
+    /// one.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
-    pub async fn build_crls(&self, force: bool) -> Result<Vec<String>> {
-        self.control.build_crls(force).await
+    pub async fn build_crls(&self, wanted: Wanted) -> Result<Vec<String>> {
+        self.control.build_crls(wanted).await
     }
 
-    /// Makes every CRL anew from what storage holds now; for whoever removed or changed revocations there.
+    /// Makes every CRL anew from what storage holds now; for whoever removed revocations there, or `moved`
+    /// some to other issuers.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    async fn rebuild_crls(&self) -> Result<Vec<String>> {
-        self.control.rebuild_crls().await
+    async fn rebuild_crls(&self, moved: bool) -> Result<Vec<String>> {
+        let auto_rebuild = self.view().crl_config.value.auto_rebuild;
+        self.build_crls(Wanted { reload: true, moved, complete: !auto_rebuild, ..Wanted::DUE }).await
     }
 }

@@ -35,6 +35,9 @@ pub(crate) enum Scenario {
     Issue,
     /// `pki/sign`: the server certifies keys made here (CSRs).
     Sign,
+    /// `pki/revoke`, of `--requests` certificates that are not revoked yet; `--preload` and `--revoked` say
+    /// how many there are to begin with.
+    Revoke,
     /// `pki/issue`, with `--rsa-clients` that ask for RSA-2048 beside the others.
     Mixed,
 }
@@ -88,6 +91,9 @@ struct Args {
     /// Key size of the certificates; 0 is the default of the type.
     #[arg(long, default_value_t = 256)]
     key_bits: u32,
+    /// With `revoke`: CRLs are built by the timer.
+    #[arg(long)]
+    auto_rebuild: bool,
     /// Do not store the certificates.
     #[arg(long)]
     no_store: bool,
@@ -138,6 +144,7 @@ async fn run(args: Args) -> Result<(), String> {
     if args.scenario == Scenario::Preload {
         return stock.map(report::print_stock).ok_or_else(|| "preload: --preload must say how many".to_owned());
     }
+    let serials = serials(&args, &admin).await?;
     let plan = scenario::Plan {
         scenario: args.scenario,
         clients: args.clients.into(),
@@ -148,6 +155,7 @@ async fn run(args: Args) -> Result<(), String> {
         key_bits: args.key_bits,
         no_store: args.no_store,
         quiet: args.quiet,
+        serials,
     };
     let folder = started.as_ref().map_or(Path::new("."), |_| &args.data_dir);
     let anchors = anchors::measure(folder, plan.makes_rsa())?;
@@ -164,6 +172,17 @@ async fn run(args: Args) -> Result<(), String> {
     }
     let failed = figures.classes.iter().any(|class| !class.errors.is_empty());
     if failed { Err("some requests failed".to_owned()) } else { Ok(()) }
+}
+
+/// What a `revoke` run sends, after the mount was told when to build its CRLs.
+async fn serials(args: &Args, admin: &Place<'_>) -> Result<Vec<bytes::Bytes>, String> {
+    if args.scenario != Scenario::Revoke {
+        return Ok(Vec::new());
+    }
+    let mut client = client::Client::connect(admin.addr, admin.token).await?;
+    let body = serde_json::json!({ "auto_rebuild": args.auto_rebuild });
+    client.must("/v1/pki/config/crl", &body).await?;
+    preload::revocable(&mut client, args.requests).await
 }
 
 /// Fills the store, if that was asked for, and waits until the disk is done with it.

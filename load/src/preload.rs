@@ -59,6 +59,18 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, quiet: bool) -> Resul
 }
 
 async fn revoke(admin: &Place<'_>, client: &mut Client, missing: u64, quiet: bool) -> Result<(), String> {
+    let bodies = revocable(client, missing).await?;
+    all(admin, revoking("revoke".to_owned(), CLIENTS, bodies), missing, quiet).await
+}
+
+/// Clients that revoke; every body is to be sent once only.
+pub(crate) fn revoking(name: String, clients: usize, bodies: Vec<Bytes>) -> Class {
+    let plausible = |answer: &Value| answer["data"]["revocation_time"].is_u64();
+    Class { name, clients, path: "/v1/pki/revoke".to_owned(), bodies, plausible }
+}
+
+/// Requests to revoke so many certificates that are not revoked yet.
+pub(crate) async fn revocable(client: &mut Client, missing: u64) -> Result<Vec<Bytes>, String> {
     // Issuers cannot be revoked; neither can what is.
     let mut skipped = issuers(client).await?;
     visit(client, "certs/revoked", |serial| {
@@ -77,9 +89,7 @@ async fn revoke(admin: &Place<'_>, client: &mut Client, missing: u64, quiet: boo
     if (bodies.len() as u64) < missing {
         return Err(format!("there are only {} certificates to revoke, {missing} are needed", bodies.len()));
     }
-    let plausible = |answer: &Value| answer["data"]["revocation_time"].is_u64();
-    let path = "/v1/pki/revoke".to_owned();
-    all(admin, Class { name: "revoke".to_owned(), clients: CLIENTS, path, bodies, plausible }, missing, quiet).await
+    Ok(bodies)
 }
 
 /// Runs the class; every request must succeed.

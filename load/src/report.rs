@@ -40,6 +40,7 @@ impl Report<'_> {
             Scenario::Preload => "preload",
             Scenario::Issue => "issue",
             Scenario::Sign => "sign",
+            Scenario::Revoke => "revoke",
             Scenario::Mixed => "mixed",
         }
     }
@@ -234,6 +235,7 @@ mod tests {
             key_bits: 256,
             no_store: false,
             quiet: true,
+            serials: Vec::new(),
         };
         Report { plan: &plan, store: None, stock: None, figures: &figures, anchors: &anchors }.json()
     }

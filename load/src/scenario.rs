@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::Scenario;
 use crate::client::Client;
 use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
+use crate::preload;
 
 /// CSRs made before a `sign` run; each is sent many times.
 const CSRS: usize = 256;
@@ -23,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) key_bits: u32,
     pub(crate) no_store: bool,
     pub(crate) quiet: bool,
+    /// Bodies of `revoke`.
+    pub(crate) serials: Vec<Bytes>,
 }
 
 impl Plan {
@@ -46,11 +49,12 @@ async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, String> {
     client.must("/v1/pki/roles/load", &role(&plan.key_type, plan.key_bits, plan.no_store)).await?;
     client.must("/v1/pki/roles/load-rsa", &role("rsa", 2048, plan.no_store)).await?;
     let mut policy = String::new();
-    for i in 0..7 {
+    for i in 0..6 {
         policy.push_str(&format!("path \"secret/team{i}/*\" {{ capabilities = [\"read\", \"list\"] }}\n"));
     }
     policy.push_str("path \"pki/issue/load\" { capabilities = [\"update\"] }\n");
     policy.push_str("path \"pki/issue/load-rsa\" { capabilities = [\"update\"] }\n");
+    policy.push_str("path \"pki/revoke\" { capabilities = [\"update\"] }\n");
     policy.push_str("path \"pki/sign/+\" { capabilities = [\"update\"] }\n");
     client.must("/v1/sys/policies/acl/load", &json!({ "policy": policy })).await?;
     let created = client.must("/v1/auth/token/create", &json!({ "policies": ["load"], "ttl": "1h" })).await?;
@@ -73,6 +77,7 @@ fn classes(plan: &Plan) -> Result<Vec<Class>, String> {
     let name = format!("{} {}", plan.key_type, plan.key_bits);
     Ok(match plan.scenario {
         Scenario::Preload => vec![],
+        Scenario::Revoke => vec![preload::revoking("revoke".to_owned(), plan.clients, plan.serials.clone())],
         Scenario::Issue => vec![issuing(name, plan.clients, "load", "24h")],
         Scenario::Sign => {
             let bodies = (0..CSRS)

@@ -26,6 +26,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
+use actix_web::http::Method;
 use actix_web::http::header::HeaderMap;
 use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
@@ -57,7 +58,10 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
     let response = match outcome {
         Ok(answer) => {
             let mount_type = trail.mount.as_ref().map_or("", |m| &m.kind[..]);
-            render::answer(answer, &id, render::Context { mount_type, courtesies: trail.courtesies })
+            let head = request.method() == Method::HEAD;
+            let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
+            let courtesies = trail.courtesies;
+            render::answer(answer, &id, render::Context { mount_type, courtesies, headers: conditions, head })
         }
         Err(error) => {
             log(&error, &id);

@@ -271,6 +271,33 @@ impl PrivateKey {
     }
 }
 
+impl PrivateKey {
+    /// As [`PrivateKey::sign`], for a message in pieces: it is hashed as it comes, never joined. Ed25519
+    /// alone has no such way (RFC 8032 reads the message twice) and joins the pieces.
+    ///
+    /// # Errors
+    /// As [`PrivateKey::sign`].
+    pub fn sign_pieces<'m>(
+        &self,
+        algorithm: SignatureAlgorithm,
+        pieces: impl Iterator<Item = &'m [u8]>,
+    ) -> Result<Vec<u8>> {
+        let failed = |_| Error::internal("signing failed");
+        match (&self.material, algorithm) {
+            (Material::Rsa(key), SignatureAlgorithm::RsaPkcs1(hash) | SignatureAlgorithm::RsaPss(hash)) => {
+                let mut signature = vec![0; key.public_modulus_len()];
+                let encoding = rsa_encoding(algorithm).ok_or_else(export_failed)?;
+                key.sign_digest(encoding, &hash.digest_pieces(pieces), &mut signature).map_err(failed)?;
+                Ok(signature)
+            }
+            (Material::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) if hash == curve.hash() => {
+                Ok(key.sign_digest(&hash.digest_pieces(pieces)).map_err(failed)?.as_ref().to_vec())
+            }
+            _ => self.sign(algorithm, &pieces.collect::<Vec<_>>().concat()),
+        }
+    }
+}
+
 fn export_failed() -> Error {
     Error::internal("private key export failed")
 }

@@ -23,19 +23,22 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::crl::{Builder, Built, Crls};
+use super::crl::{Builder, Built, Crls, Summaries, Wanted};
 use super::external_policy;
 use super::issue::{self, Issued, Request, Tools};
 use super::metrics::Stages;
 use super::store::{PkiOutcome, PkiStore, PkiWrite};
 use super::view::View;
 use super::{self_issued, sign_intermediate, verbatim};
+use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
 /// How often the control actor looks for revocations of other nodes and for CRLs close to their end.
 const TICK: Duration = Duration::from_secs(60);
+/// The least time until the actor looks again for what is due.
+const SOON: Duration = Duration::from_millis(250);
 /// After a change whose end is not known: when storage is asked again what it holds.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Changes that may wait; more are answered Busy.
@@ -61,13 +64,22 @@ const BUILDS_AT_ONCE: usize = 2;
 /// The thread that the control actors of a server share, and their places for builds.
 pub struct ControlThread {
     arbiter: ArbiterHandle,
+    shared: Shared,
+}
+
+/// What the control actors of a server share.
+#[derive(Clone)]
+struct Shared {
     builds: Arc<Semaphore>,
+    summaries: Arc<Summaries>,
+    clock: Clock,
 }
 
 impl ControlThread {
     /// Starts it; an actix system must run.
-    pub fn start() -> Self {
-        Self { arbiter: Arbiter::new().handle(), builds: Arc::new(Semaphore::new(BUILDS_AT_ONCE)) }
+    pub fn start(clock: Clock) -> Self {
+        let builds = Arc::new(Semaphore::new(BUILDS_AT_ONCE));
+        Self { arbiter: Arbiter::new().handle(), shared: Shared { builds, summaries: Arc::default(), clock } }
     }
 }
 
@@ -87,18 +99,18 @@ impl ControlLink {
             view,
             crls,
             store,
-            builds: Arc::clone(&thread.builds),
+            shared: thread.shared.clone(),
             changes: VecDeque::new(),
             changing: false,
             behind: false,
             builder: Some(builder),
-            force: false,
-            reread: false,
+            wanted: Wanted::DUE,
             waiting: Vec::new(),
+            look: None,
         };
         let addr = Control::start_in_arbiter(&thread.arbiter, |_| control);
         // Nobody waits for these: what is not there yet is built by whoever asks next.
-        addr.do_send(BuildCrls { force: false, reread: false, reply: Waiter::Nobody });
+        addr.do_send(BuildCrls { wanted: Wanted::DUE, reply: Waiter::Nobody });
         Self(addr)
     }
 
@@ -113,25 +125,14 @@ impl ControlLink {
         done.await.map_err(stopping)?
     }
 
-    /// Asks for CRLs that hold everything stored before this call; with `force` even when nothing is new.
-    /// Gives warnings about issuers that cannot have one.
+    /// Asks for CRLs that hold everything stored before this call, as far as they are due by the mount's
+    /// settings, and for what is wanted beside that. Gives warnings about issuers that cannot have one.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
-    pub async fn build_crls(&self, force: bool) -> Result<Vec<String>> {
+    pub async fn build_crls(&self, wanted: Wanted) -> Result<Vec<String>> {
         let (reply, done) = oneshot::channel();
-        self.0.do_send(BuildCrls { force, reread: false, reply: Waiter::Builds(reply) });
-        done.await.map_err(stopping)?
-    }
-
-    /// As [`ControlLink::build_crls`], every CRL anew from what storage holds now: after revocations went
-    /// from it, or changed.
-    ///
-    /// # Errors
-    /// As [`ControlLink::build_crls`].
-    pub async fn rebuild_crls(&self) -> Result<Vec<String>> {
-        let (reply, done) = oneshot::channel();
-        self.0.do_send(BuildCrls { force: true, reread: true, reply: Waiter::Builds(reply) });
+        self.0.do_send(BuildCrls { wanted, reply: Waiter::Builds(reply) });
         done.await.map_err(stopping)?
     }
 }
@@ -180,8 +181,7 @@ impl Waiter {
 #[derive(Message)]
 #[rtype(result = "()")]
 struct BuildCrls {
-    force: bool,
-    reread: bool,
+    wanted: Wanted,
     reply: Waiter,
 }
 
@@ -190,18 +190,18 @@ struct Control {
     view: Arc<ArcSwap<View>>,
     crls: Arc<ArcSwapOption<Crls>>,
     store: Arc<dyn PkiStore>,
-    builds: Arc<Semaphore>,
+    shared: Shared,
     changes: VecDeque<Change>,
     changing: bool,
     /// A change failed, perhaps after it was stored, and what is stored could not be read since.
     behind: bool,
     /// `None` while a build runs.
     builder: Option<Builder>,
-    /// The next build makes every CRL anew.
-    force: bool,
-    /// The next build forgets the revocations that it knows, and reads them again.
-    reread: bool,
+    /// What the next build makes beside what is due.
+    wanted: Wanted,
     waiting: Vec<Waiter>,
+    /// The next look before the next tick.
+    look: Option<SpawnHandle>,
 }
 
 impl Control {
@@ -221,12 +221,13 @@ impl Control {
             match changed {
                 Changed::Stored { view, crls: true } => {
                     actor.view.store(Arc::new(view));
-                    actor.build(true, Waiter::Changed(change.reply), ctx);
+                    let all = Wanted { complete: true, ..Wanted::DUE };
+                    actor.build(all, Waiter::Changed(change.reply), ctx);
                 }
                 Changed::Stored { view, crls: false } => {
                     actor.view.store(Arc::new(view));
                     if was_behind {
-                        actor.build(false, Waiter::Nobody, ctx);
+                        actor.build(Wanted::DUE, Waiter::Nobody, ctx);
                     }
                     let _ = change.reply.send(Ok(Vec::new()));
                 }
@@ -234,7 +235,7 @@ impl Control {
                     if let Some(view) = reloaded {
                         // Issuers may have come or gone; nobody waits for their CRLs.
                         actor.view.store(Arc::new(view));
-                        actor.build(false, Waiter::Nobody, ctx);
+                        actor.build(Wanted::DUE, Waiter::Nobody, ctx);
                     }
                     let _ = change.reply.send(Err(error));
                 }
@@ -268,8 +269,8 @@ impl Control {
         });
     }
 
-    fn build(&mut self, force: bool, waiter: Waiter, ctx: &mut Context<Self>) {
-        self.force |= force;
+    fn build(&mut self, wanted: Wanted, waiter: Waiter, ctx: &mut Context<Self>) {
+        self.wanted = self.wanted.and(wanted);
         self.waiting.push(waiter);
         self.next_build(ctx);
     }
@@ -278,25 +279,46 @@ impl Control {
         if self.waiting.is_empty() {
             return;
         }
-        let Some(mut builder) = self.builder.take() else { return };
+        let Some(builder) = self.builder.take() else { return };
         let served = std::mem::take(&mut self.waiting);
-        let force = std::mem::take(&mut self.force);
-        if std::mem::take(&mut self.reread) {
-            builder.read_again();
-        }
-        let work = run_build(builder, self.view.load_full(), force, Arc::clone(&self.builds));
+        let wanted = std::mem::take(&mut self.wanted);
+        let work = run_build(builder, self.view.load_full(), wanted, Arc::clone(&self.shared.builds));
         let done = work.into_actor(self).map(move |(builder, result), actor, ctx| {
             actor.builder = Some(builder);
             let outcome = result.and_then(|built| {
                 actor.crls.store(Some(Arc::new(built.crls)));
+                actor.shared.summaries.tell(actor.view.load().mount, Some(built.summary));
+                actor.look_again(built.next_look, ctx);
                 built.failure.map_or(Ok(built.warnings), Err)
             });
-            // What was to be made anew and was not is tried again by the next build, at the next tick.
-            actor.force |= force && outcome.is_err();
+            if outcome.is_err() {
+                // What was to be made anew and was not is tried again by the next build, at the next tick.
+                actor.wanted = actor.wanted.and(wanted);
+            }
             served.into_iter().for_each(|waiter| waiter.tell(&outcome));
             actor.next_build(ctx);
         });
         ctx.spawn(done);
+    }
+}
+
+impl Control {
+    /// Sees to it that the next build comes when something is due (epoch seconds), if that is before the
+    /// next tick.
+    fn look_again(&mut self, at: Option<i64>, ctx: &mut Context<Self>) {
+        if let Some(earlier) = self.look.take() {
+            ctx.cancel_future(earlier);
+        }
+        let Some(at) = at else { return };
+        let left = Duration::from_secs((at - self.shared.clock.now().unix_timestamp()).max(0) as u64);
+        if left < TICK {
+            let look = |actor: &mut Self, ctx: &mut Context<Self>| {
+                if ctx.connected() {
+                    actor.build(Wanted::DUE, Waiter::Nobody, ctx);
+                }
+            };
+            self.look = Some(ctx.run_later(left.max(SOON), look));
+        }
     }
 }
 
@@ -309,8 +331,12 @@ impl Actor for Control {
                 // The mount is gone; the timer alone would keep the actor alive for ever.
                 return ctx.stop();
             }
-            actor.build(false, Waiter::Nobody, ctx);
+            actor.build(Wanted { follow: true, ..Wanted::DUE }, Waiter::Nobody, ctx);
         });
+    }
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        self.shared.summaries.tell(self.view.load().mount, None);
     }
 }
 
@@ -332,8 +358,7 @@ impl Handler<BuildCrls> for Control {
     type Result = ();
 
     fn handle(&mut self, wanted: BuildCrls, ctx: &mut Self::Context) {
-        self.reread |= wanted.reread;
-        self.build(wanted.force, wanted.reply, ctx);
+        self.build(wanted.wanted, wanted.reply, ctx);
     }
 }
 
@@ -388,14 +413,14 @@ async fn stored(store: &dyn PkiStore, mount: MountId) -> Result<View> {
 async fn run_build(
     mut builder: Builder,
     view: Arc<View>,
-    force: bool,
+    wanted: Wanted,
     builds: Arc<Semaphore>,
 ) -> (Builder, Result<Built>) {
     let _place = builds.acquire_owned().await;
     let started = Instant::now();
     let handle = tokio::runtime::Handle::current();
     let (builder, result) = tokio::task::spawn_blocking(move || {
-        let build = AssertUnwindSafe(builder.build(&view, force)).catch_unwind();
+        let build = AssertUnwindSafe(builder.build(&view, wanted)).catch_unwind();
         let result = handle.block_on(build).unwrap_or_else(|_| {
             builder.reset();
             Err(panicked())
@@ -417,9 +442,6 @@ fn record_build(result: &Result<Built>, took: Duration) {
     };
     metrics::histogram!(telemetry::PKI_CRL_BUILD_SECONDS).record(took.as_secs_f64());
     metrics::counter!(telemetry::PKI_CRL_BUILDS, "result" => outcome).increment(1);
-    if let Ok(built) = result {
-        metrics::gauge!(telemetry::PKI_CRL_ENTRIES).set(built.entries as f64);
-    }
     if let Some(error) = failure {
         tracing::error!(%error, cause = ?std::error::Error::source(error), "CRL build failed");
     }
@@ -592,6 +614,18 @@ mod tests {
     struct NoStore;
 
     impl PkiStore for NoStore {
+        fn status(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
+            unreachable!("nothing is read")
+        }
+
+        fn certificates(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn tidy(&self, _: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
+            unreachable!("nothing is read")
+        }
+
         fn commit(&self, _: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
             unreachable!("nothing is written")
         }
@@ -601,10 +635,6 @@ mod tests {
         }
 
         fn certificate(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn status(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
             unreachable!("nothing is read")
         }
 
@@ -646,14 +676,6 @@ mod tests {
 
         fn sweep_leases(&self, _: i64, _: u32) -> BoxFuture<'static, Result<u32>> {
             unreachable!("nothing is written")
-        }
-
-        fn certificates(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn tidy(&self, _: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
-            unreachable!("nothing is read")
         }
 
         fn metadata(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {

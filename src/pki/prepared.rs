@@ -11,6 +11,7 @@ use super::structure::{self, Expected, Shape};
 use crate::error::{Error, Result};
 use crate::keys::local::PrivateKey;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::crl::EncodedTbs;
 use crate::x509::tbs::signed;
 
 /// Largest RSA key whose private operation (283 µs at 2048 bits) may run on a worker.
@@ -39,15 +40,6 @@ impl Prepared {
         if !chain.is_empty() {
             super::constraints::check(&tbs, chain)?;
         }
-        Ok(Self { tbs, key: Arc::clone(key), algorithm: expected.algorithm })
-    }
-
-    /// A TBSCertList.
-    ///
-    /// # Errors
-    /// `Invalid` naming the rule and its source.
-    pub(super) fn crl(tbs: Vec<u8>, expected: &Expected<'_>, key: &Arc<PrivateKey>) -> Result<Self> {
-        structure::crl(&tbs, expected)?;
         Ok(Self { tbs, key: Arc::clone(key), algorithm: expected.algorithm })
     }
 
@@ -94,6 +86,32 @@ impl Prepared {
     pub(super) fn sign_here(self) -> Result<Signed> {
         let signature = self.key.sign(self.algorithm, &self.tbs)?;
         Ok(Signed { tbs: self.tbs, algorithm: self.algorithm, signature })
+    }
+}
+
+/// A TBSCertList that was checked, the key that signs it, and how.
+pub(super) struct PreparedCrl<'a> {
+    tbs: &'a EncodedTbs,
+    key: &'a PrivateKey,
+    algorithm: SignatureAlgorithm,
+}
+
+impl<'a> PreparedCrl<'a> {
+    /// Checks the list.
+    ///
+    /// # Errors
+    /// `Invalid` naming the rule and its source.
+    pub(super) fn new(tbs: &'a EncodedTbs, expected: &Expected<'_>, key: &'a PrivateKey) -> Result<Self> {
+        structure::crl(tbs, expected)?;
+        Ok(Self { tbs, key, algorithm: expected.algorithm })
+    }
+
+    /// The signature. Takes as long as the list is: never on a worker.
+    ///
+    /// # Errors
+    /// `Internal` when the key refuses.
+    pub(super) fn sign_here(self) -> Result<Vec<u8>> {
+        self.key.sign_pieces(self.algorithm, self.tbs.pieces())
     }
 }
 

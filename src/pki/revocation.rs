@@ -160,9 +160,7 @@ async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> 
     // Before its end of validity is looked at: what was revoked in time stays so.
     if let Some(earlier) = target.revocation.take() {
         // Its CRL may still be on the way: the answer means the same for every caller.
-        if !authority.crls_cover(earlier.sequence) {
-            authority.build_crls(false).await?;
-        }
+        authority.publish_revocations(earlier.sequence).await?;
         return Ok(Outcome::Revoked(earlier.row.revoked_at));
     }
     let now = authority.tools().clock.now();
@@ -188,7 +186,7 @@ async fn record(authority: &Authority, unit: Vec<PkiWrite>) -> Result<StoredRevo
     };
     if fresh {
         metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
-        authority.build_crls(false).await?;
+        authority.publish_revocations(stored.sequence).await?;
     }
     Ok(stored)
 }

@@ -9,6 +9,7 @@ pub(super) mod ocsp;
 use crate::error::Result;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::certificate::CertificateFields;
+use crate::x509::crl::EncodedTbs;
 use crate::x509::general_name;
 use crate::x509::oid;
 use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef};
@@ -61,7 +62,7 @@ pub(super) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> 
 ///
 /// # Errors
 /// `Invalid`, naming the rule and its source.
-pub(super) fn crl(tbs: &[u8], expected: &Expected<'_>) -> Result<()> {
+pub(super) fn crl(tbs: &EncodedTbs, expected: &Expected<'_>) -> Result<()> {
     let check = || {
         let list = List::read(tbs, expected)?;
         CRL_CHECKS.iter().try_for_each(|check| check(&list))
@@ -368,22 +369,33 @@ struct List<'a> {
     issuer: &'a [u8],
     this_update: i64,
     next_update: i64,
-    entries: Option<&'a [u8]>,
+    /// Length of the list of entries, as its header says; `None` without one.
+    entries: Option<usize>,
+    entries_there: usize,
     extensions: Extensions<'a>,
 }
 
 impl<'a> List<'a> {
-    fn read(tbs: &'a [u8], expected: &'a Expected<'a>) -> Read<Self> {
-        let mut fields = Reader::only(tbs, SEQUENCE)?.reader();
+    fn read(tbs: &'a EncodedTbs, expected: &'a Expected<'a>) -> Read<Self> {
+        let (len, mut fields) = Reader::open(tbs.head(), SEQUENCE)?;
+        let there = fields.rest().len() + tbs.entries_len() + tbs.tail().len();
+        rule(len == there, "the list is not as long as it says (X.690 8.1.3)")?;
         let version = fields.expect(INTEGER)?.content;
         let algorithm = fields.expect(SEQUENCE)?.raw;
         let issuer = fields.expect(SEQUENCE)?.raw;
         let (this_update, next_update) = (time_form(&mut fields)?, time_form(&mut fields)?);
-        let entries = fields.optional(SEQUENCE)?.map(|list| list.content);
-        let explicit = fields.expect(context_constructed(0))?;
+        let entries = match fields.rest() {
+            [] => None,
+            header => {
+                let (len, after) = Reader::open(header, SEQUENCE)?;
+                after.done()?;
+                Some(len)
+            }
+        };
+        let explicit = Reader::only(tbs.tail(), context_constructed(0))?;
         let extensions = Extensions::read(Reader::only(explicit.content, SEQUENCE)?.reader())?;
-        fields.done()?;
-        Ok(Self { expected, version, algorithm, issuer, this_update, next_update, entries, extensions })
+        let entries_there = tbs.entries_len();
+        Ok(Self { expected, version, algorithm, issuer, this_update, next_update, entries, entries_there, extensions })
     }
 }
 
@@ -415,9 +427,13 @@ fn rfc5280_5_1_2_5_next_update(list: &List<'_>) -> Read<()> {
     rule(list.this_update < list.next_update, "nextUpdate must lie after thisUpdate (RFC 5280 5.1.2.5)")
 }
 
-/// Absent without entries.
+/// Absent without entries, and as long as they are.
 fn rfc5280_5_1_2_6_revoked_certificates(list: &List<'_>) -> Read<()> {
-    rule(list.entries != Some(&[]), "revokedCertificates must be absent when empty (RFC 5280 5.1.2.6)")
+    rule(list.entries != Some(0), "revokedCertificates must be absent when empty (RFC 5280 5.1.2.6)")?;
+    rule(
+        list.entries.unwrap_or(0) == list.entries_there,
+        "revokedCertificates is not as long as its entries (X.690 8.1.3)",
+    )
 }
 
 fn rfc5280_5_2_extensions(list: &List<'_>) -> Read<()> {

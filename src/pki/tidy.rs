@@ -169,7 +169,7 @@ impl Authority {
     fn start_tidy(self: &Arc<Self>, id: i64, report: Report) {
         let signals = Arc::new(Signals::default());
         let (authority, own) = (Arc::clone(self), Arc::clone(&signals));
-        let run = Run { authority, id, report, signals: own, revocations_changed: false };
+        let run = Run { authority, id, report, signals: own, revocations_changed: false, revocations_moved: false };
         self.tidying.begun(signals, self.tidying.background.spawn(run.carry_out()));
     }
 

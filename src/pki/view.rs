@@ -197,10 +197,8 @@ impl View {
             .iter()
             .map(|(id, issuer)| {
                 let chain = issuer::chain(id, &self.issuers, &self.parents);
-                let own = &issuer.record.urls;
-                let urls = if own.is_empty() { &self.urls.value } else { own }.in_cluster(&self.cluster.value);
-                let pieces = urls
-                    .for_issuer(id)
+                let pieces = self
+                    .urls_of(issuer)
                     .and_then(|urls| Pieces::new(issuer, &chain, &urls))
                     .map_err(|e| e.text().to_owned());
                 let key = self.keys.get(&issuer.record.key_id).cloned();
@@ -431,6 +429,16 @@ impl View {
         let write = self.document(kind::CONFIG, "crl", version, Some(&value));
         self.crl_config = Setting { value, version: version + 1 };
         write
+    }
+
+    /// The URLs of an issuer: its own where it has some, else the mount's, with placeholders replaced.
+    ///
+    /// # Errors
+    /// `Invalid` when an entry is no URL, or names a placeholder that has no value.
+    pub fn urls_of(&self, issuer: &Issuer) -> Result<Urls> {
+        let own = &issuer.record.urls;
+        let urls = if own.is_empty() { &self.urls.value } else { own };
+        urls.in_cluster(&self.cluster.value).for_issuer(&issuer.record.id)
     }
 
     /// The mount's URLs with its own addresses filled in.

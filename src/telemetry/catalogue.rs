@@ -58,7 +58,7 @@ pub const PKI_LEASES_ENDED: &str = "signet_pki_leases_ended_total";
 pub const PKI_CRL_BUILD_SECONDS: &str = "signet_pki_crl_build_seconds";
 /// Builds of a mount's CRLs, by result.
 pub const PKI_CRL_BUILDS: &str = "signet_pki_crl_builds_total";
-/// Entries of the largest CRL that was built last.
+/// Entries of the largest published CRL.
 pub const PKI_CRL_ENTRIES: &str = "signet_pki_crl_entries";
 /// OCSP requests answered, by result.
 pub const PKI_OCSP_ANSWERS: &str = "signet_pki_ocsp_answers_total";
@@ -82,6 +82,16 @@ pub const PKI_TIDY_LAST_SUCCESS: &str = "signet_pki_tidy_last_success_timestamp_
 pub const PKI_STORED_CERTIFICATES: &str = "signet_pki_stored_certificates";
 /// Stored revocations of the mounts whose auto-tidy publishes their number.
 pub const PKI_STORED_REVOCATIONS: &str = "signet_pki_stored_revocations";
+/// Octets of the largest published CRL.
+pub const PKI_CRL_BYTES: &str = "signet_pki_crl_bytes";
+/// thisUpdate of the oldest published complete CRL, epoch seconds; 0 without one.
+pub const PKI_CRL_THIS_UPDATE: &str = "signet_pki_crl_this_update_seconds";
+/// nextUpdate of the published complete CRL that ends first, epoch seconds; 0 without one.
+pub const PKI_CRL_NEXT_UPDATE: &str = "signet_pki_crl_next_update_seconds";
+/// Time from the first revocation that a new list brings to its publication.
+pub const PKI_CRL_PUBLISH_SECONDS: &str = "signet_pki_crl_publish_seconds";
+/// Complete CRLs that were not published because they would take something back, by rule.
+pub const PKI_CRL_REFUSALS: &str = "signet_pki_crl_refusals_total";
 /// Calls of external policy engines, by result.
 pub const PKI_POLICY_CALLS: &str = "signet_pki_policy_calls_total";
 /// Time of one exchange with an external policy engine.
@@ -151,6 +161,7 @@ const REASONS: Starts = &[
     ("reason", "unavailable"),
     ("reason", "internal"),
 ];
+const CRL_RULES: Starts = &[("rule", "number"), ("rule", "covers"), ("rule", "entries")];
 const RETRIES: Starts = &[("reason", "connection"), ("reason", "clash"), ("reason", "unit")];
 
 /// Upper bounds of times within a request, seconds.
@@ -162,6 +173,9 @@ const STAGE: &[f64] =
 const LONG: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 /// Upper bounds of runs in the background, seconds.
 const RUN: &[f64] = &[0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 43_200.0];
+/// Upper bounds of the time until a revocation is published, seconds: at once, or by the timer.
+const PUBLISH: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 60.0, 900.0, 3_600.0, 21_600.0, 86_400.0, 259_200.0];
 /// Upper bounds of batches, units.
 const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
@@ -227,6 +241,27 @@ pub const CATALOGUE: &[Metric] = &[
     },
     gauge(PKI_STORED_CERTIFICATES, &[], "Stored certificates of the mounts whose auto-tidy publishes their number."),
     gauge(PKI_STORED_REVOCATIONS, &[], "Stored revocations of the mounts whose auto-tidy publishes their number."),
+    gauge(PKI_CRL_ENTRIES, &[], "Entries of the largest published CRL."),
+    gauge(PKI_CRL_BYTES, &[], "Octets of the largest published CRL."),
+    gauge(PKI_CRL_THIS_UPDATE, &[], "thisUpdate of the oldest published complete CRL, epoch seconds; 0 without one."),
+    gauge(
+        PKI_CRL_NEXT_UPDATE,
+        &[],
+        "nextUpdate of the published complete CRL that ends first, epoch seconds; 0 without one.",
+    ),
+    histogram(
+        PKI_CRL_PUBLISH_SECONDS,
+        &[],
+        Unit::Seconds,
+        PUBLISH,
+        "Time from the first revocation that a new list brings to its publication.",
+    ),
+    counter(
+        PKI_CRL_REFUSALS,
+        &["rule"],
+        "Complete CRLs that were not published because they would take something back, by rule.",
+    )
+    .starting(CRL_RULES),
     counter(PKI_POLICY_CALLS, &["result"], "Calls of external policy engines, by result.").starting(POLICY_CALLS),
     histogram(
         PKI_POLICY_CALL_SECONDS,

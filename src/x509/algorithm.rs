@@ -33,12 +33,22 @@ impl Hash {
 
     /// The digest of `message`.
     pub fn digest(self, message: &[u8]) -> digest::Digest {
-        let algorithm = match self {
+        digest::digest(self.algorithm(), message)
+    }
+
+    /// The digest of a message in pieces.
+    pub fn digest_pieces<'m>(self, pieces: impl Iterator<Item = &'m [u8]>) -> digest::Digest {
+        let mut context = digest::Context::new(self.algorithm());
+        pieces.for_each(|piece| context.update(piece));
+        context.finish()
+    }
+
+    fn algorithm(self) -> &'static digest::Algorithm {
+        match self {
             Self::Sha256 => &digest::SHA256,
             Self::Sha384 => &digest::SHA384,
             Self::Sha512 => &digest::SHA512,
-        };
-        digest::digest(algorithm, message)
+        }
     }
 
     fn from_oid(content: &[u8]) -> Option<Self> {

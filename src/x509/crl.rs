@@ -1,5 +1,7 @@
 //! Certificate revocation lists, version 2 (RFC 5280 5). Entries are encoded once, when a certificate is
-//! revoked, and a list is made by joining them: a list of a million entries is one copy of 40 MB.
+//! revoked; a list shares their bytes and puts its own head and tail around them.
+
+use bytes::Bytes;
 
 use super::algorithm::SignatureAlgorithm;
 use super::extension::extension;
@@ -11,7 +13,7 @@ use super::serial::Serial;
 use super::tbs::write_extensions;
 use super::time;
 use super::writer::{
-    ENUMERATED, GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, Writer, build, context_constructed, tlv_len,
+    BIT_STRING, ENUMERATED, GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, Writer, build, context_constructed, tlv_len,
 };
 use crate::error::Result;
 
@@ -45,7 +47,7 @@ pub fn entry_with_extensions(serial: &Serial, revoked_at: i64, extensions: &[&[u
     })
 }
 
-/// A revocation list to be signed (RFC 5280 5.1.2).
+/// A revocation list to be signed (RFC 5280 5.1.2), without its entries.
 pub struct CrlTbs<'a> {
     /// What it will be signed with.
     pub algorithm: SignatureAlgorithm,
@@ -55,36 +57,103 @@ pub struct CrlTbs<'a> {
     pub this_update: i64,
     /// When the next one will be there at the latest, epoch seconds.
     pub next_update: i64,
-    /// Entries of [`entry`], joined, ascending by serial number; without any the field is absent.
-    pub entries: &'a [u8],
     /// Whole `Extension` SEQUENCEs; empty slices are skipped.
     pub extensions: &'a [&'a [u8]],
 }
 
 impl CrlTbs<'_> {
-    /// The bytes to sign.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut head = Writer::with_capacity(self.issuer.len() + 128);
-        head.integer(1);
-        head.raw(self.algorithm.der());
-        head.raw(self.issuer);
-        time::write(&mut head, time::from_epoch(self.this_update));
-        time::write(&mut head, time::from_epoch(self.next_update));
+    /// The bytes to sign. `entries` are pieces of [`entry`]s, joined and ascending by serial number;
+    /// without any the field is absent. They are shared, not copied.
+    pub fn encode(&self, entries: Vec<Bytes>) -> EncodedTbs {
+        let mut fields = Writer::with_capacity(self.issuer.len() + 128);
+        fields.integer(1);
+        fields.raw(self.algorithm.der());
+        fields.raw(self.issuer);
+        time::write(&mut fields, time::from_epoch(self.this_update));
+        time::write(&mut fields, time::from_epoch(self.next_update));
         let mut tail = Writer::default();
         write_extensions(&mut tail, 0, self.extensions);
-        let (head, tail) = (head.finish(), tail.finish());
-        let entries = if self.entries.is_empty() { 0 } else { tlv_len(self.entries.len()) };
-        let len = head.len() + entries + tail.len();
-        // Lengths first: the entries may be many megabytes and are copied once only.
-        let mut w = Writer::with_capacity(tlv_len(len));
-        w.header(SEQUENCE, len);
-        w.raw(&head);
-        if !self.entries.is_empty() {
-            w.tlv(SEQUENCE, self.entries);
+        let (fields, tail) = (fields.finish(), tail.finish());
+        let listed: usize = entries.iter().map(Bytes::len).sum();
+        let list = if listed == 0 { 0 } else { tlv_len(listed) };
+        let len = fields.len() + list + tail.len();
+        let mut head = Writer::with_capacity(fields.len() + 16);
+        head.header(SEQUENCE, len);
+        head.raw(&fields);
+        if listed > 0 {
+            head.header(SEQUENCE, listed);
         }
-        w.raw(&tail);
-        w.finish()
+        EncodedTbs { head: head.finish(), entries, tail, len: tlv_len(len) }
     }
+}
+
+/// The bytes of a TBSCertList in pieces: a list of a million entries is never in one buffer.
+pub struct EncodedTbs {
+    head: Vec<u8>,
+    entries: Vec<Bytes>,
+    tail: Vec<u8>,
+    len: usize,
+}
+
+impl EncodedTbs {
+    /// Of parts that may not fit together, for tests of the checks.
+    #[cfg(test)]
+    pub(crate) fn of_parts(head: &[u8], entries: &[u8], tail: &[u8]) -> Self {
+        let len = head.len() + entries.len() + tail.len();
+        Self { head: head.to_vec(), entries: vec![Bytes::copy_from_slice(entries)], tail: tail.to_vec(), len }
+    }
+
+    /// What stands before the entries, with the header of their list.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// What stands after the entries.
+    pub fn tail(&self) -> &[u8] {
+        &self.tail
+    }
+
+    /// Octets of all entries.
+    pub fn entries_len(&self) -> usize {
+        self.len - self.head.len() - self.tail.len()
+    }
+
+    /// All bytes, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let entries = self.entries.iter().map(|piece| &piece[..]);
+        [&self.head[..]].into_iter().chain(entries).chain([&self.tail[..]])
+    }
+
+    /// The signed list (RFC 5280 5.1.1).
+    pub fn signed(self, algorithm: SignatureAlgorithm, signature: &[u8]) -> Vec<Bytes> {
+        let algorithm = algorithm.der();
+        let len = self.len + algorithm.len() + tlv_len(signature.len() + 1);
+        let mut head = Writer::with_capacity(self.head.len() + 8);
+        head.header(SEQUENCE, len);
+        head.raw(&self.head);
+        let mut tail = Writer::with_capacity(self.tail.len() + algorithm.len() + signature.len() + 8);
+        tail.raw(&self.tail);
+        tail.raw(algorithm);
+        tail.header(BIT_STRING, signature.len() + 1);
+        tail.raw(&[0]);
+        tail.raw(signature);
+        let mut pieces = Vec::with_capacity(self.entries.len() + 2);
+        pieces.push(Bytes::from(head.finish()));
+        pieces.extend(self.entries);
+        pieces.push(Bytes::from(tail.finish()));
+        pieces
+    }
+}
+
+/// Serial number and bytes of every [`entry`] of a joined list, in order.
+pub fn listed(mut entries: &[u8]) -> impl Iterator<Item = (Serial, &[u8])> {
+    std::iter::from_fn(move || {
+        let mut list = Reader::new(entries);
+        let one = list.any().ok()?;
+        entries = &entries[one.raw.len()..];
+        let serial = Serial::from_octets(one.reader().unsigned().ok()?).ok()?;
+        Some((serial, one.raw))
+    })
 }
 
 /// A revocation list as it is read.
@@ -225,10 +294,12 @@ mod tests {
             issuer: root.subject(),
             this_update: 1_700_000_000,
             next_update: 2_600_000_000,
-            entries,
             extensions: &[&authority, &number, &base],
         }
-        .encode()
+        .encode(if entries.is_empty() { Vec::new() } else { vec![Bytes::copy_from_slice(entries)] })
+        .pieces()
+        .collect::<Vec<_>>()
+        .concat()
     }
 
     fn serial(last: u8) -> Serial {
@@ -288,8 +359,8 @@ mod tests {
         fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
             let algorithm = SignatureAlgorithm::Ed25519;
             let entries = entry(&serial(1), 1, Some(1), Some(2));
-            let tbs = CrlTbs { algorithm, issuer: &[0x30, 0], this_update: 0, next_update: 1, entries: &entries, extensions: &[&extension::crl_number(1)] };
-            let mut der = signed(&tbs.encode(), algorithm, &[0; 64]);
+            let tbs = CrlTbs { algorithm, issuer: &[0x30, 0], this_update: 0, next_update: 1, extensions: &[&extension::crl_number(1)] };
+            let mut der = tbs.encode(vec![Bytes::from(entries)]).signed(algorithm, &[0; 64]).concat();
             prop_assert!(Crl::parse(&der).is_ok());
             prop_assert!(Crl::parse(&der[..cut.index(der.len())]).is_err());
             let at = at.index(der.len());

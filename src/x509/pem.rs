@@ -2,29 +2,91 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use zeroize::Zeroize;
 
 use crate::error::{Error, Result};
 
+/// Octets of one line.
+const LINE: usize = 48;
+/// Characters of one line.
+const COLUMNS: usize = 64;
+
 /// The PEM text of `der`: 64 columns, LF between lines, no newline at the end.
 pub fn encode(label: &str, der: &[u8]) -> String {
-    const LINE: usize = 48;
-    let mut text = Vec::with_capacity(2 * label.len() + 32 + der.len().div_ceil(LINE) * 65);
-    text.extend_from_slice(b"-----BEGIN ");
-    text.extend_from_slice(label.as_bytes());
-    text.extend_from_slice(b"-----\n");
+    let mut text = Vec::with_capacity(2 * label.len() + 32 + der.len().div_ceil(LINE) * (COLUMNS + 1));
+    text.extend_from_slice(begin(label).as_bytes());
+    text.push(b'\n');
+    lines(&mut text, der, "\n");
+    text.extend_from_slice(end(label).as_bytes());
+    String::from_utf8(text).unwrap_or_default()
+}
+
+fn begin(label: &str) -> String {
+    format!("-----BEGIN {label}-----")
+}
+
+fn end(label: &str) -> String {
+    format!("-----END {label}-----")
+}
+
+fn lines(text: &mut Vec<u8>, der: &[u8], newline: &str) {
     for chunk in der.chunks(LINE) {
-        let mut line = [0; 65];
+        let mut line = [0; COLUMNS];
         // A chunk of 48 octets has exactly 64 characters, so the line always has room.
         let len = STANDARD.encode_slice(chunk, &mut line).unwrap_or(0);
-        line[len] = b'\n';
-        text.extend_from_slice(&line[..=len]);
+        text.extend_from_slice(&line[..len]);
+        text.extend_from_slice(newline.as_bytes());
         line.zeroize();
     }
-    text.extend_from_slice(b"-----END ");
-    text.extend_from_slice(label.as_bytes());
-    text.extend_from_slice(b"-----");
-    String::from_utf8(text).unwrap_or_default()
+}
+
+/// As [`encode`], of `len` octets in pieces and into pieces, each encoded when it is asked for: a large
+/// list is never there twice. `newline` is written between lines (inside of JSON it is an escape).
+pub fn encode_pieces<P: Iterator<Item = Bytes>>(
+    label: &str,
+    len: usize,
+    pieces: P,
+    newline: &'static str,
+) -> (usize, impl Iterator<Item = Bytes> + use<P>) {
+    let (begin, end) = (begin(label) + newline, end(label));
+    let text = len.div_ceil(3) * 4 + len.div_ceil(LINE) * newline.len();
+    let total = begin.len() + text + end.len();
+    let lines = PieceLines { pieces: Some(pieces), carried: Vec::with_capacity(LINE), newline };
+    (total, [Bytes::from(begin)].into_iter().chain(lines).chain([Bytes::from(end)]))
+}
+
+struct PieceLines<P> {
+    /// `None` when they are at their end.
+    pieces: Option<P>,
+    /// Octets that do not fill a line yet.
+    carried: Vec<u8>,
+    newline: &'static str,
+}
+
+impl<P: Iterator<Item = Bytes>> Iterator for PieceLines<P> {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let Some(piece) = self.pieces.as_mut()?.next() else {
+            self.pieces = None;
+            let mut text = Vec::with_capacity(COLUMNS + 2);
+            lines(&mut text, &self.carried, self.newline);
+            return Some(text.into());
+        };
+        let mut text = Vec::with_capacity((piece.len() / LINE + 2) * (COLUMNS + 2));
+        let first = (LINE - self.carried.len()).min(piece.len());
+        self.carried.extend_from_slice(&piece[..first]);
+        if self.carried.len() == LINE {
+            lines(&mut text, &self.carried, self.newline);
+            let rest = &piece[first..];
+            let whole = rest.len() - rest.len() % LINE;
+            lines(&mut text, &rest[..whole], self.newline);
+            self.carried.clear();
+            self.carried.extend_from_slice(&rest[whole..]);
+        }
+        Some(text.into())
+    }
 }
 
 /// Every block of a text, in order: label and decoded content. Text before a block is skipped, CRLF and
@@ -171,6 +233,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn pieces_become_the_same_text(cuts in prop::collection::vec(0..200_usize, 0..20)) {
+            let der: Vec<u8> = (0..cuts.iter().sum::<usize>()).map(|n| n as u8).collect();
+            let mut rest = &der[..];
+            let pieces: Vec<Bytes> = cuts.iter().map(|n| Bytes::copy_from_slice(rest.split_off(..*n).unwrap())).collect();
+            for (newline, expected) in [("\n", encode("X509 CRL", &der)), ("\\n", encode("X509 CRL", &der).replace('\n', "\\n"))] {
+                let (len, text) = encode_pieces("X509 CRL", der.len(), pieces.clone().into_iter(), newline);
+                let text = text.collect::<Vec<_>>().concat();
+                prop_assert_eq!(len, text.len());
+                prop_assert_eq!(String::from_utf8(text).unwrap(), expected);
+            }
+        }
+
         #[test]
         fn blocks_read_back(der in proptest::collection::vec(any::<u8>(), 0..300)) {
             prop_assert_eq!(blocks(&encode("A B", &der)).unwrap(), vec![("A B".to_owned(), der)]);

@@ -103,10 +103,45 @@ impl PublicKey {
     /// `Invalid` when the algorithm does not go with the key, or the signature is wrong.
     pub fn verify(&self, algorithm: SignatureAlgorithm, message: &[u8], signature: &[u8]) -> Result<()> {
         let wrong = || Error::invalid("signature does not verify");
-        let verifier: &'static dyn VerificationAlgorithm = match (self.kind, algorithm) {
-            (KeyKind::Ec(Curve::P224), SignatureAlgorithm::Ecdsa(hash)) => {
-                return verify_p224(self.bits(), hash.digest(message).as_ref(), signature).ok_or_else(wrong);
+        if let (KeyKind::Ec(Curve::P224), SignatureAlgorithm::Ecdsa(hash)) = (self.kind, algorithm) {
+            return verify_p224(self.bits(), hash.digest(message).as_ref(), signature).ok_or_else(wrong);
+        }
+        let verifier = self.verifier(algorithm)?;
+        match &self.parsed {
+            Some(parsed) if algorithm.fits(self.kind) => parsed.verify_sig(message, signature),
+            _ => UnparsedPublicKey::new(verifier, self.bits()).verify(message, signature),
+        }
+        .map_err(|_| wrong())
+    }
+
+    /// As [`PublicKey::verify`], for a message in pieces: it is hashed as it comes. Ed25519 and P-224 join
+    /// the pieces.
+    ///
+    /// # Errors
+    /// As [`PublicKey::verify`].
+    pub fn verify_pieces<'m>(
+        &self,
+        algorithm: SignatureAlgorithm,
+        pieces: impl Iterator<Item = &'m [u8]>,
+        signature: &[u8],
+    ) -> Result<()> {
+        let hash = match (self.kind, algorithm) {
+            (KeyKind::Ec(Curve::P224), _) | (_, SignatureAlgorithm::Ed25519) => {
+                return self.verify(algorithm, &pieces.collect::<Vec<_>>().concat(), signature);
             }
+            (
+                _,
+                SignatureAlgorithm::Ecdsa(hash) | SignatureAlgorithm::RsaPkcs1(hash) | SignatureAlgorithm::RsaPss(hash),
+            ) => hash,
+        };
+        let key = UnparsedPublicKey::new(self.verifier(algorithm)?, self.bits());
+        let verified = key.verify_digest(&hash.digest_pieces(pieces), signature);
+        verified.map_err(|_| Error::invalid("signature does not verify"))
+    }
+
+    fn verifier(&self, algorithm: SignatureAlgorithm) -> Result<&'static dyn VerificationAlgorithm> {
+        let wrong = || Error::invalid("signature does not verify");
+        Ok(match (self.kind, algorithm) {
             (KeyKind::Ec(curve), SignatureAlgorithm::Ecdsa(hash)) => ecdsa_verifier(curve, hash).ok_or_else(wrong)?,
             (KeyKind::Ed25519, SignatureAlgorithm::Ed25519) => &signature::ED25519,
             (KeyKind::Rsa { .. }, SignatureAlgorithm::RsaPkcs1(hash)) => match hash {
@@ -120,12 +155,7 @@ impl PublicKey {
                 Hash::Sha512 => &signature::RSA_PSS_2048_8192_SHA512,
             },
             _ => return Err(Error::invalid("signature algorithm does not go with the public key")),
-        };
-        match &self.parsed {
-            Some(parsed) if algorithm.fits(self.kind) => parsed.verify_sig(message, signature),
-            _ => UnparsedPublicKey::new(verifier, self.bits()).verify(message, signature),
-        }
-        .map_err(|_| wrong())
+        })
     }
 }
 

@@ -91,6 +91,24 @@ impl<'a> Reader<'a> {
         Ok(Tlv { tag, content: &raw[header..], raw })
     }
 
+    /// Tag `tag` and a length, without the content, which need not be there: the length, and a reader over
+    /// whatever follows.
+    pub fn open(der: &'a [u8], tag: u8) -> Read<(usize, Self)> {
+        let rest = match der {
+            [first, rest @ ..] if *first == tag => rest,
+            _ => return Err(DerError("unexpected DER tag")),
+        };
+        let (&first, rest) = rest.split_first().ok_or(DerError("truncated DER"))?;
+        let (len, rest) =
+            if first < 0x80 { (usize::from(first), rest) } else { long_length(usize::from(first & 0x7f), rest)? };
+        Ok((len, Self::new(rest)))
+    }
+
+    /// What was not read yet.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// The next value, which must have tag `tag`.
     pub fn expect(&mut self, tag: u8) -> Read<Tlv<'a>> {
         match self.optional(tag)? {

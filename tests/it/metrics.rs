@@ -77,6 +77,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
                 (["busy", "serial_taken", "conflict", "internal", "unavailable"], ["connection", "clash", "unit"]);
             failures.into_iter().chain(retries).map(str::to_owned).collect()
         }
+        "rule" => ["number", "covers", "entries"].map(str::to_owned).to_vec(),
         "name" => {
             let (writes, reads) = (
                 ["commit", "drop"],

@@ -15,6 +15,18 @@ pub struct Answer {
     pub headers: Vec<(&'static str, String)>,
     /// The lease that the caller got with the answer.
     pub lease: Option<Lease>,
+    /// What a conditional request is held against (RFC 9110 13).
+    pub validators: Option<Validators>,
+}
+
+/// What tells one state of a resource from another.
+pub struct Validators {
+    /// The strong entity tag, without quotes; none for bodies that differ with every request.
+    pub tag: Option<String>,
+    /// When the resource changed last, epoch seconds.
+    pub modified: i64,
+    /// How long it may be kept without asking again, seconds.
+    pub max_age: u64,
 }
 
 /// A lease, as the envelope shows it.
@@ -43,8 +55,20 @@ pub enum Body {
     Auth(Value),
     /// JSON without an envelope (`sys/health`).
     Plain(Value),
-    /// Bytes with a media type, without an envelope (certificates, CRLs).
+    /// Bytes with a media type, without an envelope (certificates).
     Raw(&'static str, bytes::Bytes),
+    /// As `Raw`, in pieces (CRLs).
+    RawPieces(&'static str, Pieces),
+    /// `data` of the envelope, JSON text in three parts, the second in pieces.
+    RenderedPieces(String, Pieces, String),
+}
+
+/// Bytes that are made, or taken from where they are shared, while they are sent.
+pub struct Pieces {
+    /// Octets of all of them.
+    pub len: usize,
+    /// The pieces, in order.
+    pub pieces: Box<dyn Iterator<Item = bytes::Bytes> + Send>,
 }
 
 impl Answer {
@@ -83,6 +107,13 @@ impl Answer {
             data["key_info"] = info;
         }
         Ok(Self::data(data))
+    }
+
+    /// Lets callers ask whether it changed.
+    #[must_use]
+    pub fn with_validators(mut self, validators: Validators) -> Self {
+        self.validators = Some(validators);
+        self
     }
 
     /// Adds warnings.

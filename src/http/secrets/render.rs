@@ -1,15 +1,19 @@
 //! Answers and errors as bytes: the envelope, the error body, statuses and headers.
 
+mod conditional;
+mod pieces;
+
 use std::io::Write as _;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::answer::{Answer, Body, Lease};
+use self::pieces::InPieces;
+use super::answer::{Answer, Body, Lease, Pieces};
 use super::route::RequestId;
 use crate::error::{Error, Kind};
 
@@ -43,35 +47,56 @@ pub struct Context<'a> {
     pub mount_type: &'a str,
     /// Warnings about the request's fields; they join an envelope but never make one.
     pub courtesies: Vec<String>,
+    /// The request's headers, for its conditions.
+    pub headers: Option<&'a HeaderMap>,
+    /// Whether only the head was asked for.
+    pub head: bool,
 }
 
 /// An answer as a response.
 pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpResponse {
-    let Answer { status, body, warnings, headers, lease } = answer;
+    let Answer { status, body, warnings, headers, lease, validators } = answer;
+    let unchanged = validators.as_ref().zip(context.headers).is_some_and(|(v, headers)| conditional::holds(v, headers));
+    let status = if unchanged { 304 } else { status };
     let bodiless = matches!(status, 204 | 304);
-    let (media_type, bytes) = match body {
-        Body::Raw(media_type, bytes) => (media_type, Some(bytes)),
-        Body::Plain(value) => (JSON, Some(text(&value))),
+    let head = context.head;
+    let (media_type, parts) = match body {
+        _ if unchanged => (JSON, None),
+        Body::Raw(media_type, bytes) => (media_type, Some(Parts::Whole(bytes))),
+        Body::RawPieces(media_type, pieces) => (media_type, Some(Parts::Pieces(pieces))),
+        Body::Plain(value) => (JSON, Some(Parts::Whole(text(&value)))),
         Body::Empty if warnings.is_empty() || bodiless => (JSON, None),
-        body => (JSON, Some(envelope(&body, lease.as_ref(), warnings, id, context))),
+        body => (JSON, Some(envelope(body, lease.as_ref(), warnings, id, context))),
     };
-    let status = match (status, &bytes) {
+    let status = match (status, &parts) {
         (0, Some(_)) => 200,
         (0, None) => 204,
         (given, _) => given,
     };
     let mut response = HttpResponse::new(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
-    if let Some(bytes) = bytes {
+    if let Some(parts) = parts {
         set_header(&mut response, CONTENT_TYPE, HeaderValue::from_static(media_type));
-        response = response.set_body(bytes).map_into_boxed_body();
+        response = match parts {
+            Parts::Whole(bytes) => response.set_body(bytes).map_into_boxed_body(),
+            Parts::Pieces(pieces) => response.set_body(InPieces::new(pieces, head)).map_into_boxed_body(),
+        };
     }
     common_headers(&mut response, id);
+    if let Some(validators) = &validators {
+        conditional::write(&mut response, validators);
+    }
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::from_str(&value) {
             set_header(&mut response, HeaderName::from_static(name), value);
         }
     }
     response
+}
+
+/// A body on its way out.
+enum Parts {
+    Whole(Bytes),
+    Pieces(Pieces),
 }
 
 /// An error as a response: `{"errors":["…"]}`, with an empty list when there is nothing to say.
@@ -114,14 +139,14 @@ const MEMBERS: [&str; 9] =
     ["request_id", "lease_id", "renewable", "lease_duration", "data", "wrap_info", "warnings", "auth", "mount_type"];
 
 fn envelope(
-    body: &Body,
+    body: Body,
     lease: Option<&Lease>,
     mut warnings: Vec<String>,
     id: &RequestId,
     context: Context<'_>,
-) -> Bytes {
+) -> Parts {
     warnings.extend(context.courtesies);
-    let mut out = Vec::with_capacity(256 + rendered_len(body));
+    let mut out = Vec::with_capacity(256 + rendered_len(&body));
     out.extend_from_slice(b"{\"request_id\":\"");
     out.extend_from_slice(id.as_str().as_bytes());
     out.extend_from_slice(b"\",\"lease_id\":");
@@ -132,21 +157,27 @@ fn envelope(
         lease.is_some_and(|l| l.renewable),
         lease.map_or(0, |l| l.seconds)
     );
-    match body {
+    let mut before = None;
+    match &body {
         Body::Rendered(json) => out.extend_from_slice(json.as_bytes()),
         Body::Data(value) | Body::DataAndTop(value) => push(&mut out, value),
+        Body::RenderedPieces(start, _, end) => {
+            out.extend_from_slice(start.as_bytes());
+            before = Some(std::mem::take(&mut out));
+            out.extend_from_slice(end.as_bytes());
+        }
         _ => out.extend_from_slice(b"null"),
     }
     out.extend_from_slice(b",\"wrap_info\":null,\"warnings\":");
     push(&mut out, &(!warnings.is_empty()).then_some(warnings));
     out.extend_from_slice(b",\"auth\":");
-    match body {
+    match &body {
         Body::Auth(value) => push(&mut out, value),
         _ => out.extend_from_slice(b"null"),
     }
     out.extend_from_slice(b",\"mount_type\":");
     push(&mut out, context.mount_type);
-    if let Body::DataAndTop(Value::Object(members)) = body {
+    if let Body::DataAndTop(Value::Object(members)) = &body {
         for (name, value) in members.iter().filter(|(name, _)| !MEMBERS.contains(&name.as_str())) {
             out.push(b',');
             push(&mut out, name);
@@ -155,7 +186,14 @@ fn envelope(
         }
     }
     out.extend_from_slice(b"}\n");
-    Bytes::from(out)
+    match (body, before) {
+        (Body::RenderedPieces(_, Pieces { len, pieces }, _), Some(before)) => {
+            let len = before.len() + len + out.len();
+            let pieces = [Bytes::from(before)].into_iter().chain(pieces).chain([Bytes::from(out)]);
+            Parts::Pieces(Pieces { len, pieces: Box::new(pieces) })
+        }
+        _ => Parts::Whole(Bytes::from(out)),
+    }
 }
 
 fn rendered_len(body: &Body) -> usize {
@@ -183,7 +221,11 @@ mod tests {
     use serde_json::json;
 
     fn shown(given: Answer, courtesies: &[&str]) -> (u16, Value) {
-        let context = Context { mount_type: "pki", courtesies: courtesies.iter().map(|s| (*s).to_owned()).collect() };
+        let context = Context {
+            mount_type: "pki",
+            courtesies: courtesies.iter().map(|s| (*s).to_owned()).collect(),
+            ..Context::default()
+        };
         let response = answer(given, &RequestId::random(), context);
         let status = response.status().as_u16();
         let bytes = response.into_body().try_into_bytes().unwrap_or_default();

@@ -32,7 +32,7 @@ pub const FIELDS: &[&str] = &[
 
 /// No limit to the entries of a list.
 const UNLIMITED: i64 = -1;
-/// Longest life of a list or answer: a year of it is already a list that nobody can take back.
+/// Longest life of a list or answer: with it every time stays one that certificates can hold.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// A duration as it was written, such as `72h` or `90`.
@@ -226,8 +226,13 @@ impl CrlConfig {
 }
 
 fn duration(name: &str, text: String) -> Result<Written> {
-    match parse_duration(&text) {
-        Some(duration) if duration <= LONGEST => Ok(Written(text)),
+    lifetime(name, &text).map(|_| Written(text))
+}
+
+/// Reads how long something lives; the error names `name`.
+pub(super) fn lifetime(name: &str, text: &str) -> Result<Duration> {
+    match parse_duration(text) {
+        Some(duration) if duration <= LONGEST => Ok(duration),
         Some(_) => Err(Error::invalid(format!("{name}: must be at most 100 years"))),
         None => Err(Error::invalid(format!("{name}: must be a duration such as 72h, 15m or a number of seconds"))),
     }

@@ -1,7 +1,7 @@
 //! Every check fires for the one thing it is there for, and a good certificate passes them all.
 
 use super::*;
-use crate::x509::crl::CrlTbs;
+use crate::x509::crl::{CrlTbs, EncodedTbs};
 use crate::x509::extension::{self, NameConstraints};
 use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::serial::Serial;
@@ -245,7 +245,7 @@ fn each_rule_for_crls_is_held() {
     let tbs = |issuer: &[u8], next_update, extensions: &[Vec<u8>]| {
         let extensions: Vec<&[u8]> = extensions.iter().map(Vec::as_slice).collect();
         let algorithm = SignatureAlgorithm::Ed25519;
-        CrlTbs { algorithm, issuer, this_update: 0, next_update, entries: &[], extensions: &extensions }.encode()
+        CrlTbs { algorithm, issuer, this_update: 0, next_update, extensions: &extensions }.encode(Vec::new())
     };
     let key_id = extension::authority_key_id(&KEY_ID);
     let number = extension::crl_number(1);
@@ -263,11 +263,17 @@ fn each_rule_for_crls_is_held() {
         let refusal = crl(&list, &expected).expect_err(rule);
         assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
     }
-    // An empty revokedCertificates, behind the two times.
+    // An empty revokedCertificates, behind the two times, and lengths that are not true.
     let good = tbs(&issuer, 9, &both);
-    let at = good.iter().rposition(|&b| b == 0xa0).unwrap();
-    let mut empty = [&good[..at], &[SEQUENCE, 0], &good[at..]].concat();
-    assert!(good[1] < 0x7e, "the length has one octet");
-    empty[1] += 2;
-    assert!(crl(&empty, &expected).unwrap_err().text().contains("5.1.2.6"));
+    assert!(good.head()[1] < 0x7c, "the length has one octet");
+    let refused = |more: u8, header: &[u8], entries: &[u8], rule: &str| {
+        let mut head = [good.head(), header].concat();
+        head[1] += more;
+        let refusal = crl(&EncodedTbs::of_parts(&head, entries, good.tail()), &expected).expect_err(rule);
+        assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
+    };
+    refused(2, &[SEQUENCE, 0], &[], "5.1.2.6");
+    refused(4, &[SEQUENCE, 1], &[5, 0], "revokedCertificates is not as long");
+    refused(2, &[], &[5, 0], "revokedCertificates is not as long");
+    refused(3, &[SEQUENCE, 2], &[5, 0], "not as long as it says");
 }

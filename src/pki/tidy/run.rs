@@ -59,6 +59,8 @@ pub(super) struct Run {
     pub(super) signals: Arc<Signals>,
     /// Revocations went or changed, so CRLs are to be made anew.
     pub(super) revocations_changed: bool,
+    /// Some have another issuer now, and with it another list.
+    pub(super) revocations_moved: bool,
 }
 
 impl Run {
@@ -130,7 +132,7 @@ impl Run {
         if self.revocations_changed {
             self.says("building CRLs");
             self.step(Vec::new).await?;
-            self.authority.rebuild_crls().await?;
+            self.authority.rebuild_crls(self.revocations_moved).await?;
         }
         Ok(())
     }
@@ -284,6 +286,7 @@ impl Run {
             self.report.counts.missing_issuers += missing.len() as u64;
             let found = self.issuers_of(view, missing).await?;
             self.revocations_changed |= !found.is_empty();
+            self.revocations_moved |= !found.is_empty();
             let write = |(serial, issuer): &(_, String)| PkiWrite::RevocationIssuer {
                 mount,
                 serial: *serial,

@@ -203,6 +203,26 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
         "certs",
         "certs/revoked",
         "crl/rotate",
+        "cert/delta-crl",
+        "crl/delta",
+        "crl/delta/pem",
+        "crl/rotate-delta",
+        "cert/unified-crl",
+        "cert/unified-delta-crl",
+        "unified-crl",
+        "unified-crl/pem",
+        "unified-crl/delta",
+        "unified-crl/delta/pem",
+        "certs/unified-revoked",
+        "issuer/:issuer_ref/crl/delta",
+        "issuer/:issuer_ref/crl/delta/der",
+        "issuer/:issuer_ref/crl/delta/pem",
+        "issuer/:issuer_ref/unified-crl",
+        "issuer/:issuer_ref/unified-crl/der",
+        "issuer/:issuer_ref/unified-crl/pem",
+        "issuer/:issuer_ref/unified-crl/delta",
+        "issuer/:issuer_ref/unified-crl/delta/der",
+        "issuer/:issuer_ref/unified-crl/delta/pem",
     ];
     if !known.contains(&pattern) {
         return None;
@@ -214,7 +234,10 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
         let serial = kept.body["data"]["keys"][0].as_str().unwrap();
         return Some(Ask::read(format!("pki/{}", pattern.replace(":serial", serial))));
     }
-    if pattern == "certs/revoked" {
+    if pattern.contains("unified") {
+        stage.post("pki/config/crl", json!({ "auto_rebuild": true, "unified_crl": true })).await;
+    }
+    if matches!(pattern, "certs/revoked" | "certs/unified-revoked") {
         stage.post("pki/revoke", json!({ "serial_number": serial })).await;
     }
     let path = pattern.replace(":name", "web").replace(":issuer_ref", "root").replace(":key_ref", "root");
@@ -288,7 +311,10 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             let proof = json!({ "serial_number": issued["serial_number"], "private_key": issued["private_key"] });
             Ask::new(path, proof).afterwards(Afterwards::Unanswered("a 200 promises that the CRL lists the serial"))
         }
-        (Update, "crl/rotate") => Ask::new(path, json!({})),
+        (Update, "crl/rotate" | "crl/rotate-delta") => Ask::new(path, json!({})),
+        (Update, "issuer/:issuer_ref/sign-revocation-list" | "issuer/:issuer_ref/resign-crls") => {
+            Ask::new(path, json!({ "crl_number": 7 }))
+        }
         (Update, "root/generate/:type" | "issuers/generate/root/:type" | "root/rotate/:type") => {
             one_issuer(stage).await;
             let root = json!({ "common_name": "Further Root", "key_type": "ec", "ttl": "24h" });

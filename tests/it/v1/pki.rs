@@ -10,6 +10,7 @@ mod ca;
 mod chains;
 mod constraints;
 mod corpus;
+mod crl;
 mod crl_config;
 mod csr;
 pub mod external_policy;

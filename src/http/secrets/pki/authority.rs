@@ -1,5 +1,5 @@
 //! Authority information for relying parties, open to all but the lists: CA certificates, chains,
-//! CRLs, issued certificates.
+//! issued certificates, lists of them. CRLs are next door ([`super::crl`]).
 //!
 //! A raw path answers 204 when there is nothing (no default issuer, no CRL, unknown serial). When
 //! storage fails it answers 503 like every other path: an empty 2xx would overwrite a good copy.
@@ -17,7 +17,6 @@ use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
-use crate::pki::crl::Published;
 use crate::pki::profile::certificate_pem as issuer_pem_text;
 use crate::pki::store::{PkiStore, StoredCertificate};
 use crate::pki::view::Signer;
@@ -26,8 +25,6 @@ use crate::x509::serial::Serial;
 
 const DER: &str = "application/pkix-cert";
 const PEM: &str = "application/pem-certificate-chain";
-const CRL_DER: &str = "application/pkix-crl";
-const CRL_PEM: &str = "application/x-pem-file";
 /// Serials read from storage at a time.
 const PAGE: usize = 1_000;
 
@@ -105,57 +102,6 @@ pub(super) async fn issuer_pem(call: Call) -> Result<Answer> {
     Ok(Answer::raw(PEM, pem_text(&signer)))
 }
 
-/// The CRL of an issuer; none for an unknown issuer and for one that has no CRL.
-async fn crl(call: &Call, reference: &str) -> Result<Option<Arc<Published>>> {
-    let authority = call.authority().await?;
-    match authority.view().signer(reference) {
-        Some(signer) => authority.crl(&signer.issuer.record.id).await,
-        None => Ok(None),
-    }
-}
-
-fn raw_der(crl: Option<Arc<Published>>) -> Answer {
-    crl.map_or_else(Answer::empty, |crl| Answer::raw(CRL_DER, crl.der.clone()))
-}
-
-fn raw_pem(crl: Option<Arc<Published>>) -> Answer {
-    crl.map_or_else(Answer::empty, |crl| Answer::raw(CRL_PEM, crl.pem.clone()))
-}
-
-fn crl_text(crl: &Published) -> String {
-    String::from_utf8_lossy(&crl.pem).into_owned()
-}
-
-pub(super) async fn crl_der(call: Call) -> Result<Answer> {
-    Ok(raw_der(crl(&call, "default").await?))
-}
-
-pub(super) async fn crl_pem(call: Call) -> Result<Answer> {
-    Ok(raw_pem(crl(&call, "default").await?))
-}
-
-pub(super) async fn crl_json(call: Call) -> Result<Answer> {
-    let crl = crl(&call, "default").await?.ok_or_else(Error::not_found)?;
-    Ok(Answer::data(json!({
-        "certificate": crl_text(&crl),
-        "revocation_time": 0,
-        "revocation_time_rfc3339": "",
-    })))
-}
-
-pub(super) async fn issuer_crl_json(call: Call) -> Result<Answer> {
-    let crl = crl(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
-    Ok(Answer::data(json!({ "crl": crl_text(&crl) })))
-}
-
-pub(super) async fn issuer_crl_der(call: Call) -> Result<Answer> {
-    Ok(raw_der(crl(&call, call.param("issuer_ref")).await?))
-}
-
-pub(super) async fn issuer_crl_pem(call: Call) -> Result<Answer> {
-    Ok(raw_pem(crl(&call, call.param("issuer_ref")).await?))
-}
-
 async fn stored(call: &Call) -> Result<Option<StoredCertificate>> {
     // What is no serial cannot be stored: the same answer as for an unknown one.
     let Ok(serial) = Serial::parse(call.param("serial")) else { return Ok(None) };
@@ -195,10 +141,33 @@ pub(super) async fn revoked(call: Call) -> Result<Answer> {
     serials(&call, |store, mount, after, limit| store.revoked_serials(mount, after, limit)).await
 }
 
-/// A list of serials, rendered page by page: there may be millions.
+/// Revocations that wait for another cluster: the nodes of one database are the only one, so there are
+/// never any.
+pub(super) async fn revocation_queue(call: Call) -> Result<Answer> {
+    Page::of(&call.fields)?;
+    Err(Error::not_found())
+}
+
+/// As `revoked`, with the clusters that revoked: this one.
+pub(super) async fn unified_revoked(call: Call) -> Result<Answer> {
+    let info = format!("{{\"revoking_clusters\":[{}]}}", json!(call.state.identity.cluster_id));
+    let page_of = |store: &dyn PkiStore, mount, after, limit| store.revoked_serials(mount, after, limit);
+    serials_with(&call, page_of, Some(&info)).await
+}
+
+/// A list of serials.
 pub(super) async fn serials(
     call: &Call,
     page_of: impl Fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>,
+) -> Result<Answer> {
+    serials_with(call, page_of, None).await
+}
+
+/// A list of serials with the same `info` (JSON) for each, rendered page by page: there may be millions.
+async fn serials_with(
+    call: &Call,
+    page_of: impl Fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>,
+    info: Option<&str>,
 ) -> Result<Answer> {
     let page = Page::of(&call.fields)?;
     let authority = call.authority().await?;
@@ -209,6 +178,7 @@ pub(super) async fn serials(
     };
     let mut count = 0;
     let mut json = String::from("{\"keys\":[");
+    let mut infos = String::new();
     loop {
         let left = page.limit.map_or(PAGE, |limit| limit - count).min(PAGE);
         let found = page_of(&**store, mount, after, left as u32).await?;
@@ -217,6 +187,9 @@ pub(super) async fn serials(
             count += 1;
             // A serial's text has nothing that JSON escapes; writing to a String cannot fail.
             let _ = write!(json, "{comma}\"{serial}\"");
+            if let Some(info) = info {
+                let _ = write!(infos, "{comma}\"{serial}\":{info}");
+            }
         }
         after = found.last().copied();
         if found.len() < left || page.limit == Some(count) {
@@ -226,6 +199,10 @@ pub(super) async fn serials(
     if count == 0 {
         return Err(Error::not_found());
     }
-    json.push_str("]}");
+    json.push(']');
+    if info.is_some() {
+        let _ = write!(json, ",\"key_info\":{{{infos}}}");
+    }
+    json.push('}');
     Ok(Answer::rendered(json))
 }

@@ -1,9 +1,28 @@
-//! CRLs and their settings: `config/crl`.
+//! CRLs on the wire: `crl…`, `issuer/:issuer_ref/crl…`, `cert/crl`, `cert/delta-crl`, their unified forms,
+//! `crl/rotate…`, `config/crl`, and lists that callers word.
+//!
+//! Lists are open to everyone and answered from memory, in pieces that all who fetch them share. A raw path
+//! answers 204 when there is no list; a path with an envelope 404, as for an unknown issuer.
 
-use crate::error::Result;
-use crate::http::secrets::answer::Answer;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::error::{Error, Result};
+use crate::http::secrets::answer::{Answer, Body, Pieces, Validators};
 use crate::http::secrets::route::Call;
 use crate::pki::changes;
+use crate::pki::crl::on_request::{self, Made};
+use crate::pki::crl::{Published, Wanted};
+use crate::x509::pem;
+
+const DER: &str = "application/pkix-crl";
+const PEM: &str = "application/x-pem-file";
+/// The label of PEM texts.
+const LABEL: &str = "X509 CRL";
+/// Seconds for which a list may be kept without asking again: the next one may come at any time, and
+/// asking costs next to nothing.
+const MAX_AGE: i64 = 60;
 
 pub(super) async fn read_config(call: Call) -> Result<Answer> {
     Ok(Answer::data(call.authority().await?.view().crl_config.value.to_json()))
@@ -12,4 +31,88 @@ pub(super) async fn read_config(call: Call) -> Result<Answer> {
 pub(super) async fn write_config(call: Call) -> Result<Answer> {
     let warnings = changes::write_crl_config(&*call.authority().await?, &call.fields).await?;
     Ok(read_config(call).await?.with_warnings(warnings))
+}
+
+pub(super) async fn rotate(call: Call) -> Result<Answer> {
+    let warnings = call.authority().await?.build_crls(Wanted { complete: true, ..Wanted::DUE }).await?;
+    Ok(Answer::data(json!({ "success": true })).with_warnings(warnings))
+}
+
+pub(super) async fn rotate_delta(call: Call) -> Result<Answer> {
+    let authority = call.authority().await?;
+    let answer = Answer::data(json!({ "success": true }));
+    if !authority.view().crl_config.value.enable_delta {
+        return Ok(answer.with_warnings(["delta CRLs are not enabled (config/crl): this was a no-op".to_owned()]));
+    }
+    let warnings = authority.build_crls(Wanted { delta: true, ..Wanted::DUE }).await?;
+    Ok(answer.with_warnings(warnings))
+}
+
+pub(super) async fn sign_list(mut call: Call) -> Result<Answer> {
+    let fields = std::mem::take(&mut call.fields);
+    on_request::sign(&*call.authority().await?, call.param("issuer_ref"), fields).await.map(made)
+}
+
+pub(super) async fn resign(mut call: Call) -> Result<Answer> {
+    let fields = std::mem::take(&mut call.fields);
+    on_request::resign(&*call.authority().await?, call.param("issuer_ref"), fields).await.map(made)
+}
+
+fn made(made: Made) -> Answer {
+    Answer::data(json!({ "crl": made.crl })).with_warnings(made.warnings)
+}
+
+/// A list as it is, DER or PEM.
+pub(super) async fn raw(call: Call) -> Result<Answer> {
+    let Some((now, list)) = find(&call).await? else { return Ok(Answer::empty()) };
+    let (media_type, suffix, pieces) = match call.route.pattern.ends_with("/pem") {
+        true => (PEM, "-pem", pem_pieces(&list, "\n")),
+        false => (DER, "", Pieces { len: list.len, pieces: Box::new(list.pieces()) }),
+    };
+    let tag = Some(format!("{}{suffix}", list.tag));
+    let validators = Validators { tag, ..validators(&list, now) };
+    Ok(Answer::from(Body::RawPieces(media_type, pieces)).with_validators(validators))
+}
+
+/// `cert/crl` and its kin.
+pub(super) async fn as_certificate(call: Call) -> Result<Answer> {
+    let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
+    let end = "\",\"revocation_time\":0,\"revocation_time_rfc3339\":\"\"}";
+    let body = Body::RenderedPieces("{\"certificate\":\"".to_owned(), pem_pieces(&list, "\\n"), end.to_owned());
+    Ok(Answer::from(body).with_validators(validators(&list, now)))
+}
+
+/// `issuer/:issuer_ref/crl` and its kin.
+pub(super) async fn as_crl(call: Call) -> Result<Answer> {
+    let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
+    let body = Body::RenderedPieces("{\"crl\":\"".to_owned(), pem_pieces(&list, "\\n"), "\"}".to_owned());
+    Ok(Answer::from(body).with_validators(validators(&list, now)))
+}
+
+/// The list that a path names, with the current time (epoch seconds); none for an unknown issuer, for one
+/// without a list, and of unified lists where they are off. The nodes of one database are one cluster, so
+/// its lists are the unified ones.
+async fn find(call: &Call) -> Result<Option<(i64, Arc<Published>)>> {
+    let authority = call.authority().await?;
+    let view = authority.view();
+    let names = |word| call.route.pattern.contains(word);
+    if names("unified") && !view.crl_config.value.unified_crl {
+        return Ok(None);
+    }
+    let reference = Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).unwrap_or("default");
+    let Some(signer) = view.signer(reference) else { return Ok(None) };
+    let Some(lists) = authority.crls(&signer.issuer.record.id).await? else { return Ok(None) };
+    let list = if names("delta") { lists.delta } else { Some(lists.complete) };
+    Ok(list.map(|list| (authority.tools().clock.now().unix_timestamp(), list)))
+}
+
+fn pem_pieces(list: &Published, newline: &'static str) -> Pieces {
+    let (len, pieces) = pem::encode_pieces(LABEL, list.len, list.pieces(), newline);
+    Pieces { len, pieces: Box::new(pieces) }
+}
+
+/// Without a tag: an envelope has the id of its request.
+fn validators(list: &Published, now: i64) -> Validators {
+    let max_age = (list.next_update - now).clamp(0, MAX_AGE) as u64;
+    Validators { tag: None, modified: list.this_update, max_age }
 }

@@ -1,4 +1,4 @@
-//! Issuing and revoking: `issue`, the four kinds of signing, `revoke`, `revoke-with-key`, `crl/rotate`.
+//! Issuing and revoking: `issue`, the four kinds of signing, `revoke`, `revoke-with-key`.
 
 use serde_json::json;
 
@@ -94,9 +94,4 @@ fn revoked(outcome: Outcome) -> Answer {
             Answer::empty().with_warnings(["certificate already expired; not added to the CRL".to_owned()])
         }
     }
-}
-
-pub(super) async fn rotate(call: Call) -> Result<Answer> {
-    let warnings = call.authority().await?.build_crls(true).await?;
-    Ok(Answer::data(json!({ "success": true })).with_warnings(warnings))
 }

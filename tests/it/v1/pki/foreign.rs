@@ -11,7 +11,7 @@ use signet::x509::csr::request_info;
 use signet::x509::{pem, tbs};
 
 /// Runs a program on `input`.
-fn run(program: &str, arguments: &[&str], input: &[u8]) -> Output {
+pub fn run(program: &str, arguments: &[&str], input: &[u8]) -> Output {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

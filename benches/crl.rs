@@ -1,0 +1,101 @@
+//! A complete CRL of a million entries: from rows in memory, and after a thousand more revocations, beside
+//! the SHA-256 of its bytes, which no list can be made without. The ratios are printed first.
+
+use std::time::{Duration, Instant};
+
+use signet::clock::Time;
+use signet::documents::MountId;
+use signet::keys::local::{KeySpec, PrivateKey};
+use signet::pki::crl::entries::{Batch, Entries};
+use signet::pki::store::RevocationRow;
+use signet::x509::algorithm::{Hash, SignatureAlgorithm};
+use signet::x509::crl::CrlTbs;
+use signet::x509::extension;
+use signet::x509::name::{self, Attribute, rdn};
+use signet::x509::serial::Serial;
+
+const ENTRIES: usize = 1_000_000;
+const MORE: usize = 1_000;
+
+fn main() {
+    ratios();
+    divan::main();
+}
+
+fn rows(count: usize) -> Vec<RevocationRow> {
+    let row = |_| RevocationRow {
+        mount: MountId(1),
+        serial: Serial::random(),
+        issuer: String::new(),
+        revoked_at: Time::from_unix_timestamp(1_900_000_000).expect("benchmark inputs are sound"),
+        not_after: 2_000_000_000,
+        reason: Some(1),
+        invalidity_date: None,
+    };
+    (0..count).map(row).collect()
+}
+
+fn batch(rows: &[RevocationRow]) -> Batch {
+    let mut batch = Batch::default();
+    rows.iter().for_each(|row| batch.add(row));
+    batch
+}
+
+/// Signs a list of the entries; its octets.
+fn signed(key: &PrivateKey, entries: &Entries) -> usize {
+    let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).expect("benchmark inputs are sound");
+    let issuer = name::name(&[&rdn(Attribute::CommonName, &["Bench Root".to_owned()])]);
+    let authority = extension::authority_key_id(&key.public().key_id());
+    let number = extension::crl_number(7);
+    let (this_update, next_update) = (1_900_000_000, 1_900_259_200);
+    let tbs = CrlTbs { algorithm, issuer: &issuer, this_update, next_update, extensions: &[&authority, &number] };
+    let tbs = tbs.encode(entries.pieces());
+    let signature = key.sign_pieces(algorithm, tbs.pieces()).expect("benchmark inputs are sound");
+    tbs.signed(algorithm, &signature).iter().map(bytes::Bytes::len).sum()
+}
+
+fn key() -> PrivateKey {
+    let spec = KeySpec::new("ec", 256).expect("benchmark inputs are sound");
+    PrivateKey::generate(spec).expect("benchmark inputs are sound")
+}
+
+/// The best of five.
+fn best<T>(mut work: impl FnMut() -> T) -> Duration {
+    let mut best = Duration::MAX;
+    for _ in 0..5 {
+        let started = Instant::now();
+        divan::black_box(work());
+        best = best.min(started.elapsed());
+    }
+    best
+}
+
+fn ratios() {
+    let (key, rows, more) = (key(), rows(ENTRIES), rows(MORE));
+    let entries = Entries::default().with(batch(&rows));
+    let whole = entries.pieces().concat();
+    let floor = best(|| Hash::Sha256.digest(&whole));
+    let from_rows = best(|| signed(&key, &Entries::default().with(batch(&rows))));
+    let after_more = best(|| signed(&key, &entries.with(batch(&more))));
+    let shown = |name: &str, took: Duration| {
+        let ratio = took.as_secs_f64() / floor.as_secs_f64();
+        println!("{name:<36} {:>8.1} ms   {ratio:.2} x", took.as_secs_f64() * 1e3);
+    };
+    println!("{ENTRIES} entries, {} octets", whole.len());
+    shown("SHA-256 of the bytes", floor);
+    shown("complete CRL from rows in memory", from_rows);
+    shown("complete CRL after 1,000 more", after_more);
+}
+
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn from_rows(bencher: divan::Bencher<'_, '_>) {
+    let (key, rows) = (key(), rows(ENTRIES));
+    bencher.bench_local(|| signed(&key, &Entries::default().with(batch(&rows))));
+}
+
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn after_more(bencher: divan::Bencher<'_, '_>) {
+    let (key, entries) = (key(), Entries::default().with(batch(&rows(ENTRIES))));
+    let more = rows(MORE);
+    bencher.bench_local(|| signed(&key, &entries.with(batch(&more))));
+}

@@ -1,0 +1,80 @@
+//! Conditional requests (RFC 9110 13): whether what the caller has is still what there is.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use actix_web::HttpResponse;
+use actix_web::http::header::{
+    CACHE_CONTROL, ETAG, HeaderMap, HeaderValue, HttpDate, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
+};
+
+use crate::http::secrets::answer::Validators;
+
+/// Whether the caller has this state. A tag decides where one was sent; else a date, which must lie after
+/// the second of the last change: in that second there may have been two states. A date that cannot be
+/// read is ignored.
+pub(super) fn holds(validators: &Validators, headers: &HeaderMap) -> bool {
+    if let (Some(tag), true) = (&validators.tag, headers.contains_key(IF_NONE_MATCH)) {
+        let sent = headers.get_all(IF_NONE_MATCH).filter_map(|value| value.to_str().ok());
+        return sent.flat_map(|value| value.split(',')).any(|one| matches(one.trim(), tag));
+    }
+    let since = headers.get(IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok()?.parse::<HttpDate>().ok());
+    let since = since.and_then(|date| std::time::SystemTime::from(date).duration_since(UNIX_EPOCH).ok());
+    since.is_some_and(|since| i64::try_from(since.as_secs()).is_ok_and(|since| validators.modified < since))
+}
+
+/// The weak comparison of RFC 9110 8.8.3.2.
+fn matches(sent: &str, tag: &str) -> bool {
+    let opaque = sent.strip_prefix("W/").unwrap_or(sent);
+    sent == "*" || opaque.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) == Some(tag)
+}
+
+/// Adds the headers by which the next request can ask.
+pub(super) fn write(response: &mut HttpResponse, validators: &Validators) {
+    let modified = UNIX_EPOCH + Duration::from_secs(validators.modified.max(0) as u64);
+    let tag = validators.tag.as_ref().map(|tag| (ETAG, format!("\"{tag}\"")));
+    let kept = (CACHE_CONTROL, format!("public, max-age={}", validators.max_age));
+    let all = [(LAST_MODIFIED, HttpDate::from(modified).to_string()), kept];
+    for (name, value) in all.into_iter().chain(tag) {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn tags_decide_before_dates() {
+        let validators = Validators { tag: Some("ab".to_owned()), modified: 1_700_000_000, max_age: 60 };
+        let asked = |pairs: &[(&'static str, &'static str)]| {
+            let request = pairs.iter().fold(TestRequest::default(), |r, pair| r.append_header(*pair));
+            holds(&validators, request.to_http_request().headers())
+        };
+        let (before, at, after) =
+            ("Tue, 14 Nov 2023 22:13:19 GMT", "Tue, 14 Nov 2023 22:13:20 GMT", "Tue, 14 Nov 2023 22:13:21 GMT");
+        assert!(!asked(&[]));
+        for (value, same) in [
+            ("\"ab\"", true),
+            ("W/\"ab\"", true),
+            ("\"x\", \"ab\"", true),
+            ("*", true),
+            ("\"x\"", false),
+            ("ab", false),
+        ] {
+            assert_eq!(asked(&[("if-none-match", value)]), same, "{value}");
+            assert_eq!(asked(&[("if-none-match", value), ("if-modified-since", after)]), same, "{value}");
+        }
+        assert!(asked(&[("if-none-match", "\"x\""), ("if-none-match", "\"ab\"")]));
+        for (date, same) in [(before, false), (at, false), (after, true), ("yesterday", false)] {
+            assert_eq!(asked(&[("if-modified-since", date)]), same, "{date}");
+        }
+        // Without a tag of its own there is only the date.
+        let untagged = Validators { tag: None, ..validators };
+        let request = TestRequest::default().insert_header(("if-none-match", "\"ab\"")).to_http_request();
+        assert!(!holds(&untagged, request.headers()));
+    }
+}

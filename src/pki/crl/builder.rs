@@ -1,0 +1,483 @@
+//! Builds the lists of one mount: reads new revocations, decides what is due, signs, records.
+//!
+//! Owned by one build at a time, off every worker. A build that fails leaves the published lists as they
+//! are, and the next one tries again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::config::CrlConfig;
+use super::entries::{Batch, Entries};
+use super::groups::{Group, Layout, groups};
+use super::incoming::{Incoming, Sorted};
+use super::list::{Draft, Frame, Published};
+use super::state::GroupState;
+use super::summary::Summary;
+use super::{Crls, Lists};
+use crate::clock::Clock;
+use crate::documents::MountId;
+use crate::error::{Error, Kind, Result};
+use crate::pki::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
+use crate::pki::view::{Signer, View};
+use crate::x509::extension;
+
+/// Revocations read from storage at a time.
+const PAGE: u32 = 10_000;
+/// Tries when another node published a number first.
+const NUMBER_TRIES: usize = 5;
+
+/// What a build is to do beside what is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Every complete CRL anew.
+    pub complete: bool,
+    /// Every delta CRL anew, where there are such.
+    pub delta: bool,
+    /// All revocations are read again: some were removed.
+    pub reload: bool,
+    /// With `reload`: an operator had some assigned to other issuers, so that they change lists.
+    pub moved: bool,
+    /// Lists that other nodes published are taken over.
+    pub follow: bool,
+}
+
+impl Wanted {
+    /// Only what is due.
+    pub const DUE: Self = Self { complete: false, delta: false, reload: false, moved: false, follow: false };
+
+    /// Both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            complete: self.complete || other.complete,
+            delta: self.delta || other.delta,
+            reload: self.reload || other.reload,
+            moved: self.moved || other.moved,
+            follow: self.follow || other.follow,
+        }
+    }
+}
+
+/// Builds the CRLs of one mount.
+pub struct Builder {
+    mount: MountId,
+    store: Arc<dyn PkiStore>,
+    clock: Clock,
+    layout: Layout,
+    /// Every revocation up to this sequence was read.
+    loaded: u64,
+    /// Some of them have issuers that are not known.
+    orphans: bool,
+    states: HashMap<String, GroupState>,
+    /// The stored lists were looked at.
+    restored: bool,
+    /// Every revocation up to this sequence is on the CRLs of the last build without a failure.
+    covers: u64,
+}
+
+/// What a build came to.
+pub struct Built {
+    /// The CRLs to publish.
+    pub crls: Crls,
+    /// How many were made anew.
+    pub made: usize,
+    /// For the metrics.
+    pub summary: Summary,
+    /// When something is due next, epoch seconds; never, without lists.
+    pub next_look: Option<i64>,
+    /// Issuers that cannot have a CRL, for the caller.
+    pub warnings: Vec<String>,
+    /// Why some could not be made; the others were.
+    pub failure: Option<Error>,
+}
+
+/// The group under which a group's delta CRL is stored.
+fn delta_group(group: &str) -> String {
+    format!("{group}/delta")
+}
+
+/// What is stored of a group's lists.
+struct Stored {
+    complete: CrlRow,
+    delta: Option<CrlRow>,
+}
+
+impl Builder {
+    /// A builder that has read nothing yet.
+    pub fn new(mount: MountId, store: Arc<dyn PkiStore>, clock: Clock) -> Self {
+        Self {
+            mount,
+            store,
+            clock,
+            layout: Layout::default(),
+            loaded: 0,
+            orphans: false,
+            states: HashMap::new(),
+            restored: false,
+            covers: 0,
+        }
+    }
+
+    /// Forgets every revocation that was read; the next build reads them again and holds them against what
+    /// is published.
+    pub fn reset(&mut self) {
+        self.forget(false);
+    }
+
+    fn forget(&mut self, moved: bool) {
+        self.loaded = 0;
+        self.orphans = false;
+        self.states.values_mut().for_each(|state| state.forget(moved));
+    }
+
+    /// Brings every group's lists up to date: makes what is due by the mount's settings, and what is
+    /// wanted. A group that fails keeps its lists and does not keep the others from theirs.
+    ///
+    /// # Errors
+    /// `Unavailable` when the revocations cannot be read. What was published stays.
+    pub async fn build(&mut self, view: &View, wanted: Wanted) -> Result<Built> {
+        let groups = groups(view);
+        self.adopt(Layout::new(view, &groups), &groups);
+        if wanted.reload && self.restored {
+            self.forget(wanted.moved);
+        }
+        self.load(view, &groups, wanted.follow).await?;
+        let mut built = Built {
+            crls: Crls::default(),
+            made: 0,
+            summary: Summary::default(),
+            next_look: None,
+            warnings: Vec::new(),
+            failure: None,
+        };
+        for group in &groups {
+            match self.build_group(view, group, wanted).await {
+                Ok(made) => built.made += made,
+                Err(error) => built.failure = Some(error),
+            }
+            self.report(view, group, &mut built);
+        }
+        if built.failure.is_none() && (view.crl_config.value.disable || !self.has_fresh(&groups)) {
+            self.covers = self.loaded;
+        }
+        built.crls.covers = self.covers;
+        Ok(built)
+    }
+
+    fn has_fresh(&self, groups: &[Group]) -> bool {
+        let signed = groups.iter().filter(|group| group.signer.is_some());
+        signed.filter_map(|group| self.states.get(&group.id)).any(|state| !state.fresh.is_empty())
+    }
+
+    /// Takes a changed set of issuers or another default. Where that moves entries, all are sorted out anew.
+    fn adopt(&mut self, layout: Layout, groups: &[Group]) {
+        if !layout.keeps(&self.layout, self.orphans) {
+            self.forget(true);
+            // Numbers of groups that are gone go on if they come back.
+            let gone = |id: &String| groups.iter().all(|group| group.id != *id);
+            self.states.iter_mut().filter(|(id, _)| gone(id)).for_each(|(_, s)| s.listed = Entries::default());
+        }
+        self.layout = layout;
+    }
+
+    /// Reads the revocations that were stored since the last look; the first time, and to `follow` other
+    /// nodes, also their lists.
+    async fn load(&mut self, view: &View, groups: &[Group], follow: bool) -> Result<()> {
+        let rows = if follow || !self.restored { self.store.crls(self.mount).await? } else { Vec::new() };
+        let mut stored = self.newer(groups, rows);
+        let limits = |group: &str| {
+            let lists = stored.get(group)?;
+            Some(Incoming::new(lists.complete.covers, lists.delta.as_ref().map_or(0, |row| row.covers)))
+        };
+        let mut incoming: HashMap<String, Incoming> =
+            groups.iter().map(|g| (g.id.clone(), limits(&g.id).unwrap_or_default())).collect();
+        self.read(&mut incoming).await?;
+        // Removed revocations leave no gap: what a published list covers was read.
+        let covered =
+            stored.values().map(|lists| lists.complete.covers.max(lists.delta.as_ref().map_or(0, |d| d.covers)));
+        self.loaded =
+            covered.max().unwrap_or(0).max(self.loaded).max(self.states.values().map(|s| s.covers).max().unwrap_or(0));
+        for group in groups {
+            let sorted = incoming.remove(&group.id).unwrap_or_default().sorted();
+            match (stored.remove(&group.id), &group.signer) {
+                (Some(lists), Some(signer)) => self.take_over(view, group, signer, lists, sorted),
+                _ => self.add(group, sorted),
+            }
+        }
+        self.restored = true;
+        Ok(())
+    }
+
+    /// The stored lists that are newer than those here, and can be made here: nothing later was read for
+    /// their groups.
+    fn newer(&self, groups: &[Group], rows: Vec<CrlRow>) -> HashMap<String, Stored> {
+        let mut rows: HashMap<String, CrlRow> = rows.into_iter().map(|row| (row.group.clone(), row)).collect();
+        let mut newer = HashMap::new();
+        for group in groups {
+            let delta = rows.remove(&delta_group(&group.id));
+            let Some(complete) = rows.remove(&group.id) else { continue };
+            let state = self.states.get(&group.id);
+            let number = complete.number.max(delta.as_ref().map_or(0, |row| row.number));
+            let can = |state: &GroupState| {
+                let same = state.complete.as_ref().is_some_and(|list| list.number == complete.number);
+                let covered = delta.as_ref().filter(|_| same).map_or(complete.covers, |row| row.covers);
+                number > state.number() && state.fresh_last <= covered && state.covers <= complete.covers
+            };
+            if state.is_none_or(can) {
+                newer.insert(group.id.clone(), Stored { complete, delta });
+            }
+        }
+        newer
+    }
+
+    /// Reads to the end, page by page; the next page is on its way while one is encoded.
+    async fn read(&mut self, incoming: &mut HashMap<String, Incoming>) -> Result<()> {
+        let ask = |after: u64| tokio::spawn(self.store.revocations(self.mount, after, PAGE));
+        let mut next = ask(self.loaded);
+        loop {
+            let page: Vec<StoredRevocation> = next.await.map_err(Error::internal)??;
+            let Some(last) = page.last() else { break };
+            let (last, full) = (last.sequence, page.len() == PAGE as usize);
+            next = if full { ask(last) } else { tokio::spawn(async { Ok(Vec::new()) }) };
+            for revocation in &page {
+                let (group, orphan) = self.layout.group(revocation);
+                self.orphans |= orphan;
+                if let Some(incoming) = group.and_then(|group| incoming.get_mut(group)) {
+                    incoming.add(revocation);
+                }
+            }
+            self.loaded = last;
+        }
+        Ok(())
+    }
+
+    /// Takes what was read for a group whose lists are its own.
+    fn add(&mut self, group: &Group, sorted: Sorted) {
+        let state = self.states.entry(group.id.clone()).or_default();
+        state.fresh = state.fresh.and(&sorted.complete).and(&sorted.delta).and(&sorted.later);
+        state.fresh_last = state.fresh_last.max(sorted.last);
+        if self.restored {
+            let both = state.waiting_since.into_iter().chain(sorted.oldest);
+            state.waiting_since = both.min();
+        }
+    }
+
+    /// Makes stored lists again: its own after a start, or another node's. Where that fails, the next ones
+    /// are due.
+    fn take_over(&mut self, view: &View, group: &Group, signer: &Signer, stored: Stored, sorted: Sorted) {
+        let issuers = self.missing_issuers(group, &[&sorted.complete]);
+        let disabled = view.crl_config.value.disable;
+        let none_if_disabled = |entries: &Entries| if disabled { Entries::default() } else { entries.clone() };
+        let state = self.states.entry(group.id.clone()).or_default();
+        let Stored { complete: row, delta } = stored;
+        let mut fresh = sorted.delta.clone();
+        if state.complete.as_ref().is_some_and(|list| list.number == row.number) {
+            // Only the delta CRL is another one.
+            fresh = state.fresh.and(&fresh);
+        } else {
+            let entries = state.entries.and(&state.fresh).and(&sorted.complete).with(issuers);
+            let listed = none_if_disabled(&entries);
+            let Some(complete) = again(view, signer, &listed, &row, None) else {
+                let number = row.number;
+                tracing::warn!(group = %group.id, number, "stored CRL cannot be made again; the next number follows");
+                state.stale = true;
+                return self.add(group, sorted);
+            };
+            state.complete = Some(complete);
+            state.covers = row.covers;
+            state.entries = entries;
+            state.listed = listed;
+            state.rebuilt = false;
+            state.moved = false;
+        }
+        state.delta = delta.and_then(|delta| again(view, signer, &none_if_disabled(&fresh), &delta, Some(row.number)));
+        state.stale = state.delta.is_none();
+        state.fresh = fresh.and(&sorted.later);
+        state.fresh_last = state.fresh_last.max(sorted.last);
+        state.waiting_since = sorted.oldest.filter(|_| self.restored);
+    }
+
+    /// Entries of revoked issuers that are not on the lists yet: from their own records, after the
+    /// revocations, which know more.
+    fn missing_issuers(&self, group: &Group, beside: &[&Entries]) -> Batch {
+        let state = self.states.get(&group.id);
+        let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.fresh]).chain(beside.iter().copied());
+        let mut batch = Batch::default();
+        for row in self.layout.revoked_issuers(&group.id) {
+            if !lists().any(|entries| entries.has(&row.serial)) {
+                batch.add(row);
+            }
+        }
+        batch
+    }
+
+    /// Makes what is due for a group; how many lists that were.
+    async fn build_group(&mut self, view: &View, group: &Group, wanted: Wanted) -> Result<usize> {
+        let Some(signer) = &group.signer else { return Ok(0) };
+        let config = &view.crl_config.value;
+        let now = self.clock.now().unix_timestamp();
+        let issuers = !self.missing_issuers(group, &[]).is_empty();
+        let state = self.states.entry(group.id.clone()).or_default();
+        if state.complete_due(config, wanted.complete || (wanted.reload && state.rebuilt), issuers, now) {
+            return self.publish_complete(view, group, signer).await.map(|()| 2);
+        }
+        if state.delta_due(config, wanted.delta, now) {
+            return self.publish_delta(view, group, signer).await.map(|()| 1);
+        }
+        Ok(0)
+    }
+
+    /// Signs and records the next complete CRL of a group, and with it an empty delta CRL.
+    async fn publish_complete(&mut self, view: &View, group: &Group, signer: &Signer) -> Result<()> {
+        let config = &view.crl_config.value;
+        let mut number = self.states.get(&group.id).map_or(0, GroupState::number) + 1;
+        for _ in 0..NUMBER_TRIES {
+            let issuers = self.missing_issuers(group, &[]);
+            let state = self.states.entry(group.id.clone()).or_default();
+            let entries = state.entries.and(&state.fresh).with(issuers);
+            let listed = if config.disable { Entries::default() } else { entries.clone() };
+            check_size(config, &listed)?;
+            let now = self.clock.now().unix_timestamp();
+            state.guard(number, self.loaded, &listed, now, config.disable)?;
+            let frame = Frame { number, base: None, this_update: now, next_update: next_update(config, now) };
+            let complete = Drafted::new(view, signer, &listed, frame)?;
+            let delta = Drafted::new(view, signer, &Entries::default(), Frame { base: Some(number), ..frame })?;
+            let rows = [complete.row(self.mount, group, self.loaded), delta.row(self.mount, group, self.loaded)];
+            match self.store.commit(rows.map(PkiWrite::Crl).into()).await {
+                Ok(_) => {
+                    state.publish(complete.finish(), delta.finish(), entries, listed, self.loaded);
+                    state.tell_delay(self.clock.now());
+                    return Ok(());
+                }
+                // Another node was first: the next CRL must hold what its revocations added.
+                Err(e) if e.kind() == Kind::Conflict => number = self.after_conflict(view, group, number, e).await?,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Error::new(Kind::Busy, "CRL number taken by another node too often"))
+    }
+
+    /// Signs and records the next delta CRL of a group: what was revoked since the complete one.
+    async fn publish_delta(&mut self, view: &View, group: &Group, signer: &Signer) -> Result<()> {
+        let config = &view.crl_config.value;
+        let state = self.states.entry(group.id.clone()).or_default();
+        let Some(base) = state.complete.as_ref().map(|list| list.number) else { return Ok(()) };
+        let now = self.clock.now().unix_timestamp();
+        let number = state.number() + 1;
+        let frame = Frame { number, base: Some(base), this_update: now, next_update: next_update(config, now) };
+        let delta = Drafted::new(view, signer, &state.fresh, frame)?;
+        match self.store.commit(vec![PkiWrite::Crl(delta.row(self.mount, group, self.loaded))]).await {
+            Ok(_) => {
+                state.delta = Some(Arc::new(delta.finish()));
+                state.tell_delay(self.clock.now());
+                Ok(())
+            }
+            // Another node published, and its lists are as good.
+            Err(e) if e.kind() == Kind::Conflict && self.stored_number(group).await? >= number => {
+                self.load(view, std::slice::from_ref(group), true).await
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The number to go on with when another node was first.
+    async fn after_conflict(&mut self, view: &View, group: &Group, number: u64, error: Error) -> Result<u64> {
+        let stored = self.stored_number(group).await?;
+        if stored < number {
+            // Not a matter of numbers: the mount is gone, or more is covered than there is.
+            return Err(error);
+        }
+        let groups = groups(view);
+        self.load(view, &groups, false).await?;
+        Ok(stored + 1)
+    }
+
+    async fn stored_number(&self, group: &Group) -> Result<u64> {
+        let rows = self.store.crls(self.mount).await?;
+        let delta = delta_group(&group.id);
+        let numbers = rows.iter().filter(|r| r.group == group.id || r.group == delta).map(|r| r.number);
+        Ok(numbers.max().unwrap_or(0))
+    }
+
+    /// Tells what a group has now.
+    fn report(&self, view: &View, group: &Group, built: &mut Built) {
+        if group.signer.is_none() {
+            built.warnings.push(format!(
+                "no CRL for issuers {}: none of them has its key here and the usage crl-signing",
+                group.issuers.join(", ")
+            ));
+        }
+        let Some(state) = self.states.get(&group.id) else { return };
+        let Some(complete) = &state.complete else { return };
+        built.summary = built.summary.and(Summary::of(complete));
+        if group.signer.is_some() {
+            let look = state.next_look(&view.crl_config.value, self.clock.now().unix_timestamp());
+            built.next_look = built.next_look.into_iter().chain(look).min();
+        }
+        let lists = Lists { complete: Arc::clone(complete), delta: state.delta.clone() };
+        built.crls.by_issuer.extend(group.issuers.iter().map(|issuer| (issuer.clone(), lists.clone())));
+    }
+}
+
+fn next_update(config: &CrlConfig, now: i64) -> i64 {
+    now + config.expiry().as_secs() as i64
+}
+
+fn check_size(config: &CrlConfig, entries: &Entries) -> Result<()> {
+    match config.max_crl_entries() {
+        Some(most) if entries.len() > most => Err(Error::invalid(format!(
+            "max_crl_entries: the CRL would have {} entries and may have {most}; the last one stays",
+            entries.len()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A list with its signature, before it is recorded.
+struct Drafted {
+    draft: Draft,
+    frame: Frame,
+    signature: Vec<u8>,
+}
+
+impl Drafted {
+    fn new(view: &View, signer: &Signer, entries: &Entries, frame: Frame) -> Result<Self> {
+        let draft = draft(view, signer, entries, frame)?;
+        let signature = draft.sign(signer)?;
+        Ok(Self { draft, frame, signature })
+    }
+
+    fn row(&self, mount: MountId, group: &Group, covers: u64) -> CrlRow {
+        CrlRow {
+            mount,
+            group: if self.frame.base.is_some() { delta_group(&group.id) } else { group.id.clone() },
+            number: self.frame.number,
+            covers,
+            this_update: self.frame.this_update,
+            next_update: self.frame.next_update,
+            signature: self.signature.clone(),
+        }
+    }
+
+    fn finish(self) -> Published {
+        self.draft.finish(&self.signature)
+    }
+}
+
+/// A list of an issuer. A complete one says where its delta CRL is (RFC 5280 5.2.6), as far as that is
+/// configured.
+fn draft(view: &View, signer: &Signer, entries: &Entries, frame: Frame) -> Result<Draft> {
+    let urls = view.urls_of(&signer.issuer).unwrap_or_default();
+    let freshest = match frame.base {
+        None => extension::freshest_crl(&urls.delta_crl_distribution_points),
+        Some(_) => Vec::new(),
+    };
+    Draft::new(signer, entries, frame, &[&freshest])
+}
+
+/// The list that a row was stored of, made again.
+fn again(view: &View, signer: &Signer, entries: &Entries, row: &CrlRow, base: Option<u64>) -> Option<Arc<Published>> {
+    let CrlRow { number, this_update, next_update, .. } = *row;
+    let draft = draft(view, signer, entries, Frame { number, base, this_update, next_update }).ok()?;
+    draft.is_signed_by(signer, &row.signature).then(|| Arc::new(draft.finish(&row.signature)))
+}

@@ -1,0 +1,123 @@
+//! Which issuers share a list, and which list a revocation belongs to. Asked by the builder alone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+use crate::clock::Time;
+use crate::pki::issuer::Issuer;
+use crate::pki::store::{RevocationRow, StoredRevocation};
+use crate::pki::view::{Signer, View};
+use crate::x509::serial::Serial;
+
+/// Issuers with one subject and key: they share lists, numbers and signer.
+pub(super) struct Group {
+    pub(super) id: String,
+    pub(super) issuers: Vec<String>,
+    /// Whoever signs for them; none has its key here and the usage where it is missing.
+    pub(super) signer: Option<Arc<Signer>>,
+}
+
+/// The groups of a mount.
+pub(super) fn groups(view: &View) -> Vec<Group> {
+    let mut by_authority: BTreeMap<Vec<u8>, Vec<&Arc<Signer>>> = BTreeMap::new();
+    for signer in view.signers() {
+        let certificate = &signer.issuer.certificate;
+        let authority = [certificate.subject(), certificate.key().spki()].concat();
+        by_authority.entry(authority).or_default().push(signer);
+    }
+    by_authority
+        .into_iter()
+        .map(|(authority, members)| {
+            let fit = |s: &&&Arc<Signer>| s.key.is_some() && s.issuer.record.usage.crl;
+            let is_default = |s: &&&Arc<Signer>| view.is_default_issuer(&s.issuer.record.id);
+            let signer = members.iter().filter(fit).find(is_default).or_else(|| members.iter().find(fit));
+            Group {
+                id: hex(&digest(&SHA256, &authority).as_ref()[..16]),
+                issuers: members.iter().map(|s| s.issuer.record.id.clone()).collect(),
+                signer: signer.map(|s| Arc::clone(s)),
+            }
+        })
+        .collect()
+}
+
+/// Lower-case hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// What decides which group an entry belongs to.
+#[derive(PartialEq, Default)]
+pub(super) struct Layout {
+    group_of: BTreeMap<String, String>,
+    default_group: Option<String>,
+    /// Roots by id, with their serials: a root is not on its own list.
+    roots: HashMap<String, Serial>,
+    /// Revoked issuers with the group of those that certify them: from the issuers' records, because the
+    /// certificate of an issuer may have been issued elsewhere.
+    revoked_issuers: Vec<(String, RevocationRow)>,
+}
+
+impl Layout {
+    pub(super) fn new(view: &View, groups: &[Group]) -> Self {
+        let group_of: BTreeMap<_, _> =
+            groups.iter().flat_map(|g| g.issuers.iter().map(|i| (i.clone(), g.id.clone()))).collect();
+        let default_group = group_of.get(&view.issuers_config.value.default).cloned();
+        let issuers = || view.signers().map(|s| &s.issuer);
+        let roots = issuers().filter(|i| i.self_signed);
+        Self {
+            roots: roots.map(|i| (i.record.id.clone(), i.certificate.serial())).collect(),
+            revoked_issuers: issuers().filter_map(|issuer| revoked_issuer(view, issuer, &group_of)).collect(),
+            group_of,
+            default_group,
+        }
+    }
+
+    /// The group of a revocation: its issuer's, else the default issuer's, else none. And whether its
+    /// issuer is unknown, so that another default would move it.
+    pub(super) fn group(&self, revocation: &StoredRevocation) -> (Option<&String>, bool) {
+        let row = &revocation.row;
+        if self.roots.get(&row.issuer) == Some(&row.serial) {
+            return (None, false);
+        }
+        match self.group_of.get(&row.issuer) {
+            Some(group) => (Some(group), false),
+            None => (self.default_group.as_ref(), true),
+        }
+    }
+
+    /// Whether every revocation sorted by `old` belongs to the same group here, too. Ids of issuers are
+    /// never used again, so a new issuer has no earlier revocations; `orphans` says that there are some
+    /// of unknown issuers.
+    pub(super) fn keeps(&self, old: &Self, orphans: bool) -> bool {
+        let kept = old.group_of.iter().all(|(issuer, group)| self.group_of.get(issuer) == Some(group));
+        kept && (!orphans || self.default_group == old.default_group)
+    }
+
+    /// The revoked issuers that a group lists.
+    pub(super) fn revoked_issuers<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a RevocationRow> {
+        self.revoked_issuers.iter().filter(move |(of, _)| of == group).map(|(_, row)| row)
+    }
+}
+
+/// The entry of a revoked issuer, and the group that lists it. All that certify it made one signature
+/// under one name, so they are one group.
+fn revoked_issuer(
+    view: &View,
+    issuer: &Issuer,
+    group_of: &BTreeMap<String, String>,
+) -> Option<(String, RevocationRow)> {
+    let revoked_at = Time::from_unix_timestamp(issuer.record.revoked_at?).ok()?;
+    let parent = view.parents(&issuer.record.id).first()?;
+    let row = RevocationRow {
+        mount: view.mount,
+        serial: issuer.certificate.serial(),
+        issuer: parent.clone(),
+        revoked_at,
+        not_after: issuer.certificate.not_after(),
+        reason: None,
+        invalidity_date: None,
+    };
+    Some((group_of.get(parent)?.clone(), row))
+}

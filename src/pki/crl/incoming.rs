@@ -1,0 +1,86 @@
+//! Revocations on their way from storage into the lists of a group, sorted out by what the group's
+//! published lists hold.
+
+use super::entries::{Batch, Entries};
+use crate::clock::Time;
+use crate::pki::store::StoredRevocation;
+
+/// Smallest batch that is merged while there is more to come. Merging whenever a third has come in copies
+/// every entry a few times only, whatever their number.
+const SMALLEST: usize = 16_384;
+
+/// Entries that grow.
+#[derive(Default)]
+struct Growing {
+    entries: Entries,
+    batch: Batch,
+}
+
+impl Growing {
+    fn add(&mut self, revocation: &StoredRevocation) {
+        self.batch.add(&revocation.row);
+        if self.batch.len() >= SMALLEST.max(self.entries.len() / 3) {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        if !self.batch.is_empty() {
+            self.entries = self.entries.with(std::mem::take(&mut self.batch));
+        }
+    }
+
+    fn finish(mut self) -> Entries {
+        self.settle();
+        self.entries
+    }
+}
+
+/// What was read for one group.
+#[derive(Default)]
+pub(super) struct Incoming {
+    /// The sequences that the stored complete CRL and the stored delta CRL cover.
+    limits: (u64, u64),
+    parts: [Growing; 3],
+    last: u64,
+    oldest: Option<Time>,
+}
+
+/// The same, sorted out.
+pub(super) struct Sorted {
+    /// On the stored complete CRL.
+    pub(super) complete: Entries,
+    /// On the stored delta CRL.
+    pub(super) delta: Entries,
+    /// On neither.
+    pub(super) later: Entries,
+    /// The highest sequence.
+    pub(super) last: u64,
+    /// When the first of `later` was revoked.
+    pub(super) oldest: Option<Time>,
+}
+
+impl Incoming {
+    pub(super) fn new(complete: u64, delta: u64) -> Self {
+        Self { limits: (complete, delta), ..Self::default() }
+    }
+
+    pub(super) fn add(&mut self, revocation: &StoredRevocation) {
+        let part = match revocation.sequence {
+            sequence if sequence <= self.limits.0 => 0,
+            sequence if sequence <= self.limits.1 => 1,
+            _ => {
+                let at = revocation.row.revoked_at;
+                self.oldest = Some(self.oldest.map_or(at, |oldest| oldest.min(at)));
+                2
+            }
+        };
+        self.last = self.last.max(revocation.sequence);
+        self.parts[part].add(revocation);
+    }
+
+    pub(super) fn sorted(self) -> Sorted {
+        let [complete, delta, later] = self.parts.map(Growing::finish);
+        Sorted { complete, delta, later, last: self.last, oldest: self.oldest }
+    }
+}

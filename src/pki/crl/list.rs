@@ -1,0 +1,117 @@
+//! One list, from its parts to the bytes that are served: complete or delta, signed now or made again
+//! after a stored signature. Called by the builder and by what signs lists on request.
+
+use bytes::Bytes;
+
+use super::entries::Entries;
+use super::groups::hex;
+use crate::error::{Error, Result};
+use crate::pki::prepared::PreparedCrl;
+use crate::pki::profile::issuer_key_id;
+use crate::pki::structure::Expected;
+use crate::pki::view::Signer;
+use crate::x509::algorithm::{Hash, SignatureAlgorithm};
+use crate::x509::crl::{CrlTbs, EncodedTbs};
+use crate::x509::extension;
+
+/// A published list. Its bytes are pieces that it shares with other lists; nobody joins them.
+pub struct Published {
+    /// CRL number (RFC 5280 5.2.3).
+    pub number: u64,
+    /// Of a delta CRL: the number of the complete CRL that it adds to.
+    pub base: Option<u64>,
+    /// Epoch seconds.
+    pub this_update: i64,
+    /// Epoch seconds.
+    pub next_update: i64,
+    /// How many certificates it lists.
+    pub entries: usize,
+    /// Octets of the DER encoding.
+    pub len: usize,
+    /// Differs for lists that differ: of the head and the tail, whose signature binds what lies between.
+    pub tag: String,
+    pieces: Vec<Bytes>,
+}
+
+impl Published {
+    fn new(frame: Frame, entries: usize, pieces: Vec<Bytes>) -> Self {
+        let ends = [pieces.first(), pieces.last()];
+        let tag = hex(Hash::Sha256.digest_pieces(ends.into_iter().flatten().map(|end| &end[..])).as_ref());
+        let len = pieces.iter().map(Bytes::len).sum();
+        let Frame { number, base, this_update, next_update } = frame;
+        Self { number, base, this_update, next_update, entries, len, tag, pieces }
+    }
+
+    /// The DER encoding, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = Bytes> + Send + use<> {
+        self.pieces.clone().into_iter()
+    }
+}
+
+/// The numbers and times of a list.
+#[derive(Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) number: u64,
+    pub(super) base: Option<u64>,
+    pub(super) this_update: i64,
+    pub(super) next_update: i64,
+}
+
+/// A list that waits for its signature.
+pub(super) struct Draft {
+    algorithm: SignatureAlgorithm,
+    tbs: EncodedTbs,
+    frame: Frame,
+    entries: usize,
+}
+
+impl Draft {
+    /// Puts a list together. `extensions` are whole `Extension`s beside authorityKeyIdentifier, CRLNumber
+    /// and deltaCRLIndicator; empty ones are skipped.
+    pub(super) fn new(signer: &Signer, entries: &Entries, frame: Frame, extensions: &[&[u8]]) -> Result<Self> {
+        let issuer = &signer.issuer;
+        let algorithm = revocation_algorithm(signer)?;
+        let key_id = extension::authority_key_id(&issuer_key_id(issuer));
+        let number = extension::crl_number(frame.number);
+        let base = frame.base.map(extension::delta_crl_indicator).unwrap_or_default();
+        let extensions = [&[&key_id[..], &number, &base], extensions].concat();
+        let tbs = CrlTbs {
+            algorithm,
+            issuer: issuer.certificate.subject(),
+            this_update: frame.this_update,
+            next_update: frame.next_update,
+            extensions: &extensions,
+        }
+        .encode(entries.pieces());
+        Ok(Self { algorithm, tbs, frame, entries: entries.len() })
+    }
+
+    /// Checks and signs the list; for the length of the list, so never on a worker.
+    pub(super) fn sign(&self, signer: &Signer) -> Result<Vec<u8>> {
+        let key = signer.key.as_ref().ok_or_else(|| Error::internal("a CRL signer has a key"))?;
+        let key_id = issuer_key_id(&signer.issuer);
+        let issuer = signer.issuer.certificate.subject();
+        let expected = Expected { algorithm: self.algorithm, issuer, key_id: &key_id };
+        PreparedCrl::new(&self.tbs, &expected, &key.private)?.sign_here()
+    }
+
+    /// Whether this is the list that was signed so.
+    pub(super) fn is_signed_by(&self, signer: &Signer, signature: &[u8]) -> bool {
+        let key = signer.issuer.certificate.key();
+        key.verify_pieces(self.algorithm, self.tbs.pieces(), signature).is_ok()
+    }
+
+    /// The list with its signature.
+    pub(super) fn finish(self, signature: &[u8]) -> Published {
+        Published::new(self.frame, self.entries, self.tbs.signed(self.algorithm, signature))
+    }
+}
+
+/// The algorithm of an issuer's CRLs: its own setting, else what its key implies.
+pub(in crate::pki) fn revocation_algorithm(signer: &Signer) -> Result<SignatureAlgorithm> {
+    let setting = &signer.issuer.record.revocation_signature_algorithm;
+    match SignatureAlgorithm::parse_name(setting) {
+        Some(algorithm) => Ok(algorithm),
+        None => SignatureAlgorithm::for_issuer(signer.issuer.certificate.key().kind(), 0, false),
+    }
+}

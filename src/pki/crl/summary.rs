@@ -1,0 +1,65 @@
+//! The published CRLs of a server in figures, for the metrics, which know no mounts. Told by the control
+//! actors after every build.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::list::Published;
+use crate::documents::MountId;
+use crate::telemetry;
+
+/// The published complete CRLs of a mount, in figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Entries of the largest one.
+    pub entries: usize,
+    /// Octets of the largest one.
+    pub bytes: usize,
+    /// thisUpdate of the oldest one, epoch seconds.
+    pub this_update: Option<i64>,
+    /// nextUpdate of the one that ends first, epoch seconds.
+    pub next_update: Option<i64>,
+}
+
+impl Summary {
+    /// Of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let earlier = |one: Option<i64>, other: Option<i64>| one.into_iter().chain(other).min();
+        Self {
+            entries: self.entries.max(other.entries),
+            bytes: self.bytes.max(other.bytes),
+            this_update: earlier(self.this_update, other.this_update),
+            next_update: earlier(self.next_update, other.next_update),
+        }
+    }
+
+    pub(super) fn of(list: &Published) -> Self {
+        Self {
+            entries: list.entries,
+            bytes: list.len,
+            this_update: Some(list.this_update),
+            next_update: Some(list.next_update),
+        }
+    }
+}
+
+/// The figures of every mount.
+#[derive(Default)]
+pub struct Summaries(Mutex<HashMap<MountId, Summary>>);
+
+impl Summaries {
+    /// Records the CRLs of a mount; `None` when it is gone.
+    pub fn tell(&self, mount: MountId, summary: Option<Summary>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match summary {
+            Some(summary) => drop(all.insert(mount, summary)),
+            None => drop(all.remove(&mount)),
+        }
+        let sum = all.values().copied().fold(Summary::default(), Summary::and);
+        metrics::gauge!(telemetry::PKI_CRL_ENTRIES).set(sum.entries as f64);
+        metrics::gauge!(telemetry::PKI_CRL_BYTES).set(sum.bytes as f64);
+        metrics::gauge!(telemetry::PKI_CRL_THIS_UPDATE).set(sum.this_update.unwrap_or(0) as f64);
+        metrics::gauge!(telemetry::PKI_CRL_NEXT_UPDATE).set(sum.next_update.unwrap_or(0) as f64);
+    }
+}

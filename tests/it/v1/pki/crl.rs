@@ -1,0 +1,526 @@
+//! 16.6 and 7: complete and delta CRLs, how they are fetched, what the settings do, and lists on request.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::future::join_all;
+use reqwest::Response;
+use serde_json::{Value, json};
+use signet::clock::Time;
+
+use super::foreign::{Crl, Files, openssl_text, run};
+use super::mount::{Leaf, Pki};
+use crate::support::App;
+
+async fn fresh(pki: &Pki) -> Leaf {
+    pki.issue(&json!({}), json!({ "common_name": "localhost" })).await
+}
+
+async fn revoke(pki: &Pki, leaf: &Leaf) -> Value {
+    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await.body["data"].clone()
+}
+
+async fn fetch(pki: &Pki, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
+    let client = pki.app.client.with_token("");
+    let request = client.request(method, &format!("pki/{path}"));
+    headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
+}
+
+async fn delta(pki: &Pki) -> Crl {
+    let response = fetch(pki, "GET", "crl/delta", &[]).await;
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["content-type"]),
+        (200, &"application/pkix-crl".parse().unwrap())
+    );
+    Crl::new(response.bytes().await.unwrap().to_vec())
+}
+
+/// The base of a delta CRL, which stands in a critical extension.
+fn base(crl: &Crl) -> u64 {
+    let (_, after) = crl.text.split_once("X509v3 Delta CRL Indicator: critical").unwrap();
+    after.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+async fn config(pki: &Pki, body: Value) {
+    assert_eq!(pki.post("config/crl", body).await.warnings(), "");
+}
+
+#[actix_web::test]
+async fn vector_16_6_r14_with_auto_rebuild_the_timer_or_a_rotation_publishes() {
+    let pki = Pki::start().await;
+    config(&pki, json!({ "auto_rebuild": true })).await;
+    let before = pki.crl("default").await;
+    let leaf = fresh(&pki).await;
+    assert_eq!(revoke(&pki, &leaf).await["state"], "revoked");
+    assert_ne!(pki.get(&format!("cert/{}", leaf.serial())).await["revocation_time"], 0);
+    assert_eq!(pki.crl("default").await.der, before.der);
+    assert_eq!(pki.get("crl/rotate").await["success"], true);
+    assert_eq!(pki.crl("default").await.serials(), [leaf.serial()]);
+    // Switching it off publishes what is waiting.
+    let next = fresh(&pki).await;
+    revoke(&pki, &next).await;
+    config(&pki, json!({ "auto_rebuild": false })).await;
+    assert!(pki.crl("default").await.serials().contains(&next.serial()));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r15_r16_delta_lists() {
+    let pki = Pki::start().await;
+    let warned = pki.app.client.get("pki/crl/rotate-delta").await;
+    assert!(warned.warnings().contains("no-op"), "{}", warned.text);
+    let empty = delta(&pki).await;
+    let complete = pki.crl("default").await;
+    // Issued together: the same number, the same contents (RFC 5280 5.2.3).
+    assert_eq!((empty.number(), base(&empty)), (complete.number(), complete.number()));
+    assert_eq!(empty.serials(), [""; 0]);
+    // openssl looks for delta CRLs only where a certificate or a CRL says that there are some.
+    pki.post("config/urls", json!({ "delta_crl_distribution_points": "http://ca.test/delta" })).await;
+    config(&pki, json!({ "auto_rebuild": true, "enable_delta": true, "delta_rebuild_interval": "24h" })).await;
+    let complete = pki.crl("default").await;
+    let (one, two) = (fresh(&pki).await, fresh(&pki).await);
+    revoke(&pki, &one).await;
+    assert_eq!(pki.post("crl/rotate-delta", json!({})).await.body["data"]["success"], true);
+    let first = delta(&pki).await;
+    assert_eq!(
+        (first.number(), base(&first), first.serials()),
+        (complete.number() + 1, complete.number(), vec![one.serial()])
+    );
+    assert_eq!(pki.crl("default").await.der, complete.der);
+    revoke(&pki, &two).await;
+    pki.get("crl/rotate-delta").await;
+    let second = delta(&pki).await;
+    assert_eq!((second.number(), second.serials().len()), (first.number() + 1, 2), "everything since the complete one");
+    // What others say of the pair.
+    let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
+    assert!(second.is_signed_by(&root));
+    judged(&root, &complete, &second, &one, true);
+    judged(&root, &complete, &second, &fresh(&pki).await, false);
+    // A restart has the same bytes of both.
+    let pki = Pki { app: pki.app.restart().await };
+    assert!(delta(&pki).await.der == second.der && pki.crl("default").await.der == complete.der);
+    assert_eq!(pki.get("crl/rotate").await["success"], true);
+    let (all, none) = (pki.crl("default").await, delta(&pki).await);
+    assert_eq!((all.number(), all.serials().len()), (second.number() + 1, 2));
+    assert_eq!((none.number(), base(&none), none.serials().len()), (all.number(), all.number(), 0));
+    pki.stop().await;
+}
+
+/// openssl with both lists, and GnuTLS with each.
+fn judged(root: &str, complete: &Crl, delta: &Crl, leaf: &Leaf, revoked: bool) {
+    let files = Files::new();
+    let path = |name: &str, content: &[u8]| files.write(name, content).to_str().unwrap().to_owned();
+    let pem = |crl: &Crl| openssl_text(&["crl", "-inform", "DER"], &crl.der);
+    let lists = path("lists.pem", format!("{}{}", pem(complete), pem(delta)).as_bytes());
+    let (ca, leaf) = (path("ca.pem", root.as_bytes()), path("leaf.pem", leaf.pem.as_bytes()));
+    let arguments = ["verify", "-CAfile", &ca, "-CRLfile", &lists, "-crl_check", "-use_deltas", "-extended_crl", &leaf];
+    let output = run("openssl", &arguments, b"");
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.success(), !revoked, "{text}");
+    assert!(!revoked || text.contains("certificate revoked"), "{text}");
+    for crl in [complete, delta] {
+        let list = path("list.pem", pem(crl).as_bytes());
+        let output = run("certtool", &["--verify-crl", "--load-ca-certificate", &ca, "--infile", &list], b"");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("Verified."), "{text}");
+    }
+}
+
+#[actix_web::test]
+async fn delta_lists_come_by_the_timer() {
+    let pki = Pki::start().await;
+    config(&pki, json!({ "auto_rebuild": true, "enable_delta": true, "delta_rebuild_interval": "1s" })).await;
+    let leaf = fresh(&pki).await;
+    revoke(&pki, &leaf).await;
+    let mut looks = 0;
+    while delta(&pki).await.serials() != [leaf.serial()] {
+        looks += 1;
+        assert!(looks < 600, "no delta CRL");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(pki.crl("default").await.serials(), [""; 0]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn complete_lists_come_by_the_timer_before_they_end() {
+    let pki = Pki::start().await;
+    config(&pki, json!({ "auto_rebuild": true, "expiry": "4s", "auto_rebuild_grace_period": "2s" })).await;
+    pki.get("crl/rotate").await;
+    let (before, leaf) = (pki.crl("default").await.number(), fresh(&pki).await);
+    revoke(&pki, &leaf).await;
+    let mut looks = 0;
+    while pki.crl("default").await.number() == before {
+        looks += 1;
+        assert!(looks < 600, "no CRL");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(pki.crl("default").await.serials(), [leaf.serial()]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r17_disabled_lists_are_empty() {
+    let mut pki = Pki::start().await;
+    let leaf = fresh(&pki).await;
+    revoke(&pki, &leaf).await;
+    config(&pki, json!({ "disable": true })).await;
+    let empty = pki.crl("default").await;
+    let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
+    assert!(empty.serials().is_empty() && empty.is_signed_by(&root));
+    let late = fresh(&pki).await;
+    assert_eq!(revoke(&pki, &late).await["state"], "revoked");
+    assert_eq!(pki.crl("default").await.der, empty.der, "frozen");
+    pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.crl("default").await.der, empty.der);
+    pki.get("crl/rotate").await;
+    let again = pki.crl("default").await;
+    assert_eq!((again.serials().len(), again.number()), (0, empty.number() + 1));
+    config(&pki, json!({ "disable": false })).await;
+    assert_eq!(pki.crl("default").await.serials().len(), 2);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r28_more_entries_than_allowed() {
+    let pki = Pki::start().await;
+    config(&pki, json!({ "max_crl_entries": 2 })).await;
+    let leaves = [fresh(&pki).await, fresh(&pki).await, fresh(&pki).await];
+    revoke(&pki, &leaves[0]).await;
+    revoke(&pki, &leaves[1]).await;
+    let before = pki.crl("default").await;
+    let refused = pki.app.client.post("pki/revoke", json!({ "serial_number": leaves[2].serial() })).await;
+    assert!(refused.status == 400 && refused.error().starts_with("max_crl_entries: "), "{}", refused.text);
+    assert_eq!(pki.app.client.get("pki/crl/rotate").await.status, 400);
+    assert_eq!(pki.crl("default").await.der, before.der);
+    assert_ne!(pki.get(&format!("cert/{}", leaves[2].serial())).await["revocation_time"], 0, "recorded all the same");
+    config(&pki, json!({ "max_crl_entries": -1 })).await;
+    assert_eq!(pki.get("crl/rotate").await["success"], true);
+    assert_eq!(pki.crl("default").await.serials().len(), 3);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r19_issuers_of_one_key_and_subject_share_a_list() {
+    let pki = Pki::start().await;
+    let key = pki.get("issuer/root").await["key_id"].clone();
+    pki.post("root/rotate/existing", json!({ "common_name": "localhost CA", "key_ref": key, "issuer_name": "twin" }))
+        .await;
+    let subject = |name: &'static str| {
+        let pki = &pki;
+        async move {
+            openssl_text(
+                &["x509", "-noout", "-subject"],
+                pki.get(&format!("issuer/{name}")).await["certificate"].as_str().unwrap().as_bytes(),
+            )
+        }
+    };
+    let same = subject("root").await == subject("twin").await;
+    revoke(&pki, &fresh(&pki).await).await;
+    let (one, other) = (pki.crl("root").await, pki.crl("twin").await);
+    assert_eq!(one.der == other.der, same);
+    pki.stop().await;
+}
+
+const RAW: [&str; 5] = ["crl", "crl/pem", "issuer/default/crl/der", "issuer/default/crl/pem", "crl/delta/pem"];
+
+#[actix_web::test]
+async fn vector_16_7_h20_every_form_has_the_same_list_its_type_and_length() {
+    let pki = Pki::start().await;
+    for _ in 0..3 {
+        revoke(&pki, &fresh(&pki).await).await;
+    }
+    let der = pki.crl("default").await.der;
+    let pem = openssl_text(&["crl", "-inform", "DER"], &der);
+    for path in RAW {
+        let response = fetch(&pki, "GET", path, &[]).await;
+        let is_pem = path.ends_with("pem");
+        assert_eq!(
+            response.headers()["content-type"],
+            if is_pem { "application/x-pem-file" } else { "application/pkix-crl" }
+        );
+        let cache = response.headers()["cache-control"].to_str().unwrap().to_owned();
+        assert!(cache.starts_with("public, max-age="), "{cache}");
+        let length: usize = response.headers()["content-length"].to_str().unwrap().parse().unwrap();
+        let body = response.bytes().await.unwrap();
+        assert_eq!(body.len(), length);
+        if !path.contains("delta") {
+            assert_eq!(body, if is_pem { pem.trim_end().as_bytes().to_vec() } else { der.clone() }, "{path}");
+        }
+        let head = fetch(&pki, "HEAD", path, &[]).await;
+        assert_eq!(
+            (head.status().as_u16(), head.headers()["content-length"].to_str().unwrap()),
+            (200, &*length.to_string())
+        );
+        assert!(head.bytes().await.unwrap().is_empty());
+    }
+    for (path, name) in [("cert/crl", "certificate"), ("issuer/default/crl", "crl")] {
+        let data = pki.get(path).await;
+        assert_eq!(data[name], pem.trim_end(), "{path}");
+        assert_eq!(data.get("revocation_time").is_some(), name == "certificate");
+    }
+    let delta = openssl_text(&["crl", "-inform", "DER"], &self::delta(&pki).await.der);
+    assert_eq!(pki.get("cert/delta-crl").await["certificate"], delta.trim_end());
+    assert_eq!(pki.get("issuer/root/crl/delta").await["crl"], delta.trim_end());
+    for path in ["issuer/unknown/crl", "issuer/unknown/crl/delta"] {
+        assert_eq!(fetch(&pki, "GET", path, &[]).await.status(), 404, "{path}");
+        assert_eq!(fetch(&pki, "GET", &format!("{path}/der"), &[]).await.status(), 204, "{path}");
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r27_whoever_has_the_list_is_told_so() {
+    let pki = Pki::start().await;
+    let old = fetch(&pki, "GET", "crl", &[]).await.headers()["etag"].to_str().unwrap().to_owned();
+    revoke(&pki, &fresh(&pki).await).await;
+    for path in RAW {
+        let response = fetch(&pki, "GET", path, &[]).await;
+        let tag = response.headers()["etag"].to_str().unwrap().to_owned();
+        assert!(tag.starts_with('"') && tag != old, "{path}: {tag}");
+        assert!(response.headers().contains_key("last-modified"));
+        let weak = format!("\"other\", W/{tag}");
+        for (sent, status) in [(tag.as_str(), 304), (&weak, 304), (&old, 200), ("*", 304)] {
+            let response = fetch(&pki, "GET", path, &[("if-none-match", sent)]).await;
+            assert_eq!(response.status(), status, "{path} {sent}");
+            assert_eq!(response.headers()["etag"], tag.as_str());
+            assert_eq!(response.bytes().await.unwrap().is_empty(), status == 304);
+        }
+    }
+    for path in RAW.into_iter().chain(["cert/crl", "issuer/default/crl"]) {
+        for (date, status) in
+            [("Fri, 01 Jan 2100 00:00:00 GMT", 304), ("Thu, 01 Jan 2015 00:00:00 GMT", 200), ("now", 200)]
+        {
+            assert_eq!(
+                fetch(&pki, "GET", path, &[("if-modified-since", date)]).await.status(),
+                status,
+                "{path} {date}"
+            );
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn unified_lists_are_those_of_the_only_cluster() {
+    let pki = Pki::start().await;
+    let leaf = fresh(&pki).await;
+    let paths = [
+        "unified-crl",
+        "unified-crl/pem",
+        "unified-crl/delta",
+        "issuer/root/unified-crl/der",
+        "issuer/root/unified-crl/delta/pem",
+    ];
+    for path in paths {
+        assert_eq!(fetch(&pki, "GET", path, &[]).await.status(), 204, "{path}");
+    }
+    let enveloped =
+        ["cert/unified-crl", "cert/unified-delta-crl", "issuer/root/unified-crl", "issuer/root/unified-crl/delta"];
+    for path in enveloped {
+        assert_eq!(fetch(&pki, "GET", path, &[]).await.status(), 404, "{path}");
+    }
+    config(&pki, json!({ "auto_rebuild": true, "unified_crl": true, "cross_cluster_revocation": true })).await;
+    revoke(&pki, &leaf).await;
+    pki.get("crl/rotate").await;
+    for (path, local) in paths.into_iter().chain(enveloped).map(|path| (path, path.replace("unified-", ""))) {
+        let (unified, local) = (fetch(&pki, "GET", path, &[]).await, fetch(&pki, "GET", &local, &[]).await);
+        assert_eq!(
+            (unified.status(), unified.headers().get("etag")),
+            (local.status(), local.headers().get("etag")),
+            "{path}"
+        );
+        assert_eq!(unified.status(), 200, "{path}");
+    }
+    let listed = pki.app.client.list("pki/certs/unified-revoked").await;
+    let cluster = pki.app.client.get("sys/health").await.body["cluster_id"].clone();
+    assert_eq!(listed.body["data"]["keys"], json!([leaf.serial()]));
+    assert_eq!(listed.body["data"]["key_info"][leaf.serial()], json!({ "revoking_clusters": [cluster] }));
+    assert_eq!(pki.app.client.list("pki/certs/revocation-queue").await.status, 404);
+    pki.refused("revoke", json!({ "serial_number": "00:11" }), "not found").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn complete_lists_say_where_the_delta_lists_are() {
+    let pki = Pki::start().await;
+    assert!(!pki.crl("default").await.text.contains("Freshest"));
+    pki.post("config/urls", json!({ "delta_crl_distribution_points": "http://ca.test/delta" })).await;
+    pki.get("crl/rotate").await;
+    let text = pki.crl("default").await.text;
+    assert!(text.contains("X509v3 Freshest CRL") && text.contains("http://ca.test/delta"), "{text}");
+    assert!(!delta(&pki).await.text.contains("Freshest"));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h30_a_storm_shares_builds_and_loses_nothing() {
+    let pki = Pki::start().await;
+    pki.role(&json!({})).await;
+    let ask = || pki.app.client.post("pki/issue/r", json!({ "common_name": "localhost" }));
+    let issued = join_all((0..100).map(|_| ask())).await;
+    let mut serials: Vec<String> =
+        issued.iter().map(|a| a.body["data"]["serial_number"].as_str().unwrap().to_owned()).collect();
+    let before = pki.crl("default").await.number();
+    let storm = join_all(serials.iter().map(|s| pki.app.client.post("pki/revoke", json!({ "serial_number": s }))));
+    let beside = join_all((0..200).map(|_| ask()));
+    let (answers, more) = futures_util::future::join(storm, beside).await;
+    assert!(answers.iter().chain(&more).all(|answer| answer.status == 200));
+    let crl = pki.crl("default").await;
+    let mut listed = crl.serials();
+    listed.sort();
+    serials.sort();
+    assert_eq!(listed, serials);
+    assert!(crl.number() > before && crl.number() <= before + 100);
+    assert!(pki.list("certs").await.len() >= 300);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h32_h42_lists_that_callers_word() {
+    let pki = Pki::start().await;
+    let path = "issuer/root/sign-revocation-list";
+    let value = STANDARD.encode([10, 1, 1]);
+    let entries = json!([
+        { "serial_number": "0b:02", "revocation_time": "2051-02-03T04:05:06.9Z" },
+        { "serial_number": "0a-01", "revocation_time": 1_700_000_000, "extensions": [{ "id": "2.5.29.21", "value": value }] },
+    ]);
+    let body = json!({ "revoked_certs": entries, "crl_number": 9, "next_update": "1h" });
+    let data = pki.post(path, body.clone()).await.body["data"].clone();
+    let der = super::foreign::openssl(&["crl", "-outform", "DER"], data["crl"].as_str().unwrap().as_bytes());
+    let crl = Crl::new(der);
+    assert_eq!((crl.number(), crl.serials()), (9, vec!["0a:01".to_owned(), "0b:02".to_owned()]));
+    assert!(crl.entry("0a:01").unwrap().contains("Key Compromise"));
+    assert!(crl.entry("0b:02").unwrap().contains("Feb  3 04:05:06 2051 GMT"));
+    assert!(!crl.entry("0b:02").unwrap().contains("xtensions"));
+    assert!(crl.is_signed_by(pki.get("cert/ca").await["certificate"].as_str().unwrap()));
+    let with = |name: &str, value: Value| {
+        let mut body = body.clone();
+        body[name] = value;
+        body
+    };
+    let der = pki.post(path, with("format", "der".into())).await.body["data"]["crl"].clone();
+    let other = Crl::new(STANDARD.decode(der.as_str().unwrap()).unwrap());
+    assert_eq!(other.serials(), crl.serials());
+    let as_delta = pki.post(path, with("delta_crl_base_number", 7.into())).await.body["data"]["crl"].clone();
+    assert!(
+        openssl_text(&["crl", "-noout", "-text"], as_delta.as_str().unwrap().as_bytes())
+            .contains("Delta CRL Indicator: critical")
+    );
+    let one = |entry: Value| with("revoked_certs", json!([entry]));
+    let ext = |id: &str, value: &str| with("extensions", json!([{ "id": id, "value": value }]));
+    for (body, rule) in [
+        (
+            with(
+                "revoked_certs",
+                json!([{ "serial_number": "01:02", "revocation_time": 1 }, { "serial_number": "01-02", "revocation_time": 1 }]),
+            ),
+            "revoked_certs[1]: its serial_number is listed before",
+        ),
+        (one(json!({ "revocation_time": 1 })), "serial_number must be given"),
+        (one(json!({ "serial_number": "01" })), "revocation_time must be given"),
+        (one(json!({ "serial_number": "xyz", "revocation_time": 1 })), "revoked_certs[0]: "),
+        (one(json!({ "serial_number": "01", "revocation_time": "later" })), "revocation_time"),
+        (one(json!({ "serial_number": "01", "revocation_time": -5 })), "revocation_time"),
+        (one(json!({ "serial_number": "01", "revocation_time": 1, "extensions": 5 })), "extensions"),
+        (
+            one(json!({ "serial_number": "01", "revocation_time": 1, "extensions": [{ "id": "x", "value": "" }] })),
+            "extensions[0]",
+        ),
+        (with("revoked_certs", "none".into()), "revoked_certs: must be a list"),
+        (ext("2.5.29.35", "BQA="), "authorityKeyIdentifier"),
+        (ext("2.5.29.20", "BQA="), "cRLNumber"),
+        (ext("2.5.29.27", "BQA="), "deltaCRLIndicator"),
+        (ext("1.2.x", "BQA="), "dotted OID"),
+        (ext("1.2.3", "!"), "base64"),
+        (
+            with("extensions", json!([{ "id": "1.2.3", "value": "BQA=" }, { "id": "1.2.3", "value": "BQA=" }])),
+            "there before",
+        ),
+        (with("crl_number", Value::Null), "crl_number: must be given"),
+        (with("crl_number", (-1).into()), "crl_number: must not be negative"),
+        (with("delta_crl_base_number", (-2).into()), "delta_crl_base_number"),
+        (with("next_update", "0".into()), "next_update"),
+        (with("next_update", "-1h".into()), "next_update"),
+        (with("format", "xml".into()), "format"),
+    ] {
+        pki.refused(path, body, rule).await;
+    }
+    assert_eq!(pki.app.client.post("pki/issuer/unknown/sign-revocation-list", body.clone()).await.status, 404);
+    pki.app.client.with_token("").post(&format!("pki/{path}"), body).await.assert_denied();
+    assert_eq!(pki.crl("root").await.serials(), [""; 0], "nothing is stored");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_7_h31_lists_that_are_signed_again() {
+    let pki = Pki::start().await;
+    pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
+    let path = "issuer/root/resign-crls";
+    let list = async |entries: Value| {
+        let body = json!({ "revoked_certs": entries, "crl_number": 1 });
+        pki.post("issuer/root/sign-revocation-list", body).await.body["data"]["crl"].as_str().unwrap().to_owned()
+    };
+    let reason = json!([{ "id": "2.5.29.21", "value": STANDARD.encode([10, 1, 1]) }]);
+    let one = list(json!([{ "serial_number": "01", "revocation_time": 2_000 }, { "serial_number": "02", "revocation_time": 1_000, "extensions": reason }])).await;
+    let two = list(json!([{ "serial_number": "01", "revocation_time": 1_000 }, { "serial_number": "03", "revocation_time": 1_000 }])).await;
+    let der = STANDARD.encode(super::foreign::openssl(&["crl", "-outform", "DER"], two.as_bytes()));
+    let answer = pki.post(path, json!({ "crls": [one, der], "crl_number": 5 })).await;
+    assert!(answer.warnings().contains("earliest") && answer.warnings().contains("dropped"), "{}", answer.text);
+    let text = openssl_text(&["crl", "-noout", "-text"], answer.body["data"]["crl"].as_str().unwrap().as_bytes());
+    assert_eq!(text.matches("Serial Number: ").count(), 3);
+    assert_eq!(text.matches("Jan  1 00:16:40 1970").count(), 3, "{text}");
+    assert!(!text.contains("Key Compromise"));
+    pki.refused(
+        "issuer/other/resign-crls",
+        json!({ "crls": [one], "crl_number": 5 }),
+        "CRL index 0 was not signed by the requested issuer",
+    )
+    .await;
+    pki.refused(path, json!({ "crls": [one, "none"], "crl_number": 5 }), "CRL index 1").await;
+    pki.refused(path, json!({ "crls": [one] }), "crl_number: must be given").await;
+    pki.post("issuer/root", json!({ "issuer_name": "root", "usage": "read-only,issuing-certificates" })).await;
+    pki.refused(path, json!({ "crls": [one], "crl_number": 5 }), "crl-signing").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn what_tidying_removed_leaves_the_list_and_nothing_else_does() {
+    let now = Time::from_unix_timestamp(1_906_545_600).unwrap();
+    let pki = Pki::on(App::builder().manual_clock(now).start().await).await;
+    let ask = |ttl: &str| json!({ "common_name": "localhost", "ttl": ttl });
+    let short = pki.issue(&json!({}), ask("1h")).await;
+    let (long, kept) = (pki.issue(&json!({}), ask("5h")).await, pki.issue(&json!({}), ask("5h")).await);
+    for leaf in [&short, &long, &kept] {
+        revoke(&pki, leaf).await;
+    }
+    let remove = |leaf: &Leaf| {
+        let db = rusqlite::Connection::open(pki.app.folder().join("signet.db")).unwrap();
+        db.busy_timeout(Duration::from_secs(5)).unwrap();
+        let serial = leaf.certificate.serial();
+        assert_eq!(db.execute("DELETE FROM revocation WHERE serial = $1", [serial.octets()]).unwrap(), 1);
+    };
+    let shared = pki.app.shared();
+    let mount = shared.auth.mounts().iter().find(|mount| mount.kind == "pki").unwrap().id;
+    let authority = shared.engine.authority(mount).unwrap();
+    // An entry of a certificate that lives is gone: the list with it stays, and revoking says so.
+    remove(&long);
+    let before = pki.crl("default").await;
+    assert_eq!(before.serials().len(), 3);
+    assert!(authority.reload_revocations().await.is_err());
+    assert_eq!(pki.crl("default").await.der, before.der);
+    let metrics = pki.app.client.page("/metrics").await.text;
+    let refusals = metrics.lines().find(|l| l.starts_with("signet_pki_crl_refusals_total{rule=\"entries\"} ")).unwrap();
+    assert!(!refusals.ends_with(" 0"), "{refusals}");
+    assert_eq!(pki.app.client.get("pki/crl/rotate").await.status, 500);
+    // When it has ended, nobody misses it; nor the short one.
+    pki.app.clock.set(now + Duration::from_secs(6 * 3600));
+    remove(&short);
+    assert_eq!(authority.reload_revocations().await.unwrap(), [""; 0]);
+    let after = pki.crl("default").await;
+    assert_eq!((after.serials(), after.number()), (vec![kept.serial()], before.number() + 1));
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.crl("default").await.der, after.der);
+    pki.stop().await;
+}
