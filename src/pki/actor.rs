@@ -30,7 +30,6 @@ use super::metrics::Stages;
 use super::store::{PkiOutcome, PkiStore, PkiWrite};
 use super::view::View;
 use super::{self_issued, sign_intermediate, verbatim};
-use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
@@ -51,8 +50,11 @@ pub struct Planned {
     pub crls: bool,
 }
 
-/// Works a change out on the current view.
-pub type Plan = Box<dyn FnOnce(&View) -> Result<Planned> + Send>;
+/// Works a change out on the current view; again on a newer one when another node was first.
+pub type Plan = Box<dyn Fn(&View) -> Result<Planned> + Send>;
+
+/// Times that a change is worked out before its caller is told that other nodes were always first.
+const PLAN_TRIES: usize = 5;
 
 /// Builds of CRLs that run at once on a server: each holds a blocking thread and waits there for reads
 /// that need further ones.
@@ -91,6 +93,8 @@ impl ControlLink {
             changes: VecDeque::new(),
             changing: false,
             behind: false,
+            outdated: false,
+            look: false,
             builder: Some(builder),
             force: false,
             waiting: Vec::new(),
@@ -110,6 +114,21 @@ impl ControlLink {
         let (reply, done) = oneshot::channel();
         self.0.do_send(Change { plan, reply });
         done.await.map_err(stopping)?
+    }
+
+    /// Reads what is stored again, and publishes it.
+    ///
+    /// # Errors
+    /// `Unavailable` or `Internal` when it cannot be read.
+    pub async fn reload(&self) -> Result<()> {
+        let (reply, done) = oneshot::channel();
+        self.0.do_send(Reload { reply });
+        done.await.map_err(stopping)?.map(drop)
+    }
+
+    /// Asks for CRLs that hold what other nodes revoked, theirs where they have published; nobody waits.
+    pub fn follow_crls(&self) {
+        self.0.do_send(FollowCrls);
     }
 
     /// Asks for CRLs that hold everything stored before this call; with `force` even when nothing is new.
@@ -172,6 +191,18 @@ struct BuildCrls {
     reply: Waiter,
 }
 
+/// Another node changed documents: `reply` is told when what is stored is published.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Reload {
+    reply: Reply,
+}
+
+/// Another node revoked, or published CRLs.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct FollowCrls;
+
 /// The control actor of a mount.
 struct Control {
     view: Arc<ArcSwap<View>>,
@@ -182,6 +213,10 @@ struct Control {
     changing: bool,
     /// A change failed, perhaps after it was stored, and what is stored could not be read since.
     behind: bool,
+    /// Another node changed documents since what is stored was read.
+    outdated: bool,
+    /// The next build looks at what other nodes published.
+    look: bool,
     /// `None` while a build runs.
     builder: Option<Builder>,
     /// The next build makes every CRL anew.
@@ -199,10 +234,12 @@ impl Control {
             return;
         };
         self.changing = true;
-        let work = run_change(change.plan, self.view.load_full(), self.behind, Arc::clone(&self.store));
+        let reload = std::mem::take(&mut self.outdated) || self.behind;
+        let work = run_change(change.plan, self.view.load_full(), reload, Arc::clone(&self.store));
         let done = work.into_actor(self).map(move |changed, actor, ctx| {
             actor.changing = false;
             let was_behind = std::mem::replace(&mut actor.behind, matches!(changed, Changed::Unknown { .. }));
+            actor.look |= reload;
             match changed {
                 Changed::Stored { view, crls: true } => {
                     actor.view.store(Arc::new(view));
@@ -210,13 +247,14 @@ impl Control {
                 }
                 Changed::Stored { view, crls: false } => {
                     actor.view.store(Arc::new(view));
-                    if was_behind {
+                    if reload {
                         actor.build(false, Waiter::Nobody, ctx);
                     }
                     let _ = change.reply.send(Ok(Vec::new()));
                 }
                 Changed::Failed { error, reloaded } => {
                     if let Some(view) = reloaded {
+                        actor.look = true;
                         // Issuers may have come or gone; nobody waits for their CRLs.
                         actor.view.store(Arc::new(view));
                         actor.build(false, Waiter::Nobody, ctx);
@@ -242,8 +280,7 @@ impl Control {
                 return;
             }
             let (reply, done) = oneshot::channel();
-            let plan: Plan = Box::new(|view| Ok(Planned { view: view.clone(), writes: Vec::new(), crls: false }));
-            actor.changes.push_front(Change { plan, reply });
+            actor.changes.push_front(Change { plan: nothing(), reply });
             actor.next_change(ctx);
             ctx.spawn(done.into_actor(actor).map(|_, actor, ctx| {
                 if actor.behind {
@@ -263,9 +300,12 @@ impl Control {
         if self.waiting.is_empty() {
             return;
         }
-        let Some(builder) = self.builder.take() else { return };
+        let Some(mut builder) = self.builder.take() else { return };
         let served = std::mem::take(&mut self.waiting);
-        let force = std::mem::take(&mut self.force);
+        let (force, look) = (std::mem::take(&mut self.force), std::mem::take(&mut self.look));
+        if look {
+            builder.look();
+        }
         let work = run_build(builder, self.view.load_full(), force, Arc::clone(&self.builds));
         let done = work.into_actor(self).map(move |(builder, result), actor, ctx| {
             actor.builder = Some(builder);
@@ -275,6 +315,7 @@ impl Control {
             });
             // What was to be made anew and was not is tried again by the next build, at the next tick.
             actor.force |= force && outcome.is_err();
+            actor.look |= look && outcome.is_err();
             served.into_iter().for_each(|waiter| waiter.tell(&outcome));
             actor.next_build(ctx);
         });
@@ -318,6 +359,30 @@ impl Handler<BuildCrls> for Control {
     }
 }
 
+impl Handler<Reload> for Control {
+    type Result = ();
+
+    fn handle(&mut self, Reload { reply }: Reload, ctx: &mut Self::Context) {
+        self.outdated = true;
+        self.changes.push_front(Change { plan: nothing(), reply });
+        self.next_change(ctx);
+    }
+}
+
+impl Handler<FollowCrls> for Control {
+    type Result = ();
+
+    fn handle(&mut self, _: FollowCrls, ctx: &mut Self::Context) {
+        self.look = true;
+        self.build(false, Waiter::Nobody, ctx);
+    }
+}
+
+/// The change that changes nothing.
+fn nothing() -> Plan {
+    Box::new(|view| Ok(Planned { view: view.clone(), writes: Vec::new(), crls: false }))
+}
+
 /// What became of a change.
 enum Changed {
     /// Stored: the view to publish, and whether CRLs follow.
@@ -328,41 +393,65 @@ enum Changed {
     Unknown { error: Error },
 }
 
-/// Plans off the actor's thread, and commits. When the actor is `behind`, on what storage holds.
-async fn run_change(plan: Plan, published: Arc<View>, behind: bool, store: Arc<dyn PkiStore>) -> Changed {
-    let mount = published.mount;
+/// Plans off the actor's thread, and commits; with `reload` on what storage holds. When another node was
+/// first, plans again on what it left.
+async fn run_change(mut plan: Plan, published: Arc<View>, reload: bool, store: Arc<dyn PkiStore>) -> Changed {
     let mut reloaded = None;
-    if behind {
-        match stored(&*store, mount).await {
-            Ok(view) => reloaded = Some(view),
-            Err(error) => return Changed::Unknown { error },
+    let mut again = reload;
+    for tries_left in (0..PLAN_TRIES).rev() {
+        if again {
+            match stored(&*store, &published).await {
+                Ok(view) => reloaded = Some(view),
+                Err(error) => return Changed::Unknown { error },
+            }
+        }
+        let view = reloaded.clone().map_or_else(|| Arc::clone(&published), Arc::new);
+        let planned;
+        (plan, planned) = match run_plan(plan, view).await {
+            Ok(done) => done,
+            Err(error) => return Changed::Failed { error, reloaded },
+        };
+        let Planned { view, writes, crls } = match planned {
+            Ok(planned) => planned,
+            Err(error) => return Changed::Failed { error, reloaded },
+        };
+        if writes.is_empty() {
+            return Changed::Stored { view, crls };
+        }
+        match store.commit(writes).await {
+            Ok(outcomes) if !outcomes.contains(&PkiOutcome::SerialTaken) => return Changed::Stored { view, crls },
+            Ok(_) => return Changed::Failed { error: Error::internal("serial collision"), reloaded },
+            // What was not admitted is not stored.
+            Err(error) if error.kind() == Kind::Busy => return Changed::Failed { error, reloaded },
+            Err(error) if error.kind() == Kind::Conflict && tries_left > 0 => again = true,
+            // Another node's write, or a commit whose end is not known: what is stored decides.
+            Err(error) => {
+                return match stored(&*store, &published).await {
+                    Ok(view) => Changed::Failed { error, reloaded: Some(view) },
+                    Err(_) => Changed::Unknown { error },
+                };
+            }
         }
     }
-    let view = reloaded.clone().map_or(published, Arc::new);
-    let work = move || catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panicked()));
-    let planned = tokio::task::spawn_blocking(work).await.map_err(Error::internal).and_then(|planned| planned);
-    let Planned { view, writes, crls } = match planned {
-        Ok(planned) => planned,
-        Err(error) => return Changed::Failed { error, reloaded },
-    };
-    if writes.is_empty() {
-        return Changed::Stored { view, crls };
-    }
-    match store.commit(writes).await {
-        Ok(outcomes) if !outcomes.contains(&PkiOutcome::SerialTaken) => Changed::Stored { view, crls },
-        Ok(_) => Changed::Failed { error: Error::internal("serial collision"), reloaded },
-        // What was not admitted is not stored.
-        Err(error) if error.kind() == Kind::Busy => Changed::Failed { error, reloaded },
-        // Another node's write, or a commit whose end is not known: what is stored decides.
-        Err(error) => match stored(&*store, mount).await {
-            Ok(view) => Changed::Failed { error, reloaded: Some(view) },
-            Err(_) => Changed::Unknown { error },
-        },
-    }
+    Changed::Failed { error: Error::internal("a change that was not tried"), reloaded }
 }
 
-async fn stored(store: &dyn PkiStore, mount: MountId) -> Result<View> {
-    View::load(mount, store.documents(mount).await?)
+/// Runs a plan where it may take its time.
+async fn run_plan(plan: Plan, view: Arc<View>) -> Result<(Plan, Result<Planned>)> {
+    let work = move || {
+        let planned = catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panicked()));
+        (plan, planned)
+    };
+    tokio::task::spawn_blocking(work).await.map_err(Error::internal)
+}
+
+/// The view of what is stored; what does not depend on documents alone is taken from the published one.
+async fn stored(store: &dyn PkiStore, published: &Arc<View>) -> Result<View> {
+    let documents = store.documents(published.mount).await?;
+    let published = Arc::clone(published);
+    // Off the actors' thread: a mount may have thousands of roles.
+    let work = move || View::load(published.mount, documents).map(|view| view.with_engine_of(&published));
+    tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
 }
 
 /// Builds off the actor's thread; the builder comes back whatever happens.
@@ -548,7 +637,7 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::documents::Document;
+    use crate::documents::{Document, MountId};
     use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation};
     use crate::x509::serial::Serial;
 

@@ -9,6 +9,7 @@
 //! signature, and only when they differ is a new number published.
 
 mod entries;
+mod others;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub const RENEW_BEFORE: Duration = Duration::from_secs(12 * 3600);
 /// Revocations read from storage at a time.
 const PAGE: u32 = 10_000;
 /// Tries when another node published a number first.
-const NUMBER_TRIES: usize = 5;
+const NUMBER_TRIES: usize = 50;
 
 /// A published CRL, ready to serve without copying.
 pub struct Published {
@@ -176,6 +177,8 @@ pub struct Builder {
     loaded: u64,
     states: HashMap<String, GroupState>,
     restored: bool,
+    /// The next build looks at what other nodes published.
+    look: bool,
     /// Every revocation up to this sequence is on the CRLs of the last build without a failure.
     covers: u64,
 }
@@ -205,6 +208,7 @@ impl Builder {
             loaded: 0,
             states: HashMap::new(),
             restored: false,
+            look: false,
             covers: 0,
         }
     }
@@ -227,7 +231,11 @@ impl Builder {
             self.restore(&groups).await?;
             self.restored = true;
         }
+        if std::mem::take(&mut self.look) {
+            self.take_over(&groups).await?;
+        }
         self.load(u64::MAX).await?;
+        let loaded = self.loaded;
         let mut built = Built { crls: Crls::default(), made: 0, entries: 0, warnings: Vec::new(), failure: None };
         for group in &groups {
             let state = self.states.entry(group.id.clone()).or_default();
@@ -253,7 +261,8 @@ impl Builder {
             }
         }
         if built.failure.is_none() {
-            self.covers = self.loaded;
+            // Not what was read since, for one of them: the others may lack it.
+            self.covers = loaded;
         }
         built.crls.covers = self.covers;
         Ok(built)
@@ -358,13 +367,15 @@ impl Builder {
                     return Ok(());
                 }
                 Err(e) if e.kind() == Kind::Conflict => {
-                    let stored = self.stored_number(group).await?;
-                    if stored < number {
+                    let Some(stored) = self.stored(group).await?.filter(|row| row.number >= number) else {
                         // Not a matter of numbers: the mount is gone.
                         return Err(e);
+                    };
+                    // Another node was first. When its CRL holds all that this one would, it will do.
+                    if stored.covers >= self.loaded && self.take_over_one(group, &stored).await? {
+                        return Ok(());
                     }
-                    // Another node was first: the next CRL must hold what its revocations added.
-                    number = stored + 1;
+                    number = stored.number + 1;
                     self.load(u64::MAX).await?;
                 }
                 Err(e) => return Err(e),
@@ -376,13 +387,13 @@ impl Builder {
     async fn next_number(&self, group: &Group) -> Result<u64> {
         match self.states.get(&group.id).and_then(|s| s.published.as_ref()) {
             Some(published) => Ok(published.number + 1),
-            None => Ok(self.stored_number(group).await? + 1),
+            None => Ok(self.stored(group).await?.map_or(0, |row| row.number) + 1),
         }
     }
 
-    async fn stored_number(&self, group: &Group) -> Result<u64> {
+    async fn stored(&self, group: &Group) -> Result<Option<CrlRow>> {
         let rows = self.store.crls(self.mount).await?;
-        Ok(rows.iter().find(|r| r.group == group.id).map_or(0, |r| r.number))
+        Ok(rows.into_iter().find(|row| row.group == group.id))
     }
 }
 

@@ -112,6 +112,7 @@ pub struct MetadataRow {
 }
 
 /// One change. The writes of one unit happen together or not at all.
+#[derive(Clone)]
 pub enum PkiWrite {
     /// A configuration document.
     Document(DocumentWrite),

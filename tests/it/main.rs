@@ -9,6 +9,7 @@ mod crash;
 mod faults;
 mod grafana;
 mod metrics;
+mod nodes;
 mod postgres;
 mod process;
 mod serve;

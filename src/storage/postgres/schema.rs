@@ -15,6 +15,7 @@ struct Migration {
 const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_init", sql: include_str!("../../../migrations/postgres/0001_init.sql") },
     Migration { name: "0002_records", sql: include_str!("../../../migrations/postgres/0002_records.sql") },
+    Migration { name: "0003_change_log", sql: include_str!("../../../migrations/postgres/0003_change_log.sql") },
 ];
 
 /// A migration may take its time, and another node's too. The pair of numbers is another space than
