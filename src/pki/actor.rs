@@ -12,9 +12,11 @@
 //!
 //! Everything else talks to them through [`ControlLink`] and [`ReplicaLink`].
 
+mod change;
+
 use std::collections::VecDeque;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,11 +25,12 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, oneshot};
 
+use self::change::{Changed, run_change};
 use super::crl::{Builder, Built, Crls};
 use super::external_policy;
 use super::issue::{self, Issued, Request, Tools};
 use super::metrics::Stages;
-use super::store::{PkiOutcome, PkiStore, PkiWrite};
+use super::store::{PkiStore, PkiWrite};
 use super::view::View;
 use super::{self_issued, sign_intermediate, verbatim};
 use crate::error::{Error, Kind, Result};
@@ -52,9 +55,6 @@ pub struct Planned {
 
 /// Works a change out on the current view; again on a newer one when another node was first.
 pub type Plan = Box<dyn Fn(&View) -> Result<Planned> + Send>;
-
-/// Times that a change is worked out before its caller is told that other nodes were always first.
-const PLAN_TRIES: usize = 5;
 
 /// Builds of CRLs that run at once on a server: each holds a blocking thread and waits there for reads
 /// that need further ones.
@@ -383,77 +383,6 @@ fn nothing() -> Plan {
     Box::new(|view| Ok(Planned { view: view.clone(), writes: Vec::new(), crls: false }))
 }
 
-/// What became of a change.
-enum Changed {
-    /// Stored: the view to publish, and whether CRLs follow.
-    Stored { view: View, crls: bool },
-    /// Not stored; the view that storage holds, where it was read.
-    Failed { error: Error, reloaded: Option<View> },
-    /// Not known to be stored or not, and what storage holds could not be read.
-    Unknown { error: Error },
-}
-
-/// Plans off the actor's thread, and commits; with `reload` on what storage holds. When another node was
-/// first, plans again on what it left.
-async fn run_change(mut plan: Plan, published: Arc<View>, reload: bool, store: Arc<dyn PkiStore>) -> Changed {
-    let mut reloaded = None;
-    let mut again = reload;
-    for tries_left in (0..PLAN_TRIES).rev() {
-        if again {
-            match stored(&*store, &published).await {
-                Ok(view) => reloaded = Some(view),
-                Err(error) => return Changed::Unknown { error },
-            }
-        }
-        let view = reloaded.clone().map_or_else(|| Arc::clone(&published), Arc::new);
-        let planned;
-        (plan, planned) = match run_plan(plan, view).await {
-            Ok(done) => done,
-            Err(error) => return Changed::Failed { error, reloaded },
-        };
-        let Planned { view, writes, crls } = match planned {
-            Ok(planned) => planned,
-            Err(error) => return Changed::Failed { error, reloaded },
-        };
-        if writes.is_empty() {
-            return Changed::Stored { view, crls };
-        }
-        match store.commit(writes).await {
-            Ok(outcomes) if !outcomes.contains(&PkiOutcome::SerialTaken) => return Changed::Stored { view, crls },
-            Ok(_) => return Changed::Failed { error: Error::internal("serial collision"), reloaded },
-            // What was not admitted is not stored.
-            Err(error) if error.kind() == Kind::Busy => return Changed::Failed { error, reloaded },
-            Err(error) if error.kind() == Kind::Conflict && tries_left > 0 => again = true,
-            // Another node's write, or a commit whose end is not known: what is stored decides.
-            Err(error) => {
-                return match stored(&*store, &published).await {
-                    Ok(view) => Changed::Failed { error, reloaded: Some(view) },
-                    Err(_) => Changed::Unknown { error },
-                };
-            }
-        }
-    }
-    Changed::Failed { error: Error::internal("a change that was not tried"), reloaded }
-}
-
-/// Runs a plan where it may take its time.
-async fn run_plan(plan: Plan, view: Arc<View>) -> Result<(Plan, Result<Planned>)> {
-    let work = move || {
-        let planned = catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panicked()));
-        (plan, planned)
-    };
-    tokio::task::spawn_blocking(work).await.map_err(Error::internal)
-}
-
-/// The view of what is stored; what does not depend on documents alone is taken from the published one.
-async fn stored(store: &dyn PkiStore, published: &Arc<View>) -> Result<View> {
-    let documents = store.documents(published.mount).await?;
-    let published = Arc::clone(published);
-    // Off the actors' thread: a mount may have thousands of roles.
-    let work = move || View::load(published.mount, documents).map(|view| view.with_engine_of(&published));
-    tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
-}
-
 /// Builds off the actor's thread; the builder comes back whatever happens.
 async fn run_build(
     mut builder: Builder,
@@ -638,7 +567,7 @@ mod tests {
 
     use super::*;
     use crate::documents::{Document, MountId};
-    use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation};
+    use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, PkiOutcome, StoredCertificate, StoredRevocation};
     use crate::x509::serial::Serial;
 
     #[actix::test]
