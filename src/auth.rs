@@ -40,6 +40,20 @@ use token::{Record, hash_of};
 /// The policy that grants everything; no text stands behind it.
 pub const ROOT: &str = "root";
 
+/// Times that a change is tried before its caller is told that other nodes were always first.
+const TRIES: usize = 5;
+
+/// Tries a change again when another node changed the same at that moment; each attempt reads anew.
+async fn repeated<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
+    for _ in 1..TRIES {
+        match attempt().await {
+            Err(error) if error.kind() == Kind::Conflict => {}
+            done => return done,
+        }
+    }
+    attempt().await
+}
+
 /// Who is calling: a live token and what its policies grant.
 pub struct Caller {
     /// Public handle of the token. Whoever has it may end the token: it goes into no log and no row.

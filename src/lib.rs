@@ -13,6 +13,7 @@
 //! http            the wire: http/secrets is one pipeline and one route table per kind of mount
 //! auth            tokens, policies, the mount table
 //! pki             the certificate authority engine
+//! nodes           nodes on one database: following what the others change
 //! keys            private keys in this process, and the threads that generate RSA keys
 //! x509            everything that knows ASN.1
 //! storage         group commit, the embedded store, PostgreSQL, the seal
@@ -122,6 +123,7 @@ pub mod error;
 pub mod fields;
 pub mod http;
 pub mod keys;
+pub mod nodes;
 pub mod pki;
 pub mod random;
 pub mod secret;

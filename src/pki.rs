@@ -48,6 +48,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
 use self::actor::{ControlLink, ControlThread, Planned, ReplicaLink};
 use self::crl::{Builder, Crls, Lists, Wanted};
@@ -242,19 +243,33 @@ impl Authority {
         self.build_crls(Wanted { reload: true, ..Wanted::DUE }).await
     }
 
+    /// Reads what is stored again and publishes it, in turn with the changes: for what another node changed.
+    ///
+    /// # Errors
+    /// `Unavailable` from storage, `Internal` when a document cannot be read; what was published stays.
+    pub async fn reload(&self) -> Result<()> {
+        self.control.reload().await
+    }
+
+    /// Brings the CRLs up to date with what other nodes revoked and published, in the background.
+    pub fn follow_crls(&self) {
+        self.control.follow_crls();
+    }
+
     /// A replica on the current worker's arbiter.
     pub fn replica(&self) -> ReplicaLink {
         ReplicaLink::start(Arc::clone(&self.view), self.tools.clone())
     }
 
     /// Runs one change of the mount's state: `plan` works it out on the current view (off every
-    /// worker) and returns what to answer; the answer comes when it is stored and published.
+    /// worker) and returns what to answer; the answer comes when it is stored and published. When another
+    /// node changes the same at that moment, it is worked out again on what that node left.
     ///
     /// # Errors
     /// What `plan` refuses; `Unavailable` or `Conflict` from storage.
     pub async fn change<T: Send + 'static>(
         &self,
-        plan: impl FnOnce(&View) -> Result<(Planned, T)> + Send + 'static,
+        plan: impl Fn(&View) -> Result<(Planned, T)> + Send + 'static,
     ) -> Result<T> {
         self.change_and_crls(plan).await.map(|(answer, _)| answer)
     }
@@ -266,16 +281,18 @@ impl Authority {
     /// As [`Authority::change`].
     pub async fn change_and_crls<T: Send + 'static>(
         &self,
-        plan: impl FnOnce(&View) -> Result<(Planned, T)> + Send + 'static,
+        plan: impl Fn(&View) -> Result<(Planned, T)> + Send + 'static,
     ) -> Result<(T, Vec<String>)> {
-        let (told, answer) = oneshot::channel();
+        let (told, mut answer) = mpsc::unbounded_channel();
         let plan = Box::new(move |view: &View| {
             let (planned, result) = plan(view)?;
             let _ = told.send(result);
             Ok(planned)
         });
         let warnings = self.control.change(plan).await?;
-        Ok((answer.await.map_err(Error::internal)?, warnings))
+        // One for each time that it was worked out: the last one was stored.
+        let last = std::iter::from_fn(|| answer.try_recv().ok()).last();
+        Ok((last.ok_or_else(|| Error::internal("a change without an answer"))?, warnings))
     }
 
     /// Brings the CRLs up to date with everything stored before the call, as far as they are due by the

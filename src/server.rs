@@ -29,6 +29,8 @@ use crate::http;
 use crate::http::secrets::audit::Audit;
 use crate::http::secrets::reach::Reach;
 use crate::http::secrets::state::{Identity, Settings, Shared, State, Stopping};
+use crate::nodes::store::ChangeLog;
+use crate::nodes::{Baseline, Nodes};
 use crate::pki::Engine;
 use crate::pki::store::PkiStore;
 use crate::storage::{self, Storage};
@@ -76,6 +78,9 @@ pub struct Options {
     pub storage: storage::Options,
     /// Settings of the wire.
     pub settings: Settings,
+    /// Largest difference between this machine's clock and that of a shared database; usually
+    /// [`nodes::SKEW_LIMIT`](crate::nodes::SKEW_LIMIT).
+    pub skew_limit: Duration,
 }
 
 /// The store, as each domain sees it.
@@ -84,6 +89,8 @@ pub struct Stores {
     pub pki: Arc<dyn PkiStore>,
     /// Authentication's.
     pub auth: Arc<dyn AuthStore>,
+    /// What other nodes change, where there can be others.
+    pub changes: Option<Arc<dyn ChangeLog>>,
 }
 
 /// A server that is open but does not listen yet.
@@ -112,8 +119,8 @@ impl Server {
     pub async fn open_through(options: Options, between: impl FnOnce(Stores) -> Stores) -> Result<Self> {
         telemetry::install_metrics()?;
         let storage = storage::open(options.storage).await?;
-        let stores = between(Stores { pki: storage.pki(), auth: storage.auth() });
-        match domains(stores, options.clock, options.settings).await {
+        let stores = between(Stores { pki: storage.pki(), auth: storage.auth(), changes: storage.changes() });
+        match domains(stores, options.clock, options.settings, options.skew_limit).await {
             Ok(shared) => Ok(Self {
                 shared: Arc::new(shared),
                 storage,
@@ -162,6 +169,7 @@ impl Server {
             tidy(engine.clone()).boxed_local(),
             publish_counts(engine.clone()).boxed_local(),
             catch_up(auth, engine).boxed_local(),
+            follow(self.shared.clone()).boxed_local(),
             upkeep().boxed_local(),
         ];
         let tasks = tasks.into_iter().map(actix_rt::spawn).collect();
@@ -252,7 +260,12 @@ impl Serving {
     }
 }
 
-async fn domains(stores: Stores, clock: Clock, settings: Settings) -> Result<Shared> {
+async fn domains(stores: Stores, clock: Clock, settings: Settings, skew_limit: Duration) -> Result<Shared> {
+    // Before anything is read: what changes from now on is followed.
+    let baseline = match stores.changes {
+        Some(log) => Some(Baseline::read(log, clock.clone(), skew_limit).await?),
+        None => None,
+    };
     let identity = identity(&*stores.auth).await?;
     let reach = Reach::new(Arc::clone(&stores.auth));
     let auth = Auth::open(stores.auth, clock.clone()).await?;
@@ -261,7 +274,8 @@ async fn domains(stores: Stores, clock: Clock, settings: Settings) -> Result<Sha
         engine.open(mount.id).await?;
     }
     let (audit, stopping) = (Audit::default(), Stopping::default());
-    Ok(Shared { auth, engine, clock, settings, identity, audit, reach, stopping })
+    let nodes = Nodes::new(baseline, auth.clone(), engine.clone());
+    Ok(Shared { auth, engine, nodes, clock, settings, identity, audit, reach, stopping })
 }
 
 /// A settings document of the server itself, if it is stored.
@@ -341,6 +355,11 @@ async fn catch_up(auth: Arc<Auth>, engine: Arc<Engine>) {
             Err(error) => tracing::warn!("policies and mounts cannot be read again yet: {error}"),
         }
     }
+}
+
+/// Follows the other nodes of the database.
+async fn follow(shared: Arc<Shared>) {
+    shared.nodes.follow().await;
 }
 
 /// Revokes the certificates of leases that were ended, as soon as there are some, and now and then

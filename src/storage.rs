@@ -34,6 +34,7 @@ use futures_util::future::BoxFuture;
 use crate::auth::store::AuthStore;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
+use crate::nodes::store::ChangeLog;
 use crate::pki::store::PkiStore;
 use backend::{Backend, Outcome, Reader, Write};
 pub use postgres::PostgresUrl;
@@ -69,6 +70,7 @@ struct Inner {
     reader: Arc<dyn Reader>,
     ring: Arc<Ring>,
     clock: Clock,
+    changes: Option<Arc<dyn ChangeLog>>,
 }
 
 /// Opens the store, or makes it. The runtime that this is called on must live as long as the store.
@@ -84,11 +86,12 @@ pub async fn open(options: Options) -> Result<Storage> {
             let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder))
                 .await
                 .map_err(|e| Error::unavailable("storage: does not open", e))??;
-            assemble(writer, Arc::new(reader), &seal_key, clock, queue).await
+            assemble(writer, Arc::new(reader), None, &seal_key, clock, queue).await
         }
         Database::Postgres(url) => {
             let (writer, reader) = postgres::open(url).await?;
-            assemble(writer, Arc::new(reader), &seal_key, clock, queue).await
+            let reader = Arc::new(reader);
+            assemble(writer, reader.clone(), Some(reader), &seal_key, clock, queue).await
         }
     }
 }
@@ -97,13 +100,14 @@ pub async fn open(options: Options) -> Result<Storage> {
 async fn assemble(
     writer: impl Backend,
     reader: Arc<dyn Reader>,
+    changes: Option<Arc<dyn ChangeLog>>,
     seal_key: &SealKey,
     clock: Clock,
     queue: usize,
 ) -> Result<Storage> {
     let commits = commit::Handle::start(writer, queue.max(1))?;
     match load_ring(&commits, &reader, seal_key).await {
-        Ok(ring) => Ok(Storage(Arc::new(Inner { commits, reader, ring: Arc::new(ring), clock }))),
+        Ok(ring) => Ok(Storage(Arc::new(Inner { commits, reader, ring: Arc::new(ring), clock, changes }))),
         Err(error) => {
             // Lets go of the folder, so that the next attempt finds it free.
             reader.close();
@@ -136,6 +140,11 @@ impl Storage {
     /// The store as authentication sees it.
     pub fn auth(&self) -> Arc<dyn AuthStore> {
         self.0.clone()
+    }
+
+    /// What other nodes change; `None` when there are no others.
+    pub fn changes(&self) -> Option<Arc<dyn ChangeLog>> {
+        self.0.changes.clone()
     }
 
     /// Adds a data key that seals everything from now on; returns its term. What was sealed before

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::policy::{Acl, Policy};
 use super::store::{AuthStore, AuthWrite};
-use super::{Auth, ROOT};
+use super::{Auth, ROOT, repeated};
 use crate::clock::{Clock, Time, parse_rfc3339, rfc3339};
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
@@ -182,15 +182,18 @@ impl Auth {
         let cas = fields.int("cas")?;
         let cas_required = fields.bool("cas_required")?;
         let _one_writer = self.writing.lock().await;
-        self.reload_policies().await?;
-        let policies = self.policies.load_full();
-        let known = policies.by_name.get(&name).map(Arc::as_ref);
-        check_cas(known, cas)?;
-        let cas_required = cas_required.unwrap_or(known.is_some_and(|entry| entry.stored.cas_required));
-        let stored = Stored { text, modified: self.clock.now(), cas_required, expiration };
-        let version = known.map_or(0, |entry| entry.version);
-        let unit = vec![write(&name, version, Some(&stored))?];
-        self.commit_policy(unit, &name, Some(Entry { stored, version: version + 1, policy })).await?;
+        let attempt = async || {
+            self.reload_policies().await?;
+            let policies = self.policies.load_full();
+            let known = policies.by_name.get(&name).map(Arc::as_ref);
+            check_cas(known, cas)?;
+            let cas_required = cas_required.unwrap_or(known.is_some_and(|entry| entry.stored.cas_required));
+            let stored = Stored { text: text.clone(), modified: self.clock.now(), cas_required, expiration };
+            let version = known.map_or(0, |entry| entry.version);
+            let unit = vec![write(&name, version, Some(&stored))?];
+            self.commit_policy(unit, &name, Some(Entry { stored, version: version + 1, policy: policy.clone() })).await
+        };
+        repeated(attempt).await.map_err(|error| came_first(error, &name))?;
         Ok(warnings)
     }
 
@@ -204,11 +207,14 @@ impl Auth {
             return Err(Error::invalid("cannot delete \"default\" policy"));
         }
         let _one_writer = self.writing.lock().await;
-        self.reload_policies().await?;
-        let Some(version) = self.policies.load().by_name.get(&name).map(|entry| entry.version) else {
-            return Ok(());
+        let attempt = async || {
+            self.reload_policies().await?;
+            let Some(version) = self.policies.load().by_name.get(&name).map(|entry| entry.version) else {
+                return Ok(());
+            };
+            self.commit_policy(vec![write(&name, version, None)?], &name, None).await
         };
-        self.commit_policy(vec![write(&name, version, None)?], &name, None).await
+        repeated(attempt).await.map_err(|error| came_first(error, &name))
     }
 
     /// Deletes policies that have expired.
@@ -221,7 +227,7 @@ impl Auth {
             let unit = vec![write(name, policies.by_name[name].version, None)?];
             match self.commit_policy(unit, name, None).await {
                 // Written again meanwhile: let it live.
-                Err(error) if error.kind() == Kind::Invalid => {}
+                Err(error) if error.kind() == Kind::Conflict => {}
                 other => other?,
             }
         }
@@ -243,12 +249,7 @@ impl Auth {
             return Ok(());
         };
         self.recheck(&error).await;
-        match error.kind() {
-            Kind::Conflict => {
-                Err(Error::invalid(format!("policy {name:?}: another change of it came first; read it and repeat")))
-            }
-            _ => Err(error),
-        }
+        Err(error)
     }
 
     /// Reads all policies again and publishes them.
@@ -272,6 +273,16 @@ impl Auth {
             (None, Some(text)) => parse_rfc3339("expiration", &text).map(Some),
             (None, None) => Ok(None),
         }
+    }
+}
+
+/// What a caller hears when other nodes were always first.
+fn came_first(error: Error, name: &str) -> Error {
+    match error.kind() {
+        Kind::Conflict => {
+            Error::invalid(format!("policy {name:?}: another change of it came first; read it and repeat"))
+        }
+        _ => error,
     }
 }
 

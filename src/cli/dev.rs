@@ -12,6 +12,7 @@ use signet::clock::Clock;
 use signet::error::{Error, Result};
 use signet::fields::Fields;
 use signet::http::secrets::state::Settings;
+use signet::nodes::SKEW_LIMIT;
 use signet::pki::Authority;
 use signet::pki::ca_key::KeyOrigin;
 use signet::pki::changes::{self, Write};
@@ -95,7 +96,8 @@ fn options(folder: &Path, database: Database, listen: SocketAddr) -> Result<Opti
     let clock = Clock::system();
     let storage = storage::Options { database, seal_key, clock: clock.clone(), queue: QUEUE };
     let settings = Settings { open_metrics: true, ..Settings::default() };
-    Ok(Options { listen, tls: None, metrics_listen: None, workers: 0, clock, storage, settings })
+    let skew_limit = SKEW_LIMIT;
+    Ok(Options { listen, tls: None, metrics_listen: None, workers: 0, clock, storage, settings, skew_limit })
 }
 
 /// The root token (an older one is revoked) and a mount that is ready to issue.

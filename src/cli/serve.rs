@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use signet::clock::Clock;
 use signet::config::{self, Config, SealKeySource, Store};
 use signet::error::{Error, Result};
+use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
 use signet::server::{Options, Server, Signals, forbid_core_dumps};
 use signet::storage::seal::SealKey;
@@ -47,6 +48,7 @@ async fn serve(config: Config) -> Result<()> {
         listen: config.listen,
         tls,
         metrics_listen: config.metrics_listen,
+        skew_limit: SKEW_LIMIT,
         workers: config.workers,
         storage: storage_options(&config, clock.clone())?,
         clock,

@@ -278,6 +278,8 @@ async fn admit(
         return Ok(Admitted::default());
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
+    // What was granted once may have been taken away on another node since.
+    state.nodes.fresh().await?;
     let caller = state.auth.identify(token.expose()).await.map_err(|error| match error.kind() {
         Kind::Unauthenticated => Error::forbidden(),
         _ => error,

@@ -12,9 +12,11 @@
 //!
 //! Everything else talks to them through [`ControlLink`] and [`ReplicaLink`].
 
+mod change;
+
 use std::collections::VecDeque;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,11 +25,12 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, oneshot};
 
+use self::change::{Changed, run_change};
 use super::crl::{Builder, Built, Crls, Summaries, Wanted};
 use super::external_policy;
 use super::issue::{self, Issued, Request, Tools};
 use super::metrics::Stages;
-use super::store::{PkiOutcome, PkiStore, PkiWrite};
+use super::store::{PkiStore, PkiWrite};
 use super::view::View;
 use super::{self_issued, sign_intermediate, verbatim};
 use crate::clock::Clock;
@@ -54,8 +57,8 @@ pub struct Planned {
     pub crls: bool,
 }
 
-/// Works a change out on the current view.
-pub type Plan = Box<dyn FnOnce(&View) -> Result<Planned> + Send>;
+/// Works a change out on the current view; again on a newer one when another node was first.
+pub type Plan = Box<dyn Fn(&View) -> Result<Planned> + Send>;
 
 /// Builds of CRLs that run at once on a server: each holds a blocking thread and waits there for reads
 /// that need further ones.
@@ -103,6 +106,7 @@ impl ControlLink {
             changes: VecDeque::new(),
             changing: false,
             behind: false,
+            outdated: false,
             builder: Some(builder),
             wanted: Wanted::DUE,
             waiting: Vec::new(),
@@ -123,6 +127,21 @@ impl ControlLink {
         let (reply, done) = oneshot::channel();
         self.0.do_send(Change { plan, reply });
         done.await.map_err(stopping)?
+    }
+
+    /// Reads what is stored again, and publishes it.
+    ///
+    /// # Errors
+    /// `Unavailable` or `Internal` when it cannot be read.
+    pub async fn reload(&self) -> Result<()> {
+        let (reply, done) = oneshot::channel();
+        self.0.do_send(Reload { reply });
+        done.await.map_err(stopping)?.map(drop)
+    }
+
+    /// Asks for CRLs that hold what other nodes revoked, theirs where they have published; nobody waits.
+    pub fn follow_crls(&self) {
+        self.0.do_send(BuildCrls { wanted: FOLLOW, reply: Waiter::Nobody });
     }
 
     /// Asks for CRLs that hold everything stored before this call, as far as they are due by the mount's
@@ -185,6 +204,16 @@ struct BuildCrls {
     reply: Waiter,
 }
 
+/// Another node changed documents: `reply` is told when what is stored is published.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Reload {
+    reply: Reply,
+}
+
+/// Lists that other nodes published are taken over.
+const FOLLOW: Wanted = Wanted { follow: true, ..Wanted::DUE };
+
 /// The control actor of a mount.
 struct Control {
     view: Arc<ArcSwap<View>>,
@@ -195,6 +224,8 @@ struct Control {
     changing: bool,
     /// A change failed, perhaps after it was stored, and what is stored could not be read since.
     behind: bool,
+    /// Another node changed documents since what is stored was read.
+    outdated: bool,
     /// `None` while a build runs.
     builder: Option<Builder>,
     /// What the next build makes beside what is due.
@@ -214,20 +245,21 @@ impl Control {
             return;
         };
         self.changing = true;
-        let work = run_change(change.plan, self.view.load_full(), self.behind, Arc::clone(&self.store));
+        let reload = std::mem::take(&mut self.outdated) || self.behind;
+        let work = run_change(change.plan, self.view.load_full(), reload, Arc::clone(&self.store));
         let done = work.into_actor(self).map(move |changed, actor, ctx| {
             actor.changing = false;
             let was_behind = std::mem::replace(&mut actor.behind, matches!(changed, Changed::Unknown { .. }));
             match changed {
                 Changed::Stored { view, crls: true } => {
                     actor.view.store(Arc::new(view));
-                    let all = Wanted { complete: true, ..Wanted::DUE };
+                    let all = Wanted { complete: true, follow: reload, ..Wanted::DUE };
                     actor.build(all, Waiter::Changed(change.reply), ctx);
                 }
                 Changed::Stored { view, crls: false } => {
                     actor.view.store(Arc::new(view));
-                    if was_behind {
-                        actor.build(Wanted::DUE, Waiter::Nobody, ctx);
+                    if reload {
+                        actor.build(FOLLOW, Waiter::Nobody, ctx);
                     }
                     let _ = change.reply.send(Ok(Vec::new()));
                 }
@@ -235,7 +267,7 @@ impl Control {
                     if let Some(view) = reloaded {
                         // Issuers may have come or gone; nobody waits for their CRLs.
                         actor.view.store(Arc::new(view));
-                        actor.build(Wanted::DUE, Waiter::Nobody, ctx);
+                        actor.build(FOLLOW, Waiter::Nobody, ctx);
                     }
                     let _ = change.reply.send(Err(error));
                 }
@@ -258,8 +290,7 @@ impl Control {
                 return;
             }
             let (reply, done) = oneshot::channel();
-            let plan: Plan = Box::new(|view| Ok(Planned { view: view.clone(), writes: Vec::new(), crls: false }));
-            actor.changes.push_front(Change { plan, reply });
+            actor.changes.push_front(Change { plan: nothing(), reply });
             actor.next_change(ctx);
             ctx.spawn(done.into_actor(actor).map(|_, actor, ctx| {
                 if actor.behind {
@@ -331,7 +362,7 @@ impl Actor for Control {
                 // The mount is gone; the timer alone would keep the actor alive for ever.
                 return ctx.stop();
             }
-            actor.build(Wanted { follow: true, ..Wanted::DUE }, Waiter::Nobody, ctx);
+            actor.build(FOLLOW, Waiter::Nobody, ctx);
         });
     }
 
@@ -362,51 +393,19 @@ impl Handler<BuildCrls> for Control {
     }
 }
 
-/// What became of a change.
-enum Changed {
-    /// Stored: the view to publish, and whether CRLs follow.
-    Stored { view: View, crls: bool },
-    /// Not stored; the view that storage holds, where it was read.
-    Failed { error: Error, reloaded: Option<View> },
-    /// Not known to be stored or not, and what storage holds could not be read.
-    Unknown { error: Error },
-}
+impl Handler<Reload> for Control {
+    type Result = ();
 
-/// Plans off the actor's thread, and commits. When the actor is `behind`, on what storage holds.
-async fn run_change(plan: Plan, published: Arc<View>, behind: bool, store: Arc<dyn PkiStore>) -> Changed {
-    let mount = published.mount;
-    let mut reloaded = None;
-    if behind {
-        match stored(&*store, mount).await {
-            Ok(view) => reloaded = Some(view),
-            Err(error) => return Changed::Unknown { error },
-        }
-    }
-    let view = reloaded.clone().map_or(published, Arc::new);
-    let work = move || catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panicked()));
-    let planned = tokio::task::spawn_blocking(work).await.map_err(Error::internal).and_then(|planned| planned);
-    let Planned { view, writes, crls } = match planned {
-        Ok(planned) => planned,
-        Err(error) => return Changed::Failed { error, reloaded },
-    };
-    if writes.is_empty() {
-        return Changed::Stored { view, crls };
-    }
-    match store.commit(writes).await {
-        Ok(outcomes) if !outcomes.contains(&PkiOutcome::SerialTaken) => Changed::Stored { view, crls },
-        Ok(_) => Changed::Failed { error: Error::internal("serial collision"), reloaded },
-        // What was not admitted is not stored.
-        Err(error) if error.kind() == Kind::Busy => Changed::Failed { error, reloaded },
-        // Another node's write, or a commit whose end is not known: what is stored decides.
-        Err(error) => match stored(&*store, mount).await {
-            Ok(view) => Changed::Failed { error, reloaded: Some(view) },
-            Err(_) => Changed::Unknown { error },
-        },
+    fn handle(&mut self, Reload { reply }: Reload, ctx: &mut Self::Context) {
+        self.outdated = true;
+        self.changes.push_front(Change { plan: nothing(), reply });
+        self.next_change(ctx);
     }
 }
 
-async fn stored(store: &dyn PkiStore, mount: MountId) -> Result<View> {
-    View::load(mount, store.documents(mount).await?)
+/// The change that changes nothing.
+fn nothing() -> Plan {
+    Box::new(|view| Ok(Planned { view: view.clone(), writes: Vec::new(), crls: false }))
 }
 
 /// Builds off the actor's thread; the builder comes back whatever happens.

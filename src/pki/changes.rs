@@ -311,8 +311,8 @@ pub async fn write_keys_config(authority: &Authority, fields: &Fields) -> Result
     authority
         .change(move |view| {
             let mut config = view.keys_config.value.clone();
-            if let Some(reference) = reference {
-                config.default = named(&reference, "key", |r| view.key(r))?.id.clone();
+            if let Some(reference) = &reference {
+                config.default = named(reference, "key", |r| view.key(r))?.id.clone();
             }
             let mut next = view.clone();
             let writes = vec![next.set_keys_config(config)];
@@ -339,7 +339,8 @@ pub async fn rename_key(authority: &Authority, reference: &str, name: &str) -> R
         .change(move |view| {
             let key = view.key(&reference).ok_or_else(Error::not_found)?;
             let id = key.id.clone();
-            let renamed = Key { id: id.clone(), name, version: key.version, private: key.private.clone() };
+            let renamed =
+                Key { id: id.clone(), name: name.clone(), version: key.version, private: key.private.clone() };
             let mut next = view.clone();
             let writes = vec![next.put_key(renamed)?];
             Ok((planned(next, writes), id))

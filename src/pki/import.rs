@@ -51,11 +51,11 @@ pub async fn bundle(
     let (mut imported, crls) = authority
         .change_and_crls(move |view| {
             let mut import = Import::new(view, now);
-            for key in bundle.keys {
-                import.key(key, "")?;
+            for key in &bundle.keys {
+                import.key(Arc::clone(key), "")?;
             }
-            for (certificate, revoked_at) in bundle.certificates.iter().zip(stored) {
-                import.certificate(field, certificate, revoked_at)?;
+            for (certificate, revoked_at) in bundle.certificates.iter().zip(&stored) {
+                import.certificate(field, certificate, *revoked_at)?;
             }
             import.finish(view)
         })
@@ -78,7 +78,7 @@ pub async fn key(authority: &Authority, fields: &Fields) -> Result<Imported> {
         .change_and_crls(move |view| {
             let mut import = Import::new(view, now);
             let public = key.public().clone();
-            import.key(key, &name)?;
+            import.key(Arc::clone(&key), &name)?;
             let known = !import.existing_keys.is_empty();
             let stored = import.next.key_of(&public).ok_or_else(|| Error::internal("an imported key is there"))?;
             let data = json!({

@@ -307,7 +307,7 @@ pub async fn revoke_issuer(authority: &Authority, reference: &str, requester: &s
             record.revoked_at = Some(now.unix_timestamp());
             record.modified_at = now.unix_timestamp();
             let mut writes = vec![next.put_issuer(record)?];
-            writes.extend(rows);
+            writes.extend(rows.iter().cloned());
             Ok((Planned { view: next, writes, crls: true }, Some(issuer_warnings(view, issuer))))
         })
         .await?;

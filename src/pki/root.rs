@@ -115,7 +115,7 @@ pub async fn generate(
     let (mut generated, crls) = authority
         .change_and_crls(move |view| {
             let serial = view.new_serial(&*serials)?;
-            order.plan(view, &key, serial, now, &requester)
+            order.clone().plan(view, &key, serial, now, &requester)
         })
         .await?;
     generated.warnings.extend(crls);
@@ -123,6 +123,7 @@ pub async fn generate(
 }
 
 /// Everything about the root that the request decides.
+#[derive(Clone)]
 struct Order {
     naming: Naming,
     issuer_name: String,

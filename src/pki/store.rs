@@ -176,6 +176,7 @@ pub struct Removed {
 }
 
 /// One change. The writes of one unit happen together or not at all.
+#[derive(Clone)]
 pub enum PkiWrite {
     /// A configuration document.
     Document(DocumentWrite),

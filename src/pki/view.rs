@@ -468,6 +468,14 @@ impl View {
         let write = self.document(kind::CONFIG, "auto-tidy", version, Some(&value));
         self.auto_tidy = Setting { value, version: version + 1 };
         write
+    /// Keeps the way to the policy engine that another view has, with what is known of the engine's
+    /// health, where both lead to the same.
+    pub(super) fn with_engine_of(mut self, other: &Self) -> Self {
+        let same = self.external_policy.value.leads_to_the_same(&other.external_policy.value);
+        if same && matches!((&self.policy_engine, &other.policy_engine), (Some(Ok(_)), Some(Ok(_)))) {
+            self.policy_engine.clone_from(&other.policy_engine);
+        }
+        self
     }
 
     /// The way to the policy engine.

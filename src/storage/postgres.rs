@@ -4,7 +4,7 @@
 //! runtime that opened the store. Batches of certificates and revocations are single statements over
 //! UNNEST. Nodes agree by locks inside their transactions: a shared advisory lock per mount keeps it
 //! from being dropped under a batch, the mount's row gives out revocation numbers, a token's row keeps
-//! its children from outliving it. Every connection has statement and lock timeouts, and every use of
+//! its children from outliving it. They follow each other's changes by a log (`changes`). Every connection has statement and lock timeouts, and every use of
 //! one has a deadline, so that a server that is gone or hangs is `Unavailable` and never a wait
 //! without end; the next write or read connects again.
 //!
@@ -13,6 +13,7 @@
 
 mod batch;
 mod certificates;
+mod changes;
 mod connect;
 mod crls;
 mod documents;
@@ -52,8 +53,14 @@ pub(super) async fn open(url: PostgresUrl) -> Result<(Writer, Pool)> {
     let mut session = connect::session(&url).await?;
     schema::migrate(&mut session).await?;
     let dropped_mounts = mounts::any_dropped(&session).await.map_err(|e| e.of_read())?;
-    let reader = Pool::new(&url)?;
-    Ok((Writer::new(url, dropped_mounts), reader))
+    let node = node_id();
+    let reader = Pool::new(&url, node)?;
+    Ok((Writer::new(url, node, dropped_mounts), reader))
+}
+
+/// Another number for every process that opens a database, never 0: the change log names writers by it.
+fn node_id() -> i64 {
+    (i64::from_le_bytes(crate::random::bytes()) & i64::MAX).max(1)
 }
 
 /// Why something was not stored or read.

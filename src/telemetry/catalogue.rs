@@ -122,6 +122,16 @@ pub const POSTGRES_READ_WAIT_SECONDS: &str = "signet_postgres_read_wait_seconds"
 pub const POSTGRES_RETRIES: &str = "signet_postgres_retries_total";
 /// Connections for writes to PostgreSQL that could not be made.
 pub const POSTGRES_CONNECT_FAILURES: &str = "signet_postgres_connect_failures_total";
+/// Age of changes when this node has taken them over.
+pub const CHANGES_LAG_SECONDS: &str = "signet_changes_lag_seconds";
+/// Notifications of changes that the database sent.
+pub const CHANGES_NOTIFICATIONS: &str = "signet_changes_notifications_total";
+/// Looks at the change log, by result.
+pub const CHANGES_POLLS: &str = "signet_changes_polls_total";
+/// What was read again after changes in the log, by part.
+pub const CHANGES_RELOADS: &str = "signet_changes_reloads_total";
+/// How far this machine's clock is from the database's, either way.
+pub const CLOCK_SKEW_SECONDS: &str = "signet_clock_skew_seconds";
 /// Reloads of the TLS certificate, by result.
 pub const TLS_RELOADS: &str = "signet_tls_reloads_total";
 
@@ -162,6 +172,7 @@ const REASONS: Starts = &[
     ("reason", "internal"),
 ];
 const CRL_RULES: Starts = &[("rule", "number"), ("rule", "covers"), ("rule", "entries")];
+const PARTS: Starts = &[("part", "system"), ("part", "mount"), ("part", "crls")];
 const RETRIES: Starts = &[("reason", "connection"), ("reason", "clash"), ("reason", "unit")];
 
 /// Upper bounds of times within a request, seconds.
@@ -306,6 +317,14 @@ pub const CATALOGUE: &[Metric] = &[
     ),
     counter(POSTGRES_RETRIES, &["reason"], "Commits on PostgreSQL that were begun again, by reason.").starting(RETRIES),
     counter(POSTGRES_CONNECT_FAILURES, &[], "Connections for writes to PostgreSQL that could not be made."),
+    histogram(CHANGES_LAG_SECONDS, &[], Unit::Seconds, LONG, "Age of changes when this node has taken them over."),
+    counter(CHANGES_NOTIFICATIONS, &[], "Notifications of changes that the database sent."),
+    counter(CHANGES_POLLS, &["result"], "Looks at the change log, by result.").starting(RESULTS),
+    counter(CHANGES_RELOADS, &["part"], "What was read again after changes in the log, by part.").starting(PARTS),
+    Metric {
+        unit: Unit::Seconds,
+        ..gauge(CLOCK_SKEW_SECONDS, &[], "How far this machine's clock is from the database's, either way.")
+    },
 ];
 
 type Labels = &'static [&'static str];

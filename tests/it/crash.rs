@@ -5,14 +5,14 @@
 //! data is. A test that needs a right which this machine does not give (to trace, to mount) says so and
 //! is left out, unless `TESTS_LEAVE_NOTHING_OUT` is set: then it fails.
 
-mod audit;
+pub mod audit;
 mod failing_disk;
 mod full_disk;
 mod kill;
-mod load;
+pub mod load;
 mod order;
 mod outage;
-mod place;
+pub mod place;
 mod strace;
 
 use std::io::Write;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use signet::telemetry::{CATALOGUE, MetricKind};
 
-use crate::metrics::metric_of;
+use crate::metrics::{metric_of, page_of_all};
 use crate::support::App;
 
 const DASHBOARD: &str = include_str!("../../grafana/dashboards/signet.json");
@@ -75,7 +75,7 @@ async fn every_series_in_use_is_there_after_a_walk_with_its_help() {
     // The store with the most to measure.
     let app = App::builder().postgres().start().await;
     walk(&app).await;
-    let page = app.client.page("/metrics").await.text;
+    let page = page_of_all(&app.client).await.text;
     for (series, labels) in used() {
         let metric = metric_of(&series).unwrap();
         let kind = match metric.kind {

@@ -12,6 +12,7 @@ use signet::clock::{Clock, Time};
 use signet::error::Kind;
 use signet::fields::Fields;
 use signet::http::secrets::state::{Settings, Shared};
+use signet::nodes::SKEW_LIMIT;
 use signet::server::{Options, Running, Server};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database, PostgresUrl};
@@ -24,14 +25,23 @@ pub struct Builder {
     clock: Clock,
     settings: Settings,
     queue: usize,
-    database: Option<cluster::Database>,
+    database: Option<Arc<cluster::Database>>,
     faults: Option<Arc<Faults>>,
+    skew_limit: Duration,
 }
 
 impl Builder {
     /// A clock that only the test moves.
     pub fn manual_clock(mut self, now: Time) -> Self {
         self.clock = Clock::manual(now);
+        // Such a clock is another than the database's on purpose.
+        self.skew_limit = Duration::MAX;
+        self
+    }
+
+    /// How far the clock may be from that of PostgreSQL.
+    pub fn skew_limit(mut self, limit: Duration) -> Self {
+        self.skew_limit = limit;
         self
     }
 
@@ -43,7 +53,7 @@ impl Builder {
 
     /// PostgreSQL in place of the embedded store.
     pub fn postgres(mut self) -> Self {
-        self.database = Some(cluster::shared().database());
+        self.database = Some(Arc::new(cluster::shared().database()));
         self
     }
 
@@ -105,6 +115,7 @@ impl Builder {
                 queue: self.queue,
             },
             settings: self.settings.clone(),
+            skew_limit: self.skew_limit,
         }
     }
 }
@@ -126,7 +137,7 @@ impl App {
 
     pub fn builder() -> Builder {
         let settings = Settings { open_metrics: true, ..Settings::default() };
-        Builder { clock: Clock::system(), settings, queue: 1024, database: None, faults: None }
+        Builder { clock: Clock::system(), settings, queue: 1024, database: None, faults: None, skew_limit: SKEW_LIMIT }
     }
 
     /// Its folder, with the data of the embedded store.
@@ -186,6 +197,31 @@ impl App {
         let running = builder.open(&folder).await.start().await.unwrap();
         let client = Client::new(running.address(), &client.token);
         Self { running, client, clock, builder, folder }
+    }
+
+    /// Another node on the same database, with the same clock, settings and token.
+    pub async fn another(&self) -> Self {
+        let (builder, folder) = self.beside();
+        let running = builder.open(&folder).await.start().await.unwrap();
+        let client = Client::new(running.address(), &self.client.token);
+        Self { running, client, clock: builder.clock.clone(), builder, folder }
+    }
+
+    /// Why another node on the same database does not start.
+    pub async fn refusal_of_another(&self) -> String {
+        let (builder, folder) = self.beside();
+        Server::open(builder.options(&folder)).await.err().unwrap().text().to_owned()
+    }
+
+    fn beside(&self) -> (Builder, tempfile::TempDir) {
+        let Builder { settings, queue, skew_limit, .. } = &self.builder;
+        let (clock, settings) = (self.clock.clone(), settings.clone());
+        let database = Some(Arc::clone(self.builder.database.as_ref().unwrap()));
+        let builder = Builder { clock, settings, queue: *queue, database, faults: None, skew_limit: *skew_limit };
+        let folder = tempfile::tempdir().unwrap();
+        // A copied file keeps its mode.
+        std::fs::copy(self.folder().join("seal.key"), folder.path().join("seal.key")).unwrap();
+        (builder, folder)
     }
 
     /// Stops the server and removes its data.

@@ -7,14 +7,17 @@
 use std::sync::Arc;
 
 use super::{BUILT_IN, Mount, MountTable};
-use crate::auth::Auth;
 use crate::auth::store::AuthWrite;
+use crate::auth::{Auth, repeated};
 use crate::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM};
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 
 /// The kind of the stored documents; the name is the mount's path.
 const KIND: &str = "mount";
+
+/// The name of the settings document whose version orders the enabling of mounts.
+const ORDER: &str = "mount-order";
 
 /// Longest path of a mount.
 const MAX_PATH: usize = 128;
@@ -81,9 +84,16 @@ impl Auth {
         }
         mount.apply(&settings)?;
         let _one_writer = self.writer().await?;
-        check_free(&self.mounts(), &path)?;
-        let unit = vec![AuthWrite::MountCreate(mount.id), AuthWrite::Document(document(&mount, 0)?)];
-        self.commit_mount(unit, &path, Some(mount.clone())).await?;
+        let attempt = async || {
+            // Read before the table: whoever enables a mount in between makes this one try again.
+            let order = self.order().await?;
+            self.reload_mounts().await?;
+            check_free(&self.mounts(), &path)?;
+            let document = AuthWrite::Document(document(&mount, 0)?);
+            let unit = vec![AuthWrite::MountCreate(mount.id), document, AuthWrite::Document(order)];
+            self.commit_mount(unit, &path, Some(mount.clone())).await
+        };
+        repeated(attempt).await.map_err(|error| came_first(error, &path))?;
         Ok(Arc::new(mount))
     }
 
@@ -93,14 +103,17 @@ impl Auth {
     /// `Invalid` when there is no such mount, or with the rule that a setting breaks.
     pub async fn mount_tune(&self, path: &str, fields: &Fields) -> Result<()> {
         let _one_writer = self.writer().await?;
-        let (known, version) = self.stored_mount(path).await?.ok_or_else(|| absent(path))?;
-        let mut mount = known.clone();
-        mount.apply(fields)?;
-        if mount == known {
-            return Ok(());
-        }
-        let unit = vec![AuthWrite::Document(document(&mount, version)?)];
-        self.commit_mount(unit, &known.path, Some(mount)).await
+        let attempt = async || {
+            let (known, version) = self.stored_mount(path).await?.ok_or_else(|| absent(path))?;
+            let mut mount = known.clone();
+            mount.apply(fields)?;
+            if mount == known {
+                return Ok(());
+            }
+            let unit = vec![AuthWrite::Document(document(&mount, version)?)];
+            self.commit_mount(unit, &known.path, Some(mount)).await
+        };
+        repeated(attempt).await.map_err(|error| came_first(error, path))
     }
 
     /// Unmounts a secret engine and drops everything it stored; `None` when there is none.
@@ -122,19 +135,22 @@ impl Auth {
 
     async fn disable(&self, path: &str, refusal: &str) -> Result<Option<Arc<Mount>>> {
         let _one_writer = self.writer().await?;
-        let Some((mount, expected)) = self.stored_mount(path).await? else {
-            return match path.trim_matches('/') == "auth" {
-                true => Err(Error::invalid(refusal.to_owned())),
-                false => Ok(None),
+        let attempt = async || {
+            let Some((mount, expected)) = self.stored_mount(path).await? else {
+                return match path.trim_matches('/') == "auth" {
+                    true => Err(Error::invalid(refusal.to_owned())),
+                    false => Ok(None),
+                };
             };
+            if mount.is_built_in() {
+                return Err(Error::invalid(refusal.to_owned()));
+            }
+            let delete = DocumentWrite { key: key(&mount.path), expected, body: None };
+            let unit = vec![AuthWrite::Document(delete), AuthWrite::MountDrop(mount.id)];
+            self.commit_mount(unit, &mount.path, None).await?;
+            Ok(Some(Arc::new(mount)))
         };
-        if mount.is_built_in() {
-            return Err(Error::invalid(refusal.to_owned()));
-        }
-        let delete = DocumentWrite { key: key(&mount.path), expected, body: None };
-        let unit = vec![AuthWrite::Document(delete), AuthWrite::MountDrop(mount.id)];
-        self.commit_mount(unit, &mount.path, None).await?;
-        Ok(Some(Arc::new(mount)))
+        repeated(attempt).await.map_err(|error| came_first(error, path))
     }
 
     /// Commits a change of one mount and publishes the table with what stands at `path` now. Nothing
@@ -145,12 +161,16 @@ impl Auth {
             return Ok(());
         };
         self.recheck(&error).await;
-        match error.kind() {
-            Kind::Conflict => {
-                Err(Error::invalid(format!("path {path}: another change of this mount came first; read it and repeat")))
-            }
-            _ => Err(error),
-        }
+        Err(error)
+    }
+
+    /// The write that every enabling makes: nodes that enable different paths at the same time, one perhaps
+    /// inside the other, meet in it, and the second looks again.
+    async fn order(&self) -> Result<DocumentWrite> {
+        let key = DocumentKey { mount: SYSTEM, kind: "config", name: ORDER.to_owned() };
+        let known = self.store.documents("config").await?.into_iter().find(|document| document.key == key);
+        let expected = known.map_or(0, |document| document.version);
+        Ok(DocumentWrite { key, expected, body: Some(b"{}".to_vec()) })
     }
 
     /// A mount and its stored version, as another node may have left them; version 0 for a built-in
@@ -228,6 +248,16 @@ fn check_free(table: &MountTable, path: &str) -> Result<()> {
     match table.iter().find(|mount| mount.path.starts_with(path)) {
         Some(mount) => Err(Error::invalid(format!("existing mount at {}", mount.path))),
         None => Ok(()),
+    }
+}
+
+/// What a caller hears when other nodes were always first.
+fn came_first(error: Error, path: &str) -> Error {
+    match error.kind() {
+        Kind::Conflict => {
+            Error::invalid(format!("path {path}: another change of this mount came first; read it and repeat"))
+        }
+        _ => error,
     }
 }
 

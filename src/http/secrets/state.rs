@@ -14,6 +14,7 @@ use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::Result;
+use crate::nodes::Nodes;
 use crate::pki::Engine;
 use crate::pki::actor::ReplicaLink;
 
@@ -23,6 +24,8 @@ pub struct Shared {
     pub auth: Arc<Auth>,
     /// The certificate authority engine.
     pub engine: Arc<Engine>,
+    /// The other nodes of the database.
+    pub nodes: Nodes,
     /// The time.
     pub clock: Clock,
     /// Settings of the wire.

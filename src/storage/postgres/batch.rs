@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures_util::future::try_join;
 
+use super::changes::Marks;
 use super::mounts::Inserted;
 use super::{
-    Failure, Session, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tidy, tokens,
+    Failure, Session, certificates, changes, crls, documents, leases, meta, metadata, mounts, revocations, tidy, tokens,
 };
 use crate::auth::store::TokenHash;
 use crate::documents::{DocumentWrite, MountId};
@@ -25,13 +26,17 @@ pub(super) type Answers = Vec<Result<Vec<Outcome>>>;
 /// A transaction under way.
 pub(super) struct Batch<'a> {
     db: &'a Session,
-    /// The row of the counters that is ours.
+    /// Who we are in the change log.
     node: i64,
+    /// The row of the counters that is ours.
+    counter: i64,
     /// Every unit behind a savepoint of its own.
     careful: bool,
     mounts: HashMap<MountId, Inserted>,
     /// Tokens that live and stay to the end.
     tokens: HashSet<TokenHash>,
+    /// Mounts whose rows are marked at the end: in their order, so that two nodes do not wait for each other.
+    marks: BTreeMap<MountId, Marks>,
     gathered: Gathered<'a>,
     answers: Answers,
 }
@@ -79,9 +84,10 @@ impl Gathered<'_> {
 struct Place(usize, usize);
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(db: &'a Session, node: i64, careful: bool) -> Self {
-        let (mounts, tokens) = (HashMap::new(), HashSet::new());
-        Self { db, node, careful, mounts, tokens, gathered: Gathered::default(), answers: Vec::new() }
+    pub(super) fn new(db: &'a Session, node: i64, counter: i64, careful: bool) -> Self {
+        let (mounts, tokens, marks) = (HashMap::new(), HashSet::new(), BTreeMap::new());
+        let (gathered, answers) = (Gathered::default(), Vec::new());
+        Self { db, node, counter, careful, mounts, tokens, marks, gathered, answers }
     }
 
     /// Everything between BEGIN and COMMIT.
@@ -94,7 +100,20 @@ impl<'a> Batch<'a> {
             }
         }
         self.finish().await?;
+        self.mark().await?;
         Ok(self.answers)
+    }
+
+    /// Says in the change log what changed; nothing after certificates.
+    async fn mark(&self) -> Result<(), Failure> {
+        for (mount, marks) in &self.marks {
+            changes::mark(self.db, *mount, *marks, self.node).await?;
+        }
+        let revoked = self.mounts.values().any(|inserted| inserted.revocations > 0);
+        if revoked || self.marks.values().any(|marks| marks.documents) {
+            changes::notify(self.db).await?;
+        }
+        Ok(())
     }
 
     /// What is still gathered, and the counters. Only the insertion of revocations tells how many are new;
@@ -128,7 +147,7 @@ impl<'a> Batch<'a> {
         if flushes {
             self.flush().await?;
         }
-        let before = (self.mounts.clone(), self.tokens.clone(), self.gathered.mark());
+        let before = (self.mounts.clone(), self.tokens.clone(), self.gathered.mark(), self.marks.clone());
         self.db.batch_execute("SAVEPOINT unit").await?;
         let mut result = self.unit(unit).await;
         if result.is_ok() && flushes {
@@ -141,6 +160,7 @@ impl<'a> Batch<'a> {
                 // Its locks went with it: what it knew of mounts holds no longer.
                 (self.mounts, self.tokens) = (before.0, before.1);
                 self.gathered.back_to(before.2);
+                self.marks = before.3;
                 self.refuse(failure, unit);
             }
             Err(failure) => return Err(failure),
@@ -211,7 +231,9 @@ impl<'a> Batch<'a> {
             }
             Write::Crl(row) => {
                 self.hold(row.mount).await?;
-                crls::publish(db, row).await
+                let published = crls::publish(db, row).await?;
+                self.marks.entry(row.mount).or_default().crls = true;
+                Ok(published)
             }
             Write::Lease(row) => {
                 self.hold(row.mount).await?;
@@ -272,7 +294,9 @@ impl<'a> Batch<'a> {
 
     async fn document(&mut self, write: &DocumentWrite) -> Result<Outcome, Failure> {
         self.hold(write.key.mount).await?;
-        documents::write(self.db, write).await
+        let written = documents::write(self.db, write).await?;
+        self.marks.entry(write.key.mount).or_default().documents = true;
+        Ok(written)
     }
 
     /// That a mount exists and stays to the end, asked of the database once in a transaction.
@@ -331,7 +355,7 @@ impl<'a> Batch<'a> {
         let inserted: BTreeMap<_, _> = self.mounts.iter().collect();
         for (mount, inserted) in inserted {
             if inserted.certificates != 0 || inserted.revocations != 0 {
-                mounts::count(self.db, *mount, self.node, *inserted).await?;
+                mounts::count(self.db, *mount, self.counter, *inserted).await?;
             }
         }
         Ok(())

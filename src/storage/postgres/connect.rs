@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{Client, Config, Connection, NoTls, SimpleQueryMessage, Socket};
 
 use super::Session;
 use crate::error::{Error, Result};
@@ -75,9 +76,16 @@ fn stays_here(config: &Config) -> bool {
     }
 }
 
+/// A connection that nobody drives yet.
+pub(super) async fn connect(
+    url: &PostgresUrl,
+) -> Result<(Client, Connection<Socket, NoTlsStream>), tokio_postgres::Error> {
+    url.0.connect(NoTls).await
+}
+
 /// A connection set up as every one of ours, and the task that drives it on the current runtime.
 pub(super) async fn client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
-    let (client, connection) = url.0.connect(NoTls).await?;
+    let (client, connection) = connect(url).await?;
     let driver = tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::warn!(%error, "connection to the database lost");

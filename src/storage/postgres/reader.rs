@@ -3,6 +3,7 @@
 //! They are driven by the runtime that opened the store, not by the one that happens to read first: a
 //! worker that ends, or is busy signing, must not hold up the others' reads.
 
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime, TimeoutType};
@@ -10,12 +11,13 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use metrics::histogram;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio_postgres::{Client, Config};
 
 use super::connect::{self, PostgresUrl};
 use super::{
-    Failure, Session, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tidy, tokens,
+    Failure, Session, certificates, changes, crls, documents, leases, meta, metadata, mounts, revocations, tidy, tokens,
 };
 use crate::auth::store::TokenRow;
 use crate::documents::MountId;
@@ -23,6 +25,8 @@ use crate::error::{Error, Kind, Result};
 use crate::pki::store::{
     CrlRow, LeaseRow, MetadataRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
+use crate::nodes::store::{ChangeLog, Changes, Point};
+use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation};
 use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
 use crate::telemetry;
 use crate::x509::serial::Serial;
@@ -38,6 +42,16 @@ const DEADLINE: Duration = Duration::from_secs(12);
 pub(in crate::storage) struct Pool {
     connections: deadpool_postgres::Pool,
     home: Handle,
+    url: PostgresUrl,
+    /// Who we are in the change log.
+    node: i64,
+    listener: Arc<OnceLock<Listener>>,
+}
+
+/// The connection that listens for other nodes, and who is told.
+struct Listener {
+    task: AbortHandle,
+    told: Arc<Notify>,
 }
 
 /// A connection on loan for one read.
@@ -94,7 +108,7 @@ impl Connect for AtHome {
 
 impl Pool {
     /// Must be called on the runtime that is to drive the connections.
-    pub(super) fn new(url: &PostgresUrl) -> Result<Self> {
+    pub(super) fn new(url: &PostgresUrl, node: i64) -> Result<Self> {
         let home = Handle::try_current().map_err(Error::internal)?;
         let settings = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let at_home = AtHome { url: url.clone(), home: home.clone() };
@@ -107,7 +121,7 @@ impl Pool {
                 .runtime(Runtime::Tokio1)
                 .build()
                 .map_err(Error::internal)?;
-        Ok(Self { connections, home })
+        Ok(Self { connections, home, url: url.clone(), node, listener: Arc::default() })
     }
 
     /// Runs `work` on a connection. One that turns out to be dead is replaced once: a read is safe to
@@ -253,6 +267,25 @@ impl Reader for Pool {
     }
 
     fn close(&self) {
+        if let Some(listener) = self.listener.get() {
+            listener.task.abort();
+        }
         self.connections.close();
+    }
+}
+
+impl ChangeLog for Pool {
+    fn since(&self, point: Point) -> BoxFuture<'static, Result<Changes>> {
+        let node = self.node;
+        self.read("changes", move |db| changes::since(db, point, node).boxed())
+    }
+
+    fn listen(&self) -> Arc<Notify> {
+        let start = || {
+            let told = Arc::new(Notify::new());
+            let task = self.home.spawn(changes::listen(self.url.clone(), Arc::downgrade(&told)));
+            Listener { task: task.abort_handle(), told }
+        };
+        Arc::clone(&self.listener.get_or_init(start).told)
     }
 }

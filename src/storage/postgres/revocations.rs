@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tokio_postgres::Row;
 
 use super::certificates::{page, serial};
+use super::changes::marked;
 use super::{Failure, Session, execute, exists, row, rows};
 use crate::clock::Time;
 use crate::documents::MountId;
@@ -18,7 +19,7 @@ use crate::x509::serial::Serial;
 const LOCK: &str = "SELECT rev_seq FROM mount WHERE id = $1 FOR NO KEY UPDATE";
 const EXISTING: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
     FROM revocation WHERE mount = $1 AND serial = ANY($2)";
-const NEXT: &str = "UPDATE mount SET rev_seq = rev_seq + $2 WHERE id = $1 RETURNING rev_seq";
+const NEXT: &str = concat!("UPDATE mount SET rev_seq = rev_seq + $2, ", marked!(), " WHERE id = $1 RETURNING rev_seq");
 const INSERT: &str = "INSERT INTO revocation
     (mount, serial, seq, issuer, revoked_at_micros, not_after, reason, invalidity_date)
     SELECT $1, * FROM UNNEST($2::BYTEA[], $3::BIGINT[], $4::TEXT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[],

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use super::*;
 use crate::auth::store::{AuthWrite, TokenRow};
 use crate::documents::{DocumentKey, DocumentWrite, MountId};
+use crate::nodes::store::{Change, Point};
 use crate::pki::store::{CertificateRow, LeaseRow, PkiOutcome, PkiWrite, RevocationRow};
 use crate::storage::Storage;
 use crate::storage::backend::{Backend, Write};
@@ -47,6 +48,76 @@ fn revoke(mount: MountId, serial: Serial) -> Vec<PkiWrite> {
     let row =
         RevocationRow { mount, serial, issuer, revoked_at: now(), not_after: 1, reason: None, invalidity_date: None };
     vec![PkiWrite::Revocation(row)]
+}
+
+fn document(mount: MountId, name: &str) -> Vec<PkiWrite> {
+    let key = DocumentKey { mount, kind: "role", name: name.to_owned() };
+    vec![PkiWrite::Document(DocumentWrite { key, expected: 0, body: Some(b"{}".to_vec()) })]
+}
+
+async fn changes(storage: &Storage, point: Point) -> (Point, Vec<Change>) {
+    let changes = storage.changes().unwrap().since(point).await.unwrap();
+    (changes.point, changes.mounts)
+}
+
+#[tokio::test]
+async fn n7_a_change_that_began_first_and_was_committed_last_is_not_passed_over() {
+    let (fixture, storage, mount) = node().await;
+    storage.pki().commit(document(mount, "a")).await.unwrap();
+    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    let early = "UPDATE mount SET version = version + 1, changed_by = pg_current_xact_id()::text::bigint WHERE id =";
+    client.batch_execute(&format!("BEGIN; {early} {}", mount.0)).await.unwrap();
+    let other = MountId::random();
+    storage.auth().commit(vec![AuthWrite::MountCreate(other)]).await.unwrap();
+    storage.pki().commit(document(other, "b")).await.unwrap();
+    let (point, seen) = changes(&storage, Point::default()).await;
+    let version = |seen: &[Change], mount| seen.iter().find(|c| c.mount == mount).map(|c| c.version);
+    assert_eq!((version(&seen, mount), version(&seen, other)), (Some(1), Some(1)));
+    client.batch_execute("COMMIT").await.unwrap();
+    let (_, seen) = changes(&storage, point).await;
+    assert_eq!(version(&seen, mount), Some(2));
+}
+
+#[tokio::test]
+async fn the_log_tells_own_changes_from_those_of_others() {
+    let (fixture, a, mount) = node().await;
+    let b = fixture.open(1000).await.unwrap();
+    let seen = async |node: &Storage| {
+        let all = changes(node, Point::default()).await.1;
+        all.into_iter().find(|change| change.mount == mount).unwrap()
+    };
+    for (n, node) in [&a, &a, &b, &b, &a].into_iter().enumerate() {
+        node.pki().commit(document(mount, &format!("{n}"))).await.unwrap();
+    }
+    let (by_a, by_b) = (seen(&a).await, seen(&b).await);
+    assert_eq!((by_a.version, by_a.own_from, by_b.version, by_b.own_from), (5, Some(5), 5, None));
+    assert!(by_a.is_news(2) && by_a.is_news(3) && !by_a.is_news(4) && by_b.is_news(4));
+    // Neither certificates nor writes that are refused change anything.
+    a.pki().commit(issue(mount)).await.unwrap();
+    assert!(b.pki().commit(document(mount, "0")).await.is_err());
+    assert_eq!(seen(&b).await, by_b);
+    b.pki().commit(revoke(mount, Serial::random())).await.unwrap();
+    let later = seen(&a).await;
+    assert_eq!((later.version, later.revocations, later.crls), (5, 1, 0));
+}
+
+#[tokio::test]
+async fn documents_and_revocations_wake_other_nodes_and_certificates_do_not() {
+    let (fixture, a, mount) = node().await;
+    let b = fixture.open(1000).await.unwrap();
+    let woken = b.changes().unwrap().listen();
+    let told = async || tokio::time::timeout(Duration::from_secs(10), woken.notified()).await.unwrap();
+    // That it listens.
+    told().await;
+    let pki = a.pki();
+    pki.commit(issue(mount)).await.unwrap();
+    pki.commit(document(mount, "a")).await.unwrap();
+    told().await;
+    pki.commit(revoke(mount, Serial::random())).await.unwrap();
+    told().await;
+    // Two wakings for two changes: the certificate had none.
+    pki.commit(issue(mount)).await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(200), woken.notified()).await.is_err());
 }
 
 #[tokio::test]

@@ -33,6 +33,9 @@ pub(in crate::storage) struct Writer {
     url: PostgresUrl,
     session: Option<Session>,
     not_before: Option<Instant>,
+    /// The row of the counters that is ours.
+    counter: i64,
+    /// Who we are in the change log.
     node: i64,
     dropped_mounts: bool,
     deadline: Duration,
@@ -49,9 +52,9 @@ enum Broken {
 }
 
 impl Writer {
-    pub(super) fn new(url: PostgresUrl, dropped_mounts: bool) -> Self {
-        let node = i64::from(crate::random::bytes::<1>()[0] % NODES);
-        Self { url, session: None, not_before: None, node, dropped_mounts, deadline: DEADLINE }
+    pub(super) fn new(url: PostgresUrl, node: i64, dropped_mounts: bool) -> Self {
+        let counter = i64::from(crate::random::bytes::<1>()[0] % NODES);
+        Self { url, session: None, not_before: None, counter, node, dropped_mounts, deadline: DEADLINE }
     }
 
     #[cfg(test)]
@@ -92,11 +95,11 @@ impl Writer {
     }
 
     async fn attempt(&mut self, units: &[Unit], careful: bool) -> Result<Answers, Broken> {
-        let node = self.node;
+        let (node, counter) = (self.node, self.counter);
         let db = self.session().await.map_err(Broken::Unreachable)?;
         // Sent together: the server runs them in turn, and a connection that cannot begin cannot go on.
         let begin = async { Ok(db.batch_execute("BEGIN").await?) };
-        match try_join(begin, Batch::new(db, node, careful).run(units)).await {
+        match try_join(begin, Batch::new(db, node, counter, careful).run(units)).await {
             Ok(((), answers)) => match db.batch_execute("COMMIT").await.map_err(Failure::from) {
                 Ok(()) => Ok(answers),
                 // An answer with a code of its own says that the transaction was undone.

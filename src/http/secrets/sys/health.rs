@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 /// The version that clients see.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// `GET sys/health`: 200, or what `activecode` says; 503 while the server stops or its store is out of
-/// reach.
+/// `GET sys/health`: 200, or what `activecode` says; 503 while the server stops, its store is out of
+/// reach, or its clock is too far from that of a shared store.
 pub(super) async fn health(call: Call) -> Result<Answer> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
@@ -38,7 +38,7 @@ pub(super) async fn health(call: Call) -> Result<Answer> {
         "cluster_id": identity.cluster_id,
     });
     let answer = Answer::from(Body::Plain(body));
-    if call.state.stopping.is() || !call.state.reach.is_within().await {
+    if call.state.stopping.is() || !call.state.nodes.clocks_agree() || !call.state.reach.is_within().await {
         return Ok(Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
     Ok(answer.with_status(active))

@@ -1,0 +1,313 @@
+//! Nodes that share a database: how this one follows what the others change.
+//!
+//! All nodes are equal and write; the database settles who was first (versions of documents, numbers of
+//! revocations and of CRLs). Each node keeps views of policies, mounts, and the state of every mount.
+//! [`Nodes`] reads the change log ([`store`]) when the database says that there is something new, and
+//! every second whether it does or not, and has the owners of those views read again what another node
+//! changed. So a node is behind by a second at most; for tokens that is the age of the token cache. A node
+//! that could not read the log for [`STALENESS`] (it was paused, or the database is away) reads it before
+//! it serves the next request that asks for rights, and refuses the request when it cannot.
+//!
+//! It watches the clocks too: what expires is decided by each node's clock, so nodes whose clocks differ
+//! disagree. The database's clock is the common measure.
+//!
+//! A server whose store is its own has nobody to follow: then nothing of this runs. Called by the
+//! composition root and, before every decision, by `http`.
+
+mod skew;
+pub mod store;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use metrics::{counter, histogram};
+
+use crate::auth::Auth;
+use crate::clock::Clock;
+use crate::documents::{MountId, SYSTEM};
+use crate::error::{Error, Kind, Result};
+use crate::pki::Engine;
+use crate::telemetry;
+pub use skew::LIMIT as SKEW_LIMIT;
+use skew::Skew;
+use store::{Change, ChangeLog, Changes, Point};
+
+/// Longest time without a look at the log before requests wait for one.
+pub const STALENESS: Duration = Duration::from_secs(2);
+
+/// Between two looks at the log when nothing wakes this node.
+const POLL: Duration = Duration::from_secs(1);
+/// Least time between two looks: what comes in between shares one.
+const PACE: Duration = Duration::from_millis(50);
+/// How long an answer of the log may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// After a look that failed: how long requests are refused without another one.
+const FAILED: Duration = Duration::from_millis(500);
+/// How long the CRLs of a node that revoked are waited for, so that one node signs and the others take it over.
+const SETTLE: Duration = Duration::from_millis(300);
+/// Between two requests to a mount to build CRLs that hold another node's revocations.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The log as it stood before the domains were opened.
+pub struct Baseline {
+    log: Arc<dyn ChangeLog>,
+    changes: Changes,
+    skew: Skew,
+}
+
+impl Baseline {
+    /// Reads the log, and holds this machine's clock against the database's.
+    ///
+    /// # Errors
+    /// `Unavailable` from storage; `Invalid` when the clocks differ by more than `limit`.
+    pub async fn read(log: Arc<dyn ChangeLog>, clock: Clock, limit: Duration) -> Result<Self> {
+        let skew = Skew::new(clock, limit);
+        let changes = ask(&*log, Point::default(), &skew).await?;
+        skew.refuse_beyond_limit()?;
+        Ok(Self { log, changes, skew })
+    }
+}
+
+/// The nodes of one database, as one of them sees the others.
+pub struct Nodes(Option<Follower>);
+
+struct Follower {
+    log: Arc<dyn ChangeLog>,
+    auth: Arc<Auth>,
+    engine: Arc<Engine>,
+    skew: Skew,
+    /// One look at a time.
+    state: tokio::sync::Mutex<State>,
+    last: Mutex<Last>,
+    /// Some CRLs are waited for.
+    settling: AtomicBool,
+}
+
+/// How the last looks went.
+struct Last {
+    /// When the last one that went well began.
+    well: Instant,
+    /// When the last one failed, if it is the last of all.
+    failed: Option<Instant>,
+}
+
+struct State {
+    point: Point,
+    seen: HashMap<MountId, Seen>,
+    /// Mounts whose CRLs lack revocations of other nodes.
+    lacking: HashMap<MountId, Lacking>,
+}
+
+/// What was seen of a mount; all 0 for one that is new.
+#[derive(Default)]
+struct Seen {
+    version: u64,
+    crls: u64,
+}
+
+struct Lacking {
+    revocations: u64,
+    ask_at: Instant,
+}
+
+impl Nodes {
+    /// Follows the others from where `baseline` was read; the domains must have been opened since.
+    /// Without one there are no others.
+    pub fn new(baseline: Option<Baseline>, auth: Arc<Auth>, engine: Arc<Engine>) -> Self {
+        Self(baseline.map(|Baseline { log, changes, skew }| {
+            let seen = |change: &Change| (change.mount, Seen { version: change.version, crls: change.crls });
+            let seen = changes.mounts.iter().map(seen).collect();
+            let state = State { point: changes.point, seen, lacking: HashMap::new() };
+            let last = Mutex::new(Last { well: Instant::now(), failed: None });
+            let (state, settling) = (tokio::sync::Mutex::new(state), AtomicBool::new(false));
+            Follower { log, auth, engine, skew, state, last, settling }
+        }))
+    }
+
+    /// Follows the others until it is dropped.
+    pub async fn follow(&self) {
+        let Some(follower) = &self.0 else { return };
+        let woken = follower.log.listen();
+        let mut warned = false;
+        loop {
+            let pause = if follower.settling.load(Ordering::Relaxed) { SETTLE } else { POLL };
+            let _ = tokio::time::timeout(pause, woken.notified()).await;
+            let result = follower.look().await;
+            if let (Err(error), false) = (&result, warned) {
+                tracing::warn!(%error, cause = ?std::error::Error::source(error), "not following the other nodes at present");
+            }
+            warned = result.is_err();
+            tokio::time::sleep(PACE).await;
+        }
+    }
+
+    /// That what this node knows of the others' changes is not older than [`STALENESS`]; looks when it is.
+    ///
+    /// # Errors
+    /// `Unavailable` when the log cannot be read.
+    pub async fn fresh(&self) -> Result<()> {
+        match &self.0 {
+            Some(follower) if follower.last().well.elapsed() >= STALENESS => follower.catch_up().await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the clocks of this node and of the database are close enough to serve.
+    pub fn clocks_agree(&self) -> bool {
+        self.0.as_ref().is_none_or(|follower| follower.skew.is_within_limit())
+    }
+}
+
+/// Asks the log; measures the clocks by the answer.
+async fn ask(log: &dyn ChangeLog, point: Point, skew: &Skew) -> Result<Changes> {
+    let before = skew.now();
+    let answer = tokio::time::timeout(PATIENCE, log.since(point)).await;
+    let answer = answer.unwrap_or_else(|late| Err(Error::unavailable("storage: the change log takes too long", late)));
+    let result = if answer.is_ok() { "done" } else { "failed" };
+    counter!(telemetry::CHANGES_POLLS, "result" => result).increment(1);
+    if let Ok(changes) = &answer {
+        skew.measure(before, changes.at);
+    }
+    answer
+}
+
+impl Follower {
+    fn last(&self) -> std::sync::MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn catch_up(&self) -> Result<()> {
+        let mut state = self.state.lock().await;
+        // Whoever had the lock before may have looked.
+        let (well, failed) = {
+            let last = self.last();
+            (last.well, last.failed)
+        };
+        if well.elapsed() < STALENESS {
+            return Ok(());
+        }
+        if failed.is_some_and(|at| at.elapsed() < FAILED) {
+            return Err(Error::new(Kind::Unavailable, "storage: what other nodes changed cannot be read"));
+        }
+        self.look_held(&mut state).await
+    }
+
+    async fn look(&self) -> Result<()> {
+        let mut state = self.state.lock().await;
+        self.look_held(&mut state).await
+    }
+
+    async fn look_held(&self, state: &mut State) -> Result<()> {
+        let started = Instant::now();
+        let result = self.take_over(state).await;
+        let mut last = self.last();
+        match &result {
+            Ok(()) => *last = Last { well: started, failed: None },
+            Err(_) => last.failed = Some(Instant::now()),
+        }
+        result
+    }
+
+    /// Reads what changed and has it read by whom it concerns. What fails stays to be done: the next look
+    /// begins at the same point.
+    async fn take_over(&self, state: &mut State) -> Result<()> {
+        let changes = ask(&*self.log, state.point, &self.skew).await?;
+        let asked = Instant::now();
+        if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM) {
+            self.system(state, system).await?;
+        }
+        self.mounts(state, &changes).await?;
+        for change in &changes.mounts {
+            self.note(state, change);
+            self.measure_lag(state, change, &changes, asked);
+            state.seen.insert(change.mount, Seen { version: change.version, crls: change.crls });
+        }
+        state.point = changes.point;
+        self.ask_for_crls(state);
+        Ok(())
+    }
+
+    /// Policies and the mount table; opens and closes mounts as the table says.
+    async fn system(&self, state: &mut State, change: &Change) -> Result<()> {
+        if !change.is_news(state.seen.get(&SYSTEM).map_or(0, |seen| seen.version)) {
+            return Ok(());
+        }
+        self.auth.reload().await?;
+        counter!(telemetry::CHANGES_RELOADS, "part" => "system").increment(1);
+        let mounts = self.auth.mounts();
+        self.engine.close_others(|id| mounts.iter().any(|mount| mount.id == id));
+        for mount in mounts.iter().filter(|mount| &mount.kind[..] == "pki") {
+            if let Err(error) = self.engine.open(mount.id).await {
+                tolerate("a mount of another node does not open", error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The state of mounts that are open here.
+    async fn mounts(&self, state: &State, changes: &Changes) -> Result<()> {
+        let news = |change: &&Change| change.is_news(state.seen.get(&change.mount).map_or(0, |seen| seen.version));
+        let open = changes.mounts.iter().filter(news).filter_map(|change| self.engine.authority(change.mount).ok());
+        let reloads = join_all(open.map(|authority| async move { authority.reload().await })).await;
+        for reload in reloads {
+            counter!(telemetry::CHANGES_RELOADS, "part" => "mount").increment(1);
+            if let Err(error) = reload {
+                tolerate("another node's change of a mount cannot be read", error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes whose CRLs are behind.
+    fn note(&self, state: &mut State, change: &Change) {
+        let Ok(authority) = self.engine.authority(change.mount) else { return };
+        let published = state.seen.get(&change.mount).map_or(0, |seen| seen.crls) != change.crls;
+        let now = Instant::now();
+        if !published && authority.crls_cover(change.revocations) {
+            return;
+        }
+        // A published one is there to be taken over; otherwise the node that revoked is about to publish.
+        let ask_at = if published { now } else { now + SETTLE };
+        let lacking = state.lacking.entry(change.mount).or_insert(Lacking { revocations: 0, ask_at });
+        lacking.revocations = lacking.revocations.max(change.revocations);
+        lacking.ask_at = lacking.ask_at.min(ask_at);
+    }
+
+    /// Has CRLs built, or taken over, that were waited for long enough.
+    fn ask_for_crls(&self, state: &mut State) {
+        let now = Instant::now();
+        state.lacking.retain(|mount, lacking| {
+            let Ok(authority) = self.engine.authority(*mount) else { return false };
+            if lacking.ask_at <= now {
+                authority.follow_crls();
+                counter!(telemetry::CHANGES_RELOADS, "part" => "crls").increment(1);
+                lacking.ask_at = now + ASK_AGAIN;
+            }
+            !authority.crls_cover(lacking.revocations)
+        });
+        self.settling.store(!state.lacking.is_empty(), Ordering::Relaxed);
+    }
+
+    /// How old a change is when this node has taken it over; by the database's clock alone.
+    fn measure_lag(&self, state: &State, change: &Change, changes: &Changes, asked: Instant) {
+        let seen = state.seen.get(&change.mount);
+        if seen.is_some_and(|seen| seen.version == change.version && seen.crls == change.crls) {
+            return;
+        }
+        let age = Duration::try_from(changes.at - change.changed_at).unwrap_or_default();
+        histogram!(telemetry::CHANGES_LAG_SECONDS).record((age + asked.elapsed()).as_secs_f64());
+    }
+}
+
+/// What cannot be read although storage answers (a document of a newer program) must not keep this node
+/// from everything else.
+fn tolerate(what: &'static str, error: Error) -> Result<()> {
+    if error.kind() == Kind::Internal {
+        tracing::error!(%error, cause = ?std::error::Error::source(&error), "{what}");
+        return Ok(());
+    }
+    Err(error)
+}

@@ -1,0 +1,113 @@
+//! This machine's clock against the database's.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use metrics::gauge;
+
+use crate::clock::{Clock, Time};
+use crate::error::{Error, Result};
+use crate::telemetry;
+
+/// Largest difference at which a node serves.
+pub const LIMIT: Duration = Duration::from_secs(30);
+/// Largest difference that is not worth a warning.
+const WARN: Duration = Duration::from_secs(5);
+
+/// The last measured difference.
+pub(super) struct Skew {
+    clock: Clock,
+    limit: Duration,
+    /// Milliseconds that this machine is ahead of the database.
+    ahead: AtomicI64,
+    warned: AtomicBool,
+}
+
+impl Skew {
+    pub(super) fn new(clock: Clock, limit: Duration) -> Self {
+        Self { clock, limit, ahead: AtomicI64::new(0), warned: AtomicBool::new(false) }
+    }
+
+    /// This machine's time.
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// An exchange that began at `before` and ends now met the database's clock at `there`. What lies
+    /// between begin and end is no difference.
+    pub(super) fn measure(&self, before: Time, there: Time) {
+        let after = self.clock.now();
+        let ahead = match () {
+            () if there < before => before - there,
+            () if there > after => after - there,
+            () => time::Duration::ZERO,
+        };
+        let milliseconds = i64::try_from(ahead.whole_milliseconds()).unwrap_or(i64::MAX);
+        self.ahead.store(milliseconds, Ordering::Relaxed);
+        gauge!(telemetry::CLOCK_SKEW_SECONDS).set(ahead.unsigned_abs().as_secs_f64());
+        let large = ahead.unsigned_abs() > WARN;
+        if large && !self.warned.load(Ordering::Relaxed) {
+            tracing::warn!(
+                ahead_seconds = ahead.as_seconds_f64(),
+                "this machine's clock and the database's differ; what expires is decided by this machine's"
+            );
+        }
+        self.warned.store(large, Ordering::Relaxed);
+    }
+
+    fn size(&self) -> Duration {
+        Duration::from_millis(self.ahead.load(Ordering::Relaxed).unsigned_abs())
+    }
+
+    pub(super) fn is_within_limit(&self) -> bool {
+        self.size() <= self.limit
+    }
+
+    pub(super) fn refuse_beyond_limit(&self) -> Result<()> {
+        if self.is_within_limit() {
+            return Ok(());
+        }
+        let word = if self.ahead.load(Ordering::Relaxed) > 0 { "ahead of" } else { "behind" };
+        Err(Error::invalid(format!(
+            "clock: this machine's is {} seconds {word} the database's; at most {} are allowed",
+            self.size().as_secs(),
+            self.limit.as_secs()
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+
+    fn measured(ahead: time::Duration) -> Skew {
+        let now = datetime!(2030-01-01 00:00 UTC);
+        let skew = Skew::new(Clock::manual(now), LIMIT);
+        skew.measure(now, now - ahead);
+        skew
+    }
+
+    #[test]
+    fn a_clock_within_the_limit_is_allowed_and_one_beyond_it_is_named() {
+        for seconds in [0, 29, 30, -30] {
+            assert!(measured(time::Duration::seconds(seconds)).refuse_beyond_limit().is_ok(), "{seconds}");
+        }
+        for (seconds, says) in [(31, "31 seconds ahead of"), (-3600, "3600 seconds behind")] {
+            let skew = measured(time::Duration::seconds(seconds));
+            assert!(!skew.is_within_limit());
+            let error = skew.refuse_beyond_limit().unwrap_err();
+            assert!(error.text().contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_exchange_that_took_long_is_no_difference() {
+        let (before, clock) = (datetime!(2030-01-01 00:00 UTC), Clock::manual(datetime!(2030-01-01 00:05 UTC)));
+        let skew = Skew::new(clock, LIMIT);
+        skew.measure(before, datetime!(2030-01-01 00:02 UTC));
+        assert!(skew.is_within_limit());
+        skew.measure(before, datetime!(2029-12-31 23:00 UTC));
+        assert!(!skew.is_within_limit());
+    }
+}

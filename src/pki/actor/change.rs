@@ -1,0 +1,91 @@
+//! One change of a mount, from its plan to its commit: what the control actor runs off its thread.
+//!
+//! Owns nothing. When another node changed the same first, the plan is worked out again on what that node
+//! left; a plan that no longer fits is refused then, as it would have been a moment later.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::{Plan, Planned, panicked};
+use crate::error::{Error, Kind, Result};
+use crate::pki::store::{PkiOutcome, PkiStore};
+use crate::pki::view::View;
+
+/// Times that a change is worked out before its caller is told that other nodes were always first.
+const PLAN_TRIES: usize = 5;
+
+/// What became of a change.
+pub(super) enum Changed {
+    /// Stored: the view to publish, and whether CRLs follow.
+    Stored { view: View, crls: bool },
+    /// Not stored; the view that storage holds, where it was read.
+    Failed { error: Error, reloaded: Option<View> },
+    /// Not known to be stored or not, and what storage holds could not be read.
+    Unknown { error: Error },
+}
+
+/// Plans off the actor's thread, and commits; with `reload` on what storage holds. When another node was
+/// first, plans again on what it left.
+pub(super) async fn run_change(
+    mut plan: Plan,
+    published: Arc<View>,
+    reload: bool,
+    store: Arc<dyn PkiStore>,
+) -> Changed {
+    let mut reloaded = None;
+    let mut again = reload;
+    for tries_left in (0..PLAN_TRIES).rev() {
+        if again {
+            match stored(&*store, &published).await {
+                Ok(view) => reloaded = Some(view),
+                Err(error) => return Changed::Unknown { error },
+            }
+        }
+        let view = reloaded.clone().map_or_else(|| Arc::clone(&published), Arc::new);
+        let planned;
+        (plan, planned) = match run_plan(plan, view).await {
+            Ok(done) => done,
+            Err(error) => return Changed::Failed { error, reloaded },
+        };
+        let Planned { view, writes, crls } = match planned {
+            Ok(planned) => planned,
+            Err(error) => return Changed::Failed { error, reloaded },
+        };
+        if writes.is_empty() {
+            return Changed::Stored { view, crls };
+        }
+        match store.commit(writes).await {
+            Ok(outcomes) if !outcomes.contains(&PkiOutcome::SerialTaken) => return Changed::Stored { view, crls },
+            Ok(_) => return Changed::Failed { error: Error::internal("serial collision"), reloaded },
+            // What was not admitted is not stored.
+            Err(error) if error.kind() == Kind::Busy => return Changed::Failed { error, reloaded },
+            Err(error) if error.kind() == Kind::Conflict && tries_left > 0 => again = true,
+            // Another node's write, or a commit whose end is not known: what is stored decides.
+            Err(error) => {
+                return match stored(&*store, &published).await {
+                    Ok(view) => Changed::Failed { error, reloaded: Some(view) },
+                    Err(_) => Changed::Unknown { error },
+                };
+            }
+        }
+    }
+    Changed::Failed { error: Error::internal("a change that was not tried"), reloaded }
+}
+
+/// Runs a plan where it may take its time.
+async fn run_plan(plan: Plan, view: Arc<View>) -> Result<(Plan, Result<Planned>)> {
+    let work = move || {
+        let planned = catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panicked()));
+        (plan, planned)
+    };
+    tokio::task::spawn_blocking(work).await.map_err(Error::internal)
+}
+
+/// The view of what is stored; what does not depend on documents alone is taken from the published one.
+async fn stored(store: &dyn PkiStore, published: &Arc<View>) -> Result<View> {
+    let documents = store.documents(published.mount).await?;
+    let published = Arc::clone(published);
+    // Off the actors' thread: a mount may have thousands of roles.
+    let work = move || View::load(published.mount, documents).map(|view| view.with_engine_of(&published));
+    tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
+}

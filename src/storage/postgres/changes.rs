@@ -1,0 +1,129 @@
+//! SQL of the change log, and the connection that listens for other nodes.
+//!
+//! Every commit that changes documents, revokes, or publishes a CRL marks its mount's row with its own
+//! transaction. A reader gets the rows marked by transactions that were not over when it asked the last
+//! time: a number that is given out early and committed late is not passed over. NOTIFY goes with
+//! configuration and revocations only, since it makes commits take turns; it only wakes readers up.
+
+use std::future::poll_fn;
+use std::sync::Weak;
+use std::time::Duration;
+
+use metrics::counter;
+use tokio::sync::Notify;
+use tokio_postgres::AsyncMessage;
+
+use super::connect::{self, PostgresUrl};
+use super::revocations::time;
+use super::{Failure, Session, execute, rows};
+use crate::documents::MountId;
+use crate::nodes::store::{Change, Changes, Point};
+use crate::telemetry;
+
+/// Sets what every change of a row sets, `changed_by` and `changed_at_micros`.
+macro_rules! marked {
+    () => {
+        "changed_by = pg_current_xact_id()::text::bigint,
+        changed_at_micros = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    };
+}
+pub(super) use marked;
+
+/// `$2` and `$3` are 1 for changed documents and for published CRLs, `$4` is the node.
+const MARK: &str = concat!(
+    "UPDATE mount SET version = version + $2,
+        writer_from = CASE WHEN $2 = 0 OR writer = $4 THEN writer_from ELSE version + 1 END,
+        writer = CASE WHEN $2 = 0 THEN writer ELSE $4 END,
+        crl_seq = crl_seq + $3, ",
+    marked!(),
+    " WHERE id = $1"
+);
+const SINCE: &str =
+    "SELECT asked.point, asked.at, id, version, writer, writer_from, rev_seq, crl_seq, changed_at_micros
+    FROM (SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS point,
+            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at) AS asked
+    LEFT JOIN mount ON changed_by >= $1";
+const NOTIFY: &str = "NOTIFY signet_change";
+const LISTEN: &str = "LISTEN signet_change";
+
+/// Between two attempts to listen again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What a transaction changed in a mount, besides its revocations.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Marks {
+    pub(super) documents: bool,
+    pub(super) crls: bool,
+}
+
+/// Marks a mount's row; a mount that is gone has none.
+pub(super) async fn mark(db: &Session, mount: MountId, marks: Marks, node: i64) -> Result<(), Failure> {
+    let (documents, crls) = (i64::from(marks.documents), i64::from(marks.crls));
+    execute(db, MARK, &[&mount.0, &documents, &crls, &node]).await.map(drop)
+}
+
+/// Tells the other nodes, when the transaction is committed.
+pub(super) async fn notify(db: &Session) -> Result<(), Failure> {
+    Ok(db.batch_execute(NOTIFY).await?)
+}
+
+/// What changed since a point, as `node` sees it.
+pub(super) async fn since(db: &Session, point: Point, node: i64) -> Result<Changes, Failure> {
+    let from = i64::try_from(point.0).unwrap_or(i64::MAX);
+    let found = rows(db, SINCE, &[&from]).await?;
+    let first = found.first().ok_or(Failure::Unreadable("the change log"))?;
+    let (point, at) = (Point(first.try_get::<_, i64>(0)? as u64), time(first.try_get(1)?)?);
+    let mut mounts = Vec::with_capacity(found.len());
+    for row in &found {
+        let Some(id) = row.try_get::<_, Option<i64>>(2)? else { continue };
+        let number = |at: usize| row.try_get::<_, i64>(at).map(|number| number as u64);
+        let own = row.try_get::<_, i64>(4)? == node;
+        mounts.push(Change {
+            mount: MountId(id),
+            version: number(3)?,
+            own_from: if own { Some(number(5)?) } else { None },
+            revocations: number(6)?,
+            crls: number(7)?,
+            changed_at: time(row.try_get(8)?)?,
+        });
+    }
+    Ok(Changes { point, at, mounts })
+}
+
+/// Listens on a connection of its own until nobody wants to be told any more; one that ends is replaced.
+pub(super) async fn listen(url: PostgresUrl, told: Weak<Notify>) {
+    while told.strong_count() > 0 {
+        if let Err(error) = listen_once(&url, &told).await {
+            tracing::warn!(%error, "not listening for other nodes; their changes are found by asking");
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+async fn listen_once(url: &PostgresUrl, told: &Weak<Notify>) -> Result<(), tokio_postgres::Error> {
+    let (client, mut connection) = connect::connect(url).await?;
+    let tell = || {
+        if let Some(told) = Weak::upgrade(told) {
+            told.notify_one();
+        }
+    };
+    let messages = async {
+        while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
+            if let AsyncMessage::Notification(_) = message? {
+                counter!(telemetry::CHANGES_NOTIFICATIONS).increment(1);
+                tell();
+            }
+        }
+        Ok(())
+    };
+    let listening = async {
+        client.batch_execute(LISTEN).await?;
+        // What was changed while nobody listened.
+        tell();
+        std::future::pending::<Result<(), tokio_postgres::Error>>().await
+    };
+    tokio::select! {
+        ended = messages => ended,
+        failed = listening => failed,
+    }
+}

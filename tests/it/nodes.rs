@@ -1,0 +1,67 @@
+//! Several nodes on one database: what one of them changes, the others follow.
+//!
+//! Nodes lag by a second at most; the tests here wait for what must come, longer than that, so that a busy
+//! machine does not fail them.
+
+mod crls;
+mod follow;
+mod outage;
+mod processes;
+mod together;
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, App, Client};
+
+/// Longest wait for what must come.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Waits until a condition holds.
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !condition().await {
+        assert!(started.elapsed() < LIMIT, "{what}: not after {LIMIT:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A node with a root and a role `web`, and others on its database that know both.
+async fn nodes<const OTHERS: usize>() -> (App, [App; OTHERS]) {
+    let first = App::builder().postgres().start().await;
+    ok(first.client.post("sys/mounts/pki/tune", json!({ "max_lease_ttl": "87600h" })).await);
+    let root = json!({ "common_name": "Root", "issuer_name": "root", "key_type": "ec", "ttl": "87600h" });
+    ok(first.client.post("pki/root/generate/internal", root).await);
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "max_ttl": "720h" });
+    ok(first.client.post("pki/roles/web", role).await);
+    let mut others = Vec::new();
+    for _ in 0..OTHERS {
+        others.push(first.another().await);
+    }
+    (first, others.try_into().ok().unwrap())
+}
+
+/// An answer that is a success.
+fn ok(answer: Answer) -> Value {
+    assert!(answer.status < 300, "{}: {}", answer.status, answer.text);
+    answer.body
+}
+
+/// Issues a certificate; its serial.
+async fn issue(client: &Client) -> String {
+    let body = ok(client.post("pki/issue/web", json!({ "common_name": "a.test" })).await);
+    body["data"]["serial_number"].as_str().unwrap().to_owned()
+}
+
+/// Revokes a certificate.
+async fn revoke(client: &Client, serial: &str) {
+    ok(client.post("pki/revoke", json!({ "serial_number": serial })).await);
+}
+
+async fn stop<const N: usize>(first: App, others: [App; N]) {
+    for node in others {
+        node.stop().await;
+    }
+    first.stop().await;
+}

@@ -1,0 +1,133 @@
+//! Each kind of change, made on one node and seen on another, both ways.
+
+use serde_json::json;
+
+use super::{issue, nodes, ok, stop, until};
+
+const READ: &str = "path \"pki/roles/*\" { capabilities = [\"read\"] }";
+const NOTHING: &str = "path \"pki/none\" { capabilities = [\"read\"] }";
+
+#[actix_web::test]
+async fn roles_written_changed_and_deleted_on_one_node_are_so_on_the_others() {
+    let (a, [b, c]) = nodes().await;
+    ok(a.client.post("pki/roles/new", json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" })).await);
+    for node in [&b, &c] {
+        until("a new role", async || node.client.get("pki/roles/new").await.status == 200).await;
+        ok(node.client.post("pki/issue/new", json!({ "common_name": "a.test" })).await);
+    }
+    ok(b.client.patch("pki/roles/new", json!({ "allow_any_name": false })).await);
+    for node in [&a, &c] {
+        let refused =
+            async || node.client.post("pki/issue/new", json!({ "common_name": "a.test" })).await.status == 400;
+        until("the changed role", refused).await;
+    }
+    ok(c.client.delete("pki/roles/new").await);
+    for node in [&a, &b] {
+        until("a deleted role", async || node.client.get("pki/roles/new").await.status == 404).await;
+    }
+    stop(a, [b, c]).await;
+}
+
+#[actix_web::test]
+async fn issuers_keys_and_settings_follow() {
+    let (a, [b]) = nodes().await;
+    let other = json!({ "common_name": "Other", "issuer_name": "other", "key_name": "k", "key_type": "ec" });
+    ok(a.client.post("pki/root/generate/internal", other).await);
+    until("a new issuer", async || b.client.get("pki/issuer/other").await.status == 200).await;
+    until("its key", async || b.client.get("pki/key/k").await.status == 200).await;
+    let issued = b.client.post("pki/issuer/other/issue/web", json!({ "common_name": "a.test", "ttl": "1h" })).await;
+    let (signed_by, other) = (ok(issued), ok(a.client.get("pki/issuer/other").await));
+    let pem = |body: &serde_json::Value, name: &str| body["data"][name].as_str().unwrap().trim().to_owned();
+    assert_eq!(pem(&signed_by, "issuing_ca"), pem(&other, "certificate"));
+
+    ok(b.client.post("pki/config/issuers", json!({ "default": "other" })).await);
+    let default = ok(b.client.get("pki/config/issuers").await)["data"]["default"].clone();
+    let same = async || a.client.get("pki/config/issuers").await.body["data"]["default"] == default;
+    until("another default", same).await;
+    ok(a.client.post("pki/config/urls", json!({ "issuing_certificates": "http://ca.test/" })).await);
+    let urls = async || {
+        b.client.get("pki/config/urls").await.body["data"]["issuing_certificates"] == json!(["http://ca.test/"])
+    };
+    until("urls", urls).await;
+    ok(b.client.delete("pki/issuer/other").await);
+    until("a deleted issuer", async || a.client.get("pki/issuer/other").await.status == 404).await;
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn mounts_open_and_close_on_every_node() {
+    let (a, [b]) = nodes().await;
+    for _ in 0..2 {
+        ok(a.client.post("sys/mounts/team", json!({ "type": "pki" })).await);
+        until("a new mount", async || b.client.list("team/issuers").await.status == 404 && table(&b).await).await;
+        ok(b.client.post("team/root/generate/internal", json!({ "common_name": "Team", "key_type": "ec" })).await);
+        let role = json!({ "allow_any_name": true, "key_type": "ec", "no_store": true });
+        ok(b.client.post("team/roles/x", role).await);
+        let issues = async |node: &crate::support::App| {
+            node.client.post("team/issue/x", json!({ "common_name": "a.test", "ttl": "1h" })).await.status
+        };
+        until("its role", async || issues(&a).await == 200).await;
+        assert_eq!(issues(&b).await, 200);
+        ok(b.client.delete("sys/mounts/team").await);
+        assert_eq!(issues(&b).await, 404);
+        until("a dropped mount", async || issues(&a).await == 404).await;
+    }
+    stop(a, [b]).await;
+
+    async fn table(node: &crate::support::App) -> bool {
+        node.client.get("sys/mounts").await.body["data"].get("team/").is_some()
+    }
+}
+
+#[actix_web::test]
+async fn policies_follow() {
+    let (a, [b]) = nodes().await;
+    a.policy("reader", READ).await;
+    let reader = a.with_policies(&["reader"]).await;
+    let there = b.client.with_token(&reader.token);
+    until("a new policy", async || there.get("pki/roles/web").await.status == 200).await;
+    b.policy("reader", NOTHING).await;
+    there.get("pki/roles/web").await.assert_denied();
+    until("the changed policy", async || reader.get("pki/roles/web").await.status == 403).await;
+    ok(a.client.post("sys/policies/acl/reader", json!({ "policy": READ })).await);
+    until("the policy as it was", async || there.get("pki/roles/web").await.status == 200).await;
+    ok(b.client.delete("sys/policies/acl/reader").await);
+    until("a deleted policy", async || reader.get("pki/roles/web").await.status == 403).await;
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn a_token_revoked_on_one_node_ends_on_the_others_and_its_uses_count_on_all() {
+    let (a, [b]) = nodes().await;
+    a.policy("reader", READ).await;
+    let here = a.with_policies(&["reader"]).await;
+    let there = b.client.with_token(&here.token);
+    until("the policy", async || there.get("pki/roles/web").await.status == 200).await;
+    ok(a.client.post("auth/token/revoke", json!({ "token": here.token })).await);
+    here.get("pki/roles/web").await.assert_denied();
+    until("a revoked token", async || there.get("pki/roles/web").await.status == 403).await;
+
+    let limited = json!({ "policies": ["reader"], "num_uses": 2 });
+    let made = ok(a.client.post("auth/token/create", limited).await);
+    let token = made["auth"]["client_token"].as_str().unwrap();
+    let (here, there) = (a.client.with_token(token), b.client.with_token(token));
+    ok(here.get("pki/roles/web").await);
+    ok(there.get("pki/roles/web").await);
+    here.get("pki/roles/web").await.assert_denied();
+    there.get("pki/roles/web").await.assert_denied();
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn a_lease_is_revoked_on_another_node_than_the_one_that_made_it() {
+    let (a, [b]) = nodes().await;
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "generate_lease": true, "ttl": "1h" });
+    ok(a.client.post("pki/roles/leased", role).await);
+    let issued = ok(a.client.post("pki/issue/leased", json!({ "common_name": "a.test" })).await);
+    ok(b.client.post("sys/leases/revoke", json!({ "lease_id": issued["lease_id"], "sync": true })).await);
+    let serial = issued["data"]["serial_number"].as_str().unwrap();
+    let revoked = ok(a.client.get(&format!("pki/cert/{serial}")).await);
+    assert!(revoked["data"]["revocation_time"].as_i64().unwrap() > 0);
+    issue(&b.client).await;
+    stop(a, [b]).await;
+}

@@ -1,0 +1,81 @@
+//! Nodes whose way to the others is cut.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{issue, nodes, ok, revoke, stop, until};
+use crate::support::App;
+
+/// Ends the connections that listen; how many there were.
+fn cut_listeners(app: &App) -> usize {
+    let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+        WHERE datname = current_database() AND query LIKE 'LISTEN%'";
+    app.database().psql(sql).lines().count()
+}
+
+fn listeners(app: &App) -> String {
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'";
+    app.database().psql(sql)
+}
+
+#[actix_web::test]
+async fn n4_a_node_that_cannot_listen_follows_by_asking_and_listens_again() {
+    let (a, [b]) = nodes().await;
+    until("both listen", async || listeners(&a) == "2").await;
+    assert_eq!(cut_listeners(&a), 2);
+    ok(a.client.post("pki/roles/new", json!({ "key_type": "ec" })).await);
+    let followed = async || {
+        cut_listeners(&a);
+        b.client.get("pki/roles/new").await.status == 200
+    };
+    until("a new role", followed).await;
+    until("both listen again", async || listeners(&a) == "2").await;
+    ok(a.client.delete("pki/roles/new").await);
+    until("a deleted role", async || b.client.get("pki/roles/new").await.status == 404).await;
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn n4_a_node_that_cannot_read_the_log_refuses_and_serves_open_paths() {
+    let (a, [b]) = nodes().await;
+    let serial = issue(&a.client).await;
+    a.database().psql("ALTER INDEX mount_changed RENAME TO m; ALTER TABLE mount RENAME COLUMN changed_by TO c");
+    until("a refusal", async || b.client.get("pki/roles/web").await.status == 503).await;
+    let refused = b.client.get("pki/roles/web").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, "1"));
+    assert_eq!(b.client.with_token("").get("pki/crl/pem").await.status, 200);
+    a.database().psql("ALTER INDEX m RENAME TO mount_changed; ALTER TABLE mount RENAME COLUMN c TO changed_by");
+    until("an answer", async || b.client.get("pki/roles/web").await.status == 200).await;
+    revoke(&b.client, &serial).await;
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn after_an_outage_of_the_database_the_nodes_follow_each_other_again() {
+    let (a, [b]) = nodes().await;
+    a.database().out_of_reach(true);
+    until("an outage", async || b.client.get("pki/roles/web").await.status == 503).await;
+    a.database().out_of_reach(false);
+    let write = async || a.client.post("pki/roles/new", json!({ "key_type": "ec" })).await.status == 200;
+    until("the database", write).await;
+    until("the new role", async || b.client.get("pki/roles/new").await.status == 200).await;
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn a_clock_far_from_the_databases_is_refused_at_the_start_and_by_health() {
+    let now = signet::clock::Time::now_utc();
+    let app = App::builder().postgres().manual_clock(now).skew_limit(Duration::from_secs(30)).start().await;
+    assert_eq!(app.client.get("sys/health").await.status, 200);
+    app.clock.advance(Duration::from_secs(120));
+    until("health", async || app.client.get("sys/health").await.status == 503).await;
+    let page = app.client.page("/metrics").await.text;
+    let gauge = page.lines().find_map(|line| line.strip_prefix("signet_clock_skew_seconds ")).unwrap();
+    assert!(gauge.parse::<f64>().is_ok(), "{gauge}");
+    let refusal = app.refusal_of_another().await;
+    assert!(refusal.contains("ahead of the database's"), "{refusal}");
+    app.clock.set(signet::clock::Time::now_utc());
+    until("health", async || app.client.get("sys/health").await.status == 200).await;
+    app.stop().await;
+}
