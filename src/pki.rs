@@ -47,8 +47,8 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 
 use self::actor::{ControlLink, ControlThread, Planned, ReplicaLink};
 use self::crl::{Builder, Crls, Lists, Wanted};
@@ -235,12 +235,12 @@ impl Authority {
 
     /// To be called when revocations were removed from storage, because their certificates have ended:
     /// reads what is left and publishes complete CRLs of it. A CRL that would lose an entry whose
-    /// certificate has not ended is refused.
+    /// certificate has not ended is refused, unless some were `moved` to other issuers on purpose.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn reload_revocations(&self) -> Result<Vec<String>> {
-        self.build_crls(Wanted { reload: true, ..Wanted::DUE }).await
+    pub async fn reload_revocations(&self, moved: bool) -> Result<Vec<String>> {
+        self.build_crls(Wanted { reload: true, moved, ..Wanted::DUE }).await
     }
 
     /// Reads what is stored again and publishes it, in turn with the changes: for what another node changed.
@@ -303,15 +303,5 @@ impl Authority {
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
     pub async fn build_crls(&self, wanted: Wanted) -> Result<Vec<String>> {
         self.control.build_crls(wanted).await
-    }
-
-    /// Makes every CRL anew from what storage holds now; for whoever removed revocations there, or `moved`
-    /// some to other issuers.
-    ///
-    /// # Errors
-    /// As [`Authority::build_crls`].
-    async fn rebuild_crls(&self, moved: bool) -> Result<Vec<String>> {
-        let auto_rebuild = self.view().crl_config.value.auto_rebuild;
-        self.build_crls(Wanted { reload: true, moved, complete: !auto_rebuild, ..Wanted::DUE }).await
     }
 }

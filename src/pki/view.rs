@@ -468,6 +468,8 @@ impl View {
         let write = self.document(kind::CONFIG, "auto-tidy", version, Some(&value));
         self.auto_tidy = Setting { value, version: version + 1 };
         write
+    }
+
     /// Keeps the way to the policy engine that another view has, with what is known of the engine's
     /// health, where both lead to the same.
     pub(super) fn with_engine_of(mut self, other: &Self) -> Self {

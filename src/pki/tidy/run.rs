@@ -132,7 +132,7 @@ impl Run {
         if self.revocations_changed {
             self.says("building CRLs");
             self.step(Vec::new).await?;
-            self.authority.rebuild_crls(self.revocations_moved).await?;
+            self.authority.reload_revocations(self.revocations_moved).await?;
         }
         Ok(())
     }

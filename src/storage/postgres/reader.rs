@@ -22,10 +22,10 @@ use super::{
 use crate::auth::store::TokenRow;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
+use crate::nodes::store::{ChangeLog, Changes, Point};
 use crate::pki::store::{
     CrlRow, LeaseRow, MetadataRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
-use crate::nodes::store::{ChangeLog, Changes, Point};
 use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation};
 use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
 use crate::telemetry;

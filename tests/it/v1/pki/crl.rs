@@ -508,7 +508,7 @@ async fn what_tidying_removed_leaves_the_list_and_nothing_else_does() {
     remove(&long);
     let before = pki.crl("default").await;
     assert_eq!(before.serials().len(), 3);
-    assert!(authority.reload_revocations().await.is_err());
+    assert!(authority.reload_revocations(false).await.is_err());
     assert_eq!(pki.crl("default").await.der, before.der);
     let metrics = pki.app.client.page("/metrics").await.text;
     let refusals = metrics.lines().find(|l| l.starts_with("signet_pki_crl_refusals_total{rule=\"entries\"} ")).unwrap();
@@ -517,7 +517,7 @@ async fn what_tidying_removed_leaves_the_list_and_nothing_else_does() {
     // When it has ended, nobody misses it; nor the short one.
     pki.app.clock.set(now + Duration::from_secs(6 * 3600));
     remove(&short);
-    assert_eq!(authority.reload_revocations().await.unwrap(), [""; 0]);
+    assert_eq!(authority.reload_revocations(false).await.unwrap(), [""; 0]);
     let after = pki.crl("default").await;
     assert_eq!((after.serials(), after.number()), (vec![kept.serial()], before.number() + 1));
     let pki = Pki { app: pki.app.restart().await };
