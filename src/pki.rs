@@ -48,7 +48,6 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::sync::oneshot;
 
 use self::actor::{ControlLink, ControlThread, Planned, ReplicaLink};
 use self::crl::{Builder, Crls, Lists, Wanted};
@@ -221,16 +220,19 @@ impl Authority {
     /// # Errors
     /// As [`Authority::build_crls`].
     pub async fn publish_revocations(&self, sequence: u64) -> Result<()> {
-        let by_timer = {
-            let view = self.view.load();
-            let config = &view.crl_config.value;
-            config.auto_rebuild || config.disable
-        };
-        let covered = || self.crls.load().as_ref().is_some_and(|crls| crls.covers >= sequence);
-        if by_timer || covered() {
+        if self.crls_cover(sequence) {
             return Ok(());
         }
         self.build_crls(Wanted::DUE).await.map(drop)
+    }
+
+    /// Whether the published CRLs hold every revocation up to `sequence`, as far as the mount's settings want
+    /// them to: with `auto_rebuild` they follow by the timer.
+    pub fn crls_cover(&self, sequence: u64) -> bool {
+        let view = self.view.load();
+        let config = &view.crl_config.value;
+        let by_timer = config.auto_rebuild || config.disable;
+        by_timer || self.crls.load().as_ref().is_some_and(|crls| crls.covers >= sequence)
     }
 
     /// To be called when revocations were removed from storage, because their certificates have ended:

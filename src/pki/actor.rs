@@ -34,7 +34,6 @@ use super::store::{PkiStore, PkiWrite};
 use super::view::View;
 use super::{self_issued, sign_intermediate, verbatim};
 use crate::clock::Clock;
-use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
@@ -588,9 +587,10 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::documents::Document;
+    use crate::documents::{Document, MountId};
     use crate::pki::store::{
-        CrlRow, LeaseRow, MetadataRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+        CrlRow, LeaseRow, MetadataRow, PkiOutcome, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation,
+        TidyRow,
     };
     use crate::x509::serial::Serial;
 

@@ -227,7 +227,6 @@ pub const CATALOGUE: &[Metric] = &[
     .starting(ENDS),
     histogram(PKI_CRL_BUILD_SECONDS, &[], Unit::Seconds, LONG, "Time of one build of a mount's CRLs."),
     counter(PKI_CRL_BUILDS, &["result"], "Builds of a mount's CRLs, by result.").starting(RESULTS),
-    gauge(PKI_CRL_ENTRIES, &[], "Entries of the largest CRL that was built last."),
     counter(PKI_OCSP_ANSWERS, &["result"], "OCSP requests answered, by result.").starting(OCSP_ANSWERS),
     counter(PKI_OCSP_SIGNED, &["result"], "Certificates that an OCSP signature was made about, by result.")
         .starting(OCSP_STATUSES),

@@ -26,7 +26,6 @@ use crate::nodes::store::{ChangeLog, Changes, Point};
 use crate::pki::store::{
     CrlRow, LeaseRow, MetadataRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
-use crate::pki::store::{CrlRow, LeaseRow, MetadataRow, StoredCertificate, StoredRevocation};
 use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
 use crate::telemetry;
 use crate::x509::serial::Serial;
