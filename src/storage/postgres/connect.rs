@@ -18,9 +18,11 @@ const CONNECT: Duration = Duration::from_secs(3);
 const OLDEST: u32 = 130_000;
 
 /// What every session is set to, whatever the server's and the role's defaults are. The lock timeout is
-/// the shorter one: who waits for another node's lock holds locks of its own.
+/// the shorter one: who waits for another node's lock holds locks of its own. A node that stands still in
+/// the middle of a transaction loses it and its locks before those who wait for them give up; it begins
+/// again when it goes on.
 const SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '3s';
-    SET idle_in_transaction_session_timeout = '15s'; SET default_transaction_isolation = 'read committed';
+    SET idle_in_transaction_session_timeout = '2s'; SET default_transaction_isolation = 'read committed';
     SET client_min_messages = 'warning'; SET jit = off; SET DateStyle = 'ISO'";
 /// What durability depends on, and whether the server takes writes at all.
 const FACTS: &str = "SELECT current_setting('fsync'), current_setting('full_page_writes'),
