@@ -363,7 +363,7 @@ mod tests {
             let suffixes: &[&str] = match (metric.kind, metric.unit) {
                 (MetricKind::Counter, _) => &["_total"],
                 (_, Unit::Seconds) => &["_seconds"],
-                _ => &["_units", "_entries", "_queue", "_open", "_running", "_certificates", "_revocations"],
+                _ => &["_units", "_bytes", "_entries", "_queue", "_open", "_running", "_certificates", "_revocations"],
             };
             assert!(metric.name.starts_with("signet_"), "{}", metric.name);
             assert!(suffixes.iter().any(|suffix| metric.name.ends_with(suffix)), "{}", metric.name);
