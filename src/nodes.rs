@@ -44,6 +44,8 @@ const POLL: Duration = Duration::from_secs(1);
 const PACE: Duration = Duration::from_millis(50);
 /// How long an answer of the log may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A timer that is later than this was not served: the node stood still.
+const STOOD_STILL: Duration = Duration::from_millis(250);
 /// After a look that failed: how long requests are refused without another one.
 const FAILED: Duration = Duration::from_millis(500);
 /// How long the CRLs of a node that revoked are waited for, so that one node signs and the others take it over.
@@ -163,8 +165,13 @@ impl Nodes {
 
 /// Asks the log; measures the clocks by the answer.
 async fn ask(log: &dyn ChangeLog, point: Point, skew: &Skew) -> Result<Changes> {
-    let before = skew.now();
-    let answer = tokio::time::timeout(PATIENCE, log.since(point)).await;
+    let (mut before, started) = (skew.now(), Instant::now());
+    let mut answer = tokio::time::timeout(PATIENCE, log.since(point)).await;
+    if answer.is_err() && started.elapsed() > PATIENCE + STOOD_STILL {
+        // It was this node that took so long: it was paused meanwhile, and the log has not had its time.
+        before = skew.now();
+        answer = tokio::time::timeout(PATIENCE, log.since(point)).await;
+    }
     let answer = answer.unwrap_or_else(|late| Err(Error::unavailable("storage: the change log takes too long", late)));
     let result = if answer.is_ok() { "done" } else { "failed" };
     counter!(telemetry::CHANGES_POLLS, "result" => result).increment(1);

@@ -24,7 +24,7 @@ use crate::x509::extension;
 /// Revocations read from storage at a time.
 const PAGE: u32 = 10_000;
 /// Tries when another node published a number first.
-const NUMBER_TRIES: usize = 5;
+const NUMBER_TRIES: usize = 50;
 
 /// What a build is to do beside what is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -350,7 +350,10 @@ impl Builder {
                     return Ok(());
                 }
                 // Another node was first: the next CRL must hold what its revocations added.
-                Err(e) if e.kind() == Kind::Conflict => number = self.after_conflict(view, group, number, e).await?,
+                Err(e) if e.kind() == Kind::Conflict => match self.after_conflict(view, group, number, e).await? {
+                    Some(next) => number = next,
+                    None => return Ok(()),
+                },
                 Err(e) => return Err(e),
             }
         }
@@ -380,16 +383,21 @@ impl Builder {
         }
     }
 
-    /// The number to go on with when another node was first.
-    async fn after_conflict(&mut self, view: &View, group: &Group, number: u64, error: Error) -> Result<u64> {
+    /// The number to go on with when another node was first; none when its lists hold all that is known
+    /// here, and were taken over.
+    async fn after_conflict(&mut self, view: &View, group: &Group, number: u64, error: Error) -> Result<Option<u64>> {
         let stored = self.stored_number(group).await?;
         if stored < number {
             // Not a matter of numbers: the mount is gone, or more is covered than there is.
             return Err(error);
         }
-        let groups = groups(view);
-        self.load(view, &groups, false).await?;
-        Ok(stored + 1)
+        self.load(view, &groups(view), true).await?;
+        let state = self.states.entry(group.id.clone()).or_default();
+        let as_good = !state.stale && state.fresh.is_empty() && state.number() >= stored;
+        if as_good {
+            state.tell_delay(self.clock.now());
+        }
+        Ok((!as_good).then_some(stored + 1))
     }
 
     async fn stored_number(&self, group: &Group) -> Result<u64> {

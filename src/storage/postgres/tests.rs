@@ -182,7 +182,8 @@ async fn a_lock_of_another_session_ends_in_an_answer_and_not_a_wait() {
     let (fixture, storage, mount) = node().await;
     let pki = storage.pki();
     let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
-    client.batch_execute("SET idle_in_transaction_session_timeout = 0; BEGIN; LOCK TABLE certificate").await.unwrap();
+    client.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
+    client.batch_execute("BEGIN; LOCK TABLE certificate").await.unwrap();
     let started = Instant::now();
     assert_eq!(pki.commit(issue(mount)).await.unwrap_err().kind(), Kind::Unavailable);
     assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
