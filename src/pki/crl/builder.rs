@@ -397,7 +397,8 @@ impl Builder {
         if as_good {
             state.tell_delay(self.clock.now());
         }
-        Ok((!as_good).then_some(stored + 1))
+        // What was taken over may be newer than what was looked at before.
+        Ok((!as_good).then_some(stored.max(state.number()) + 1))
     }
 
     async fn stored_number(&self, group: &Group) -> Result<u64> {
