@@ -118,9 +118,10 @@ impl Server {
     /// As [`Server::open`].
     pub async fn open_through(options: Options, between: impl FnOnce(Stores) -> Stores) -> Result<Self> {
         telemetry::install_metrics()?;
+        let storage_type = options.storage.database.engine();
         let storage = storage::open(options.storage).await?;
         let stores = between(Stores { pki: storage.pki(), auth: storage.auth(), changes: storage.changes() });
-        match domains(stores, options.clock, options.settings, options.skew_limit).await {
+        match domains(stores, options.clock, options.settings, options.skew_limit, storage_type).await {
             Ok(shared) => Ok(Self {
                 shared: Arc::new(shared),
                 storage,
@@ -260,13 +261,19 @@ impl Serving {
     }
 }
 
-async fn domains(stores: Stores, clock: Clock, settings: Settings, skew_limit: Duration) -> Result<Shared> {
+async fn domains(
+    stores: Stores,
+    clock: Clock,
+    settings: Settings,
+    skew_limit: Duration,
+    storage_type: &'static str,
+) -> Result<Shared> {
     // Before anything is read: what changes from now on is followed.
     let baseline = match stores.changes {
         Some(log) => Some(Baseline::read(log, clock.clone(), skew_limit).await?),
         None => None,
     };
-    let identity = identity(&*stores.auth).await?;
+    let identity = identity(&*stores.auth, storage_type).await?;
     let reach = Reach::new(Arc::clone(&stores.auth));
     let auth = Auth::open(stores.auth, clock.clone()).await?;
     let engine = Engine::new(stores.pki, clock.clone());
@@ -305,14 +312,14 @@ pub async fn server_document_write(
 }
 
 /// The installation's identity, made at the first start.
-async fn identity(store: &dyn AuthStore) -> Result<Identity> {
+async fn identity(store: &dyn AuthStore, storage_type: &'static str) -> Result<Identity> {
     let cluster_id = match cluster_id(store).await {
         // Another node made it at the same time: that one counts.
         Err(error) if error.kind() == Kind::Conflict => cluster_id(store).await?,
         result => result?,
     };
     let cluster_name = format!("signet-cluster-{}", cluster_id.get(..8).unwrap_or_default());
-    Ok(Identity { cluster_id, cluster_name })
+    Ok(Identity { cluster_id, cluster_name, storage_type })
 }
 
 async fn cluster_id(store: &dyn AuthStore) -> Result<String> {

@@ -49,6 +49,16 @@ pub enum Database {
     Postgres(PostgresUrl),
 }
 
+impl Database {
+    /// The engine's name, as clients know it (`storage_type` of `sys/seal-status`).
+    pub fn engine(&self) -> &'static str {
+        match self {
+            Self::Embedded(_) => "embedded",
+            Self::Postgres(_) => "postgresql",
+        }
+    }
+}
+
 /// What a store needs to open.
 pub struct Options {
     /// Where the data is.

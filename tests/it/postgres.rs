@@ -36,6 +36,7 @@ async fn what_was_issued_and_revoked_outlives_a_restart() {
     let root = app.client.get("pki/ca/pem").await.text;
 
     let app = app.restart().await;
+    assert_eq!(app.client.get("sys/seal-status").await.body["storage_type"], "postgresql");
     assert_eq!(app.client.get("pki/ca/pem").await.text, root);
     let kept = app.client.get(&format!("pki/cert/{kept}")).await.body;
     assert_eq!(kept["data"]["revocation_time"], 0);

@@ -74,6 +74,8 @@ pub struct Identity {
     pub cluster_id: String,
     /// A readable name made of it.
     pub cluster_name: String,
+    /// The store's engine.
+    pub storage_type: &'static str,
 }
 
 /// Whether the server is stopping.

@@ -68,7 +68,7 @@ pub(super) async fn seal_status(call: Call) -> Result<Answer> {
         "commit_date": "",
         "migration": false,
         "recovery_seal": true,
-        "storage_type": "embedded",
+        "storage_type": identity.storage_type,
         "cluster_name": identity.cluster_name,
         "cluster_id": identity.cluster_id,
     }))
