@@ -241,20 +241,17 @@ pub const CATALOGUE: &[Metric] = &[
     counter(PKI_TIDY_RUNS, &["result"], "Runs of tidy that ended, by result.").starting(RUNS),
     histogram(PKI_TIDY_SECONDS, &[], Unit::Seconds, RUN, "Time of one run of tidy."),
     gauge(PKI_TIDY_RUNNING, &[], "Runs of tidy that are under way."),
-    Metric {
-        unit: Unit::Seconds,
-        ..gauge(
-            PKI_TIDY_LAST_SUCCESS,
-            &[],
-            "When a run of tidy last succeeded on this server, epoch seconds; 0 before the first.",
-        )
-    },
+    seconds(
+        PKI_TIDY_LAST_SUCCESS,
+        &[],
+        "When a run of tidy last succeeded on this server, epoch seconds; 0 before the first.",
+    ),
     gauge(PKI_STORED_CERTIFICATES, &[], "Stored certificates of the mounts whose auto-tidy publishes their number."),
     gauge(PKI_STORED_REVOCATIONS, &[], "Stored revocations of the mounts whose auto-tidy publishes their number."),
     gauge(PKI_CRL_ENTRIES, &[], "Entries of the largest published CRL."),
     gauge(PKI_CRL_BYTES, &[], "Octets of the largest published CRL."),
-    gauge(PKI_CRL_THIS_UPDATE, &[], "thisUpdate of the oldest published complete CRL, epoch seconds; 0 without one."),
-    gauge(
+    seconds(PKI_CRL_THIS_UPDATE, &[], "thisUpdate of the oldest published complete CRL, epoch seconds; 0 without one."),
+    seconds(
         PKI_CRL_NEXT_UPDATE,
         &[],
         "nextUpdate of the published complete CRL that ends first, epoch seconds; 0 without one.",
@@ -320,10 +317,7 @@ pub const CATALOGUE: &[Metric] = &[
     counter(CHANGES_NOTIFICATIONS, &[], "Notifications of changes that the database sent."),
     counter(CHANGES_POLLS, &["result"], "Looks at the change log, by result.").starting(RESULTS),
     counter(CHANGES_RELOADS, &["part"], "What was read again after changes in the log, by part.").starting(PARTS),
-    Metric {
-        unit: Unit::Seconds,
-        ..gauge(CLOCK_SKEW_SECONDS, &[], "How far this machine's clock is from the database's, either way.")
-    },
+    seconds(CLOCK_SKEW_SECONDS, &[], "How far this machine's clock is from the database's, either way."),
 ];
 
 type Labels = &'static [&'static str];
@@ -341,6 +335,11 @@ const fn counter(name: &'static str, labels: Labels, help: &'static str) -> Metr
 
 const fn gauge(name: &'static str, labels: Labels, help: &'static str) -> Metric {
     Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, labels, starts: &[], help }
+}
+
+/// A gauge of a time or a point in time.
+const fn seconds(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+    Metric { unit: Unit::Seconds, ..gauge(name, labels, help) }
 }
 
 const fn histogram(
