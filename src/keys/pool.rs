@@ -1,4 +1,4 @@
-//! Threads for RSA generation. They run at nice 15, so that the seconds of CPU they need come out of
+//! Threads for RSA generation. They run at nice 19, so that the seconds of CPU they need come out of
 //! what the signing workers leave; the queue is bounded, and a full one is the caller's error at once.
 //!
 //! A caller that has left before its turn costs nothing: its job is dropped unstarted.
@@ -18,7 +18,7 @@ use crate::x509::algorithm::KeyKind;
 
 /// How far the threads step back behind the workers.
 #[cfg(target_os = "linux")]
-const NICE: i32 = 15;
+const NICE: i32 = 19;
 
 /// A handle to the pool; clones share it. The threads end when the last handle is gone.
 #[derive(Clone)]
