@@ -12,21 +12,23 @@
 //!
 //! Everything else talks to them through [`ControlLink`] and [`ReplicaLink`].
 
+mod build;
 mod change;
 
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::prelude::*;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, oneshot};
 
+use self::build::run_build;
 use self::change::{Changed, run_change};
-use super::crl::{Builder, Built, Crls, Summaries, Wanted};
+use super::crl::{Builder, Crls, Summaries, Wanted};
 use super::external_policy;
 use super::issue::{self, Issued, Request, Tools};
 use super::metrics::Stages;
@@ -407,44 +409,6 @@ fn nothing() -> Plan {
     Box::new(|view| Ok(Planned { view: view.clone(), writes: Vec::new(), crls: false }))
 }
 
-/// Builds off the actor's thread; the builder comes back whatever happens.
-async fn run_build(
-    mut builder: Builder,
-    view: Arc<View>,
-    wanted: Wanted,
-    builds: Arc<Semaphore>,
-) -> (Builder, Result<Built>) {
-    let _place = builds.acquire_owned().await;
-    let started = Instant::now();
-    let handle = tokio::runtime::Handle::current();
-    let (builder, result) = tokio::task::spawn_blocking(move || {
-        let build = AssertUnwindSafe(builder.build(&view, wanted)).catch_unwind();
-        let result = handle.block_on(build).unwrap_or_else(|_| {
-            builder.reset();
-            Err(panicked())
-        });
-        (builder, result)
-    })
-    .await
-    .expect("a build catches its own panics");
-    record_build(&result, started.elapsed());
-    (builder, result)
-}
-
-/// Counts a build that made something, or failed; most ticks find nothing to do.
-fn record_build(result: &Result<Built>, took: Duration) {
-    let (outcome, failure) = match result {
-        Ok(Built { failure: None, made: 0, .. }) => return,
-        Ok(Built { failure: None, .. }) => ("done", None),
-        Ok(Built { failure: Some(error), .. }) | Err(error) => ("failed", Some(error)),
-    };
-    metrics::histogram!(telemetry::PKI_CRL_BUILD_SECONDS).record(took.as_secs_f64());
-    metrics::counter!(telemetry::PKI_CRL_BUILDS, "result" => outcome).increment(1);
-    if let Some(error) = failure {
-        tracing::error!(%error, cause = ?std::error::Error::source(error), "CRL build failed");
-    }
-}
-
 fn panicked() -> Error {
     metrics::counter!(telemetry::PKI_PANICS).increment(1);
     Error::internal("a panic was caught in a mount's actor")
@@ -584,15 +548,7 @@ fn guarded(
 
 #[cfg(test)]
 mod tests {
-    use futures_util::future::BoxFuture;
-
     use super::*;
-    use crate::documents::{Document, MountId};
-    use crate::pki::store::{
-        CrlRow, LeaseRow, MetadataRow, PkiOutcome, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation,
-        TidyRow,
-    };
-    use crate::x509::serial::Serial;
 
     #[actix::test]
     async fn a_panic_in_a_request_becomes_an_error_and_the_next_request_is_served() {
@@ -600,89 +556,5 @@ mod tests {
         assert_eq!(broken.err().map(|e| e.kind()), Some(Kind::Internal));
         let issued = Issued { json: "{}".to_owned(), warnings: Vec::new(), lease: None };
         assert!(guarded(async { Ok(issued) }, "issue").await.is_ok());
-    }
-
-    #[actix::test]
-    async fn a_panic_in_a_plan_is_an_error_and_nothing_is_published() {
-        let view = Arc::new(View::empty(MountId(1)));
-        let changed = run_change(Box::new(|_| panic!("a defect")), view, false, Arc::new(NoStore)).await;
-        assert!(matches!(changed, Changed::Failed { reloaded: None, error } if error.kind() == Kind::Internal));
-    }
-
-    /// A store that must not be asked.
-    struct NoStore;
-
-    impl PkiStore for NoStore {
-        fn status(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
-            unreachable!("nothing is read")
-        }
-
-        fn certificates(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn tidy(&self, _: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn commit(&self, _: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
-            unreachable!("nothing is written")
-        }
-
-        fn documents(&self, _: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn certificate(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn revoked_serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn revocations(&self, _: MountId, _: u64, _: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn crls(&self, _: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn counts(&self, _: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
-            unreachable!("nothing is read")
-        }
-
-        fn lease(&self, _: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn lease_ids(&self, _: String, _: String, _: u32) -> BoxFuture<'static, Result<Vec<String>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn ending_leases(&self, _: String, _: String, _: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn mark_ended(&self, _: u32) -> BoxFuture<'static, Result<u32>> {
-            unreachable!("nothing is written")
-        }
-
-        fn sweep_leases(&self, _: i64, _: u32) -> BoxFuture<'static, Result<u32>> {
-            unreachable!("nothing is written")
-        }
-
-        fn metadata(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn metadata_serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
-            unreachable!("nothing is read")
-        }
     }
 }

@@ -7,6 +7,42 @@ use crate::fields::Fields;
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
 
+/// Body members of the subject, read by [`subject`].
+pub(super) const SUBJECT_FIELDS: [&str; 8] =
+    ["ou", "organization", "country", "locality", "province", "street_address", "postal_code", "serial_number"];
+
+/// Body members of the name constraints, read by [`name_constraints`].
+pub(super) const CONSTRAINT_FIELDS: [&str; 8] = [
+    "permitted_dns_domains",
+    "permitted_email_addresses",
+    "permitted_ip_ranges",
+    "permitted_uri_domains",
+    "excluded_dns_domains",
+    "excluded_email_addresses",
+    "excluded_ip_ranges",
+    "excluded_uri_domains",
+];
+
+/// Body members of the names.
+pub(super) const NAME_FIELDS: [&str; 6] =
+    ["common_name", "alt_names", "ip_sans", "uri_sans", "other_sans", "exclude_cn_from_sans"];
+
+/// One list of body members out of several; `N` is their number.
+pub(super) const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
+    let mut all = [""; N];
+    let (mut list, mut to) = (0, 0);
+    while list < lists.len() {
+        let mut at = 0;
+        while at < lists[list].len() {
+            all[to] = lists[list][at];
+            (at, to) = (at + 1, to + 1);
+        }
+        list += 1;
+    }
+    assert!(to == N);
+    all
+}
+
 /// `signature_bits`: 0 takes the default of the signing key.
 ///
 /// # Errors

@@ -19,6 +19,7 @@ use super::bundle::{Bundle, parse_key};
 use super::ca_key::put_key;
 use super::issuer::{IssuerRecord, Key, Usage, check_name};
 use super::store::PkiWrite;
+use super::urls::NO_URLS;
 use super::validity::LeafNotAfter;
 use super::view::View;
 use crate::error::{Error, Result};
@@ -281,7 +282,7 @@ impl Import {
             self.warnings.push("the default issuer has no private key in this mount".to_owned());
         }
         if before.urls.value.is_empty() {
-            self.warnings.push("no authority information URLs are configured for this mount".to_owned());
+            self.warnings.push(NO_URLS.to_owned());
         }
     }
 }

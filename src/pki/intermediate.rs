@@ -18,34 +18,24 @@ use crate::x509::extension::{self, KeyUsage};
 use crate::x509::{name, pem};
 
 /// Fields of `intermediate/generate/:type`.
-pub const FIELDS: &[&str] = &[
-    "key_name",
-    "key_ref",
-    "managed_key_name",
-    "managed_key_id",
-    "common_name",
-    "alt_names",
-    "ip_sans",
-    "uri_sans",
-    "other_sans",
-    "exclude_cn_from_sans",
-    "format",
-    "private_key_format",
-    "key_type",
-    "key_bits",
-    "signature_bits",
-    "use_pss",
-    "add_basic_constraints",
-    "key_usage",
-    "ou",
-    "organization",
-    "country",
-    "locality",
-    "province",
-    "street_address",
-    "postal_code",
-    "serial_number",
-];
+pub const FIELDS: &[&str] = &ca_request::joined::<26>(&[
+    &[
+        "key_name",
+        "key_ref",
+        "managed_key_name",
+        "managed_key_id",
+        "format",
+        "private_key_format",
+        "key_type",
+        "key_bits",
+        "signature_bits",
+        "use_pss",
+        "add_basic_constraints",
+        "key_usage",
+    ],
+    &ca_request::NAME_FIELDS,
+    &ca_request::SUBJECT_FIELDS,
+]);
 
 /// Makes a CSR for a new or an existing key; a new key is stored. Gives the answer's `data`, and warnings.
 ///

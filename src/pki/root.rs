@@ -13,7 +13,7 @@ use super::profile::Locations;
 use super::request::{Format, IssueRequest};
 use super::store::{CertificateRow, PkiWrite};
 use super::structure::{Expected, Shape};
-use super::urls::Urls;
+use super::urls::{NO_URLS, Urls};
 use super::validity::{self, LeafNotAfter, Limits, Validity};
 use super::view::View;
 use super::{Authority, answer, ca_request};
@@ -28,49 +28,32 @@ use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
 
 /// Fields of `root/generate/:type`.
-pub const FIELDS: &[&str] = &[
-    "issuer_name",
-    "key_name",
-    "key_ref",
-    "managed_key_name",
-    "managed_key_id",
-    "common_name",
-    "alt_names",
-    "ip_sans",
-    "uri_sans",
-    "other_sans",
-    "exclude_cn_from_sans",
-    "ttl",
-    "not_after",
-    "not_before",
-    "not_before_duration",
-    "format",
-    "private_key_format",
-    "key_type",
-    "key_bits",
-    "signature_bits",
-    "use_pss",
-    "max_path_length",
-    "key_usage",
-    "ext_key_usage",
-    "ext_key_usage_oids",
-    "permitted_dns_domains",
-    "permitted_email_addresses",
-    "permitted_ip_ranges",
-    "permitted_uri_domains",
-    "excluded_dns_domains",
-    "excluded_email_addresses",
-    "excluded_ip_ranges",
-    "excluded_uri_domains",
-    "ou",
-    "organization",
-    "country",
-    "locality",
-    "province",
-    "street_address",
-    "postal_code",
-    "serial_number",
-];
+pub const FIELDS: &[&str] = &ca_request::joined::<41>(&[
+    &[
+        "issuer_name",
+        "key_name",
+        "key_ref",
+        "managed_key_name",
+        "managed_key_id",
+        "ttl",
+        "not_after",
+        "not_before",
+        "not_before_duration",
+        "format",
+        "private_key_format",
+        "key_type",
+        "key_bits",
+        "signature_bits",
+        "use_pss",
+        "max_path_length",
+        "key_usage",
+        "ext_key_usage",
+        "ext_key_usage_oids",
+    ],
+    &ca_request::NAME_FIELDS,
+    &ca_request::CONSTRAINT_FIELDS,
+    &ca_request::SUBJECT_FIELDS,
+]);
 
 /// A root that was generated.
 pub struct Generated {
@@ -257,7 +240,7 @@ impl Order {
     /// The mount's URLs as far as a root can carry them.
     fn locations(&mut self, urls: &Urls) -> Result<Locations> {
         if urls.is_empty() {
-            self.warnings.push("no authority information URLs are configured for this mount".to_owned());
+            self.warnings.push(NO_URLS.to_owned());
         } else if urls.names_issuer() {
             self.warnings.push(
                 "authority information left out of the root: its URLs are templates, and the issuer's id is not known before it is signed"

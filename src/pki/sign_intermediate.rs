@@ -16,6 +16,7 @@ use super::release::{Draft, Record, SubjectKeyId};
 use super::request::IssueRequest;
 use super::role::Role;
 use super::structure::Shape;
+use super::urls::NO_URLS;
 use super::view::{Signer, View};
 use super::{answer, ca_request, names, validity, verbatim};
 use crate::error::{Error, Result};
@@ -26,62 +27,34 @@ use crate::x509::extension::{self, SubjectAltNames};
 use crate::x509::{name, oid};
 
 /// Body members.
-pub const FIELDS: &[&str] = &[
-    "csr",
-    "common_name",
-    "alt_names",
-    "ip_sans",
-    "uri_sans",
-    "other_sans",
-    "exclude_cn_from_sans",
-    "use_csr_values",
-    "ttl",
-    "not_after",
-    "not_before",
-    "not_before_duration",
-    "enforce_leaf_not_after_behavior",
-    "format",
-    "max_path_length",
-    "key_usage",
-    "ext_key_usage",
-    "ext_key_usage_oids",
-    "permitted_dns_domains",
-    "permitted_email_addresses",
-    "permitted_ip_ranges",
-    "permitted_uri_domains",
-    "excluded_dns_domains",
-    "excluded_email_addresses",
-    "excluded_ip_ranges",
-    "excluded_uri_domains",
-    "ou",
-    "organization",
-    "country",
-    "locality",
-    "province",
-    "street_address",
-    "postal_code",
-    "serial_number",
-    "signature_bits",
-    "use_pss",
-    "skid",
-];
+pub const FIELDS: &[&str] = &ca_request::joined::<37>(&[
+    &[
+        "csr",
+        "use_csr_values",
+        "ttl",
+        "not_after",
+        "not_before",
+        "not_before_duration",
+        "enforce_leaf_not_after_behavior",
+        "format",
+        "max_path_length",
+        "key_usage",
+        "ext_key_usage",
+        "ext_key_usage_oids",
+        "signature_bits",
+        "use_pss",
+        "skid",
+    ],
+    &ca_request::NAME_FIELDS,
+    &ca_request::CONSTRAINT_FIELDS,
+    &ca_request::SUBJECT_FIELDS,
+]);
 
-/// Members that have no effect under `use_csr_values`.
-const OVERRULED: [&str; 13] = [
-    "common_name",
-    "alt_names",
-    "ip_sans",
-    "uri_sans",
-    "exclude_cn_from_sans",
-    "ou",
-    "organization",
-    "country",
-    "locality",
-    "province",
-    "street_address",
-    "postal_code",
-    "serial_number",
-];
+/// Members that have no effect under `use_csr_values`; `other_sans` keep theirs.
+fn overruled() -> impl Iterator<Item = &'static str> {
+    let names = ca_request::NAME_FIELDS.into_iter().filter(|name| *name != "other_sans");
+    names.chain(ca_request::SUBJECT_FIELDS)
+}
 
 /// Certifies an authority.
 ///
@@ -113,7 +86,7 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     warnings.extend(more);
     let locations = &pieces.locations;
     if [&locations.authority_info, &locations.distribution_points].iter().all(|l| l.is_empty()) {
-        warnings.push("no authority information URLs are configured for this mount".to_owned());
+        warnings.push(NO_URLS.to_owned());
     }
     let constraints = ca_request::name_constraints(fields)?;
     let (usages, copies, key_id) = usages_and_copies(fields, &csr, pieces, &naming, !constraints.is_empty())?;
@@ -217,10 +190,8 @@ fn of_request(fields: &Fields, parsed: &IssueRequest, csr: &Csr, warnings: &mut 
 }
 
 fn of_csr(fields: &Fields, parsed: &IssueRequest, csr: &Csr, warnings: &mut Vec<String>) -> Result<Naming> {
-    let overruled: Vec<_> = OVERRULED
-        .into_iter()
-        .filter(|name| fields.text(name).is_ok_and(|t| t.is_some_and(|t| !t.is_empty())))
-        .collect();
+    let overruled: Vec<_> =
+        overruled().filter(|name| fields.text(name).is_ok_and(|t| t.is_some_and(|t| !t.is_empty()))).collect();
     if !overruled.is_empty() {
         warnings.push(format!("{} ignored: use_csr_values takes them from the CSR", overruled.join(", ")));
     }
@@ -237,9 +208,11 @@ fn of_csr(fields: &Fields, parsed: &IssueRequest, csr: &Csr, warnings: &mut Vec<
         let OtherValue::Utf8(text) = value else {
             return Err(Error::invalid("csr: an otherName is not a UTF8String; it cannot be joined with other_sans"));
         };
-        other.push((oid, text));
+        let name = (oid, text);
+        if !other.contains(&name) {
+            other.push(name);
+        }
     }
-    other.dedup();
     let all = SubjectAltNames { dns: sans.dns, emails: sans.emails, ips: sans.ips, uris: sans.uris, other };
     let san = extension::subject_alt_name(&all, name::is_empty(&subject));
     Ok(Naming { subject, san, from_csr: true })

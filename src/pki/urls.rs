@@ -26,6 +26,9 @@ pub struct Urls {
 
 const ISSUER_ID: &str = "{{issuer_id}}";
 
+/// The warning for whoever gets a certificate without any.
+pub(super) const NO_URLS: &str = "no authority information URLs are configured for this mount";
+
 /// The four lists, by field name.
 pub const LIST_FIELDS: [&str; 4] =
     ["issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers"];

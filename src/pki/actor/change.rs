@@ -89,3 +89,100 @@ async fn stored(store: &dyn PkiStore, published: &Arc<View>) -> Result<View> {
     let work = move || View::load(published.mount, documents).map(|view| view.with_engine_of(&published));
     tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::documents::{Document, MountId};
+    use crate::pki::store::{
+        CrlRow, LeaseRow, MetadataRow, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation,
+        TidyRow,
+    };
+    use crate::x509::serial::Serial;
+
+    #[tokio::test]
+    async fn a_panic_in_a_plan_is_an_error_and_nothing_is_published() {
+        let view = Arc::new(View::empty(MountId(1)));
+        let changed = run_change(Box::new(|_| panic!("a defect")), view, false, Arc::new(NoStore)).await;
+        assert!(matches!(changed, Changed::Failed { reloaded: None, error } if error.kind() == Kind::Internal));
+    }
+
+    /// A store that must not be asked.
+    struct NoStore;
+
+    impl PkiStore for NoStore {
+        fn status(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
+            unreachable!("nothing is read")
+        }
+
+        fn certificates(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn tidy(&self, _: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn commit(&self, _: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
+            unreachable!("nothing is written")
+        }
+
+        fn documents(&self, _: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn certificate(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn revoked_serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn revocations(&self, _: MountId, _: u64, _: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn crls(&self, _: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn counts(&self, _: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
+            unreachable!("nothing is read")
+        }
+
+        fn lease(&self, _: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn lease_ids(&self, _: String, _: String, _: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn ending_leases(&self, _: String, _: String, _: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn mark_ended(&self, _: u32) -> BoxFuture<'static, Result<u32>> {
+            unreachable!("nothing is written")
+        }
+
+        fn sweep_leases(&self, _: i64, _: u32) -> BoxFuture<'static, Result<u32>> {
+            unreachable!("nothing is written")
+        }
+
+        fn metadata(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
+            unreachable!("nothing is read")
+        }
+
+        fn metadata_serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
+            unreachable!("nothing is read")
+        }
+    }
+}
