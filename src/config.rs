@@ -79,6 +79,18 @@ pub const SETTINGS: &[Setting] = &[
     setting("max_request_duration", "SIGNET_MAX_REQUEST_DURATION", "90s", "Longest time a request may take."),
     setting("body_timeout", "SIGNET_BODY_TIMEOUT", "30s", "Longest time a request body may take to arrive."),
     setting("compat", "SIGNET_COMPAT", "true", "Accept the header names and verbs of known clients."),
+    setting(
+        "external_url",
+        "SIGNET_EXTERNAL_URL",
+        "",
+        "Scheme and authority that clients reach the server by, for absolute links.",
+    ),
+    setting(
+        "projects_rate_limit",
+        "SIGNET_PROJECTS_RATE_LIMIT",
+        "0",
+        "Requests per second that a user of the projects API may make; 0 is no limit.",
+    ),
     setting("log", "SIGNET_LOG", "info", "Log filter: a level, or target=level pairs joined by commas."),
     setting("log_format", "SIGNET_LOG_FORMAT", "text", "Form of log lines: text or json."),
     setting(

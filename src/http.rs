@@ -1,8 +1,9 @@
 //! The HTTP side: which paths lead to which wire, and the metrics page.
 //!
-//! `/v1` is the secrets service. Everything about a request (limits, tokens, policies, the form of
+//! `/v1` is the secrets service, `/api/v2` the projects API. Everything about a request (limits, tokens, policies, the form of
 //! answers) belongs to its wire; this module only tells them apart.
 
+pub mod jsonapi;
 pub mod secrets;
 
 use actix_web::dev::Payload;
@@ -16,6 +17,8 @@ use secrets::state::State;
 pub fn configure(app: &mut ServiceConfig, state: State) {
     app.app_data(state)
         .service(web::scope("/v1").default_service(web::to(secrets_service)))
+        .service(web::scope("/api/v2").default_service(web::to(projects_api)))
+        .route("/.well-known/terraform.json", web::get().to(discovery))
         .route("/metrics", web::get().to(metrics_page))
         .default_service(web::to(nothing));
 }
@@ -45,6 +48,18 @@ async fn secrets_service(state: State, request: HttpRequest, payload: web::Paylo
         Some(path) => secrets::answer(state, &request, path, payload).await,
         None => nothing().await,
     }
+}
+
+async fn projects_api(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
+    match request.uri().path().strip_prefix("/api/v2/") {
+        Some(path) => jsonapi::answer(state, &request, path, payload).await,
+        None => nothing().await,
+    }
+}
+
+/// Where clients find the projects API. They send their token along; it is not looked at.
+async fn discovery() -> HttpResponse {
+    HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON)).body("{\"tfe.v2\":\"/api/v2/\"}")
 }
 
 /// The metrics page: open where the settings say so, else a read of `sys/metrics` like any other.

@@ -125,6 +125,7 @@ pub mod http;
 pub mod keys;
 pub mod nodes;
 pub mod pki;
+pub mod projects;
 pub mod random;
 pub mod secret;
 pub mod server;

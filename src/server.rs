@@ -9,7 +9,7 @@ mod signals;
 pub mod tls;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use actix_web::dev::{self, ServerHandle};
@@ -26,6 +26,7 @@ use crate::clock::Clock;
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
 use crate::http;
+use crate::http::jsonapi::Limits;
 use crate::http::secrets::audit::Audit;
 use crate::http::secrets::reach::Reach;
 use crate::http::secrets::state::{Identity, Settings, Shared, State, Stopping};
@@ -33,6 +34,8 @@ use crate::nodes::store::ChangeLog;
 use crate::nodes::{Baseline, Nodes};
 use crate::pki::Engine;
 use crate::pki::store::PkiStore;
+use crate::projects::Projects;
+use crate::projects::store::ProjectStore;
 use crate::storage::{self, Storage};
 use crate::telemetry;
 pub use signals::{Signals, Wish};
@@ -91,6 +94,8 @@ pub struct Stores {
     pub auth: Arc<dyn AuthStore>,
     /// What other nodes change, where there can be others.
     pub changes: Option<Arc<dyn ChangeLog>>,
+    /// The projects API's.
+    pub projects: Arc<dyn ProjectStore>,
 }
 
 /// A server that is open but does not listen yet.
@@ -120,7 +125,12 @@ impl Server {
         telemetry::install_metrics()?;
         let storage_type = options.storage.database.engine();
         let storage = storage::open(options.storage).await?;
-        let stores = between(Stores { pki: storage.pki(), auth: storage.auth(), changes: storage.changes() });
+        let stores = between(Stores {
+            pki: storage.pki(),
+            auth: storage.auth(),
+            changes: storage.changes(),
+            projects: storage.projects(),
+        });
         match domains(stores, options.clock, options.settings, options.skew_limit, storage_type).await {
             Ok(shared) => Ok(Self {
                 shared: Arc::new(shared),
@@ -163,6 +173,8 @@ impl Server {
                 return Err(error);
             }
         };
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let _ = self.shared.address.set(format!("{scheme}://{}", main.address));
         let (auth, engine) = (self.shared.auth.clone(), self.shared.engine.clone());
         let tasks = [
             sweep(self.shared.clone()).boxed_local(),
@@ -282,7 +294,10 @@ async fn domains(
     }
     let (audit, stopping) = (Audit::default(), Stopping::default());
     let nodes = Nodes::new(baseline, auth.clone(), engine.clone());
-    Ok(Shared { auth, engine, nodes, clock, settings, identity, audit, reach, stopping })
+    let projects = Projects::start(stores.projects, clock.clone());
+    let limits = Limits::new(settings.projects_rate_limit);
+    let address = OnceLock::new();
+    Ok(Shared { auth, engine, projects, limits, address, nodes, clock, settings, identity, audit, reach, stopping })
 }
 
 /// A settings document of the server itself, if it is stored.

@@ -19,12 +19,14 @@ mod documents;
 mod embedded;
 mod pki;
 mod postgres;
+mod projects;
 pub mod seal;
 mod sql;
 
 #[cfg(test)]
 mod contract;
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -36,7 +38,8 @@ use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::nodes::store::ChangeLog;
 use crate::pki::store::PkiStore;
-use backend::{Backend, Outcome, Reader, Write};
+use crate::projects::store::ProjectStore;
+use backend::{Outcome, Reader, Write};
 pub use postgres::PostgresUrl;
 use seal::{Ring, SealKey};
 
@@ -76,11 +79,25 @@ pub struct Options {
 pub struct Storage(Arc<Inner>);
 
 struct Inner {
-    commits: commit::Handle,
-    reader: Arc<dyn Reader>,
+    engine: Engine,
     ring: Arc<Ring>,
     clock: Clock,
+}
+
+/// The parts of an open database.
+struct Engine {
+    commits: commit::Handle,
+    reader: Arc<dyn Reader>,
     changes: Option<Arc<dyn ChangeLog>>,
+    projects: Arc<dyn ProjectStore>,
+}
+
+impl Deref for Inner {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
 }
 
 /// Opens the store, or makes it. The runtime that this is called on must live as long as the store.
@@ -91,37 +108,28 @@ struct Inner {
 /// reached, read or written.
 pub async fn open(options: Options) -> Result<Storage> {
     let Options { database, seal_key, clock, queue } = options;
-    match database {
+    let engine = match database {
         Database::Embedded(folder) => {
             let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder))
                 .await
                 .map_err(|e| Error::unavailable("storage: does not open", e))??;
-            assemble(writer, Arc::new(reader), None, &seal_key, clock, queue).await
+            let commits = commit::Handle::start(writer, queue.max(1))?;
+            let projects = projects::Embedded { commits: commits.clone(), reader: reader.clone() };
+            Engine { commits, reader: Arc::new(reader), changes: None, projects: Arc::new(projects) }
         }
         Database::Postgres(url) => {
             let (writer, reader) = postgres::open(url).await?;
+            let commits = commit::Handle::start(writer, queue.max(1))?;
             let reader = Arc::new(reader);
-            assemble(writer, reader.clone(), Some(reader), &seal_key, clock, queue).await
+            Engine { commits, reader: reader.clone(), changes: Some(reader.clone()), projects: reader }
         }
-    }
-}
-
-/// Puts a store together from an engine's writer and reader.
-async fn assemble(
-    writer: impl Backend,
-    reader: Arc<dyn Reader>,
-    changes: Option<Arc<dyn ChangeLog>>,
-    seal_key: &SealKey,
-    clock: Clock,
-    queue: usize,
-) -> Result<Storage> {
-    let commits = commit::Handle::start(writer, queue.max(1))?;
-    match load_ring(&commits, &reader, seal_key).await {
-        Ok(ring) => Ok(Storage(Arc::new(Inner { commits, reader, ring: Arc::new(ring), clock, changes }))),
+    };
+    match load_ring(&engine.commits, &engine.reader, &seal_key).await {
+        Ok(ring) => Ok(Storage(Arc::new(Inner { engine, ring: Arc::new(ring), clock }))),
         Err(error) => {
             // Lets go of the folder, so that the next attempt finds it free.
-            reader.close();
-            let _ = commits.stop().await;
+            engine.reader.close();
+            let _ = engine.commits.stop().await;
             Err(error)
         }
     }
@@ -157,14 +165,19 @@ impl Storage {
         self.0.changes.clone()
     }
 
+    /// The store as the projects API sees it.
+    pub fn projects(&self) -> Arc<dyn ProjectStore> {
+        self.0.projects.clone()
+    }
+
     /// Adds a data key that seals everything from now on; returns its term. What was sealed before
     /// stays readable. Happens by itself when a key has sealed a billion values.
     ///
     /// # Errors
     /// `Conflict` when another rotation came first; its key is in use then.
     pub async fn rotate(&self) -> Result<u32> {
-        let Inner { ring, commits, reader, .. } = &*self.0;
-        rotate(ring.clone(), commits.clone(), reader.clone()).await
+        let Inner { ring, engine, .. } = &*self.0;
+        rotate(ring.clone(), engine.commits.clone(), engine.reader.clone()).await
     }
 
     /// How many commits ran since the store was opened.

@@ -33,6 +33,8 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
             max_duration: read.duration("max_request_duration", 1..=3600, "between 1s and 1h"),
             body_timeout: read.duration("body_timeout", 1..=600, "between 1s and 10m"),
             open_metrics: false,
+            external_url: read.external_url(),
+            projects_rate_limit: read.projects_rate_limit(),
         },
         log: read.log(),
         log_format: read.log_format(),
@@ -110,6 +112,31 @@ impl Reader<'_> {
             [None, None] => {}
         }
         None
+    }
+
+    /// Without a path and anything after it: paths of the API follow it.
+    fn external_url(&mut self) -> Option<String> {
+        let rule = "a scheme and an authority, such as https://signet.example:8200";
+        let text = self.one("external_url", Fields::text, rule)?;
+        let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let bare = url.filter(|url| {
+            url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty()
+        });
+        if bare.is_none() {
+            self.problem("external_url", &format!("must be {rule}"));
+        }
+        bare.map(|url| url.origin().ascii_serialization())
+    }
+
+    /// Known clients pace themselves at a third of the limit, rounded down: below 4 they never send.
+    fn projects_rate_limit(&mut self) -> u32 {
+        match self.number("projects_rate_limit", 0, 1_000_000) {
+            1..=3 => {
+                self.problem("projects_rate_limit", "must be 0, or 4 at least: clients cannot work with less");
+                0
+            }
+            limit => u32::try_from(limit).unwrap_or_default(),
+        }
     }
 
     fn metrics_listen(&mut self, listen: SocketAddr) -> Option<SocketAddr> {

@@ -15,6 +15,7 @@ use crate::pki::store::{
     CertificateRow, CrlRow, LeaseRow, MetadataRow, Removal, Removed, RevocationRow, SerialAndDer, SerialStatus,
     StoredCertificate, StoredRevocation, TidyRow,
 };
+use crate::projects::store::Work;
 use crate::x509::serial::Serial;
 
 /// Writes that happen together or not at all.
@@ -68,6 +69,9 @@ pub(crate) enum Write {
     TokenSweep { now: Time, limit: u32 },
     /// A new row of the installation's own facts; `Conflict` when the name is there.
     MetaInsert { name: String, value: Vec<u8> },
+    /// Work of the projects API, where the engine has no sessions of its own for it. What it refuses it
+    /// undoes, and tells on its own way.
+    Work(Work),
 }
 
 /// What became of one write.

@@ -32,6 +32,7 @@ mod mounts;
 mod reader;
 mod revocations;
 mod schema;
+mod session;
 mod tidy;
 mod tokens;
 mod writer;
@@ -55,7 +56,7 @@ pub(super) use writer::Writer;
 /// Longest wait of a write for the end of a checkpoint that needs the writer's place.
 const WRITER_WAIT: Duration = Duration::from_secs(30);
 /// Room for every statement of this engine.
-const STATEMENTS: usize = 64;
+const STATEMENTS: usize = 256;
 
 /// Opens the folder's database, brings its schema up to date, and returns its writer and its readers.
 pub(super) fn open(folder: &Path) -> Result<(Writer, Pool)> {

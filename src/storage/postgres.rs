@@ -26,6 +26,7 @@ mod mounts;
 mod reader;
 mod revocations;
 mod schema;
+mod session;
 #[cfg(test)]
 mod tests;
 mod tidy;

@@ -20,8 +20,28 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("auth", &["clock", "documents", "error", "fields", "random", "telemetry"]),
     ("pki", &["clock", "documents", "error", "fields", "keys", "random", "secret", "telemetry", "x509"]),
     ("nodes", &["auth", "clock", "documents", "error", "pki", "telemetry"]),
-    ("storage", &["auth", "clock", "documents", "error", "nodes", "pki", "random", "secret", "telemetry", "x509"]),
-    ("http", &["auth", "clock", "documents", "error", "fields", "nodes", "pki", "random", "telemetry", "x509"]),
+    ("projects", &["clock", "error", "random", "secret", "telemetry"]),
+    (
+        "storage",
+        &["auth", "clock", "documents", "error", "nodes", "pki", "projects", "random", "secret", "telemetry", "x509"],
+    ),
+    (
+        "http",
+        &[
+            "auth",
+            "clock",
+            "documents",
+            "error",
+            "fields",
+            "nodes",
+            "pki",
+            "projects",
+            "random",
+            "secret",
+            "telemetry",
+            "x509",
+        ],
+    ),
     ("config", &["error", "fields", "http", "secret", "telemetry"]),
     (
         "server",
@@ -35,6 +55,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "http",
             "nodes",
             "pki",
+            "projects",
             "random",
             "secret",
             "storage",
@@ -138,7 +159,9 @@ fn storage_knows_domains_by_their_store_traits_only() {
         if module(&source.path) != "storage" {
             return vec![];
         }
-        let named = ["crate::pki::", "crate::auth::"].into_iter().flat_map(|domain| after(&source.code, domain));
+        let named = ["crate::pki::", "crate::auth::", "crate::projects::"]
+            .into_iter()
+            .flat_map(|domain| after(&source.code, domain));
         named.filter(|name| *name != "store").map(|name| format!("names {name} of a domain")).collect()
     });
     assert!(found.is_empty(), "{}", found.join("\n"));

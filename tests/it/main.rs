@@ -17,4 +17,5 @@ mod serve;
 mod source;
 mod support;
 mod v1;
+mod v2;
 mod walkthrough;

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::audit::Audit;
@@ -14,9 +14,11 @@ use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::Result;
+use crate::http::jsonapi::Limits;
 use crate::nodes::Nodes;
 use crate::pki::Engine;
 use crate::pki::actor::ReplicaLink;
+use crate::projects::Projects;
 
 /// One server's state, shared by its workers.
 pub struct Shared {
@@ -24,6 +26,12 @@ pub struct Shared {
     pub auth: Arc<Auth>,
     /// The certificate authority engine.
     pub engine: Arc<Engine>,
+    /// The projects API.
+    pub projects: Projects,
+    /// How often its callers may ask.
+    pub limits: Limits,
+    /// Scheme and authority of absolute links; set when the server listens.
+    pub address: OnceLock<String>,
     /// The other nodes of the database.
     pub nodes: Nodes,
     /// The time.
@@ -53,6 +61,19 @@ pub struct Settings {
     pub max_duration: Duration,
     /// Whether `/metrics` needs no token.
     pub open_metrics: bool,
+    /// Scheme and authority of absolute links, such as `https://signet.example`; by default those of the
+    /// listener.
+    pub external_url: Option<String>,
+    /// Requests per second that a user of the projects API may make; 0 is no limit.
+    pub projects_rate_limit: u32,
+}
+
+impl Shared {
+    /// Scheme and authority of absolute links.
+    pub fn origin(&self) -> &str {
+        let configured = self.settings.external_url.as_deref();
+        configured.or_else(|| self.address.get().map(String::as_str)).unwrap_or_default()
+    }
 }
 
 impl Default for Settings {
@@ -63,6 +84,8 @@ impl Default for Settings {
             body_timeout: Duration::from_secs(30),
             max_duration: Duration::from_secs(90),
             open_metrics: false,
+            external_url: None,
+            projects_rate_limit: 0,
         }
     }
 }

@@ -10,13 +10,16 @@ use futures_util::future::BoxFuture;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{STATEMENTS, certificates, crls, documents, leases, meta, metadata, mounts, revocations, tidy, tokens};
+use super::{
+    STATEMENTS, certificates, crls, documents, leases, meta, metadata, mounts, revocations, session, tidy, tokens,
+};
 use crate::auth::store::TokenRow;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::pki::store::{
     CrlRow, LeaseRow, MetadataRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
+use crate::projects::store::{Failure, Work};
 use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
 use crate::x509::serial::Serial;
 
@@ -25,6 +28,9 @@ const CONNECTIONS: usize = 2;
 const WAIT: Duration = Duration::from_secs(5);
 /// Longest wait of a read for the start of the database's log.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// Longest time of work that reads for the projects API.
+const SESSION: Duration = Duration::from_secs(5);
 
 /// The reading connections of one database.
 #[derive(Clone)]
@@ -89,6 +95,38 @@ impl Pool {
                 Ok(result) => result.map_err(|e| Error::unavailable("storage: the read failed", e)),
                 Err(panic) => Err(Error::internal(format!("a read ended early (panicked: {})", panic.is_panic()))),
             }
+        }
+        .boxed()
+    }
+}
+
+impl Pool {
+    /// Runs work of the projects API that only reads, all of it in one snapshot. It is interrupted when it
+    /// takes too long.
+    pub(in crate::storage) fn session(&self, work: Work) -> BoxFuture<'static, Result<Result<(), Failure>>> {
+        let shared = self.0.clone();
+        async move {
+            let lease = lease(shared).await?;
+            let interrupt = lease.db.as_ref().map(Connection::get_interrupt_handle);
+            let done = tokio::task::spawn_blocking(move || {
+                let db = lease.db.as_ref().ok_or_else(stopped)?;
+                let failed = |e| Error::unavailable("storage: the read failed", e);
+                let snapshot = db.unchecked_transaction().map_err(failed)?;
+                let outcome = session::run(&snapshot, &work);
+                snapshot.finish().map_err(failed)?;
+                Ok(outcome)
+            });
+            let mut done = std::pin::pin!(done);
+            let ended = match tokio::time::timeout(SESSION, &mut done).await {
+                Ok(ended) => ended,
+                Err(_) => {
+                    if let Some(interrupt) = interrupt {
+                        interrupt.interrupt();
+                    }
+                    done.await
+                }
+            };
+            ended.unwrap_or_else(|_| Err(Error::internal("a read panicked")))
         }
         .boxed()
     }

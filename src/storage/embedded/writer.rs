@@ -16,10 +16,11 @@ use super::checkpoint::{Checkpointer, checkpoint, frames};
 use super::reader::Pool;
 use super::{
     Failure, certificates, connect_writer, crls, documents, keep_log_on_close, leases, log, meta, metadata, mounts,
-    revocations, tidy, tokens,
+    revocations, session, tidy, tokens,
 };
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
+use crate::projects::store::Work;
 use crate::storage::backend::{Backend, Outcome, Unit, Write};
 use crate::storage::sql::conflict;
 
@@ -125,6 +126,18 @@ impl Writer {
     }
 }
 
+/// Work of the projects API, which tells its failures itself: they are undone here and fail nothing else
+/// of the batch.
+fn in_savepoint(db: &Connection, work: &Work) -> rusqlite::Result<Outcome> {
+    db.execute_batch("SAVEPOINT work")?;
+    if session::run(db, work).is_err() {
+        // Fails when the engine gave up the whole transaction: then nothing is stored.
+        db.execute_batch("ROLLBACK TO work")?;
+    }
+    db.execute_batch("RELEASE work")?;
+    Ok(Outcome::Done)
+}
+
 /// Ends a transaction that is still open: only after a rollback that itself failed.
 fn undo(db: &Connection) -> rusqlite::Result<()> {
     if db.is_autocommit() { Ok(()) } else { db.execute_batch("ROLLBACK") }
@@ -225,6 +238,7 @@ impl Batch {
             Write::TokenRevoke(hash) => Ok(Outcome::TokensRevoked(tokens::revoke(db, hash)?)),
             Write::TokenSweep { now, limit } => tokens::sweep(db, *now, *limit),
             Write::MetaInsert { name, value } => meta::insert(db, name, value),
+            Write::Work(work) => Ok(in_savepoint(db, work)?),
         }
     }
 

@@ -289,6 +289,8 @@ impl<'a> Batch<'a> {
                 tokens::sweep(db, *now, *limit).await
             }
             Write::MetaInsert { name, value } => meta::insert(db, name, value).await,
+            // It has sessions of its own here.
+            Write::Work(_) => Err(Failure::Unreadable("work of another engine")),
         }
     }
 

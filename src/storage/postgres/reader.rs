@@ -31,15 +31,21 @@ use crate::telemetry;
 use crate::x509::serial::Serial;
 
 const CONNECTIONS: usize = 4;
+/// Connections of the projects API.
+const SESSIONS: usize = 8;
+/// A list that scans too much ends early, so that it does not hold up the others.
+const SESSION_SETTINGS: &str = "SET statement_timeout = '3s'";
 /// Longest wait for a free connection, and longest time to make one.
 const WAIT: Duration = Duration::from_secs(5);
 /// Longest time of one read, beyond the server's own limit: for a server that does not answer at all.
-const DEADLINE: Duration = Duration::from_secs(12);
+pub(super) const DEADLINE: Duration = Duration::from_secs(12);
 
 /// The reading connections of one database.
 #[derive(Clone)]
 pub(in crate::storage) struct Pool {
     connections: deadpool_postgres::Pool,
+    /// Of the projects API, whose reads and transactions take longer.
+    pub(super) sessions: deadpool_postgres::Pool,
     home: Handle,
     url: PostgresUrl,
     /// Who we are in the change log.
@@ -54,30 +60,30 @@ struct Listener {
 }
 
 /// A connection on loan for one read.
-struct Loan {
-    db: Option<Object>,
+pub(super) struct Loan {
+    pub(super) db: Option<Object>,
     home: Handle,
 }
 
 impl Loan {
     /// Gives back a connection that has answered.
-    fn answered(mut self) {
+    pub(super) fn answered(mut self) {
         drop(self.db.take());
     }
 
     /// Closes a connection that is dead or does not answer.
-    fn close(mut self) {
+    pub(super) fn close(mut self) {
         self.db.take().map(Object::take);
     }
 }
 
 impl Drop for Loan {
     /// The caller left in the middle of a read. The connection may be one that hangs: it goes back only
-    /// when it answers, so that the next caller does not wait for it.
+    /// when it answers, so that the next caller does not wait for it, and without a transaction.
     fn drop(&mut self) {
         let Some(db) = self.db.take() else { return };
         self.home.spawn(async move {
-            if !matches!(tokio::time::timeout(DEADLINE, db.simple_query("")).await, Ok(Ok(_))) {
+            if !matches!(tokio::time::timeout(DEADLINE, db.simple_query("ROLLBACK")).await, Ok(Ok(_))) {
                 drop(Object::take(db));
             }
         });
@@ -88,12 +94,17 @@ impl Drop for Loan {
 struct AtHome {
     url: PostgresUrl,
     home: Handle,
+    settings: &'static str,
 }
 
 impl Connect for AtHome {
     fn connect(&self, _: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
-        let url = self.url.clone();
-        let made = self.home.spawn(async move { connect::client(&url).await });
+        let (url, settings) = (self.url.clone(), self.settings);
+        let made = self.home.spawn(async move {
+            let (client, driver) = connect::client(&url).await?;
+            client.batch_execute(settings).await?;
+            Ok((client, driver))
+        });
         async move {
             match made.await {
                 Ok(result) => result,
@@ -109,18 +120,9 @@ impl Pool {
     /// Must be called on the runtime that is to drive the connections.
     pub(super) fn new(url: &PostgresUrl, node: i64) -> Result<Self> {
         let home = Handle::try_current().map_err(Error::internal)?;
-        let settings = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let at_home = AtHome { url: url.clone(), home: home.clone() };
-        let connections =
-            deadpool_postgres::Pool::builder(Manager::from_connect(connect::config(url), at_home, settings))
-                .max_size(CONNECTIONS)
-                .wait_timeout(Some(WAIT))
-                .create_timeout(Some(WAIT))
-                .recycle_timeout(Some(WAIT))
-                .runtime(Runtime::Tokio1)
-                .build()
-                .map_err(Error::internal)?;
-        Ok(Self { connections, home, url: url.clone(), node, listener: Arc::default() })
+        let connections = connections(url, &home, CONNECTIONS, "")?;
+        let sessions = self::connections(url, &home, SESSIONS, SESSION_SETTINGS)?;
+        Ok(Self { connections, sessions, home, url: url.clone(), node, listener: Arc::default() })
     }
 
     /// Runs `work` on a connection. One that turns out to be dead is replaced once: a read is safe to
@@ -160,8 +162,13 @@ impl Pool {
     }
 
     async fn lend(&self) -> Result<Loan> {
+        self.lend_of(&self.connections).await
+    }
+
+    /// A connection of one of the pools.
+    pub(super) async fn lend_of(&self, pool: &deadpool_postgres::Pool) -> Result<Loan> {
         let started = Instant::now();
-        let db = self.connections.get().await;
+        let db = pool.get().await;
         histogram!(telemetry::POSTGRES_READ_WAIT_SECONDS).record(started.elapsed());
         let db = db.map_err(|error| match error {
             PoolError::Timeout(TimeoutType::Wait) => Error::new(Kind::Busy, "storage: too many reads at once"),
@@ -270,7 +277,27 @@ impl Reader for Pool {
             listener.task.abort();
         }
         self.connections.close();
+        self.sessions.close();
     }
+}
+
+/// A pool of at most `size` connections with more settings than those of every one.
+fn connections(
+    url: &PostgresUrl,
+    home: &Handle,
+    size: usize,
+    settings: &'static str,
+) -> Result<deadpool_postgres::Pool> {
+    let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let at_home = AtHome { url: url.clone(), home: home.clone(), settings };
+    deadpool_postgres::Pool::builder(Manager::from_connect(connect::config(url), at_home, recycling))
+        .max_size(size)
+        .wait_timeout(Some(WAIT))
+        .create_timeout(Some(WAIT))
+        .recycle_timeout(Some(WAIT))
+        .runtime(Runtime::Tokio1)
+        .build()
+        .map_err(Error::internal)
 }
 
 impl ChangeLog for Pool {

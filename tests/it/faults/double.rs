@@ -60,9 +60,9 @@ impl Faults {
     /// Stands between a server's domains and its store.
     pub fn between(self: &Arc<Self>, stores: Stores) -> Stores {
         let between = Arc::new(Double(Arc::clone(self)));
-        let changes = stores.changes.clone();
+        let (changes, projects) = (stores.changes.clone(), Arc::clone(&stores.projects));
         assert!(self.real.set(stores).is_ok(), "one server for each script");
-        Stores { pki: between.clone(), auth: between, changes }
+        Stores { pki: between.clone(), auth: between, changes, projects }
     }
 
     /// The store itself.

@@ -1,0 +1,207 @@
+//! The projects API (`/api/v2`): one pipeline for every request.
+//!
+//! Route → token (401) → rate (429) → media type (415) → session: what the caller may see and do, then the
+//! body, its shape, its attributes, the state. Who may not act hears so before anything that was sent is
+//! judged. Documents and errors follow JSON:API 1.1; every answer has the headers that known clients need.
+//!
+//! What can be asked stands in route tables, one file per resource; the handlers of a file parse what was
+//! sent, call the rules in `projects` and render documents.
+
+pub mod body;
+mod limit;
+mod list;
+mod projects;
+mod query;
+mod render;
+pub mod route;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use actix_web::http::Method;
+use actix_web::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, IF_MATCH};
+use actix_web::web::Payload;
+use actix_web::{HttpRequest, HttpResponse};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+
+use super::secrets::request::raw_body;
+use super::secrets::route::RequestId;
+use super::secrets::state::State;
+use crate::error::{Error, Kind};
+use crate::projects::caller::Caller;
+use crate::projects::refusal::{Outcome, Refusal};
+use crate::projects::{Access, Tx};
+use crate::telemetry::{self, RouteMeter};
+pub use limit::Limits;
+use query::Query;
+use render::Reply;
+use route::{Call, Found, Route};
+
+/// The media type of everything here.
+pub const MEDIA_TYPE: &str = "application/vnd.api+json";
+
+/// Answers one request. `raw_path` is what follows `/api/v2/` in the request line, still encoded.
+pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
+    static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
+    let started = Instant::now();
+    let id = RequestId::random();
+    let mut rate = None;
+    let found = route::find(raw_path, request.method());
+    let meter = found.as_ref().map_or(&*UNROUTED, |found| found.meter);
+    let outcome = match found {
+        Ok(found) => steps(&state, request, found, payload, &mut rate).await,
+        Err(refusal) => Err(refusal),
+    };
+    let response = match outcome {
+        Ok(reply) => render::reply(reply, &id, rate),
+        Err(refusal) => {
+            log(&refusal, &id);
+            render::refusal(&refusal, &id, rate)
+        }
+    };
+    meter.record(response.status().as_u16(), started.elapsed());
+    response
+}
+
+async fn steps(
+    state: &State,
+    request: &HttpRequest,
+    found: Found,
+    payload: Payload,
+    rate: &mut Option<limit::Left>,
+) -> Result<Reply, Refusal> {
+    let deadline = Instant::now() + state.settings.max_duration;
+    if found.route.open {
+        return Ok(Reply::Empty);
+    }
+    let caller = guarded(deadline, identify(state, request.headers())).await;
+    match state.limits.take(caller.as_ref().ok(), request.peer_addr()) {
+        Ok(left) => *rate = left,
+        Err((refusal, left)) => {
+            *rate = Some(left);
+            return Err(refusal);
+        }
+    }
+    let caller = caller?;
+    let headers = request.headers();
+    let body = body(state, found.route, headers, payload).await?;
+    let call = Arc::new(Call {
+        caller,
+        params: found.params,
+        query: Query::parse(request.query_string())?,
+        body,
+        if_match: if_match(headers)?,
+        origin: state.origin().to_owned(),
+        path: found.path,
+    });
+    guarded(deadline, in_session(state, found.route, call)).await
+}
+
+/// The caller behind the token, in a session of its own: a write is not begun for a stranger.
+async fn identify(state: &State, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    let refused = || Refusal::new(Kind::Unauthenticated, "a bearer token is required");
+    let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(refused)?;
+    let (scheme, token) = given.split_once(' ').ok_or_else(refused)?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(refused());
+    }
+    let token = crate::secret::Secret::new(token.trim());
+    let identified = state.projects.run("projects_identify", Access::Read, move |mut tx| {
+        let token = token.clone();
+        async move {
+            let token = std::str::from_utf8(token.expose()).unwrap_or_default();
+            Caller::identify(&mut tx, token).await
+        }
+        .boxed_local()
+    });
+    identified.await
+}
+
+/// The body, when the route takes one and its media type is right.
+async fn body(state: &State, route: &Route, headers: &HeaderMap, payload: Payload) -> Result<Bytes, Refusal> {
+    let takes = matches!(*route.method, Method::POST | Method::PATCH);
+    if takes {
+        media_type(headers)?;
+    }
+    let limit = state.settings.max_body;
+    let body = raw_body(payload, limit, &state.settings).await?;
+    if body.len() > limit {
+        return Err(Refusal::new(Kind::TooLarge, format!("the body is larger than {limit} bytes")));
+    }
+    if !takes && !body.is_empty() && *route.method == Method::DELETE {
+        media_type(headers)?;
+    }
+    Ok(body)
+}
+
+/// JSON:API's media type, without parameters but `charset=utf-8`.
+fn media_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let mut parts = given.split(';').map(str::trim);
+    let right = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(MEDIA_TYPE))
+        && parts.all(|parameter| parameter.eq_ignore_ascii_case("charset=utf-8"));
+    if right {
+        return Ok(());
+    }
+    Err(Refusal::new(Kind::UnsupportedMedia, format!("Content-Type must be {MEDIA_TYPE}, without parameters")))
+}
+
+/// The entity tag that a change demands, as it was sent; `*` demands nothing more than the resource.
+fn if_match(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    let Some(value) = headers.get(IF_MATCH) else { return Ok(None) };
+    let text = value.to_str().map_err(|_| Refusal::new(Kind::Malformed, "If-Match: does not read"))?.trim();
+    Ok(Some(text.to_owned()).filter(|text| text != "*"))
+}
+
+async fn in_session(state: &State, route: &'static Route, call: Arc<Call>) -> Result<Reply, Refusal> {
+    let access = if *route.method == Method::GET { Access::Read } else { Access::Write };
+    let answered = state.projects.run(route.name, access, move |mut tx| {
+        let call = Arc::clone(&call);
+        async move {
+            precondition(&mut tx, route, &call).await?;
+            (route.handler)(&mut tx, &call).await
+        }
+        .boxed_local()
+    });
+    answered.await
+}
+
+/// `If-Match` on a change: held against the document that a read would show right now (RFC 9110, 13.1.1).
+async fn precondition(tx: &mut Tx<'_>, route: &Route, call: &Call) -> Outcome<()> {
+    let (Some(demanded), Some(show)) = (&call.if_match, route::show_of(route)) else { return Ok(()) };
+    let current = (show.handler)(tx, call).await?;
+    let tag = render::entity_tag(&current);
+    if demanded.split(',').any(|one| Some(one.trim()) == tag.as_deref()) {
+        return Ok(());
+    }
+    Err(Refusal::new(Kind::Precondition, "If-Match: the resource has changed since").into())
+}
+
+/// Ends work that panics or takes too long, so that neither costs more than its own request.
+async fn guarded<T>(deadline: Instant, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    match tokio::time::timeout_at(deadline.into(), AssertUnwindSafe(work).catch_unwind()).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_)) => {
+            metrics::counter!(telemetry::PANICS).increment(1);
+            Err(Error::internal("a request panicked").into())
+        }
+        Err(_) => Err(Refusal::new(Kind::Unavailable, "the request took too long")),
+    }
+}
+
+/// Causes go to the log, where an operator can act on them.
+fn log(refusal: &Refusal, id: &RequestId) {
+    let cause = refusal.cause.as_ref().and_then(std::error::Error::source).map(ToString::to_string);
+    let detail = refusal.faults.first().map_or("", |fault| &fault.detail);
+    match refusal.kind {
+        Kind::Internal | Kind::Unavailable | Kind::BadGateway => {
+            tracing::error!(request = %id, cause = cause.unwrap_or_default(), "{detail}");
+        }
+        _ => tracing::debug!(request = %id, "refused: {:?}", refusal.kind),
+    }
+}
+
+/// How long a client should wait after a 503, seconds.
+const RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -1,0 +1,118 @@
+//! How many requests a second a subject may make: a bucket per user, team or organization, and per
+//! address for whoever has no token that stands. Off unless a setting says otherwise.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::error::Kind;
+use crate::projects::caller::{Caller, Subject};
+use crate::projects::refusal::Refusal;
+
+/// Buckets are looked through for full ones, which mean nothing, when there are this many.
+const MANY: usize = 10_000;
+
+/// The buckets. A full one holds as many requests as a second allows.
+pub struct Limits {
+    per_second: u32,
+    buckets: Mutex<HashMap<Key, Bucket>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    User(i64),
+    Team(i64),
+    Organization(i64),
+    Address(Option<IpAddr>),
+}
+
+struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+/// What is left for a subject, for the headers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Left {
+    /// Requests per second.
+    pub limit: u32,
+    /// Requests that may follow at once.
+    pub remaining: u32,
+    /// Seconds until there is one more.
+    pub reset: f64,
+}
+
+impl Limits {
+    /// Buckets of `per_second` requests; 0 switches them off.
+    pub fn new(per_second: u32) -> Self {
+        Self { per_second, buckets: Mutex::default() }
+    }
+
+    /// Takes one request out of the caller's bucket, or out of the address's without one.
+    ///
+    /// # Errors
+    /// `Quota` when it is empty.
+    pub fn take(&self, caller: Option<&Caller>, address: Option<SocketAddr>) -> Result<Option<Left>, (Refusal, Left)> {
+        self.take_at(key(caller, address), Instant::now())
+    }
+
+    fn take_at(&self, key: Key, now: Instant) -> Result<Option<Left>, (Refusal, Left)> {
+        if self.per_second == 0 {
+            return Ok(None);
+        }
+        let limit = f64::from(self.per_second);
+        let refilled =
+            |bucket: &Bucket| (bucket.left + now.saturating_duration_since(bucket.at).as_secs_f64() * limit).min(limit);
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if buckets.len() >= MANY {
+            buckets.retain(|_, bucket| refilled(bucket) < limit);
+        }
+        let bucket = buckets.entry(key).or_insert(Bucket { left: limit, at: now });
+        bucket.left = refilled(bucket);
+        bucket.at = now;
+        let granted = bucket.left >= 1.0;
+        if granted {
+            bucket.left -= 1.0;
+        }
+        let reset = if bucket.left >= 1.0 { 0.0 } else { (1.0 - bucket.left) / limit };
+        // Never above the limit, so it fits.
+        let left = Left { limit: self.per_second, remaining: bucket.left as u32, reset };
+        if granted {
+            return Ok(Some(left));
+        }
+        let mut refusal = Refusal::new(Kind::Quota, "you have exceeded the API's rate limit");
+        refusal.retry_after = Some(reset);
+        Err((refusal, left))
+    }
+}
+
+fn key(caller: Option<&Caller>, address: Option<SocketAddr>) -> Key {
+    match caller.map(|caller| &caller.subject) {
+        Some(Subject::User { id, .. }) => Key::User(*id),
+        Some(Subject::Team { id, .. }) => Key::Team(*id),
+        Some(Subject::Organization { id, .. }) => Key::Organization(*id),
+        None => Key::Address(address.map(|address| address.ip())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_bucket_empties_and_fills_again_beside_others() {
+        let limits = Limits::new(4);
+        let now = Instant::now();
+        let take = |key, after_ms| limits.take_at(key, now + Duration::from_millis(after_ms));
+        for remaining in [3, 2, 1, 0] {
+            assert_eq!(take(Key::User(1), 0).ok().flatten().map(|left| left.remaining), Some(remaining));
+        }
+        let (refusal, left) = take(Key::User(1), 0).err().unwrap();
+        assert_eq!((refusal.kind, left.remaining), (Kind::Quota, 0));
+        assert!((left.reset - 0.25).abs() < 1e-9);
+        assert!(take(Key::Team(1), 0).is_ok() && take(Key::User(1), 300).is_ok());
+        assert!(Limits::new(0).take_at(Key::User(1), now).is_ok_and(|left| left.is_none()));
+    }
+}

@@ -1,0 +1,116 @@
+//! Projects: create, update, list, show, delete, and moving workspaces into one.
+
+use serde_json::{Value, json};
+
+use super::body::{Resource, TypeRule};
+use super::list::{self, Extra};
+use super::render::{self, Reply};
+use super::route::{Call, Route, route};
+use crate::projects::attributes::Attributes;
+use crate::projects::caller::Member;
+use crate::projects::project::{self, NewProject, Project, Wanted};
+use crate::projects::refusal::Outcome;
+use crate::projects::rights::ProjectRights;
+use crate::projects::{Tx, organization};
+
+pub const ROUTES: &[Route] = &[
+    route!(POST "organizations/:organization_name/projects", "project_create", create),
+    route!(GET "organizations/:organization_name/projects", "project_list", list),
+    route!(GET "projects/:project_id", "project_show", show),
+    route!(DELETE "projects/:project_id", "project_delete", delete),
+];
+
+/// The type of project documents.
+const TYPE: &str = "projects";
+
+/// The parameters that links of the list keep.
+const PARAMETERS: &[&str] =
+    &["q", "sort", "filter[names]", "filter[permissions][update]", "filter[permissions][create-workspace]"];
+
+async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
+    let member = organization::named(tx, &call.caller, call.param("organization_name")).await?;
+    project::may_create(&member)?;
+    let resource = Resource::read(call, TypeRule::Exact(TYPE), None)?;
+    let mut attributes = Attributes::new(resource.attributes());
+    let new = NewProject::read(&mut attributes);
+    attributes.finish()?;
+    let project = project::create(tx, &member, new).await?;
+    Ok(Reply::created(document(&member, &project)))
+}
+
+async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
+    let member = organization::named(tx, &call.caller, call.param("organization_name")).await?;
+    let (query, page) = (&call.query, call.query.page()?);
+    let mut granted = ProjectRights::NONE;
+    if query.has("filter[permissions][update]") {
+        granted |= ProjectRights::UPDATE;
+    }
+    if query.has("filter[permissions][create-workspace]") {
+        granted |= ProjectRights::CREATE_WORKSPACE;
+    }
+    let wanted = Wanted {
+        names: query.list("filter[names]"),
+        q: query.text("q").map(str::to_owned),
+        granted,
+        by_name: query.sort(&["name"])?.map(|(_, backwards)| backwards),
+    };
+    let (listed, total) = project::list(tx, &member, &wanted, page).await?;
+    let items = listed.items.iter().map(|project| document(&member, project)).collect();
+    let extra = Extra { total: Some(total), ..Extra::default() };
+    Ok(list::document(call, page, PARAMETERS, items, listed.matching, extra))
+}
+
+async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
+    let (member, project) = project::visible(tx, &call.caller, call.param("project_id"), ProjectRights::READ).await?;
+    Ok(Reply::resource(document(&member, &project)))
+}
+
+async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
+    let (member, project) =
+        project::visible(tx, &call.caller, call.param("project_id"), ProjectRights::DESTROY).await?;
+    project::delete(tx, &member, &project).await?;
+    Ok(Reply::Empty)
+}
+
+/// A project's document, the same wherever it is shown.
+pub fn document(member: &Member, project: &Project) -> Value {
+    let path = format!("/api/v2/projects/{}", project.ext_id);
+    let organization = &member.organization.name;
+    let mode = project.mode(member);
+    let (own, rights) = (project.own_mode.is_some(), project.rights);
+    json!({
+        "id": project.ext_id,
+        "type": TYPE,
+        "attributes": {
+            "name": project.name,
+            "description": project.description,
+            "created-at": render::time(project.created_at),
+            "auto-destroy-activity-duration": project.auto_destroy,
+            "workspace-count": project.workspaces,
+            "team-count": project.teams,
+            "is-unified": false,
+            "default-execution-mode": mode.name,
+            "setting-overwrites": { "default-execution-mode": own, "default-agent-pool": own },
+            "permissions": {
+                "can-read": rights.has(ProjectRights::READ),
+                "can-update": rights.has(ProjectRights::UPDATE),
+                "can-destroy": rights.has(ProjectRights::DESTROY),
+                "can-create-workspace": rights.has(ProjectRights::CREATE_WORKSPACE),
+                "can-move-workspace": rights.has(ProjectRights::MOVE_WORKSPACE),
+                "can-manage-teams": rights.has(ProjectRights::MANAGE_TEAMS),
+            },
+        },
+        "relationships": {
+            "organization": {
+                "data": { "id": organization, "type": "organizations" },
+                "links": { "related": format!("/api/v2/organizations/{organization}") },
+            },
+            "default-agent-pool": {
+                "data": mode.pool.as_ref().map(|id| json!({ "id": id, "type": "agent-pools" })),
+            },
+            "tag-bindings": { "links": { "related": format!("{path}/tag-bindings") } },
+            "effective-tag-bindings": { "links": { "related": format!("{path}/effective-tag-bindings") } },
+        },
+        "links": { "self": path },
+    })
+}

@@ -1,0 +1,218 @@
+//! Answers: documents, errors, the headers that every answer has.
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CACHE_CONTROL, ETAG, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+
+use super::super::secrets::route::RequestId;
+use super::limit::Left;
+use crate::error::Kind;
+use crate::projects::refusal::{Fault, Refusal, Source};
+
+/// The version of the API, as known clients ask for it: at least 2.5.
+const API_VERSION: &str = "2.6";
+
+/// What a handler answers.
+#[derive(Debug)]
+pub enum Reply {
+    /// 200 with a document.
+    Document(Value),
+    /// 201 with a document and the path of what was made, if it has one.
+    Created {
+        /// The document.
+        document: Value,
+        /// Its path from the root.
+        location: Option<String>,
+    },
+    /// 204.
+    Empty,
+}
+
+impl Reply {
+    /// 200 with a document.
+    pub fn ok(document: Value) -> Self {
+        Self::Document(document)
+    }
+
+    /// 200 with one resource.
+    pub fn resource(resource: Value) -> Self {
+        Self::Document(json!({ "data": resource }))
+    }
+
+    /// 201 with one resource, at its own link.
+    pub fn created(resource: Value) -> Self {
+        let location = resource["links"]["self"].as_str().map(str::to_owned);
+        Self::Created { document: json!({ "data": resource }), location }
+    }
+
+    /// The same answer with resources beside its own, each once.
+    pub fn including(mut self, included: Vec<Value>) -> Self {
+        if let Self::Document(document) | Self::Created { document, .. } = &mut self {
+            document["included"] = included.into();
+        }
+        self
+    }
+}
+
+/// The entity tag of a document.
+pub(super) fn entity_tag(reply: &Reply) -> Option<String> {
+    match reply {
+        Reply::Document(document) | Reply::Created { document, .. } => Some(tag(document.to_string().as_bytes())),
+        Reply::Empty => None,
+    }
+}
+
+fn tag(body: &[u8]) -> String {
+    format!("\"{}\"", URL_SAFE_NO_PAD.encode(&digest(&SHA256, body).as_ref()[..18]))
+}
+
+/// Renders an answer.
+pub(super) fn reply(reply: Reply, id: &RequestId, rate: Option<Left>) -> HttpResponse {
+    let (status, document, location) = match reply {
+        Reply::Empty => {
+            let mut response = HttpResponse::NoContent().finish();
+            common_headers(response.headers_mut(), id, rate);
+            return response;
+        }
+        Reply::Document(document) => (StatusCode::OK, document, None),
+        Reply::Created { document, location } => (StatusCode::CREATED, document, location),
+    };
+    let body = document.to_string();
+    let entity = tag(body.as_bytes());
+    let mut response = HttpResponse::build(status).content_type(super::MEDIA_TYPE).body(body);
+    let headers = response.headers_mut();
+    set(headers, ETAG, &entity);
+    if let Some(location) = location {
+        set(headers, LOCATION, &location);
+    }
+    common_headers(headers, id, rate);
+    response
+}
+
+/// Renders a refusal.
+pub(super) fn refusal(refusal: &Refusal, id: &RequestId, rate: Option<Left>) -> HttpResponse {
+    let status = status(refusal.kind);
+    let internal = [Fault { title: None, detail: format!("internal error, request {id}").into(), source: None }];
+    let faults = if refusal.kind == Kind::Internal { &internal[..] } else { &refusal.faults };
+    let errors: Vec<Value> = faults.iter().map(|fault| error(refusal.kind, status, fault)).collect();
+    let code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response =
+        HttpResponse::build(code).content_type(super::MEDIA_TYPE).body(json!({ "errors": errors }).to_string());
+    let headers = response.headers_mut();
+    if status == 503 {
+        set(headers, RETRY_AFTER, &super::RETRY_AFTER.as_secs().to_string());
+    }
+    if let Some(seconds) = refusal.retry_after {
+        set(headers, RETRY_AFTER, &seconds.ceil().to_string());
+    }
+    common_headers(headers, id, rate);
+    response
+}
+
+/// One error object. The status is a text: a number makes known clients drop the rest.
+fn error(kind: Kind, status: u16, fault: &Fault) -> Value {
+    let mut object = Map::new();
+    object.insert("status".to_owned(), status.to_string().into());
+    object.insert("title".to_owned(), fault.title.unwrap_or_else(|| title(kind, fault)).into());
+    object.insert("detail".to_owned(), (*fault.detail).into());
+    match &fault.source {
+        Some(Source::Pointer(pointer)) => object.insert("source".to_owned(), json!({ "pointer": pointer })),
+        Some(Source::Parameter(name)) => object.insert("source".to_owned(), json!({ "parameter": name })),
+        None => None,
+    };
+    object.into()
+}
+
+/// The status of a kind on this wire.
+fn status(kind: Kind) -> u16 {
+    match kind {
+        Kind::Malformed => 400,
+        Kind::Invalid => 422,
+        Kind::Unauthenticated => 401,
+        Kind::Forbidden => 403,
+        Kind::NotFound => 404,
+        Kind::UnsupportedMethod => 405,
+        Kind::Conflict => 409,
+        Kind::Precondition => 412,
+        Kind::TooLarge => 413,
+        Kind::UnsupportedMedia => 415,
+        Kind::Quota => 429,
+        Kind::HeadersTooLarge => 431,
+        Kind::BadGateway => 502,
+        Kind::Busy | Kind::Unavailable => 503,
+        Kind::Internal => 500,
+    }
+}
+
+fn title(kind: Kind, fault: &Fault) -> &'static str {
+    let of_attribute = |source: &Source| matches!(source, Source::Pointer(pointer) if pointer.starts_with("/data/attributes/") || pointer.starts_with("/data/relationships/"));
+    match kind {
+        Kind::Malformed => "bad request",
+        Kind::Invalid if fault.source.as_ref().is_some_and(of_attribute) => "invalid attribute",
+        Kind::Invalid => "unprocessable entity",
+        Kind::Unauthenticated => "unauthorized",
+        Kind::Forbidden => "forbidden",
+        Kind::NotFound => "not found",
+        Kind::UnsupportedMethod => "method not allowed",
+        Kind::Conflict => "conflict",
+        Kind::Precondition => "precondition failed",
+        Kind::TooLarge => "payload too large",
+        Kind::UnsupportedMedia => "unsupported media type",
+        Kind::Quota => "Too many requests",
+        Kind::HeadersTooLarge => "request header fields too large",
+        Kind::BadGateway => "bad gateway",
+        Kind::Busy | Kind::Unavailable => "service unavailable",
+        Kind::Internal => "internal server error",
+    }
+}
+
+fn common_headers(headers: &mut HeaderMap, id: &RequestId, rate: Option<Left>) {
+    set(headers, CACHE_CONTROL, "no-cache, private");
+    set(headers, HeaderName::from_static("tfp-api-version"), API_VERSION);
+    set(headers, HeaderName::from_static("x-request-id"), id.as_str());
+    if let Some(left) = rate {
+        set(headers, HeaderName::from_static("x-ratelimit-limit"), &left.limit.to_string());
+        set(headers, HeaderName::from_static("x-ratelimit-remaining"), &left.remaining.to_string());
+        set(headers, HeaderName::from_static("x-ratelimit-reset"), &format!("{:.3}", left.reset));
+    }
+}
+
+fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// A time as documents show it: UTC, milliseconds, `Z`.
+pub(super) fn time(at: OffsetDateTime) -> String {
+    let at = at.to_offset(time::UtcOffset::UTC);
+    let (date, clock) = (at.date(), at.time());
+    format!("{date}T{:02}:{:02}:{:02}.{:03}Z", clock.hour(), clock.minute(), clock.second(), clock.millisecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::body::MessageBody as _;
+
+    #[test]
+    fn times_have_milliseconds() {
+        let at = time::macros::datetime!(2026-01-02 03:04:05.678901 UTC);
+        assert_eq!(super::time(at), "2026-01-02T03:04:05.678Z");
+    }
+
+    #[test]
+    fn the_status_of_an_error_is_a_text_and_internal_ones_say_nothing() {
+        let cause = crate::error::Error::internal("the secret cause");
+        let response = super::refusal(&cause.into(), &RequestId::random(), None);
+        let body = response.into_body().try_into_bytes().ok().unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["errors"][0]["status"], "500");
+        assert!(!body.to_string().contains("secret"));
+    }
+}

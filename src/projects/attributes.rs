@@ -1,0 +1,174 @@
+//! Reading the attributes of a request: what is absent, what is null, what is of the wrong kind.
+//!
+//! Every fault is collected, so that a caller hears of all of them at once, in the order in which the
+//! attributes are read.
+
+use serde_json::{Map, Value};
+
+use super::refusal::{Fault, Outcome, Refusal};
+use crate::clock::Time;
+use crate::error::Kind;
+
+/// A member of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Given<T> {
+    /// Not there: unchanged on an update, the default on a create.
+    Absent,
+    /// Null.
+    Null,
+    /// A value.
+    Value(T),
+}
+
+impl<T> Given<T> {
+    /// The value, if there is one.
+    pub fn value(self) -> Option<T> {
+        if let Self::Value(value) = self { Some(value) } else { None }
+    }
+
+    /// The value, if there is one.
+    pub fn as_value(&self) -> Option<&T> {
+        if let Self::Value(value) = self { Some(value) } else { None }
+    }
+
+    /// Whether the member is there at all.
+    pub fn is_given(&self) -> bool {
+        !matches!(self, Self::Absent)
+    }
+
+    /// What an update makes of `stored`.
+    pub fn over(self, stored: Option<T>) -> Option<T> {
+        match self {
+            Self::Absent => stored,
+            Self::Null => None,
+            Self::Value(value) => Some(value),
+        }
+    }
+}
+
+/// The attributes of one request and what was wrong with them so far.
+pub struct Attributes<'a> {
+    members: &'a Map<String, Value>,
+    faults: Vec<Fault>,
+}
+
+impl<'a> Attributes<'a> {
+    /// Reads `members`.
+    pub fn new(members: &'a Map<String, Value>) -> Self {
+        Self { members, faults: Vec::new() }
+    }
+
+    /// Whether a member is there, null or not.
+    pub fn has(&self, name: &str) -> bool {
+        self.members.contains_key(name)
+    }
+
+    /// A text.
+    pub fn text(&mut self, name: &str) -> Given<String> {
+        self.read(name, "a string", |value| value.as_str().map(str::to_owned))
+    }
+
+    /// A truth value.
+    pub fn flag(&mut self, name: &str) -> Given<bool> {
+        self.read(name, "a boolean", Value::as_bool)
+    }
+
+    /// A whole number.
+    pub fn number(&mut self, name: &str) -> Given<i64> {
+        self.read(name, "an integer", Value::as_i64)
+    }
+
+    /// A list of texts.
+    pub fn texts(&mut self, name: &str) -> Given<Vec<String>> {
+        let texts = |value: &Value| value.as_array()?.iter().map(|one| one.as_str().map(str::to_owned)).collect();
+        self.read(name, "an array of strings", texts)
+    }
+
+    /// An object.
+    pub fn object(&mut self, name: &str) -> Given<&'a Map<String, Value>> {
+        let members: &'a Map<String, Value> = self.members;
+        match members.get(name) {
+            None => Given::Absent,
+            Some(Value::Null) => Given::Null,
+            Some(Value::Object(object)) => Given::Value(object),
+            Some(_) => {
+                self.fault(name, format!("{} must be an object", label(name)));
+                Given::Absent
+            }
+        }
+    }
+
+    /// A point in time, RFC 3339.
+    pub fn time(&mut self, name: &str) -> Given<Time> {
+        self.read(name, "a time of the form 2030-01-02T03:04:05Z", |value| {
+            crate::clock::parse_rfc3339("", value.as_str()?).ok()
+        })
+    }
+
+    /// Adds a fault of an attribute.
+    pub fn fault(&mut self, name: &str, detail: impl Into<std::borrow::Cow<'static, str>>) {
+        self.faults.push(Fault::attribute(name, detail));
+    }
+
+    /// Adds a fault of any place.
+    pub fn push(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    /// Whether nothing was wrong so far.
+    pub fn is_sound(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    /// Refuses with everything that was wrong.
+    ///
+    /// # Errors
+    /// `Invalid` with all faults.
+    pub fn finish(self) -> Outcome<()> {
+        if self.faults.is_empty() { Ok(()) } else { Err(Refusal::of(Kind::Invalid, self.faults).into()) }
+    }
+
+    fn read<T>(&mut self, name: &str, kind: &str, read: impl FnOnce(&Value) -> Option<T>) -> Given<T> {
+        match self.members.get(name) {
+            None => Given::Absent,
+            Some(Value::Null) => Given::Null,
+            Some(value) => match read(value) {
+                Some(value) => Given::Value(value),
+                None => {
+                    self.fault(name, format!("{} must be {kind}", label(name)));
+                    Given::Absent
+                }
+            },
+        }
+    }
+}
+
+/// An attribute's name for people: `agent-pool-id` is "Agent pool id".
+pub fn label(name: &str) -> String {
+    let words = name.replace('-', " ");
+    let mut letters = words.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::projects::refusal::Stop;
+    use serde_json::json;
+
+    #[test]
+    fn every_wrong_kind_is_told_in_the_order_of_reading() {
+        let body = json!({ "name": 1, "locked": "yes", "trigger-prefixes": ["a", 2], "description": null });
+        let mut attributes = Attributes::new(body.as_object().unwrap());
+        assert_eq!(attributes.text("name"), Given::Absent);
+        assert_eq!(attributes.flag("locked"), Given::Absent);
+        assert_eq!(attributes.texts("trigger-prefixes"), Given::Absent);
+        assert_eq!(attributes.text("description"), Given::Null);
+        assert_eq!(attributes.number("absent"), Given::Absent);
+        let Err(Stop::Refused(refusal)) = attributes.finish() else { panic!("refused") };
+        let details: Vec<_> = refusal.faults.iter().map(|fault| &*fault.detail).collect();
+        let expected =
+            ["Name must be a string", "Locked must be a boolean", "Trigger prefixes must be an array of strings"];
+        assert_eq!(details, expected);
+    }
+}

@@ -1,0 +1,143 @@
+//! Who asks: the subject behind a token, and what it is in an organization.
+
+use super::organization::Organization;
+use super::refusal::{Outcome, Refusal};
+use super::rights::{OrganizationRights, ProjectRights};
+use super::store::Value;
+use super::{Tx, token};
+use crate::clock::Time;
+use crate::error::Kind;
+
+/// Whose token it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A user's: it acts as the user, with the union of their teams.
+    User {
+        /// Row.
+        id: i64,
+        /// External id.
+        ext_id: String,
+        /// The name.
+        username: String,
+    },
+    /// A team's: it acts as the team.
+    Team {
+        /// Row.
+        id: i64,
+        /// External id.
+        ext_id: String,
+        /// The organization's row.
+        org_id: i64,
+    },
+    /// An organization's: it acts as an owner there, and may not act as a person.
+    Organization {
+        /// Row.
+        id: i64,
+        /// External id.
+        ext_id: String,
+        /// Of the kind `audit-trails`: it is an outsider everywhere in this API.
+        audit: bool,
+    },
+}
+
+/// A caller with a token that stands.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Row of the token.
+    pub token: i64,
+    /// Whose it is.
+    pub subject: Subject,
+    /// When it was last noted that the token is in use.
+    pub last_used: Option<Time>,
+}
+
+const IDENTIFY: &str = "SELECT t.id, t.secret_sha256, t.expired_at, t.last_used_at, t.user_id, u.ext_id, u.username,
+    t.team_id, m.ext_id, m.org_id, t.org_id, o.ext_id, t.kind FROM api_tokens t
+    LEFT JOIN users u ON u.id = t.user_id LEFT JOIN teams m ON m.id = t.team_id
+    LEFT JOIN organizations o ON o.id = t.org_id WHERE t.lookup = $1";
+
+impl Caller {
+    /// The caller behind a presented token.
+    ///
+    /// # Errors
+    /// `Unauthenticated`, always with the same text, when it is not of the form, unknown, or has expired.
+    pub async fn identify(tx: &mut Tx<'_>, presented: &str) -> Outcome<Self> {
+        let refused = || Refusal::new(Kind::Unauthenticated, "the token is missing, unknown or has expired");
+        let (lookup, hash) = token::split(presented).ok_or_else(refused)?;
+        let mut row = tx.row(IDENTIFY, &[lookup.into()]).await?.ok_or_else(refused)?;
+        let (id, stored, ends): (_, Vec<u8>, Option<Time>) = (row.get()?, row.get()?, row.get()?);
+        if !token::same(&stored, &hash) || ends.is_some_and(|ends| ends <= tx.now) {
+            return Err(refused().into());
+        }
+        let last_used = row.get()?;
+        let user: (Option<i64>, Option<String>, Option<String>) = (row.get()?, row.get()?, row.get()?);
+        let team: (Option<i64>, Option<String>, Option<i64>) = (row.get()?, row.get()?, row.get()?);
+        let organization: (Option<i64>, Option<String>) = (row.get()?, row.get()?);
+        let kind: String = row.get()?;
+        let subject = match (user, team, organization) {
+            ((Some(id), Some(ext_id), Some(username)), ..) => Subject::User { id, ext_id, username },
+            (_, (Some(id), Some(ext_id), Some(org_id)), _) => Subject::Team { id, ext_id, org_id },
+            (_, _, (Some(id), Some(ext_id))) => Subject::Organization { id, ext_id, audit: kind != "standard" },
+            _ => return Err(refused().into()),
+        };
+        Ok(Self { token: id, subject, last_used })
+    }
+
+    /// What the caller is in an organization.
+    ///
+    /// # Errors
+    /// `NotFound` for an outsider; `Unauthenticated` for a user's token where the organization has switched
+    /// those off.
+    pub async fn member(&self, tx: &mut Tx<'_>, organization: Organization) -> Outcome<Member> {
+        let org_id = organization.id;
+        let whole =
+            |teams| Member { owner: true, rights: OrganizationRights::ALL, teams, organization: organization.clone() };
+        let rows = match &self.subject {
+            Subject::Organization { id, audit: false, .. } if *id == org_id => return Ok(whole(Vec::new())),
+            Subject::Organization { .. } => return Err(Refusal::not_found().into()),
+            Subject::Team { id, org_id: own, .. } if *own == org_id => {
+                tx.rows("SELECT id, is_owners, org_access FROM teams WHERE id = $1", &[(*id).into()]).await?
+            }
+            Subject::Team { .. } => return Err(Refusal::not_found().into()),
+            Subject::User { id, .. } => {
+                let member = "SELECT 1 FROM organization_memberships WHERE user_id = $1 AND org_id = $2";
+                let values: [Value; 2] = [(*id).into(), org_id.into()];
+                tx.row(member, &values).await?.ok_or_else(Refusal::not_found)?;
+                if !organization.user_tokens_enabled {
+                    return Err(Refusal::new(Kind::Unauthenticated, "user tokens are disabled here").into());
+                }
+                let teams = "SELECT t.id, t.is_owners, t.org_access FROM team_memberships m
+                    JOIN teams t ON t.id = m.team_id WHERE m.user_id = $1 AND t.org_id = $2";
+                tx.rows(teams, &values).await?
+            }
+        };
+        let (mut teams, mut owner, mut rights) = (Vec::new(), false, OrganizationRights::NONE);
+        for mut row in rows {
+            teams.push(row.get()?);
+            owner |= row.get::<bool>()?;
+            rights |= OrganizationRights::from_bits(row.get()?);
+        }
+        if owner { Ok(whole(teams)) } else { Ok(Member { owner, rights, teams, organization }) }
+    }
+}
+
+/// A caller in an organization.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Whether the caller is an owner: everything is granted then.
+    pub owner: bool,
+    /// What the caller's teams may do in the whole organization.
+    pub rights: OrganizationRights,
+    /// Rows of the caller's teams.
+    pub teams: Vec<i64>,
+    /// Where.
+    pub organization: Organization,
+}
+
+impl Member {
+    /// What is granted on a project, given what the caller's teams have on that project alone.
+    pub fn on_project(&self, is_default: bool, of_teams: ProjectRights) -> ProjectRights {
+        let on_default = if is_default { self.rights.on_default_project() } else { ProjectRights::NONE };
+        of_teams | self.rights.on_projects() | on_default
+    }
+}

@@ -1,0 +1,73 @@
+//! The form of API tokens, and how one is recognised.
+//!
+//! `<14 characters of base 58>.pjv1.<43 characters of base64url>`: the first part is public and is looked
+//! up, the last one is 256 random bits, of which only the SHA-256 is stored. Full entropy needs no slow
+//! hash.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::id::base58;
+use crate::secret::Secret;
+
+/// Between the parts of a token.
+const MARK: &str = ".pjv1.";
+/// Characters of the public part.
+const LOOKUP: usize = 14;
+
+/// A new token: its text, shown once, and what is stored of it.
+pub struct NewToken {
+    /// The whole token.
+    pub text: Secret,
+    /// The public part.
+    pub lookup: String,
+    /// SHA-256 of the secret part.
+    pub hash: Vec<u8>,
+}
+
+/// Draws a token.
+pub fn draw() -> NewToken {
+    let lookup = base58(LOOKUP);
+    let secret = Secret::new(URL_SAFE_NO_PAD.encode(crate::random::bytes::<32>()));
+    let mut text = format!("{lookup}{MARK}").into_bytes();
+    text.extend_from_slice(secret.expose());
+    NewToken { text: Secret::new(text), hash: hash(secret.expose()), lookup }
+}
+
+/// The public part of a presented token and the hash of its secret part; `None` for another form.
+pub fn split(presented: &str) -> Option<(&str, Vec<u8>)> {
+    let (lookup, secret) = presented.split_once(MARK)?;
+    (lookup.len() == LOOKUP && secret.len() == 43).then(|| (lookup, hash(secret.as_bytes())))
+}
+
+fn hash(secret: &[u8]) -> Vec<u8> {
+    digest(&SHA256, secret).as_ref().to_vec()
+}
+
+/// Compares hashes in constant time.
+pub fn same(one: &[u8], other: &[u8]) -> bool {
+    aws_lc_rs::constant_time::verify_slices_are_equal(one, other).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_recognised_by_its_parts() {
+        let token = draw();
+        let text = std::str::from_utf8(token.text.expose()).unwrap();
+        let (lookup, hash) = split(text).unwrap();
+        assert!(lookup == token.lookup && same(&hash, &token.hash));
+        let mut other = text.to_owned();
+        other.replace_range(
+            text.len() - 2..text.len() - 1,
+            if text.as_bytes()[text.len() - 2] == b'A' { "B" } else { "A" },
+        );
+        assert!(!same(&split(&other).unwrap().1, &token.hash));
+        for bad in ["", "x", "a.pjv1.b", ".pjv1."] {
+            assert!(split(bad).is_none(), "{bad}");
+        }
+    }
+}

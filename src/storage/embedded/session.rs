@@ -1,0 +1,138 @@
+//! Sessions of the projects API on SQLite: one text at a time on a connection that the caller owns.
+
+use std::borrow::Cow;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{LocalBoxFuture, ready};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, ToSql};
+
+use super::prepared;
+use crate::error::Error;
+use crate::projects::store::{Failure, Row, Session, Value, Work};
+
+/// A connection as a session. Every answer is there at once.
+struct Local<'c>(&'c Connection);
+
+/// Runs work on a connection; what it does belongs to the transaction that the connection is in.
+pub(super) fn run(db: &Connection, work: &Work) -> Result<(), Failure> {
+    let unfinished = || Err(Failure::Engine(Error::internal("work on a session waited for something else")));
+    work(&mut Local(db)).now_or_never().unwrap_or_else(unfinished)
+}
+
+impl Session for Local<'_> {
+    fn query<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<Vec<Row>, Failure>> {
+        ready(rows(self.0, sql, values).map_err(failure)).boxed_local()
+    }
+
+    fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>> {
+        let changed = || prepared(self.0, &own(sql))?.execute(rusqlite::params_from_iter(values));
+        ready(changed().map(|rows| rows as u64).map_err(failure)).boxed_local()
+    }
+}
+
+fn rows(db: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<Vec<Row>> {
+    let mut statement = prepared(db, &own(sql))?;
+    let columns = statement.column_count();
+    let found = statement.query_map(rusqlite::params_from_iter(values), |row| {
+        (0..columns).map(|n| row.get_ref(n).map(value)).collect::<rusqlite::Result<_>>().map(Row::new)
+    })?;
+    found.collect()
+}
+
+fn value(found: ValueRef<'_>) -> Value {
+    match found {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Int(number),
+        // No column is of this kind.
+        ValueRef::Real(number) => Value::Int(number as i64),
+        ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
+        ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        let list = |json: serde_json::Value| ToSqlOutput::from(json.to_string());
+        Ok(match self {
+            Self::Null => ToSqlOutput::from(rusqlite::types::Null),
+            Self::Int(number) => ToSqlOutput::from(*number),
+            Self::Bool(flag) => ToSqlOutput::from(*flag),
+            Self::Text(text) => ToSqlOutput::from(text.as_str()),
+            Self::Bytes(bytes) => ToSqlOutput::from(bytes.as_slice()),
+            Self::Ints(numbers) => list(numbers.clone().into()),
+            Self::Texts(texts) => list(texts.clone().into()),
+        })
+    }
+}
+
+/// A shared text as SQLite reads it: a list is one JSON parameter, and there is nobody to lock out.
+fn own(sql: &str) -> Cow<'_, str> {
+    const ANY: &str = "= ANY(";
+    let sql = sql.strip_suffix(" FOR UPDATE").unwrap_or(sql);
+    if !sql.contains(ANY) {
+        return Cow::Borrowed(sql);
+    }
+    let mut parts = sql.split(ANY);
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (parameter, rest) = part.split_once(')').unwrap_or((part, ""));
+        text.push_str("IN (SELECT value FROM json_each(");
+        text.push_str(parameter);
+        text.push_str("))");
+        text.push_str(rest);
+    }
+    Cow::Owned(text)
+}
+
+fn failure(error: rusqlite::Error) -> Failure {
+    let rusqlite::Error::SqliteFailure(code, message) = &error else { return engine(error) };
+    match (code.code, message) {
+        (ErrorCode::ConstraintViolation, Some(message)) => Failure::Constraint(constraint(message)),
+        (ErrorCode::OperationInterrupted, _) => Failure::TooLong,
+        _ => engine(error),
+    }
+}
+
+fn engine(error: rusqlite::Error) -> Failure {
+    Failure::Engine(Error::unavailable("storage: the database failed", error))
+}
+
+/// The constraint's name in the schema: columns that must be unique are named `<table>_<columns>_key`.
+fn constraint(message: &str) -> String {
+    if let Some(columns) = message.strip_prefix("UNIQUE constraint failed: ") {
+        let table = columns.split('.').next().unwrap_or_default();
+        let names = columns.split(", ").filter_map(|column| column.split_once('.')).map(|(_, name)| name);
+        return format!("{table}_{}_key", names.collect::<Vec<_>>().join("_"));
+    }
+    match message.strip_prefix("CHECK constraint failed: ") {
+        Some(name) => name.to_owned(),
+        None => "foreign_key".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_locks_are_read_in_sqlites_way() {
+        let sql = "SELECT id FROM t WHERE a = ANY($1) AND b = $2 AND c = ANY($3) ORDER BY id FOR UPDATE";
+        let read = "SELECT id FROM t WHERE a IN (SELECT value FROM json_each($1)) AND b = $2 AND c IN \
+                    (SELECT value FROM json_each($3)) ORDER BY id";
+        assert_eq!(own(sql), read);
+        assert_eq!(own("SELECT 1"), "SELECT 1");
+    }
+
+    #[test]
+    fn constraints_have_the_names_of_the_schema() {
+        for (message, name) in [
+            ("UNIQUE constraint failed: projects.org_id, projects.name_lc", "projects_org_id_name_lc_key"),
+            ("UNIQUE constraint failed: users.email_lc", "users_email_lc_key"),
+            ("CHECK constraint failed: projects_pool_mode", "projects_pool_mode"),
+            ("FOREIGN KEY constraint failed", "foreign_key"),
+        ] {
+            assert_eq!(constraint(message), name);
+        }
+    }
+}

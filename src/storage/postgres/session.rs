@@ -1,0 +1,171 @@
+//! Sessions of the projects API on PostgreSQL: each work has a connection, and a transaction when it
+//! writes. A deadlock or a serialization failure is tried again, a connection that was dead before the
+//! work began is replaced once; when COMMIT has no answer nobody knows, and the work is `Unavailable`.
+
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use metrics::{counter, histogram};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+use super::reader::{DEADLINE, Loan};
+use super::{Pool, Session as Connection};
+use crate::error::Error;
+use crate::projects::store::{Failure, ProjectStore, Row, Session, Value, Work};
+use crate::telemetry;
+
+/// How often work is begun again after a clash.
+const AGAIN: u32 = 3;
+
+/// A connection as a session.
+struct Remote<'c>(&'c Connection);
+
+impl Session for Remote<'_> {
+    fn query<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<Vec<Row>, Failure>> {
+        async move {
+            let statement = self.0.prepare_cached(sql).await.map_err(failure)?;
+            let rows = self.0.query(&statement, &parameters(values)).await.map_err(failure)?;
+            rows.iter().map(row).collect::<Result<_, _>>().map_err(failure)
+        }
+        .boxed_local()
+    }
+
+    fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>> {
+        async move {
+            let statement = self.0.prepare_cached(sql).await.map_err(failure)?;
+            self.0.execute(&statement, &parameters(values)).await.map_err(failure)
+        }
+        .boxed_local()
+    }
+}
+
+fn parameters(values: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
+    values.iter().map(|value| value as _).collect()
+}
+
+fn row(found: &tokio_postgres::Row) -> Result<Row, tokio_postgres::Error> {
+    (0..found.len()).map(|n| found.try_get(n)).collect::<Result<_, _>>().map(Row::new)
+}
+
+/// Every column that the schema has reads as a value.
+impl<'r> FromSql<'r> for Value {
+    fn from_sql(kind: &Type, raw: &'r [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(match *kind {
+            Type::INT8 => Self::Int(i64::from_sql(kind, raw)?),
+            Type::INT4 => Self::Int(i32::from_sql(kind, raw)?.into()),
+            Type::BOOL => Self::Bool(bool::from_sql(kind, raw)?),
+            Type::BYTEA => Self::Bytes(raw.to_vec()),
+            _ => Self::Text(String::from_sql(kind, raw)?),
+        })
+    }
+
+    fn from_sql_null(_: &Type) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Self::Null)
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::INT8 | Type::INT4 | Type::BOOL | Type::BYTEA | Type::TEXT | Type::VARCHAR)
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Self::Null => Ok(IsNull::Yes),
+            Self::Int(number) if *kind == Type::INT4 => i32::try_from(*number)?.to_sql(kind, out),
+            Self::Int(number) => number.to_sql(kind, out),
+            Self::Bool(flag) => flag.to_sql(kind, out),
+            Self::Text(text) => text.to_sql(kind, out),
+            Self::Bytes(bytes) => bytes.to_sql(kind, out),
+            Self::Ints(numbers) => numbers.to_sql(kind, out),
+            Self::Texts(texts) => texts.to_sql(kind, out),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+/// What the engine says, as the work sees it.
+fn failure(error: tokio_postgres::Error) -> Failure {
+    let answer = error.as_db_error();
+    let constraint = answer.and_then(|answer| answer.constraint()).map(str::to_owned);
+    match (error.code(), constraint) {
+        (Some(&SqlState::QUERY_CANCELED), _) => Failure::TooLong,
+        (Some(&(SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED)), _) => Failure::Clash,
+        (Some(code), Some(name)) if code.code().starts_with("23") => Failure::Constraint(name),
+        _ => Failure::Engine(super::Failure::from(error).of_write()),
+    }
+}
+
+/// How one attempt ended.
+enum Attempt {
+    /// As the work says.
+    Ended(Result<(), Failure>),
+    /// The connection was dead before the work had an answer from it.
+    Dead(Failure),
+}
+
+impl Pool {
+    async fn run(self, name: &'static str, work: Work, writes: bool) -> Result<(), Failure> {
+        let (mut clashes, mut replaced) = (0, false);
+        loop {
+            let loan = self.lend_of(&self.sessions).await.map_err(Failure::Engine)?;
+            let started = Instant::now();
+            let attempt = tokio::time::timeout(DEADLINE, attempt(loan, &work, writes)).await;
+            histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());
+            match attempt {
+                Err(late) => {
+                    return Err(Failure::Engine(Error::unavailable("storage: the database takes too long", late)));
+                }
+                Ok(Attempt::Dead(_)) if !replaced => replaced = true,
+                Ok(Attempt::Dead(failure)) => return Err(failure),
+                Ok(Attempt::Ended(Err(Failure::Clash))) if clashes < AGAIN => {
+                    clashes += 1;
+                    counter!(telemetry::POSTGRES_RETRIES, "reason" => "clash").increment(1);
+                    let jitter = u64::from(crate::random::bytes::<1>()[0] % 16);
+                    tokio::time::sleep(Duration::from_millis(u64::from(clashes) * 5 + jitter)).await;
+                }
+                Ok(Attempt::Ended(outcome)) => return outcome,
+            }
+        }
+    }
+}
+
+async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
+    let Some(db) = &loan.db else { return Attempt::Ended(Err(Failure::Engine(Error::internal("no connection")))) };
+    // One round trip more for a read, and a dead connection shows before any work is done.
+    let begin = if writes { "BEGIN" } else { "BEGIN READ ONLY" };
+    if let Err(error) = db.batch_execute(begin).await {
+        loan.close();
+        return Attempt::Dead(failure(error));
+    }
+    let outcome = work(&mut Remote(db)).await;
+    let end = if outcome.is_ok() && writes { "COMMIT" } else { "ROLLBACK" };
+    match db.batch_execute(end).await {
+        Ok(()) => {
+            loan.answered();
+            Attempt::Ended(outcome)
+        }
+        Err(error) => {
+            loan.close();
+            Attempt::Ended(outcome.and(Err(failure(error))))
+        }
+    }
+}
+
+impl ProjectStore for Pool {
+    fn read(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        self.clone().run(name, work, false).boxed_local()
+    }
+
+    fn write(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        self.clone().run(name, work, true).boxed_local()
+    }
+}

@@ -1,0 +1,66 @@
+//! What holds for every request: tokens, media types, paths, headers.
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::fixture::{World, assert_refused, on_both_stores, resource};
+use crate::support::send;
+
+on_both_stores!(vectors_1_to_6_tokens_paths_and_headers, vectors_29_to_35_media_types_and_documents);
+
+async fn vectors_1_to_6_tokens_paths_and_headers(world: World) {
+    let owner = &world.owner;
+    let none = owner.with_token("");
+    for route in signet::http::jsonapi::route::all_routes().filter(|route| !route.open) {
+        let path = route.pattern.replace(':', "x");
+        let answer = send(none.request(route.method.as_str().parse().unwrap(), &path)).await;
+        assert_eq!(answer.status, 401, "{} {}", route.method, route.pattern);
+        assert_eq!(answer.body["errors"][0]["status"], "401");
+    }
+    let other = none.request(Method::GET, "organizations/acme/projects").header("Authorization", "Token x");
+    assert_eq!(send(other).await.status, 401);
+    let mut changed = owner.token.clone();
+    let last = changed.pop().unwrap();
+    changed.push(if last == 'A' { 'B' } else { 'A' });
+    for token in ["x", "aaaaaaaaaaaaaa.pjv1.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", &changed] {
+        assert_eq!(owner.with_token(token).get("organizations/acme/projects").await.status, 401);
+    }
+    let ping = none.get("ping").await;
+    assert_eq!((ping.status, ping.header("tfp-api-version"), &ping.text[..]), (204, "2.6", ""));
+    let discovery = world.app.client.page("/.well-known/terraform.json").await;
+    assert_eq!((discovery.status, discovery.header("content-type")), (200, "application/json"));
+    assert_eq!(discovery.body, json!({ "tfe.v2": "/api/v2/" }));
+    let nothing = owner.get("nothing/here").await;
+    assert_refused(&nothing, 404, &[("", "there is no such path")]);
+    assert_eq!(nothing.header("content-type"), "application/vnd.api+json");
+    assert_eq!(owner.get("organizations/acme/projects/").await.status, 200, "a slash at the end");
+    let list = owner.get("organizations/acme/projects").await;
+    assert!(!list.header("x-request-id").is_empty() && list.header("x-ratelimit-limit").is_empty());
+    world.app.stop().await;
+}
+
+async fn vectors_29_to_35_media_types_and_documents(world: World) {
+    let path = "organizations/acme/projects";
+    let body = |name: &str| resource("projects", json!({ "name": name })).to_string();
+    let typed = |kind: Option<&str>, body: String| {
+        let request = world.owner.request(Method::POST, path).body(body);
+        send(match kind {
+            Some(kind) => request.header("Content-Type", kind),
+            None => request,
+        })
+    };
+    for kind in [None, Some("application/json"), Some("application/vnd.api+json; ext=foo")] {
+        assert_refused(&typed(kind, body("abc")).await, 415, &[("", "Content-Type must be")]);
+    }
+    assert_eq!(typed(Some("application/vnd.api+json; charset=utf-8"), body("abc")).await.status, 201);
+    let api = Some("application/vnd.api+json");
+    assert_refused(&typed(api, "{".to_owned()).await, 400, &[("", "the body is not JSON")]);
+    for text in ["{}", "[]", "{\"data\":[]}"] {
+        assert_eq!(typed(api, text.to_owned()).await.status, 422, "{text}");
+    }
+    let wrong = resource("project", json!({ "name": "abd" })).to_string();
+    assert_refused(&typed(api, wrong).await, 409, &[("/data/type", "type must be projects")]);
+    let missing = json!({ "data": { "attributes": { "name": "abd" } } }).to_string();
+    assert_refused(&typed(api, missing).await, 422, &[("/data/type", "type is missing")]);
+    world.app.stop().await;
+}
