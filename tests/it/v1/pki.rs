@@ -18,6 +18,7 @@ pub mod foreign;
 mod import;
 mod intermediate;
 mod issuer_revocation;
+mod kept;
 mod keys;
 mod leases;
 mod matrix;

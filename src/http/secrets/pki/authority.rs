@@ -2,20 +2,21 @@
 //! issued certificates, lists of them. CRLs are next door ([`super::crl`]).
 //!
 //! A raw path answers 204 when there is nothing (no default issuer, no CRL, unknown serial). When
-//! storage fails it answers 503 like every other path: an empty 2xx would overwrite a good copy.
+//! storage fails it answers 503 like every other path: an empty 2xx would overwrite a good copy. Whoever
+//! has a copy may ask whether it is still good (304).
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Page;
 use super::issuers::{chain_lines, pem_line};
 use crate::clock::rfc3339;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
-use crate::http::secrets::answer::Answer;
+use crate::http::secrets::answer::{Answer, MAX_AGE, Validators};
 use crate::http::secrets::route::Call;
 use crate::pki::profile::certificate_pem as issuer_pem_text;
 use crate::pki::store::{PkiStore, StoredCertificate};
@@ -28,13 +29,27 @@ const PEM: &str = "application/pem-certificate-chain";
 /// Serials read from storage at a time.
 const PAGE: usize = 1_000;
 
-async fn signer(call: &Call, reference: &str) -> Result<Option<Arc<Signer>>> {
-    Ok(call.authority().await?.view().signer(reference).cloned())
+/// An issuer, and when what this mount says of issuers last changed (epoch seconds).
+async fn signer(call: &Call, reference: &str) -> Result<Option<(Arc<Signer>, i64)>> {
+    let view = call.authority().await?.view();
+    Ok(view.signer(reference).map(|signer| (Arc::clone(signer), view.issuers_changed_at())))
 }
 
 /// A raw answer about the default issuer; 204 when there is none.
 async fn raw_default(call: &Call, media_type: &'static str, body: impl Fn(&Signer) -> Vec<u8>) -> Result<Answer> {
-    Ok(signer(call, "default").await?.map_or_else(Answer::empty, |s| Answer::raw(media_type, body(&s))))
+    let signer = signer(call, "default").await?;
+    Ok(signer.map_or_else(Answer::empty, |(s, changed_at)| Answer::kept(media_type, body(&s), changed_at)))
+}
+
+/// A raw answer about the issuer that the path names.
+async fn raw_issuer(call: &Call, media_type: &'static str, body: impl Fn(&Signer) -> Vec<u8>) -> Result<Answer> {
+    let (signer, changed_at) = signer(call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
+    Ok(Answer::kept(media_type, body(&signer), changed_at))
+}
+
+/// An answer in an envelope, about an issuer. Without a tag: an envelope has the id of its request.
+fn enveloped(data: Value, changed_at: i64) -> Answer {
+    Answer::data(data).with_validators(Validators { tag: None, modified: Some(changed_at), max_age: MAX_AGE })
 }
 
 fn der(signer: &Signer) -> Vec<u8> {
@@ -62,44 +77,45 @@ pub(super) async fn ca_chain(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn ca_json(call: Call) -> Result<Answer> {
-    let signer = signer(&call, "default").await?.ok_or_else(Error::not_found)?;
-    Ok(Answer::data(json!({
+    let (signer, changed_at) = signer(&call, "default").await?.ok_or_else(Error::not_found)?;
+    let data = json!({
         "certificate": issuer_pem_text(&signer.issuer),
         "revocation_time": 0,
         "revocation_time_rfc3339": "",
-    })))
+    });
+    Ok(enveloped(data, changed_at))
 }
 
 pub(super) async fn ca_chain_json(call: Call) -> Result<Answer> {
-    let signer = signer(&call, "default").await?.ok_or_else(Error::not_found)?;
+    let (signer, changed_at) = signer(&call, "default").await?.ok_or_else(Error::not_found)?;
     let chain = chain_text(&signer);
-    Ok(Answer::data(json!({
+    let data = json!({
         "certificate": chain,
         "ca_chain": chain,
         "revocation_time": 0,
         "revocation_time_rfc3339": "",
-    })))
+    });
+    Ok(enveloped(data, changed_at))
 }
 
 pub(super) async fn issuer_json(call: Call) -> Result<Answer> {
-    let signer = signer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
+    let (signer, changed_at) = signer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
     let record = &signer.issuer.record;
-    Ok(Answer::data(json!({
+    let data = json!({
         "certificate": pem_line(&signer.issuer),
         "ca_chain": chain_lines(&signer),
         "issuer_id": record.id,
         "issuer_name": record.name,
-    })))
+    });
+    Ok(enveloped(data, changed_at))
 }
 
 pub(super) async fn issuer_der(call: Call) -> Result<Answer> {
-    let signer = signer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
-    Ok(Answer::raw(DER, der(&signer)))
+    raw_issuer(&call, DER, der).await
 }
 
 pub(super) async fn issuer_pem(call: Call) -> Result<Answer> {
-    let signer = signer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
-    Ok(Answer::raw(PEM, pem_text(&signer)))
+    raw_issuer(&call, PEM, pem_text).await
 }
 
 async fn stored(call: &Call) -> Result<Option<StoredCertificate>> {
@@ -124,13 +140,17 @@ pub(super) async fn certificate(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn certificate_der(call: Call) -> Result<Answer> {
-    Ok(stored(&call).await?.map_or_else(Answer::empty, |c| Answer::raw(DER, c.row.der)))
+    raw_certificate(&call, DER, |der| der).await
 }
 
 pub(super) async fn certificate_pem(call: Call) -> Result<Answer> {
-    Ok(stored(&call)
-        .await?
-        .map_or_else(Answer::empty, |c| Answer::raw(PEM, pem::encode("CERTIFICATE", &c.row.der).into_bytes())))
+    raw_certificate(&call, PEM, |der| pem::encode("CERTIFICATE", &der).into_bytes()).await
+}
+
+/// A raw answer about the certificate that the path names, which never changes; 204 when there is none.
+async fn raw_certificate(call: &Call, media_type: &'static str, body: fn(Vec<u8>) -> Vec<u8>) -> Result<Answer> {
+    let stored = stored(call).await?;
+    Ok(stored.map_or_else(Answer::empty, |c| Answer::kept(media_type, body(c.row.der), c.row.issued_at)))
 }
 
 pub(super) async fn certificates(call: Call) -> Result<Answer> {
