@@ -6,6 +6,7 @@
 
 mod advisories;
 mod bad_input;
+mod bad_revocation;
 mod ca;
 mod chains;
 mod constraints;
