@@ -22,6 +22,7 @@ mod issuer_revocation;
 mod kept;
 mod keys;
 mod leases;
+mod lists;
 mod matrix;
 mod metadata;
 pub mod mount;

@@ -277,6 +277,7 @@ async fn answers_say_what_did_not_go_well_when_lists_were_built() {
     told("issuer/revoke", &pki.post("issuer/root/revoke", json!({})).await);
     // Settings that build nothing, and revocations that leave it to the timer.
     assert_eq!(pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": false })).await.warnings(), "");
+    pki.role(&json!({})).await;
     let other = pki.ask("issuer/other/issue/r", json!({ "common_name": "localhost" })).await;
     assert_eq!(pki.post("revoke", json!({ "serial_number": other.serial() })).await.warnings(), "");
     pki.stop().await;
