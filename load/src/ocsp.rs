@@ -157,9 +157,18 @@ fn octets(serial: &str) -> Option<Vec<u8>> {
     Some(sign.into_iter().chain(octets).collect())
 }
 
-/// The next value of a DER encoding: tag, content, all of it, and what follows.
-fn next(der: &[u8]) -> Option<(u8, &[u8], &[u8], &[u8])> {
-    let (&[tag, first], rest) = der.split_first_chunk()?;
+/// A value of a DER encoding.
+#[derive(Clone, Copy)]
+struct Der<'a> {
+    content: &'a [u8],
+    /// With tag and length.
+    whole: &'a [u8],
+    /// What follows.
+    after: &'a [u8],
+}
+
+fn next(der: &[u8]) -> Option<Der<'_>> {
+    let (&[_, first], rest) = der.split_first_chunk()?;
     let (length, rest) = match first {
         0..=0x7f => (usize::from(first), rest),
         0x81..=0x83 => {
@@ -169,24 +178,18 @@ fn next(der: &[u8]) -> Option<(u8, &[u8], &[u8], &[u8])> {
         _ => return None,
     };
     let (content, after) = rest.split_at_checked(length)?;
-    Some((tag, content, &der[..der.len() - after.len()], after))
+    Some(Der { content, whole: &der[..der.len() - after.len()], after })
 }
 
 /// SHA-1 of an issuer's name and key as two OCTET STRINGs, from its certificate.
 fn issuer_hashes(certificate: &[u8]) -> Option<Vec<u8>> {
-    let (_, certificate, ..) = next(certificate)?;
-    let (_, mut fields, ..) = next(certificate)?;
-    let mut all = Vec::new();
-    while let Some((tag, content, whole, after)) = next(fields) {
-        all.push((tag, content, whole));
-        fields = after;
-    }
+    let fields = next(next(certificate)?.content)?;
+    let all: Vec<Der<'_>> = std::iter::successors(next(fields.content), |field| next(field.after)).collect();
     // version, serialNumber, signature, issuer, validity, subject, subjectPublicKeyInfo
-    let [(0xa0, ..), _, _, _, _, (_, _, subject), (_, key, _), ..] = all[..] else { return None };
-    let (.., after) = next(key)?;
-    let (_, bits, ..) = next(after)?;
+    let [_, _, _, _, _, subject, key, ..] = all[..] else { return None };
+    let bits = next(next(key.content)?.after)?.content;
     let hash = |octets: &[u8]| value(OCTET_STRING, &[digest(&SHA1_FOR_LEGACY_USE_ONLY, octets).as_ref()]);
-    Some([hash(subject), hash(bits.get(1..)?)].concat())
+    Some([hash(subject.whole), hash(bits.get(1..)?)].concat())
 }
 
 // --- Figures ---
