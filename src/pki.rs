@@ -215,15 +215,16 @@ impl Authority {
     }
 
     /// To be called when revocations up to `sequence` are stored, before that is answered: without
-    /// `auto_rebuild` it resolves when CRLs that hold them are published, with it at once.
+    /// `auto_rebuild` it resolves when CRLs that hold them are published, with it at once. Gives warnings
+    /// about issuers that cannot have one, when lists were built.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn publish_revocations(&self, sequence: u64) -> Result<()> {
+    pub async fn publish_revocations(&self, sequence: u64) -> Result<Vec<String>> {
         if self.crls_cover(sequence) {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        self.build_crls(Wanted::DUE).await.map(drop)
+        self.build_crls(Wanted::DUE).await
     }
 
     /// Whether the published CRLs hold every revocation up to `sequence`, as far as the mount's settings want

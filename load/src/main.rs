@@ -10,6 +10,7 @@ mod anchors;
 mod client;
 mod cluster;
 mod drive;
+mod ocsp;
 mod preload;
 mod proc;
 mod report;
@@ -22,6 +23,7 @@ use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
 use drive::{Place, Watched};
+use ocsp::OcspReport;
 use preload::Stock;
 use report::Report;
 use server::Started;
@@ -40,6 +42,9 @@ pub(crate) enum Scenario {
     Revoke,
     /// `pki/issue`, with `--rsa-clients` that ask for RSA-2048 beside the others.
     Mixed,
+    /// `pki/ocsp`, in four parts of `--requests` each: GET and POST, without and with a nonce, about the
+    /// certificates that there are.
+    Ocsp,
 }
 
 /// Load generator for Signet.
@@ -163,8 +168,15 @@ async fn run(args: Args) -> Result<(), String> {
         server: started.as_ref().map(Started::pid).or(args.pid),
         postgres: started.as_ref().and_then(Started::postgres_pid),
     };
-    let figures = scenario::run(&plan, &admin, watched).await?;
     let store = started.as_ref().map(Started::store).transpose()?;
+    if plan.scenario == Scenario::Ocsp {
+        let parts = ocsp::run(&plan, &admin, watched).await?;
+        let report = OcspReport { plan: &plan, store, stock, parts: &parts, anchors: &anchors };
+        report.print();
+        args.json.as_deref().map_or(Ok(()), |path| report.write_json(path))?;
+        return if report.failed() { Err("some requests failed".to_owned()) } else { Ok(()) };
+    }
+    let figures = scenario::run(&plan, &admin, watched).await?;
     let report = Report { plan: &plan, store, stock, figures: &figures, anchors: &anchors };
     report.print();
     if let Some(path) = &args.json {

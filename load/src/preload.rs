@@ -66,7 +66,7 @@ async fn revoke(admin: &Place<'_>, client: &mut Client, missing: u64, quiet: boo
 /// Clients that revoke; every body is to be sent once only.
 pub(crate) fn revoking(name: String, clients: usize, bodies: Vec<Bytes>) -> Class {
     let plausible = |answer: &Value| answer["data"]["revocation_time"].is_u64();
-    Class { name, clients, path: "/v1/pki/revoke".to_owned(), bodies, plausible }
+    Class { name, clients, method: Method::POST, path: "/v1/pki/revoke".to_owned(), bodies, plausible }
 }
 
 /// Requests to revoke so many certificates that are not revoked yet.
@@ -123,7 +123,7 @@ async fn count(client: &mut Client, path: &str) -> Result<u64, String> {
 }
 
 /// Shows every serial of a list, as long as `more` says that it wants more.
-async fn visit(client: &mut Client, path: &str, mut more: impl FnMut(&str) -> bool) -> Result<(), String> {
+pub(crate) async fn visit(client: &mut Client, path: &str, mut more: impl FnMut(&str) -> bool) -> Result<(), String> {
     let mut after = String::new();
     loop {
         let page = list(client, &format!("/v1/pki/{path}?limit={PAGE}&after={after}")).await?;

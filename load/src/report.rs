@@ -42,6 +42,7 @@ impl Report<'_> {
             Scenario::Sign => "sign",
             Scenario::Revoke => "revoke",
             Scenario::Mixed => "mixed",
+            Scenario::Ocsp => "ocsp",
         }
     }
 
@@ -51,7 +52,7 @@ impl Report<'_> {
         self.anchors.rsa_2048_per_second().map(|limit| rate / limit)
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let (figures, cpu) = (self.figures, self.figures.cpu);
         json!({
             "scenario": self.name(),
@@ -93,7 +94,7 @@ impl Report<'_> {
 
     /// Writes the figures to a file.
     pub(crate) fn write_json(&self, path: &Path) -> Result<(), String> {
-        std::fs::write(path, format!("{:#}\n", self.json())).map_err(|e| format!("writing {}: {e}", path.display()))
+        write(path, &self.json())
     }
 
     /// Prints the figures as a table.
@@ -163,6 +164,11 @@ impl Report<'_> {
             }
         }
     }
+}
+
+/// Writes figures to a file.
+pub(crate) fn write(path: &Path, figures: &Value) -> Result<(), String> {
+    std::fs::write(path, format!("{figures:#}\n")).map_err(|e| format!("writing {}: {e}", path.display()))
 }
 
 /// Says what a mount holds.

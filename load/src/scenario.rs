@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::Scenario;
@@ -76,7 +77,7 @@ pub(crate) fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
 fn classes(plan: &Plan) -> Result<Vec<Class>, String> {
     let name = format!("{} {}", plan.key_type, plan.key_bits);
     Ok(match plan.scenario {
-        Scenario::Preload => vec![],
+        Scenario::Preload | Scenario::Ocsp => vec![],
         Scenario::Revoke => vec![preload::revoking("revoke".to_owned(), plan.clients, plan.serials.clone())],
         Scenario::Issue => vec![issuing(name, plan.clients, "load", "24h")],
         Scenario::Sign => {
@@ -84,7 +85,7 @@ fn classes(plan: &Plan) -> Result<Vec<Class>, String> {
                 .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": "24h" }).to_string())))
                 .collect::<Result<_, _>>()?;
             let path = "/v1/pki/sign/load".to_owned();
-            vec![Class { name, clients: plan.clients, path, bodies, plausible: certified }]
+            vec![Class { name, clients: plan.clients, method: Method::POST, path, bodies, plausible: certified }]
         }
         Scenario::Mixed => vec![
             issuing(name, plan.clients, "load", "24h"),
@@ -97,7 +98,8 @@ fn classes(plan: &Plan) -> Result<Vec<Class>, String> {
 pub(crate) fn issuing(name: String, clients: usize, role: &str, ttl: &str) -> Class {
     let body = json!({ "common_name": "load.example.test", "alt_names": "www.example.test", "ttl": ttl });
     let bodies = vec![Bytes::from(body.to_string())];
-    Class { name, clients, path: format!("/v1/pki/issue/{role}"), bodies, plausible: certified }
+    let path = format!("/v1/pki/issue/{role}");
+    Class { name, clients, method: Method::POST, path, bodies, plausible: certified }
 }
 
 /// Whether an answer holds a certificate and its serial.

@@ -28,7 +28,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use self::build::run_build;
 use self::change::{Changed, run_change};
-use super::crl::{Builder, Crls, Summaries, Wanted};
+use super::crl::{self, Builder, Crls, Summaries, Wanted};
 use super::external_policy;
 use super::issue::{self, Issued, Request, Tools};
 use super::metrics::Stages;
@@ -190,7 +190,7 @@ impl Waiter {
             (Self::Builds(reply), Err(e)) => drop(reply.send(Err(Error::new(e.kind(), e.text().to_owned())))),
             (Self::Changed(reply), Err(e)) => {
                 let warning = format!("the change is stored, but CRLs could not be built yet: {}", e.text());
-                let _ = reply.send(Ok(vec![warning]));
+                let _ = reply.send(Ok(crl::numbered(vec![warning])));
             }
         }
     }
@@ -321,7 +321,7 @@ impl Control {
                 actor.crls.store(Some(Arc::new(built.crls)));
                 actor.shared.summaries.tell(actor.view.load().mount, Some(built.summary));
                 actor.look_again(built.next_look, ctx);
-                built.failure.map_or(Ok(built.warnings), Err)
+                built.failure.map_or(Ok(crl::numbered(built.warnings)), Err)
             });
             if outcome.is_err() {
                 // What was to be made anew and was not is tried again by the next build, at the next tick.

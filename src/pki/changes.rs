@@ -7,7 +7,7 @@ use super::role::Role;
 use super::store::PkiWrite;
 use super::urls::Urls;
 use super::validity::LeafNotAfter;
-use super::view::View;
+use super::view::{IssuersConfig, View};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
@@ -224,6 +224,7 @@ fn check_algorithm(name: &str, kind: KeyKind) -> Result<()> {
 /// `Unavailable` from storage.
 pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<Vec<String>> {
     let reference = reference.to_owned();
+    let now = authority.tools().clock.now().unix_timestamp();
     let (mut warnings, crls) = authority
         .change_and_crls(move |view| {
             let mut next = view.clone();
@@ -231,12 +232,12 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<Vec
             let record = &signer.issuer.record;
             let mut warnings = Vec::new();
             let mut writes: Vec<PkiWrite> = next.remove_issuer(&record.id).into_iter().collect();
+            let mut config = IssuersConfig { changed_at: now, ..view.issuers_config.value.clone() };
             if view.is_default_issuer(&record.id) {
-                let mut config = view.issuers_config.value.clone();
                 config.default = String::new();
-                writes.push(next.set_issuers_config(config));
                 warnings.push("the deleted issuer was the default: this mount has no default issuer now".to_owned());
             }
+            writes.push(next.set_issuers_config(config));
             let roles = [record.id.as_str(), record.name.as_str()].map(|r| view.roles_using(r, 10)).concat();
             if !roles.is_empty() {
                 warnings.push(format!("roles still name the deleted issuer: {}", roles.join(", ")));
@@ -253,15 +254,16 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<Vec
 /// # Errors
 /// `Unavailable` from storage.
 pub async fn delete_all_issuers(authority: &Authority) -> Result<Vec<String>> {
+    let now = authority.tools().clock.now().unix_timestamp();
     let (mut warnings, crls) = authority
-        .change_and_crls(|view| {
+        .change_and_crls(move |view| {
             let mut next = view.clone();
             let (issuers, keys) = (view.signers().count(), view.keys().count());
             let mut writes = next.remove_all_issuers_and_keys();
             let mut warnings = Vec::new();
             if !writes.is_empty() {
-                let mut config = view.issuers_config.value.clone();
-                config.default = String::new();
+                let (default, config) = (String::new(), view.issuers_config.value.clone());
+                let config = IssuersConfig { default, changed_at: now, ..config };
                 writes.push(next.set_issuers_config(config));
                 writes.push(next.set_keys_config(Default::default()));
                 warnings.push(format!("deleted {issuers} issuers and {keys} keys of this mount"));
@@ -279,6 +281,7 @@ pub async fn delete_all_issuers(authority: &Authority) -> Result<Vec<String>> {
 /// `Invalid` when the default names no issuer.
 pub async fn write_issuers_config(authority: &Authority, fields: &Fields) -> Result<Vec<String>> {
     let fields = fields.clone();
+    let now = authority.tools().clock.now().unix_timestamp();
     let (mut warnings, crls) = authority
         .change_and_crls(move |view| {
             let mut config = view.issuers_config.value.clone();
@@ -293,6 +296,9 @@ pub async fn write_issuers_config(authority: &Authority, fields: &Fields) -> Res
             config.default_follows_latest_issuer =
                 fields.bool("default_follows_latest_issuer")?.unwrap_or(config.default_follows_latest_issuer);
             let crls = config.default != view.issuers_config.value.default;
+            if crls {
+                config.changed_at = now;
+            }
             let mut next = view.clone();
             let writes = vec![next.set_issuers_config(config)];
             Ok((Planned { view: next, writes, crls }, warnings))

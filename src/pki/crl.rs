@@ -31,6 +31,12 @@ pub use self::list::Published;
 pub(in crate::pki) use self::list::revocation_algorithm;
 pub use self::summary::{Summaries, Summary};
 
+/// What did not go well in a build, as the answers of whatever led to it say it.
+pub(in crate::pki) fn numbered(warnings: Vec<String>) -> Vec<String> {
+    let with_number = |(at, text): (usize, String)| format!("Warning {} during CRL rebuild: {text}", at + 1);
+    warnings.into_iter().enumerate().map(with_number).collect()
+}
+
 /// The published CRLs of a group of issuers.
 #[derive(Clone)]
 pub struct Lists {

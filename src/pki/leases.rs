@@ -201,7 +201,7 @@ impl Engine {
             }
         }
         for authority in changed.into_values() {
-            outcome = authority.publish_revocations(u64::MAX).await.and(outcome);
+            outcome = authority.publish_revocations(u64::MAX).await.map(drop).and(outcome);
         }
         outcome
     }

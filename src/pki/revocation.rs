@@ -36,8 +36,13 @@ const SHORTEST_KEY: usize = 64;
 
 /// What a revocation came to.
 pub enum Outcome {
-    /// Revoked, now or earlier; the time of the first revocation.
-    Revoked(Time),
+    /// Revoked, now or earlier.
+    Revoked {
+        /// The time of the first revocation.
+        at: Time,
+        /// What did not go well when the CRL was built.
+        warnings: Vec<String>,
+    },
     /// Its end of validity is past: nothing was recorded.
     Expired,
 }
@@ -160,8 +165,8 @@ async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> 
     // Before its end of validity is looked at: what was revoked in time stays so.
     if let Some(earlier) = target.revocation.take() {
         // Its CRL may still be on the way: the answer means the same for every caller.
-        authority.publish_revocations(earlier.sequence).await?;
-        return Ok(Outcome::Revoked(earlier.row.revoked_at));
+        let warnings = authority.publish_revocations(earlier.sequence).await?;
+        return Ok(Outcome::Revoked { at: earlier.row.revoked_at, warnings });
     }
     let now = authority.tools().clock.now();
     let expired_too = authority.view().crl_config.value.allow_expired_cert_revocation;
@@ -173,11 +178,10 @@ async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> 
     unit.push(PkiWrite::Revocation(target.revoked(authority.mount(), now, why)));
     // A task of its own: a caller that leaves must not separate the record from its CRL.
     let authority = Arc::clone(authority);
-    let stored = tokio::spawn(async move { record(&authority, unit).await }).await.map_err(Error::internal)??;
-    Ok(Outcome::Revoked(stored.row.revoked_at))
+    tokio::spawn(async move { record(&authority, unit).await }).await.map_err(Error::internal)?
 }
 
-async fn record(authority: &Authority, unit: Vec<PkiWrite>) -> Result<StoredRevocation> {
+async fn record(authority: &Authority, unit: Vec<PkiWrite>) -> Result<Outcome> {
     let outcomes = authority.tools().store.commit(unit).await?;
     authority.tools().ocsp.revoked();
     let Some(PkiOutcome::Revoked { stored, fresh }) = outcomes.into_iter().next_back() else {
@@ -186,9 +190,10 @@ async fn record(authority: &Authority, unit: Vec<PkiWrite>) -> Result<StoredRevo
     };
     if fresh {
         metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
-        authority.publish_revocations(stored.sequence).await?;
     }
-    Ok(stored)
+    // Another request's revocation of this moment, too, is answered when a CRL lists it.
+    let warnings = authority.publish_revocations(stored.sequence).await?;
+    Ok(Outcome::Revoked { at: stored.row.revoked_at, warnings })
 }
 
 async fn target(authority: &Authority, fields: &Fields, requester: &str) -> Result<Target> {
@@ -200,9 +205,12 @@ async fn target(authority: &Authority, fields: &Fields, requester: &str) -> Resu
         (Some(text), None) => {
             let serial = Serial::parse(text)?;
             match authority.tools().store.certificate(authority.mount(), serial).await? {
-                Some(found) => refuse_issuer(&view, &found.row.der).map(|()| Target::stored(found)),
+                Some(found) if view.issuer_with_der(&found.row.der).is_some() => Err(is_issuer("serial_number")),
+                Some(found) => Ok(Target::stored(found)),
                 // An imported issuer is not among the certificates.
-                None if view.signers().any(|s| s.issuer.certificate.serial() == serial) => Err(is_issuer()),
+                None if view.signers().any(|s| s.issuer.certificate.serial() == serial) => {
+                    Err(is_issuer("serial_number"))
+                }
                 None => Err(Error::invalid(format!("serial_number: certificate with serial {serial} not found"))),
             }
         }
@@ -234,7 +242,9 @@ async fn by_certificate(
     requester: &str,
 ) -> Result<Target> {
     let serial = certificate.serial();
-    refuse_issuer(view, certificate.der())?;
+    if view.issuer_with_der(certificate.der()).is_some() {
+        return Err(is_issuer("certificate"));
+    }
     if let Some(stored) = authority.tools().store.certificate(authority.mount(), serial).await? {
         if stored.row.der != certificate.der() {
             return Err(Error::invalid("certificate: its serial collides with another certificate of this mount"));
@@ -265,8 +275,7 @@ fn row(authority: &Authority, certificate: &Certificate, issuer: &str, requester
     }
 }
 
-/// The issuer whose key verifies the certificate; of several with the same key, the first by id.
-/// The issuer of the mount that signed a certificate.
+/// The issuer of the mount that signed a certificate; of several with the same key, the first by id.
 pub(super) fn signed_by(view: &View, certificate: &Certificate) -> Option<Arc<Issuer>> {
     view.signers()
         .map(|s| &s.issuer)
@@ -274,12 +283,8 @@ pub(super) fn signed_by(view: &View, certificate: &Certificate) -> Option<Arc<Is
         .cloned()
 }
 
-fn refuse_issuer(view: &View, der: &[u8]) -> Result<()> {
-    if view.issuer_with_der(der).is_some() { Err(is_issuer()) } else { Ok(()) }
-}
-
-fn is_issuer() -> Error {
-    Error::invalid("serial_number: issuers cannot be revoked here; use issuer/:ref/revoke")
+fn is_issuer(field: &str) -> Error {
+    Error::invalid(format!("{field}: issuers cannot be revoked here; use issuer/:ref/revoke"))
 }
 
 /// Revokes an issuer: it signs no certificate from now on, and the CRLs of the issuers of this mount that

@@ -54,6 +54,8 @@ pub struct IssuersConfig {
     pub default: String,
     /// Whether a newly generated issuer becomes the default.
     pub default_follows_latest_issuer: bool,
+    /// When another issuer became the default or one was removed, epoch seconds; 0 for never.
+    pub changed_at: i64,
 }
 
 /// `config/keys`.
@@ -256,6 +258,12 @@ impl View {
     /// All issuers, by id.
     pub fn signers(&self) -> impl Iterator<Item = &Arc<Signer>> {
         self.signers.values()
+    }
+
+    /// When what any path says of issuers last changed, epoch seconds: chains go through several of them.
+    pub fn issuers_changed_at(&self) -> i64 {
+        let records = self.issuers.values().map(|issuer| issuer.record.modified_at);
+        records.max().unwrap_or(0).max(self.issuers_config.value.changed_at)
     }
 
     /// Who answers OCSP requests.

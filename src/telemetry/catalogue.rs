@@ -88,6 +88,8 @@ pub const PKI_CRL_BYTES: &str = "signet_pki_crl_bytes";
 pub const PKI_CRL_THIS_UPDATE: &str = "signet_pki_crl_this_update_seconds";
 /// nextUpdate of the published complete CRL that ends first, epoch seconds; 0 without one.
 pub const PKI_CRL_NEXT_UPDATE: &str = "signet_pki_crl_next_update_seconds";
+/// When the published complete CRL that is due first is built again, epoch seconds; 0 without one.
+pub const PKI_CRL_RENEWAL: &str = "signet_pki_crl_renewal_seconds";
 /// Time from the first revocation that a new list brings to its publication.
 pub const PKI_CRL_PUBLISH_SECONDS: &str = "signet_pki_crl_publish_seconds";
 /// Complete CRLs that were not published because they would take something back, by rule.
@@ -257,6 +259,11 @@ pub const CATALOGUE: &[Metric] = &[
         PKI_CRL_NEXT_UPDATE,
         &[],
         "nextUpdate of the published complete CRL that ends first, epoch seconds; 0 without one.",
+    ),
+    seconds(
+        PKI_CRL_RENEWAL,
+        &[],
+        "When the published complete CRL that is due first is built again, epoch seconds; 0 without one.",
     ),
     histogram(
         PKI_CRL_PUBLISH_SECONDS,

@@ -11,6 +11,7 @@ use crate::support::App;
 
 const DASHBOARD: &str = include_str!("../../grafana/dashboards/signet.json");
 const ALERTS: &str = include_str!("../../grafana/alerts.yml");
+const ALERTS_TEST: &str = include_str!("../../grafana/alerts_test.yml");
 
 /// Every series that the expressions use: its name as written, and the labels it is selected by.
 fn used() -> BTreeSet<(String, Vec<String>)> {
@@ -50,6 +51,18 @@ fn dashboard_and_alerts_use_what_is_in_the_catalogue_and_all_of_it() {
     for metric in CATALOGUE {
         let shown = used.iter().any(|(series, _)| metric_of(series).is_some_and(|m| m.name == metric.name));
         assert!(shown, "{}: on no panel", metric.name);
+    }
+}
+
+#[test]
+fn every_alert_has_a_test_where_it_is_raised_and_one_where_it_is_not() {
+    let names = ALERTS.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    // What is expected to be raised names the alert on a line of its own, what is not in braces.
+    let raised: BTreeSet<&str> =
+        ALERTS_TEST.lines().filter_map(|line| line.trim().strip_prefix("alertname: ")).collect();
+    for name in names {
+        assert!(raised.contains(name), "{name}: no promtool test raises it");
+        assert!(ALERTS_TEST.contains(&format!("alertname: {name} }}")), "{name}: no promtool test is without it");
     }
 }
 

@@ -1,6 +1,11 @@
 //! What a handler answers; the pipeline renders it.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::Value;
+
+/// Seconds for which certificates and lists may be kept without asking again: others may come at any time,
+/// and asking costs next to nothing.
+pub const MAX_AGE: u64 = 60;
 
 /// The answer of a handler.
 #[derive(Default)]
@@ -23,10 +28,18 @@ pub struct Answer {
 pub struct Validators {
     /// The strong entity tag, without quotes; none for bodies that differ with every request.
     pub tag: Option<String>,
-    /// When the resource changed last, epoch seconds.
-    pub modified: i64,
+    /// When the resource changed last, epoch seconds; none where a date does not tell its states apart.
+    pub modified: Option<i64>,
     /// How long it may be kept without asking again, seconds.
     pub max_age: u64,
+}
+
+impl Validators {
+    /// Of a resource whose body is a whole and the same for everyone: tagged with its SHA-256.
+    pub fn of(body: &[u8], modified: Option<i64>, max_age: u64) -> Self {
+        let tag = digest(&SHA256, body).as_ref().iter().map(|octet| format!("{octet:02x}")).collect();
+        Self { tag: Some(tag), modified, max_age }
+    }
 }
 
 /// A lease, as the envelope shows it.
@@ -95,6 +108,13 @@ impl Answer {
     /// 200 with raw bytes.
     pub fn raw(media_type: &'static str, bytes: impl Into<bytes::Bytes>) -> Self {
         Body::Raw(media_type, bytes.into()).into()
+    }
+
+    /// 200 with raw bytes that may be asked for with conditions; `modified` as in [`Validators`].
+    pub fn kept(media_type: &'static str, bytes: impl Into<bytes::Bytes>, modified: i64) -> Self {
+        let bytes = bytes.into();
+        let validators = Validators::of(&bytes, Some(modified), MAX_AGE);
+        Self::raw(media_type, bytes).with_validators(validators)
     }
 
     /// The keys of a list: 404 with an empty error list when there are none (the wire's convention).

@@ -8,6 +8,7 @@ mod import;
 mod issuers;
 mod issuing;
 mod keys;
+mod lists;
 mod metadata;
 mod ocsp;
 mod roles;
@@ -174,10 +175,11 @@ pub static ROUTES: &[Route] = &[
     route!(open Read "ocsp/**request" &[] => ocsp::get).with_raw_body(ocsp::MAX_TEXT),
     route!(open Update "unified-ocsp" &[] => ocsp::post).with_raw_body(ocsp::MAX_BODY),
     route!(open Read "unified-ocsp/**request" &[] => ocsp::get).with_raw_body(ocsp::MAX_TEXT),
-    route!(token List "certs" LIST => authority::certificates),
-    route!(token List "certs/revoked" LIST => authority::revoked),
-    route!(token List "certs/revocation-queue" LIST => authority::revocation_queue),
-    route!(token List "certs/unified-revoked" LIST => authority::unified_revoked),
+    route!(token List "certs" LIST => lists::certificates),
+    route!(token List "certs/detailed" LIST => lists::detailed),
+    route!(token List "certs/revoked" LIST => lists::revoked),
+    route!(token List "certs/revocation-queue" LIST => lists::revocation_queue),
+    route!(token List "certs/unified-revoked" LIST => lists::unified_revoked),
     route!(token List "cert-metadata" LIST => metadata::list),
     route!(token Read "cert-metadata/:serial" &[] => metadata::read),
 ];
@@ -185,6 +187,11 @@ pub static ROUTES: &[Route] = &[
 /// An answer of names without details.
 fn page_of_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<Answer> {
     Answer::keys(Page::of(&call.fields)?.cut(names), None)
+}
+
+/// Octets as key identifiers are shown.
+fn colon_hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
 }
 
 impl Call {

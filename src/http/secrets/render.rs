@@ -1,6 +1,6 @@
 //! Answers and errors as bytes: the envelope, the error body, statuses and headers.
 
-mod conditional;
+pub(super) mod conditional;
 mod pieces;
 
 use std::io::Write as _;

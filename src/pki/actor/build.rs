@@ -8,6 +8,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::Semaphore;
 
 use super::panicked;
+use crate::documents::MountId;
 use crate::error::Result;
 use crate::pki::crl::{Builder, Built, Wanted};
 use crate::pki::view::View;
@@ -22,7 +23,7 @@ pub(super) async fn run_build(
 ) -> (Builder, Result<Built>) {
     let _place = builds.acquire_owned().await;
     let started = Instant::now();
-    let handle = tokio::runtime::Handle::current();
+    let (handle, mount) = (tokio::runtime::Handle::current(), view.mount);
     let (builder, result) = tokio::task::spawn_blocking(move || {
         let build = AssertUnwindSafe(builder.build(&view, wanted)).catch_unwind();
         let result = handle.block_on(build).unwrap_or_else(|_| {
@@ -33,12 +34,12 @@ pub(super) async fn run_build(
     })
     .await
     .expect("a build catches its own panics");
-    record_build(&result, started.elapsed());
+    record_build(mount, &result, started.elapsed());
     (builder, result)
 }
 
 /// Counts a build that made something, or failed; most ticks find nothing to do.
-fn record_build(result: &Result<Built>, took: Duration) {
+fn record_build(mount: MountId, result: &Result<Built>, took: Duration) {
     let (outcome, failure) = match result {
         Ok(Built { failure: None, made: 0, .. }) => return,
         Ok(Built { failure: None, .. }) => ("done", None),
@@ -47,6 +48,7 @@ fn record_build(result: &Result<Built>, took: Duration) {
     metrics::histogram!(telemetry::PKI_CRL_BUILD_SECONDS).record(took.as_secs_f64());
     metrics::counter!(telemetry::PKI_CRL_BUILDS, "result" => outcome).increment(1);
     if let Some(error) = failure {
-        tracing::error!(%error, cause = ?std::error::Error::source(error), "CRL build failed");
+        let mount = mount.0;
+        tracing::error!(mount, %error, cause = ?std::error::Error::source(error), "CRL build failed");
     }
 }

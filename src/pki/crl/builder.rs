@@ -11,7 +11,7 @@ use super::entries::{Batch, Entries};
 use super::groups::{Group, Layout, groups};
 use super::incoming::{Incoming, Sorted};
 use super::list::{Draft, Frame, Published};
-use super::state::GroupState;
+use super::state::{GroupState, renewal};
 use super::summary::Summary;
 use super::{Crls, Lists};
 use crate::clock::Clock;
@@ -418,9 +418,11 @@ impl Builder {
         }
         let Some(state) = self.states.get(&group.id) else { return };
         let Some(complete) = &state.complete else { return };
-        built.summary = built.summary.and(Summary::of(complete));
+        let config = &view.crl_config.value;
+        let renewal = group.signer.as_ref().map(|_| renewal(config, complete));
+        built.summary = built.summary.and(Summary::of(complete, renewal));
         if group.signer.is_some() {
-            let look = state.next_look(&view.crl_config.value, self.clock.now().unix_timestamp());
+            let look = state.next_look(config, self.clock.now().unix_timestamp());
             built.next_look = built.next_look.into_iter().chain(look).min();
         }
         let lists = Lists { complete: Arc::clone(complete), delta: state.delta.clone() };

@@ -131,7 +131,7 @@ impl GroupState {
 }
 
 /// When a complete CRL is built again, epoch seconds.
-fn renewal(config: &CrlConfig, list: &Published) -> i64 {
+pub(super) fn renewal(config: &CrlConfig, list: &Published) -> i64 {
     let life = Duration::from_secs((list.next_update - list.this_update).max(0) as u64);
     let before = if config.auto_rebuild { config.auto_rebuild_grace_period() } else { RENEW_BEFORE.min(life / 6) };
     // Shorter settings than the list was made under must not make it due for ever.

@@ -19,6 +19,8 @@ pub struct Summary {
     pub this_update: Option<i64>,
     /// nextUpdate of the one that ends first, epoch seconds.
     pub next_update: Option<i64>,
+    /// When the one that is due first is built again, epoch seconds; of those that can be.
+    pub renewal: Option<i64>,
 }
 
 impl Summary {
@@ -31,15 +33,17 @@ impl Summary {
             bytes: self.bytes.max(other.bytes),
             this_update: earlier(self.this_update, other.this_update),
             next_update: earlier(self.next_update, other.next_update),
+            renewal: earlier(self.renewal, other.renewal),
         }
     }
 
-    pub(super) fn of(list: &Published) -> Self {
+    pub(super) fn of(list: &Published, renewal: Option<i64>) -> Self {
         Self {
             entries: list.entries,
             bytes: list.len,
             this_update: Some(list.this_update),
             next_update: Some(list.next_update),
+            renewal,
         }
     }
 }
@@ -61,5 +65,6 @@ impl Summaries {
         metrics::gauge!(telemetry::PKI_CRL_BYTES).set(sum.bytes as f64);
         metrics::gauge!(telemetry::PKI_CRL_THIS_UPDATE).set(sum.this_update.unwrap_or(0) as f64);
         metrics::gauge!(telemetry::PKI_CRL_NEXT_UPDATE).set(sum.next_update.unwrap_or(0) as f64);
+        metrics::gauge!(telemetry::PKI_CRL_RENEWAL).set(sum.renewal.unwrap_or(0) as f64);
     }
 }

@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result};
 use crate::pki::actor::Planned;
 use crate::pki::profile::certificate_pem;
 use crate::pki::store::{PkiOutcome, PkiWrite, Removal, Removed, StoredRevocation};
-use crate::pki::view::View;
+use crate::pki::view::{IssuersConfig, View};
 use crate::pki::{Authority, revocation};
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
@@ -321,6 +321,7 @@ impl Run {
     /// Removes the issuers that ended before this, but for the default one.
     async fn issuers(&mut self, before: i64) -> Step<()> {
         self.step(Vec::new).await?;
+        let now = self.authority.tools().clock.now().unix_timestamp();
         let plan = move |view: &View| {
             let expired = |id: &str, not_after: i64| not_after < before && !view.is_default_issuer(id);
             let (mut next, mut writes, mut gone) = (view.clone(), Vec::new(), 0);
@@ -332,6 +333,10 @@ impl Run {
                     writes.extend(next.remove_issuer(&record.id));
                     gone += 1;
                 }
+            }
+            if gone > 0 {
+                let config = IssuersConfig { changed_at: now, ..view.issuers_config.value.clone() };
+                writes.push(next.set_issuers_config(config));
             }
             // CRLs follow, once, at the end of the run.
             Ok((Planned { view: next, writes, crls: false }, gone))

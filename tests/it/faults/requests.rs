@@ -201,6 +201,7 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
         "cert-metadata",
         "cert-metadata/:serial",
         "certs",
+        "certs/detailed",
         "certs/revoked",
         "crl/rotate",
         "cert/delta-crl",

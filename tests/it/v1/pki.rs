@@ -6,6 +6,7 @@
 
 mod advisories;
 mod bad_input;
+mod bad_revocation;
 mod ca;
 mod chains;
 mod constraints;
@@ -18,8 +19,10 @@ pub mod foreign;
 mod import;
 mod intermediate;
 mod issuer_revocation;
+mod kept;
 mod keys;
 mod leases;
+mod lists;
 mod matrix;
 mod metadata;
 pub mod mount;

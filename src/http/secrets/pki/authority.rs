@@ -1,40 +1,51 @@
-//! Authority information for relying parties, open to all but the lists: CA certificates, chains,
-//! issued certificates, lists of them. CRLs are next door ([`super::crl`]).
+//! Authority information for relying parties, open to all: CA certificates, chains, issued certificates.
+//! Lists of certificates ([`super::lists`]) and CRLs ([`super::crl`]) are next door.
 //!
 //! A raw path answers 204 when there is nothing (no default issuer, no CRL, unknown serial). When
-//! storage fails it answers 503 like every other path: an empty 2xx would overwrite a good copy.
+//! storage fails it answers 503 like every other path: an empty 2xx would overwrite a good copy. Whoever
+//! has a copy may ask whether it is still good (304).
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::Page;
+use super::colon_hex;
 use super::issuers::{chain_lines, pem_line};
 use crate::clock::rfc3339;
-use crate::documents::MountId;
 use crate::error::{Error, Result};
-use crate::http::secrets::answer::Answer;
+use crate::http::secrets::answer::{Answer, MAX_AGE, Validators};
 use crate::http::secrets::route::Call;
 use crate::pki::profile::certificate_pem as issuer_pem_text;
-use crate::pki::store::{PkiStore, StoredCertificate};
+use crate::pki::store::StoredCertificate;
 use crate::pki::view::Signer;
+use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 use crate::x509::serial::Serial;
 
 const DER: &str = "application/pkix-cert";
 const PEM: &str = "application/pem-certificate-chain";
-/// Serials read from storage at a time.
-const PAGE: usize = 1_000;
 
-async fn signer(call: &Call, reference: &str) -> Result<Option<Arc<Signer>>> {
-    Ok(call.authority().await?.view().signer(reference).cloned())
+/// An issuer, and when what this mount says of issuers last changed (epoch seconds).
+async fn signer(call: &Call, reference: &str) -> Result<Option<(Arc<Signer>, i64)>> {
+    let view = call.authority().await?.view();
+    Ok(view.signer(reference).map(|signer| (Arc::clone(signer), view.issuers_changed_at())))
 }
 
 /// A raw answer about the default issuer; 204 when there is none.
 async fn raw_default(call: &Call, media_type: &'static str, body: impl Fn(&Signer) -> Vec<u8>) -> Result<Answer> {
-    Ok(signer(call, "default").await?.map_or_else(Answer::empty, |s| Answer::raw(media_type, body(&s))))
+    let signer = signer(call, "default").await?;
+    Ok(signer.map_or_else(Answer::empty, |(s, changed_at)| Answer::kept(media_type, body(&s), changed_at)))
+}
+
+/// A raw answer about the issuer that the path names.
+async fn raw_issuer(call: &Call, media_type: &'static str, body: impl Fn(&Signer) -> Vec<u8>) -> Result<Answer> {
+    let (signer, changed_at) = signer(call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
+    Ok(Answer::kept(media_type, body(&signer), changed_at))
+}
+
+/// An answer in an envelope, about an issuer. Without a tag: an envelope has the id of its request.
+fn enveloped(data: Value, changed_at: i64) -> Answer {
+    Answer::data(data).with_validators(Validators { tag: None, modified: Some(changed_at), max_age: MAX_AGE })
 }
 
 fn der(signer: &Signer) -> Vec<u8> {
@@ -62,44 +73,45 @@ pub(super) async fn ca_chain(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn ca_json(call: Call) -> Result<Answer> {
-    let signer = signer(&call, "default").await?.ok_or_else(Error::not_found)?;
-    Ok(Answer::data(json!({
+    let (signer, changed_at) = signer(&call, "default").await?.ok_or_else(Error::not_found)?;
+    let data = json!({
         "certificate": issuer_pem_text(&signer.issuer),
         "revocation_time": 0,
         "revocation_time_rfc3339": "",
-    })))
+    });
+    Ok(enveloped(data, changed_at))
 }
 
 pub(super) async fn ca_chain_json(call: Call) -> Result<Answer> {
-    let signer = signer(&call, "default").await?.ok_or_else(Error::not_found)?;
+    let (signer, changed_at) = signer(&call, "default").await?.ok_or_else(Error::not_found)?;
     let chain = chain_text(&signer);
-    Ok(Answer::data(json!({
+    let data = json!({
         "certificate": chain,
         "ca_chain": chain,
         "revocation_time": 0,
         "revocation_time_rfc3339": "",
-    })))
+    });
+    Ok(enveloped(data, changed_at))
 }
 
 pub(super) async fn issuer_json(call: Call) -> Result<Answer> {
-    let signer = signer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
+    let (signer, changed_at) = signer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
     let record = &signer.issuer.record;
-    Ok(Answer::data(json!({
+    let data = json!({
         "certificate": pem_line(&signer.issuer),
         "ca_chain": chain_lines(&signer),
         "issuer_id": record.id,
         "issuer_name": record.name,
-    })))
+    });
+    Ok(enveloped(data, changed_at))
 }
 
 pub(super) async fn issuer_der(call: Call) -> Result<Answer> {
-    let signer = signer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
-    Ok(Answer::raw(DER, der(&signer)))
+    raw_issuer(&call, DER, der).await
 }
 
 pub(super) async fn issuer_pem(call: Call) -> Result<Answer> {
-    let signer = signer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
-    Ok(Answer::raw(PEM, pem_text(&signer)))
+    raw_issuer(&call, PEM, pem_text).await
 }
 
 async fn stored(call: &Call) -> Result<Option<StoredCertificate>> {
@@ -117,6 +129,9 @@ pub(super) async fn certificate(call: Call) -> Result<Answer> {
         "revocation_time": revoked_at.map_or(0, |at| at.unix_timestamp()),
         "revocation_time_rfc3339": revoked_at.map(rfc3339).unwrap_or_default(),
     });
+    if let Some(key_id) = Certificate::parse(&stored.row.der).ok().and_then(|c| c.authority_key_id()) {
+        data["authority_key_id"] = colon_hex(&key_id).into();
+    }
     if let Some(revocation) = stored.revocation.filter(|r| !r.row.issuer.is_empty()) {
         data["issuer_id"] = revocation.row.issuer.into();
     }
@@ -124,85 +139,15 @@ pub(super) async fn certificate(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn certificate_der(call: Call) -> Result<Answer> {
-    Ok(stored(&call).await?.map_or_else(Answer::empty, |c| Answer::raw(DER, c.row.der)))
+    raw_certificate(&call, DER, |der| der).await
 }
 
 pub(super) async fn certificate_pem(call: Call) -> Result<Answer> {
-    Ok(stored(&call)
-        .await?
-        .map_or_else(Answer::empty, |c| Answer::raw(PEM, pem::encode("CERTIFICATE", &c.row.der).into_bytes())))
+    raw_certificate(&call, PEM, |der| pem::encode("CERTIFICATE", &der).into_bytes()).await
 }
 
-pub(super) async fn certificates(call: Call) -> Result<Answer> {
-    serials(&call, |store, mount, after, limit| store.serials(mount, after, limit)).await
-}
-
-pub(super) async fn revoked(call: Call) -> Result<Answer> {
-    serials(&call, |store, mount, after, limit| store.revoked_serials(mount, after, limit)).await
-}
-
-/// Revocations that wait for another cluster: the nodes of one database are the only one, so there are
-/// never any.
-pub(super) async fn revocation_queue(call: Call) -> Result<Answer> {
-    Page::of(&call.fields)?;
-    Err(Error::not_found())
-}
-
-/// As `revoked`, with the clusters that revoked: this one.
-pub(super) async fn unified_revoked(call: Call) -> Result<Answer> {
-    let info = format!("{{\"revoking_clusters\":[{}]}}", json!(call.state.identity.cluster_id));
-    let page_of = |store: &dyn PkiStore, mount, after, limit| store.revoked_serials(mount, after, limit);
-    serials_with(&call, page_of, Some(&info)).await
-}
-
-/// A list of serials.
-pub(super) async fn serials(
-    call: &Call,
-    page_of: impl Fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>,
-) -> Result<Answer> {
-    serials_with(call, page_of, None).await
-}
-
-/// A list of serials with the same `info` (JSON) for each, rendered page by page: there may be millions.
-async fn serials_with(
-    call: &Call,
-    page_of: impl Fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>,
-    info: Option<&str>,
-) -> Result<Answer> {
-    let page = Page::of(&call.fields)?;
-    let authority = call.authority().await?;
-    let (store, mount) = (&authority.tools().store, authority.mount());
-    let mut after = match page.after.as_str() {
-        "" => None,
-        text => Some(Serial::parse(text).map_err(|_| Error::invalid("after: must be a serial number"))?),
-    };
-    let mut count = 0;
-    let mut json = String::from("{\"keys\":[");
-    let mut infos = String::new();
-    loop {
-        let left = page.limit.map_or(PAGE, |limit| limit - count).min(PAGE);
-        let found = page_of(&**store, mount, after, left as u32).await?;
-        for serial in &found {
-            let comma = if count == 0 { "" } else { "," };
-            count += 1;
-            // A serial's text has nothing that JSON escapes; writing to a String cannot fail.
-            let _ = write!(json, "{comma}\"{serial}\"");
-            if let Some(info) = info {
-                let _ = write!(infos, "{comma}\"{serial}\":{info}");
-            }
-        }
-        after = found.last().copied();
-        if found.len() < left || page.limit == Some(count) {
-            break;
-        }
-    }
-    if count == 0 {
-        return Err(Error::not_found());
-    }
-    json.push(']');
-    if info.is_some() {
-        let _ = write!(json, ",\"key_info\":{{{infos}}}");
-    }
-    json.push('}');
-    Ok(Answer::rendered(json))
+/// A raw answer about the certificate that the path names, which never changes; 204 when there is none.
+async fn raw_certificate(call: &Call, media_type: &'static str, body: fn(Vec<u8>) -> Vec<u8>) -> Result<Answer> {
+    let stored = stored(call).await?;
+    Ok(stored.map_or_else(Answer::empty, |c| Answer::kept(media_type, body(c.row.der), c.row.issued_at)))
 }

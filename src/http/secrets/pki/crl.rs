@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::http::secrets::answer::{Answer, Body, Pieces, Validators};
+use crate::http::secrets::answer::{Answer, Body, MAX_AGE, Pieces, Validators};
 use crate::http::secrets::route::Call;
 use crate::pki::changes;
 use crate::pki::crl::on_request::{self, Made};
@@ -20,9 +20,6 @@ const DER: &str = "application/pkix-crl";
 const PEM: &str = "application/x-pem-file";
 /// The label of PEM texts.
 const LABEL: &str = "X509 CRL";
-/// Seconds for which a list may be kept without asking again: the next one may come at any time, and
-/// asking costs next to nothing.
-const MAX_AGE: i64 = 60;
 
 pub(super) async fn read_config(call: Call) -> Result<Answer> {
     Ok(Answer::data(call.authority().await?.view().crl_config.value.to_json()))
@@ -113,6 +110,6 @@ fn pem_pieces(list: &Published, newline: &'static str) -> Pieces {
 
 /// Without a tag: an envelope has the id of its request.
 fn validators(list: &Published, now: i64) -> Validators {
-    let max_age = (list.next_update - now).clamp(0, MAX_AGE) as u64;
-    Validators { tag: None, modified: list.this_update, max_age }
+    let left = u64::try_from(list.next_update - now).unwrap_or(0);
+    Validators { tag: None, modified: Some(list.this_update), max_age: left.min(MAX_AGE) }
 }

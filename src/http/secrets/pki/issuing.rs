@@ -85,11 +85,12 @@ pub(super) async fn revoke_with_key(call: Call) -> Result<Answer> {
 
 fn revoked(outcome: Outcome) -> Answer {
     match outcome {
-        Outcome::Revoked(at) => Answer::data(json!({
+        Outcome::Revoked { at, warnings } => Answer::data(json!({
             "revocation_time": at.unix_timestamp(),
             "revocation_time_rfc3339": rfc3339(at),
             "state": "revoked",
-        })),
+        }))
+        .with_warnings(warnings),
         Outcome::Expired => {
             Answer::empty().with_warnings(["certificate already expired; not added to the CRL".to_owned()])
         }

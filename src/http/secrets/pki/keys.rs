@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Page;
+use super::colon_hex;
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
@@ -26,12 +27,11 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
 
 fn key_json(view: &View, reference: &str) -> Option<Value> {
     let key = view.key(reference)?;
-    let octets: Vec<String> = key.public().key_id().iter().map(|b| format!("{b:02x}")).collect();
     Some(json!({
         "key_id": key.id,
         "key_name": key.name,
         "key_type": key.private.kind().name(),
-        "subject_key_id": octets.join(":"),
+        "subject_key_id": colon_hex(&key.public().key_id()),
     }))
 }
 

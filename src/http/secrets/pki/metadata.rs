@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::authority;
+use super::lists;
 use crate::clock::{Time, rfc3339};
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
@@ -12,7 +12,7 @@ use crate::pki::beside::Metadata;
 use crate::x509::serial::Serial;
 
 pub(super) async fn list(call: Call) -> Result<Answer> {
-    authority::serials(&call, |store, mount, after, limit| store.metadata_serials(mount, after, limit)).await
+    lists::serials(&call, |store, mount, after, limit| store.metadata_serials(mount, after, limit)).await
 }
 
 pub(super) async fn read(call: Call) -> Result<Answer> {

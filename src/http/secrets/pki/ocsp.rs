@@ -4,19 +4,16 @@
 //! 415 (none at all is taken). GET has it in base64 behind the path, as it was sent: percent-encoded or
 //! not, with `/` and `+` in it, a blank for `+`, padded or not. Whatever happens the body is an
 //! OCSPResponse. Statuses: 200, 400 malformedRequest, 401 unauthorized, 503 tryLater, 500 internalError.
-//! Answers to GET that anybody may keep say so, until their nextUpdate.
+//! Answers to GET that anybody may keep say so, until their nextUpdate; whoever has one is told 304.
 
-use std::time::{Duration, UNIX_EPOCH};
-
-use actix_web::http::header::HttpDate;
-use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use crate::error::{Kind, Result};
-use crate::http::secrets::answer::Answer;
+use crate::http::secrets::answer::{Answer, Validators};
 use crate::http::secrets::path;
+use crate::http::secrets::render::conditional::date;
 use crate::http::secrets::route::Call;
 use crate::pki::ocsp::{self, Answered, Outcome, Times};
 use crate::x509::ocsp::{MAX_REQUEST, Request};
@@ -46,12 +43,14 @@ pub(super) async fn get(call: Call) -> Result<Answer> {
         Some(request) => answered(&call, &request).await?,
         None => Answered::failure(Outcome::MalformedRequest),
     };
-    let mut answer = rendered(&answered);
-    if let Some(times) = answered.lasting {
-        let now = call.state.engine.now().unix_timestamp();
-        answer.headers.extend(caching(&answered.der, times, now));
-    }
-    Ok(answer)
+    let answer = rendered(&answered);
+    Ok(match answered.lasting {
+        Some(Times { this_update, next_update: Some(next_update) }) => {
+            let now = call.state.engine.now().unix_timestamp();
+            lasting(answer, &answered.der, this_update, next_update, now)
+        }
+        _ => answer,
+    })
 }
 
 /// The DER of a request in base64, as a path has it.
@@ -93,17 +92,17 @@ fn rendered(answered: &Answered) -> Answer {
     answer
 }
 
-/// RFC 5019 6.2: good until nextUpdate; none for an answer without one.
-fn caching(der: &[u8], times: Times, now: i64) -> Vec<(&'static str, String)> {
-    let Some(next) = times.next_update else { return Vec::new() };
-    let date = |at: i64| HttpDate::from(UNIX_EPOCH + Duration::from_secs(u64::try_from(at).unwrap_or(0))).to_string();
-    let tag: String = digest(&SHA256, der).as_ref().iter().map(|octet| format!("{octet:02x}")).collect();
-    vec![
-        ("cache-control", format!("max-age={}, public, no-transform, must-revalidate", (next - now).max(0))),
-        ("etag", format!("\"{tag}\"")),
-        ("last-modified", date(times.this_update)),
-        ("expires", date(next)),
-    ]
+/// RFC 5019 6.2: good until nextUpdate, and asked for again by its tag. By a date it is not: two nodes
+/// that answered within one second may have known different things.
+fn lasting(answer: Answer, der: &[u8], this_update: i64, next_update: i64, now: i64) -> Answer {
+    let left = u64::try_from(next_update - now).unwrap_or(0);
+    let mut answer = answer.with_validators(Validators::of(der, None, left));
+    answer.headers.extend([
+        ("cache-control", format!("max-age={left}, public, no-transform, must-revalidate")),
+        ("last-modified", date(this_update)),
+        ("expires", date(next_update)),
+    ]);
+    answer
 }
 
 #[cfg(test)]

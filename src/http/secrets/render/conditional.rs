@@ -19,7 +19,8 @@ pub(super) fn holds(validators: &Validators, headers: &HeaderMap) -> bool {
     }
     let since = headers.get(IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok()?.parse::<HttpDate>().ok());
     let since = since.and_then(|date| std::time::SystemTime::from(date).duration_since(UNIX_EPOCH).ok());
-    since.is_some_and(|since| i64::try_from(since.as_secs()).is_ok_and(|since| validators.modified < since))
+    let since = since.and_then(|since| i64::try_from(since.as_secs()).ok());
+    validators.modified.zip(since).is_some_and(|(modified, since)| modified < since)
 }
 
 /// The weak comparison of RFC 9110 8.8.3.2.
@@ -28,13 +29,17 @@ fn matches(sent: &str, tag: &str) -> bool {
     sent == "*" || opaque.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) == Some(tag)
 }
 
+/// A time in epoch seconds as headers have it.
+pub(in crate::http::secrets) fn date(at: i64) -> String {
+    HttpDate::from(UNIX_EPOCH + Duration::from_secs(u64::try_from(at).unwrap_or(0))).to_string()
+}
+
 /// Adds the headers by which the next request can ask.
 pub(super) fn write(response: &mut HttpResponse, validators: &Validators) {
-    let modified = UNIX_EPOCH + Duration::from_secs(validators.modified.max(0) as u64);
     let tag = validators.tag.as_ref().map(|tag| (ETAG, format!("\"{tag}\"")));
+    let modified = validators.modified.map(|modified| (LAST_MODIFIED, date(modified)));
     let kept = (CACHE_CONTROL, format!("public, max-age={}", validators.max_age));
-    let all = [(LAST_MODIFIED, HttpDate::from(modified).to_string()), kept];
-    for (name, value) in all.into_iter().chain(tag) {
+    for (name, value) in [kept].into_iter().chain(modified).chain(tag) {
         if let Ok(value) = HeaderValue::from_str(&value) {
             response.headers_mut().insert(name, value);
         }
@@ -49,7 +54,7 @@ mod tests {
 
     #[test]
     fn tags_decide_before_dates() {
-        let validators = Validators { tag: Some("ab".to_owned()), modified: 1_700_000_000, max_age: 60 };
+        let validators = Validators { tag: Some("ab".to_owned()), modified: Some(1_700_000_000), max_age: 60 };
         let asked = |pairs: &[(&'static str, &'static str)]| {
             let request = pairs.iter().fold(TestRequest::default(), |r, pair| r.append_header(*pair));
             holds(&validators, request.to_http_request().headers())
@@ -72,6 +77,9 @@ mod tests {
         for (date, same) in [(before, false), (at, false), (after, true), ("yesterday", false)] {
             assert_eq!(asked(&[("if-modified-since", date)]), same, "{date}");
         }
+        let undated = Validators { modified: None, ..Validators::of(b"", None, 60) };
+        let request = TestRequest::default().insert_header(("if-modified-since", after)).to_http_request();
+        assert!(holds(&validators, request.headers()) && !holds(&undated, request.headers()));
         // Without a tag of its own there is only the date.
         let untagged = Validators { tag: None, ..validators };
         let request = TestRequest::default().insert_header(("if-none-match", "\"ab\"")).to_http_request();

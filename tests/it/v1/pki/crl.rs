@@ -5,7 +5,6 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
-use reqwest::Response;
 use serde_json::{Value, json};
 use signet::clock::Time;
 
@@ -21,14 +20,8 @@ async fn revoke(pki: &Pki, leaf: &Leaf) -> Value {
     pki.post("revoke", json!({ "serial_number": leaf.serial() })).await.body["data"].clone()
 }
 
-async fn fetch(pki: &Pki, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
-    let client = pki.app.client.with_token("");
-    let request = client.request(method, &format!("pki/{path}"));
-    headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
-}
-
 async fn delta(pki: &Pki) -> Crl {
-    let response = fetch(pki, "GET", "crl/delta", &[]).await;
+    let response = pki.fetch("GET", "crl/delta", &[]).await;
     assert_eq!(
         (response.status().as_u16(), &response.headers()["content-type"]),
         (200, &"application/pkix-crl".parse().unwrap())
@@ -234,7 +227,7 @@ async fn vector_16_7_h20_every_form_has_the_same_list_its_type_and_length() {
     let der = pki.crl("default").await.der;
     let pem = openssl_text(&["crl", "-inform", "DER"], &der);
     for path in RAW {
-        let response = fetch(&pki, "GET", path, &[]).await;
+        let response = pki.fetch("GET", path, &[]).await;
         let is_pem = path.ends_with("pem");
         assert_eq!(
             response.headers()["content-type"],
@@ -248,7 +241,7 @@ async fn vector_16_7_h20_every_form_has_the_same_list_its_type_and_length() {
         if !path.contains("delta") {
             assert_eq!(body, if is_pem { pem.trim_end().as_bytes().to_vec() } else { der.clone() }, "{path}");
         }
-        let head = fetch(&pki, "HEAD", path, &[]).await;
+        let head = pki.fetch("HEAD", path, &[]).await;
         assert_eq!(
             (head.status().as_u16(), head.headers()["content-length"].to_str().unwrap()),
             (200, &*length.to_string())
@@ -264,8 +257,8 @@ async fn vector_16_7_h20_every_form_has_the_same_list_its_type_and_length() {
     assert_eq!(pki.get("cert/delta-crl").await["certificate"], delta.trim_end());
     assert_eq!(pki.get("issuer/root/crl/delta").await["crl"], delta.trim_end());
     for path in ["issuer/unknown/crl", "issuer/unknown/crl/delta"] {
-        assert_eq!(fetch(&pki, "GET", path, &[]).await.status(), 404, "{path}");
-        assert_eq!(fetch(&pki, "GET", &format!("{path}/der"), &[]).await.status(), 204, "{path}");
+        assert_eq!(pki.fetch("GET", path, &[]).await.status(), 404, "{path}");
+        assert_eq!(pki.fetch("GET", &format!("{path}/der"), &[]).await.status(), 204, "{path}");
     }
     pki.stop().await;
 }
@@ -273,16 +266,16 @@ async fn vector_16_7_h20_every_form_has_the_same_list_its_type_and_length() {
 #[actix_web::test]
 async fn vector_16_6_r27_whoever_has_the_list_is_told_so() {
     let pki = Pki::start().await;
-    let old = fetch(&pki, "GET", "crl", &[]).await.headers()["etag"].to_str().unwrap().to_owned();
+    let old = pki.fetch("GET", "crl", &[]).await.headers()["etag"].to_str().unwrap().to_owned();
     revoke(&pki, &fresh(&pki).await).await;
     for path in RAW {
-        let response = fetch(&pki, "GET", path, &[]).await;
+        let response = pki.fetch("GET", path, &[]).await;
         let tag = response.headers()["etag"].to_str().unwrap().to_owned();
         assert!(tag.starts_with('"') && tag != old, "{path}: {tag}");
         assert!(response.headers().contains_key("last-modified"));
         let weak = format!("\"other\", W/{tag}");
         for (sent, status) in [(tag.as_str(), 304), (&weak, 304), (&old, 200), ("*", 304)] {
-            let response = fetch(&pki, "GET", path, &[("if-none-match", sent)]).await;
+            let response = pki.fetch("GET", path, &[("if-none-match", sent)]).await;
             assert_eq!(response.status(), status, "{path} {sent}");
             assert_eq!(response.headers()["etag"], tag.as_str());
             assert_eq!(response.bytes().await.unwrap().is_empty(), status == 304);
@@ -292,11 +285,7 @@ async fn vector_16_6_r27_whoever_has_the_list_is_told_so() {
         for (date, status) in
             [("Fri, 01 Jan 2100 00:00:00 GMT", 304), ("Thu, 01 Jan 2015 00:00:00 GMT", 200), ("now", 200)]
         {
-            assert_eq!(
-                fetch(&pki, "GET", path, &[("if-modified-since", date)]).await.status(),
-                status,
-                "{path} {date}"
-            );
+            assert_eq!(pki.fetch("GET", path, &[("if-modified-since", date)]).await.status(), status, "{path} {date}");
         }
     }
     pki.stop().await;
@@ -314,18 +303,18 @@ async fn unified_lists_are_those_of_the_only_cluster() {
         "issuer/root/unified-crl/delta/pem",
     ];
     for path in paths {
-        assert_eq!(fetch(&pki, "GET", path, &[]).await.status(), 204, "{path}");
+        assert_eq!(pki.fetch("GET", path, &[]).await.status(), 204, "{path}");
     }
     let enveloped =
         ["cert/unified-crl", "cert/unified-delta-crl", "issuer/root/unified-crl", "issuer/root/unified-crl/delta"];
     for path in enveloped {
-        assert_eq!(fetch(&pki, "GET", path, &[]).await.status(), 404, "{path}");
+        assert_eq!(pki.fetch("GET", path, &[]).await.status(), 404, "{path}");
     }
     config(&pki, json!({ "auto_rebuild": true, "unified_crl": true, "cross_cluster_revocation": true })).await;
     revoke(&pki, &leaf).await;
     pki.get("crl/rotate").await;
     for (path, local) in paths.into_iter().chain(enveloped).map(|path| (path, path.replace("unified-", ""))) {
-        let (unified, local) = (fetch(&pki, "GET", path, &[]).await, fetch(&pki, "GET", &local, &[]).await);
+        let (unified, local) = (pki.fetch("GET", path, &[]).await, pki.fetch("GET", &local, &[]).await);
         assert_eq!(
             (unified.status(), unified.headers().get("etag")),
             (local.status(), local.headers().get("etag")),

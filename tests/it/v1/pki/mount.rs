@@ -85,6 +85,12 @@ impl Pki {
         answer
     }
 
+    /// What anyone gets, with these headers.
+    pub async fn fetch(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> reqwest::Response {
+        let request = self.app.client.with_token("").request(method, &format!("pki/{path}"));
+        headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
+    }
+
     /// The data of a read that must find something.
     pub async fn get(&self, path: &str) -> Value {
         let answer = self.app.client.get(&format!("pki/{path}")).await;

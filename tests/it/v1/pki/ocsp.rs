@@ -1,6 +1,6 @@
 //! 9 and 16.6: the OCSP responder, asked with requests made here and by openssl, judged by openssl.
 
-mod client;
+pub mod client;
 mod transport;
 
 use base64::Engine as _;
@@ -108,8 +108,12 @@ impl Pki {
 
     /// GETs a request.
     async fn ocsp_get(&self, der: &[u8]) -> Reply {
+        reply(self.ocsp_getting(der)).await
+    }
+
+    fn ocsp_getting(&self, der: &[u8]) -> reqwest::RequestBuilder {
         let text = base64::engine::general_purpose::STANDARD.encode(der).replace('+', "%2B").replace('=', "%3D");
-        reply(self.app.client.with_token("").request("GET", &format!("pki/ocsp/{text}"))).await
+        self.app.client.with_token("").request("GET", &format!("pki/ocsp/{text}"))
     }
 
     async fn default_pem(&self) -> String {
@@ -379,12 +383,24 @@ async fn answers_are_used_again_until_their_row_changes() {
     let second = pki.ocsp_get(&der).await;
     assert_ne!(second.der, first.der, "its time has come");
     assert_eq!(caching(&second), [age(43_200), date(3_600), date(3_600 + 43_200)]);
+    // Whoever has it is told so, by its tag alone, and how long it is still good.
+    let ask = async |header: &str, value: &str| reply(pki.ocsp_getting(&der).header(header, value)).await;
+    let (weak, kept) = (format!("W/{}", second.header("etag")), second.header("etag").to_owned());
+    for (sent, status) in [(kept.as_str(), 304), (&weak, 304), ("*", 304), (&tag, 200)] {
+        let reply = ask("if-none-match", sent).await;
+        assert_eq!((reply.status, reply.der.is_empty()), (status, status == 304), "{sent}");
+        assert_eq!((caching(&reply), reply.header("etag")), (caching(&second), kept.as_str()));
+    }
+    assert_eq!(ask("if-modified-since", &date(100_000)).await.status, 200);
     // A nonce makes an answer that nobody may keep, and whose times are now.
     let id = cert_id(IdHash::Sha1, &parse(&root), &leaf.certificate.serial());
     let with_nonce = pki.ocsp_get(&request(std::slice::from_ref(&id), Some(&[7; 32]))).await;
     assert_eq!((with_nonce.header("cache-control"), with_nonce.header("etag")), ("no-store", ""));
+    let with_nonce = pki.ocsp_getting(&request(std::slice::from_ref(&id), Some(&[7; 32])));
+    assert_eq!(reply(with_nonce.header("if-none-match", "*")).await.status, 200);
     // Whatever is there, a revocation is seen at once, and so is the end of the right to answer.
     pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    assert_eq!(ask("if-none-match", &kept).await.statuses(), ["revoked"]);
     assert_eq!(pki.ocsp(&der).await.statuses(), ["revoked"]);
     pki.usage("root", "read-only").await;
     pki.ocsp(&der).await.assert_fails(401, 6);

@@ -6,9 +6,9 @@ use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
 use signet::clock::Time;
 
-use super::foreign::{csr, openssl_text};
+use super::foreign::{Ca, csr, openssl_text};
 use super::mount::{Leaf, Pki};
-use crate::support::App;
+use crate::support::{Answer, App};
 
 /// A fresh certificate of the default issuer.
 async fn fresh(pki: &Pki) -> Leaf {
@@ -238,6 +238,48 @@ async fn reasons_and_dates_are_on_the_list() {
     }
     let body = json!({ "serial_number": leaf.serial(), "invalidity_date": "yesterday" });
     pki.refused("revoke", body, "invalidity_date: ").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn answers_say_what_did_not_go_well_when_lists_were_built() {
+    let pki = Pki::start().await;
+    let nothing = pki.post("revoke", json!({ "serial_number": fresh(&pki).await.serial() })).await;
+    assert_eq!(nothing.warnings(), "");
+    let mut ids = Vec::new();
+    for name in ["/CN=Without key", "/CN=Nor this"] {
+        let bundle = json!({ "pem_bundle": Ca::root(name).pem });
+        let imported = pki.post("issuers/import/bundle", bundle).await;
+        ids.push(imported.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned());
+        assert!(imported.warnings().contains("Warning 1 during CRL rebuild: no CRL for issuers "), "{}", imported.text);
+    }
+    let told = |what: &str, answer: &Answer| {
+        let warnings = answer.warnings();
+        let of = |n: usize| warnings.lines().find(|l| l.starts_with(&format!("Warning {n} during CRL rebuild: ")));
+        let both = [of(1), of(2)].map(|line| line.unwrap_or_else(|| panic!("{what}: {}", answer.text)));
+        assert!(ids.iter().all(|id| both.iter().filter(|line| line.contains(id)).count() == 1), "{what}: {both:?}");
+        assert_eq!(of(3), None, "{what}");
+    };
+    let leaf = fresh(&pki).await;
+    let revoked = pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    assert_eq!(revoked.body["data"]["state"], "revoked");
+    told("revoke", &revoked);
+    // Nothing is built for what is on the list.
+    let again = pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    assert_eq!((again.warnings(), &again.body["data"]), (String::new(), &revoked.body["data"]));
+    let unstored = pki.issue(&json!({ "no_store": true }), json!({ "common_name": "localhost" })).await;
+    told("revoke, brought", &pki.post("revoke", json!({ "certificate": unstored.pem })).await);
+    told("crl/rotate", &pki.app.client.get("pki/crl/rotate").await);
+    told("config/crl", &pki.post("config/crl", json!({ "disable": true })).await);
+    told("config/crl", &pki.post("config/crl", json!({ "disable": false })).await);
+    pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
+    told("config/issuers", &pki.post("config/issuers", json!({ "default": "other" })).await);
+    told("issuer/revoke", &pki.post("issuer/root/revoke", json!({})).await);
+    // Settings that build nothing, and revocations that leave it to the timer.
+    assert_eq!(pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": false })).await.warnings(), "");
+    pki.role(&json!({})).await;
+    let other = pki.ask("issuer/other/issue/r", json!({ "common_name": "localhost" })).await;
+    assert_eq!(pki.post("revoke", json!({ "serial_number": other.serial() })).await.warnings(), "");
     pki.stop().await;
 }
 

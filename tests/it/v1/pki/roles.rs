@@ -139,11 +139,13 @@ async fn vector_16_7_h16_h17_reading_certificates() {
     let pki = Pki::start().await;
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     let serial = leaf.serial();
+    let key_id = leaf.certificate.authority_key_id().unwrap().iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>();
     for text in
         [serial.clone(), serial.to_uppercase(), serial.replace(':', "-"), serial.to_uppercase().replace(':', "-")]
     {
         let data = pki.get(&format!("cert/{text}")).await;
-        let expected = json!({ "certificate": leaf.pem, "revocation_time": 0, "revocation_time_rfc3339": "" });
+        let expected = json!({ "certificate": leaf.pem, "revocation_time": 0, "revocation_time_rfc3339": "",
+            "authority_key_id": key_id.join(":") });
         assert_eq!(data, expected, "{text}");
     }
     let anyone = pki.app.client.with_token("");

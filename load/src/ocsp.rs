@@ -1,0 +1,303 @@
+//! The `ocsp` scenario: GET and POST, each without a nonce (answers may be used again) and with one (every
+//! answer is signed), about the certificates that the mount holds.
+//!
+//! The four parts run one after the other with the same bounds, so that each has its own CPU time. How
+//! often an answer was used again is read from the server's own metrics.
+
+use std::path::Path;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::anchors::Anchors;
+use crate::client::Client;
+use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
+use crate::preload::{Stock, visit};
+use crate::report::{self, Report};
+use crate::scenario::Plan;
+
+/// Most certificates that are asked about: their requests are made before the run.
+const MOST: usize = 100_000;
+/// Octets of a nonce, as RFC 9654 has clients send them.
+const NONCE: usize = 32;
+
+const PATH: &str = "/v1/pki/ocsp";
+const INTEGER: u8 = 0x02;
+const OCTET_STRING: u8 = 0x04;
+const SEQUENCE: u8 = 0x30;
+/// SHA-1 as a whole AlgorithmIdentifier, as nearly every client sends it.
+const SHA1: &[u8] = &[SEQUENCE, 9, 0x06, 5, 0x2b, 0x0e, 3, 2, 0x1a, 5, 0];
+/// id-pkix-ocsp-nonce as a whole OBJECT IDENTIFIER.
+const NONCE_ID: &[u8] = &[0x06, 9, 0x2b, 6, 1, 5, 5, 7, 0x30, 1, 2];
+
+/// What one part measured.
+pub(crate) struct Part {
+    figures: Figures,
+    /// The share of the questions without a nonce that were answered with an answer that was there; none
+    /// where there were no such questions, or no metrics.
+    used_again: Option<f64>,
+}
+
+/// Runs the four parts.
+pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Result<Vec<Part>, String> {
+    let mut client = Client::connect(admin.addr, admin.token).await?;
+    let issuer = fetched(&mut client, "/v1/pki/ca").await?;
+    let issuer = issuer_hashes(&issuer).ok_or("the mount has no default issuer, or its certificate is unreadable")?;
+    let mut serials: Vec<Vec<u8>> = Vec::new();
+    visit(&mut client, "certs", |serial| {
+        serials.extend(octets(serial));
+        serials.len() < MOST
+    })
+    .await?;
+    if serials.is_empty() {
+        return Err("ocsp: the mount holds no certificates; --preload says how many to issue".to_owned());
+    }
+    let place = Place { addr: admin.addr, token: "" };
+    let bounds = Bounds { requests: plan.requests, time: Duration::from_secs(plan.seconds), quiet: plan.quiet };
+    let mut parts = Vec::new();
+    for nonce in [false, true] {
+        for method in [Method::GET, Method::POST] {
+            let class = asking(&method, nonce, plan.clients, &issuer, &serials);
+            let before = kept(&mut client).await;
+            let figures = drive(&place, vec![class], &bounds, watched).await?;
+            let after = kept(&mut client).await;
+            let used_again = before.zip(after).and_then(|(before, after)| share(before, after));
+            parts.push(Part { figures, used_again });
+        }
+    }
+    Ok(parts)
+}
+
+/// Clients that ask about one certificate after the other.
+fn asking(method: &Method, nonce: bool, clients: usize, issuer: &[u8], serials: &[Vec<u8>]) -> Class {
+    let name = format!("{method} {} a nonce, {} certificates", if nonce { "with" } else { "without" }, serials.len());
+    let ask = |(number, serial): (usize, &Vec<u8>)| {
+        let nonce = nonce.then(|| digest(&SHA256, &number.to_le_bytes()));
+        let der = request(issuer, serial, nonce.as_ref().map(|n| &n.as_ref()[..NONCE]));
+        if method == Method::GET { Bytes::from(in_path(&der)) } else { Bytes::from(der) }
+    };
+    let bodies = serials.iter().enumerate().map(ask).collect();
+    Class { name, clients, method: method.clone(), path: PATH.to_owned(), bodies, plausible: successful }
+}
+
+/// Whether an answer, as the list of its octets, is an OCSPResponse with the status `successful`.
+fn successful(answer: &Value) -> bool {
+    let start: Vec<u64> = answer.as_array().into_iter().flatten().take(7).filter_map(Value::as_u64).collect();
+    start.first() == Some(&u64::from(SEQUENCE)) && start.windows(3).any(|three| three == [0x0a, 1, 0])
+}
+
+async fn fetched(client: &mut Client, path: &str) -> Result<Bytes, String> {
+    let answer = client.send(Method::GET, path, Bytes::new()).await?;
+    if answer.status != StatusCode::OK {
+        return Err(format!("{path}: {}", answer.status));
+    }
+    Ok(answer.body)
+}
+
+/// Hits and misses so far; none where the metrics are elsewhere or closed.
+async fn kept(client: &mut Client) -> Option<(f64, f64)> {
+    let page = fetched(client, "/metrics").await.ok()?;
+    hits_and_misses(std::str::from_utf8(&page).ok()?)
+}
+
+fn hits_and_misses(page: &str) -> Option<(f64, f64)> {
+    let of = |result: &str| {
+        let series = format!("signet_pki_ocsp_kept_total{{result=\"{result}\"}} ");
+        page.lines().find_map(|line| line.strip_prefix(&series)?.parse::<f64>().ok())
+    };
+    Some((of("hit")?, of("miss")?))
+}
+
+fn share((hits, misses): (f64, f64), (hits_after, misses_after): (f64, f64)) -> Option<f64> {
+    let (hits, all) = (hits_after - hits, hits_after - hits + misses_after - misses);
+    (all > 0.0).then(|| hits / all)
+}
+
+// --- Requests (RFC 6960 4.1.1) ---
+
+fn value(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let length = u16::try_from(content.len()).unwrap_or(u16::MAX);
+    let mut out = vec![tag];
+    match length {
+        0..0x80 => out.push(length as u8),
+        0x80..0x100 => out.extend([0x81, length as u8]),
+        _ => out.extend([&[0x82][..], &length.to_be_bytes()].concat()),
+    }
+    out.extend(content);
+    out
+}
+
+/// A request about one certificate; `issuer` is the two hashes of its issuer as OCTET STRINGs.
+fn request(issuer: &[u8], serial: &[u8], nonce: Option<&[u8]>) -> Vec<u8> {
+    let id = value(SEQUENCE, &[SHA1, issuer, &value(INTEGER, &[serial])]);
+    let list = value(SEQUENCE, &[&value(SEQUENCE, &[&id])]);
+    let extensions = nonce.map_or_else(Vec::new, |nonce| {
+        let octets = value(OCTET_STRING, &[&value(OCTET_STRING, &[nonce])]);
+        value(0xa2, &[&value(SEQUENCE, &[&value(SEQUENCE, &[NONCE_ID, &octets])])])
+    });
+    value(SEQUENCE, &[&value(SEQUENCE, &[&list, &extensions])])
+}
+
+/// The path of a GET: base64, in which what has a meaning in a path is percent-encoded.
+fn in_path(der: &[u8]) -> String {
+    let text = STANDARD.encode(der).replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    format!("{PATH}/{text}")
+}
+
+/// The content of a serial number's INTEGER from its text, hex with colons.
+fn octets(serial: &str) -> Option<Vec<u8>> {
+    let octets: Vec<u8> = serial.split(':').map(|two| u8::from_str_radix(two, 16).ok()).collect::<Option<_>>()?;
+    let sign = octets.first().is_some_and(|first| first & 0x80 != 0).then_some(0);
+    Some(sign.into_iter().chain(octets).collect())
+}
+
+/// A value of a DER encoding.
+#[derive(Clone, Copy)]
+struct Der<'a> {
+    content: &'a [u8],
+    /// With tag and length.
+    whole: &'a [u8],
+    /// What follows.
+    after: &'a [u8],
+}
+
+fn next(der: &[u8]) -> Option<Der<'_>> {
+    let (&[_, first], rest) = der.split_first_chunk()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        0x81..=0x83 => {
+            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            (length.iter().fold(0, |sum, octet| sum << 8 | usize::from(*octet)), rest)
+        }
+        _ => return None,
+    };
+    let (content, after) = rest.split_at_checked(length)?;
+    Some(Der { content, whole: &der[..der.len() - after.len()], after })
+}
+
+/// SHA-1 of an issuer's name and key as two OCTET STRINGs, from its certificate.
+fn issuer_hashes(certificate: &[u8]) -> Option<Vec<u8>> {
+    let fields = next(next(certificate)?.content)?;
+    let all: Vec<Der<'_>> = std::iter::successors(next(fields.content), |field| next(field.after)).collect();
+    // version, serialNumber, signature, issuer, validity, subject, subjectPublicKeyInfo
+    let [_, _, _, _, _, subject, key, ..] = all[..] else { return None };
+    let bits = next(next(key.content)?.after)?.content;
+    let hash = |octets: &[u8]| value(OCTET_STRING, &[digest(&SHA1_FOR_LEGACY_USE_ONLY, octets).as_ref()]);
+    Some([hash(subject.whole), hash(bits.get(1..)?)].concat())
+}
+
+// --- Figures ---
+
+/// What every part measured, as the other scenarios show it.
+pub(crate) struct OcspReport<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) store: Option<String>,
+    pub(crate) stock: Option<Stock>,
+    pub(crate) parts: &'a [Part],
+    pub(crate) anchors: &'a Anchors,
+}
+
+impl OcspReport<'_> {
+    fn of<'a>(&'a self, part: &'a Part) -> Report<'a> {
+        let (plan, stock, anchors) = (self.plan, self.stock, self.anchors);
+        Report { plan, store: self.store.clone(), stock, figures: &part.figures, anchors }
+    }
+
+    /// Prints the figures of all parts.
+    #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+    pub(crate) fn print(&self) {
+        for part in self.parts {
+            self.of(part).print();
+            if let Some(share) = part.used_again {
+                println!("  used again      {:.2} % of the answers", share * 100.0);
+            }
+        }
+    }
+
+    /// Writes the figures of all parts to a file.
+    pub(crate) fn write_json(&self, path: &Path) -> Result<(), String> {
+        let one = |part: &Part| {
+            let mut figures = self.of(part).json();
+            figures["answers_used_again"] = json!(part.used_again);
+            figures
+        };
+        let all: Vec<Value> = self.parts.iter().map(one).collect();
+        report::write(path, &json!(all))
+    }
+
+    /// Whether any request failed.
+    pub(crate) fn failed(&self) -> bool {
+        self.parts.iter().flat_map(|part| &part.figures.classes).any(|class| !class.errors.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What openssl writes for these hashes and this serial: `ocsp -no_nonce -reqout`.
+    #[test]
+    fn a_request_is_what_others_write() {
+        let issuer = [value(OCTET_STRING, &[&[1; 20]]), value(OCTET_STRING, &[&[2; 20]])].concat();
+        let serial = octets("f0:01").unwrap();
+        let der = request(&issuer, &serial, None);
+        let hashes = [&[4, 20][..], &[1; 20], &[4, 20], &[2; 20]].concat();
+        let id = [SHA1, &hashes, &[2, 3, 0, 0xf0, 1]].concat();
+        assert_eq!(der, [&[0x30, 68, 0x30, 66, 0x30, 64, 0x30, 62, 0x30, 60][..], &id].concat());
+        let with_nonce = request(&issuer, &serial, Some(&[7; NONCE]));
+        assert_eq!(with_nonce.len(), der.len() + 53);
+        assert!(with_nonce.ends_with(&[&[4, 34, 4, 32][..], &[7; NONCE]].concat()));
+        assert_eq!(octets("7f:00:ff"), Some(vec![0x7f, 0, 0xff]));
+        assert_eq!(octets("no"), None);
+    }
+
+    #[test]
+    fn an_issuer_is_known_by_its_name_and_its_key() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "Root");
+        let certificate = params.self_signed(&key).unwrap();
+        let name =
+            value(SEQUENCE, &[&value(0x31, &[&value(SEQUENCE, &[&[6, 3, 0x55, 4, 3], &value(0x0c, &[b"Root"])])])]);
+        let sha1 = |octets: &[u8]| value(OCTET_STRING, &[digest(&SHA1_FOR_LEGACY_USE_ONLY, octets).as_ref()]);
+        let expected = [sha1(&name), sha1(key.public_key_raw())].concat();
+        assert_eq!(issuer_hashes(certificate.der()), Some(expected));
+        for cut in 0..40 {
+            assert_eq!(issuer_hashes(&certificate.der()[..cut]), None);
+        }
+    }
+
+    #[test]
+    fn only_successful_answers_pass() {
+        for (octets, passes) in [
+            (&[0x30, 0x81, 0xd0, 0x0a, 1, 0, 0xa0][..], true),
+            (&[0x30, 0x82, 1, 0xd0, 0x0a, 1, 0, 0xa0], true),
+            (&[0x30, 3, 0x0a, 1, 6], false),
+            (b"{}", false),
+        ] {
+            assert_eq!(successful(&json!(octets)), passes, "{octets:x?}");
+        }
+        assert!(!successful(&json!({})));
+    }
+
+    #[test]
+    fn the_share_is_that_of_the_run() {
+        let page = "# HELP x y\nsignet_pki_ocsp_kept_total{result=\"hit\"} 40\nsignet_pki_ocsp_kept_total{result=\"miss\"} 60\n";
+        assert_eq!(hits_and_misses(page), Some((40.0, 60.0)));
+        assert_eq!(hits_and_misses("else"), None);
+        assert_eq!(share((40.0, 60.0), (70.0, 70.0)), Some(0.75));
+        assert_eq!(share((40.0, 60.0), (40.0, 60.0)), None, "with nonces nobody asks");
+    }
+
+    #[test]
+    fn base64_in_a_path_has_nothing_that_means_something_there() {
+        assert_eq!(in_path(&[0xfb, 0xff, 0xbe, 1]), "/v1/pki/ocsp/%2B%2F%2B%2BAQ%3D%3D");
+    }
+}

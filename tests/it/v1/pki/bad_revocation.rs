@@ -1,0 +1,196 @@
+//! 7 to 10: what is refused of revocations, lists and tidying, line by line: each names its field and rule.
+//! Beside what stands with the feature itself (`revocation`, `crl_config`, `ocsp::transport`, `tidy::config`).
+
+use serde_json::{Value, json};
+use signet::x509::ocsp::IdHash;
+use signet::x509::writer::{NULL, OCTET_STRING, SEQUENCE, build};
+
+use super::foreign::Ca;
+use super::mount::{Pki, parse, with};
+use super::ocsp::{cert_id, request};
+
+#[actix_web::test]
+async fn serials_and_certificates_to_revoke() {
+    let pki = Pki::start().await;
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    let both = "serial_number, certificate: exactly one of them must be given";
+    for (body, rule) in [
+        (json!({}), both),
+        (json!({ "serial_number": null, "certificate": null }), both),
+        (json!({ "serial_number": leaf.serial(), "certificate": leaf.pem }), both),
+        (json!({ "serial_number": leaf.serial(), "certificate": "" }), both),
+        (json!({ "serial_number": "" }), "serial_number: "),
+        (json!({ "serial_number": "0x1234" }), "serial_number: "),
+        (json!({ "serial_number": "ab:".repeat(21) + "ab" }), "serial_number: "),
+        (json!({ "serial_number": format!("{} ", leaf.serial()) + "zz" }), "serial_number: "),
+        (json!({ "serial_number": [leaf.serial(), leaf.serial()] }), "serial_number"),
+        (json!({ "serial_number": {} }), "serial_number"),
+        (json!({ "certificate": "" }), "certificate: too short"),
+        (json!({ "certificate": { "pem": leaf.pem } }), "certificate"),
+        (json!({ "certificate": leaf.pem.replace("CERTIFICATE", "X509 CRL") }), "certificate: the PEM block must be"),
+        (json!({ "certificate": format!("{}\n{}", leaf.pem, leaf.pem) }), "certificate: must be exactly one PEM"),
+    ] {
+        pki.refused("revoke", body, rule).await;
+    }
+    // With a private key the same holds before the key is looked at.
+    for body in [json!({}), json!({ "serial_number": leaf.serial(), "certificate": leaf.pem })] {
+        pki.refused("revoke-with-key", with(&body, json!({ "private_key": "x" })), both).await;
+    }
+    assert_eq!(pki.get(&format!("cert/{}", leaf.serial())).await["revocation_time"], 0);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_16_6_r5_r6_issuers_and_what_others_issued() {
+    let pki = Pki::start().await;
+    let imported = Ca::root("/CN=Imported");
+    let (foreign, below) = (Ca::root("/CN=Test Root"), imported.intermediate("/CN=Below", &[]));
+    pki.post("issuers/import/bundle", json!({ "pem_bundle": imported.bundle() })).await;
+    let own = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
+    let issuers = "issuers cannot be revoked here; use issuer/:ref/revoke";
+    for pem in [&own, &imported.pem] {
+        pki.refused("revoke", json!({ "certificate": pem }), &format!("certificate: {issuers}")).await;
+        let serial = parse(pem).serial().to_string();
+        pki.refused("revoke", json!({ "serial_number": serial }), &format!("serial_number: {issuers}")).await;
+    }
+    pki.refused("revoke", json!({ "certificate": foreign.pem }), "certificate: not signed by an issuer of this mount")
+        .await;
+    // What an issuer signed elsewhere, and nobody imported, is a certificate like any other.
+    assert_eq!(pki.post("revoke", json!({ "certificate": below.pem })).await.body["data"]["state"], "revoked");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn reasons_and_invalidity_dates() {
+    let pki = Pki::start().await;
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    let reasons = [
+        json!("certificateHold"),
+        json!("removeFromCRL"),
+        json!("cACompromise"),
+        json!("aACompromise"),
+        json!("key compromise"),
+        json!("-1"),
+        json!("01"),
+        json!("7"),
+        json!(2),
+        json!(6),
+        json!(256),
+        json!(1.5),
+    ];
+    for reason in reasons {
+        let rule = "reason: must be unspecified, keyCompromise, ";
+        pki.refused("revoke", json!({ "serial_number": leaf.serial(), "reason": reason }), rule).await;
+    }
+    let dates = ["yesterday", "2024-02-29", "2024-02-30T00:00:00Z", "2024-02-29T10:00:00", "1709200800", "-"];
+    for date in dates {
+        let rule = "invalidity_date: not an RFC 3339 time with zone";
+        pki.refused("revoke", json!({ "serial_number": leaf.serial(), "invalidity_date": date }), rule).await;
+    }
+    for (body, field) in [
+        (json!({ "reason": ["keyCompromise", "superseded"] }), "reason"),
+        (json!({ "reason": {} }), "reason"),
+        (json!({ "invalidity_date": {} }), "invalidity_date"),
+    ] {
+        pki.refused("revoke", with(&json!({ "serial_number": leaf.serial() }), body), field).await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn durations_of_lists_and_answers() {
+    let pki = Pki::start().await;
+    let durations = ["expiry", "ocsp_expiry", "auto_rebuild_grace_period", "delta_rebuild_interval"];
+    let before = pki.get("config/crl").await;
+    for name in durations {
+        for value in [json!("36601d"), json!("9999999999999h"), json!(4_000_000_000_u64), json!(u64::MAX)] {
+            pki.refused("config/crl", json!({ (name): value }), &format!("{name}: must be a")).await;
+        }
+        for value in [json!(-1), json!("-1s"), json!("1h-"), json!("1 h"), json!("1w"), json!("0x10"), json!("1e3")] {
+            let rule = format!("{name}: must be a duration such as 72h");
+            pki.refused("config/crl", json!({ (name): value }), &rule).await;
+        }
+        for value in [json!({}), json!(["1h", "2h"])] {
+            pki.refused("config/crl", json!({ (name): value }), name).await;
+        }
+    }
+    for value in [json!(0), json!("0h"), json!(""), json!("999ms")] {
+        pki.refused("config/crl", json!({ "expiry": value }), "expiry: must be at least one second").await;
+    }
+    assert_eq!(pki.get("config/crl").await, before);
+    // Lists that callers word live by the same rules.
+    for (value, rule) in [
+        (json!("-1h"), "next_update: must be a duration"),
+        (json!("36601d"), "next_update: must be at most 100 years"),
+        (json!("0s"), "next_update: must be at least one second"),
+        (json!("500ms"), "next_update: must be at least one second"),
+    ] {
+        for path in ["issuer/root/sign-revocation-list", "issuer/root/resign-crls"] {
+            pki.refused(path, json!({ "crl_number": 1, "next_update": value }), rule).await;
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn buffers_of_tidy() {
+    let pki = Pki::start().await;
+    let task = json!({ "tidy_cert_store": true });
+    let refused = async |body: Value, rule: &str| {
+        pki.refused("tidy", with(&task, body.clone()), rule).await;
+        pki.refused("config/auto-tidy", body, rule).await;
+    };
+    for name in ["safety_buffer", "revoked_safety_buffer", "issuer_safety_buffer", "acme_account_safety_buffer"] {
+        for value in [json!("4000000d"), json!(u64::MAX), json!("-72h"), json!("1h-2h"), json!([])] {
+            refused(json!({ (name): value }), name).await;
+        }
+    }
+    refused(json!({ "pause_duration": "4000000d" }), "pause_duration: ").await;
+    let body = json!({ "min_startup_backoff_duration": "2h", "max_startup_backoff_duration": "1h" });
+    pki.refused("config/auto-tidy", body, "max_startup_backoff_duration: must not be below").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn ocsp_requests() {
+    let pki = Pki::start().await;
+    let root = parse(pki.get("cert/ca").await["certificate"].as_str().unwrap());
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    let serial = leaf.certificate.serial();
+    let good = request(&[cert_id(IdHash::Sha1, &root, &serial)], Some(&[1; 32]));
+    assert_eq!(pki.ocsp(&good).await.statuses(), ["good"]);
+    for length in 0..good.len() {
+        pki.ocsp(&good[..length]).await.assert_fails(400, 1);
+    }
+    let id = |hash: &[u8], octets: usize, serial: &[u8]| {
+        build(SEQUENCE, 128, |w| {
+            w.nest(SEQUENCE, |w| {
+                w.oid(hash);
+                w.tlv(NULL, &[]);
+            });
+            w.tlv(OCTET_STRING, &vec![1; octets]);
+            w.tlv(OCTET_STRING, &vec![1; octets]);
+            w.unsigned(serial);
+        })
+    };
+    const MD5: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 2, 5];
+    const SHA3_256: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 8];
+    for (hash, octets, serial) in [
+        (MD5, 16, &[1][..]),
+        (SHA3_256, 32, &[1]),
+        // Hashes that are not as long as their algorithm's, and a serial number that no certificate has.
+        (IdHash::Sha1.oid(), 32, &[1]),
+        (IdHash::ALL[1].oid(), 20, &[1]),
+        (IdHash::Sha1.oid(), 20, &[1; 21]),
+    ] {
+        pki.ocsp(&request(&[id(hash, octets, serial)], None)).await.assert_fails(400, 1);
+    }
+    let nonce = |octets: usize| request(&[cert_id(IdHash::Sha1, &root, &serial)], Some(&vec![7; octets]));
+    for octets in [0, 129, 256, 1500] {
+        pki.ocsp(&nonce(octets)).await.assert_fails(400, 1);
+    }
+    assert_eq!(pki.ocsp(&nonce(128)).await.statuses(), ["good"]);
+    let huge = [&good[..], &[0; 4096]].concat();
+    pki.ocsp(&huge).await.assert_fails(400, 1);
+    pki.stop().await;
+}

@@ -1,0 +1,71 @@
+//! 7.1 and 7.2: stored certificates with what is in them.
+
+use serde_json::{Value, json};
+use signet::clock::{Time, rfc3339};
+
+use super::mount::Pki;
+
+async fn detailed(pki: &Pki, query: &str) -> (Vec<String>, Value) {
+    let answer = pki.app.client.list(&format!("pki/certs/detailed{query}")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let keys = serde_json::from_value(answer.body["data"]["keys"].clone()).unwrap();
+    (keys, answer.body["data"]["key_info"].clone())
+}
+
+#[actix_web::test]
+async fn every_stored_certificate_with_what_is_in_it() {
+    let pki = Pki::empty().await;
+    assert_eq!(pki.app.client.list("pki/certs/detailed").await.status, 404);
+    pki.root(json!({ "issuer_name": "root", "organization": "Example" })).await;
+    let names: Vec<String> = (0..7).map(|n| format!("n{n}.example.test")).collect();
+    let role =
+        json!({ "allowed_domains": "example.test", "allow_subdomains": true, "key_type": "rsa", "key_bits": 2048 });
+    let ask = json!({ "common_name": "n0.example.test", "alt_names": names[1..].join(",") });
+    let leaf = pki.issue(&role, ask).await;
+    let plain = pki.issue(&json!({ "key_type": "ed25519" }), json!({ "common_name": "localhost" })).await;
+    pki.post("revoke", json!({ "serial_number": plain.serial() })).await;
+    let (keys, info) = detailed(&pki, "").await;
+    assert_eq!((&keys, keys.len()), (&pki.list("certs").await, 3));
+    assert_eq!(info.as_object().unwrap().len(), 3);
+    let time = |at: i64| rfc3339(Time::from_unix_timestamp(at).unwrap());
+    let expected = |leaf: &super::mount::Leaf, common_name: &str, key: (&str, u32), dns_names: &[String]| {
+        json!({
+            "common_name": common_name,
+            "issuer": "CN=Test Root, O=Example",
+            "key_type": key.0,
+            "key_bits": key.1,
+            "not_before": time(leaf.certificate.not_before()),
+            "not_after": time(leaf.certificate.not_after()),
+            "dns_names": dns_names,
+        })
+    };
+    let of = |serial: String| sorted(&info[serial]);
+    // At most five of the names.
+    assert_eq!(of(leaf.serial()), sorted(&expected(&leaf, "n0.example.test", ("rsa", 2048), &names[..5])));
+    assert_eq!(of(plain.serial()), sorted(&expected(&plain, "localhost", ("ed25519", 0), &["localhost".to_owned()])));
+    let (first, info) = detailed(&pki, "?limit=2").await;
+    assert_eq!((&first[..], info.as_object().unwrap().len()), (&keys[..2], 2));
+    assert_eq!(detailed(&pki, &format!("?after={}", keys[1])).await.0, keys[2..]);
+    pki.app.client.with_token("").list("pki/certs/detailed").await.assert_denied();
+    pki.stop().await;
+}
+
+/// With the parts of the issuer's name in one order, whatever order it has.
+fn sorted(info: &Value) -> Value {
+    let mut info = info.clone();
+    let mut parts: Vec<String> = info["issuer"].as_str().unwrap().split(", ").map(str::to_owned).collect();
+    parts.sort();
+    info["issuer"] = json!(parts);
+    info
+}
+
+#[actix_web::test]
+async fn a_certificate_names_the_key_that_signed_it() {
+    let pki = Pki::start().await;
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    let key = pki.get("issuer/root").await["key_id"].as_str().unwrap().to_owned();
+    let read = pki.get(&format!("cert/{}", leaf.serial())).await;
+    assert_eq!(read["authority_key_id"], pki.get(&format!("key/{key}")).await["subject_key_id"]);
+    assert!(read.get("issuer_id").is_none(), "of a revoked one only");
+    pki.stop().await;
+}
