@@ -18,7 +18,7 @@ mod strace;
 use std::io::Write;
 
 /// Says that a test is left out, where it is seen although the test passes.
-fn left_out(why: &str) {
+pub fn left_out(why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     assert!(std::env::var_os("TESTS_LEAVE_NOTHING_OUT").is_none(), "{test} cannot be left out here: {why}");
     let _ = writeln!(std::io::stderr(), "LEFT OUT: {test}: {why}");

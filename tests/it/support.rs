@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use signet::clock::{Clock, Time};
+use signet::config::TlsFiles;
 use signet::error::Kind;
 use signet::fields::Fields;
 use signet::http::secrets::state::{Settings, Shared};
 use signet::nodes::SKEW_LIMIT;
+use signet::server::tls::Certificate;
 use signet::server::{Options, Running, Server};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database, PostgresUrl};
@@ -28,9 +30,16 @@ pub struct Builder {
     database: Option<Arc<cluster::Database>>,
     faults: Option<Arc<Faults>>,
     skew_limit: Duration,
+    tls: Option<TlsFiles>,
 }
 
 impl Builder {
+    /// TLS in place of plain HTTP. The clients of this module do not check the certificate.
+    pub fn tls(mut self, files: TlsFiles) -> Self {
+        self.tls = Some(files);
+        self
+    }
+
     /// A clock that only the test moves.
     pub fn manual_clock(mut self, now: Time) -> Self {
         self.clock = Clock::manual(now);
@@ -74,7 +83,7 @@ impl Builder {
         let mount = shared.auth.mount_enable("pki", &fields).await.unwrap();
         shared.engine.open(mount.id).await.unwrap();
         let running = server.start().await.unwrap();
-        let client = Client::new(running.address(), &token);
+        let client = client_of(&running, &token);
         App { running, client, clock: self.clock.clone(), builder: self, folder }
     }
 
@@ -104,7 +113,7 @@ impl Builder {
         };
         Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            tls: None,
+            tls: self.tls.clone().map(|files| Certificate::load(files, self.clock.clone()).unwrap()),
             metrics_listen: None,
             workers: 2,
             clock: self.clock.clone(),
@@ -137,7 +146,15 @@ impl App {
 
     pub fn builder() -> Builder {
         let settings = Settings { open_metrics: true, ..Settings::default() };
-        Builder { clock: Clock::system(), settings, queue: 1024, database: None, faults: None, skew_limit: SKEW_LIMIT }
+        Builder {
+            clock: Clock::system(),
+            settings,
+            queue: 1024,
+            database: None,
+            faults: None,
+            skew_limit: SKEW_LIMIT,
+            tls: None,
+        }
     }
 
     /// Its folder, with the data of the embedded store.
@@ -195,7 +212,7 @@ impl App {
         let Self { running, client, clock, builder, folder } = self;
         running.stop().await.unwrap();
         let running = builder.open(&folder).await.start().await.unwrap();
-        let client = Client::new(running.address(), &client.token);
+        let client = client_of(&running, &client.token);
         Self { running, client, clock, builder, folder }
     }
 
@@ -203,7 +220,7 @@ impl App {
     pub async fn another(&self) -> Self {
         let (builder, folder) = self.beside();
         let running = builder.open(&folder).await.start().await.unwrap();
-        let client = Client::new(running.address(), &self.client.token);
+        let client = client_of(&running, &self.client.token);
         Self { running, client, clock: builder.clock.clone(), builder, folder }
     }
 
@@ -217,7 +234,8 @@ impl App {
         let Builder { settings, queue, skew_limit, .. } = &self.builder;
         let (clock, settings) = (self.clock.clone(), settings.clone());
         let database = Some(Arc::clone(self.builder.database.as_ref().unwrap()));
-        let builder = Builder { clock, settings, queue: *queue, database, faults: None, skew_limit: *skew_limit };
+        let builder =
+            Builder { clock, settings, queue: *queue, database, faults: None, skew_limit: *skew_limit, tls: None };
         let folder = tempfile::tempdir().unwrap();
         // A copied file keeps its mode.
         std::fs::copy(self.folder().join("seal.key"), folder.path().join("seal.key")).unwrap();
@@ -229,6 +247,18 @@ impl App {
         self.running.stop().await.unwrap();
         self.folder.close().unwrap();
     }
+}
+
+/// A client of a running server, whose certificate, if it has one, is not checked.
+fn client_of(running: &Running, token: &str) -> Client {
+    let scheme = running.shared().origin().split(':').next().unwrap();
+    Client::with_scheme(scheme, running.address(), token)
+}
+
+/// What all clients of tests ask through.
+pub fn http_client() -> reqwest::Client {
+    let builder = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20));
+    builder.tls_danger_accept_invalid_certs(true).build().unwrap()
 }
 
 /// A small client of `/v1`.
@@ -251,8 +281,12 @@ pub struct Answer {
 impl Client {
     /// A client of the server at `address`.
     pub fn new(address: SocketAddr, token: &str) -> Self {
-        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build().unwrap();
-        Self { http, base: format!("http://{address}"), token: token.to_owned() }
+        Self::with_scheme("http", address, token)
+    }
+
+    fn with_scheme(scheme: &str, address: SocketAddr, token: &str) -> Self {
+        let http = http_client();
+        Self { http, base: format!("{scheme}://{address}"), token: token.to_owned() }
     }
 
     /// The same client with another token; an empty one sends none.

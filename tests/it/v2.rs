@@ -2,4 +2,5 @@
 
 mod fixture;
 mod projects;
+mod terraform;
 mod transport;

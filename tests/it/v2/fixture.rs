@@ -171,7 +171,7 @@ pub struct Api {
 impl Api {
     pub fn new(app: &App, token: &str) -> Self {
         let base = app.client.url("").replace("/v1/", "/api/v2/");
-        Self { http: reqwest::Client::builder().no_proxy().build().unwrap(), base, token: token.to_owned() }
+        Self { http: crate::support::http_client(), base, token: token.to_owned() }
     }
 
     /// The same client with another token; an empty one sends none.

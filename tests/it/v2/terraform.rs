@@ -1,0 +1,262 @@
+//! The real `terraform` against a TLS listener: what it does with a `cloud` block, under tags and under a
+//! name, and the two traps where an answer of 404 would send a user's work to the wrong place or crash
+//! the client.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use signet::config::TlsFiles;
+use signet::projects::rights::OrganizationRights;
+
+use super::fixture::{Store, World, resource};
+use crate::process::openssl;
+use crate::support::App;
+
+/// Longest time that one command may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Whether there is a `terraform` to ask; says so where there is none.
+fn is_there() -> bool {
+    let found = Command::new("terraform").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if found.is_err() {
+        crate::crash::left_out("there is no terraform");
+    }
+    found.is_ok()
+}
+
+/// A world behind TLS, and the folder with its authority.
+struct Site {
+    world: World,
+    folder: tempfile::TempDir,
+}
+
+impl Site {
+    async fn start(store: Store) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+        let ca = ["req", "-x509", "-subj", "/CN=ca", "-keyout", "ca-key.pem", "-out", "ca.pem"];
+        openssl(folder.path(), &[&ca[..], &key].concat());
+        let leaf = ["req", "-x509", "-subj", "/CN=localhost", "-CA", "ca.pem", "-CAkey", "ca-key.pem"];
+        let names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
+        let form = ["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "tls-key.pem", "-out", "tls.pem"];
+        openssl(folder.path(), &[&leaf[..], &key, &names, &form].concat());
+        let path = |name: &str| folder.path().join(name);
+        let files = TlsFiles { certificate: path("tls.pem"), key: path("tls-key.pem") };
+        let builder = match store {
+            Store::Embedded => App::builder(),
+            Store::Postgres => App::builder().postgres(),
+        };
+        Self { world: World::of(builder.tls(files)).await, folder }
+    }
+
+    /// A working directory with these lines in the block `workspaces`, for the holder of `token`.
+    fn directory(&self, token: &str, workspaces: &str) -> Directory {
+        let folder = tempfile::tempdir_in(self.folder.path()).unwrap();
+        let address = self.world.app.client.url("");
+        let port = address.trim_end_matches("/v1/").rsplit(':').next().unwrap();
+        let host = format!("localhost:{port}");
+        let main = format!(
+            "terraform {{\n  cloud {{\n    hostname = \"{host}\"\n    organization = \"acme\"\n    \
+             workspaces {{\n{workspaces}\n    }}\n  }}\n}}\n"
+        );
+        std::fs::write(folder.path().join("main.tf"), main).unwrap();
+        let settings = format!("disable_checkpoint = true\ncredentials \"{host}\" {{\n  token = \"{token}\"\n}}\n");
+        std::fs::write(folder.path().join("cli.tfrc"), settings).unwrap();
+        Directory { folder, ca: self.folder.path().join("ca.pem") }
+    }
+
+    /// A workspace of `acme` with a flat tag or a binding.
+    async fn workspace(&self, name: &str, project: &str, tags: Value) {
+        let mut body = resource("workspaces", json!({ "name": name }));
+        body["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": project } } });
+        for (relationship, data) in tags.as_object().unwrap() {
+            body["data"]["relationships"][relationship] = json!({ "data": data });
+        }
+        let made = self.world.owner.post("organizations/acme/workspaces", body).await;
+        assert_eq!(made.status, 201, "{}", made.text);
+    }
+
+    /// Names of the workspaces of `acme` that the owner sees.
+    async fn workspaces(&self) -> Vec<String> {
+        let list = self.world.owner.get("organizations/acme/workspaces?page[size]=100").await;
+        let items = list.body["data"].as_array().unwrap().iter();
+        items.map(|item| item["attributes"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// A working directory's command, off the thread that the test runs on.
+    async fn terraform(&self, directory: &Directory, env: &[(&str, &str)], arguments: &[&str]) -> Ran {
+        let command = directory.command(env, arguments);
+        tokio::task::spawn_blocking(move || run(command)).await.unwrap()
+    }
+}
+
+/// A working directory, with a home and settings of its own.
+struct Directory {
+    folder: tempfile::TempDir,
+    ca: std::path::PathBuf,
+}
+
+impl Directory {
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn command(&self, env: &[(&str, &str)], arguments: &[&str]) -> Command {
+        let mut command = Command::new("terraform");
+        command.args(arguments).current_dir(self.path()).stdin(Stdio::null()).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", self.path());
+        command.env("TF_CLI_CONFIG_FILE", self.path().join("cli.tfrc")).env("SSL_CERT_FILE", &self.ca);
+        command.env("CHECKPOINT_DISABLE", "1").env("TF_IN_AUTOMATION", "1").envs(env.iter().copied());
+        command
+    }
+}
+
+/// How a command ended.
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    out: String,
+}
+
+impl Ran {
+    #[track_caller]
+    fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{}", self.out);
+        self.out
+    }
+
+    /// The names that `workspace list` printed.
+    #[track_caller]
+    fn names(self) -> Vec<String> {
+        let out = self.ok();
+        let mut names: Vec<String> = out.lines().map(|l| l.trim_start_matches('*').trim().to_owned()).collect();
+        names.retain(|name| !name.is_empty());
+        names
+    }
+}
+
+fn run(mut command: Command) -> Ran {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut pipes = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let read = std::thread::spawn(move || {
+        let (mut out, mut err) = (String::new(), String::new());
+        std::io::Read::read_to_string(&mut pipes.0, &mut out).unwrap();
+        std::io::Read::read_to_string(&mut pipes.1, &mut err).unwrap();
+        out + &err
+    });
+    let deadline = Instant::now() + LIMIT;
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if Instant::now() > deadline => child.kill().unwrap(),
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    Ran { code: status.code(), out: read.join().unwrap() }
+}
+
+const INIT: &[&str] = &["init", "-input=false", "-no-color"];
+const LIST: &[&str] = &["workspace", "list", "-no-color"];
+
+/// One workspace in `Payments` that matches, one that matches in another project, one that does not.
+async fn under_tags(store: Store, tags: Value, block: &str) {
+    let site = Site::start(store).await;
+    let owner = &site.world.owner;
+    let (payments, other) = (site.world.project("Payments").await, site.world.project("Other").await);
+    site.workspace("app-a", &payments, tags.clone()).await;
+    site.workspace("app-b", &other, tags).await;
+    site.workspace("app-c", &payments, json!({})).await;
+    let count = async || {
+        let shown = owner.get(&format!("projects/{payments}")).await;
+        shown.body["data"]["attributes"]["workspace-count"].as_i64().unwrap()
+    };
+    let directory = site.directory(&owner.token, &format!("project = \"Payments\"\n{block}"));
+    site.terraform(&directory, &[], INIT).await.ok();
+    assert_eq!(site.terraform(&directory, &[], LIST).await.names(), ["app-a"]);
+    site.terraform(&directory, &[], &["workspace", "new", "-no-color", "n1"]).await.ok();
+    assert_eq!(site.terraform(&directory, &[], LIST).await.names(), ["app-a", "n1"]);
+    let made = owner.get("organizations/acme/workspaces/n1").await;
+    assert_eq!(made.body["data"]["relationships"]["project"]["data"]["id"], json!(payments));
+    let bindings = owner.get(&format!("workspaces/{}/tag-bindings", made.body["data"]["id"].as_str().unwrap())).await;
+    let keys: Vec<_> = bindings.body["data"].as_array().unwrap().iter().map(|tag| &tag["attributes"]["key"]).collect();
+    assert_eq!(keys.len(), 1, "{}", bindings.text);
+    assert_eq!(count().await, 3);
+    site.terraform(&directory, &[], &["workspace", "select", "-no-color", "app-a"]).await.ok();
+    site.terraform(&directory, &[], &["workspace", "delete", "-no-color", "n1"]).await.ok();
+    assert_eq!(site.terraform(&directory, &[], LIST).await.names(), ["app-a"]);
+    assert_eq!((count().await, owner.get("organizations/acme/workspaces/n1").await.status), (2, 404));
+    site.world.app.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_110_flat_tags_on_the_embedded_store() {
+    if is_there() {
+        let tags = json!({ "tags": [{ "type": "tags", "attributes": { "name": "team" } }] });
+        under_tags(Store::Embedded, tags, "tags = [\"team\"]").await;
+    }
+}
+
+#[actix_web::test]
+async fn vector_110_tags_with_values_on_postgres() {
+    if is_there() {
+        let binding = json!({ "type": "tag-bindings", "attributes": { "key": "env", "value": "dev" } });
+        under_tags(Store::Postgres, json!({ "tag-bindings": [binding] }), "tags = { env = \"dev\" }").await;
+    }
+}
+
+#[actix_web::test]
+async fn vector_110_a_name_in_a_project_that_is_made_on_the_way() {
+    if !is_there() {
+        return;
+    }
+    let site = Site::start(Store::Postgres).await;
+    let owner = &site.world.owner;
+    let block = "name = \"app-dev\"\nproject = \"Payments\"";
+    let member = site.world.member("mia", OrganizationRights::NONE).await;
+    let refused = site.directory(&member.api.token, block);
+    let ran = site.terraform(&refused, &[], INIT).await;
+    assert_ne!(ran.code, Some(0), "{}", ran.out);
+    assert_eq!(site.workspaces().await, Vec::<String>::new(), "nothing is made somewhere else");
+    let directory = site.directory(&owner.token, block);
+    site.terraform(&directory, &[], INIT).await.ok();
+    let project = owner.get("organizations/acme/projects?filter[names]=Payments").await.body["data"][0]["id"].clone();
+    let workspace = owner.get("organizations/acme/workspaces/app-dev").await;
+    assert_eq!(workspace.body["data"]["relationships"]["project"]["data"]["id"], project);
+    assert_eq!(site.terraform(&directory, &[], LIST).await.names(), ["app-dev"]);
+    site.world.app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_member_who_sees_no_project_does_not_crash_it() {
+    if !is_there() {
+        return;
+    }
+    let site = Site::start(Store::Embedded).await;
+    let payments = site.world.project("Payments").await;
+    site.workspace("app-a", &payments, json!({ "tags": [{ "attributes": { "name": "team" } }] })).await;
+    let member = site.world.member("mia", OrganizationRights::NONE).await;
+    let directory = site.directory(&member.api.token, "project = \"Payments\"\ntags = [\"team\"]");
+    let ran = site.terraform(&directory, &[], INIT).await;
+    assert!(ran.code.is_some_and(|code| code != 11) && !ran.out.contains("panic"), "{}", ran.out);
+    site.world.app.stop().await;
+}
+
+#[actix_web::test]
+async fn every_page_of_a_list_is_asked_for() {
+    if !is_there() {
+        return;
+    }
+    let site = Site::start(Store::Embedded).await;
+    let payments = site.world.project("Payments").await;
+    let names: Vec<String> = (0..23).map(|n| format!("app-{n:02}")).collect();
+    for name in &names {
+        site.workspace(name, &payments, json!({ "tags": [{ "attributes": { "name": "team" } }] })).await;
+    }
+    let directory = site.directory(&site.world.owner.token, "project = \"Payments\"\ntags = [\"team\"]");
+    let selected = [("TF_WORKSPACE", "app-07")];
+    site.terraform(&directory, &selected, INIT).await.ok();
+    assert_eq!(site.terraform(&directory, &selected, LIST).await.names(), names);
+    site.world.app.stop().await;
+}
