@@ -9,6 +9,7 @@
 mod anchors;
 mod client;
 mod cluster;
+mod crl;
 mod drive;
 mod ocsp;
 mod preload;
@@ -16,6 +17,7 @@ mod proc;
 mod report;
 mod scenario;
 mod server;
+mod verdict;
 
 use std::path::{Path, PathBuf};
 
@@ -40,6 +42,10 @@ pub(crate) enum Scenario {
     /// `pki/revoke`, of `--requests` certificates that are not revoked yet; `--preload` and `--revoked` say
     /// how many there are to begin with.
     Revoke,
+    /// What revoking costs with a long CRL beside a short one, and what a start with the long one takes, held
+    /// against what it may. Needs `--server`; the mount has 1,000,000 revoked certificates unless `--revoked`
+    /// says another number, and `--requests` are 10,000 unless they are given.
+    Crl,
     /// `pki/issue`, with `--rsa-clients` that ask for RSA-2048 beside the others.
     Mixed,
     /// `pki/ocsp`, in four parts of `--requests` each: GET and POST, without and with a nonce, about the
@@ -84,9 +90,9 @@ struct Args {
     /// Connections of `mixed` that ask for RSA-2048.
     #[arg(long, default_value_t = 8)]
     rsa_clients: u16,
-    /// Requests in all; of `mixed` those that are not for RSA.
-    #[arg(long, default_value_t = 100_000)]
-    requests: u64,
+    /// Requests in all (100,000 unless given); of `mixed` those that are not for RSA.
+    #[arg(long)]
+    requests: Option<u64>,
     /// Longest time of the run, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
@@ -108,6 +114,27 @@ struct Args {
     /// No progress bar.
     #[arg(long)]
     quiet: bool,
+}
+
+/// Requests of a run that does not say how many.
+const REQUESTS: u64 = 100_000;
+
+impl Args {
+    /// The run; `serials` are the bodies of one that revokes.
+    fn plan(&self, serials: Vec<bytes::Bytes>) -> scenario::Plan {
+        scenario::Plan {
+            scenario: self.scenario,
+            clients: self.clients.into(),
+            rsa_clients: self.rsa_clients.into(),
+            requests: self.requests.unwrap_or(REQUESTS),
+            seconds: self.seconds,
+            key_type: self.key_type.clone(),
+            key_bits: self.key_bits,
+            no_store: self.no_store,
+            quiet: self.quiet,
+            serials,
+        }
+    }
 }
 
 fn main() {
@@ -139,35 +166,28 @@ async fn interrupted() -> Result<(), String> {
 }
 
 async fn run(args: Args) -> Result<(), String> {
+    if args.scenario == Scenario::Crl {
+        return verdict::run(&args).await;
+    }
     let start = |binary: &PathBuf| Started::new(binary, &args.data_dir, args.postgres.as_deref());
     let started = args.server.as_ref().map(start).transpose()?;
     let admin = match &started {
-        Some(server) => Place { addr: &server.addr, token: &server.token },
+        Some(server) => server.place(),
         None => Place { addr: &args.addr, token: &args.token },
+    };
+    let start = match &started {
+        Some(server) => Some(server.start().await?),
+        None => None,
     };
     let stock = filled(&args, &admin, started.as_ref()).await?;
     if args.scenario == Scenario::Preload {
         return stock.map(report::print_stock).ok_or_else(|| "preload: --preload must say how many".to_owned());
     }
     let serials = serials(&args, &admin).await?;
-    let plan = scenario::Plan {
-        scenario: args.scenario,
-        clients: args.clients.into(),
-        rsa_clients: args.rsa_clients.into(),
-        requests: args.requests,
-        seconds: args.seconds,
-        key_type: args.key_type,
-        key_bits: args.key_bits,
-        no_store: args.no_store,
-        quiet: args.quiet,
-        serials,
-    };
+    let plan = args.plan(serials);
     let folder = started.as_ref().map_or(Path::new("."), |_| &args.data_dir);
     let anchors = anchors::measure(folder, plan.makes_rsa())?;
-    let watched = Watched {
-        server: started.as_ref().map(Started::pid).or(args.pid),
-        postgres: started.as_ref().and_then(Started::postgres_pid),
-    };
+    let watched = started.as_ref().map_or(Watched { server: args.pid, postgres: None }, Started::watched);
     let store = started.as_ref().map(Started::store).transpose()?;
     if plan.scenario == Scenario::Ocsp {
         let parts = ocsp::run(&plan, &admin, watched).await?;
@@ -177,7 +197,7 @@ async fn run(args: Args) -> Result<(), String> {
         return if report.failed() { Err("some requests failed".to_owned()) } else { Ok(()) };
     }
     let figures = scenario::run(&plan, &admin, watched).await?;
-    let report = Report { plan: &plan, store, stock, figures: &figures, anchors: &anchors };
+    let report = Report { plan: &plan, store, start, stock, figures: &figures, anchors: &anchors };
     report.print();
     if let Some(path) = &args.json {
         report.write_json(path)?;
@@ -192,9 +212,8 @@ async fn serials(args: &Args, admin: &Place<'_>) -> Result<Vec<bytes::Bytes>, St
         return Ok(Vec::new());
     }
     let mut client = client::Client::connect(admin.addr, admin.token).await?;
-    let body = serde_json::json!({ "auto_rebuild": args.auto_rebuild });
-    client.must("/v1/pki/config/crl", &body).await?;
-    preload::revocable(&mut client, args.requests).await
+    preload::auto_rebuild(&mut client, args.auto_rebuild).await?;
+    preload::revocable(&mut client, args.requests.unwrap_or(REQUESTS)).await
 }
 
 /// Fills the store, if that was asked for, and waits until the disk is done with it.

@@ -206,7 +206,7 @@ pub(crate) struct OcspReport<'a> {
 impl OcspReport<'_> {
     fn of<'a>(&'a self, part: &'a Part) -> Report<'a> {
         let (plan, stock, anchors) = (self.plan, self.stock, self.anchors);
-        Report { plan, store: self.store.clone(), stock, figures: &part.figures, anchors }
+        Report { plan, store: self.store.clone(), start: None, stock, figures: &part.figures, anchors }
     }
 
     /// Prints the figures of all parts.

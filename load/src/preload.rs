@@ -23,6 +23,7 @@ const PAGE: usize = 10_000;
 const LONGEST: Duration = Duration::from_secs(1800);
 /// Life of the certificates: a store that is used again tomorrow still holds valid ones.
 const TTL: &str = "8760h";
+const CRL_CONFIG: &str = "/v1/pki/config/crl";
 const ROLE: &str = "load-preload";
 
 /// What the mount shall hold at least, or what it holds.
@@ -58,9 +59,19 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, quiet: bool) -> Resul
     Ok(Stock { certificates: count(&mut client, "certs").await?, revoked: count(&mut client, "certs/revoked").await? })
 }
 
+/// Revokes so many; the mount builds its CRLs by the timer meanwhile, because nobody waits for one of them.
 async fn revoke(admin: &Place<'_>, client: &mut Client, missing: u64, quiet: bool) -> Result<(), String> {
     let bodies = revocable(client, missing).await?;
-    all(admin, revoking("revoke".to_owned(), CLIENTS, bodies), missing, quiet).await
+    let answer = client.send(Method::GET, CRL_CONFIG, Bytes::new()).await?;
+    let config: Value = serde_json::from_slice(&answer.body).map_err(|e| format!("{CRL_CONFIG}: {e}"))?;
+    auto_rebuild(client, true).await?;
+    all(admin, revoking("revoke".to_owned(), CLIENTS, bodies), missing, quiet).await?;
+    auto_rebuild(client, config["data"]["auto_rebuild"].as_bool().unwrap_or(false)).await
+}
+
+/// Tells the mount whether its CRLs are built by the timer, or by whoever revokes.
+pub(crate) async fn auto_rebuild(client: &mut Client, on: bool) -> Result<(), String> {
+    client.must(CRL_CONFIG, &json!({ "auto_rebuild": on })).await.map(drop)
 }
 
 /// Clients that revoke; every body is to be sent once only.
@@ -112,7 +123,7 @@ async fn issuers(client: &mut Client) -> Result<HashSet<String>, String> {
     Ok(infos.filter_map(|info| info["serial_number"].as_str()).map(str::to_owned).collect())
 }
 
-async fn count(client: &mut Client, path: &str) -> Result<u64, String> {
+pub(crate) async fn count(client: &mut Client, path: &str) -> Result<u64, String> {
     let mut count = 0;
     let visitor = |_: &str| {
         count += 1;

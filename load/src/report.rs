@@ -9,12 +9,15 @@ use crate::anchors::Anchors;
 use crate::drive::{Answered, Figures};
 use crate::preload::Stock;
 use crate::scenario::Plan;
+use crate::server::Start;
 
 /// All there is to say of a run.
 pub(crate) struct Report<'a> {
     pub(crate) plan: &'a Plan,
     /// `SQLite`, `PostgreSQL 15.8`; `None` for a server that is not ours.
     pub(crate) store: Option<String>,
+    /// How long it took to start.
+    pub(crate) start: Option<Start>,
     /// What the mount held before the run, where it was counted.
     pub(crate) stock: Option<Stock>,
     pub(crate) figures: &'a Figures,
@@ -41,6 +44,7 @@ impl Report<'_> {
             Scenario::Issue => "issue",
             Scenario::Sign => "sign",
             Scenario::Revoke => "revoke",
+            Scenario::Crl => "crl",
             Scenario::Mixed => "mixed",
             Scenario::Ocsp => "ocsp",
         }
@@ -57,6 +61,10 @@ impl Report<'_> {
         json!({
             "scenario": self.name(),
             "store": self.store,
+            "start_seconds": self.start.map(|start| json!({
+                "listening": start.listening.as_secs_f64(),
+                "first_crl": start.crl.as_secs_f64(),
+            })),
             "stored": !self.plan.no_store,
             "certificates_before": self.stock.map(|stock| stock.certificates),
             "revoked_before": self.stock.map(|stock| stock.revoked),
@@ -102,6 +110,9 @@ impl Report<'_> {
     pub(crate) fn print(&self) {
         let (figures, anchors) = (self.figures, self.anchors);
         println!("{} on {}", self.name(), self.store.as_deref().unwrap_or("a running server"));
+        if let Some(start) = self.start {
+            println!("  start           {}", start_text(start));
+        }
         if let Some(stock) = self.stock {
             print_stock(stock);
         }
@@ -169,6 +180,11 @@ impl Report<'_> {
 /// Writes figures to a file.
 pub(crate) fn write(path: &Path, figures: &Value) -> Result<(), String> {
     std::fs::write(path, format!("{figures:#}\n")).map_err(|e| format!("writing {}: {e}", path.display()))
+}
+
+/// How long a start took.
+pub(crate) fn start_text(start: Start) -> String {
+    format!("listens after {:.2} s, first CRL after {:.2} s", start.listening.as_secs_f64(), start.crl.as_secs_f64())
 }
 
 /// Says what a mount holds.
@@ -243,7 +259,7 @@ mod tests {
             quiet: true,
             serials: Vec::new(),
         };
-        Report { plan: &plan, store: None, stock: None, figures: &figures, anchors: &anchors }.json()
+        Report { plan: &plan, store: None, start: None, stock: None, figures: &figures, anchors: &anchors }.json()
     }
 
     #[test]

@@ -78,7 +78,9 @@ fn classes(plan: &Plan) -> Result<Vec<Class>, String> {
     let name = format!("{} {}", plan.key_type, plan.key_bits);
     Ok(match plan.scenario {
         Scenario::Preload | Scenario::Ocsp => vec![],
-        Scenario::Revoke => vec![preload::revoking("revoke".to_owned(), plan.clients, plan.serials.clone())],
+        Scenario::Revoke | Scenario::Crl => {
+            vec![preload::revoking("revoke".to_owned(), plan.clients, plan.serials.clone())]
+        }
         Scenario::Issue => vec![issuing(name, plan.clients, "load", "24h")],
         Scenario::Sign => {
             let bodies = (0..CSRS)

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::client::Client;
 use crate::cluster::Cluster;
+use crate::crl;
+use crate::drive::{Place, Watched};
 
 /// Longest time for a process of ours to end in good order.
 const STOP: Duration = Duration::from_secs(60);
@@ -52,10 +55,21 @@ impl Drop for Process {
     }
 }
 
+/// How long a server took to start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    /// Until it listened.
+    pub(crate) listening: Duration,
+    /// Until its first CRL was read to the end: that one waits until all revocations were loaded.
+    pub(crate) crl: Duration,
+}
+
 /// A server of ours and where it listens. Dropped in this order: the server goes before its store.
 pub(crate) struct Started {
     process: Process,
     cluster: Option<Cluster>,
+    began: Instant,
+    listening: Duration,
     pub(crate) addr: String,
     pub(crate) token: String,
 }
@@ -78,6 +92,7 @@ impl Started {
             command.args(["--database-url", &cluster.url()]);
         }
         command.env_remove("SIGNET_DATABASE_URL").stdout(Stdio::piped());
+        let began = Instant::now();
         let mut child = command.spawn().map_err(|e| format!("starting {}: {e}", binary.display()))?;
         let output = child.stdout.take().ok_or("the server has no output")?;
         let process = Process::new(child, Signal::TERM);
@@ -87,9 +102,27 @@ impl Started {
             .map_while(Result::ok)
             .find_map(|line| line.strip_prefix("listening on ").map(str::to_owned))
             .ok_or("the server ended before it listened")?;
+        let listening = began.elapsed();
         // The rest of its output is read, so that it never blocks on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        Ok(Self { process, cluster, addr, token })
+        Ok(Self { process, cluster, began, listening, addr, token })
+    }
+
+    /// Asks for the first CRL; to be called right after the start.
+    pub(crate) async fn start(&self) -> Result<Start, String> {
+        let mut client = Client::connect(&self.addr, &self.token).await?;
+        crl::get(&mut client).await?;
+        Ok(Start { listening: self.listening, crl: self.began.elapsed() })
+    }
+
+    /// The processes whose CPU time counts.
+    pub(crate) fn watched(&self) -> Watched {
+        Watched { server: Some(self.pid()), postgres: self.postgres_pid() }
+    }
+
+    /// Who asks it.
+    pub(crate) fn place(&self) -> Place<'_> {
+        Place { addr: &self.addr, token: &self.token }
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -19,14 +19,14 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::prelude::*;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, oneshot};
 
-use self::build::run_build;
+use self::build::{Pace, run_build};
 use self::change::{Changed, run_change};
 use super::crl::{self, Builder, Crls, Summaries, Wanted};
 use super::external_policy;
@@ -112,6 +112,8 @@ impl ControlLink {
             wanted: Wanted::DUE,
             waiting: Vec::new(),
             look: None,
+            pace: Pace::default(),
+            pausing: false,
         };
         let addr = Control::start_in_arbiter(&thread.arbiter, |_| control);
         // Nobody waits for these: what is not there yet is built by whoever asks next.
@@ -234,6 +236,9 @@ struct Control {
     waiting: Vec<Waiter>,
     /// The next look before the next tick.
     look: Option<SpawnHandle>,
+    pace: Pace,
+    /// The next build begins when its pause is over.
+    pausing: bool,
 }
 
 impl Control {
@@ -308,15 +313,24 @@ impl Control {
     }
 
     fn next_build(&mut self, ctx: &mut Context<Self>) {
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() || self.builder.is_none() || self.pausing {
+            return;
+        }
+        if let Some(pause) = self.pace.wait(Instant::now()) {
+            self.pausing = true;
+            ctx.run_later(pause, |actor, ctx| {
+                actor.pausing = false;
+                actor.next_build(ctx);
+            });
             return;
         }
         let Some(builder) = self.builder.take() else { return };
         let served = std::mem::take(&mut self.waiting);
         let wanted = std::mem::take(&mut self.wanted);
         let work = run_build(builder, self.view.load_full(), wanted, Arc::clone(&self.shared.builds));
-        let done = work.into_actor(self).map(move |(builder, result), actor, ctx| {
+        let done = work.into_actor(self).map(move |(builder, result, took), actor, ctx| {
             actor.builder = Some(builder);
+            actor.pace.ended(Instant::now(), took);
             let outcome = result.and_then(|built| {
                 actor.crls.store(Some(Arc::new(built.crls)));
                 actor.shared.summaries.tell(actor.view.load().mount, Some(built.summary));

@@ -12,6 +12,7 @@
 //! the other nodes of a database, the same bytes are made again and checked against that signature, and
 //! only when they differ is a new number published. A [`guard`] stands before every publication.
 
+pub mod batch;
 mod builder;
 pub mod config;
 pub mod entries;

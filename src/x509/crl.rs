@@ -4,16 +4,15 @@
 use bytes::Bytes;
 
 use super::algorithm::SignatureAlgorithm;
-use super::extension::extension;
-use super::oid;
 use super::public_key::PublicKey;
 use super::raw_extension::RawExtension;
 use super::reader::{DerError, Read, Reader};
 use super::serial::Serial;
 use super::tbs::write_extensions;
-use super::time;
+use super::time::{self, TimeText, Times};
 use super::writer::{
-    BIT_STRING, ENUMERATED, GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, Writer, build, context_constructed, tlv_len,
+    BIT_STRING, ENUMERATED, GENERALIZED_TIME, INTEGER, OCTET_STRING, OID, SEQUENCE, UTC_TIME, Writer, build,
+    context_constructed, tlv_len,
 };
 use crate::error::Result;
 
@@ -21,17 +20,88 @@ use crate::error::Result;
 /// of RFC 5280 5.3.1; 0, unspecified, is left out as the RFC advises) and the invalidity date (epoch
 /// seconds).
 pub fn entry(serial: &Serial, revoked_at: i64, reason: Option<u8>, invalidity_date: Option<i64>) -> Vec<u8> {
-    let reason = reason.filter(|&code| code != 0).map(|code| {
-        let value = [ENUMERATED, 1, code];
-        extension(oid::REASON_CODE, false, &value)
-    });
-    let date = invalidity_date.map(|at| {
-        let mut value = Writer::with_capacity(17);
-        time::write_generalized(&mut value, time::from_epoch(at));
-        extension(oid::INVALIDITY_DATE, false, &value.finish())
-    });
-    let pieces: Vec<&[u8]> = reason.iter().chain(&date).map(Vec::as_slice).collect();
-    entry_with_extensions(serial, revoked_at, &pieces)
+    EntryWriter::default().write(serial, revoked_at, reason, invalidity_date).octets().to_vec()
+}
+
+/// Writes many [`entry`]s without memory of their own: those that were revoked on one day share the work on
+/// the date.
+#[derive(Default)]
+pub struct EntryWriter(Times);
+
+impl EntryWriter {
+    /// An [`entry`].
+    pub fn write(
+        &mut self,
+        serial: &Serial,
+        revoked_at: i64,
+        reason: Option<u8>,
+        invalidity_date: Option<i64>,
+    ) -> Entry {
+        let mut entry = Entry { octets: [0; Entry::LONGEST], len: 2 };
+        let (number, len) = serial.padded();
+        let sign = usize::from(number[0] >= 0x80);
+        entry.put(&[INTEGER, (len + sign) as u8, 0], 2 + sign);
+        entry.put(number, len);
+        entry.time(&self.0.text(revoked_at));
+        entry.extensions(reason.filter(|&code| code != 0), invalidity_date);
+        entry.octets[..2].copy_from_slice(&[SEQUENCE, (entry.len - 2) as u8]);
+        entry
+    }
+}
+/// An encoded [`entry`], in place.
+pub struct Entry {
+    octets: [u8; Self::LONGEST],
+    len: usize,
+}
+
+impl Entry {
+    /// Octets of the longest one: a serial number of 20 octets after a zero, GeneralizedTime, both extensions.
+    const LONGEST: usize = 2 + 23 + 17 + 2 + 12 + 26;
+
+    /// The encoding.
+    pub fn octets(&self) -> &[u8] {
+        &self.octets[..self.len]
+    }
+
+    /// Puts so many octets of `piece` behind what is there. Whole pieces are written: their length is known
+    /// when this is compiled, so each is a few instructions.
+    fn put<const N: usize>(&mut self, piece: &[u8; N], used: usize) {
+        self.octets[self.len..self.len + N].copy_from_slice(piece);
+        self.len += used;
+    }
+
+    fn time(&mut self, text: &TimeText) {
+        match text {
+            TimeText::Utc(text) => {
+                self.put(&[UTC_TIME, 13], 2);
+                self.put(text, 13);
+            }
+            TimeText::Generalized(text) => {
+                self.put(&[GENERALIZED_TIME, 15], 2);
+                self.put(text, 15);
+            }
+        }
+    }
+
+    fn extensions(&mut self, reason: Option<u8>, invalidity_date: Option<i64>) {
+        const REASON: [u8; 12] = [SEQUENCE, 10, OID, 3, 0x55, 0x1d, 21, OCTET_STRING, 3, ENUMERATED, 1, 0];
+        const DATE: [u8; 11] = [SEQUENCE, 24, OID, 3, 0x55, 0x1d, 24, OCTET_STRING, 17, GENERALIZED_TIME, 15];
+        let header = self.len;
+        if reason.is_none() && invalidity_date.is_none() {
+            return;
+        }
+        self.len += 2;
+        if let Some(code) = reason {
+            self.put(&REASON, 12);
+            self.octets[self.len - 1] = code;
+        }
+        if let Some(at) = invalidity_date {
+            self.put(&DATE, 11);
+            self.put(&time::generalized(at), 15);
+        }
+        self.octets[header] = SEQUENCE;
+        self.octets[header + 1] = (self.len - header - 2) as u8;
+    }
 }
 
 /// One element of revokedCertificates with whole `Extension` SEQUENCEs; without any the field is absent.
@@ -145,15 +215,31 @@ impl EncodedTbs {
     }
 }
 
-/// Serial number and bytes of every [`entry`] of a joined list, in order.
-pub fn listed(mut entries: &[u8]) -> impl Iterator<Item = (Serial, &[u8])> {
+/// Octets of the serial number (as [`Serial::octets`]) and bytes of every [`entry`] of a joined list, in
+/// order.
+pub fn listed(mut entries: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
-        let mut list = Reader::new(entries);
-        let one = list.any().ok()?;
-        entries = &entries[one.raw.len()..];
-        let serial = Serial::from_octets(one.reader().unsigned().ok()?).ok()?;
-        Some((serial, one.raw))
+        let (serial, len) = first(entries)?;
+        let (one, rest) = entries.split_at_checked(len)?;
+        entries = rest;
+        Some((serial, one))
     })
+}
+
+/// Octets of the serial number of the first [`entry`] of a joined list, and the length of that entry. This
+/// reads what was written here, millions of times: what is no entry gives nothing or nonsense, not a panic.
+pub fn first(entries: &[u8]) -> Option<(&[u8], usize)> {
+    let (header, content) = match *entries.get(1)? {
+        short @ ..0x80 => (2, usize::from(short)),
+        long => {
+            let octets = entries.get(2..2 + usize::from(long & 0x7f))?;
+            (2 + octets.len(), octets.iter().fold(0, |len, &octet| len << 8 | usize::from(octet)))
+        }
+    };
+    let serial = entries.get(header + 2..)?.get(..usize::from(*entries.get(header + 1)?))?;
+    // DER puts a zero in front of a number whose first bit is set.
+    let serial = if serial.len() > 1 && serial[0] == 0 { &serial[1..] } else { serial };
+    Some((serial, content.saturating_add(header)))
 }
 
 /// A revocation list as it is read.
@@ -283,7 +369,7 @@ mod tests {
     use crate::x509::certificate::Certificate;
     use crate::x509::tbs::signed;
     use crate::x509::testing::{KINDS, OpenSsl, root};
-    use crate::x509::{extension, pem};
+    use crate::x509::{extension, oid, pem};
 
     fn list(root: &Certificate, algorithm: SignatureAlgorithm, entries: &[u8], delta: bool) -> Vec<u8> {
         let authority = extension::authority_key_id(&root.key().key_id());
@@ -304,6 +390,12 @@ mod tests {
 
     fn serial(last: u8) -> Serial {
         Serial::from_octets(&[0x80, last]).unwrap()
+    }
+
+    #[test]
+    fn the_longest_entry_is_as_long_as_is_said() {
+        let serial = Serial::from_octets(&[0xff; 20]).unwrap();
+        assert_eq!(entry(&serial, 4_000_000_000, Some(10), Some(1)).len(), Entry::LONGEST);
     }
 
     #[test]
@@ -355,6 +447,43 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn entries_are_written_in_place_as_by_the_encoder_of_extensions(
+            octets in prop::collection::vec(any::<u8>(), 1..=20), at in -1_i64 << 33..1 << 38,
+            reason in any::<Option<u8>>(), date in prop::option::of(-1_i64 << 33..1 << 38)
+        ) {
+            let serial = Serial::from_octets(&octets).unwrap();
+            let code = reason.filter(|code| *code != 0).map(|code| extension::extension(oid::REASON_CODE, false, &[ENUMERATED, 1, code]));
+            let date_value = |at: i64| [&[GENERALIZED_TIME, 15][..], &time::generalized(at)].concat();
+            let invalid = date.map(|at| extension::extension(oid::INVALIDITY_DATE, false, &date_value(at)));
+            let further: Vec<&[u8]> = code.iter().chain(&invalid).map(Vec::as_slice).collect();
+            prop_assert_eq!(entry(&serial, at, reason, date), entry_with_extensions(&serial, at, &further));
+        }
+
+        #[test]
+        fn joined_entries_are_taken_apart(
+            all in prop::collection::vec((prop::collection::vec(any::<u8>(), 1..=20), any::<Option<u8>>(), 0..400_usize), 0..20)
+        ) {
+            let encoded: Vec<(Serial, Vec<u8>)> = all.iter().map(|(octets, reason, long)| {
+                let serial = Serial::from_octets(octets).unwrap();
+                let further = extension::extension(&[0x55, 0x1d, 99], false, &vec![7; *long]);
+                let entry = match long {
+                    0 => entry(&serial, 1_700_000_000, *reason, None),
+                    _ => entry_with_extensions(&serial, 1_700_000_000, &[&further]),
+                };
+                (serial, entry)
+            }).collect();
+            let joined = encoded.iter().flat_map(|(_, entry)| entry.clone()).collect::<Vec<u8>>();
+            let found: Vec<(Serial, Vec<u8>)> =
+                listed(&joined).map(|(serial, raw)| (Serial::from_octets(serial).unwrap(), raw.to_vec())).collect();
+            prop_assert_eq!(found, encoded);
+        }
+
+        #[test]
+        fn any_bytes_are_taken_apart_or_not(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(listed(&bytes).map(|(_, raw)| raw.len()).sum::<usize>() <= bytes.len());
+        }
+
         #[test]
         fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
             let algorithm = SignatureAlgorithm::Ed25519;

@@ -67,6 +67,11 @@ impl Serial {
     pub fn octets(&self) -> &[u8] {
         &self.octets[..usize::from(self.len)]
     }
+
+    /// The octets with zeros behind them, and how many they are.
+    pub(super) fn padded(&self) -> (&[u8; MAX_OCTETS], usize) {
+        (&self.octets, usize::from(self.len))
+    }
 }
 
 impl PartialOrd for Serial {

@@ -22,17 +22,69 @@ pub fn from_epoch(seconds: i64) -> Time {
 /// Appends `at`, fractions of a second cut off.
 pub(crate) fn write(w: &mut Writer, at: Time) {
     let (text, year) = digits(at);
-    if (1950..2050).contains(&year) {
-        w.tlv(UTC_TIME, &text[2..]);
-    } else {
-        w.tlv(GENERALIZED_TIME, &text);
+    match TimeText::of(text, year) {
+        TimeText::Utc(text) => w.tlv(UTC_TIME, &text),
+        TimeText::Generalized(text) => w.tlv(GENERALIZED_TIME, &text),
     }
 }
 
-/// Appends `at` as GeneralizedTime whatever the year, as invalidityDate wants it (RFC 5280 5.3.2).
+/// Appends `at` as GeneralizedTime whatever the year.
 pub(crate) fn write_generalized(w: &mut Writer, at: Time) {
     w.tlv(GENERALIZED_TIME, &digits(at).0);
 }
+
+/// Epoch seconds as the text of GeneralizedTime whatever the year, as invalidityDate wants it (RFC 5280 5.3.2).
+pub(crate) fn generalized(seconds: i64) -> [u8; 15] {
+    digits(from_epoch(seconds)).0
+}
+
+/// The text of a Time.
+#[derive(Debug, PartialEq)]
+pub(crate) enum TimeText {
+    /// `YYMMDDHHMMSSZ`.
+    Utc([u8; 13]),
+    /// `YYYYMMDDHHMMSSZ`.
+    Generalized([u8; 15]),
+}
+
+impl TimeText {
+    fn of(text: [u8; 15], year: i32) -> Self {
+        match text {
+            [_, _, short @ ..] if (1950..2050).contains(&year) => Self::Utc(short),
+            long => Self::Generalized(long),
+        }
+    }
+}
+
+/// Texts of many times: those of one day share the work on their date.
+#[derive(Default)]
+pub(crate) struct Times {
+    /// Of the last time: days since 1970, its text, its year.
+    last: Option<(i64, [u8; 15], i32)>,
+}
+
+impl Times {
+    /// The time at these epoch seconds, held within what GeneralizedTime can express.
+    pub(crate) fn text(&mut self, seconds: i64) -> TimeText {
+        let seconds = seconds.clamp(MIN_EPOCH, MAX_EPOCH);
+        let day = seconds.div_euclid(DAY);
+        let (mut text, year) = match self.last {
+            Some((last, text, year)) if last == day => (text, year),
+            _ => {
+                let (text, year) = digits(from_epoch(seconds));
+                self.last = Some((day, text, year));
+                (text, year)
+            }
+        };
+        let of_day = seconds.rem_euclid(DAY);
+        let fields = [of_day / 3600, of_day / 60 % 60, of_day % 60];
+        fields.into_iter().enumerate().for_each(|(i, field)| put(&mut text, i + 4, field as u8));
+        TimeText::of(text, year)
+    }
+}
+
+/// Seconds of a day.
+const DAY: i64 = 86_400;
 
 /// `YYYYMMDDHHMMSSZ` and the year.
 fn digits(at: Time) -> ([u8; 15], i32) {
@@ -42,11 +94,14 @@ fn digits(at: Time) -> ([u8; 15], i32) {
     let century = (year / 100) as u8;
     let fields = [century, (year % 100) as u8, u8::from(month), day, at.hour(), at.minute(), at.second()];
     let mut text = [b'Z'; 15];
-    for (i, field) in fields.into_iter().enumerate() {
-        text[2 * i] = b'0' + field / 10;
-        text[2 * i + 1] = b'0' + field % 10;
-    }
+    fields.into_iter().enumerate().for_each(|(i, field)| put(&mut text, i, field));
     (text, year)
+}
+
+/// The two digits of a field.
+fn put(text: &mut [u8; 15], at: usize, field: u8) {
+    text[2 * at] = b'0' + field / 10;
+    text[2 * at + 1] = b'0' + field % 10;
 }
 
 /// Reads a Time (UTCTime or GeneralizedTime) as epoch seconds.
@@ -131,6 +186,19 @@ mod tests {
         #[test]
         fn times_read_back(seconds in MIN_EPOCH..=MAX_EPOCH) {
             prop_assert_eq!(read(&mut Reader::new(&encoded(from_epoch(seconds)))), Ok(seconds));
+        }
+
+        #[test]
+        fn many_times_have_the_texts_of_single_ones(
+            first in any::<i64>(), steps in proptest::collection::vec(-200_000_i64..200_000, 0..40)
+        ) {
+            let mut times = Times::default();
+            let mut at = first;
+            for step in std::iter::once(0).chain(steps) {
+                at = at.saturating_add(step);
+                let (text, year) = digits(from_epoch(at));
+                prop_assert_eq!(times.text(at), TimeText::of(text, year));
+            }
         }
 
         #[test]

@@ -13,6 +13,7 @@ pub mod load;
 mod order;
 mod outage;
 pub mod place;
+mod restarts;
 mod strace;
 
 use std::io::Write;

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::batch::Batch;
 use super::config::CrlConfig;
-use super::entries::{Batch, Entries};
+use super::entries::Entries;
 use super::groups::{Group, Layout, groups};
 use super::incoming::{Incoming, Sorted};
 use super::list::{Draft, Frame, Published};

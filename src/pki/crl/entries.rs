@@ -2,17 +2,19 @@
 //! shares: a new list copies only the chunks where entries came in, and a million entries are in memory
 //! once, however many lists (published, being sent, being built) have them.
 
+use std::collections::HashSet;
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::pki::store::RevocationRow;
-use crate::x509::crl::{entry, listed};
+use super::batch::{Batch, Sorted};
+use crate::x509::crl::{first, listed};
 use crate::x509::serial::Serial;
 
-/// Octets above which a chunk is cut. An entry that comes in copies one chunk, and a list of a million has
-/// two thousand of them.
-const FULL: usize = 32 << 10;
+/// Octets of a chunk at most, unless a single entry is longer. An entry that comes in copies one chunk, and a
+/// list of a million has some thousands of them.
+const FULL: usize = 16 << 10;
 
 /// Entries in ascending order of serial number. A clone shares them.
 #[derive(Clone, Default)]
@@ -31,18 +33,15 @@ struct Chunk {
 }
 
 /// When a certificate ends: epoch seconds, the last one that fits (in 2106) for everything later.
-type End = u32;
-
-fn end(not_after: i64) -> End {
-    End::try_from(not_after.max(0)).unwrap_or(End::MAX)
-}
+pub(super) type End = u32;
 
 /// An entry on its way.
 #[derive(Clone, Copy)]
-struct Item<'a> {
-    serial: Serial,
-    encoded: &'a [u8],
-    end: End,
+pub(super) struct Item<'a> {
+    /// Octets of the serial number.
+    pub(super) serial: &'a [u8],
+    pub(super) encoded: &'a [u8],
+    pub(super) end: End,
 }
 
 impl Entries {
@@ -70,7 +69,7 @@ impl Entries {
     pub fn has(&self, serial: &Serial) -> bool {
         let after = self.chunks.partition_point(|chunk| chunk.first <= *serial);
         let chunk = after.checked_sub(1).and_then(|at| self.chunks.get(at));
-        chunk.is_some_and(|chunk| chunk.items().any(|item| item.serial == *serial))
+        chunk.is_some_and(|chunk| chunk.items().any(|item| item.serial == serial.octets()))
     }
 
     /// These and the others in one list; a serial that is in both keeps its entry here.
@@ -82,33 +81,31 @@ impl Entries {
         self.with_items(others.len, others.bytes, others.chunks.iter().flat_map(Chunk::items))
     }
 
-    /// These and a batch in one list; a serial that is here already keeps its entry.
+    /// These and a batch in one list; a serial that is here already keeps its entry, and of several in the
+    /// batch the first one counts.
     #[must_use]
     pub fn with(&self, batch: Batch) -> Self {
-        let Batch { encoded, mut index } = batch;
-        index.sort_unstable_by(|a, b| a.serial.cmp(&b.serial).then(a.start.cmp(&b.start)));
-        index.dedup_by_key(|item| item.serial);
-        let items = index.iter().map(|item| Item {
-            serial: item.serial,
-            encoded: &encoded[item.start as usize..][..usize::from(item.len)],
-            end: item.end,
-        });
-        self.with_items(index.len(), encoded.len(), items)
+        let (count, bytes) = (batch.len(), batch.bytes());
+        if self.is_empty() {
+            let mut filling = Filling { list: self.clone(), building: Building::new(bytes.min(FULL)) };
+            batch.sorted().for_each(|part| part.items().for_each(|item| filling.push(item)));
+            return filling.finish();
+        }
+        let parts: Vec<Sorted> = batch.sorted().collect();
+        self.with_items(count, bytes, parts.iter().flat_map(Sorted::items))
     }
 
-    fn with_items<'a>(&'a self, count: usize, bytes: usize, items: impl Iterator<Item = Item<'a>>) -> Self {
+    /// With items that are sorted; there are entries here already.
+    fn with_items<'a>(&self, count: usize, bytes: usize, items: impl Iterator<Item = Item<'a>>) -> Self {
         if count == 0 {
             return self.clone();
         }
         let mut items = items.peekable();
         let mut list = Self { chunks: Vec::with_capacity(self.chunks.len() + bytes / FULL + 2), len: 0, bytes: 0 };
-        if self.chunks.is_empty() {
-            list.merge(None, &mut items, None);
-        }
         for (at, chunk) in self.chunks.iter().enumerate() {
-            let next = self.chunks.get(at + 1).map(|next| next.first);
+            let next = self.chunks.get(at + 1).map(|next| next.first.octets());
             if items.peek().is_some_and(|item| next.is_none_or(|next| item.serial < next)) {
-                list.merge(Some(chunk), &mut items, next);
+                list.merge(chunk, &mut items, next);
             } else {
                 list.push(chunk.clone());
             }
@@ -116,38 +113,22 @@ impl Entries {
         list
     }
 
-    /// Appends a chunk with the items that come before `next`, cut where it would be too long.
-    fn merge<'a>(
-        &mut self,
-        chunk: Option<&'a Chunk>,
-        items: &mut std::iter::Peekable<impl Iterator<Item = Item<'a>>>,
-        next: Option<Serial>,
-    ) {
-        let mut there = chunk.into_iter().flat_map(Chunk::items).peekable();
-        let room = chunk.map_or(FULL, |chunk| chunk.encoded.len() + FULL / 8);
-        let mut building = Building::new(room);
-        loop {
-            let new = items.peek().copied().filter(|item| next.is_none_or(|next| item.serial < next));
-            let item = match (there.peek().copied(), new) {
-                (None, None) => break,
-                (Some(old), Some(new)) if new.serial < old.serial => items.next(),
-                (Some(old), Some(new)) if new.serial == old.serial => {
-                    items.next();
-                    there.next()
-                }
-                (Some(_), _) => there.next(),
-                (None, Some(_)) => items.next(),
-            };
-            let Some(item) = item else { break };
-            building.push(item);
-            if building.encoded.len() >= FULL {
-                // In halves, so that the next ones find room on both sides.
-                let whole = std::mem::replace(&mut building, Building::new(room));
-                let (left, right) = if chunk.is_some() { whole.halves() } else { (whole, Building::new(FULL)) };
-                building = right;
-                left.finish(self);
+    /// Appends a chunk with the items that come before `next`. What lies between two of them is copied in
+    /// one piece; where it gets too long it is cut.
+    fn merge<'a>(&mut self, chunk: &Chunk, items: &mut Peekable<impl Iterator<Item = Item<'a>>>, next: Option<&[u8]>) {
+        let mut building = Building::new(chunk.encoded.len() + FULL / 8);
+        let mut there = Cursor { chunk, octets: 0, entries: 0 };
+        while let Some(item) = items.next_if(|item| next.is_none_or(|next| item.serial < next)) {
+            let (octets, entries) = (there.octets, there.entries);
+            let found = there.seek(item.serial);
+            building.append(&chunk.encoded[octets..there.octets], &chunk.ends[entries..there.entries]);
+            if !found {
+                building.push(item);
             }
+            building.cut(self);
         }
+        building.append(&chunk.encoded[there.octets..], &chunk.ends[there.entries..]);
+        building.cut(self);
         building.finish(self);
     }
 
@@ -160,7 +141,7 @@ impl Entries {
     /// How many entries are here and not in `next`, although their certificates have not ended by `now`
     /// (epoch seconds). Chunks that both share are not looked into.
     pub fn lost(&self, next: &Self, now: i64) -> usize {
-        let shared: std::collections::HashSet<*const u8> = next.chunks.iter().map(|c| c.encoded.as_ptr()).collect();
+        let shared: HashSet<*const u8> = next.chunks.iter().map(|c| c.encoded.as_ptr()).collect();
         let mut others = next.chunks.iter().flat_map(Chunk::items).peekable();
         let mut lost = 0;
         for chunk in self.chunks.iter().filter(|chunk| !shared.contains(&chunk.encoded.as_ptr())) {
@@ -180,83 +161,90 @@ impl Chunk {
     }
 }
 
+/// A place between two entries of a chunk.
+struct Cursor<'a> {
+    chunk: &'a Chunk,
+    octets: usize,
+    entries: usize,
+}
+
+impl Cursor<'_> {
+    /// Goes on to the first entry that is not below `serial`; whether that is its own.
+    fn seek(&mut self, serial: &[u8]) -> bool {
+        while let Some((there, len)) = first(&self.chunk.encoded[self.octets..]) {
+            if there >= serial {
+                return there == serial;
+            }
+            self.octets += len;
+            self.entries += 1;
+        }
+        false
+    }
+}
+
+/// A list that is filled from its beginning, in full chunks.
+struct Filling {
+    list: Entries,
+    building: Building,
+}
+
+impl Filling {
+    fn push(&mut self, item: Item<'_>) {
+        if self.building.encoded.len() + item.encoded.len() > FULL {
+            std::mem::replace(&mut self.building, Building::new(FULL)).finish(&mut self.list);
+        }
+        self.building.push(item);
+    }
+
+    fn finish(mut self) -> Entries {
+        self.building.finish(&mut self.list);
+        self.list
+    }
+}
+
 /// A chunk under construction.
 struct Building {
-    first: Option<Serial>,
     encoded: Vec<u8>,
     ends: Vec<End>,
 }
 
 impl Building {
     fn new(room: usize) -> Self {
-        Self { first: None, encoded: Vec::with_capacity(room), ends: Vec::with_capacity(room / 40) }
+        Self { encoded: Vec::with_capacity(room), ends: Vec::with_capacity(room / 36) }
     }
 
     fn push(&mut self, item: Item<'_>) {
-        self.first.get_or_insert(item.serial);
-        self.encoded.extend_from_slice(item.encoded);
-        self.ends.push(item.end);
+        self.append(item.encoded, &[item.end]);
     }
 
-    fn halves(self) -> (Self, Self) {
-        let Some(whole) = self.chunk() else { return (Self::new(0), Self::new(0)) };
-        let (mut left, mut right) = (Self::new(FULL / 2 + 64), Self::new(FULL));
-        for item in whole.items() {
-            if left.encoded.len() < FULL / 2 { left.push(item) } else { right.push(item) }
+    fn append(&mut self, encoded: &[u8], ends: &[End]) {
+        self.encoded.extend_from_slice(encoded);
+        self.ends.extend_from_slice(ends);
+    }
+
+    /// When it is too long, its first half goes to the list: so the next ones find room on both sides.
+    fn cut(&mut self, list: &mut Entries) {
+        while self.encoded.len() > FULL && self.ends.len() > 1 {
+            let (mut octets, mut entries) = (0, 0);
+            for (_, entry) in listed(&self.encoded).take(self.ends.len() - 1) {
+                octets += entry.len();
+                entries += 1;
+                if octets >= FULL / 2 {
+                    break;
+                }
+            }
+            let mut left = Self::new(octets);
+            left.append(&self.encoded[..octets], &self.ends[..entries]);
+            left.finish(list);
+            self.encoded.drain(..octets);
+            self.ends.drain(..entries);
         }
-        (left, right)
-    }
-
-    fn chunk(self) -> Option<Chunk> {
-        // Boxed: no room that is not used stays.
-        Some(Chunk { first: self.first?, encoded: self.encoded.into_boxed_slice().into(), ends: self.ends.into() })
     }
 
     fn finish(self, list: &mut Entries) {
-        if let Some(chunk) = self.chunk() {
-            list.push(chunk);
-        }
-    }
-}
-
-/// Entries in the order in which they were encoded, to be merged into a list.
-#[derive(Default)]
-pub struct Batch {
-    encoded: Vec<u8>,
-    index: Vec<Place>,
-}
-
-struct Place {
-    serial: Serial,
-    start: u32,
-    len: u16,
-    end: End,
-}
-
-impl Batch {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.index.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
-    }
-
-    /// Encodes a revocation.
-    pub fn add(&mut self, row: &RevocationRow) {
-        let encoded = entry(&row.serial, row.revoked_at.unix_timestamp(), row.reason, row.invalidity_date);
-        self.push(row.serial, &encoded, row.not_after);
-    }
-
-    /// Takes an encoded entry; `not_after` is when its certificate ends (epoch seconds).
-    pub fn push(&mut self, serial: Serial, encoded: &[u8], not_after: i64) {
-        // A batch is merged long before it has 4 GiB, and an entry of the size of a request is refused
-        // where it is read.
-        let (Ok(start), Ok(len)) = (u32::try_from(self.encoded.len()), u16::try_from(encoded.len())) else { return };
-        self.encoded.extend_from_slice(encoded);
-        self.index.push(Place { serial, start, len, end: end(not_after) });
+        let Some(first) = first(&self.encoded).and_then(|(serial, _)| Serial::from_octets(serial).ok()) else { return };
+        // Boxed: no room that is not used stays.
+        list.push(Chunk { first, encoded: self.encoded.into_boxed_slice().into(), ends: self.ends.into() });
     }
 }
 
@@ -269,6 +257,8 @@ mod tests {
     use super::*;
     use crate::clock::Time;
     use crate::documents::MountId;
+    use crate::pki::store::RevocationRow;
+    use crate::x509::crl::entry;
 
     fn row(serial: u32, not_after: i64) -> RevocationRow {
         RevocationRow {
@@ -310,18 +300,13 @@ mod tests {
         let new = second.pieces().iter().filter(|p| !before.contains(&p.as_ptr())).count();
         assert!((1..=2).contains(&new), "{new} of {} chunks are new", second.chunks.len());
         assert!(second.chunks.len() > 10);
-        assert!(second.pieces().iter().all(|p| p.len() < FULL + 64));
+        assert!(second.pieces().iter().all(|p| p.len() <= FULL));
         assert_eq!((first.len(), second.len()), (20_000, 20_001));
         assert!(second.has(&row(30_001, 0).serial) && !first.has(&row(30_001, 0).serial));
         assert_eq!((first.lost(&second, 0), second.lost(&first, 0)), (0, 1));
         assert_eq!(second.lost(&first, 100), 1, "ends now");
         assert_eq!(second.lost(&first, 101), 0, "its certificate has ended");
         assert_eq!(second.lost(&Entries::default(), 0), 20_001);
-    }
-
-    #[test]
-    fn ends_beyond_the_range_never_come() {
-        assert_eq!((end(-5), end(i64::MAX), end(7)), (0, End::MAX, 7));
     }
 
     proptest! {

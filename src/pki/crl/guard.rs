@@ -61,7 +61,7 @@ fn refuse(rule: &'static str, text: String) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pki::crl::entries::Batch;
+    use crate::pki::crl::batch::Batch;
     use crate::x509::crl::entry;
     use crate::x509::serial::Serial;
 

@@ -1,15 +1,12 @@
 //! Revocations on their way from storage into the lists of a group, sorted out by what the group's
 //! published lists hold.
 
-use super::entries::{Batch, Entries};
+use super::batch::Batch;
+use super::entries::Entries;
 use crate::clock::Time;
 use crate::pki::store::StoredRevocation;
 
-/// Smallest batch that is merged while there is more to come. Merging whenever a third has come in copies
-/// every entry a few times only, whatever their number.
-const SMALLEST: usize = 16_384;
-
-/// Entries that grow.
+/// Entries that grow. They are sorted once, at the end; only more than a batch may have are so earlier.
 #[derive(Default)]
 struct Growing {
     entries: Entries,
@@ -19,7 +16,7 @@ struct Growing {
 impl Growing {
     fn add(&mut self, revocation: &StoredRevocation) {
         self.batch.add(&revocation.row);
-        if self.batch.len() >= SMALLEST.max(self.entries.len() / 3) {
+        if self.batch.len() >= Batch::MOST {
             self.settle();
         }
     }

@@ -8,8 +8,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use super::batch::Batch;
 use super::config;
-use super::entries::{Batch, Entries};
+use super::entries::Entries;
 use super::list::{Draft, Frame};
 use crate::clock::parse_rfc3339;
 use crate::error::{Error, Result};

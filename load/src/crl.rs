@@ -1,0 +1,111 @@
+//! The mount's CRL, as far as this program looks into it (RFC 5280 5.1), and how often the server built it.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+
+use crate::client::Client;
+
+/// The complete CRL of the default issuer, DER.
+pub(crate) async fn get(client: &mut Client) -> Result<Bytes, String> {
+    let answer = client.send(Method::GET, "/v1/pki/crl", Bytes::new()).await?;
+    match answer.status {
+        StatusCode::OK => Ok(answer.body),
+        status => Err(format!("pki/crl: {status}")),
+    }
+}
+
+/// Builds of CRLs that the server has done since its start.
+pub(crate) async fn builds(client: &mut Client) -> Result<u64, String> {
+    const DONE: &str = "signet_pki_crl_builds_total{result=\"done\"} ";
+    let answer = client.send(Method::GET, "/metrics", Bytes::new()).await?;
+    let text = String::from_utf8_lossy(&answer.body);
+    let count = text.lines().find_map(|line| line.strip_prefix(DONE)?.trim().parse::<f64>().ok());
+    count.map(|count| count as u64).ok_or_else(|| "the server's metrics do not count builds of CRLs".to_owned())
+}
+
+/// The serial numbers that a list has, as texts of the wire.
+pub(crate) fn serials(der: &[u8]) -> Result<HashSet<String>, String> {
+    read(der).ok_or_else(|| "the CRL cannot be read".to_owned())
+}
+
+fn read(der: &[u8]) -> Option<HashSet<String>> {
+    let (_, list, _) = value(der)?;
+    let (_, mut fields, _) = value(list)?;
+    // Version, algorithm, issuer, thisUpdate, nextUpdate.
+    for _ in 0..5 {
+        fields = value(fields)?.2;
+    }
+    let mut serials = HashSet::new();
+    let (tag, mut entries, _) = value(fields)?;
+    // A list without entries goes on with its extensions.
+    if tag != 0x30 {
+        return Some(serials);
+    }
+    while !entries.is_empty() {
+        let (_, entry, rest) = value(entries)?;
+        let (_, number, _) = value(entry)?;
+        let number = if number.len() > 1 { number.strip_prefix(&[0]).unwrap_or(number) } else { number };
+        let octets: Vec<String> = number.iter().map(|octet| format!("{octet:02x}")).collect();
+        serials.insert(octets.join(":"));
+        entries = rest;
+    }
+    Some(serials)
+}
+
+/// Tag and content of the first value, and what follows it.
+fn value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[tag, length], rest) = der.split_first_chunk()?;
+    let (len, rest) = if length < 0x80 {
+        (usize::from(length), rest)
+    } else {
+        let (octets, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
+        (octets.iter().fold(0_usize, |len, &octet| len << 8 | usize::from(octet)), rest)
+    };
+    let (content, rest) = rest.split_at_checked(len)?;
+    Some((tag, content, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
+        KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+    };
+
+    use super::*;
+
+    fn list(serials: &[&[u8]]) -> Vec<u8> {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::CrlSign];
+        let issuer = Issuer::new(params, KeyPair::generate().unwrap());
+        let entry = |octets: &&[u8]| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(octets),
+            revocation_time: date_time_ymd(2026, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 1, 1),
+            next_update: date_time_ymd(2026, 2, 1),
+            crl_number: SerialNumber::from(7),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(entry).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&issuer).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn the_serials_of_a_list_are_found() {
+        let many: Vec<[u8; 3]> = (0..300_u16).map(|n| [1, (n >> 8) as u8, n as u8]).collect();
+        let many: Vec<&[u8]> = many.iter().map(|serial| &serial[..]).collect();
+        let found = serials(&list(&[&[&[0x80, 1][..]], &many[..]].concat())).unwrap();
+        assert_eq!(found.len(), 301);
+        assert!(found.contains("80:01") && found.contains("01:01:2b"));
+        let der = list(&[&[5]]);
+        assert!(serials(&der[..der.len() - 1]).is_err());
+    }
+}

@@ -1,0 +1,201 @@
+//! What CRLs cost at size, held against what they may cost: the scenario `crl`.
+//!
+//! A server with a short CRL and one with a long one, one after the other, on stores of one kind. Both
+//! revoke by the timer, and the costs are divided. The long one is started with its data first, and at last
+//! revokes so that every answer waits for a CRL: all of them must be on the list, after no more builds than
+//! answers that could share them need.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::preload::{self, Stock};
+use crate::server::{Start, Started};
+use crate::{Args, crl, proc, report, scenario};
+
+/// Revoked certificates beside which the costs are held.
+const FEW: u64 = 1_000;
+const MANY: u64 = 1_000_000;
+/// Revocations of a run.
+const REQUESTS: u64 = 10_000;
+/// What many revoked certificates may cost, as a multiple of what few do.
+const MOST_COST: f64 = 1.5;
+/// Seconds from the start of a server to its first CRL.
+const LONGEST_START: f64 = 2.0;
+/// MB of a server, for a mount of [`MANY`].
+const MOST_MB: f64 = 250.0;
+
+/// What one revocation costs.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    p50_ms: f64,
+    /// Microseconds, PostgreSQL's included.
+    cpu_us: f64,
+}
+
+/// What the long list took.
+struct Long {
+    store: String,
+    stock: Stock,
+    start: Start,
+    cost: Cost,
+    builds: u64,
+    missing: usize,
+    resident_mb: f64,
+}
+
+/// One line of the verdict.
+struct Line {
+    what: &'static str,
+    measured: f64,
+    most: f64,
+    figures: String,
+}
+
+impl Line {
+    fn holds(&self) -> bool {
+        self.measured <= self.most
+    }
+
+    fn json(&self) -> Value {
+        json!({ "what": self.what, "measured": self.measured, "at_most": self.most, "holds": self.holds() })
+    }
+}
+
+/// Runs it and prints the verdict; an error when something costs more than it may.
+pub(crate) async fn run(args: &Args) -> Result<(), String> {
+    let binary = args.server.as_deref().ok_or("crl: --server must name the signet binary")?;
+    let requests = args.requests.unwrap_or(REQUESTS);
+    let revoked = if args.revoked == 0 { MANY } else { args.revoked };
+    let short = short(args, binary, requests).await?;
+    let long = long(args, binary, revoked, requests).await?;
+    let lines = lines(short, &long, requests, args.clients.into());
+    let missed = lines.iter().filter(|line| !line.holds()).count();
+    print(&long, &lines);
+    if let Some(path) = &args.json {
+        let json = json!({ "scenario": "crl", "store": long.store, "revoked_before": long.stock.revoked,
+            "lines": lines.iter().map(Line::json).collect::<Vec<_>>() });
+        std::fs::write(path, format!("{json:#}\n")).map_err(|e| format!("writing {}: {e}", path.display()))?;
+    }
+    if missed == 0 { Ok(()) } else { Err(format!("{missed} of {} aims missed", lines.len())) }
+}
+
+/// Few revoked certificates, in a store that is made anew and goes.
+async fn short(args: &Args, binary: &Path, requests: u64) -> Result<Cost, String> {
+    let folder = args.data_dir.join(format!("short-{}", std::process::id()));
+    let server = Started::new(binary, &folder, args.postgres.as_deref())?;
+    let stock = Stock { certificates: FEW + requests, revoked: FEW };
+    preload::fill(&server.place(), stock, args.quiet).await?;
+    server.settle()?;
+    let cost = by_timer(args, &server, requests).await;
+    drop(server);
+    std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    cost
+}
+
+/// Many revoked certificates, in the data folder's own store.
+async fn long(args: &Args, binary: &Path, revoked: u64, requests: u64) -> Result<Long, String> {
+    let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
+    // An earlier run has revoked more than were wanted, and certificates are needed for two runs.
+    let there = preload::count(&mut Client::connect(&server.addr, &server.token).await?, "certs/revoked").await?;
+    let revoked = revoked.max(there);
+    let certificates = args.preload.max(revoked + 2 * requests + 1);
+    let stock = preload::fill(&server.place(), Stock { certificates, revoked }, args.quiet).await?;
+    server.settle()?;
+    drop(server);
+    let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
+    let start = server.start().await?;
+    let cost = by_timer(args, &server, requests).await?;
+    let (builds, missing) = at_once(args, &server, requests).await?;
+    let resident_mb = proc::resident_mib(server.pid()).ok_or("the server's memory is not known")? * 1.048_576;
+    Ok(Long { store: server.store()?, stock, start, cost, builds, missing, resident_mb })
+}
+
+/// Revokes while the CRLs are built by the timer.
+async fn by_timer(args: &Args, server: &Started, requests: u64) -> Result<Cost, String> {
+    let mut client = Client::connect(&server.addr, &server.token).await?;
+    preload::auto_rebuild(&mut client, true).await?;
+    let bodies = preload::revocable(&mut client, requests).await?;
+    let figures = revoke(args, server, bodies).await?;
+    let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
+    let cpu = figures.cpu.sum().ok_or("the server's CPU time is not known")?;
+    Ok(Cost { p50_ms: class.percentile(50.0), cpu_us: cpu * 1e6 / requests as f64 })
+}
+
+/// Revokes so that every answer waits for a CRL: how many builds that took, and how many of the revoked
+/// certificates the CRL lacks.
+async fn at_once(args: &Args, server: &Started, requests: u64) -> Result<(u64, usize), String> {
+    let mut client = Client::connect(&server.addr, &server.token).await?;
+    preload::auto_rebuild(&mut client, false).await?;
+    let bodies = preload::revocable(&mut client, requests).await?;
+    let before = crl::builds(&mut client).await?;
+    revoke(args, server, bodies.clone()).await?;
+    let builds = crl::builds(&mut client).await? - before;
+    let listed = crl::serials(&crl::get(&mut client).await?)?;
+    let on_it = |body: &&Bytes| {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        body["serial_number"].as_str().is_some_and(|serial| listed.contains(serial))
+    };
+    Ok((builds, bodies.len() - bodies.iter().filter(on_it).count()))
+}
+
+/// Sends each body once; all must succeed.
+async fn revoke(args: &Args, server: &Started, bodies: Vec<Bytes>) -> Result<crate::drive::Figures, String> {
+    let requests = bodies.len();
+    let plan = scenario::Plan { requests: requests as u64, ..args.plan(bodies) };
+    let figures = scenario::run(&plan, &server.place(), server.watched()).await?;
+    let done: usize = figures.classes.iter().map(|class| class.latencies.len()).sum();
+    if done == requests {
+        return Ok(figures);
+    }
+    let errors: Vec<_> = figures.classes.iter().flat_map(|class| &class.errors).collect();
+    Err(format!("{done} of {requests} revocations succeeded within --seconds; errors: {errors:?}"))
+}
+
+fn lines(short: Cost, long: &Long, requests: u64, clients: u64) -> Vec<Line> {
+    let ratio = |what, short: f64, long: f64, unit: &str| {
+        let figures = format!("{long:.2} {unit}, {short:.2} with {FEW} revoked");
+        Line { what, measured: long / short, most: MOST_COST, figures }
+    };
+    let start = report::start_text(long.start);
+    let line = |what, measured, most| Line { what, measured, most, figures: String::new() };
+    vec![
+        ratio("revoke by the timer, p50, x", short.p50_ms, long.cost.p50_ms, "ms"),
+        ratio("revoke by the timer, CPU, x", short.cpu_us, long.cost.cpu_us, "µs"),
+        line("revoke at once, builds", long.builds as f64, (requests / clients + 2) as f64),
+        line("revoke at once, not on the CRL", long.missing as f64, 0.0),
+        Line { figures: start, ..line("first CRL after a start, s", long.start.crl.as_secs_f64(), LONGEST_START) },
+        line("server memory, MB", long.resident_mb, MOST_MB),
+    ]
+}
+
+#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+fn print(long: &Long, lines: &[Line]) {
+    println!("crl on {}", long.store);
+    report::print_stock(long.stock);
+    for Line { what, measured, most, figures } in lines {
+        let holds = if measured <= most { "holds " } else { "MISSED" };
+        println!("  {holds}  {what:<32} {measured:>8.2}  at most {most:>6.2}  {figures}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn every_aim_is_held_against_its_own_bound() {
+        let start = Start { listening: Duration::from_millis(90), crl: Duration::from_millis(1900) };
+        let cost = |p50_ms, cpu_us| Cost { p50_ms, cpu_us };
+        let stock = Stock { certificates: 3, revoked: 2 };
+        let of = |long: Cost, builds, missing, resident_mb| {
+            let long = Long { store: String::new(), stock, start, cost: long, builds, missing, resident_mb };
+            lines(cost(2.0, 100.0), &long, 10_000, 64).iter().map(Line::holds).collect::<Vec<_>>()
+        };
+        assert_eq!(of(cost(3.0, 150.0), 158, 0, 250.0), [true; 6]);
+        assert_eq!(of(cost(3.1, 151.0), 159, 1, 251.0), [false, false, false, false, true, false]);
+    }
+}
