@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::HeaderValue;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -12,7 +13,10 @@ use tokio::net::TcpStream;
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
     host: String,
-    token: String,
+    /// The header that carries the token, and its value.
+    token: (&'static str, String),
+    /// The media type of bodies, where they need one.
+    media_type: Option<&'static str>,
 }
 
 /// The answer to one request.
@@ -30,18 +34,27 @@ impl Client {
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
         tokio::spawn(connection);
-        Ok(Self { sender, host, token: token.to_owned() })
+        // A token says by its form which API it is for.
+        let (token, media_type) = if token.contains(".pjv1.") {
+            (("Authorization", format!("Bearer {token}")), Some("application/vnd.api+json"))
+        } else {
+            (("X-Service-Token", token.to_owned()), None)
+        };
+        Ok(Self { sender, host, token, media_type })
     }
 
     /// Sends one request and reads the whole answer.
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header("Host", &self.host)
-            .header("X-Service-Token", &self.token)
+            .header(self.token.0, &self.token.1)
             .body(Full::new(body))
             .map_err(|e| e.to_string())?;
+        if let Some(media_type) = self.media_type {
+            request.headers_mut().insert("Content-Type", HeaderValue::from_static(media_type));
+        }
         self.sender.ready().await.map_err(|e| e.to_string())?;
         let response = self.sender.send_request(request).await.map_err(|e| e.to_string())?;
         let status = response.status();

@@ -103,6 +103,11 @@ impl Cluster {
         self.psql(NAME, "CHECKPOINT").map(drop)
     }
 
+    /// Runs a statement in the server's database; what it answers, without headings.
+    pub(crate) fn query(&self, sql: &str) -> Result<String, String> {
+        self.psql(NAME, sql)
+    }
+
     /// Runs a statement as the superuser; what it answers, without headings.
     fn psql(&self, database: &str, sql: &str) -> Result<String, String> {
         let mut psql = Command::new(self.programs.join("psql"));

@@ -22,19 +22,24 @@ pub(crate) struct Class {
     /// What it is called in the report.
     pub(crate) name: String,
     pub(crate) clients: usize,
-    /// With GET the bodies are paths.
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// Sent in turn, from the first again when all were sent.
+    /// Sent in turn, from the first again when all were sent. One that begins with a slash is a path, and
+    /// after a line break the body, if there is one.
     pub(crate) bodies: Vec<Bytes>,
     /// Whether an answer holds what was asked for; one that is no JSON is shown as the list of its octets.
     pub(crate) plausible: fn(&Value) -> bool,
 }
 
 impl Class {
-    /// The path that a body is, of a class that asks with GET.
-    fn path_of<'a>(&self, body: &'a Bytes) -> Option<&'a str> {
-        std::str::from_utf8(body).ok().filter(|_| self.method == Method::GET)
+    /// Path and body of a request.
+    fn request<'a>(&'a self, body: &'a Bytes) -> (&'a str, Bytes) {
+        let own = std::str::from_utf8(body).ok().filter(|text| text.starts_with('/'));
+        let Some(text) = own else { return (&self.path, body.clone()) };
+        match text.split_once('\n') {
+            Some((path, rest)) => (path, body.slice_ref(rest.as_bytes())),
+            None => (text, Bytes::new()),
+        }
     }
 }
 
@@ -208,12 +213,9 @@ fn bar(bounds: &Bounds) -> ProgressBar {
 async fn one_client(mut client: Client, crowd: Rc<Crowd>) {
     let class = &crowd.class;
     while let Some(number) = crowd.next() {
-        let body = class.bodies[(number % class.bodies.len() as u64) as usize].clone();
+        let (path, body) = class.request(&class.bodies[(number % class.bodies.len() as u64) as usize]);
         let started = Instant::now();
-        let outcome = match class.path_of(&body) {
-            Some(path) => client.send(Method::GET, path, Bytes::new()).await,
-            None => client.send(class.method.clone(), &class.path, body).await,
-        };
+        let outcome = client.send(class.method.clone(), path, body).await;
         let micros = started.elapsed().as_micros().min(u128::from(u32::MAX)) as u32;
         crowd.bar.inc(1);
         let failure = match outcome {

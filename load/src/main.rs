@@ -14,6 +14,7 @@ mod drive;
 mod ocsp;
 mod preload;
 mod proc;
+mod projects;
 mod report;
 mod scenario;
 mod server;
@@ -51,6 +52,10 @@ pub(crate) enum Scenario {
     /// `pki/ocsp`, in four parts of `--requests` each: GET and POST, without and with a nonce, about the
     /// certificates that there are.
     Ocsp,
+    /// The projects API at a million projects and workspaces (`--preload` says another number): lists, show and
+    /// moves, each held against 20 ms, by 16 clients unless `--clients` says another number. Needs `--server`
+    /// and `--postgres`.
+    Projects,
 }
 
 /// Load generator for Signet.
@@ -85,7 +90,7 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     revoked: u64,
     /// Connections, each with one request in flight.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = CLIENTS, value_parser = clap::value_parser!(u16).range(1..))]
     clients: u16,
     /// Connections of `mixed` that ask for RSA-2048.
     #[arg(long, default_value_t = 8)]
@@ -116,6 +121,8 @@ struct Args {
     quiet: bool,
 }
 
+/// Connections of a run that does not say how many.
+pub(crate) const CLIENTS: u16 = 64;
 /// Requests of a run that does not say how many.
 const REQUESTS: u64 = 100_000;
 
@@ -168,6 +175,9 @@ async fn interrupted() -> Result<(), String> {
 async fn run(args: Args) -> Result<(), String> {
     if args.scenario == Scenario::Crl {
         return verdict::run(&args).await;
+    }
+    if args.scenario == Scenario::Projects {
+        return projects::run(&args).await;
     }
     let start = |binary: &PathBuf| Started::new(binary, &args.data_dir, args.postgres.as_deref());
     let started = args.server.as_ref().map(start).transpose()?;

@@ -133,6 +133,11 @@ impl Started {
         self.cluster.as_ref().map(Cluster::pid)
     }
 
+    /// Runs a statement in its database; what it answers, without headings.
+    pub(crate) fn psql(&self, sql: &str) -> Result<String, String> {
+        self.cluster.as_ref().map_or_else(|| Err("the server has no cluster".to_owned()), |cluster| cluster.query(sql))
+    }
+
     /// The name of its store.
     pub(crate) fn store(&self) -> Result<String, String> {
         let postgres = |cluster: &Cluster| cluster.version().map(|version| format!("PostgreSQL {version}"));

@@ -1,0 +1,326 @@
+//! The scenario `projects`: what the projects API takes at a million projects and a million workspaces in
+//! one organization, held against 20 ms.
+//!
+//! The rows are made in the database itself, by statements over series of numbers: through the API it would
+//! take an hour. They are what the API makes, counters included; a second run finds them there.
+
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
+use crate::server::Started;
+use crate::{Args, report};
+
+/// Projects, and workspaces, when nothing else is said.
+const MANY: u64 = 1_000_000;
+/// Workspaces of one project; every other one has one.
+const LARGE: u64 = 100_000;
+/// Grants of the caller whose lists go by them.
+const GRANTS: u64 = 1_000;
+/// Connections, when nothing else is said, and requests of a part.
+const CLIENTS: usize = 16;
+const REQUESTS: u64 = 20_000;
+/// p99 of whatever has a bound, milliseconds.
+const MOST: f64 = 20.0;
+/// Different requests of a part.
+const VARIETY: u64 = 2_000;
+
+/// Spreads the names: 2^32 times the golden ratio.
+const SCATTER: u64 = 2_654_435_761;
+
+const ORGANIZATION: &str = "load";
+/// The public part of a token and the letter that its secret part repeats. The tokens are of a database
+/// that is made for the run and listens to nobody else.
+const OWNER: (&str, &str) = ("loadownerloadX", "A");
+const READER: (&str, &str) = ("loadreaderload", "B");
+
+/// Requests of one kind.
+struct Part {
+    name: &'static str,
+    token: (&'static str, &'static str),
+    method: Method,
+    /// Paths; after a line break the body, where there is one.
+    requests: Vec<Bytes>,
+    plausible: fn(&Value) -> bool,
+    /// Whether its p99 has a bound; others are looked at to know what they cost.
+    bounded: bool,
+    /// Statuses that are an answer, too: a list that looks at too much is refused.
+    may_be_refused: bool,
+}
+
+/// Fills the store, runs every part and prints the verdict; an error when a bound is missed.
+pub(crate) async fn run(args: &Args) -> Result<(), String> {
+    let binary = args.server.as_deref().ok_or("projects: --server must name the signet binary")?;
+    let programs = args.postgres.as_deref().ok_or("projects: --postgres must name PostgreSQL's programs, or auto")?;
+    let server = Started::new(binary, &args.data_dir, Some(programs))?;
+    let many = if args.preload == 0 { MANY } else { args.preload };
+    let there = fill(&server, many)?;
+    server.settle()?;
+    let (mut lines, mut missed) = (Vec::new(), 0);
+    title(&server.store()?, there);
+    for part in parts(there) {
+        let figures = measure(args, &server, &part).await?;
+        missed += usize::from(!line(&part, &figures));
+        lines.push(json_of(&part, &figures));
+    }
+    if let Some(path) = &args.json {
+        report::write(
+            path,
+            &json!({ "scenario": "projects", "store": server.store()?, "projects": there, "parts": lines }),
+        )?;
+    }
+    if missed == 0 { Ok(()) } else { Err(format!("{missed} parts miss their bound")) }
+}
+
+/// Makes what is missing; how many projects there are then.
+fn fill(server: &Started, many: u64) -> Result<u64, String> {
+    let count = format!("SELECT project_count FROM organizations WHERE name_lc = '{ORGANIZATION}'");
+    let there = server.psql(&count)?;
+    if there.is_empty() {
+        for statement in statements(many) {
+            server.psql(&statement)?;
+        }
+    }
+    server.psql(&count)?.parse().map_err(|_| "the organization cannot be counted".to_owned())
+}
+
+/// An external id that is a number: base 58 has no 0.
+fn external(prefix: &str, number: &str) -> String {
+    format!("'{prefix}-' || translate(lpad(({number})::text, 16, 'z'), '0', 'A')")
+}
+
+/// One statement for each kind of row.
+fn statements(many: u64) -> Vec<String> {
+    let now = "(extract(epoch FROM now()) * 1000000)::bigint";
+    let org = format!("(SELECT id FROM organizations WHERE name_lc = '{ORGANIZATION}')");
+    let user = |name: &str| format!("(SELECT id FROM users WHERE username_lc = '{name}')");
+    let team = |name: &str| format!("(SELECT id FROM teams WHERE name_lc = '{name}' AND org_id = {org})");
+    let first = format!("(SELECT min(id) FROM projects WHERE org_id = {org})");
+    let token = |(lookup, letter): (&str, &str), name: &str| {
+        let hash: String =
+            digest(&SHA256, letter.repeat(43).as_bytes()).as_ref().iter().map(|b| format!("{b:02x}")).collect();
+        format!(
+            "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, created_by, created_at)
+             VALUES ('at-{lookup}xx', '{lookup}', decode('{hash}', 'hex'), {}, 'users/load', {now})",
+            user(name)
+        )
+    };
+    vec![
+        format!(
+            "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at) VALUES
+             ('user-loadownerloadXXX', 'load-owner', 'load-owner', 'o@load.test', 'o@load.test', {now}),
+             ('user-loadreaderloadX', 'load-reader', 'load-reader', 'r@load.test', 'r@load.test', {now})"
+        ),
+        format!(
+            "INSERT INTO organizations (ext_id, name, name_lc, email, project_count, workspace_count, created_at)
+             VALUES ('org-loadloadloadload', '{ORGANIZATION}', '{ORGANIZATION}', 'o@load.test', {many}, {many}, {now})"
+        ),
+        format!(
+            "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
+             SELECT 'ou-loadloadloadlo' || substr(username, 6, 2), {org}, id, 'active', {now}
+             FROM users WHERE username LIKE 'load-%'"
+        ),
+        format!(
+            "INSERT INTO teams (ext_id, org_id, name, name_lc, is_owners, org_access, user_count) VALUES
+             ('team-loadownerloadXX', {org}, 'owners', 'owners', TRUE, 65535, 1),
+             ('team-loadreaderloadX', {org}, 'readers', 'readers', FALSE, 0, 1)"
+        ),
+        format!(
+            "INSERT INTO team_memberships (team_id, user_id) VALUES ({}, {}), ({}, {})",
+            team("owners"),
+            user("load-owner"),
+            team("readers"),
+            user("load-reader")
+        ),
+        token(OWNER, "load-owner"),
+        token(READER, "load-reader"),
+        format!(
+            "INSERT INTO projects (ext_id, org_id, name, name_lc, is_default, workspace_count, team_count, created_at)
+             SELECT {}, {org}, 'svc-' || h, 'svc-' || h, n = 1, CASE WHEN n = 1 THEN {large} WHEN n <= {large} THEN 0 ELSE 1 END,
+                    CASE WHEN n % {every} = 0 THEN 1 ELSE 0 END, {now}
+             FROM (SELECT n, to_hex(n::bigint * {SCATTER} % 4294967296) || '-' || n AS h FROM generate_series(1, {many}) n) s",
+            external("prj", "n"),
+            large = LARGE.min(many),
+            every = (many / GRANTS).max(1),
+        ),
+        format!(
+            "INSERT INTO workspaces (ext_id, org_id, project_id, name, name_lc, created_at, updated_at)
+             SELECT {}, {org}, {first} + CASE WHEN n <= {} THEN 0 ELSE n - 1 END, 'ws-' || n, 'ws-' || n, {now}, {now}
+             FROM generate_series(1, {many}) n",
+            external("ws", "n"),
+            LARGE.min(many),
+        ),
+        format!(
+            "INSERT INTO team_project_access (ext_id, team_id, project_id, access, perm_bits)
+             SELECT {}, {}, {first} + n - 1, CASE WHEN n % 2 = 0 THEN 'admin' ELSE 'read' END, CASE WHEN n % 2 = 0 THEN 63 ELSE 1 END
+             FROM generate_series({every}, {many}, {every}) n",
+            external("tprj", "n"),
+            team("readers"),
+            every = (many / GRANTS).max(1),
+        ),
+    ]
+}
+
+/// The external id of a number, as [`external`] makes it.
+fn id(prefix: &str, number: u64) -> String {
+    let digits = number.to_string().replace('0', "A");
+    format!("{prefix}-{digits:z>16}")
+}
+
+/// The name of a project, as [`statements`] makes it.
+fn name(number: u64) -> String {
+    format!("svc-{:x}-{number}", number * SCATTER % (1 << 32))
+}
+
+/// Seven letters out of a name.
+fn part_of(name: &str) -> &str {
+    name.get(4..11).unwrap_or(name)
+}
+
+fn parts(many: u64) -> Vec<Part> {
+    let spread = |n: u64| 1 + (n * 7_919) % many;
+    let list = format!("/api/v2/organizations/{ORGANIZATION}/projects");
+    let get = |name, path: &dyn Fn(u64) -> String| Part {
+        name,
+        token: OWNER,
+        method: Method::GET,
+        requests: (0..VARIETY).map(|n| Bytes::from(path(n))).collect(),
+        plausible: |answer| answer["data"].is_array() || answer["data"].is_object(),
+        bounded: true,
+        may_be_refused: false,
+    };
+    let moves = |n: u64| {
+        // Ordinary workspaces, each to a project of its own, there and back over the run.
+        let (workspace, project) = (id("ws", many - n % (many / 2)), id("prj", many - (n * 31 + 17) % (many / 2)));
+        Bytes::from(format!(
+            "/api/v2/projects/{project}/relationships/workspaces\n{}",
+            json!({ "data": [{ "type": "workspaces", "id": workspace }] })
+        ))
+    };
+    vec![
+        get("first page", &|_| list.clone()),
+        get("first page by name", &|_| format!("{list}?sort=name")),
+        get("show", &|n| format!("/api/v2/projects/{}", id("prj", spread(n)))),
+        get("filter[names], three names", &|n| {
+            format!("{list}?filter%5Bnames%5D={},{},nothing", name(spread(n)), name(spread(n + 1)))
+        }),
+        get("q of seven letters", &|n| format!("{list}?q={}", part_of(&name(spread(n))))),
+        Part { token: READER, ..get("first page by 1,000 grants", &|_| list.clone()) },
+        Part {
+            token: READER,
+            ..get("filter[permissions][update] by 1,000 grants", &|_| {
+                format!("{list}?filter%5Bpermissions%5D%5Bupdate%5D=true")
+            })
+        },
+        Part {
+            name: "move of a workspace",
+            method: Method::POST,
+            requests: (0..VARIETY * 10).map(moves).collect(),
+            plausible: |_| true,
+            ..get("", &|_| String::new())
+        },
+        Part {
+            bounded: false,
+            may_be_refused: true,
+            ..get("a page in the middle", &|n| {
+                format!("{list}?page%5Bnumber%5D={}", (many / 40).saturating_sub(n % 100).max(1))
+            })
+        },
+        Part { bounded: false, ..get("the last page", &|_| format!("{list}?page%5Bnumber%5D={}", many / 20)) },
+        Part { bounded: false, may_be_refused: true, ..get("q of one letter", &|n| format!("{list}?q={:x}", n % 16)) },
+    ]
+}
+
+async fn measure(args: &Args, server: &Started, part: &Part) -> Result<Figures, String> {
+    let token = format!("{}.pjv1.{}", part.token.0, part.token.1.repeat(43));
+    let place = Place { addr: &server.addr, token: &token };
+    let clients = if args.clients == crate::CLIENTS { CLIENTS } else { args.clients.into() };
+    let requests = args.requests.unwrap_or(if part.bounded { REQUESTS } else { REQUESTS / 100 });
+    let bounds = Bounds { requests, time: Duration::from_secs(args.seconds.min(20)), quiet: args.quiet };
+    let class = Class {
+        name: part.name.to_owned(),
+        clients,
+        method: part.method.clone(),
+        path: String::new(),
+        bodies: part.requests.clone(),
+        plausible: part.plausible,
+    };
+    let watched = Watched { server: Some(server.pid()), postgres: server.postgres_pid() };
+    drive(&place, vec![class], &bounds, watched).await
+}
+
+fn holds(part: &Part, figures: &Figures) -> bool {
+    let refused = |cause: &String| part.may_be_refused && cause == "503";
+    figures.classes.iter().all(|class| {
+        class.errors.keys().all(refused)
+            && (!part.bounded || (class.percentile(99.0) <= MOST && !class.latencies.is_empty()))
+    })
+}
+
+#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+fn title(store: &str, projects: u64) {
+    println!("projects on {store}: {projects} projects and as many workspaces in one organization");
+    println!("  {:<45}{:>9}{:>9}{:>9}{:>9}{:>11}", "", "requests", "per s", "p50 ms", "p99 ms", "CPU µs");
+}
+
+/// Prints a line; whether the part's bound holds.
+#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+fn line(part: &Part, figures: &Figures) -> bool {
+    let holds = holds(part, figures);
+    for class in &figures.classes {
+        let done = class.latencies.len();
+        let cpu = figures.cpu.sum().map_or(0.0, |cpu| cpu * 1e6 / done.max(1) as f64);
+        let verdict = match (part.bounded, holds) {
+            (true, true) => format!("at most {MOST} ms: holds"),
+            (true, false) => format!("at most {MOST} ms: MISSES"),
+            (false, _) => "no bound".to_owned(),
+        };
+        println!(
+            "  {:<45}{done:>9}{:>9.0}{:>9.2}{:>9.2}{cpu:>11.0}  {verdict}",
+            part.name,
+            done as f64 / figures.elapsed.as_secs_f64(),
+            class.percentile(50.0),
+            class.percentile(99.0),
+        );
+        for (cause, count) in &class.errors {
+            println!("    {count} × {cause}");
+        }
+    }
+    holds
+}
+
+fn json_of(part: &Part, figures: &Figures) -> Value {
+    let classes = figures.classes.iter().map(|class| {
+        json!({
+            "requests": class.latencies.len(),
+            "errors": class.errors,
+            "p50_ms": class.percentile(50.0),
+            "p99_ms": class.percentile(99.0),
+        })
+    });
+    json!({ "part": part.name, "bounded": part.bounded, "holds": holds(part, figures), "classes": classes.collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_those_that_the_database_makes() {
+        assert_eq!(id("prj", 1_200), "prj-zzzzzzzzzzzz12AA");
+        assert!(external("prj", "n").contains("lpad((n)::text, 16, 'z')"));
+    }
+
+    #[test]
+    fn every_part_has_requests_and_the_bounded_ones_may_not_be_refused() {
+        for part in parts(1_000) {
+            assert!(!part.requests.is_empty() && !part.name.is_empty());
+            assert!(!(part.bounded && part.may_be_refused), "{}", part.name);
+        }
+        assert_eq!(statements(1_000).len(), 10);
+    }
+}
