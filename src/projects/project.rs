@@ -1,4 +1,6 @@
-//! Projects: their rules and rows.
+//! Projects: their rules and rows. What lists ask for stands in `list`, moves in `moves`.
+
+mod moves;
 
 use super::attributes::{Attributes, Given};
 use super::caller::{Caller, Member};
@@ -9,7 +11,7 @@ use super::rights::ProjectRights;
 use super::store::{Row, Value};
 use super::{Tx, id};
 use crate::clock::Time;
-use crate::error::Kind;
+pub use moves::move_workspaces;
 
 /// A project as stored, with what the caller may do with it.
 #[derive(Clone, Debug)]
@@ -191,11 +193,24 @@ pub async fn visible(
     let mut found = found.ok_or_else(Refusal::not_found)?;
     let (row, org_id) = (found.get()?, found.get()?);
     let member = organization::at(tx, caller, org_id).await?;
-    let project = at(tx, &member, row).await?;
-    if !project.rights.has(ProjectRights::READ | needed) {
-        return Err(Refusal::not_found().into());
-    }
+    let project = granted(at(tx, &member, row).await?, needed)?;
     Ok((member, project))
+}
+
+/// A project of the member's organization by its external id; the member has `needed` on it.
+///
+/// # Errors
+/// `NotFound` when it is absent, of another organization, hidden, or `needed` is not granted.
+pub async fn of_member(tx: &mut Tx<'_>, member: &Member, ext_id: &str, needed: ProjectRights) -> Outcome<Project> {
+    let sql = "SELECT id FROM projects WHERE ext_id = $1 AND org_id = $2";
+    let found = tx.row(sql, &[ext_id.into(), member.organization.id.into()]).await?;
+    let project = at(tx, member, found.ok_or_else(Refusal::not_found)?.get()?).await?;
+    granted(project, needed)
+}
+
+/// A project on which what is needed is granted; its rights say so.
+fn granted(project: Project, needed: ProjectRights) -> Outcome<Project> {
+    if project.rights.has(ProjectRights::READ | needed) { Ok(project) } else { Err(Refusal::not_found().into()) }
 }
 
 /// The project of a row that is there.
@@ -306,11 +321,13 @@ async fn count(tx: &mut Tx<'_>, member: &Member, filter: &Filter) -> Outcome<i64
     Ok(tx.one(&sql, &filter.values).await?.get()?)
 }
 
-/// Deletes an empty project that is not the default one.
+/// Deletes an empty project that is not the default one, with the teams' access to it and its tags.
 ///
 /// # Errors
-/// `Conflict` when it holds workspaces or is the default project.
+/// `Conflict` when it holds workspaces or is the default project; `NotFound` when it has gone meanwhile.
 pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcome<()> {
+    let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
+    tx.execute(count, &[member.organization.id.into()]).await?;
     let locked = tx.row("SELECT workspace_count FROM projects WHERE id = $1 FOR UPDATE", &[project.id.into()]).await?;
     let workspaces: i64 = locked.ok_or_else(Refusal::not_found)?.get()?;
     if project.is_default {
@@ -318,11 +335,9 @@ pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outc
     }
     if workspaces > 0 {
         let detail = format!("the project holds workspaces ({workspaces}); move or delete them first");
-        return Err(Refusal::new(Kind::Conflict, detail).into());
+        return Err(Refusal::conflict(detail).into());
     }
     tx.execute("DELETE FROM projects WHERE id = $1", &[project.id.into()]).await?;
-    let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
-    tx.execute(count, &[member.organization.id.into()]).await?;
     Ok(())
 }
 

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::body::{Resource, TypeRule};
+use super::body::{self, Resource, TypeRule};
 use super::list::{self, Extra};
 use super::render::{self, Reply};
 use super::route::{Call, Route, route};
 use crate::projects::attributes::Attributes;
 use crate::projects::caller::Member;
 use crate::projects::project::{self, NewProject, Project, Wanted};
-use crate::projects::refusal::Outcome;
+use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
 use crate::projects::{Tx, organization};
 
@@ -18,7 +18,11 @@ pub const ROUTES: &[Route] = &[
     route!(GET "organizations/:organization_name/projects", "project_list", list),
     route!(GET "projects/:project_id", "project_show", show),
     route!(DELETE "projects/:project_id", "project_delete", delete),
+    route!(POST "projects/:project_id/relationships/workspaces", "project_move", take_in),
 ];
+
+/// Most workspaces of one move.
+const MOST_MOVED: usize = 1000;
 
 /// The type of project documents.
 const TYPE: &str = "projects";
@@ -69,6 +73,18 @@ async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let (member, project) =
         project::visible(tx, &call.caller, call.param("project_id"), ProjectRights::DESTROY).await?;
     project::delete(tx, &member, &project).await?;
+    Ok(Reply::Empty)
+}
+
+/// Moves workspaces into the project.
+async fn take_in(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
+    let needed = ProjectRights::MOVE_WORKSPACE;
+    let (member, project) = project::visible(tx, &call.caller, call.param("project_id"), needed).await?;
+    let ids = body::identifiers(call, "workspaces")?;
+    if ids.len() > MOST_MOVED {
+        return Err(Refusal::at("/data", format!("data may have at most {MOST_MOVED} workspaces")).into());
+    }
+    project::move_workspaces(tx, &member, &project, &ids).await?;
     Ok(Reply::Empty)
 }
 
