@@ -13,12 +13,14 @@ pub mod actor;
 pub mod attributes;
 pub mod caller;
 pub mod id;
+pub mod mode;
 pub mod organization;
 pub mod page;
 pub mod project;
 pub mod refusal;
 pub mod rights;
 pub mod store;
+pub mod tag;
 pub mod token;
 pub mod user;
 
