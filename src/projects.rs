@@ -39,9 +39,21 @@ pub struct Tx<'s> {
     session: &'s mut dyn Session,
     /// The time that everything in this session happens at.
     pub now: Time,
+    holds: bool,
 }
 
 impl Tx<'_> {
+    /// From here on a resource that is looked up to be changed is locked at once, so that what is then read
+    /// of it still holds when it is changed. Only in sessions that write.
+    pub fn hold(&mut self) {
+        self.holds = true;
+    }
+
+    /// Whether what is looked up is to be locked.
+    pub fn holds(&self) -> bool {
+        self.holds
+    }
+
     /// All rows of a text.
     ///
     /// # Errors
@@ -133,7 +145,7 @@ impl Projects {
         let in_session: Work = Arc::new(move |session| {
             let (work, keep, now) = (Arc::clone(&work), Arc::clone(&keep), clock.now());
             async move {
-                match work(Tx { session, now }).await {
+                match work(Tx { session, now, holds: false }).await {
                     Ok(value) => {
                         keep(Ok(value));
                         Ok(())

@@ -170,8 +170,10 @@ async fn in_session(state: &State, route: &'static Route, call: Arc<Call>) -> Re
 }
 
 /// `If-Match` on a change: held against the document that a read would show right now (RFC 9110, 13.1.1).
+/// The resource is locked first, so that of two changes under the same condition one is refused.
 async fn precondition(tx: &mut Tx<'_>, route: &Route, call: &Call) -> Outcome<()> {
     let (Some(demanded), Some(show)) = (&call.if_match, route::show_of(route)) else { return Ok(()) };
+    tx.hold();
     let current = (show.handler)(tx, call).await?;
     let tag = render::entity_tag(&current);
     if demanded.split(',').any(|one| Some(one.trim()) == tag.as_deref()) {

@@ -8,7 +8,7 @@ use super::render::{self, Reply};
 use super::route::{Call, Route, route};
 use crate::projects::attributes::Attributes;
 use crate::projects::caller::Member;
-use crate::projects::project::{self, NewProject, Project, Wanted};
+use crate::projects::project::{self, Fields, Project, Wanted};
 use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
 use crate::projects::{Tx, organization};
@@ -17,6 +17,7 @@ pub const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/projects", "project_create", create),
     route!(GET "organizations/:organization_name/projects", "project_list", list),
     route!(GET "projects/:project_id", "project_show", show),
+    route!(PATCH "projects/:project_id", "project_update", update),
     route!(DELETE "projects/:project_id", "project_delete", delete),
     route!(POST "projects/:project_id/relationships/workspaces", "project_move", take_in),
 ];
@@ -36,10 +37,21 @@ async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     project::may_create(&member)?;
     let resource = Resource::read(call, TypeRule::Exact(TYPE), None)?;
     let mut attributes = Attributes::new(resource.attributes());
-    let new = NewProject::read(&mut attributes);
+    let given = Fields::read(&mut attributes, true);
     attributes.finish()?;
-    let project = project::create(tx, &member, new).await?;
+    let project = project::create(tx, &member, given).await?;
     Ok(Reply::created(document(&member, &project)))
+}
+
+async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
+    tx.hold();
+    let (member, project) = project::visible(tx, &call.caller, call.param("project_id"), ProjectRights::UPDATE).await?;
+    let resource = Resource::read(call, TypeRule::Exact(TYPE), Some(&project.ext_id))?;
+    let mut attributes = Attributes::new(resource.attributes());
+    let given = Fields::read(&mut attributes, false);
+    attributes.finish()?;
+    let project = project::change(tx, &member, project, given).await?;
+    Ok(Reply::resource(document(&member, &project)))
 }
 
 async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
