@@ -10,6 +10,7 @@
 //! the wire (`http::jsonapi`) and by the commands that prepare a server.
 
 pub mod actor;
+pub mod agent_pool;
 pub mod attributes;
 pub mod caller;
 pub mod id;
@@ -23,6 +24,7 @@ pub mod store;
 pub mod tag;
 pub mod token;
 pub mod user;
+pub mod workspace;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

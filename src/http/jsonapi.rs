@@ -7,14 +7,17 @@
 //! What can be asked stands in route tables, one file per resource; the handlers of a file parse what was
 //! sent, call the rules in `projects` and render documents.
 
+mod agent_pools;
 pub mod body;
 mod limit;
 mod list;
+mod locks;
 mod projects;
 mod query;
 mod render;
 pub mod route;
 mod tags;
+mod workspaces;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};

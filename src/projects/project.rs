@@ -176,8 +176,11 @@ async fn at(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Project> {
     Ok(found.ok_or_else(Refusal::not_found)?)
 }
 
-/// The projects of rows, in the order of the rows, with what the member may do with each.
-async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<Project>> {
+/// The projects of rows, in the order of the rows, with what the member may do with each; that may be nothing.
+///
+/// # Errors
+/// Those of the store.
+pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<Project>> {
     let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1)");
     let mut found = Vec::with_capacity(rows.len());
     for mut row in tx.rows(&sql, &[rows.clone().into()]).await? {

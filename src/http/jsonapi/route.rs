@@ -9,7 +9,7 @@ use futures_util::future::LocalBoxFuture;
 
 use super::query::Query;
 use super::render::Reply;
-use super::{projects, tags};
+use super::{agent_pools, locks, projects, tags, workspaces};
 use crate::error::Kind;
 use crate::projects::Tx;
 use crate::projects::caller::Caller;
@@ -82,7 +82,8 @@ const OPEN: &[Route] = &[Route {
 }];
 
 /// All tables.
-const TABLES: &[&[Route]] = &[OPEN, projects::ROUTES, tags::ROUTES];
+const TABLES: &[&[Route]] =
+    &[OPEN, projects::ROUTES, tags::ROUTES, workspaces::ROUTES, locks::ROUTES, agent_pools::ROUTES];
 
 /// Every route, for tests that visit them all.
 pub fn all_routes() -> impl Iterator<Item = &'static Route> {

@@ -2,19 +2,25 @@
 
 use serde_json::{Value, json};
 
-use super::body;
+use super::body::{self, Resource};
 use super::render::Reply;
 use super::route::{Call, Route, route};
+use super::workspaces::key;
 use crate::projects::attributes::Attributes;
 use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
 use crate::projects::tag::{self, Binding, Holder, Tag};
+use crate::projects::workspace::{self, WorkspaceRights};
 use crate::projects::{Tx, project};
 
 pub const ROUTES: &[Route] = &[
     route!(GET "projects/:project_id/tag-bindings", "project_tags", of_project),
     route!(PATCH "projects/:project_id/tag-bindings", "project_tags_merge", merge_of_project),
     route!(GET "projects/:project_id/effective-tag-bindings", "project_tags_effective", effective_of_project),
+    route!(GET "workspaces/:workspace_id/tag-bindings", "workspace_tags", of_workspace),
+    route!(PATCH "workspaces/:workspace_id/tag-bindings", "workspace_tags_merge", merge_of_workspace),
+    route!(GET "workspaces/:workspace_id/effective-tag-bindings", "workspace_tags_effective", effective_of_workspace),
+    route!(POST "workspaces/:workspace_id/relationships/tags", "workspace_tags_add", add_flat),
 ];
 
 async fn of_project(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
@@ -32,6 +38,50 @@ async fn effective_of_project(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let own = tag::of_one(tx, Holder::Project, project.id).await?;
     let items: Vec<Value> = own.iter().map(|binding| effective(binding, None)).collect();
     Ok(Reply::ok(json!({ "data": items })))
+}
+
+async fn of_workspace(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
+    let (_, workspace) = workspace::visible(tx, &call.caller, key(call), WorkspaceRights::READ).await?;
+    Ok(list(&workspace.tags))
+}
+
+async fn merge_of_workspace(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
+    let (_, workspace) = workspace::visible(tx, &call.caller, key(call), WorkspaceRights::ADMIN).await?;
+    merge(tx, call, Holder::Workspace, workspace.id).await
+}
+
+async fn effective_of_workspace(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
+    let (_, workspace) = workspace::visible(tx, &call.caller, key(call), WorkspaceRights::READ).await?;
+    let project = tag::of_one(tx, Holder::Project, workspace.project).await?;
+    let from = |is_inherited: bool| is_inherited.then_some(&workspace.project_ext_id[..]);
+    let all = tag::effective(&workspace.tags, &project);
+    let items: Vec<Value> = all.iter().map(|(binding, inherited)| effective(binding, from(*inherited))).collect();
+    Ok(Reply::ok(json!({ "data": items })))
+}
+
+async fn add_flat(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
+    let (_, workspace) = workspace::visible(tx, &call.caller, key(call), WorkspaceRights::ADMIN).await?;
+    let tags = elements(call, tag::read_flat)?;
+    tag::add_flat(tx, Holder::Workspace, workspace.id, &tags).await?;
+    Ok(Reply::Empty)
+}
+
+/// The tags of the relationship `tag-bindings` of a request; `None` when it is absent.
+///
+/// # Errors
+/// `Invalid` for another shape; what is wrong with the tags is left in `attributes`.
+pub fn bindings(resource: &Resource, attributes: &mut Attributes<'_>) -> Outcome<Option<Vec<Tag>>> {
+    let place = "/data/relationships/tag-bindings/data";
+    Ok(resource.to_many("tag-bindings")?.map(|elements| tag::read(attributes, elements, place)))
+}
+
+/// The flat tags of the relationship `tags` of a request.
+///
+/// # Errors
+/// As [`bindings`].
+pub fn flat(resource: &Resource, attributes: &mut Attributes<'_>) -> Outcome<Vec<Tag>> {
+    let elements = resource.to_many("tags")?.unwrap_or_default();
+    Ok(tag::read_flat(attributes, elements, "/data/relationships/tags/data"))
 }
 
 /// Merges the tags of the body into those of a resource; answers all that it has then.

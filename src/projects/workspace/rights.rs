@@ -149,7 +149,9 @@ mod tests {
         assert_eq!(of("maintain"), Rights::ALL);
         assert_eq!(of("admin"), Rights::ALL);
         assert!(of("write").has(Rights::LOCK | Rights::APPLY | Rights::WRITE_VARIABLES | Rights::READ_STATE));
-        assert!(!of("write").has(Rights::DESTROY) && !of("write").has(Rights::RUN_TASKS) && !of("write").has(Rights::ADMIN));
+        assert!(
+            !of("write").has(Rights::DESTROY) && !of("write").has(Rights::RUN_TASKS) && !of("write").has(Rights::ADMIN)
+        );
         assert!(of("read").has(Rights::READ_STATE | Rights::READ_VARIABLES) && !of("read").has(Rights::PLAN));
         assert_eq!(of("unknown"), Rights::NONE);
     }

@@ -117,7 +117,8 @@ pub fn read_version(attributes: &mut Attributes<'_>) -> Given<String> {
     const NAME: &str = "terraform-version";
     let version = attributes.text(NAME);
     if version.as_value().is_some_and(|text| text != LATEST && !is_constraint(text)) {
-        attributes.fault(NAME, "Terraform version must be latest, a version such as 1.5.7, or a constraint of versions");
+        attributes
+            .fault(NAME, "Terraform version must be latest, a version such as 1.5.7, or a constraint of versions");
     }
     version
 }
@@ -150,12 +151,27 @@ mod tests {
 
     #[test]
     fn versions_and_constraints() {
-        for good in ["0.11.0", "1.5", "1", "~> 1.5", "~>1.5.0", ">= 1.2, < 2.0", "1.6.0-rc1", "1.0.0-alpha.1+b7", "!= 1.5.1"]
+        for good in
+            ["0.11.0", "1.5", "1", "~> 1.5", "~>1.5.0", ">= 1.2, < 2.0", "1.6.0-rc1", "1.0.0-alpha.1+b7", "!= 1.5.1"]
         {
             assert!(is_constraint(good), "{good}");
         }
-        for bad in ["nonexisting", "", " ", "1.", ".1", "1.2.3.4", "~>", "~~> 1", "1.5,", "v1.5", "1..2", "1.5-", "1.5+", "1\n"]
-        {
+        for bad in [
+            "nonexisting",
+            "",
+            " ",
+            "1.",
+            ".1",
+            "1.2.3.4",
+            "~>",
+            "~~> 1",
+            "1.5,",
+            "v1.5",
+            "1..2",
+            "1.5-",
+            "1.5+",
+            "1\n",
+        ] {
             assert!(!is_constraint(bad), "{bad}");
         }
     }
