@@ -56,6 +56,14 @@ impl Tx<'_> {
         self.holds
     }
 
+    /// Has the texts that follow planned for their values, as lists need it ([`Session::fit`]).
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn fit(&mut self) -> Outcome<()> {
+        Ok(self.session.fit().await?)
+    }
+
     /// All rows of a text.
     ///
     /// # Errors

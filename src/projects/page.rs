@@ -7,6 +7,10 @@ use super::Tx;
 use super::refusal::Outcome;
 use super::store::Value;
 
+/// Rows that are skipped from the beginning whatever the other end is like: a few rows to skip cost nothing,
+/// and a page that is read from the beginning is the usual case.
+const NEAR: i64 = 1000;
+
 /// Which page is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
@@ -49,7 +53,7 @@ impl Page {
             return None;
         }
         let behind = left.saturating_sub(self.size).max(0);
-        if behind < offset {
+        if offset > NEAR && behind < offset {
             return Some(Span { offset: behind, limit: self.size.min(left), from_end: true });
         }
         Some(Span { offset, limit: self.size, from_end: false })
@@ -157,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_page_has_the_same_rows_from_either_end(length in 0i64..300, number in 1i64..40, size in 1i64..=100) {
+        fn a_page_has_the_same_rows_from_either_end(length in 0i64..5000, number in 1i64..300, size in 1i64..=100) {
             let page = Page { number, size };
             let list: Vec<i64> = (0..length).collect();
             let expected: Vec<i64> = list.iter().copied().skip(page.offset() as usize).take(size as usize).collect();
@@ -167,7 +171,7 @@ mod tests {
                 if span.from_end {
                     rows.reverse();
                 }
-                assert!(span.offset <= length / 2, "{span:?}");
+                assert!(span.offset <= NEAR.max(length / 2), "{span:?}");
                 rows
             });
             prop_assert_eq!(read.unwrap_or_default(), expected);

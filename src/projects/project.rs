@@ -6,10 +6,12 @@ mod list;
 mod moves;
 
 use super::caller::{Caller, Member};
+use super::mode::Columns;
 use super::organization;
 use super::refusal::{Outcome, Refusal};
 use super::rights::ProjectRights;
 use super::store::{Row, Value};
+use super::tag::{self, Holder, Tag};
 use super::{Tx, id};
 use crate::clock::Time;
 pub use fields::{Fields, read_duration};
@@ -95,7 +97,20 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, given: Fields) -> Outcome<
         tx.now.into(),
     ];
     let row: i64 = tx.one(insert, &values).await?.get()?;
+    set(tx, row, given.mode, given.tags).await?;
     at(tx, member, row).await
+}
+
+/// Sets the mode and the tags of a project, as far as they were given.
+async fn set(tx: &mut Tx<'_>, row: i64, mode: Option<Columns>, tags: Option<Vec<Tag>>) -> Outcome<()> {
+    if let Some(Columns { mode, pool }) = mode {
+        let update = "UPDATE projects SET execution_mode = $1, agent_pool_id = $2 WHERE id = $3";
+        tx.execute(update, &[mode.into(), pool.into(), row.into()]).await?;
+    }
+    match tags {
+        Some(tags) => tag::replace(tx, Holder::Project, row, &tags).await,
+        None => Ok(()),
+    }
 }
 
 /// Changes what was given of a project that is held, and leaves the rest as it is.
@@ -113,6 +128,7 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, given: F
         project.id.into(),
     ];
     tx.execute(update, &values).await?;
+    set(tx, project.id, given.mode, given.tags).await?;
     at(tx, member, project.id).await
 }
 

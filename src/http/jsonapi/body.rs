@@ -115,7 +115,7 @@ pub fn identifiers(call: &Call, kind: &str) -> Outcome<Vec<String>> {
         if element.get("type").and_then(Value::as_str) != Some(kind) {
             faults.push(Fault::at(format!("/data/{n}/type"), format!("type must be {kind}")));
         }
-        match element.get("id").and_then(Value::as_str) {
+        match element.get("id").and_then(Value::as_str).filter(|id| !id.contains('\0')) {
             Some(id) => ids.push(id.to_owned()),
             None => faults.push(Fault::at(format!("/data/{n}/id"), "id must be a string")),
         }

@@ -1,6 +1,9 @@
 //! What a create or an update gives of a project, and its rules.
 
 use super::super::attributes::{Attributes, Given};
+use super::super::mode::{self, Columns};
+use super::super::tag::Tag;
+use super::{Outcome, Project, Tx};
 
 /// Most characters of a description.
 const LONGEST: usize = 256;
@@ -13,16 +16,31 @@ pub struct Fields {
     pub description: Given<String>,
     /// As [`read_duration`].
     pub auto_destroy: Given<String>,
+    /// Its own execution mode; `None` leaves it.
+    pub mode: Option<Columns>,
+    /// All of its tags; `None` leaves them.
+    pub tags: Option<Vec<Tag>>,
 }
 
 impl Fields {
-    /// Reads and checks attributes, in the order name, description, duration. Only a create must give a name.
-    pub fn read(attributes: &mut Attributes<'_>, create: bool) -> Self {
-        Self {
-            name: read_name(attributes, create),
-            description: read_description(attributes),
-            auto_destroy: read_duration(attributes),
-        }
+    /// Reads and checks attributes, in the order name, description, duration, mode. `stored` is what is
+    /// updated; a create, which has none, must give a name. Faults go to `attributes`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn read(
+        tx: &mut Tx<'_>,
+        org_id: i64,
+        attributes: &mut Attributes<'_>,
+        stored: Option<&Project>,
+    ) -> Outcome<Self> {
+        let name = read_name(attributes, stored.is_none());
+        let description = read_description(attributes);
+        let auto_destroy = read_duration(attributes);
+        let own_mode = stored.and_then(|stored| stored.own_mode.as_ref());
+        let change = mode::read(attributes, &mode::PROJECT, Given::Absent, own_mode);
+        let mode = change.columns(tx, org_id, &mode::PROJECT, attributes).await?;
+        Ok(Self { name, description, auto_destroy, mode, tags: None })
     }
 }
 

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use super::super::page::{self, Filter, Listed, Order, Page, containing};
+use super::super::tag;
 use super::{Member, Outcome, Project, ProjectRights, Tx, Value, these};
 
 /// Most grants that are read one by one.
@@ -22,6 +23,8 @@ pub struct Wanted {
     pub q: Option<String>,
     /// Only projects on which all of this is granted.
     pub granted: ProjectRights,
+    /// Tags, all of them; one without a value matches any.
+    pub tagged: Vec<(String, Option<String>)>,
     /// By name, and whether backwards; newest first otherwise.
     pub by_name: Option<bool>,
 }
@@ -31,14 +34,15 @@ pub struct Wanted {
 /// # Errors
 /// Those of the store; `Unavailable` when too much must be looked at.
 pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<(Listed<Project>, i64)> {
+    tx.fit().await?;
     let needed = ProjectRights::READ | wanted.granted;
     let grants = if member.rights.on_projects().has(needed) { Grants::None } else { grants(tx, member).await? };
-    let everything = seen(member, &grants, ProjectRights::READ);
+    let everything = seen(tx, member, &grants, ProjectRights::READ).await?;
     let total = everything.count(tx).await?;
     let mut seen = if wanted.granted == ProjectRights::NONE {
         Seen { known: Some(total), ..everything }
     } else {
-        seen(member, &grants, needed)
+        seen(tx, member, &grants, needed).await?
     };
     seen.narrow(wanted);
     let matching = seen.count(tx).await?;
@@ -57,16 +61,16 @@ enum Grants {
     None,
     /// This, by project.
     Few(HashMap<i64, ProjectRights>),
-    /// More than [`FEW`] grants.
-    Many,
+    /// More than [`FEW`] grants, and what is granted on the default project beside them.
+    Many(Option<(i64, ProjectRights)>),
 }
 
 async fn grants(tx: &mut Tx<'_>, member: &Member) -> Outcome<Grants> {
-    let mut few: HashMap<i64, ProjectRights> = HashMap::new();
+    let mut default = None;
     if member.rights.on_default_project() != ProjectRights::NONE {
         let sql = "SELECT id FROM projects WHERE org_id = $1 AND is_default";
-        let default: i64 = tx.one(sql, &[member.organization.id.into()]).await?.get()?;
-        few.insert(default, member.rights.on_default_project());
+        let row = tx.one(sql, &[member.organization.id.into()]).await?.get()?;
+        default = Some((row, member.rights.on_default_project()));
     }
     // In the order of the index that finds them: no plan is cheaper than that one.
     let sql = "SELECT project_id, perm_bits FROM team_project_access WHERE team_id = ANY($1)
@@ -74,10 +78,12 @@ async fn grants(tx: &mut Tx<'_>, member: &Member) -> Outcome<Grants> {
     let values: [Value; 2] = [member.teams.clone().into(), (FEW as i64 + 1).into()];
     let rows = tx.rows(sql, &values).await?;
     if rows.len() > FEW {
-        return Ok(Grants::Many);
+        return Ok(Grants::Many(default));
     }
+    let mut few = HashMap::from_iter(default);
     for mut row in rows {
-        *few.entry(row.get()?).or_default() |= ProjectRights::from_bits(row.get()?);
+        let (project, bits) = (row.get()?, row.get()?);
+        *few.entry(project).or_default() |= ProjectRights::from_bits(bits);
     }
     Ok(Grants::Few(few))
 }
@@ -89,13 +95,13 @@ struct Seen {
 }
 
 /// The projects on which the member has all of `needed`.
-fn seen(member: &Member, grants: &Grants, needed: ProjectRights) -> Seen {
-    let org_id = member.organization.id;
+async fn seen(tx: &mut Tx<'_>, member: &Member, grants: &Grants, needed: ProjectRights) -> Outcome<Seen> {
     let everywhere = member.rights.on_projects();
     let missing = ProjectRights::from_bits(needed.bits() & !everywhere.bits());
-    match grants {
+    Ok(match grants {
         _ if everywhere.has(needed) => {
-            Seen { filter: Filter::new("p.org_id = {}", org_id), known: Some(member.organization.projects) }
+            let filter = Filter::new("p.org_id = {}", member.organization.id);
+            Seen { filter, known: Some(member.organization.projects) }
         }
         Grants::Few(few) => {
             let having = few.iter().filter(|(_, rights)| rights.has(missing));
@@ -103,8 +109,33 @@ fn seen(member: &Member, grants: &Grants, needed: ProjectRights) -> Seen {
             let known = Some(ids.len() as i64);
             Seen { filter: Filter::new("p.id = ANY({})", ids), known }
         }
-        Grants::None | Grants::Many => Seen { filter: by_looking(member, missing), known: None },
+        Grants::None => Seen { filter: by_looking(member, missing), known: None },
+        Grants::Many(default) => {
+            let known = granted(tx, member, missing, *default).await?;
+            Seen { filter: by_looking(member, missing), known }
+        }
+    })
+}
+
+/// How many projects the member has a right on, counted over the grants: `None` when it is about several
+/// rights, which may come from several grants.
+async fn granted(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    missing: ProjectRights,
+    default: Option<(i64, ProjectRights)>,
+) -> Outcome<Option<i64>> {
+    let mut each = missing.each();
+    let (Some(right), None) = (each.next(), each.next()) else { return Ok(None) };
+    let default = default.filter(|(_, rights)| rights.has(right));
+    let mut filter = Filter::new("a.team_id = ANY({})", member.teams.clone());
+    filter.and("a.perm_bits & {} <> 0", right.bits());
+    if let Some((project, _)) = default {
+        filter.and("a.project_id <> {}", project);
     }
+    let sql = format!("SELECT count(DISTINCT a.project_id) FROM team_project_access a WHERE {}", filter.text());
+    let counted: i64 = tx.one(&sql, &filter.values).await?.get()?;
+    Ok(Some(counted + i64::from(default.is_some())))
 }
 
 /// The condition of a member with many grants: each project is looked up among them.
@@ -125,7 +156,7 @@ fn by_looking(member: &Member, missing: ProjectRights) -> Filter {
 }
 
 impl Seen {
-    /// Lets through only what has a name or tag that is asked for.
+    /// Lets through only what has the name and the tags that are asked for.
     fn narrow(&mut self, wanted: &Wanted) {
         let before = self.filter.values.len();
         if !wanted.names.is_empty() {
@@ -134,6 +165,7 @@ impl Seen {
         } else if let Some(q) = &wanted.q {
             self.filter.and(r"p.name_lc LIKE {} ESCAPE '\'", containing(q));
         }
+        tag::narrow_projects(&mut self.filter, &wanted.tagged);
         if self.filter.values.len() > before {
             self.known = None;
         }
