@@ -85,6 +85,7 @@ async fn steps(
         }
     }
     let caller = caller?;
+    state.projects.note_use(&caller);
     let headers = request.headers();
     let body = body(state, found.route, headers, payload).await?;
     let call = Arc::new(Call {

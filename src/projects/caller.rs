@@ -57,6 +57,16 @@ const IDENTIFY: &str = "SELECT t.id, t.secret_sha256, t.expired_at, t.last_used_
     LEFT JOIN organizations o ON o.id = t.org_id WHERE t.lookup = $1";
 
 impl Caller {
+    /// Who it is, as rows name who made them: `users/user-…`, `teams/team-…`, `organizations/org-…`. That
+    /// outlives its subject.
+    pub fn reference(&self) -> String {
+        match &self.subject {
+            Subject::User { ext_id, .. } => format!("users/{ext_id}"),
+            Subject::Team { ext_id, .. } => format!("teams/{ext_id}"),
+            Subject::Organization { ext_id, .. } => format!("organizations/{ext_id}"),
+        }
+    }
+
     /// The caller behind a presented token.
     ///
     /// # Errors
