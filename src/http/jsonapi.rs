@@ -14,6 +14,7 @@ mod projects;
 mod query;
 mod render;
 pub mod route;
+mod tags;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};

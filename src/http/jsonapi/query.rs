@@ -119,7 +119,8 @@ impl Query {
     }
 }
 
-/// A text with its percent-encoding undone; `None` when that is not sound. `+` is a space in queries.
+/// A text with its percent-encoding undone; `None` when that is not sound, or has the character NUL in it, which
+/// not every store can keep. `+` is a space in queries.
 pub(super) fn decoded(text: &str, plus: bool) -> Option<String> {
     if !text.contains(['%', '+']) {
         return Some(text.to_owned());
@@ -137,7 +138,7 @@ pub(super) fn decoded(text: &str, plus: bool) -> Option<String> {
             byte => byte,
         });
     }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
 #[cfg(test)]

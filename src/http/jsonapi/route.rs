@@ -7,9 +7,9 @@ use actix_web::http::Method;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 
-use super::projects;
 use super::query::Query;
 use super::render::Reply;
+use super::{projects, tags};
 use crate::error::Kind;
 use crate::projects::Tx;
 use crate::projects::caller::Caller;
@@ -82,7 +82,7 @@ const OPEN: &[Route] = &[Route {
 }];
 
 /// All tables.
-const TABLES: &[&[Route]] = &[OPEN, projects::ROUTES];
+const TABLES: &[&[Route]] = &[OPEN, projects::ROUTES, tags::ROUTES];
 
 /// Every route, for tests that visit them all.
 pub fn all_routes() -> impl Iterator<Item = &'static Route> {
