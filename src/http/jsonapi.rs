@@ -7,14 +7,20 @@
 //! What can be asked stands in route tables, one file per resource; the handlers of a file parse what was
 //! sent, call the rules in `projects` and render documents.
 
+mod account;
 pub mod body;
 mod limit;
 mod list;
+mod memberships;
+mod organizations;
 mod projects;
 mod query;
 mod render;
 pub mod route;
 mod tags;
+mod team_projects;
+mod teams;
+mod tokens;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};

@@ -12,7 +12,9 @@ use super::refusal::{Outcome, Refusal};
 use super::rights::OrganizationRights;
 use super::slice::{self, Source};
 use super::store::{Row, Value};
-use super::{Tx, id};
+use super::team::people;
+use super::token::NewToken;
+use super::{Tx, id, user};
 use crate::clock::Time;
 
 /// An execution mode with the agent pool that it needs.
@@ -100,7 +102,10 @@ async fn of(tx: &mut Tx<'_>, caller: &Caller, column: &str, value: Value) -> Out
 }
 
 /// The organization of a row, whoever asks.
-async fn at_row(tx: &mut Tx<'_>, id: i64) -> Outcome<Organization> {
+///
+/// # Errors
+/// `NotFound` when it is absent.
+pub async fn at_row(tx: &mut Tx<'_>, id: i64) -> Outcome<Organization> {
     stored(tx, "o.id", id.into()).await
 }
 
@@ -134,6 +139,33 @@ pub async fn create(tx: &mut Tx<'_>, owner: i64, name: &str, email: &str, settin
         VALUES ($1, $2, 'Default Project', 'default project', TRUE, $3)";
     tx.execute(project, &[id::new("prj").into(), org.into(), tx.now.into()]).await?;
     Ok(org)
+}
+
+/// Sees to it that there is an organization of this name with an owner of the same name, and that the owner's
+/// one token of that description is `token`, which does not end.
+///
+/// # Errors
+/// `Conflict` when the text of the token is that of another one.
+pub async fn prepare(tx: &mut Tx<'_>, name: &str, email: &str, token: &NewToken) -> Outcome<()> {
+    let user: i64 = match tx.row("SELECT id FROM users WHERE username_lc = $1", &[name.into()]).await? {
+        Some(mut row) => row.get()?,
+        None => user::create(tx, name, email).await?,
+    };
+    let owners = "SELECT t.org_id, t.id FROM teams t JOIN organizations o ON o.id = t.org_id
+        WHERE o.name_lc = $1 AND t.is_owners";
+    match tx.row(owners, &[name.into()]).await? {
+        None => drop(create(tx, user, name, email, "{}").await?),
+        Some(mut row) => {
+            let (org, team): (i64, i64) = (row.get()?, row.get()?);
+            let member = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
+                VALUES ($1, $2, $3, 'active', $4) ON CONFLICT DO NOTHING";
+            tx.execute(member, &[id::new("ou").into(), org.into(), user.into(), tx.now.into()]).await?;
+            people::add(tx, team, &[user]).await?;
+        }
+    }
+    let before = "DELETE FROM api_tokens WHERE user_id = $1 AND description = $2";
+    tx.execute(before, &[user.into(), name.into()]).await?;
+    user::give(tx, user, Some(name), token).await
 }
 
 /// Takes the organization's row until the end of the transaction: what must not happen beside each other in

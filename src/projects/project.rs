@@ -187,14 +187,23 @@ pub async fn visible(
     ext_id: &str,
     needed: ProjectRights,
 ) -> Outcome<(Member, Project)> {
+    let (member, project) = of(tx, caller, ext_id).await?;
+    if !project.rights.has(ProjectRights::READ | needed) {
+        return Err(Refusal::not_found().into());
+    }
+    Ok((member, project))
+}
+
+/// A project by its external id, with its organization as the caller's, whether or not the caller sees it.
+///
+/// # Errors
+/// `NotFound` when it is absent or the caller is an outsider of its organization.
+pub async fn of(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Project)> {
     let found = tx.row("SELECT id, org_id FROM projects WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(Refusal::not_found)?;
     let (row, org_id) = (found.get()?, found.get()?);
     let member = organization::at(tx, caller, org_id).await?;
     let project = at(tx, &member, row).await?;
-    if !project.rights.has(ProjectRights::READ | needed) {
-        return Err(Refusal::not_found().into());
-    }
     Ok((member, project))
 }
 

@@ -34,11 +34,8 @@ pub async fn ids(tx: &mut Tx<'_>, source: &Source, mut filter: Filter, page: Pag
     }
     let shown = ids.len() as i64;
     // A page that is not full is the last one.
-    let matching = if page.number == 1 && shown < page.size {
-        shown
-    } else {
-        tx.one(&count, &conditions).await?.get()?
-    };
+    let matching =
+        if page.number == 1 && shown < page.size { shown } else { tx.one(&count, &conditions).await?.get()? };
     Ok((ids, matching))
 }
 

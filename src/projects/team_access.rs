@@ -37,8 +37,7 @@ pub struct Access {
 }
 
 /// What the queries go through.
-const FROM: &str =
-    "team_project_access a JOIN teams t ON t.id = a.team_id JOIN projects p ON p.id = a.project_id";
+const FROM: &str = "team_project_access a JOIN teams t ON t.id = a.team_id JOIN projects p ON p.id = a.project_id";
 
 impl Access {
     fn read(row: &mut Row) -> Outcome<Self> {
@@ -55,9 +54,8 @@ async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Access>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let sql = format!(
-        "SELECT a.id, a.ext_id, t.id, t.ext_id, p.ext_id, a.access, a.custom FROM {FROM} WHERE a.id = ANY($1)"
-    );
+    let sql =
+        format!("SELECT a.id, a.ext_id, t.id, t.ext_id, p.ext_id, a.access, a.custom FROM {FROM} WHERE a.id = ANY($1)");
     let mut found = Vec::with_capacity(ids.len());
     for mut row in tx.rows(&sql, &[ids.to_vec().into()]).await? {
         found.push(Access::read(&mut row)?);
@@ -182,12 +180,8 @@ pub async fn update(tx: &mut Tx<'_>, access: &Access, change: Change) -> Outcome
     let base = if level == before { Settings::stored(before, custom.as_deref()) } else { Settings::of(level) };
     let settings = change.named.over(level, base)?;
     let sql = "UPDATE team_project_access SET access = $1, perm_bits = $2, custom = $3 WHERE id = $4";
-    let values: [Value; 4] = [
-        level.word().into(),
-        settings.rights().bits().into(),
-        settings.to_store(level).into(),
-        access.id.into(),
-    ];
+    let values: [Value; 4] =
+        [level.word().into(), settings.rights().bits().into(), settings.to_store(level).into(), access.id.into()];
     tx.execute(sql, &values).await?;
     these(tx, &[access.id]).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }

@@ -21,9 +21,10 @@ const LOOKUP: usize = 14;
 /// Characters of the secret part.
 const SECRET: usize = 43;
 /// Longest text that is taken for a token.
-const LONGEST: usize = 256;
+const LONGEST: usize = 512;
 
 /// A new token: its text, shown once, and what is stored of it.
+#[derive(Clone)]
 pub struct NewToken {
     /// The whole token.
     pub text: Secret,

@@ -9,7 +9,7 @@ use futures_util::future::LocalBoxFuture;
 
 use super::query::Query;
 use super::render::Reply;
-use super::{projects, tags};
+use super::{account, memberships, organizations, projects, tags, team_projects, teams, tokens};
 use crate::error::Kind;
 use crate::projects::Tx;
 use crate::projects::caller::Caller;
@@ -82,7 +82,17 @@ const OPEN: &[Route] = &[Route {
 }];
 
 /// All tables.
-const TABLES: &[&[Route]] = &[OPEN, projects::ROUTES, tags::ROUTES];
+const TABLES: &[&[Route]] = &[
+    OPEN,
+    projects::ROUTES,
+    tags::ROUTES,
+    organizations::ROUTES,
+    account::ROUTES,
+    tokens::ROUTES,
+    memberships::ROUTES,
+    teams::ROUTES,
+    team_projects::ROUTES,
+];
 
 /// Every route, for tests that visit them all.
 pub fn all_routes() -> impl Iterator<Item = &'static Route> {

@@ -2,7 +2,7 @@
 
 use super::super::Tx;
 use super::super::attributes::{Attributes, Given};
-use super::super::mode::{self, ORGANIZATION};
+use super::super::mode::{self, Columns, ORGANIZATION};
 use super::super::refusal::Outcome;
 use super::super::store::Value;
 use super::super::user::is_address;
@@ -14,6 +14,7 @@ pub struct Change {
     name: Option<String>,
     email: Option<String>,
     mode: mode::Change,
+    columns: Option<Columns>,
     user_tokens_enabled: Option<bool>,
     allow_force_delete: Option<bool>,
     settings: Named,
@@ -40,6 +41,7 @@ impl Change {
             name: name.value(),
             email: email.value(),
             mode: mode::read(attributes, &ORGANIZATION, pool, stored.map(|stored| &stored.mode)),
+            columns: None,
             user_tokens_enabled: attributes.flag("user-tokens-enabled").value(),
             allow_force_delete: attributes.flag("allow-force-delete-workspaces").value(),
             settings: Named::read(attributes),
@@ -61,13 +63,23 @@ impl Change {
         (self.name.as_deref().unwrap_or_default(), self.email.as_deref().unwrap_or_default())
     }
 
-    /// Applies the change to an organization whose row is locked, unless the attributes have faults.
+    /// Ends the reading: finds the agent pool that is named among those of organization `id` (0 before a
+    /// create, which has none).
     ///
     /// # Errors
-    /// `Invalid` for the faults, and when the name is taken.
-    pub async fn apply(self, tx: &mut Tx<'_>, id: i64, mut attributes: Attributes<'_>) -> Outcome<()> {
-        let columns = self.mode.columns(tx, id, &ORGANIZATION, &mut attributes).await?;
+    /// `Invalid` with everything that was wrong.
+    pub async fn checked(mut self, tx: &mut Tx<'_>, id: i64, mut attributes: Attributes<'_>) -> Outcome<Self> {
+        let mode = std::mem::replace(&mut self.mode, mode::Change::Unchanged);
+        self.columns = mode.columns(tx, id, &ORGANIZATION, &mut attributes).await?;
         attributes.finish()?;
+        Ok(self)
+    }
+
+    /// Stores the change over an organization whose row is locked.
+    ///
+    /// # Errors
+    /// `Invalid` when the name is taken.
+    pub async fn store(self, tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
         let stored = at_row(tx, id).await?;
         let name = self.name.unwrap_or(stored.name);
         let sql = "UPDATE organizations SET name = $1, name_lc = $2, email = $3, user_tokens_enabled = $4,
@@ -82,7 +94,7 @@ impl Change {
             id.into(),
         ];
         tx.execute(sql, &values).await?;
-        if let Some(columns) = columns {
+        if let Some(columns) = self.columns {
             let sql = "UPDATE organizations SET execution_mode = $1, agent_pool_id = $2 WHERE id = $3";
             tx.execute(sql, &[columns.mode.into(), columns.pool.into(), id.into()]).await?;
         }

@@ -63,8 +63,9 @@ impl Flags {
             }
             rights = rights.with("manage-membership", true);
         }
-        for (flag, needed) in NEEDS {
-            for needed in needed.iter().filter(|_| rights.has(flag)) {
+        for (flag, needed) in NEEDS.iter() {
+            let granted = rights.has(flag);
+            for needed in needed.iter().filter(|_| granted) {
                 if !rights.has(needed) && refused(needed) {
                     fault(flag, needed);
                 }

@@ -237,7 +237,8 @@ mod tests {
 
     #[test]
     fn custom_keys_are_named_stored_and_read_again() {
-        let body = json!({ "project-access": { "settings": "update", "unknown": 1 }, "workspace-access": { "move": true } });
+        let body =
+            json!({ "project-access": { "settings": "update", "unknown": 1 }, "workspace-access": { "move": true } });
         let mut attributes = Attributes::new(body.as_object().unwrap());
         let named = Named::read(&mut attributes);
         assert!(attributes.is_sound());
@@ -255,8 +256,11 @@ mod tests {
         assert_eq!(Named::read(&mut attributes), Named::default());
         let Err(super::super::super::refusal::Stop::Refused(refusal)) = attributes.finish() else { panic!("refused") };
         let details: Vec<_> = refusal.faults.iter().map(|fault| &*fault.detail).collect();
-        let expected =
-            ["teams must be one of none, read, manage", "runs must be one of read, plan, apply", "move must be one of false, true"];
+        let expected = [
+            "teams must be one of none, read, manage",
+            "runs must be one of read, plan, apply",
+            "move must be one of false, true",
+        ];
         assert_eq!(details, expected);
     }
 }

@@ -100,7 +100,8 @@ impl Token {
 pub struct Wanted {
     /// What the token is for.
     pub description: Option<String>,
-    expired_at: Option<Time>,
+    /// When it ends; `None` is never.
+    pub expired_at: Option<Time>,
 }
 
 impl Wanted {
