@@ -14,14 +14,19 @@ pub mod agent_pool;
 pub mod attributes;
 pub mod caller;
 pub mod id;
+pub mod last_use;
+pub mod membership;
 pub mod mode;
 pub mod organization;
 pub mod page;
 pub mod project;
 pub mod refusal;
 pub mod rights;
+pub mod slice;
 pub mod store;
 pub mod tag;
+pub mod team;
+pub mod team_access;
 pub mod token;
 pub mod user;
 pub mod workspace;
@@ -127,12 +132,13 @@ pub enum Access {
 pub struct Projects {
     link: actor::Link,
     clock: Clock,
+    noted: last_use::Noted,
 }
 
 impl Projects {
     /// Starts the actor; an actix system must run.
     pub fn start(store: Arc<dyn ProjectStore>, clock: Clock) -> Self {
-        Self { link: actor::Link::start(store), clock }
+        Self { link: actor::Link::start(store), clock, noted: last_use::Noted::default() }
     }
 
     /// Runs `work` in one session. `name` is what the metrics call it. It may run more than once, so it

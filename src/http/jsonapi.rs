@@ -7,16 +7,22 @@
 //! What can be asked stands in route tables, one file per resource; the handlers of a file parse what was
 //! sent, call the rules in `projects` and render documents.
 
+mod account;
 mod agent_pools;
 pub mod body;
 mod limit;
 mod list;
 mod locks;
+mod memberships;
+mod organizations;
 mod projects;
 mod query;
 mod render;
 pub mod route;
 mod tags;
+mod team_projects;
+mod teams;
+mod tokens;
 mod workspaces;
 
 use std::panic::AssertUnwindSafe;
@@ -89,6 +95,7 @@ async fn steps(
         }
     }
     let caller = caller?;
+    state.projects.note_use(&caller);
     let headers = request.headers();
     let body = body(state, found.route, headers, payload).await?;
     let call = Arc::new(Call {

@@ -156,18 +156,28 @@ pub async fn visible(
     ext_id: &str,
     needed: ProjectRights,
 ) -> Outcome<(Member, Project)> {
-    let found = tx.row("SELECT id, org_id FROM projects WHERE ext_id = $1", &[ext_id.into()]).await?;
-    let mut found = found.ok_or_else(Refusal::not_found)?;
-    let (row, org_id) = (found.get()?, found.get()?);
-    let member = organization::at(tx, caller, org_id).await?;
-    let project = granted(at(tx, &member, row).await?, needed)?;
+    let (member, project) = of(tx, caller, ext_id).await?;
+    let project = granted(project, needed)?;
     if !tx.holds() {
         return Ok((member, project));
     }
     // Who may not act on it never gets here, and holds up nobody.
-    tx.row("SELECT id FROM projects WHERE id = $1 FOR UPDATE", &[row.into()]).await?;
-    let held = granted(at(tx, &member, row).await?, needed)?;
+    tx.row("SELECT id FROM projects WHERE id = $1 FOR UPDATE", &[project.id.into()]).await?;
+    let held = granted(at(tx, &member, project.id).await?, needed)?;
     Ok((member, held))
+}
+
+/// A project by its external id, with its organization as the caller's, whether or not the caller sees it.
+///
+/// # Errors
+/// `NotFound` when it is absent or the caller is an outsider of its organization.
+pub async fn of(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Project)> {
+    let found = tx.row("SELECT id, org_id FROM projects WHERE ext_id = $1", &[ext_id.into()]).await?;
+    let mut found = found.ok_or_else(Refusal::not_found)?;
+    let (row, org_id) = (found.get()?, found.get()?);
+    let member = organization::at(tx, caller, org_id).await?;
+    let project = at(tx, &member, row).await?;
+    Ok((member, project))
 }
 
 /// A project of the member's organization by its external id; the member has `needed` on it.

@@ -9,7 +9,9 @@ use futures_util::future::LocalBoxFuture;
 
 use super::query::Query;
 use super::render::Reply;
-use super::{agent_pools, locks, projects, tags, workspaces};
+use super::{
+    account, agent_pools, locks, memberships, organizations, projects, tags, team_projects, teams, tokens, workspaces,
+};
 use crate::error::Kind;
 use crate::projects::Tx;
 use crate::projects::caller::Caller;
@@ -82,8 +84,20 @@ const OPEN: &[Route] = &[Route {
 }];
 
 /// All tables.
-const TABLES: &[&[Route]] =
-    &[OPEN, projects::ROUTES, tags::ROUTES, workspaces::ROUTES, locks::ROUTES, agent_pools::ROUTES];
+const TABLES: &[&[Route]] = &[
+    OPEN,
+    projects::ROUTES,
+    workspaces::ROUTES,
+    locks::ROUTES,
+    tags::ROUTES,
+    agent_pools::ROUTES,
+    organizations::ROUTES,
+    account::ROUTES,
+    tokens::ROUTES,
+    memberships::ROUTES,
+    teams::ROUTES,
+    team_projects::ROUTES,
+];
 
 /// Every route, for tests that visit them all.
 pub fn all_routes() -> impl Iterator<Item = &'static Route> {

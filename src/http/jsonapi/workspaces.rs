@@ -6,7 +6,7 @@ use super::body::{Resource, TypeRule};
 use super::list::{self, Extra};
 use super::render::{self, Reply};
 use super::route::{Call, Route, route};
-use super::{projects, tags};
+use super::{organizations, projects, tags};
 use crate::projects::attributes::Attributes;
 use crate::projects::caller::Member;
 use crate::projects::refusal::{Outcome, Refusal};
@@ -45,7 +45,7 @@ const PARAMETERS: &[&str] = &[
     "include",
 ];
 /// What can be included.
-const INCLUDED: &[&str] = &["project", "effective_tag_bindings"];
+const INCLUDED: &[&str] = &["organization", "project", "effective_tag_bindings"];
 /// What clients ask to include that there is never any of.
 const NEVER_THERE: &[&str] = &[
     "current_run",
@@ -149,6 +149,9 @@ async fn with_included(
     rows.sort_unstable();
     rows.dedup();
     let mut included = Vec::new();
+    if include.contains(&"organization") && !workspaces.is_empty() {
+        included.push(organizations::shown(tx, member).await?);
+    }
     if include.contains(&"project") {
         // A workspace may be seen by who does not see its project.
         let projects = project::these(tx, member, rows.clone()).await?;
