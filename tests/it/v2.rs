@@ -1,5 +1,9 @@
 //! The projects API. Every test runs on both stores; a test of a vector is named after its number.
 
+mod agent_pools;
 mod fixture;
+mod locks;
 mod projects;
+mod tags;
 mod transport;
+mod workspaces;

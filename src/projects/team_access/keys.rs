@@ -50,7 +50,7 @@ impl Level {
 /// The block of keys about the project itself.
 const PROJECT: &str = "project-access";
 /// The block of keys about its workspaces.
-const WORKSPACE: &str = "workspace-access";
+pub const WORKSPACE: &str = "workspace-access";
 
 /// The words of a truth value.
 const FLAG: &[&str] = &["false", "true"];

@@ -4,11 +4,10 @@
 use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
 
-use serde_json::Value as Json;
-
 use super::super::Tx;
 use super::super::caller::Member;
 use super::super::refusal::Outcome;
+use super::super::team_access::keys::{Level, Settings, WORKSPACE};
 
 /// What a caller may do with one workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,45 +39,27 @@ impl WorkspaceRights {
     /// Everything.
     pub const ALL: Self = Self((1 << 10) - 1);
 
-    /// What the level `read` means.
-    const OF_READ: Self = Self(Self::READ.0 | Self::READ_VARIABLES.0 | Self::READ_STATE.0);
-    /// What the level `write` means.
-    const OF_WRITE: Self =
-        Self(Self::OF_READ.0 | Self::PLAN.0 | Self::APPLY.0 | Self::WRITE_VARIABLES.0 | Self::LOCK.0);
-
     /// Whether all of `needed` is granted.
     pub const fn has(self, needed: Self) -> bool {
         self.0 & needed.0 == needed.0
     }
 
-    /// What a team's level on a project means for the workspaces in it. `custom` are the keys of the level
-    /// `custom`, a JSON object with the member `workspace-access`.
+    /// What a team's level on a project means for the workspaces in it; `custom` are its stored keys.
     pub fn of_level(level: &str, custom: Option<&str>) -> Self {
-        match level {
-            "admin" | "maintain" => Self::ALL,
-            "write" => Self::OF_WRITE,
-            "read" => Self::OF_READ,
-            "custom" => {
-                let keys: Json = custom.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-                Self::of_keys(&keys["workspace-access"])
-            }
-            _ => Self::NONE,
-        }
-    }
-
-    fn of_keys(keys: &Json) -> Self {
-        let is = |key: &str, values: &[&str]| keys[key].as_str().is_some_and(|value| values.contains(&value));
-        let on = |key: &str| keys[key].as_bool() == Some(true);
+        let Some(level) = Level::of(level) else { return Self::NONE };
+        let keys = Settings::stored(level, custom);
+        let is = |name: &str, values: &[&str]| values.contains(&keys.get(WORKSPACE, name));
         let mut rights = Self::READ;
         for (granted, right) in [
+            (matches!(level, Level::Maintain | Level::Admin), Self::ADMIN),
             (is("runs", &["plan", "apply"]), Self::PLAN),
             (is("runs", &["apply"]), Self::APPLY),
             (is("variables", &["read", "write"]), Self::READ_VARIABLES),
             (is("variables", &["write"]), Self::WRITE_VARIABLES),
             (is("state-versions", &["read", "write"]), Self::READ_STATE),
-            (on("locking"), Self::LOCK),
-            (on("delete"), Self::DESTROY),
-            (on("run-tasks"), Self::RUN_TASKS),
+            (is("locking", &["true"]), Self::LOCK),
+            (is("delete", &["true"]), Self::DESTROY),
+            (is("run-tasks", &["true"]), Self::RUN_TASKS),
         ] {
             if granted {
                 rights |= right;
@@ -107,7 +88,7 @@ pub fn everywhere(member: &Member) -> WorkspaceRights {
     if member.rights.manages_workspaces() {
         WorkspaceRights::ALL
     } else if member.rights.reads_workspaces() {
-        WorkspaceRights::OF_READ
+        WorkspaceRights::of_level(Level::Read.word(), None)
     } else {
         WorkspaceRights::NONE
     }
