@@ -1,8 +1,9 @@
 //! The command line. Other programs rely on its words and outputs.
 //!
-//! `dev` needs nothing; `serve`, `migrate`, `operator init` and `check` read a configuration file (see
+//! `dev` needs nothing; `serve`, `migrate`, `operator init`, `bootstrap` and `check` read a configuration file (see
 //! `signet.example.toml`); `issue` is a client.
 
+mod bootstrap;
 mod check;
 mod dev;
 mod issue;
@@ -33,6 +34,8 @@ enum Word {
     /// What an operator does with a new installation.
     #[command(subcommand)]
     Operator(operator::Word),
+    /// Make the first user of the projects API and print a token of theirs, once.
+    Bootstrap(bootstrap::Arguments),
     /// Check a configuration file and tell every problem in it.
     Check(check::Arguments),
     /// Get a certificate from a server and write it to files.
@@ -55,6 +58,7 @@ impl Command {
             Word::Serve(arguments) => serve::run(&arguments),
             Word::Migrate(arguments) => migrate::run(&arguments),
             Word::Operator(word) => operator::run(&word),
+            Word::Bootstrap(arguments) => bootstrap::run(&arguments),
             Word::Check(arguments) => check::run(&arguments),
         }
     }

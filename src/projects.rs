@@ -10,17 +10,26 @@
 //! the wire (`http::jsonapi`) and by the commands that prepare a server.
 
 pub mod actor;
+pub mod agent_pool;
 pub mod attributes;
 pub mod caller;
 pub mod id;
+pub mod last_use;
+pub mod membership;
+pub mod mode;
 pub mod organization;
 pub mod page;
 pub mod project;
 pub mod refusal;
 pub mod rights;
+pub mod slice;
 pub mod store;
+pub mod tag;
+pub mod team;
+pub mod team_access;
 pub mod token;
 pub mod user;
+pub mod workspace;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,9 +46,29 @@ pub struct Tx<'s> {
     session: &'s mut dyn Session,
     /// The time that everything in this session happens at.
     pub now: Time,
+    holds: bool,
 }
 
 impl Tx<'_> {
+    /// From here on a resource that is looked up to be changed is locked at once, so that what is then read
+    /// of it still holds when it is changed. Only in sessions that write.
+    pub fn hold(&mut self) {
+        self.holds = true;
+    }
+
+    /// Whether what is looked up is to be locked.
+    pub fn holds(&self) -> bool {
+        self.holds
+    }
+
+    /// Has the texts that follow planned for their values, as lists need it ([`Session::fit`]).
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn fit(&mut self) -> Outcome<()> {
+        Ok(self.session.fit().await?)
+    }
+
     /// All rows of a text.
     ///
     /// # Errors
@@ -103,12 +132,13 @@ pub enum Access {
 pub struct Projects {
     link: actor::Link,
     clock: Clock,
+    noted: last_use::Noted,
 }
 
 impl Projects {
     /// Starts the actor; an actix system must run.
     pub fn start(store: Arc<dyn ProjectStore>, clock: Clock) -> Self {
-        Self { link: actor::Link::start(store), clock }
+        Self { link: actor::Link::start(store), clock, noted: last_use::Noted::default() }
     }
 
     /// Runs `work` in one session. `name` is what the metrics call it. It may run more than once, so it
@@ -131,7 +161,7 @@ impl Projects {
         let in_session: Work = Arc::new(move |session| {
             let (work, keep, now) = (Arc::clone(&work), Arc::clone(&keep), clock.now());
             async move {
-                match work(Tx { session, now }).await {
+                match work(Tx { session, now, holds: false }).await {
                     Ok(value) => {
                         keep(Ok(value));
                         Ok(())

@@ -2,6 +2,8 @@
 -- them in lower case. Unique constraints and indexes are named <table>_<columns>_key: the embedded store
 -- derives the same name from the columns, and the answers to a violation go by it.
 --
+-- Lists in the order of names are in the same order on both stores: COLLATE "C", whatever the database's.
+--
 -- Counters are kept by the statement that changes what they count, so that no list counts a table.
 
 CREATE EXTENSION IF NOT EXISTS pg_trgm;
@@ -67,7 +69,7 @@ CREATE TABLE projects (
     ext_id          text    NOT NULL UNIQUE,
     org_id          bigint  NOT NULL REFERENCES organizations ON DELETE CASCADE,
     name            text    NOT NULL CHECK (length(name) BETWEEN 3 AND 40),
-    name_lc         text    NOT NULL,
+    name_lc         text    NOT NULL COLLATE "C",
     description     text    CHECK (length(description) <= 256),
     auto_destroy    text,
     execution_mode  text    CHECK (execution_mode IN ('remote', 'local', 'agent')),
@@ -79,7 +81,8 @@ CREATE TABLE projects (
     CONSTRAINT projects_agent_pool_fk FOREIGN KEY (agent_pool_id, org_id) REFERENCES agent_pools (id, org_id),
     CONSTRAINT projects_pool_mode
         CHECK ((execution_mode IS NOT DISTINCT FROM 'agent') = (agent_pool_id IS NOT NULL)),
-    UNIQUE (org_id, name_lc),
+    -- With the id, so that a page in the order of names is found in the index alone.
+    CONSTRAINT projects_org_id_name_lc_key UNIQUE (org_id, name_lc) INCLUDE (id),
     UNIQUE (id, org_id)
 );
 CREATE UNIQUE INDEX projects_org_id_key ON projects (org_id) WHERE is_default;

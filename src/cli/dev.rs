@@ -1,4 +1,6 @@
 //! `signet dev`: a server to try things with. Plain HTTP on the loopback, a root token on the screen.
+//!
+//! The same token is that of an owner of the organization `dev` in the projects API.
 
 use std::fs::DirBuilder;
 use std::io::Write as _;
@@ -6,6 +8,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use futures_util::FutureExt as _;
 use serde_json::json;
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
@@ -18,6 +21,7 @@ use signet::pki::ca_key::KeyOrigin;
 use signet::pki::changes::{self, Write};
 use signet::pki::root::{self, Naming};
 use signet::pki::validity::Limits;
+use signet::projects::{Access, Projects, organization, token};
 use signet::random;
 use signet::server::{Options, Server, Signals};
 use signet::storage::seal::SealKey;
@@ -43,6 +47,8 @@ pub struct Arguments {
 
 /// What the root token of a development server is called; starting again replaces it.
 const TOKEN_NAME: &str = "dev";
+/// The organization of a development server, and its owner.
+const ORGANIZATION: &str = "dev";
 /// Life of the development root, and so the longest of the mount.
 const ROOT_TTL: &str = "87600h";
 /// Most writes under way.
@@ -114,7 +120,18 @@ async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
         }
     };
     prepare_authority(&*shared.engine.authority(mount.id)?, &mount).await?;
+    prepare_projects(&shared.projects, &token).await?;
     Ok(token)
+}
+
+/// The organization `dev`, of which the token is an owner's; an older one is revoked.
+async fn prepare_projects(projects: &Projects, token: &str) -> Result<()> {
+    let token = token::given(token).ok_or_else(|| Error::invalid("--root-token: is too long"))?;
+    let prepared = projects.run("dev", Access::Write, move |mut tx| {
+        let token = token.clone();
+        async move { organization::prepare(&mut tx, ORGANIZATION, "dev@dev.test", &token).await }.boxed_local()
+    });
+    Ok(prepared.await?)
 }
 
 /// A P-256 root and the role `dev`, unless they are there.
@@ -147,6 +164,11 @@ fn greet(address: SocketAddr, token: &str, place: &str) -> std::io::Result<()> {
     writeln!(out)?;
     writeln!(out, "curl -H 'X-Service-Token: {token}' -d '{{\"common_name\":\"web.dev.test\"}}' \\")?;
     writeln!(out, "    http://{address}/v1/pki/issue/dev")?;
+    writeln!(out)?;
+    writeln!(out, "The projects API takes the token as that of an owner of the organization {ORGANIZATION}:")?;
+    writeln!(out)?;
+    writeln!(out, "curl -H 'Authorization: Bearer {token}' \\")?;
+    writeln!(out, "    http://{address}/api/v2/organizations/{ORGANIZATION}/projects")?;
     out.flush()
 }
 

@@ -7,13 +7,23 @@
 //! What can be asked stands in route tables, one file per resource; the handlers of a file parse what was
 //! sent, call the rules in `projects` and render documents.
 
+mod account;
+mod agent_pools;
 pub mod body;
 mod limit;
 mod list;
+mod locks;
+mod memberships;
+mod organizations;
 mod projects;
 mod query;
 mod render;
 pub mod route;
+mod tags;
+mod team_projects;
+mod teams;
+mod tokens;
+mod workspaces;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
@@ -85,6 +95,7 @@ async fn steps(
         }
     }
     let caller = caller?;
+    state.projects.note_use(&caller);
     let headers = request.headers();
     let body = body(state, found.route, headers, payload).await?;
     let call = Arc::new(Call {
@@ -169,8 +180,10 @@ async fn in_session(state: &State, route: &'static Route, call: Arc<Call>) -> Re
 }
 
 /// `If-Match` on a change: held against the document that a read would show right now (RFC 9110, 13.1.1).
+/// The resource is locked first, so that of two changes under the same condition one is refused.
 async fn precondition(tx: &mut Tx<'_>, route: &Route, call: &Call) -> Outcome<()> {
     let (Some(demanded), Some(show)) = (&call.if_match, route::show_of(route)) else { return Ok(()) };
+    tx.hold();
     let current = (show.handler)(tx, call).await?;
     let tag = render::entity_tag(&current);
     if demanded.split(',').any(|one| Some(one.trim()) == tag.as_deref()) {

@@ -63,9 +63,14 @@ impl<'a> Attributes<'a> {
         self.members.contains_key(name)
     }
 
-    /// A text.
+    /// A text. The character NUL is in none: not every store can keep it.
     pub fn text(&mut self, name: &str) -> Given<String> {
-        self.read(name, "a string", |value| value.as_str().map(str::to_owned))
+        let text = self.read(name, "a string", |value| value.as_str().map(str::to_owned));
+        if text.as_value().is_some_and(|text| text.contains('\0')) {
+            self.fault(name, format!("{} must not contain the character NUL", label(name)));
+            return Given::Absent;
+        }
+        text
     }
 
     /// A truth value.
@@ -80,7 +85,8 @@ impl<'a> Attributes<'a> {
 
     /// A list of texts.
     pub fn texts(&mut self, name: &str) -> Given<Vec<String>> {
-        let texts = |value: &Value| value.as_array()?.iter().map(|one| one.as_str().map(str::to_owned)).collect();
+        let text = |one: &Value| one.as_str().filter(|text| !text.contains('\0')).map(str::to_owned);
+        let texts = |value: &Value| value.as_array()?.iter().map(text).collect();
         self.read(name, "an array of strings", texts)
     }
 

@@ -57,6 +57,16 @@ const IDENTIFY: &str = "SELECT t.id, t.secret_sha256, t.expired_at, t.last_used_
     LEFT JOIN organizations o ON o.id = t.org_id WHERE t.lookup = $1";
 
 impl Caller {
+    /// Who it is, as rows name who made them: `users/user-…`, `teams/team-…`, `organizations/org-…`. That
+    /// outlives its subject.
+    pub fn reference(&self) -> String {
+        match &self.subject {
+            Subject::User { ext_id, .. } => format!("users/{ext_id}"),
+            Subject::Team { ext_id, .. } => format!("teams/{ext_id}"),
+            Subject::Organization { ext_id, .. } => format!("organizations/{ext_id}"),
+        }
+    }
+
     /// The caller behind a presented token.
     ///
     /// # Errors
@@ -90,10 +100,11 @@ impl Caller {
     /// those off.
     pub async fn member(&self, tx: &mut Tx<'_>, organization: Organization) -> Outcome<Member> {
         let org_id = organization.id;
-        let whole =
-            |teams| Member { owner: true, rights: OrganizationRights::ALL, teams, organization: organization.clone() };
         let rows = match &self.subject {
-            Subject::Organization { id, audit: false, .. } if *id == org_id => return Ok(whole(Vec::new())),
+            Subject::Organization { id, audit: false, .. } if *id == org_id => {
+                let member = Member::outside_teams(organization);
+                return Ok(Member { owner: true, rights: OrganizationRights::ALL, ..member });
+            }
             Subject::Organization { .. } => return Err(Refusal::not_found().into()),
             Subject::Team { id, org_id: own, .. } if *own == org_id => {
                 tx.rows("SELECT id, is_owners, org_access FROM teams WHERE id = $1", &[(*id).into()]).await?
@@ -111,13 +122,37 @@ impl Caller {
                 tx.rows(teams, &values).await?
             }
         };
-        let (mut teams, mut owner, mut rights) = (Vec::new(), false, OrganizationRights::NONE);
+        let mut member = Member::outside_teams(organization);
         for mut row in rows {
-            teams.push(row.get()?);
-            owner |= row.get::<bool>()?;
-            rights |= OrganizationRights::from_bits(row.get()?);
+            member.joins(row.get()?, row.get()?, row.get()?);
         }
-        if owner { Ok(whole(teams)) } else { Ok(Member { owner, rights, teams, organization }) }
+        Ok(member)
+    }
+
+    /// What the caller is in organizations of which they are known to be a member.
+    ///
+    /// # Errors
+    /// As [`Caller::member`].
+    pub async fn members(&self, tx: &mut Tx<'_>, organizations: Vec<Organization>) -> Outcome<Vec<Member>> {
+        let mut members = Vec::with_capacity(organizations.len());
+        let Subject::User { id, .. } = &self.subject else {
+            for organization in organizations {
+                members.push(self.member(tx, organization).await?);
+            }
+            return Ok(members);
+        };
+        let rows: Vec<i64> = organizations.iter().map(|organization| organization.id).collect();
+        members.extend(organizations.into_iter().map(Member::outside_teams));
+        let teams = "SELECT t.org_id, t.id, t.is_owners, t.org_access FROM team_memberships m
+            JOIN teams t ON t.id = m.team_id WHERE m.user_id = $1 AND t.org_id = ANY($2)";
+        for mut row in tx.rows(teams, &[(*id).into(), rows.into()]).await? {
+            let org: i64 = row.get()?;
+            let (team, is_owners, access) = (row.get()?, row.get()?, row.get()?);
+            if let Some(member) = members.iter_mut().find(|member| member.organization.id == org) {
+                member.joins(team, is_owners, access);
+            }
+        }
+        Ok(members)
     }
 }
 
@@ -135,6 +170,17 @@ pub struct Member {
 }
 
 impl Member {
+    fn outside_teams(organization: Organization) -> Self {
+        Self { owner: false, rights: OrganizationRights::NONE, teams: Vec::new(), organization }
+    }
+
+    /// Adds what one of the caller's teams grants.
+    fn joins(&mut self, team: i64, is_owners: bool, access: i64) {
+        self.teams.push(team);
+        self.owner |= is_owners;
+        self.rights |= if is_owners { OrganizationRights::ALL } else { OrganizationRights::from_bits(access) };
+    }
+
     /// What is granted on a project, given what the caller's teams have on that project alone.
     pub fn on_project(&self, is_default: bool, of_teams: ProjectRights) -> ProjectRights {
         let on_default = if is_default { self.rights.on_default_project() } else { ProjectRights::NONE };

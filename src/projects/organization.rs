@@ -1,10 +1,20 @@
-//! Organizations: everything else belongs to one.
+//! Organizations: everything else belongs to one. [`change`] has their rules, [`settings`] the attributes
+//! without effect.
 
-use super::caller::{Caller, Member};
+pub mod change;
+pub mod settings;
+
+use std::collections::HashMap;
+
+use super::caller::{Caller, Member, Subject};
+use super::page::{Filter, Listed, Page, containing};
 use super::refusal::{Outcome, Refusal};
 use super::rights::OrganizationRights;
+use super::slice::{self, Source};
 use super::store::{Row, Value};
-use super::{Tx, id};
+use super::team::people;
+use super::token::NewToken;
+use super::{Tx, id, user};
 use crate::clock::Time;
 
 /// An execution mode with the agent pool that it needs.
@@ -87,10 +97,22 @@ pub async fn at(tx: &mut Tx<'_>, caller: &Caller, id: i64) -> Outcome<Member> {
 }
 
 async fn of(tx: &mut Tx<'_>, caller: &Caller, column: &str, value: Value) -> Outcome<Member> {
+    let organization = stored(tx, column, value).await?;
+    caller.member(tx, organization).await
+}
+
+/// The organization of a row, whoever asks.
+///
+/// # Errors
+/// `NotFound` when it is absent.
+pub async fn at_row(tx: &mut Tx<'_>, id: i64) -> Outcome<Organization> {
+    stored(tx, "o.id", id.into()).await
+}
+
+async fn stored(tx: &mut Tx<'_>, column: &str, value: Value) -> Outcome<Organization> {
     let sql = format!("SELECT {COLUMNS} WHERE {column} = $1");
     let mut row = tx.row(&sql, &[value]).await?.ok_or_else(Refusal::not_found)?;
-    let organization = Organization::read(&mut row)?;
-    caller.member(tx, organization).await
+    Organization::read(&mut row)
 }
 
 /// Makes an organization with its owners team, of which `owner` is the first member, and its default
@@ -117,4 +139,94 @@ pub async fn create(tx: &mut Tx<'_>, owner: i64, name: &str, email: &str, settin
         VALUES ($1, $2, 'Default Project', 'default project', TRUE, $3)";
     tx.execute(project, &[id::new("prj").into(), org.into(), tx.now.into()]).await?;
     Ok(org)
+}
+
+/// Sees to it that there is an organization of this name with an owner of the same name, and that the owner's
+/// one token of that description is `token`, which does not end.
+///
+/// # Errors
+/// `Conflict` when the text of the token is that of another one.
+pub async fn prepare(tx: &mut Tx<'_>, name: &str, email: &str, token: &NewToken) -> Outcome<()> {
+    let user: i64 = match tx.row("SELECT id FROM users WHERE username_lc = $1", &[name.into()]).await? {
+        Some(mut row) => row.get()?,
+        None => user::create(tx, name, email).await?,
+    };
+    let owners = "SELECT t.org_id, t.id FROM teams t JOIN organizations o ON o.id = t.org_id
+        WHERE o.name_lc = $1 AND t.is_owners";
+    match tx.row(owners, &[name.into()]).await? {
+        None => drop(create(tx, user, name, email, "{}").await?),
+        Some(mut row) => {
+            let (org, team): (i64, i64) = (row.get()?, row.get()?);
+            let member = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
+                VALUES ($1, $2, $3, 'active', $4) ON CONFLICT DO NOTHING";
+            tx.execute(member, &[id::new("ou").into(), org.into(), user.into(), tx.now.into()]).await?;
+            people::add(tx, team, &[user]).await?;
+        }
+    }
+    let before = "DELETE FROM api_tokens WHERE user_id = $1 AND description = $2";
+    tx.execute(before, &[user.into(), name.into()]).await?;
+    user::give(tx, user, Some(name), token).await
+}
+
+/// Takes the organization's row until the end of the transaction: what must not happen beside each other in
+/// one organization begins with it.
+///
+/// # Errors
+/// `NotFound` when it is gone.
+pub async fn lock(tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
+    let locked = tx.row("SELECT id FROM organizations WHERE id = $1 FOR UPDATE", &[id.into()]).await?;
+    locked.map(drop).ok_or_else(|| Refusal::not_found().into())
+}
+
+/// A page of the organizations that the caller belongs to, newest first; `q` is part of the name or of the
+/// address. Where tokens of users are switched off, they do not find the organization either.
+///
+/// # Errors
+/// Those of the store.
+pub async fn list(tx: &mut Tx<'_>, caller: &Caller, q: Option<&str>, page: Page) -> Outcome<Listed<Member>> {
+    const ORGANIZATIONS: Source = Source { id: "o.id", from: "organizations o", order: "o.id DESC" };
+    let mut filter = match &caller.subject {
+        Subject::User { id, .. } => Filter::new(
+            "o.user_tokens_enabled AND o.id IN (SELECT org_id FROM organization_memberships WHERE user_id = {})",
+            *id,
+        ),
+        Subject::Team { org_id, .. } => Filter::new("o.id = {}", *org_id),
+        Subject::Organization { audit: true, .. } => return Ok(Listed { items: Vec::new(), matching: 0 }),
+        Subject::Organization { id, .. } => Filter::new("o.id = {}", *id),
+    };
+    if let Some(q) = q {
+        filter.and(r"(o.name_lc LIKE {} ESCAPE '\' OR lower(o.email) LIKE {} ESCAPE '\')", containing(q));
+    }
+    let (ids, matching) = slice::ids(tx, &ORGANIZATIONS, filter, page).await?;
+    let mut found = Vec::with_capacity(ids.len());
+    for mut row in tx.rows(&format!("SELECT {COLUMNS} WHERE o.id = ANY($1)"), &[ids.clone().into()]).await? {
+        found.push(Organization::read(&mut row)?);
+    }
+    let found = slice::in_order(&ids, found, |organization| organization.id);
+    Ok(Listed { items: caller.members(tx, found).await?, matching })
+}
+
+/// External ids of the default projects of organizations, by the organization's row.
+///
+/// # Errors
+/// Those of the store.
+pub async fn default_projects(tx: &mut Tx<'_>, organizations: Vec<i64>) -> Outcome<HashMap<i64, String>> {
+    let mut projects = HashMap::new();
+    let sql = "SELECT org_id, ext_id FROM projects WHERE org_id = ANY($1) AND is_default";
+    for mut row in tx.rows(sql, &[organizations.into()]).await? {
+        projects.insert(row.get()?, row.get()?);
+    }
+    Ok(projects)
+}
+
+/// Deletes an organization with everything that belongs to it. Its people stay.
+///
+/// # Errors
+/// Those of the store.
+pub async fn delete(tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
+    lock(tx, id).await?;
+    // A project that holds workspaces is never deleted, not even with its organization.
+    tx.execute("DELETE FROM workspaces WHERE org_id = $1", &[id.into()]).await?;
+    tx.execute("DELETE FROM organizations WHERE id = $1", &[id.into()]).await?;
+    Ok(())
 }

@@ -1,6 +1,15 @@
-//! Pages of lists.
+//! Pages of lists: which rows, under which condition, in which order.
+//!
+//! A page far from the beginning is read from the end, in the reverse order: what a page costs grows with
+//! its distance from the nearer end.
 
+use super::Tx;
+use super::refusal::Outcome;
 use super::store::Value;
+
+/// Rows that are skipped from the beginning whatever the other end is like: a few rows to skip cost nothing,
+/// and a page that is read from the beginning is the usual case.
+const NEAR: i64 = 1000;
 
 /// Which page is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +25,70 @@ impl Page {
     pub fn offset(self) -> i64 {
         (self.number - 1).saturating_mul(self.size)
     }
+}
+
+/// The order of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// The column, with its table's letter. Its values are different in all rows of the list, so that the
+    /// order is the same every time.
+    pub column: &'static str,
+    /// From the largest to the smallest.
+    pub descending: bool,
+}
+
+/// The rows of a page, counted from one end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    offset: i64,
+    limit: i64,
+    from_end: bool,
+}
+
+impl Page {
+    /// The rows of the page in a list of `matching` ones; `None` when it has none.
+    fn span(self, matching: i64) -> Option<Span> {
+        let (offset, left) = (self.offset(), matching.saturating_sub(self.offset()));
+        if left <= 0 {
+            return None;
+        }
+        let behind = left.saturating_sub(self.size).max(0);
+        if offset > NEAR && behind < offset {
+            return Some(Span { offset: behind, limit: self.size.min(left), from_end: true });
+        }
+        Some(Span { offset, limit: self.size, from_end: false })
+    }
+}
+
+/// The row ids of a page. `from` is a table with its letter, as in `projects p`; `matching` is how many rows
+/// of it `filter` lets through.
+///
+/// # Errors
+/// Those of the store.
+pub async fn ids(
+    tx: &mut Tx<'_>,
+    from: &str,
+    mut filter: Filter,
+    order: Order,
+    page: Page,
+    matching: i64,
+) -> Outcome<Vec<i64>> {
+    let Some(span) = page.span(matching) else { return Ok(Vec::new()) };
+    let letter = from.rsplit(' ').next().unwrap_or_default();
+    let direction = if order.descending == span.from_end { "" } else { " DESC" };
+    let (limit, offset) = (filter.parameter(span.limit), filter.parameter(span.offset));
+    let (condition, column) = (filter.text(), order.column);
+    let sql = format!(
+        "SELECT {letter}.id FROM {from} WHERE {condition} ORDER BY {column}{direction} LIMIT {limit} OFFSET {offset}"
+    );
+    let mut ids = Vec::new();
+    for mut row in tx.rows(&sql, &filter.values).await? {
+        ids.push(row.get()?);
+    }
+    if span.from_end {
+        ids.reverse();
+    }
+    Ok(ids)
 }
 
 /// One page of a list, and how long the list is.
@@ -84,6 +157,33 @@ pub fn containing(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_page_has_the_same_rows_from_either_end(length in 0i64..5000, number in 1i64..300, size in 1i64..=100) {
+            let page = Page { number, size };
+            let list: Vec<i64> = (0..length).collect();
+            let expected: Vec<i64> = list.iter().copied().skip(page.offset() as usize).take(size as usize).collect();
+            let read = page.span(length).map(|span| {
+                let mut rows: Vec<i64> = if span.from_end { list.iter().rev().copied().collect() } else { list.clone() };
+                rows = rows.into_iter().skip(span.offset as usize).take(span.limit as usize).collect();
+                if span.from_end {
+                    rows.reverse();
+                }
+                assert!(span.offset <= NEAR.max(length / 2), "{span:?}");
+                rows
+            });
+            prop_assert_eq!(read.unwrap_or_default(), expected);
+        }
+    }
+
+    #[test]
+    fn the_largest_page_number_is_past_the_end_of_any_list() {
+        let page = Page { number: i64::from(i32::MAX), size: 100 };
+        assert_eq!(page.span(1_000_000), None);
+        assert_eq!(Page { number: i64::MAX, size: 100 }.span(i64::MAX), None);
+    }
 
     #[test]
     fn parameters_are_numbered_as_they_come() {

@@ -1,15 +1,22 @@
-//! Projects: their rules and rows.
+//! Projects: their rules and rows. What a request gives stands in `fields`, lists in `list`, moves
+//! in `moves`.
 
-use super::attributes::{Attributes, Given};
+mod fields;
+mod list;
+mod moves;
+
 use super::caller::{Caller, Member};
+use super::mode::Columns;
 use super::organization;
-use super::page::{Filter, Listed, Page, containing};
 use super::refusal::{Outcome, Refusal};
 use super::rights::ProjectRights;
 use super::store::{Row, Value};
+use super::tag::{self, Holder, Tag};
 use super::{Tx, id};
 use crate::clock::Time;
-use crate::error::Kind;
+pub use fields::{Fields, read_duration};
+pub use list::{Wanted, list};
+pub use moves::move_workspaces;
 
 /// A project as stored, with what the caller may do with it.
 #[derive(Clone, Debug)]
@@ -69,100 +76,60 @@ impl Project {
     }
 }
 
-/// Attributes of a create.
-pub struct NewProject {
-    name: String,
-    description: Option<String>,
-    auto_destroy: Option<String>,
-}
-
-impl NewProject {
-    /// Reads and checks the attributes of a create, in the order name, description, duration.
-    pub fn read(attributes: &mut Attributes<'_>) -> Self {
-        let name = read_name(attributes);
-        if !matches!(name, Given::Value(_)) && attributes.is_sound() {
-            attributes.fault("name", "Name can't be blank");
-        }
-        let description = read_description(attributes);
-        let auto_destroy = read_duration(attributes);
-        let (description, auto_destroy) = (description.value(), auto_destroy.value());
-        Self { name: name.value().unwrap_or_default(), description, auto_destroy }
-    }
-}
-
-/// 3 to 40 letters, digits, spaces, `-`, `_`; no space at either end.
-fn read_name(attributes: &mut Attributes<'_>) -> Given<String> {
-    let name = attributes.text("name");
-    let Given::Value(text) = &name else { return name };
-    if text.is_empty() {
-        attributes.fault("name", "Name can't be blank");
-        return name;
-    }
-    let letters = text.chars().count();
-    if letters < 3 {
-        attributes.fault("name", "Name is too short (minimum is 3 characters)");
-    }
-    if letters > 40 {
-        attributes.fault("name", "Name is too long (maximum is 40 characters)");
-    }
-    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '-' | '_');
-    if !text.chars().all(legal) || text.starts_with(' ') || text.ends_with(' ') {
-        attributes.fault(
-            "name",
-            "Name may only contain letters, numbers, spaces, - and _, and no space at its beginning or end",
-        );
-    }
-    name
-}
-
-fn read_description(attributes: &mut Attributes<'_>) -> Given<String> {
-    let description = attributes.text("description");
-    if description.as_value().is_some_and(|text| text.chars().count() > 256) {
-        attributes.fault("description", "Description is too long (maximum is 256 characters)");
-    }
-    description
-}
-
-/// The attribute `auto-destroy-activity-duration` of projects and workspaces: one to four digits that are
-/// not all zero, then `d` or `h`.
-pub fn read_duration(attributes: &mut Attributes<'_>) -> Given<String> {
-    const NAME: &str = "auto-destroy-activity-duration";
-    let duration = attributes.text(NAME);
-    if duration.as_value().is_some_and(|text| !is_duration(text)) {
-        attributes.fault(
-            NAME,
-            "Auto destroy activity duration has an incorrect format, we expect up to 4 numeric digits and 1 unit ('d' or 'h')",
-        );
-    }
-    duration
-}
-
-fn is_duration(text: &str) -> bool {
-    let Some(digits) = text.strip_suffix(['d', 'h']) else { return false };
-    (1..=4).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit()) && digits.bytes().any(|b| b != b'0')
-}
-
 /// Makes a project in the member's organization.
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
-pub async fn create(tx: &mut Tx<'_>, member: &Member, new: NewProject) -> Outcome<Project> {
+pub async fn create(tx: &mut Tx<'_>, member: &Member, given: Fields) -> Outcome<Project> {
     let org_id = member.organization.id;
     // Held until the end of the transaction: projects of one organization are made one after the other.
     tx.execute("UPDATE organizations SET project_count = project_count + 1 WHERE id = $1", &[org_id.into()]).await?;
     let insert = "INSERT INTO projects (ext_id, org_id, name, name_lc, description, auto_destroy, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id";
+    let name = given.name.value().unwrap_or_default();
     let values: [Value; 7] = [
         id::new("prj").into(),
         org_id.into(),
-        new.name.as_str().into(),
-        new.name.to_lowercase().into(),
-        new.description.into(),
-        new.auto_destroy.into(),
+        name.as_str().into(),
+        name.to_lowercase().into(),
+        given.description.value().into(),
+        given.auto_destroy.value().into(),
         tx.now.into(),
     ];
     let row: i64 = tx.one(insert, &values).await?.get()?;
+    set(tx, row, given.mode, given.tags).await?;
     at(tx, member, row).await
+}
+
+/// Sets the mode and the tags of a project, as far as they were given.
+async fn set(tx: &mut Tx<'_>, row: i64, mode: Option<Columns>, tags: Option<Vec<Tag>>) -> Outcome<()> {
+    if let Some(Columns { mode, pool }) = mode {
+        let update = "UPDATE projects SET execution_mode = $1, agent_pool_id = $2 WHERE id = $3";
+        tx.execute(update, &[mode.into(), pool.into(), row.into()]).await?;
+    }
+    match tags {
+        Some(tags) => tag::replace(tx, Holder::Project, row, &tags).await,
+        None => Ok(()),
+    }
+}
+
+/// Changes what was given of a project that is held, and leaves the rest as it is.
+///
+/// # Errors
+/// `Invalid` when the name is taken.
+pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, given: Fields) -> Outcome<Project> {
+    let name = given.name.value().unwrap_or(project.name);
+    let update = "UPDATE projects SET name = $1, name_lc = $2, description = $3, auto_destroy = $4 WHERE id = $5";
+    let values: [Value; 5] = [
+        name.as_str().into(),
+        name.to_lowercase().into(),
+        given.description.over(project.description).into(),
+        given.auto_destroy.over(project.auto_destroy).into(),
+        project.id.into(),
+    ];
+    tx.execute(update, &values).await?;
+    set(tx, project.id, given.mode, given.tags).await?;
+    at(tx, member, project.id).await
 }
 
 /// Whether the member may make projects.
@@ -177,7 +144,9 @@ pub fn may_create(member: &Member) -> Outcome<()> {
     Err(Refusal::forbidden("you may not create projects in this organization").into())
 }
 
-/// A project by its external id, with its organization as the caller's; the caller has `needed` on it.
+/// A project by its external id, with its organization as the caller's; the caller has `needed` on it. Held
+/// until the end of the session when [`Tx::hold`] was called: nobody else changes it, or what it counts,
+/// meanwhile.
 ///
 /// # Errors
 /// `NotFound` when it is absent, hidden, or `needed` is not granted.
@@ -187,15 +156,44 @@ pub async fn visible(
     ext_id: &str,
     needed: ProjectRights,
 ) -> Outcome<(Member, Project)> {
+    let (member, project) = of(tx, caller, ext_id).await?;
+    let project = granted(project, needed)?;
+    if !tx.holds() {
+        return Ok((member, project));
+    }
+    // Who may not act on it never gets here, and holds up nobody.
+    tx.row("SELECT id FROM projects WHERE id = $1 FOR UPDATE", &[project.id.into()]).await?;
+    let held = granted(at(tx, &member, project.id).await?, needed)?;
+    Ok((member, held))
+}
+
+/// A project by its external id, with its organization as the caller's, whether or not the caller sees it.
+///
+/// # Errors
+/// `NotFound` when it is absent or the caller is an outsider of its organization.
+pub async fn of(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Project)> {
     let found = tx.row("SELECT id, org_id FROM projects WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(Refusal::not_found)?;
     let (row, org_id) = (found.get()?, found.get()?);
     let member = organization::at(tx, caller, org_id).await?;
     let project = at(tx, &member, row).await?;
-    if !project.rights.has(ProjectRights::READ | needed) {
-        return Err(Refusal::not_found().into());
-    }
     Ok((member, project))
+}
+
+/// A project of the member's organization by its external id; the member has `needed` on it.
+///
+/// # Errors
+/// `NotFound` when it is absent, of another organization, hidden, or `needed` is not granted.
+pub async fn of_member(tx: &mut Tx<'_>, member: &Member, ext_id: &str, needed: ProjectRights) -> Outcome<Project> {
+    let sql = "SELECT id FROM projects WHERE ext_id = $1 AND org_id = $2";
+    let found = tx.row(sql, &[ext_id.into(), member.organization.id.into()]).await?;
+    let project = at(tx, member, found.ok_or_else(Refusal::not_found)?.get()?).await?;
+    granted(project, needed)
+}
+
+/// A project on which what is needed is granted; its rights say so.
+fn granted(project: Project, needed: ProjectRights) -> Outcome<Project> {
+    if project.rights.has(ProjectRights::READ | needed) { Ok(project) } else { Err(Refusal::not_found().into()) }
 }
 
 /// The project of a row that is there.
@@ -204,8 +202,11 @@ async fn at(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Project> {
     Ok(found.ok_or_else(Refusal::not_found)?)
 }
 
-/// The projects of rows, in the order of the rows, with what the member may do with each.
-async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<Project>> {
+/// The projects of rows, in the order of the rows, with what the member may do with each; that may be nothing.
+///
+/// # Errors
+/// Those of the store.
+pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<Project>> {
     let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1)");
     let mut found = Vec::with_capacity(rows.len());
     for mut row in tx.rows(&sql, &[rows.clone().into()]).await? {
@@ -231,86 +232,13 @@ async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<
     Ok(found)
 }
 
-/// What a list is asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// Names, any of them, without case; wins over `q`.
-    pub names: Vec<String>,
-    /// Part of the name, without case.
-    pub q: Option<String>,
-    /// Only projects on which all of this is granted.
-    pub granted: ProjectRights,
-    /// By name, and whether backwards; newest first otherwise.
-    pub by_name: Option<bool>,
-}
-
-/// A page of the projects that the member sees, and how many the member sees without any filter.
+/// Deletes an empty project that is not the default one, with the teams' access to it and its tags.
 ///
 /// # Errors
-/// Those of the store; `Unavailable` when too much must be looked at.
-pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<(Listed<Project>, i64)> {
-    let everything = seen(member, ProjectRights::READ);
-    let total = count(tx, member, &everything).await?;
-    let mut filter = seen(member, ProjectRights::READ | wanted.granted);
-    if !wanted.names.is_empty() {
-        let names: Vec<String> = wanted.names.iter().map(|name| name.to_lowercase()).collect();
-        filter.and("p.name_lc = ANY({})", names);
-    } else if let Some(q) = &wanted.q {
-        filter.and(r"p.name_lc LIKE {} ESCAPE '\'", containing(q));
-    }
-    let matching = if filter.text() == everything.text() { total } else { count(tx, member, &filter).await? };
-    let order = match wanted.by_name {
-        None => "p.id DESC",
-        Some(false) => "p.name_lc, p.id",
-        Some(true) => "p.name_lc DESC, p.id DESC",
-    };
-    let (limit, offset) = (filter.parameter(page.size), filter.parameter(page.offset()));
-    let condition = filter.text();
-    let sql = format!("SELECT p.id FROM projects p WHERE {condition} ORDER BY {order} LIMIT {limit} OFFSET {offset}");
-    let mut rows = Vec::new();
-    for mut row in tx.rows(&sql, &filter.values).await? {
-        rows.push(row.get()?);
-    }
-    let items = if rows.is_empty() { Vec::new() } else { these(tx, member, rows).await? };
-    Ok((Listed { items, matching }, total))
-}
-
-/// The condition on `projects p` for what the member has all of `needed` on.
-fn seen(member: &Member, needed: ProjectRights) -> Filter {
-    let mut filter = Filter::new("p.org_id = {}", member.organization.id);
-    if member.rights.on_projects().has(needed) {
-        return filter;
-    }
-    // All rights of one project count together, over all of the caller's teams.
-    let missing = needed.bits() & !member.rights.on_projects().bits();
-    let by_default = member.rights.on_default_project().has(needed);
-    let bits: Vec<i64> = (0..6).map(|bit| 1 << bit).filter(|bit| missing & bit != 0).collect();
-    let teams = filter.parameter(member.teams.clone());
-    let all = bits.iter().map(|bit| {
-        format!(
-            "EXISTS (SELECT 1 FROM team_project_access a WHERE a.project_id = p.id AND a.team_id = ANY({teams})
-             AND a.perm_bits & {bit} <> 0)"
-        )
-    });
-    let all = all.collect::<Vec<_>>().join(" AND ");
-    filter.join(&if by_default { format!("(({all}) OR p.is_default)") } else { all });
-    filter
-}
-
-async fn count(tx: &mut Tx<'_>, member: &Member, filter: &Filter) -> Outcome<i64> {
-    if filter.values.len() == 1 {
-        // The whole organization: counted when projects come and go.
-        return Ok(member.organization.projects);
-    }
-    let sql = format!("SELECT count(*) FROM projects p WHERE {}", filter.text());
-    Ok(tx.one(&sql, &filter.values).await?.get()?)
-}
-
-/// Deletes an empty project that is not the default one.
-///
-/// # Errors
-/// `Conflict` when it holds workspaces or is the default project.
+/// `Conflict` when it holds workspaces or is the default project; `NotFound` when it has gone meanwhile.
 pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcome<()> {
+    let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
+    tx.execute(count, &[member.organization.id.into()]).await?;
     let locked = tx.row("SELECT workspace_count FROM projects WHERE id = $1 FOR UPDATE", &[project.id.into()]).await?;
     let workspaces: i64 = locked.ok_or_else(Refusal::not_found)?.get()?;
     if project.is_default {
@@ -318,26 +246,8 @@ pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outc
     }
     if workspaces > 0 {
         let detail = format!("the project holds workspaces ({workspaces}); move or delete them first");
-        return Err(Refusal::new(Kind::Conflict, detail).into());
+        return Err(Refusal::conflict(detail).into());
     }
     tx.execute("DELETE FROM projects WHERE id = $1", &[project.id.into()]).await?;
-    let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
-    tx.execute(count, &[member.organization.id.into()]).await?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_one_to_four_digits_that_are_not_zero_and_a_unit() {
-        for good in ["1h", "24h", "14d", "9999d", "0014d"] {
-            assert!(is_duration(good), "{good}");
-        }
-        for bad in ["", "d", "0d", "0000h", "20m", "14", "d14", "14D", " 14d", "14 d", "10000d", "-1d", "14d\n", "١d"]
-        {
-            assert!(!is_duration(bad), "{bad}");
-        }
-    }
 }

@@ -100,6 +100,14 @@ impl From<Error> for Refusal {
     }
 }
 
+impl From<Refusal> for Error {
+    /// For callers that are no clients of this API: the first fault.
+    fn from(refusal: Refusal) -> Self {
+        let text = refusal.faults.into_iter().next().map(|fault| fault.detail);
+        refusal.cause.unwrap_or_else(|| Self::new(refusal.kind, text.unwrap_or_default()))
+    }
+}
+
 impl Refusal {
     fn with_kind_of_cause(mut self) -> Self {
         self.kind = self.cause.as_ref().map_or(self.kind, Error::kind);
@@ -166,6 +174,7 @@ fn of_constraint(name: &str) -> Refusal {
         }
         "users_username_lc_key" => Refusal::attribute("username", "Username has already been taken"),
         "users_email_lc_key" => Refusal::attribute("email", "Email has already been taken"),
+        "api_tokens_lookup_key" => Refusal::conflict("the text of the token is that of another one"),
         "workspaces_project_fk" => Refusal::conflict("the project holds workspaces, or is gone"),
         "projects_agent_pool_fk" | "workspaces_agent_pool_fk" | "organizations_agent_pool_fk" => {
             Refusal::conflict("the agent pool is in use, or is gone")

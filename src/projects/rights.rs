@@ -42,6 +42,11 @@ impl ProjectRights {
         self.0 & needed.0 == needed.0
     }
 
+    /// The rights one by one.
+    pub fn each(self) -> impl Iterator<Item = Self> {
+        (0..6).map(move |place| Self(self.0 & 1 << place)).filter(|right| *right != Self::NONE)
+    }
+
     /// Both together, in constants.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -168,6 +173,13 @@ mod tests {
         assert_eq!(OrganizationRights::NONE.with("manage-projects", true).bits(), 256);
         assert_eq!(OrganizationRights::NONE.with("manage-agent-pools", true).bits(), 1 << 15);
         assert_eq!(OrganizationRights::ALL.with("manage-projects", false).with("unknown", true).bits(), 0xfeff);
+    }
+
+    #[test]
+    fn rights_come_one_by_one() {
+        let each: Vec<_> = ProjectRights::READ.and(ProjectRights::MOVE_WORKSPACE).each().collect();
+        assert_eq!(each, [ProjectRights::READ, ProjectRights::MOVE_WORKSPACE]);
+        assert_eq!((ProjectRights::ALL.each().count(), ProjectRights::NONE.each().count()), (6, 0));
     }
 
     #[test]

@@ -178,6 +178,10 @@ pub trait Session {
     /// All rows of a text.
     fn query<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<Vec<Row>, Failure>>;
 
+    /// From here on the session's texts are planned for their values, where the engine would otherwise plan
+    /// once for all values: worth it for lists, whose values differ by orders of magnitude.
+    fn fit(&mut self) -> LocalBoxFuture<'_, Result<(), Failure>>;
+
     /// How many rows a text changed.
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>>;
 }

@@ -1,8 +1,11 @@
-//! The form of API tokens, and how one is recognised.
+//! The form of API tokens, and how one is recognised; [`stored`] has the rows.
 //!
 //! `<14 characters of base 58>.pjv1.<43 characters of base64url>`: the first part is public and is looked
 //! up, the last one is 256 random bits, of which only the SHA-256 is stored. Full entropy needs no slow
-//! hash.
+//! hash. A token whose text was given from outside (a container's environment) is looked up by a hash of
+//! its own.
+
+pub mod stored;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
@@ -15,8 +18,13 @@ use crate::secret::Secret;
 const MARK: &str = ".pjv1.";
 /// Characters of the public part.
 const LOOKUP: usize = 14;
+/// Characters of the secret part.
+const SECRET: usize = 43;
+/// Longest text that is taken for a token.
+const LONGEST: usize = 512;
 
 /// A new token: its text, shown once, and what is stored of it.
+#[derive(Clone)]
 pub struct NewToken {
     /// The whole token.
     pub text: Secret,
@@ -35,10 +43,25 @@ pub fn draw() -> NewToken {
     NewToken { text: Secret::new(text), hash: hash(secret.expose()), lookup }
 }
 
-/// The public part of a presented token and the hash of its secret part; `None` for another form.
-pub fn split(presented: &str) -> Option<(&str, Vec<u8>)> {
-    let (lookup, secret) = presented.split_once(MARK)?;
-    (lookup.len() == LOOKUP && secret.len() == 43).then(|| (lookup, hash(secret.as_bytes())))
+/// A token whose text somebody chose. It is as strong as that text: whoever takes one asks for a long one.
+pub fn given(text: &str) -> Option<NewToken> {
+    let (lookup, hash) = split(text)?;
+    Some(NewToken { text: Secret::new(text), lookup, hash })
+}
+
+/// What a presented token is looked up by, and the hash of its secret part; `None` for what no token is.
+pub fn split(presented: &str) -> Option<(String, Vec<u8>)> {
+    if let Some((lookup, secret)) = presented.split_once(MARK)
+        && (lookup.len(), secret.len()) == (LOOKUP, SECRET)
+    {
+        return Some((lookup.to_owned(), hash(secret.as_bytes())));
+    }
+    if !(1..=LONGEST).contains(&presented.len()) {
+        return None;
+    }
+    // Not base 58, so it is never that of a drawn token.
+    let lookup = URL_SAFE_NO_PAD.encode(hash(format!("lookup {presented}").as_bytes()));
+    Some((format!("given-{lookup}"), hash(presented.as_bytes())))
 }
 
 fn hash(secret: &[u8]) -> Vec<u8> {
@@ -60,14 +83,22 @@ mod tests {
         let text = std::str::from_utf8(token.text.expose()).unwrap();
         let (lookup, hash) = split(text).unwrap();
         assert!(lookup == token.lookup && same(&hash, &token.hash));
+        assert!(!lookup.contains('-'));
         let mut other = text.to_owned();
         other.replace_range(
             text.len() - 2..text.len() - 1,
             if text.as_bytes()[text.len() - 2] == b'A' { "B" } else { "A" },
         );
         assert!(!same(&split(&other).unwrap().1, &token.hash));
-        for bad in ["", "x", "a.pjv1.b", ".pjv1."] {
-            assert!(split(bad).is_none(), "{bad}");
-        }
+    }
+
+    #[test]
+    fn a_chosen_text_is_a_token_too() {
+        let text = "x.pjv1.a text that somebody chose";
+        let token = given(text).unwrap();
+        let (lookup, hash) = split(text).unwrap();
+        assert!(lookup == token.lookup && same(&hash, &token.hash) && lookup.starts_with("given-"));
+        assert_ne!(split("x.pjv1.a text that somebody chosf").unwrap().0, lookup);
+        assert!(split("").is_none() && split(&"x".repeat(LONGEST + 1)).is_none());
     }
 }

@@ -1,10 +1,62 @@
 //! People: their names and addresses, and the first one of an installation.
 
 use super::refusal::{Outcome, Refusal};
-use super::store::Value;
-use super::token::{self, NewToken};
+use super::slice;
+use super::store::{Row, Value};
+use super::token::NewToken;
 use super::{Tx, id};
-use crate::secret::Secret;
+
+/// A user as stored.
+#[derive(Clone, Debug)]
+pub struct User {
+    /// Row.
+    pub id: i64,
+    /// External id.
+    pub ext_id: String,
+    /// The name.
+    pub username: String,
+    /// The address.
+    pub email: String,
+}
+
+impl User {
+    /// Reads the columns `id, ext_id, username, email`.
+    ///
+    /// # Errors
+    /// `Internal` when a column is not what the schema says.
+    pub fn read(row: &mut Row) -> Outcome<Self> {
+        Ok(Self { id: row.get()?, ext_id: row.get()?, username: row.get()?, email: row.get()? })
+    }
+}
+
+/// The users of rows, in the order of the rows.
+///
+/// # Errors
+/// Those of the store.
+pub async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<User>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = "SELECT id, ext_id, username, email FROM users WHERE id = ANY($1)";
+    let mut found = Vec::with_capacity(ids.len());
+    for mut row in tx.rows(sql, &[ids.to_vec().into()]).await? {
+        found.push(User::read(&mut row)?);
+    }
+    Ok(slice::in_order(ids, found, |user| user.id))
+}
+
+/// The user of an address, and whether they were made just now: then they are called by the address.
+///
+/// # Errors
+/// `Invalid` when somebody else is called by that address.
+pub async fn of_address(tx: &mut Tx<'_>, email: &str) -> Outcome<(i64, bool)> {
+    const OF: &str = "SELECT id FROM users WHERE email_lc = $1";
+    let lowered: [Value; 1] = [email.to_lowercase().into()];
+    if let Some(mut row) = tx.row(OF, &lowered).await? {
+        return Ok((row.get()?, false));
+    }
+    Ok((create(tx, email, email).await?, true))
+}
 
 /// Makes a user.
 ///
@@ -24,37 +76,45 @@ pub async fn create(tx: &mut Tx<'_>, username: &str, email: &str) -> Outcome<i64
     Ok(tx.one(insert, &values).await?.get()?)
 }
 
-/// Makes the first user of an installation, with a token that does not end.
+/// Makes the first user of an installation with this token, which does not end.
 ///
 /// # Errors
 /// `Conflict` when there is any user; `Invalid` when name or address are not of their form.
-pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str) -> Outcome<Secret> {
+pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str, token: &NewToken) -> Outcome<()> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
     if username.is_empty() || username.len() > 60 || !username.chars().all(legal) {
-        return Err(Refusal::attribute("username", "Username may only contain letters, numbers, -, _, . and @").into());
+        let rule = "Username must be 1 to 60 letters, numbers, -, _, . and @";
+        return Err(Refusal::attribute("username", rule).into());
     }
     if !is_address(email) {
-        return Err(Refusal::attribute("email", "Email is not an address").into());
+        return Err(Refusal::attribute("email", "Email must be an address, such as ada@example.test").into());
     }
     if tx.row("SELECT 1 FROM users LIMIT 1", &[]).await?.is_some() {
         return Err(Refusal::conflict("there are users already: the first one can add others").into());
     }
     let user = create(tx, username, email).await?;
-    token_of(tx, user, None).await
+    give(tx, user, None, token).await
 }
 
-/// A token of a user that ends at no time, made by the installation itself.
+/// Gives a user a token that ends at no time, made by the installation itself.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn token_of(tx: &mut Tx<'_>, user: i64, description: Option<&str>) -> Outcome<Secret> {
-    let NewToken { text, lookup, hash } = token::draw();
+pub async fn give(tx: &mut Tx<'_>, user: i64, description: Option<&str>, token: &NewToken) -> Outcome<()> {
+    let maker: String = tx.one("SELECT ext_id FROM users WHERE id = $1", &[user.into()]).await?.get()?;
     let insert = "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, description, created_by, created_at)
-        SELECT $1, $2, $3, u.id, $4, 'users/' || u.ext_id, $5 FROM users u WHERE u.id = $6";
-    let values: [Value; 6] =
-        [id::new("at").into(), lookup.into(), hash.into(), description.into(), tx.now.into(), user.into()];
+        VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    let values: [Value; 7] = [
+        id::new("at").into(),
+        token.lookup[..].into(),
+        token.hash.clone().into(),
+        user.into(),
+        description.into(),
+        format!("users/{maker}").into(),
+        tx.now.into(),
+    ];
     tx.execute(insert, &values).await?;
-    Ok(text)
+    Ok(())
 }
 
 /// Something, `@`, something with a dot inside; no spaces.

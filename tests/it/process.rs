@@ -27,6 +27,7 @@ fn clean(mut command: Command) -> Command {
         .env_remove("SIGNET_TOKEN")
         .env_remove("SIGNET_ADDR")
         .env_remove("SIGNET_DEV_ROOT_TOKEN")
+        .env_remove("SIGNET_BOOTSTRAP_TOKEN")
         .env_remove("SIGNET_DATABASE_URL");
     command.env("SIGNET_LOG", "warn");
     command

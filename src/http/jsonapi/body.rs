@@ -15,9 +15,9 @@ pub struct Resource {
 
 /// What `data.type` must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TypeRule {
+pub enum TypeRule<'k> {
     /// Exactly this; absent is refused.
-    Exact(&'static str),
+    Exact(&'k str),
     /// Anything: known clients send an empty one, or no body at all.
     Any,
 }
@@ -28,7 +28,7 @@ impl Resource {
     ///
     /// # Errors
     /// `Malformed` for what is not JSON; `Invalid` for another shape; `Conflict` for another type or id.
-    pub fn read(call: &Call, rule: TypeRule, id: Option<&str>) -> Outcome<Self> {
+    pub fn read(call: &Call, rule: TypeRule<'_>, id: Option<&str>) -> Outcome<Self> {
         if call.body.is_empty() && rule == TypeRule::Any {
             return Ok(Self { attributes: Map::new(), relationships: Map::new() });
         }
@@ -77,7 +77,7 @@ impl Resource {
         match relationship.get("data") {
             None => Ok(None),
             Some(Value::Null) => Ok(Some(None)),
-            Some(data) => match data.get("id").and_then(Value::as_str) {
+            Some(data) => match id_of(data) {
                 Some(id) => Ok(Some(Some(id.to_owned()))),
                 None => Err(Refusal::at(pointer, format!("{name} must name one resource by its id")).into()),
             },
@@ -101,21 +101,40 @@ impl Resource {
     }
 }
 
+/// The id of a resource. The character NUL is in none: not every store can look for it.
+pub fn id_of(resource: &Value) -> Option<&str> {
+    resource.get("id").and_then(Value::as_str).filter(|id| !id.contains('\0'))
+}
+
 /// The ids of a body whose `data` is an array of resources of one type.
 ///
 /// # Errors
 /// `Malformed` for what is not JSON; `Invalid` for another shape or another type of an element.
 pub fn identifiers(call: &Call, kind: &str) -> Outcome<Vec<String>> {
+    ids_of(call, TypeRule::Exact(kind))
+}
+
+/// As [`identifiers`], whatever type the elements say they have.
+///
+/// # Errors
+/// As [`identifiers`].
+pub fn names(call: &Call) -> Outcome<Vec<String>> {
+    ids_of(call, TypeRule::Any)
+}
+
+fn ids_of(call: &Call, rule: TypeRule<'_>) -> Outcome<Vec<String>> {
     let Value::Array(elements) = data(&call.body)? else {
         return Err(Refusal::at("/data", "data must be an array").into());
     };
     let mut faults = Vec::new();
     let mut ids = Vec::with_capacity(elements.len());
     for (n, element) in elements.iter().enumerate() {
-        if element.get("type").and_then(Value::as_str) != Some(kind) {
+        if let TypeRule::Exact(kind) = rule
+            && element.get("type").and_then(Value::as_str) != Some(kind)
+        {
             faults.push(Fault::at(format!("/data/{n}/type"), format!("type must be {kind}")));
         }
-        match element.get("id").and_then(Value::as_str) {
+        match id_of(element) {
             Some(id) => ids.push(id.to_owned()),
             None => faults.push(Fault::at(format!("/data/{n}/id"), "id must be a string")),
         }

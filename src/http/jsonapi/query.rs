@@ -119,7 +119,8 @@ impl Query {
     }
 }
 
-/// A text with its percent-encoding undone; `None` when that is not sound. `+` is a space in queries.
+/// A text with its percent-encoding undone; `None` when that is not sound, or hides a NUL, which not every
+/// store can look for. `+` is a space in queries.
 pub(super) fn decoded(text: &str, plus: bool) -> Option<String> {
     if !text.contains(['%', '+']) {
         return Some(text.to_owned());
@@ -137,7 +138,7 @@ pub(super) fn decoded(text: &str, plus: bool) -> Option<String> {
             byte => byte,
         });
     }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
 #[cfg(test)]
@@ -165,6 +166,7 @@ mod tests {
             ("", 1, 20),
             ("page[size]=100&page[number]=3", 3, 100),
             ("page%5Bsize%5D=101", 1, 100),
+            ("page[size]=00000000000000000005", 1, 5),
             ("page[size]=0&page[number]=0", 1, 20),
             ("page[number]=2147483647", 2_147_483_647, 20),
         ] {

@@ -7,9 +7,11 @@ use actix_web::http::Method;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 
-use super::projects;
 use super::query::Query;
 use super::render::Reply;
+use super::{
+    account, agent_pools, locks, memberships, organizations, projects, tags, team_projects, teams, tokens, workspaces,
+};
 use crate::error::Kind;
 use crate::projects::Tx;
 use crate::projects::caller::Caller;
@@ -82,7 +84,20 @@ const OPEN: &[Route] = &[Route {
 }];
 
 /// All tables.
-const TABLES: &[&[Route]] = &[OPEN, projects::ROUTES];
+const TABLES: &[&[Route]] = &[
+    OPEN,
+    projects::ROUTES,
+    workspaces::ROUTES,
+    locks::ROUTES,
+    tags::ROUTES,
+    agent_pools::ROUTES,
+    organizations::ROUTES,
+    account::ROUTES,
+    tokens::ROUTES,
+    memberships::ROUTES,
+    teams::ROUTES,
+    team_projects::ROUTES,
+];
 
 /// Every route, for tests that visit them all.
 pub fn all_routes() -> impl Iterator<Item = &'static Route> {

@@ -25,6 +25,11 @@ impl Session for Local<'_> {
         ready(rows(self.0, sql, values).map_err(failure)).boxed_local()
     }
 
+    fn fit(&mut self) -> LocalBoxFuture<'_, Result<(), Failure>> {
+        // Plans do not depend on values here.
+        ready(Ok(())).boxed_local()
+    }
+
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>> {
         let changed = || prepared(self.0, &own(sql))?.execute(rusqlite::params_from_iter(values));
         ready(changed().map(|rows| rows as u64).map_err(failure)).boxed_local()

@@ -33,8 +33,9 @@ use crate::x509::serial::Serial;
 const CONNECTIONS: usize = 4;
 /// Connections of the projects API.
 const SESSIONS: usize = 8;
-/// A list that scans too much ends early, so that it does not hold up the others.
-const SESSION_SETTINGS: &str = "SET statement_timeout = '3s'";
+/// A list that scans too much ends early, so that it does not hold up the others. A wait for a lock ends
+/// before that: it says something else, and is tried again.
+const SESSION_SETTINGS: &str = "SET statement_timeout = '3s'; SET lock_timeout = '1s'";
 /// Longest wait for a free connection, and longest time to make one.
 const WAIT: Duration = Duration::from_secs(5);
 /// Longest time of one read, beyond the server's own limit: for a server that does not answer at all.

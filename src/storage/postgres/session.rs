@@ -1,5 +1,5 @@
 //! Sessions of the projects API on PostgreSQL: each work has a connection, and a transaction when it
-//! writes. A deadlock or a serialization failure is tried again, a connection that was dead before the
+//! writes. A deadlock, a serialization failure or a lock that is not to be had is tried again, a connection that was dead before the
 //! work began is replaced once; when COMMIT has no answer nobody knows, and the work is `Unavailable`.
 
 use std::time::{Duration, Instant};
@@ -31,6 +31,11 @@ impl Session for Remote<'_> {
             rows.iter().map(row).collect::<Result<_, _>>().map_err(failure)
         }
         .boxed_local()
+    }
+
+    fn fit(&mut self) -> LocalBoxFuture<'_, Result<(), Failure>> {
+        let fit = "SET LOCAL plan_cache_mode = force_custom_plan";
+        async move { self.0.batch_execute(fit).await.map_err(failure) }.boxed_local()
     }
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>> {
@@ -98,7 +103,12 @@ fn failure(error: tokio_postgres::Error) -> Failure {
     let constraint = answer.and_then(|answer| answer.constraint()).map(str::to_owned);
     match (error.code(), constraint) {
         (Some(&SqlState::QUERY_CANCELED), _) => Failure::TooLong,
-        (Some(&(SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED)), _) => Failure::Clash,
+        (
+            Some(
+                &(SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED | SqlState::LOCK_NOT_AVAILABLE),
+            ),
+            _,
+        ) => Failure::Clash,
         (Some(code), Some(name)) if code.code().starts_with("23") => Failure::Constraint(name),
         _ => Failure::Engine(super::Failure::from(error).of_write()),
     }
@@ -140,8 +150,9 @@ impl Pool {
 
 async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
     let Some(db) = &loan.db else { return Attempt::Ended(Err(Failure::Engine(Error::internal("no connection")))) };
-    // One round trip more for a read, and a dead connection shows before any work is done.
-    let begin = if writes { "BEGIN" } else { "BEGIN READ ONLY" };
+    // One round trip more for a read, and a dead connection shows before any work is done. A read is of one
+    // moment: what a list counts is what it shows.
+    let begin = if writes { "BEGIN" } else { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" };
     if let Err(error) = db.batch_execute(begin).await {
         loan.close();
         return Attempt::Dead(failure(error));

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use signet::projects::refusal::Outcome;
 use signet::projects::rights::{OrganizationRights, ProjectRights};
-use signet::projects::{Access, Tx, id, organization, user};
+use signet::projects::{Access, Tx, id, organization, token, user};
 
 use crate::support::{Answer, App, send};
 
@@ -57,10 +57,11 @@ impl World {
         let app = builder.start().await;
         let token = run(&app, |mut tx| {
             async move {
-                let token = user::bootstrap(&mut tx, "olga", "olga@acme.test").await?;
+                let token = token::draw();
+                user::bootstrap(&mut tx, "olga", "olga@acme.test", &token).await?;
                 let mut row = tx.one("SELECT id FROM users", &[]).await?;
                 organization::create(&mut tx, row.get()?, "acme", "olga@acme.test", "{}").await?;
-                Ok(text(&token))
+                Ok(text(&token.text))
             }
             .boxed_local()
         })
@@ -83,7 +84,9 @@ impl World {
         let (token, team) = run(&self.app, move |mut tx| {
             async move {
                 let user = user::create(&mut tx, name, &format!("{name}@acme.test")).await?;
-                let token = text(&user::token_of(&mut tx, user, None).await?);
+                let drawn = token::draw();
+                user::give(&mut tx, user, None, &drawn).await?;
+                let token = text(&drawn.text);
                 let Some(rights) = rights else { return Ok((token, String::new())) };
                 let org: i64 = tx.one("SELECT id FROM organizations WHERE name_lc = 'acme'", &[]).await?.get()?;
                 let member = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)

@@ -1,0 +1,82 @@
+//! `signet bootstrap`: the first user of the projects API, once.
+//!
+//! It works on the store that the configuration names, as `operator init` does; a server on the embedded
+//! store must not run. Whoever has the token makes organizations with it and invites others.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use futures_util::FutureExt as _;
+use signet::clock::Clock;
+use signet::config::Config;
+use signet::error::{Error, Result};
+use signet::projects::{Access, Projects, token, user};
+use signet::storage::{self, Storage};
+
+use super::serve::{prepared, storage_options};
+
+/// Holds the token of the first user where nobody can read a screen, such as in a container.
+const TOKEN: &str = "SIGNET_BOOTSTRAP_TOKEN";
+/// Shortest text that is taken from there, characters.
+const SHORTEST: usize = 32;
+
+/// The arguments of `signet bootstrap`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The configuration file, TOML.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// What the first user is called.
+    #[arg(long, value_name = "NAME")]
+    username: String,
+    /// The first user's e-mail address.
+    #[arg(long, value_name = "ADDRESS")]
+    email: String,
+}
+
+/// Makes the first user and prints the token, unless that came from the environment.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let config = prepared(&arguments.config)?;
+    actix_rt::System::new().block_on(bootstrap(&config, arguments))
+}
+
+async fn bootstrap(config: &Config, arguments: &Arguments) -> Result<()> {
+    let given = given_token()?;
+    let clock = Clock::system();
+    let storage = storage::open(storage_options(config, clock.clone())?).await?;
+    let made = first_user(&storage, clock, arguments, given.clone()).await;
+    storage.shutdown().await?;
+    let token = made?;
+    let mut out = std::io::stdout();
+    let told = match given {
+        Some(_) => writeln!(out, "the first user's token is the one in {TOKEN}: take it out of there"),
+        None => writeln!(out, "token: {token}\nThis token is shown once. Make others with it, then revoke it."),
+    };
+    told.and_then(|()| out.flush()).map_err(Error::internal)
+}
+
+async fn first_user(storage: &Storage, clock: Clock, arguments: &Arguments, given: Option<String>) -> Result<String> {
+    let token = match given {
+        Some(text) => token::given(&text).ok_or_else(|| Error::invalid(format!("{TOKEN}: is too long")))?,
+        None => token::draw(),
+    };
+    let text = String::from_utf8_lossy(token.text.expose()).into_owned();
+    let (username, email) = (arguments.username.clone(), arguments.email.clone());
+    let projects = Projects::start(storage.projects(), clock);
+    let made = projects.run("bootstrap", Access::Write, move |mut tx| {
+        let (username, email, token) = (username.clone(), email.clone(), token.clone());
+        async move { user::bootstrap(&mut tx, &username, &email, &token).await }.boxed_local()
+    });
+    made.await?;
+    Ok(text)
+}
+
+/// The token of the environment, if there is one.
+fn given_token() -> Result<Option<String>> {
+    let Ok(text) = std::env::var(TOKEN) else { return Ok(None) };
+    if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let rule = format!("{TOKEN}: must be at least {SHORTEST} printable characters without blanks");
+        return Err(Error::invalid(rule));
+    }
+    Ok(Some(text))
+}

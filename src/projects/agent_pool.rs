@@ -1,0 +1,422 @@
+//! Agent pools: what workspaces of the mode `agent` name. They are kept as data: no agents join them here.
+//!
+//! Whether a pool is for the whole organization, and for or not for which projects and workspaces, is shown
+//! as it was set and restricts nothing.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Value as Json, json};
+
+use super::attributes::{Attributes, Given};
+use super::caller::{Caller, Member};
+use super::page::{self, Filter, Listed, Order, Page, containing};
+use super::refusal::{Fault, Outcome, Refusal};
+use super::store::{Row, Value};
+use super::workspace::{self, Workspace};
+use super::{Tx, id, organization};
+use crate::clock::Time;
+
+/// Longest name, characters.
+const LONGEST_NAME: usize = 90;
+/// Most resources that one list of a pool may name.
+const MOST_NAMED: usize = 1000;
+/// Most workspaces that are shown of one pool, and most that are included in one answer.
+const MOST_SHOWN: i64 = 100;
+
+/// An agent pool as stored.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Row.
+    pub id: i64,
+    /// External id.
+    pub ext_id: String,
+    /// Its name, as it was written.
+    pub name: String,
+    /// Whether it is for the whole organization.
+    pub organization_scoped: bool,
+    /// For and not for which resources.
+    pub scope: Scope,
+    /// When it was made.
+    pub created_at: Time,
+    /// External ids of workspaces that name it, those that the caller sees; the first ones where there are
+    /// many.
+    pub workspaces: Vec<String>,
+}
+
+/// External ids of the resources that a pool is for, or not for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Workspaces that it is not for.
+    pub excluded_workspaces: Vec<String>,
+    /// Projects that it is for.
+    pub allowed_projects: Vec<String>,
+    /// Workspaces that it is for.
+    pub allowed_workspaces: Vec<String>,
+}
+
+impl Scope {
+    fn parse(text: &str) -> Self {
+        let stored: Json = serde_json::from_str(text).unwrap_or_default();
+        let list = |name: &str| {
+            let ids = stored[name].as_array().map(Vec::as_slice).unwrap_or_default();
+            ids.iter().filter_map(Json::as_str).map(str::to_owned).collect()
+        };
+        Self {
+            excluded_workspaces: list("excluded-workspaces"),
+            allowed_projects: list("allowed-projects"),
+            allowed_workspaces: list("allowed-workspaces"),
+        }
+    }
+
+    /// To be stored: the excluded ones first, so that what follows the name of a list of allowed ones is
+    /// allowed (see [`naming`]).
+    fn text(&self) -> String {
+        let Self { excluded_workspaces, allowed_projects, allowed_workspaces } = self;
+        let (excluded, projects, workspaces) =
+            (json!(excluded_workspaces), json!(allowed_projects), json!(allowed_workspaces));
+        format!(
+            r#"{{"excluded-workspaces":{excluded},"allowed-projects":{projects},"allowed-workspaces":{workspaces}}}"#
+        )
+    }
+
+    fn keep(&mut self, exists: &HashSet<String>) {
+        for list in [&mut self.excluded_workspaces, &mut self.allowed_projects, &mut self.allowed_workspaces] {
+            list.retain(|id| exists.contains(id));
+        }
+    }
+}
+
+/// The pattern of stored scopes that name a resource in a list of allowed ones.
+fn naming(list: &str, ext_id: &str) -> String {
+    format!(r#"%"{list}":[%"{ext_id}"%"#)
+}
+
+/// What a create or an update gives.
+pub struct Fields {
+    name: String,
+    organization_scoped: bool,
+    scope: Scope,
+}
+
+/// The lists of a request, each of which is `None` when it is absent: elements as they were sent.
+pub struct Lists<'a> {
+    /// `excluded-workspaces`
+    pub excluded_workspaces: Option<&'a [Json]>,
+    /// `allowed-projects`
+    pub allowed_projects: Option<&'a [Json]>,
+    /// `allowed-workspaces`
+    pub allowed_workspaces: Option<&'a [Json]>,
+}
+
+impl Fields {
+    /// Reads and checks what a request gives over `stored`, or over the defaults on a create. Faults are
+    /// left in `attributes`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn read(
+        tx: &mut Tx<'_>,
+        member: &Member,
+        attributes: &mut Attributes<'_>,
+        lists: Lists<'_>,
+        stored: Option<&Pool>,
+    ) -> Outcome<Self> {
+        let name = read_name(attributes, stored.is_none());
+        let scoped = attributes.flag("organization-scoped").value();
+        let mut scope = stored.map(|stored| stored.scope.clone()).unwrap_or_default();
+        for (name, table, given, list) in [
+            ("excluded-workspaces", "workspaces", lists.excluded_workspaces, &mut scope.excluded_workspaces),
+            ("allowed-projects", "projects", lists.allowed_projects, &mut scope.allowed_projects),
+            ("allowed-workspaces", "workspaces", lists.allowed_workspaces, &mut scope.allowed_workspaces),
+        ] {
+            if let Some(elements) = given {
+                *list = read_list(tx, member, attributes, name, table, elements).await?;
+            }
+        }
+        Ok(Self {
+            name: name.over(stored.map(|stored| stored.name.clone())).unwrap_or_default(),
+            organization_scoped: scoped.unwrap_or_else(|| stored.is_none_or(|stored| stored.organization_scoped)),
+            scope,
+        })
+    }
+}
+
+fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
+    let name = attributes.text("name");
+    let blank = match &name {
+        Given::Value(text) => text.trim().is_empty(),
+        Given::Null => true,
+        Given::Absent => required && !attributes.has("name"),
+    };
+    if blank {
+        attributes.fault("name", "Name can't be blank");
+    } else if name.as_value().is_some_and(|text| text.chars().count() > LONGEST_NAME) {
+        attributes.fault("name", format!("Name is too long (maximum is {LONGEST_NAME} characters)"));
+    }
+    name
+}
+
+/// The ids of a list, each of a resource of the organization.
+async fn read_list(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    attributes: &mut Attributes<'_>,
+    name: &str,
+    table: &str,
+    elements: &[Json],
+) -> Outcome<Vec<String>> {
+    let place = format!("/data/relationships/{name}/data");
+    if elements.len() > MOST_NAMED {
+        attributes.push(Fault::at(place, format!("{name} may name at most {MOST_NAMED} resources")));
+        return Ok(Vec::new());
+    }
+    let ids: Vec<Option<&str>> = elements.iter().map(|element| element.get("id").and_then(Json::as_str)).collect();
+    let named: Vec<String> = ids.iter().flatten().filter(|id| !id.contains('\0')).map(|id| (*id).to_owned()).collect();
+    let exists = existing(tx, member, table, named).await?;
+    let mut kept: Vec<String> = Vec::new();
+    for (n, id) in ids.into_iter().enumerate() {
+        match id.filter(|id| exists.contains(*id)) {
+            Some(id) if kept.iter().any(|kept| kept == id) => {}
+            Some(id) => kept.push(id.to_owned()),
+            None => attributes.push(Fault::at(format!("{place}/{n}/id"), format!("id must be one of the {table}"))),
+        }
+    }
+    Ok(kept)
+}
+
+/// Those of `ids` that are in the organization.
+async fn existing(tx: &mut Tx<'_>, member: &Member, table: &str, ids: Vec<String>) -> Outcome<HashSet<String>> {
+    if ids.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let sql = format!("SELECT ext_id FROM {table} WHERE org_id = $1 AND ext_id = ANY($2)");
+    let mut exists = HashSet::new();
+    for mut row in tx.rows(&sql, &[member.organization.id.into(), ids.into()]).await? {
+        exists.insert(row.get()?);
+    }
+    Ok(exists)
+}
+
+/// Whether the member may make, change and delete pools.
+///
+/// # Errors
+/// `NotFound`.
+pub fn may_manage(member: &Member) -> Outcome<()> {
+    if member.rights.has("manage-agent-pools") { Ok(()) } else { Err(Refusal::not_found().into()) }
+}
+
+/// Makes a pool in the member's organization; its row.
+///
+/// # Errors
+/// `Invalid` when the name is taken.
+pub async fn create(tx: &mut Tx<'_>, member: &Member, given: Fields) -> Outcome<i64> {
+    let insert = "INSERT INTO agent_pools (ext_id, org_id, name, name_lc, organization_scoped, scope, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id";
+    let values: [Value; 7] = [
+        id::new("apool").into(),
+        member.organization.id.into(),
+        given.name[..].into(),
+        given.name.to_lowercase().into(),
+        given.organization_scoped.into(),
+        given.scope.text().into(),
+        tx.now.into(),
+    ];
+    Ok(tx.one(insert, &values).await?.get()?)
+}
+
+/// Changes a pool.
+///
+/// # Errors
+/// `Invalid` when the name is taken.
+pub async fn change(tx: &mut Tx<'_>, row: i64, given: Fields) -> Outcome<()> {
+    let update = "UPDATE agent_pools SET name = $1, name_lc = $2, organization_scoped = $3, scope = $4 WHERE id = $5";
+    let values: [Value; 5] = [
+        given.name[..].into(),
+        given.name.to_lowercase().into(),
+        given.organization_scoped.into(),
+        given.scope.text().into(),
+        row.into(),
+    ];
+    tx.execute(update, &values).await?;
+    Ok(())
+}
+
+/// Deletes a pool that nothing names.
+///
+/// # Errors
+/// `Conflict` by the constraints of what names it: the organization, projects, workspaces.
+pub async fn delete(tx: &mut Tx<'_>, row: i64) -> Outcome<()> {
+    tx.execute("DELETE FROM agent_pools WHERE id = $1", &[row.into()]).await?;
+    Ok(())
+}
+
+/// A pool by its external id, with its organization as the caller's: every member sees the pools. Held until
+/// the end of the session when [`Tx::hold`] was called.
+///
+/// # Errors
+/// `NotFound` when it is absent, or the caller is an outsider.
+pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Pool)> {
+    let found = tx.row("SELECT id, org_id FROM agent_pools WHERE ext_id = $1", &[ext_id.into()]).await?;
+    let mut found = found.ok_or_else(Refusal::not_found)?;
+    let (row, org_id): (i64, i64) = (found.get()?, found.get()?);
+    let member = organization::at(tx, caller, org_id).await?;
+    if tx.holds() {
+        may_manage(&member)?;
+        tx.row("SELECT id FROM agent_pools WHERE id = $1 FOR UPDATE", &[row.into()]).await?;
+    }
+    let pool = at(tx, &member, row).await?;
+    Ok((member, pool))
+}
+
+/// The pool of a row.
+///
+/// # Errors
+/// `NotFound` when there is none.
+pub async fn at(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Pool> {
+    Ok(these(tx, member, vec![row]).await?.pop().ok_or_else(Refusal::not_found)?)
+}
+
+fn read(row: &mut Row) -> Outcome<Pool> {
+    Ok(Pool {
+        id: row.get()?,
+        ext_id: row.get()?,
+        name: row.get()?,
+        organization_scoped: row.get()?,
+        scope: Scope::parse(&row.get::<String>()?),
+        created_at: row.get()?,
+        workspaces: Vec::new(),
+    })
+}
+
+/// The pools of rows, in the order of the rows, naming only what is still there.
+async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<Pool>> {
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = "SELECT id, ext_id, name, organization_scoped, scope, created_at FROM agent_pools WHERE id = ANY($1)";
+    let mut found = Vec::with_capacity(rows.len());
+    for mut row in tx.rows(sql, &[rows.clone().into()]).await? {
+        found.push(read(&mut row)?);
+    }
+    let all = |list: fn(&Scope) -> &Vec<String>| found.iter().flat_map(move |pool: &Pool| list(&pool.scope).clone());
+    let workspaces = all(|scope| &scope.allowed_workspaces).chain(all(|scope| &scope.excluded_workspaces)).collect();
+    let projects = all(|scope| &scope.allowed_projects).collect();
+    let mut exists = existing(tx, member, "workspaces", workspaces).await?;
+    exists.extend(existing(tx, member, "projects", projects).await?);
+    let mut naming = named_by(tx, member, rows.clone()).await?;
+    for pool in &mut found {
+        pool.scope.keep(&exists);
+        pool.workspaces = naming.remove(&pool.id).unwrap_or_default();
+    }
+    found.sort_by_key(|pool| rows.iter().position(|row| *row == pool.id));
+    Ok(found)
+}
+
+/// The workspaces that name these pools, as far as the member sees them.
+async fn named_by(tx: &mut Tx<'_>, member: &Member, pools: Vec<i64>) -> Outcome<HashMap<i64, Vec<String>>> {
+    let mut naming: HashMap<i64, Vec<String>> = HashMap::new();
+    let Some(seen) = workspace::seen(tx, member).await? else { return Ok(naming) };
+    let mut filter = seen.filter;
+    filter.and("w.agent_pool_id = ANY({})", pools);
+    let condition = filter.text().to_owned();
+    let most = filter.parameter(MOST_SHOWN);
+    let sql = format!(
+        "SELECT pool, ext_id FROM (SELECT w.agent_pool_id AS pool, w.ext_id AS ext_id,
+            row_number() OVER (PARTITION BY w.agent_pool_id ORDER BY w.id) AS place
+            FROM workspaces w WHERE {condition}) ranked WHERE place <= {most} ORDER BY pool, place"
+    );
+    for mut row in tx.rows(&sql, &filter.values).await? {
+        naming.entry(row.get()?).or_default().push(row.get()?);
+    }
+    Ok(naming)
+}
+
+/// The workspaces that pools show, each once; the first ones where there are many.
+///
+/// # Errors
+/// Those of the store.
+pub async fn workspaces(tx: &mut Tx<'_>, member: &Member, pools: &[Pool]) -> Outcome<Vec<Workspace>> {
+    let ids: Vec<String> = pools.iter().flat_map(|pool| pool.workspaces.clone()).collect();
+    let sql = "SELECT id FROM workspaces WHERE ext_id = ANY($1) ORDER BY id LIMIT $2";
+    let mut rows = Vec::new();
+    for mut row in tx.rows(sql, &[ids.into(), MOST_SHOWN.into()]).await? {
+        rows.push(row.get()?);
+    }
+    workspace::these(tx, member, &rows).await
+}
+
+/// What a list is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Part of the name, without case.
+    pub q: Option<String>,
+    /// Name of a workspace: pools that are for it, and those for the whole organization.
+    pub for_workspace: Option<String>,
+    /// Name of a project, likewise.
+    pub for_project: Option<String>,
+    /// `name` or `created-at`, and whether backwards; newest first otherwise.
+    pub sort: Option<(&'static str, bool)>,
+}
+
+/// A page of the organization's pools.
+///
+/// # Errors
+/// Those of the store.
+pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<Listed<Pool>> {
+    let mut filter = Filter::new("a.org_id = {}", member.organization.id);
+    if let Some(q) = &wanted.q {
+        filter.and(r"a.name_lc LIKE {} ESCAPE '\'", containing(q));
+    }
+    for (table, list, name) in [
+        ("workspaces", "allowed-workspaces", &wanted.for_workspace),
+        ("projects", "allowed-projects", &wanted.for_project),
+    ] {
+        let Some(name) = name else { continue };
+        let sql = format!("SELECT ext_id FROM {table} WHERE org_id = $1 AND name_lc = $2");
+        let values: [Value; 2] = [member.organization.id.into(), name.to_lowercase().into()];
+        match tx.row(&sql, &values).await? {
+            Some(mut row) => {
+                let pattern = naming(list, &row.get::<String>()?);
+                filter.and("(a.organization_scoped OR a.scope LIKE {})", pattern);
+            }
+            None => filter.join("a.organization_scoped"),
+        }
+    }
+    let sql = format!("SELECT count(*) FROM agent_pools a WHERE {}", filter.text());
+    let matching = tx.one(&sql, &filter.values).await?.get()?;
+    let order = match wanted.sort {
+        None => Order { column: "a.id", descending: true },
+        Some(("name", descending)) => Order { column: "a.name_lc", descending },
+        Some((_, descending)) => Order { column: "a.id", descending },
+    };
+    let rows = page::ids(tx, "agent_pools a", filter, order, page, matching).await?;
+    Ok(Listed { items: these(tx, member, rows).await?, matching })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// LIKE, as far as `%` goes.
+    fn like(text: &str, pattern: &str) -> bool {
+        let mut parts = pattern.split('%').filter(|part| !part.is_empty());
+        parts.try_fold(text, |rest, part| rest.split_once(part).map(|(_, rest)| rest)).is_some()
+    }
+
+    #[test]
+    fn a_stored_scope_reads_back_and_only_allowed_resources_are_found_in_it() {
+        let list = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+        let scope = Scope {
+            excluded_workspaces: list(&["ws-out"]),
+            allowed_projects: list(&["prj-1"]),
+            allowed_workspaces: list(&["ws-1", "ws-2"]),
+        };
+        let text = scope.text();
+        assert_eq!(Scope::parse(&text), scope);
+        assert_eq!(Scope::parse("{}"), Scope::default());
+        assert!(
+            like(&text, &naming("allowed-workspaces", "ws-2")) && like(&text, &naming("allowed-projects", "prj-1"))
+        );
+        assert!(!like(&text, &naming("allowed-workspaces", "ws-out")));
+    }
+}

@@ -1,0 +1,217 @@
+//! Memberships: who belongs to an organization, and in which of its teams.
+//!
+//! Whoever has an address that is not known yet is invited: the user is made, and the membership is
+//! `invited` until that user's first request ([`super::last_use`]).
+
+use std::collections::HashMap;
+
+use super::caller::{Caller, Member, Subject};
+use super::page::{Filter, Listed, Page, containing};
+use super::refusal::{Fault, Outcome, Refusal};
+use super::slice::{self, Source};
+use super::store::{Row, Value};
+use super::team::{self, people};
+use super::user::{self, User};
+use super::{Tx, id, organization};
+use crate::error::Kind;
+
+/// A membership as stored, with the teams that the caller knows of.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// Row.
+    pub id: i64,
+    /// External id.
+    pub ext_id: String,
+    /// `active` or `invited`.
+    pub status: String,
+    /// Who.
+    pub user: User,
+    /// Rows and external ids of the user's teams, by name.
+    pub teams: Vec<(i64, String)>,
+}
+
+/// What the queries go through.
+const FROM: &str = "organization_memberships m JOIN users u ON u.id = m.user_id";
+
+impl Membership {
+    fn read(row: &mut Row) -> Outcome<Self> {
+        let (id, ext_id, status) = (row.get()?, row.get()?, row.get()?);
+        Ok(Self { id, ext_id, status, user: User::read(row)?, teams: Vec::new() })
+    }
+}
+
+/// The memberships of rows in the member's organization, in the order of the rows.
+///
+/// # Errors
+/// Those of the store.
+pub async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64]) -> Outcome<Vec<Membership>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = format!(
+        "SELECT m.id, m.ext_id, m.status, u.id, u.ext_id, u.username, u.email FROM {FROM} WHERE m.id = ANY($1)"
+    );
+    let mut found = Vec::with_capacity(ids.len());
+    for mut row in tx.rows(&sql, &[ids.to_vec().into()]).await? {
+        found.push(Membership::read(&mut row)?);
+    }
+    let users = found.iter().map(|membership| membership.user.id).collect();
+    let mut teams = teams_of(tx, member, users).await?;
+    for membership in &mut found {
+        membership.teams = teams.remove(&membership.user.id).unwrap_or_default();
+    }
+    Ok(slice::in_order(ids, found, |membership| membership.id))
+}
+
+/// The teams of users in the member's organization that the member knows of.
+async fn teams_of(tx: &mut Tx<'_>, member: &Member, users: Vec<i64>) -> Outcome<HashMap<i64, Vec<(i64, String)>>> {
+    let mut filter = Filter::new("t.org_id = {}", member.organization.id);
+    filter.and("x.user_id = ANY({})", users);
+    team::seen(member, &mut filter);
+    let sql = format!(
+        "SELECT x.user_id, t.id, t.ext_id FROM team_memberships x JOIN teams t ON t.id = x.team_id
+         WHERE {} ORDER BY t.name_lc",
+        filter.text()
+    );
+    let mut teams: HashMap<i64, Vec<_>> = HashMap::new();
+    for mut row in tx.rows(&sql, &filter.values).await? {
+        let user: i64 = row.get()?;
+        teams.entry(user).or_default().push((row.get()?, row.get()?));
+    }
+    Ok(teams)
+}
+
+/// The memberships of users in the member's organization, by the user's row.
+///
+/// # Errors
+/// Those of the store.
+pub async fn of_users(tx: &mut Tx<'_>, member: &Member, users: &[i64]) -> Outcome<Vec<Membership>> {
+    if users.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = "SELECT id FROM organization_memberships WHERE user_id = ANY($1) AND org_id = $2 ORDER BY id";
+    let mut ids = Vec::new();
+    for mut row in tx.rows(sql, &[users.to_vec().into(), member.organization.id.into()]).await? {
+        ids.push(row.get()?);
+    }
+    these(tx, member, &ids).await
+}
+
+/// What a list is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Addresses, any of them, without case.
+    pub emails: Vec<String>,
+    /// `active` or `invited`.
+    pub status: Option<String>,
+    /// Part of the address or the name, without case.
+    pub q: Option<String>,
+}
+
+/// A page of the memberships of the member's organization, newest first.
+///
+/// # Errors
+/// Those of the store.
+pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<Listed<Membership>> {
+    const MEMBERSHIPS: Source = Source { id: "m.id", from: FROM, order: "m.id DESC" };
+    let mut filter = Filter::new("m.org_id = {}", member.organization.id);
+    if !wanted.emails.is_empty() {
+        let emails: Vec<String> = wanted.emails.iter().map(|email| email.to_lowercase()).collect();
+        filter.and("u.email_lc = ANY({})", emails);
+    }
+    if let Some(status) = &wanted.status {
+        filter.and("m.status = {}", &status[..]);
+    }
+    if let Some(q) = &wanted.q {
+        filter.and(r"(u.email_lc LIKE {} ESCAPE '\' OR u.username_lc LIKE {} ESCAPE '\')", containing(q));
+    }
+    let (ids, matching) = slice::ids(tx, &MEMBERSHIPS, filter, page).await?;
+    Ok(Listed { items: these(tx, member, &ids).await?, matching })
+}
+
+/// A membership by its external id, with its organization as the caller's.
+///
+/// # Errors
+/// `NotFound` when it is absent or the caller is an outsider.
+pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Membership)> {
+    let found = tx.row("SELECT id, org_id FROM organization_memberships WHERE ext_id = $1", &[ext_id.into()]).await?;
+    let mut found = found.ok_or_else(Refusal::not_found)?;
+    let (row, org) = (found.get()?, found.get()?);
+    let member = organization::at(tx, caller, org).await?;
+    let membership = these(tx, &member, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
+    Ok((member, membership))
+}
+
+/// Whether the member may invite and remove people.
+///
+/// # Errors
+/// `NotFound` otherwise.
+pub fn may_manage(member: &Member) -> Outcome<()> {
+    if member.owner || member.rights.has("manage-membership") { Ok(()) } else { Err(Refusal::not_found().into()) }
+}
+
+/// Makes whoever has this address a member, in these teams.
+///
+/// # Errors
+/// `Invalid` when they are one already, or a team is not one that the member may change.
+pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[String]) -> Outcome<Membership> {
+    let teams = joinable(tx, member, teams).await?;
+    let (user, is_new) = user::of_address(tx, email).await?;
+    let status = if is_new { "invited" } else { "active" };
+    let insert = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
+        VALUES ($1, $2, $3, $4, $5) RETURNING id";
+    let values: [Value; 5] =
+        [id::new("ou").into(), member.organization.id.into(), user.into(), status.into(), tx.now.into()];
+    let row: i64 = tx.one(insert, &values).await?.get()?;
+    for team in teams {
+        people::add(tx, team, &[user]).await?;
+    }
+    these(tx, member, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
+}
+
+/// Rows of teams, by external id, whose people the member may change, in the order of the rows.
+async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome<Vec<i64>> {
+    let (mut rows, mut faults) = (Vec::new(), Vec::new());
+    for (n, ext_id) in teams.iter().enumerate() {
+        let sql = "SELECT id FROM teams WHERE ext_id = $1 AND org_id = $2";
+        let found = tx.row(sql, &[ext_id[..].into(), member.organization.id.into()]).await?;
+        let team = match found {
+            Some(mut row) => team::these(tx, &[row.get()?]).await?.pop(),
+            None => None,
+        };
+        match team {
+            Some(team) if team::sees(member, &team) && team::may_change_people(member, &team) => rows.push(team.id),
+            _ => {
+                let detail = format!("{ext_id} is not a team that you may add people to");
+                faults.push(Fault::at(format!("/data/relationships/teams/data/{n}/id"), detail));
+            }
+        }
+    }
+    if !faults.is_empty() {
+        return Err(Refusal::of(Kind::Invalid, faults).into());
+    }
+    rows.sort_unstable();
+    rows.dedup();
+    Ok(rows)
+}
+
+/// Ends a membership, and with it the user's place in the organization's teams.
+///
+/// # Errors
+/// `Forbidden` for owners who remove themselves; `NotFound` for an owner whom the member may not remove;
+/// `Conflict` when the owners team would be empty.
+pub async fn delete(tx: &mut Tx<'_>, caller: &Caller, member: &Member, membership: &Membership) -> Outcome<()> {
+    let user = membership.user.id;
+    let owners = "SELECT 1 FROM teams t JOIN team_memberships x ON x.team_id = t.id
+        WHERE t.org_id = $1 AND t.is_owners AND x.user_id = $2";
+    let values: [Value; 2] = [member.organization.id.into(), user.into()];
+    let is_owner = tx.row(owners, &values).await?.is_some();
+    if is_owner && matches!(caller.subject, Subject::User { id, .. } if id == user) {
+        return Err(Refusal::forbidden("owners cannot remove themselves from their organization").into());
+    }
+    if is_owner && !member.owner {
+        return Err(Refusal::not_found().into());
+    }
+    tx.execute("DELETE FROM organization_memberships WHERE id = $1", &[membership.id.into()]).await?;
+    people::remove_everywhere(tx, member.organization.id, user).await
+}

@@ -1,0 +1,334 @@
+//! Execution modes: where a mode is set, what a request may say about it, and what it inherits.
+//!
+//! Organizations, projects and workspaces read their modes by the same rules ([`read`]); they differ in the
+//! names of the attributes ([`Level`]). A mode comes with its agent pool or not at all: what is inherited
+//! is always the pair.
+//!
+//! Refuses `agent` without a pool, a pool without `agent`, a pool of another organization, and
+//! `setting-overwrites` that say both things at once.
+
+use super::Tx;
+use super::attributes::{Attributes, Given, label};
+use super::organization::Mode;
+use super::refusal::{Fault, Outcome};
+
+/// The modes there are.
+const MODES: [&str; 3] = ["remote", "local", "agent"];
+
+/// How the mode is named at one level.
+pub struct Level {
+    /// The attribute of the mode.
+    mode: &'static str,
+    /// The flag of the pool in `setting-overwrites`, and what people call the pool.
+    pool: &'static str,
+    /// What names the pool: an attribute, or a relationship.
+    by_attribute: bool,
+    /// Whether the level inherits, and has `setting-overwrites`.
+    inherits: bool,
+    /// Whether the older attribute `operations` is known.
+    operations: bool,
+}
+
+/// Organizations have a mode of their own always; the pool is a relationship.
+pub const ORGANIZATION: Level = Level {
+    mode: "default-execution-mode",
+    pool: "default-agent-pool",
+    by_attribute: false,
+    inherits: false,
+    operations: false,
+};
+/// Projects inherit from the organization.
+pub const PROJECT: Level = Level { by_attribute: true, inherits: true, ..ORGANIZATION };
+/// Workspaces inherit from their project.
+pub const WORKSPACE: Level =
+    Level { mode: "execution-mode", pool: "agent-pool", by_attribute: true, inherits: true, operations: true };
+
+/// What a request makes of the mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It stays as it is; on a create, it is inherited.
+    Unchanged,
+    /// It is inherited from now on.
+    Inherit,
+    /// It is this one.
+    Own(Mode),
+}
+
+/// The columns `execution_mode` and `agent_pool_id` after a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// The mode; `None` inherits.
+    pub mode: Option<String>,
+    /// Row of the agent pool.
+    pub pool: Option<i64>,
+}
+
+impl Level {
+    /// Where the pool is named in a request.
+    fn pool_attribute(&self) -> String {
+        format!("{}-id", self.pool)
+    }
+
+    fn pool_fault(&self, text: &str) -> Fault {
+        let detail = format!("{} {text}", label(self.pool));
+        match self.by_attribute {
+            true => Fault::attribute(&self.pool_attribute(), detail),
+            false => Fault::at(format!("/data/relationships/{}", self.pool), detail),
+        }
+    }
+
+    fn mode_fault(&self, text: &str) -> Fault {
+        Fault::attribute(self.mode, format!("{} {text}", label(self.mode)))
+    }
+}
+
+/// Reads what a request says about the mode. `stored` is the level's own mode so far. `related` is the
+/// pool where a relationship names it; other levels give [`Given::Absent`].
+pub fn read(attributes: &mut Attributes<'_>, level: &Level, related: Given<String>, stored: Option<&Mode>) -> Change {
+    let mode = read_mode(attributes, level);
+    let overwrites = if level.inherits { read_overwrites(attributes, level) } else { Ok(None) };
+    let pool = if level.by_attribute { attributes.text(&level.pool_attribute()) } else { related };
+    // An empty text names no pool.
+    let pool = if pool.as_value().is_some_and(String::is_empty) { Given::Null } else { pool };
+    let (Ok(mode), Ok(overwrites)) = (mode, overwrites) else { return Change::Unchanged };
+    decide(level, mode, overwrites, pool, stored).unwrap_or_else(|fault| {
+        attributes.push(fault);
+        Change::Unchanged
+    })
+}
+
+/// The mode that is named, in either form; null names none.
+fn read_mode(attributes: &mut Attributes<'_>, level: &Level) -> Result<Option<String>, ()> {
+    let mode = attributes.text(level.mode).value();
+    let operations = if level.operations { attributes.flag("operations").value() } else { None };
+    match (mode, operations) {
+        (Some(_), Some(_)) => {
+            attributes.fault("operations", format!("Operations must not be given together with {}", level.mode));
+            Err(())
+        }
+        (Some(mode), None) if !MODES.contains(&&mode[..]) => {
+            attributes.push(level.mode_fault(&format!("must be one of {}", MODES.join(", "))));
+            Err(())
+        }
+        (mode, None) => Ok(mode),
+        (None, Some(remote)) => Ok(Some(if remote { "remote" } else { "local" }.to_owned())),
+    }
+}
+
+/// The one value of both flags; a flag that is null is not named.
+fn read_overwrites(attributes: &mut Attributes<'_>, level: &Level) -> Result<Option<bool>, ()> {
+    const NAME: &str = "setting-overwrites";
+    let Given::Value(flags) = attributes.object(NAME) else { return Ok(None) };
+    let mut inner = Attributes::new(flags);
+    let (mode, pool) = (inner.flag(level.mode).value(), inner.flag(level.pool).value());
+    if !inner.is_sound() {
+        attributes.fault(NAME, "Setting overwrites must hold booleans");
+        return Err(());
+    }
+    if mode.zip(pool).is_some_and(|(mode, pool)| mode != pool) {
+        attributes.fault(
+            NAME,
+            "If agent-pool and execution-mode are both included in setting-overwrites, their values must be the same.",
+        );
+        return Err(());
+    }
+    Ok(mode.or(pool))
+}
+
+fn decide(
+    level: &Level,
+    mode: Option<String>,
+    overwrites: Option<bool>,
+    pool: Given<String>,
+    stored: Option<&Mode>,
+) -> Result<Change, Fault> {
+    let stray_pool = || level.pool_fault("must not be specified unless using 'agent' execution mode");
+    if overwrites == Some(false) {
+        return match (mode, pool) {
+            (Some(_), _) => Err(level.mode_fault("must not be specified when setting-overwrites are false")),
+            (None, Given::Value(_)) => Err(stray_pool()),
+            (None, _) => Ok(Change::Inherit),
+        };
+    }
+    let named = mode.is_some();
+    let Some(name) = mode.or_else(|| stored.map(|stored| stored.name.clone())) else {
+        return match (overwrites, pool) {
+            (Some(true), _) => Err(level.mode_fault("must be specified when setting-overwrites are true")),
+            (_, Given::Value(_)) => Err(stray_pool()),
+            _ => Ok(Change::Unchanged),
+        };
+    };
+    if name != "agent" {
+        return match pool {
+            Given::Value(_) => Err(stray_pool()),
+            _ if named => Ok(Change::Own(Mode { name, pool: None })),
+            _ => Ok(Change::Unchanged),
+        };
+    }
+    // Named again without a pool, it keeps the one it has.
+    match pool.over(stored.and_then(|stored| stored.pool.clone())) {
+        Some(pool) => Ok(Change::Own(Mode { name, pool: Some(pool) })),
+        None => Err(level.pool_fault("must be specified when using 'agent' execution mode")),
+    }
+}
+
+impl Change {
+    /// The columns to store; `None` leaves them as they are. A pool that the organization does not have is
+    /// a fault.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn columns(
+        self,
+        tx: &mut Tx<'_>,
+        org_id: i64,
+        level: &Level,
+        attributes: &mut Attributes<'_>,
+    ) -> Outcome<Option<Columns>> {
+        let mode = match self {
+            Self::Unchanged => return Ok(None),
+            Self::Inherit => return Ok(Some(Columns::default())),
+            Self::Own(mode) => mode,
+        };
+        let mut columns = Columns { mode: Some(mode.name), pool: None };
+        if let Some(pool) = mode.pool {
+            let sql = "SELECT id FROM agent_pools WHERE ext_id = $1 AND org_id = $2";
+            match tx.row(sql, &[pool.into(), org_id.into()]).await? {
+                Some(mut row) => columns.pool = Some(row.get()?),
+                None => attributes.push(level.pool_fault("must be an agent pool of the organization")),
+            }
+        }
+        Ok(Some(columns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::projects::refusal::Stop;
+
+    fn mode(name: &str, pool: Option<&str>) -> Mode {
+        Mode { name: name.to_owned(), pool: pool.map(str::to_owned) }
+    }
+
+    fn read_all(level: &Level, body: &Value, stored: Option<&Mode>) -> Result<Change, Vec<(String, String)>> {
+        let mut attributes = Attributes::new(body.as_object().unwrap());
+        let change = read(&mut attributes, level, Given::Absent, stored);
+        match attributes.finish() {
+            Ok(()) => Ok(change),
+            Err(Stop::Refused(refusal)) => {
+                Err(refusal.faults.iter().map(|f| (format!("{:?}", f.source), f.detail.to_string())).collect())
+            }
+            Err(stop) => panic!("{stop:?}"),
+        }
+    }
+
+    fn refused(level: &Level, body: Value, stored: Option<&Mode>, place: &str, text: &str) {
+        let faults = read_all(level, &body, stored).expect_err(&body.to_string());
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert!(faults[0].0.contains(place) && faults[0].1.contains(text), "{body}: {faults:?}");
+    }
+
+    #[test]
+    fn a_mode_is_taken_with_its_pool_or_not_at_all() {
+        let agent = mode("agent", Some("apool-1"));
+        let body = json!({ "default-execution-mode": "agent", "default-agent-pool-id": "apool-1" });
+        assert_eq!(read_all(&PROJECT, &body, None), Ok(Change::Own(agent.clone())));
+        let again = json!({ "default-execution-mode": "agent" });
+        assert_eq!(read_all(&PROJECT, &again, Some(&agent)), Ok(Change::Own(agent.clone())), "it keeps its pool");
+        let pool = "default-agent-pool-id";
+        let (unless, when) = ("must not be specified unless using 'agent'", "must be specified when using 'agent'");
+        refused(&PROJECT, again, None, pool, "Default agent pool must be specified when using 'agent' execution mode");
+        refused(&PROJECT, json!({ "default-execution-mode": "remote", pool: "apool-1" }), None, pool, unless);
+        refused(&PROJECT, json!({ pool: "apool-1" }), None, pool, unless);
+        refused(&PROJECT, json!({ pool: "apool-1" }), Some(&mode("local", None)), pool, unless);
+        refused(&PROJECT, json!({ pool: null }), Some(&agent), pool, when);
+        refused(&WORKSPACE, json!({ "execution-mode": "agent", "agent-pool-id": "" }), None, "agent-pool-id", when);
+        let other = json!({ pool: "apool-2" });
+        assert_eq!(
+            read_all(&PROJECT, &other, Some(&agent)),
+            Ok(Change::Own(mode("agent", Some("apool-2")))),
+            "another pool alone"
+        );
+        let remote = json!({ "default-execution-mode": "remote" });
+        assert_eq!(read_all(&PROJECT, &remote, Some(&agent)), Ok(Change::Own(mode("remote", None))));
+        refused(
+            &PROJECT,
+            json!({ "default-execution-mode": "fast" }),
+            None,
+            "default-execution-mode",
+            "must be one of",
+        );
+    }
+
+    #[test]
+    fn overwrites_say_whether_it_is_the_levels_own() {
+        let flags = |mode: Value, pool: Value| json!({ "execution-mode": mode, "agent-pool": pool });
+        let with = |flags: Value| json!({ "setting-overwrites": flags });
+        let own = mode("local", None);
+        for inherits in
+            [flags(json!(false), json!(false)), flags(json!(false), Value::Null), json!({"agent-pool": false})]
+        {
+            assert_eq!(read_all(&WORKSPACE, &with(inherits), Some(&own)), Ok(Change::Inherit));
+        }
+        for nothing in [json!({}), Value::Null, flags(Value::Null, Value::Null)] {
+            assert_eq!(read_all(&WORKSPACE, &with(nothing), Some(&own)), Ok(Change::Unchanged));
+        }
+        assert_eq!(read_all(&WORKSPACE, &with(flags(json!(true), json!(true))), Some(&own)), Ok(Change::Unchanged));
+        let unequal = with(flags(json!(true), json!(false)));
+        refused(&WORKSPACE, unequal, None, "setting-overwrites", "If agent-pool and execution-mode are both included");
+        refused(&WORKSPACE, with(flags(json!(true), json!(true))), None, "execution-mode", "must be specified");
+        let both = json!({ "execution-mode": "local", "setting-overwrites": { "execution-mode": false } });
+        refused(&WORKSPACE, both, None, "execution-mode", "must not be specified");
+        refused(&WORKSPACE, with(json!({ "agent-pool": "x" })), None, "setting-overwrites", "must hold booleans");
+        let true_and_mode = json!({ "execution-mode": "local", "setting-overwrites": { "execution-mode": true } });
+        assert_eq!(read_all(&WORKSPACE, &true_and_mode, None), Ok(Change::Own(own)));
+    }
+
+    #[test]
+    fn operations_are_the_older_form_of_workspaces_alone() {
+        let of = |value: bool| json!({ "operations": value });
+        assert_eq!(read_all(&WORKSPACE, &of(true), None), Ok(Change::Own(mode("remote", None))));
+        assert_eq!(read_all(&WORKSPACE, &of(false), None), Ok(Change::Own(mode("local", None))));
+        assert_eq!(read_all(&PROJECT, &of(false), None), Ok(Change::Unchanged));
+        let both = json!({ "operations": true, "execution-mode": "remote" });
+        refused(&WORKSPACE, both, None, "operations", "must not be given together");
+    }
+
+    #[test]
+    fn an_organization_names_its_pool_by_a_relationship_and_has_no_overwrites() {
+        let body = json!({ "default-execution-mode": "agent", "setting-overwrites": { "agent-pool": false } });
+        let mut attributes = Attributes::new(body.as_object().unwrap());
+        let remote = mode("remote", None);
+        let change = read(&mut attributes, &ORGANIZATION, Given::Value("apool-1".to_owned()), Some(&remote));
+        assert_eq!(change, Change::Own(mode("agent", Some("apool-1"))));
+        let nothing = json!({});
+        let mut attributes = Attributes::new(nothing.as_object().unwrap());
+        read(&mut attributes, &ORGANIZATION, Given::Value("apool-1".to_owned()), Some(&remote));
+        let Err(Stop::Refused(refusal)) = attributes.finish() else { panic!("refused") };
+        assert!(format!("{:?}", refusal.faults).contains("/data/relationships/default-agent-pool"));
+    }
+
+    proptest! {
+        /// Whatever is asked for, what comes out of it has a pool with `agent`, and only then.
+        #[test]
+        fn a_pool_goes_with_agent(
+            named in prop::option::of(prop::sample::select(MODES.to_vec())),
+            pool in prop::option::of(prop::sample::select(vec!["", "apool-1"])),
+            overwrites in prop::option::of(any::<bool>()),
+            stored in prop::option::of(prop::sample::select(MODES.to_vec())),
+        ) {
+            let mut body = serde_json::Map::new();
+            named.map(|name| body.insert("execution-mode".into(), name.into()));
+            pool.map(|pool| body.insert("agent-pool-id".into(), pool.into()));
+            overwrites.map(|flag| body.insert("setting-overwrites".into(), json!({ "agent-pool": flag })));
+            let stored = stored.map(|name| mode(name, (name == "agent").then_some("apool-0")));
+            if let Ok(Change::Own(own)) = read_all(&WORKSPACE, &Value::Object(body), stored.as_ref()) {
+                prop_assert_eq!(own.name == "agent", own.pool.is_some());
+            }
+        }
+    }
+}

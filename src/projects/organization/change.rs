@@ -1,0 +1,120 @@
+//! What a request makes of an organization: its rules, and the update.
+
+use super::super::Tx;
+use super::super::attributes::{Attributes, Given};
+use super::super::mode::{self, Columns, ORGANIZATION};
+use super::super::refusal::Outcome;
+use super::super::store::Value;
+use super::super::user::is_address;
+use super::settings::Named;
+use super::{Organization, at_row};
+
+/// What a create or an update says; what is absent stays.
+pub struct Change {
+    name: Option<String>,
+    email: Option<String>,
+    mode: mode::Change,
+    columns: Option<Columns>,
+    user_tokens_enabled: Option<bool>,
+    allow_force_delete: Option<bool>,
+    settings: Named,
+}
+
+impl Change {
+    /// Reads and checks the attributes of an update of `stored`; `pool` is the relationship
+    /// `default-agent-pool`.
+    pub fn read(attributes: &mut Attributes<'_>, pool: Given<String>, stored: Option<&Organization>) -> Self {
+        let name = attributes.text("name");
+        match &name {
+            Given::Null => attributes.fault("name", "Name can't be blank"),
+            Given::Value(text) => check_name(attributes, text),
+            Given::Absent => {}
+        }
+        let email = attributes.text("email");
+        match &email {
+            Given::Null => attributes.fault("email", "Email can't be blank"),
+            Given::Value(text) if text.is_empty() => attributes.fault("email", "Email can't be blank"),
+            Given::Value(text) if !is_address(text) => attributes.fault("email", "Email must be an address"),
+            Given::Value(_) | Given::Absent => {}
+        }
+        Self {
+            name: name.value(),
+            email: email.value(),
+            mode: mode::read(attributes, &ORGANIZATION, pool, stored.map(|stored| &stored.mode)),
+            columns: None,
+            user_tokens_enabled: attributes.flag("user-tokens-enabled").value(),
+            allow_force_delete: attributes.flag("allow-force-delete-workspaces").value(),
+            settings: Named::read(attributes),
+        }
+    }
+
+    /// As [`Change::read`], with the name and the address that a create needs.
+    pub fn read_new(attributes: &mut Attributes<'_>, pool: Given<String>) -> Self {
+        for (name, detail) in [("name", "Name can't be blank"), ("email", "Email can't be blank")] {
+            if !attributes.has(name) {
+                attributes.fault(name, detail);
+            }
+        }
+        Self::read(attributes, pool, None)
+    }
+
+    /// Name and address of a create.
+    pub fn name_and_email(&self) -> (&str, &str) {
+        (self.name.as_deref().unwrap_or_default(), self.email.as_deref().unwrap_or_default())
+    }
+
+    /// Ends the reading: finds the agent pool that is named among those of organization `id` (0 before a
+    /// create, which has none).
+    ///
+    /// # Errors
+    /// `Invalid` with everything that was wrong.
+    pub async fn checked(mut self, tx: &mut Tx<'_>, id: i64, mut attributes: Attributes<'_>) -> Outcome<Self> {
+        let mode = std::mem::replace(&mut self.mode, mode::Change::Unchanged);
+        self.columns = mode.columns(tx, id, &ORGANIZATION, &mut attributes).await?;
+        attributes.finish()?;
+        Ok(self)
+    }
+
+    /// Stores the change over an organization whose row is locked.
+    ///
+    /// # Errors
+    /// `Invalid` when the name is taken.
+    pub async fn store(self, tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
+        let stored = at_row(tx, id).await?;
+        let name = self.name.unwrap_or(stored.name);
+        let sql = "UPDATE organizations SET name = $1, name_lc = $2, email = $3, user_tokens_enabled = $4,
+            allow_force_delete = $5, settings = $6 WHERE id = $7";
+        let values: [Value; 7] = [
+            name[..].into(),
+            name.to_lowercase().into(),
+            self.email.unwrap_or(stored.email).into(),
+            self.user_tokens_enabled.unwrap_or(stored.user_tokens_enabled).into(),
+            self.allow_force_delete.unwrap_or(stored.allow_force_delete).into(),
+            self.settings.over(&stored.settings).into(),
+            id.into(),
+        ];
+        tx.execute(sql, &values).await?;
+        if let Some(columns) = self.columns {
+            let sql = "UPDATE organizations SET execution_mode = $1, agent_pool_id = $2 WHERE id = $3";
+            tx.execute(sql, &[columns.mode.into(), columns.pool.into(), id.into()]).await?;
+        }
+        Ok(())
+    }
+}
+
+/// 3 to 40 letters, digits, `-` and `_`.
+fn check_name(attributes: &mut Attributes<'_>, name: &str) {
+    let letters = name.chars().count();
+    if letters == 0 {
+        return attributes.fault("name", "Name can't be blank");
+    }
+    if letters < 3 {
+        attributes.fault("name", "Name is too short (minimum is 3 characters)");
+    }
+    if letters > 40 {
+        attributes.fault("name", "Name is too long (maximum is 40 characters)");
+    }
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
+        attributes.fault("name", "Name may only contain letters, numbers, - and _");
+    }
+}

@@ -1,0 +1,117 @@
+//! What a create or an update gives of a project, and its rules.
+
+use super::super::attributes::{Attributes, Given};
+use super::super::mode::{self, Columns};
+use super::super::tag::Tag;
+use super::{Outcome, Project, Tx};
+
+/// Most characters of a description.
+const LONGEST: usize = 256;
+
+/// The attributes of a create or an update.
+pub struct Fields {
+    /// 3 to 40 letters, digits, spaces, `-`, `_`; no space at either end.
+    pub name: Given<String>,
+    /// At most 256 characters.
+    pub description: Given<String>,
+    /// As [`read_duration`].
+    pub auto_destroy: Given<String>,
+    /// Its own execution mode; `None` leaves it.
+    pub mode: Option<Columns>,
+    /// All of its tags; `None` leaves them.
+    pub tags: Option<Vec<Tag>>,
+}
+
+impl Fields {
+    /// Reads and checks attributes, in the order name, description, duration, mode. `stored` is what is
+    /// updated; a create, which has none, must give a name. Faults go to `attributes`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn read(
+        tx: &mut Tx<'_>,
+        org_id: i64,
+        attributes: &mut Attributes<'_>,
+        stored: Option<&Project>,
+    ) -> Outcome<Self> {
+        let name = read_name(attributes, stored.is_none());
+        let description = read_description(attributes);
+        let auto_destroy = read_duration(attributes);
+        let own_mode = stored.and_then(|stored| stored.own_mode.as_ref());
+        let change = mode::read(attributes, &mode::PROJECT, Given::Absent, own_mode);
+        let mode = change.columns(tx, org_id, &mode::PROJECT, attributes).await?;
+        Ok(Self { name, description, auto_destroy, mode, tags: None })
+    }
+}
+
+fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
+    let name = attributes.text("name");
+    let text = match &name {
+        Given::Value(text) => text.as_str(),
+        Given::Null => "",
+        Given::Absent if required && !attributes.has("name") => "",
+        Given::Absent => return name,
+    };
+    if text.is_empty() {
+        attributes.fault("name", "Name can't be blank");
+        return name;
+    }
+    let letters = text.chars().count();
+    if letters < 3 {
+        attributes.fault("name", "Name is too short (minimum is 3 characters)");
+    }
+    if letters > 40 {
+        attributes.fault("name", "Name is too long (maximum is 40 characters)");
+    }
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    if !text.chars().all(legal) || text.starts_with(' ') || text.ends_with(' ') {
+        attributes.fault(
+            "name",
+            "Name may only contain letters, numbers, spaces, - and _, and no space at its beginning or end",
+        );
+    }
+    name
+}
+
+fn read_description(attributes: &mut Attributes<'_>) -> Given<String> {
+    let description = attributes.text("description");
+    if description.as_value().is_some_and(|text| text.chars().count() > LONGEST) {
+        attributes.fault("description", format!("Description is too long (maximum is {LONGEST} characters)"));
+    }
+    description
+}
+
+/// The attribute `auto-destroy-activity-duration` of projects and workspaces: one to four digits that are
+/// not all zero, then `d` or `h`.
+pub fn read_duration(attributes: &mut Attributes<'_>) -> Given<String> {
+    const NAME: &str = "auto-destroy-activity-duration";
+    let duration = attributes.text(NAME);
+    if duration.as_value().is_some_and(|text| !is_duration(text)) {
+        attributes.fault(
+            NAME,
+            "Auto destroy activity duration has an incorrect format, we expect up to 4 numeric digits and 1 unit ('d' or 'h')",
+        );
+    }
+    duration
+}
+
+fn is_duration(text: &str) -> bool {
+    let Some(digits) = text.strip_suffix(['d', 'h']) else { return false };
+    (1..=4).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit()) && digits.bytes().any(|b| b != b'0')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_one_to_four_digits_that_are_not_zero_and_a_unit() {
+        for good in ["1h", "24h", "14d", "9999d", "0014d"] {
+            assert!(is_duration(good), "{good}");
+        }
+        for bad in ["", "d", "0d", "0000h", "20m", "14", "d14", "14D", " 14d", "14 d", "10000d", "-1d", "14d\n", "١d"]
+        {
+            assert!(!is_duration(bad), "{bad}");
+        }
+    }
+}

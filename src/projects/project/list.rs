@@ -1,0 +1,181 @@
+//! Lists of projects: only what the caller sees, found by the caller's grants where these are few.
+//!
+//! Who sees the whole organization is served from its indexes, and its projects are counted when they come
+//! and go. For others the grants of their teams are read first: up to [`FEW`] of them name their projects
+//! one by one, which costs the same however many projects there are, and wherever in the order they stand.
+//! With more grants than that, every few projects looked at is one of the caller's.
+
+use std::collections::HashMap;
+
+use super::super::page::{self, Filter, Listed, Order, Page, containing};
+use super::super::tag;
+use super::{Member, Outcome, Project, ProjectRights, Tx, Value, these};
+
+/// Most grants that are read one by one.
+const FEW: usize = 10_000;
+
+/// What a list is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Names, any of them, without case; wins over `q`.
+    pub names: Vec<String>,
+    /// Part of the name, without case.
+    pub q: Option<String>,
+    /// Only projects on which all of this is granted.
+    pub granted: ProjectRights,
+    /// Tags, all of them; one without a value matches any.
+    pub tagged: Vec<(String, Option<String>)>,
+    /// By name, and whether backwards; newest first otherwise.
+    pub by_name: Option<bool>,
+}
+
+/// A page of the projects that the member sees, and how many the member sees without any filter.
+///
+/// # Errors
+/// Those of the store; `Unavailable` when too much must be looked at.
+pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<(Listed<Project>, i64)> {
+    tx.fit().await?;
+    let needed = ProjectRights::READ | wanted.granted;
+    let grants = if member.rights.on_projects().has(needed) { Grants::None } else { grants(tx, member).await? };
+    let everything = seen(tx, member, &grants, ProjectRights::READ).await?;
+    let total = everything.count(tx).await?;
+    let mut seen = if wanted.granted == ProjectRights::NONE {
+        Seen { known: Some(total), ..everything }
+    } else {
+        seen(tx, member, &grants, needed).await?
+    };
+    seen.narrow(wanted);
+    let matching = seen.count(tx).await?;
+    let order = match wanted.by_name {
+        None => Order { column: "p.id", descending: true },
+        Some(descending) => Order { column: "p.name_lc", descending },
+    };
+    let rows = page::ids(tx, "projects p", seen.filter, order, page, matching).await?;
+    let items = if rows.is_empty() { Vec::new() } else { these(tx, member, rows).await? };
+    Ok((Listed { items, matching }, total))
+}
+
+/// What the member's teams have on projects.
+enum Grants {
+    /// Nothing that counts beside what is granted in the whole organization.
+    None,
+    /// This, by project.
+    Few(HashMap<i64, ProjectRights>),
+    /// More than [`FEW`] grants, and what is granted on the default project beside them.
+    Many(Option<(i64, ProjectRights)>),
+}
+
+async fn grants(tx: &mut Tx<'_>, member: &Member) -> Outcome<Grants> {
+    let mut default = None;
+    if member.rights.on_default_project() != ProjectRights::NONE {
+        let sql = "SELECT id FROM projects WHERE org_id = $1 AND is_default";
+        let row = tx.one(sql, &[member.organization.id.into()]).await?.get()?;
+        default = Some((row, member.rights.on_default_project()));
+    }
+    // In the order of the index that finds them: no plan is cheaper than that one.
+    let sql = "SELECT project_id, perm_bits FROM team_project_access WHERE team_id = ANY($1)
+        ORDER BY team_id, project_id LIMIT $2";
+    let values: [Value; 2] = [member.teams.clone().into(), (FEW as i64 + 1).into()];
+    let rows = tx.rows(sql, &values).await?;
+    if rows.len() > FEW {
+        return Ok(Grants::Many(default));
+    }
+    let mut few = HashMap::from_iter(default);
+    for mut row in rows {
+        let (project, bits) = (row.get()?, row.get()?);
+        *few.entry(project).or_default() |= ProjectRights::from_bits(bits);
+    }
+    Ok(Grants::Few(few))
+}
+
+/// The projects of a list: a condition on `projects p`, and how many there are when that is known.
+struct Seen {
+    filter: Filter,
+    known: Option<i64>,
+}
+
+/// The projects on which the member has all of `needed`.
+async fn seen(tx: &mut Tx<'_>, member: &Member, grants: &Grants, needed: ProjectRights) -> Outcome<Seen> {
+    let everywhere = member.rights.on_projects();
+    let missing = ProjectRights::from_bits(needed.bits() & !everywhere.bits());
+    Ok(match grants {
+        _ if everywhere.has(needed) => {
+            let filter = Filter::new("p.org_id = {}", member.organization.id);
+            Seen { filter, known: Some(member.organization.projects) }
+        }
+        Grants::Few(few) => {
+            let having = few.iter().filter(|(_, rights)| rights.has(missing));
+            let ids: Vec<i64> = having.map(|(project, _)| *project).collect();
+            let known = Some(ids.len() as i64);
+            Seen { filter: Filter::new("p.id = ANY({})", ids), known }
+        }
+        Grants::None => Seen { filter: by_looking(member, missing), known: None },
+        Grants::Many(default) => {
+            let known = granted(tx, member, missing, *default).await?;
+            Seen { filter: by_looking(member, missing), known }
+        }
+    })
+}
+
+/// How many projects the member has a right on, counted over the grants: `None` when it is about several
+/// rights, which may come from several grants.
+async fn granted(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    missing: ProjectRights,
+    default: Option<(i64, ProjectRights)>,
+) -> Outcome<Option<i64>> {
+    let mut each = missing.each();
+    let (Some(right), None) = (each.next(), each.next()) else { return Ok(None) };
+    let default = default.filter(|(_, rights)| rights.has(right));
+    let mut filter = Filter::new("a.team_id = ANY({})", member.teams.clone());
+    filter.and("a.perm_bits & {} <> 0", right.bits());
+    if let Some((project, _)) = default {
+        filter.and("a.project_id <> {}", project);
+    }
+    let sql = format!("SELECT count(DISTINCT a.project_id) FROM team_project_access a WHERE {}", filter.text());
+    let counted: i64 = tx.one(&sql, &filter.values).await?.get()?;
+    Ok(Some(counted + i64::from(default.is_some())))
+}
+
+/// The condition of a member with many grants: each project is looked up among them.
+fn by_looking(member: &Member, missing: ProjectRights) -> Filter {
+    let mut filter = Filter::new("p.org_id = {}", member.organization.id);
+    let teams = filter.parameter(member.teams.clone());
+    let by_default = member.rights.on_default_project();
+    // Rights add up over all of the caller's teams, so each is looked for by itself.
+    for right in missing.each() {
+        let bit = right.bits();
+        let granted = format!(
+            "EXISTS (SELECT 1 FROM team_project_access a WHERE a.project_id = p.id AND a.team_id = ANY({teams})
+             AND a.perm_bits & {bit} <> 0)"
+        );
+        filter.join(&if by_default.has(right) { format!("({granted} OR p.is_default)") } else { granted });
+    }
+    filter
+}
+
+impl Seen {
+    /// Lets through only what has the name and the tags that are asked for.
+    fn narrow(&mut self, wanted: &Wanted) {
+        let before = self.filter.values.len();
+        if !wanted.names.is_empty() {
+            let names: Vec<String> = wanted.names.iter().map(|name| name.to_lowercase()).collect();
+            self.filter.and("p.name_lc = ANY({})", names);
+        } else if let Some(q) = &wanted.q {
+            self.filter.and(r"p.name_lc LIKE {} ESCAPE '\'", containing(q));
+        }
+        tag::narrow_projects(&mut self.filter, &wanted.tagged);
+        if self.filter.values.len() > before {
+            self.known = None;
+        }
+    }
+
+    async fn count(&self, tx: &mut Tx<'_>) -> Outcome<i64> {
+        if let Some(known) = self.known {
+            return Ok(known);
+        }
+        let sql = format!("SELECT count(*) FROM projects p WHERE {}", self.filter.text());
+        Ok(tx.one(&sql, &self.filter.values).await?.get()?)
+    }
+}

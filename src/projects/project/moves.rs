@@ -1,0 +1,94 @@
+//! Moving workspaces into a project: all of them or none.
+//!
+//! The workspaces are locked in the order of their rows, then the projects in the order of theirs, so that
+//! moves in opposite directions wait for each other and never lock each other out. Called for the
+//! relationship of a project, and for a workspace that names another project.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::{Member, Outcome, Project, ProjectRights, Refusal, Tx, Value, these};
+
+/// Moves workspaces, named by their external ids, into a project of the member's organization. Naming one
+/// twice is naming it once; one that is there already stays as it is.
+///
+/// The caller has seen to it that the member may move workspaces into `destination`.
+///
+/// # Errors
+/// `Forbidden`, naming every workspace that is absent, of another organization, or that the member may not
+/// take out of its project; `NotFound` when the destination has gone meanwhile.
+pub async fn move_workspaces(tx: &mut Tx<'_>, member: &Member, destination: &Project, ids: &[String]) -> Outcome<()> {
+    let found = locked(tx, member, ids).await?;
+    let mut projects: Vec<i64> = found.values().map(|workspace| workspace.project).collect();
+    projects.push(destination.id);
+    projects.sort_unstable();
+    projects.dedup();
+    let lock = "SELECT id FROM projects WHERE id = ANY($1) ORDER BY id FOR UPDATE";
+    if tx.rows(lock, &[projects.clone().into()]).await?.len() < projects.len() {
+        // Only the destination can be gone: the others hold workspaces that are locked.
+        return Err(Refusal::not_found().into());
+    }
+    let movable = |project: &Project| project.rights.has(ProjectRights::READ | ProjectRights::MOVE_WORKSPACE);
+    let sources: HashSet<i64> = these(tx, member, projects)
+        .await?
+        .iter()
+        .filter(|project| movable(project))
+        .map(|project| project.id)
+        .collect();
+    refuse_others(ids, |id| found.get(id).is_some_and(|workspace| sources.contains(&workspace.project)))?;
+    let moved = found.into_values().filter(|workspace| workspace.project != destination.id);
+    carry(tx, destination, moved.collect()).await
+}
+
+/// A workspace and the project that it is in.
+struct Workspace {
+    row: i64,
+    project: i64,
+}
+
+/// The workspaces of the member's organization, locked, by their external ids.
+async fn locked(tx: &mut Tx<'_>, member: &Member, ids: &[String]) -> Outcome<HashMap<String, Workspace>> {
+    let sql = "SELECT ext_id, id, project_id FROM workspaces WHERE org_id = $1 AND ext_id = ANY($2)
+        ORDER BY id FOR UPDATE";
+    let mut found = HashMap::new();
+    for mut row in tx.rows(sql, &[member.organization.id.into(), ids.to_vec().into()]).await? {
+        found.insert(row.get()?, Workspace { row: row.get()?, project: row.get()? });
+    }
+    Ok(found)
+}
+
+/// Names every id that may not be moved, once, in the order of the request.
+fn refuse_others(ids: &[String], may: impl Fn(&str) -> bool) -> Outcome<()> {
+    let mut seen = HashSet::new();
+    let refused: Vec<&str> = ids.iter().map(String::as_str).filter(|id| !may(id) && seen.insert(*id)).collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::forbidden(format!("workspaces not found, or not authorized to be moved: {}", refused.join(", ")))
+        .into())
+}
+
+/// Moves locked workspaces between locked projects and their counts with them.
+async fn carry(tx: &mut Tx<'_>, destination: &Project, moved: Vec<Workspace>) -> Outcome<()> {
+    if moved.is_empty() {
+        return Ok(());
+    }
+    let mut losses: HashMap<i64, i64> = HashMap::new();
+    for workspace in &moved {
+        *losses.entry(workspace.project).or_default() += 1;
+    }
+    // A statement for each size of a loss: few, however many projects lose something.
+    let mut changes: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    changes.insert(moved.len() as i64, vec![destination.id]);
+    for (project, loss) in losses {
+        changes.entry(-loss).or_default().push(project);
+    }
+    let update = "UPDATE workspaces SET project_id = $1, updated_at = $2 WHERE id = ANY($3)";
+    let rows: Vec<i64> = moved.into_iter().map(|workspace| workspace.row).collect();
+    tx.execute(update, &[destination.id.into(), tx.now.into(), rows.into()]).await?;
+    for (change, projects) in changes {
+        let count = "UPDATE projects SET workspace_count = workspace_count + $1 WHERE id = ANY($2)";
+        let values: [Value; 2] = [change.into(), projects.into()];
+        tx.execute(count, &values).await?;
+    }
+    Ok(())
+}

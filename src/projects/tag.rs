@@ -1,0 +1,357 @@
+//! Tags of projects and workspaces: pairs of a key and a value, bound to what they describe.
+//!
+//! A binding has an id of its own and keeps its place: bindings are listed in the order in which their
+//! keys were first set. A flat tag is a binding whose value is empty. What binds to a project holds for
+//! its workspaces too; a workspace's own binding of the same key wins.
+//!
+//! Refuses keys and values of the wrong length, and more than [`MOST`] bindings of one resource.
+
+use std::collections::HashMap;
+
+use serde_json::Value as Json;
+
+use super::attributes::Attributes;
+use super::page::Filter;
+use super::refusal::{Fault, Outcome, Refusal};
+use super::store::Value;
+use super::{Tx, id};
+use crate::error::Kind;
+
+/// Most bindings of one resource, where bindings are set.
+pub const MOST: usize = 10;
+/// Most flat tags that one request may add.
+const MOST_FLAT: usize = 100;
+/// Longest key, characters.
+const LONGEST_KEY: usize = 128;
+/// Longest value, characters.
+const LONGEST_VALUE: usize = 256;
+
+/// What bindings bind to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A project.
+    Project,
+    /// A workspace.
+    Workspace,
+}
+
+impl Holder {
+    fn column(self) -> &'static str {
+        match self {
+            Self::Project => "project_id",
+            Self::Workspace => "workspace_id",
+        }
+    }
+
+    fn table(self) -> &'static str {
+        match self {
+            Self::Project => "projects",
+            Self::Workspace => "workspaces",
+        }
+    }
+}
+
+/// A tag as asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// The key.
+    pub key: String,
+    /// The value; empty for none.
+    pub value: String,
+}
+
+/// A binding as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// External id.
+    pub ext_id: String,
+    /// The key.
+    pub key: String,
+    /// The value; empty for none.
+    pub value: String,
+}
+
+/// Reads the elements of a relationship or list `tag-bindings`; `place` is the pointer of the array. Of a
+/// repeated key the last value counts. Faults go to `attributes`.
+pub fn read(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
+    let mut tags: Vec<Tag> = Vec::new();
+    for (n, element) in elements.iter().enumerate() {
+        let members = element.get("attributes");
+        let key = members.and_then(|members| members.get("key")).and_then(Json::as_str);
+        let value = match members.and_then(|members| members.get("value")) {
+            None | Some(Json::Null) => Some(""),
+            Some(value) => value.as_str(),
+        };
+        let at = |name: &str| format!("{place}/{n}/attributes/{name}");
+        let Some(key) = key.filter(|key| is_text(key, 1..=LONGEST_KEY)) else {
+            attributes.push(Fault::at(at("key"), format!("Key must have 1 to {LONGEST_KEY} characters")));
+            continue;
+        };
+        let Some(value) = value.filter(|value| is_text(value, 0..=LONGEST_VALUE)) else {
+            attributes.push(Fault::at(at("value"), format!("Value must have at most {LONGEST_VALUE} characters")));
+            continue;
+        };
+        put(&mut tags, key, value);
+    }
+    if tags.len() > MOST {
+        attributes.push(too_many(place));
+    }
+    tags
+}
+
+/// Reads the elements of a relationship or list `tags`: flat tags by name.
+pub fn read_flat(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
+    let mut tags = Vec::new();
+    for (n, element) in elements.iter().enumerate() {
+        let name = element.get("attributes").and_then(|members| members.get("name")).and_then(Json::as_str);
+        match name.filter(|name| is_text(name, 1..=LONGEST_KEY)) {
+            Some(name) => put(&mut tags, name, ""),
+            None => {
+                let place = format!("{place}/{n}/attributes/name");
+                attributes.push(Fault::at(place, format!("Name must have 1 to {LONGEST_KEY} characters")));
+            }
+        }
+    }
+    if tags.len() > MOST_FLAT {
+        attributes.push(Fault::at(place.to_owned(), format!("at most {MOST_FLAT} tags can be added at once")));
+    }
+    tags
+}
+
+fn is_text(text: &str, letters: std::ops::RangeInclusive<usize>) -> bool {
+    letters.contains(&text.chars().count()) && !text.contains('\0')
+}
+
+fn put(tags: &mut Vec<Tag>, key: &str, value: &str) {
+    match tags.iter_mut().find(|tag| tag.key == key) {
+        Some(tag) => value.clone_into(&mut tag.value),
+        None => tags.push(Tag { key: key.to_owned(), value: value.to_owned() }),
+    }
+}
+
+fn too_many(place: &str) -> Fault {
+    Fault::at(place.to_owned(), format!("at most {MOST} tags can be bound to one resource"))
+}
+
+/// Sets the tags of a resource that has none yet, or more of them: other keys stay as they are.
+///
+/// # Errors
+/// `Invalid` when the resource would have more than [`MOST`].
+pub async fn merge(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
+    lock(tx, holder, row).await?;
+    put_all(tx, holder, row, tags, "DO UPDATE SET value = excluded.value").await?;
+    let column = holder.column();
+    let count = format!("SELECT count(*) FROM tag_bindings WHERE {column} = $1");
+    let bound: i64 = tx.one(&count, &[row.into()]).await?.get()?;
+    if bound > MOST as i64 {
+        return Err(Refusal::of(Kind::Invalid, vec![too_many("/data")]).into());
+    }
+    Ok(())
+}
+
+/// Sets the tags of a resource to exactly these; what stays keeps its id and place.
+///
+/// # Errors
+/// Those of the store.
+pub async fn replace(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
+    lock(tx, holder, row).await?;
+    let column = holder.column();
+    let keys: Vec<String> = tags.iter().map(|tag| tag.key.clone()).collect();
+    let delete = format!("DELETE FROM tag_bindings WHERE {column} = $1 AND NOT (key = ANY($2))");
+    tx.execute(&delete, &[row.into(), keys.into()]).await?;
+    put_all(tx, holder, row, tags, "DO UPDATE SET value = excluded.value").await
+}
+
+/// Adds flat tags; a key that has a value keeps it.
+///
+/// # Errors
+/// Those of the store.
+pub async fn add_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
+    lock(tx, holder, row).await?;
+    put_all(tx, holder, row, tags, "DO NOTHING").await
+}
+
+/// Changes of one resource's tags come one after the other, so that their number is what was counted.
+async fn lock(tx: &mut Tx<'_>, holder: Holder, row: i64) -> Outcome<()> {
+    let table = holder.table();
+    tx.row(&format!("SELECT id FROM {table} WHERE id = $1 FOR UPDATE"), &[row.into()]).await?;
+    Ok(())
+}
+
+async fn put_all(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag], on_conflict: &str) -> Outcome<()> {
+    let column = holder.column();
+    let insert = format!(
+        "INSERT INTO tag_bindings (ext_id, {column}, key, value) VALUES ($1, $2, $3, $4)
+        ON CONFLICT ({column}, key) {on_conflict}"
+    );
+    for tag in tags {
+        let values: [Value; 4] = [id::new("tb").into(), row.into(), tag.key[..].into(), tag.value[..].into()];
+        tx.execute(&insert, &values).await?;
+    }
+    Ok(())
+}
+
+/// The bindings of several resources of one kind, each in its order, by the resource's row.
+///
+/// # Errors
+/// Those of the store.
+pub async fn of(tx: &mut Tx<'_>, holder: Holder, rows: Vec<i64>) -> Outcome<HashMap<i64, Vec<Binding>>> {
+    let column = holder.column();
+    let sql = format!("SELECT {column}, ext_id, key, value FROM tag_bindings WHERE {column} = ANY($1) ORDER BY id");
+    let mut bindings: HashMap<i64, Vec<Binding>> = HashMap::new();
+    for mut row in tx.rows(&sql, &[rows.into()]).await? {
+        let resource = row.get()?;
+        let binding = Binding { ext_id: row.get()?, key: row.get()?, value: row.get()? };
+        bindings.entry(resource).or_default().push(binding);
+    }
+    Ok(bindings)
+}
+
+/// The bindings of one resource, in their order.
+///
+/// # Errors
+/// Those of the store.
+pub async fn of_one(tx: &mut Tx<'_>, holder: Holder, row: i64) -> Outcome<Vec<Binding>> {
+    Ok(of(tx, holder, vec![row]).await?.remove(&row).unwrap_or_default())
+}
+
+/// What holds for a workspace: its own bindings, then those of its project whose keys it has not itself.
+/// Each says whether it is inherited.
+pub fn effective<'b>(own: &'b [Binding], project: &'b [Binding]) -> Vec<(&'b Binding, bool)> {
+    let inherited = project.iter().filter(|binding| own.iter().all(|own| own.key != binding.key));
+    own.iter().map(|binding| (binding, false)).chain(inherited.map(|binding| (binding, true))).collect()
+}
+
+/// Narrows a list of `projects p` to those that have all of these tags; a tag without a value matches any.
+pub fn narrow_projects(filter: &mut Filter, tagged: &[(String, Option<String>)]) {
+    for (key, value) in tagged {
+        let held = bound(filter, "b.project_id = p.id", key, value.as_deref());
+        filter.join(&held);
+    }
+}
+
+/// Narrows a list of `workspaces w` to those for which all of these tags hold, own or inherited.
+pub fn narrow_workspaces(filter: &mut Filter, tagged: &[(String, Option<String>)]) {
+    for (key, value) in tagged {
+        let held = holds(filter, key, value.as_deref());
+        filter.join(&held);
+    }
+}
+
+/// Narrows a list of `workspaces w` to those for which none of these keys holds.
+pub fn exclude_workspaces(filter: &mut Filter, keys: &[String]) {
+    for key in keys {
+        let held = holds(filter, key, None);
+        filter.join(&format!("NOT {held}"));
+    }
+}
+
+/// That a tag holds for `workspaces w`: bound to it, or to its project where it has not the key itself.
+fn holds(filter: &mut Filter, key: &str, value: Option<&str>) -> String {
+    let own = bound(filter, "b.workspace_id = w.id", key, value);
+    let inherited = bound(filter, "b.project_id = w.project_id", key, value);
+    let key = filter.parameter(key);
+    let overridden = format!("EXISTS (SELECT 1 FROM tag_bindings o WHERE o.workspace_id = w.id AND o.key = {key})");
+    format!("({own} OR ({inherited} AND NOT {overridden}))")
+}
+
+fn bound(filter: &mut Filter, place: &str, key: &str, value: Option<&str>) -> String {
+    let key = filter.parameter(key);
+    let value = value.map(|value| format!(" AND b.value = {}", filter.parameter(value))).unwrap_or_default();
+    format!("EXISTS (SELECT 1 FROM tag_bindings b WHERE {place} AND b.key = {key}{value})")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Map, json};
+
+    use super::*;
+    use crate::projects::refusal::{Source, Stop};
+
+    type Reader = fn(&mut Attributes<'_>, &[Json], &str) -> Vec<Tag>;
+
+    fn read_with(reader: Reader, elements: &Json) -> Result<Vec<(String, String)>, Vec<String>> {
+        let none = Map::new();
+        let mut attributes = Attributes::new(&none);
+        let tags = reader(&mut attributes, elements.as_array().unwrap(), "/data");
+        match attributes.finish() {
+            Ok(()) => Ok(tags.into_iter().map(|tag| (tag.key, tag.value)).collect()),
+            Err(Stop::Refused(refusal)) => Err(refusal
+                .faults
+                .iter()
+                .map(|fault| match &fault.source {
+                    Some(Source::Pointer(pointer)) => pointer.to_string(),
+                    other => panic!("{other:?}"),
+                })
+                .collect()),
+            Err(stop) => panic!("{stop:?}"),
+        }
+    }
+
+    fn pair(key: &str, value: &str) -> Json {
+        json!({ "type": "tag-bindings", "attributes": { "key": key, "value": value } })
+    }
+
+    #[test]
+    fn tags_are_read_with_every_fault_at_its_place() {
+        let owned = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let good = json!([pair("a", "1"), pair("b", ""), { "attributes": { "key": "c" } }, pair("a", "2")]);
+        assert_eq!(read_with(read, &good), Ok(vec![owned("a", "2"), owned("b", ""), owned("c", "")]));
+        let longest = json!([pair(&"ü".repeat(128), &"ü".repeat(256))]);
+        assert_eq!(read_with(read, &longest).unwrap().len(), 1);
+        let bad = json!([pair("", "x"), pair(&"k".repeat(129), ""), pair("k", &"v".repeat(257)), 7,
+            { "attributes": { "key": "k", "value": 7 } }, pair("a\0", "")]);
+        let places = ["0/attributes/key", "1/attributes/key", "2/attributes/value", "3/attributes/key"];
+        let places = places.into_iter().chain(["4/attributes/value", "5/attributes/key"]);
+        assert_eq!(read_with(read, &bad), Err(places.map(|place| format!("/data/{place}")).collect()));
+        let many = |n: usize| Json::from((0..n).map(|n| pair(&n.to_string(), "")).collect::<Vec<_>>());
+        assert_eq!(read_with(read, &many(10)).unwrap().len(), 10);
+        assert_eq!(read_with(read, &many(11)), Err(vec!["/data".to_owned()]));
+    }
+
+    #[test]
+    fn flat_tags_are_named() {
+        let flat = json!([{ "type": "tags", "attributes": { "name": "one" } }, { "attributes": { "name": "one" } }]);
+        assert_eq!(read_with(read_flat, &flat), Ok(vec![("one".to_owned(), String::new())]));
+        let bad = json!([{ "id": "tag-1" }, { "attributes": { "name": "" } }]);
+        let places = ["/data/0/attributes/name", "/data/1/attributes/name"];
+        assert_eq!(read_with(read_flat, &bad), Err(places.map(str::to_owned).to_vec()));
+    }
+
+    #[test]
+    fn an_own_key_wins_over_an_inherited_one() {
+        let binding =
+            |key: &str, value: &str| Binding { ext_id: String::new(), key: key.to_owned(), value: value.to_owned() };
+        let own = [binding("a", "1")];
+        let project = [binding("z", "2"), binding("a", "9")];
+        assert_eq!(effective(&own, &project), [(&own[0], false), (&project[0], true)]);
+    }
+
+    #[test]
+    fn conditions_number_their_parameters_in_order_of_use() {
+        let mut filter = Filter::new("w.org_id = {}", 7);
+        narrow_workspaces(&mut filter, &[("a".to_owned(), Some("1".to_owned()))]);
+        exclude_workspaces(&mut filter, &["b".to_owned()]);
+        let text = filter.text();
+        let mut highest = 0;
+        for part in text.split('$').skip(1) {
+            let number: usize = part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap();
+            assert!(number <= highest + 1, "{text}");
+            highest = highest.max(number);
+        }
+        assert_eq!(highest, filter.values.len());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_keeps_the_rules(keys in prop::collection::vec(("\\PC{0,3}", "\\PC{0,3}"), 0..14)) {
+            let elements: Vec<Json> = keys.iter().map(|(key, value)| pair(key, value)).collect();
+            if let Ok(tags) = read_with(read, &elements.into()) {
+                let distinct: std::collections::BTreeSet<_> = keys.iter().map(|(key, _)| key).collect();
+                prop_assert_eq!(tags.len(), distinct.len());
+                prop_assert!(tags.len() <= MOST && tags.iter().all(|(key, _)| !key.is_empty()));
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Teams: their rules and rows, and who may see and change them. [`access`] has the flags of
+//! `organization-access`, [`people`] the members.
+//!
+//! A secret team is known to its members, to owners, and to those who hold `access-secret-teams`. The owners
+//! team is an owner's matter, whatever else is granted.
+
+pub mod access;
+pub mod people;
+
+use super::attributes::{Attributes, Given};
+use super::caller::{Caller, Member, Subject};
+use super::page::{Filter, Listed, Page, containing};
+use super::refusal::{Outcome, Refusal};
+use super::rights::OrganizationRights;
+use super::slice::{self, Source};
+use super::store::{Row, Value};
+use super::{Tx, id, organization};
+use access::Flags;
+
+/// A team as stored.
+#[derive(Clone, Debug)]
+pub struct Team {
+    /// Row.
+    pub id: i64,
+    /// External id.
+    pub ext_id: String,
+    /// Row of its organization.
+    pub org_id: i64,
+    /// Its name, as it was written.
+    pub name: String,
+    /// Whether it is the organization's owners team.
+    pub is_owners: bool,
+    /// `secret` or `organization`.
+    pub visibility: String,
+    /// What it may do in the whole organization.
+    pub access: OrganizationRights,
+    /// Its id at an identity provider; without effect.
+    pub sso_team_id: Option<String>,
+    /// Whether its members may manage its tokens.
+    pub member_tokens: bool,
+    /// How many members it has.
+    pub users: i64,
+}
+
+/// The columns that [`Team::read`] takes.
+const COLUMNS: &str = "t.id, t.ext_id, t.org_id, t.name, t.is_owners, t.visibility, t.org_access, t.sso_team_id,
+    t.member_tokens, t.user_count FROM teams t";
+
+impl Team {
+    fn read(row: &mut Row) -> Outcome<Self> {
+        Ok(Self {
+            id: row.get()?,
+            ext_id: row.get()?,
+            org_id: row.get()?,
+            name: row.get()?,
+            is_owners: row.get()?,
+            visibility: row.get()?,
+            access: OrganizationRights::from_bits(row.get()?),
+            sso_team_id: row.get()?,
+            member_tokens: row.get()?,
+            users: row.get()?,
+        })
+    }
+}
+
+/// Whether the member knows of every team, secret ones too.
+fn sees_all(member: &Member) -> bool {
+    member.owner || member.rights.has("access-secret-teams")
+}
+
+/// Whether the member knows of a team.
+pub fn sees(member: &Member, team: &Team) -> bool {
+    sees_all(member) || team.visibility == "organization" || member.teams.contains(&team.id)
+}
+
+/// Whether the member may change and delete a team that they see.
+pub fn may_manage(member: &Member, team: &Team) -> bool {
+    member.owner || (member.rights.has("manage-teams") && !team.is_owners)
+}
+
+/// Whether the member may change who is in a team that they see.
+pub fn may_change_people(member: &Member, team: &Team) -> bool {
+    member.owner || (member.rights.has("manage-membership") && !team.is_owners)
+}
+
+/// Whether the caller may manage the tokens of a team that they see: whoever manages the team, and its
+/// members where the team lets them. A token of a team does not make others.
+pub fn may_manage_tokens(caller: &Caller, member: &Member, team: &Team) -> bool {
+    let of_it = matches!(caller.subject, Subject::User { .. }) && member.teams.contains(&team.id);
+    may_manage(member, team) || (of_it && team.member_tokens)
+}
+
+/// A team by its external id, with its organization as the caller's.
+///
+/// # Errors
+/// `NotFound` when it is absent or hidden from the caller.
+pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Team)> {
+    let found = tx.row("SELECT id FROM teams WHERE ext_id = $1", &[ext_id.into()]).await?;
+    let row = found.ok_or_else(Refusal::not_found)?.get()?;
+    at(tx, caller, row).await
+}
+
+/// As [`visible`], by the row.
+///
+/// # Errors
+/// As [`visible`].
+pub async fn at(tx: &mut Tx<'_>, caller: &Caller, row: i64) -> Outcome<(Member, Team)> {
+    let team = these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
+    let member = organization::at(tx, caller, team.org_id).await?;
+    if sees(&member, &team) { Ok((member, team)) } else { Err(Refusal::not_found().into()) }
+}
+
+/// A team by its external id that the caller sees and on which `may` holds.
+///
+/// # Errors
+/// `NotFound` otherwise: what may not be done looks the same as what is not there.
+pub async fn granted(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    ext_id: &str,
+    may: fn(&Member, &Team) -> bool,
+) -> Outcome<(Member, Team)> {
+    let (member, team) = visible(tx, caller, ext_id).await?;
+    if may(&member, &team) { Ok((member, team)) } else { Err(Refusal::not_found().into()) }
+}
+
+/// The teams of rows, in the order of the rows.
+///
+/// # Errors
+/// Those of the store.
+pub async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Team>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::with_capacity(ids.len());
+    for mut row in tx.rows(&format!("SELECT {COLUMNS} WHERE t.id = ANY($1)"), &[ids.to_vec().into()]).await? {
+        found.push(Team::read(&mut row)?);
+    }
+    Ok(slice::in_order(ids, found, |team| team.id))
+}
+
+/// What a list is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Names, any of them, without case.
+    pub names: Vec<String>,
+    /// Part of the name, without case.
+    pub q: Option<String>,
+}
+
+/// A page of the teams that the member knows of, by name.
+///
+/// # Errors
+/// Those of the store.
+pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<Listed<Team>> {
+    const TEAMS: Source = Source { id: "t.id", from: "teams t", order: "t.name_lc, t.id" };
+    let mut filter = Filter::new("t.org_id = {}", member.organization.id);
+    seen(member, &mut filter);
+    if !wanted.names.is_empty() {
+        let names: Vec<String> = wanted.names.iter().map(|name| name.to_lowercase()).collect();
+        filter.and("t.name_lc = ANY({})", names);
+    }
+    if let Some(q) = &wanted.q {
+        filter.and(r"t.name_lc LIKE {} ESCAPE '\'", containing(q));
+    }
+    let (ids, matching) = slice::ids(tx, &TEAMS, filter, page).await?;
+    Ok(Listed { items: these(tx, &ids).await?, matching })
+}
+
+/// Narrows a filter on `teams t` to what the member knows of.
+pub(super) fn seen(member: &Member, filter: &mut Filter) {
+    if !sees_all(member) {
+        filter.and("(t.visibility = 'organization' OR t.id = ANY({}))", member.teams.clone());
+    }
+}
+
+/// What a create or an update says; what is absent stays.
+pub struct Change {
+    name: Option<String>,
+    visibility: Option<String>,
+    flags: Flags,
+    sso_team_id: Given<String>,
+    member_tokens: Option<bool>,
+}
+
+impl Change {
+    /// Reads and checks the attributes; the flags are checked against those of the team later.
+    pub fn read(attributes: &mut Attributes<'_>) -> Self {
+        let name = attributes.text("name");
+        match &name {
+            Given::Null => attributes.fault("name", "Name can't be blank"),
+            Given::Value(text) => check_name(attributes, text),
+            Given::Absent => {}
+        }
+        let visibility = attributes.text("visibility").value();
+        if visibility.as_deref().is_some_and(|word| !["secret", "organization"].contains(&word)) {
+            attributes.fault("visibility", "Visibility must be secret or organization");
+        }
+        Self {
+            name: name.value(),
+            visibility,
+            flags: Flags::read(attributes),
+            sso_team_id: attributes.text("sso-team-id"),
+            member_tokens: attributes.flag("allow-member-token-management").value(),
+        }
+    }
+
+    /// As [`Change::read`], with the name that a create needs.
+    pub fn read_new(attributes: &mut Attributes<'_>) -> Self {
+        if !attributes.has("name") {
+            attributes.fault("name", "Name can't be blank");
+        }
+        Self::read(attributes)
+    }
+
+    /// What the team's flags become: those of `before` with those that are named.
+    ///
+    /// # Errors
+    /// `Forbidden` when the member may not change them; `Invalid` when they do not go together.
+    fn access(&self, member: &Member, before: OrganizationRights) -> Outcome<OrganizationRights> {
+        if !self.flags.is_empty() && !member.owner && !member.rights.has("manage-organization-access") {
+            let detail = "you may not change what teams may do in the organization";
+            return Err(Refusal::forbidden(detail).into());
+        }
+        self.flags.over(before)
+    }
+}
+
+/// 1 to 90 letters, digits, `-`, `_` and inner spaces.
+fn check_name(attributes: &mut Attributes<'_>, name: &str) {
+    if name.is_empty() {
+        return attributes.fault("name", "Name can't be blank");
+    }
+    if name.chars().count() > 90 {
+        attributes.fault("name", "Name is too long (maximum is 90 characters)");
+    }
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    if !name.chars().all(legal) || name.starts_with(' ') || name.ends_with(' ') {
+        let rule = "Name may only contain letters, numbers, spaces, - and _, and no space at its beginning or end";
+        attributes.fault("name", rule);
+    }
+}
+
+/// Whether the member may make teams.
+///
+/// # Errors
+/// `NotFound` otherwise.
+pub fn may_create(member: &Member) -> Outcome<()> {
+    if member.owner || member.rights.has("manage-teams") { Ok(()) } else { Err(Refusal::not_found().into()) }
+}
+
+/// Makes a team in the member's organization.
+///
+/// # Errors
+/// `Invalid` when the name is taken or the flags do not go together; `Forbidden` for flags that the member
+/// may not grant.
+pub async fn create(tx: &mut Tx<'_>, member: &Member, new: Change) -> Outcome<Team> {
+    let access = new.access(member, OrganizationRights::NONE)?;
+    let name = new.name.unwrap_or_default();
+    let insert = "INSERT INTO teams (ext_id, org_id, name, name_lc, visibility, org_access, sso_team_id, member_tokens)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id";
+    let values: [Value; 8] = [
+        id::new("team").into(),
+        member.organization.id.into(),
+        name[..].into(),
+        name.to_lowercase().into(),
+        new.visibility.as_deref().unwrap_or("secret").into(),
+        access.bits().into(),
+        new.sso_team_id.value().into(),
+        new.member_tokens.unwrap_or(true).into(),
+    ];
+    let row: i64 = tx.one(insert, &values).await?.get()?;
+    these(tx, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
+}
+
+/// Changes a team.
+///
+/// # Errors
+/// As [`create`]; `Conflict` for another name or fewer rights of the owners team.
+pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: Change) -> Outcome<Team> {
+    // Flags are changed one request after the other: each keeps what it does not name.
+    let sql = format!("SELECT {COLUMNS} WHERE t.id = $1 FOR UPDATE");
+    let mut row = tx.row(&sql, &[team.id.into()]).await?.ok_or_else(Refusal::not_found)?;
+    let before = Team::read(&mut row)?;
+    let access = change.access(member, before.access)?;
+    let name = change.name.unwrap_or_else(|| before.name.clone());
+    if before.is_owners && (name != before.name || access != before.access) {
+        let detail = "the owners team keeps its name, and may do everything in the organization";
+        return Err(Refusal::conflict(detail).into());
+    }
+    let sql = "UPDATE teams SET name = $1, name_lc = $2, visibility = $3, org_access = $4, sso_team_id = $5,
+        member_tokens = $6 WHERE id = $7";
+    let values: [Value; 7] = [
+        name[..].into(),
+        name.to_lowercase().into(),
+        change.visibility.unwrap_or(before.visibility).into(),
+        access.bits().into(),
+        change.sso_team_id.over(before.sso_team_id).into(),
+        change.member_tokens.unwrap_or(before.member_tokens).into(),
+        team.id.into(),
+    ];
+    tx.execute(sql, &values).await?;
+    these(tx, &[team.id]).await?.pop().ok_or_else(|| Refusal::not_found().into())
+}
+
+/// Deletes a team with its tokens and its access to projects.
+///
+/// # Errors
+/// `Conflict` for the owners team.
+pub async fn delete(tx: &mut Tx<'_>, team: &Team) -> Outcome<()> {
+    if team.is_owners {
+        return Err(Refusal::conflict("the owners team of an organization cannot be deleted").into());
+    }
+    // Nobody gives the team access to another project meanwhile: that takes the organization's row too.
+    organization::lock(tx, team.org_id).await?;
+    let team: [Value; 1] = [team.id.into()];
+    let projects = "SELECT id FROM projects WHERE id IN
+        (SELECT project_id FROM team_project_access WHERE team_id = $1) ORDER BY id FOR UPDATE";
+    tx.rows(projects, &team).await?;
+    let counts = "UPDATE projects SET team_count = team_count - 1 WHERE id IN
+        (SELECT project_id FROM team_project_access WHERE team_id = $1)";
+    tx.execute(counts, &team).await?;
+    tx.execute("DELETE FROM teams WHERE id = $1", &team).await?;
+    Ok(())
+}

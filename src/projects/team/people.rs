@@ -1,0 +1,134 @@
+//! Who is in which team.
+//!
+//! A team's row is locked before its people change, several teams in the order of their rows; that keeps
+//! the counters true and the owners team from losing its last member to two requests at once.
+
+use std::collections::HashMap;
+
+use super::super::Tx;
+use super::super::refusal::{Fault, Outcome, Refusal};
+use super::super::store::Value;
+use super::Team;
+use crate::error::Kind;
+
+/// The users of teams, in the order in which they are known to the installation.
+///
+/// # Errors
+/// Those of the store.
+pub async fn of_teams(tx: &mut Tx<'_>, teams: &[i64]) -> Outcome<HashMap<i64, Vec<i64>>> {
+    let mut users: HashMap<i64, Vec<i64>> = HashMap::new();
+    if teams.is_empty() {
+        return Ok(users);
+    }
+    let sql = "SELECT team_id, user_id FROM team_memberships WHERE team_id = ANY($1) ORDER BY user_id";
+    for mut row in tx.rows(sql, &[teams.to_vec().into()]).await? {
+        let (team, user) = (row.get()?, row.get()?);
+        users.entry(team).or_default().push(user);
+    }
+    Ok(users)
+}
+
+/// Rows of the members of an organization that have these names. They stay members until the end of the
+/// transaction.
+///
+/// # Errors
+/// `Malformed`, with a fault for everyone who is not a member.
+pub async fn named(tx: &mut Tx<'_>, org_id: i64, names: &[String]) -> Outcome<Vec<i64>> {
+    let sql = "SELECT u.username_lc, u.id FROM users u JOIN organization_memberships m ON m.user_id = u.id
+        WHERE u.username_lc = ANY($1) AND m.org_id = $2 ORDER BY m.id FOR UPDATE";
+    let lowered = names.iter().map(|name| name.to_lowercase()).collect();
+    found(tx, sql, lowered, org_id, names).await
+}
+
+/// Rows of the users behind memberships of an organization.
+///
+/// # Errors
+/// As [`named`].
+pub async fn behind(tx: &mut Tx<'_>, org_id: i64, memberships: &[String]) -> Outcome<Vec<i64>> {
+    let sql = "SELECT ext_id, user_id FROM organization_memberships WHERE ext_id = ANY($1) AND org_id = $2
+        ORDER BY id FOR UPDATE";
+    found(tx, sql, memberships.to_vec(), org_id, memberships).await
+}
+
+async fn found(tx: &mut Tx<'_>, sql: &str, keys: Vec<String>, org_id: i64, given: &[String]) -> Outcome<Vec<i64>> {
+    let mut rows: HashMap<String, i64> = HashMap::new();
+    for mut row in tx.rows(sql, &[keys.clone().into(), org_id.into()]).await? {
+        rows.insert(row.get()?, row.get()?);
+    }
+    let (mut users, mut faults) = (Vec::new(), Vec::new());
+    for (n, (key, given)) in keys.iter().zip(given).enumerate() {
+        match rows.get(key) {
+            Some(user) if users.contains(user) => {}
+            Some(user) => users.push(*user),
+            None => faults.push(Fault::at(format!("/data/{n}/id"), format!("{given} does not exist"))),
+        }
+    }
+    if faults.is_empty() { Ok(users) } else { Err(Refusal::of(Kind::Malformed, faults).into()) }
+}
+
+/// Adds users to a team; who is in it already stays.
+///
+/// # Errors
+/// Those of the store.
+pub async fn add(tx: &mut Tx<'_>, team: i64, users: &[i64]) -> Outcome<()> {
+    lock(tx, &[team]).await?;
+    let mut added = 0;
+    for user in users {
+        let join = "INSERT INTO team_memberships (team_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        added += tx.execute(join, &[team.into(), (*user).into()]).await? as i64;
+    }
+    let count = "UPDATE teams SET user_count = user_count + $1 WHERE id = $2";
+    tx.execute(count, &[added.into(), team.into()]).await?;
+    Ok(())
+}
+
+/// Takes users out of a team; who is not in it does not matter.
+///
+/// # Errors
+/// `Conflict` when the owners team would be empty.
+pub async fn remove(tx: &mut Tx<'_>, team: &Team, users: &[i64]) -> Outcome<()> {
+    lock(tx, &[team.id]).await?;
+    let leave = "DELETE FROM team_memberships WHERE team_id = $1 AND user_id = ANY($2)";
+    let left = tx.execute(leave, &[team.id.into(), users.to_vec().into()]).await? as i64;
+    count_down(tx, team.id, left).await
+}
+
+/// Takes a user out of all teams of an organization.
+///
+/// # Errors
+/// As [`remove`].
+pub async fn remove_everywhere(tx: &mut Tx<'_>, org_id: i64, user: i64) -> Outcome<()> {
+    let sql = "SELECT t.id FROM teams t JOIN team_memberships m ON m.team_id = t.id
+        WHERE t.org_id = $1 AND m.user_id = $2";
+    let mut teams = Vec::new();
+    for mut row in tx.rows(sql, &[org_id.into(), user.into()]).await? {
+        teams.push(row.get()?);
+    }
+    if teams.is_empty() {
+        return Ok(());
+    }
+    lock(tx, &teams).await?;
+    for team in teams {
+        let leave = "DELETE FROM team_memberships WHERE team_id = $1 AND user_id = $2";
+        let values: [Value; 2] = [team.into(), user.into()];
+        let left = tx.execute(leave, &values).await? as i64;
+        count_down(tx, team, left).await?;
+    }
+    Ok(())
+}
+
+async fn lock(tx: &mut Tx<'_>, teams: &[i64]) -> Outcome<()> {
+    let sql = "SELECT id FROM teams WHERE id = ANY($1) ORDER BY id FOR UPDATE";
+    tx.rows(sql, &[teams.to_vec().into()]).await?;
+    Ok(())
+}
+
+async fn count_down(tx: &mut Tx<'_>, team: i64, left: i64) -> Outcome<()> {
+    let sql = "UPDATE teams SET user_count = user_count - $1 WHERE id = $2 RETURNING user_count, is_owners";
+    let mut row = tx.one(sql, &[left.into(), team.into()]).await?;
+    let (users, is_owners): (i64, bool) = (row.get()?, row.get()?);
+    if is_owners && users == 0 {
+        return Err(Refusal::conflict("the owners team of an organization keeps one member at least").into());
+    }
+    Ok(())
+}

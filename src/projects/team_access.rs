@@ -1,0 +1,209 @@
+//! The access of teams to projects: levels, and custom access key by key ([`keys`]).
+//!
+//! Every key has a value at every level. What a project's rights amount to is stored beside the level, so
+//! that lists ask the store for them.
+
+pub mod keys;
+
+use super::attributes::Attributes;
+use super::caller::{Caller, Member};
+use super::page::{Filter, Listed, Page};
+use super::project::{self, Project};
+use super::refusal::{Outcome, Refusal};
+use super::rights::ProjectRights;
+use super::slice::{self, Source};
+use super::store::{Row, Value};
+use super::team::{self, Team};
+use super::{Tx, id, organization};
+use keys::{Level, Named, Settings};
+
+/// A team's access to a project, as stored.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Row.
+    pub id: i64,
+    /// External id.
+    pub ext_id: String,
+    /// Row of the team.
+    pub team_id: i64,
+    /// External id of the team.
+    pub team: String,
+    /// External id of the project.
+    pub project: String,
+    /// The level.
+    pub level: Level,
+    /// The value of every key.
+    pub settings: Settings,
+}
+
+/// What the queries go through.
+const FROM: &str = "team_project_access a JOIN teams t ON t.id = a.team_id JOIN projects p ON p.id = a.project_id";
+
+impl Access {
+    fn read(row: &mut Row) -> Outcome<Self> {
+        let (id, ext_id, team_id, team, project) = (row.get()?, row.get()?, row.get()?, row.get()?, row.get()?);
+        let (access, custom): (String, Option<String>) = (row.get()?, row.get()?);
+        let level = Level::of(&access).unwrap_or(Level::Read);
+        let settings = Settings::stored(level, custom.as_deref());
+        Ok(Self { id, ext_id, team_id, team, project, level, settings })
+    }
+}
+
+/// The access of rows, in the order of the rows.
+async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Access>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql =
+        format!("SELECT a.id, a.ext_id, t.id, t.ext_id, p.ext_id, a.access, a.custom FROM {FROM} WHERE a.id = ANY($1)");
+    let mut found = Vec::with_capacity(ids.len());
+    for mut row in tx.rows(&sql, &[ids.to_vec().into()]).await? {
+        found.push(Access::read(&mut row)?);
+    }
+    Ok(slice::in_order(ids, found, |access| access.id))
+}
+
+/// A row of access that the caller may see, with the project it is for.
+///
+/// # Errors
+/// `NotFound` when it is absent or hidden, or `needed` on the project is not granted.
+pub async fn visible(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    ext_id: &str,
+    needed: ProjectRights,
+) -> Outcome<(Member, Project, Access)> {
+    let found = tx.row("SELECT id FROM team_project_access WHERE ext_id = $1", &[ext_id.into()]).await?;
+    let row: i64 = found.ok_or_else(Refusal::not_found)?.get()?;
+    let access = these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
+    let (member, project) = project::visible(tx, caller, &access.project, needed).await?;
+    if member.teams.contains(&access.team_id) || sees_all(tx, &member, &project).await? {
+        return Ok((member, project, access));
+    }
+    Err(Refusal::not_found().into())
+}
+
+/// Whether the member sees every team's access to a project: whoever manages it, and teams whose custom
+/// access lets them read it. Others see that of their own teams.
+async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcome<bool> {
+    if project.rights.has(ProjectRights::MANAGE_TEAMS) {
+        return Ok(true);
+    }
+    let sql = "SELECT custom FROM team_project_access
+        WHERE project_id = $1 AND access = 'custom' AND team_id = ANY($2)";
+    for mut row in tx.rows(sql, &[project.id.into(), member.teams.clone().into()]).await? {
+        let custom: Option<String> = row.get()?;
+        if Settings::stored(Level::Custom, custom.as_deref()).reads_teams() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A page of the access to a project that the member may see, newest first.
+///
+/// # Errors
+/// Those of the store.
+pub async fn list(tx: &mut Tx<'_>, member: &Member, project: &Project, page: Page) -> Outcome<Listed<Access>> {
+    const ACCESS: Source = Source { id: "a.id", from: "team_project_access a", order: "a.id DESC" };
+    let mut filter = Filter::new("a.project_id = {}", project.id);
+    if !sees_all(tx, member, project).await? {
+        filter.and("a.team_id = ANY({})", member.teams.clone());
+    }
+    let (ids, matching) = slice::ids(tx, &ACCESS, filter, page).await?;
+    Ok(Listed { items: these(tx, &ids).await?, matching })
+}
+
+/// What a create or an update says.
+pub struct Change {
+    level: Option<Level>,
+    named: Named,
+}
+
+impl Change {
+    /// Reads the attributes; whether keys may be named shows with the level.
+    pub fn read(attributes: &mut Attributes<'_>) -> Self {
+        let word = attributes.text("access").value();
+        let level = word.as_deref().and_then(Level::of);
+        if word.is_some() && level.is_none() {
+            attributes.fault("access", "Access must be one of read, write, maintain, admin, custom");
+        }
+        Self { level, named: Named::read(attributes) }
+    }
+
+    /// As [`Change::read`], with the level that a create needs.
+    pub fn read_new(attributes: &mut Attributes<'_>) -> Self {
+        let change = Self::read(attributes);
+        if change.level.is_none() && attributes.is_sound() {
+            attributes.fault("access", "Access can't be blank");
+        }
+        change
+    }
+}
+
+/// Gives a team access to a project.
+///
+/// # Errors
+/// `Invalid` when it has some already, or keys are named beside a level that has its own.
+pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, team: &Team, new: Change) -> Outcome<Access> {
+    let level = new.level.unwrap_or(Level::Custom);
+    let settings = new.named.over(level, Settings::of(level))?;
+    // A team is not deleted meanwhile: that takes the organization's row too.
+    organization::lock(tx, member.organization.id).await?;
+    let count = "UPDATE projects SET team_count = team_count + 1 WHERE id = $1";
+    tx.execute(count, &[project.id.into()]).await?;
+    let insert = "INSERT INTO team_project_access (ext_id, team_id, project_id, access, perm_bits, custom)
+        VALUES ($1, $2, $3, $4, $5, $6) RETURNING id";
+    let values: [Value; 6] = [
+        id::new("tprj").into(),
+        team.id.into(),
+        project.id.into(),
+        level.word().into(),
+        settings.rights().bits().into(),
+        settings.to_store(level).into(),
+    ];
+    let row: i64 = tx.one(insert, &values).await?.get()?;
+    these(tx, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
+}
+
+/// Changes a team's access: another level begins with the values of that level, the same one with what is
+/// stored.
+///
+/// # Errors
+/// `Invalid` when keys are named beside a level that has its own.
+pub async fn update(tx: &mut Tx<'_>, access: &Access, change: Change) -> Outcome<Access> {
+    let sql = "SELECT access, custom FROM team_project_access WHERE id = $1 FOR UPDATE";
+    let mut row = tx.row(sql, &[access.id.into()]).await?.ok_or_else(Refusal::not_found)?;
+    let (word, custom): (String, Option<String>) = (row.get()?, row.get()?);
+    let before = Level::of(&word).unwrap_or(Level::Read);
+    let level = change.level.unwrap_or(before);
+    let base = if level == before { Settings::stored(before, custom.as_deref()) } else { Settings::of(level) };
+    let settings = change.named.over(level, base)?;
+    let sql = "UPDATE team_project_access SET access = $1, perm_bits = $2, custom = $3 WHERE id = $4";
+    let values: [Value; 4] =
+        [level.word().into(), settings.rights().bits().into(), settings.to_store(level).into(), access.id.into()];
+    tx.execute(sql, &values).await?;
+    these(tx, &[access.id]).await?.pop().ok_or_else(|| Refusal::not_found().into())
+}
+
+/// Takes a team's access away.
+///
+/// # Errors
+/// Those of the store.
+pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &Access) -> Outcome<()> {
+    let lock = "SELECT id FROM projects WHERE id = $1 FOR UPDATE";
+    tx.row(lock, &[project.id.into()]).await?.ok_or_else(Refusal::not_found)?;
+    let gone = tx.execute("DELETE FROM team_project_access WHERE id = $1", &[access.id.into()]).await? as i64;
+    let count = "UPDATE projects SET team_count = team_count - $1 WHERE id = $2";
+    tx.execute(count, &[gone.into(), project.id.into()]).await?;
+    Ok(())
+}
+
+/// The team of a new access, by its external id, in the member's organization.
+///
+/// # Errors
+/// `NotFound` when it is absent or hidden from the member.
+pub async fn team_of(tx: &mut Tx<'_>, caller: &Caller, member: &Member, ext_id: &str) -> Outcome<Team> {
+    let (_, team) = team::visible(tx, caller, ext_id).await?;
+    if team.org_id == member.organization.id { Ok(team) } else { Err(Refusal::not_found().into()) }
+}

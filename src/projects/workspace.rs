@@ -1,0 +1,322 @@
+//! Workspaces: their rules and rows. What a caller may do with one stands in `rights`, its attributes in
+//! `fields` and `settings`, lists in `list`, locks in `lock`.
+//!
+//! What a workspace inherits from its project and organization is joined when it is read, so that a
+//! change above costs one row, however many workspaces are below.
+
+mod fields;
+mod list;
+mod lock;
+mod rights;
+mod settings;
+
+use super::caller::{Caller, Member};
+use super::organization::{self, Mode};
+use super::project::{self, Project};
+use super::refusal::{Outcome, Refusal};
+use super::rights::ProjectRights;
+use super::store::{Row, Value};
+use super::tag::{self, Binding, Holder};
+use super::{Tx, id};
+use crate::clock::Time;
+pub use fields::Fields;
+pub use list::{Wanted, list, none, seen};
+pub use lock::{lock, unlock, unlock_by_force};
+pub use rights::WorkspaceRights;
+pub use settings::Settings;
+
+/// A workspace as stored, with what it inherits and what the caller may do with it.
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    /// Row.
+    pub id: i64,
+    /// External id.
+    pub ext_id: String,
+    /// Its name, as it was written.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Row of its project.
+    pub project: i64,
+    /// External id of its project.
+    pub project_ext_id: String,
+    /// Whether the duration is the project's.
+    pub inherits_auto_destroy: bool,
+    /// The duration that counts: its own, or the project's.
+    pub auto_destroy: Option<String>,
+    /// When it destroys what it manages, as it was set.
+    pub auto_destroy_at: Option<Time>,
+    /// Its own execution mode.
+    pub own_mode: Option<Mode>,
+    /// The project's own mode.
+    project_mode: Option<Mode>,
+    /// A version of Terraform, as it was written.
+    pub terraform_version: String,
+    /// The attributes without effect.
+    pub settings: Settings,
+    /// Who has locked it: `users/user-…` or `teams/team-…`.
+    pub locked_by: Option<String>,
+    /// When it was made.
+    pub created_at: Time,
+    /// When it was last changed.
+    pub updated_at: Time,
+    /// Its own tags.
+    pub tags: Vec<Binding>,
+    /// What the caller may do with it.
+    pub rights: WorkspaceRights,
+}
+
+/// The columns that [`Workspace::read`] takes.
+const COLUMNS: &str = "w.id, w.ext_id, w.name, w.description, w.project_id, p.ext_id, w.inherits_auto_destroy,
+    CASE WHEN w.inherits_auto_destroy THEN p.auto_destroy ELSE w.own_auto_destroy END, w.auto_destroy_at,
+    w.execution_mode, a.ext_id, p.execution_mode, b.ext_id, w.terraform_version, w.settings, w.locked_by,
+    w.created_at, w.updated_at
+    FROM workspaces w JOIN projects p ON p.id = w.project_id
+    LEFT JOIN agent_pools a ON a.id = w.agent_pool_id LEFT JOIN agent_pools b ON b.id = p.agent_pool_id";
+
+fn read_mode(row: &mut Row) -> Outcome<Option<Mode>> {
+    let (name, pool): (Option<String>, Option<String>) = (row.get()?, row.get()?);
+    Ok(name.map(|name| Mode { name, pool }))
+}
+
+impl Workspace {
+    fn read(row: &mut Row) -> Outcome<Self> {
+        Ok(Self {
+            id: row.get()?,
+            ext_id: row.get()?,
+            name: row.get()?,
+            description: row.get()?,
+            project: row.get()?,
+            project_ext_id: row.get()?,
+            inherits_auto_destroy: row.get()?,
+            auto_destroy: row.get()?,
+            auto_destroy_at: row.get()?,
+            own_mode: read_mode(row)?,
+            project_mode: read_mode(row)?,
+            terraform_version: row.get()?,
+            settings: Settings::parse(&row.get::<String>()?),
+            locked_by: row.get()?,
+            created_at: row.get()?,
+            updated_at: row.get()?,
+            tags: Vec::new(),
+            rights: WorkspaceRights::NONE,
+        })
+    }
+
+    /// The mode that counts: its own, the project's, or the organization's.
+    pub fn mode<'m>(&'m self, member: &'m Member) -> &'m Mode {
+        self.own_mode.as_ref().or(self.project_mode.as_ref()).unwrap_or(&member.organization.mode)
+    }
+}
+
+/// What a request names a workspace by.
+#[derive(Clone, Copy, Debug)]
+pub enum Key<'k> {
+    /// Its external id.
+    Id(&'k str),
+    /// Its name in an organization, both in any case.
+    Name {
+        /// The organization's name.
+        organization: &'k str,
+        /// The workspace's name.
+        workspace: &'k str,
+    },
+}
+
+/// The workspace that a request names, with its organization as the caller's; the caller has `needed` on
+/// it. Held until the end of the session when [`Tx::hold`] was called.
+///
+/// # Errors
+/// `NotFound` when it is absent, hidden, or `needed` is not granted.
+pub async fn visible(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    key: Key<'_>,
+    needed: WorkspaceRights,
+) -> Outcome<(Member, Workspace)> {
+    let (member, row) = match key {
+        Key::Id(ext_id) => {
+            let found = tx.row("SELECT id, org_id FROM workspaces WHERE ext_id = $1", &[ext_id.into()]).await?;
+            let mut found = found.ok_or_else(Refusal::not_found)?;
+            let (row, org_id) = (found.get()?, found.get()?);
+            (organization::at(tx, caller, org_id).await?, row)
+        }
+        Key::Name { organization, workspace } => {
+            let member = organization::named(tx, caller, organization).await?;
+            let sql = "SELECT id FROM workspaces WHERE org_id = $1 AND name_lc = $2";
+            let values: [Value; 2] = [member.organization.id.into(), workspace.to_lowercase().into()];
+            let row = tx.row(sql, &values).await?.ok_or_else(Refusal::not_found)?.get()?;
+            (member, row)
+        }
+    };
+    let workspace = at(tx, &member, row, needed).await?;
+    if !tx.holds() {
+        return Ok((member, workspace));
+    }
+    let workspace = held(tx, &member, row, needed).await?;
+    Ok((member, workspace))
+}
+
+/// The workspace of a row, which nobody else changes until the end of the session.
+///
+/// # Errors
+/// `NotFound` when it is gone, or `needed` is not granted any more.
+pub async fn held(tx: &mut Tx<'_>, member: &Member, row: i64, needed: WorkspaceRights) -> Outcome<Workspace> {
+    tx.row("SELECT id FROM workspaces WHERE id = $1 FOR UPDATE", &[row.into()]).await?;
+    at(tx, member, row, needed).await
+}
+
+async fn at(tx: &mut Tx<'_>, member: &Member, row: i64, needed: WorkspaceRights) -> Outcome<Workspace> {
+    let found = these(tx, member, &[row]).await?.into_iter().next();
+    let granted = |workspace: &Workspace| workspace.rights.has(WorkspaceRights::READ | needed);
+    Ok(found.filter(granted).ok_or_else(Refusal::not_found)?)
+}
+
+/// The workspaces of rows, in the order of the rows, with their tags and what the member may do with each.
+///
+/// # Errors
+/// Those of the store.
+pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Vec<Workspace>> {
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = format!("SELECT {COLUMNS} WHERE w.id = ANY($1)");
+    let mut found = Vec::with_capacity(rows.len());
+    for mut row in tx.rows(&sql, &[rows.to_vec().into()]).await? {
+        found.push(Workspace::read(&mut row)?);
+    }
+    let projects = found.iter().map(|workspace| workspace.project).collect();
+    let rights = rights::by_project(tx, member, projects).await?;
+    let mut tags = tag::of(tx, Holder::Workspace, rows.to_vec()).await?;
+    for workspace in &mut found {
+        workspace.rights = rights.get(&workspace.project).copied().unwrap_or_default();
+        workspace.tags = tags.remove(&workspace.id).unwrap_or_default();
+    }
+    let places: std::collections::HashMap<i64, usize> = rows.iter().enumerate().map(|(n, row)| (*row, n)).collect();
+    found.sort_by_key(|workspace| places.get(&workspace.id));
+    Ok(found)
+}
+
+/// The project that a new workspace goes into: the one that is named, or the default one.
+///
+/// # Errors
+/// `NotFound` when it is absent, hidden, or the member may not create workspaces in it.
+pub async fn destination(tx: &mut Tx<'_>, member: &Member, named: Option<String>) -> Outcome<Project> {
+    let ext_id = match named {
+        Some(ext_id) => ext_id,
+        None => {
+            let sql = "SELECT ext_id FROM projects WHERE org_id = $1 AND is_default";
+            tx.one(sql, &[member.organization.id.into()]).await?.get()?
+        }
+    };
+    project::of_member(tx, member, &ext_id, ProjectRights::CREATE_WORKSPACE).await
+}
+
+/// Makes a workspace in a project of the member's organization; its row.
+///
+/// # Errors
+/// `Invalid` when the name is taken; `NotFound` when the project has gone meanwhile.
+pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: Fields) -> Outcome<i64> {
+    let org_id = member.organization.id;
+    // The counts first: this is the order in which everything here is locked.
+    let count = "UPDATE organizations SET workspace_count = workspace_count + 1 WHERE id = $1";
+    tx.execute(count, &[org_id.into()]).await?;
+    let count = "UPDATE projects SET workspace_count = workspace_count + 1 WHERE id = $1";
+    if tx.execute(count, &[project.id.into()]).await? == 0 {
+        return Err(Refusal::not_found().into());
+    }
+    let insert = "INSERT INTO workspaces (ext_id, org_id, project_id, name, name_lc, description,
+        inherits_auto_destroy, own_auto_destroy, auto_destroy_at, execution_mode, agent_pool_id, terraform_version,
+        settings, created_at, updated_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) RETURNING id";
+    let mode = given.mode.unwrap_or_default();
+    let values: [Value; 15] = [
+        id::new("ws").into(),
+        org_id.into(),
+        project.id.into(),
+        given.name[..].into(),
+        given.name.to_lowercase().into(),
+        given.description.into(),
+        given.inherits_auto_destroy.into(),
+        given.own_auto_destroy.into(),
+        given.auto_destroy_at.into(),
+        mode.mode.into(),
+        mode.pool.into(),
+        given.terraform_version.into(),
+        given.settings.text().into(),
+        tx.now.into(),
+        tx.now.into(),
+    ];
+    Ok(tx.one(insert, &values).await?.get()?)
+}
+
+/// Changes a workspace that is [`held`].
+///
+/// # Errors
+/// `Invalid` when the name is taken.
+pub async fn change(tx: &mut Tx<'_>, row: i64, given: Fields) -> Outcome<()> {
+    let update = "UPDATE workspaces SET name = $1, name_lc = $2, description = $3, inherits_auto_destroy = $4,
+        own_auto_destroy = $5, auto_destroy_at = $6, terraform_version = $7, settings = $8, updated_at = $9
+        WHERE id = $10";
+    let values: [Value; 10] = [
+        given.name[..].into(),
+        given.name.to_lowercase().into(),
+        given.description.into(),
+        given.inherits_auto_destroy.into(),
+        given.own_auto_destroy.into(),
+        given.auto_destroy_at.into(),
+        given.terraform_version.into(),
+        given.settings.text().into(),
+        tx.now.into(),
+        row.into(),
+    ];
+    tx.execute(update, &values).await?;
+    if let Some(mode) = given.mode {
+        let update = "UPDATE workspaces SET execution_mode = $1, agent_pool_id = $2 WHERE id = $3";
+        tx.execute(update, &[mode.mode.into(), mode.pool.into(), row.into()]).await?;
+    }
+    Ok(())
+}
+
+/// Whether the member may move workspaces out of the workspace's project.
+///
+/// # Errors
+/// Those of the store.
+pub async fn may_leave(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace) -> Outcome<bool> {
+    let projects = project::these(tx, member, vec![workspace.project]).await?;
+    Ok(projects.iter().any(|project| project.rights.has(ProjectRights::READ | ProjectRights::MOVE_WORKSPACE)))
+}
+
+/// Moves a workspace into another project of its organization.
+///
+/// # Errors
+/// `NotFound` when the member may not move workspaces into that project, or it is absent; `Forbidden` when
+/// the member may not move them out of the present one.
+pub async fn carry(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace, project: &str) -> Outcome<()> {
+    let destination = project::of_member(tx, member, project, ProjectRights::MOVE_WORKSPACE).await?;
+    project::move_workspaces(tx, member, &destination, std::slice::from_ref(&workspace.ext_id)).await
+}
+
+/// Deletes a workspace. A locked one is spared when the delete is to be safe. Workspaces hold no state
+/// here, so nothing else speaks against it.
+///
+/// # Errors
+/// `Forbidden` when the member may delete it safely, but not by force; `Conflict` when it is locked.
+pub async fn delete(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace, safely: bool) -> Outcome<()> {
+    if !safely && !workspace.rights.has(WorkspaceRights::ADMIN) {
+        return Err(
+            Refusal::forbidden("you may not force the deletion of this workspace, only delete it safely").into()
+        );
+    }
+    let count = "UPDATE organizations SET workspace_count = workspace_count - 1 WHERE id = $1";
+    tx.execute(count, &[member.organization.id.into()]).await?;
+    let needed = if safely { WorkspaceRights::DESTROY } else { WorkspaceRights::ADMIN };
+    let workspace = held(tx, member, workspace.id, needed).await?;
+    if safely && workspace.locked_by.is_some() {
+        return Err(Refusal::conflict("the workspace is locked; unlock it before it is deleted").into());
+    }
+    let count = "UPDATE projects SET workspace_count = workspace_count - 1 WHERE id = $1";
+    tx.execute(count, &[workspace.project.into()]).await?;
+    tx.execute("DELETE FROM workspaces WHERE id = $1", &[workspace.id.into()]).await?;
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! Lists of workspaces: only what the caller sees, by name.
+//!
+//! Who sees every workspace of the organization is served from its indexes, and the counts are kept where
+//! workspaces come and go. For others the projects of their teams' grants are read first, up to
+//! [`FEW`] of them.
+
+use super::super::page::{self, Filter, Listed, Order, Page, containing};
+use super::super::store::Value;
+use super::super::tag;
+use super::rights::{self, WorkspaceRights};
+use super::{Member, Outcome, Tx, Workspace, these};
+
+/// Most granted projects that are named one by one.
+const FEW: usize = 10_000;
+
+/// What a list is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Part of the name, without case.
+    pub name: Option<String>,
+    /// The whole name, where `*` stands for anything, without case.
+    pub wildcard: Option<String>,
+    /// Keys of tags, all of which hold.
+    pub tags: Vec<String>,
+    /// Keys of tags, none of which holds.
+    pub without_tags: Vec<String>,
+    /// Keys of tags with their values, all of which hold; without a value, any does.
+    pub tagged: Vec<(String, Option<String>)>,
+    /// External id of the project.
+    pub project: Option<String>,
+    /// Backwards by name.
+    pub backwards: bool,
+}
+
+/// A page of the workspaces that the member sees.
+///
+/// # Errors
+/// Those of the store; `Unavailable` when too much must be looked at.
+pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<Listed<Workspace>> {
+    let everything = match &wanted.project {
+        Some(project) => of_project(tx, member, project).await?,
+        None => seen(tx, member).await?,
+    };
+    let Some(everything) = everything else { return Ok(none()) };
+    let mut filter = everything.filter;
+    let before = filter.values.len();
+    narrow(&mut filter, wanted);
+    let matching = match everything.known {
+        Some(known) if filter.values.len() == before => known,
+        _ => {
+            let sql = format!("SELECT count(*) FROM workspaces w WHERE {}", filter.text());
+            tx.one(&sql, &filter.values).await?.get()?
+        }
+    };
+    let order = Order { column: "w.name_lc", descending: wanted.backwards };
+    let rows = page::ids(tx, "workspaces w", filter, order, page, matching).await?;
+    Ok(Listed { items: these(tx, member, &rows).await?, matching })
+}
+
+/// The list of nothing.
+pub fn none() -> Listed<Workspace> {
+    Listed { items: Vec::new(), matching: 0 }
+}
+
+/// What a member sees: a condition on `workspaces w`, and how many there are when that is known.
+pub struct Seen {
+    /// The condition.
+    pub filter: Filter,
+    known: Option<i64>,
+}
+
+/// The workspaces of the organization that the member sees; `None` for none at all.
+///
+/// # Errors
+/// Those of the store.
+pub async fn seen(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Seen>> {
+    let mut filter = Filter::new("w.org_id = {}", member.organization.id);
+    if rights::everywhere(member).has(WorkspaceRights::READ) {
+        return Ok(Some(Seen { filter, known: Some(member.organization.workspaces) }));
+    }
+    if member.teams.is_empty() {
+        return Ok(None);
+    }
+    let sql = "SELECT DISTINCT project_id FROM team_project_access WHERE team_id = ANY($1)
+        ORDER BY project_id LIMIT $2";
+    let values: [Value; 2] = [member.teams.clone().into(), (FEW as i64 + 1).into()];
+    let mut projects: Vec<i64> = Vec::new();
+    for mut row in tx.rows(sql, &values).await? {
+        projects.push(row.get()?);
+    }
+    if projects.is_empty() {
+        return Ok(None);
+    }
+    if projects.len() > FEW {
+        let granted = "EXISTS (SELECT 1 FROM team_project_access a WHERE a.project_id = w.project_id
+            AND a.team_id = ANY({}))";
+        filter.and(granted, member.teams.clone());
+        return Ok(Some(Seen { filter, known: None }));
+    }
+    let sql = "SELECT CAST(sum(workspace_count) AS bigint) FROM projects WHERE id = ANY($1)";
+    let known: i64 = tx.one(sql, &[projects.clone().into()]).await?.get()?;
+    filter.and("w.project_id = ANY({})", projects);
+    Ok(Some(Seen { filter, known: Some(known) }))
+}
+
+/// The workspaces of one project, if the member sees them.
+async fn of_project(tx: &mut Tx<'_>, member: &Member, project: &str) -> Outcome<Option<Seen>> {
+    let sql = "SELECT id, workspace_count FROM projects WHERE ext_id = $1 AND org_id = $2";
+    let Some(mut row) = tx.row(sql, &[project.into(), member.organization.id.into()]).await? else {
+        return Ok(None);
+    };
+    let (id, known): (i64, i64) = (row.get()?, row.get()?);
+    let rights = rights::by_project(tx, member, vec![id]).await?;
+    if !rights.get(&id).is_some_and(|rights| rights.has(WorkspaceRights::READ)) {
+        return Ok(None);
+    }
+    Ok(Some(Seen { filter: Filter::new("w.project_id = {}", id), known: Some(known) }))
+}
+
+fn narrow(filter: &mut Filter, wanted: &Wanted) {
+    if let Some(name) = &wanted.name {
+        filter.and(r"w.name_lc LIKE {} ESCAPE '\'", containing(name));
+    }
+    if let Some(wildcard) = &wanted.wildcard {
+        filter.and(r"w.name_lc LIKE {} ESCAPE '\'", pattern(wildcard));
+    }
+    let any: Vec<_> = wanted.tags.iter().map(|key| (key.clone(), None)).collect();
+    tag::narrow_workspaces(filter, &any);
+    tag::narrow_workspaces(filter, &wanted.tagged);
+    tag::exclude_workspaces(filter, &wanted.without_tags);
+}
+
+/// A wildcard as a pattern of LIKE … ESCAPE '\': `*` is anything, all else is itself.
+fn pattern(wildcard: &str) -> String {
+    let parts: Vec<String> = wildcard.split('*').map(containing).collect();
+    parts
+        .iter()
+        .map(|part| part.strip_prefix('%').and_then(|part| part.strip_suffix('%')).unwrap_or(part))
+        .collect::<Vec<_>>()
+        .join("%")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_star_stands_for_anything() {
+        assert_eq!(pattern("*-Prod"), "%-prod");
+        assert_eq!(pattern("a_b%*"), r"a\_b\%%");
+        assert_eq!(pattern("plain"), "plain");
+        assert_eq!(pattern("**"), "%%");
+    }
+}

@@ -1,0 +1,68 @@
+//! Locks of workspaces: one holder at a time, a user or a team. Each change is one statement with its
+//! condition, so that of two at once one is refused.
+
+use super::super::caller::{Caller, Subject};
+use super::{Member, Outcome, Refusal, Tx, Workspace};
+
+/// Locks a workspace for the caller.
+///
+/// # Errors
+/// `Conflict` when it is locked, by whomever.
+pub async fn lock(tx: &mut Tx<'_>, caller: &Caller, member: &Member, workspace: &Workspace) -> Outcome<()> {
+    let holder = holder(tx, caller, member).await?;
+    let sql = "UPDATE workspaces SET locked_by = $1 WHERE id = $2 AND locked_by IS NULL";
+    if tx.execute(sql, &[holder.into(), workspace.id.into()]).await? == 1 {
+        return Ok(());
+    }
+    Err(Refusal::conflict("the workspace is already locked").into())
+}
+
+/// Takes the caller's own lock away.
+///
+/// # Errors
+/// `Conflict` when somebody else holds the lock, or nobody. Clients tell the two by these words.
+pub async fn unlock(tx: &mut Tx<'_>, caller: &Caller, member: &Member, workspace: &Workspace) -> Outcome<()> {
+    let holder = holder(tx, caller, member).await?;
+    let sql = "UPDATE workspaces SET locked_by = NULL WHERE id = $1 AND locked_by = $2";
+    if tx.execute(sql, &[workspace.id.into(), holder.into()]).await? == 1 {
+        return Ok(());
+    }
+    let sql = "SELECT locked_by FROM workspaces WHERE id = $1";
+    let mut row = tx.row(sql, &[workspace.id.into()]).await?.ok_or_else(Refusal::not_found)?;
+    let held: Option<String> = row.get()?;
+    Err(match held.as_deref().and_then(|held| held.split_once('/')) {
+        Some(("teams", id)) => Refusal::conflict(format!("the workspace is locked by Team {id}")),
+        Some((_, id)) => Refusal::conflict(format!("the workspace is locked by User {id}")),
+        None => not_locked(),
+    }
+    .into())
+}
+
+/// Takes the lock away, whoever holds it.
+///
+/// # Errors
+/// `Conflict` when nobody does.
+pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> Outcome<()> {
+    let sql = "UPDATE workspaces SET locked_by = NULL WHERE id = $1 AND locked_by IS NOT NULL";
+    if tx.execute(sql, &[workspace.id.into()]).await? == 1 {
+        return Ok(());
+    }
+    Err(not_locked().into())
+}
+
+fn not_locked() -> Refusal {
+    Refusal::conflict("the workspace is not locked")
+}
+
+/// Whom a lock of the caller belongs to. An organization's token acts as an owner, and locks as the owners.
+async fn holder(tx: &mut Tx<'_>, caller: &Caller, member: &Member) -> Outcome<String> {
+    Ok(match &caller.subject {
+        Subject::User { ext_id, .. } => format!("users/{ext_id}"),
+        Subject::Team { ext_id, .. } => format!("teams/{ext_id}"),
+        Subject::Organization { .. } => {
+            let sql = "SELECT ext_id FROM teams WHERE org_id = $1 AND is_owners";
+            let owners: String = tx.one(sql, &[member.organization.id.into()]).await?.get()?;
+            format!("teams/{owners}")
+        }
+    })
+}

@@ -1,0 +1,210 @@
+//! The attributes of a workspace that are stored and shown and have no effect here, and the version of
+//! Terraform, which has none either but must read as one.
+
+use serde_json::{Map, Value, json};
+
+use super::super::attributes::{Attributes, Given, label};
+
+/// The JSON kind of a setting.
+#[derive(Clone, Copy)]
+enum Kind {
+    Flag,
+    Text,
+    Texts,
+}
+
+/// Name, kind, and what it is when nobody set it.
+const SETTINGS: [(&str, Kind, fn() -> Value); 14] = [
+    ("allow-destroy-plan", Kind::Flag, || json!(true)),
+    ("file-triggers-enabled", Kind::Flag, || json!(true)),
+    ("speculative-enabled", Kind::Flag, || json!(true)),
+    ("auto-apply", Kind::Flag, || json!(false)),
+    ("auto-apply-run-trigger", Kind::Flag, || json!(false)),
+    ("queue-all-runs", Kind::Flag, || json!(false)),
+    ("assessments-enabled", Kind::Flag, || json!(false)),
+    ("structured-run-output-enabled", Kind::Flag, || json!(false)),
+    ("global-remote-state", Kind::Flag, || json!(false)),
+    (PREFIXES, Kind::Texts, || json!([])),
+    (PATTERNS, Kind::Texts, || json!([])),
+    ("working-directory", Kind::Text, || json!("")),
+    ("source-name", Kind::Text, || Value::Null),
+    ("source-url", Kind::Text, || Value::Null),
+];
+const PREFIXES: &str = "trigger-prefixes";
+const PATTERNS: &str = "trigger-patterns";
+
+/// Longest text of a setting, characters.
+const LONGEST: usize = 4096;
+/// Most texts of a list.
+const MOST: usize = 256;
+
+/// The settings of a workspace; only those that somebody set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings(Map<String, Value>);
+
+impl Settings {
+    /// As stored.
+    pub fn parse(text: &str) -> Self {
+        Self(serde_json::from_str(text).unwrap_or_default())
+    }
+
+    /// To be stored.
+    pub fn text(&self) -> String {
+        Value::from(self.0.clone()).to_string()
+    }
+
+    /// Every setting with its value.
+    pub fn all(&self) -> Map<String, Value> {
+        let value = |name: &str, usual: fn() -> Value| self.0.get(name).cloned().unwrap_or_else(usual);
+        SETTINGS.iter().map(|(name, _, usual)| ((*name).to_owned(), value(name, *usual))).collect()
+    }
+
+    /// With what a request sets; null is the default again.
+    pub fn changed(&self, attributes: &mut Attributes<'_>) -> Self {
+        let mut settings = self.0.clone();
+        for (name, kind, _) in SETTINGS {
+            let given = match kind {
+                Kind::Flag => json_of(attributes.flag(name)),
+                Kind::Text => json_of(short(attributes, name)),
+                Kind::Texts => json_of(few(attributes, name)),
+            };
+            match given {
+                Given::Absent => {}
+                Given::Null => drop(settings.remove(name)),
+                Given::Value(value) => drop(settings.insert(name.to_owned(), value)),
+            }
+        }
+        let filled = |name| settings.get(name).and_then(Value::as_array).is_some_and(|list: &Vec<_>| !list.is_empty());
+        if filled(PREFIXES) && filled(PATTERNS) {
+            attributes.fault(PATTERNS, "Trigger patterns must not be set together with trigger prefixes");
+        }
+        Self(settings)
+    }
+}
+
+fn json_of<T: Into<Value>>(given: Given<T>) -> Given<Value> {
+    match given {
+        Given::Absent => Given::Absent,
+        Given::Null => Given::Null,
+        Given::Value(value) => Given::Value(value.into()),
+    }
+}
+
+/// A text of at most [`LONGEST`] characters.
+pub fn short(attributes: &mut Attributes<'_>, name: &str) -> Given<String> {
+    let text = attributes.text(name);
+    if text.as_value().is_some_and(|text| text.chars().count() > LONGEST) {
+        attributes.fault(name, format!("{} is too long (maximum is {LONGEST} characters)", label(name)));
+    }
+    text
+}
+
+fn few(attributes: &mut Attributes<'_>, name: &str) -> Given<Vec<String>> {
+    let texts = attributes.texts(name);
+    let too_much = |texts: &Vec<String>| texts.len() > MOST || texts.iter().any(|text| text.chars().count() > LONGEST);
+    if texts.as_value().is_some_and(too_much) {
+        let detail = format!("{} may have at most {MOST} texts of at most {LONGEST} characters", label(name));
+        attributes.fault(name, detail);
+    }
+    texts
+}
+
+/// The version that is used when none is named.
+pub const LATEST: &str = "latest";
+
+/// The attribute `terraform-version`: `latest`, a version, or constraints of versions.
+pub fn read_version(attributes: &mut Attributes<'_>) -> Given<String> {
+    const NAME: &str = "terraform-version";
+    let version = attributes.text(NAME);
+    if version.as_value().is_some_and(|text| text != LATEST && !is_constraint(text)) {
+        attributes
+            .fault(NAME, "Terraform version must be latest, a version such as 1.5.7, or a constraint of versions");
+    }
+    version
+}
+
+/// Constraints joined by commas: an operator, or none, and a version.
+fn is_constraint(text: &str) -> bool {
+    const OPERATORS: [&str; 7] = ["~>", ">=", "<=", "!=", "=", ">", "<"];
+    let one = |part: &str| {
+        let part = part.trim_matches(' ');
+        is_version(OPERATORS.iter().find_map(|operator| part.strip_prefix(operator)).unwrap_or(part).trim_matches(' '))
+    };
+    text.len() <= 256 && text.split(',').all(one)
+}
+
+/// One to three numbers, then perhaps a prerelease after `-` and build metadata after `+`.
+fn is_version(text: &str) -> bool {
+    let (text, metadata) = text.split_once('+').map_or((text, None), |(text, rest)| (text, Some(rest)));
+    let (numbers, prerelease) = text.split_once('-').map_or((text, None), |(text, rest)| (text, Some(rest)));
+    let number = |part: &str| !part.is_empty() && part.len() <= 9 && part.bytes().all(|b| b.is_ascii_digit());
+    let word = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let words = |rest: Option<&str>| rest.is_none_or(|rest| rest.split('.').all(word));
+    numbers.split('.').count() <= 3 && numbers.split('.').all(number) && words(prerelease) && words(metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn versions_and_constraints() {
+        for good in
+            ["0.11.0", "1.5", "1", "~> 1.5", "~>1.5.0", ">= 1.2, < 2.0", "1.6.0-rc1", "1.0.0-alpha.1+b7", "!= 1.5.1"]
+        {
+            assert!(is_constraint(good), "{good}");
+        }
+        for bad in [
+            "nonexisting",
+            "",
+            " ",
+            "1.",
+            ".1",
+            "1.2.3.4",
+            "~>",
+            "~~> 1",
+            "1.5,",
+            "v1.5",
+            "1..2",
+            "1.5-",
+            "1.5+",
+            "1\n",
+        ] {
+            assert!(!is_constraint(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_set_lies_over_the_defaults() {
+        let body = json!({ "auto-apply": true, "trigger-prefixes": ["/a"], "source-name": null });
+        let mut attributes = Attributes::new(body.as_object().unwrap());
+        let settings = Settings::default().changed(&mut attributes);
+        assert!(attributes.is_sound());
+        let stored = Settings::parse(&settings.text());
+        assert_eq!(stored, settings);
+        let all = stored.all();
+        assert_eq!((all.len(), &all["auto-apply"], &all["queue-all-runs"]), (14, &json!(true), &json!(false)));
+        let body = json!({ "trigger-patterns": ["b"], "auto-apply": null });
+        let mut attributes = Attributes::new(body.as_object().unwrap());
+        assert_eq!(stored.changed(&mut attributes).all()["auto-apply"], json!(false));
+        assert!(!attributes.is_sound(), "prefixes and patterns at once");
+    }
+
+    proptest! {
+        #[test]
+        fn a_version_of_three_numbers_is_one(numbers in prop::collection::vec(0_u32..1000, 1..=3), operator in "(|~>|>=|<) ?") {
+            let version = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(".");
+            let constraint = format!("{operator}{version}");
+            prop_assert!(is_constraint(&constraint));
+            let twice = format!("{version}, {version}");
+            prop_assert!(is_constraint(&twice));
+        }
+
+        #[test]
+        fn reading_a_version_never_panics(text in "\\PC{0,20}") {
+            let _ = is_constraint(&text);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Agent pools.
+
+use serde_json::{Value, json};
+use signet::projects::rights::OrganizationRights;
+
+use super::fixture::{World, assert_refused, attribute, on_both_stores, resource};
+use crate::support::Answer;
+
+on_both_stores!(vector_143_pools, lists_of_pools);
+
+const PATH: &str = "organizations/acme/agent-pools";
+
+fn pool(attributes: Value, lists: &[(&str, &str, &[&str])]) -> Value {
+    let mut body = resource("agent-pools", attributes);
+    for (name, kind, ids) in lists {
+        let data: Vec<Value> = ids.iter().map(|id| json!({ "type": kind, "id": id })).collect();
+        body["data"]["relationships"][*name] = json!({ "data": data });
+    }
+    body
+}
+
+fn id(answer: &Answer) -> String {
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    answer.body["data"]["id"].as_str().unwrap().to_owned()
+}
+
+fn related(answer: &Answer, name: &str) -> Vec<String> {
+    let data = answer.body["data"]["relationships"][name]["data"].as_array().unwrap();
+    data.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn vector_143_pools(world: World) {
+    let owner = &world.owner;
+    let made = owner.post(PATH, pool(json!({ "name": "cool-pool" }), &[])).await;
+    let first = id(&made);
+    assert!(first.starts_with("apool-") && first.len() == 22, "{first}");
+    assert_eq!((attribute(&made, "agent-count"), attribute(&made, "organization-scoped")), (&json!(0), &json!(true)));
+    let path = format!("agent-pools/{first}");
+    assert_eq!(owner.get(&path).await.body, made.body);
+    assert_eq!(owner.get(PATH).await.body["data"], json!([made.body["data"]]));
+    let name = "/data/attributes/name";
+    let taken = owner.post(PATH, pool(json!({ "name": "COOL-pool" }), &[])).await;
+    assert_refused(&taken, 422, &[(name, "Name has already been taken")]);
+    for (bad, text) in [(json!(null), "Name can't be blank"), (json!("x".repeat(91)), "Name is too long")] {
+        assert_refused(&owner.post(PATH, pool(json!({ "name": bad }), &[])).await, 422, &[(name, text)]);
+    }
+    let project = world.project("Pooled").await;
+    let made = owner.post("organizations/acme/workspaces", resource("workspaces", json!({ "name": "one" }))).await;
+    let workspace = id(&made);
+    let lists: [(&str, &str, &[&str]); 3] = [
+        ("allowed-workspaces", "workspaces", &[&workspace]),
+        ("allowed-projects", "projects", &[&project]),
+        ("excluded-workspaces", "workspaces", &[&workspace]),
+    ];
+    let changed = owner.patch(&path, pool(json!({ "name": "new", "organization-scoped": false }), &lists)).await;
+    assert_eq!(
+        (attribute(&changed, "name"), attribute(&changed, "organization-scoped")),
+        (&json!("new"), &json!(false))
+    );
+    for (name, _, ids) in lists {
+        assert_eq!(related(&changed, name), ids, "{name}");
+    }
+    let emptied = owner.patch(&path, pool(json!({}), &[("allowed-workspaces", "workspaces", &[])])).await;
+    assert_eq!((related(&emptied, "allowed-workspaces").len(), related(&emptied, "allowed-projects").len()), (0, 1));
+    let unknown = owner.patch(&path, pool(json!({}), &[("allowed-projects", "projects", &["prj-unknown"])])).await;
+    assert_refused(
+        &unknown,
+        422,
+        &[("/data/relationships/allowed-projects/data/0/id", "id must be one of the projects")],
+    );
+    // In use it stays: by a workspace, by a project, by the organization.
+    let agent = json!({ "execution-mode": "agent", "agent-pool-id": first });
+    assert_eq!(owner.patch(&format!("workspaces/{workspace}"), resource("workspaces", agent)).await.status, 200);
+    let shown = owner.get(&format!("{path}?include=workspaces")).await;
+    assert_eq!(related(&shown, "workspaces"), [workspace.clone()]);
+    assert_eq!(shown.body["included"], json!([owner.get(&format!("workspaces/{workspace}")).await.body["data"]]));
+    assert_eq!(owner.delete(&path).await.status, 409);
+    assert_eq!(owner.delete(&format!("workspaces/{workspace}")).await.status, 204);
+    assert_eq!(related(&owner.get(&path).await, "excluded-workspaces").len(), 0, "what is gone is not named");
+    let defaults = json!({ "default-execution-mode": "agent", "default-agent-pool-id": first });
+    assert_eq!(owner.patch(&format!("projects/{project}"), resource("projects", defaults)).await.status, 200);
+    assert_eq!(owner.delete(&path).await.status, 409);
+    assert_eq!(owner.delete(&format!("projects/{project}")).await.status, 204);
+    let mut of_organization = resource("organizations", json!({ "default-execution-mode": "agent" }));
+    of_organization["data"]["relationships"] =
+        json!({ "default-agent-pool": { "data": { "type": "agent-pools", "id": first } } });
+    assert_eq!(owner.patch("organizations/acme", of_organization).await.status, 200);
+    assert_eq!(owner.delete(&path).await.status, 409);
+    let remote = resource("organizations", json!({ "default-execution-mode": "remote" }));
+    assert_eq!(owner.patch("organizations/acme", remote).await.status, 200);
+    assert_eq!(owner.delete(&path).await.status, 204);
+    assert_eq!((owner.get(&path).await.status, owner.delete(&path).await.status), (404, 404));
+    world.app.stop().await;
+}
+
+async fn lists_of_pools(world: World) {
+    let owner = &world.owner;
+    let workspace =
+        id(&owner.post("organizations/acme/workspaces", resource("workspaces", json!({ "name": "W1" }))).await);
+    let project = world.project("P_1").await;
+    let scoped = json!({ "name": "b-pool", "organization-scoped": false });
+    let for_workspace = pool(scoped, &[("allowed-workspaces", "workspaces", &[&workspace])]);
+    let other = json!({ "name": "c_pool", "organization-scoped": false });
+    let lists: [(&str, &str, &[&str]); 2] =
+        [("allowed-projects", "projects", &[&project]), ("excluded-workspaces", "workspaces", &[&workspace])];
+    let for_project = pool(other, &lists);
+    for body in [for_workspace, for_project, pool(json!({ "name": "a-pool" }), &[])] {
+        id(&owner.post(PATH, body).await);
+    }
+    let list = async |query: &str| {
+        let list = owner.get(&format!("{PATH}?{query}")).await;
+        assert_eq!(list.status, 200, "{}", list.text);
+        let items = list.body["data"].as_array().unwrap().clone();
+        items.iter().map(|item| item["attributes"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(list("").await, ["a-pool", "c_pool", "b-pool"]);
+    assert_eq!(list("sort=created-at").await, ["b-pool", "c_pool", "a-pool"]);
+    assert_eq!(list("sort=-name").await, ["c_pool", "b-pool", "a-pool"]);
+    assert_eq!(list("q=C_P").await, ["c_pool"]);
+    assert_eq!(list("filter[allowed_workspaces][name]=w1&sort=name").await, ["a-pool", "b-pool"]);
+    assert_eq!(list("filter[allowed_projects][name]=p_1&sort=name").await, ["a-pool", "c_pool"]);
+    assert_eq!(list("filter[allowed_workspaces][name]=unknown").await, ["a-pool"]);
+    assert_eq!(list("page[size]=1&page[number]=3").await, ["b-pool"]);
+    let member = world.member("mia", OrganizationRights::NONE).await;
+    assert_eq!(member.api.get(PATH).await.body["data"].as_array().unwrap().len(), 3);
+    assert_eq!(member.api.post(PATH, pool(json!({ "name": "x" }), &[])).await.status, 404);
+    let manager = world.member("mara", OrganizationRights::NONE.with("manage-agent-pools", true)).await;
+    let made = id(&manager.api.post(PATH, pool(json!({ "name": "x" }), &[])).await);
+    assert_eq!(member.api.delete(&format!("agent-pools/{made}")).await.status, 404);
+    assert_eq!(manager.api.delete(&format!("agent-pools/{made}")).await.status, 204);
+    assert_eq!(world.outsider("xaver").await.api.get(PATH).await.status, 404);
+    world.app.stop().await;
+}

@@ -1,0 +1,175 @@
+//! Tag bindings of projects and workspaces.
+
+use serde_json::{Value, json};
+use signet::projects::rights::{OrganizationRights, ProjectRights};
+
+use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, resource};
+use crate::support::Answer;
+
+on_both_stores!(
+    vector_122_merging_and_replacing,
+    vectors_123_and_124_what_is_inherited,
+    flat_tags,
+    many_merges_at_once,
+);
+
+const PATH: &str = "organizations/acme/workspaces";
+
+fn binding(key: &str, value: &str) -> Value {
+    json!({ "type": "tag-bindings", "attributes": { "key": key, "value": value } })
+}
+
+fn tags(pairs: &[(&str, &str)]) -> Value {
+    pairs.iter().map(|(key, value)| binding(key, value)).collect::<Vec<_>>().into()
+}
+
+async fn merge(api: &Api, path: &str, pairs: &[(&str, &str)]) -> Answer {
+    api.patch(&format!("{path}/tag-bindings"), json!({ "data": tags(pairs) })).await
+}
+
+fn pairs(answer: &Answer) -> Vec<(String, String)> {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let items = answer.body["data"].as_array().unwrap();
+    items.iter().map(|item| (text(&item["attributes"]["key"]), text(&item["attributes"]["value"]))).collect()
+}
+
+fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+async fn workspace(world: &World, name: &str, relationships: Value) -> Answer {
+    let mut body = resource("workspaces", json!({ "name": name }));
+    body["data"]["relationships"] = relationships;
+    let made = world.owner.post(PATH, body).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    made
+}
+
+/// Paths of a project and a workspace in it: both have tags by the same rules.
+async fn holders(world: &World) -> [(String, &'static str); 2] {
+    let project = world.project("Tagged").await;
+    let made =
+        workspace(world, "tagged", json!({ "project": { "data": { "type": "projects", "id": project } } })).await;
+    let id = made.body["data"]["id"].as_str().unwrap();
+    [(format!("projects/{project}"), "projects"), (format!("workspaces/{id}"), "workspaces")]
+}
+
+async fn vector_122_merging_and_replacing(world: World) {
+    let api = &world.owner;
+    for (path, kind) in holders(&world).await {
+        assert_eq!(pairs(&api.get(&format!("{path}/tag-bindings")).await), []);
+        let first = merge(api, &path, &[("foo", "bar"), ("baz", "qux")]).await;
+        assert_eq!(pairs(&first), owned(&[("foo", "bar"), ("baz", "qux")]));
+        let id = first.body["data"][0]["id"].clone();
+        assert!(id.as_str().unwrap().starts_with("tb-"), "{id}");
+        let changed = merge(api, &path, &[("foo", "x")]).await;
+        assert_eq!(pairs(&changed), owned(&[("foo", "x"), ("baz", "qux")]));
+        assert_eq!(changed.body["data"][0]["id"], id, "a changed value keeps its id and place");
+        assert_eq!(api.get(&format!("{path}/tag-bindings")).await.body, changed.body);
+        let many: Vec<String> = (0..26).map(|n| format!("k{n}")).collect();
+        let many: Vec<(&str, &str)> = many.iter().map(|key| (&key[..], "")).collect();
+        assert_refused(&merge(api, &path, &many).await, 422, &[("/data", "at most 10 tags")]);
+        assert_refused(&merge(api, &path, &many[..9]).await, 422, &[("/data", "at most 10 tags")]);
+        assert_eq!(pairs(&api.get(&format!("{path}/tag-bindings")).await).len(), 2, "nothing stored");
+        assert_eq!(pairs(&merge(api, &path, &many[..8]).await).len(), 10);
+        let bad = merge(api, &path, &[("", "x"), ("k", &"v".repeat(257))]).await;
+        assert_refused(
+            &bad,
+            422,
+            &[("/data/0/attributes/key", "Key must"), ("/data/1/attributes/value", "Value must")],
+        );
+        assert_eq!(api.patch(&format!("{path}/tag-bindings"), json!({ "data": {} })).await.status, 422);
+        let replace = async |list: Value| {
+            let mut body = resource(kind, json!({}));
+            body["data"]["relationships"] = json!({ "tag-bindings": { "data": list } });
+            api.patch(&path, body).await
+        };
+        assert_eq!(replace(json!([binding("new", "1"), binding("foo", "y")])).await.status, 200);
+        let replaced = api.get(&format!("{path}/tag-bindings")).await;
+        assert_eq!(pairs(&replaced), owned(&[("foo", "y"), ("new", "1")]));
+        assert_eq!(replaced.body["data"][0]["id"], id);
+        assert_eq!(replace(json!([])).await.status, 200);
+        assert_eq!(pairs(&api.get(&format!("{path}/tag-bindings")).await), []);
+        let reader = world.member(if kind == "projects" { "rita" } else { "rosa" }, OrganizationRights::NONE).await;
+        assert_eq!(reader.api.get(&format!("{path}/tag-bindings")).await.status, 404);
+        assert_eq!(merge(&reader.api, &path, &[("a", "b")]).await.status, 404);
+    }
+    world.app.stop().await;
+}
+
+async fn vectors_123_and_124_what_is_inherited(world: World) {
+    let api = &world.owner;
+    let [(project, _), (workspace_path, _)] = holders(&world).await;
+    merge(api, &project, &[("a", "9"), ("z", "2")]).await;
+    merge(api, &workspace_path, &[("a", "1")]).await;
+    let effective = api.get(&format!("{workspace_path}/effective-tag-bindings")).await;
+    assert_eq!(pairs(&effective), owned(&[("a", "1"), ("z", "2")]));
+    let items = effective.body["data"].as_array().unwrap();
+    assert!(items.iter().all(|item| item["type"] == "effective-tag-bindings"));
+    assert!(items[0].get("links").is_none(), "an own one has no links");
+    assert_eq!(items[1]["links"]["inherited-from"], format!("/api/v2/{project}"));
+    let of_project = api.get(&format!("{project}/effective-tag-bindings")).await;
+    assert_eq!(pairs(&of_project), owned(&[("a", "9"), ("z", "2")]));
+    assert!(of_project.body["data"][0].get("links").is_none());
+    let seven = workspace(&world, "seven", json!({ "tag-bindings": { "data": tags(&[("a", "7")]) } })).await;
+    assert_eq!(attribute(&seven, "tag-names"), &json!([]), "a tag with a value is not flat");
+    let list = async |query: &str| {
+        let list = api.get(&format!("{PATH}?{query}")).await;
+        let items = list.body["data"].as_array().unwrap().clone();
+        items.iter().map(|item| item["attributes"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let tagged = |key: &str, value: &str| {
+        format!("filter[tagged][0][key]={key}&filter[tagged][0][value]={value}&search[tags]={key}")
+    };
+    assert_eq!(list(&tagged("a", "")).await, ["seven", "tagged"]);
+    assert_eq!(list(&tagged("a", "7")).await, ["seven"]);
+    assert_eq!(list(&tagged("a", "9")).await, [""; 0], "overridden by the workspace's own");
+    assert_eq!(list(&tagged("z", "2")).await, ["tagged"], "inherited");
+    let reader = world.member("rita", OrganizationRights::NONE).await;
+    world.grant(&reader.team, project.strip_prefix("projects/").unwrap(), ProjectRights::READ).await;
+    assert_eq!(reader.api.get(&format!("{workspace_path}/effective-tag-bindings")).await.body, effective.body);
+    assert_eq!(merge(&reader.api, &workspace_path, &[("a", "b")]).await.status, 404);
+    assert_eq!(merge(&reader.api, &project, &[("a", "b")]).await.status, 404);
+    world.app.stop().await;
+}
+
+async fn flat_tags(world: World) {
+    let flat = |names: &[&str]| {
+        let tags: Vec<Value> =
+            names.iter().map(|name| json!({ "type": "tags", "attributes": { "name": name } })).collect();
+        json!({ "data": tags })
+    };
+    let made = workspace(&world, "flat", json!({ "tags": flat(&["tag1", "tag2"]) })).await;
+    assert_eq!(attribute(&made, "tag-names"), &json!(["tag1", "tag2"]));
+    let path = format!("workspaces/{}", made.body["data"]["id"].as_str().unwrap());
+    let bindings = world.owner.get(&format!("{path}/tag-bindings")).await;
+    assert_eq!(pairs(&bindings), owned(&[("tag1", ""), ("tag2", "")]));
+    merge(&world.owner, &path, &[("tag2", "value")]).await;
+    let more: Vec<String> = (0..11).map(|n| format!("more{n:02}")).collect();
+    let more: Vec<&str> = ["tag1", "tag2"].into_iter().chain(more.iter().map(String::as_str)).collect();
+    let added = world.owner.post(&format!("{path}/relationships/tags"), flat(&more)).await;
+    assert_eq!((added.status, &added.text[..]), (204, ""));
+    let shown = world.owner.get(&path).await;
+    let names = attribute(&shown, "tag-names").as_array().unwrap();
+    assert_eq!((names.len(), &names[0], &names[1]), (12, &json!("tag1"), &json!("more00")), "no limit for flat ones");
+    let bad = world.owner.post(&format!("{path}/relationships/tags"), json!({ "data": [{ "id": "tag-1" }] })).await;
+    assert_refused(&bad, 422, &[("/data/0/attributes/name", "Name must")]);
+    let reader = world.member("rita", OrganizationRights::NONE.with("read-workspaces", true)).await;
+    assert_eq!(reader.api.post(&format!("{path}/relationships/tags"), flat(&["x"])).await.status, 404);
+    world.app.stop().await;
+}
+
+async fn many_merges_at_once(world: World) {
+    let [(project, _), _] = holders(&world).await;
+    let keys: Vec<String> = (0..14).map(|n| format!("k{n}")).collect();
+    let merges = keys.iter().map(|key| {
+        let (api, project) = (&world.owner, &project);
+        async move { merge(api, project, &[(key, "v")]).await.status }
+    });
+    let mut answers = futures_util::future::join_all(merges).await;
+    answers.sort_unstable();
+    assert_eq!(answers, [vec![200; 10], vec![422; 4]].concat());
+    assert_eq!(pairs(&world.owner.get(&format!("{project}/tag-bindings")).await).len(), 10);
+    world.app.stop().await;
+}
