@@ -104,9 +104,9 @@ fn failure(error: tokio_postgres::Error) -> Failure {
     match (error.code(), constraint) {
         (Some(&SqlState::QUERY_CANCELED), _) => Failure::TooLong,
         (
-            Some(&(
-                SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED | SqlState::LOCK_NOT_AVAILABLE
-            )),
+            Some(
+                &(SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED | SqlState::LOCK_NOT_AVAILABLE),
+            ),
             _,
         ) => Failure::Clash,
         (Some(code), Some(name)) if code.code().starts_with("23") => Failure::Constraint(name),
