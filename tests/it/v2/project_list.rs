@@ -160,6 +160,7 @@ async fn vectors_58_to_65_orders_and_filters(world: World) {
         assert_eq!(counts(&list(owner, all).await), (8, 8), "{all}");
     }
     assert_eq!(counts(&list(owner, "filter[names]=p-1,P-22,zzz").await), (8, 2));
+    assert_eq!(counts(&list(owner, &format!("q={}", "%25_".repeat(15_000))).await), (8, 0), "longer than any name");
     assert_eq!(owner.get(&format!("{PATH}?q=%00")).await.status, 400);
     assert_eq!(owner.get("projects/prj%00").await.status, 404);
     world.app.stop().await;
