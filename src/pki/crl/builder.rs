@@ -66,6 +66,9 @@ pub struct Builder {
     layout: Layout,
     /// Every revocation up to this sequence was read.
     loaded: u64,
+    /// The highest that `loaded` has been. What is read again ends lower when the last revocations were
+    /// removed meanwhile; lists that covered them are followed by none that covers less.
+    reached: u64,
     /// Some of them have issuers that are not known.
     orphans: bool,
     states: HashMap<String, GroupState>,
@@ -111,6 +114,7 @@ impl Builder {
             clock,
             layout: Layout::default(),
             loaded: 0,
+            reached: 0,
             orphans: false,
             states: HashMap::new(),
             restored: false,
@@ -195,8 +199,8 @@ impl Builder {
         // Removed revocations leave no gap: what a published list covers was read.
         let covered =
             stored.values().map(|lists| lists.complete.covers.max(lists.delta.as_ref().map_or(0, |d| d.covers)));
-        self.loaded =
-            covered.max().unwrap_or(0).max(self.loaded).max(self.states.values().map(|s| s.covers).max().unwrap_or(0));
+        self.loaded = covered.max().unwrap_or(0).max(self.loaded).max(self.reached);
+        self.reached = self.loaded;
         for group in groups {
             let sorted = incoming.remove(&group.id).unwrap_or_default().sorted();
             match (stored.remove(&group.id), &group.signer) {
