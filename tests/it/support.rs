@@ -224,10 +224,41 @@ impl App {
         (builder, folder)
     }
 
+    /// Stops the server; its data and the way to open them again.
+    pub async fn leave(self) -> Place {
+        let Self { running, client, builder, folder, .. } = self;
+        running.stop().await.unwrap();
+        Place { token: client.token, builder, folder }
+    }
+
     /// Stops the server and removes its data.
     pub async fn stop(self) {
         self.running.stop().await.unwrap();
         self.folder.close().unwrap();
+    }
+}
+
+/// The data of a server that does not run, for whoever starts and ends servers in its own way.
+pub struct Place {
+    pub token: String,
+    builder: Builder,
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    /// What a server on these data is made of, with the clock and the settings of the one that left them.
+    pub fn options(&self) -> Options {
+        self.builder.options(&self.folder)
+    }
+
+    /// The folder, with the data of the embedded store.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The database, when it is not the embedded one.
+    pub fn database(&self) -> Option<&cluster::Database> {
+        self.builder.database.as_deref()
     }
 }
 
