@@ -230,11 +230,8 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<Vec
             let Some(signer) = view.signer(&reference) else { return Ok((planned(next, Vec::new()), Vec::new())) };
             let record = &signer.issuer.record;
             let mut warnings = Vec::new();
-            let mut writes: Vec<PkiWrite> = next.remove_issuer(&record.id).into_iter().collect();
+            let writes = next.remove_issuers(std::slice::from_ref(&record.id));
             if view.is_default_issuer(&record.id) {
-                let mut config = view.issuers_config.value.clone();
-                config.default = String::new();
-                writes.push(next.set_issuers_config(config));
                 warnings.push("the deleted issuer was the default: this mount has no default issuer now".to_owned());
             }
             let roles = [record.id.as_str(), record.name.as_str()].map(|r| view.roles_using(r, 10)).concat();
@@ -260,9 +257,6 @@ pub async fn delete_all_issuers(authority: &Authority) -> Result<Vec<String>> {
             let mut writes = next.remove_all_issuers_and_keys();
             let mut warnings = Vec::new();
             if !writes.is_empty() {
-                let mut config = view.issuers_config.value.clone();
-                config.default = String::new();
-                writes.push(next.set_issuers_config(config));
                 writes.push(next.set_keys_config(Default::default()));
                 warnings.push(format!("deleted {issuers} issuers and {keys} keys of this mount"));
             }

@@ -211,6 +211,48 @@ async fn vector_16_6_r19_issuers_of_one_key_and_subject_share_a_list() {
     pki.stop().await;
 }
 
+/// The serials on the lists of two issuers.
+async fn on_lists(pki: &Pki, issuers: [&str; 2]) -> [Vec<String>; 2] {
+    [pki.crl(issuers[0]).await.serials(), pki.crl(issuers[1]).await.serials()]
+}
+
+async fn stays_with_the_authority(mut pki: Pki) {
+    let (key, root) = (pki.get("issuer/root").await["key_id"].clone(), pki.get("cert/ca").await["certificate"].clone());
+    pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
+    pki.post("config/issuers", json!({ "default": "other" })).await;
+    let twin = json!({ "common_name": "Test Root", "key_ref": key, "issuer_name": "twin" });
+    pki.post("root/generate/existing", twin).await;
+    pki.role(&json!({})).await;
+    let leaf = pki.ask("issuer/root/issue/r", json!({ "common_name": "localhost" })).await;
+    revoke(&pki, &leaf).await;
+    // Whoever trusts the name and the key looks at the twin's list.
+    assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
+    assert_eq!(on_lists(&pki, ["twin", "other"]).await, [vec![leaf.serial()], vec![]]);
+    pki = Pki { app: pki.app.restart().await };
+    assert_eq!(on_lists(&pki, ["twin", "other"]).await, [vec![leaf.serial()], vec![]]);
+    // While there is none, the default issuer has it; then whoever comes with the name and the key.
+    let number = pki.crl("twin").await.number();
+    assert_eq!(pki.app.client.delete("pki/issuer/twin").await.status, 200);
+    assert_eq!(pki.crl("other").await.serials(), [leaf.serial()]);
+    let answer = pki.post("issuers/import/cert", json!({ "pem_bundle": root })).await;
+    let id = answer.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
+    assert_eq!(on_lists(&pki, [&id, "other"]).await, [vec![leaf.serial()], vec![]]);
+    assert!(pki.crl(&id).await.number() > number);
+    pki = Pki { app: pki.app.restart().await };
+    assert_eq!(on_lists(&pki, [&id, "other"]).await, [vec![leaf.serial()], vec![]]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn entries_of_a_deleted_issuer_stay_with_its_name_and_key() {
+    stays_with_the_authority(Pki::start().await).await;
+}
+
+#[actix_web::test]
+async fn entries_of_a_deleted_issuer_stay_with_its_name_and_key_on_postgresql() {
+    stays_with_the_authority(Pki::on(App::builder().postgres().start().await).await).await;
+}
+
 const RAW: [&str; 5] = ["crl", "crl/pem", "issuer/default/crl/der", "issuer/default/crl/pem", "crl/delta/pem"];
 
 #[actix_web::test]
