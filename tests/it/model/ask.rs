@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use signet::x509::serial::Serial;
 
 use super::random::Random;
-use super::world::{Cert, Config, Revocation, World};
+use super::world::{Authority, Cert, Config, Revocation, World};
 use crate::support::Client;
 use crate::v1::pki::mount::parse;
 
@@ -19,10 +19,13 @@ pub enum What {
     Rotate,
     RotateDelta,
     Config(Config),
-    Default(usize),
-    Delete(usize),
-    Import(usize),
+    Default(Place),
+    Delete(Place),
+    Import(Place),
 }
+
+/// An issuer: its authority, and which of its issuers it is.
+pub type Place = (usize, usize);
 
 /// A request.
 #[derive(Clone)]
@@ -80,6 +83,9 @@ const REASONS: [(Option<u8>, &str); 4] = [(None, ""), (None, "unspecified"), (So
 impl World {
     /// Any request; `plain` ones leave settings and issuers as they are and may race each other.
     pub fn draw(&self, random: &mut Random, plain: bool) -> Ask {
+        if plain && !self.authorities.iter().any(Authority::is_here) {
+            return Ask::rotate();
+        }
         match random.of(0..if plain { 74 } else { 100 }) {
             0..28 => self.issue(random),
             28..60 => self.revoke(random, plain),
@@ -96,13 +102,20 @@ impl World {
         }
     }
 
-    fn here(&self, random: &mut Random) -> Option<(usize, &String)> {
-        let here: Vec<_> = self.authorities.iter().enumerate().filter_map(|(n, a)| Some((n, a.id.as_ref()?))).collect();
+    /// All issuers, with their ids while they are in the mount.
+    fn issuers(&self) -> Vec<(Place, Option<&String>)> {
+        let of = |(n, authority): (usize, &'_ Authority)| (0..authority.issuers.len()).map(move |m| (n, m));
+        let all = self.authorities.iter().enumerate().flat_map(of);
+        all.map(|(n, m)| ((n, m), self.authorities[n].issuers[m].id.as_ref())).collect()
+    }
+
+    fn here(&self, random: &mut Random) -> Option<(Place, &String)> {
+        let here: Vec<_> = self.issuers().into_iter().filter_map(|(place, id)| Some((place, id?))).collect();
         (!here.is_empty()).then(|| *random.pick(&here))
     }
 
     fn issue(&self, random: &mut Random) -> Ask {
-        let Some((authority, id)) = self.here(random) else { return self.import(random) };
+        let Some(((authority, _), id)) = self.here(random) else { return self.import(random) };
         let ttl = match random.of(0..10) {
             0..5 => random.of(5..600),
             5..8 => random.of(600..5 * 3600),
@@ -156,27 +169,28 @@ impl World {
     }
 
     fn change_default(&self, random: &mut Random) -> Ask {
-        let Some((authority, id)) = self.here(random) else { return self.import(random) };
-        Ask::new(What::Default(authority), "POST", "config/issuers", json!({ "default": id }))
+        let Some((place, id)) = self.here(random) else { return self.import(random) };
+        Ask::new(What::Default(place), "POST", "config/issuers", json!({ "default": id }))
     }
 
     fn delete(&self, random: &mut Random) -> Ask {
-        let Some((authority, id)) = self.here(random) else { return self.import(random) };
+        let Some((place, id)) = self.here(random) else { return self.import(random) };
         // Mostly the other ones.
-        if self.default == Some(authority) && !random.once_in(3) {
+        if self.default.as_ref().is_some_and(|(_, default)| default == id) && !random.once_in(3) {
             return self.change_default(random);
         }
-        Ask::new(What::Delete(authority), "DELETE", format!("issuer/{id}"), Value::Null)
+        Ask::new(What::Delete(place), "DELETE", format!("issuer/{id}"), Value::Null)
     }
 
     fn import(&self, random: &mut Random) -> Ask {
-        let gone: Vec<usize> = (0..self.authorities.len()).filter(|n| self.authorities[*n].id.is_none()).collect();
+        let gone: Vec<Place> =
+            self.issuers().into_iter().filter(|(_, id)| id.is_none()).map(|(place, _)| place).collect();
         if gone.is_empty() {
             return self.issue(random);
         }
-        let authority = *random.pick(&gone);
-        let body = json!({ "pem_bundle": self.authorities[authority].pem });
-        Ask::new(What::Import(authority), "POST", "issuers/import/cert", body)
+        let (n, m) = *random.pick(&gone);
+        let body = json!({ "pem_bundle": self.authorities[n].issuers[m].pem });
+        Ask::new(What::Import((n, m)), "POST", "issuers/import/cert", body)
     }
 
     /// Takes in an answer; `false` when it leaves open what settings and issuers there are now, or says that
@@ -226,7 +240,6 @@ impl World {
         assert!(certificate.is_signed_by(from.certificate.key()));
         let cert = Cert {
             authority,
-            issuer: from.id.clone().unwrap(),
             pem: pem.to_owned(),
             not_after: certificate.not_after(),
             stored,
@@ -251,14 +264,14 @@ impl World {
         let (now, by_timer) = (self.now, self.config.auto || self.config.disable);
         let expired_too = self.config.expired_too;
         let cert = self.certs.get_mut(serial).unwrap();
-        let here = self.authorities[cert.authority].id.clone();
+        let here = self.authorities[cert.authority].is_here();
         if open {
             cert.tried.push((now, reason));
             return;
         }
         let Some(Reply { status, body }) = reply else { return };
         let data = &body["data"];
-        if !cert.stored && (!whole || here.is_none()) {
+        if !cert.stored && (!whole || !here) {
             assert_eq!(*status, 400, "{serial} is not stored: {body}");
             return;
         }
@@ -269,15 +282,10 @@ impl World {
             return;
         }
         assert_eq!(data["state"], "revoked", "{serial}");
-        if !cert.stored {
-            // Brought by the caller: it is recorded under the issuer of now.
-            cert.stored = true;
-            if cert.revocation.is_none() {
-                cert.issuer = here.unwrap();
-            }
-        }
-        let (issuer, raced) = (cert.issuer.clone(), given.raced && !given.before.contains(serial));
-        let new = Revocation { at: now, reasons: Vec::new(), issuer, complete: false, listed: false };
+        // Or brought by the caller.
+        cert.stored = true;
+        let raced = given.raced && !given.before.contains(serial);
+        let new = Revocation { at: now, reasons: Vec::new(), complete: false, listed: false };
         let fresh = cert.revocation.is_none();
         let revocation = cert.revocation.get_or_insert(new);
         if fresh || raced {
@@ -297,23 +305,25 @@ impl World {
                 self.expiries.insert(next.expiry);
                 builds
             }
-            What::Default(authority) => {
-                self.moves(|world| world.default = Some(*authority));
-                false
+            What::Default((n, m)) => {
+                let default = self.authorities[*n].issuers[*m].id.clone().map(|id| (*n, id));
+                let builds = default != self.default;
+                self.moves(|world| world.default = default);
+                builds
             }
-            What::Delete(authority) => {
+            What::Delete((n, m)) => {
                 self.moves(|world| {
-                    world.authorities[*authority].id = None;
-                    world.default = world.default.filter(|default| default != authority);
+                    let gone = world.authorities[*n].issuers[*m].id.take();
+                    world.default = world.default.take().filter(|(_, id)| Some(id) != gone.as_ref());
                 });
                 true
             }
-            What::Import(authority) => {
+            What::Import((n, m)) => {
                 let ids = ["imported_issuers", "existing_issuers"].map(|name| body["data"][name][0].as_str());
                 let id = ids.into_iter().flatten().next().expect("an issuer").to_owned();
                 self.moves(|world| {
-                    world.authorities[*authority].id = Some(id);
-                    world.default = world.default.or(Some(*authority));
+                    world.default = world.default.take().or(Some((*n, id.clone())));
+                    world.authorities[*n].issuers[*m].id = Some(id);
                 });
                 true
             }

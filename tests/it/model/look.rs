@@ -60,9 +60,10 @@ pub async fn lists(client: &Client, id: &str) -> (List, Option<List>) {
 /// Looks at the lists of all authorities.
 pub async fn look(client: &Client, world: &mut World) {
     for n in 0..world.authorities.len() {
-        let Some(id) = world.authorities[n].id.clone() else { continue };
-        let (complete, delta) = lists(client, &id).await;
-        world.take(n, &complete, delta.as_ref());
+        for id in world.authorities[n].ids().cloned().collect::<Vec<_>>() {
+            let (complete, delta) = lists(client, &id).await;
+            world.take(n, &complete, delta.as_ref());
+        }
     }
 }
 
@@ -115,13 +116,11 @@ impl World {
     /// That an entry may be there, and says when the certificate was revoked.
     fn check_entry(&mut self, n: usize, serial: &str, (at, has_reason): (i64, bool)) {
         let name = self.authorities[n].name;
-        let home = |world: &Self| world.home(&world.certs.get(serial)?.revocation.as_ref()?.issuer);
-        let belongs = home(self) == Some(n);
-        let cert = self.certs.get_mut(serial).unwrap_or_else(|| panic!("{name}: {serial} was never issued"));
-        let revocation = match belongs {
-            true => cert.revocation.as_mut(),
-            false => self.authorities[n].lingering.get_mut(serial),
-        };
+        let authority = self.certs.get(serial).unwrap_or_else(|| panic!("{name}: {serial} was never issued")).authority;
+        let belongs = self.home(authority) == Some(n);
+        let cert = self.certs.get_mut(serial).unwrap();
+        let own = cert.revocation.as_mut().filter(|_| belongs);
+        let revocation = own.or_else(|| self.authorities[n].lingering.get_mut(serial));
         match revocation {
             Some(revocation) => {
                 assert_eq!(at, revocation.at, "{name}: {serial} was revoked then");
@@ -205,7 +204,7 @@ pub async fn look_at(client: &Client, world: &mut World, serial: &str) {
         assert_eq!(answer.body["data"]["certificate"], Value::from(cert.pem.trim_end()), "{serial}");
     }
     let authority = &world.authorities[cert.authority];
-    if authority.id.is_none() {
+    if !authority.is_here() {
         return;
     }
     let der = request(&[cert_id(IdHash::Sha1, &authority.certificate, &Serial::parse(serial).unwrap())], None);

@@ -14,7 +14,7 @@ use super::ask::{Ask, Circumstances};
 use super::life::{End, Life};
 use super::look::{keys, lists, look, look_at, look_at_lists};
 use super::random::Random;
-use super::world::{Authority, Config, Removable, World};
+use super::world::{Authority, Config, Issuer, Removable, Revocation, World};
 use crate::faults::double::Fault;
 use crate::support::{App, Client, Place};
 use crate::v1::pki::foreign;
@@ -88,12 +88,20 @@ impl Run {
             let body = json!({ "common_name": name, "issuer_name": name, "key_type": key_type,
                 "not_after": "2099-12-31T23:59:59Z" });
             let data = app.client.post("pki/root/generate/internal", body).await.body["data"].clone();
-            let pem = data["certificate"].as_str().unwrap().to_owned();
+            let issuer = |data: &Value| Issuer {
+                pem: data["certificate"].as_str().unwrap().to_owned(),
+                id: Some(data["issuer_id"].as_str().unwrap().to_owned()),
+            };
+            let mut issuers = vec![issuer(&data)];
+            if name == "second" {
+                let body = json!({ "common_name": name, "key_ref": data["key_id"], "issuer_name": "twin",
+                    "not_after": "2099-12-31T23:59:59Z" });
+                issuers.push(issuer(&app.client.post("pki/root/generate/existing", body).await.body["data"]));
+            }
             authorities.push(Authority {
                 name,
-                certificate: parse(&pem),
-                pem,
-                id: Some(data["issuer_id"].as_str().unwrap().to_owned()),
+                certificate: parse(&issuers[0].pem),
+                issuers,
                 seen: Default::default(),
                 lingering: Default::default(),
             });
@@ -105,12 +113,13 @@ impl Run {
         let counts = json!({ "maintain_stored_certificate_counts": true });
         assert_eq!(app.client.post("pki/config/auto-tidy", counts).await.status, 200);
         let now = START.unix_timestamp();
+        let default = authorities[0].ids().next().map(|id| (0, id.clone()));
         let world = World {
             roots: keys(&app.client, "certs").await,
+            default,
             authorities,
             certs: Default::default(),
             order: Vec::new(),
-            default: Some(0),
             config: Config::default(),
             expiries: BTreeSet::from([Config::default().expiry]),
             now,
@@ -259,7 +268,6 @@ impl Run {
             if let Some(cert) = self.world.certs.get_mut(serial) {
                 assert!(!cert.tried.is_empty(), "{serial} is stored again");
                 cert.stored = true;
-                cert.issuer.clone_from(self.world.authorities[cert.authority].id.as_ref().unwrap());
                 continue;
             }
             assert!(self.world.unanswered > 0, "{serial} was issued without a request");
@@ -285,8 +293,7 @@ impl Run {
             let at = data["revocation_time"].as_i64().unwrap();
             let reasons: Vec<_> = tried.iter().filter(|(time, _)| *time == at).map(|(_, reason)| *reason).collect();
             assert!(!reasons.is_empty(), "{serial} was revoked at {at} without a request");
-            let issuer = cert.issuer.clone();
-            cert.revocation = Some(super::world::Revocation { at, reasons, issuer, complete: false, listed: false });
+            cert.revocation = Some(Revocation { at, reasons, complete: false, listed: false });
         }
         look_at_lists(&client, &self.world).await;
     }
@@ -372,8 +379,7 @@ impl Run {
         assert_eq!(status["cert_store_deleted_count"], certificates, "{status:#}");
         assert_eq!(status["revoked_cert_deleted_count"], revocations, "{status:#}");
         self.world.removed(&removable);
-        let moved = body["tidy_revoked_cert_issuer_associations"] == true && self.world.associated();
-        if revocations > 0 || moved {
+        if revocations > 0 {
             self.world.half_tidied = false;
             let all = self.world.revoked();
             self.world.published(&all);
@@ -409,11 +415,11 @@ impl Run {
             look_at(&client, &mut self.world, &serial).await;
         }
         for (n, authority) in self.world.authorities.iter().enumerate() {
-            let Some(id) = &authority.id else { continue };
+            let Some(id) = authority.ids().next() else { continue };
             let (complete, _) = lists(&client, id).await;
             assert_eq!(complete.crl.this_update(), self.world.now);
             assert_eq!(complete.crl.entries().len(), self.world.revocations(n).count(), "{}", authority.name);
-            assert!(foreign::Crl::new(complete.der).is_signed_by(&authority.pem), "{}", authority.name);
+            assert!(foreign::Crl::new(complete.der).is_signed_by(&authority.issuers[0].pem), "{}", authority.name);
         }
         let status = client.get("pki/tidy-status").await.body["data"].clone();
         let counts = ["current_cert_store_count", "current_revoked_cert_count"].map(|name| status[name].clone());

@@ -1,7 +1,7 @@
 //! The model: authorities, certificates, revocations, settings; what each list must hold, and what it may.
 //!
-//! A revocation belongs on the list of the issuer that it is recorded under, and on that of the default
-//! issuer while its own is not in the mount. It stays there until tidy removes it, whatever the end of its
+//! A revocation belongs on the list of the authority, that is the name and the key, whose certificate it
+//! revokes, and on that of the default issuer while no issuer with these is in the mount. It stays there until tidy removes it, whatever the end of its
 //! certificate, or an operator's change (issuers, `disable`) moves it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -9,16 +9,32 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::{Value, json};
 use signet::x509::certificate::Certificate;
 
-/// An issuer that comes and goes, under another id each time.
+/// A name and a key. Its issuers share lists.
 pub struct Authority {
     pub name: &'static str,
-    pub pem: String,
     pub certificate: Certificate,
-    /// While it is in the mount.
-    pub id: Option<String>,
+    pub issuers: Vec<Issuer>,
     pub seen: Seen,
     /// What its lists may still hold although it belongs there no more: until the next complete list.
     pub lingering: BTreeMap<String, Revocation>,
+}
+
+/// An issuer that comes and goes, under another id each time.
+pub struct Issuer {
+    pub pem: String,
+    /// While it is in the mount.
+    pub id: Option<String>,
+}
+
+impl Authority {
+    /// The ids of its issuers that are in the mount.
+    pub fn ids(&self) -> impl Iterator<Item = &String> {
+        self.issuers.iter().filter_map(|issuer| issuer.id.as_ref())
+    }
+
+    pub fn is_here(&self) -> bool {
+        self.ids().next().is_some()
+    }
 }
 
 /// The lists of an authority as they were seen last.
@@ -32,8 +48,6 @@ pub struct Seen {
 /// A certificate that was issued.
 pub struct Cert {
     pub authority: usize,
-    /// The id of its issuer.
-    pub issuer: String,
     pub pem: String,
     pub not_after: i64,
     /// Whether it is stored.
@@ -51,8 +65,6 @@ pub struct Revocation {
     pub at: i64,
     /// What its reason may be: one, but where requests raced.
     pub reasons: Vec<Option<u8>>,
-    /// The id of the issuer that it is recorded under.
-    pub issuer: String,
     /// It must be on the complete list.
     pub complete: bool,
     /// It must be on the complete list or on the delta list.
@@ -102,7 +114,8 @@ pub struct World {
     pub order: Vec<String>,
     /// Serials that were stored before the first step: those of the authorities.
     pub roots: BTreeSet<String>,
-    pub default: Option<usize>,
+    /// Its authority and its id.
+    pub default: Option<(usize, String)>,
     pub config: Config,
     /// Lives that lists were given.
     pub expiries: BTreeSet<i64>,
@@ -121,16 +134,16 @@ pub struct World {
 pub type Removable = (BTreeSet<String>, BTreeSet<String>);
 
 impl World {
-    /// The authority whose list has the revocations of this issuer.
-    pub fn home(&self, issuer: &str) -> Option<usize> {
-        let own = self.authorities.iter().position(|a| a.id.as_deref() == Some(issuer));
-        own.or(self.default)
+    /// The authority whose list has the revocations of this one.
+    pub fn home(&self, authority: usize) -> Option<usize> {
+        let default = || self.default.as_ref().map(|(authority, _)| *authority);
+        if self.authorities[authority].is_here() { Some(authority) } else { default() }
     }
 
     /// The revocations that belong on the lists of an authority.
     pub fn revocations(&self, authority: usize) -> impl Iterator<Item = (&String, &Revocation)> {
-        let all = self.certs.iter().filter_map(|(serial, cert)| Some((serial, cert.revocation.as_ref()?)));
-        all.filter(move |(_, revocation)| self.home(&revocation.issuer) == Some(authority))
+        let here = self.certs.iter().filter(move |(_, cert)| self.home(cert.authority) == Some(authority));
+        here.filter_map(|(serial, cert)| Some((serial, cert.revocation.as_ref()?)))
     }
 
     pub fn revoked(&self) -> BTreeSet<String> {
@@ -167,20 +180,18 @@ impl World {
     /// A change of issuers or of the default; revocations that have another list by it are expected nowhere
     /// before the next complete lists.
     pub fn moves(&mut self, change: impl FnOnce(&mut Self)) {
-        let homes = |world: &Self| -> BTreeMap<String, Option<usize>> {
-            let of = |(serial, cert): (&String, &Cert)| {
-                cert.revocation.as_ref().map(|revocation| (serial.clone(), world.home(&revocation.issuer)))
-            };
-            world.certs.iter().filter_map(of).collect()
-        };
+        let homes = |world: &Self| (0..world.authorities.len()).map(|n| world.home(n)).collect::<Vec<_>>();
         let before = homes(self);
         change(self);
-        for (serial, home) in homes(self) {
-            let Some(old) = before.get(&serial).filter(|old| **old != home) else { continue };
-            let revocation = self.certs.get_mut(&serial).and_then(|cert| cert.revocation.as_mut()).unwrap();
+        let after = homes(self);
+        for (serial, cert) in &mut self.certs {
+            let (Some(revocation), old) = (&mut cert.revocation, before[cert.authority]) else { continue };
+            if old == after[cert.authority] {
+                continue;
+            }
             (revocation.complete, revocation.listed) = (false, false);
-            if let Some(old) = *old {
-                self.authorities[old].lingering.insert(serial, revocation.clone());
+            if let Some(old) = old {
+                self.authorities[old].lingering.insert(serial.clone(), revocation.clone());
             }
         }
     }
@@ -216,26 +227,10 @@ impl World {
             let cert = self.certs.get_mut(serial).unwrap();
             let revocation = cert.revocation.take().unwrap();
             cert.once = Some(revocation.clone());
-            if let Some(home) = self.home(&revocation.issuer) {
+            let authority = cert.authority;
+            if let Some(home) = self.home(authority) {
                 self.authorities[home].lingering.insert(serial.clone(), revocation);
             }
         }
-    }
-
-    /// Revocations of issuers that are gone, whose certificates are stored and signed by an authority that
-    /// is here: tidy records them under its new id.
-    pub fn associated(&mut self) -> bool {
-        let ids: Vec<Option<String>> = self.authorities.iter().map(|a| a.id.clone()).collect();
-        let mut any = false;
-        self.moves(|world| {
-            for cert in world.certs.values_mut().filter(|cert| cert.stored) {
-                let (Some(revocation), Some(id)) = (&mut cert.revocation, &ids[cert.authority]) else { continue };
-                if !ids.iter().flatten().any(|known| *known == revocation.issuer) {
-                    revocation.issuer.clone_from(id);
-                    any = true;
-                }
-            }
-        });
-        any
     }
 }
