@@ -292,7 +292,7 @@ impl World {
             revocation.reasons.push(reason);
         }
         assert_eq!(data["revocation_time"], revocation.at, "{serial} was revoked then");
-        if !by_timer && !self.half_tidied {
+        if !by_timer {
             self.must_hold(&[serial.to_owned()].into(), true);
         }
     }

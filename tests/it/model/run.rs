@@ -154,7 +154,8 @@ impl Run {
             58..66 => self.race(false).await,
             66..76 => self.forwards(),
             76..79 => self.backwards(),
-            79..86 => self.tidy().await,
+            79..85 => self.tidy().await,
+            85..86 => self.tidy_with_a_fault().await,
             86..90 => self.race(true).await,
             90..92 => self.cut_tidy_short().await,
             92..93 => self.again(End::Stop).await,
@@ -396,6 +397,43 @@ impl Run {
         let removable = self.begin_tidy(&body).await;
         tokio::time::sleep(Duration::from_micros(self.random.of(0..40_000))).await;
         self.again(End::Crash).await;
+        self.take_what_went(removable).await;
+    }
+
+    /// A run of tidy while the store fails.
+    async fn tidy_with_a_fault(&mut self) {
+        let mut body = self.tidy_body();
+        body["tidy_revoked_certs"] = true.into();
+        body["tidy_revoked_cert_issuer_associations"] = false.into();
+        self.journal.note(format!("with a fault: tidy {body}"));
+        let removable = self.world.removable(&body);
+        let faults = Arc::clone(&self.life.as_ref().unwrap().faults);
+        faults.arm(self.random.of(4..12) as usize, *self.random.pick(&[Fault::Before, Fault::After, Fault::Outage]));
+        let _ = self.client().post("pki/tidy", body).await;
+        // The run goes on by itself.
+        let started = Instant::now();
+        while !faults.has_met() && started.elapsed() < Duration::from_millis(300) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let met = faults.disarm();
+        self.journal.note(format!("met {met:?}"));
+        let started = Instant::now();
+        let mut lapsed = false;
+        while self.client().get("pki/tidy-status").await.body["data"]["state"] == "Running" {
+            assert!(started.elapsed() < Duration::from_secs(20), "tidy does not end");
+            if !lapsed && started.elapsed() > Duration::from_millis(200) {
+                // Its end could not be recorded: its turn lapses.
+                self.set_clock(self.clock.now() + Duration::from_secs(61));
+                lapsed = true;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        self.world.half_tidied = true;
+        self.take_what_went(removable).await;
+    }
+
+    /// Of what tidy might remove, some may be there.
+    async fn take_what_went(&mut self, removable: Removable) {
         let client = self.client();
         let (stored, revoked) = (keys(&client, "certs").await, keys(&client, "certs/revoked").await);
         let certificates = removable.0.into_iter().filter(|serial| !stored.contains(serial)).collect();
