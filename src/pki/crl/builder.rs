@@ -276,7 +276,8 @@ impl Builder {
         let Stored { complete: row, delta } = stored;
         let mut fresh = sorted.delta.clone();
         if state.complete.as_ref().is_some_and(|list| list.number == row.number) {
-            // Only the delta CRL is another one.
+            // Only the delta CRL is another one. What was let go of was read again.
+            state.entries = state.entries.and(&sorted.complete);
             fresh = state.fresh.and(&fresh);
         } else {
             let entries = state.entries.and(&state.fresh).and(&sorted.complete).with(issuers);
@@ -295,7 +296,7 @@ impl Builder {
             state.moved = false;
         }
         state.delta = delta.and_then(|delta| again(view, signer, &none_if_disabled(&fresh), &delta, Some(row.number)));
-        state.stale = state.delta.is_none();
+        state.stale = state.rebuilt || state.delta.is_none();
         state.fresh = fresh.and(&sorted.later);
         state.fresh_last = state.fresh_last.max(sorted.last);
         state.waiting_since = sorted.oldest.filter(|_| self.restored);
