@@ -78,7 +78,8 @@ impl Ask {
 }
 
 /// Reasons, as requests name them.
-const REASONS: [(Option<u8>, &str); 4] = [(None, ""), (None, "unspecified"), (Some(1), "keyCompromise"), (Some(4), "4")];
+const REASONS: [(Option<u8>, &str); 4] =
+    [(None, ""), (None, "unspecified"), (Some(1), "keyCompromise"), (Some(4), "4")];
 
 impl World {
     /// Any request; `plain` ones leave settings and issuers as they are and may race each other.
@@ -199,7 +200,8 @@ impl World {
         let status = reply.map_or(0, |reply| reply.status);
         let open = status == 0 || (given.faulty && status >= 500) || (given.raced && status == 503);
         let body = reply.map_or(&Value::Null, |reply| &reply.body);
-        let expect = |wanted: u16| assert!(open || status == wanted, "{status} {body}, not {wanted}, for {:?}", ask.what);
+        let expect =
+            |wanted: u16| assert!(open || status == wanted, "{status} {body}, not {wanted}, for {:?}", ask.what);
         match &ask.what {
             What::Issue { .. } if open => self.unanswered += 1,
             What::Issue { authority, stored } => {
@@ -207,7 +209,9 @@ impl World {
                 let pem = body["data"]["certificate"].as_str().unwrap();
                 self.issued(*authority, pem, *stored);
             }
-            What::Revoke { serial, whole, reason } => self.learn_revocation(serial, *whole, *reason, reply, open, given),
+            What::Revoke { serial, whole, reason } => {
+                self.learn_revocation(serial, *whole, *reason, reply, open, given)
+            }
             What::RevokeUnknown => expect(400),
             What::Rotate | What::RotateDelta if open => {}
             What::Rotate => {

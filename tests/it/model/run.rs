@@ -23,8 +23,6 @@ use crate::v1::pki::mount::parse;
 const START: Time = datetime!(2031-01-01 00:00:00.3 UTC);
 /// Steps that a failure tells of.
 const TOLD: usize = 25;
-/// Times that a list which comes now may be of.
-const TIMES: usize = 4;
 
 /// What was done, told when the run fails.
 struct Journal {
@@ -123,7 +121,7 @@ impl Run {
             config: Config::default(),
             expiries: BTreeSet::from([Config::default().expiry]),
             now,
-            times: VecDeque::from([now]),
+            times: BTreeSet::from([now]),
             half_tidied: false,
             unanswered: 0,
         };
@@ -191,10 +189,7 @@ impl Run {
     fn set_clock(&mut self, to: Time) {
         self.clock.set(to);
         self.world.now = to.unix_timestamp();
-        self.world.times.push_back(self.world.now);
-        if self.world.times.len() > TIMES {
-            self.world.times.pop_front();
-        }
+        self.world.times.insert(self.world.now);
         self.journal.note(format!("now {to}"));
     }
 
@@ -232,7 +227,11 @@ impl Run {
         };
         for (ask, reply) in asks.iter().zip(&replies) {
             let status = reply.as_ref().map_or(0, |reply| reply.status);
-            self.journal.note(format!("at once, answered {status}{}: {:?}", if crash { ", crash" } else { "" }, ask.what));
+            self.journal.note(format!(
+                "at once, answered {status}{}: {:?}",
+                if crash { ", crash" } else { "" },
+                ask.what
+            ));
         }
         for (ask, reply) in asks.iter().zip(&replies) {
             assert!(crash || reply.is_some(), "no answer for {:?}", ask.what);
@@ -446,6 +445,8 @@ impl Run {
     async fn finish(mut self) {
         let last = Config { expired_too: self.world.config.expired_too, ..Config::default() };
         self.resend(&Ask::config(last)).await;
+        // That may have taken over a list which was stored without an answer.
+        self.send(&Ask::rotate()).await;
         self.look().await;
         let client = self.client();
         look_at_lists(&client, &self.world).await;

@@ -4,7 +4,7 @@
 //! revokes, and on that of the default issuer while no issuer with these is in the mount. It stays there until tidy removes it, whatever the end of its
 //! certificate, or an operator's change (issuers, `disable`) moves it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use signet::x509::certificate::Certificate;
@@ -121,8 +121,8 @@ pub struct World {
     pub expiries: BTreeSet<i64>,
     /// Epoch seconds.
     pub now: i64,
-    /// The last times: a list that the timer makes may be a little late.
-    pub times: VecDeque<i64>,
+    /// All times until now: a list that was stored without an answer may be served much later.
+    pub times: BTreeSet<i64>,
     /// Tidy failed after it may have removed revocations: the server does not look for what is gone before
     /// it starts again.
     pub half_tidied: bool,

@@ -188,9 +188,7 @@ async fn vector_16_6_r28_more_entries_than_allowed() {
 async fn vector_16_6_r19_issuers_of_one_key_and_subject_share_a_list() {
     let pki = Pki::start().await;
     let key = pki.get("issuer/root").await["key_id"].clone();
-    let twin = |name: &str, common_name: &str| {
-        json!({ "common_name": common_name, "key_ref": key, "issuer_name": name, "not_after": super::mount::FAR })
-    };
+    let twin = |name: &str, common_name: &str| json!({ "common_name": common_name, "key_ref": key, "issuer_name": name, "not_after": super::mount::FAR });
     pki.post("root/rotate/existing", twin("twin", "Test Root")).await;
     pki.post("root/rotate/existing", twin("other", "Other Root")).await;
     let mut leaves = Vec::new();
