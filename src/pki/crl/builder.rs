@@ -130,7 +130,6 @@ impl Builder {
 
     fn forget(&mut self, moved: bool) {
         self.loaded = 0;
-        self.orphans = false;
         self.states.values_mut().for_each(|state| state.forget(moved));
     }
 
@@ -234,10 +233,12 @@ impl Builder {
         newer
     }
 
-    /// Reads to the end, page by page; the next page is on its way while one is encoded.
+    /// Reads to the end, page by page; the next page is on its way while one is encoded. A read that fails
+    /// half-way counts for nothing: what it gave is gone with it.
     async fn read(&mut self, incoming: &mut HashMap<String, Incoming>) -> Result<()> {
         let ask = |after: u64| tokio::spawn(self.store.revocations(self.mount, after, PAGE));
-        let mut next = ask(self.loaded);
+        let (mut loaded, mut orphans) = (self.loaded, self.loaded > 0 && self.orphans);
+        let mut next = ask(loaded);
         loop {
             let page: Vec<StoredRevocation> = next.await.map_err(Error::internal)??;
             let Some(last) = page.last() else { break };
@@ -245,13 +246,14 @@ impl Builder {
             next = if full { ask(last) } else { tokio::spawn(async { Ok(Vec::new()) }) };
             for revocation in &page {
                 let (group, orphan) = self.layout.group(revocation);
-                self.orphans |= orphan;
+                orphans |= orphan;
                 if let Some(incoming) = group.and_then(|group| incoming.get_mut(group)) {
                     incoming.add(revocation);
                 }
             }
-            self.loaded = last;
+            loaded = last;
         }
+        (self.loaded, self.orphans) = (loaded, orphans);
         Ok(())
     }
 
