@@ -119,8 +119,11 @@ impl World {
         let authority = self.certs.get(serial).unwrap_or_else(|| panic!("{name}: {serial} was never issued")).authority;
         let belongs = self.home(authority) == Some(n);
         let cert = self.certs.get_mut(serial).unwrap();
-        let own = cert.revocation.as_mut().filter(|_| belongs);
-        let revocation = own.or_else(|| self.authorities[n].lingering.get_mut(serial));
+        // Tidied and revoked again, it may have its old entry for a while.
+        let lingering = self.authorities[n].lingering.get_mut(serial);
+        let again = lingering.as_ref().is_some_and(|old| old.at == at);
+        let own = cert.revocation.as_mut().filter(|own| belongs && (own.at == at || !again));
+        let revocation = own.or(lingering);
         match revocation {
             Some(revocation) => {
                 assert_eq!(at, revocation.at, "{name}: {serial} was revoked then");
