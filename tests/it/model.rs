@@ -35,6 +35,7 @@ async fn all(postgres: bool) {
     let (first, steps) = (setting("MODEL_SEED", 1), setting("MODEL_STEPS", STEPS));
     for seed in first..first + setting("MODEL_RUNS", RUNS) {
         run(seed, steps, postgres).await;
+        println!("MODEL_SEED={seed}: {steps} steps");
     }
 }
 

@@ -443,6 +443,9 @@ impl Run {
 
     /// Everything once more, by others too.
     async fn finish(mut self) {
+        if self.world.half_tidied {
+            self.again(End::Stop).await;
+        }
         let last = Config { expired_too: self.world.config.expired_too, ..Config::default() };
         self.resend(&Ask::config(last)).await;
         // That may have taken over a list which was stored without an answer.
