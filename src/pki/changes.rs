@@ -7,7 +7,7 @@ use super::role::Role;
 use super::store::PkiWrite;
 use super::urls::Urls;
 use super::validity::LeafNotAfter;
-use super::view::{IssuersConfig, View};
+use super::view::View;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
@@ -231,13 +231,10 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<Vec
             let Some(signer) = view.signer(&reference) else { return Ok((planned(next, Vec::new()), Vec::new())) };
             let record = &signer.issuer.record;
             let mut warnings = Vec::new();
-            let mut writes: Vec<PkiWrite> = next.remove_issuer(&record.id).into_iter().collect();
-            let mut config = IssuersConfig { changed_at: now, ..view.issuers_config.value.clone() };
+            let writes = next.remove_issuers(std::slice::from_ref(&record.id), now);
             if view.is_default_issuer(&record.id) {
-                config.default = String::new();
                 warnings.push("the deleted issuer was the default: this mount has no default issuer now".to_owned());
             }
-            writes.push(next.set_issuers_config(config));
             let roles = [record.id.as_str(), record.name.as_str()].map(|r| view.roles_using(r, 10)).concat();
             if !roles.is_empty() {
                 warnings.push(format!("roles still name the deleted issuer: {}", roles.join(", ")));
@@ -259,12 +256,9 @@ pub async fn delete_all_issuers(authority: &Authority) -> Result<Vec<String>> {
         .change_and_crls(move |view| {
             let mut next = view.clone();
             let (issuers, keys) = (view.signers().count(), view.keys().count());
-            let mut writes = next.remove_all_issuers_and_keys();
+            let mut writes = next.remove_all_issuers_and_keys(now);
             let mut warnings = Vec::new();
             if !writes.is_empty() {
-                let (default, config) = (String::new(), view.issuers_config.value.clone());
-                let config = IssuersConfig { default, changed_at: now, ..config };
-                writes.push(next.set_issuers_config(config));
                 writes.push(next.set_keys_config(Default::default()));
                 warnings.push(format!("deleted {issuers} issuers and {keys} keys of this mount"));
             }

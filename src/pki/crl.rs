@@ -28,6 +28,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use self::builder::{Builder, Built, Wanted};
+pub(in crate::pki) use self::groups::authority_id;
 pub use self::list::Published;
 pub(in crate::pki) use self::list::revocation_algorithm;
 pub use self::summary::{Summaries, Summary};

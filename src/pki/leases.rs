@@ -218,9 +218,10 @@ impl Engine {
         }
         unit.push(PkiWrite::LeasesEnd(leases.into_iter().map(|lease| lease.id).collect()));
         let mut revoked = 0;
-        let outcomes = self.tools.store.commit(unit).await?;
+        let outcomes = self.tools.store.commit(unit).await;
+        // After a failure, too: the records may be there.
         self.tools.ocsp.revoked();
-        for outcome in outcomes {
+        for outcome in outcomes? {
             match outcome {
                 PkiOutcome::Revoked { fresh, .. } => revoked += u64::from(fresh),
                 PkiOutcome::Changed(count) => {

@@ -164,7 +164,9 @@ impl Why {
 async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> Result<Outcome> {
     // Before its end of validity is looked at: what was revoked in time stays so.
     if let Some(earlier) = target.revocation.take() {
-        // Its CRL may still be on the way: the answer means the same for every caller.
+        // Its CRL may still be on the way, and whoever stored it may not know: the answer means the same
+        // for every caller.
+        authority.tools().ocsp.revoked();
         let warnings = authority.publish_revocations(earlier.sequence).await?;
         return Ok(Outcome::Revoked { at: earlier.row.revoked_at, warnings });
     }
@@ -182,9 +184,10 @@ async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> 
 }
 
 async fn record(authority: &Authority, unit: Vec<PkiWrite>) -> Result<Outcome> {
-    let outcomes = authority.tools().store.commit(unit).await?;
+    let outcomes = authority.tools().store.commit(unit).await;
+    // After a failure, too: the record may be there.
     authority.tools().ocsp.revoked();
-    let Some(PkiOutcome::Revoked { stored, fresh }) = outcomes.into_iter().next_back() else {
+    let Some(PkiOutcome::Revoked { stored, fresh }) = outcomes?.into_iter().next_back() else {
         // The brought certificate was stored by another request at this moment: a retry finds it.
         return Err(Error::unavailable("certificate: stored by another request just now; try again", "serial taken"));
     };

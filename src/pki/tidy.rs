@@ -116,6 +116,12 @@ fn is_due(since: i64, interval: u64, now: Time) -> bool {
     micros(now) >= since.saturating_add(interval)
 }
 
+/// The number of a run, another for each: a run whose turn lapsed must not take the next one's for its own.
+/// Never zero, which is that of none.
+fn run_id() -> i64 {
+    (i64::from_le_bytes(crate::random::bytes()) & i64::MAX).max(1)
+}
+
 /// Why a run begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
@@ -148,7 +154,7 @@ impl Authority {
                 return Ok(false);
             }
             let report = Report::begin(config.clone(), now, last.as_ref());
-            let id = i64::from_le_bytes(crate::random::bytes()).max(1);
+            let id = run_id();
             let row = TidyRow {
                 mount: self.mount(),
                 run: id,
@@ -275,6 +281,13 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_run_has_a_number_of_its_own() {
+        let ids: std::collections::BTreeSet<i64> = (0..1000).map(|_| run_id()).collect();
+        assert_eq!(ids.len(), 1000);
+        assert!(ids.iter().all(|id| *id > 0));
+    }
 
     #[tokio::test]
     async fn a_run_is_due_after_the_delay_of_the_start_and_the_interval() {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::cluster::Cluster;
+use super::crl::authority_id;
 use super::crl::config::CrlConfig;
 use super::external_policy::{self, PolicyEngine};
 use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord};
@@ -56,6 +57,10 @@ pub struct IssuersConfig {
     pub default_follows_latest_issuer: bool,
     /// When another issuer became the default or one was removed, epoch seconds; 0 for never.
     pub changed_at: i64,
+    /// Ids of issuers that were deleted, with the [name and key](super::crl::authority_id) that they were:
+    /// their revocations are for the lists of whoever has these now.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub former: BTreeMap<String, String>,
 }
 
 /// `config/keys`.
@@ -328,22 +333,34 @@ impl View {
         Ok(write)
     }
 
-    /// Removes an issuer; `None` when there is none. Its key stays.
-    pub fn remove_issuer(&mut self, id: &str) -> Option<PkiWrite> {
-        let version = self.issuers.remove(id)?.version;
-        issuer::remove_parents(&mut self.parents, id);
-        self.work_out();
-        Some(self.document::<IssuerRecord>(kind::ISSUER, id, version, None))
+    /// Removes issuers; their keys stay. A default issuer among them leaves the mount without one.
+    pub fn remove_issuers(&mut self, ids: &[String], now: i64) -> Vec<PkiWrite> {
+        let (mut config, mut writes) = (self.issuers_config.value.clone(), Vec::with_capacity(ids.len() + 1));
+        for id in ids {
+            let Some(gone) = self.issuers.remove(id) else { continue };
+            issuer::remove_parents(&mut self.parents, id);
+            writes.push(self.document::<IssuerRecord>(kind::ISSUER, id, gone.version, None));
+            config.former.insert(id.clone(), authority_id(&gone.certificate));
+            if config.default == *id {
+                config.default = String::new();
+            }
+        }
+        if !writes.is_empty() {
+            config.changed_at = now;
+            writes.push(self.set_issuers_config(config));
+            self.work_out();
+        }
+        writes
     }
 
     /// Removes every issuer and key.
-    pub fn remove_all_issuers_and_keys(&mut self) -> Vec<PkiWrite> {
-        let (issuers, keys) = (std::mem::take(&mut self.issuers), std::mem::take(&mut self.keys));
-        self.parents.clear();
+    pub fn remove_all_issuers_and_keys(&mut self, now: i64) -> Vec<PkiWrite> {
+        let ids: Vec<String> = self.issuers.keys().cloned().collect();
+        let keys = std::mem::take(&mut self.keys);
+        let mut writes = self.remove_issuers(&ids, now);
         self.work_out();
-        let issuers = issuers.iter().map(|(id, i)| self.document::<IssuerRecord>(kind::ISSUER, id, i.version, None));
-        let keys = keys.iter().map(|(id, k)| self.document::<KeyRecord>(kind::KEY, id, k.version, None));
-        issuers.chain(keys).collect()
+        writes.extend(keys.iter().map(|(id, k)| self.document::<KeyRecord>(kind::KEY, id, k.version, None)));
+        writes
     }
 
     // --- Keys ---

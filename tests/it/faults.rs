@@ -1,6 +1,7 @@
 //! What a server answers while its store fails, and what is stored then.
 
 mod cancel;
+mod crls;
 pub mod double;
 mod endpoints;
 mod ocsp;

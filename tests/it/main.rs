@@ -10,6 +10,7 @@ mod faults;
 mod grafana;
 mod judges;
 mod metrics;
+mod model;
 mod nodes;
 mod postgres;
 mod process;

@@ -247,6 +247,13 @@ impl App {
         (builder, folder)
     }
 
+    /// Stops the server; its data and the way to open them again.
+    pub async fn leave(self) -> Place {
+        let Self { running, client, builder, folder, .. } = self;
+        running.stop().await.unwrap();
+        Place { token: client.token, builder, folder }
+    }
+
     /// Stops the server and removes its data.
     pub async fn stop(self) {
         self.running.stop().await.unwrap();
@@ -264,6 +271,30 @@ fn client_of(running: &Running, token: &str) -> Client {
 pub fn http_client() -> reqwest::Client {
     let builder = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20));
     builder.tls_danger_accept_invalid_certs(true).build().unwrap()
+}
+
+/// The data of a server that does not run, for whoever starts and ends servers in its own way.
+pub struct Place {
+    pub token: String,
+    builder: Builder,
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    /// What a server on these data is made of, with the clock and the settings of the one that left them.
+    pub fn options(&self) -> Options {
+        self.builder.options(&self.folder)
+    }
+
+    /// The folder, with the data of the embedded store.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The database, when it is not the embedded one.
+    pub fn database(&self) -> Option<&cluster::Database> {
+        self.builder.database.as_deref()
+    }
 }
 
 /// A small client of `/v1`.

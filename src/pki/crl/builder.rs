@@ -67,6 +67,9 @@ pub struct Builder {
     layout: Layout,
     /// Every revocation up to this sequence was read.
     loaded: u64,
+    /// The highest that `loaded` has been. What is read again ends lower when the last revocations were
+    /// removed meanwhile; lists that covered them are followed by none that covers less.
+    reached: u64,
     /// Some of them have issuers that are not known.
     orphans: bool,
     states: HashMap<String, GroupState>,
@@ -112,6 +115,7 @@ impl Builder {
             clock,
             layout: Layout::default(),
             loaded: 0,
+            reached: 0,
             orphans: false,
             states: HashMap::new(),
             restored: false,
@@ -127,7 +131,6 @@ impl Builder {
 
     fn forget(&mut self, moved: bool) {
         self.loaded = 0;
-        self.orphans = false;
         self.states.values_mut().for_each(|state| state.forget(moved));
     }
 
@@ -196,8 +199,8 @@ impl Builder {
         // Removed revocations leave no gap: what a published list covers was read.
         let covered =
             stored.values().map(|lists| lists.complete.covers.max(lists.delta.as_ref().map_or(0, |d| d.covers)));
-        self.loaded =
-            covered.max().unwrap_or(0).max(self.loaded).max(self.states.values().map(|s| s.covers).max().unwrap_or(0));
+        self.loaded = covered.max().unwrap_or(0).max(self.loaded).max(self.reached);
+        self.reached = self.loaded;
         for group in groups {
             let sorted = incoming.remove(&group.id).unwrap_or_default().sorted();
             match (stored.remove(&group.id), &group.signer) {
@@ -231,10 +234,12 @@ impl Builder {
         newer
     }
 
-    /// Reads to the end, page by page; the next page is on its way while one is encoded.
+    /// Reads to the end, page by page; the next page is on its way while one is encoded. A read that fails
+    /// half-way counts for nothing: what it gave is gone with it.
     async fn read(&mut self, incoming: &mut HashMap<String, Incoming>) -> Result<()> {
         let ask = |after: u64| tokio::spawn(self.store.revocations(self.mount, after, PAGE));
-        let mut next = ask(self.loaded);
+        let (mut loaded, mut orphans) = (self.loaded, self.loaded > 0 && self.orphans);
+        let mut next = ask(loaded);
         loop {
             let page: Vec<StoredRevocation> = next.await.map_err(Error::internal)??;
             let Some(last) = page.last() else { break };
@@ -242,13 +247,14 @@ impl Builder {
             next = if full { ask(last) } else { tokio::spawn(async { Ok(Vec::new()) }) };
             for revocation in &page {
                 let (group, orphan) = self.layout.group(revocation);
-                self.orphans |= orphan;
+                orphans |= orphan;
                 if let Some(incoming) = group.and_then(|group| incoming.get_mut(group)) {
                     incoming.add(revocation);
                 }
             }
-            self.loaded = last;
+            loaded = last;
         }
+        (self.loaded, self.orphans) = (loaded, orphans);
         Ok(())
     }
 
@@ -273,7 +279,8 @@ impl Builder {
         let Stored { complete: row, delta } = stored;
         let mut fresh = sorted.delta.clone();
         if state.complete.as_ref().is_some_and(|list| list.number == row.number) {
-            // Only the delta CRL is another one.
+            // Only the delta CRL is another one. What was let go of was read again.
+            state.entries = state.entries.and(&sorted.complete);
             fresh = state.fresh.and(&fresh);
         } else {
             let entries = state.entries.and(&state.fresh).and(&sorted.complete).with(issuers);
@@ -292,7 +299,7 @@ impl Builder {
             state.moved = false;
         }
         state.delta = delta.and_then(|delta| again(view, signer, &none_if_disabled(&fresh), &delta, Some(row.number)));
-        state.stale = state.delta.is_none();
+        state.stale = state.rebuilt || state.delta.is_none();
         state.fresh = fresh.and(&sorted.later);
         state.fresh_last = state.fresh_last.max(sorted.last);
         state.waiting_since = sorted.oldest.filter(|_| self.restored);

@@ -9,6 +9,7 @@ use crate::clock::Time;
 use crate::pki::issuer::Issuer;
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::pki::view::{Signer, View};
+use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 
 /// Issuers with one subject and key: they share lists, numbers and signer.
@@ -21,25 +22,29 @@ pub(super) struct Group {
 
 /// The groups of a mount.
 pub(super) fn groups(view: &View) -> Vec<Group> {
-    let mut by_authority: BTreeMap<Vec<u8>, Vec<&Arc<Signer>>> = BTreeMap::new();
+    let mut by_authority: BTreeMap<String, Vec<&Arc<Signer>>> = BTreeMap::new();
     for signer in view.signers() {
-        let certificate = &signer.issuer.certificate;
-        let authority = [certificate.subject(), certificate.key().spki()].concat();
-        by_authority.entry(authority).or_default().push(signer);
+        by_authority.entry(authority_id(&signer.issuer.certificate)).or_default().push(signer);
     }
     by_authority
         .into_iter()
-        .map(|(authority, members)| {
+        .map(|(id, members)| {
             let fit = |s: &&&Arc<Signer>| s.key.is_some() && s.issuer.record.usage.crl;
             let is_default = |s: &&&Arc<Signer>| view.is_default_issuer(&s.issuer.record.id);
             let signer = members.iter().filter(fit).find(is_default).or_else(|| members.iter().find(fit));
             Group {
-                id: hex(&digest(&SHA256, &authority).as_ref()[..16]),
+                id,
                 issuers: members.iter().map(|s| s.issuer.record.id.clone()).collect(),
                 signer: signer.map(|s| Arc::clone(s)),
             }
         })
         .collect()
+}
+
+/// What issuers with one subject and key have in common: the group of their lists.
+pub(in crate::pki) fn authority_id(certificate: &Certificate) -> String {
+    let authority = [certificate.subject(), certificate.key().spki()].concat();
+    hex(&digest(&SHA256, &authority).as_ref()[..16])
 }
 
 /// Lower-case hexadecimal digits.
@@ -50,10 +55,13 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 /// What decides which group an entry belongs to.
 #[derive(PartialEq, Default)]
 pub(super) struct Layout {
+    /// By issuer; deleted ones are in the group of those that have their subject and key now.
     group_of: BTreeMap<String, String>,
+    /// The deleted ones among them.
+    former: Vec<String>,
     default_group: Option<String>,
-    /// Roots by id, with their serials: a root is not on its own list.
-    roots: HashMap<String, Serial>,
+    /// The groups of roots by serial: a root is not on its own list.
+    roots: HashMap<Serial, Vec<String>>,
     /// Revoked issuers with the group of those that certify them: from the issuers' records, because the
     /// certificate of an issuer may have been issued elsewhere.
     revoked_issuers: Vec<(String, RevocationRow)>,
@@ -61,38 +69,44 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new(view: &View, groups: &[Group]) -> Self {
-        let group_of: BTreeMap<_, _> =
-            groups.iter().flat_map(|g| g.issuers.iter().map(|i| (i.clone(), g.id.clone()))).collect();
-        let default_group = group_of.get(&view.issuers_config.value.default).cloned();
+        let here = groups.iter().flat_map(|g| g.issuers.iter().map(|i| (i.clone(), g.id.clone())));
+        let config = &view.issuers_config.value;
+        let former: BTreeMap<_, _> =
+            config.former.clone().into_iter().filter(|(_, group)| groups.iter().any(|g| g.id == *group)).collect();
+        let group_of: BTreeMap<_, _> = former.clone().into_iter().chain(here).collect();
+        let default_group = group_of.get(&config.default).cloned();
         let issuers = || view.signers().map(|s| &s.issuer);
-        let roots = issuers().filter(|i| i.self_signed);
+        let mut roots: HashMap<_, Vec<_>> = HashMap::new();
+        for root in issuers().filter(|i| i.self_signed) {
+            roots.entry(root.certificate.serial()).or_default().extend(group_of.get(&root.record.id).cloned());
+        }
         Self {
-            roots: roots.map(|i| (i.record.id.clone(), i.certificate.serial())).collect(),
+            roots,
+            former: former.into_keys().collect(),
             revoked_issuers: issuers().filter_map(|issuer| revoked_issuer(view, issuer, &group_of)).collect(),
             group_of,
             default_group,
         }
     }
 
-    /// The group of a revocation: its issuer's, else the default issuer's, else none. And whether its
-    /// issuer is unknown, so that another default would move it.
+    /// The group of a revocation: its issuer's, else the default issuer's, else none. And whether nobody
+    /// here is its issuer, so that another default would move it.
     pub(super) fn group(&self, revocation: &StoredRevocation) -> (Option<&String>, bool) {
         let row = &revocation.row;
-        if self.roots.get(&row.issuer) == Some(&row.serial) {
-            return (None, false);
-        }
         match self.group_of.get(&row.issuer) {
+            Some(group) if self.roots.get(&row.serial).is_some_and(|groups| groups.contains(group)) => (None, false),
             Some(group) => (Some(group), false),
             None => (self.default_group.as_ref(), true),
         }
     }
 
     /// Whether every revocation sorted by `old` belongs to the same group here, too. Ids of issuers are
-    /// never used again, so a new issuer has no earlier revocations; `orphans` says that there are some
-    /// of unknown issuers.
+    /// never used again, so a new issuer has no earlier revocations but those of deleted ones; `orphans`
+    /// says that there are some of issuers that were not here.
     pub(super) fn keeps(&self, old: &Self, orphans: bool) -> bool {
         let kept = old.group_of.iter().all(|(issuer, group)| self.group_of.get(issuer) == Some(group));
-        kept && (!orphans || self.default_group == old.default_group)
+        let come_back = self.former.iter().any(|id| !old.group_of.contains_key(id));
+        kept && (!orphans || (self.default_group == old.default_group && !come_back))
     }
 
     /// The revoked issuers that a group lists.

@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result};
 use crate::pki::actor::Planned;
 use crate::pki::profile::certificate_pem;
 use crate::pki::store::{PkiOutcome, PkiWrite, Removal, Removed, StoredRevocation};
-use crate::pki::view::{IssuersConfig, View};
+use crate::pki::view::View;
 use crate::pki::{Authority, revocation};
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
@@ -324,22 +324,18 @@ impl Run {
         let now = self.authority.tools().clock.now().unix_timestamp();
         let plan = move |view: &View| {
             let expired = |id: &str, not_after: i64| not_after < before && !view.is_default_issuer(id);
-            let (mut next, mut writes, mut gone) = (view.clone(), Vec::new(), 0);
+            let (mut next, mut ended) = (view.clone(), Vec::new());
             for signer in view.signers() {
                 let record = &signer.issuer.record;
                 if expired(&record.id, signer.issuer.certificate.not_after()) {
                     let pem = certificate_pem(&signer.issuer);
                     tracing::info!(issuer = %record.id, name = %record.name, %pem, "an expired issuer is removed");
-                    writes.extend(next.remove_issuer(&record.id));
-                    gone += 1;
+                    ended.push(record.id.clone());
                 }
             }
-            if gone > 0 {
-                let config = IssuersConfig { changed_at: now, ..view.issuers_config.value.clone() };
-                writes.push(next.set_issuers_config(config));
-            }
+            let writes = next.remove_issuers(&ended, now);
             // CRLs follow, once, at the end of the run.
-            Ok((Planned { view: next, writes, crls: false }, gone))
+            Ok((Planned { view: next, writes, crls: false }, ended.len() as u64))
         };
         let gone: u64 = self.authority.change(plan).await?;
         self.report.counts.issuers += gone;

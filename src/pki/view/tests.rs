@@ -136,7 +136,7 @@ proptest! {
             let (id, der) = &authorities[at];
             writes.push(view.put_issuer(record(id, der)).unwrap());
         }
-        writes.extend(view.remove_issuer(authorities[gone].0));
+        writes.extend(view.remove_issuers(&[authorities[gone].0.to_owned()], 0));
         prop_assert_eq!(chains(&view), chains(&loaded(writes)));
     }
 }

@@ -32,3 +32,22 @@ async fn a_store_that_fails_is_try_later_and_the_next_request_is_answered() {
     assert!(faults.disarm().is_none());
     pki.stop().await;
 }
+
+#[actix_web::test]
+async fn a_revocation_that_is_stored_without_an_answer_is_seen_at_once() {
+    let faults = Arc::new(Faults::default());
+    let clock = time::macros::datetime!(2031-01-01 00:00 UTC);
+    let pki = Pki::on(App::builder().manual_clock(clock).faults(&faults).start().await).await;
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    let issuer = crate::v1::pki::mount::parse(leaf.data()["issuing_ca"].as_str().unwrap());
+    let der = request(&[cert_id(IdHash::Sha1, &issuer, &leaf.certificate.serial())], None);
+    assert_eq!(pki.ocsp(&der).await.statuses(), ["good"]);
+    let revoke = async || pki.app.client.post("pki/revoke", json!({ "serial_number": leaf.serial() })).await;
+    // The look for the certificate comes before it.
+    faults.arm(2, Fault::After);
+    assert_eq!(revoke().await.status, 503);
+    assert_eq!(faults.disarm().map(|met| met.call), Some("commit (pki)"));
+    assert_eq!(pki.ocsp(&der).await.statuses(), ["revoked"]);
+    assert_eq!(revoke().await.status, 200);
+    pki.stop().await;
+}

@@ -1,5 +1,7 @@
 //! 16.6 and 7: complete and delta CRLs, how they are fetched, what the settings do, and lists on request.
 
+mod judges;
+
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -8,7 +10,8 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use signet::clock::Time;
 
-use super::foreign::{Crl, Files, openssl_text, run};
+use self::judges::judged;
+use super::foreign::{Crl, openssl_text};
 use super::mount::{Leaf, Pki};
 use crate::support::App;
 
@@ -88,8 +91,8 @@ async fn vector_16_6_r15_r16_delta_lists() {
     // What others say of the pair.
     let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
     assert!(second.is_signed_by(&root));
-    judged(&root, &complete, &second, &one, true);
-    judged(&root, &complete, &second, &fresh(&pki).await, false);
+    judged(&root, &complete, &second, &one.pem, [false, true]);
+    judged(&root, &complete, &second, &fresh(&pki).await.pem, [false, false]);
     // A restart has the same bytes of both.
     let pki = Pki { app: pki.app.restart().await };
     assert!(delta(&pki).await.der == second.der && pki.crl("default").await.der == complete.der);
@@ -98,26 +101,6 @@ async fn vector_16_6_r15_r16_delta_lists() {
     assert_eq!((all.number(), all.serials().len()), (second.number() + 1, 2));
     assert_eq!((none.number(), base(&none), none.serials().len()), (all.number(), all.number(), 0));
     pki.stop().await;
-}
-
-/// openssl with both lists, and GnuTLS with each.
-fn judged(root: &str, complete: &Crl, delta: &Crl, leaf: &Leaf, revoked: bool) {
-    let files = Files::new();
-    let path = |name: &str, content: &[u8]| files.write(name, content).to_str().unwrap().to_owned();
-    let pem = |crl: &Crl| openssl_text(&["crl", "-inform", "DER"], &crl.der);
-    let lists = path("lists.pem", format!("{}{}", pem(complete), pem(delta)).as_bytes());
-    let (ca, leaf) = (path("ca.pem", root.as_bytes()), path("leaf.pem", leaf.pem.as_bytes()));
-    let arguments = ["verify", "-CAfile", &ca, "-CRLfile", &lists, "-crl_check", "-use_deltas", "-extended_crl", &leaf];
-    let output = run("openssl", &arguments, b"");
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.success(), !revoked, "{text}");
-    assert!(!revoked || text.contains("certificate revoked"), "{text}");
-    for crl in [complete, delta] {
-        let list = path("list.pem", pem(crl).as_bytes());
-        let output = run("certtool", &["--verify-crl", "--load-ca-certificate", &ca, "--infile", &list], b"");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("Verified."), "{text}");
-    }
 }
 
 #[actix_web::test]
@@ -198,22 +181,67 @@ async fn vector_16_6_r28_more_entries_than_allowed() {
 async fn vector_16_6_r19_issuers_of_one_key_and_subject_share_a_list() {
     let pki = Pki::start().await;
     let key = pki.get("issuer/root").await["key_id"].clone();
-    pki.post("root/rotate/existing", json!({ "common_name": "localhost CA", "key_ref": key, "issuer_name": "twin" }))
-        .await;
-    let subject = |name: &'static str| {
-        let pki = &pki;
-        async move {
-            openssl_text(
-                &["x509", "-noout", "-subject"],
-                pki.get(&format!("issuer/{name}")).await["certificate"].as_str().unwrap().as_bytes(),
-            )
-        }
-    };
-    let same = subject("root").await == subject("twin").await;
-    revoke(&pki, &fresh(&pki).await).await;
-    let (one, other) = (pki.crl("root").await, pki.crl("twin").await);
-    assert_eq!(one.der == other.der, same);
+    let twin = |name: &str, common_name: &str| json!({ "common_name": common_name, "key_ref": key, "issuer_name": name, "not_after": super::mount::FAR });
+    pki.post("root/rotate/existing", twin("twin", "Test Root")).await;
+    pki.post("root/rotate/existing", twin("other", "Other Root")).await;
+    let mut leaves = Vec::new();
+    pki.role(&json!({})).await;
+    for issuer in ["root", "twin", "other"] {
+        let before = pki.crl("root").await.number();
+        let leaf = pki.ask(&format!("issuer/{issuer}/issue/r"), json!({ "common_name": "localhost" })).await;
+        revoke(&pki, &leaf).await;
+        let (one, same) = (pki.crl("root").await, pki.crl("twin").await);
+        assert!(one.der == same.der, "one list");
+        assert_eq!(one.number() > before, issuer != "other", "one series of numbers");
+        leaves.push(leaf.serial());
+    }
+    let other = leaves.pop().unwrap();
+    leaves.sort();
+    assert_eq!(pki.crl("root").await.serials(), leaves);
+    assert_eq!(pki.crl("other").await.serials(), [other], "one key, but another name");
     pki.stop().await;
+}
+
+/// The serials on the lists of two issuers.
+async fn on_lists(pki: &Pki, issuers: [&str; 2]) -> [Vec<String>; 2] {
+    [pki.crl(issuers[0]).await.serials(), pki.crl(issuers[1]).await.serials()]
+}
+
+async fn stays_with_the_authority(mut pki: Pki) {
+    let (key, root) = (pki.get("issuer/root").await["key_id"].clone(), pki.get("cert/ca").await["certificate"].clone());
+    pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
+    pki.post("config/issuers", json!({ "default": "other" })).await;
+    let twin = json!({ "common_name": "Test Root", "key_ref": key, "issuer_name": "twin" });
+    pki.post("root/generate/existing", twin).await;
+    pki.role(&json!({})).await;
+    let leaf = pki.ask("issuer/root/issue/r", json!({ "common_name": "localhost" })).await;
+    revoke(&pki, &leaf).await;
+    // Whoever trusts the name and the key looks at the twin's list.
+    assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
+    assert_eq!(on_lists(&pki, ["twin", "other"]).await, [vec![leaf.serial()], vec![]]);
+    pki = Pki { app: pki.app.restart().await };
+    assert_eq!(on_lists(&pki, ["twin", "other"]).await, [vec![leaf.serial()], vec![]]);
+    // While there is none, the default issuer has it; then whoever comes with the name and the key.
+    let number = pki.crl("twin").await.number();
+    assert_eq!(pki.app.client.delete("pki/issuer/twin").await.status, 200);
+    assert_eq!(pki.crl("other").await.serials(), [leaf.serial()]);
+    let answer = pki.post("issuers/import/cert", json!({ "pem_bundle": root })).await;
+    let id = answer.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
+    assert_eq!(on_lists(&pki, [&id, "other"]).await, [vec![leaf.serial()], vec![]]);
+    assert!(pki.crl(&id).await.number() > number);
+    pki = Pki { app: pki.app.restart().await };
+    assert_eq!(on_lists(&pki, [&id, "other"]).await, [vec![leaf.serial()], vec![]]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn entries_of_a_deleted_issuer_stay_with_its_name_and_key() {
+    stays_with_the_authority(Pki::start().await).await;
+}
+
+#[actix_web::test]
+async fn entries_of_a_deleted_issuer_stay_with_its_name_and_key_on_postgresql() {
+    stays_with_the_authority(Pki::on(App::builder().postgres().start().await).await).await;
 }
 
 const RAW: [&str; 5] = ["crl", "crl/pem", "issuer/default/crl/der", "issuer/default/crl/pem", "crl/delta/pem"];

@@ -17,7 +17,7 @@ fn serial(pem: &str) -> String {
 }
 
 #[actix_web::test]
-async fn a_revoked_intermediate_signs_no_more_and_is_on_its_parents_list() {
+async fn vector_16_6_r21_r23_a_revoked_intermediate_signs_no_more_and_is_on_its_parents_list() {
     let pki = Pki::empty().await;
     let root = Ca::root("/CN=Root");
     let below = root.intermediate("/CN=Below", &[]);
@@ -79,7 +79,7 @@ async fn a_revoked_intermediate_signs_no_more_and_is_on_its_parents_list() {
 }
 
 #[actix_web::test]
-async fn a_revoked_root_is_on_nobodys_list() {
+async fn vector_16_6_r22_a_revoked_root_is_on_nobodys_list() {
     let pki = Pki::start().await;
     let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
     let answer = pki.post("issuer/default/revoke", json!({})).await;

@@ -294,6 +294,7 @@ async fn every_kind_of_issuer_key_signs_with_its_algorithm() {
         (json!({ "key_type": "ec", "key_bits": 521 }), "", "ecdsa-with-SHA512"),
         (json!({ "key_type": "ed25519" }), "", "ED25519"),
     ];
+    let files = Files::new();
     for (n, (key, setting, algorithm)) in kinds.into_iter().enumerate() {
         let name = format!("root{n}");
         let root = pki.root(with(&key, json!({ "common_name": name, "issuer_name": name }))).await;
@@ -305,7 +306,9 @@ async fn every_kind_of_issuer_key_signs_with_its_algorithm() {
         let reply = pki.ocsp(&about(root, &leaf)).await;
         assert_eq!(reply.line("Signature Algorithm: ").as_deref(), Some(algorithm), "{name}");
         openssl_judges(root, &leaf.pem, &reply.der, "good");
+        files.write(&format!("{n}.der"), &reply.der);
     }
+    assert!(judge("lint_ocsp.py", &[files.path("").to_str().unwrap()]).contains("7 answers linted"));
     pki.stop().await;
 }
 

@@ -188,6 +188,27 @@ async fn vector_16_7_h23_on_postgresql() {
     pki.stop().await;
 }
 
+/// The delta list covers more than the complete one, and all of that goes.
+#[actix_web::test]
+async fn what_only_the_delta_list_had_goes_and_the_lists_go_on() {
+    let pki = start().await;
+    let lasting = leaf(&pki, 700 * 3600).await;
+    revoke(&pki, &lasting).await;
+    pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true })).await;
+    let short = leaf(&pki, 60).await;
+    revoke(&pki, &short).await;
+    assert_eq!(pki.get("crl/rotate-delta").await["success"], true);
+    let before = pki.crl("default").await;
+    pki.app.clock.advance(Duration::from_secs(600));
+    let done = run(&pki, json!({ "tidy_revoked_certs": true, "safety_buffer": 1 })).await;
+    assert_eq!(done["revoked_cert_deleted_count"], 1);
+    assert_eq!(pki.get("crl/rotate").await["success"], true);
+    let after = pki.crl("default").await;
+    assert!(after.number() > before.number());
+    assert_eq!(after.serials(), [lasting.serial()]);
+    pki.stop().await;
+}
+
 /// X6.
 #[actix_web::test]
 async fn what_is_revoked_and_has_not_expired_stays_on_the_crl() {

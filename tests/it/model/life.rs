@@ -1,0 +1,94 @@
+//! A server that can be made to crash inside this process: it has a thread and a runtime of its own, and
+//! when it is to crash, both go without a word to anybody. Requests, builds and runs of tidy end at the
+//! place where they wait; what was on its way to the store may arrive or not.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use actix_web::rt::System;
+use signet::error::Kind;
+use signet::server::Server;
+use tokio::sync::oneshot;
+
+use crate::faults::double::Faults;
+use crate::support::{Client, Place};
+
+/// How long the data may stay in the hands of a server that has crashed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server from its start to its end.
+pub struct Life {
+    pub client: Client,
+    /// The script of its store.
+    pub faults: Arc<Faults>,
+    end: oneshot::Sender<End>,
+    thread: JoinHandle<()>,
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Stop,
+    Crash,
+}
+
+impl Life {
+    /// Starts a server on these data.
+    pub async fn start(place: &Arc<Place>) -> Self {
+        let (end, ended) = oneshot::channel();
+        let (address, listens) = oneshot::channel();
+        let faults = Arc::new(Faults::default());
+        let (own, script) = (Arc::clone(place), Arc::clone(&faults));
+        let thread = thread::spawn(move || {
+            let system = System::new();
+            system.block_on(serve(own, script, address, ended));
+            // Ends the threads of its workers and actors where they are.
+            System::current().stop();
+            let _ = system.run();
+        });
+        let client = Client::new(listens.await.expect("the server starts; see above"), &place.token);
+        Self { client, faults, end, thread }
+    }
+
+    /// Ends it, and waits until nothing of it can reach the data any more.
+    pub async fn end(self, how: End, place: &Place) {
+        let _ = self.end.send(how);
+        let thread = self.thread;
+        tokio::task::spawn_blocking(move || thread.join()).await.unwrap().expect("the server ends; see above");
+        let Some(database) = place.database() else { return };
+        let started = Instant::now();
+        let others = format!("SELECT count(*) FROM pg_stat_activity WHERE datname = '{}'", database.name);
+        // The connections of one that crashed end with its machine; twice, as one may just be made.
+        for _ in 0..2 {
+            while database.psql(&format!("{others} AND pid <> pg_backend_pid()")) != "0" {
+                assert!(started.elapsed() < PATIENCE, "connections of a server that has ended");
+                database.end_connections();
+            }
+        }
+    }
+}
+
+async fn serve(
+    place: Arc<Place>,
+    faults: Arc<Faults>,
+    address: oneshot::Sender<SocketAddr>,
+    ended: oneshot::Receiver<End>,
+) {
+    let started = Instant::now();
+    let server = loop {
+        // The embedded store of the one before may still be closing.
+        match Server::open_through(place.options(), |stores| faults.between(stores)).await {
+            Err(error) if error.kind() == Kind::Conflict && started.elapsed() < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            opened => break opened.unwrap(),
+        }
+    };
+    let running = server.start().await.unwrap();
+    address.send(running.address()).unwrap();
+    if let Ok(End::Stop) = ended.await {
+        running.stop().await.unwrap();
+    }
+}

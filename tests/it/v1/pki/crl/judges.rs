@@ -1,0 +1,126 @@
+//! Complete and delta lists of every signature algorithm before judges that did not grow up with this
+//! server: openssl, GnuTLS and pkilint.
+
+use serde_json::json;
+use signet::x509::algorithm::SignatureAlgorithm;
+use signet::x509::crl::{CrlTbs, entry};
+use signet::x509::extension;
+use signet::x509::serial::Serial;
+use signet::x509::tbs::signed;
+
+use super::config;
+use crate::judges::{judge, refusal};
+use crate::v1::pki::foreign::{Crl, Files, openssl_text, run};
+use crate::v1::pki::mount::{Pki, with};
+
+/// Keys with the algorithms that their lists may be signed with, and openssl's names of them.
+const ALGORITHMS: [(&str, u32, &str, &str); 11] = [
+    ("rsa", 2048, "", "sha256WithRSAEncryption"),
+    ("rsa", 2048, "SHA256WithRSA", "sha256WithRSAEncryption"),
+    ("rsa", 2048, "SHA384WithRSA", "sha384WithRSAEncryption"),
+    ("rsa", 3072, "SHA512WithRSA", "sha512WithRSAEncryption"),
+    ("rsa", 2048, "SHA256WithRSAPSS", "rsassaPss"),
+    ("rsa", 2048, "SHA384WithRSAPSS", "rsassaPss"),
+    ("rsa", 2048, "SHA512WithRSAPSS", "rsassaPss"),
+    ("ec", 256, "ECDSAWithSHA256", "ecdsa-with-SHA256"),
+    ("ec", 384, "", "ecdsa-with-SHA384"),
+    ("ec", 521, "ECDSAWithSHA512", "ecdsa-with-SHA512"),
+    ("ed25519", 0, "Ed25519", "ED25519"),
+];
+
+/// openssl with the complete list alone, and with both; GnuTLS with each.
+pub(super) fn judged(root: &str, complete: &Crl, delta: &Crl, leaf: &str, [before, after]: [bool; 2]) {
+    let files = Files::new();
+    let path = |name: &str, content: &[u8]| files.write(name, content).to_str().unwrap().to_owned();
+    let pem = |crl: &Crl| openssl_text(&["crl", "-inform", "DER"], &crl.der);
+    let (ca, leaf) = (path("ca.pem", root.as_bytes()), path("leaf.pem", leaf.as_bytes()));
+    let alone = path("alone.pem", pem(complete).as_bytes());
+    let both = path("both.pem", format!("{}{}", pem(complete), pem(delta)).as_bytes());
+    for (lists, more, revoked) in [(&alone, &[][..], before), (&both, &["-use_deltas", "-extended_crl"][..], after)] {
+        let arguments = ["verify", "-x509_strict", "-CAfile", &ca, "-CRLfile", lists, "-crl_check"];
+        let output = run("openssl", &[&arguments[..], more, &[&leaf]].concat(), b"");
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.success(), !revoked, "{text}");
+        assert!(!revoked || text.contains("certificate revoked"), "{text}");
+    }
+    for crl in [complete, delta] {
+        assert!(crl.is_signed_by(root), "openssl crl");
+        let list = path("list.pem", pem(crl).as_bytes());
+        let output = run("certtool", &["--verify-crl", "--load-ca-certificate", &ca, "--infile", &list], b"");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("Verified."), "{text}");
+    }
+}
+
+#[actix_web::test]
+async fn vector_16_6_r25_complete_and_delta_lists_of_every_algorithm() {
+    let pki = Pki::empty().await;
+    let files = Files::new();
+    config(&pki, json!({ "auto_rebuild": true, "enable_delta": true })).await;
+    pki.post("config/urls", json!({ "delta_crl_distribution_points": "http://ca.test/delta" })).await;
+    pki.role(&json!({})).await;
+    for (n, (key_type, bits, setting, algorithm)) in ALGORITHMS.into_iter().enumerate() {
+        let name = format!("ca{n}");
+        let key = json!({ "key_type": key_type, "key_bits": bits, "issuer_name": name, "common_name": name });
+        let root = pki.root(key).await["certificate"].as_str().unwrap().to_owned();
+        let fields = json!({ "issuer_name": name, "revocation_signature_algorithm": setting });
+        pki.post(&format!("issuer/{name}"), fields).await;
+        let mut leaves = Vec::new();
+        for _ in 0..3 {
+            leaves.push(pki.ask(&format!("issuer/{name}/issue/r"), json!({ "common_name": "localhost" })).await);
+        }
+        let [first, second, good] = &leaves[..] else { unreachable!() };
+        let why = json!({ "reason": "keyCompromise", "invalidity_date": "2025-01-02T03:04:05Z" });
+        pki.post("revoke", with(&why, json!({ "serial_number": first.serial() }))).await;
+        assert_eq!(pki.get("crl/rotate").await["success"], true);
+        pki.post("revoke", json!({ "serial_number": second.serial(), "reason": "superseded" })).await;
+        assert_eq!(pki.get("crl/rotate-delta").await["success"], true);
+        let complete = pki.crl(&name).await;
+        let response = pki.fetch("GET", &format!("issuer/{name}/crl/delta/der"), &[]).await;
+        let delta = Crl::new(response.bytes().await.unwrap().to_vec());
+        for crl in [&complete, &delta] {
+            assert!(crl.text.contains(&format!("Signature Algorithm: {algorithm}")), "{}", crl.text);
+        }
+        assert_eq!((complete.serials(), delta.serials()), (vec![first.serial()], vec![second.serial()]));
+        for (leaf, revoked) in [(first, [true, true]), (second, [false, true]), (good, [false, false])] {
+            judged(&root, &complete, &delta, &leaf.pem, revoked);
+        }
+        files.write(&format!("{n}-complete.der"), &complete.der);
+        files.write(&format!("{n}-delta.der"), &delta.der);
+    }
+    // Lists that callers word, too.
+    let entries = json!([{ "serial_number": "0a-01", "revocation_time": 1_700_000_000 }]);
+    let body = json!({ "revoked_certs": entries, "crl_number": 9, "next_update": "1h" });
+    let worded = pki.post("issuer/ca7/sign-revocation-list", body).await.body["data"]["crl"].clone();
+    let again = json!({ "crls": [worded], "crl_number": 10 });
+    let again = pki.post("issuer/ca7/resign-crls", again).await.body["data"]["crl"].clone();
+    for (name, crl) in [("worded.der", worded), ("again.der", again)] {
+        let pem = crl.as_str().unwrap().as_bytes();
+        files.write(name, &super::super::foreign::openssl(&["crl", "-outform", "DER"], pem));
+    }
+    let folder = files.path("");
+    let expected = format!("{} lists linted", 2 * ALGORITHMS.len() + 2);
+    assert!(judge("lint_crl.py", &[folder.to_str().unwrap()]).contains(&expected));
+    // An algorithm of another type of key is refused.
+    let other = json!({ "issuer_name": "ca0", "revocation_signature_algorithm": "ECDSAWithSHA256" });
+    pki.refused("issuer/ca0", other, "revocation_signature_algorithm: does not suit the issuer's key").await;
+    pki.stop().await;
+}
+
+#[test]
+fn pkilint_sees_what_is_wrong_with_a_list() {
+    let algorithm = SignatureAlgorithm::Ed25519;
+    // Neither a number nor the issuer's key, and a nextUpdate before thisUpdate.
+    let tbs = CrlTbs {
+        algorithm,
+        issuer: &[0x30, 0],
+        this_update: 1_800_000_000,
+        next_update: 1_700_000_000,
+        extensions: &[&extension::delta_crl_indicator(1)],
+    };
+    let entries = entry(&Serial::random(), 1_700_000_000, None, None);
+    let tbs = tbs.encode(vec![entries.into()]).pieces().collect::<Vec<_>>().concat();
+    let files = Files::new();
+    files.write("wrong.der", &signed(&tbs, algorithm, &[0; 64]));
+    assert!(refusal("lint_crl.py", &[files.path("").to_str().unwrap()]).contains("wrong.der: "));
+}
