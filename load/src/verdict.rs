@@ -86,7 +86,8 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
 async fn short(args: &Args, binary: &Path, requests: u64) -> Result<Cost, String> {
     let folder = args.data_dir.join(format!("short-{}", std::process::id()));
     let server = Started::new(binary, &folder, args.postgres.as_deref())?;
-    let stock = Stock { certificates: FEW + requests, revoked: FEW };
+    // One of them is the root, which is not revoked so.
+    let stock = Stock { certificates: FEW + requests + 1, revoked: FEW };
     preload::fill(&server.place(), stock, args.quiet).await?;
     server.settle()?;
     let cost = by_timer(args, &server, requests).await;

@@ -309,6 +309,7 @@ impl Control {
     fn build(&mut self, wanted: Wanted, waiter: Waiter, ctx: &mut Context<Self>) {
         self.wanted = self.wanted.and(wanted);
         self.waiting.push(waiter);
+        self.pace.came(Instant::now());
         self.next_build(ctx);
     }
 

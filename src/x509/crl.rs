@@ -9,7 +9,7 @@ use super::raw_extension::RawExtension;
 use super::reader::{DerError, Read, Reader};
 use super::serial::Serial;
 use super::tbs::write_extensions;
-use super::time::{self, TimeText, Times};
+use super::time::{self, Times};
 use super::writer::{
     BIT_STRING, ENUMERATED, GENERALIZED_TIME, INTEGER, OCTET_STRING, OID, SEQUENCE, UTC_TIME, Writer, build,
     context_constructed, tlv_len,
@@ -20,88 +20,77 @@ use crate::error::Result;
 /// of RFC 5280 5.3.1; 0, unspecified, is left out as the RFC advises) and the invalidity date (epoch
 /// seconds).
 pub fn entry(serial: &Serial, revoked_at: i64, reason: Option<u8>, invalidity_date: Option<i64>) -> Vec<u8> {
-    EntryWriter::default().write(serial, revoked_at, reason, invalidity_date).octets().to_vec()
+    let mut out = Vec::with_capacity(EntryWriter::ROOM);
+    EntryWriter::default().write(&mut out, serial, revoked_at, reason, invalidity_date);
+    out
 }
 
-/// Writes many [`entry`]s without memory of their own: those that were revoked on one day share the work on
-/// the date.
+/// Writes many [`entry`]s: those that were revoked on one day share the work on the date.
+///
+/// Every piece goes to its place at once and as a whole. To put an entry together elsewhere and to copy it
+/// then takes several times as long: the processor would wait for what it has just written.
 #[derive(Default)]
 pub struct EntryWriter(Times);
 
 impl EntryWriter {
-    /// An [`entry`].
+    /// Octets that are touched at most: those of the longest entry (a serial number of 20 octets after a
+    /// zero, GeneralizedTime, both extensions) and one behind them.
+    pub const ROOM: usize = 2 + 23 + 17 + 2 + 12 + 26 + 1;
+
+    /// Appends an [`entry`].
     pub fn write(
         &mut self,
+        out: &mut Vec<u8>,
         serial: &Serial,
         revoked_at: i64,
         reason: Option<u8>,
         invalidity_date: Option<i64>,
-    ) -> Entry {
-        let mut entry = Entry { octets: [0; Entry::LONGEST], len: 2 };
-        let (number, len) = serial.padded();
+    ) {
+        out.reserve(Self::ROOM);
+        let reason = reason.filter(|&code| code != 0);
+        let (number, octets) = serial.padded();
         let sign = usize::from(number[0] >= 0x80);
-        entry.put(&[INTEGER, (len + sign) as u8, 0], 2 + sign);
-        entry.put(number, len);
-        entry.time(&self.0.text(revoked_at));
-        entry.extensions(reason.filter(|&code| code != 0), invalidity_date);
-        entry.octets[..2].copy_from_slice(&[SEQUENCE, (entry.len - 2) as u8]);
-        entry
+        let at = self.0.text(revoked_at);
+        let time = if at.is_utc { 13 } else { 15 };
+        let listed = if reason.is_some() { 12 } else { 0 } + if invalidity_date.is_some() { 26 } else { 0 };
+        let extensions = if listed == 0 { 0 } else { 2 + listed };
+        let content = 2 + sign + octets + 2 + time + extensions;
+        put(out, &[SEQUENCE, content as u8, INTEGER, (sign + octets) as u8, 0], 4 + sign);
+        put(out, number, octets);
+        if at.is_utc {
+            let [_, _, date @ ..] = at.date;
+            put(out, &[UTC_TIME, 13], 2);
+            put(out, &date, 6);
+        } else {
+            put(out, &[GENERALIZED_TIME, 15], 2);
+            put(out, &at.date, 8);
+        }
+        put(out, &at.clock, 7);
+        if listed > 0 {
+            put(out, &[SEQUENCE, listed as u8], 2);
+            write_extensions_of_entry(out, reason, invalidity_date);
+        }
     }
 }
-/// An encoded [`entry`], in place.
-pub struct Entry {
-    octets: [u8; Self::LONGEST],
-    len: usize,
+
+fn write_extensions_of_entry(out: &mut Vec<u8>, reason: Option<u8>, invalidity_date: Option<i64>) {
+    if let Some(code) = reason {
+        put(out, &[SEQUENCE, 10, OID, 3, 0x55, 0x1d, 21, OCTET_STRING, 3, ENUMERATED, 1, code], 12);
+    }
+    if let Some(at) = invalidity_date {
+        let at = Times::default().text(at);
+        put(out, &[SEQUENCE, 24, OID, 3, 0x55, 0x1d, 24, OCTET_STRING, 17, GENERALIZED_TIME, 15], 11);
+        put(out, &at.date, 8);
+        put(out, &at.clock, 7);
+    }
 }
 
-impl Entry {
-    /// Octets of the longest one: a serial number of 20 octets after a zero, GeneralizedTime, both extensions.
-    const LONGEST: usize = 2 + 23 + 17 + 2 + 12 + 26;
-
-    /// The encoding.
-    pub fn octets(&self) -> &[u8] {
-        &self.octets[..self.len]
-    }
-
-    /// Puts so many octets of `piece` behind what is there. Whole pieces are written: their length is known
-    /// when this is compiled, so each is a few instructions.
-    fn put<const N: usize>(&mut self, piece: &[u8; N], used: usize) {
-        self.octets[self.len..self.len + N].copy_from_slice(piece);
-        self.len += used;
-    }
-
-    fn time(&mut self, text: &TimeText) {
-        match text {
-            TimeText::Utc(text) => {
-                self.put(&[UTC_TIME, 13], 2);
-                self.put(text, 13);
-            }
-            TimeText::Generalized(text) => {
-                self.put(&[GENERALIZED_TIME, 15], 2);
-                self.put(text, 15);
-            }
-        }
-    }
-
-    fn extensions(&mut self, reason: Option<u8>, invalidity_date: Option<i64>) {
-        const REASON: [u8; 12] = [SEQUENCE, 10, OID, 3, 0x55, 0x1d, 21, OCTET_STRING, 3, ENUMERATED, 1, 0];
-        const DATE: [u8; 11] = [SEQUENCE, 24, OID, 3, 0x55, 0x1d, 24, OCTET_STRING, 17, GENERALIZED_TIME, 15];
-        let header = self.len;
-        if reason.is_none() && invalidity_date.is_none() {
-            return;
-        }
-        self.len += 2;
-        if let Some(code) = reason {
-            self.put(&REASON, 12);
-            self.octets[self.len - 1] = code;
-        }
-        if let Some(at) = invalidity_date {
-            self.put(&DATE, 11);
-            self.put(&time::generalized(at), 15);
-        }
-        self.octets[header] = SEQUENCE;
-        self.octets[header + 1] = (self.len - header - 2) as u8;
-    }
+/// Appends so many octets of `piece`. All of it is written: that its length is known here makes this a few
+/// instructions.
+fn put<const N: usize>(out: &mut Vec<u8>, piece: &[u8; N], used: usize) {
+    let end = out.len() + used;
+    out.extend_from_slice(piece);
+    out.truncate(end);
 }
 
 /// One element of revokedCertificates with whole `Extension` SEQUENCEs; without any the field is absent.
@@ -395,7 +384,7 @@ mod tests {
     #[test]
     fn the_longest_entry_is_as_long_as_is_said() {
         let serial = Serial::from_octets(&[0xff; 20]).unwrap();
-        assert_eq!(entry(&serial, 4_000_000_000, Some(10), Some(1)).len(), Entry::LONGEST);
+        assert_eq!(entry(&serial, 4_000_000_000, Some(10), Some(1)).len() + 1, EntryWriter::ROOM);
     }
 
     #[test]
@@ -454,7 +443,11 @@ mod tests {
         ) {
             let serial = Serial::from_octets(&octets).unwrap();
             let code = reason.filter(|code| *code != 0).map(|code| extension::extension(oid::REASON_CODE, false, &[ENUMERATED, 1, code]));
-            let date_value = |at: i64| [&[GENERALIZED_TIME, 15][..], &time::generalized(at)].concat();
+            let date_value = |at: i64| {
+                let mut w = Writer::default();
+                time::write_generalized(&mut w, time::from_epoch(at));
+                w.finish()
+            };
             let invalid = date.map(|at| extension::extension(oid::INVALIDITY_DATE, false, &date_value(at)));
             let further: Vec<&[u8]> = code.iter().chain(&invalid).map(Vec::as_slice).collect();
             prop_assert_eq!(entry(&serial, at, reason, date), entry_with_extensions(&serial, at, &further));

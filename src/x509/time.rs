@@ -22,45 +22,38 @@ pub fn from_epoch(seconds: i64) -> Time {
 /// Appends `at`, fractions of a second cut off.
 pub(crate) fn write(w: &mut Writer, at: Time) {
     let (text, year) = digits(at);
-    match TimeText::of(text, year) {
-        TimeText::Utc(text) => w.tlv(UTC_TIME, &text),
-        TimeText::Generalized(text) => w.tlv(GENERALIZED_TIME, &text),
+    if is_utc(year) {
+        w.tlv(UTC_TIME, &text[2..]);
+    } else {
+        w.tlv(GENERALIZED_TIME, &text);
     }
 }
 
-/// Appends `at` as GeneralizedTime whatever the year.
+/// Appends `at` as GeneralizedTime whatever the year, as invalidityDate wants it (RFC 5280 5.3.2).
 pub(crate) fn write_generalized(w: &mut Writer, at: Time) {
     w.tlv(GENERALIZED_TIME, &digits(at).0);
 }
 
-/// Epoch seconds as the text of GeneralizedTime whatever the year, as invalidityDate wants it (RFC 5280 5.3.2).
-pub(crate) fn generalized(seconds: i64) -> [u8; 15] {
-    digits(from_epoch(seconds)).0
+fn is_utc(year: i32) -> bool {
+    (1950..2050).contains(&year)
 }
 
-/// The text of a Time.
-#[derive(Debug, PartialEq)]
-pub(crate) enum TimeText {
-    /// `YYMMDDHHMMSSZ`.
-    Utc([u8; 13]),
-    /// `YYYYMMDDHHMMSSZ`.
-    Generalized([u8; 15]),
-}
-
-impl TimeText {
-    fn of(text: [u8; 15], year: i32) -> Self {
-        match text {
-            [_, _, short @ ..] if (1950..2050).contains(&year) => Self::Utc(short),
-            long => Self::Generalized(long),
-        }
-    }
+/// The text of a Time in two halves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct TimeText {
+    /// Whether it is a UTCTime, which begins with the third digit.
+    pub(crate) is_utc: bool,
+    /// `YYYYMMDD`.
+    pub(crate) date: [u8; 8],
+    /// `HHMMSSZ`, and one octet more.
+    pub(crate) clock: [u8; 8],
 }
 
 /// Texts of many times: those of one day share the work on their date.
 #[derive(Default)]
 pub(crate) struct Times {
-    /// Of the last time: days since 1970, its text, its year.
-    last: Option<(i64, [u8; 15], i32)>,
+    /// Of the last time: days since 1970, its date, and whether that makes it a UTCTime.
+    last: Option<(i64, [u8; 8], bool)>,
 }
 
 impl Times {
@@ -68,18 +61,21 @@ impl Times {
     pub(crate) fn text(&mut self, seconds: i64) -> TimeText {
         let seconds = seconds.clamp(MIN_EPOCH, MAX_EPOCH);
         let day = seconds.div_euclid(DAY);
-        let (mut text, year) = match self.last {
-            Some((last, text, year)) if last == day => (text, year),
+        let (date, is_utc) = match self.last {
+            Some((last, date, is_utc)) if last == day => (date, is_utc),
             _ => {
-                let (text, year) = digits(from_epoch(seconds));
-                self.last = Some((day, text, year));
-                (text, year)
+                let ([date @ .., _, _, _, _, _, _, _], year) = digits(from_epoch(seconds));
+                self.last = Some((day, date, is_utc(year)));
+                (date, is_utc(year))
             }
         };
-        let of_day = seconds.rem_euclid(DAY);
+        let of_day = seconds.rem_euclid(DAY) as u32;
         let fields = [of_day / 3600, of_day / 60 % 60, of_day % 60];
-        fields.into_iter().enumerate().for_each(|(i, field)| put(&mut text, i + 4, field as u8));
-        TimeText::of(text, year)
+        // In one register, so that it is written at once.
+        let [hour, minute, second] =
+            fields.map(|field| u64::from(b'0') * 0x101 + u64::from(field / 10 | field % 10 << 8));
+        let clock = hour | minute << 16 | second << 32 | u64::from(b'Z') << 48;
+        TimeText { is_utc, date, clock: clock.to_le_bytes() }
     }
 }
 
@@ -94,14 +90,11 @@ fn digits(at: Time) -> ([u8; 15], i32) {
     let century = (year / 100) as u8;
     let fields = [century, (year % 100) as u8, u8::from(month), day, at.hour(), at.minute(), at.second()];
     let mut text = [b'Z'; 15];
-    fields.into_iter().enumerate().for_each(|(i, field)| put(&mut text, i, field));
+    for (i, field) in fields.into_iter().enumerate() {
+        text[2 * i] = b'0' + field / 10;
+        text[2 * i + 1] = b'0' + field % 10;
+    }
     (text, year)
-}
-
-/// The two digits of a field.
-fn put(text: &mut [u8; 15], at: usize, field: u8) {
-    text[2 * at] = b'0' + field / 10;
-    text[2 * at + 1] = b'0' + field % 10;
 }
 
 /// Reads a Time (UTCTime or GeneralizedTime) as epoch seconds.
@@ -197,7 +190,9 @@ mod tests {
             for step in std::iter::once(0).chain(steps) {
                 at = at.saturating_add(step);
                 let (text, year) = digits(from_epoch(at));
-                prop_assert_eq!(times.text(at), TimeText::of(text, year));
+                let found = times.text(at);
+                prop_assert_eq!([&found.date[..], &found.clock[..7]].concat(), text);
+                prop_assert_eq!(found.is_utc, is_utc(year));
             }
         }
 

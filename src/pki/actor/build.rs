@@ -14,25 +14,42 @@ use crate::pki::crl::{Builder, Built, Wanted};
 use crate::pki::view::View;
 use crate::telemetry;
 
-/// A pause between two builds is this share of what the earlier one took, and at most so long.
-const PAUSE_SHARE: u32 = 4;
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// The pause between two builds, in shares of what the earlier one took: at least, after the last one who
+/// came, and at most.
+const LEAST_SHARE: u32 = 4;
+const QUIET_SHARE: u32 = 8;
+/// A build that took longer, such as the first one after a start, counts as this for the pause.
+const LONGEST: Duration = Duration::from_millis(100);
 
-/// When the next build of a mount may begin. Whoever was answered by a build comes back at once, a few
-/// milliseconds apart: without a pause the first one would get a build of its own, and all others
-/// would wait for it and for theirs. A list that is quickly built has hardly any pause.
+/// When the next build of a mount may begin. Whoever was answered by a build comes back at once, one after
+/// the other: without a pause the first one would get a build of its own, and all others would wait for it
+/// and then for theirs. So a build waits for them as long as they keep coming, and never longer than the
+/// build took that they would wait for otherwise. A list that is quickly built has hardly any pause.
 #[derive(Default)]
-pub(super) struct Pace(Option<Instant>);
+pub(super) struct Pace {
+    /// When the last build ended, and how long it took.
+    last: Option<(Instant, Duration)>,
+    /// When somebody came last.
+    came: Option<Instant>,
+}
 
 impl Pace {
     /// A build that took so long has ended at `now`.
     pub(super) fn ended(&mut self, now: Instant, took: Duration) {
-        self.0 = Some(now + (took / PAUSE_SHARE).min(LONGEST_PAUSE));
+        self.last = Some((now, took.min(LONGEST)));
+    }
+
+    /// Somebody wants a build.
+    pub(super) fn came(&mut self, now: Instant) {
+        self.came = Some(now);
     }
 
     /// How long the next one has to wait; none when it may begin.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
-        self.0.map(|from| from.saturating_duration_since(now)).filter(|left| !left.is_zero())
+        let (ended, took) = self.last?;
+        let quiet = self.came.map_or(ended, |came| came + took / QUIET_SHARE);
+        let from = quiet.clamp(ended + took / LEAST_SHARE, ended + took);
+        Some(from.saturating_duration_since(now)).filter(|left| !left.is_zero())
     }
 }
 
@@ -81,15 +98,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn between_two_builds_is_a_share_of_the_earlier_one_and_no_more() {
+    fn a_build_waits_for_those_who_keep_coming_and_not_longer_than_the_last_one_took() {
         let (now, ms) = (Instant::now(), Duration::from_millis);
         let mut pace = Pace::default();
+        pace.came(now);
         assert_eq!(pace.wait(now), None, "the first one begins at once");
         pace.ended(now, ms(40));
         assert_eq!(pace.wait(now), Some(ms(10)));
-        assert_eq!(pace.wait(now + ms(4)), Some(ms(6)));
+        pace.came(now + ms(4));
+        assert_eq!(pace.wait(now + ms(4)), Some(ms(6)), "nobody came after");
         assert_eq!(pace.wait(now + ms(10)), None);
+        pace.came(now + ms(9));
+        assert_eq!(pace.wait(now + ms(10)), Some(ms(4)));
+        pace.came(now + ms(38));
+        assert_eq!(pace.wait(now + ms(39)), Some(ms(1)), "they have waited enough");
+        assert_eq!(pace.wait(now + ms(40)), None);
+        pace.came(now + ms(1000));
+        assert_eq!(pace.wait(now + ms(1000)), None, "somebody comes alone");
         pace.ended(now, ms(4000));
-        assert_eq!(pace.wait(now), Some(LONGEST_PAUSE));
+        assert_eq!(pace.wait(now), Some(LONGEST));
     }
 }

@@ -70,28 +70,36 @@ impl Batch {
 
     /// Encodes a revocation.
     pub fn add(&mut self, row: &RevocationRow) {
+        let mut writer = std::mem::take(&mut self.writer);
         let revoked_at = row.revoked_at.unix_timestamp();
-        let entry = self.writer.write(&row.serial, revoked_at, row.reason, row.invalidity_date);
-        self.push(row.serial, entry.octets(), row.not_after);
+        self.place(&row.serial, row.not_after, EntryWriter::ROOM, |block| {
+            writer.write(block, &row.serial, revoked_at, row.reason, row.invalidity_date);
+        });
+        self.writer = writer;
     }
 
     /// Takes an encoded entry; `not_after` is when its certificate ends (epoch seconds).
     pub fn push(&mut self, serial: Serial, encoded: &[u8], not_after: i64) {
+        self.place(&serial, not_after, encoded.len(), |block| block.extend_from_slice(encoded));
+    }
+
+    fn place(&mut self, serial: &Serial, not_after: i64, room: usize, write: impl FnOnce(&mut Vec<u8>)) {
         if self.buckets.is_empty() {
             self.buckets.resize_with(256, Bucket::default);
         }
-        self.len += 1;
-        self.bytes += encoded.len();
         let bucket = &mut self.buckets[usize::from(serial.octets()[0])];
         bucket.ends.push(end(not_after));
-        if bucket.blocks.last().is_none_or(|block| block.len() + encoded.len() > BLOCK) {
+        if bucket.blocks.last().is_none_or(|block| block.len() + room > BLOCK) {
             // Most batches are small: only a bucket that fills a block gets whole ones.
-            let room = if bucket.blocks.is_empty() { encoded.len() } else { BLOCK };
-            bucket.blocks.push(Vec::with_capacity(room));
+            let first = bucket.blocks.is_empty();
+            bucket.blocks.push(Vec::with_capacity(if first { room } else { BLOCK }));
         }
         if let Some(block) = bucket.blocks.last_mut() {
-            block.extend_from_slice(encoded);
+            let before = block.len();
+            write(block);
+            self.bytes += block.len() - before;
         }
+        self.len += 1;
     }
 
     /// All of them in the order of their serial numbers, in parts, each serial number once: the one that
