@@ -141,10 +141,14 @@ impl Filter {
     }
 }
 
+/// Most characters of a pattern: more than any text has that is looked through, so that nothing is found by
+/// fewer of them that is not found by all. Engines have limits of their own for patterns.
+const PATTERN: usize = 1000;
+
 /// `text` as a pattern of LIKE … ESCAPE '\' that finds it anywhere, without case.
 pub fn containing(text: &str) -> String {
     let mut pattern = String::from("%");
-    for c in text.to_lowercase().chars() {
+    for c in text.to_lowercase().chars().take(PATTERN) {
         if matches!(c, '%' | '_' | '\\') {
             pattern.push('\\');
         }

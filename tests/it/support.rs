@@ -150,8 +150,13 @@ impl App {
         self.running.shared()
     }
 
+    /// Whether the data is in PostgreSQL.
+    pub fn is_postgres(&self) -> bool {
+        self.builder.database.is_some()
+    }
+
     /// The database, when it is not the embedded one.
-    pub fn database(&self) -> &cluster::Database {
+    pub fn database(&self) -> &Arc<cluster::Database> {
         self.builder.database.as_ref().unwrap()
     }
 

@@ -3,7 +3,10 @@
 mod agent_pools;
 mod fixture;
 mod locks;
+mod moves;
+mod project_list;
 mod projects;
+mod races;
 mod tags;
 mod transport;
 mod workspaces;

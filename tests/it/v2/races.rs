@@ -1,0 +1,158 @@
+//! What happens at the same time: on PostgreSQL each request has a connection of its own, and on both
+//! stores the answers are those of one request after the other.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use reqwest::Method;
+use serde_json::json;
+
+use super::fixture::{Store, World, assert_refused, on_both_stores, resource};
+use super::moves::{count, move_into, place, workspace};
+use crate::support::send;
+
+const PATH: &str = "organizations/acme/projects";
+
+on_both_stores!(
+    vector_94_a_move_into_a_project_that_is_being_deleted,
+    vector_95_one_of_ten_gets_the_name,
+    vector_96_moves_in_opposite_directions,
+    of_two_changes_under_one_condition_one_is_refused,
+    changes_of_different_attributes_both_survive,
+);
+
+/// Rounds of a race, fewer where there is one writer anyway.
+fn rounds(world: &World) -> usize {
+    if world.app.is_postgres() { 200 } else { 20 }
+}
+
+async fn vector_94_a_move_into_a_project_that_is_being_deleted(world: World) {
+    let mut home = world.project("Home").await;
+    let moved = workspace(&world, &home, "w1").await;
+    let mut outcomes = [0, 0];
+    for round in 0..rounds(&world) {
+        let target = world.project(&format!("Target {round}")).await;
+        let path = format!("projects/{target}");
+        let ids = [moved.as_str()];
+        let (moving, deleting) = (move_into(&world.owner, &target, &ids), world.owner.delete(&path));
+        // Either may be a little ahead.
+        let (moving, deleting) = if round % 2 == 0 {
+            tokio::join!(moving, deleting)
+        } else {
+            let (deleting, moving) = tokio::join!(deleting, moving);
+            (moving, deleting)
+        };
+        match (moving.status, deleting.status) {
+            (204, 409) => {
+                home = target;
+                outcomes[0] += 1;
+            }
+            (404, 204) => outcomes[1] += 1,
+            other => panic!("round {round}: {other:?} {} {}", moving.text, deleting.text),
+        }
+        assert_eq!(place(&world, &moved).await.0, home);
+    }
+    assert_eq!(count(&world, &home).await, 1);
+    assert!(!world.app.is_postgres() || outcomes.iter().all(|n| *n > 0), "no race: {outcomes:?}");
+    world.app.stop().await;
+}
+
+async fn vector_95_one_of_ten_gets_the_name(world: World) {
+    for round in 0..10 {
+        let names = (0..10).map(|n| format!("{} {round}", if n % 2 == 0 { "Same" } else { "same" }));
+        let creates = names.map(|name| {
+            let body = resource("projects", json!({ "name": name }));
+            let owner = &world.owner;
+            async move { owner.post(PATH, body).await }
+        });
+        let mut statuses: Vec<u16> = join_all(creates).await.iter().map(|answer| answer.status).collect();
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 422, 422, 422, 422, 422, 422, 422, 422, 422]);
+    }
+    let list = world.owner.get(PATH).await;
+    assert_eq!(list.body["meta"]["status-counts"], json!({ "total": 11, "matching": 11 }));
+    assert_eq!(list.body["data"].as_array().unwrap().len(), 11);
+    world.app.stop().await;
+}
+
+async fn vector_96_moves_in_opposite_directions(world: World) {
+    let (one, two) = (world.project("P-one").await, world.project("P-two").await);
+    let (first, second) = (workspace(&world, &one, "w1").await, workspace(&world, &two, "w2").await);
+    let (there, back) = ([first.as_str(), second.as_str()], [second.as_str(), first.as_str()]);
+    for round in 0..rounds(&world) {
+        let (into_two, into_one) =
+            tokio::join!(move_into(&world.owner, &two, &there), move_into(&world.owner, &one, &back));
+        assert_eq!((into_two.status, into_one.status), (204, 204), "round {round}");
+        assert_eq!(place(&world, &first).await.0, place(&world, &second).await.0, "all or none");
+    }
+    assert_eq!(count(&world, &one).await + count(&world, &two).await, 2);
+    world.app.stop().await;
+}
+
+async fn of_two_changes_under_one_condition_one_is_refused(world: World) {
+    let path = format!("projects/{}", world.project("Contended").await);
+    for round in 0..rounds(&world) / 4 {
+        let tag = world.owner.get(&path).await.header("etag").to_owned();
+        let change = |text: String| {
+            let body = resource("projects", json!({ "description": text })).to_string();
+            let request = world.owner.request(Method::PATCH, &path).header("If-Match", &tag);
+            send(request.header("Content-Type", "application/vnd.api+json").body(body))
+        };
+        let (one, other) = tokio::join!(change(format!("one {round}")), change(format!("other {round}")));
+        let mut statuses = [one.status, other.status];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 412], "round {round}");
+    }
+    world.app.stop().await;
+}
+
+async fn changes_of_different_attributes_both_survive(world: World) {
+    let path = format!("projects/{}", world.project("Shared").await);
+    for round in 0..rounds(&world) / 4 {
+        let change = |attributes| world.owner.patch(&path, resource("projects", attributes));
+        let (duration, text) = (format!("{}d", round + 1), format!("text {round}"));
+        let (one, other) = tokio::join!(
+            change(json!({ "auto-destroy-activity-duration": duration })),
+            change(json!({ "description": text }))
+        );
+        assert_eq!((one.status, other.status), (200, 200));
+        let shown = &world.owner.get(&path).await.body["data"]["attributes"];
+        assert_eq!((&shown["auto-destroy-activity-duration"], &shown["description"]), (&json!(duration), &json!(text)));
+    }
+    world.app.stop().await;
+}
+
+#[actix_web::test]
+async fn what_waits_or_looks_for_too_long_is_503_with_a_clear_text() {
+    let world = World::start(Store::Postgres).await;
+    let id = world.project("Waited for").await;
+    let database = world.app.database();
+    let holder = Arc::clone(database);
+    let held = std::thread::spawn(move || {
+        holder.psql("BEGIN; LOCK TABLE projects IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(60)");
+    });
+    let is_held = "SELECT count(*) FROM pg_locks WHERE relation = 'projects'::regclass AND granted
+        AND mode = 'AccessExclusiveLock'";
+    while database.psql(is_held).trim() == "0" {
+        tokio::task::yield_now().await;
+    }
+    let body = resource("projects", json!({ "description": "late" }));
+    let waited = world.owner.patch(&format!("projects/{id}"), body).await;
+    assert_refused(&waited, 503, &[("", "too many changes at once")]);
+    assert_eq!(waited.header("retry-after"), "1");
+    database.psql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE datname = current_database() AND query LIKE 'BEGIN; LOCK%'",
+    );
+    assert!(held.join().is_err(), "its connection was ended");
+    // A list that looks at everything, slowly.
+    database.psql(
+        "ALTER TABLE projects RENAME TO kept;
+         CREATE VIEW projects AS SELECT * FROM kept WHERE pg_sleep(10) IS NOT NULL",
+    );
+    let slow = world.owner.get(&format!("{PATH}?q=anything")).await;
+    assert_refused(&slow, 503, &[("", "the query takes too long: narrow it down")]);
+    database.psql("DROP VIEW projects; ALTER TABLE kept RENAME TO projects");
+    assert_eq!(world.owner.get(&format!("{PATH}?q=Waited")).await.body["meta"]["pagination"]["total-count"], 1);
+    world.app.stop().await;
+}
