@@ -1,18 +1,21 @@
 //! Signet: an actor-based signing server. This page is the architecture; each module's page has its part.
 //!
 //! One process speaks the secrets service (`/v1`): a certificate authority engine and the tokens, policies
-//! and mounts around it. HTTP handlers dispatch to actors, actors own state, and CPU work runs where the
-//! request already is: a message to another thread costs as much as a signature.
+//! and mounts around it; and the projects API (`/api/v2`): organizations, teams, projects, workspaces. HTTP
+//! handlers dispatch to actors, actors own state, and CPU work runs where the request already is: a message
+//! to another thread costs as much as a signature.
 //!
 //! # The tree
 //!
 //! ```text
-//! main.rs, cli/   the command line: dev, serve, migrate, operator init, check, issue
+//! main.rs, cli/   the command line: dev, serve, migrate, operator init, bootstrap, check, issue
 //! config          every setting, its default, its environment name, its rule
 //! server          the composition root: opens stores, starts actors, binds (TLS too), drains
-//! http            the wire: http/secrets is one pipeline and one route table per kind of mount
+//! http            the wires: http/secrets is one pipeline and one route table per kind of mount,
+//!                 http/jsonapi another pipeline and one route table per resource
 //! auth            tokens, policies, the mount table
 //! pki             the certificate authority engine
+//! projects        the projects API: each resource's rules beside its SQL
 //! nodes           nodes on one database: following what the others change
 //! keys            private keys in this process, and the threads that generate RSA keys
 //! x509            everything that knows ASN.1
@@ -22,8 +25,8 @@
 //! ```
 //!
 //! `foo.rs` is the front door of a module, `foo/` its parts. Directions: `http` → domains (`pki`, `auth`,
-//! `keys`) → `x509` → `error`. `storage` implements the traits in the domains' `store.rs`; only [`server`]
-//! and the commands name it. Actix stays in `actor.rs` files, its web half in `http` and `server`. A test
+//! `keys`, `projects`) → `x509` → `error`. `storage` implements the traits in the domains' `store.rs`; only
+//! [`server`] and the commands name it. Actix stays in `actor.rs` files, its web half in `http` and `server`. A test
 //! (`tests/it/architecture.rs`) holds all of this.
 //!
 //! # The actors
@@ -32,6 +35,7 @@
 //! |---|---|---|---|
 //! | control ([`pki::actor`]) | one per mount | the mount's roles, issuers, keys, settings and CRL state; it alone publishes its view | parses, encodes or signs in a handler |
 //! | replica ([`pki::actor`]) | one per mount on each HTTP worker | a handle to the published view | outlives a request with state; dies of a panic |
+//! | projects ([`projects::actor`]) | one | the store's sessions of the projects API, and how many there may be | leaves a session in the middle |
 //! | commit ([`storage::commit`]) | one per store | the queue of writes and the database's writing connection | lets a bad row fail a good one of its batch |
 //!
 //! Around them: a *view* ([`pki::view`]) is the mount's state, compiled for issuing and immutable; readers
@@ -83,6 +87,10 @@
 //! 4. The CRLs are published, then the revocation is answered: a CRL fetched after it lists the serial. With
 //!    `auto_rebuild` it is answered before, and the timer builds.
 //!
+//! A request of the projects API is one session of the store ([`projects::Projects::run`]): who asks and what
+//! they may do is read where the rows are changed, in one transaction, and a violated constraint is an answer
+//! like any other ([`projects::refusal`]).
+//!
 //! # Where rules live
 //!
 //! | question | place |
@@ -103,6 +111,7 @@
 //! | which path is which mount? | [`auth::mounts`] |
 //! | which paths and fields are there? | the `ROUTES` of [`http::secrets`] |
 //! | how lenient is a body? | [`fields`], [`clock`] for durations and times |
+//! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |
 //! | what is measured? | [`telemetry::catalogue`] |
 //! | what may be configured? | [`config`] |
 //!

@@ -267,6 +267,44 @@ async fn external_policy(walk: &mut Walk, csr: &str, folder: &Path) {
     walk.post("pki2/config/external-policy", json!({ "service_client_cert_bundle": key })).await;
 }
 
+/// Tokens of the projects API: made, used, shown, listed, taken for another one, deleted.
+async fn projects(walk: &mut Walk) {
+    let base = walk.root.url("").replace("/v1/", "/api/v2/");
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let request = |method: &str, token: &str, path: &str| {
+        let request = http.request(method.parse().unwrap(), format!("{base}{path}")).bearer_auth(token);
+        request.header("Content-Type", "application/vnd.api+json")
+    };
+    let root = walk.root.token.clone();
+    let account = send(request("GET", &root, "account/details")).await;
+    let teams = send(request("GET", &root, "organizations/dev/teams")).await;
+    let [user, team] = [&account.body["data"]["id"], &teams.body["data"][0]["id"]].map(|id| id.as_str().unwrap());
+    for path in [
+        format!("users/{user}/authentication-tokens"),
+        format!("teams/{team}/authentication-token"),
+        "organizations/dev/authentication-token".to_owned(),
+    ] {
+        let made = send(request("POST", &root, &path)).await;
+        assert_eq!(made.status, 201, "{path}: {}", made.text);
+        let token = made.body["data"]["attributes"]["token"].as_str().unwrap().to_owned();
+        let name = token_of(&path);
+        walk.scanner.add_text(&name, &token);
+        // The part before the last point is public.
+        walk.scanner.add_text(&name, token.rsplit('.').next().unwrap());
+        let own = format!("authentication-tokens/{}", made.body["data"]["id"].as_str().unwrap());
+        walk.keep(format!("POST {path}"), made, &[&name]);
+        let wrong = format!("{}x", &token[..token.len() - 1]);
+        let steps = [("GET", &token, &path), ("GET", &root, &own), ("GET", &wrong, &own), ("PUT", &token, &own)];
+        for (method, token, path) in steps.into_iter().chain([("DELETE", &root, &own), ("GET", &token, &own)]) {
+            let answer = send(request(method, token, path)).await;
+            walk.keep(format!("{method} {path}"), answer, &[]);
+        }
+        let body = format!("{{\"data\": {{\"type\": \"{token}\", \"attributes\": {{\"expired-at\": \"{token}\"}}}}}}");
+        let refused = send(request("POST", &root, &path).body(body)).await;
+        walk.keep(format!("POST {path}"), refused, &[]);
+    }
+}
+
 /// Wrong tokens, broken bodies, wrong methods and paths.
 async fn errors(walk: &mut Walk, walker: &Client) {
     walk.scanner.add_text("wrong token", "s.WrongTokenThatNobodyHas");
@@ -446,6 +484,7 @@ async fn walk_and_search(database: Option<cluster::Database>) {
     certificates(&mut walk, &walker, &issued, folder.path()).await;
     imports(&mut walk, folder.path()).await;
     errors(&mut walk, &walker).await;
+    projects(&mut walk).await;
     reads(&mut walk, &issued).await;
     let running = stored(&data, database);
     planted(&mut walk, issued[0]["serial_number"].as_str().unwrap(), folder.path()).await;

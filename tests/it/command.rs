@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::process::{dev, dev_with, refused, signet};
+use serde_json::json;
+
+use crate::process::{Dev, dev, dev_with, refused, signet};
+use crate::support::{Answer, send};
 
 #[actix_web::test]
 async fn dev_is_ready_when_it_says_so_and_drains_on_sigterm() {
@@ -13,6 +16,37 @@ async fn dev_is_ready_when_it_says_so_and_drains_on_sigterm() {
     assert_eq!(client.get("sys/mounts/pki").await.status, 200);
     assert_eq!(client.page("/metrics").await.status, 200);
     assert!(dev.terminate() < Duration::from_secs(10));
+}
+
+/// GETs a path of the projects API with a token.
+async fn projects(dev: &Dev, token: &str, path: &str) -> Answer {
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    send(http.get(format!("{}/api/v2/{path}", dev.address)).bearer_auth(token)).await
+}
+
+#[actix_web::test]
+async fn the_token_of_dev_is_that_of_an_owner_of_organization_dev() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = ["--data-dir", folder.path().to_str().unwrap()];
+    let first = dev(&[&data[..], &["--root-token", "my-root"]].concat());
+    let list = projects(&first, "my-root", "organizations/dev/projects").await;
+    assert_eq!(list.body["data"][0]["attributes"]["name"], "Default Project", "{}", list.text);
+    assert_eq!(list.body["data"][0]["attributes"]["permissions"]["can-destroy"], true);
+    assert!(first.printed().contains("/api/v2/organizations/dev/projects"), "{}", first.printed());
+    first.terminate();
+    // Started again: another token, and the older one is revoked. The same one stands.
+    for again in [
+        &data[..],
+        &[&data[..], &["--root-token", "my-root"]].concat(),
+        &[&data[..], &["--root-token", "my-root"]].concat(),
+    ] {
+        let started = dev(again);
+        let account = projects(&started, &started.token, "account/details").await;
+        assert_eq!(account.body["data"]["attributes"]["username"], json!("dev"), "{}", account.text);
+        let older = projects(&started, "my-root", "organizations/dev").await;
+        assert_eq!(older.status, if started.token == "my-root" { 200 } else { 401 });
+        started.terminate();
+    }
 }
 
 #[actix_web::test]

@@ -82,7 +82,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
         "rule" => ["number", "covers", "entries"].map(str::to_owned).to_vec(),
         "name" => {
             let (writes, reads) = (
-                ["commit", "drop"],
+                ["commit", "drop", "dev"],
                 [
                     "changes",
                     "meta",

@@ -357,6 +357,62 @@ async fn init_makes_one_root_token_and_never_a_second() {
     assert!(refused(&mut site.command(&["operator", "init"])).contains("there is no second one"));
 }
 
+/// What a token gets at a path of the projects API, and the organization that it makes.
+async fn as_first_user(served: &Served, token: &str) -> (u16, u16) {
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let url = |path: &str| served.url(&format!("api/v2/{path}"));
+    let account = send(http.get(url("account/details")).bearer_auth(token)).await;
+    let body = json!({ "data": { "type": "organizations", "attributes": { "name": "acme", "email": "a@b.test" } } });
+    let made = http.post(url("organizations")).bearer_auth(token).header("Content-Type", "application/vnd.api+json");
+    (account.status, send(made.body(body.to_string())).await.status)
+}
+
+#[actix_web::test]
+async fn bootstrap_makes_the_first_user_once() {
+    const USER: [&str; 5] = ["bootstrap", "--username", "ada", "--email", "ada@example.test"];
+    let site = Site::new();
+    assert!(refused(&mut site.command(&USER)).contains("signet operator init does"), "no seal key yet");
+    site.init();
+    let bad = ["bootstrap", "--username", "a b", "--email", "ada@example.test"];
+    assert!(refused(&mut site.command(&bad)).contains("Username must be"));
+    let bad = ["bootstrap", "--username", "ada", "--email", "ada"];
+    assert!(refused(&mut site.command(&bad)).contains("Email must be"));
+    let (out, _) = site.run(&USER);
+    let token = out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned();
+    assert!(refused(&mut site.command(&USER)).contains("there are users already"));
+    let served = site.serve();
+    assert!(refused(&mut site.command(&USER)).contains("in use by another signet process"));
+    assert_eq!(as_first_user(&served, &token).await, (200, 201));
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn bootstrap_takes_the_token_of_the_environment_and_never_prints_it() {
+    const USER: [&str; 5] = ["bootstrap", "--username", "ada", "--email", "ada@example.test"];
+    let site = Site::new();
+    site.init();
+    let with = |token: &str| {
+        let mut command = site.command(&USER);
+        command.env("SIGNET_BOOTSTRAP_TOKEN", token).env("SIGNET_LOG", "trace");
+        command
+    };
+    for bad in ["too-short", "a text of forty characters with blanks in", ""] {
+        let error = refused(&mut with(bad));
+        assert!(
+            error.contains("SIGNET_BOOTSTRAP_TOKEN: must be at least 32") && (bad.is_empty() || !error.contains(bad))
+        );
+    }
+    let token = "a-token-that-a-deployment-chose-and-keeps";
+    let output = with(token).output().unwrap();
+    assert!(output.status.success());
+    for told in [output.stdout, output.stderr] {
+        assert!(!String::from_utf8(told).unwrap().contains(token));
+    }
+    let served = site.serve();
+    assert_eq!(as_first_user(&served, token).await, (200, 201));
+    served.terminate();
+}
+
 #[test]
 fn a_server_without_a_root_token_says_how_to_get_one() {
     let site = Site::new();

@@ -130,6 +130,20 @@ impl World {
         .await;
     }
 
+    /// A token of the user with this name, made by the installation.
+    pub async fn token_of(&self, username: &'static str) -> String {
+        self.run(move |mut tx| {
+            async move {
+                let user = tx.one("SELECT id FROM users WHERE username_lc = $1", &[username.into()]).await?.get()?;
+                let drawn = token::draw();
+                user::give(&mut tx, user, None, &drawn).await?;
+                Ok(text(&drawn.text))
+            }
+            .boxed_local()
+        })
+        .await
+    }
+
     /// A project of `acme`, made by the owner: its id.
     pub async fn project(&self, name: &str) -> String {
         let made = self.owner.post("organizations/acme/projects", resource("projects", json!({ "name": name }))).await;

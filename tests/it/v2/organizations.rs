@@ -1,0 +1,288 @@
+//! Organizations.
+
+use futures_util::FutureExt as _;
+use reqwest::Method;
+use serde_json::{Value, json};
+use signet::projects::id;
+use signet::projects::rights::OrganizationRights;
+
+use super::fixture::{World, assert_refused, attribute, on_both_stores, resource};
+
+on_both_stores!(
+    vector_98_a_new_organization_has_owners_and_a_default_project,
+    vector_127_made_shown_listed_and_equal,
+    attributes_have_rules,
+    vectors_128_and_130_modes_are_inherited,
+    vector_138_a_new_name_is_the_id_everywhere,
+    vector_139_tokens_of_users_can_be_switched_off,
+    settings_are_stored_and_returned,
+    who_may_do_what,
+    deleted_with_everything_in_it,
+    entitlements_are_those_of_a_store_of_nothing,
+);
+
+const ACME: &str = "organizations/acme";
+
+fn organization(name: &str) -> Value {
+    resource("organizations", json!({ "name": name, "email": "info@example.test" }))
+}
+
+async fn vector_98_a_new_organization_has_owners_and_a_default_project(world: World) {
+    let owner = &world.owner;
+    assert_eq!(owner.post("organizations", organization("Umbrella")).await.status, 201);
+    let teams = owner.get("organizations/umbrella/teams").await;
+    assert_eq!(teams.body["data"][0]["attributes"]["name"], "owners", "{}", teams.text);
+    assert_eq!(teams.body["data"][0]["attributes"]["users-count"], 1);
+    let projects = owner.get("organizations/umbrella/projects").await;
+    assert_eq!(projects.body["meta"]["status-counts"]["total"], 1);
+    assert_eq!(projects.body["data"][0]["attributes"]["name"], "Default Project");
+    let people = owner.get("organizations/umbrella/organization-memberships?include=user").await;
+    assert_eq!(people.body["data"][0]["attributes"]["status"], "active");
+    assert_eq!(people.body["included"][0]["attributes"]["username"], "olga");
+    world.app.stop().await;
+}
+
+async fn vector_127_made_shown_listed_and_equal(world: World) {
+    let owner = &world.owner;
+    let made = owner.post("organizations", organization("Umbrella")).await;
+    assert_eq!((made.status, made.header("location")), (201, "/api/v2/organizations/Umbrella"), "{}", made.text);
+    assert_eq!(made.body["data"]["id"], "Umbrella");
+    assert_eq!(attribute(&made, "default-execution-mode"), "remote");
+    assert_eq!(attribute(&made, "permissions")["can-create-team"], true);
+    let shown = owner.get("organizations/UMBRELLA").await;
+    assert_eq!(shown.body, made.body);
+    let list = owner.get("organizations").await;
+    assert_eq!(list.body["data"][0], made.body["data"], "newest first: {}", list.text);
+    assert_eq!(list.body["meta"]["pagination"]["total-count"], 2);
+    let with = owner.get("organizations/umbrella?include=default-project").await;
+    let project = &with.body["data"]["relationships"]["default-project"]["data"]["id"];
+    assert_eq!((&with.body["included"][0]["id"], &with.body["data"]), (project, &made.body["data"]));
+    for (q, names) in [("umb", json!(["Umbrella"])), ("OLGA@", json!(["acme"])), ("u%25", json!([]))] {
+        let found = owner.get(&format!("organizations?q={q}")).await;
+        let ids: Vec<_> = found.body["data"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect();
+        assert_eq!(json!(ids), names, "{q}");
+    }
+    let taken = owner.post("organizations", organization("ACME")).await;
+    assert_refused(&taken, 422, &[("/data/attributes/name", "Name has already been taken")]);
+    assert_eq!(owner.get("organizations/acme?include=users").await.status, 400);
+    world.app.stop().await;
+}
+
+async fn attributes_have_rules(world: World) {
+    let (name, email) = ("/data/attributes/name", "/data/attributes/email");
+    for (attributes, faults) in [
+        (json!({}), vec![(name, "Name can't be blank"), (email, "Email can't be blank")]),
+        (json!({ "name": null, "email": "" }), vec![(name, "Name can't be blank"), (email, "Email can't be blank")]),
+        (json!({ "name": "ab", "email": "x" }), vec![(name, "Name is too short"), (email, "Email must be an address")]),
+        (json!({ "name": "a".repeat(41), "email": "a@b.test" }), vec![(name, "Name is too long")]),
+        (json!({ "name": "a b c", "email": "a@b.test" }), vec![(name, "Name may only contain")]),
+        (json!({ "name": 1, "email": "a@b.test" }), vec![(name, "Name must be a string")]),
+    ] {
+        assert_refused(&world.owner.post("organizations", resource("organizations", attributes)).await, 422, &faults);
+    }
+    let change = async |attributes| world.owner.patch(ACME, resource("organizations", attributes)).await;
+    assert_refused(&change(json!({ "name": null })).await, 422, &[(name, "Name can't be blank")]);
+    assert_refused(&change(json!({ "email": "x y@z" })).await, 422, &[(email, "Email must be an address")]);
+    assert_eq!(change(json!({})).await.body, world.owner.get(ACME).await.body);
+    assert_eq!(attribute(&change(json!({ "name": "Acme" })).await, "name"), "Acme", "the case may change");
+    world.app.stop().await;
+}
+
+async fn vectors_128_and_130_modes_are_inherited(world: World) {
+    let pool = world.run(|mut tx| {
+        async move {
+            let pool = "INSERT INTO agent_pools (ext_id, org_id, name, name_lc, created_at)
+                SELECT $1, o.id, 'p', 'p', o.created_at FROM organizations o WHERE o.name_lc = 'acme'";
+            let id = id::new("apool");
+            tx.execute(pool, &[id[..].into()]).await?;
+            Ok(id)
+        }
+        .boxed_local()
+    });
+    let pool = pool.await;
+    let change = async |attributes: Value, pool: Option<&str>| {
+        let mut body = resource("organizations", attributes);
+        if let Some(pool) = pool {
+            body["data"]["relationships"]["default-agent-pool"]["data"] = json!({ "id": pool, "type": "agent-pools" });
+        }
+        world.owner.patch(ACME, body).await
+    };
+    let place = "/data/relationships/default-agent-pool";
+    let stray = change(json!({}), Some(&pool)).await;
+    assert_refused(&stray, 422, &[(place, "Default agent pool must not be specified unless using 'agent'")]);
+    let foreign = change(json!({ "default-execution-mode": "agent" }), Some("apool-x")).await;
+    assert_refused(&foreign, 422, &[(place, "Default agent pool must be")]);
+    let agent = change(json!({ "default-execution-mode": "agent" }), Some(&pool)).await;
+    assert_eq!(agent.body["data"]["relationships"]["default-agent-pool"]["data"]["id"], json!(pool), "{}", agent.text);
+    let remote = change(json!({ "default-execution-mode": "remote" }), None).await;
+    assert_eq!(
+        (remote.status, &remote.body["data"]["relationships"]["default-agent-pool"]["data"]),
+        (200, &Value::Null)
+    );
+
+    assert_eq!(change(json!({ "default-execution-mode": "local" }), None).await.status, 200);
+    let project = world.project("Inheriting").await;
+    let project = format!("projects/{project}");
+    let read = world.owner.get(&project).await;
+    assert_eq!(attribute(&read, "default-execution-mode"), "local");
+    assert_eq!(attribute(&read, "setting-overwrites")["default-execution-mode"], false);
+    assert_eq!(change(json!({ "default-execution-mode": "remote" }), None).await.status, 200);
+    assert_eq!(attribute(&world.owner.get(&project).await, "default-execution-mode"), "remote");
+    let made = json!({ "name": "local-one", "email": "a@b.test", "default-execution-mode": "local" });
+    let made = world.owner.post("organizations", resource("organizations", made)).await;
+    assert_eq!((made.status, attribute(&made, "default-execution-mode")), (201, &json!("local")));
+    world.app.stop().await;
+}
+
+async fn vector_138_a_new_name_is_the_id_everywhere(world: World) {
+    let project = format!("projects/{}", world.project("Net").await);
+    let renamed = world.owner.patch(ACME, resource("organizations", json!({ "name": "Umbrella" }))).await;
+    assert_eq!((renamed.status, &renamed.body["data"]["id"]), (200, &json!("Umbrella")));
+    assert_eq!(world.owner.get(ACME).await.status, 404);
+    assert_eq!(world.owner.get("organizations/umbrella").await.body, renamed.body);
+    let shown = world.owner.get(&project).await;
+    let of_project = &shown.body["data"]["relationships"]["organization"];
+    assert_eq!(of_project["data"]["id"], "Umbrella");
+    assert_eq!(of_project["links"]["related"], "/api/v2/organizations/Umbrella");
+    assert_eq!(world.owner.post("organizations", organization("acme")).await.status, 201, "the name is free");
+    world.app.stop().await;
+}
+
+async fn vector_139_tokens_of_users_can_be_switched_off(world: World) {
+    let owner = &world.owner;
+    let found = owner.get("organizations/acme/teams?filter[names]=owners").await;
+    let team = found.body["data"][0]["id"].as_str().unwrap();
+    let token = owner.post(&format!("teams/{team}/authentication-token"), json!({ "data": { "type": "" } })).await;
+    let of_team = owner.with_token(attribute(&token, "token").as_str().unwrap());
+    let off = owner.patch(ACME, resource("organizations", json!({ "user-tokens-enabled": false }))).await;
+    assert_eq!((off.status, attribute(&off, "user-tokens-enabled")), (200, &json!(false)), "{}", off.text);
+    assert_refused(&owner.get(ACME).await, 401, &[("", "user tokens are disabled")]);
+    assert_eq!(owner.get(&format!("teams/{team}")).await.status, 401);
+    assert_eq!(owner.get("account/details").await.status, 200, "elsewhere the token stands");
+    assert_eq!(owner.get("organizations").await.body["data"], json!([]));
+    assert_eq!(of_team.get(ACME).await.status, 200);
+    assert_eq!(
+        of_team.patch(ACME, resource("organizations", json!({ "user-tokens-enabled": true }))).await.status,
+        200
+    );
+    assert_eq!(owner.get(ACME).await.status, 200);
+    world.app.stop().await;
+}
+
+async fn settings_are_stored_and_returned(world: World) {
+    let given = json!({
+        "cost-estimation-enabled": true, "assessments-enforced": true, "stacks-enabled": true,
+        "send-passing-statuses-for-untriggered-speculative-plans": true, "speculative-plan-management-enabled": false,
+        "aggregated-commit-status-enabled": false, "collaborator-auth-policy": "two_factor_mandatory",
+        "session-timeout": 3600, "session-remember": 20, "owners-team-saml-role-id": "role",
+        "allow-force-delete-workspaces": true,
+    });
+    let changed = world.owner.patch(ACME, resource("organizations", given.clone())).await;
+    assert_eq!(changed.status, 200, "{}", changed.text);
+    for (name, value) in given.as_object().unwrap() {
+        assert_eq!(attribute(&changed, name), value, "{name}");
+    }
+    let more =
+        world.owner.patch(ACME, resource("organizations", json!({ "session-timeout": null, "name": "acme2" }))).await;
+    assert_eq!((attribute(&more, "session-timeout"), attribute(&more, "session-remember")), (&Value::Null, &json!(20)));
+    assert_eq!(world.owner.get("organizations/acme2").await.body, more.body);
+    let wrong = json!({ "stacks-enabled": 1, "session-timeout": 0 });
+    let wrong = world.owner.patch("organizations/acme2", resource("organizations", wrong)).await;
+    let faults = [
+        ("/data/attributes/stacks-enabled", "Stacks enabled must be a boolean"),
+        ("/data/attributes/session-timeout", "Session timeout must be 1 minute at least"),
+    ];
+    assert_refused(&wrong, 422, &faults);
+    world.app.stop().await;
+}
+
+async fn who_may_do_what(world: World) {
+    let member = world.member("mia", OrganizationRights::NONE.with("manage-projects", true)).await.api;
+    let outsider = world.outsider("xaver").await.api;
+    let shown = member.get(ACME).await;
+    let granted = attribute(&shown, "permissions");
+    assert_eq!(
+        (shown.status, &granted["can-update"], &granted["can-create-project"]),
+        (200, &json!(false), &json!(true))
+    );
+    assert_eq!(member.get("organizations").await.body["data"][0], shown.body["data"]);
+    assert_eq!(outsider.get("organizations").await.body["data"], json!([]));
+    let other = || resource("organizations", json!({ "email": "x" }));
+    for (api, show) in [(&member, 200), (&outsider, 404)] {
+        assert_eq!(api.get(ACME).await.status, show);
+        assert_eq!(api.patch(ACME, other()).await.status, 404);
+        assert_eq!(api.delete(ACME).await.status, 404);
+    }
+    let hidden = outsider.get(ACME).await;
+    assert_eq!(hidden.body, outsider.get("organizations/nothing").await.body);
+    let token = world.owner.post("organizations/acme/authentication-token", json!({ "data": { "type": "" } })).await;
+    let of_organization = world.owner.with_token(attribute(&token, "token").as_str().unwrap());
+    assert_eq!(of_organization.post("organizations", organization("other")).await.status, 403);
+    assert_eq!(of_organization.get("organizations").await.body["meta"]["pagination"]["total-count"], 1);
+    assert_eq!(of_organization.get("account/details").await.status, 404);
+    world.app.stop().await;
+}
+
+async fn deleted_with_everything_in_it(world: World) {
+    let owner = &world.owner;
+    let person = world.member("mia", OrganizationRights::NONE).await;
+    let project = world.project("Net").await;
+    world.grant(&person.team, &project, signet::projects::rights::ProjectRights::READ).await;
+    let token = owner.post("organizations/acme/authentication-token", json!({ "data": { "type": "" } })).await;
+    let token = owner.with_token(attribute(&token, "token").as_str().unwrap());
+    world
+        .run(|mut tx| {
+            async move {
+                let sql = "INSERT INTO workspaces (ext_id, org_id, project_id, name, name_lc, created_at, updated_at)
+                    SELECT $1, p.org_id, p.id, 'w', 'w', p.created_at, p.created_at FROM projects p WHERE p.name = 'Net'";
+                tx.execute(sql, &[id::new("ws").into()]).await?;
+                let sql = "INSERT INTO agent_pools (ext_id, org_id, name, name_lc, created_at)
+                    SELECT $1, o.id, 'p', 'p', o.created_at FROM organizations o";
+                tx.execute(sql, &[id::new("apool").into()]).await?;
+                let pool: i64 = tx.one("SELECT id FROM agent_pools", &[]).await?.get()?;
+                for table in ["organizations", "projects", "workspaces"] {
+                    let sql = format!("UPDATE {table} SET execution_mode = 'agent', agent_pool_id = $1");
+                    tx.execute(&sql, &[pool.into()]).await?;
+                }
+                Ok(())
+            }
+            .boxed_local()
+        })
+        .await;
+    let deleted = owner.delete(ACME).await;
+    assert_eq!((deleted.status, &deleted.text[..]), (204, ""), "{}", deleted.text);
+    assert_eq!(owner.get(ACME).await.status, 404);
+    assert_eq!(owner.delete(ACME).await.status, 404);
+    assert_eq!(owner.get(&format!("projects/{project}")).await.status, 404);
+    assert_eq!(token.get("organizations").await.status, 401, "its tokens are gone");
+    assert_eq!(person.api.get("account/details").await.status, 200, "its people stay");
+    let left = world.run(|mut tx| {
+        async move {
+            let mut left = 0;
+            for table in ["organizations", "projects", "workspaces", "teams", "organization_memberships", "agent_pools"]
+            {
+                left += tx.one(&format!("SELECT count(*) FROM {table}"), &[]).await?.get::<i64>()?;
+            }
+            Ok(left)
+        }
+        .boxed_local()
+    });
+    assert_eq!(left.await, 0);
+    assert_eq!(owner.post("organizations", organization("acme")).await.status, 201);
+    world.app.stop().await;
+}
+
+async fn entitlements_are_those_of_a_store_of_nothing(world: World) {
+    let member = world.member("mia", OrganizationRights::NONE).await.api;
+    let set = member.get("organizations/acme/entitlement-set").await;
+    assert_eq!((set.status, &set.body["data"]["type"]), (200, &json!("entitlement-sets")));
+    assert!(set.body["data"]["id"].as_str().unwrap().starts_with("org-"));
+    assert_eq!((attribute(&set, "teams"), attribute(&set, "operations")), (&json!(true), &json!(false)));
+    let outsider = world.outsider("xaver").await.api;
+    assert_eq!(outsider.get("organizations/acme/entitlement-set").await.status, 404);
+    for path in ["organizations/a%00b", "teams/team-%00", "organizations?q=%00"] {
+        let refused = member.request(Method::GET, path).send().await.unwrap().status();
+        assert!(refused.is_client_error(), "{path}: {refused}");
+    }
+    world.app.stop().await;
+}

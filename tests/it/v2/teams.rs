@@ -1,0 +1,377 @@
+//! Teams and memberships.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use signet::projects::rights::OrganizationRights;
+use std::time::Duration;
+
+use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, resource};
+use crate::support::Answer;
+
+on_both_stores!(
+    vector_99_the_owners_team_stays,
+    vectors_103_and_141_people_of_a_team,
+    vector_118_made_shown_and_changed,
+    vector_119_flags_that_need_others,
+    names_have_rules,
+    secret_teams_are_hidden,
+    what_managers_of_teams_may_do,
+    vectors_126_and_140_memberships,
+    memberships_are_listed_and_end,
+    a_team_is_deleted_with_its_access,
+    the_first_request_of_the_invited_makes_them_members,
+);
+
+const TEAMS: &str = "organizations/acme/teams";
+const PEOPLE: &str = "organizations/acme/organization-memberships";
+
+async fn make(api: &Api, attributes: Value) -> Answer {
+    api.post(TEAMS, resource("teams", attributes)).await
+}
+
+fn id(answer: &Answer) -> &str {
+    answer.body["data"]["id"].as_str().unwrap_or_else(|| panic!("{}", answer.text))
+}
+
+/// A body that names resources.
+fn these(kind: &str, ids: &[&str]) -> Value {
+    json!({ "data": ids.iter().map(|id| json!({ "type": kind, "id": id })).collect::<Vec<_>>() })
+}
+
+async fn delete_with(api: &Api, path: &str, body: Value) -> Answer {
+    api.send_text(Method::DELETE, path, body.to_string()).await
+}
+
+async fn owners(world: &World) -> String {
+    let found = world.owner.get(&format!("{TEAMS}?filter[names]=OWNERS")).await;
+    assert_eq!(found.body["meta"]["pagination"]["total-count"], 1);
+    format!("teams/{}", found.body["data"][0]["id"].as_str().unwrap())
+}
+
+fn rights(flags: &[&str]) -> OrganizationRights {
+    flags.iter().fold(OrganizationRights::NONE, |rights, flag| rights.with(flag, true))
+}
+
+async fn vector_99_the_owners_team_stays(world: World) {
+    let (owner, path) = (&world.owner, owners(&world).await);
+    assert_refused(&owner.delete(&path).await, 409, &[("", "the owners team")]);
+    let users = format!("{path}/relationships/users");
+    assert_refused(&delete_with(owner, &users, these("users", &["olga"])).await, 409, &[("", "the owners team")]);
+    for change in [json!({ "name": "bosses" }), json!({ "organization-access": { "manage-policies": false } })] {
+        assert_refused(&owner.patch(&path, resource("teams", change)).await, 409, &[("", "the owners team keeps")]);
+    }
+    assert_eq!(owner.patch(&path, resource("teams", json!({ "visibility": "organization" }))).await.status, 200);
+    // With another owner the first one may go; not both.
+    world.member("mia", OrganizationRights::NONE).await;
+    assert_eq!(owner.post(&users, these("users", &["mia"])).await.status, 204);
+    let both = delete_with(owner, &users, these("users", &["mia", "olga"])).await;
+    assert_eq!((both.status, attribute(&owner.get(&path).await, "users-count")), (409, &json!(2)));
+    assert_eq!(delete_with(owner, &users, these("users", &["olga"])).await.status, 204);
+    assert_eq!(owner.get(&path).await.status, 200, "a member still, and the team is visible");
+    assert_eq!(owner.patch(&path, resource("teams", json!({}))).await.status, 404, "no owner any more");
+    world.app.stop().await;
+}
+
+async fn vectors_103_and_141_people_of_a_team(world: World) {
+    let owner = &world.owner;
+    let team = make(owner, json!({ "name": "builders" })).await;
+    let path = format!("teams/{}", id(&team));
+    let users = format!("{path}/relationships/users");
+    world.member("mia", OrganizationRights::NONE).await;
+    world.outsider("xaver").await;
+    for _ in 0..2 {
+        assert_eq!(owner.post(&users, these("users", &["MIA"])).await.status, 204, "again is the same");
+    }
+    let shown = owner.get(&format!("{path}?include=users")).await;
+    assert_eq!(attribute(&shown, "users-count"), 1);
+    assert_eq!(shown.body["included"][0]["attributes"]["username"], "mia");
+    assert_eq!(shown.body["included"][0]["id"], shown.body["data"]["relationships"]["users"]["data"][0]["id"]);
+    let unknown = owner.post(&users, these("users", &["olga", "nobody", "xaver"])).await;
+    let faults = [("/data/1/id", "nobody does not exist"), ("/data/2/id", "xaver does not exist")];
+    assert_refused(&unknown, 400, &faults);
+    assert_eq!(unknown.body["errors"][0]["title"], "bad request");
+    assert_eq!(attribute(&owner.get(&path).await, "users-count"), 1, "nobody was added");
+    assert_eq!(owner.post(&users, json!({ "data": {} })).await.status, 422);
+    assert_eq!(owner.post(&users, json!({ "data": [{ "type": "users", "id": "\u{0}" }] })).await.status, 422);
+
+    let list = owner.get(&format!("{PEOPLE}?q=olga")).await;
+    let membership = list.body["data"][0]["id"].as_str().unwrap();
+    let by_membership = format!("{path}/relationships/organization-memberships");
+    let body = || these("organization-memberships", &[membership]);
+    assert_eq!(owner.post(&by_membership, body()).await.status, 204);
+    let shown = owner.get(&format!("{path}?include=organization-memberships,users")).await;
+    assert_eq!(attribute(&shown, "users-count"), 2);
+    assert_eq!(shown.body["included"].as_array().unwrap().len(), 4);
+    let related = &shown.body["data"]["relationships"]["organization-memberships"]["data"];
+    assert!(related.as_array().unwrap().iter().any(|one| one["id"] == membership), "{}", shown.text);
+    let listed = owner.get(&format!("{TEAMS}?include=users&filter[names]=builders")).await;
+    assert_eq!(listed.body["included"].as_array().unwrap().len(), 2);
+    assert_eq!(delete_with(owner, &by_membership, body()).await.status, 204);
+    assert_eq!(delete_with(owner, &users, these("users", &["mia", "olga"])).await.status, 204);
+    assert_eq!(attribute(&owner.get(&path).await, "users-count"), 0);
+    assert_eq!(owner.get(&format!("{path}?include=projects")).await.status, 400);
+    world.app.stop().await;
+}
+
+async fn vector_118_made_shown_and_changed(world: World) {
+    let owner = &world.owner;
+    let made = make(owner, json!({ "name": "builders" })).await;
+    let path = format!("teams/{}", id(&made));
+    assert_eq!((made.status, made.header("location")), (201, &format!("/api/v2/{path}")[..]));
+    for (name, value) in [
+        ("visibility", json!("secret")),
+        ("allow-member-token-management", json!(true)),
+        ("users-count", json!(0)),
+        ("sso-team-id", Value::Null),
+        ("is-unified", json!(false)),
+    ] {
+        assert_eq!(attribute(&made, name), &value, "{name}");
+    }
+    let flags = attribute(&made, "organization-access").as_object().unwrap();
+    assert!(flags.len() == 16 && flags.values().all(|flag| flag == false), "{}", made.text);
+    assert_eq!(owner.get(&path).await.body, made.body);
+    let change = json!({ "name": "foo bar", "organization-access": { "manage-agent-pools": true } });
+    let changed = owner.patch(&path, resource("teams", change)).await;
+    assert_eq!((changed.status, attribute(&changed, "name")), (200, &json!("foo bar")));
+    let raised: Vec<_> =
+        attribute(&changed, "organization-access").as_object().unwrap().iter().filter(|(_, on)| **on == true).collect();
+    assert_eq!(raised, [(&"manage-agent-pools".to_owned(), &json!(true))]);
+    let all = json!({ "visibility": "organization", "sso-team-id": "sso", "allow-member-token-management": false });
+    let all = owner.patch(&path, resource("teams", all)).await;
+    assert_eq!(
+        (attribute(&all, "sso-team-id"), attribute(&all, "visibility")),
+        (&json!("sso"), &json!("organization"))
+    );
+    assert_eq!(attribute(&all, "allow-member-token-management"), false);
+    assert_eq!(attribute(&all, "organization-access")["manage-agent-pools"], true);
+    assert_eq!(owner.patch(&path, resource("teams", json!({}))).await.body, all.body);
+    let mut other = resource("teams", json!({}));
+    other["data"]["id"] = "team-x".into();
+    assert_eq!(owner.patch(&path, other).await.status, 409);
+    let list = owner.get(TEAMS).await;
+    assert_eq!(list.body["data"][0], all.body["data"], "by name: {}", list.text);
+    assert_eq!(owner.get(&format!("{TEAMS}?q=OO%20B")).await.body["data"][0], all.body["data"]);
+    world.app.stop().await;
+}
+
+async fn vector_119_flags_that_need_others(world: World) {
+    let owner = &world.owner;
+    let made = make(owner, json!({ "name": "builders" })).await;
+    let path = format!("teams/{}", id(&made));
+    let change =
+        async |flags: Value| owner.patch(&path, resource("teams", json!({ "organization-access": flags }))).await;
+    let contradiction = change(json!({ "manage-teams": true, "manage-membership": false })).await;
+    assert_refused(&contradiction, 422, &[("/data/attributes/organization-access/manage-teams", "manage-teams needs")]);
+    let raised = change(json!({ "manage-teams": true })).await;
+    let flags = attribute(&raised, "organization-access");
+    assert_eq!((raised.status, &flags["manage-teams"], &flags["manage-membership"]), (200, &json!(true), &json!(true)));
+    assert_eq!(change(json!({ "manage-projects": true, "manage-workspaces": false })).await.status, 422);
+    assert_eq!(change(json!({ "read-projects": true, "read-workspaces": false })).await.status, 422);
+    let kind = change(json!({ "manage-teams": "yes" })).await;
+    assert_refused(
+        &kind,
+        422,
+        &[("/data/attributes/organization-access/manage-teams", "manage-teams must be a boolean")],
+    );
+    let created = make(owner, json!({ "name": "t", "organization-access": { "read-projects": true } })).await;
+    assert_eq!(attribute(&created, "organization-access")["read-workspaces"], true, "{}", created.text);
+    world.app.stop().await;
+}
+
+async fn names_have_rules(world: World) {
+    let name = "/data/attributes/name";
+    for good in ["a", "a b", "_-_", &"x".repeat(90)] {
+        assert_eq!(make(&world.owner, json!({ "name": good })).await.status, 201, "{good}");
+    }
+    for (bad, detail) in [
+        (json!(""), "Name can't be blank"),
+        (Value::Null, "Name can't be blank"),
+        (json!("x".repeat(91)), "Name is too long"),
+        (json!(" a"), "Name may only contain"),
+        (json!("a/b"), "Name may only contain"),
+        (json!("A B"), "Name has already been taken"),
+        (json!("Owners"), "Name has already been taken"),
+        (json!(1), "Name must be a string"),
+    ] {
+        assert_refused(&make(&world.owner, json!({ "name": bad })).await, 422, &[(name, detail)]);
+    }
+    assert_refused(&make(&world.owner, json!({})).await, 422, &[(name, "Name can't be blank")]);
+    let both = make(&world.owner, json!({ "name": "a/b", "visibility": "all" })).await;
+    assert_refused(&both, 422, &[(name, "Name may only"), ("/data/attributes/visibility", "Visibility must be")]);
+    world.app.stop().await;
+}
+
+async fn secret_teams_are_hidden(world: World) {
+    let owner = &world.owner;
+    let hidden = id(&make(owner, json!({ "name": "hidden" })).await).to_owned();
+    make(owner, json!({ "name": "shown", "visibility": "organization" })).await;
+    let mia = world.member("mia", OrganizationRights::NONE).await.api;
+    let eva = world.member("eva", rights(&["access-secret-teams", "manage-membership"])).await.api;
+    let outsider = world.outsider("xaver").await.api;
+    let names = async |api: &Api| {
+        let list = api.get(TEAMS).await;
+        let names = list.body["data"].as_array().unwrap().iter().map(|team| team["attributes"]["name"].clone());
+        names.map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&mia).await, ["shown", "team-mia"]);
+    assert_eq!(names(&eva).await, ["hidden", "owners", "shown", "team-eva", "team-mia"]);
+    assert_eq!(outsider.get(TEAMS).await.status, 404);
+    let path = format!("teams/{hidden}");
+    for (api, status) in [(&mia, 404), (&eva, 200), (&outsider, 404)] {
+        assert_eq!(api.get(&path).await.status, status);
+    }
+    // What a membership shows of teams follows.
+    let of_olga = |list: &Answer| list.body["data"][0]["relationships"]["teams"]["data"].as_array().unwrap().len();
+    let query = format!("{PEOPLE}?filter[email]=OLGA@acme.test&include=teams");
+    let (seen_by_mia, seen_by_eva) = (mia.get(&query).await, eva.get(&query).await);
+    assert_eq!((of_olga(&seen_by_mia), of_olga(&seen_by_eva)), (0, 1));
+    assert_eq!(seen_by_eva.body["included"][0]["attributes"]["name"], "owners");
+    assert_eq!(seen_by_mia.body["included"], json!([]));
+    world.app.stop().await;
+}
+
+async fn what_managers_of_teams_may_do(world: World) {
+    let manager = world.member("mara", rights(&["manage-teams", "manage-membership"])).await.api;
+    let member = world.member("mia", OrganizationRights::NONE).await.api;
+    assert_eq!(make(&member, json!({ "name": "t" })).await.status, 404);
+    let visible = json!({ "name": "t", "visibility": "organization" });
+    let made = make(&manager, visible).await;
+    assert_eq!((made.status, &attribute(&made, "permissions")["can-destroy"]), (201, &json!(true)));
+    let path = format!("teams/{}", id(&made));
+    let users = format!("{path}/relationships/users");
+    let grant = json!({ "organization-access": { "manage-projects": true } });
+    assert_refused(
+        &manager.patch(&path, resource("teams", grant.clone())).await,
+        403,
+        &[("", "you may not change what")],
+    );
+    assert_eq!(manager.patch(&path, resource("teams", json!({ "name": "u" }))).await.status, 200);
+    assert_eq!(manager.post(&users, these("users", &["mia"])).await.status, 204);
+    let shown = member.get(&path).await;
+    let granted = attribute(&shown, "permissions");
+    assert_eq!((&granted["can-destroy"], &granted["can-update-membership"]), (&json!(false), &json!(false)));
+    assert_eq!(member.patch(&path, resource("teams", json!({}))).await.status, 404);
+    assert_eq!(member.post(&users, these("users", &["mia"])).await.status, 404);
+    assert_eq!(member.delete(&path).await.status, 404);
+    // The owners team is the owners', even where it is visible.
+    let owners = owners(&world).await;
+    world.owner.patch(&owners, resource("teams", json!({ "visibility": "organization" }))).await;
+    assert_eq!(manager.get(&owners).await.status, 200);
+    assert_eq!(manager.post(&format!("{owners}/relationships/users"), these("users", &["mara"])).await.status, 404);
+    assert_eq!(manager.patch(&owners, resource("teams", json!({ "visibility": "secret" }))).await.status, 404);
+    let mut invite = resource("organization-memberships", json!({ "email": "new@acme.test" }));
+    let owners = owners.strip_prefix("teams/").unwrap();
+    invite["data"]["relationships"]["teams"] = these("teams", &[owners]);
+    let place = "/data/relationships/teams/data/0/id";
+    assert_refused(&manager.post(PEOPLE, invite).await, 422, &[(place, owners)]);
+    let olga = manager.get(&format!("{PEOPLE}?q=olga")).await.body["data"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(manager.delete(&format!("organization-memberships/{olga}")).await.status, 404, "an owner");
+    let granting =
+        world.member("gita", rights(&["manage-teams", "manage-membership", "manage-organization-access"])).await;
+    assert_eq!(granting.api.patch(&path, resource("teams", grant)).await.status, 200);
+    assert_eq!(manager.delete(&path).await.status, 204);
+    assert_eq!(world.owner.get(&path).await.status, 404);
+    world.app.stop().await;
+}
+
+async fn vectors_126_and_140_memberships(world: World) {
+    let owner = &world.owner;
+    let team = id(&make(owner, json!({ "name": "builders" })).await).to_owned();
+    let mut body = resource("organization-memberships", json!({ "email": "New@Acme.test" }));
+    body["data"]["relationships"]["teams"] = these("teams", &[&team]);
+    let made = owner.post(PEOPLE, body).await;
+    assert_eq!((made.status, attribute(&made, "status")), (201, &json!("invited")), "{}", made.text);
+    assert_eq!(made.body["included"][0]["attributes"]["username"], "New@Acme.test");
+    let related = &made.body["data"]["relationships"];
+    assert_eq!(related["organization"]["data"]["id"], "acme");
+    assert_eq!(related["user"]["data"]["id"], made.body["included"][0]["id"]);
+    assert_eq!(related["teams"]["data"], json!([{ "id": team, "type": "teams" }]));
+    let path = format!("organization-memberships/{}", id(&made));
+    let shown = owner.get(&path).await;
+    assert_eq!((&shown.body["data"], &shown.body["included"]), (&made.body["data"], &Value::Null));
+    assert_eq!(owner.get(&format!("{path}?include=user")).await.body, made.body);
+    let wrong = owner.get(&format!("{path}?include=users")).await;
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.body["errors"][0]["detail"].as_str().unwrap().contains("include parameter"));
+    assert_eq!(attribute(&owner.get(&format!("teams/{team}")).await, "users-count"), 1);
+
+    let invite = async |email: Value| owner.post(PEOPLE, resource("", json!({ "email": email }))).await;
+    let place = "/data/attributes/email";
+    assert_refused(&invite(json!("x")).await, 422, &[(place, "Email must be an address")]);
+    for blank in [json!(""), Value::Null] {
+        assert_refused(&invite(blank).await, 422, &[(place, "Email can't be blank")]);
+    }
+    assert_refused(&invite(json!(1)).await, 422, &[(place, "Email must be a string")]);
+    assert_refused(&invite(json!("new@acme.test")).await, 422, &[(place, "Email is already that of a member")]);
+    // Who is known is a member at once; who is not stays invited until the first request.
+    let known = world.outsider("xaver").await.api;
+    let joined = invite(json!("xaver@acme.test")).await;
+    assert_eq!((joined.status, attribute(&joined, "status")), (201, &json!("active")));
+    assert_eq!(known.get("organizations/acme").await.status, 200);
+    world.app.stop().await;
+}
+
+async fn memberships_are_listed_and_end(world: World) {
+    let owner = &world.owner;
+    let mia = world.member("mia", OrganizationRights::NONE).await;
+    let list = owner.get(PEOPLE).await;
+    assert_eq!(list.body["meta"]["pagination"]["total-count"], 2);
+    assert_eq!(list.body["data"][0]["attributes"]["email"], "mia@acme.test", "newest first");
+    let path = format!("organization-memberships/{}", list.body["data"][0]["id"].as_str().unwrap());
+    let own = format!("organization-memberships/{}", list.body["data"][1]["id"].as_str().unwrap());
+    for (query, count) in
+        [("filter[email]=mia@acme.test,olga@acme.test", 2), ("filter[status]=invited", 0), ("q=IA@", 1), ("q=_ia", 0)]
+    {
+        let found = owner.get(&format!("{PEOPLE}?{query}")).await;
+        assert_eq!(found.body["meta"]["pagination"]["total-count"], count, "{query}");
+    }
+    assert_eq!(mia.api.get(PEOPLE).await.status, 200);
+    assert_eq!(mia.api.post(PEOPLE, resource("", json!({ "email": "a@b.test" }))).await.status, 404);
+    assert_eq!(mia.api.delete(&path).await.status, 404);
+    assert_eq!(world.outsider("xaver").await.api.get(&own).await.status, 404);
+    assert_refused(&owner.delete(&own).await, 403, &[("", "owners cannot remove themselves")]);
+    assert_eq!((owner.delete(&path).await.status, owner.delete(&path).await.status), (204, 404));
+    assert_eq!(mia.api.get("organizations/acme").await.status, 404);
+    assert_eq!(attribute(&owner.get(&format!("teams/{}", mia.team)).await, "users-count"), 0, "out of the teams too");
+    let token = owner.post("organizations/acme/authentication-token", json!({ "data": { "type": "" } })).await;
+    let of_organization = owner.with_token(attribute(&token, "token").as_str().unwrap());
+    assert_refused(&of_organization.delete(&own).await, 409, &[("", "the owners team")]);
+    assert_eq!(owner.get(&own).await.status, 200, "nothing of it was done");
+    world.app.stop().await;
+}
+
+async fn a_team_is_deleted_with_its_access(world: World) {
+    let owner = &world.owner;
+    let team = id(&make(owner, json!({ "name": "builders" })).await).to_owned();
+    let project = world.project("Net").await;
+    let mut grant = resource("team-projects", json!({ "access": "admin" }));
+    grant["data"]["relationships"] = json!({
+        "team": { "data": { "id": team, "type": "teams" } }, "project": { "data": { "id": project, "type": "projects" } },
+    });
+    assert_eq!(owner.post("team-projects", grant).await.status, 201);
+    let token = owner.post(&format!("teams/{team}/authentication-token"), json!({ "data": { "type": "" } })).await;
+    let token = owner.with_token(attribute(&token, "token").as_str().unwrap());
+    let project = format!("projects/{project}");
+    assert_eq!(attribute(&owner.get(&project).await, "team-count"), 1);
+    assert_eq!(token.get(&project).await.status, 200);
+    let path = format!("teams/{team}");
+    assert_eq!((owner.delete(&path).await.status, owner.delete(&path).await.status), (204, 404));
+    assert_eq!(attribute(&owner.get(&project).await, "team-count"), 0);
+    assert_eq!(token.get(&project).await.status, 401);
+    world.app.stop().await;
+}
+
+async fn the_first_request_of_the_invited_makes_them_members(world: World) {
+    let made = world.owner.post(PEOPLE, resource("", json!({ "email": "new@acme.test" }))).await;
+    let path = format!("organization-memberships/{}", id(&made));
+    assert_eq!(attribute(&world.owner.get(&path).await, "status"), "invited");
+    let token = world.token_of("new@acme.test").await;
+    assert_eq!(world.owner.with_token(&token).get("organizations/acme").await.status, 200);
+    for _ in 0..500 {
+        if attribute(&world.owner.get(&path).await, "status") == "active" {
+            return world.app.stop().await;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("still invited");
+}

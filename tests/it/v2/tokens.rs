@@ -1,0 +1,326 @@
+//! Accounts and tokens: of users, teams and organizations.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signet::projects::rights::OrganizationRights;
+use time::macros::datetime;
+
+use super::fixture::{Api, Store, World, assert_refused, attribute, on_both_stores, resource};
+use crate::support::{Answer, App};
+
+on_both_stores!(
+    vectors_104_and_111_tokens_of_each_kind,
+    vector_112_when_a_token_ends,
+    vector_105_a_new_organization_token_replaces_its_own_kind,
+    vectors_113_and_116_the_legacy_token_of_a_team,
+    vectors_114_and_115_descriptions_of_team_tokens,
+    vector_117_audit_tokens_have_a_slot_of_their_own,
+    who_may_manage_tokens,
+    account_details,
+);
+
+const ORGANIZATION: &str = "organizations/acme/authentication-token";
+
+fn empty() -> Value {
+    json!({ "data": { "type": "" } })
+}
+
+fn secret(answer: &Answer) -> &str {
+    attribute(answer, "token").as_str().unwrap_or_else(|| panic!("{}", answer.text))
+}
+
+async fn own_tokens(api: &Api) -> String {
+    let account = api.get("account/details").await;
+    format!("users/{}/authentication-tokens", account.body["data"]["id"].as_str().unwrap())
+}
+
+async fn team(world: &World, name: &str) -> String {
+    let made = world.owner.post("organizations/acme/teams", resource("teams", json!({ "name": name }))).await;
+    made.body["data"]["id"].as_str().unwrap().to_owned()
+}
+
+/// That a read shows what the create did but for the token itself, and but for when that was used since.
+#[track_caller]
+fn assert_shows(read: &Value, made: &Answer) {
+    let (mut read, mut expected) = (read.clone(), made.body["data"].clone());
+    expected["attributes"]["token"] = Value::Null;
+    read["attributes"]["last-used-at"] = Value::Null;
+    assert_eq!(read, expected);
+}
+
+async fn vectors_104_and_111_tokens_of_each_kind(world: World) {
+    let owner = &world.owner;
+    let team = team(&world, "builders").await;
+    let account = owner.get("account/details").await.body["data"]["id"].clone();
+    for path in [own_tokens(owner).await, format!("teams/{team}/authentication-token"), ORGANIZATION.to_owned()] {
+        let made = owner.post(&path, empty()).await;
+        assert_eq!(made.status, 201, "{path}: {}", made.text);
+        assert_eq!(made.body["data"]["relationships"]["created-by"]["data"], json!({ "id": account, "type": "users" }));
+        let of_team = &made.body["data"]["relationships"]["team"]["data"]["id"];
+        assert_eq!(of_team == &json!(team), path.contains("teams/"), "{path}");
+        let (at, end) =
+            (attribute(&made, "created-at").as_str().unwrap(), attribute(&made, "expired-at").as_str().unwrap());
+        let years = |text: &str| text[..4].parse::<i32>().unwrap();
+        assert!(years(end) == years(at) + 2 && end[4..19] == at[4..19] && end.ends_with('Z'), "{at} {end}");
+        let secret = secret(&made).to_owned();
+        let parts: Vec<_> = secret.split('.').collect();
+        assert_eq!((parts[0].len(), parts[1], parts[2].len()), (14, "pjv1", 43));
+        let id = made.body["data"]["id"].as_str().unwrap();
+        let shown = owner.get(&format!("authentication-tokens/{id}")).await;
+        assert_shows(&shown.body["data"], &made);
+        assert_eq!(owner.with_token(&secret).get("organizations").await.status, 200);
+    }
+    let list = owner.get(&own_tokens(owner).await).await;
+    assert_eq!(list.body["meta"]["pagination"]["total-count"], 2, "with the one of the installation: {}", list.text);
+    assert!(!list.text.contains("pjv1"));
+    assert_eq!(owner.post(&own_tokens(owner).await, Value::Null).await.status, 422, "a document, or nothing");
+    let nothing = owner.send_text(reqwest::Method::POST, &own_tokens(owner).await, String::new()).await;
+    assert_eq!(nothing.status, 201, "{}", nothing.text);
+    let newest = owner.get(&own_tokens(owner).await).await;
+    // Newest first.
+    assert_shows(&newest.body["data"][0], &nothing);
+    world.app.stop().await;
+}
+
+async fn vector_112_when_a_token_ends(world: World) {
+    let path = own_tokens(&world.owner).await;
+    let create = async |end: Value| world.owner.post(&path, resource("", json!({ "expired-at": end }))).await;
+    for (end, shown) in [
+        (json!("2130-01-02T03:04:05Z"), json!("2130-01-02T03:04:05Z")),
+        (json!("2130-01-02T05:04:05.25+02:00"), json!("2130-01-02T03:04:05.25Z")),
+        (Value::Null, Value::Null),
+    ] {
+        let made = create(end).await;
+        assert_eq!((made.status, attribute(&made, "expired-at")), (201, &shown));
+        let id = made.body["data"]["id"].as_str().unwrap();
+        let read = world.owner.get(&format!("authentication-tokens/{id}")).await;
+        assert_shows(&read.body["data"], &made);
+    }
+    let place = "/data/attributes/expired-at";
+    let past = create(json!("2020-01-02T03:04:05Z")).await;
+    assert_refused(&past, 422, &[(place, "Expired at must be in the future")]);
+    assert_refused(&create(json!("soon")).await, 422, &[(place, "Expired at must be a time")]);
+    let long = world.owner.post(&path, resource("", json!({ "description": "x".repeat(257) }))).await;
+    assert_refused(&long, 422, &[("/data/attributes/description", "Description is too long")]);
+    world.app.stop().await;
+}
+
+async fn vector_105_a_new_organization_token_replaces_its_own_kind(world: World) {
+    let owner = &world.owner;
+    assert_eq!(owner.get(ORGANIZATION).await.status, 404);
+    assert_eq!(owner.delete(ORGANIZATION).await.status, 404);
+    let first = owner.post(ORGANIZATION, empty()).await;
+    let second = owner.with_token(secret(&first)).post(ORGANIZATION, empty()).await;
+    assert_eq!(second.status, 201, "its own token may replace itself: {}", second.text);
+    let maker = json!({ "id": "acme", "type": "organizations" });
+    assert_eq!(second.body["data"]["relationships"]["created-by"]["data"], maker);
+    assert_eq!(owner.with_token(secret(&first)).get("organizations").await.status, 401);
+    assert_eq!(owner.with_token(secret(&second)).get("organizations/acme/projects").await.status, 200);
+    assert_shows(&owner.get(ORGANIZATION).await.body["data"], &second);
+    let project = resource("projects", json!({ "name": "Net" }));
+    let of_it = owner.with_token(secret(&second));
+    assert_eq!(of_it.post("organizations/acme/projects", project).await.status, 201, "vector 10");
+    assert_eq!(owner.delete(ORGANIZATION).await.status, 204);
+    assert_eq!(of_it.get("organizations").await.status, 401);
+    world.app.stop().await;
+}
+
+async fn vectors_113_and_116_the_legacy_token_of_a_team(world: World) {
+    let owner = &world.owner;
+    let path = format!("teams/{}/authentication-token", team(&world, "builders").await);
+    assert_eq!((owner.get(&path).await.status, owner.delete(&path).await.status), (404, 404));
+    let first = owner.post(&path, resource("", json!({ "description": "not kept" }))).await;
+    assert_eq!((first.status, attribute(&first, "description")), (201, &Value::Null));
+    let second = owner.post(&path, empty()).await;
+    assert_ne!(first.body["data"]["id"], second.body["data"]["id"]);
+    assert_eq!(owner.with_token(secret(&first)).get("organizations").await.status, 401);
+    assert_eq!(owner.with_token(secret(&second)).get("organizations").await.status, 200);
+    assert_shows(&owner.get(&path).await.body["data"], &second);
+    let by_id = format!("authentication-tokens/{}", second.body["data"]["id"].as_str().unwrap());
+    assert_eq!((owner.delete(&by_id).await.status, owner.delete(&by_id).await.status), (204, 404));
+    assert_eq!((owner.get(&path).await.status, owner.delete(&path).await.status), (404, 404));
+    assert_eq!(owner.with_token(secret(&second)).get("organizations").await.status, 401);
+    world.app.stop().await;
+}
+
+async fn vectors_114_and_115_descriptions_of_team_tokens(world: World) {
+    let owner = &world.owner;
+    let team = team(&world, "builders").await;
+    let (plural, singular) =
+        (format!("teams/{team}/authentication-tokens"), format!("teams/{team}/authentication-token"));
+    let described = |text: &str| resource("", json!({ "description": text }));
+    let ci = owner.post(&plural, described("ci")).await;
+    assert_eq!((ci.status, attribute(&ci, "description")), (201, &json!("ci")));
+    let again = owner.post(&plural, described("ci")).await;
+    assert_refused(&again, 422, &[("", "Validation failed: Description has already been taken")]);
+    assert_eq!(again.body["errors"][0]["title"], "invalid attributes");
+    let blank = owner.post(&plural, described("")).await;
+    let legacy = owner.post(&singular, empty()).await;
+    for (made, description) in [(&blank, json!("")), (&legacy, Value::Null), (&ci, json!("ci"))] {
+        assert_eq!(owner.with_token(secret(made)).get("organizations").await.status, 200);
+        let id = made.body["data"]["id"].as_str().unwrap();
+        assert_eq!(attribute(&owner.get(&format!("authentication-tokens/{id}")).await, "description"), &description);
+    }
+    let list = owner.get(&plural).await;
+    assert_eq!(list.body["meta"]["pagination"]["total-count"], 3);
+    assert_shows(&list.body["data"][0], &legacy);
+    let replaced = owner.post(&plural, empty()).await;
+    assert_eq!((replaced.status, attribute(&replaced, "description")), (201, &Value::Null));
+    assert_eq!(owner.with_token(secret(&legacy)).get("organizations").await.status, 401, "the legacy one again");
+    world.app.stop().await;
+}
+
+async fn vector_117_audit_tokens_have_a_slot_of_their_own(world: World) {
+    let owner = &world.owner;
+    let audit = format!("{ORGANIZATION}?token=audit-trails");
+    let plain = owner.post(ORGANIZATION, empty()).await;
+    let made = owner.post(&audit, empty()).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    assert_ne!(made.body["data"]["id"], plain.body["data"]["id"]);
+    assert_shows(&owner.get(&audit).await.body["data"], &made);
+    assert_shows(&owner.get(ORGANIZATION).await.body["data"], &plain);
+    let auditor = owner.with_token(secret(&made));
+    assert_eq!(auditor.get("organizations/acme/projects").await.status, 404);
+    assert_eq!(auditor.get("organizations").await.body["data"], json!([]));
+    assert_eq!(owner.delete(&audit).await.status, 204);
+    assert_eq!((owner.get(&audit).await.status, owner.delete(&audit).await.status), (404, 404));
+    assert_eq!(auditor.get("organizations").await.status, 401);
+    assert_eq!(owner.with_token(secret(&plain)).get("organizations").await.status, 200, "the plain one stays");
+    for other in [
+        owner.post(&format!("{ORGANIZATION}?token=x"), empty()).await,
+        owner.get(&format!("{ORGANIZATION}?token=x")).await,
+    ] {
+        assert_refused(&other, 422, &[("token", "token must be audit-trails")]);
+    }
+    world.app.stop().await;
+}
+
+async fn who_may_manage_tokens(world: World) {
+    let owner = &world.owner;
+    let mia = world.member("mia", OrganizationRights::NONE).await;
+    let other = world.member("otto", OrganizationRights::NONE).await.api;
+    let outsider = world.outsider("xaver").await.api;
+    let path = format!("teams/{}/authentication-token", mia.team);
+    let of_team = mia.api.post(&path, empty()).await;
+    assert_eq!(of_team.status, 201, "a member of the team: {}", of_team.text);
+    let by_id = format!("authentication-tokens/{}", of_team.body["data"]["id"].as_str().unwrap());
+    let token = owner.with_token(secret(&of_team));
+    for api in [&other, &outsider, &token] {
+        assert_eq!((api.post(&path, empty()).await.status, api.get(&by_id).await.status), (404, 404));
+        assert_eq!((api.delete(&by_id).await.status, api.post(ORGANIZATION, empty()).await.status), (404, 404));
+    }
+    assert_eq!(owner.get(&by_id).await.status, 200);
+    let off = json!({ "allow-member-token-management": false });
+    assert_eq!(owner.patch(&format!("teams/{}", mia.team), resource("teams", off)).await.status, 200);
+    assert_eq!(mia.api.post(&path, empty()).await.status, 404, "no more");
+    assert_eq!(owner.post(&path, empty()).await.status, 201);
+    // Of somebody else, or of nobody: an empty list, and nothing to make.
+    let mias = own_tokens(&mia.api).await;
+    let made = mia.api.post(&mias, empty()).await;
+    let by_id = format!("authentication-tokens/{}", made.body["data"]["id"].as_str().unwrap());
+    for path in [&mias[..], "users/user-x/authentication-tokens"] {
+        let list = owner.get(path).await;
+        assert_eq!((list.status, &list.body["data"]), (200, &json!([])), "{path}");
+        assert_eq!(owner.post(path, empty()).await.status, 404);
+    }
+    assert_eq!((owner.get(&by_id).await.status, owner.delete(&by_id).await.status), (404, 404));
+    assert_eq!((mia.api.delete(&by_id).await.status, mia.api.delete(&by_id).await.status), (204, 404));
+    assert_eq!(mia.api.get("authentication-tokens/nonexisting").await.status, 404);
+    world.app.stop().await;
+}
+
+async fn account_details(world: World) {
+    let account = world.owner.get("account/details").await;
+    assert_eq!((account.status, &account.body["data"]["type"]), (200, &json!("users")), "{}", account.text);
+    assert_eq!(
+        (attribute(&account, "username"), attribute(&account, "email")),
+        (&json!("olga"), &json!("olga@acme.test"))
+    );
+    assert!(!attribute(&account, "avatar-url").as_str().unwrap().is_empty());
+    assert_eq!(attribute(&account, "is-service-account"), false);
+    assert_eq!(attribute(&account, "two-factor"), &json!({ "enabled": false, "verified": false }));
+    assert_eq!(attribute(&account, "permissions")["can-create-organizations"], true);
+    world.app.stop().await;
+}
+
+/// Waits until a document says what it must.
+async fn until(api: &Api, path: &str, is: impl Fn(&Answer) -> bool) -> Answer {
+    for _ in 0..500 {
+        let answer = api.get(path).await;
+        if is(&answer) {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{path} does not change");
+}
+
+async fn last_use_is_noted_once_a_minute(store: Store) {
+    let builder = match store {
+        Store::Embedded => App::builder(),
+        Store::Postgres => App::builder().postgres(),
+    };
+    let world = World::of(builder.manual_clock(datetime!(2026-03-01 12:00 UTC))).await;
+    let owner = &world.owner;
+    let made =
+        owner.post(&own_tokens(owner).await, resource("", json!({ "expired-at": "2026-03-01T13:00:00Z" }))).await;
+    let path = format!("authentication-tokens/{}", made.body["data"]["id"].as_str().unwrap());
+    assert_eq!(attribute(&owner.get(&path).await, "last-used-at"), &Value::Null);
+    let used = owner.with_token(secret(&made));
+    let seen = async |at: &str| until(owner, &path, |answer| attribute(answer, "last-used-at") == at).await;
+    assert_eq!(used.get("account/details").await.status, 200);
+    seen("2026-03-01T12:00:00.000Z").await;
+    world.app.clock.advance(Duration::from_secs(59));
+    assert_eq!(used.get("account/details").await.status, 200);
+    world.app.clock.advance(Duration::from_secs(1));
+    assert_eq!(used.get("account/details").await.status, 200);
+    seen("2026-03-01T12:01:00.000Z").await;
+    world.app.clock.advance(Duration::from_secs(59 * 60));
+    assert_eq!(used.get("account/details").await.status, 401, "it has ended");
+    world.app.stop().await;
+}
+
+#[actix_web::test]
+async fn last_use_is_noted_on_the_embedded_store() {
+    last_use_is_noted_once_a_minute(Store::Embedded).await;
+}
+
+#[actix_web::test]
+async fn last_use_is_noted_on_postgres() {
+    last_use_is_noted_once_a_minute(Store::Postgres).await;
+}
+
+#[actix_web::test]
+async fn vector_97_a_user_has_one_bucket_for_all_tokens() {
+    // The smallest limit there is: a slow machine goes beyond it too.
+    let world = World::of(App::builder().settings(|settings| settings.projects_rate_limit = 4)).await;
+    let owner = &world.owner;
+    let path = own_tokens(owner).await;
+    let second = owner.with_token(secret(&owner.post(&path, empty()).await));
+    let first = owner.get("organizations").await;
+    assert_eq!(first.header("x-ratelimit-limit"), "4");
+    let refused = beyond(&[owner, &second]).await;
+    let reset: f64 = refused.header("x-ratelimit-reset").parse().unwrap();
+    assert!(reset > 0.0 && reset <= 0.25, "{reset}");
+    assert_eq!((refused.header("x-ratelimit-remaining"), refused.header("retry-after")), ("0", "1"));
+    let error = &refused.body["errors"][0];
+    assert_eq!((&error["status"], &error["title"]), (&json!("429"), &json!("Too many requests")));
+    let other = world.outsider("xaver").await.api.get("organizations").await;
+    assert_eq!((other.status, other.header("x-ratelimit-remaining")), (200, "3"), "another user has their own");
+    let stranger = beyond(&[&owner.with_token("x")]).await;
+    assert_eq!(stranger.header("x-ratelimit-limit"), "4", "told apart by address");
+    world.app.stop().await;
+}
+
+/// The first refusal when these ask again and again, all at once.
+async fn beyond(apis: &[&Api]) -> Answer {
+    for _ in 0..50 {
+        let asked = apis.iter().flat_map(|api| (0..10).map(|_| api.get("organizations")));
+        let answers = futures_util::future::join_all(asked).await;
+        if let Some(refused) = answers.into_iter().find(|answer| answer.status == 429) {
+            return refused;
+        }
+    }
+    panic!("nothing was refused");
+}
