@@ -85,7 +85,10 @@ impl BitOrAssign for WorkspaceRights {
 
 /// What the member may do with every workspace of the organization.
 pub fn everywhere(member: &Member) -> WorkspaceRights {
-    if member.rights.manages_workspaces() {
+    if member.owner && member.teams.is_empty() {
+        // The organization itself, by its token: it owns everything and runs nothing.
+        WorkspaceRights(WorkspaceRights::ALL.0 & !(WorkspaceRights::PLAN.0 | WorkspaceRights::APPLY.0))
+    } else if member.rights.manages_workspaces() {
         WorkspaceRights::ALL
     } else if member.rights.reads_workspaces() {
         WorkspaceRights::of_level(Level::Read.word(), None)

@@ -86,7 +86,10 @@ async fn teams_and_organizations_hold_locks(world: World) {
     assert_refused(&act(&world.owner, &id, "unlock").await, 409, &[("", "the workspace is locked by Team")]);
     assert_eq!(act(&team, &id, "unlock").await.status, 200);
     let organization = token("organizations/acme/authentication-token").await;
-    let (_, by) = holder(&act(&organization, &id, "lock").await);
+    let locked = act(&organization, &id, "lock").await;
+    let permissions = attribute(&locked, "permissions");
+    assert!(permissions["can-update"] == true && permissions["can-queue-run"] == false, "it owns and runs nothing");
+    let (_, by) = holder(&locked);
     assert_eq!(by["type"], "teams", "an organization's token locks as the owners");
     assert_eq!(act(&organization, &id, "unlock").await.status, 200);
     world.app.stop().await;
