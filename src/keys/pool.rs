@@ -1,5 +1,7 @@
 //! Threads for RSA generation. They run at nice 19, so that the seconds of CPU they need come out of
 //! what the signing workers leave; the queue is bounded, and a full one is the caller's error at once.
+//! Priority alone does not keep the cores free for others (a database beside this process waits for its
+//! turn all the same), so every thread but the first rests after a key for which it had to wait.
 //!
 //! A caller that has left before its turn costs nothing: its job is dropped unstarted.
 
@@ -7,7 +9,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -19,6 +21,12 @@ use crate::x509::algorithm::KeyKind;
 /// How far the threads step back behind the workers.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 19;
+
+/// A thread that was kept from a processor for this part of its work is in the way of others.
+const CROWDED: f64 = 0.1;
+/// How long it rests then: times what the key took, and at most.
+const REST: f64 = 4.0;
+const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// A handle to the pool; clones share it. The threads end when the last handle is gone.
 #[derive(Clone)]
@@ -51,7 +59,7 @@ impl KeyPool {
         let shared = Arc::new(Queue { state, changed: Condvar::new(), limit: queue });
         for n in 0..threads.max(1) {
             let shared = Arc::clone(&shared);
-            let started = thread::Builder::new().name(format!("key-pool-{n}")).spawn(move || shared.work());
+            let started = thread::Builder::new().name(format!("key-pool-{n}")).spawn(move || shared.work(n > 0));
             if let Err(error) = started {
                 tracing::error!(%error, "a key generation thread did not start");
             }
@@ -123,18 +131,41 @@ impl Queue {
         }
     }
 
-    fn work(&self) {
+    fn work(&self, rests: bool) {
         step_back();
         while let Some(job) = self.next() {
-            let started = Instant::now();
+            let (started, at_work) = (Instant::now(), processor_time());
             metrics::histogram!(telemetry::KEY_GENERATION_WAIT_SECONDS).record(started.duration_since(job.queued_at));
             let key = catch_unwind(AssertUnwindSafe(|| PrivateKey::generate(job.spec)))
                 .unwrap_or_else(|_| Err(Error::internal("key generation panicked")));
             metrics::histogram!(telemetry::KEY_GENERATION_WORK_SECONDS).record(started.elapsed());
             // A caller that left meanwhile drops the key.
             let _ = job.answer.send(key);
+            if rests {
+                thread::sleep(rest(started.elapsed(), processor_time().saturating_sub(at_work)));
+            }
         }
     }
+}
+
+/// How long a thread rests after a key that took `took`, of which it was on a processor for `at_work`.
+fn rest(took: Duration, at_work: Duration) -> Duration {
+    let crowded = took.saturating_sub(at_work).as_secs_f64() > took.as_secs_f64() * CROWDED;
+    if crowded { took.mul_f64(REST).min(LONGEST_REST) } else { Duration::ZERO }
+}
+
+/// Processor time of the calling thread.
+#[cfg(target_os = "linux")]
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// As if the thread was always at work.
+#[cfg(not(target_os = "linux"))]
+fn processor_time() -> Duration {
+    static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+    START.elapsed()
 }
 
 fn measure(state: &State) {
@@ -162,6 +193,18 @@ mod tests {
 
     fn rsa(bits: i64) -> KeySpec {
         KeySpec::new("rsa", bits).unwrap()
+    }
+
+    #[test]
+    fn a_thread_rests_only_after_it_was_in_the_way_and_never_for_long() {
+        let ms = Duration::from_millis;
+        assert_eq!(rest(ms(60), ms(58)), Duration::ZERO);
+        assert_eq!(rest(ms(100), ms(60)), ms(400));
+        assert_eq!(rest(ms(9000), ms(60)), LONGEST_REST);
+        let before = processor_time();
+        while processor_time() == before {
+            std::hint::black_box(before);
+        }
     }
 
     /// A pool without threads: jobs stay where they are.

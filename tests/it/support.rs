@@ -61,8 +61,13 @@ impl Builder {
     }
 
     /// PostgreSQL in place of the embedded store.
-    pub fn postgres(mut self) -> Self {
-        self.database = Some(Arc::new(cluster::shared().database()));
+    pub fn postgres(self) -> Self {
+        self.postgres_of(cluster::shared())
+    }
+
+    /// A database of this cluster.
+    pub fn postgres_of(mut self, cluster: &Arc<cluster::Cluster>) -> Self {
+        self.database = Some(Arc::new(cluster.database()));
         self
     }
 

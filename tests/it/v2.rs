@@ -5,6 +5,7 @@ mod fixture;
 mod locks;
 mod moves;
 mod organizations;
+mod outage;
 mod project_list;
 mod projects;
 mod races;

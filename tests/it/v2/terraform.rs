@@ -131,9 +131,9 @@ impl Ran {
     #[track_caller]
     fn names(self) -> Vec<String> {
         let out = self.ok();
-        let mut names: Vec<String> = out.lines().map(|l| l.trim_start_matches('*').trim().to_owned()).collect();
-        names.retain(|name| !name.is_empty());
-        names
+        // Two columns come before a name, a star in one of them for the selected workspace.
+        let lines = out.lines().filter(|line| line.starts_with("  ") || line.starts_with("* "));
+        lines.map(|line| line[2..].trim().to_owned()).collect()
     }
 }
 
