@@ -5,30 +5,28 @@ use serde_json::{Map, Value, json};
 
 use super::super::attributes::{Attributes, Given, label};
 
-/// The JSON kind of a setting.
-#[derive(Clone, Copy)]
-enum Kind {
-    Flag,
-    Text,
+/// What a setting may be, and what it is when nobody set it.
+enum Form {
+    Flag(bool),
+    Text(Option<&'static str>),
     Texts,
 }
 
-/// Name, kind, and what it is when nobody set it.
-const SETTINGS: [(&str, Kind, fn() -> Value); 14] = [
-    ("allow-destroy-plan", Kind::Flag, || json!(true)),
-    ("file-triggers-enabled", Kind::Flag, || json!(true)),
-    ("speculative-enabled", Kind::Flag, || json!(true)),
-    ("auto-apply", Kind::Flag, || json!(false)),
-    ("auto-apply-run-trigger", Kind::Flag, || json!(false)),
-    ("queue-all-runs", Kind::Flag, || json!(false)),
-    ("assessments-enabled", Kind::Flag, || json!(false)),
-    ("structured-run-output-enabled", Kind::Flag, || json!(false)),
-    ("global-remote-state", Kind::Flag, || json!(false)),
-    (PREFIXES, Kind::Texts, || json!([])),
-    (PATTERNS, Kind::Texts, || json!([])),
-    ("working-directory", Kind::Text, || json!("")),
-    ("source-name", Kind::Text, || Value::Null),
-    ("source-url", Kind::Text, || Value::Null),
+const SETTINGS: &[(&str, Form)] = &[
+    ("allow-destroy-plan", Form::Flag(true)),
+    ("file-triggers-enabled", Form::Flag(true)),
+    ("speculative-enabled", Form::Flag(true)),
+    ("auto-apply", Form::Flag(false)),
+    ("auto-apply-run-trigger", Form::Flag(false)),
+    ("queue-all-runs", Form::Flag(false)),
+    ("assessments-enabled", Form::Flag(false)),
+    ("structured-run-output-enabled", Form::Flag(false)),
+    ("global-remote-state", Form::Flag(false)),
+    (PREFIXES, Form::Texts),
+    (PATTERNS, Form::Texts),
+    ("working-directory", Form::Text(Some(""))),
+    ("source-name", Form::Text(None)),
+    ("source-url", Form::Text(None)),
 ];
 const PREFIXES: &str = "trigger-prefixes";
 const PATTERNS: &str = "trigger-patterns";
@@ -55,23 +53,28 @@ impl Settings {
 
     /// Every setting with its value.
     pub fn all(&self) -> Map<String, Value> {
-        let value = |name: &str, usual: fn() -> Value| self.0.get(name).cloned().unwrap_or_else(usual);
-        SETTINGS.iter().map(|(name, _, usual)| ((*name).to_owned(), value(name, *usual))).collect()
+        let usual = |form: &Form| match form {
+            Form::Flag(flag) => json!(flag),
+            Form::Text(text) => json!(text),
+            Form::Texts => json!([]),
+        };
+        let value = |name: &str, form| self.0.get(name).cloned().unwrap_or_else(|| usual(form));
+        SETTINGS.iter().map(|(name, form)| ((*name).to_owned(), value(name, form))).collect()
     }
 
     /// With what a request sets; null is the default again.
     pub fn changed(&self, attributes: &mut Attributes<'_>) -> Self {
         let mut settings = self.0.clone();
-        for (name, kind, _) in SETTINGS {
-            let given = match kind {
-                Kind::Flag => json_of(attributes.flag(name)),
-                Kind::Text => json_of(short(attributes, name)),
-                Kind::Texts => json_of(few(attributes, name)),
+        for (name, form) in SETTINGS {
+            let given = match form {
+                Form::Flag(_) => json_of(attributes.flag(name)),
+                Form::Text(_) => json_of(short(attributes, name)),
+                Form::Texts => json_of(few(attributes, name)),
             };
             match given {
                 Given::Absent => {}
-                Given::Null => drop(settings.remove(name)),
-                Given::Value(value) => drop(settings.insert(name.to_owned(), value)),
+                Given::Null => drop(settings.remove(*name)),
+                Given::Value(value) => drop(settings.insert((*name).to_owned(), value)),
             }
         }
         let filled = |name| settings.get(name).and_then(Value::as_array).is_some_and(|list: &Vec<_>| !list.is_empty());

@@ -10,7 +10,7 @@ on_both_stores!(
     vectors_107_and_134_one_document_everywhere,
     attributes_of_a_create,
     vectors_89_to_93_durations,
-    vectors_130_to_132_modes_are_inherited,
+    vectors_129_to_132_modes_are_inherited,
     vectors_133_and_135_versions_and_times,
     changing,
     vector_142_lists,
@@ -204,7 +204,7 @@ async fn vectors_89_to_93_durations(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_130_to_132_modes_are_inherited(world: World) {
+async fn vectors_129_to_132_modes_are_inherited(world: World) {
     let owner = &world.owner;
     let mode = |of: &Answer| {
         let flags = attribute(of, "setting-overwrites");
@@ -245,6 +245,13 @@ async fn vectors_130_to_132_modes_are_inherited(world: World) {
     let stray = create(owner, json!({ "name": "s", "execution-mode": "remote", "agent-pool-id": pool }), None).await;
     let unless = "Agent pool must not be specified unless using 'agent' execution mode";
     assert_refused(&stray, 422, &[("/data/attributes/agent-pool-id", unless)]);
+    let alone = create(owner, json!({ "name": "a", "execution-mode": "agent" }), None).await;
+    let when = "Agent pool must be specified when using 'agent' execution mode";
+    assert_refused(&alone, 422, &[("/data/attributes/agent-pool-id", when)]);
+    let unequal = json!({ "name": "f", "setting-overwrites": { "execution-mode": true, "agent-pool": false } });
+    let text =
+        "If agent-pool and execution-mode are both included in setting-overwrites, their values must be the same.";
+    assert_refused(&create(owner, unequal, None).await, 422, &[("/data/attributes/setting-overwrites", text)]);
     let with = create(owner, json!({ "name": "w", "execution-mode": "agent", "agent-pool-id": pool }), None).await;
     assert_eq!(mode(&with), ("agent".to_owned(), true));
     world.app.stop().await;
