@@ -41,8 +41,9 @@ use super::secrets::route::RequestId;
 use super::secrets::state::State;
 use crate::error::{Error, Kind};
 use crate::projects::caller::Caller;
-use crate::projects::refusal::{Outcome, Refusal};
+use crate::projects::refusal::{Outcome, Refusal, Stop};
 use crate::projects::{Access, Tx};
+use crate::secret::Secret;
 use crate::telemetry::{self, RouteMeter};
 pub use limit::Limits;
 use query::Query;
@@ -86,7 +87,19 @@ async fn steps(
     if found.route.open {
         return Ok(Reply::Empty);
     }
-    let caller = guarded(deadline, identify(state, request.headers())).await;
+    let token = bearer(request.headers());
+    if *found.route.method == Method::GET
+        && let Ok(token) = token
+    {
+        let read = guarded(deadline, read(state, request, found, token)).await;
+        let (reply, left) = read?;
+        *rate = left;
+        return reply;
+    }
+    let caller = match token {
+        Ok(token) => guarded(deadline, identify(state, token)).await,
+        Err(refusal) => Err(refusal),
+    };
     match state.limits.take(caller.as_ref().ok(), request.peer_addr()) {
         Ok(left) => *rate = left,
         Err((refusal, left)) => {
@@ -110,24 +123,68 @@ async fn steps(
     guarded(deadline, in_session(state, found.route, call)).await
 }
 
-/// The caller behind the token, in a session of its own: a write is not begun for a stranger.
-async fn identify(state: &State, headers: &HeaderMap) -> Result<Caller, Refusal> {
+/// A read is one session: it finds out who asks, counts the request, and answers. What it answers, with
+/// what is left of the caller's rate.
+async fn read(
+    state: &State,
+    request: &HttpRequest,
+    found: Found,
+    token: Secret,
+) -> Result<(Result<Reply, Refusal>, Option<limit::Left>), Refusal> {
+    let (shared, address) = (state.shared().clone(), request.peer_addr());
+    let query = request.query_string().to_owned();
+    let asked = Arc::new((token, found, query));
+    let answered = state.projects.run(asked.1.route.name, Access::Read, move |mut tx| {
+        let (shared, asked) = (shared.clone(), asked.clone());
+        async move {
+            let (token, found, query) = &*asked;
+            let caller = match identified(&mut tx, token).await {
+                Err(Stop::Refused(refusal)) => Err(refusal),
+                other => Ok(other?),
+            };
+            let left = match shared.limits.take(caller.as_ref().ok(), address) {
+                Ok(left) => left,
+                Err((refusal, left)) => return Ok((Err(refusal), Some(left))),
+            };
+            let (caller, query) = match caller.and_then(|caller| Ok((caller, Query::parse(query)?))) {
+                Ok(both) => both,
+                Err(refusal) => return Ok((Err(refusal), left)),
+            };
+            shared.projects.note_use(&caller);
+            let (params, path, origin) = (found.params.clone(), found.path.clone(), shared.origin().to_owned());
+            let call = Call { caller, params, query, body: Bytes::new(), if_match: None, origin, path };
+            match (found.route.handler)(&mut tx, &call).await {
+                Err(Stop::Refused(refusal)) => Ok((Err(refusal), left)),
+                reply => Ok((Ok(reply?), left)),
+            }
+        }
+        .boxed_local()
+    });
+    answered.await
+}
+
+/// The token of a request.
+fn bearer(headers: &HeaderMap) -> Result<Secret, Refusal> {
     let refused = || Refusal::new(Kind::Unauthenticated, "a bearer token is required");
     let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(refused)?;
     let (scheme, token) = given.split_once(' ').ok_or_else(refused)?;
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Err(refused());
     }
-    let token = crate::secret::Secret::new(token.trim());
-    let identified = state.projects.run("projects_identify", Access::Read, move |mut tx| {
+    Ok(Secret::new(token.trim()))
+}
+
+/// The caller behind the token, in a session of its own: a write is not begun for a stranger.
+async fn identify(state: &State, token: Secret) -> Result<Caller, Refusal> {
+    let caller = state.projects.run("projects_identify", Access::Read, move |mut tx| {
         let token = token.clone();
-        async move {
-            let token = std::str::from_utf8(token.expose()).unwrap_or_default();
-            Caller::identify(&mut tx, token).await
-        }
-        .boxed_local()
+        async move { identified(&mut tx, &token).await }.boxed_local()
     });
-    identified.await
+    caller.await
+}
+
+async fn identified(tx: &mut Tx<'_>, token: &Secret) -> Outcome<Caller> {
+    Caller::identify(tx, std::str::from_utf8(token.expose()).unwrap_or_default()).await
 }
 
 /// The body, when the route takes one and its media type is right.
@@ -166,9 +223,9 @@ fn if_match(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     Ok(Some(text.to_owned()).filter(|text| text != "*"))
 }
 
+/// A change, in one transaction.
 async fn in_session(state: &State, route: &'static Route, call: Arc<Call>) -> Result<Reply, Refusal> {
-    let access = if *route.method == Method::GET { Access::Read } else { Access::Write };
-    let answered = state.projects.run(route.name, access, move |mut tx| {
+    let answered = state.projects.run(route.name, Access::Write, move |mut tx| {
         let call = Arc::clone(&call);
         async move {
             precondition(&mut tx, route, &call).await?;

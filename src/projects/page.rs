@@ -46,6 +46,13 @@ struct Span {
 }
 
 impl Page {
+    /// The items of the page in a list that is known one by one.
+    pub fn of<T: Clone>(self, all: &[T]) -> Vec<T> {
+        let from = usize::try_from(self.offset()).unwrap_or(usize::MAX).min(all.len());
+        let size = usize::try_from(self.size).unwrap_or_default();
+        all[from..].iter().take(size).cloned().collect()
+    }
+
     /// The rows of the page in a list of `matching` ones; `None` when it has none.
     fn span(self, matching: i64) -> Option<Span> {
         let (offset, left) = (self.offset(), matching.saturating_sub(self.offset()));

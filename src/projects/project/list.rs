@@ -29,14 +29,23 @@ pub struct Wanted {
     pub by_name: Option<bool>,
 }
 
+impl Wanted {
+    /// Whether only some of what the caller sees is asked for, by what it is.
+    fn narrows(&self) -> bool {
+        !self.names.is_empty() || self.q.is_some() || !self.tagged.is_empty()
+    }
+}
+
 /// A page of the projects that the member sees, and how many the member sees without any filter.
 ///
 /// # Errors
 /// Those of the store; `Unavailable` when too much must be looked at.
 pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<(Listed<Project>, i64)> {
-    tx.fit().await?;
     let needed = ProjectRights::READ | wanted.granted;
     let grants = if member.rights.on_projects().has(needed) { Grants::None } else { grants(tx, member).await? };
+    if wanted.narrows() || !matches!(grants, Grants::None) {
+        tx.fit().await?;
+    }
     let everything = seen(tx, member, &grants, ProjectRights::READ).await?;
     let total = everything.count(tx).await?;
     let mut seen = if wanted.granted == ProjectRights::NONE {
@@ -50,7 +59,10 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
         None => Order { column: "p.id", descending: true },
         Some(descending) => Order { column: "p.name_lc", descending },
     };
-    let rows = page::ids(tx, "projects p", seen.filter, order, page, matching).await?;
+    let rows = match seen.newest {
+        Some(ids) if wanted.by_name.is_none() && !wanted.narrows() => page.of(&ids),
+        _ => page::ids(tx, "projects p", seen.filter, order, page, matching).await?,
+    };
     let items = if rows.is_empty() { Vec::new() } else { these(tx, member, rows).await? };
     Ok((Listed { items, matching }, total))
 }
@@ -92,6 +104,8 @@ async fn grants(tx: &mut Tx<'_>, member: &Member) -> Outcome<Grants> {
 struct Seen {
     filter: Filter,
     known: Option<i64>,
+    /// All of them, newest first, where they are known one by one.
+    newest: Option<Vec<i64>>,
 }
 
 /// The projects on which the member has all of `needed`.
@@ -101,18 +115,19 @@ async fn seen(tx: &mut Tx<'_>, member: &Member, grants: &Grants, needed: Project
     Ok(match grants {
         _ if everywhere.has(needed) => {
             let filter = Filter::new("p.org_id = {}", member.organization.id);
-            Seen { filter, known: Some(member.organization.projects) }
+            Seen { filter, known: Some(member.organization.projects), newest: None }
         }
         Grants::Few(few) => {
             let having = few.iter().filter(|(_, rights)| rights.has(missing));
-            let ids: Vec<i64> = having.map(|(project, _)| *project).collect();
+            let mut ids: Vec<i64> = having.map(|(project, _)| *project).collect();
+            ids.sort_unstable_by(|one, other| other.cmp(one));
             let known = Some(ids.len() as i64);
-            Seen { filter: Filter::new("p.id = ANY({})", ids), known }
+            Seen { filter: Filter::new("p.id = ANY({})", ids.clone()), known, newest: Some(ids) }
         }
-        Grants::None => Seen { filter: by_looking(member, missing), known: None },
+        Grants::None => Seen { filter: by_looking(member, missing), known: None, newest: None },
         Grants::Many(default) => {
             let known = granted(tx, member, missing, *default).await?;
-            Seen { filter: by_looking(member, missing), known }
+            Seen { filter: by_looking(member, missing), known, newest: None }
         }
     })
 }

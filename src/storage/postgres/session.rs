@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use futures_util::FutureExt as _;
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{LocalBoxFuture, join};
 use metrics::{counter, histogram};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -150,14 +150,21 @@ impl Pool {
 
 async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
     let Some(db) = &loan.db else { return Attempt::Ended(Err(Failure::Engine(Error::internal("no connection")))) };
-    // One round trip more for a read, and a dead connection shows before any work is done. A read is of one
-    // moment: what a list counts is what it shows.
-    let begin = if writes { "BEGIN" } else { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" };
-    if let Err(error) = db.batch_execute(begin).await {
+    let (begun, outcome) = if writes {
+        // Nothing follows before it has begun: a statement without a transaction would be one by itself.
+        match db.batch_execute("BEGIN").await {
+            Ok(()) => (Ok(()), work(&mut Remote(db)).await),
+            Err(error) => (Err(error), Ok(())),
+        }
+    } else {
+        // Sent together with the first statement. A read is of one moment: what a list counts is what it shows.
+        let begin = db.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+        join(begin, work(&mut Remote(db))).await
+    };
+    if let Err(error) = begun {
         loan.close();
         return Attempt::Dead(failure(error));
     }
-    let outcome = work(&mut Remote(db)).await;
     let end = if outcome.is_ok() && writes { "COMMIT" } else { "ROLLBACK" };
     match db.batch_execute(end).await {
         Ok(()) => {
