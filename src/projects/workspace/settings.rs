@@ -62,9 +62,11 @@ impl Settings {
         SETTINGS.iter().map(|(name, form)| ((*name).to_owned(), value(name, form))).collect()
     }
 
-    /// With what a request sets; null is the default again.
+    /// With what a request sets; null is the default again. Prefixes take the place of patterns, and patterns
+    /// that of prefixes: a request may not fill both.
     pub fn changed(&self, attributes: &mut Attributes<'_>) -> Self {
         let mut settings = self.0.clone();
+        let mut filled = Vec::new();
         for (name, form) in SETTINGS {
             let given = match form {
                 Form::Flag(_) => json_of(attributes.flag(name)),
@@ -72,14 +74,19 @@ impl Settings {
                 Form::Texts => json_of(few(attributes, name)),
             };
             match given {
-                Given::Absent => {}
+                Given::Absent => continue,
                 Given::Null => drop(settings.remove(*name)),
                 Given::Value(value) => drop(settings.insert((*name).to_owned(), value)),
             }
+            if settings.get(*name).and_then(Value::as_array).is_some_and(|list: &Vec<_>| !list.is_empty()) {
+                filled.push(*name);
+            }
         }
-        let filled = |name| settings.get(name).and_then(Value::as_array).is_some_and(|list: &Vec<_>| !list.is_empty());
-        if filled(PREFIXES) && filled(PATTERNS) {
-            attributes.fault(PATTERNS, "Trigger patterns must not be set together with trigger prefixes");
+        match filled[..] {
+            [PREFIXES] => drop(settings.remove(PATTERNS)),
+            [PATTERNS] => drop(settings.remove(PREFIXES)),
+            [] => {}
+            _ => attributes.fault(PATTERNS, "Trigger patterns must not be set together with trigger prefixes"),
         }
         Self(settings)
     }
@@ -191,8 +198,14 @@ mod tests {
         assert_eq!((all.len(), &all["auto-apply"], &all["queue-all-runs"]), (14, &json!(true), &json!(false)));
         let body = json!({ "trigger-patterns": ["b"], "auto-apply": null });
         let mut attributes = Attributes::new(body.as_object().unwrap());
-        assert_eq!(stored.changed(&mut attributes).all()["auto-apply"], json!(false));
-        assert!(!attributes.is_sound(), "prefixes and patterns at once");
+        let changed = stored.changed(&mut attributes).all();
+        assert!(attributes.is_sound());
+        let now = (&changed["auto-apply"], &changed[PATTERNS], &changed[PREFIXES]);
+        assert_eq!(now, (&json!(false), &json!(["b"]), &json!([])), "patterns take the place of prefixes");
+        let body = json!({ "trigger-patterns": ["b"], "trigger-prefixes": ["/a"] });
+        let mut attributes = Attributes::new(body.as_object().unwrap());
+        stored.changed(&mut attributes);
+        assert!(!attributes.is_sound(), "both at once");
     }
 
     proptest! {
