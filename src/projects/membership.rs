@@ -171,27 +171,25 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[Stri
 
 /// Rows of teams, by external id, whose people the member may change, in the order of the rows.
 async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome<Vec<i64>> {
-    let (mut rows, mut faults) = (Vec::new(), Vec::new());
-    for (n, ext_id) in teams.iter().enumerate() {
-        let sql = "SELECT id FROM teams WHERE ext_id = $1 AND org_id = $2";
-        let found = tx.row(sql, &[ext_id[..].into(), member.organization.id.into()]).await?;
-        let team = match found {
-            Some(mut row) => team::these(tx, &[row.get()?]).await?.pop(),
-            None => None,
-        };
-        match team {
-            Some(team) if team::sees(member, &team) && team::may_change_people(member, &team) => rows.push(team.id),
-            _ => {
-                let detail = format!("{ext_id} is not a team that you may add people to");
-                faults.push(Fault::at(format!("/data/relationships/teams/data/{n}/id"), detail));
-            }
+    let mut rows = Vec::new();
+    if !teams.is_empty() {
+        let sql = "SELECT id FROM teams WHERE ext_id = ANY($1) AND org_id = $2";
+        for mut row in tx.rows(sql, &[teams.to_vec().into(), member.organization.id.into()]).await? {
+            rows.push(row.get()?);
         }
+    }
+    let mut found = team::these(tx, &rows).await?;
+    found.retain(|team| team::sees(member, team) && team::may_change_people(member, team));
+    let mut faults = Vec::new();
+    for (n, ext_id) in teams.iter().enumerate().filter(|(_, id)| !found.iter().any(|team| team.ext_id == **id)) {
+        let detail = format!("{ext_id} is not a team that you may add people to");
+        faults.push(Fault::at(format!("/data/relationships/teams/data/{n}/id"), detail));
     }
     if !faults.is_empty() {
         return Err(Refusal::of(Kind::Invalid, faults).into());
     }
+    let mut rows: Vec<i64> = found.iter().map(|team| team.id).collect();
     rows.sort_unstable();
-    rows.dedup();
     Ok(rows)
 }
 

@@ -179,7 +179,10 @@ fn of_constraint(name: &str) -> Refusal {
         "projects_agent_pool_fk" | "workspaces_agent_pool_fk" | "organizations_agent_pool_fk" => {
             Refusal::conflict("the agent pool is in use, or is gone")
         }
-        "foreign_key" => Refusal::conflict("the resource is in use, or something that it names is gone"),
+        // PostgreSQL's own names of foreign keys without one; SQLite tells no name.
+        name if name == "foreign_key" || name.ends_with("_fkey") => {
+            Refusal::conflict("the resource is in use, or something that it names is gone")
+        }
         _ => {
             Refusal { cause: Some(Error::internal(name.to_owned())), ..Refusal::new(Kind::Internal, "internal error") }
         }

@@ -76,6 +76,15 @@ pub fn same(one: &[u8], other: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_split_and_no_two_alike(one in ".{0,80}", other in ".{0,80}") {
+            prop_assert_eq!(split(&one).is_some(), !one.is_empty());
+            prop_assert!(one == other || split(&one).is_none() || split(&one) != split(&other));
+        }
+    }
 
     #[test]
     fn a_token_is_recognised_by_its_parts() {

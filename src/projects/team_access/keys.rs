@@ -212,6 +212,25 @@ impl Named {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever is stored or sent, each key has one of its words.
+        #[test]
+        fn keys_never_have_another_value(key in 0..KEYS.len(), word in "[a-z-]{0,12}", flag: Option<bool>) {
+            let Key(block, name, words, _) = &KEYS[key];
+            let value = flag.map_or_else(|| Value::from(word), Value::from);
+            let body = json!({ *block: { *name: value } });
+            let stored = Settings::stored(Level::Custom, Some(&body.to_string()));
+            prop_assert!(words.contains(&stored.get(block, name)));
+            let mut attributes = Attributes::new(body.as_object().unwrap());
+            let named = Named::read(&mut attributes);
+            prop_assert_eq!(attributes.is_sound(), named != Named::default());
+            if let Ok(settings) = named.over(Level::Custom, Settings::of(Level::Custom)) {
+                prop_assert_eq!(settings, stored);
+            }
+        }
+    }
 
     #[test]
     fn levels_amount_to_rights() {

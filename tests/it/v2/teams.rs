@@ -1,5 +1,6 @@
 //! Teams and memberships.
 
+use futures_util::future::{join_all, join3};
 use reqwest::Method;
 use serde_json::{Value, json};
 use signet::projects::rights::OrganizationRights;
@@ -20,6 +21,9 @@ on_both_stores!(
     memberships_are_listed_and_end,
     a_team_is_deleted_with_its_access,
     the_first_request_of_the_invited_makes_them_members,
+    owners_who_remove_each_other,
+    a_slot_that_many_ask_for_has_one_token,
+    access_to_a_team_that_is_deleted,
 );
 
 const TEAMS: &str = "organizations/acme/teams";
@@ -374,4 +378,71 @@ async fn the_first_request_of_the_invited_makes_them_members(world: World) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("still invited");
+}
+
+/// Two owners take each other out at once: one stays, in the team and in the organization.
+async fn owners_who_remove_each_other(world: World) {
+    let owner = &world.owner;
+    let users = format!("{}/relationships/users", owners(&world).await);
+    let mia = world.member("mia", OrganizationRights::NONE).await.api;
+    for round in 0..20 {
+        let asks = [(owner, "mia"), (&mia, "olga")];
+        // Whoever was left puts the other one back.
+        for api in [owner, &mia] {
+            api.post(&users, these("users", &["olga", "mia"])).await;
+        }
+        let removed = join_all(asks.map(|(api, name)| delete_with(api, &users, these("users", &[name]))));
+        let mut statuses: Vec<_> = removed.await.iter().map(|answer| answer.status).collect();
+        statuses.sort_unstable();
+        // The second one is no owner any more, or would empty the team.
+        assert!(matches!(statuses[..], [204, 404 | 409]), "round {round}: {statuses:?}");
+    }
+    world.app.stop().await;
+}
+
+/// Many requests for one slot at once: all are answered, and one of the tokens stands.
+async fn a_slot_that_many_ask_for_has_one_token(world: World) {
+    let owner = &world.owner;
+    let team = format!("teams/{}/authentication-token", id(&make(owner, json!({ "name": "builders" })).await));
+    for path in [&team[..], "organizations/acme/authentication-token"] {
+        for _ in 0..5 {
+            let asked = (0..8).map(|_| owner.post(path, json!({ "data": { "type": "" } })));
+            let made = join_all(asked).await;
+            let mut standing = 0;
+            for answer in &made {
+                assert_eq!(answer.status, 201, "{}", answer.text);
+                let token = attribute(answer, "token").as_str().unwrap();
+                standing += usize::from(owner.with_token(token).get("organizations").await.status == 200);
+            }
+            assert_eq!(standing, 1);
+        }
+    }
+    world.app.stop().await;
+}
+
+/// A team gets access to projects while it is deleted: whoever is first, counters are true.
+async fn access_to_a_team_that_is_deleted(world: World) {
+    let owner = &world.owner;
+    let (one, two) = (world.project("One").await, world.project("Two").await);
+    for round in 0..20 {
+        let team = id(&make(owner, json!({ "name": format!("team {round}") })).await).to_owned();
+        let grant = async |project: &str| {
+            let mut body = resource("team-projects", json!({ "access": "read" }));
+            body["data"]["relationships"] = json!({
+                "team": { "data": { "id": team, "type": "teams" } },
+                "project": { "data": { "id": project, "type": "projects" } },
+            });
+            owner.post("team-projects", body).await.status
+        };
+        let path = format!("teams/{team}");
+        let (first, second, deleted) = join3(grant(&one), grant(&two), owner.delete(&path)).await;
+        assert_eq!(deleted.status, 204, "{}", deleted.text);
+        for status in [first, second] {
+            assert!([201, 404, 409].contains(&status), "round {round}: {status}");
+        }
+        for project in [&one, &two] {
+            assert_eq!(attribute(&owner.get(&format!("projects/{project}")).await, "team-count"), 0, "round {round}");
+        }
+    }
+    world.app.stop().await;
 }
