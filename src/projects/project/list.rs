@@ -14,6 +14,9 @@ use super::{Member, Outcome, Project, ProjectRights, Tx, Value, these};
 /// Most grants that are read one by one.
 const FEW: usize = 10_000;
 
+/// Most projects with a part of a name that are sorted here.
+const FOUND: usize = 500;
+
 /// What a list is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
@@ -43,7 +46,7 @@ impl Wanted {
 pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<(Listed<Project>, i64)> {
     let needed = ProjectRights::READ | wanted.granted;
     let grants = if member.rights.on_projects().has(needed) { Grants::None } else { grants(tx, member).await? };
-    if wanted.narrows() || !matches!(grants, Grants::None) {
+    if wanted.narrows() || wanted.by_name.is_some() || matches!(grants, Grants::Many(_)) {
         tx.fit().await?;
     }
     let everything = seen(tx, member, &grants, ProjectRights::READ).await?;
@@ -54,13 +57,16 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
         seen(tx, member, &grants, needed).await?
     };
     seen.narrow(wanted);
+    if wanted.q.is_some() && wanted.by_name.is_none() {
+        seen.look_for_few(tx).await?;
+    }
     let matching = seen.count(tx).await?;
     let order = match wanted.by_name {
         None => Order { column: "p.id", descending: true },
         Some(descending) => Order { column: "p.name_lc", descending },
     };
     let rows = match seen.newest {
-        Some(ids) if wanted.by_name.is_none() && !wanted.narrows() => page.of(&ids),
+        Some(ids) if wanted.by_name.is_none() => page.of(&ids),
         _ => page::ids(tx, "projects p", seen.filter, order, page, matching).await?,
     };
     let items = if rows.is_empty() { Vec::new() } else { these(tx, member, rows).await? };
@@ -182,8 +188,26 @@ impl Seen {
         }
         tag::narrow_projects(&mut self.filter, &wanted.tagged);
         if self.filter.values.len() > before {
-            self.known = None;
+            (self.known, self.newest) = (None, None);
         }
+    }
+
+    /// Knows them one by one where they are few, by one text in place of one that counts and one that sorts:
+    /// a part of a name that is found seldom.
+    async fn look_for_few(&mut self, tx: &mut Tx<'_>) -> Outcome<()> {
+        let mut values = self.filter.values.clone();
+        values.push((FOUND as i64 + 1).into());
+        let (condition, limit) = (self.filter.text(), values.len());
+        let sql = format!("SELECT p.id FROM projects p WHERE {condition} LIMIT ${limit}");
+        let mut ids = Vec::new();
+        for mut row in tx.rows(&sql, &values).await? {
+            ids.push(row.get::<i64>()?);
+        }
+        if ids.len() <= FOUND {
+            ids.sort_unstable_by(|one, other| other.cmp(one));
+            (self.known, self.newest) = (Some(ids.len() as i64), Some(ids));
+        }
+        Ok(())
     }
 
     async fn count(&self, tx: &mut Tx<'_>) -> Outcome<i64> {
