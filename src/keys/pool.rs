@@ -25,7 +25,7 @@ const NICE: i32 = 19;
 /// A thread that was kept from a processor for this part of its work is in the way of others.
 const CROWDED: f64 = 0.1;
 /// How long it rests then: times what the key took, and at most.
-const REST: f64 = 2.5;
+const REST: f64 = 3.0;
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// A handle to the pool; clones share it. The threads end when the last handle is gone.
@@ -199,7 +199,7 @@ mod tests {
     fn a_thread_rests_only_after_it_was_in_the_way_and_never_for_long() {
         let ms = Duration::from_millis;
         assert_eq!(rest(ms(60), ms(58)), Duration::ZERO);
-        assert_eq!(rest(ms(100), ms(60)), ms(250));
+        assert_eq!(rest(ms(100), ms(60)), ms(300));
         assert_eq!(rest(ms(9000), ms(60)), LONGEST_REST);
         let before = processor_time();
         while processor_time() == before {

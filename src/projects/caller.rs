@@ -170,6 +170,12 @@ pub struct Member {
 }
 
 impl Member {
+    /// Whether the caller sees no project but those that teams of theirs were given access to.
+    pub fn has_grants_only(&self) -> bool {
+        let rights = self.rights;
+        [rights.on_projects(), rights.on_default_project()].iter().all(|rights| *rights == ProjectRights::NONE)
+    }
+
     fn outside_teams(organization: Organization) -> Self {
         Self { owner: false, rights: OrganizationRights::NONE, teams: Vec::new(), organization }
     }

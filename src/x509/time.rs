@@ -73,7 +73,7 @@ impl Times {
         let fields = [of_day / 3600, of_day / 60 % 60, of_day % 60];
         // In one register, so that it is written at once.
         let [hour, minute, second] =
-            fields.map(|field| u64::from(b'0') * 0x101 + u64::from(field / 10 | field % 10 << 8));
+            fields.map(|field| u64::from(b'0') * 0x101 + u64::from((field / 10) | ((field % 10) << 8)));
         let clock = hour | minute << 16 | second << 32 | u64::from(b'Z') << 48;
         TimeText { is_utc, date, clock: clock.to_le_bytes() }
     }

@@ -33,6 +33,11 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// Whether it is newest first, and by rights alone.
+    fn is_plain(&self) -> bool {
+        self.by_name.is_none() && !self.narrows()
+    }
+
     /// Whether only some of what the caller sees is asked for, by what it is.
     fn narrows(&self) -> bool {
         !self.names.is_empty() || self.q.is_some() || !self.tagged.is_empty()
@@ -45,6 +50,9 @@ impl Wanted {
 /// Those of the store; `Unavailable` when too much must be looked at.
 pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<(Listed<Project>, i64)> {
     let needed = ProjectRights::READ | wanted.granted;
+    if wanted.is_plain() && member.has_grants_only() {
+        return by_grants(tx, member, needed, page).await;
+    }
     let grants = if member.rights.on_projects().has(needed) { Grants::None } else { grants(tx, member).await? };
     if wanted.narrows() || wanted.by_name.is_some() || matches!(grants, Grants::Many(_)) {
         tx.fit().await?;
@@ -69,6 +77,41 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
         Some(ids) if wanted.by_name.is_none() => page.of(&ids),
         _ => page::ids(tx, "projects p", seen.filter, order, page, matching).await?,
     };
+    let items = if rows.is_empty() { Vec::new() } else { these(tx, member, rows).await? };
+    Ok((Listed { items, matching }, total))
+}
+
+/// The plain list of a member who has nothing but grants on projects: page and counts are those of the
+/// grants, and no project is looked at but those of the page.
+async fn by_grants(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    needed: ProjectRights,
+    page: Page,
+) -> Outcome<(Listed<Project>, i64)> {
+    let granted = |needed: ProjectRights| {
+        // Rights add up over all of the caller's teams: each must come from any of them.
+        let each = needed.each().map(|right| format!("max(a.perm_bits & {}) > 0", right.bits()));
+        let having = each.collect::<Vec<_>>().join(" AND ");
+        format!(
+            "SELECT a.project_id FROM team_project_access a WHERE a.team_id = ANY($1)
+             GROUP BY a.project_id HAVING {having}"
+        )
+    };
+    let teams: Value = member.teams.clone().into();
+    let mut counts = Vec::with_capacity(2);
+    for rights in [ProjectRights::READ, needed] {
+        if counts.is_empty() || rights != ProjectRights::READ {
+            let sql = format!("SELECT count(*) FROM ({}) granted", granted(rights));
+            counts.push(tx.one(&sql, std::slice::from_ref(&teams)).await?.get()?);
+        }
+    }
+    let (total, matching) = (counts[0], counts[counts.len() - 1]);
+    let sql = format!("{} ORDER BY a.project_id DESC LIMIT $2 OFFSET $3", granted(needed));
+    let mut rows = Vec::new();
+    for mut row in tx.rows(&sql, &[teams, page.size.into(), page.offset().into()]).await? {
+        rows.push(row.get()?);
+    }
     let items = if rows.is_empty() { Vec::new() } else { these(tx, member, rows).await? };
     Ok((Listed { items, matching }, total))
 }

@@ -111,7 +111,7 @@ async fn a_restart_of_postgres_under_load_is_503_and_leaves_nothing_half_done() 
     assert_eq!(database.psql(of_organization), "t", "counters of the organization");
     let stored = database.psql("SELECT name FROM projects");
     let stored: BTreeSet<&str> = stored.lines().collect();
-    let standing = told.standing.borrow();
+    let standing = told.standing.take();
     let lost: Vec<_> = standing.iter().filter(|name| !stored.contains(name.as_str())).collect();
     assert!(lost.is_empty() && standing.len() > 20, "answered as made, and gone: {lost:?}");
     world.app.stop().await;
