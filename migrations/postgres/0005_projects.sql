@@ -168,7 +168,8 @@ CREATE TABLE team_project_access (
     access     text   NOT NULL CHECK (access IN ('read', 'write', 'maintain', 'admin', 'custom')),
     perm_bits  bigint NOT NULL,
     custom     text,
-    UNIQUE (team_id, project_id)
+    -- With the bits, so that lists by grants read nothing but the index.
+    CONSTRAINT team_project_access_team_id_project_id_key UNIQUE (team_id, project_id) INCLUDE (perm_bits)
 );
 CREATE INDEX team_project_access_project ON team_project_access (project_id, id);
 

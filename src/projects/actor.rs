@@ -76,7 +76,7 @@ impl Link {
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_| Error::new(Kind::Busy, "too many requests at the project store, try again"))?;
         let (answer, answered) = oneshot::channel();
-        let admitted = metrics::gauge!(telemetry::PROJECTS_ADMITTED);
+        let admitted = metrics::gauge!(telemetry::PROJECTS_QUEUE);
         admitted.increment(1);
         let job: Job = Box::new(move |store| {
             async move {

@@ -135,7 +135,7 @@ pub const CHANGES_RELOADS: &str = "signet_changes_reloads_total";
 /// How far this machine's clock is from the database's, either way.
 pub const CLOCK_SKEW_SECONDS: &str = "signet_clock_skew_seconds";
 /// Requests at the project store, waiting ones included.
-pub const PROJECTS_ADMITTED: &str = "signet_projects_admitted";
+pub const PROJECTS_QUEUE: &str = "signet_projects_queue";
 /// Reloads of the TLS certificate, by result.
 pub const TLS_RELOADS: &str = "signet_tls_reloads_total";
 
@@ -305,7 +305,7 @@ pub const CATALOGUE: &[Metric] = &[
     histogram(COMMIT_SECONDS, &[], Unit::Seconds, REQUEST, "Time of one commit, until it is durable."),
     gauge(COMMIT_QUEUE, &[], "Units that are admitted and not yet answered."),
     counter(COMMIT_FAILURES, &["reason"], "Units that were not stored, by reason.").starting(REASONS),
-    gauge(PROJECTS_ADMITTED, &[], "Requests at the project store, waiting ones included."),
+    gauge(PROJECTS_QUEUE, &[], "Requests at the project store, waiting ones included."),
     counter(TLS_RELOADS, &["result"], "Reloads of the TLS certificate, by result.").starting(RESULTS),
     histogram(
         POSTGRES_TRANSACTION_SECONDS,

@@ -89,31 +89,42 @@ async fn by_grants(
     needed: ProjectRights,
     page: Page,
 ) -> Outcome<(Listed<Project>, i64)> {
-    let granted = |needed: ProjectRights| {
-        // Rights add up over all of the caller's teams: each must come from any of them.
-        let each = needed.each().map(|right| format!("max(a.perm_bits & {}) > 0", right.bits()));
-        let having = each.collect::<Vec<_>>().join(" AND ");
-        format!(
-            "SELECT a.project_id FROM team_project_access a WHERE a.team_id = ANY($1)
-             GROUP BY a.project_id HAVING {having}"
-        )
-    };
     let teams: Value = member.teams.clone().into();
-    let mut counts = Vec::with_capacity(2);
-    for rights in [ProjectRights::READ, needed] {
-        if counts.is_empty() || rights != ProjectRights::READ {
-            let sql = format!("SELECT count(*) FROM ({}) granted", granted(rights));
-            counts.push(tx.one(&sql, std::slice::from_ref(&teams)).await?.get()?);
-        }
-    }
-    let (total, matching) = (counts[0], counts[counts.len() - 1]);
-    let sql = format!("{} ORDER BY a.project_id DESC LIMIT $2 OFFSET $3", granted(needed));
-    let mut rows = Vec::new();
-    for mut row in tx.rows(&sql, &[teams, page.size.into(), page.offset().into()]).await? {
+    let sql = grants_of(needed, "a.project_id, count(*) OVER ()");
+    let values = [teams.clone(), page.size.into(), page.offset().into()];
+    let found = tx.rows(&format!("{sql} ORDER BY a.project_id DESC LIMIT $2 OFFSET $3"), &values).await?;
+    let (mut rows, mut matching) = (Vec::with_capacity(found.len()), None);
+    for mut row in found {
         rows.push(row.get()?);
+        matching = Some(row.get()?);
     }
+    // A page behind the last one does not tell.
+    let matching = match matching {
+        Some(matching) => matching,
+        None => counted(tx, &grants_of(needed, "a.project_id"), &teams).await?,
+    };
+    let total = match needed {
+        ProjectRights::READ => matching,
+        _ => counted(tx, &grants_of(ProjectRights::READ, "a.project_id"), &teams).await?,
+    };
     let items = if rows.is_empty() { Vec::new() } else { these(tx, member, rows).await? };
     Ok((Listed { items, matching }, total))
+}
+
+/// The projects on which the teams `$1` have all of `needed`: rights add up over the teams, so each of them
+/// must come from any grant.
+fn grants_of(needed: ProjectRights, columns: &str) -> String {
+    let each = needed.each().map(|right| format!("max(a.perm_bits & {}) > 0", right.bits()));
+    let having = each.collect::<Vec<_>>().join(" AND ");
+    format!(
+        "SELECT {columns} FROM team_project_access a WHERE a.team_id = ANY($1)
+         GROUP BY a.project_id HAVING {having}"
+    )
+}
+
+async fn counted(tx: &mut Tx<'_>, granted: &str, teams: &Value) -> Outcome<i64> {
+    let sql = format!("SELECT count(*) FROM ({granted}) granted");
+    Ok(tx.one(&sql, std::slice::from_ref(teams)).await?.get()?)
 }
 
 /// What the member's teams have on projects.

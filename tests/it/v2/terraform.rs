@@ -190,28 +190,55 @@ async fn under_tags(store: Store, tags: Value, block: &str) {
     site.world.app.stop().await;
 }
 
-#[actix_web::test]
-async fn vector_110_flat_tags_on_the_embedded_store() {
+async fn under_flat_tags(store: Store) {
     if is_there() {
         let tags = json!({ "tags": [{ "type": "tags", "attributes": { "name": "team" } }] });
-        under_tags(Store::Embedded, tags, "tags = [\"team\"]").await;
+        under_tags(store, tags, "tags = [\"team\"]").await;
     }
+}
+
+#[actix_web::test]
+async fn vector_110_flat_tags_on_the_embedded_store() {
+    under_flat_tags(Store::Embedded).await;
+}
+
+#[actix_web::test]
+async fn vector_110_flat_tags_on_postgres() {
+    under_flat_tags(Store::Postgres).await;
+}
+
+async fn under_tags_with_values(store: Store) {
+    if is_there() {
+        let binding = json!({ "type": "tag-bindings", "attributes": { "key": "env", "value": "dev" } });
+        under_tags(store, json!({ "tag-bindings": [binding] }), "tags = { env = \"dev\" }").await;
+    }
+}
+
+#[actix_web::test]
+async fn vector_110_tags_with_values_on_the_embedded_store() {
+    under_tags_with_values(Store::Embedded).await;
 }
 
 #[actix_web::test]
 async fn vector_110_tags_with_values_on_postgres() {
-    if is_there() {
-        let binding = json!({ "type": "tag-bindings", "attributes": { "key": "env", "value": "dev" } });
-        under_tags(Store::Postgres, json!({ "tag-bindings": [binding] }), "tags = { env = \"dev\" }").await;
-    }
+    under_tags_with_values(Store::Postgres).await;
 }
 
 #[actix_web::test]
-async fn vector_110_a_name_in_a_project_that_is_made_on_the_way() {
+async fn vector_110_a_name_in_a_project_that_is_made_on_the_way_on_the_embedded_store() {
+    under_a_name(Store::Embedded).await;
+}
+
+#[actix_web::test]
+async fn vector_110_a_name_in_a_project_that_is_made_on_the_way_on_postgres() {
+    under_a_name(Store::Postgres).await;
+}
+
+async fn under_a_name(store: Store) {
     if !is_there() {
         return;
     }
-    let site = Site::start(Store::Postgres).await;
+    let site = Site::start(store).await;
     let owner = &site.world.owner;
     let block = "name = \"app-dev\"\nproject = \"Payments\"";
     let member = site.world.member("mia", OrganizationRights::NONE).await;

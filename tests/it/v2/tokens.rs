@@ -7,7 +7,7 @@ use signet::projects::rights::OrganizationRights;
 use time::macros::datetime;
 
 use super::fixture::{Api, Store, World, assert_refused, attribute, on_both_stores, resource};
-use crate::support::{Answer, App};
+use crate::support::{Answer, App, Builder};
 
 on_both_stores!(
     vectors_104_and_111_tokens_of_each_kind,
@@ -292,9 +292,18 @@ async fn last_use_is_noted_on_postgres() {
 }
 
 #[actix_web::test]
-async fn vector_97_a_user_has_one_bucket_for_all_tokens() {
+async fn vector_97_a_user_has_one_bucket_for_all_tokens_on_the_embedded_store() {
+    one_bucket(App::builder()).await;
+}
+
+#[actix_web::test]
+async fn vector_97_a_user_has_one_bucket_for_all_tokens_on_postgres() {
+    one_bucket(App::builder().postgres()).await;
+}
+
+async fn one_bucket(builder: Builder) {
     // The smallest limit there is: a slow machine goes beyond it too.
-    let world = World::of(App::builder().settings(|settings| settings.projects_rate_limit = 4)).await;
+    let world = World::of(builder.settings(|settings| settings.projects_rate_limit = 4)).await;
     let owner = &world.owner;
     let path = own_tokens(owner).await;
     let second = owner.with_token(secret(&owner.post(&path, empty()).await));
