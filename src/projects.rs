@@ -22,7 +22,6 @@ pub mod page;
 pub mod project;
 pub mod refusal;
 pub mod rights;
-pub mod slice;
 pub mod store;
 pub mod tag;
 pub mod team;

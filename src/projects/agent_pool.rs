@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::attributes::{Attributes, Given};
 use super::caller::{Caller, Member};
-use super::page::{self, Filter, Listed, Order, Page, containing};
+use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Fault, Outcome, Refusal};
 use super::store::{Row, Value};
 use super::workspace::{self, Workspace};
@@ -142,15 +142,8 @@ impl Fields {
 }
 
 fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
-    let name = attributes.text("name");
-    let blank = match &name {
-        Given::Value(text) => text.trim().is_empty(),
-        Given::Null => true,
-        Given::Absent => required && !attributes.has("name"),
-    };
-    if blank {
-        attributes.fault("name", "Name can't be blank");
-    } else if name.as_value().is_some_and(|text| text.chars().count() > LONGEST_NAME) {
+    let name = attributes.name(required);
+    if name.as_value().is_some_and(|text| text.chars().count() > LONGEST_NAME) {
         attributes.fault("name", format!("Name is too long (maximum is {LONGEST_NAME} characters)"));
     }
     name
@@ -308,8 +301,7 @@ async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<
         pool.scope.keep(&exists);
         pool.workspaces = naming.remove(&pool.id).unwrap_or_default();
     }
-    found.sort_by_key(|pool| rows.iter().position(|row| *row == pool.id));
-    Ok(found)
+    Ok(page::in_order(&rows, found, |pool| pool.id))
 }
 
 /// The workspaces that name these pools, as far as the member sees them.
@@ -382,14 +374,13 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
             None => filter.join("a.organization_scoped"),
         }
     }
-    let sql = format!("SELECT count(*) FROM agent_pools a WHERE {}", filter.text());
-    let matching = tx.one(&sql, &filter.values).await?.get()?;
     let order = match wanted.sort {
         None => Order { column: "a.id", descending: true },
         Some(("name", descending)) => Order { column: "a.name_lc", descending },
         Some((_, descending)) => Order { column: "a.id", descending },
     };
-    let rows = page::ids(tx, "agent_pools a", filter, order, page, matching).await?;
+    const POOLS: Source = Source { id: "a.id", from: "agent_pools a" };
+    let (rows, matching) = page::counted_ids(tx, POOLS, filter, order, page).await?;
     Ok(Listed { items: these(tx, member, rows).await?, matching })
 }
 

@@ -73,6 +73,22 @@ impl<'a> Attributes<'a> {
         text
     }
 
+    /// The name of a resource: not blank, and there when it is required. One that is refused reads as absent.
+    pub fn name(&mut self, required: bool) -> Given<String> {
+        let name = self.text("name");
+        let blank = match &name {
+            Given::Value(text) => text.trim().is_empty(),
+            Given::Null => true,
+            // One of the wrong kind was refused already.
+            Given::Absent => required && !self.has("name"),
+        };
+        if blank {
+            self.fault("name", "Name can't be blank");
+            return Given::Absent;
+        }
+        name
+    }
+
     /// A truth value.
     pub fn flag(&mut self, name: &str) -> Given<bool> {
         self.read(name, "a boolean", Value::as_bool)

@@ -6,9 +6,8 @@
 use std::collections::HashMap;
 
 use super::caller::{Caller, Member, Subject};
-use super::page::{Filter, Listed, Page, containing};
+use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Fault, Outcome, Refusal};
-use super::slice::{self, Source};
 use super::store::{Row, Value};
 use super::team::{self, people};
 use super::user::{self, User};
@@ -60,7 +59,7 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64]) -> Outcome<Vec
     for membership in &mut found {
         membership.teams = teams.remove(&membership.user.id).unwrap_or_default();
     }
-    Ok(slice::in_order(ids, found, |membership| membership.id))
+    Ok(page::in_order(ids, found, |membership| membership.id))
 }
 
 /// The teams of users in the member's organization that the member knows of.
@@ -113,7 +112,8 @@ pub struct Wanted {
 /// # Errors
 /// Those of the store.
 pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<Listed<Membership>> {
-    const MEMBERSHIPS: Source = Source { id: "m.id", from: FROM, order: "m.id DESC" };
+    const MEMBERSHIPS: Source = Source { id: "m.id", from: FROM };
+    const ORDER: Order = Order { column: "m.id", descending: true };
     let mut filter = Filter::new("m.org_id = {}", member.organization.id);
     if !wanted.emails.is_empty() {
         let emails: Vec<String> = wanted.emails.iter().map(|email| email.to_lowercase()).collect();
@@ -125,7 +125,7 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
     if let Some(q) = &wanted.q {
         filter.and(r"(u.email_lc LIKE {} ESCAPE '\' OR u.username_lc LIKE {} ESCAPE '\')", containing(q));
     }
-    let (ids, matching) = slice::ids(tx, &MEMBERSHIPS, filter, page).await?;
+    let (ids, matching) = page::counted_ids(tx, MEMBERSHIPS, filter, ORDER, page).await?;
     Ok(Listed { items: these(tx, member, &ids).await?, matching })
 }
 

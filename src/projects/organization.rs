@@ -7,10 +7,9 @@ pub mod settings;
 use std::collections::HashMap;
 
 use super::caller::{Caller, Member, Subject};
-use super::page::{Filter, Listed, Page, containing};
+use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Outcome, Refusal};
 use super::rights::OrganizationRights;
-use super::slice::{self, Source};
 use super::store::{Row, Value};
 use super::team::people;
 use super::token::NewToken;
@@ -184,7 +183,8 @@ pub async fn lock(tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
 /// # Errors
 /// Those of the store.
 pub async fn list(tx: &mut Tx<'_>, caller: &Caller, q: Option<&str>, page: Page) -> Outcome<Listed<Member>> {
-    const ORGANIZATIONS: Source = Source { id: "o.id", from: "organizations o", order: "o.id DESC" };
+    const ORGANIZATIONS: Source = Source { id: "o.id", from: "organizations o" };
+    const ORDER: Order = Order { column: "o.id", descending: true };
     let mut filter = match &caller.subject {
         Subject::User { id, .. } => Filter::new(
             "o.user_tokens_enabled AND o.id IN (SELECT org_id FROM organization_memberships WHERE user_id = {})",
@@ -197,12 +197,12 @@ pub async fn list(tx: &mut Tx<'_>, caller: &Caller, q: Option<&str>, page: Page)
     if let Some(q) = q {
         filter.and(r"(o.name_lc LIKE {} ESCAPE '\' OR lower(o.email) LIKE {} ESCAPE '\')", containing(q));
     }
-    let (ids, matching) = slice::ids(tx, &ORGANIZATIONS, filter, page).await?;
+    let (ids, matching) = page::counted_ids(tx, ORGANIZATIONS, filter, ORDER, page).await?;
     let mut found = Vec::with_capacity(ids.len());
     for mut row in tx.rows(&format!("SELECT {COLUMNS} WHERE o.id = ANY($1)"), &[ids.clone().into()]).await? {
         found.push(Organization::read(&mut row)?);
     }
-    let found = slice::in_order(&ids, found, |organization| organization.id);
+    let found = page::in_order(&ids, found, |organization| organization.id);
     Ok(Listed { items: caller.members(tx, found).await?, matching })
 }
 

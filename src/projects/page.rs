@@ -27,6 +27,15 @@ impl Page {
     }
 }
 
+/// What a list goes through.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// The column of the rows' ids: `t.id`.
+    pub id: &'static str,
+    /// What follows FROM: `teams t`.
+    pub from: &'static str,
+}
+
 /// The order of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
@@ -67,27 +76,61 @@ impl Page {
     }
 }
 
-/// The row ids of a page. `from` is a table with its letter, as in `projects p`; `matching` is how many rows
-/// of it `filter` lets through.
+/// The ids of a page, and how many rows `filter` lets through. A first page that is not full tells that itself.
+///
+/// # Errors
+/// Those of the store.
+pub async fn counted_ids(
+    tx: &mut Tx<'_>,
+    source: Source,
+    filter: Filter,
+    order: Order,
+    page: Page,
+) -> Outcome<(Vec<i64>, i64)> {
+    if page.number > 1 {
+        let matching = count(tx, source, &filter).await?;
+        return Ok((ids(tx, source, filter, order, page, matching).await?, matching));
+    }
+    let all = filter.clone();
+    let ids = ids(tx, source, filter, order, page, i64::MAX).await?;
+    let shown = ids.len() as i64;
+    let matching = if shown < page.size { shown } else { count(tx, source, &all).await? };
+    Ok((ids, matching))
+}
+
+/// How many rows `filter` lets through.
+///
+/// # Errors
+/// Those of the store.
+pub async fn count(tx: &mut Tx<'_>, source: Source, filter: &Filter) -> Outcome<i64> {
+    let sql = format!("SELECT count(*) FROM {} WHERE {}", source.from, filter.text());
+    Ok(tx.one(&sql, &filter.values).await?.get()?)
+}
+
+/// Puts what was found in the order of `ids`.
+pub fn in_order<T>(ids: &[i64], mut found: Vec<T>, id: impl Fn(&T) -> i64) -> Vec<T> {
+    found.sort_by_key(|one| ids.iter().position(|row| *row == id(one)));
+    found
+}
+
+/// The row ids of a page; `matching` is how many rows `filter` lets through.
 ///
 /// # Errors
 /// Those of the store.
 pub async fn ids(
     tx: &mut Tx<'_>,
-    from: &str,
+    source: Source,
     mut filter: Filter,
     order: Order,
     page: Page,
     matching: i64,
 ) -> Outcome<Vec<i64>> {
     let Some(span) = page.span(matching) else { return Ok(Vec::new()) };
-    let letter = from.rsplit(' ').next().unwrap_or_default();
     let direction = if order.descending == span.from_end { "" } else { " DESC" };
     let (limit, offset) = (filter.parameter(span.limit), filter.parameter(span.offset));
-    let (condition, column) = (filter.text(), order.column);
-    let sql = format!(
-        "SELECT {letter}.id FROM {from} WHERE {condition} ORDER BY {column}{direction} LIMIT {limit} OFFSET {offset}"
-    );
+    let (Source { id, from }, Order { column, .. }, condition) = (source, order, filter.text());
+    let sql =
+        format!("SELECT {id} FROM {from} WHERE {condition} ORDER BY {column}{direction} LIMIT {limit} OFFSET {offset}");
     let mut ids = Vec::new();
     for mut row in tx.rows(&sql, &filter.values).await? {
         ids.push(row.get()?);
@@ -108,6 +151,7 @@ pub struct Listed<T> {
 }
 
 /// The condition of a list, put together from parts whose parameters are numbered as they come.
+#[derive(Clone)]
 pub struct Filter {
     text: String,
     /// The parameters so far.

@@ -8,6 +8,7 @@ mod moves;
 use super::caller::{Caller, Member};
 use super::mode::Columns;
 use super::organization;
+use super::page;
 use super::refusal::{Outcome, Refusal};
 use super::rights::ProjectRights;
 use super::store::{Row, Value};
@@ -228,8 +229,7 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<
         let own: ProjectRights = of_teams.get(&project.id).copied().unwrap_or_default();
         project.rights = member.on_project(project.is_default, own);
     }
-    found.sort_by_key(|project| rows.iter().position(|row| *row == project.id));
-    Ok(found)
+    Ok(page::in_order(&rows, found, |project| project.id))
 }
 
 /// Deletes an empty project that is not the default one, with the teams' access to it and its tags.

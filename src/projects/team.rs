@@ -9,10 +9,9 @@ pub mod people;
 
 use super::attributes::{Attributes, Given};
 use super::caller::{Caller, Member, Subject};
-use super::page::{Filter, Listed, Page, containing};
+use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Outcome, Refusal};
 use super::rights::OrganizationRights;
-use super::slice::{self, Source};
 use super::store::{Row, Value};
 use super::{Tx, id, organization};
 use access::Flags;
@@ -136,7 +135,7 @@ pub async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Team>> {
     for mut row in tx.rows(&format!("SELECT {COLUMNS} WHERE t.id = ANY($1)"), &[ids.to_vec().into()]).await? {
         found.push(Team::read(&mut row)?);
     }
-    Ok(slice::in_order(ids, found, |team| team.id))
+    Ok(page::in_order(ids, found, |team| team.id))
 }
 
 /// What a list is asked for.
@@ -153,7 +152,8 @@ pub struct Wanted {
 /// # Errors
 /// Those of the store.
 pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<Listed<Team>> {
-    const TEAMS: Source = Source { id: "t.id", from: "teams t", order: "t.name_lc, t.id" };
+    const TEAMS: Source = Source { id: "t.id", from: "teams t" };
+    const ORDER: Order = Order { column: "t.name_lc", descending: false };
     let mut filter = Filter::new("t.org_id = {}", member.organization.id);
     seen(member, &mut filter);
     if !wanted.names.is_empty() {
@@ -163,7 +163,7 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
     if let Some(q) = &wanted.q {
         filter.and(r"t.name_lc LIKE {} ESCAPE '\'", containing(q));
     }
-    let (ids, matching) = slice::ids(tx, &TEAMS, filter, page).await?;
+    let (ids, matching) = page::counted_ids(tx, TEAMS, filter, ORDER, page).await?;
     Ok(Listed { items: these(tx, &ids).await?, matching })
 }
 

@@ -7,11 +7,10 @@ pub mod keys;
 
 use super::attributes::Attributes;
 use super::caller::{Caller, Member};
-use super::page::{Filter, Listed, Page};
+use super::page::{self, Filter, Listed, Order, Page, Source};
 use super::project::{self, Project};
 use super::refusal::{Outcome, Refusal};
 use super::rights::ProjectRights;
-use super::slice::{self, Source};
 use super::store::{Row, Value};
 use super::team::{self, Team};
 use super::{Tx, id, organization};
@@ -60,7 +59,7 @@ async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Access>> {
     for mut row in tx.rows(&sql, &[ids.to_vec().into()]).await? {
         found.push(Access::read(&mut row)?);
     }
-    Ok(slice::in_order(ids, found, |access| access.id))
+    Ok(page::in_order(ids, found, |access| access.id))
 }
 
 /// A row of access that the caller may see, with the project it is for.
@@ -105,12 +104,13 @@ async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcom
 /// # Errors
 /// Those of the store.
 pub async fn list(tx: &mut Tx<'_>, member: &Member, project: &Project, page: Page) -> Outcome<Listed<Access>> {
-    const ACCESS: Source = Source { id: "a.id", from: "team_project_access a", order: "a.id DESC" };
+    const ACCESS: Source = Source { id: "a.id", from: "team_project_access a" };
+    const ORDER: Order = Order { column: "a.id", descending: true };
     let mut filter = Filter::new("a.project_id = {}", project.id);
     if !sees_all(tx, member, project).await? {
         filter.and("a.team_id = ANY({})", member.teams.clone());
     }
-    let (ids, matching) = slice::ids(tx, &ACCESS, filter, page).await?;
+    let (ids, matching) = page::counted_ids(tx, ACCESS, filter, ORDER, page).await?;
     Ok(Listed { items: these(tx, &ids).await?, matching })
 }
 

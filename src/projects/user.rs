@@ -1,7 +1,7 @@
 //! People: their names and addresses, and the first one of an installation.
 
+use super::page;
 use super::refusal::{Outcome, Refusal};
-use super::slice;
 use super::store::{Row, Value};
 use super::token::NewToken;
 use super::{Tx, id};
@@ -42,7 +42,7 @@ pub async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<User>> {
     for mut row in tx.rows(sql, &[ids.to_vec().into()]).await? {
         found.push(User::read(&mut row)?);
     }
-    Ok(slice::in_order(ids, found, |user| user.id))
+    Ok(page::in_order(ids, found, |user| user.id))
 }
 
 /// The user of an address, and whether they were made just now: then they are called by the address.

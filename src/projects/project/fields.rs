@@ -45,17 +45,8 @@ impl Fields {
 }
 
 fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
-    let name = attributes.text("name");
-    let text = match &name {
-        Given::Value(text) => text.as_str(),
-        Given::Null => "",
-        Given::Absent if required && !attributes.has("name") => "",
-        Given::Absent => return name,
-    };
-    if text.is_empty() {
-        attributes.fault("name", "Name can't be blank");
-        return name;
-    }
+    let name = attributes.name(required);
+    let Given::Value(text) = &name else { return name };
     let letters = text.chars().count();
     if letters < 3 {
         attributes.fault("name", "Name is too short (minimum is 3 characters)");

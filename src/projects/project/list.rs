@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::super::page::{self, Filter, Listed, Order, Page, containing};
+use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::super::tag;
 use super::{Member, Outcome, Project, ProjectRights, Tx, Value, these};
 
@@ -16,6 +16,8 @@ const FEW: usize = 10_000;
 
 /// Most projects with a part of a name that are sorted here.
 const FOUND: usize = 500;
+
+const PROJECTS: Source = Source { id: "p.id", from: "projects p" };
 
 /// What a list is asked for.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +77,7 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
     };
     let rows = match seen.newest {
         Some(ids) if wanted.by_name.is_none() => page.of(&ids),
-        _ => page::ids(tx, "projects p", seen.filter, order, page, matching).await?,
+        _ => page::ids(tx, PROJECTS, seen.filter, order, page, matching).await?,
     };
     let items = if rows.is_empty() { Vec::new() } else { these(tx, member, rows).await? };
     Ok((Listed { items, matching }, total))
@@ -268,7 +270,6 @@ impl Seen {
         if let Some(known) = self.known {
             return Ok(known);
         }
-        let sql = format!("SELECT count(*) FROM projects p WHERE {}", self.filter.text());
-        Ok(tx.one(&sql, &self.filter.values).await?.get()?)
+        page::count(tx, PROJECTS, &self.filter).await
     }
 }

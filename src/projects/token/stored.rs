@@ -5,9 +5,8 @@
 
 use super::super::attributes::{Attributes, Given};
 use super::super::caller::{Caller, Member, Subject};
-use super::super::page::{Filter, Listed, Page};
+use super::super::page::{self, Filter, Listed, Order, Page, Source};
 use super::super::refusal::{Outcome, Refusal};
-use super::super::slice::{self, Source};
 use super::super::store::{Row, Value};
 use super::super::{Tx, id, organization, team};
 use super::NewToken;
@@ -237,18 +236,19 @@ pub fn may_manage_organizations(member: &Member) -> Outcome<()> {
 /// # Errors
 /// Those of the store.
 pub async fn list(tx: &mut Tx<'_>, holder: Holder, page: Page) -> Outcome<Listed<Token>> {
-    const TOKENS: Source = Source { id: "t.id", from: "api_tokens t", order: "t.id DESC" };
+    const TOKENS: Source = Source { id: "t.id", from: "api_tokens t" };
+    const ORDER: Order = Order { column: "t.id", descending: true };
     let filter = match holder {
         Holder::User(user) => Filter::new("t.user_id = {}", user),
         Holder::Team(team) => Filter::new("t.team_id = {}", team),
         Holder::Organization(org, _) => Filter::new("t.org_id = {}", org),
     };
-    let (ids, matching) = slice::ids(tx, &TOKENS, filter, page).await?;
+    let (ids, matching) = page::counted_ids(tx, TOKENS, filter, ORDER, page).await?;
     let mut items = Vec::with_capacity(ids.len());
     for mut row in tx.rows(&format!("SELECT {COLUMNS} WHERE t.id = ANY($1)"), &[ids.clone().into()]).await? {
         items.push(Token::read(&mut row)?);
     }
-    Ok(Listed { items: slice::in_order(&ids, items, |token| token.id), matching })
+    Ok(Listed { items: page::in_order(&ids, items, |token| token.id), matching })
 }
 
 /// Revokes a token.

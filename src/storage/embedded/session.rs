@@ -1,6 +1,7 @@
 //! Sessions of the projects API on SQLite: one text at a time on a connection that the caller owns.
 
 use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{LocalBoxFuture, ready};
@@ -14,10 +15,14 @@ use crate::projects::store::{Failure, Row, Session, Value, Work};
 /// A connection as a session. Every answer is there at once.
 struct Local<'c>(&'c Connection);
 
-/// Runs work on a connection; what it does belongs to the transaction that the connection is in.
+/// Runs work on a connection; what it does belongs to the transaction that the connection is in. A panic is a
+/// failure of this work alone: others may share the transaction.
 pub(super) fn run(db: &Connection, work: &Work) -> Result<(), Failure> {
-    let unfinished = || Err(Failure::Engine(Error::internal("work on a session waited for something else")));
-    work(&mut Local(db)).now_or_never().unwrap_or_else(unfinished)
+    let defect = |what: &'static str| Err(Failure::Engine(Error::internal(what)));
+    match catch_unwind(AssertUnwindSafe(|| work(&mut Local(db)).now_or_never())) {
+        Ok(ended) => ended.unwrap_or_else(|| defect("work on a session waited for something else")),
+        Err(_) => defect("work on a session panicked"),
+    }
 }
 
 impl Session for Local<'_> {
@@ -127,6 +132,15 @@ mod tests {
                     (SELECT value FROM json_each($3)) ORDER BY id";
         assert_eq!(own(sql), read);
         assert_eq!(own("SELECT 1"), "SELECT 1");
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_of_its_own_work() {
+        let db = Connection::open_in_memory().unwrap();
+        let work: Work = std::sync::Arc::new(|_| async { panic!("a defect") }.boxed_local());
+        assert!(matches!(run(&db, &work), Err(Failure::Engine(error)) if error.kind() == crate::error::Kind::Internal));
+        let waits: Work = std::sync::Arc::new(|_| futures_util::future::pending().boxed_local());
+        assert!(run(&db, &waits).is_err());
     }
 
     #[test]
