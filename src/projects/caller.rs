@@ -3,7 +3,6 @@
 use super::organization::Organization;
 use super::refusal::{Outcome, Refusal};
 use super::rights::{OrganizationRights, ProjectRights};
-use super::store::Value;
 use super::{Tx, token};
 use crate::clock::Time;
 use crate::error::Kind;
@@ -111,20 +110,26 @@ impl Caller {
             }
             Subject::Team { .. } => return Err(Refusal::not_found().into()),
             Subject::User { id, .. } => {
-                let member = "SELECT 1 FROM organization_memberships WHERE user_id = $1 AND org_id = $2";
-                let values: [Value; 2] = [(*id).into(), org_id.into()];
-                tx.row(member, &values).await?.ok_or_else(Refusal::not_found)?;
+                // A row for each team, or one without a team; teams elsewhere are rows without a team, too.
+                let teams = "SELECT t.id, t.is_owners, t.org_access FROM organization_memberships m
+                    LEFT JOIN team_memberships x ON x.user_id = m.user_id
+                    LEFT JOIN teams t ON t.id = x.team_id AND t.org_id = m.org_id
+                    WHERE m.user_id = $1 AND m.org_id = $2";
+                let rows = tx.rows(teams, &[(*id).into(), org_id.into()]).await?;
+                if rows.is_empty() {
+                    return Err(Refusal::not_found().into());
+                }
                 if !organization.user_tokens_enabled {
                     return Err(Refusal::new(Kind::Unauthenticated, "user tokens are disabled here").into());
                 }
-                let teams = "SELECT t.id, t.is_owners, t.org_access FROM team_memberships m
-                    JOIN teams t ON t.id = m.team_id WHERE m.user_id = $1 AND t.org_id = $2";
-                tx.rows(teams, &values).await?
+                rows
             }
         };
         let mut member = Member::outside_teams(organization);
         for mut row in rows {
-            member.joins(row.get()?, row.get()?, row.get()?);
+            if let Some(team) = row.get()? {
+                member.joins(team, row.get()?, row.get()?);
+            }
         }
         Ok(member)
     }
@@ -170,12 +175,6 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether the caller sees no project but those that teams of theirs were given access to.
-    pub fn has_grants_only(&self) -> bool {
-        let rights = self.rights;
-        [rights.on_projects(), rights.on_default_project()].iter().all(|rights| *rights == ProjectRights::NONE)
-    }
-
     fn outside_teams(organization: Organization) -> Self {
         Self { owner: false, rights: OrganizationRights::NONE, teams: Vec::new(), organization }
     }

@@ -5,7 +5,10 @@ mod fields;
 mod list;
 mod moves;
 
+use std::collections::HashMap;
+
 use super::caller::{Caller, Member};
+use super::grants;
 use super::mode::Columns;
 use super::organization;
 use super::page;
@@ -208,26 +211,24 @@ async fn at(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Project> {
 /// # Errors
 /// Those of the store.
 pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<Project>> {
+    let granted = grants::on(tx, member, &rows).await?;
+    with_grants(tx, member, rows, &granted).await
+}
+
+/// As [`these`], given what the member's teams have on them.
+async fn with_grants(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    rows: Vec<i64>,
+    granted: &HashMap<i64, ProjectRights>,
+) -> Outcome<Vec<Project>> {
     let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1)");
     let mut found = Vec::with_capacity(rows.len());
     for mut row in tx.rows(&sql, &[rows.clone().into()]).await? {
-        found.push(Project::read(&mut row)?);
-    }
-    let grants = if member.owner || member.teams.is_empty() {
-        Vec::new()
-    } else {
-        let sql = "SELECT project_id, perm_bits FROM team_project_access
-            WHERE project_id = ANY($1) AND team_id = ANY($2)";
-        tx.rows(sql, &[rows.clone().into(), member.teams.clone().into()]).await?
-    };
-    let mut of_teams = std::collections::HashMap::new();
-    for mut grant in grants {
-        let (project, bits): (i64, i64) = (grant.get()?, grant.get()?);
-        *of_teams.entry(project).or_default() |= ProjectRights::from_bits(bits);
-    }
-    for project in &mut found {
-        let own: ProjectRights = of_teams.get(&project.id).copied().unwrap_or_default();
-        project.rights = member.on_project(project.is_default, own);
+        let mut project = Project::read(&mut row)?;
+        let of_teams = granted.get(&project.id).copied().unwrap_or_default();
+        project.rights = member.on_project(project.is_default, of_teams);
+        found.push(project);
     }
     Ok(page::in_order(&rows, found, |project| project.id))
 }

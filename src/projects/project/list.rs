@@ -1,18 +1,16 @@
 //! Lists of projects: only what the caller sees, found by the caller's grants where these are few.
 //!
 //! Who sees the whole organization is served from its indexes, and its projects are counted when they come
-//! and go. For others the grants of their teams are read first: up to [`FEW`] of them name their projects
-//! one by one, which costs the same however many projects there are, and wherever in the order they stand.
+//! and go. For others the grants of their teams are read first: where these can be read one by one, they name
+//! the projects, which costs the same however many projects there are, and wherever in the order they stand.
 //! With more grants than that, every few projects looked at is one of the caller's.
 
 use std::collections::HashMap;
 
+use super::super::grants;
 use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::super::tag;
-use super::{Member, Outcome, Project, ProjectRights, Tx, Value, these};
-
-/// Most grants that are read one by one.
-const FEW: usize = 10_000;
+use super::{Member, Outcome, Project, ProjectRights, Tx, these, with_grants};
 
 /// Most projects with a part of a name that are sorted here.
 const FOUND: usize = 500;
@@ -35,11 +33,6 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Whether it is newest first, and by rights alone.
-    fn is_plain(&self) -> bool {
-        self.by_name.is_none() && !self.narrows()
-    }
-
     /// Whether only some of what the caller sees is asked for, by what it is.
     fn narrows(&self) -> bool {
         !self.names.is_empty() || self.q.is_some() || !self.tagged.is_empty()
@@ -52,10 +45,7 @@ impl Wanted {
 /// Those of the store; `Unavailable` when too much must be looked at.
 pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<(Listed<Project>, i64)> {
     let needed = ProjectRights::READ | wanted.granted;
-    if wanted.is_plain() && member.has_grants_only() {
-        return by_grants(tx, member, needed, page).await;
-    }
-    let grants = if member.rights.on_projects().has(needed) { Grants::None } else { grants(tx, member).await? };
+    let grants = if member.rights.on_projects().has(needed) { Grants::None } else { Grants::read(tx, member).await? };
     if wanted.narrows() || wanted.by_name.is_some() || matches!(grants, Grants::Many(_)) {
         tx.fit().await?;
     }
@@ -79,87 +69,38 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
         Some(ids) if wanted.by_name.is_none() => page.of(&ids),
         _ => page::ids(tx, PROJECTS, seen.filter, order, page, matching).await?,
     };
-    let items = if rows.is_empty() { Vec::new() } else { these(tx, member, rows).await? };
+    let items = match &grants {
+        _ if rows.is_empty() => Vec::new(),
+        Grants::Few(few) => with_grants(tx, member, rows, few).await?,
+        _ => these(tx, member, rows).await?,
+    };
     Ok((Listed { items, matching }, total))
 }
 
-/// The plain list of a member who has nothing but grants on projects: page and counts are those of the
-/// grants, and no project is looked at but those of the page.
-async fn by_grants(
-    tx: &mut Tx<'_>,
-    member: &Member,
-    needed: ProjectRights,
-    page: Page,
-) -> Outcome<(Listed<Project>, i64)> {
-    let teams: Value = member.teams.clone().into();
-    let sql = grants_of(needed, "a.project_id, count(*) OVER ()");
-    let values = [teams.clone(), page.size.into(), page.offset().into()];
-    let found = tx.rows(&format!("{sql} ORDER BY a.project_id DESC LIMIT $2 OFFSET $3"), &values).await?;
-    let (mut rows, mut matching) = (Vec::with_capacity(found.len()), None);
-    for mut row in found {
-        rows.push(row.get()?);
-        matching = Some(row.get()?);
-    }
-    // A page behind the last one does not tell.
-    let matching = match matching {
-        Some(matching) => matching,
-        None => counted(tx, &grants_of(needed, "a.project_id"), &teams).await?,
-    };
-    let total = match needed {
-        ProjectRights::READ => matching,
-        _ => counted(tx, &grants_of(ProjectRights::READ, "a.project_id"), &teams).await?,
-    };
-    let items = if rows.is_empty() { Vec::new() } else { these(tx, member, rows).await? };
-    Ok((Listed { items, matching }, total))
-}
-
-/// The projects on which the teams `$1` have all of `needed`: rights add up over the teams, so each of them
-/// must come from any grant.
-fn grants_of(needed: ProjectRights, columns: &str) -> String {
-    let each = needed.each().map(|right| format!("max(a.perm_bits & {}) > 0", right.bits()));
-    let having = each.collect::<Vec<_>>().join(" AND ");
-    format!(
-        "SELECT {columns} FROM team_project_access a WHERE a.team_id = ANY($1)
-         GROUP BY a.project_id HAVING {having}"
-    )
-}
-
-async fn counted(tx: &mut Tx<'_>, granted: &str, teams: &Value) -> Outcome<i64> {
-    let sql = format!("SELECT count(*) FROM ({granted}) granted");
-    Ok(tx.one(&sql, std::slice::from_ref(teams)).await?.get()?)
-}
-
-/// What the member's teams have on projects.
+/// What the member has on projects beside what is granted in the whole organization.
 enum Grants {
-    /// Nothing that counts beside what is granted in the whole organization.
+    /// Nothing that counts.
     None,
     /// This, by project.
     Few(HashMap<i64, ProjectRights>),
-    /// More than [`FEW`] grants, and what is granted on the default project beside them.
+    /// More grants than are read one by one, and what is granted on the default project beside them.
     Many(Option<(i64, ProjectRights)>),
 }
 
-async fn grants(tx: &mut Tx<'_>, member: &Member) -> Outcome<Grants> {
-    let mut default = None;
-    if member.rights.on_default_project() != ProjectRights::NONE {
-        let sql = "SELECT id FROM projects WHERE org_id = $1 AND is_default";
-        let row = tx.one(sql, &[member.organization.id.into()]).await?.get()?;
-        default = Some((row, member.rights.on_default_project()));
+impl Grants {
+    async fn read(tx: &mut Tx<'_>, member: &Member) -> Outcome<Self> {
+        let mut default = None;
+        if member.rights.on_default_project() != ProjectRights::NONE {
+            let sql = "SELECT id FROM projects WHERE org_id = $1 AND is_default";
+            let row = tx.one(sql, &[member.organization.id.into()]).await?.get()?;
+            default = Some((row, member.rights.on_default_project()));
+        }
+        let Some(mut few) = grants::all(tx, member).await? else { return Ok(Self::Many(default)) };
+        if let Some((project, rights)) = default {
+            *few.entry(project).or_default() |= rights;
+        }
+        Ok(Self::Few(few))
     }
-    // In the order of the index that finds them: no plan is cheaper than that one.
-    let sql = "SELECT project_id, perm_bits FROM team_project_access WHERE team_id = ANY($1)
-        ORDER BY team_id, project_id LIMIT $2";
-    let values: [Value; 2] = [member.teams.clone().into(), (FEW as i64 + 1).into()];
-    let rows = tx.rows(sql, &values).await?;
-    if rows.len() > FEW {
-        return Ok(Grants::Many(default));
-    }
-    let mut few = HashMap::from_iter(default);
-    for mut row in rows {
-        let (project, bits) = (row.get()?, row.get()?);
-        *few.entry(project).or_default() |= ProjectRights::from_bits(bits);
-    }
-    Ok(Grants::Few(few))
 }
 
 /// The projects of a list: a condition on `projects p`, and how many there are when that is known.

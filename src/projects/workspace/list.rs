@@ -1,17 +1,14 @@
 //! Lists of workspaces: only what the caller sees, by name.
 //!
 //! Who sees every workspace of the organization is served from its indexes, and the counts are kept where
-//! workspaces come and go. For others the projects of their teams' grants are read first, up to
-//! [`FEW`] of them.
+//! workspaces come and go. For others the projects of their teams' grants are read first, where there are
+//! not too many.
 
+use super::super::grants;
 use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
-use super::super::store::Value;
 use super::super::tag;
 use super::rights::{self, WorkspaceRights};
 use super::{Member, Outcome, Tx, Workspace, these};
-
-/// Most granted projects that are named one by one.
-const FEW: usize = 10_000;
 
 /// What a list is asked for.
 #[derive(Clone, Debug, Default)]
@@ -81,25 +78,16 @@ pub async fn seen(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Seen>> {
     if rights::everywhere(member).has(WorkspaceRights::READ) {
         return Ok(Some(Seen { filter, known: Some(member.organization.workspaces) }));
     }
-    if member.teams.is_empty() {
-        return Ok(None);
-    }
-    let sql = "SELECT DISTINCT project_id FROM team_project_access WHERE team_id = ANY($1)
-        ORDER BY project_id LIMIT $2";
-    let values: [Value; 2] = [member.teams.clone().into(), (FEW as i64 + 1).into()];
-    let mut projects: Vec<i64> = Vec::new();
-    for mut row in tx.rows(sql, &values).await? {
-        projects.push(row.get()?);
-    }
-    if projects.is_empty() {
-        return Ok(None);
-    }
-    if projects.len() > FEW {
+    let Some(grants) = grants::all(tx, member).await? else {
         let granted = "EXISTS (SELECT 1 FROM team_project_access a WHERE a.project_id = w.project_id
             AND a.team_id = ANY({}))";
         filter.and(granted, member.teams.clone());
         return Ok(Some(Seen { filter, known: None }));
+    };
+    if grants.is_empty() {
+        return Ok(None);
     }
+    let projects: Vec<i64> = grants.into_keys().collect();
     let sql = "SELECT CAST(sum(workspace_count) AS bigint) FROM projects WHERE id = ANY($1)";
     let known: i64 = tx.one(sql, &[projects.clone().into()]).await?.get()?;
     filter.and("w.project_id = ANY({})", projects);
