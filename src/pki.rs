@@ -49,7 +49,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use self::actor::{ControlLink, ControlThread, Planned, ReplicaLink};
+use self::actor::{Coming, ControlLink, ControlThread, Planned, ReplicaLink};
 use self::crl::{Builder, Crls, Lists, Wanted};
 use self::issue::Tools;
 use self::store::PkiStore;
@@ -214,17 +214,22 @@ impl Authority {
         Ok(self.crls.load().as_ref().and_then(|crls| crls.by_issuer.get(issuer_id).cloned()))
     }
 
+    /// To be called when a revocation begins, before it is stored.
+    pub fn announce_revocation(&self) -> Coming {
+        self.control.announce()
+    }
+
     /// To be called when revocations up to `sequence` are stored, before that is answered: without
     /// `auto_rebuild` it resolves when CRLs that hold them are published, with it at once. Gives warnings
     /// about issuers that cannot have one, when lists were built.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn publish_revocations(&self, sequence: u64) -> Result<Vec<String>> {
+    pub async fn publish_revocations(&self, sequence: u64, coming: Coming) -> Result<Vec<String>> {
         if self.crls_cover(sequence) {
             return Ok(Vec::new());
         }
-        self.build_crls(Wanted::DUE).await
+        self.control.build_crls(Wanted::DUE, Some(coming)).await
     }
 
     /// Whether the published CRLs hold every revocation up to `sequence`, as far as the mount's settings want
@@ -305,6 +310,6 @@ impl Authority {
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
     pub async fn build_crls(&self, wanted: Wanted) -> Result<Vec<String>> {
-        self.control.build_crls(wanted).await
+        self.control.build_crls(wanted, None).await
     }
 }

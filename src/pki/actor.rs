@@ -26,7 +26,8 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, oneshot};
 
-use self::build::{Pace, run_build};
+pub use self::build::Coming;
+use self::build::{Arrivals, Pace, run_build};
 use self::change::{Changed, run_change};
 use super::crl::{self, Builder, Crls, Summaries, Wanted};
 use super::external_policy;
@@ -88,7 +89,10 @@ impl ControlThread {
 }
 
 /// The way to a mount's control actor, which stops when its links are gone.
-pub struct ControlLink(Addr<Control>);
+pub struct ControlLink {
+    control: Addr<Control>,
+    arrivals: Arrivals,
+}
 
 impl ControlLink {
     /// Starts the actor that publishes to `view` and `crls`, and asks it for its first CRLs.
@@ -99,6 +103,7 @@ impl ControlLink {
         store: Arc<dyn PkiStore>,
         builder: Builder,
     ) -> Self {
+        let arrivals = Arrivals::default();
         let control = Control {
             view,
             crls,
@@ -112,13 +117,13 @@ impl ControlLink {
             wanted: Wanted::DUE,
             waiting: Vec::new(),
             look: None,
-            pace: Pace::default(),
-            pausing: false,
+            pace: Pace::of(arrivals.clone()),
+            pausing: None,
         };
         let addr = Control::start_in_arbiter(&thread.arbiter, |_| control);
         // Nobody waits for these: what is not there yet is built by whoever asks next.
-        addr.do_send(BuildCrls { wanted: Wanted::DUE, reply: Waiter::Nobody });
-        Self(addr)
+        addr.do_send(BuildCrls { wanted: Wanted::DUE, reply: Waiter::Nobody, coming: None });
+        Self { control: addr, arrivals }
     }
 
     /// Runs one change; the answer comes when it is stored and published. Gives warnings about CRLs
@@ -128,7 +133,7 @@ impl ControlLink {
     /// What `plan` refuses; `Busy` when too many wait; `Unavailable` or `Conflict` from storage.
     pub async fn change(&self, plan: Plan) -> Result<Vec<String>> {
         let (reply, done) = oneshot::channel();
-        self.0.do_send(Change { plan, reply });
+        self.control.do_send(Change { plan, reply });
         done.await.map_err(stopping)?
     }
 
@@ -138,23 +143,29 @@ impl ControlLink {
     /// `Unavailable` or `Internal` when it cannot be read.
     pub async fn reload(&self) -> Result<()> {
         let (reply, done) = oneshot::channel();
-        self.0.do_send(Reload { reply });
+        self.control.do_send(Reload { reply });
         done.await.map_err(stopping)?.map(drop)
+    }
+
+    /// Tells that a revocation is under way: a build waits for it a little.
+    pub fn announce(&self) -> Coming {
+        self.arrivals.announce()
     }
 
     /// Asks for CRLs that hold what other nodes revoked, theirs where they have published; nobody waits.
     pub fn follow_crls(&self) {
-        self.0.do_send(BuildCrls { wanted: FOLLOW, reply: Waiter::Nobody });
+        self.control.do_send(BuildCrls { wanted: FOLLOW, reply: Waiter::Nobody, coming: None });
     }
 
     /// Asks for CRLs that hold everything stored before this call, as far as they are due by the mount's
-    /// settings, and for what is wanted beside that. Gives warnings about issuers that cannot have one.
+    /// settings, and for what is wanted beside that. `coming` tells of a revocation that it has come. Gives
+    /// warnings about issuers that cannot have one.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
-    pub async fn build_crls(&self, wanted: Wanted) -> Result<Vec<String>> {
+    pub async fn build_crls(&self, wanted: Wanted, coming: Option<Coming>) -> Result<Vec<String>> {
         let (reply, done) = oneshot::channel();
-        self.0.do_send(BuildCrls { wanted, reply: Waiter::Builds(reply) });
+        self.control.do_send(BuildCrls { wanted, reply: Waiter::Builds(reply), coming });
         done.await.map_err(stopping)?
     }
 }
@@ -205,6 +216,7 @@ impl Waiter {
 struct BuildCrls {
     wanted: Wanted,
     reply: Waiter,
+    coming: Option<Coming>,
 }
 
 /// Another node changed documents: `reply` is told when what is stored is published.
@@ -237,8 +249,8 @@ struct Control {
     /// The next look before the next tick.
     look: Option<SpawnHandle>,
     pace: Pace,
-    /// The next build begins when its pause is over.
-    pausing: bool,
+    /// The next build begins when this pause is over.
+    pausing: Option<SpawnHandle>,
 }
 
 impl Control {
@@ -314,18 +326,19 @@ impl Control {
     }
 
     fn next_build(&mut self, ctx: &mut Context<Self>) {
-        if self.waiting.is_empty() || self.builder.is_none() || self.pausing {
+        if self.waiting.is_empty() || self.builder.is_none() {
             return;
         }
+        if let Some(pause) = self.pausing.take() {
+            // Who came now may be the last one it was for.
+            ctx.cancel_future(pause);
+        }
         if let Some(pause) = self.pace.wait(Instant::now()) {
-            self.pausing = true;
-            ctx.run_later(pause, |actor, ctx| {
-                actor.pausing = false;
-                actor.next_build(ctx);
-            });
+            self.pausing = Some(ctx.run_later(pause, |actor, ctx| actor.next_build(ctx)));
             return;
         }
         let Some(builder) = self.builder.take() else { return };
+        self.pace.began();
         let served = std::mem::take(&mut self.waiting);
         let wanted = std::mem::take(&mut self.wanted);
         let work = run_build(builder, self.view.load_full(), wanted, Arc::clone(&self.shared.builds));
@@ -404,8 +417,9 @@ impl Handler<Change> for Control {
 impl Handler<BuildCrls> for Control {
     type Result = ();
 
-    fn handle(&mut self, wanted: BuildCrls, ctx: &mut Self::Context) {
-        self.build(wanted.wanted, wanted.reply, ctx);
+    fn handle(&mut self, BuildCrls { wanted, reply, coming }: BuildCrls, ctx: &mut Self::Context) {
+        drop(coming);
+        self.build(wanted, reply, ctx);
     }
 }
 

@@ -201,7 +201,8 @@ impl Engine {
             }
         }
         for authority in changed.into_values() {
-            outcome = authority.publish_revocations(u64::MAX).await.map(drop).and(outcome);
+            outcome =
+                authority.publish_revocations(u64::MAX, authority.announce_revocation()).await.map(drop).and(outcome);
         }
         outcome
     }

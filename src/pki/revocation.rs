@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::actor::Planned;
+use super::actor::{Coming, Planned};
 use super::store::{CertificateRow, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation};
 use super::view::View;
 use super::{Authority, issuer::Issuer};
@@ -95,8 +95,9 @@ impl Target {
 /// (then the record stays).
 pub async fn revoke(authority: &Arc<Authority>, fields: &Fields, requester: &str) -> Result<Outcome> {
     let why = Why::read(fields)?;
+    let coming = authority.announce_revocation();
     let target = target(authority, fields, requester).await?;
-    carry_out(authority, target, why).await
+    carry_out(authority, target, why, coming).await
 }
 
 /// As [`revoke`], for whoever has the certificate's private key: `private_key` of the body, which is taken
@@ -112,7 +113,7 @@ pub async fn revoke_with_key(authority: &Arc<Authority>, mut fields: Fields, req
     let der = target.der.clone();
     // Off the worker: the check of a large RSA key takes milliseconds.
     tokio::task::spawn_blocking(move || prove_possession(&der, &private_key)).await.map_err(Error::internal)??;
-    carry_out(authority, target, why).await
+    carry_out(authority, target, why, authority.announce_revocation()).await
 }
 
 /// Holds the public half of a private key against a certificate. Loading the key checks that its parts
@@ -161,13 +162,13 @@ impl Why {
     }
 }
 
-async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> Result<Outcome> {
+async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why, coming: Coming) -> Result<Outcome> {
     // Before its end of validity is looked at: what was revoked in time stays so.
     if let Some(earlier) = target.revocation.take() {
         // Its CRL may still be on the way, and whoever stored it may not know: the answer means the same
         // for every caller.
         authority.tools().ocsp.revoked();
-        let warnings = authority.publish_revocations(earlier.sequence).await?;
+        let warnings = authority.publish_revocations(earlier.sequence, coming).await?;
         return Ok(Outcome::Revoked { at: earlier.row.revoked_at, warnings });
     }
     let now = authority.tools().clock.now();
@@ -180,10 +181,10 @@ async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why) -> 
     unit.push(PkiWrite::Revocation(target.revoked(authority.mount(), now, why)));
     // A task of its own: a caller that leaves must not separate the record from its CRL.
     let authority = Arc::clone(authority);
-    tokio::spawn(async move { record(&authority, unit).await }).await.map_err(Error::internal)?
+    tokio::spawn(async move { record(&authority, unit, coming).await }).await.map_err(Error::internal)?
 }
 
-async fn record(authority: &Authority, unit: Vec<PkiWrite>) -> Result<Outcome> {
+async fn record(authority: &Authority, unit: Vec<PkiWrite>, coming: Coming) -> Result<Outcome> {
     let outcomes = authority.tools().store.commit(unit).await;
     // After a failure, too: the record may be there.
     authority.tools().ocsp.revoked();
@@ -195,7 +196,7 @@ async fn record(authority: &Authority, unit: Vec<PkiWrite>) -> Result<Outcome> {
         metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
     }
     // Another request's revocation of this moment, too, is answered when a CRL lists it.
-    let warnings = authority.publish_revocations(stored.sequence).await?;
+    let warnings = authority.publish_revocations(stored.sequence, coming).await?;
     Ok(Outcome::Revoked { at: stored.row.revoked_at, warnings })
 }
 

@@ -1,38 +1,47 @@
 //! Entries in the order in which they were revoked, and their way into the order of serial numbers. Filled
 //! by whoever reads revocations, emptied into [`super::entries`].
 //!
-//! Entries are encoded once, into the bucket of their serial number's first octet. Serial numbers are
-//! random, so a bucket of a large batch has a hundredth of it and is brought into order within the
-//! processor's cache; its memory is free for the next one's list as soon as that is done.
+//! Entries are encoded once, into the bucket of their serial number's first bits. Serial numbers are random,
+//! so the buckets are of one size, and each is brought into order within the processor's cache; its memory is
+//! free for the list as soon as that has its entries. They are few, so that the processor keeps up with the
+//! places where they grow.
 
 use std::cmp::Ordering;
 
 use super::entries::{End, Item};
 use crate::pki::store::RevocationRow;
-use crate::x509::crl::{EntryWriter, first, listed};
+use crate::x509::crl::{EntryWriter, first};
 use crate::x509::serial::Serial;
 
-/// Octets of a block of encoded entries. Blocks never move, so that nothing is copied as a batch grows.
+/// Octets of a block of encoded entries. A full block is never moved, so that little is copied as a batch
+/// grows.
 const BLOCK: usize = 16 << 10;
-/// Buckets that are sorted by comparing alone.
+/// Bits of the first octet that tell the bucket.
+const BITS: u32 = 5;
+/// Entries that are sorted by comparing alone.
 const SMALL: usize = 256;
 
 /// Entries on their way into a list, in the order in which they were encoded.
 #[derive(Default)]
 pub struct Batch {
     writer: EntryWriter,
-    /// By first octet; none before the first entry.
+    /// By the first bits; none before the first entry.
     buckets: Vec<Bucket>,
     len: usize,
     bytes: usize,
 }
 
-/// Entries whose serial numbers begin alike.
+/// Entries whose serial numbers begin alike, each after the octets of its [`End`]: one place that is written
+/// to for each bucket, so that all of these places stay in the processor's nearest cache.
 #[derive(Default)]
 struct Bucket {
-    blocks: Vec<Vec<u8>>,
-    ends: Vec<End>,
+    len: usize,
+    filling: Vec<u8>,
+    full: Vec<Vec<u8>>,
 }
+
+/// Octets of an [`End`].
+const OF_END: usize = size_of::<End>();
 
 /// Where an entry is, with what it is sorted by.
 #[derive(Clone, Copy, Default)]
@@ -41,7 +50,8 @@ struct Place {
     key: u64,
     /// The number of its block times [`BLOCK`], and where it begins there.
     start: u32,
-    end: End,
+    /// Its octets.
+    len: u32,
 }
 
 /// When a certificate ends, of epoch seconds.
@@ -85,40 +95,37 @@ impl Batch {
 
     fn place(&mut self, serial: &Serial, not_after: i64, room: usize, write: impl FnOnce(&mut Vec<u8>)) {
         if self.buckets.is_empty() {
-            self.buckets.resize_with(256, Bucket::default);
+            self.buckets.resize_with(1 << BITS, Bucket::default);
         }
-        let bucket = &mut self.buckets[usize::from(serial.octets()[0])];
-        bucket.ends.push(end(not_after));
-        if bucket.blocks.last().is_none_or(|block| block.len() + room > BLOCK) {
-            // Most batches are small: only a bucket that fills a block gets whole ones.
-            let first = bucket.blocks.is_empty();
-            bucket.blocks.push(Vec::with_capacity(if first { room } else { BLOCK }));
+        let bucket = &mut self.buckets[usize::from(serial.octets()[0] >> (u8::BITS - BITS))];
+        if bucket.filling.len() + OF_END + room > BLOCK {
+            bucket.full.push(std::mem::replace(&mut bucket.filling, Vec::with_capacity(BLOCK)));
         }
-        if let Some(block) = bucket.blocks.last_mut() {
-            let before = block.len();
-            write(block);
-            self.bytes += block.len() - before;
-        }
+        bucket.filling.extend_from_slice(&end(not_after).to_ne_bytes());
+        let before = bucket.filling.len();
+        write(&mut bucket.filling);
+        bucket.len += 1;
+        self.bytes += bucket.filling.len() - before;
         self.len += 1;
     }
 
     /// All of them in the order of their serial numbers, in parts, each serial number once: the one that
     /// came first.
     pub(super) fn sorted(self) -> impl Iterator<Item = Sorted> {
-        self.buckets.into_iter().filter(|bucket| !bucket.ends.is_empty()).map(Bucket::sorted)
+        self.buckets.into_iter().filter(|bucket| bucket.len > 0).map(Bucket::sorted)
     }
 }
 
 impl Bucket {
     fn sorted(self) -> Sorted {
-        let Self { blocks, ends } = self;
-        let mut index = Vec::with_capacity(ends.len());
-        let mut ends = ends.into_iter();
+        let Self { len, filling, full: mut blocks } = self;
+        blocks.push(filling);
+        let mut index = Vec::with_capacity(len);
         for (number, block) in blocks.iter().enumerate() {
-            let mut start = number * BLOCK;
-            for ((serial, entry), end) in listed(block).zip(&mut ends) {
-                index.push(Place { key: key(serial), start: start as u32, end });
-                start += entry.len();
+            let mut start = OF_END;
+            while let Some((serial, len)) = block.get(start..).and_then(first) {
+                index.push(Place { key: key(serial), start: (number * BLOCK + start) as u32, len: len as u32 });
+                start += len + OF_END;
             }
         }
         let serial = |place: &Place| first(at(&blocks, place)).map(|(serial, _)| serial);
@@ -139,12 +146,19 @@ pub(super) struct Sorted {
 }
 
 impl Sorted {
-    pub(super) fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        self.index.iter().filter_map(|place| {
-            let encoded = at(&self.blocks, place);
-            let (serial, len) = first(encoded)?;
-            Some(Item { serial, encoded: encoded.get(..len)?, end: place.end })
+    /// Encoded entries and when their certificates end. Nothing is read of an entry to find it, so that the
+    /// processor fetches several of them at a time.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], End)> {
+        self.index.iter().map(|place| {
+            let (start, len) = (place.start as usize % BLOCK, place.len as usize);
+            let block = &self.blocks[place.start as usize / BLOCK];
+            let end = block[start - OF_END..].first_chunk().copied().map_or(0, End::from_ne_bytes);
+            (&block[start..start + len], end)
         })
+    }
+
+    pub(super) fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        self.entries().filter_map(|(encoded, end)| first(encoded).map(|(serial, _)| Item { serial, encoded, end }))
     }
 }
 

@@ -4,7 +4,8 @@
 
 use std::collections::HashSet;
 use std::iter::Peekable;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use bytes::Bytes;
 
@@ -15,6 +16,9 @@ use crate::x509::serial::Serial;
 /// Octets of a chunk at most, unless a single entry is longer. An entry that comes in copies one chunk, and a
 /// list of a million has some thousands of them.
 const FULL: usize = 16 << 10;
+
+/// Entries for which it is worth to start a thread.
+const LARGE: usize = 50_000;
 
 /// Entries in ascending order of serial number. A clone shares them.
 #[derive(Clone, Default)]
@@ -87,12 +91,28 @@ impl Entries {
     pub fn with(&self, batch: Batch) -> Self {
         let (count, bytes) = (batch.len(), batch.bytes());
         if self.is_empty() {
-            let mut filling = Filling { list: self.clone(), building: Building::new(bytes.min(FULL)) };
-            batch.sorted().for_each(|part| part.items().for_each(|item| filling.push(item)));
-            return filling.finish();
+            return Self::of(batch);
         }
         let parts: Vec<Sorted> = batch.sorted().collect();
         self.with_items(count, bytes, parts.iter().flat_map(Sorted::items))
+    }
+
+    /// A batch as a list. Parts of a large one are brought into order by one thread while another one fills
+    /// the list with those before.
+    fn of(batch: Batch) -> Self {
+        let mut filling = Filling { list: Self::default(), building: Building::new(batch.bytes().min(FULL)) };
+        let mut fill = |part: Sorted| part.entries().for_each(|(encoded, end)| filling.push(encoded, end));
+        if batch.len() < LARGE {
+            batch.sorted().for_each(fill);
+            return filling.finish();
+        }
+        thread::scope(|scope| {
+            let (done, parts) = mpsc::sync_channel(1);
+            // An error is the other thread's panic, which goes on from there.
+            scope.spawn(move || batch.sorted().try_for_each(|part| done.send(part)));
+            parts.into_iter().for_each(&mut fill);
+        });
+        filling.finish()
     }
 
     /// With items that are sorted; there are entries here already.
@@ -123,7 +143,7 @@ impl Entries {
             let found = there.seek(item.serial);
             building.append(&chunk.encoded[octets..there.octets], &chunk.ends[entries..there.entries]);
             if !found {
-                building.push(item);
+                building.append(item.encoded, &[item.end]);
             }
             building.cut(self);
         }
@@ -189,11 +209,11 @@ struct Filling {
 }
 
 impl Filling {
-    fn push(&mut self, item: Item<'_>) {
-        if self.building.encoded.len() + item.encoded.len() > FULL {
+    fn push(&mut self, encoded: &[u8], end: End) {
+        if self.building.encoded.len() + encoded.len() > FULL {
             std::mem::replace(&mut self.building, Building::new(FULL)).finish(&mut self.list);
         }
-        self.building.push(item);
+        self.building.append(encoded, &[end]);
     }
 
     fn finish(mut self) -> Entries {
@@ -211,10 +231,6 @@ struct Building {
 impl Building {
     fn new(room: usize) -> Self {
         Self { encoded: Vec::with_capacity(room), ends: Vec::with_capacity(room / 36) }
-    }
-
-    fn push(&mut self, item: Item<'_>) {
-        self.append(item.encoded, &[item.end]);
     }
 
     fn append(&mut self, encoded: &[u8], ends: &[End]) {
@@ -307,6 +323,17 @@ mod tests {
         assert_eq!(second.lost(&first, 100), 1, "ends now");
         assert_eq!(second.lost(&first, 101), 0, "its certificate has ended");
         assert_eq!(second.lost(&Entries::default(), 0), 20_001);
+    }
+
+    #[test]
+    fn a_large_batch_is_the_same_list_in_full_chunks_whoever_brings_it_into_order() {
+        // Spread over all numbers of four octets, and some of them twice.
+        let serials = (1..70_000_u32).map(|n| (n % 69_000).wrapping_mul(0x9e37_79b1));
+        let list = Entries::default().with(batch(serials.clone()));
+        assert!(joined(&list) == expected(serials));
+        assert!(list.len() >= LARGE && list.pieces().iter().all(|p| p.len() <= FULL));
+        let not_full = list.pieces().iter().filter(|p| p.len() < FULL - 100).count();
+        assert!(not_full <= 1, "{not_full} chunks are not full");
     }
 
     proptest! {
