@@ -3,8 +3,6 @@
 //! Lists read all of them first ([`all`]), where there are not too many; whoever looks at projects that are
 //! known reads those on them ([`on`]).
 
-use std::collections::HashMap;
-
 use super::Tx;
 use super::caller::Member;
 use super::refusal::{Outcome, Stop};
@@ -15,56 +13,104 @@ use crate::error::Error;
 /// Most grants that are read one by one.
 const FEW: usize = 10_000;
 
-/// What the member's teams have, by project's row; `None` when that is more than [`FEW`] grants.
+/// Rights by project's row, each row once and in ascending order.
+#[derive(Debug, Default)]
+pub struct Grants(Vec<(i64, ProjectRights)>);
+
+impl Grants {
+    /// Adds up what is granted on the same project.
+    fn add_up(mut grants: Vec<(i64, ProjectRights)>) -> Self {
+        // Stable, because that finds what is in order already: what one team has.
+        grants.sort_by_key(|(project, _)| *project);
+        grants.dedup_by(|next, kept| {
+            let same = next.0 == kept.0;
+            if same {
+                kept.1 |= next.1;
+            }
+            same
+        });
+        Self(grants)
+    }
+
+    /// These and one more.
+    #[must_use]
+    pub fn and(mut self, project: i64, rights: ProjectRights) -> Self {
+        self.0.push((project, rights));
+        Self::add_up(self.0)
+    }
+
+    /// What is granted on a project.
+    pub fn on(&self, project: i64) -> ProjectRights {
+        let found = self.0.binary_search_by_key(&project, |(row, _)| *row);
+        found.map_or(ProjectRights::NONE, |at| self.0[at].1)
+    }
+
+    /// Rows of the projects on which all of `needed` is granted, the newest first.
+    pub fn newest_with(&self, needed: ProjectRights) -> Vec<i64> {
+        self.0.iter().rev().filter(|(_, rights)| rights.has(needed)).map(|(project, _)| *project).collect()
+    }
+}
+
+/// What the member's teams have; `None` when that is more than [`FEW`] grants.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn all(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<HashMap<i64, ProjectRights>>> {
+pub async fn all(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Grants>> {
     if member.teams.is_empty() {
-        return Ok(Some(HashMap::new()));
+        return Ok(Some(Grants::default()));
     }
     // One text: a row for each grant takes longer to carry than to find. In the order of the index that
     // finds them: no plan is cheaper than that one.
-    let sql = "SELECT count(*), string_agg(project_id || ' ' || perm_bits, ',') FROM
+    let sql = "SELECT string_agg(project_id || ' ' || perm_bits, ',') FROM
         (SELECT project_id, perm_bits FROM team_project_access WHERE team_id = ANY($1)
          ORDER BY team_id, project_id LIMIT $2) granted";
     let values: [Value; 2] = [member.teams.clone().into(), (FEW as i64 + 1).into()];
-    let mut row = tx.one(sql, &values).await?;
-    let (count, text): (i64, Option<String>) = (row.get()?, row.get()?);
-    if count > FEW as i64 {
-        return Ok(None);
-    }
-    let mut grants = HashMap::with_capacity(usize::try_from(count).unwrap_or_default());
-    for grant in text.iter().flat_map(|text| text.split(',')) {
-        let (project, bits) = read(grant).ok_or_else(garbled)?;
-        *grants.entry(project).or_default() |= ProjectRights::from_bits(bits);
-    }
-    Ok(Some(grants))
+    let text: Option<String> = tx.one(sql, &values).await?.get()?;
+    let grants = text.iter().flat_map(|text| text.split(',')).map(|grant| read(grant).ok_or_else(garbled));
+    let grants = grants.collect::<Result<Vec<_>, _>>()?;
+    Ok((grants.len() <= FEW).then(|| Grants::add_up(grants)))
 }
 
-fn read(grant: &str) -> Option<(i64, i64)> {
+fn read(grant: &str) -> Option<(i64, ProjectRights)> {
     let (project, bits) = grant.split_once(' ')?;
-    Some((project.parse().ok()?, bits.parse().ok()?))
+    Some((project.parse().ok()?, ProjectRights::from_bits(bits.parse().ok()?)))
 }
 
 fn garbled() -> Stop {
     Failure::Engine(Error::internal("grants are not told as pairs of numbers")).into()
 }
 
-/// What the member's teams have on these projects, by project's row. Owners need no grants.
+/// What the member's teams have on these projects. Owners need no grants.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn on(tx: &mut Tx<'_>, member: &Member, projects: &[i64]) -> Outcome<HashMap<i64, ProjectRights>> {
-    let mut grants: HashMap<i64, ProjectRights> = HashMap::new();
+pub async fn on(tx: &mut Tx<'_>, member: &Member, projects: &[i64]) -> Outcome<Grants> {
     if member.owner || member.teams.is_empty() {
-        return Ok(grants);
+        return Ok(Grants::default());
     }
     let sql = "SELECT project_id, perm_bits FROM team_project_access
         WHERE project_id = ANY($1) AND team_id = ANY($2)";
+    let mut grants = Vec::new();
     for mut row in tx.rows(sql, &[projects.to_vec().into(), member.teams.clone().into()]).await? {
-        let (project, bits) = (row.get()?, row.get()?);
-        *grants.entry(project).or_default() |= ProjectRights::from_bits(bits);
+        grants.push((row.get()?, ProjectRights::from_bits(row.get()?)));
     }
-    Ok(grants)
+    Ok(Grants::add_up(grants))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_add_up_by_project() {
+        let told = ["7 1", "9 2", "3 1", "7 4"];
+        let grants = Grants::add_up(told.map(|grant| read(grant).unwrap()).to_vec());
+        let bits = |bits| ProjectRights::from_bits(bits);
+        assert_eq!((grants.on(7), grants.on(9), grants.on(4)), (bits(5), bits(2), ProjectRights::NONE));
+        assert_eq!(grants.newest_with(bits(1)), [7, 3]);
+        let more = grants.and(9, bits(1)).and(1, bits(1));
+        assert_eq!(more.newest_with(bits(1)), [9, 7, 3, 1]);
+        assert_eq!(more.on(9), bits(3));
+        assert!(["", "7", "7 x", "7 1 1"].iter().all(|grant| read(grant).is_none()));
+    }
 }

@@ -5,10 +5,8 @@ mod fields;
 mod list;
 mod moves;
 
-use std::collections::HashMap;
-
 use super::caller::{Caller, Member};
-use super::grants;
+use super::grants::{self, Grants};
 use super::mode::Columns;
 use super::organization;
 use super::page;
@@ -216,18 +214,12 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<
 }
 
 /// As [`these`], given what the member's teams have on them.
-async fn with_grants(
-    tx: &mut Tx<'_>,
-    member: &Member,
-    rows: Vec<i64>,
-    granted: &HashMap<i64, ProjectRights>,
-) -> Outcome<Vec<Project>> {
+async fn with_grants(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>, granted: &Grants) -> Outcome<Vec<Project>> {
     let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1)");
     let mut found = Vec::with_capacity(rows.len());
     for mut row in tx.rows(&sql, &[rows.clone().into()]).await? {
         let mut project = Project::read(&mut row)?;
-        let of_teams = granted.get(&project.id).copied().unwrap_or_default();
-        project.rights = member.on_project(project.is_default, of_teams);
+        project.rights = member.on_project(project.is_default, granted.on(project.id));
         found.push(project);
     }
     Ok(page::in_order(&rows, found, |project| project.id))

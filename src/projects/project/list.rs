@@ -5,9 +5,7 @@
 //! the projects, which costs the same however many projects there are, and wherever in the order they stand.
 //! With more grants than that, every few projects looked at is one of the caller's.
 
-use std::collections::HashMap;
-
-use super::super::grants;
+use super::super::grants::{self, Grants};
 use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::super::tag;
 use super::{Member, Outcome, Project, ProjectRights, Tx, these, with_grants};
@@ -45,8 +43,8 @@ impl Wanted {
 /// Those of the store; `Unavailable` when too much must be looked at.
 pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<(Listed<Project>, i64)> {
     let needed = ProjectRights::READ | wanted.granted;
-    let grants = if member.rights.on_projects().has(needed) { Grants::None } else { Grants::read(tx, member).await? };
-    if wanted.narrows() || wanted.by_name.is_some() || matches!(grants, Grants::Many(_)) {
+    let grants = if member.rights.on_projects().has(needed) { Has::None } else { Has::read(tx, member).await? };
+    if wanted.narrows() || wanted.by_name.is_some() || matches!(grants, Has::Many(_)) {
         tx.fit().await?;
     }
     let everything = seen(tx, member, &grants, ProjectRights::READ).await?;
@@ -71,23 +69,23 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
     };
     let items = match &grants {
         _ if rows.is_empty() => Vec::new(),
-        Grants::Few(few) => with_grants(tx, member, rows, few).await?,
+        Has::Few(few) => with_grants(tx, member, rows, few).await?,
         _ => these(tx, member, rows).await?,
     };
     Ok((Listed { items, matching }, total))
 }
 
 /// What the member has on projects beside what is granted in the whole organization.
-enum Grants {
+enum Has {
     /// Nothing that counts.
     None,
     /// This, by project.
-    Few(HashMap<i64, ProjectRights>),
+    Few(Grants),
     /// More grants than are read one by one, and what is granted on the default project beside them.
     Many(Option<(i64, ProjectRights)>),
 }
 
-impl Grants {
+impl Has {
     async fn read(tx: &mut Tx<'_>, member: &Member) -> Outcome<Self> {
         let mut default = None;
         if member.rights.on_default_project() != ProjectRights::NONE {
@@ -95,11 +93,11 @@ impl Grants {
             let row = tx.one(sql, &[member.organization.id.into()]).await?.get()?;
             default = Some((row, member.rights.on_default_project()));
         }
-        let Some(mut few) = grants::all(tx, member).await? else { return Ok(Self::Many(default)) };
-        if let Some((project, rights)) = default {
-            *few.entry(project).or_default() |= rights;
-        }
-        Ok(Self::Few(few))
+        Ok(match (grants::all(tx, member).await?, default) {
+            (None, default) => Self::Many(default),
+            (Some(few), None) => Self::Few(few),
+            (Some(few), Some((project, rights))) => Self::Few(few.and(project, rights)),
+        })
     }
 }
 
@@ -112,7 +110,7 @@ struct Seen {
 }
 
 /// The projects on which the member has all of `needed`.
-async fn seen(tx: &mut Tx<'_>, member: &Member, grants: &Grants, needed: ProjectRights) -> Outcome<Seen> {
+async fn seen(tx: &mut Tx<'_>, member: &Member, grants: &Has, needed: ProjectRights) -> Outcome<Seen> {
     let everywhere = member.rights.on_projects();
     let missing = ProjectRights::from_bits(needed.bits() & !everywhere.bits());
     Ok(match grants {
@@ -120,15 +118,13 @@ async fn seen(tx: &mut Tx<'_>, member: &Member, grants: &Grants, needed: Project
             let filter = Filter::new("p.org_id = {}", member.organization.id);
             Seen { filter, known: Some(member.organization.projects), newest: None }
         }
-        Grants::Few(few) => {
-            let having = few.iter().filter(|(_, rights)| rights.has(missing));
-            let mut ids: Vec<i64> = having.map(|(project, _)| *project).collect();
-            ids.sort_unstable_by(|one, other| other.cmp(one));
+        Has::Few(few) => {
+            let ids = few.newest_with(missing);
             let known = Some(ids.len() as i64);
             Seen { filter: Filter::new("p.id = ANY({})", ids.clone()), known, newest: Some(ids) }
         }
-        Grants::None => Seen { filter: by_looking(member, missing), known: None, newest: None },
-        Grants::Many(default) => {
+        Has::None => Seen { filter: by_looking(member, missing), known: None, newest: None },
+        Has::Many(default) => {
             let known = granted(tx, member, missing, *default).await?;
             Seen { filter: by_looking(member, missing), known, newest: None }
         }

@@ -6,6 +6,7 @@
 
 use super::super::grants;
 use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
+use super::super::rights::ProjectRights;
 use super::super::tag;
 use super::rights::{self, WorkspaceRights};
 use super::{Member, Outcome, Tx, Workspace, these};
@@ -84,10 +85,10 @@ pub async fn seen(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Seen>> {
         filter.and(granted, member.teams.clone());
         return Ok(Some(Seen { filter, known: None }));
     };
-    if grants.is_empty() {
+    let projects = grants.newest_with(ProjectRights::NONE);
+    if projects.is_empty() {
         return Ok(None);
     }
-    let projects: Vec<i64> = grants.into_keys().collect();
     let sql = "SELECT CAST(sum(workspace_count) AS bigint) FROM projects WHERE id = ANY($1)";
     let known: i64 = tx.one(sql, &[projects.clone().into()]).await?.get()?;
     filter.and("w.project_id = ANY({})", projects);
