@@ -1,6 +1,7 @@
 //! Sessions of the projects API on PostgreSQL: each work has a connection, and a transaction when it
-//! writes. A deadlock, a serialization failure or a lock that is not to be had is tried again, a connection that was dead before the
-//! work began is replaced once; when COMMIT has no answer nobody knows, and the work is `Unavailable`.
+//! writes. A deadlock, a serialization failure or a lock that is not to be had is tried again; a connection
+//! that was dead before the work began is replaced once; when COMMIT has no answer nobody knows, and the work
+//! is `Unavailable`.
 
 use std::time::{Duration, Instant};
 

@@ -308,7 +308,7 @@ async fn every_kind_of_issuer_key_signs_with_its_algorithm() {
         openssl_judges(root, &leaf.pem, &reply.der, "good");
         files.write(&format!("{n}.der"), &reply.der);
     }
-    assert!(judge("lint_ocsp.py", &[files.path("").to_str().unwrap()]).contains("7 answers linted"));
+    assert!(judge("lint_status.py", &["ocsp", files.path("").to_str().unwrap()]).contains("7 answers linted"));
     pki.stop().await;
 }
 
@@ -440,7 +440,7 @@ async fn pkilint_finds_nothing_in_any_answer() {
         files.write(&format!("one-{at}.der"), &pki.ocsp(&request(&ids[..1], None)).await.der);
     }
     let folder = files.path("");
-    assert!(judge("lint_ocsp.py", &[folder.to_str().unwrap()]).contains("8 answers linted"));
+    assert!(judge("lint_status.py", &["ocsp", folder.to_str().unwrap()]).contains("8 answers linted"));
     // It sees what it should: a responder named by something else than a hash.
     let id = cert_id(IdHash::Sha1, &root, &good.certificate.serial());
     let data = ResponseData {
@@ -453,7 +453,7 @@ async fn pkilint_finds_nothing_in_any_answer() {
     let algorithm = signet::x509::algorithm::SignatureAlgorithm::Ed25519;
     let basic = signet::x509::tbs::signed(&data.encode(), algorithm, &[0; 64]);
     files.write("wrong.der", &signet::x509::ocsp::successful(&basic));
-    assert!(refusal("lint_ocsp.py", &[folder.to_str().unwrap()]).contains("wrong.der"));
+    assert!(refusal("lint_status.py", &["ocsp", folder.to_str().unwrap()]).contains("wrong.der"));
     pki.stop().await;
 }
 

@@ -100,7 +100,7 @@ async fn vector_16_6_r25_complete_and_delta_lists_of_every_algorithm() {
     }
     let folder = files.path("");
     let expected = format!("{} lists linted", 2 * ALGORITHMS.len() + 2);
-    assert!(judge("lint_crl.py", &[folder.to_str().unwrap()]).contains(&expected));
+    assert!(judge("lint_status.py", &["crl", folder.to_str().unwrap()]).contains(&expected));
     // An algorithm of another type of key is refused.
     let other = json!({ "issuer_name": "ca0", "revocation_signature_algorithm": "ECDSAWithSHA256" });
     pki.refused("issuer/ca0", other, "revocation_signature_algorithm: does not suit the issuer's key").await;
@@ -122,5 +122,5 @@ fn pkilint_sees_what_is_wrong_with_a_list() {
     let tbs = tbs.encode(vec![entries.into()]).pieces().collect::<Vec<_>>().concat();
     let files = Files::new();
     files.write("wrong.der", &signed(&tbs, algorithm, &[0; 64]));
-    assert!(refusal("lint_crl.py", &[files.path("").to_str().unwrap()]).contains("wrong.der: "));
+    assert!(refusal("lint_status.py", &["crl", files.path("").to_str().unwrap()]).contains("wrong.der: "));
 }
