@@ -157,6 +157,15 @@ async fn execute(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<
     Ok(db.execute(&statement, parameters).await?)
 }
 
+/// Inserts rows of which none may be there yet. A plain INSERT: with ON CONFLICT every row would be looked
+/// for first and logged twice, and what is taken is as good as never.
+async fn insert(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<(), Failure> {
+    match execute(db, sql, parameters).await {
+        Err(failure) if failure.code() == Some(&SqlState::UNIQUE_VIOLATION) => Err(Failure::SerialTaken),
+        result => result.map(drop),
+    }
+}
+
 async fn rows(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Failure> {
     let statement = db.prepare_cached(sql).await?;
     Ok(db.query(&statement, parameters).await?)

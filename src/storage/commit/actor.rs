@@ -1,15 +1,17 @@
-//! The commit actor's shell: a mailbox, the waiting units, and the backend it lends to one batch at a
-//! time.
+//! The commit actor's shell: the units that wait, and the backend it lends to one batch at a time.
 //!
 //! It lives on a thread and an actix system of its own, so that it neither needs one from its caller
 //! nor blocks a worker. While a batch runs the backend is away in a future; its return starts the
 //! next batch.
+//!
+//! Units wait in a queue beside the mailbox. A message goes to the actor only when it is idle: one that is
+//! at work looks into the queue when it is done, and need not be woken by every unit until then.
 
 use std::collections::VecDeque;
 use std::future::ready;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use actix::prelude::*;
@@ -22,17 +24,21 @@ use crate::error::{Error, Result};
 use crate::storage::backend::Backend;
 use crate::telemetry;
 
-/// The addresses of a running actor.
+/// The way to a running actor: its queue and its addresses.
 #[derive(Clone)]
 pub(super) struct Link {
-    submit: Recipient<Submit>,
+    queue: Arc<Queue>,
+    wake: Recipient<Wake>,
     stop: Recipient<Stop>,
 }
 
 impl Link {
-    /// Never blocks and never refuses: the handle's permits bound what can be under way.
+    /// Never refuses, and waits for nothing but the moment in which another is put there or a batch is
+    /// taken: the handle's permits bound what can be under way.
     pub(super) fn submit(&self, job: Job) {
-        self.submit.do_send(Submit(job));
+        if self.queue.push(job) {
+            self.wake.do_send(Wake);
+        }
     }
 
     /// Resolves when the backend is closed; at once when the actor is gone already.
@@ -51,16 +57,16 @@ pub(super) fn start<B: Backend>(backend: B, commits: Arc<AtomicU64>) -> Result<L
         System::new().block_on(async move {
             // Dropped with the actor: that ends the thread.
             let (alive, ended) = oneshot::channel::<()>();
+            let queue = Arc::new(Queue::default());
             let actor = Committer {
                 backend: Some(backend),
-                waiting: VecDeque::new(),
-                scheduled: false,
+                queue: queue.clone(),
                 stopping: Vec::new(),
                 commits,
                 _alive: alive,
             };
             let addr = actor.start();
-            let _ = send_link.send(Link { submit: addr.clone().recipient(), stop: addr.recipient() });
+            let _ = send_link.send(Link { queue, wake: addr.clone().recipient(), stop: addr.recipient() });
             let _ = ended.await;
         });
     };
@@ -68,9 +74,60 @@ pub(super) fn start<B: Backend>(backend: B, commits: Arc<AtomicU64>) -> Result<L
     link.recv().map_err(|e| Error::unavailable("storage: the commit thread does not start", e))
 }
 
+/// Units that wait for the next batch, and whether the actor comes for them without being called.
+#[derive(Default)]
+struct Queue(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    /// A turn of the actor is scheduled or running.
+    coming: bool,
+    /// The actor has ended, and takes nothing any more.
+    closed: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a unit at the end; whether the actor must be woken for it. Drops it, and with it the way to
+    /// its caller, when the actor has ended.
+    fn push(&self, job: Job) -> bool {
+        let mut waiting = self.lock();
+        if waiting.closed {
+            return false;
+        }
+        waiting.jobs.push_back(job);
+        !std::mem::replace(&mut waiting.coming, true)
+    }
+
+    /// The next batch; `None`, and nothing ever again, when no unit waits and the actor is `stopping`.
+    fn take(&self, stopping: bool) -> Option<Vec<Job>> {
+        let mut waiting = self.lock();
+        waiting.closed = stopping && waiting.jobs.is_empty();
+        let size = waiting.jobs.len().min(MAX_BATCH);
+        (!waiting.closed).then(|| waiting.jobs.drain(..size).collect())
+    }
+
+    /// Says that a turn is coming; whether none was before.
+    fn come(&self) -> bool {
+        !std::mem::replace(&mut self.lock().coming, true)
+    }
+
+    /// After a turn: whether another follows because units wait, or because the actor has work of its own.
+    fn again(&self, busy: bool) -> bool {
+        let mut waiting = self.lock();
+        waiting.coming = busy || !waiting.jobs.is_empty();
+        waiting.coming
+    }
+}
+
+/// There is something in the queue of an actor that was idle.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Submit(Job);
+struct Wake;
 
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -79,9 +136,7 @@ struct Stop(oneshot::Sender<Result<()>>);
 struct Committer<B> {
     /// Away while a batch runs.
     backend: Option<B>,
-    waiting: VecDeque<Job>,
-    /// A turn is scheduled or running.
-    scheduled: bool,
+    queue: Arc<Queue>,
     stopping: Vec<oneshot::Sender<Result<()>>>,
     commits: Arc<AtomicU64>,
     _alive: oneshot::Sender<()>,
@@ -92,15 +147,15 @@ impl<B: Backend> Actor for Committer<B> {
 
     /// Background work may be left from before.
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.schedule(ctx);
+        self.come(ctx);
     }
 }
 
-impl<B: Backend> Handler<Submit> for Committer<B> {
+impl<B: Backend> Handler<Wake> for Committer<B> {
     type Result = ();
 
-    fn handle(&mut self, Submit(job): Submit, ctx: &mut Self::Context) {
-        self.waiting.push_back(job);
+    /// Who sent it has said already that a turn is coming.
+    fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
         self.schedule(ctx);
     }
 }
@@ -110,33 +165,35 @@ impl<B: Backend> Handler<Stop> for Committer<B> {
 
     fn handle(&mut self, Stop(done): Stop, ctx: &mut Self::Context) {
         self.stopping.push(done);
-        self.schedule(ctx);
+        self.come(ctx);
     }
 }
 
 impl<B: Backend> Committer<B> {
-    /// Starts a turn unless one is under way. The batch is taken only when the turn runs, after the
-    /// mailbox was emptied: so all that has arrived shares the commit.
-    fn schedule(&mut self, ctx: &mut Context<Self>) {
-        if !std::mem::replace(&mut self.scheduled, true) {
-            ctx.spawn(ready(()).into_actor(self).map(|(), actor, ctx| actor.turn(ctx)));
+    /// Starts a turn unless one is under way.
+    fn come(&mut self, ctx: &mut Context<Self>) {
+        if self.queue.come() {
+            self.schedule(ctx);
         }
+    }
+
+    /// The batch is taken only when the turn runs: so all that has arrived shares the commit.
+    fn schedule(&mut self, ctx: &mut Context<Self>) {
+        ctx.spawn(ready(()).into_actor(self).map(|(), actor, ctx| actor.turn(ctx)));
     }
 
     fn turn(&mut self, ctx: &mut Context<Self>) {
         let Some(backend) = self.backend.take() else { return };
-        if self.waiting.is_empty() && !self.stopping.is_empty() {
+        let chores = self.stopping.is_empty();
+        let Some(batch) = self.queue.take(!chores) else {
             self.close(backend, ctx);
             return;
-        }
-        let batch: Vec<Job> = self.waiting.drain(..self.waiting.len().min(MAX_BATCH)).collect();
-        let chores = self.stopping.is_empty();
+        };
         let work = run(backend, batch, chores, self.commits.clone());
         ctx.spawn(work.into_actor(self).map(|backend, actor, ctx| {
-            let more = backend.has_chores() || !actor.waiting.is_empty() || !actor.stopping.is_empty();
+            let busy = backend.has_chores() || !actor.stopping.is_empty();
             actor.backend = Some(backend);
-            actor.scheduled = false;
-            if more {
+            if actor.queue.again(busy) {
                 actor.schedule(ctx);
             }
         }));
@@ -188,5 +245,47 @@ async fn commit(backend: &mut impl Backend, batch: Vec<Job>) {
         count_failure(&answer);
         drop(place);
         let _ = reply.send(answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::commit::Place;
+    use metrics::Gauge;
+    use tokio::sync::Semaphore;
+
+    fn job() -> (Job, oneshot::Receiver<Result<Vec<crate::storage::backend::Outcome>>>) {
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let (reply, outcome) = oneshot::channel();
+        let place = Place::take(permit, &Gauge::noop());
+        (Job { unit: Vec::new(), arrived: Instant::now(), reply, place }, outcome)
+    }
+
+    #[test]
+    fn only_an_idle_actor_is_woken() {
+        let queue = Queue::default();
+        assert!(queue.push(job().0), "idle");
+        assert!(!queue.push(job().0), "on its way");
+        assert_eq!(queue.take(false).unwrap().len(), 2);
+        assert!(!queue.push(job().0), "at work");
+        assert!(queue.again(false), "comes by itself for what arrived meanwhile");
+        assert_eq!(queue.take(false).unwrap().len(), 1);
+        assert!(queue.again(true), "comes by itself for work of its own");
+        assert!(!queue.come());
+        assert!(queue.take(false).unwrap().is_empty());
+        assert!(!queue.again(false));
+        assert!(queue.push(job().0), "idle again");
+    }
+
+    #[test]
+    fn what_comes_after_the_end_is_told_and_what_came_before_is_taken() {
+        let queue = Queue::default();
+        queue.push(job().0);
+        assert_eq!(queue.take(true).unwrap().len(), 1);
+        assert!(queue.take(true).is_none());
+        let (late, mut outcome) = job();
+        assert!(!queue.push(late));
+        assert_eq!(outcome.try_recv().err(), Some(oneshot::error::TryRecvError::Closed));
     }
 }

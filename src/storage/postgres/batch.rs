@@ -63,8 +63,7 @@ impl Gathered<'_> {
         self.revocations.truncate(revocations);
     }
 
-    /// Inserts everything but revocations, or says that a serial is taken: then some are stored, and the
-    /// caller undoes it.
+    /// Inserts everything but revocations, or says that a serial is taken: then the caller undoes it.
     async fn send(&self, db: &Session) -> Result<(), Failure> {
         if !self.leases.is_empty() {
             leases::insert_all(db, &self.leases).await?;

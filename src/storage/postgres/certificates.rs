@@ -2,7 +2,7 @@
 
 use tokio_postgres::Row;
 
-use super::{Failure, Session, execute, revocations, row, rows};
+use super::{Failure, Session, insert, revocations, row, rows};
 use crate::documents::MountId;
 use crate::pki::store::{CertificateRow, SerialStatus, StoredCertificate};
 use crate::storage::sql::certificates as sql;
@@ -11,16 +11,15 @@ use crate::x509::serial::Serial;
 const INSERT: &str = "INSERT INTO certificate
     (mount, serial, issuer, role, common_name, not_before, not_after, issued_at, requester, der)
     SELECT * FROM UNNEST($1::BIGINT[], $2::BYTEA[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::BIGINT[], $7::BIGINT[],
-        $8::BIGINT[], $9::TEXT[], $10::BYTEA[])
-    ON CONFLICT (mount, serial) DO NOTHING";
+        $8::BIGINT[], $9::TEXT[], $10::BYTEA[])";
 
-/// Stores all of them in one statement, or says that a serial is taken: then some are stored, and the
-/// caller undoes it.
+/// Stores all of them in one statement, or says that a serial is taken: then the caller must undo the
+/// transaction, or the part of it behind a savepoint.
 pub(super) async fn insert_all(db: &Session, all: &[&CertificateRow]) -> Result<(), Failure> {
     fn column<'a, T>(all: &[&'a CertificateRow], of: impl Fn(&'a CertificateRow) -> T) -> Vec<T> {
         all.iter().map(|row| of(row)).collect()
     }
-    let stored = execute(
+    insert(
         db,
         INSERT,
         &[
@@ -36,8 +35,7 @@ pub(super) async fn insert_all(db: &Session, all: &[&CertificateRow]) -> Result<
             &column(all, |row| row.der.as_slice()),
         ],
     )
-    .await?;
-    if stored == all.len() as u64 { Ok(()) } else { Err(Failure::SerialTaken) }
+    .await
 }
 
 pub(super) async fn get(db: &Session, mount: MountId, serial: Serial) -> Result<Option<StoredCertificate>, Failure> {

@@ -3,7 +3,7 @@
 use tokio_postgres::Row;
 
 use super::certificates::serial;
-use super::{Failure, Session, execute, exists, row, rows};
+use super::{Failure, Session, execute, exists, insert, row, rows};
 use crate::auth::store::TokenHash;
 use crate::documents::MountId;
 use crate::pki::store::LeaseRow;
@@ -14,8 +14,7 @@ use crate::storage::sql::leases as sql;
 /// finds the lease.
 const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 AND (uses IS NULL OR uses > 0) FOR SHARE";
 const INSERT: &str = "INSERT INTO lease (id, mount, serial, token, issued_at, expires_at)
-    SELECT * FROM UNNEST($1::TEXT[], $2::BIGINT[], $3::BYTEA[], $4::BYTEA[], $5::BIGINT[], $6::BIGINT[])
-    ON CONFLICT DO NOTHING";
+    SELECT * FROM UNNEST($1::TEXT[], $2::BIGINT[], $3::BYTEA[], $4::BYTEA[], $5::BIGINT[], $6::BIGINT[])";
 const MARK: &str = "UPDATE lease SET ending = 1 WHERE id = ANY($1) AND ending = 0";
 const END: &str = "DELETE FROM lease WHERE id = ANY($1)";
 const TOKENS_ENDED: &str = "INSERT INTO ended_token (hash)
@@ -28,13 +27,13 @@ pub(super) async fn hold_token(db: &Session, token: &TokenHash) -> Result<bool, 
     exists(db, HOLD, &[&&token[..]]).await
 }
 
-/// Stores all of them in one statement, or says that a serial is taken: then some are stored, and the
-/// caller undoes it. Their tokens are held.
+/// Stores all of them in one statement, or says that a serial is taken: then the caller must undo the
+/// transaction, or the part of it behind a savepoint. Their tokens are held.
 pub(super) async fn insert_all(db: &Session, all: &[&LeaseRow]) -> Result<(), Failure> {
     fn column<'a, T>(all: &[&'a LeaseRow], of: impl Fn(&'a LeaseRow) -> T) -> Vec<T> {
         all.iter().map(|row| of(row)).collect()
     }
-    let stored = execute(
+    insert(
         db,
         INSERT,
         &[
@@ -46,8 +45,7 @@ pub(super) async fn insert_all(db: &Session, all: &[&LeaseRow]) -> Result<(), Fa
             &column(all, |row| row.expires_at),
         ],
     )
-    .await?;
-    if stored == all.len() as u64 { Ok(()) } else { Err(Failure::SerialTaken) }
+    .await
 }
 
 pub(super) async fn mark(db: &Session, ids: &[String]) -> Result<Outcome, Failure> {

@@ -1,23 +1,22 @@
 //! SQL of what is attached to certificates.
 
 use super::certificates::page;
-use super::{Failure, Session, execute, row};
+use super::{Failure, Session, insert, row};
 use crate::documents::MountId;
 use crate::pki::store::MetadataRow;
 use crate::storage::sql::metadata as sql;
 use crate::x509::serial::Serial;
 
 const INSERT: &str = "INSERT INTO certificate_metadata (mount, serial, not_after, body)
-    SELECT * FROM UNNEST($1::BIGINT[], $2::BYTEA[], $3::BIGINT[], $4::BYTEA[])
-    ON CONFLICT (mount, serial) DO NOTHING";
+    SELECT * FROM UNNEST($1::BIGINT[], $2::BYTEA[], $3::BIGINT[], $4::BYTEA[])";
 
-/// Stores all of them in one statement, or says that a serial is taken: then some are stored, and the
-/// caller undoes it.
+/// Stores all of them in one statement, or says that a serial is taken: then the caller must undo the
+/// transaction, or the part of it behind a savepoint.
 pub(super) async fn insert_all(db: &Session, all: &[&MetadataRow]) -> Result<(), Failure> {
     fn column<'a, T>(all: &[&'a MetadataRow], of: impl Fn(&'a MetadataRow) -> T) -> Vec<T> {
         all.iter().map(|row| of(row)).collect()
     }
-    let stored = execute(
+    insert(
         db,
         INSERT,
         &[
@@ -27,8 +26,7 @@ pub(super) async fn insert_all(db: &Session, all: &[&MetadataRow]) -> Result<(),
             &column(all, |row| row.body.as_slice()),
         ],
     )
-    .await?;
-    if stored == all.len() as u64 { Ok(()) } else { Err(Failure::SerialTaken) }
+    .await
 }
 
 pub(super) async fn get(db: &Session, mount: MountId, serial: Serial) -> Result<Option<MetadataRow>, Failure> {
