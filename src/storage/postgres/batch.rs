@@ -1,10 +1,12 @@
 //! What one transaction of the writer holds: units in order; certificates, what belongs to them, and
-//! revocations gathered into one statement each at the end, counters last.
+//! revocations gathered into one statement each at the end, counters last. Their mounts are held in the
+//! same flight.
 //!
 //! A unit that can fail half-way runs behind a savepoint. A failure that shows only at the end (a taken
-//! serial) gives up the transaction, and the writer comes again with every unit behind a savepoint.
+//! serial, a mount that is gone) gives up the transaction, and the writer comes again with every unit behind
+//! a savepoint.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use futures_util::future::try_join;
 
@@ -53,6 +55,13 @@ struct Gathered<'a> {
 impl Gathered<'_> {
     fn mark(&self) -> [usize; 4] {
         [self.certificates.len(), self.leases.len(), self.metadata.len(), self.revocations.len()]
+    }
+
+    /// The mounts of its rows.
+    fn mounts(&self) -> BTreeSet<MountId> {
+        let certificates = self.certificates.iter().map(|row| row.mount);
+        let attached = self.leases.iter().map(|row| row.mount).chain(self.metadata.iter().map(|row| row.mount));
+        certificates.chain(attached).chain(self.revocations.iter().map(|(_, row)| row.mount)).collect()
     }
 
     /// Takes back everything since [`Gathered::mark`].
@@ -123,12 +132,17 @@ impl<'a> Batch<'a> {
             return self.write_counters().await;
         }
         let gathered = std::mem::take(&mut self.gathered);
+        let new = self.not_held(&gathered);
         self.count(&gathered);
-        try_join(gathered.send(self.db), self.write_counters()).await.map(drop)
+        let stored = try_join(gathered.send(self.db), self.write_counters());
+        try_join(mounts::hold(self.db, &new), stored).await.map(drop)
     }
 
     /// A unit that, when it fails, has sent nothing that must be undone.
     async fn plain(&mut self, unit: &'a Unit) -> Result<(), Failure> {
+        if unit.iter().any(|write| self.waits_for(write)) {
+            self.flush().await?;
+        }
         let before = self.gathered.mark();
         match self.unit(unit).await {
             Err(Failure::Conflict(text)) => {
@@ -218,12 +232,10 @@ impl<'a> Batch<'a> {
                 mounts::drop_mount(db, *mount).await
             }
             Write::Certificate(row) => {
-                self.hold(row.mount).await?;
                 self.gathered.certificates.push(row);
                 Ok(Outcome::Done)
             }
             Write::Revocation(row) => {
-                self.hold(row.mount).await?;
                 self.gathered.revocations.push((place, row));
                 // Its real outcome is known once it is sent, and takes this place.
                 Ok(Outcome::Done)
@@ -235,7 +247,6 @@ impl<'a> Batch<'a> {
                 Ok(published)
             }
             Write::Lease(row) => {
-                self.hold(row.mount).await?;
                 self.hold_token(row.token).await?;
                 self.gathered.leases.push(row);
                 Ok(Outcome::Done)
@@ -245,7 +256,6 @@ impl<'a> Batch<'a> {
             Write::LeasesMarkEnded { limit } => leases::mark_ended(db, *limit).await,
             Write::LeaseSweep { now, limit } => leases::sweep(db, *now, *limit).await,
             Write::Metadata(row) => {
-                self.hold(row.mount).await?;
                 self.gathered.metadata.push(row);
                 Ok(Outcome::Done)
             }
@@ -303,9 +313,7 @@ impl<'a> Batch<'a> {
     /// That a mount exists and stays to the end, asked of the database once in a transaction.
     async fn hold(&mut self, mount: MountId) -> Result<(), Failure> {
         if !self.mounts.contains_key(&mount) {
-            if !mounts::hold(self.db, mount).await? {
-                return Err(Failure::Conflict(conflict::MOUNT_GONE));
-            }
+            mounts::hold(self.db, &[mount]).await?;
             self.mounts.insert(mount, Inserted::default());
         }
         Ok(())
@@ -322,10 +330,17 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
+    /// Mounts of gathered rows that are not held yet.
+    fn not_held(&self, gathered: &Gathered<'_>) -> Vec<MountId> {
+        gathered.mounts().into_iter().filter(|mount| !self.mounts.contains_key(mount)).collect()
+    }
+
     /// Sends what was gathered.
     async fn flush(&mut self) -> Result<(), Failure> {
         let gathered = std::mem::take(&mut self.gathered);
-        gathered.send(self.db).await?;
+        let new = self.not_held(&gathered);
+        try_join(mounts::hold(self.db, &new), gathered.send(self.db)).await?;
+        self.mounts.extend(new.into_iter().map(|mount| (mount, Inserted::default())));
         self.count(&gathered);
         // In the order of the mounts, so that two nodes do not wait for each other.
         let mut by_mount: BTreeMap<MountId, (Vec<Place>, Vec<&RevocationRow>)> = BTreeMap::new();

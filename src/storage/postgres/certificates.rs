@@ -10,8 +10,8 @@ use crate::x509::serial::Serial;
 
 const INSERT: &str = "INSERT INTO certificate
     (mount, serial, issuer, role, common_name, not_before, not_after, issued_at, requester, der)
-    SELECT * FROM UNNEST($1::BIGINT[], $2::BYTEA[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::BIGINT[], $7::BIGINT[],
-        $8::BIGINT[], $9::TEXT[], $10::BYTEA[])";
+    SELECT UNNEST($1::BIGINT[]), UNNEST($2::BYTEA[]), UNNEST($3::TEXT[]), UNNEST($4::TEXT[]), UNNEST($5::TEXT[]),
+        UNNEST($6::BIGINT[]), UNNEST($7::BIGINT[]), UNNEST($8::BIGINT[]), UNNEST($9::TEXT[]), UNNEST($10::BYTEA[])";
 
 /// Stores all of them in one statement, or says that a serial is taken: then the caller must undo the
 /// transaction, or the part of it behind a savepoint.

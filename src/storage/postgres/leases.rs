@@ -14,7 +14,8 @@ use crate::storage::sql::leases as sql;
 /// finds the lease.
 const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 AND (uses IS NULL OR uses > 0) FOR SHARE";
 const INSERT: &str = "INSERT INTO lease (id, mount, serial, token, issued_at, expires_at)
-    SELECT * FROM UNNEST($1::TEXT[], $2::BIGINT[], $3::BYTEA[], $4::BYTEA[], $5::BIGINT[], $6::BIGINT[])";
+    SELECT UNNEST($1::TEXT[]), UNNEST($2::BIGINT[]), UNNEST($3::BYTEA[]), UNNEST($4::BYTEA[]), UNNEST($5::BIGINT[]),
+        UNNEST($6::BIGINT[])";
 const MARK: &str = "UPDATE lease SET ending = 1 WHERE id = ANY($1) AND ending = 0";
 const END: &str = "DELETE FROM lease WHERE id = ANY($1)";
 const TOKENS_ENDED: &str = "INSERT INTO ended_token (hash)

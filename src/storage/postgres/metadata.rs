@@ -8,7 +8,7 @@ use crate::storage::sql::metadata as sql;
 use crate::x509::serial::Serial;
 
 const INSERT: &str = "INSERT INTO certificate_metadata (mount, serial, not_after, body)
-    SELECT * FROM UNNEST($1::BIGINT[], $2::BYTEA[], $3::BIGINT[], $4::BYTEA[])";
+    SELECT UNNEST($1::BIGINT[]), UNNEST($2::BYTEA[]), UNNEST($3::BIGINT[]), UNNEST($4::BYTEA[])";
 
 /// Stores all of them in one statement, or says that a serial is taken: then the caller must undo the
 /// transaction, or the part of it behind a savepoint.

@@ -17,7 +17,8 @@ use crate::storage::sql::{conflict, mounts as sql};
 /// Rows that one step removes.
 const STEP: i64 = 500;
 
-const HOLD: &str = "SELECT pg_advisory_xact_lock_shared($1)";
+const HOLD: &str = "SELECT pg_advisory_xact_lock_shared(UNNEST($1::BIGINT[]))";
+const ALL_EXIST: &str = "SELECT COUNT(*) = CARDINALITY($1::BIGINT[]) FROM mount WHERE id = ANY($1)";
 const HOLD_ALONE: &str = "SELECT pg_advisory_xact_lock($1)";
 
 /// Rows that a transaction inserted into a mount, less those that it removed.
@@ -34,18 +35,19 @@ pub(super) async fn create(db: &Session, mount: MountId) -> Result<Outcome, Fail
     Ok(Outcome::Done)
 }
 
-/// Keeps the mount from being dropped until the transaction ends; whether there is one. The look is a
-/// statement of its own, so that it sees a drop that the lock waited for; both are sent at once, the
-/// lock first, and the server runs them in turn.
-pub(super) async fn hold(db: &Session, mount: MountId) -> Result<bool, Failure> {
-    if mount == SYSTEM {
-        return Ok(true);
+/// Keeps mounts, each named once, from being dropped until the transaction ends. The look is a statement of
+/// its own, so that it sees a drop that the lock waited for; both are sent at once, the lock first, and the
+/// server runs them in turn.
+pub(super) async fn hold(db: &Session, mounts: &[MountId]) -> Result<(), Failure> {
+    let ids: Vec<i64> = mounts.iter().filter(|mount| **mount != SYSTEM).map(|mount| mount.0).collect();
+    if ids.is_empty() {
+        return Ok(());
     }
     // Prepared before either is sent: a statement that must be prepared first would fall behind.
-    let (lock, look) = (db.prepare_cached(HOLD).await?, db.prepare_cached(sql::EXISTS).await?);
-    let id: [&(dyn ToSql + Sync); 1] = [&mount.0];
-    let (_, found) = try_join(db.query(&lock, &id), db.query_opt(&look, &id)).await?;
-    Ok(found.is_some())
+    let (lock, look) = (db.prepare_cached(HOLD).await?, db.prepare_cached(ALL_EXIST).await?);
+    let ids: [&(dyn ToSql + Sync); 1] = [&ids];
+    let (_, found) = try_join(db.query(&lock, &ids), db.query_one(&look, &ids)).await?;
+    if found.try_get(0)? { Ok(()) } else { Err(Failure::Conflict(conflict::MOUNT_GONE)) }
 }
 
 pub(super) async fn drop_mount(db: &Session, mount: MountId) -> Result<Outcome, Failure> {

@@ -22,8 +22,8 @@ const EXISTING: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after
 const NEXT: &str = concat!("UPDATE mount SET rev_seq = rev_seq + $2, ", marked!(), " WHERE id = $1 RETURNING rev_seq");
 const INSERT: &str = "INSERT INTO revocation
     (mount, serial, seq, issuer, revoked_at_micros, not_after, reason, invalidity_date)
-    SELECT $1, * FROM UNNEST($2::BYTEA[], $3::BIGINT[], $4::TEXT[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[],
-        $8::BIGINT[])";
+    SELECT $1, UNNEST($2::BYTEA[]), UNNEST($3::BIGINT[]), UNNEST($4::TEXT[]), UNNEST($5::BIGINT[]),
+        UNNEST($6::BIGINT[]), UNNEST($7::BIGINT[]), UNNEST($8::BIGINT[])";
 
 /// The revocations of one mount that stand, in the order given, and which of them this call made. The
 /// numbers come from the mount's row inside the same transaction: a transaction that fails gives them
