@@ -166,6 +166,7 @@ macro_rules! contract {
             pki::writes_to_a_mount_that_is_gone_are_refused,
             records::a_lease_is_stored_with_its_certificate_or_neither_is,
             records::a_lease_of_a_token_that_is_gone_or_used_up_is_refused,
+            records::units_of_a_mount_that_is_gone_fail_alone_in_their_batch,
             records::the_leases_of_a_token_that_ends_end_with_it,
             records::leases_are_found_by_id_and_prefix_until_they_end,
             records::leases_are_swept_by_their_end,

@@ -2,12 +2,14 @@
 //!
 //! One connection writes, driven by the commit actor's own runtime; a small pool reads, driven by the
 //! runtime that opened the store. Batches of certificates and revocations are single statements over
-//! UNNEST, which stands in the select list: in FROM the server would first fill a store of its own with every
-//! column. Nodes agree by locks inside their transactions: a shared advisory lock per mount keeps it
-//! from being dropped under a batch, the mount's row gives out revocation numbers, a token's row keeps
-//! its children from outliving it. They follow each other's changes by a log (`changes`). Every connection has statement and lock timeouts, and every use of
-//! one has a deadline, so that a server that is gone or hangs is `Unavailable` and never a wait
-//! without end; the next write or read connects again.
+//! UNNEST, which stands in the select list: in FROM the server would first fill a store of its own with
+//! every column.
+//!
+//! Nodes agree by locks inside their transactions: a shared advisory lock per mount keeps it from being
+//! dropped under a batch, the mount's row gives out revocation numbers, a token's row keeps its children
+//! from outliving it. They follow each other's changes by a log (`changes`). Every connection has statement
+//! and lock timeouts, and every use of one has a deadline, so that a server that is gone or hangs is
+//! `Unavailable` and never a wait without end; the next write or read connects again.
 //!
 //! Refuses: a server whose durability is off, a read-only one, a schema of a newer program, TLS (not
 //! supported yet), and an unencrypted connection off this machine that was not asked for.

@@ -86,6 +86,45 @@ pub(super) async fn a_lease_of_a_token_that_is_gone_or_used_up_is_refused(fixtur
     assert_eq!(ending(&w).await, [serial(1)], "of the token that is used up");
 }
 
+pub(super) async fn units_of_a_mount_that_is_gone_fail_alone_in_their_batch(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let gone = MountId::random();
+    let spent = TokenRow { uses: Some(1), ..token(2, None) };
+    tokens(&w, [token(1, None), spent]).await;
+    let of = |n: u32| if n.is_multiple_of(5) { gone } else { w.mount };
+    let unit = |n: u32| match n % 4 {
+        0 => vec![PkiWrite::Certificate(certificate(of(n), n))],
+        1 => leased(of(n), n, 1),
+        2 => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Metadata(metadata(of(n), n))],
+        _ => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Revocation(revocation(of(n), n))],
+    };
+    // With revocations and without them, and with a token whose end waits for the leases before it.
+    for range in [0..60, 60..120] {
+        let without = range.start == 0;
+        let units: Vec<u32> = range.filter(|n| !without || n % 4 != 3).collect();
+        let before = w.storage.commits();
+        let first = join_all(units.iter().map(|&n| w.pki.commit(unit(n))));
+        let end = w.auth.commit(vec![AuthWrite::TokenSpend(hash(2))]);
+        let more = join_all((1..5).map(|n| w.pki.commit(unit(1000 + units[0] + n))));
+        let (first, end, _) = tokio::join!(first, end, more);
+        assert!(w.storage.commits() - before < 60, "they shared batches");
+        assert_eq!(end.unwrap(), [if without { AuthOutcome::UsesLeft(0) } else { AuthOutcome::Absent }]);
+        for (n, result) in units.into_iter().zip(first) {
+            assert_eq!(result.err().map(|e| e.kind()), (of(n) == gone).then_some(Kind::Conflict), "{n}");
+            let stored = of(n) != gone;
+            assert_eq!(w.pki.certificate(w.mount, serial(n)).await.unwrap().is_some(), stored, "{n}");
+            assert_eq!(w.pki.lease(lease(gone, n, 1).id).await.unwrap().is_some(), stored && n % 4 == 1, "{n}");
+        }
+    }
+    let kept = |range: std::ops::Range<u32>| range.filter(|&n| of(n) != gone);
+    let extra = (1001..1005).chain(1061..1065);
+    let all: Vec<u32> = kept(0..60).filter(|n| n % 4 != 3).chain(kept(60..120)).chain(extra).collect();
+    let revoked = all.iter().filter(|n| *n % 4 == 3).count() as u64;
+    assert_eq!(w.pki.counts(w.mount).await.unwrap(), (all.len() as u64, revoked));
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), all.len() as i64);
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM revocation"), revoked as i64);
+}
+
 pub(super) async fn the_leases_of_a_token_that_ends_end_with_it(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let m = w.mount;
