@@ -37,7 +37,7 @@ pub(super) async fn create(db: &Session, mount: MountId) -> Result<Outcome, Fail
 
 /// Keeps mounts, each named once, from being dropped until the transaction ends. The look is a statement of
 /// its own, so that it sees a drop that the lock waited for; both are sent at once, the lock first, and the
-/// server runs them in turn.
+/// server runs them in turn. Rows may be sent before the answer, as long as COMMIT is not.
 pub(super) async fn hold(db: &Session, mounts: &[MountId]) -> Result<(), Failure> {
     let ids: Vec<i64> = mounts.iter().filter(|mount| **mount != SYSTEM).map(|mount| mount.0).collect();
     if ids.is_empty() {
