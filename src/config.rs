@@ -91,6 +91,12 @@ pub const SETTINGS: &[Setting] = &[
         "0",
         "Requests per second that a user of the projects API may make; 0 is no limit.",
     ),
+    setting(
+        "serial_numbers",
+        "SIGNET_SERIAL_NUMBERS",
+        "time",
+        "What serial numbers of certificates begin with: time, or random from the first bit on.",
+    ),
     setting("log", "SIGNET_LOG", "info", "Log filter: a level, or target=level pairs joined by commas."),
     setting("log_format", "SIGNET_LOG_FORMAT", "text", "Form of log lines: text or json."),
     setting(
@@ -202,6 +208,7 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pki::serials::SerialNumbers;
     use proptest::prelude::*;
 
     fn none(_: &str) -> Option<String> {
@@ -222,6 +229,9 @@ mod tests {
         assert_eq!((config.log.as_str(), config.log_format, config.workers), ("info", LogFormat::Text, 0));
         assert_eq!((config.tls, config.metrics_listen, config.commit_queue), (None, None, 4096));
         assert!(config.pkcs11_libraries.is_empty());
+        assert_eq!(config.http.serial_numbers, SerialNumbers::Time);
+        let random = parse("data_dir = \"d\"\nserial_numbers = \"random\"", none).ok().unwrap();
+        assert_eq!(random.http.serial_numbers, SerialNumbers::Random);
     }
 
     #[test]
@@ -266,6 +276,7 @@ mod tests {
             ("pkcs11_libraries = { \"a/b\" = \"/x\" }", "pkcs11_libraries: must be"),
             ("pkcs11_libraries = { a = \"x\" }", "pkcs11_libraries: must be"),
             ("commit_queue = 0", "commit_queue: must be"),
+            ("serial_numbers = \"uuid\"", "serial_numbers: must be time or random"),
         ] {
             assert!(
                 refusal(&format!("{good}{text}")).starts_with(problem),

@@ -33,6 +33,7 @@ pub mod revocation;
 pub mod role;
 pub mod root;
 pub mod self_issued;
+pub mod serials;
 pub mod sign_intermediate;
 pub mod store;
 mod structure;
@@ -52,6 +53,7 @@ use tokio::sync::mpsc;
 use self::actor::{Coming, ControlLink, ControlThread, Planned, ReplicaLink};
 use self::crl::{Builder, Crls, Lists, Wanted};
 use self::issue::Tools;
+use self::serials::Serials;
 use self::store::PkiStore;
 use self::tidy::Tidying;
 use self::view::View;
@@ -61,7 +63,6 @@ use crate::clock::{Clock, Time};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::keys::pool::KeyPool;
-use crate::x509::serial::Serial;
 
 /// All mounts of the engine on this server.
 pub struct Engine {
@@ -77,17 +78,11 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without mounts. Starts the thread that the control actors share, so an actix system
+    /// An engine without mounts, whose certificates get serial numbers of `serials`. Starts the thread that the control actors share, so an actix system
     /// must run.
-    pub fn new(store: Arc<dyn PkiStore>, clock: Clock) -> Arc<Self> {
+    pub fn new(store: Arc<dyn PkiStore>, serials: Serials, clock: Clock) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
-        let tools = Tools {
-            store,
-            pool: KeyPool::start(2, 1024),
-            clock,
-            serials: Arc::new(Serial::random),
-            ocsp: Arc::default(),
-        };
+        let tools = Tools { store, pool: KeyPool::start(2, 1024), clock, serials, ocsp: Arc::default() };
         Arc::new(Self {
             tools,
             control,

@@ -288,7 +288,7 @@ async fn domains(
     let identity = identity(&*stores.auth, storage_type).await?;
     let reach = Reach::new(Arc::clone(&stores.auth));
     let auth = Auth::open(stores.auth, clock.clone()).await?;
-    let engine = Engine::new(stores.pki, clock.clone());
+    let engine = Engine::new(stores.pki, settings.serial_numbers.source(&clock), clock.clone());
     for mount in auth.mounts().iter().filter(|mount| &mount.kind[..] == "pki") {
         engine.open(mount.id).await?;
     }

@@ -11,6 +11,7 @@ use super::{Config, SealKeySource, Store, TlsFiles};
 use crate::error::Result;
 use crate::fields::{Fields, is_name};
 use crate::http::secrets::state::Settings;
+use crate::pki::serials::SerialNumbers;
 use crate::secret::Secret;
 use crate::telemetry::{LogFormat, is_log_filter};
 
@@ -35,6 +36,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
             open_metrics: false,
             external_url: read.external_url(),
             projects_rate_limit: read.projects_rate_limit(),
+            serial_numbers: read.serial_numbers(),
         },
         log: read.log(),
         log_format: read.log_format(),
@@ -136,6 +138,17 @@ impl Reader<'_> {
                 0
             }
             limit => u32::try_from(limit).unwrap_or_default(),
+        }
+    }
+
+    fn serial_numbers(&mut self) -> SerialNumbers {
+        match self.fields.text("serial_numbers").ok().flatten().as_deref() {
+            Some("time") => SerialNumbers::Time,
+            Some("random") => SerialNumbers::Random,
+            _ => {
+                self.problem("serial_numbers", "must be time or random");
+                SerialNumbers::default()
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use super::ocsp;
 use super::profile::RoleEntry;
 use super::release::{Draft, Record, SubjectKeyId};
 use super::request::IssueRequest;
+use super::serials::Serials;
 use super::store::PkiStore;
 use super::structure::Shape;
 use super::validity::{self, Limits};
@@ -29,7 +30,6 @@ use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension::{self, SubjectAltNames};
 use crate::x509::name::{self, Attribute, rdn};
-use crate::x509::serial::Serial;
 use crate::x509::usage::KeyUsage;
 
 /// What issuing needs besides the view: shared by all mounts of a server.
@@ -41,8 +41,8 @@ pub struct Tools {
     pub pool: KeyPool,
     /// The time.
     pub clock: Clock,
-    /// The source of serials; random but in tests.
-    pub serials: Arc<dyn Fn() -> Serial + Send + Sync>,
+    /// The source of serials.
+    pub serials: Serials,
     /// OCSP answers that were signed a moment ago.
     pub ocsp: Arc<ocsp::Answers>,
 }

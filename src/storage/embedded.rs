@@ -90,7 +90,7 @@ fn connect_writer(path: &Path) -> Result<Connection> {
         .map_err(failed)?;
     db.set_prepared_statement_cache_capacity(STATEMENTS);
     db.busy_timeout(WRITER_WAIT).map_err(failed)?;
-    // 16 MiB hold the upper levels of the serial index, which random serials hit everywhere. A larger
+    // 16 MiB hold the upper levels of the serial index, which serials that are random hit everywhere. A larger
     // cache costs more than it saves: a commit that split a page walks the cache's whole hash table.
     db.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;

@@ -1,6 +1,7 @@
 //! Certificate serial numbers (RFC 5280 4.1.2.2): at most 20 octets, positive.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use crate::error::{Error, Result};
 
@@ -14,7 +15,26 @@ pub struct Serial {
     len: u8,
 }
 
+/// Leading octets of a serial that begins with a time.
+const OF_TIME: usize = 6;
+/// The times that such a serial can begin with, milliseconds since 1970: from 2004, so that there is no leading
+/// zero and every one has 20 octets, to the year 6429, so that none is negative.
+const TIMES: RangeInclusive<u64> = 1 << 40..=(1 << 47) - 1;
+
 impl Serial {
+    /// Random octets of a serial that begins with a time: 112 bits, where CA/B BR 7.1 asks for 64.
+    pub const RANDOM: usize = MAX_OCTETS - OF_TIME;
+
+    /// A serial that begins with a time (milliseconds since 1970) and goes on with `random`. A time before
+    /// 2004 or after 6429 counts as the nearest that can be told.
+    pub fn at(millis: u64, random: [u8; Self::RANDOM]) -> Self {
+        let millis = millis.clamp(*TIMES.start(), *TIMES.end());
+        let mut octets = [0; MAX_OCTETS];
+        octets[..OF_TIME].copy_from_slice(&millis.to_be_bytes()[8 - OF_TIME..]);
+        octets[OF_TIME..].copy_from_slice(&random);
+        Self { octets, len: MAX_OCTETS as u8 }
+    }
+
     /// A uniform random serial in `[1, 2^159)`: at least 64 bits of entropy (CA/B BR 7.1), never
     /// negative in DER, at most 20 octets.
     pub fn random() -> Self {

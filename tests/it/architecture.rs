@@ -42,7 +42,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "x509",
         ],
     ),
-    ("config", &["error", "fields", "http", "secret", "telemetry"]),
+    ("config", &["error", "fields", "http", "pki", "secret", "telemetry"]),
     (
         "server",
         &[

@@ -18,6 +18,7 @@ use crate::http::jsonapi::Limits;
 use crate::nodes::Nodes;
 use crate::pki::Engine;
 use crate::pki::actor::ReplicaLink;
+use crate::pki::serials::SerialNumbers;
 use crate::projects::Projects;
 
 /// One server's state, shared by its workers.
@@ -66,6 +67,8 @@ pub struct Settings {
     pub external_url: Option<String>,
     /// Requests per second that a user of the projects API may make; 0 is no limit.
     pub projects_rate_limit: u32,
+    /// What the serial numbers of new certificates begin with.
+    pub serial_numbers: SerialNumbers,
 }
 
 impl Shared {
@@ -86,6 +89,7 @@ impl Default for Settings {
             open_metrics: false,
             external_url: None,
             projects_rate_limit: 0,
+            serial_numbers: SerialNumbers::default(),
         }
     }
 }

@@ -129,7 +129,11 @@ async fn of_two_nodes_one_tidies() {
     // Slow, so that it is under way while the other one looks.
     let config = with(&often(), json!({ "page_size": 5, "pause_duration": "1h" }));
     pki.post("config/auto-tidy", config).await;
-    let other = Engine::new(Arc::clone(&authority.tools().store), pki.app.clock.clone());
+    let other = Engine::new(
+        Arc::clone(&authority.tools().store),
+        Arc::clone(&authority.tools().serials),
+        pki.app.clock.clone(),
+    );
     other.open(mount).await.unwrap();
     advance(&pki, 60).await;
     other.tidy_due().await;
