@@ -28,12 +28,34 @@ fn main() {
     divan::main();
 }
 
+/// Serial numbers of the kinds that there are.
+#[derive(Clone, Copy, Debug)]
+enum Serials {
+    /// Random from the first bit on.
+    Random,
+    /// Beginning with the times at which they were made, 15 a millisecond; revoked in that order.
+    InOrder,
+    /// The same, revoked in no order.
+    Shuffled,
+}
+
+impl Serials {
+    fn one(self, n: usize) -> Serial {
+        let made = match self {
+            Self::Random => return Serial::random(),
+            Self::InOrder => n,
+            Self::Shuffled => n.wrapping_mul(0x9e37_79b1) % ENTRIES,
+        };
+        Serial::at(1_760_000_000_000 + made as u64 / 15, signet::random::bytes())
+    }
+}
+
 /// As the store gives them: in the order of their times, one every half minute, some with a reason.
-fn rows(count: usize) -> Vec<StoredRevocation> {
+fn rows(serials: Serials, count: usize) -> Vec<StoredRevocation> {
     let issuer = "0f6a5f5e-9d0c-4c1e-8a57-6e1f4b0d2c3a";
     let row = |n: usize| RevocationRow {
         mount: MountId(1),
-        serial: Serial::random(),
+        serial: serials.one(n),
         issuer: issuer.to_owned(),
         revoked_at: Time::from_unix_timestamp(1_880_000_000 + 30 * n as i64).expect("benchmark inputs are sound"),
         not_after: 2_000_000_000 + n as i64,
@@ -79,7 +101,14 @@ fn best<T>(mut work: impl FnMut() -> T) -> Duration {
 }
 
 fn ratios() {
-    let (key, rows, more) = (key(), rows(ENTRIES), rows(MORE));
+    for serials in [Serials::Random, Serials::InOrder, Serials::Shuffled] {
+        println!("serial numbers: {serials:?}");
+        ratios_of(serials);
+    }
+}
+
+fn ratios_of(serials: Serials) {
+    let (key, rows, more) = (key(), rows(serials, ENTRIES), rows(serials, MORE));
     let entries = Entries::default().with(batch(&rows));
     let whole = entries.pieces().concat();
     let floor = best(|| Hash::Sha256.digest(&whole));
@@ -97,13 +126,13 @@ fn ratios() {
 
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn from_rows(bencher: divan::Bencher<'_, '_>) {
-    let (key, rows) = (key(), rows(ENTRIES));
+    let (key, rows) = (key(), rows(Serials::InOrder, ENTRIES));
     bencher.bench_local(|| signed(&key, &Entries::default().with(batch(&rows))));
 }
 
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn after_more(bencher: divan::Bencher<'_, '_>) {
-    let (key, entries) = (key(), Entries::default().with(batch(&rows(ENTRIES))));
-    let more = rows(MORE);
+    let (key, entries) = (key(), Entries::default().with(batch(&rows(Serials::InOrder, ENTRIES))));
+    let more = rows(Serials::InOrder, MORE);
     bencher.bench_local(|| signed(&key, &entries.with(batch(&more))));
 }

@@ -1,10 +1,11 @@
 //! Entries in the order in which they were revoked, and their way into the order of serial numbers. Filled
 //! by whoever reads revocations, emptied into [`super::entries`].
 //!
-//! Entries are encoded once, into the bucket of their serial number's first bits. Serial numbers are random,
-//! so the buckets are of one size, and each is brought into order within the processor's cache; its memory is
-//! free for the list as soon as that has its entries. They are few, so that the processor keeps up with the
-//! places where they grow.
+//! Entries are encoded once, into the bucket of their serial number, and each bucket is brought into order within
+//! the processor's cache; its memory is free for the list as soon as that has its entries. Buckets are few, so
+//! that the processor keeps up with the places where they grow. Random serial numbers fill those of their first
+//! bits evenly. Serial numbers that begin with a time all have the same first bits: a bucket that gets too large
+//! is divided at its middle, as often as it takes.
 
 use std::cmp::Ordering;
 
@@ -16,8 +17,12 @@ use crate::x509::serial::Serial;
 /// Octets of a block of encoded entries. A full block is never moved, so that little is copied as a batch
 /// grows.
 const BLOCK: usize = 16 << 10;
-/// Bits of the first octet that tell the bucket.
+/// Bits of the first octet that tell the row of buckets.
 const BITS: u32 = 5;
+/// Entries of a bucket beyond which it is divided.
+const LARGE: usize = 1 << 16;
+/// Entries of a bucket for each one that is looked at to find its middle.
+const SAMPLE: usize = 64;
 /// Entries that are sorted by comparing alone.
 const SMALL: usize = 256;
 
@@ -25,8 +30,9 @@ const SMALL: usize = 256;
 #[derive(Default)]
 pub struct Batch {
     writer: EntryWriter,
-    /// By the first bits; none before the first entry.
-    buckets: Vec<Bucket>,
+    /// By the first bits, and within a row by what its serial numbers begin with at least; no rows before the
+    /// first entry.
+    rows: Vec<Vec<Bucket>>,
     len: usize,
     bytes: usize,
 }
@@ -35,7 +41,11 @@ pub struct Batch {
 /// to for each bucket, so that all of these places stay in the processor's nearest cache.
 #[derive(Default)]
 struct Bucket {
+    /// The least [`key`] that belongs here.
+    from: u64,
     len: usize,
+    /// Entries at which it is divided next.
+    limit: usize,
     filling: Vec<u8>,
     full: Vec<Vec<u8>>,
 }
@@ -94,38 +104,89 @@ impl Batch {
     }
 
     fn place(&mut self, serial: &Serial, not_after: i64, room: usize, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.buckets.is_empty() {
-            self.buckets.resize_with(1 << BITS, Bucket::default);
+        if self.rows.is_empty() {
+            self.rows.resize_with(1 << BITS, || vec![Bucket::new(0)]);
         }
-        let bucket = &mut self.buckets[usize::from(serial.octets()[0] >> (u8::BITS - BITS))];
-        if bucket.filling.len() + OF_END + room > BLOCK {
-            bucket.full.push(std::mem::replace(&mut bucket.filling, Vec::with_capacity(BLOCK)));
+        let row = &mut self.rows[usize::from(serial.octets()[0] >> (u8::BITS - BITS))];
+        let at = match row.len() {
+            1 => 0,
+            _ => {
+                let key = key(serial.octets());
+                row.partition_point(|bucket| bucket.from <= key).saturating_sub(1)
+            }
+        };
+        let bucket = &mut row[at];
+        let written = bucket.write(end(not_after), room, write);
+        if bucket.len >= bucket.limit {
+            let upper = bucket.divide();
+            row.splice(at + 1..at + 1, upper);
         }
-        bucket.filling.extend_from_slice(&end(not_after).to_ne_bytes());
-        let before = bucket.filling.len();
-        write(&mut bucket.filling);
-        bucket.len += 1;
-        self.bytes += bucket.filling.len() - before;
+        self.bytes += written;
         self.len += 1;
     }
 
     /// All of them in the order of their serial numbers, in parts, each serial number once: the one that
     /// came first.
     pub(super) fn sorted(self) -> impl Iterator<Item = Sorted> {
-        self.buckets.into_iter().filter(|bucket| bucket.len > 0).map(Bucket::sorted)
+        self.rows.into_iter().flatten().filter(|bucket| bucket.len > 0).map(Bucket::sorted)
     }
 }
 
 impl Bucket {
+    fn new(from: u64) -> Self {
+        Self { from, limit: LARGE, ..Self::default() }
+    }
+
+    /// Appends an entry of at most `room` octets; how many it has.
+    fn write(&mut self, end: End, room: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+        if self.filling.len() + OF_END + room > BLOCK {
+            self.full.push(std::mem::replace(&mut self.filling, Vec::with_capacity(BLOCK)));
+        }
+        self.filling.extend_from_slice(&end.to_ne_bytes());
+        let before = self.filling.len();
+        write(&mut self.filling);
+        self.len += 1;
+        self.filling.len() - before
+    }
+
+    /// Keeps the lower half and gives the upper one away, each in the order in which its entries came. Serial
+    /// numbers that all begin alike stay together.
+    fn divide(&mut self) -> Option<Self> {
+        let keys = self.entries().step_by(SAMPLE).map(|(serial, ..)| key(serial));
+        let mut keys: Vec<u64> = keys.collect();
+        keys.sort_unstable();
+        let middle = keys[keys.len() / 2];
+        if middle == keys[0] {
+            self.limit *= 2;
+            return None;
+        }
+        let (mut lower, mut upper) = (Self::new(self.from), Self::new(middle));
+        for (serial, entry, end) in self.entries() {
+            let half = if key(serial) < middle { &mut lower } else { &mut upper };
+            half.write(end, entry.len(), |block| block.extend_from_slice(entry));
+        }
+        *self = lower;
+        Some(upper)
+    }
+
+    /// Serial numbers, entries and ends, in the order in which they came.
+    fn entries(&self) -> impl Iterator<Item = (&[u8], &[u8], End)> {
+        self.full.iter().chain([&self.filling]).flat_map(|block| {
+            places(block).filter_map(|(start, len)| {
+                let entry = &block[start..start + len];
+                first(entry).map(|(serial, _)| (serial, entry, end_before(block, start)))
+            })
+        })
+    }
+
     fn sorted(self) -> Sorted {
-        let Self { len, filling, full: mut blocks } = self;
+        let Self { len, filling, full: mut blocks, .. } = self;
         blocks.push(filling);
         let mut index = Vec::with_capacity(len);
         for (number, block) in blocks.iter().enumerate() {
-            let mut start = OF_END;
-            while let Some((serial, len)) = block.get(start..).and_then(first) {
-                index.push(Place { key: key(serial), start: (number * BLOCK + start) as u32, len: len as u32 });
-                start += len + OF_END;
+            for (start, len) in places(block) {
+                let key = first(&block[start..]).map_or(0, |(serial, _)| key(serial));
+                index.push(Place { key, start: (number * BLOCK + start) as u32, len: len as u32 });
             }
         }
         let serial = |place: &Place| first(at(&blocks, place)).map(|(serial, _)| serial);
@@ -137,6 +198,22 @@ impl Bucket {
         index.dedup_by(|next, kept| next.key == kept.key && serial(next) == serial(kept));
         Sorted { blocks, index }
     }
+}
+
+/// Where the entries of a block begin, and their octets.
+fn places(block: &[u8]) -> impl Iterator<Item = (usize, usize)> {
+    let mut start = OF_END;
+    std::iter::from_fn(move || {
+        let (_, len) = block.get(start..).and_then(first)?;
+        let place = (start, len);
+        start += len + OF_END;
+        Some(place)
+    })
+}
+
+/// The [`End`] in front of the entry that begins at `start`.
+fn end_before(block: &[u8], start: usize) -> End {
+    block[start - OF_END..].first_chunk().copied().map_or(0, End::from_ne_bytes)
 }
 
 /// A part of a sorted batch.
@@ -152,8 +229,7 @@ impl Sorted {
         self.index.iter().map(|place| {
             let (start, len) = (place.start as usize % BLOCK, place.len as usize);
             let block = &self.blocks[place.start as usize / BLOCK];
-            let end = block[start - OF_END..].first_chunk().copied().map_or(0, End::from_ne_bytes);
-            (&block[start..start + len], end)
+            (&block[start..start + len], end_before(block, start))
         })
     }
 
@@ -177,8 +253,8 @@ fn key(serial: &[u8]) -> u64 {
     u64::from_be_bytes(octets)
 }
 
-/// Sorts by `order`, which sorts by `key` first. Serial numbers are random, so their keys are spread evenly:
-/// a pass brings each to where it belongs but for a few neighbours. Whatever is not spread so is sorted by
+/// Sorts by `order`, which sorts by `key` first. Keys of random serial numbers are spread evenly, and so are those
+/// that begin with a time over a short while: a pass brings each to where it belongs but for a few neighbours. Whatever is not spread so is sorted by
 /// comparing.
 fn sort<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, order: impl Fn(&T, &T) -> Ordering) {
     let (Some(least), Some(most)) = (all.iter().map(&key).min(), all.iter().map(&key).max()) else { return };
@@ -242,18 +318,51 @@ mod tests {
             serials in prop::collection::vec(prop::collection::vec(0..3_u8, 1..=12), 0..1500)
         ) {
             let serials: Vec<Serial> = serials.iter().map(|octets| Serial::from_octets(octets).unwrap()).collect();
-            let mut batch = Batch::default();
-            for (at, serial) in serials.iter().enumerate() {
-                batch.push(*serial, &crate::x509::crl::entry(serial, 0, None, None), at as i64);
-            }
-            let mut expected: Vec<(Serial, usize)> = serials.into_iter().zip(0..).collect();
-            expected.sort_unstable();
-            expected.dedup_by_key(|(serial, _)| *serial);
-            let sorted: Vec<Sorted> = batch.sorted().collect();
-            let items = sorted.iter().flat_map(Sorted::items);
-            let found: Vec<(Serial, usize)> =
-                items.map(|item| (Serial::from_octets(item.serial).unwrap(), item.end as usize)).collect();
-            prop_assert!(found == expected);
+            prop_assert!(sorted(&serials).concat() == expected(serials));
         }
+    }
+
+    /// The parts of a batch of these: serial numbers, each with its number in the batch.
+    fn sorted(serials: &[Serial]) -> Vec<Vec<(Serial, usize)>> {
+        let mut batch = Batch::default();
+        for (at, serial) in serials.iter().enumerate() {
+            batch.push(*serial, &crate::x509::crl::entry(serial, 0, None, None), at as i64);
+        }
+        let shown = |item: Item<'_>| (Serial::from_octets(item.serial).unwrap(), item.end as usize);
+        batch.sorted().map(|part| part.items().map(shown).collect()).collect()
+    }
+
+    fn expected(serials: Vec<Serial>) -> Vec<(Serial, usize)> {
+        let mut expected: Vec<(Serial, usize)> = serials.into_iter().zip(0..).collect();
+        expected.sort_unstable();
+        expected.dedup_by_key(|(serial, _)| *serial);
+        expected
+    }
+
+    /// A millisecond apart, every tenth one twice; in the order of their times, against it, and in none.
+    #[test]
+    fn serials_that_begin_with_a_time_are_divided_among_buckets() {
+        let count = 4 * LARGE as u64;
+        let orders: [fn(u64) -> u64; 3] = [|n| n, |n| u64::MAX / 2 - n, |n| n.wrapping_mul(0x9e37_79b9) % 0x3_ffff];
+        for order in orders {
+            let millis = (0..count).map(|n| (1 << 41) + order(n - n % 10 / 9) % (1 << 20));
+            let serials: Vec<Serial> = millis.map(|millis| Serial::at(millis, [7; Serial::RANDOM])).collect();
+            let parts = sorted(&serials);
+            assert!(parts.len() >= 4 && parts.iter().all(|part| part.len() <= LARGE), "{}", parts.len());
+            assert!(parts.concat() == expected(serials));
+        }
+    }
+
+    #[test]
+    fn serials_that_begin_alike_stay_together() {
+        let alike = |n: usize| {
+            let mut random = [0; Serial::RANDOM];
+            random[6..].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+            Serial::at(1 << 41, random)
+        };
+        let serials: Vec<Serial> = (0..LARGE + LARGE / 2).map(alike).collect();
+        let parts = sorted(&serials);
+        assert_eq!(parts.len(), 1);
+        assert!(parts.concat() == expected(serials));
     }
 }
