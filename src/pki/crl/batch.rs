@@ -149,34 +149,44 @@ impl Bucket {
         self.filling.len() - before
     }
 
-    /// Keeps the lower half and gives the upper one away, each in the order in which its entries came. Serial
-    /// numbers that all begin alike stay together.
+    /// Keeps the lower half and gives the upper one away, each in the order in which its entries came. Blocks
+    /// that are of one half, as most are that came in the order of their times, are not copied. Serial numbers
+    /// that all begin alike stay together.
     fn divide(&mut self) -> Option<Self> {
-        let keys = self.entries().step_by(SAMPLE).map(|(serial, ..)| key(serial));
-        let mut keys: Vec<u64> = keys.collect();
-        keys.sort_unstable();
-        let middle = keys[keys.len() / 2];
-        if middle == keys[0] {
+        let mut sample = Vec::with_capacity(self.len / SAMPLE + self.full.len() + 1);
+        let spans: Vec<Span> = self.full.iter().chain([&self.filling]).map(|b| Span::of(b, &mut sample)).collect();
+        sample.sort_unstable();
+        let middle = sample[sample.len() / 2];
+        if middle == sample[0] {
             self.limit *= 2;
             return None;
         }
         let (mut lower, mut upper) = (Self::new(self.from), Self::new(middle));
-        for (serial, entry, end) in self.entries() {
-            let half = if key(serial) < middle { &mut lower } else { &mut upper };
-            half.write(end, entry.len(), |block| block.extend_from_slice(entry));
+        let blocks = std::mem::take(&mut self.full).into_iter().chain([std::mem::take(&mut self.filling)]);
+        for (block, span) in blocks.zip(spans) {
+            if span.most < middle {
+                lower.take(block, span.len);
+            } else if span.least >= middle {
+                upper.take(block, span.len);
+            } else {
+                for (start, len) in places(&block) {
+                    let entry = &block[start..start + len];
+                    let half = if key_of(entry) < middle { &mut lower } else { &mut upper };
+                    half.write(end_before(&block, start), len, |block| block.extend_from_slice(entry));
+                }
+            }
         }
         *self = lower;
         Some(upper)
     }
 
-    /// Serial numbers, entries and ends, in the order in which they came.
-    fn entries(&self) -> impl Iterator<Item = (&[u8], &[u8], End)> {
-        self.full.iter().chain([&self.filling]).flat_map(|block| {
-            places(block).filter_map(|(start, len)| {
-                let entry = &block[start..start + len];
-                first(entry).map(|(serial, _)| (serial, entry, end_before(block, start)))
-            })
-        })
+    /// Appends a block as it is.
+    fn take(&mut self, block: Vec<u8>, len: usize) {
+        if !self.filling.is_empty() {
+            self.full.push(std::mem::take(&mut self.filling));
+        }
+        self.full.push(block);
+        self.len += len;
     }
 
     fn sorted(self) -> Sorted {
@@ -185,7 +195,7 @@ impl Bucket {
         let mut index = Vec::with_capacity(len);
         for (number, block) in blocks.iter().enumerate() {
             for (start, len) in places(block) {
-                let key = first(&block[start..]).map_or(0, |(serial, _)| key(serial));
+                let key = key_of(&block[start..]);
                 index.push(Place { key, start: (number * BLOCK + start) as u32, len: len as u32 });
             }
         }
@@ -197,6 +207,28 @@ impl Bucket {
         sort(&mut index, |place| place.key, order);
         index.dedup_by(|next, kept| next.key == kept.key && serial(next) == serial(kept));
         Sorted { blocks, index }
+    }
+}
+
+/// What the entries of a block are sorted by, from the least to the most, and how many they are.
+struct Span {
+    least: u64,
+    most: u64,
+    len: usize,
+}
+
+impl Span {
+    fn of(block: &[u8], sample: &mut Vec<u64>) -> Self {
+        let mut span = Self { least: u64::MAX, most: 0, len: 0 };
+        for (start, _) in places(block) {
+            let key = key_of(&block[start..]);
+            (span.least, span.most) = (span.least.min(key), span.most.max(key));
+            if span.len % SAMPLE == 0 {
+                sample.push(key);
+            }
+            span.len += 1;
+        }
+        span
     }
 }
 
@@ -242,6 +274,11 @@ impl Sorted {
 fn at<'a>(blocks: &'a [Vec<u8>], place: &Place) -> &'a [u8] {
     let start = place.start as usize;
     &blocks[start / BLOCK][start % BLOCK..]
+}
+
+/// The [`key`] of an encoded entry.
+fn key_of(entry: &[u8]) -> u64 {
+    first(entry).map_or(0, |(serial, _)| key(serial))
 }
 
 /// The first eight octets as a number; the octets of a shorter serial number are its first ones. Numbers
