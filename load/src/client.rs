@@ -19,6 +19,15 @@ pub(crate) struct Client {
     media_type: Option<&'static str>,
 }
 
+/// Which of the server's wires a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// `/v1`.
+    Secrets,
+    /// `/api/v2`.
+    Projects,
+}
+
 /// The answer to one request.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -26,19 +35,24 @@ pub(crate) struct Answer {
 }
 
 impl Client {
-    /// Connects to `addr` (`http://host:port`); requests carry `token`.
+    /// Connects to `addr` (`http://host:port`); requests carry `token`, which says by its form which wire it
+    /// is for.
     pub(crate) async fn connect(addr: &str, token: &str) -> Result<Self, String> {
+        let wire = if token.contains(".pjv1.") { Wire::Projects } else { Wire::Secrets };
+        Self::connect_as(addr, token, wire).await
+    }
+
+    /// As [`Client::connect`], with a token that is for both wires.
+    pub(crate) async fn connect_as(addr: &str, token: &str, wire: Wire) -> Result<Self, String> {
         let host =
             addr.strip_prefix("http://").ok_or("the address must start with http://")?.trim_end_matches('/').to_owned();
         let stream = TcpStream::connect(&host).await.map_err(|e| format!("connecting to {host}: {e}"))?;
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
         tokio::spawn(connection);
-        // A token says by its form which API it is for.
-        let (token, media_type) = if token.contains(".pjv1.") {
-            (("Authorization", format!("Bearer {token}")), Some("application/vnd.api+json"))
-        } else {
-            (("X-Service-Token", token.to_owned()), None)
+        let (token, media_type) = match wire {
+            Wire::Projects => (("Authorization", format!("Bearer {token}")), Some("application/vnd.api+json")),
+            Wire::Secrets => (("X-Service-Token", token.to_owned()), None),
         };
         Ok(Self { sender, host, token, media_type })
     }

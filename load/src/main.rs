@@ -12,6 +12,7 @@ mod cluster;
 mod crl;
 mod drive;
 mod ocsp;
+mod oversize;
 mod preload;
 mod proc;
 mod projects;
@@ -52,6 +53,9 @@ pub(crate) enum Scenario {
     /// `pki/ocsp`, in four parts of `--requests` each: GET and POST, without and with a nonce, about the
     /// certificates that there are.
     Ocsp,
+    /// `pki/issue` alone and beside clients that send 4 MB of whatever can be long: its p99 is held to three times
+    /// what it is alone, and they are to be refused. Needs `--server`.
+    Oversize,
     /// The projects API at a million projects and workspaces (`--preload` says another number): lists, show and
     /// moves, each held against 20 ms, by 16 clients unless `--clients` says another number. Needs `--server`
     /// and `--postgres`.
@@ -175,6 +179,9 @@ async fn interrupted() -> Result<(), String> {
 async fn run(args: Args) -> Result<(), String> {
     if args.scenario == Scenario::Crl {
         return verdict::run(&args).await;
+    }
+    if args.scenario == Scenario::Oversize {
+        return oversize::run(&args).await;
     }
     if args.scenario == Scenario::Projects {
         return projects::run(&args).await;

@@ -47,6 +47,7 @@ impl Report<'_> {
             Scenario::Crl => "crl",
             Scenario::Mixed => "mixed",
             Scenario::Ocsp => "ocsp",
+            Scenario::Oversize => "oversize",
             Scenario::Projects => "projects",
         }
     }

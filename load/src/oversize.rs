@@ -1,0 +1,318 @@
+//! The scenario `oversize`: `pki/issue` alone, then beside clients that send 4 MB of whatever a caller can make
+//! long: arrays, lists in texts, nesting, PEM, certificates of many extensions, JSON:API documents.
+//!
+//! Every one of these is to be refused as its sender's mistake, and the p99 of `issue` beside them is held to
+//! three times what it is without. The oversized requests are paced, so that what is measured is how long one
+//! of them keeps the others waiting, and not how much of the machine it takes to send them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::client::{Client, Wire};
+use crate::drive::{Answered, Figures};
+use crate::server::Started;
+use crate::{Args, Scenario, report, scenario};
+
+/// Octets of a body: below the server's limit, so that it is read.
+const SIZE: usize = 4_000_000;
+/// Connections that send them, and how long each rests between two.
+const SENDERS: usize = 4;
+const REST: Duration = Duration::from_millis(100);
+/// What the p99 beside them may be, as a multiple of what it is alone.
+const MOST: f64 = 3.0;
+
+/// A request that is to be refused.
+struct Oversized {
+    name: &'static str,
+    wire: Wire,
+    method: Method,
+    path: String,
+    body: Bytes,
+}
+
+/// Statuses (or causes) of the answers to each of them.
+type Answers = BTreeMap<&'static str, BTreeMap<String, u64>>;
+
+/// Runs both parts and prints the verdict; an error when the bound is missed, or an oversized request is not
+/// refused as its sender's mistake.
+pub(crate) async fn run(args: &Args) -> Result<(), String> {
+    let binary = args.server.as_deref().ok_or("oversize: --server must name the signet binary")?;
+    let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
+    let senders = Senders::start(&server, requests(&server).await?)?;
+    let alone = issue(args, &server).await?;
+    senders.begin();
+    let beside = issue(args, &server).await;
+    let answers = senders.end()?;
+    let (alone, beside) = (only(alone)?, only(beside?)?);
+    let ratio = beside.percentile(99.0) / alone.percentile(99.0);
+    let store = server.store()?;
+    print(&store, [&alone, &beside], &answers, ratio);
+    if let Some(path) = &args.json {
+        let parts =
+            [&alone, &beside].map(|part| json!({ "requests": part.latencies.len(), "p99_ms": part.percentile(99.0) }));
+        let figures = json!({ "scenario": "oversize", "store": store, "alone": parts[0], "beside": parts[1],
+            "p99_ratio": ratio, "at_most": MOST, "answers": answers });
+        report::write(path, &figures)?;
+    }
+    let wrong: Vec<&str> =
+        answers.iter().filter(|(_, of)| !of.keys().all(|a| refusal(a))).map(|(name, _)| *name).collect();
+    if !wrong.is_empty() {
+        return Err(format!("not refused as their sender's mistake: {}", wrong.join(", ")));
+    }
+    if ratio > MOST { Err(format!("p99 beside them {ratio:.2} x, at most {MOST} x")) } else { Ok(()) }
+}
+
+/// Whether an answer says that the sender is at fault.
+fn refusal(answer: &str) -> bool {
+    matches!(answer, "400" | "413" | "414" | "422" | "431")
+}
+
+async fn issue(args: &Args, server: &Started) -> Result<Figures, String> {
+    let plan = scenario::Plan { scenario: Scenario::Issue, ..args.plan(Vec::new()) };
+    scenario::run(&plan, &server.place(), server.watched()).await
+}
+
+/// The one class of a part; all of its requests must have succeeded.
+fn only(figures: Figures) -> Result<Answered, String> {
+    match <[Answered; 1]>::try_from(figures.classes) {
+        Ok([class]) if class.errors.is_empty() => Ok(class),
+        Ok([class]) => Err(format!("issue: some requests failed: {:?}", class.errors)),
+        Err(_) => Err("a run of one class has another".to_owned()),
+    }
+}
+
+/// Threads that send oversized requests, one after the other, between `begin` and `end`.
+struct Senders {
+    sending: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<Answers>>,
+}
+
+impl Senders {
+    fn start(server: &Started, requests: Vec<Oversized>) -> Result<Self, String> {
+        let (sending, over, requests) =
+            (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default(), Arc::new(requests));
+        let threads = (0..SENDERS).map(|first| {
+            let (sending, over, requests) = (Arc::clone(&sending), Arc::clone(&over), Arc::clone(&requests));
+            let (addr, token) = (server.addr.clone(), server.token.clone());
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+            Ok(thread::spawn(move || {
+                let mut answers = Answers::new();
+                let each = requests.iter().cycle().skip(first * requests.len() / SENDERS);
+                for request in each.take_while(|_| !over.load(Ordering::Relaxed)) {
+                    thread::sleep(REST);
+                    if sending.load(Ordering::Relaxed) {
+                        let answer = runtime.block_on(sent(&addr, &token, request)).unwrap_or_else(|cause| cause);
+                        *answers.entry(request.name).or_default().entry(answer).or_default() += 1;
+                    }
+                }
+                answers
+            }))
+        });
+        let threads = threads.collect::<Result<_, String>>()?;
+        Ok(Self { sending, over, threads })
+    }
+
+    fn begin(&self) {
+        self.sending.store(true, Ordering::Relaxed);
+    }
+
+    fn end(self) -> Result<Answers, String> {
+        self.over.store(true, Ordering::Relaxed);
+        let mut all = Answers::new();
+        for thread in self.threads {
+            let answers = thread.join().map_err(|_| "a sender of oversized requests died")?;
+            for (name, of) in answers {
+                let sum = all.entry(name).or_default();
+                of.into_iter().for_each(|(answer, count)| *sum.entry(answer).or_default() += count);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The status of the answer to one of them, on a connection of its own.
+async fn sent(addr: &str, token: &str, request: &Oversized) -> Result<String, String> {
+    let mut client = Client::connect_as(addr, token, request.wire).await?;
+    let answer = client.send(request.method.clone(), &request.path, request.body.clone()).await?;
+    Ok(answer.status.as_u16().to_string())
+}
+
+/// One of every kind.
+async fn requests(server: &Started) -> Result<Vec<Oversized>, String> {
+    let mut client = Client::connect_as(&server.addr, &server.token, Wire::Projects).await?;
+    let projects = client.send(Method::GET, "/api/v2/organizations/dev/projects", Bytes::new()).await?;
+    let projects: Value = serde_json::from_slice(&projects.body).map_err(|e| format!("projects: {e}"))?;
+    let project = projects["data"][0]["id"].as_str().ok_or("the organization dev has no project")?;
+    let secrets = |name, path: &str, field: &str, value: String| Oversized {
+        name,
+        wire: Wire::Secrets,
+        method: Method::POST,
+        path: path.to_owned(),
+        body: Bytes::from(format!("{{\"common_name\":\"a.example.test\",\"{field}\":{value}}}")),
+    };
+    let document = |name, method, path: String, data: String| Oversized {
+        name,
+        wire: Wire::Projects,
+        method,
+        path,
+        body: Bytes::from(format!("{{\"data\":{data}}}")),
+    };
+    let texts = format!("[{}]", ["\"a.test\""].repeat(SIZE / 9).join(","));
+    let tag = "{\"type\":\"tag-bindings\",\"attributes\":{\"key\":\"k\",\"value\":\"v\"}}";
+    let tags = format!("[{}]", [tag].repeat(SIZE / (tag.len() + 1)).join(","));
+    let issue = "/v1/pki/issue/dev";
+    Ok(vec![
+        secrets("an array of numbers", issue, "alt_names", numbers()),
+        secrets("an array of texts", issue, "alt_names", texts.clone()),
+        secrets("a list in a text", issue, "alt_names", quoted(&"a.test,".repeat(SIZE / 7))),
+        secrets("a JSON list in a text", issue, "alt_names", quoted(&numbers())),
+        secrets("a long name", issue, "common_name", quoted(&"a".repeat(SIZE))),
+        secrets("nesting", issue, "alt_names", "[".repeat(SIZE)),
+        secrets("domains of a role", "/v1/pki/roles/oversize", "allowed_domains", quoted(&"a.test,".repeat(SIZE / 7))),
+        secrets("a policy", "/v1/sys/policies/acl/oversize", "policy", quoted(&"path a {} ".repeat(SIZE / 10))),
+        secrets(
+            "PEM of a request",
+            "/v1/pki/sign/dev",
+            "csr",
+            quoted(&pem("CERTIFICATE REQUEST", &vec![0; SIZE / 4 * 3])),
+        ),
+        secrets("many extensions", "/v1/pki/revoke", "certificate", quoted(&pem("CERTIFICATE", &certificate()))),
+        secrets("a bundle of certificates", "/v1/pki/issuers/import/bundle", "pem_bundle", quoted(&bundle())),
+        document(
+            "relationships",
+            Method::POST,
+            "/api/v2/organizations/dev/projects".to_owned(),
+            format!(
+                "{{\"type\":\"projects\",\"attributes\":{{\"name\":\"oversize\"}},\"relationships\":{{\"tag-bindings\":{{\"data\":{}}}}}}}",
+                numbers()
+            ),
+        ),
+        document("tag bindings", Method::PATCH, format!("/api/v2/projects/{project}/tag-bindings"), tags),
+        document(
+            "workspaces to move",
+            Method::POST,
+            format!("/api/v2/projects/{project}/relationships/workspaces"),
+            texts,
+        ),
+    ])
+}
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// As many numbers as there is room for.
+fn numbers() -> String {
+    format!("[0{}]", ",0".repeat(SIZE / 2))
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der))
+}
+
+/// As many certificates as there is room for; none of them reads.
+fn bundle() -> String {
+    let one = pem("CERTIFICATE", &[0x30, 0]);
+    one.repeat(SIZE / (one.len() + 4))
+}
+
+/// A value in DER.
+fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = content.len().to_be_bytes();
+    let length = &length[length.iter().take_while(|octet| **octet == 0).count()..];
+    let head = match content.len() {
+        0..0x80 => vec![tag, content.len() as u8],
+        _ => [&[tag, 0x80 | length.len() as u8], length].concat(),
+    };
+    [head, content.to_vec()].concat()
+}
+
+/// A certificate in form (RFC 5280 4.1), of as many different extensions as there is room for. Nobody signed it.
+fn certificate() -> Vec<u8> {
+    let extension = |n: usize| {
+        // 1.3.6.1.4.1.99999 and two arcs of the number.
+        let arcs = [
+            0x2b,
+            6,
+            1,
+            4,
+            1,
+            0x86,
+            0x8d,
+            0x1f,
+            0x80 | (n >> 14) as u8 & 0x7f,
+            0x80 | (n >> 7) as u8 & 0x7f,
+            n as u8 & 0x7f,
+        ];
+        der(0x30, &[der(0x06, &arcs), der(0x04, &[5, 0])].concat())
+    };
+    let extensions: Vec<u8> = (0..SIZE / 28).flat_map(extension).collect();
+    let algorithm = der(0x30, &[0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]);
+    let name = der(0x30, &der(0x31, &der(0x30, &[&[0x06, 3, 0x55, 4, 3][..], &[0x0c, 1, b'a']].concat())));
+    let validity = der(0x30, &[der(0x17, b"260101000000Z"), der(0x17, b"360101000000Z")].concat());
+    let curve = [0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+    let key = der(0x30, &[der(0x30, &curve), der(0x03, &[&[0, 4][..], &[1; 64]].concat())].concat());
+    let fields = [
+        vec![0xa0, 3, 2, 1, 2, 2, 1, 1],
+        algorithm.clone(),
+        name.clone(),
+        validity,
+        name,
+        key,
+        der(0xa3, &der(0x30, &extensions)),
+    ];
+    der(0x30, &[der(0x30, &fields.concat()), algorithm, der(0x03, &[0; 72])].concat())
+}
+
+#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+fn print(store: &str, [alone, beside]: [&Answered; 2], answers: &Answers, ratio: f64) {
+    println!("oversize on {store}: issue by {} clients, {SENDERS} that send 4 MB", alone.clients);
+    for (name, part) in [("alone", alone), ("beside them", beside)] {
+        println!(
+            "  {name:<12} {:>8} requests  p50 {:>7.2}  p99 {:>7.2}  p99.9 {:>7.2}  max {:>8.2} ms",
+            part.latencies.len(),
+            part.percentile(50.0),
+            part.percentile(99.0),
+            part.percentile(99.9),
+            part.percentile(100.0)
+        );
+    }
+    for (name, of) in answers {
+        let counts: Vec<String> = of.iter().map(|(answer, count)| format!("{count} × {answer}")).collect();
+        println!("  {name:<28} {}", counts.join(", "));
+    }
+    let verdict = if ratio <= MOST { "holds" } else { "MISSED" };
+    println!("  {verdict}  p99 beside them {ratio:.2} x, at most {MOST} x");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_der_are_the_shortest() {
+        assert_eq!(der(4, &[])[..], [4, 0]);
+        assert_eq!(der(4, &[0; 127])[..2], [4, 127]);
+        assert_eq!(der(4, &[0; 128])[..3], [4, 0x81, 128]);
+        assert_eq!(der(4, &[0; 256])[..4], [4, 0x82, 1, 0]);
+    }
+
+    #[test]
+    fn the_large_values_are_as_large_as_they_are_said_to_be() {
+        for value in [numbers(), bundle(), pem("CERTIFICATE", &certificate())] {
+            assert!((SIZE * 9 / 10..1 << 22).contains(&value.len()), "{}", value.len());
+        }
+        assert!(serde_json::from_str::<Value>(&numbers()).is_ok());
+    }
+}
