@@ -15,6 +15,7 @@ mod nodes;
 mod postgres;
 mod process;
 mod serve;
+mod sizes;
 mod source;
 mod support;
 mod v1;
