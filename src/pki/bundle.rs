@@ -1,5 +1,6 @@
 //! Texts that are imported: PEM blocks of CA certificates and private keys, read strictly and within
-//! limits before anything of them is looked up or stored.
+//! limits before anything of them is looked up or stored. There are at most [`pem::MAX_BLOCKS`], because each
+//! key is checked number by number, each certificate against every issuer.
 
 use std::sync::Arc;
 
@@ -13,8 +14,6 @@ use crate::x509::pem;
 
 /// Longest text, in octets: a long chain with large keys is a tenth of it.
 const MAX_TEXT: usize = 512 * 1024;
-/// Most blocks: each key is checked number by number, each certificate against every issuer.
-const MAX_BLOCKS: usize = 100;
 /// Shortest text that can hold a certificate; anything shorter is usually a file name.
 const SHORTEST: usize = 75;
 /// Shortest text that can hold a private key.
@@ -54,7 +53,7 @@ impl Bundle {
                 }
                 bundle.add_key(read_key(&label, &content).map_err(at)?);
             } else if label == "CERTIFICATE" {
-                let certificate = Certificate::parse(&content).and_then(check_certificate).map_err(at)?;
+                let certificate = Certificate::submitted(&content).and_then(check_certificate).map_err(at)?;
                 bundle.add_certificate(certificate);
             } else if !is_skipped(&label) {
                 return Err(Error::invalid(format!("{field}: block {index}: {}", other_block(&label))));
@@ -108,9 +107,6 @@ fn blocks(field: &str, text: &str, shortest: usize) -> Result<Vec<Block>> {
     let blocks: Vec<Block> = blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect();
     if blocks.is_empty() {
         return Err(Error::invalid(format!("{field}: no data: no PEM block")));
-    }
-    if blocks.len() > MAX_BLOCKS {
-        return Err(Error::invalid(format!("{field}: more than {MAX_BLOCKS} PEM blocks")));
     }
     Ok(blocks)
 }

@@ -17,8 +17,12 @@ use crate::x509::certificate::Certificate;
 use crate::x509::extension::KeyUsage;
 use crate::x509::public_key::PublicKey;
 
-/// Longest chain that is worked out.
-const MAX_CHAIN: usize = 64;
+/// Longest chain that is worked out, or listed by an operator.
+pub const MAX_CHAIN: usize = 64;
+/// Most issuers of one subject in a mount: who certifies whom is a signature check for every pair of them.
+const MAX_OF_SUBJECT: usize = 128;
+/// Most issuers of one subject and key in a mount: each of them certifies all others.
+const MAX_OF_KEY: usize = 16;
 
 /// What an issuer may be used for; reading is always allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -262,6 +266,26 @@ pub fn add_parents(parents: &mut Parents, issuers: &BTreeMap<String, Arc<Issuer>
         list.push(new.record.id.clone());
         list.sort_by_key(rank);
     }
+}
+
+/// Refuses an issuer of whose subject, or subject and key, there are as many as a mount takes.
+///
+/// # Errors
+/// `Invalid` with the limit.
+pub fn check_room(issuers: &BTreeMap<String, Arc<Issuer>>, new: &Certificate) -> Result<()> {
+    let same: Vec<_> = issuers.values().filter(|known| known.certificate.subject() == new.subject()).collect();
+    let of_key = same.iter().filter(|known| known.certificate.key() == new.key()).count();
+    if of_key >= MAX_OF_KEY {
+        return Err(Error::invalid(format!(
+            "certificate: this mount has {MAX_OF_KEY} issuers of this subject and key already, the most that it takes"
+        )));
+    }
+    if same.len() >= MAX_OF_SUBJECT {
+        return Err(Error::invalid(format!(
+            "certificate: this mount has {MAX_OF_SUBJECT} issuers of this subject already, the most that it takes"
+        )));
+    }
+    Ok(())
 }
 
 /// Takes an issuer out of what is known.

@@ -28,13 +28,14 @@ use self::policy::Policy;
 use super::request::IssueRequest;
 use super::role::Role;
 use crate::error::{Error, Result};
+use crate::x509::general_name;
 
-/// Most names of one request, all kinds together.
-const MAX_NAMES: usize = 1000;
+/// Most names of one request, all kinds and the common name together.
+const MAX_NAMES: usize = general_name::MAX_NAMES;
 /// Longest single name, in bytes.
-const MAX_NAME_BYTES: usize = 4096;
+const MAX_NAME_BYTES: usize = general_name::MAX_NAME;
 /// Longest list of names, all kinds together, in bytes.
-const MAX_ALL_BYTES: usize = 64 * 1024;
+const MAX_ALL_BYTES: usize = 40 * 1024;
 
 /// What a CSR asks for, as `x509` read it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -195,7 +196,7 @@ impl Draft {
     /// SANs of the request; the common name comes first.
     fn take_request_sans(&mut self, request: &IssueRequest) -> Result<()> {
         let asked = [&request.alt_names, &request.ip_sans, &request.uri_sans, &request.other_sans];
-        check_count(asked.iter().map(|list| list.len()).sum::<usize>() + request.user_ids.len())?;
+        self.check_count(asked.iter().map(|list| list.len()).sum::<usize>() + request.user_ids.len())?;
         self.place_common_name(request)?;
         for name in &request.alt_names {
             check_text("alt_names", name)?;
@@ -222,7 +223,7 @@ impl Draft {
         self.from_csr = true;
         let asked = [csr.dns.len(), csr.emails.len(), csr.ips.len(), csr.uris.len(), csr.other.len()];
         let user_ids = request.user_ids.len().max(csr.user_ids.len());
-        check_count(asked.iter().sum::<usize>() + request.other_sans.len() + user_ids)?;
+        self.check_count(asked.iter().sum::<usize>() + request.other_sans.len() + user_ids)?;
         for (field, ignored) in
             [("alt_names", &request.alt_names), ("ip_sans", &request.ip_sans), ("uri_sans", &request.uri_sans)]
         {
@@ -249,6 +250,16 @@ impl Draft {
             self.set.other.push((oid.clone(), value));
         }
         self.place_common_name(request)
+    }
+
+    /// The common name may become one of them.
+    fn check_count(&self, asked: usize) -> Result<()> {
+        if asked + usize::from(!self.set.common_name.is_empty()) > MAX_NAMES {
+            return Err(Error::invalid(format!(
+                "alt_names: at most {MAX_NAMES} names of all kinds fit into one certificate"
+            )));
+        }
+        Ok(())
     }
 
     fn place_common_name(&mut self, request: &IssueRequest) -> Result<()> {
@@ -338,15 +349,6 @@ fn check_common_name(policy: &Policy<'_>, name: &str) -> Result<()> {
         false if !has("hostname") => refuse(": cn_validations does not list hostname"),
         _ => Ok(()),
     }
-}
-
-fn check_count(count: usize) -> Result<()> {
-    if count > MAX_NAMES {
-        return Err(Error::invalid(format!(
-            "alt_names: at most {MAX_NAMES} names of all kinds fit into one certificate"
-        )));
-    }
-    Ok(())
 }
 
 /// Together they fit into a certificate that anybody would still take, and that costs little to sign.

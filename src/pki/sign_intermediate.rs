@@ -5,6 +5,7 @@
 //! basicConstraints, authorityKeyIdentifier and CRL URLs never come from a CSR, name constraints, key
 //! identifier and other URLs only where nothing else sets them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -204,12 +205,13 @@ fn of_csr(fields: &Fields, parsed: &IssueRequest, csr: &Csr, warnings: &mut Vec<
     let (names, _) = names::unchecked(&only_other)?;
     let sans = csr.sans()?;
     let mut other = subject_alt_names(&names)?.other;
+    let mut known: HashSet<_> = other.iter().cloned().collect();
     for (oid, value) in sans.other {
         let OtherValue::Utf8(text) = value else {
             return Err(Error::invalid("csr: an otherName is not a UTF8String; it cannot be joined with other_sans"));
         };
         let name = (oid, text);
-        if !other.contains(&name) {
+        if known.insert(name.clone()) {
             other.push(name);
         }
     }

@@ -6,13 +6,16 @@
 
 pub(super) mod ocsp;
 
+use std::collections::HashSet;
+
 use crate::error::Result;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::certificate::CertificateFields;
 use crate::x509::crl::EncodedTbs;
+use crate::x509::extension::MAX_SUBTREES;
 use crate::x509::general_name;
 use crate::x509::oid;
-use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef};
+use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef, MAX_EXTENSIONS, TOO_MANY};
 use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::usage::KeyUsage;
 use crate::x509::writer::{
@@ -51,6 +54,7 @@ pub(super) struct Expected<'a> {
 /// `Invalid`, naming the rule and its source.
 pub(super) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> Result<()> {
     let check = || {
+        rule(tbs.len() <= MAX_TBS, "the signed part is longer than 46 KiB")?;
         let candidate = Candidate::read(tbs, shape, expected)?;
         CERTIFICATE_CHECKS.iter().try_for_each(|check| check(&candidate))
     };
@@ -70,6 +74,12 @@ pub(super) fn crl(tbs: &EncodedTbs, expected: &Expected<'_>) -> Result<()> {
     check().map_err(|e: DerError| e.of("crl"))
 }
 
+/// Longest TBSCertificate: with the largest signature the certificate can be brought back as PEM
+/// ([`Certificate::submitted`](crate::x509::certificate::Certificate::submitted)), to be revoked or imported.
+const MAX_TBS: usize = 46 << 10;
+/// Most certificate policies.
+const MAX_POLICIES: usize = 1000;
+
 fn rule(holds: bool, text: &'static str) -> Read<()> {
     if holds { Ok(()) } else { Err(DerError(text)) }
 }
@@ -81,6 +91,9 @@ impl<'a> Extensions<'a> {
     fn read(mut list: Reader<'a>) -> Read<Self> {
         let mut all = Vec::with_capacity(12);
         while !list.is_empty() {
+            if all.len() == MAX_EXTENSIONS {
+                return Err(TOO_MANY);
+            }
             all.push(ExtensionRef::next(&mut list)?);
         }
         Ok(Self(all))
@@ -90,7 +103,7 @@ impl<'a> Extensions<'a> {
         self.0.iter().find(|extension| extension.oid == oid)
     }
 
-    /// RFC 5280 4.2 and 5.2.
+    /// RFC 5280 4.2 and 5.2. They are few: to compare them all takes less than a set.
     fn one_of_each(&self) -> Read<()> {
         let twice = |(i, one): (usize, &ExtensionRef<'_>)| self.0[..i].iter().any(|other| other.oid == one.oid);
         rule(!self.0.iter().enumerate().any(twice), "an extension appears twice (RFC 5280 4.2)")
@@ -291,11 +304,11 @@ fn is_minimal_bit_string(value: &[u8]) -> bool {
 fn rfc5280_4_2_1_4_certificate_policies(c: &Candidate<'_>) -> Read<()> {
     let Some(extension) = c.extensions.find(oid::CERTIFICATE_POLICIES) else { return Ok(()) };
     let mut policies = Reader::only(extension.value, SEQUENCE)?.reader();
-    let mut seen: Vec<&[u8]> = Vec::new();
+    let mut seen = HashSet::new();
     while !policies.is_empty() {
+        rule(seen.len() < MAX_POLICIES, "more than 1000 certificate policies")?;
         let policy = policies.sequence()?.oid()?;
-        rule(!seen.contains(&policy), "a certificate policy appears twice (RFC 5280 4.2.1.4)")?;
-        seen.push(policy);
+        rule(seen.insert(policy), "a certificate policy appears twice (RFC 5280 4.2.1.4)")?;
     }
     rule(!seen.is_empty(), "certificatePolicies is empty (RFC 5280 4.2.1.4)")
 }
@@ -305,6 +318,7 @@ fn rfc5280_4_2_1_6_subject_alternative_name(c: &Candidate<'_>) -> Read<()> {
     let Some(extension) = c.extensions.find(oid::SUBJECT_ALT_NAME) else { return Ok(()) };
     let names = Reader::only(extension.value, SEQUENCE)?;
     rule(!names.content.is_empty(), "subjectAltName is empty (RFC 5280 4.2.1.6)")?;
+    general_name::check_size(extension.value)?;
     general_name::check_all(names.reader())?;
     let subject_is_empty = crate::x509::name::is_empty(c.fields.subject);
     rule(
@@ -332,7 +346,19 @@ fn rfc5280_4_2_1_10_name_constraints(c: &Candidate<'_>) -> Read<()> {
     let sides = [fields.optional(context_constructed(0))?, fields.optional(context_constructed(1))?];
     fields.done()?;
     let some = sides.iter().any(Option::is_some) && sides.iter().flatten().all(|side| !side.content.is_empty());
-    rule(some, "nameConstraints are empty (RFC 5280 4.2.1.10)")
+    rule(some, "nameConstraints are empty (RFC 5280 4.2.1.10)")?;
+    sides.iter().flatten().try_for_each(|side| few_subtrees(side.reader()))
+}
+
+/// As many as are read when something is signed below it.
+fn few_subtrees(mut side: Reader<'_>) -> Read<()> {
+    let mut count = 0;
+    while !side.is_empty() {
+        count += 1;
+        rule(count <= MAX_SUBTREES, "nameConstraints have more than 1000 subtrees on one side")?;
+        side.any()?;
+    }
+    Ok(())
 }
 
 /// At least one purpose.

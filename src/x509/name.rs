@@ -10,6 +10,9 @@ use crate::error::Result;
 
 const NUMERIC_STRING: u8 = 0x12;
 
+/// Most attributes of a subject that somebody brings, and of everything that is signed.
+pub const MAX_ATTRIBUTES: usize = 1000;
+
 /// An attribute type of a distinguished name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Attribute {
@@ -215,10 +218,16 @@ fn words<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Refuses a name with a value that cannot be read as characters of its string type, or that holds NUL
-/// or another control character. Values that are no strings at all are left alone.
+/// Refuses a name of more than [`MAX_ATTRIBUTES`], or with a value that cannot be read as characters of its
+/// string type, or that holds NUL or another control character. Values that are no strings at all are left
+/// alone.
 pub(crate) fn check(name_der: &[u8]) -> Read<()> {
+    let mut count = 0;
     walk(name_der, |_, tag, content| {
+        count += 1;
+        if count > MAX_ATTRIBUTES {
+            return Err(DerError("more than 1000 attributes in a subject"));
+        }
         if string(tag, content)?.is_some_and(|text| text.contains(char::is_control)) {
             return Err(DerError("control characters in a subject value"));
         }
@@ -349,6 +358,13 @@ mod tests {
         assert!(rdn(Attribute::Country, &list(&["", ""])).is_empty());
         assert!(is_empty(&name(&[&[], &[]])));
         assert_eq!(common_name(&name(&[])), "");
+    }
+
+    #[test]
+    fn attributes_of_a_name_are_counted() {
+        let many = |count| name(&vec![&rdn(Attribute::UserId, &list(&["a"]))[..]; count]);
+        assert!(check(&many(MAX_ATTRIBUTES)).is_ok());
+        assert!(check(&many(MAX_ATTRIBUTES + 1)).unwrap_err().0.contains(&MAX_ATTRIBUTES.to_string()));
     }
 
     #[test]

@@ -137,6 +137,10 @@ fn each_rule_for_leaves_is_held() {
         ("name is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 2, 0x82, 0]))),
         ("4 or 16 octets", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 3, 0x87, 1, 1]))),
         ("must be critical when the subject is empty", Parts { subject: empty_name(), ..leaf() }),
+        ("more than 100 extensions", (0..97).fold(leaf(), |leaf, n| leaf.with(odd(&[0x2a, 3, n], false, &[5, 0])))),
+        ("longer than 46 KiB", leaf().with(odd(&[0x2a, 3], false, &[0; 47 << 10]))),
+        ("more than 1000 certificate policies", leaf().with(odd(oid::CERTIFICATE_POLICIES, false, &policies(1001)))),
+        ("more than 1000 subject alternative", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &host_names(1001)))),
         ("do not fit", leaf().with(extension::basic_constraints(true, None))),
         ("a path length needs", leaf().with(odd(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 2, 1, 0]))),
         ("nameConstraints need", leaf().with(extension::name_constraints(&constrained()))),
@@ -161,6 +165,15 @@ fn each_rule_for_leaves_is_held() {
     }
 }
 
+fn policies(count: u64) -> Vec<u8> {
+    let oid = |n| extension::parse_oid(&format!("1.2.{n}")).unwrap();
+    build(SEQUENCE, 0, |w| (0..count).for_each(|n| w.nest(SEQUENCE, |w| w.oid(&oid(n)))))
+}
+
+fn host_names(count: usize) -> Vec<u8> {
+    build(SEQUENCE, 0, |w| (0..count).for_each(|_| w.tlv(context(2), b"a.test")))
+}
+
 fn constrained() -> NameConstraints {
     let mut constraints = NameConstraints::default();
     constraints.permitted.dns.push("a.test".into());
@@ -169,7 +182,13 @@ fn constrained() -> NameConstraints {
 
 #[test]
 fn each_rule_for_authorities_is_held() {
+    let many = |count| NameConstraints {
+        permitted: extension::Subtrees { dns: vec!["a.test".into(); count], ..Default::default() },
+        ..Default::default()
+    };
+    authority().with(extension::name_constraints(&many(1000))).check(Shape::Authority).unwrap();
     let cases: Vec<(&str, Parts)> = vec![
+        ("more than 1000 subtrees", authority().with(extension::name_constraints(&many(1001)))),
         ("keyUsage of an authority is missing", authority().without(0)),
         ("must have keyCertSign", authority().with(extension::key_usage(KeyUsage::CRL_SIGN))),
         ("do not fit", authority().without(1)),

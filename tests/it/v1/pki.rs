@@ -33,6 +33,7 @@ mod roles;
 mod sans;
 mod self_issued;
 mod sign_intermediate;
+mod sizes;
 mod templates;
 mod tidy;
 mod validity;

@@ -297,3 +297,19 @@ async fn a_serial_number_is_kept_while_it_is_positive_and_known_to_be_free() {
     assert_ne!(authority_key_id(&parse(&governed.sign(json!({})).await.pem)), extension::authority_key_id(&[9; 20]));
     governed.stop().await;
 }
+
+#[actix_web::test]
+async fn a_template_is_as_large_as_a_certificate_may_be_and_no_larger() {
+    let governed = Governed::start().await;
+    let more = |count: u8, value: &[u8]| {
+        let further = (0..count).map(|n| extension::extension(&[0x2a, 3, 4, n], false, value));
+        Template {
+            extensions: Template::default().extensions.into_iter().chain(further).collect(),
+            ..Template::default()
+        }
+    };
+    governed.refuses(&more(97, &[5, 0]), json!({}), "template: certificate: more than 100 extensions").await;
+    governed.refuses(&more(2, &[4; 40_000]), json!({}), "the template is longer than 64 KiB").await;
+    governed.made_of(&more(90, &[5, 0]), json!({})).await;
+    governed.stop().await;
+}
