@@ -223,9 +223,10 @@ impl View {
             .iter()
             .map(|(id, issuer)| {
                 let chain = issuer::chain(id, &self.issuers, &self.parents);
+                let constraints = issuer::constraints(id, &self.issuers, &self.parents);
                 let pieces = self
                     .urls_of(issuer)
-                    .and_then(|urls| Pieces::new(issuer, &chain, &urls))
+                    .and_then(|urls| Ok(Pieces::new(issuer, &chain, constraints?, &urls)))
                     .map_err(|e| e.text().to_owned());
                 let key = self.keys.get(&issuer.record.key_id).cloned();
                 let path_length = issuer::path_length(id, &self.issuers, &self.parents);

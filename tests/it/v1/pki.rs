@@ -23,6 +23,7 @@ mod kept;
 mod keys;
 mod leases;
 mod lists;
+mod manual_chains;
 mod matrix;
 mod metadata;
 pub mod mount;

@@ -145,6 +145,23 @@ async fn a_request_with_very_many_extensions_names_or_attributes_is_refused() {
 }
 
 #[actix_web::test]
+async fn names_times_constraints_of_the_chain_are_counted_before_they_are_compared() {
+    let pki = Pki::empty().await;
+    let subtrees: Vec<String> = (0..900).map(|n| format!("permitted;DNS.{n}:n{n}.test")).collect();
+    let extensions = format!("{CA}\nnameConstraints=critical,@constraints\n[constraints]\n{}", {
+        subtrees.iter().map(|line| line.replacen(':', " = ", 1)).collect::<Vec<_>>().join("\n")
+    });
+    let ca = Ca::root_with(foreign::new_key("ec-256"), "/CN=Constrained", &extensions, &[]);
+    let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": ca.bundle() })).await;
+    let id = answer.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
+    let path = format!("issuer/{id}/sign-verbatim");
+    pki.certify(&path, json!({ "csr": request_of(&[host_names(270)]) })).await;
+    let rule = "250000 comparisons of names with the name constraints of the issuing chain";
+    pki.refused(&path, json!({ "csr": request_of(&[host_names(300)]) }), rule).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn lists_of_a_request_have_limits_of_their_own() {
     let pki = Pki::start().await;
     let numbers = |count: usize| (0..count).map(|n| format!("1.2.{n}")).collect::<Vec<_>>().join(",");
