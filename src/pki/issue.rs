@@ -251,6 +251,7 @@ fn csr_names(csr: &Csr) -> Result<CsrNames> {
         ips: sans.ips,
         uris: sans.uris,
         other: sans.other.into_iter().map(other).collect(),
+        unruled: sans.unruled,
     })
 }
 

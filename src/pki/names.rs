@@ -10,7 +10,11 @@
 //! - Control characters (NUL included) are refused in every name, whatever the role's flags.
 //! - An IPv4 literal of a request never becomes a DNS SAN: it stays in the common name, or is refused in
 //!   `alt_names`.
-//! - A trailing dot keeps a name of a request out of the DNS SANs, and under `enforce_hostnames` refuses any.
+//! - A name in `alt_names` that is neither a host name nor an e-mail address (an underscore, a trailing dot, a
+//!   wildcard beside other letters) denies the whole request, whatever the role's flags: a certificate without
+//!   a name that was asked for is not what was asked for. As a common name it stays there alone, where the
+//!   role allows it.
+//! - So does a SAN of a CSR of a kind that no role has a rule for (directoryName, registeredID).
 //! - A DNS SAN of a CSR that holds an `@`, and an e-mail SAN without one, are refused: the policy tells
 //!   the two apart by that sign, so each would be judged as what it is not.
 
@@ -56,6 +60,8 @@ pub struct CsrNames {
     pub uris: Vec<String>,
     /// otherName entries: dotted OID, and the value, `None` when it is not a UTF8String.
     pub other: Vec<(String, Option<String>)>,
+    /// A kind of name that no role has a rule for, when there is one.
+    pub unruled: Option<&'static str>,
 }
 
 /// The names that go into a certificate, in the order of encoding.
@@ -208,7 +214,8 @@ impl Draft {
                     return Err(Error::invalid(text));
                 }
                 Place::Nowhere => {
-                    self.warn(format!("alt_names: {} was left out: it is no host name or e-mail address", shown(name)));
+                    let text = format!("alt_names: {} is no host name or e-mail address", shown(name));
+                    return Err(Error::invalid(text));
                 }
             }
         }
@@ -224,6 +231,10 @@ impl Draft {
         let asked = [csr.dns.len(), csr.emails.len(), csr.ips.len(), csr.uris.len(), csr.other.len()];
         let user_ids = request.user_ids.len().max(csr.user_ids.len());
         self.check_count(asked.iter().sum::<usize>() + request.other_sans.len() + user_ids)?;
+        if let Some(kind) = csr.unruled {
+            let text = format!("csr: subject alternative names of the kind {kind} are not allowed by any role");
+            return Err(Error::invalid(text));
+        }
         for (field, ignored) in
             [("alt_names", &request.alt_names), ("ip_sans", &request.ip_sans), ("uri_sans", &request.uri_sans)]
         {

@@ -204,6 +204,11 @@ fn of_csr(fields: &Fields, parsed: &IssueRequest, csr: &Csr, warnings: &mut Vec<
     let only_other = IssueRequest { other_sans: parsed.other_sans.clone(), ..IssueRequest::default() };
     let (names, _) = names::unchecked(&only_other)?;
     let sans = csr.sans()?;
+    if let Some(kind) = sans.unruled {
+        return Err(Error::invalid(format!(
+            "csr: subject alternative names of the kind {kind} cannot be joined with other_sans"
+        )));
+    }
     let mut other = subject_alt_names(&names)?.other;
     let mut known: HashSet<_> = other.iter().cloned().collect();
     for (oid, value) in sans.other {
