@@ -7,10 +7,11 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use super::ca_key::check_ca_key;
+use super::ca_request::check_subject;
 use crate::error::{Error, Result};
 use crate::keys::local::PrivateKey;
 use crate::x509::certificate::Certificate;
-use crate::x509::pem;
+use crate::x509::{name, pem};
 
 /// Longest text, in octets: a long chain with large keys is a tenth of it.
 const MAX_TEXT: usize = 512 * 1024;
@@ -134,7 +135,7 @@ fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
     Ok(key)
 }
 
-/// A certificate may be an issuer when it is a CA's, with a key that CAs may have and a signature
+/// A certificate may be an issuer when it is a CA's, with a subject, a key that CAs may have and a signature
 /// algorithm that this server accepts.
 ///
 /// # Errors
@@ -142,6 +143,10 @@ fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
 fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     if !certificate.is_ca() {
         return Err(Error::invalid("refusing to import non-CA certificate: basicConstraints must have cA TRUE"));
+    }
+    check_subject("certificate", certificate.subject())?;
+    if name::is_nameless(certificate.issuer()) {
+        return Err(Error::invalid("certificate: its issuer's name is empty (RFC 5280 4.1.2.4)"));
     }
     check_ca_key("certificate", certificate.key().kind())?;
     certificate.check_algorithm()?;

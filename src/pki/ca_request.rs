@@ -132,6 +132,18 @@ pub(super) fn subject(fields: &Fields, common_name: &str, serial_number: &str) -
     Ok(name::name(&rdns))
 }
 
+/// Refuses the subject of an authority that names nobody. `field` is where it comes from. What is signed is
+/// held against the same rule; here it is refused before a key is made.
+///
+/// # Errors
+/// `Invalid` naming the field.
+pub(super) fn check_subject(field: &str, subject: &[u8]) -> Result<()> {
+    if name::is_nameless(subject) {
+        return Err(Error::invalid(format!("{field}: an authority must have a subject (RFC 5280 4.1.2.6)")));
+    }
+    Ok(())
+}
+
 /// A list of at most [`MAX_VALUES`]; absent is empty.
 fn values(fields: &Fields, field: &str) -> Result<Vec<String>> {
     let values = fields.list(field)?.unwrap_or_default();

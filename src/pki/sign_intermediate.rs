@@ -169,9 +169,7 @@ fn naming(fields: &Fields, parsed: &IssueRequest, csr: &Csr, warnings: &mut Vec<
     let from_csr = fields.bool("use_csr_values")?.unwrap_or(false);
     let naming =
         if from_csr { of_csr(fields, parsed, csr, warnings)? } else { of_request(fields, parsed, csr, warnings)? };
-    if name::is_empty(&naming.subject) {
-        warnings.push("common_name: the CA's subject is empty".to_owned());
-    }
+    ca_request::check_subject(if from_csr { "csr" } else { "common_name" }, &naming.subject)?;
     Ok(naming)
 }
 

@@ -14,6 +14,7 @@ use crate::x509::certificate::CertificateFields;
 use crate::x509::crl::EncodedTbs;
 use crate::x509::extension::MAX_SUBTREES;
 use crate::x509::general_name;
+use crate::x509::name;
 use crate::x509::oid;
 use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef, MAX_EXTENSIONS, TOO_MANY};
 use crate::x509::reader::{DerError, Read, Reader};
@@ -208,8 +209,9 @@ fn rfc5280_4_1_2_3_signature(c: &Candidate<'_>) -> Read<()> {
     rule(same, "the signature algorithm is not the signer's (RFC 5280 4.1.2.3)")
 }
 
-/// Byte for byte the issuer's subject, so that every way of comparing names finds it.
+/// Byte for byte the issuer's subject, so that every way of comparing names finds it; and not empty.
 fn rfc5280_4_1_2_4_issuer(c: &Candidate<'_>) -> Read<()> {
+    rule(!name::is_empty(c.fields.issuer), "the issuer's name is empty (RFC 5280 4.1.2.4)")?;
     rule(c.fields.issuer == c.expected.issuer, "the issuer is not the signer's subject (RFC 5280 4.1.2.4)")
 }
 
@@ -240,11 +242,16 @@ fn time_form(fields: &mut Reader<'_>) -> Read<i64> {
     Ok(at)
 }
 
-/// Every RDN has an attribute, every attribute a type and a value, every text fits its type. An empty
-/// name is legal where names stand in the SAN alone (RFC 5280 4.1.2.6); the SAN's criticality is checked
-/// with it.
+/// Every RDN has an attribute, every attribute a type and a value, every text fits its type. A name that says
+/// nothing is legal for a leaf whose names stand in the SAN alone; the SAN's criticality is checked with it.
 fn rfc5280_4_1_2_6_subject(c: &Candidate<'_>) -> Read<()> {
-    crate::x509::name::check(c.fields.subject)
+    name::check(c.fields.subject)?;
+    if !name::is_nameless(c.fields.subject) {
+        return Ok(());
+    }
+    rule(!c.is_ca(), "an authority must have a subject (RFC 5280 4.1.2.6)")?;
+    let named = c.extensions.find(oid::SUBJECT_ALT_NAME).is_some();
+    rule(named, "it names nobody: without a subject it needs a subjectAltName (RFC 5280 4.1.2.6)")
 }
 
 /// Authorities do not make them.
@@ -320,9 +327,8 @@ fn rfc5280_4_2_1_6_subject_alternative_name(c: &Candidate<'_>) -> Read<()> {
     rule(!names.content.is_empty(), "subjectAltName is empty (RFC 5280 4.2.1.6)")?;
     general_name::check_size(extension.value)?;
     general_name::check_all(names.reader())?;
-    let subject_is_empty = crate::x509::name::is_empty(c.fields.subject);
     rule(
-        !subject_is_empty || extension.critical == Some(true),
+        !name::is_empty(c.fields.subject) || extension.critical == Some(true),
         "subjectAltName must be critical when the subject is empty (RFC 5280 4.1.2.6)",
     )
 }

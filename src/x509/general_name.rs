@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::name;
 use super::reader::{DerError, Read, Reader};
 use super::writer::{SEQUENCE, UTF8_STRING, Writer, context, context_constructed};
 
@@ -175,6 +176,9 @@ pub(crate) fn check_all(mut names: Reader<'_>) -> Read<()> {
             }
             IP => drop(ip(name.content)?),
             OTHER => drop(other(name.reader())?),
+            DIRECTORY if name::is_nameless(name.content) => {
+                return Err(DerError("a directoryName is empty (RFC 5280 4.2.1.6)"));
+            }
             tag => drop(unruled(tag)?),
         }
     }

@@ -172,6 +172,17 @@ pub fn is_empty(name_der: &[u8]) -> bool {
     name_der == [SEQUENCE, 0]
 }
 
+/// Whether the name says nothing: it has no RDN, or no value of it has a character. What is no name says
+/// nothing either.
+pub fn is_nameless(name_der: &[u8]) -> bool {
+    let mut says = false;
+    let read = walk(name_der, |_, _, content| {
+        says |= !content.is_empty();
+        Ok(())
+    });
+    read.is_err() || !says
+}
+
 /// Which letters are the same in upper and lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Letters {
@@ -358,6 +369,15 @@ mod tests {
         assert!(rdn(Attribute::Country, &list(&["", ""])).is_empty());
         assert!(is_empty(&name(&[&[], &[]])));
         assert_eq!(common_name(&name(&[])), "");
+    }
+
+    #[test]
+    fn a_name_says_something_when_a_value_has_characters() {
+        let empty = |count| name(&vec![&build(SET, 0, |w| pair(w, Attribute::CommonName, ""))[..]; count]);
+        assert!(is_nameless(&name(&[])) && is_nameless(&empty(1)) && is_nameless(&empty(3)) && is_nameless(b"x"));
+        let said = rdn(Attribute::Organization, &list(&["a"]));
+        assert!(!is_nameless(&name(&[&said])));
+        assert!(!is_nameless(&appended(&empty(1), &said).unwrap()));
     }
 
     #[test]

@@ -363,7 +363,7 @@ fn certificates_without_a_common_name() {
     role["require_cn"] = false.into();
     let (names, _) = issue(&role, &json!({"alt_names": "a.foo.com"})).unwrap();
     assert_eq!((names.common_name.as_str(), names.dns.as_slice()), ("", &own(&["a.foo.com"])[..]), "S32");
-    assert_eq!(issue(&role, &json!({})).unwrap().0, NameSet::default(), "S33");
+    assert_eq!(issue(&role, &json!({})).unwrap().0, NameSet::default(), "S33: the role's subject may be a name");
     let mut any = any_with("allowed_other_sans", json!("*"));
     any["require_cn"] = false.into();
     let (names, _) = issue(&any, &json!({"alt_names": "a.foo.com", "other_sans": "1.2.3;UTF8:x"})).unwrap();

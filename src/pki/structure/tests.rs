@@ -137,6 +137,10 @@ fn each_rule_for_leaves_is_held() {
         ("name is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 2, 0x82, 0]))),
         ("4 or 16 octets", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 3, 0x87, 1, 1]))),
         ("must be critical when the subject is empty", Parts { subject: empty_name(), ..leaf() }),
+        ("names nobody", Parts { subject: empty_name(), ..leaf() }.without(3)),
+        ("names nobody", Parts { subject: named_by_nothing(), ..leaf() }.without(3)),
+        ("directoryName is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 4, 0xa4, 2, 0x30, 0]))),
+        ("4.1.2.4", Parts { issuer: empty_name(), ..leaf() }),
         ("more than 100 extensions", (0..97).fold(leaf(), |leaf, n| leaf.with(odd(&[0x2a, 3, n], false, &[5, 0])))),
         ("longer than 46 KiB", leaf().with(odd(&[0x2a, 3], false, &[0; 47 << 10]))),
         ("more than 1000 certificate policies", leaf().with(odd(oid::CERTIFICATE_POLICIES, false, &policies(1001)))),
@@ -165,6 +169,11 @@ fn each_rule_for_leaves_is_held() {
     }
 }
 
+/// A subject whose one value is the empty text.
+fn named_by_nothing() -> Vec<u8> {
+    build(SEQUENCE, 0, |w| w.raw(&[0x31, 9, 0x30, 7, 6, 3, 0x55, 4, 3, 0x0c, 0]))
+}
+
 fn policies(count: u64) -> Vec<u8> {
     let oid = |n| extension::parse_oid(&format!("1.2.{n}")).unwrap();
     build(SEQUENCE, 0, |w| (0..count).for_each(|n| w.nest(SEQUENCE, |w| w.oid(&oid(n)))))
@@ -189,6 +198,8 @@ fn each_rule_for_authorities_is_held() {
     authority().with(extension::name_constraints(&many(1000))).check(Shape::Authority).unwrap();
     let cases: Vec<(&str, Parts)> = vec![
         ("more than 1000 subtrees", authority().with(extension::name_constraints(&many(1001)))),
+        ("an authority must have a subject", Parts { subject: name::name(&[]), ..authority() }),
+        ("an authority must have a subject", Parts { subject: named_by_nothing(), ..authority() }),
         ("keyUsage of an authority is missing", authority().without(0)),
         ("must have keyCertSign", authority().with(extension::key_usage(KeyUsage::CRL_SIGN))),
         ("do not fit", authority().without(1)),
@@ -208,6 +219,7 @@ fn what_is_kept_keeps_its_makers_choices_but_not_the_structure() {
     Parts { serial: vec![1], ..authority() }.check(Shape::Kept).unwrap();
     authority().without(2).check(Shape::Kept).unwrap();
     authority().without(0).check(Shape::Kept).unwrap();
+    assert!(Parts { subject: name::name(&[]), ..authority() }.check(Shape::Kept).is_err());
     assert!(leaf().check(Shape::Kept).is_err());
     assert!(authority().without(3).check(Shape::Kept).is_err());
 }

@@ -28,6 +28,7 @@ mod matrix;
 mod metadata;
 pub mod mount;
 mod names;
+mod nobody;
 pub mod ocsp;
 mod revocation;
 mod roles;
