@@ -1,20 +1,20 @@
 //! Texts that are imported: PEM blocks of CA certificates and private keys, read strictly and within
-//! limits before anything of them is looked up or stored.
+//! limits before anything of them is looked up or stored. There are at most [`pem::MAX_BLOCKS`], because each
+//! key is checked number by number, each certificate against every issuer.
 
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
 use super::ca_key::check_ca_key;
+use super::ca_request::check_subject;
 use crate::error::{Error, Result};
 use crate::keys::local::PrivateKey;
 use crate::x509::certificate::Certificate;
-use crate::x509::pem;
+use crate::x509::{name, pem};
 
 /// Longest text, in octets: a long chain with large keys is a tenth of it.
 const MAX_TEXT: usize = 512 * 1024;
-/// Most blocks: each key is checked number by number, each certificate against every issuer.
-const MAX_BLOCKS: usize = 100;
 /// Shortest text that can hold a certificate; anything shorter is usually a file name.
 const SHORTEST: usize = 75;
 /// Shortest text that can hold a private key.
@@ -54,7 +54,7 @@ impl Bundle {
                 }
                 bundle.add_key(read_key(&label, &content).map_err(at)?);
             } else if label == "CERTIFICATE" {
-                let certificate = Certificate::parse(&content).and_then(check_certificate).map_err(at)?;
+                let certificate = Certificate::submitted(&content).and_then(check_certificate).map_err(at)?;
                 bundle.add_certificate(certificate);
             } else if !is_skipped(&label) {
                 return Err(Error::invalid(format!("{field}: block {index}: {}", other_block(&label))));
@@ -109,9 +109,6 @@ fn blocks(field: &str, text: &str, shortest: usize) -> Result<Vec<Block>> {
     if blocks.is_empty() {
         return Err(Error::invalid(format!("{field}: no data: no PEM block")));
     }
-    if blocks.len() > MAX_BLOCKS {
-        return Err(Error::invalid(format!("{field}: more than {MAX_BLOCKS} PEM blocks")));
-    }
     Ok(blocks)
 }
 
@@ -138,7 +135,7 @@ fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
     Ok(key)
 }
 
-/// A certificate may be an issuer when it is a CA's, with a key that CAs may have and a signature
+/// A certificate may be an issuer when it is a CA's, with a subject, a key that CAs may have and a signature
 /// algorithm that this server accepts.
 ///
 /// # Errors
@@ -146,6 +143,10 @@ fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
 fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     if !certificate.is_ca() {
         return Err(Error::invalid("refusing to import non-CA certificate: basicConstraints must have cA TRUE"));
+    }
+    check_subject("certificate", certificate.subject())?;
+    if name::is_nameless(certificate.issuer()) {
+        return Err(Error::invalid("certificate: its issuer's name is empty (RFC 5280 4.1.2.4)"));
     }
     check_ca_key("certificate", certificate.key().kind())?;
     certificate.check_algorithm()?;

@@ -4,8 +4,12 @@
 
 use crate::error::{Error, Result};
 use crate::fields::Fields;
+use crate::x509::extension::MAX_SUBTREES;
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
+
+/// Most values of a list of usages or of one kind of subject attribute.
+const MAX_VALUES: usize = 100;
 
 /// Body members of the subject, read by [`subject`].
 pub(super) const SUBJECT_FIELDS: [&str; 8] =
@@ -59,8 +63,18 @@ pub(super) fn signature_bits(fields: &Fields) -> Result<u32> {
 /// # Errors
 /// `Invalid` when the field is no list.
 pub(super) fn key_usage(fields: &Fields) -> Result<KeyUsage> {
-    let named = fields.list("key_usage")?.unwrap_or_default();
-    Ok(KeyUsage::from_names(&named).union(KeyUsage::CERT_SIGN).union(KeyUsage::CRL_SIGN))
+    Ok(named_key_usage(fields)?.unwrap_or_default().union(KeyUsage::CERT_SIGN).union(KeyUsage::CRL_SIGN))
+}
+
+/// What `key_usage` names; `None` when it is absent.
+///
+/// # Errors
+/// As [`key_usage`].
+pub(super) fn named_key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
+    if !fields.has("key_usage") {
+        return Ok(None);
+    }
+    Ok(Some(KeyUsage::from_names(&values(fields, "key_usage")?)))
 }
 
 /// extKeyUsage of `ext_key_usage` and `ext_key_usage_oids`, both added; empty without any.
@@ -68,9 +82,8 @@ pub(super) fn key_usage(fields: &Fields) -> Result<KeyUsage> {
 /// # Errors
 /// `Invalid` naming the field whose entry is no OID.
 pub(super) fn ext_key_usage(fields: &Fields) -> Result<Vec<u8>> {
-    let list = |name: &str| fields.list(name).map(Option::unwrap_or_default);
-    let purposes =
-        extension::eku_oids(&list("ext_key_usage")?, false, false, false, false, &list("ext_key_usage_oids")?)?;
+    let (names, oids) = (values(fields, "ext_key_usage")?, values(fields, "ext_key_usage_oids")?);
+    let purposes = extension::eku_oids(&names, false, false, false, false, &oids)?;
     Ok(extension::ext_key_usage(&purposes))
 }
 
@@ -104,7 +117,7 @@ pub(super) fn subject(fields: &Fields, common_name: &str, serial_number: &str) -
         (Attribute::Organization, "organization"),
         (Attribute::OrganizationalUnit, "ou"),
     ] {
-        let values = fields.list(field)?.unwrap_or_default();
+        let values = values(fields, field)?;
         if values.iter().any(|v| v.chars().any(char::is_control)) {
             return Err(Error::invalid(format!("{field}: control characters are not allowed")));
         }
@@ -119,6 +132,27 @@ pub(super) fn subject(fields: &Fields, common_name: &str, serial_number: &str) -
     Ok(name::name(&rdns))
 }
 
+/// Refuses the subject of an authority that names nobody. `field` is where it comes from. What is signed is
+/// held against the same rule; here it is refused before a key is made.
+///
+/// # Errors
+/// `Invalid` naming the field.
+pub(super) fn check_subject(field: &str, subject: &[u8]) -> Result<()> {
+    if name::is_nameless(subject) {
+        return Err(Error::invalid(format!("{field}: an authority must have a subject (RFC 5280 4.1.2.6)")));
+    }
+    Ok(())
+}
+
+/// A list of at most [`MAX_VALUES`]; absent is empty.
+fn values(fields: &Fields, field: &str) -> Result<Vec<String>> {
+    let values = fields.list(field)?.unwrap_or_default();
+    if values.len() > MAX_VALUES {
+        return Err(Error::invalid(format!("{field}: at most {MAX_VALUES} values are taken")));
+    }
+    Ok(values)
+}
+
 /// nameConstraints from the eight lists; empty without any.
 ///
 /// # Errors
@@ -126,6 +160,9 @@ pub(super) fn subject(fields: &Fields, common_name: &str, serial_number: &str) -
 pub(super) fn name_constraints(fields: &Fields) -> Result<Vec<u8>> {
     let list = |name: &str| -> Result<Vec<String>> {
         let values = fields.list(name)?.unwrap_or_default();
+        if values.len() > MAX_SUBTREES {
+            return Err(Error::invalid(format!("{name}: at most {MAX_SUBTREES} entries are taken")));
+        }
         if values.iter().all(|v| v.bytes().all(|b| b.is_ascii_graphic())) {
             return Ok(values);
         }

@@ -2,7 +2,7 @@
 
 use super::Authority;
 use super::actor::Planned;
-use super::issuer::{IssuerRecord, Key, Usage};
+use super::issuer::{IssuerRecord, Key, MAX_CHAIN, Usage};
 use super::role::Role;
 use super::store::PkiWrite;
 use super::urls::Urls;
@@ -189,6 +189,9 @@ fn default_usage(view: &View, record: &IssuerRecord) -> Usage {
 }
 
 fn manual_chain(view: &View, own_id: &str, references: &[String]) -> Result<Vec<String>> {
+    if references.len() > MAX_CHAIN {
+        return Err(Error::invalid(format!("manual_chain: at most {MAX_CHAIN} issuers are taken")));
+    }
     let ids = references
         .iter()
         .map(|reference| match reference.as_str() {

@@ -160,8 +160,10 @@ struct Import {
 
 impl Import {
     fn new(view: &View, now: i64) -> Self {
+        let mut next = view.clone();
+        next.defer();
         Self {
-            next: view.clone(),
+            next,
             now,
             writes: Vec::new(),
             imported_issuers: Vec::new(),
@@ -185,9 +187,9 @@ impl Import {
             .extend(put_key(&mut self.next, Key { id: id.clone(), name: name.to_owned(), version: 0, private })?);
         let waiting: Vec<IssuerRecord> = self
             .next
-            .signers()
-            .filter(|s| s.key.is_none() && *s.issuer.certificate.key() == public)
-            .map(|s| IssuerRecord { key_id: id.clone(), modified_at: self.now, ..s.issuer.record.clone() })
+            .issuers()
+            .filter(|issuer| *issuer.certificate.key() == public)
+            .map(|issuer| IssuerRecord { key_id: id.clone(), modified_at: self.now, ..issuer.record.clone() })
             .collect();
         for record in waiting {
             self.linked.push(record.id.clone());
@@ -203,8 +205,8 @@ impl Import {
             self.existing_issuers.push(known.record.id.clone());
             return Ok(());
         }
-        for signer in self.next.signers() {
-            refuse_same_identity(field, certificate, &signer.issuer.certificate)?;
+        for issuer in self.next.issuers() {
+            refuse_same_identity(field, certificate, &issuer.certificate)?;
         }
         let key_id = self.next.key_of(certificate.key()).map(|key| key.id.clone()).unwrap_or_default();
         let crl = super::issuer::may_sign_crls(certificate);
@@ -232,12 +234,14 @@ impl Import {
             modified_at: self.now,
         };
         self.imported_issuers.push(record.id.clone());
+        self.next.check_room(certificate).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
         self.writes.push(self.next.put_issuer(record)?);
         Ok(())
     }
 
     /// Settles the default issuer, and says what was done.
     fn finish(mut self, before: &View) -> Result<(Planned, Imported)> {
+        self.next.settle();
         self.choose_default();
         self.warn(before);
         let issuers = self.imported_issuers.iter().chain(&self.existing_issuers);

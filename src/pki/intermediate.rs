@@ -14,8 +14,8 @@ use crate::error::Result;
 use crate::fields::Fields;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::csr::{Csr, request_info};
-use crate::x509::extension::{self, KeyUsage};
-use crate::x509::{name, pem};
+use crate::x509::extension;
+use crate::x509::pem;
 
 /// Fields of `intermediate/generate/:type`.
 pub const FIELDS: &[&str] = &ca_request::joined::<26>(&[
@@ -79,12 +79,10 @@ impl Wanted {
         let (names, more) = names::unchecked(request)?;
         warnings.extend(more);
         let subject = ca_request::subject(fields, &names.common_name, &names.serial_number)?;
-        if name::is_empty(&subject) {
-            warnings.push("common_name: the subject of the request is empty".to_owned());
-        }
+        // Nobody may sign it otherwise.
+        ca_request::check_subject("common_name", &subject)?;
         // What the CA that signs takes over is its own rule: a usage stands here only when it was asked for.
-        let usage = KeyUsage::from_names(&fields.list("key_usage")?.unwrap_or_default());
-        let mut extensions = extension::key_usage(usage);
+        let mut extensions = extension::key_usage(ca_request::named_key_usage(fields)?.unwrap_or_default());
         if fields.bool("add_basic_constraints")?.unwrap_or(false) {
             extensions.extend(extension::basic_constraints(true, None));
         }

@@ -251,6 +251,7 @@ fn csr_names(csr: &Csr) -> Result<CsrNames> {
         ips: sans.ips,
         uris: sans.uris,
         other: sans.other.into_iter().map(other).collect(),
+        unruled: sans.unruled,
     })
 }
 
@@ -273,6 +274,10 @@ fn leaf(
     warnings.extend(more);
     let subject = subject(entry, names);
     let sans = subject_alt_names(names)?;
+    // The certificate is held against this too; here it is refused before a key is made.
+    if name::is_empty(&subject) && sans.is_empty() {
+        return Err(Error::invalid("common_name: the certificate names nobody: a name must be given"));
+    }
     // RFC 5280 4.2.1.6: critical when the subject is empty.
     let san = extension::subject_alt_name(&sans, name::is_empty(&subject));
     let locations = &pieces.locations;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use super::constraints::Constraints;
 use super::ocsp::IssuerHashes;
 use super::urls::Urls;
 use super::validity::LeafNotAfter;
@@ -17,8 +18,12 @@ use crate::x509::certificate::Certificate;
 use crate::x509::extension::KeyUsage;
 use crate::x509::public_key::PublicKey;
 
-/// Longest chain that is worked out.
-const MAX_CHAIN: usize = 64;
+/// Longest chain that is worked out, or listed by an operator.
+pub const MAX_CHAIN: usize = 64;
+/// Most issuers of one subject in a mount: who certifies whom is a signature check for every pair of them.
+const MAX_OF_SUBJECT: usize = 128;
+/// Most issuers of one subject and key in a mount: each of them certifies all others.
+const MAX_OF_KEY: usize = 16;
 
 /// What an issuer may be used for; reading is always allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +122,8 @@ pub struct Issuer {
     pub self_signed: bool,
     /// How OCSP requests name it.
     pub hashes: Arc<IssuerHashes>,
+    /// The name constraints of its certificate; the error is why they cannot be read.
+    pub constraints: Result<Option<Arc<Constraints>>, String>,
 }
 
 impl Issuer {
@@ -132,7 +139,8 @@ impl Issuer {
         let certificate = Certificate::parse(&der)?;
         let self_signed = certificate.subject() == certificate.issuer() && certificate.is_signed_by(certificate.key());
         let hashes = Arc::new(IssuerHashes::new(certificate.subject(), certificate.key().bits()));
-        Ok(Self { record, version, certificate, self_signed, hashes })
+        let constraints = Constraints::of(&certificate).map(|c| c.map(Arc::new)).map_err(|e| e.text().to_owned());
+        Ok(Self { record, version, certificate, self_signed, hashes, constraints })
     }
 
     /// The same issuer with another record; the certificate stays.
@@ -143,6 +151,7 @@ impl Issuer {
             certificate: self.certificate.clone(),
             self_signed: self.self_signed,
             hashes: Arc::clone(&self.hashes),
+            constraints: self.constraints.clone(),
         }
     }
 
@@ -264,6 +273,26 @@ pub fn add_parents(parents: &mut Parents, issuers: &BTreeMap<String, Arc<Issuer>
     }
 }
 
+/// Refuses an issuer of whose subject, or subject and key, there are as many as a mount takes.
+///
+/// # Errors
+/// `Invalid` with the limit.
+pub fn check_room(issuers: &BTreeMap<String, Arc<Issuer>>, new: &Certificate) -> Result<()> {
+    let same: Vec<_> = issuers.values().filter(|known| known.certificate.subject() == new.subject()).collect();
+    let of_key = same.iter().filter(|known| known.certificate.key() == new.key()).count();
+    if of_key >= MAX_OF_KEY {
+        return Err(Error::invalid(format!(
+            "certificate: this mount has {MAX_OF_KEY} issuers of this subject and key already, the most that it takes"
+        )));
+    }
+    if same.len() >= MAX_OF_SUBJECT {
+        return Err(Error::invalid(format!(
+            "certificate: this mount has {MAX_OF_SUBJECT} issuers of this subject already, the most that it takes"
+        )));
+    }
+    Ok(())
+}
+
 /// Takes an issuer out of what is known.
 pub fn remove_parents(parents: &mut Parents, id: &str) {
     parents.remove(id);
@@ -294,6 +323,32 @@ pub fn path_length(id: &str, issuers: &BTreeMap<String, Arc<Issuer>>, parents: &
         next.extend(above.filter(|id| !roots || is_root(id)).map(|id| (id.as_str(), between)));
     }
     least
+}
+
+/// The name constraints that hold below an issuer (RFC 5280 6.1.4): its own and those of everyone who
+/// certifies it, directly or not, whichever chain a relying party knows and whatever an operator lists in a
+/// manual chain. Each once.
+///
+/// # Errors
+/// `Invalid` when some of them cannot be read.
+pub fn constraints(
+    id: &str,
+    issuers: &BTreeMap<String, Arc<Issuer>>,
+    parents: &Parents,
+) -> Result<Vec<Arc<Constraints>>> {
+    let mut all: Vec<Arc<Constraints>> = Vec::new();
+    let mut seen = HashSet::new();
+    let mut next = vec![id];
+    while let Some(id) = next.pop() {
+        let Some(issuer) = issuers.get(id).filter(|_| seen.insert(id)) else { continue };
+        match &issuer.constraints {
+            Ok(Some(own)) if !all.contains(own) => all.push(Arc::clone(own)),
+            Ok(_) => {}
+            Err(text) => return Err(Error::invalid(text.clone())),
+        }
+        next.extend(parents.get(id).into_iter().flatten().map(String::as_str));
+    }
+    Ok(all)
 }
 
 /// The chain of an issuer: itself, then depth-first its parents' chains, nobody twice. A manual chain

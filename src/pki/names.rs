@@ -10,7 +10,11 @@
 //! - Control characters (NUL included) are refused in every name, whatever the role's flags.
 //! - An IPv4 literal of a request never becomes a DNS SAN: it stays in the common name, or is refused in
 //!   `alt_names`.
-//! - A trailing dot keeps a name of a request out of the DNS SANs, and under `enforce_hostnames` refuses any.
+//! - A name in `alt_names` that is neither a host name nor an e-mail address (an underscore, a trailing dot, a
+//!   wildcard beside other letters) denies the whole request, whatever the role's flags: a certificate without
+//!   a name that was asked for is not what was asked for. As a common name it stays there alone, where the
+//!   role allows it.
+//! - So does a SAN of a CSR of a kind that no role has a rule for (directoryName, registeredID).
 //! - A DNS SAN of a CSR that holds an `@`, and an e-mail SAN without one, are refused: the policy tells
 //!   the two apart by that sign, so each would be judged as what it is not.
 
@@ -28,13 +32,14 @@ use self::policy::Policy;
 use super::request::IssueRequest;
 use super::role::Role;
 use crate::error::{Error, Result};
+use crate::x509::general_name;
 
-/// Most names of one request, all kinds together.
-const MAX_NAMES: usize = 1000;
+/// Most names of one request, all kinds and the common name together.
+const MAX_NAMES: usize = general_name::MAX_NAMES;
 /// Longest single name, in bytes.
-const MAX_NAME_BYTES: usize = 4096;
+const MAX_NAME_BYTES: usize = general_name::MAX_NAME;
 /// Longest list of names, all kinds together, in bytes.
-const MAX_ALL_BYTES: usize = 64 * 1024;
+const MAX_ALL_BYTES: usize = 40 * 1024;
 
 /// What a CSR asks for, as `x509` read it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,6 +60,8 @@ pub struct CsrNames {
     pub uris: Vec<String>,
     /// otherName entries: dotted OID, and the value, `None` when it is not a UTF8String.
     pub other: Vec<(String, Option<String>)>,
+    /// A kind of name that no role has a rule for, when there is one.
+    pub unruled: Option<&'static str>,
 }
 
 /// The names that go into a certificate, in the order of encoding.
@@ -195,7 +202,7 @@ impl Draft {
     /// SANs of the request; the common name comes first.
     fn take_request_sans(&mut self, request: &IssueRequest) -> Result<()> {
         let asked = [&request.alt_names, &request.ip_sans, &request.uri_sans, &request.other_sans];
-        check_count(asked.iter().map(|list| list.len()).sum::<usize>() + request.user_ids.len())?;
+        self.check_count(asked.iter().map(|list| list.len()).sum::<usize>() + request.user_ids.len())?;
         self.place_common_name(request)?;
         for name in &request.alt_names {
             check_text("alt_names", name)?;
@@ -207,7 +214,8 @@ impl Draft {
                     return Err(Error::invalid(text));
                 }
                 Place::Nowhere => {
-                    self.warn(format!("alt_names: {} was left out: it is no host name or e-mail address", shown(name)));
+                    let text = format!("alt_names: {} is no host name or e-mail address", shown(name));
+                    return Err(Error::invalid(text));
                 }
             }
         }
@@ -222,7 +230,11 @@ impl Draft {
         self.from_csr = true;
         let asked = [csr.dns.len(), csr.emails.len(), csr.ips.len(), csr.uris.len(), csr.other.len()];
         let user_ids = request.user_ids.len().max(csr.user_ids.len());
-        check_count(asked.iter().sum::<usize>() + request.other_sans.len() + user_ids)?;
+        self.check_count(asked.iter().sum::<usize>() + request.other_sans.len() + user_ids)?;
+        if let Some(kind) = csr.unruled {
+            let text = format!("csr: subject alternative names of the kind {kind} are not allowed by any role");
+            return Err(Error::invalid(text));
+        }
         for (field, ignored) in
             [("alt_names", &request.alt_names), ("ip_sans", &request.ip_sans), ("uri_sans", &request.uri_sans)]
         {
@@ -249,6 +261,16 @@ impl Draft {
             self.set.other.push((oid.clone(), value));
         }
         self.place_common_name(request)
+    }
+
+    /// The common name may become one of them.
+    fn check_count(&self, asked: usize) -> Result<()> {
+        if asked + usize::from(!self.set.common_name.is_empty()) > MAX_NAMES {
+            return Err(Error::invalid(format!(
+                "alt_names: at most {MAX_NAMES} names of all kinds fit into one certificate"
+            )));
+        }
+        Ok(())
     }
 
     fn place_common_name(&mut self, request: &IssueRequest) -> Result<()> {
@@ -338,15 +360,6 @@ fn check_common_name(policy: &Policy<'_>, name: &str) -> Result<()> {
         false if !has("hostname") => refuse(": cn_validations does not list hostname"),
         _ => Ok(()),
     }
-}
-
-fn check_count(count: usize) -> Result<()> {
-    if count > MAX_NAMES {
-        return Err(Error::invalid(format!(
-            "alt_names: at most {MAX_NAMES} names of all kinds fit into one certificate"
-        )));
-    }
-    Ok(())
 }
 
 /// Together they fit into a certificate that anybody would still take, and that costs little to sign.

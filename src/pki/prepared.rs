@@ -33,7 +33,7 @@ impl Prepared {
         tbs: Vec<u8>,
         shape: Shape,
         expected: &Expected<'_>,
-        chain: &[Constraints],
+        chain: &[Arc<Constraints>],
         key: &Arc<PrivateKey>,
     ) -> Result<Self> {
         structure::certificate(&tbs, shape, expected)?;

@@ -87,8 +87,8 @@ pub struct Pieces {
     pub key_id: Vec<u8>,
     /// authorityKeyIdentifier with [`Pieces::key_id`].
     pub authority_key_id: Vec<u8>,
-    /// The name constraints of the whole chain.
-    pub constraints: Vec<Constraints>,
+    /// The name constraints that hold below the issuer ([`constraints`](super::issuer::constraints)).
+    pub constraints: Vec<Arc<Constraints>>,
     /// Where information about the issuer is.
     pub locations: Locations,
     /// Answer members with PEM texts.
@@ -132,20 +132,16 @@ pub struct IssuerTexts {
 
 impl Pieces {
     /// Encodes the pieces of an issuer whose URLs are expanded.
-    ///
-    /// # Errors
-    /// `Invalid` when name constraints of the chain cannot be read.
-    pub fn new(issuer: &Issuer, chain: &[Arc<Issuer>], urls: &Urls) -> Result<Self> {
+    pub fn new(issuer: &Issuer, chain: &[Arc<Issuer>], constraints: Vec<Arc<Constraints>>, urls: &Urls) -> Self {
         let key_id = issuer_key_id(issuer);
-        let constraints = chain.iter().map(|above| Constraints::of(above)).collect::<Result<Vec<_>>>()?;
-        Ok(Self {
+        Self {
             authority_key_id: extension::authority_key_id(&key_id),
             key_id,
-            constraints: constraints.into_iter().flatten().collect(),
+            constraints,
             locations: Locations::new(urls),
             pem: IssuerTexts::new(chain, certificate_pem),
             der: IssuerTexts::new(chain, certificate_base64),
-        })
+        }
     }
 }
 

@@ -125,6 +125,9 @@ fn prove_possession(der: &[u8], private_key: &Secret) -> Result<()> {
     if text.len() < SHORTEST_KEY {
         return refuse("too short; was a path given instead of the key?");
     }
+    if text.len() > pem::MAX_TEXT {
+        return refuse("longer than 64 KiB");
+    }
     let key = match PrivateKey::from_pem(text) {
         Ok(key) => key,
         Err(error) => return refuse(error.text().trim_start_matches("private key: ")),
@@ -229,6 +232,9 @@ fn parse_certificate(text: &str) -> Result<Certificate> {
     if text.len() < SHORTEST_PEM {
         return Err(Error::invalid("certificate: too short; was a path given instead of the certificate?"));
     }
+    if text.len() > pem::MAX_TEXT {
+        return Err(Error::invalid("certificate: longer than 64 KiB"));
+    }
     let blocks = pem::blocks(text).map_err(|_| Error::invalid("certificate: must be PEM"))?;
     let [(label, der)] = blocks.as_slice() else {
         return Err(Error::invalid("certificate: must be exactly one PEM block"));
@@ -236,7 +242,8 @@ fn parse_certificate(text: &str) -> Result<Certificate> {
     if label != "CERTIFICATE" {
         return Err(Error::invalid("certificate: the PEM block must be a CERTIFICATE"));
     }
-    Certificate::parse(der).map_err(|e| Error::invalid(format!("certificate: {}", e.text())))
+    let named = |e: Error| Error::invalid(format!("certificate: {}", e.text().trim_start_matches("certificate: ")));
+    Certificate::submitted(der).map_err(named)
 }
 
 async fn by_certificate(

@@ -22,7 +22,6 @@ use crate::fields::Fields;
 use crate::keys::local::PrivateKey;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::extension;
-use crate::x509::name;
 use crate::x509::pem;
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
@@ -140,11 +139,8 @@ impl Order {
         )?;
         let (names, mut warnings) = names::unchecked(&request)?;
         let subject = ca_request::subject(fields, &names.common_name, &names.serial_number)?;
-        if name::is_empty(&subject) {
-            warnings.push("common_name: the root's subject is empty".to_owned());
-        }
-        let sans = subject_alt_names(&names)?;
-        let san = extension::subject_alt_name(&sans, name::is_empty(&subject));
+        ca_request::check_subject("common_name", &subject)?;
+        let san = extension::subject_alt_name(&subject_alt_names(&names)?, false);
         let (validity, more) = validity::for_root(
             request.ttl,
             request.not_after.as_deref(),

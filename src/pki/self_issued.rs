@@ -68,6 +68,9 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
 /// The certificate to sign: an authority's own.
 fn submitted(text: &str) -> Result<Certificate> {
     let refuse = |rule: &str| Err(Error::invalid(format!("certificate: {rule}")));
+    if text.len() > pem::MAX_TEXT {
+        return refuse("longer than 64 KiB");
+    }
     let (label, der) = match pem::first(text) {
         Ok(Some(block)) => block,
         _ => return refuse("must be a PEM block CERTIFICATE"),
@@ -75,7 +78,7 @@ fn submitted(text: &str) -> Result<Certificate> {
     if label != "CERTIFICATE" {
         return refuse("the PEM block must be a CERTIFICATE");
     }
-    let certificate = Certificate::parse(&der)?;
+    let certificate = Certificate::submitted(&der)?;
     large_enough("certificate", certificate.key().kind())?;
     if !certificate.is_ca() {
         return refuse("basicConstraints must say cA TRUE");

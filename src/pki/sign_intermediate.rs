@@ -5,6 +5,7 @@
 //! basicConstraints, authorityKeyIdentifier and CRL URLs never come from a CSR, name constraints, key
 //! identifier and other URLs only where nothing else sets them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -168,9 +169,7 @@ fn naming(fields: &Fields, parsed: &IssueRequest, csr: &Csr, warnings: &mut Vec<
     let from_csr = fields.bool("use_csr_values")?.unwrap_or(false);
     let naming =
         if from_csr { of_csr(fields, parsed, csr, warnings)? } else { of_request(fields, parsed, csr, warnings)? };
-    if name::is_empty(&naming.subject) {
-        warnings.push("common_name: the CA's subject is empty".to_owned());
-    }
+    ca_request::check_subject(if from_csr { "csr" } else { "common_name" }, &naming.subject)?;
     Ok(naming)
 }
 
@@ -203,13 +202,19 @@ fn of_csr(fields: &Fields, parsed: &IssueRequest, csr: &Csr, warnings: &mut Vec<
     let only_other = IssueRequest { other_sans: parsed.other_sans.clone(), ..IssueRequest::default() };
     let (names, _) = names::unchecked(&only_other)?;
     let sans = csr.sans()?;
+    if let Some(kind) = sans.unruled {
+        return Err(Error::invalid(format!(
+            "csr: subject alternative names of the kind {kind} cannot be joined with other_sans"
+        )));
+    }
     let mut other = subject_alt_names(&names)?.other;
+    let mut known: HashSet<_> = other.iter().cloned().collect();
     for (oid, value) in sans.other {
         let OtherValue::Utf8(text) = value else {
             return Err(Error::invalid("csr: an otherName is not a UTF8String; it cannot be joined with other_sans"));
         };
         let name = (oid, text);
-        if !other.contains(&name) {
+        if known.insert(name.clone()) {
             other.push(name);
         }
     }

@@ -6,13 +6,17 @@
 
 pub(super) mod ocsp;
 
+use std::collections::HashSet;
+
 use crate::error::Result;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::certificate::CertificateFields;
 use crate::x509::crl::EncodedTbs;
+use crate::x509::extension::MAX_SUBTREES;
 use crate::x509::general_name;
+use crate::x509::name;
 use crate::x509::oid;
-use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef};
+use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef, MAX_EXTENSIONS, TOO_MANY};
 use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::usage::KeyUsage;
 use crate::x509::writer::{
@@ -51,6 +55,7 @@ pub(super) struct Expected<'a> {
 /// `Invalid`, naming the rule and its source.
 pub(super) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> Result<()> {
     let check = || {
+        rule(tbs.len() <= MAX_TBS, "the signed part is longer than 46 KiB")?;
         let candidate = Candidate::read(tbs, shape, expected)?;
         CERTIFICATE_CHECKS.iter().try_for_each(|check| check(&candidate))
     };
@@ -70,6 +75,12 @@ pub(super) fn crl(tbs: &EncodedTbs, expected: &Expected<'_>) -> Result<()> {
     check().map_err(|e: DerError| e.of("crl"))
 }
 
+/// Longest TBSCertificate: with the largest signature the certificate can be brought back as PEM
+/// ([`Certificate::submitted`](crate::x509::certificate::Certificate::submitted)), to be revoked or imported.
+const MAX_TBS: usize = 46 << 10;
+/// Most certificate policies.
+const MAX_POLICIES: usize = 1000;
+
 fn rule(holds: bool, text: &'static str) -> Read<()> {
     if holds { Ok(()) } else { Err(DerError(text)) }
 }
@@ -81,6 +92,9 @@ impl<'a> Extensions<'a> {
     fn read(mut list: Reader<'a>) -> Read<Self> {
         let mut all = Vec::with_capacity(12);
         while !list.is_empty() {
+            if all.len() == MAX_EXTENSIONS {
+                return Err(TOO_MANY);
+            }
             all.push(ExtensionRef::next(&mut list)?);
         }
         Ok(Self(all))
@@ -90,7 +104,7 @@ impl<'a> Extensions<'a> {
         self.0.iter().find(|extension| extension.oid == oid)
     }
 
-    /// RFC 5280 4.2 and 5.2.
+    /// RFC 5280 4.2 and 5.2. They are few: to compare them all takes less than a set.
     fn one_of_each(&self) -> Read<()> {
         let twice = |(i, one): (usize, &ExtensionRef<'_>)| self.0[..i].iter().any(|other| other.oid == one.oid);
         rule(!self.0.iter().enumerate().any(twice), "an extension appears twice (RFC 5280 4.2)")
@@ -195,8 +209,9 @@ fn rfc5280_4_1_2_3_signature(c: &Candidate<'_>) -> Read<()> {
     rule(same, "the signature algorithm is not the signer's (RFC 5280 4.1.2.3)")
 }
 
-/// Byte for byte the issuer's subject, so that every way of comparing names finds it.
+/// Byte for byte the issuer's subject, so that every way of comparing names finds it; and not empty.
 fn rfc5280_4_1_2_4_issuer(c: &Candidate<'_>) -> Read<()> {
+    rule(!name::is_empty(c.fields.issuer), "the issuer's name is empty (RFC 5280 4.1.2.4)")?;
     rule(c.fields.issuer == c.expected.issuer, "the issuer is not the signer's subject (RFC 5280 4.1.2.4)")
 }
 
@@ -227,11 +242,16 @@ fn time_form(fields: &mut Reader<'_>) -> Read<i64> {
     Ok(at)
 }
 
-/// Every RDN has an attribute, every attribute a type and a value, every text fits its type. An empty
-/// name is legal where names stand in the SAN alone (RFC 5280 4.1.2.6); the SAN's criticality is checked
-/// with it.
+/// Every RDN has an attribute, every attribute a type and a value, every text fits its type. A name that says
+/// nothing is legal for a leaf whose names stand in the SAN alone; the SAN's criticality is checked with it.
 fn rfc5280_4_1_2_6_subject(c: &Candidate<'_>) -> Read<()> {
-    crate::x509::name::check(c.fields.subject)
+    name::check(c.fields.subject)?;
+    if !name::is_nameless(c.fields.subject) {
+        return Ok(());
+    }
+    rule(!c.is_ca(), "an authority must have a subject (RFC 5280 4.1.2.6)")?;
+    let named = c.extensions.find(oid::SUBJECT_ALT_NAME).is_some();
+    rule(named, "it names nobody: without a subject it needs a subjectAltName (RFC 5280 4.1.2.6)")
 }
 
 /// Authorities do not make them.
@@ -291,11 +311,11 @@ fn is_minimal_bit_string(value: &[u8]) -> bool {
 fn rfc5280_4_2_1_4_certificate_policies(c: &Candidate<'_>) -> Read<()> {
     let Some(extension) = c.extensions.find(oid::CERTIFICATE_POLICIES) else { return Ok(()) };
     let mut policies = Reader::only(extension.value, SEQUENCE)?.reader();
-    let mut seen: Vec<&[u8]> = Vec::new();
+    let mut seen = HashSet::new();
     while !policies.is_empty() {
+        rule(seen.len() < MAX_POLICIES, "more than 1000 certificate policies")?;
         let policy = policies.sequence()?.oid()?;
-        rule(!seen.contains(&policy), "a certificate policy appears twice (RFC 5280 4.2.1.4)")?;
-        seen.push(policy);
+        rule(seen.insert(policy), "a certificate policy appears twice (RFC 5280 4.2.1.4)")?;
     }
     rule(!seen.is_empty(), "certificatePolicies is empty (RFC 5280 4.2.1.4)")
 }
@@ -305,10 +325,10 @@ fn rfc5280_4_2_1_6_subject_alternative_name(c: &Candidate<'_>) -> Read<()> {
     let Some(extension) = c.extensions.find(oid::SUBJECT_ALT_NAME) else { return Ok(()) };
     let names = Reader::only(extension.value, SEQUENCE)?;
     rule(!names.content.is_empty(), "subjectAltName is empty (RFC 5280 4.2.1.6)")?;
+    general_name::check_size(extension.value)?;
     general_name::check_all(names.reader())?;
-    let subject_is_empty = crate::x509::name::is_empty(c.fields.subject);
     rule(
-        !subject_is_empty || extension.critical == Some(true),
+        !name::is_empty(c.fields.subject) || extension.critical == Some(true),
         "subjectAltName must be critical when the subject is empty (RFC 5280 4.1.2.6)",
     )
 }
@@ -332,7 +352,19 @@ fn rfc5280_4_2_1_10_name_constraints(c: &Candidate<'_>) -> Read<()> {
     let sides = [fields.optional(context_constructed(0))?, fields.optional(context_constructed(1))?];
     fields.done()?;
     let some = sides.iter().any(Option::is_some) && sides.iter().flatten().all(|side| !side.content.is_empty());
-    rule(some, "nameConstraints are empty (RFC 5280 4.2.1.10)")
+    rule(some, "nameConstraints are empty (RFC 5280 4.2.1.10)")?;
+    sides.iter().flatten().try_for_each(|side| few_subtrees(side.reader()))
+}
+
+/// As many as are read when something is signed below it.
+fn few_subtrees(mut side: Reader<'_>) -> Read<()> {
+    let mut count = 0;
+    while !side.is_empty() {
+        count += 1;
+        rule(count <= MAX_SUBTREES, "nameConstraints have more than 1000 subtrees on one side")?;
+        side.any()?;
+    }
+    Ok(())
 }
 
 /// At least one purpose.

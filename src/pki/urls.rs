@@ -24,6 +24,11 @@ pub struct Urls {
     pub templating: bool,
 }
 
+/// Most URLs of a list.
+const MAX_URLS: usize = 16;
+/// Longest URL as it is configured, in octets.
+const MAX_URL: usize = 1024;
+
 const ISSUER_ID: &str = "{{issuer_id}}";
 
 /// The warning for whoever gets a certificate without any.
@@ -61,6 +66,12 @@ impl Urls {
             (LIST_FIELDS[3], &mut urls.ocsp_servers),
         ] {
             if let Some(given) = fields.list(name)? {
+                if given.len() > MAX_URLS {
+                    return Err(Error::invalid(format!("{name}: at most {MAX_URLS} URLs are taken")));
+                }
+                if given.iter().any(|url| url.len() > MAX_URL) {
+                    return Err(Error::invalid(format!("{name}: a URL is longer than {MAX_URL} octets")));
+                }
                 *list = given;
             }
         }

@@ -121,16 +121,16 @@ fn subject(csr: &Csr, user_ids: &[String]) -> Result<Vec<u8>> {
     if user_ids.is_empty() {
         return Ok(csr.subject.clone());
     }
+    if user_ids.len() > name::MAX_ATTRIBUTES {
+        return Err(Error::invalid(format!("user_ids: at most {} are taken", name::MAX_ATTRIBUTES)));
+    }
     let ids = user_ids.iter().map(|id| name::rdn(Attribute::UserId, std::slice::from_ref(id)));
     name::appended(&csr.subject, &ids.collect::<Vec<_>>().concat())
 }
 
 /// keyUsage, extKeyUsage and basicConstraints as the request wants them, each where the CSR has none.
 fn leading(csr: &Csr, fields: &Fields, role: &Role) -> Result<Vec<u8>> {
-    let usage = match fields.list("key_usage")? {
-        Some(names) => KeyUsage::from_names(&names),
-        None => DEFAULT_KEY_USAGE,
-    };
+    let usage = ca_request::named_key_usage(fields)?.unwrap_or(DEFAULT_KEY_USAGE);
     if usage.contains(KeyUsage::CERT_SIGN) {
         return Err(Error::invalid("key_usage: CertSign belongs to CA certificates (RFC 5280 4.2.1.3)"));
     }

@@ -25,6 +25,7 @@ use super::tidy::AutoTidy;
 use super::urls::Urls;
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
 use crate::error::{Error, Result};
+use crate::x509::certificate::Certificate;
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 
@@ -124,6 +125,8 @@ pub struct View {
     parents: issuer::Parents,
     signers: BTreeMap<String, Arc<Signer>>,
     responders: Arc<Responders>,
+    /// Whether what is worked out waits for [`View::settle`].
+    deferred: bool,
 }
 
 impl View {
@@ -159,6 +162,7 @@ impl View {
             parents: BTreeMap::new(),
             signers: BTreeMap::new(),
             responders: Arc::default(),
+            deferred: false,
         }
     }
 
@@ -197,16 +201,32 @@ impl View {
         Ok(())
     }
 
+    /// Begins several changes: signers and chains stay as they are until [`View::settle`]. What each change
+    /// works out alone would be the square of them.
+    pub(super) fn defer(&mut self) {
+        self.deferred = true;
+    }
+
+    /// Ends several changes.
+    pub(super) fn settle(&mut self) {
+        self.deferred = false;
+        self.work_out();
+    }
+
     /// Works out chains and pre-encoded pieces again.
     fn work_out(&mut self) {
+        if self.deferred {
+            return;
+        }
         self.signers = self
             .issuers
             .iter()
             .map(|(id, issuer)| {
                 let chain = issuer::chain(id, &self.issuers, &self.parents);
+                let constraints = issuer::constraints(id, &self.issuers, &self.parents);
                 let pieces = self
                     .urls_of(issuer)
-                    .and_then(|urls| Pieces::new(issuer, &chain, &urls))
+                    .and_then(|urls| Ok(Pieces::new(issuer, &chain, constraints?, &urls)))
                     .map_err(|e| e.text().to_owned());
                 let key = self.keys.get(&issuer.record.key_id).cloned();
                 let path_length = issuer::path_length(id, &self.issuers, &self.parents);
@@ -281,6 +301,11 @@ impl View {
         self.issuers_config.value.default == id
     }
 
+    /// All issuers, by id, those of changes that are not [settled](View::settle) too.
+    pub(super) fn issuers(&self) -> impl Iterator<Item = &Arc<Issuer>> {
+        self.issuers.values()
+    }
+
     /// The issuer with this certificate, byte for byte.
     pub fn issuer_with_der(&self, der: &[u8]) -> Option<&Arc<Issuer>> {
         self.issuers.values().find(|issuer| issuer.certificate.der() == der)
@@ -308,7 +333,7 @@ impl View {
     /// Stores an issuer (new, or a new record of one) in this view.
     ///
     /// # Errors
-    /// `Invalid` when its name is already another's.
+    /// `Invalid` when its name is already another's, or for one more of a subject than a mount takes.
     pub fn put_issuer(&mut self, record: IssuerRecord) -> Result<PkiWrite> {
         issuer::check_name("issuer_name", &record.name)?;
         let id = record.id.clone();
@@ -324,6 +349,7 @@ impl View {
             Some(known) => Arc::new(known.with_record(record, version + 1)),
             None => {
                 let new = Arc::new(Issuer::new(record, version + 1)?);
+                self.check_room(&new.certificate)?;
                 issuer::add_parents(&mut self.parents, &self.issuers, &new);
                 new
             }
@@ -331,6 +357,14 @@ impl View {
         self.issuers.insert(id, issuer);
         self.work_out();
         Ok(write)
+    }
+
+    /// Refuses an issuer of whose subject, or subject and key, there are as many as a mount takes.
+    ///
+    /// # Errors
+    /// `Invalid` with the limit.
+    pub(super) fn check_room(&self, certificate: &Certificate) -> Result<()> {
+        issuer::check_room(&self.issuers, certificate)
     }
 
     /// Removes issuers; their keys stay. A default issuer among them leaves the mount without one.

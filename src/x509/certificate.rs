@@ -4,7 +4,6 @@
 mod fields;
 
 use super::algorithm::SignatureAlgorithm;
-use super::name;
 use super::public_key::PublicKey;
 use super::raw_extension::{self, BasicConstraints, RawExtension};
 use super::reader::{DerError, Read, Reader};
@@ -12,6 +11,7 @@ use super::serial::Serial;
 use super::tbs::write_extensions;
 use super::usage::KeyUsage;
 use super::writer::{SEQUENCE, build};
+use super::{name, pem};
 use crate::error::{Error, Result};
 pub use fields::CertificateFields;
 
@@ -48,11 +48,27 @@ impl Certificate {
     /// public key, a duplicate extension, a serial number that is negative or above 20 octets, two
     /// different signature algorithms. An algorithm that this server does not accept is no error here.
     pub fn parse(der: &[u8]) -> Result<Self> {
+        Self::read(der, RawExtension::read_all)
+    }
+
+    /// As [`Certificate::parse`], of a certificate that somebody brings: it has a size that is read at once.
+    ///
+    /// # Errors
+    /// `Invalid` also when it is longer than [`pem::MAX_DER`] or has more than
+    /// [`MAX_EXTENSIONS`](raw_extension::MAX_EXTENSIONS) extensions, which are counted before they are read.
+    pub fn submitted(der: &[u8]) -> Result<Self> {
+        if der.len() > pem::MAX_DER {
+            return Err(Error::invalid("certificate: longer than 64 KiB of PEM"));
+        }
+        Self::read(der, RawExtension::read_few)
+    }
+
+    fn read(der: &[u8], extensions_of: fn(Reader<'_>) -> Read<Vec<RawExtension>>) -> Result<Self> {
         let of = |e: DerError| e.of("certificate");
         let mut outer = Reader::only(der, SEQUENCE).map_err(of)?.reader();
         let Parts { tbs, fields, algorithm, signature } = Parts::read(&mut outer).map_err(of)?;
         let key = PublicKey::parse(fields.spki).map_err(|e| Error::invalid(format!("certificate: {}", e.text())))?;
-        let extensions = fields.extensions.map_or(Ok(Vec::new()), RawExtension::read_all).map_err(of)?;
+        let extensions = fields.extensions.map_or(Ok(Vec::new()), extensions_of).map_err(of)?;
         Ok(Self {
             der: der.to_vec(),
             tbs: tbs.to_vec(),

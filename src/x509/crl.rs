@@ -294,7 +294,7 @@ impl Crl {
             this_update,
             next_update,
             entries,
-            extensions: RawExtension::read_all(extensions)?,
+            extensions: RawExtension::read_few(extensions)?,
             algorithm: algorithm.to_vec(),
             signature: signature.to_vec(),
         })

@@ -14,11 +14,11 @@ pub use super::raw_extension::{BasicConstraints, RawExtension};
 use super::reader::{DerError, Read, Reader};
 use super::usage::KeyUsage;
 use super::writer::{SEQUENCE, SET, build, context_constructed};
-use super::{extension, oid, pem};
+use super::{extension, general_name, oid, pem};
 use crate::error::{Error, Result};
 
-/// Longest PEM text taken, in octets.
-pub const MAX_TEXT: usize = 64 * 1024;
+/// Most attributes of a request.
+const MAX_ATTRIBUTES: usize = 100;
 
 /// A certification request whose self-signature is not verified yet ([`Csr::verify`]).
 #[derive(Clone, Debug)]
@@ -45,13 +45,14 @@ impl Csr {
     ///
     /// # Errors
     /// `Invalid`, naming `csr` and the rule: empty, above 64 KiB, no such block, not DER, bytes after the
-    /// structure, an unsupported public key, a duplicate extension or extensionRequest attribute, names
-    /// outside of their string type or with control characters. Key sizes are the caller's rule.
+    /// structure, an unsupported public key, a duplicate extension or extensionRequest attribute, more
+    /// attributes, extensions or names than anybody asks for, names outside of their string type or with
+    /// control characters. Key sizes are the caller's rule.
     pub fn from_pem(text: &str) -> Result<Self> {
         if text.trim().is_empty() {
             return Err(Error::invalid("csr: must not be empty"));
         }
-        if text.len() > MAX_TEXT {
+        if text.len() > pem::MAX_TEXT {
             return Err(Error::invalid("csr: longer than 64 KiB"));
         }
         let no_data = |problem: &str| Error::invalid(format!("csr: contains no data: {problem}"));
@@ -75,7 +76,10 @@ impl Csr {
         let extensions = parts.extensions().map_err(of_csr)?;
         name::check(parts.subject).map_err(of_csr)?;
         let sans = match find(&extensions, oid::SUBJECT_ALT_NAME) {
-            Some(extension) => CsrSans::read(&extension.value).map_err(of_csr)?,
+            Some(extension) => {
+                general_name::check_size(&extension.value).map_err(of_csr)?;
+                CsrSans::read(&extension.value).map_err(of_csr)?
+            }
             None => CsrSans::default(),
         };
         let info_at = der.len() - outer.content.len();
@@ -187,8 +191,12 @@ impl<'a> Parts<'a> {
     /// challenge password or Microsoft's own variants, have no say.
     fn extensions(&self) -> Read<Vec<RawExtension>> {
         let mut attributes = self.attributes;
-        let mut found = None;
+        let (mut found, mut count) = (None, 0);
         while !attributes.is_empty() {
+            count += 1;
+            if count > MAX_ATTRIBUTES {
+                return Err(DerError("more than 100 attributes in a request"));
+            }
             let mut attribute = attributes.sequence()?;
             let identifier = attribute.oid()?;
             let mut values = attribute.expect(SET)?.reader();
@@ -202,7 +210,7 @@ impl<'a> Parts<'a> {
                 return Err(DerError("the extensionRequest attribute appears twice"));
             }
         }
-        let mut all = RawExtension::read_all(found.unwrap_or(Reader::new(&[])))?;
+        let mut all = RawExtension::read_few(found.unwrap_or(Reader::new(&[])))?;
         // What a request brings may be copied into a certificate, which has to be DER throughout.
         all.iter_mut().for_each(|e| e.raw = extension::extension(&e.oid, e.critical, &e.value));
         Ok(all)

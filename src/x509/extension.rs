@@ -11,7 +11,7 @@ pub use super::general_name::{CsrSans, OtherValue, SubjectAltNames};
 use super::general_name::{DNS, EMAIL, IP, URI};
 use super::oid;
 pub use super::oid::{oid_text, parse_oid};
-pub use super::raw_extension::{BasicConstraints, RawExtension};
+pub use super::raw_extension::{BasicConstraints, MAX_EXTENSIONS, RawExtension};
 pub use super::usage::{KeyUsage, eku_oids, eku_text};
 use super::writer::{
     BIT_STRING, BOOLEAN, IA5_STRING, OCTET_STRING, OID, SEQUENCE, UTF8_STRING, Writer, build, context,
@@ -180,6 +180,9 @@ fn write_policy(w: &mut Writer, policy: &Policy) {
         }
     });
 }
+
+/// Most subtrees of name constraints, of each side and of each list that names some.
+pub const MAX_SUBTREES: usize = 1000;
 
 /// Names that a constraint permits or excludes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,8 +3,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::name;
 use super::reader::{DerError, Read, Reader};
 use super::writer::{SEQUENCE, UTF8_STRING, Writer, context, context_constructed};
+
+/// Most names of a subjectAltName that somebody brings, and of everything that is signed.
+pub const MAX_NAMES: usize = 1000;
+/// Longest of them, in octets.
+pub const MAX_NAME: usize = 4096;
 
 /// Names for a subjectAltName extension, each kind in the order given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,8 +87,7 @@ pub enum OtherValue {
     Other,
 }
 
-/// The subject alternative names of a request. Names of kinds that this server never issues by rule
-/// (directoryName, registeredID, x400Address, ediPartyName) are skipped.
+/// The subject alternative names of a request, or of a certificate that was stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CsrSans {
     /// DNS names, as they are.
@@ -95,6 +100,9 @@ pub struct CsrSans {
     pub uris: Vec<String>,
     /// otherNames: type identifier (DER content octets) and value.
     pub other: Vec<(Vec<u8>, OtherValue)>,
+    /// What else is there, of kinds that no rule of this server allows: directoryName, registeredID,
+    /// x400Address or ediPartyName, the first of them.
+    pub unruled: Option<&'static str>,
 }
 
 impl CsrSans {
@@ -110,12 +118,45 @@ impl CsrSans {
                 URI => sans.uris.push(ia5(name.content)?),
                 IP => sans.ips.push(ip(name.content)?),
                 OTHER => sans.other.push(other(name.reader())?),
-                X400 | DIRECTORY | EDI | REGISTERED => {}
-                _ => return Err(DerError("unknown kind of GeneralName")),
+                tag => {
+                    let kind = unruled(tag)?;
+                    sans.unruled.get_or_insert(kind);
+                }
             }
         }
         Ok(sans)
     }
+}
+
+/// The kinds that this server never makes by rule.
+fn unruled(tag: u8) -> Read<&'static str> {
+    match tag {
+        X400 => Ok("x400Address"),
+        DIRECTORY => Ok("directoryName"),
+        EDI => Ok("ediPartyName"),
+        REGISTERED => Ok("registeredID"),
+        _ => Err(DerError("unknown kind of GeneralName")),
+    }
+}
+
+/// Refuses the value of a subjectAltName with more than [`MAX_NAMES`], or one above [`MAX_NAME`] octets,
+/// without reading the names.
+///
+/// # Errors
+/// The limit, or the rule of DER that is broken.
+pub(crate) fn check_size(value: &[u8]) -> Read<()> {
+    let mut names = Reader::only(value, SEQUENCE)?.reader();
+    let mut count = 0;
+    while !names.is_empty() {
+        count += 1;
+        if count > MAX_NAMES {
+            return Err(DerError("more than 1000 subject alternative names"));
+        }
+        if names.any()?.content.len() > MAX_NAME {
+            return Err(DerError("a name is longer than 4096 octets"));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses names that are not well-formed; the kinds that this server never makes by rule need be DER
@@ -135,8 +176,10 @@ pub(crate) fn check_all(mut names: Reader<'_>) -> Read<()> {
             }
             IP => drop(ip(name.content)?),
             OTHER => drop(other(name.reader())?),
-            X400 | DIRECTORY | EDI | REGISTERED => {}
-            _ => return Err(DerError("unknown kind of GeneralName")),
+            DIRECTORY if name::is_nameless(name.content) => {
+                return Err(DerError("a directoryName is empty (RFC 5280 4.2.1.6)"));
+            }
+            tag => drop(unruled(tag)?),
         }
     }
     Ok(())
@@ -229,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_without_a_rule_are_skipped_and_other_values_kept_apart() {
+    fn kinds_without_a_rule_are_told_and_other_values_kept_apart() {
         let read = sans(|w| {
             w.tlv(0xa4, &[0x30, 0]);
             w.tlv(0x88, &[0x2a, 3]);
@@ -241,6 +284,17 @@ mod tests {
         let read = read.unwrap();
         assert_eq!(read.other, [(vec![0x2a, 4], OtherValue::Other)]);
         assert!(read.dns.is_empty());
+        assert_eq!(read.unruled, Some("directoryName"));
+        assert_eq!(sans(|w| w.tlv(0x82, b"a")).unwrap().unruled, None);
+    }
+
+    #[test]
+    fn names_are_counted_and_measured_without_being_read() {
+        let many =
+            |count: usize, len: usize| build(SEQUENCE, 0, |w| (0..count).for_each(|_| w.tlv(DNS, &vec![b'a'; len])));
+        assert!(check_size(&many(MAX_NAMES, 1)).is_ok() && check_size(&many(2, MAX_NAME)).is_ok());
+        assert!(check_size(&many(MAX_NAMES + 1, 1)).unwrap_err().0.contains(&MAX_NAMES.to_string()));
+        assert!(check_size(&many(1, MAX_NAME + 1)).unwrap_err().0.contains(&MAX_NAME.to_string()));
     }
 
     proptest! {

@@ -10,6 +10,9 @@ use crate::error::Result;
 
 const NUMERIC_STRING: u8 = 0x12;
 
+/// Most attributes of a subject that somebody brings, and of everything that is signed.
+pub const MAX_ATTRIBUTES: usize = 1000;
+
 /// An attribute type of a distinguished name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Attribute {
@@ -169,6 +172,17 @@ pub fn is_empty(name_der: &[u8]) -> bool {
     name_der == [SEQUENCE, 0]
 }
 
+/// Whether the name says nothing: it has no RDN, or no value of it has a character. What is no name says
+/// nothing either.
+pub fn is_nameless(name_der: &[u8]) -> bool {
+    let mut says = false;
+    let read = walk(name_der, |_, _, content| {
+        says |= !content.is_empty();
+        Ok(())
+    });
+    read.is_err() || !says
+}
+
 /// Which letters are the same in upper and lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Letters {
@@ -215,10 +229,16 @@ fn words<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Refuses a name with a value that cannot be read as characters of its string type, or that holds NUL
-/// or another control character. Values that are no strings at all are left alone.
+/// Refuses a name of more than [`MAX_ATTRIBUTES`], or with a value that cannot be read as characters of its
+/// string type, or that holds NUL or another control character. Values that are no strings at all are left
+/// alone.
 pub(crate) fn check(name_der: &[u8]) -> Read<()> {
+    let mut count = 0;
     walk(name_der, |_, tag, content| {
+        count += 1;
+        if count > MAX_ATTRIBUTES {
+            return Err(DerError("more than 1000 attributes in a subject"));
+        }
         if string(tag, content)?.is_some_and(|text| text.contains(char::is_control)) {
             return Err(DerError("control characters in a subject value"));
         }
@@ -349,6 +369,22 @@ mod tests {
         assert!(rdn(Attribute::Country, &list(&["", ""])).is_empty());
         assert!(is_empty(&name(&[&[], &[]])));
         assert_eq!(common_name(&name(&[])), "");
+    }
+
+    #[test]
+    fn a_name_says_something_when_a_value_has_characters() {
+        let empty = |count| name(&vec![&build(SET, 0, |w| pair(w, Attribute::CommonName, ""))[..]; count]);
+        assert!(is_nameless(&name(&[])) && is_nameless(&empty(1)) && is_nameless(&empty(3)) && is_nameless(b"x"));
+        let said = rdn(Attribute::Organization, &list(&["a"]));
+        assert!(!is_nameless(&name(&[&said])));
+        assert!(!is_nameless(&appended(&empty(1), &said).unwrap()));
+    }
+
+    #[test]
+    fn attributes_of_a_name_are_counted() {
+        let many = |count| name(&vec![&rdn(Attribute::UserId, &list(&["a"]))[..]; count]);
+        assert!(check(&many(MAX_ATTRIBUTES)).is_ok());
+        assert!(check(&many(MAX_ATTRIBUTES + 1)).unwrap_err().0.contains(&MAX_ATTRIBUTES.to_string()));
     }
 
     #[test]

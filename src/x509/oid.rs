@@ -141,7 +141,10 @@ fn push_arc(content: &mut Vec<u8>, arc: u128) {
 /// The dotted text of DER content octets; octets that are not a dotted identifier this server could
 /// write are shown as `0x` and their hex digits.
 pub fn oid_text(content: &[u8]) -> String {
-    dotted(content).unwrap_or_else(|| content.iter().fold("0x".into(), |text, b| format!("{text}{b:02x}")))
+    dotted(content).unwrap_or_else(|| {
+        let digits = content.iter().flat_map(|b| [b >> 4, b & 0xf]);
+        "0x".chars().chain(digits.filter_map(|digit| char::from_digit(u32::from(digit), 16))).collect()
+    })
 }
 
 fn dotted(content: &[u8]) -> Option<String> {

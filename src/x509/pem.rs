@@ -7,6 +7,13 @@ use zeroize::Zeroize;
 
 use crate::error::{Error, Result};
 
+/// Longest text of one certificate, certification request or private key that is taken, in octets.
+pub const MAX_TEXT: usize = 64 * 1024;
+/// Longest DER that fits into such a text.
+pub const MAX_DER: usize = MAX_TEXT / 4 * 3;
+/// Most blocks of a text.
+pub const MAX_BLOCKS: usize = 100;
+
 /// Octets of one line.
 const LINE: usize = 48;
 /// Characters of one line.
@@ -93,8 +100,8 @@ impl<P: Iterator<Item = Bytes>> Iterator for PieceLines<P> {
 /// blanks around lines are fine, RFC 1421 headers are skipped.
 ///
 /// # Errors
-/// `Invalid` for a block that is cut, mislabelled, encrypted or not base64, and for anything but blanks
-/// after the last block; the text counts blocks from 0.
+/// `Invalid` for a block that is cut, mislabelled, encrypted or not base64, for anything but blanks after the
+/// last block, and for more than [`MAX_BLOCKS`]; the text counts blocks from 0.
 pub fn blocks(text: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -103,15 +110,18 @@ pub fn blocks(text: &str) -> Result<Vec<(String, Vec<u8>)>> {
             Ok(Some((block, after))) => {
                 found.push(block);
                 rest = after;
-                continue;
+                if found.len() <= MAX_BLOCKS {
+                    continue;
+                }
+                Error::invalid(format!("more than {MAX_BLOCKS} PEM blocks"))
             }
             Ok(None) if rest.trim().is_empty() => return Ok(found),
-            Ok(None) => "no BEGIN line",
-            Err(problem) => problem,
+            Ok(None) => at(found.len(), "no BEGIN line"),
+            Err(problem) => at(found.len(), problem),
         };
         // They may be private keys.
         found.iter_mut().for_each(|(_, content)| content.zeroize());
-        return Err(at(found.len(), problem));
+        return Err(problem);
     }
 }
 
@@ -212,6 +222,7 @@ mod tests {
         assert_eq!(blocks(&two).unwrap().len(), 2);
         assert_eq!(first(&format!("{block}\nafter")).unwrap(), expected.first().cloned());
         assert_eq!(blocks(" \n").unwrap(), []);
+        assert_eq!(blocks(&format!("{block}\n").repeat(MAX_BLOCKS)).unwrap().len(), MAX_BLOCKS);
     }
 
     #[test]
@@ -224,6 +235,7 @@ mod tests {
             ("cut", block[..block.len() - 20].to_owned(), "END line is missing"),
             ("another END", block.replace("END X", "END Y"), "does not match"),
             ("not base64", block.replace("Y29", "*29"), "base64"),
+            ("too many", format!("{block}\n").repeat(MAX_BLOCKS + 1), "more than 100 PEM blocks"),
             ("encrypted", block.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\n\n", 1), "encrypted"),
         ];
         for (name, text, problem) in cases {

@@ -1,9 +1,14 @@
 //! Extensions as they are read: raw bytes first, and the few values this server has to understand.
 
+use std::collections::HashSet;
+
 use super::oid::{self, oid_text};
 use super::reader::{DerError, Read, Reader};
 use super::usage::KeyUsage;
 use super::writer::{BIT_STRING, SEQUENCE, context};
+
+/// Most extensions of a certificate, CRL or request that somebody brings, and of everything that is signed.
+pub const MAX_EXTENSIONS: usize = 100;
 
 /// One extension of a certificate, CRL or request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,13 +24,29 @@ pub struct RawExtension {
 }
 
 impl RawExtension {
+    /// Reads the elements of an `Extensions` SEQUENCE, in order, at most [`MAX_EXTENSIONS`].
+    pub(crate) fn read_few(extensions: Reader<'_>) -> Read<Vec<Self>> {
+        let mut ahead = extensions;
+        for _ in 0..MAX_EXTENSIONS {
+            if ahead.is_empty() {
+                break;
+            }
+            ahead.any()?;
+        }
+        if !ahead.is_empty() {
+            return Err(TOO_MANY);
+        }
+        Self::read_all(extensions)
+    }
+
     /// Reads the elements of an `Extensions` SEQUENCE, in order. One identifier may appear once only
     /// (RFC 5280 4.2).
     pub(crate) fn read_all(mut extensions: Reader<'_>) -> Read<Vec<Self>> {
         let mut all: Vec<Self> = Vec::with_capacity(8);
+        let mut seen = HashSet::with_capacity(8);
         while !extensions.is_empty() {
             let next = ExtensionRef::next(&mut extensions)?;
-            if all.iter().any(|known| known.oid == next.oid) {
+            if !seen.insert(next.oid) {
                 return Err(DerError("an extension appears twice (RFC 5280 4.2)"));
             }
             let ExtensionRef { oid, critical, value, raw } = next;
@@ -41,6 +62,9 @@ impl RawExtension {
         oid_text(&self.oid)
     }
 }
+
+/// What is said of more than [`MAX_EXTENSIONS`].
+pub(crate) const TOO_MANY: DerError = DerError("more than 100 extensions");
 
 /// One extension, as slices of what it was read from.
 #[derive(Clone, Copy)]
@@ -159,6 +183,19 @@ mod tests {
     fn an_extension_that_appears_twice_is_refused() {
         let id = extension::subject_key_id(&[1]);
         assert!(read(&[id.clone(), id]).unwrap_err().0.contains("twice"));
+    }
+
+    #[test]
+    fn extensions_that_somebody_brings_are_counted_before_they_are_read() {
+        let of = |n: usize| extension::extension(&[0x2a, 3, (n / 100) as u8, (n % 100) as u8], false, &[5, 0]);
+        let many = |count: usize| (0..count).flat_map(of).collect::<Vec<u8>>();
+        assert_eq!(RawExtension::read_few(Reader::new(&many(MAX_EXTENSIONS))).unwrap().len(), MAX_EXTENSIONS);
+        assert_eq!(RawExtension::read_few(Reader::new(&many(MAX_EXTENSIONS + 1))), Err(TOO_MANY));
+        // What comes after the last one that is counted is not looked at.
+        let broken = [many(MAX_EXTENSIONS), vec![0x30, 0x80]].concat();
+        assert_eq!(RawExtension::read_few(Reader::new(&broken)), Err(TOO_MANY));
+        assert_eq!(RawExtension::read_all(Reader::new(&many(10_000))).unwrap().len(), 10_000, "what is stored is read");
+        assert!(TOO_MANY.0.contains(&MAX_EXTENSIONS.to_string()));
     }
 
     #[test]

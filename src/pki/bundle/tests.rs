@@ -40,7 +40,7 @@ fn blocks_are_taken_in_any_order_and_each_once() {
 #[test]
 fn what_is_no_bundle_of_authorities_is_refused_by_name() {
     let (certificate, key) = pair("ec", 256);
-    let many = format!("{certificate}\n").repeat(MAX_BLOCKS + 1);
+    let many = format!("{certificate}\n").repeat(pem::MAX_BLOCKS + 1);
     let long = format!("{}\n{certificate}", " ".repeat(MAX_TEXT));
     let crl_only = pem::encode("X509 CRL", &[0; 100]);
     let broken = pem::encode("CERTIFICATE", &[0x30; 80]);

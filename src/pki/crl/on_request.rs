@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::pki::Authority;
 use crate::x509::crl::{Crl, entry, entry_with_extensions};
-use crate::x509::extension::extension;
+use crate::x509::extension::{MAX_EXTENSIONS, extension};
 use crate::x509::oid::{self, parse_oid};
 use crate::x509::pem;
 use crate::x509::serial::Serial;
@@ -36,6 +36,8 @@ const RESERVED: [(&[u8], &str); 3] = [
     (oid::CRL_NUMBER, "cRLNumber"),
     (oid::DELTA_CRL_INDICATOR, "deltaCRLIndicator"),
 ];
+/// Most lists that are joined: the signature of each is checked.
+const MAX_LISTS: usize = 100;
 /// Longest entry, in octets.
 const LONGEST_ENTRY: usize = 16 << 10;
 
@@ -190,6 +192,9 @@ fn extensions(value: Option<&Value>, path: &str) -> Result<Vec<(Vec<u8>, Vec<u8>
         Some(Value::Array(all)) => all,
         Some(_) => return Err(Error::invalid(format!("{path}: extensions must be a list of objects"))),
     };
+    if all.len() > MAX_EXTENSIONS {
+        return Err(Error::invalid(format!("{path}: at most {MAX_EXTENSIONS} extensions are taken")));
+    }
     let mut read: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(all.len());
     for (at, object) in all.iter().enumerate() {
         let path = format!("{path}: extensions[{at}]");
@@ -222,7 +227,11 @@ fn list_extensions(fields: &Fields) -> Result<Vec<Vec<u8>>> {
 fn union(fields: &Fields, key: &crate::x509::public_key::PublicKey) -> Result<(Batch, Vec<String>)> {
     let mut entries: BTreeMap<Serial, i64> = BTreeMap::new();
     let (mut repeated, mut stripped) = (0, 0);
-    for (at, text) in fields.strings("crls")?.unwrap_or_default().iter().enumerate() {
+    let crls = fields.strings("crls")?.unwrap_or_default();
+    if crls.len() > MAX_LISTS {
+        return Err(Error::invalid(format!("crls: at most {MAX_LISTS} lists are taken")));
+    }
+    for (at, text) in crls.iter().enumerate() {
         let crl = read(text).map_err(|e| Error::invalid(format!("crls: CRL index {at}: {}", e.text())))?;
         if !crl.is_signed_by(key) {
             return Err(Error::invalid(format!("crls: CRL index {at} was not signed by the requested issuer")));

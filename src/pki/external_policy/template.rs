@@ -26,8 +26,6 @@ use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 use crate::x509::{extension, oid, pem};
 
-/// Longest template, octets of PEM.
-const MAX_PEM: usize = 128 * 1024;
 /// Octets of a serial number that holds 64 bits: no other certificate has it by chance.
 const ENTROPY_OCTETS: usize = 8;
 
@@ -81,13 +79,13 @@ fn refuse<T>(rule: &str) -> Result<T> {
 }
 
 fn read(text: &str) -> Result<Certificate> {
-    if text.len() > MAX_PEM {
-        return refuse("the template is larger than 128 KiB");
+    if text.len() > pem::MAX_TEXT {
+        return refuse("the template is longer than 64 KiB");
     }
     let blocks = pem::blocks(text).map_err(|e| Error::invalid(format!("external policy: template: {}", e.text())))?;
     match blocks.as_slice() {
         [(label, der)] if label == "CERTIFICATE" => {
-            Certificate::parse(der).map_err(|e| Error::invalid(format!("external policy: template: {}", e.text())))
+            Certificate::submitted(der).map_err(|e| Error::invalid(format!("external policy: template: {}", e.text())))
         }
         _ => refuse("the template must be one PEM block CERTIFICATE"),
     }

@@ -97,7 +97,7 @@ fn roots(text: &str) -> Result<RootCertStore> {
 fn pinned(text: &str) -> Result<Vec<Pinned>> {
     const FIELD: &str = "trusted_leaf_certificate_bundle";
     let read = |der: Vec<u8>| {
-        let certificate = Certificate::parse(&der).map_err(|e| Error::invalid(format!("{FIELD}: {}", e.text())))?;
+        let certificate = Certificate::submitted(&der).map_err(|e| Error::invalid(format!("{FIELD}: {}", e.text())))?;
         Ok(Pinned { der, not_before: certificate.not_before(), not_after: certificate.not_after() })
     };
     certificates(FIELD, text)?.into_iter().map(read).collect()

@@ -220,9 +220,10 @@ fn alternative_names() {
     let one = |alt: &str| json!({"common_name": "a.foo.com", "alt_names": alt});
     let denied = issue(&sub, &one("a.foo.com,b.bar.com")).unwrap_err();
     assert!(denied.text().contains("b.bar.com not allowed by this role"), "N51: {denied}");
-    let (names, warnings) = issue(&sub, &one("a.foo.com, not valid")).unwrap();
-    assert_eq!(names.dns, ["a.foo.com"], "N52: the invalid element is dropped");
-    assert!(warnings.len() == 1 && warnings[0].contains("not valid"), "{warnings:?}");
+    for name in ["not valid", "under_score.foo.com", "a.foo.com.", "x*y.foo.com", "BÜCHER.foo.com"] {
+        let refused = issue(&sub, &one(&format!("a.foo.com,{name}"))).unwrap_err();
+        assert!(refused.text().starts_with(&format!("alt_names: {name} is no host name")), "N52: {refused}");
+    }
     let excluded = |name: &str| json!({"common_name": name, "exclude_cn_from_sans": true});
     let (names, _) = issue(&sub, &excluded("a.foo.com")).unwrap();
     let expected = NameSet { common_name: "a.foo.com".into(), ..NameSet::default() };
@@ -362,7 +363,7 @@ fn certificates_without_a_common_name() {
     role["require_cn"] = false.into();
     let (names, _) = issue(&role, &json!({"alt_names": "a.foo.com"})).unwrap();
     assert_eq!((names.common_name.as_str(), names.dns.as_slice()), ("", &own(&["a.foo.com"])[..]), "S32");
-    assert_eq!(issue(&role, &json!({})).unwrap().0, NameSet::default(), "S33");
+    assert_eq!(issue(&role, &json!({})).unwrap().0, NameSet::default(), "S33: the role's subject may be a name");
     let mut any = any_with("allowed_other_sans", json!("*"));
     any["require_cn"] = false.into();
     let (names, _) = issue(&any, &json!({"alt_names": "a.foo.com", "other_sans": "1.2.3;UTF8:x"})).unwrap();
@@ -424,6 +425,7 @@ fn csr_sans_keep_the_rules_of_the_role() {
             "otherNames under an empty list",
             CsrNames { other: vec![("1.2.3".into(), Some("x".into()))], ..base.clone() },
         ),
+        ("a kind without a rule", CsrNames { unruled: Some("directoryName"), ..base.clone() }),
         ("a UID under an empty list", CsrNames { user_ids: own(&["x"]), ..base.clone() }),
         ("a serial under an empty list", CsrNames { serial_number: "x".into(), ..base.clone() }),
     ] {

@@ -137,6 +137,14 @@ fn each_rule_for_leaves_is_held() {
         ("name is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 2, 0x82, 0]))),
         ("4 or 16 octets", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 3, 0x87, 1, 1]))),
         ("must be critical when the subject is empty", Parts { subject: empty_name(), ..leaf() }),
+        ("names nobody", Parts { subject: empty_name(), ..leaf() }.without(3)),
+        ("names nobody", Parts { subject: named_by_nothing(), ..leaf() }.without(3)),
+        ("directoryName is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 4, 0xa4, 2, 0x30, 0]))),
+        ("4.1.2.4", Parts { issuer: empty_name(), ..leaf() }),
+        ("more than 100 extensions", (0..97).fold(leaf(), |leaf, n| leaf.with(odd(&[0x2a, 3, n], false, &[5, 0])))),
+        ("longer than 46 KiB", leaf().with(odd(&[0x2a, 3], false, &[0; 47 << 10]))),
+        ("more than 1000 certificate policies", leaf().with(odd(oid::CERTIFICATE_POLICIES, false, &policies(1001)))),
+        ("more than 1000 subject alternative", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &host_names(1001)))),
         ("do not fit", leaf().with(extension::basic_constraints(true, None))),
         ("a path length needs", leaf().with(odd(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 2, 1, 0]))),
         ("nameConstraints need", leaf().with(extension::name_constraints(&constrained()))),
@@ -161,6 +169,20 @@ fn each_rule_for_leaves_is_held() {
     }
 }
 
+/// A subject whose one value is the empty text.
+fn named_by_nothing() -> Vec<u8> {
+    build(SEQUENCE, 0, |w| w.raw(&[0x31, 9, 0x30, 7, 6, 3, 0x55, 4, 3, 0x0c, 0]))
+}
+
+fn policies(count: u64) -> Vec<u8> {
+    let oid = |n| extension::parse_oid(&format!("1.2.{n}")).unwrap();
+    build(SEQUENCE, 0, |w| (0..count).for_each(|n| w.nest(SEQUENCE, |w| w.oid(&oid(n)))))
+}
+
+fn host_names(count: usize) -> Vec<u8> {
+    build(SEQUENCE, 0, |w| (0..count).for_each(|_| w.tlv(context(2), b"a.test")))
+}
+
 fn constrained() -> NameConstraints {
     let mut constraints = NameConstraints::default();
     constraints.permitted.dns.push("a.test".into());
@@ -169,7 +191,15 @@ fn constrained() -> NameConstraints {
 
 #[test]
 fn each_rule_for_authorities_is_held() {
+    let many = |count| NameConstraints {
+        permitted: extension::Subtrees { dns: vec!["a.test".into(); count], ..Default::default() },
+        ..Default::default()
+    };
+    authority().with(extension::name_constraints(&many(1000))).check(Shape::Authority).unwrap();
     let cases: Vec<(&str, Parts)> = vec![
+        ("more than 1000 subtrees", authority().with(extension::name_constraints(&many(1001)))),
+        ("an authority must have a subject", Parts { subject: name::name(&[]), ..authority() }),
+        ("an authority must have a subject", Parts { subject: named_by_nothing(), ..authority() }),
         ("keyUsage of an authority is missing", authority().without(0)),
         ("must have keyCertSign", authority().with(extension::key_usage(KeyUsage::CRL_SIGN))),
         ("do not fit", authority().without(1)),
@@ -189,6 +219,7 @@ fn what_is_kept_keeps_its_makers_choices_but_not_the_structure() {
     Parts { serial: vec![1], ..authority() }.check(Shape::Kept).unwrap();
     authority().without(2).check(Shape::Kept).unwrap();
     authority().without(0).check(Shape::Kept).unwrap();
+    assert!(Parts { subject: name::name(&[]), ..authority() }.check(Shape::Kept).is_err());
     assert!(leaf().check(Shape::Kept).is_err());
     assert!(authority().without(3).check(Shape::Kept).is_err());
 }

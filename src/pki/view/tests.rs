@@ -9,7 +9,6 @@ use super::*;
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::pki::issuer::Usage;
 use crate::x509::algorithm::SignatureAlgorithm;
-use crate::x509::certificate::Certificate;
 use crate::x509::extension;
 use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::testing::{issue, root};
@@ -95,6 +94,40 @@ fn chains_go_to_every_root_self_signed_parents_first() {
     assert_eq!(chains["6-stranger"], ["6-stranger"]);
     assert_eq!(view.parents("2-c"), ["1-b-again", "3-b", "0-b-by-a"]);
     assert_eq!(view.parents("unknown"), [""; 0]);
+}
+
+#[test]
+fn a_mount_has_as_many_issuers_of_a_subject_as_can_be_held_against_each_other() {
+    let mut view = View::empty(MountId(1));
+    let put = |view: &mut View, id: String, key: &PrivateKey| {
+        view.put_issuer(record(&id, &certify(("A", key), ("A", key)))).map(drop)
+    };
+    view.defer();
+    for n in 0..128 {
+        put(&mut view, n.to_string(), &new_key()).unwrap();
+    }
+    view.settle();
+    let refused = put(&mut view, "one-more".to_owned(), &new_key()).unwrap_err();
+    assert!(refused.text().contains("128 issuers of this subject already"), "{refused}");
+    assert_eq!(view.signers().count(), 128);
+    // What is there can still be written, and another subject be put beside it.
+    let known = view.signer("7").unwrap().issuer.record.clone();
+    view.put_issuer(IssuerRecord { name: "seven".to_owned(), ..known }).unwrap();
+    let key = new_key();
+    view.put_issuer(record("b", &certify(("B", &key), ("B", &key)))).unwrap();
+}
+
+#[test]
+fn changes_that_are_settled_together_are_those_that_come_one_by_one() {
+    let (mut one_by_one, mut together) = (View::empty(MountId(1)), View::empty(MountId(1)));
+    together.defer();
+    for (id, der) in authorities() {
+        one_by_one.put_issuer(record(id, &der)).unwrap();
+        together.put_issuer(record(id, &der)).unwrap();
+    }
+    assert_eq!((together.signers().count(), together.issuers().count()), (0, 7));
+    together.settle();
+    assert_eq!(chains(&together), chains(&one_by_one));
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn texts_that_are_no_request_are_refused_with_a_reason() {
         ("literal backslash n", pem.replace('\n', "\\n"), "contains no data"),
         ("another block", pem.replace("CERTIFICATE REQUEST", "CERTIFICATE"), "contains no data"),
         ("trailing data", trailing, "trailing data"),
-        ("too long", format!("{pem}\n{}", "a".repeat(MAX_TEXT)), "64 KiB"),
+        ("too long", format!("{pem}\n{}", "a".repeat(pem::MAX_TEXT)), "64 KiB"),
     ];
     for (name, text, problem) in cases {
         let error = Csr::from_pem(&text).unwrap_err();

@@ -92,13 +92,8 @@ async fn x13_names_that_read_two_ways() {
         "require_cn": false });
     for name in ["a.example.com.", "example.com.", "evil.com@a.example.com@b", "a.example.com@evil.com"] {
         pki.deny(&role, json!({ "common_name": name }), "common_name: ").await;
-        if name.contains('@') {
-            pki.deny(&role, json!({ "alt_names": name }), "alt_names: ").await;
-        } else {
-            // What is no host name is left out of the SAN.
-            let leaf = pki.issue(&role, json!({ "alt_names": format!("{name},b.example.com") })).await;
-            assert_eq!(leaf.sans(), ["DNS:b.example.com"], "{name}");
-        }
+        pki.deny(&role, json!({ "alt_names": name }), "alt_names: ").await;
+        pki.deny(&role, json!({ "alt_names": format!("{name},b.example.com") }), "alt_names: ").await;
     }
     // In a CSR each kind of name is what its tag says.
     for (tag, content) in [

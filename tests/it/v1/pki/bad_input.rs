@@ -92,7 +92,7 @@ async fn members_of_the_wrong_type() {
         ("roles/q", json!({ "allow_any_name": "yes" }), "allow_any_name"),
         ("roles/q", json!({ "allowed_domains": { "a": "b" } }), "allowed_domains"),
         ("revoke", json!({ "serial_number": [1] }), "serial_number"),
-        ("root/generate/internal", json!({ "max_path_length": "x" }), "max_path_length"),
+        ("root/generate/internal", json!({ "common_name": "CA", "max_path_length": "x" }), "max_path_length"),
     ] {
         pki.refused(path, body, field).await;
     }

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::foreign::csr;
 use super::mount::{Pki, whatever, with};
 
 /// Names at two and one label below `bar.foo`, plain and with a wildcard.
@@ -274,9 +275,8 @@ async fn vector_16_1_n51_to_n54_alternative_names() {
     let role = json!({ "allowed_domains": "foo.com", "allow_subdomains": true });
     let body = json!({ "common_name": "a.foo.com", "alt_names": "a.foo.com,b.bar.com" });
     pki.deny(&role, body, "alt_names: subject alternate name b.bar.com not allowed by this role").await;
-    let leaf = pki.issue(&role, json!({ "common_name": "a.foo.com", "alt_names": "a.foo.com, not valid" })).await;
-    assert_eq!(leaf.sans(), ["DNS:a.foo.com"]);
-    assert!(leaf.answer.warnings().contains("not valid was left out"), "{}", leaf.answer.text);
+    let body = json!({ "common_name": "a.foo.com", "alt_names": "a.foo.com, not valid" });
+    pki.deny(&role, body, "alt_names: not valid is no host name or e-mail address").await;
     let leaf = pki.issue(&role, json!({ "common_name": "a.foo.com", "exclude_cn_from_sans": true })).await;
     assert_eq!(leaf.extension("subjectAltName"), None);
     assert_eq!(leaf.subject(), "CN=a.foo.com");
@@ -340,5 +340,86 @@ async fn vector_16_1_n62_control_characters() {
     pki.deny(&role, also(json!({ "user_ids": "a\u{0}" })), "user_ids: ").await;
     pki.deny(&role, also(json!({ "serial_number": "a\u{7f}" })), "serial_number: ").await;
     pki.deny(&role, also(json!({ "other_sans": "1.2.3;UTF8:a\u{0}b" })), "other_sans: ").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_name_in_alt_names_that_is_no_host_name_denies_the_whole_request() {
+    let pki = Pki::start().await;
+    let domains = json!({ "allowed_domains": "ok.test", "allow_subdomains": true, "allow_bare_domains": true });
+    let bad = [
+        "under_score.evil.com",
+        "a_b.ok.test",
+        "foo.ok.test.",
+        "ok.test.",
+        "not valid",
+        "-a.ok.test",
+        "a-.ok.test",
+        "x*y.ok.test",
+        "*.*.ok.test",
+        "*",
+        "BÜCHER.ok.test",
+        "ａ.ok.test",
+        "a\u{ad}b.ok.test",
+        "[::1]",
+        "10.0.0.1/8",
+        "https://a.ok.test",
+    ];
+    let request = csr("ec-256", "/CN=a.ok.test", "");
+    for role in [
+        domains.clone(),
+        with(&domains, json!({ "enforce_hostnames": false })),
+        with(&domains, json!({ "allow_any_name": true, "cn_validations": "disabled", "require_cn": false })),
+        with(&domains, json!({ "allow_any_name": true, "enforce_hostnames": false, "allow_glob_domains": true })),
+    ] {
+        pki.role(&with(&role, json!({ "use_csr_sans": false }))).await;
+        for name in bad {
+            let rule = format!("alt_names: {name} is no host name or e-mail address");
+            let body = json!({ "common_name": "a.ok.test", "alt_names": ["b.ok.test", name] });
+            for (path, more) in [("issue/r", json!({})), ("sign/r", json!({ "csr": request }))] {
+                let answer = pki.app.client.post(&format!("pki/{path}"), with(&body, more)).await;
+                assert_eq!(answer.status, 400, "{path} {name} under {role}: {}", answer.text);
+                let shown = answer.error().replace("\\u{ad}", "\u{ad}");
+                assert!(shown.contains(&rule), "{path} {name} under {role}: {}", answer.text);
+            }
+        }
+    }
+    assert_eq!(pki.list("certs").await.len(), 1, "the root alone");
+    // Where no role is asked, too: the certificate would have been without the name.
+    for (path, more) in [
+        ("root/generate/internal", json!({ "key_type": "ec" })),
+        ("intermediate/generate/internal", json!({ "key_type": "ec" })),
+        ("root/sign-intermediate", json!({ "csr": request })),
+    ] {
+        let body = json!({ "common_name": "CA", "alt_names": "ca.ok.test,a_b.ok.test" });
+        pki.refused(path, with(&body, more), "alt_names: a_b.ok.test is no host name").await;
+    }
+    // A common name is a text of its own: what is no host name stays there, as the role allows it.
+    let free = json!({ "allow_any_name": true, "enforce_hostnames": false });
+    let leaf = pki.issue(&free, json!({ "common_name": "some_body", "alt_names": "xn--bcher-kva.ok.test" })).await;
+    assert_eq!((leaf.subject().as_str(), leaf.sans()), ("CN=some_body", vec!["DNS:xn--bcher-kva.ok.test".to_owned()]));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_name_of_a_csr_of_a_kind_that_no_role_allows_denies_the_whole_request() {
+    let pki = Pki::start().await;
+    let role = json!({ "allow_any_name": true, "allowed_uri_sans": "*", "allowed_other_sans": "*" });
+    for (kind, san) in
+        [("directoryName", "DNS:a.ok.test,dirName:dir\n[dir]\nCN = d"), ("registeredID", "RID:1.2.3,DNS:a.ok.test")]
+    {
+        let csr = csr("ec-256", "/CN=a.ok.test", &format!("subjectAltName = {san}"));
+        let rule = format!("csr: subject alternative names of the kind {kind} are not allowed by any role");
+        pki.deny_sign(&role, json!({ "csr": csr }), &rule).await;
+        // A role that does not ask the CSR for names does not hold them against it.
+        let own = with(&role, json!({ "use_csr_sans": false }));
+        assert_eq!(pki.sign(&own, json!({ "csr": csr, "common_name": "a.ok.test" })).await.sans(), ["DNS:a.ok.test"]);
+        // Joined with others they would be lost; alone they are copied.
+        let body = json!({ "csr": csr, "use_csr_values": true });
+        let joined = with(&body, json!({ "other_sans": "1.2.3;UTF8:x" }));
+        pki.refused("root/sign-intermediate", joined, &format!("csr: subject alternative names of the kind {kind}"))
+            .await;
+        assert_eq!(pki.certify("root/sign-intermediate", body).await.sans().len(), 2);
+    }
     pki.stop().await;
 }

@@ -193,7 +193,8 @@ async fn vector_16_4_t24_roots() {
         (json!({ "not_after": at(-HOUR) }), "not_after: lies in the past"),
         (json!({ "not_before": at(HOUR), "not_after": at(HOUR) }), "not_before: must be before not_after"),
     ] {
-        dates.pki.refused("root/generate/internal", with(&request, json!({ "key_type": "ec" })), rule).await;
+        let body = with(&request, json!({ "common_name": "Root", "key_type": "ec" }));
+        dates.pki.refused("root/generate/internal", body, rule).await;
     }
     dates.pki.stop().await;
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use signet::clock::{Time, rfc3339};
 use signet::x509::extension::{self, KeyUsage};
+use signet::x509::name;
 use signet::x509::oid;
 use signet::x509::serial::Serial;
 
@@ -295,5 +296,37 @@ async fn a_serial_number_is_kept_while_it_is_positive_and_known_to_be_free() {
     }
     assert!(has(&parse(&governed.sign(json!({})).await.pem), &unknown_extension()));
     assert_ne!(authority_key_id(&parse(&governed.sign(json!({})).await.pem)), extension::authority_key_id(&[9; 20]));
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn a_template_of_nobody_is_refused() {
+    let governed = Governed::start().await;
+    let nobody = Template { subject: name::name(&[]), ..Template::default() };
+    let nameless = Template { extensions: nobody.extensions[1..].to_vec(), ..nobody.clone() };
+    governed.refuses(&nameless, json!({}), "names nobody").await;
+    let critical =
+        extension::extension(oid::SUBJECT_ALT_NAME, true, &[0x30, 8, 0x82, 6, b'a', b'.', b't', b'e', b's', b't']);
+    let named = Template { extensions: [vec![critical], nameless.extensions.clone()].concat(), ..nobody };
+    assert_eq!(governed.made_of(&named, json!({})).await.sans(), ["DNS:a.test"]);
+    let authority = Template { subject: name::name(&[]), ..Template::authority(None) };
+    governed.template(&authority, json!({}));
+    governed.fails("sign-intermediate", json!({ "csr": csr() }), 400, "must have a subject").await;
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn a_template_is_as_large_as_a_certificate_may_be_and_no_larger() {
+    let governed = Governed::start().await;
+    let more = |count: u8, value: &[u8]| {
+        let further = (0..count).map(|n| extension::extension(&[0x2a, 3, 4, n], false, value));
+        Template {
+            extensions: Template::default().extensions.into_iter().chain(further).collect(),
+            ..Template::default()
+        }
+    };
+    governed.refuses(&more(97, &[5, 0]), json!({}), "template: certificate: more than 100 extensions").await;
+    governed.refuses(&more(2, &[4; 40_000]), json!({}), "the template is longer than 64 KiB").await;
+    governed.made_of(&more(90, &[5, 0]), json!({})).await;
     governed.stop().await;
 }

@@ -1,0 +1,98 @@
+//! A certificate is somebody's (RFC 5280 4.1.2.6, 4.2.1.6): without a subject it has names in the
+//! subjectAltName, and an authority has a subject.
+
+use serde_json::{Value, json};
+use signet::x509::extension::extension;
+use signet::x509::name::{self, Attribute};
+use signet::x509::oid;
+use signet::x509::writer::{SEQUENCE, SET, build, context_constructed};
+
+use super::foreign::{CA, Ca, csr, csr_of_pieces, new_key};
+use super::mount::{Pki, with};
+
+const NOBODY: &str = "names nobody";
+const NAMELESS: &str = "must have a subject";
+
+/// `SEQUENCE {}`, and a subject whose one value is the empty text.
+fn subjects() -> [Vec<u8>; 2] {
+    let empty_value = build(SEQUENCE, 0, |w| {
+        w.nest(SET, |w| {
+            w.nest(SEQUENCE, |w| {
+                w.oid(Attribute::CommonName.oid());
+                w.tlv(0x0c, b"");
+            });
+        });
+    });
+    [name::name(&[]), empty_value]
+}
+
+#[actix_web::test]
+async fn a_certificate_of_nobody_is_signed_on_no_path() {
+    let pki = Pki::start().await;
+    let role = json!({ "require_cn": false, "allow_any_name": true, "allowed_domains": "ok.test", "key_type": "any" });
+    for body in [json!({}), json!({ "common_name": "" }), json!({ "alt_names": " , " })] {
+        let body = with(&json!({ "key_type": "ec" }), body);
+        pki.deny(&role, body, NOBODY).await;
+    }
+    for subject in subjects() {
+        let csr = csr_of_pieces(&subject, &[]);
+        let body = json!({ "csr": csr });
+        pki.deny_sign(&role, body.clone(), NOBODY).await;
+        for path in ["sign-verbatim", "sign-verbatim/r", "issuer/root/sign-verbatim"] {
+            pki.refused(path, body.clone(), NOBODY).await;
+        }
+        // A directoryName without a name is no name either.
+        let nameless = build(SEQUENCE, 0, |w| w.nest(context_constructed(4), |w| w.raw(&subject)));
+        let csr = csr_of_pieces(&subject, &[&extension(oid::SUBJECT_ALT_NAME, true, &nameless)]);
+        pki.refused("sign-verbatim", json!({ "csr": csr }), "directoryName is empty").await;
+        for path in ["root/sign-intermediate", "issuer/root/sign-intermediate"] {
+            let body = with(&body, json!({ "use_csr_values": true, "alt_names": "a.ok.test" }));
+            pki.refused(path, body, NAMELESS).await;
+        }
+    }
+    // Any name will do, of the role's subject too.
+    pki.role(&with(&role, json!({ "organization": "Somebody" }))).await;
+    assert_eq!(pki.ask("issue/r", json!({ "key_type": "ec" })).await.subject(), "O=Somebody");
+    let only_address = json!({ "key_type": "ec", "ip_sans": "10.0.0.1" });
+    assert_eq!(pki.issue(&role, only_address).await.sans(), ["IP Address:10.0.0.1"]);
+    let somebody = csr("ec-256", "/", "subjectAltName = DNS:a.ok.test");
+    assert_eq!(pki.certify("sign-verbatim", json!({ "csr": somebody })).await.sans(), ["DNS:a.ok.test"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn an_authority_without_a_subject_is_neither_made_nor_asked_for_nor_imported() {
+    let pki = Pki::start().await;
+    // Names do not stand in for it (RFC 5280 4.1.2.6), and no key is made for nothing.
+    for more in [json!({}), json!({ "alt_names": "ca.test" }), json!({ "common_name": " ", "ou": "" })] {
+        let body = with(&json!({ "key_type": "ec" }), more);
+        for path in [
+            "root/generate/internal",
+            "root/generate/exported",
+            "issuers/generate/root/internal",
+            "root/rotate/internal",
+            "intermediate/generate/internal",
+            "issuers/generate/intermediate/internal",
+        ] {
+            pki.refused(path, body.clone(), &format!("common_name: an authority {NAMELESS}")).await;
+        }
+        let body = with(&body, json!({ "key_type": Value::Null }));
+        for path in ["root/generate/existing", "intermediate/cross-sign"] {
+            pki.refused(path, body.clone(), &format!("common_name: an authority {NAMELESS}")).await;
+        }
+    }
+    let nameless = Ca::root_with(new_key("ec-256"), "/", CA, &[]);
+    for (path, field) in [
+        ("issuers/import/bundle", "pem_bundle"),
+        ("issuers/import/cert", "pem_bundle"),
+        ("config/ca", "pem_bundle"),
+        ("intermediate/set-signed", "certificate"),
+        ("root/sign-self-issued", "certificate"),
+    ] {
+        pki.refused(path, json!({ field: nameless.pem }), NAMELESS).await;
+    }
+    // Nor one whose issuer has no name: nobody finds who signed it (4.1.2.4).
+    let below = nameless.intermediate("/CN=Below", &[]);
+    pki.refused("issuers/import/cert", json!({ "pem_bundle": below.pem }), "issuer's name is empty").await;
+    pki.stop().await;
+}

@@ -1,0 +1,249 @@
+//! What a caller can make long is counted before it is walked: certificates and requests with their
+//! extensions and names, bundles, lists of lists. Each refusal names the field and the limit.
+
+use serde_json::{Value, json};
+use signet::x509::algorithm::{Hash, SignatureAlgorithm};
+use signet::x509::extension::{basic_constraints, extension};
+use signet::x509::name::{self, Attribute, rdn};
+use signet::x509::oid::{self, parse_oid};
+use signet::x509::serial::Serial;
+use signet::x509::tbs::{CertificateTbs, signed};
+use signet::x509::writer::{SEQUENCE, SET, build, context, context_constructed};
+use signet::x509::{pem, time};
+
+use super::foreign::{self, CA, Ca, csr, csr_of_pieces, p256_spki, signed_by_p256};
+use super::mount::{Pki, with};
+
+/// Extensions of so many identifiers, and nothing in them.
+fn extensions(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|n| extension(&parse_oid(&format!("1.3.6.1.4.1.99999.{n}")).unwrap(), false, &[5, 0])).collect()
+}
+
+/// A CA's certificate with so many extensions, whose signature nobody made.
+fn certificate(count: usize) -> String {
+    let mut all = vec![basic_constraints(true, None)];
+    all.extend(extensions(count - 1));
+    let pieces: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+    let algorithm = SignatureAlgorithm::Ecdsa(Hash::Sha256);
+    let subject = common_name("Very Long");
+    let tbs = CertificateTbs {
+        serial: &Serial::random(),
+        algorithm,
+        issuer: &subject,
+        not_before: time::from_epoch(1_700_000_000),
+        not_after: time::from_epoch(2_500_000_000),
+        subject: &subject,
+        spki: &p256_spki(),
+        extensions: &pieces,
+    };
+    pem::encode("CERTIFICATE", &signed(&tbs.encode(), algorithm, &[0x30, 6, 2, 1, 1, 2, 1, 1]))
+}
+
+fn common_name(text: &str) -> Vec<u8> {
+    name::name(&[&rdn(Attribute::CommonName, &[text.to_owned()])])
+}
+
+fn request_of(extensions: &[Vec<u8>]) -> String {
+    csr_of_pieces(&common_name("a.test"), &extensions.iter().map(Vec::as_slice).collect::<Vec<_>>())
+}
+
+/// A subjectAltName of so many host names.
+fn host_names(count: usize) -> Vec<u8> {
+    let names = build(SEQUENCE, 0, |w| (0..count).for_each(|n| w.tlv(context(2), format!("n{n}.test").as_bytes())));
+    extension(oid::SUBJECT_ALT_NAME, false, &names)
+}
+
+/// Paths that take a certificate, the field, and what else they need.
+fn takers(pem: &str) -> [(&'static str, &'static str, Value); 7] {
+    let key = foreign::key("ec-256");
+    [
+        ("revoke", "certificate", json!({ "certificate": pem })),
+        ("revoke-with-key", "certificate", json!({ "certificate": pem, "private_key": key })),
+        ("root/sign-self-issued", "certificate", json!({ "certificate": pem })),
+        ("intermediate/set-signed", "certificate", json!({ "certificate": pem })),
+        ("issuers/import/cert", "pem_bundle", json!({ "pem_bundle": pem })),
+        ("issuers/import/bundle", "pem_bundle", json!({ "pem_bundle": pem })),
+        ("config/ca", "pem_bundle", json!({ "pem_bundle": pem })),
+    ]
+}
+
+#[actix_web::test]
+async fn a_certificate_with_very_many_extensions_is_refused_before_they_are_compared() {
+    let pki = Pki::start().await;
+    let (many, long) = (certificate(101), certificate(64_000));
+    assert!(many.len() < 64 << 10 && long.len() > 1_600_000, "{} {}", many.len(), long.len());
+    for (path, field, body) in takers(&many) {
+        pki.refused(path, body.clone(), "more than 100 extensions").await;
+        pki.refused(path, body, field).await;
+    }
+    for (path, field, body) in takers(&long) {
+        let rule = if field == "certificate" && path != "intermediate/set-signed" { "64 KiB" } else { "512 KiB" };
+        let started = std::time::Instant::now();
+        pki.refused(path, body, &format!("{field}: longer than {rule}")).await;
+        assert!(started.elapsed().as_millis() < 2000, "{path}: {:?}", started.elapsed());
+    }
+    // One that fits into a bundle, and is no certificate that anybody has.
+    let one = certificate(5000);
+    assert!(one.len() > 64 << 10 && one.len() < 512 << 10);
+    pki.refused("issuers/import/cert", json!({ "pem_bundle": one }), "pem_bundle: block 0: certificate: longer than")
+        .await;
+    // As many as are taken are no reason to refuse.
+    pki.refused("revoke", json!({ "certificate": certificate(100) }), "not signed by an issuer of this mount").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_request_with_very_many_extensions_names_or_attributes_is_refused() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let long_subject = {
+        let values: Vec<Vec<u8>> = (0..1001).map(|n| rdn(Attribute::OrganizationalUnit, &[n.to_string()])).collect();
+        name::name(&values.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    };
+    let attributes = build(SEQUENCE, 0, |w| {
+        w.integer(0);
+        w.raw(&common_name("a.test"));
+        w.raw(&p256_spki());
+        w.nest(context_constructed(0), |w| {
+            for n in 0..101 {
+                w.nest(SEQUENCE, |w| {
+                    w.oid(&parse_oid(&format!("1.3.6.1.4.1.99999.{n}")).unwrap());
+                    w.nest(SET, |w| w.integer(n));
+                });
+            }
+        });
+    });
+    let long_name = build(SEQUENCE, 0, |w| w.tlv(context(2), "a".repeat(4097).as_bytes()));
+    for (csr, rule) in [
+        (request_of(&extensions(101)), "csr: more than 100 extensions"),
+        (request_of(&[host_names(1001)]), "csr: more than 1000 subject alternative names"),
+        (request_of(&[extension(oid::SUBJECT_ALT_NAME, false, &long_name)]), "csr: a name is longer than 4096 octets"),
+        (csr_of_pieces(&long_subject, &[]), "csr: more than 1000 attributes in a subject"),
+        (
+            pem::encode("CERTIFICATE REQUEST", &signed_by_p256(&attributes)),
+            "csr: more than 100 attributes in a request",
+        ),
+    ] {
+        for path in ["sign/r", "sign-verbatim", "root/sign-intermediate"] {
+            pki.refused(path, json!({ "csr": csr, "common_name": "a.test" }), rule).await;
+        }
+    }
+    // The server's own extensions come to the request's, and who gets the certificate must be able to bring it.
+    let rule = "certificate: more than 100 extensions";
+    pki.refused("sign-verbatim", json!({ "csr": request_of(&extensions(100)) }), rule).await;
+    pki.certify("sign-verbatim", json!({ "csr": request_of(&extensions(90)) })).await;
+    let policies = build(SEQUENCE, 0, |w| {
+        for n in 0..1001 {
+            w.nest(SEQUENCE, |w| w.oid(&parse_oid(&format!("1.2.3.{n}")).unwrap()));
+        }
+    });
+    let csr = request_of(&[extension(oid::CERTIFICATE_POLICIES, false, &policies)]);
+    pki.refused("sign-verbatim", json!({ "csr": csr }), "certificate: more than 1000 certificate policies").await;
+    let large = request_of(&[extension(&parse_oid("1.2.3").unwrap(), false, &vec![4; 47_500])]);
+    pki.refused("sign-verbatim", json!({ "csr": large }), "certificate: the signed part is longer than 46 KiB").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn names_times_constraints_of_the_chain_are_counted_before_they_are_compared() {
+    let pki = Pki::empty().await;
+    let subtrees: Vec<String> = (0..900).map(|n| format!("permitted;DNS.{n}:n{n}.test")).collect();
+    let extensions = format!("{CA}\nnameConstraints=critical,@constraints\n[constraints]\n{}", {
+        subtrees.iter().map(|line| line.replacen(':', " = ", 1)).collect::<Vec<_>>().join("\n")
+    });
+    let ca = Ca::root_with(foreign::new_key("ec-256"), "/CN=Constrained", &extensions, &[]);
+    let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": ca.bundle() })).await;
+    let id = answer.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
+    let path = format!("issuer/{id}/sign-verbatim");
+    pki.certify(&path, json!({ "csr": request_of(&[host_names(270)]) })).await;
+    let rule = "250000 comparisons of names with the name constraints of the issuing chain";
+    pki.refused(&path, json!({ "csr": request_of(&[host_names(300)]) }), rule).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn lists_of_a_request_have_limits_of_their_own() {
+    let pki = Pki::start().await;
+    let numbers = |count: usize| (0..count).map(|n| format!("1.2.{n}")).collect::<Vec<_>>().join(",");
+    let hosts = |count: usize| (0..count).map(|n| format!("n{n}.test")).collect::<Vec<_>>().join(",");
+    let urls = |count: usize| (0..count).map(|n| format!("http://n{n}.test/")).collect::<Vec<_>>().join(",");
+    let csr = csr("ec-256", "/CN=a.test", "");
+    let objects: Vec<Value> = (0..101).map(|n| json!({ "id": format!("1.2.{n}"), "value": "BQA=" })).collect();
+    let listed = json!({ "serial_number": "01", "revocation_time": 1, "extensions": objects });
+    let (long, crls) = ("A".repeat(65 << 10), vec!["x"; 101]);
+    for (path, body, rule) in [
+        ("issuer/root", json!({ "manual_chain": vec!["self"; 65] }), "manual_chain: at most 64 issuers"),
+        ("issuer/root", json!({ "ocsp_servers": urls(17) }), "ocsp_servers: at most 16 URLs"),
+        ("config/urls", json!({ "issuing_certificates": urls(17) }), "issuing_certificates: at most 16 URLs"),
+        (
+            "config/urls",
+            json!({ "crl_distribution_points": format!("http://a.test/{}", "a".repeat(1024)) }),
+            "crl_distribution_points: a URL is longer than 1024 octets",
+        ),
+        ("root/generate/internal", json!({ "ou": hosts(101) }), "ou: at most 100 values"),
+        ("root/generate/internal", json!({ "key_usage": hosts(101) }), "key_usage: at most 100 values"),
+        (
+            "root/generate/internal",
+            json!({ "permitted_dns_domains": hosts(1001) }),
+            "permitted_dns_domains: at most 1000",
+        ),
+        ("intermediate/generate/internal", json!({ "organization": hosts(101) }), "organization: at most 100 values"),
+        (
+            "root/sign-intermediate",
+            json!({ "csr": csr, "excluded_uri_domains": hosts(1001) }),
+            "excluded_uri_domains: at most 1000",
+        ),
+        (
+            "root/sign-intermediate",
+            json!({ "csr": csr, "ext_key_usage_oids": numbers(101) }),
+            "ext_key_usage_oids: at most 100 values",
+        ),
+        ("sign-verbatim", json!({ "csr": csr, "ext_key_usage": hosts(101) }), "ext_key_usage: at most 100 values"),
+        ("sign-verbatim", json!({ "csr": csr, "user_ids": hosts(1001) }), "at most 1000"),
+        ("issuer/root/resign-crls", json!({ "crl_number": 1, "crls": crls }), "crls: at most 100 lists"),
+        (
+            "issuer/root/sign-revocation-list",
+            json!({ "crl_number": 1, "extensions": listed["extensions"] }),
+            "extensions: at most 100 extensions",
+        ),
+        (
+            "issuer/root/sign-revocation-list",
+            json!({ "crl_number": 1, "revoked_certs": [listed] }),
+            "revoked_certs[0]: at most 100 extensions",
+        ),
+        (
+            "config/external-policy",
+            json!({ "trusted_ca": format!("{}\n", pem::encode("CERTIFICATE", &[0])).repeat(101) }),
+            "trusted_ca: more than 100 PEM blocks",
+        ),
+        (
+            "config/external-policy",
+            json!({ "trusted_leaf_certificate_bundle": certificate(101) }),
+            "trusted_leaf_certificate_bundle: certificate: more than 100 extensions",
+        ),
+    ] {
+        let body = with(&json!({ "common_name": "Long", "key_type": "ec" }), body);
+        pki.refused(path, body, rule).await;
+    }
+    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    let body = json!({ "serial_number": leaf.serial(), "private_key": long });
+    pki.refused("revoke-with-key", body, "private_key: longer than 64 KiB").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn one_subject_and_key_are_a_few_issuers_of_a_mount_and_no_more() {
+    let pki = Pki::empty().await;
+    let key = foreign::new_key("ec-256");
+    let again = || Ca::root_with(key.clone(), "/CN=Again", CA, &[]).pem;
+    let bundle = |count: usize| (0..count).map(|_| again() + "\n").collect::<String>();
+    let rule = "pem_bundle: certificate: this mount has 16 issuers of this subject and key already";
+    pki.refused("issuers/import/cert", json!({ "pem_bundle": bundle(17) }), rule).await;
+    let imported = pki.post("issuers/import/cert", json!({ "pem_bundle": bundle(16) })).await;
+    assert_eq!(imported.body["data"]["imported_issuers"].as_array().unwrap().len(), 16);
+    pki.refused("issuers/import/cert", json!({ "pem_bundle": bundle(1) }), rule).await;
+    // Each of them certifies all others.
+    let id = imported.body["data"]["imported_issuers"][3].as_str().unwrap();
+    assert_eq!(pki.get(&format!("issuer/{id}")).await["ca_chain"].as_array().unwrap().len(), 16);
+    pki.stop().await;
+}
