@@ -3,6 +3,7 @@
 //! `/v1` is the secrets service, `/api/v2` the projects API. Everything about a request (limits, tokens, policies, the form of
 //! answers) belongs to its wire; this module only tells them apart.
 
+pub mod address;
 pub mod jsonapi;
 pub mod secrets;
 

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::audit::Audit;
 use super::reach::Reach;
 use crate::auth::Auth;
@@ -66,6 +68,8 @@ pub struct Settings {
     pub external_url: Option<String>,
     /// Requests per second that a user of the projects API may make; 0 is no limit.
     pub projects_rate_limit: u32,
+    /// Whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpNet>,
 }
 
 impl Shared {
@@ -86,6 +90,7 @@ impl Default for Settings {
             open_metrics: false,
             external_url: None,
             projects_rate_limit: 0,
+            trusted_proxies: Vec::new(),
         }
     }
 }
