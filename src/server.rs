@@ -11,6 +11,7 @@ mod connection;
 mod connections;
 mod listener;
 mod signals;
+mod stream;
 pub mod tls;
 
 use std::net::SocketAddr;

@@ -105,11 +105,25 @@ mod tests {
     #[test]
     fn what_a_trusted_proxy_sends_must_read() {
         let long = vec!["198.51.100.1"; MOST + 1].join(",");
-        let refused =
-            ["", " ", "x", "198.51.100.1,", "198.51.100", "1.2.3.4:99999", "[198.51.100.1]", "[::1", "unknown", "\u{e9}", &long];
+        let refused = [
+            "",
+            " ",
+            "x",
+            "198.51.100.1,",
+            "198.51.100",
+            "1.2.3.4:99999",
+            "[198.51.100.1]",
+            "[::1",
+            "unknown",
+            "\u{e9}",
+            &long,
+        ];
         for line in refused {
             let error = of("10.0.0.1", &["198.51.100.2", line]).err().unwrap_or_else(|| panic!("{line}"));
-            assert_eq!((error.kind(), error.text().split(':').next()), (crate::error::Kind::Malformed, Some("X-Forwarded-For")));
+            assert_eq!(
+                (error.kind(), error.text().split(':').next()),
+                (crate::error::Kind::Malformed, Some("X-Forwarded-For"))
+            );
         }
         assert!(of("10.0.0.1", &[&vec!["198.51.100.1"; MOST].join(",")]).is_ok());
     }

@@ -1,26 +1,16 @@
-//! One connection: what it is doing, and the stream that HTTP reads and writes.
+//! What one connection is doing, and whether it is to leave.
 //!
 //! A connection is *opening* (TLS, or the head of a request, is on its way), *idle* or *busy* with a request.
-//! It is told to leave by [`Connection::leave`]; then its stream ends, as if the client had closed its side,
-//! as soon as no request is under way: HTTP finishes what it was writing and closes. A client that takes
-//! nothing of that any more is not waited for.
-//!
-//! The word that says all this is stored a few times for each request and read when places are short.
+//! The word that says so is stored a few times for each request and read when places are short. What it
+//! means to leave is its stream's business.
 
-use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use futures_util::task::AtomicWaker;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
-
-use super::connections::Place;
 
 /// How long the octets of a connection that leaves may be stuck, milliseconds.
 pub(super) const GRACE: u64 = 2000;
@@ -84,14 +74,14 @@ impl Connection {
     }
 
     /// Octets came.
-    fn heard(&self) {
+    pub(super) fn heard(&self) {
         if self.state().0 == Phase::Idle {
             self.set(Phase::Opening, self.now());
         }
     }
 
     /// Octets left that could not leave before.
-    fn sent(&self) {
+    pub(super) fn sent(&self) {
         if self.state().0 == Phase::Idle {
             self.set(Phase::Idle, self.now());
         }
@@ -107,6 +97,11 @@ impl Connection {
         self.waker.wake();
     }
 
+    /// Makes this task the one that [`Connection::wake`] wakes.
+    pub(super) fn watch(&self, cx: &Context<'_>) {
+        self.waker.register(cx.waker());
+    }
+
     /// When it was told to leave.
     pub(super) fn left(&self) -> Option<u64> {
         Some(self.left.load(Ordering::Acquire)).filter(|left| *left != 0)
@@ -115,19 +110,19 @@ impl Connection {
     /// Waits until it is told to leave.
     pub(super) async fn told(&self) {
         std::future::poll_fn(|cx| {
-            self.waker.register(cx.waker());
+            self.watch(cx);
             if self.left().is_some() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
     /// Whether its stream ends now.
-    fn ends(&self) -> bool {
+    pub(super) fn ends(&self) -> bool {
         self.left().is_some() && self.waiting().is_some()
     }
 
     /// Whether it was told to leave and still has octets that nobody takes.
-    fn is_stuck(&self) -> bool {
+    pub(super) fn is_stuck(&self) -> bool {
         let now = self.now();
         let long = |since: u64| since + GRACE <= now;
         self.left().is_some_and(long) && self.waiting().is_some_and(|(_, since)| long(since))
@@ -158,99 +153,5 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.0.set(Phase::Idle, self.0.now());
-    }
-}
-
-/// What a stream runs on.
-pub(super) enum Transport {
-    /// Plain HTTP.
-    Tcp(TcpStream),
-    /// TLS, after its handshake.
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-/// The stream of a connection. The socket closes before the place is free.
-pub(super) struct Stream {
-    transport: Transport,
-    /// Whether octets wait for the client to take some.
-    blocked: bool,
-    place: Place,
-}
-
-impl Stream {
-    /// The stream of the connection in a place.
-    pub(super) fn new(transport: Transport, place: Place) -> Self {
-        Self { transport, blocked: false, place }
-    }
-
-    /// Its connection.
-    pub(super) fn connection(&self) -> &Arc<Connection> {
-        self.place.connection()
-    }
-
-    /// Notes whether octets move, and gives up on those that do not.
-    fn noted<T>(&mut self, cx: &Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        let connection = self.place.connection();
-        if polled.is_pending() {
-            self.blocked = true;
-            connection.waker.register(cx.waker());
-            if connection.is_stuck() {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-        } else if self.blocked {
-            self.blocked = false;
-            connection.sent();
-        }
-        polled
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buffer.filled().len();
-        let polled = match &mut this.transport {
-            Transport::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        };
-        let connection = this.place.connection();
-        if polled.is_pending() {
-            connection.waker.register(cx.waker());
-            // Nothing read is what a stream says at its end.
-            return if connection.ends() { Poll::Ready(Ok(())) } else { Poll::Pending };
-        }
-        if buffer.filled().len() > before {
-            connection.heard();
-        }
-        polled
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let polled = match &mut this.transport {
-            Transport::Tcp(stream) => Pin::new(stream).poll_write(cx, octets),
-            Transport::Tls(stream) => Pin::new(stream).poll_write(cx, octets),
-        };
-        this.noted(cx, polled)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let polled = match &mut this.transport {
-            Transport::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        };
-        this.noted(cx, polled)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let polled = match &mut this.transport {
-            Transport::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        };
-        this.noted(cx, polled)
     }
 }

@@ -155,7 +155,8 @@ impl Connections {
         let mut due = table.waiting(None);
         due.retain(|(phase, since, _)| since + limit(*phase, patience_of(table.count)) <= now);
         due.sort_unstable_by_key(|(_, since, connection)| (*since, connection.id));
-        let due: Vec<_> = due.into_iter().map(|(phase, since, connection)| (phase, since, connection.clone())).collect();
+        let due: Vec<_> =
+            due.into_iter().map(|(phase, since, connection)| (phase, since, connection.clone())).collect();
         for (phase, since, connection) in due {
             // Each one that leaves is a free place more, and the others may stay longer.
             if since + limit(phase, patience_of(table.count)) <= now {

@@ -23,8 +23,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Connection, Exchange, Stream, Transport};
+use super::connection::{Connection, Exchange};
 use super::connections::{Connections, HEAD_TIMEOUT, Place};
+use super::stream::{Stream, Transport};
 use crate::error::{Error, Result};
 
 /// How long requests may still run once the listener stops, seconds.

@@ -227,12 +227,8 @@ pub const CATALOGUE: &[Metric] = &[
         "Connections that the server ended while no request was under way on them, by reason.",
     )
     .starting(CLOSED),
-    counter(
-        CONNECTIONS_REFUSED,
-        &["reason"],
-        "Connections that were refused because all others were busy, by reason.",
-    )
-    .starting(REFUSED),
+    counter(CONNECTIONS_REFUSED, &["reason"], "Connections that were refused because all others were busy, by reason.")
+        .starting(REFUSED),
     counter(TOKENS_SWEPT, &[], "Tokens removed because they had ended."),
     histogram(
         PKI_STAGE_SECONDS,
@@ -396,7 +392,17 @@ mod tests {
             let suffixes: &[&str] = match (metric.kind, metric.unit) {
                 (MetricKind::Counter, _) => &["_total"],
                 (_, Unit::Seconds) => &["_seconds"],
-                _ => &["_units", "_bytes", "_limit", "_entries", "_queue", "_open", "_running", "_certificates", "_revocations"],
+                _ => &[
+                    "_units",
+                    "_bytes",
+                    "_limit",
+                    "_entries",
+                    "_queue",
+                    "_open",
+                    "_running",
+                    "_certificates",
+                    "_revocations",
+                ],
             };
             assert!(metric.name.starts_with("signet_"), "{}", metric.name);
             assert!(suffixes.iter().any(|suffix| metric.name.ends_with(suffix)), "{}", metric.name);

@@ -78,7 +78,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("clap", &["cli", "main.rs"]),
     ("reqwest", &["cli/issue.rs", "pki/external_policy/call.rs"]),
     ("rustls", &["server/tls.rs", "server/listener.rs", "pki/external_policy/tls.rs"]),
-    ("tokio_rustls", &["server/connection.rs", "server/listener.rs"]),
+    ("tokio_rustls", &["server/listener.rs", "server/stream.rs"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
     ("tracing_subscriber", &["telemetry"]),
 ];
