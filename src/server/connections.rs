@@ -80,6 +80,9 @@ struct Source {
 struct Events {
     closed: usize,
     refused: usize,
+    /// When the first of them happened: how many were open, and the address with most of them.
+    open: usize,
+    most: Option<(IpAddr, usize)>,
     told: Option<u64>,
 }
 
@@ -168,21 +171,26 @@ impl Connections {
         let told = table.tell(now);
         drop(table);
         woken.iter().for_each(|connection| connection.wake());
-        if let Some(Told { closed, refused, open, most }) = told {
-            let (listener, limit) = (self.listener, self.caps.total);
-            let (address, of_address) = most.map_or_else(Default::default, |(ip, count)| (ip.to_string(), count));
-            tracing::warn!(
-                listener,
-                open,
-                limit,
-                closed,
-                refused,
-                address,
-                of_address,
-                "connections are at their limit: idle ones were closed for new ones, or new ones refused; most are from \
-                 this address"
-            );
+        if let Some(events) = told {
+            self.log(&events);
         }
+    }
+
+    fn log(&self, events: &Events) {
+        let Events { closed, refused, open, most, .. } = *events;
+        let (listener, limit) = (self.listener, self.caps.total);
+        let (address, of_address) = most.map_or_else(Default::default, |(address, open)| (address.to_string(), open));
+        tracing::warn!(
+            listener,
+            open,
+            limit,
+            closed,
+            refused,
+            address,
+            of_address,
+            "connections are at their limit: idle ones were closed for new ones, or new ones refused; most are from \
+             this address"
+        );
     }
 
     fn remove(&self, connection: &Connection) {
@@ -198,15 +206,6 @@ impl Connections {
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What is told of places that ran out.
-struct Told {
-    closed: usize,
-    refused: usize,
-    open: usize,
-    /// The address with most connections.
-    most: Option<(IpAddr, usize)>,
 }
 
 impl Table {
@@ -234,6 +233,7 @@ impl Table {
             return true;
         }
         let reason = if of.is_some() { "address" } else { "full" };
+        self.picture();
         let mut waiting = self.waiting(of);
         if waiting.is_empty() {
             self.events.refused += 1;
@@ -290,15 +290,22 @@ impl Table {
         self.all().filter(|connection| connection.left().is_some_and(|left| left + GRACE <= now)).cloned().collect()
     }
 
+    /// Keeps for the log how things stand, at the first event since it was told.
+    fn picture(&mut self) {
+        if self.events.closed + self.events.refused == 0 {
+            let counts = self.sources.iter().map(|(address, source)| (*address, source.count.open));
+            self.events.most = counts.max_by_key(|(_, open)| *open);
+            self.events.open = self.count.open;
+        }
+    }
+
     /// What happened since the log was told, if it is time to tell it.
-    fn tell(&mut self, now: u64) -> Option<Told> {
-        let Events { closed, refused, told } = self.events;
+    fn tell(&mut self, now: u64) -> Option<Events> {
+        let Events { closed, refused, told, .. } = self.events;
         if closed + refused == 0 || told.is_some_and(|told| told + TELL > now) {
             return None;
         }
-        self.events = Events { told: Some(now), ..Events::default() };
-        let most = self.sources.iter().map(|(address, source)| (*address, source.count.open));
-        Some(Told { closed, refused, open: self.count.open, most: most.max_by_key(|(_, count)| *count) })
+        Some(std::mem::replace(&mut self.events, Events { told: Some(now), ..Events::default() }))
     }
 }
 
@@ -455,10 +462,11 @@ mod tests {
     fn the_log_is_told_at_once_and_then_now_and_then() {
         let connections = table(1, 1);
         let _places: Vec<_> = (0..3).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
-        let tell = |now| connections.lock().tell(now).map(|told| (told.closed, told.refused, told.most.unwrap().1));
-        assert_eq!((tell(1000), tell(1001)), (Some((2, 0, 3)), None));
+        let tell = |now| connections.lock().tell(now).map(|told| (told.closed, told.refused, told.open, told.most));
+        let most = |open| Some((ip("127.0.0.1"), open));
+        assert_eq!((tell(1000), tell(1001)), (Some((2, 0, 1, most(1))), None), "as it was when places ran out");
         let _more = connections.admit_at(ip("127.0.0.1"), 2000).unwrap();
-        assert_eq!((tell(10_999), tell(11_000)), (None, Some((1, 0, 4))));
+        assert_eq!((tell(10_999), tell(11_000)), (None, Some((1, 0, 3, most(3)))));
     }
 
     #[test]

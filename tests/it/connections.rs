@@ -153,6 +153,8 @@ async fn hundreds_of_idle_connections_keep_nobody_out_and_log_and_metrics_say_so
         assert!(started.elapsed() < SOON, "nothing in the log");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    let line = std::fs::read_to_string(&log).unwrap();
+    assert!(line.contains(&format!("limit={limit} ")) && line.contains("address=\"127.0.0.1\""), "{line}");
     drop(idle(dev.socket(), 300));
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(told(), 1, "not every second");
