@@ -70,6 +70,18 @@ pub const SETTINGS: &[Setting] = &[
     },
     setting("workers", "SIGNET_WORKERS", "0", "Threads that serve requests; 0 is one per core."),
     setting(
+        "max_connections",
+        "SIGNET_MAX_CONNECTIONS",
+        "0",
+        "Most connections; 0 is what the limit of open files leaves, at most 10000.",
+    ),
+    setting(
+        "max_connections_per_address",
+        "SIGNET_MAX_CONNECTIONS_PER_ADDRESS",
+        "0",
+        "Most connections from one address; 0 is half of all.",
+    ),
+    setting(
         "commit_queue",
         "SIGNET_COMMIT_QUEUE",
         "4096",
@@ -79,6 +91,12 @@ pub const SETTINGS: &[Setting] = &[
     setting("max_request_duration", "SIGNET_MAX_REQUEST_DURATION", "90s", "Longest time a request may take."),
     setting("body_timeout", "SIGNET_BODY_TIMEOUT", "30s", "Longest time a request body may take to arrive."),
     setting("compat", "SIGNET_COMPAT", "true", "Accept the header names and verbs of known clients."),
+    setting(
+        "trusted_proxies",
+        "SIGNET_TRUSTED_PROXIES",
+        "",
+        "Networks of the proxies whose X-Forwarded-For is believed; none by default.",
+    ),
     setting(
         "external_url",
         "SIGNET_EXTERNAL_URL",
@@ -122,6 +140,10 @@ pub struct Config {
     pub seal_key: SealKeySource,
     /// Threads that serve requests; 0 is one per core.
     pub workers: usize,
+    /// Most connections; 0 is what the limit of open files leaves.
+    pub max_connections: usize,
+    /// Most connections from one address; 0 is half of all.
+    pub max_connections_per_address: usize,
     /// Most units of writes under way.
     pub commit_queue: usize,
     /// Settings of the secrets service's wire.
@@ -228,10 +250,20 @@ mod tests {
         assert_eq!(config.http, Settings::default());
         assert_eq!((config.log.as_str(), config.log_format, config.workers), ("info", LogFormat::Text, 0));
         assert_eq!((config.tls, config.metrics_listen, config.commit_queue), (None, None, 4096));
+        assert_eq!((config.max_connections, config.max_connections_per_address), (0, 0));
         assert!(config.pkcs11_libraries.is_empty());
         assert_eq!(config.http.serial_numbers, SerialNumbers::Time);
         let random = parse("data_dir = \"d\"\nserial_numbers = \"random\"", none).ok().unwrap();
         assert_eq!(random.http.serial_numbers, SerialNumbers::Random);
+    }
+
+    #[test]
+    fn proxies_are_networks_or_addresses() {
+        let networks = ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32"].map(|network| network.parse().unwrap());
+        let list = "data_dir = \"d\"\ntrusted_proxies = [\"10.1.2.3/8\", \"192.0.2.7\", \"2001:db8::/32\"]";
+        assert_eq!(parse(list, none).ok().unwrap().http.trusted_proxies, networks);
+        let env = |name: &str| (name == "SIGNET_TRUSTED_PROXIES").then(|| "10.0.0.0/8, ::ffff:192.0.2.7".to_owned());
+        assert_eq!(parse("data_dir = \"d\"", env).ok().unwrap().http.trusted_proxies, networks[..2]);
     }
 
     #[test]
@@ -277,6 +309,11 @@ mod tests {
             ("pkcs11_libraries = { a = \"x\" }", "pkcs11_libraries: must be"),
             ("commit_queue = 0", "commit_queue: must be"),
             ("serial_numbers = \"uuid\"", "serial_numbers: must be time or random"),
+            ("max_connections = -1", "max_connections: must be"),
+            ("max_connections_per_address = 2000000", "max_connections_per_address: must be"),
+            ("trusted_proxies = [\"10.0.0.0/33\"]", "trusted_proxies: must be"),
+            ("trusted_proxies = \"10.0.0.1, proxy.test\"", "trusted_proxies: must be"),
+            ("trusted_proxies = 7", "trusted_proxies: must be"),
         ] {
             assert!(
                 refusal(&format!("{good}{text}")).starts_with(problem),

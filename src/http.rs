@@ -1,8 +1,9 @@
 //! The HTTP side: which paths lead to which wire, and the metrics page.
 //!
 //! `/v1` is the secrets service, `/api/v2` the projects API. Everything about a request (limits, tokens, policies, the form of
-//! answers) belongs to its wire; this module only tells them apart.
+//! answers) belongs to its wire; this module only tells them apart. Where a caller is, [`address`] says for both.
 
+pub mod address;
 pub mod jsonapi;
 pub mod secrets;
 

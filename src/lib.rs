@@ -113,6 +113,8 @@
 //! | which paths and fields are there? | the `ROUTES` of [`http::secrets`] |
 //! | how lenient is a body? | [`fields`], [`clock`] for durations and times |
 //! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |
+//! | where is the caller, behind which proxies? | [`http::address`] |
+//! | how many connections, and which of them end? | `server/connections.rs` |
 //! | what is measured? | [`telemetry::catalogue`] |
 //! | what may be configured? | [`config`] |
 //!

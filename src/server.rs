@@ -2,20 +2,26 @@
 //!
 //! [`Server::open`] puts a server together without listening, so that a command can prepare it;
 //! [`Server::start`] binds and serves; [`Running::stop`] drains. Called by the commands and by tests.
-//! The listener's certificate is in [`tls`], what the operating system asks for in `signals`. A
-//! second listener, when there is one, serves nothing but the metrics.
+//! A listener is in `listener`, which connections it holds in `connections`, its certificate in [`tls`], what
+//! the operating system allows and asks for in `capacity` and `signals`. A second listener, when there is one,
+//! serves nothing but the metrics.
 
+mod capacity;
+mod connection;
+mod connections;
+mod listener;
 mod signals;
+mod stream;
 pub mod tls;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use actix_web::dev::{self, ServerHandle};
+use actix_web::App;
+use actix_web::dev;
 use actix_web::http::header::STRICT_TRANSPORT_SECURITY;
 use actix_web::middleware::{Condition, DefaultHeaders};
-use actix_web::{App, HttpServer};
 use futures_util::FutureExt as _;
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -38,17 +44,16 @@ use crate::projects::Projects;
 use crate::projects::store::ProjectStore;
 use crate::storage::{self, Storage};
 use crate::telemetry;
+use capacity::Caps;
+use connections::{Connections, loopback};
+use listener::{Bound, Serving, Setup};
 pub use signals::{Signals, Wish};
 use tls::Certificate;
 
-/// How long the head of a request may take to arrive.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may stay idle.
-const IDLE: Duration = Duration::from_secs(300);
-/// How long requests may still run once the server stops, seconds. With the store's share, a stop
-/// takes less than ten.
-const DRAIN_SECONDS: u64 = 7;
-/// How long the store may take to close after that.
+/// How many connections the listener of the metrics holds.
+const METRICS_CAPS: Caps = Caps { total: 32, per_address: 16 };
+/// How long the store may take to close once requests have drained. With the drain, a stop takes less than
+/// ten seconds.
 const CLOSE: Duration = Duration::from_secs(2);
 /// Between two sweeps of ended tokens.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -75,6 +80,8 @@ pub struct Options {
     pub metrics_listen: Option<SocketAddr>,
     /// Threads that serve requests; 0 is one per core.
     pub workers: usize,
+    /// How many connections there may be.
+    pub connections: ConnectionLimits,
     /// The time.
     pub clock: Clock,
     /// The store.
@@ -84,6 +91,15 @@ pub struct Options {
     /// Largest difference between this machine's clock and that of a shared database; usually
     /// [`nodes::SKEW_LIMIT`](crate::nodes::SKEW_LIMIT).
     pub skew_limit: Duration,
+}
+
+/// How many connections the main listener holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// In all; 0 is what the limit of open files leaves, at most 10,000.
+    pub max: usize,
+    /// From one address; 0 is half of them all. The machine itself and trusted proxies have no such limit.
+    pub max_per_address: usize,
 }
 
 /// The store, as each domain sees it.
@@ -106,6 +122,7 @@ pub struct Server {
     tls: Option<Certificate>,
     metrics_listen: Option<SocketAddr>,
     workers: usize,
+    caps: Caps,
 }
 
 impl Server {
@@ -123,6 +140,11 @@ impl Server {
     /// As [`Server::open`].
     pub async fn open_through(options: Options, between: impl FnOnce(Stores) -> Stores) -> Result<Self> {
         telemetry::install_metrics()?;
+        let workers = match options.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            given => given,
+        };
+        let caps = capacity::caps(options.connections, capacity::raise_file_limit(), workers);
         let storage_type = options.storage.database.engine();
         let storage = storage::open(options.storage).await?;
         let stores = between(Stores {
@@ -138,7 +160,8 @@ impl Server {
                 listen: options.listen,
                 tls: options.tls,
                 metrics_listen: options.metrics_listen,
-                workers: options.workers,
+                workers,
+                caps,
             }),
             Err(error) => {
                 // Lets go of the data, so that the next attempt finds it free.
@@ -196,26 +219,13 @@ impl Server {
         let app = move || {
             let state = State::new(shared.clone());
             let hsts = DefaultHeaders::new().add((STRICT_TRANSPORT_SECURITY, HSTS));
-            App::new().wrap(Condition::new(over_tls, hsts)).configure(|app| http::configure(app, state))
+            let app = App::new().configure(|app| http::configure(app, state));
+            app.wrap(Condition::new(over_tls, hsts)).wrap_fn(listener::exchange)
         };
-        let workers = match self.workers {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            given => given,
-        };
-        let server = HttpServer::new(app)
-            .workers(workers)
-            .keep_alive(IDLE)
-            .client_request_timeout(HEAD_TIMEOUT)
-            .tcp_nodelay(true)
-            .shutdown_timeout(DRAIN_SECONDS)
-            .disable_signals();
-        let server = match &self.tls {
-            Some(certificate) => server.bind_rustls_0_23(self.listen, certificate.server_config()?),
-            None => server.bind(self.listen),
-        };
-        let server = server.map_err(|error| cannot_listen(self.listen, error))?;
-        let address = server.addrs().first().copied().unwrap_or(self.listen);
-        Ok(Bound { address, run: || server.run() })
+        let tls = self.tls.as_ref().map(Certificate::server_config).transpose()?;
+        let exempt = loopback().into_iter().chain(self.shared.settings.trusted_proxies.iter().copied()).collect();
+        let connections = Connections::new("main", self.caps, exempt);
+        listener::bind(Setup { address: self.listen, tls, workers: self.workers, connections }, app)
     }
 
     /// Closes the store of a server that does not serve.
@@ -231,46 +241,10 @@ impl Server {
 }
 
 /// The listener of the metrics alone.
-fn bind_metrics(listen: SocketAddr) -> Result<Bound<impl FnOnce() -> dev::Server>> {
-    let server = HttpServer::new(|| App::new().configure(http::configure_metrics))
-        .workers(1)
-        .client_request_timeout(HEAD_TIMEOUT)
-        .disable_signals()
-        .bind(listen)
-        .map_err(|error| cannot_listen(listen, error))?;
-    let address = server.addrs().first().copied().unwrap_or(listen);
-    Ok(Bound { address, run: || server.run() })
-}
-
-fn cannot_listen(address: SocketAddr, error: std::io::Error) -> Error {
-    Error::unavailable(format!("{address}: cannot listen there ({})", error.kind()), error)
-}
-
-/// A listener that has its address and takes no connections yet.
-struct Bound<F> {
-    address: SocketAddr,
-    run: F,
-}
-
-impl<F: FnOnce() -> dev::Server> Bound<F> {
-    fn serve(self) -> Serving {
-        let server = (self.run)();
-        Serving { address: self.address, handle: server.handle(), task: actix_rt::spawn(server) }
-    }
-}
-
-/// A listener at work.
-struct Serving {
-    address: SocketAddr,
-    handle: ServerHandle,
-    task: JoinHandle<std::io::Result<()>>,
-}
-
-impl Serving {
-    async fn stop(self, graceful: bool) -> Result<()> {
-        self.handle.stop(graceful).await;
-        self.task.await.map_err(Error::internal)?.map_err(Error::internal)
-    }
+fn bind_metrics(address: SocketAddr) -> Result<Bound<impl FnOnce() -> dev::Server>> {
+    let connections = Connections::new("metrics", METRICS_CAPS, loopback().to_vec());
+    let app = || App::new().configure(http::configure_metrics).wrap_fn(listener::exchange);
+    listener::bind(Setup { address, tls: None, workers: 1, connections }, app)
 }
 
 async fn domains(

@@ -23,7 +23,7 @@ use signet::pki::root::{self, Naming};
 use signet::pki::validity::Limits;
 use signet::projects::{Access, Projects, organization, token};
 use signet::random;
-use signet::server::{Options, Server, Signals};
+use signet::server::{ConnectionLimits, Options, Server, Signals};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database, PostgresUrl};
 
@@ -102,8 +102,17 @@ fn options(folder: &Path, database: Database, listen: SocketAddr) -> Result<Opti
     let clock = Clock::system();
     let storage = storage::Options { database, seal_key, clock: clock.clone(), queue: QUEUE };
     let settings = Settings { open_metrics: true, ..Settings::default() };
-    let skew_limit = SKEW_LIMIT;
-    Ok(Options { listen, tls: None, metrics_listen: None, workers: 0, clock, storage, settings, skew_limit })
+    Ok(Options {
+        listen,
+        tls: None,
+        metrics_listen: None,
+        workers: 0,
+        connections: ConnectionLimits::default(),
+        clock,
+        storage,
+        settings,
+        skew_limit: SKEW_LIMIT,
+    })
 }
 
 /// The root token (an older one is revoked) and a mount that is ready to issue.

@@ -8,7 +8,7 @@ use signet::config::{self, Config, SealKeySource, Store};
 use signet::error::{Error, Result};
 use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
-use signet::server::{Options, Server, Signals, forbid_core_dumps};
+use signet::server::{ConnectionLimits, Options, Server, Signals, forbid_core_dumps};
 use signet::storage::seal::SealKey;
 use signet::storage::{Database, PostgresUrl};
 use signet::{storage, telemetry};
@@ -50,6 +50,10 @@ async fn serve(config: Config) -> Result<()> {
         metrics_listen: config.metrics_listen,
         skew_limit: SKEW_LIMIT,
         workers: config.workers,
+        connections: ConnectionLimits {
+            max: config.max_connections,
+            max_per_address: config.max_connections_per_address,
+        },
         storage: storage_options(&config, clock.clone())?,
         clock,
         settings: config.http,

@@ -1,10 +1,11 @@
 //! The rules of the settings, one by one and between them.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use url::Url;
 
 use super::{Config, SealKeySource, Store, TlsFiles};
@@ -27,6 +28,8 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         seal_key: read.seal_key(&store),
         store,
         workers: read.number("workers", 0, 1024),
+        max_connections: read.number("max_connections", 0, 1_000_000),
+        max_connections_per_address: read.number("max_connections_per_address", 0, 1_000_000),
         commit_queue: read.number("commit_queue", 1, 1 << 20),
         http: Settings {
             compat: read.one("compat", Fields::bool, "true or false").unwrap_or_default(),
@@ -37,6 +40,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
             external_url: read.external_url(),
             projects_rate_limit: read.projects_rate_limit(),
             serial_numbers: read.serial_numbers(),
+            trusted_proxies: read.trusted_proxies(),
         },
         log: read.log(),
         log_format: read.log_format(),
@@ -152,6 +156,16 @@ impl Reader<'_> {
         }
     }
 
+    fn trusted_proxies(&mut self) -> Vec<IpNet> {
+        let rule = "a list of networks such as 10.0.0.0/8, or of addresses";
+        let given = self.one("trusted_proxies", Fields::list, rule).unwrap_or_default();
+        let networks: Option<Vec<_>> = given.iter().map(|text| network(text)).collect();
+        if networks.is_none() {
+            self.problem("trusted_proxies", &format!("must be {rule}"));
+        }
+        networks.unwrap_or_default()
+    }
+
     fn metrics_listen(&mut self, listen: SocketAddr) -> Option<SocketAddr> {
         let address = self.address("metrics_listen")?;
         if address == listen && address.port() != 0 {
@@ -224,6 +238,12 @@ impl Reader<'_> {
         }
         libraries
     }
+}
+
+/// A network, or an address alone.
+fn network(text: &str) -> Option<IpNet> {
+    let address = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
+    text.parse::<IpNet>().ok().map(|network| network.trunc()).or_else(address)
 }
 
 /// A host, or the folder of a unix socket as option `host`. The store has more to say when it opens.

@@ -25,6 +25,7 @@ mod teams;
 mod tokens;
 mod workspaces;
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -36,6 +37,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 
+use super::address::caller_address;
 use super::secrets::request::raw_body;
 use super::secrets::route::RequestId;
 use super::secrets::state::State;
@@ -84,6 +86,7 @@ async fn steps(
     rate: &mut Option<limit::Left>,
 ) -> Result<Reply, Refusal> {
     let deadline = Instant::now() + state.settings.max_duration;
+    let address = caller_address(request, &state.settings.trusted_proxies)?;
     if found.route.open {
         return Ok(Reply::Empty);
     }
@@ -91,7 +94,7 @@ async fn steps(
     if *found.route.method == Method::GET
         && let Ok(token) = token
     {
-        let read = guarded(deadline, read(state, request, found, token)).await;
+        let read = guarded(deadline, read(state, request, address, found, token)).await;
         let (reply, left) = read?;
         *rate = left;
         return reply;
@@ -100,7 +103,7 @@ async fn steps(
         Ok(token) => guarded(deadline, identify(state, token)).await,
         Err(refusal) => Err(refusal),
     };
-    match state.limits.take(caller.as_ref().ok(), request.peer_addr()) {
+    match state.limits.take(caller.as_ref().ok(), address) {
         Ok(left) => *rate = left,
         Err((refusal, left)) => {
             *rate = Some(left);
@@ -128,10 +131,11 @@ async fn steps(
 async fn read(
     state: &State,
     request: &HttpRequest,
+    address: Option<IpAddr>,
     found: Found,
     token: Secret,
 ) -> Result<(Result<Reply, Refusal>, Option<limit::Left>), Refusal> {
-    let (shared, address) = (state.shared().clone(), request.peer_addr());
+    let shared = state.shared().clone();
     let query = request.query_string().to_owned();
     let asked = Arc::new((token, found, query));
     let answered = state.projects.run(asked.1.route.name, Access::Read, move |mut tx| {

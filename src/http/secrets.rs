@@ -34,6 +34,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
+use super::address::caller_address;
 use crate::auth::Caller;
 use crate::auth::mounts::{Mount, MountTable};
 use crate::error::{Error, Kind, Result};
@@ -93,6 +94,7 @@ async fn steps(
     let target = Target::of(&state.auth.mounts(), &asked);
     trail.mount.clone_from(&target.mount);
     trail.meter = target.meter(asked.operation);
+    let address = caller_address(request, &settings.trusted_proxies)?;
     let (mut fields, body) = target.read(&asked, headers, payload, settings).await?;
     request::root_namespace(headers, settings.compat)?;
     request::no_wrapping(headers, settings.compat)?;
@@ -120,6 +122,7 @@ async fn steps(
         caller: admitted.caller,
         token: admitted.token,
         sudo: admitted.sudo,
+        address,
         request_id: id,
     };
     run(state, call, deadline).await

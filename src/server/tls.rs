@@ -72,7 +72,9 @@ impl Certificate {
     pub(super) fn server_config(&self) -> Result<ServerConfig> {
         let builder = ServerConfig::builder_with_provider(self.0.provider.clone());
         let builder = builder.with_safe_default_protocol_versions().map_err(Error::internal)?;
-        Ok(builder.with_no_client_auth().with_cert_resolver(self.0.clone()))
+        let mut config = builder.with_no_client_auth().with_cert_resolver(self.0.clone());
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
     }
 }
 

@@ -38,6 +38,14 @@ pub const HTTP_REQUESTS: &str = "signet_http_requests_total";
 pub const HTTP_SECONDS: &str = "signet_http_request_seconds";
 /// Handlers that panicked; each is a defect.
 pub const PANICS: &str = "signet_handler_panics_total";
+/// Connections that are open, by listener.
+pub const CONNECTIONS_OPEN: &str = "signet_connections_open";
+/// Most connections that a listener holds.
+pub const CONNECTIONS_LIMIT: &str = "signet_connections_limit";
+/// Connections that the server ended while no request was under way on them, by reason.
+pub const CONNECTIONS_CLOSED: &str = "signet_connections_closed_total";
+/// Connections that were refused because all others were busy, by reason.
+pub const CONNECTIONS_REFUSED: &str = "signet_connections_refused_total";
 /// Tokens removed because they had ended.
 pub const TOKENS_SWEPT: &str = "signet_tokens_swept_total";
 /// Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.
@@ -139,6 +147,8 @@ pub const PROJECTS_QUEUE: &str = "signet_projects_queue";
 /// Reloads of the TLS certificate, by result.
 pub const TLS_RELOADS: &str = "signet_tls_reloads_total";
 
+const CLOSED: Starts = &[("reason", "idle"), ("reason", "head"), ("reason", "full"), ("reason", "address")];
+const REFUSED: Starts = &[("reason", "full"), ("reason", "address")];
 const OPERATIONS: Starts = &[
     ("operation", "issue"),
     ("operation", "sign"),
@@ -209,6 +219,16 @@ pub const CATALOGUE: &[Metric] = &[
         "Time from a request's head to its answer, by service, operation and route pattern.",
     ),
     counter(PANICS, &[], "Handlers that panicked; each is a defect."),
+    gauge(CONNECTIONS_OPEN, &["listener"], "Connections that are open, by listener."),
+    gauge(CONNECTIONS_LIMIT, &["listener"], "Most connections that a listener holds."),
+    counter(
+        CONNECTIONS_CLOSED,
+        &["reason"],
+        "Connections that the server ended while no request was under way on them, by reason.",
+    )
+    .starting(CLOSED),
+    counter(CONNECTIONS_REFUSED, &["reason"], "Connections that were refused because all others were busy, by reason.")
+        .starting(REFUSED),
     counter(TOKENS_SWEPT, &[], "Tokens removed because they had ended."),
     histogram(
         PKI_STAGE_SECONDS,
@@ -372,7 +392,17 @@ mod tests {
             let suffixes: &[&str] = match (metric.kind, metric.unit) {
                 (MetricKind::Counter, _) => &["_total"],
                 (_, Unit::Seconds) => &["_seconds"],
-                _ => &["_units", "_bytes", "_entries", "_queue", "_open", "_running", "_certificates", "_revocations"],
+                _ => &[
+                    "_units",
+                    "_bytes",
+                    "_limit",
+                    "_entries",
+                    "_queue",
+                    "_open",
+                    "_running",
+                    "_certificates",
+                    "_revocations",
+                ],
             };
             assert!(metric.name.starts_with("signet_"), "{}", metric.name);
             assert!(suffixes.iter().any(|suffix| metric.name.ends_with(suffix)), "{}", metric.name);

@@ -67,15 +67,18 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 
 /// Libraries, and the places (begins of paths) that may name them.
 const LIBRARIES: &[(&str, &[&str])] = &[
-    ("actix_web", &["http", "server.rs"]),
-    ("actix_rt", &["server.rs", "cli"]),
+    ("actix_web", &["http", "server.rs", "server/listener.rs"]),
+    ("actix_http", &["server/listener.rs"]),
+    ("actix_service", &["server/listener.rs"]),
+    ("actix_rt", &["server.rs", "server/listener.rs", "cli"]),
     ("rusqlite", &["storage/embedded"]),
     ("tokio_postgres", &["storage/postgres"]),
     ("deadpool_postgres", &["storage/postgres"]),
     ("p224", &["keys/local", "x509/public_key.rs"]),
     ("clap", &["cli", "main.rs"]),
     ("reqwest", &["cli/issue.rs", "pki/external_policy/call.rs"]),
-    ("rustls", &["server/tls.rs", "pki/external_policy/tls.rs"]),
+    ("rustls", &["server/tls.rs", "server/listener.rs", "pki/external_policy/tls.rs"]),
+    ("tokio_rustls", &["server/listener.rs", "server/stream.rs"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
     ("tracing_subscriber", &["telemetry"]),
 ];

@@ -77,8 +77,10 @@ fn closed_set(label: &str) -> BTreeSet<String> {
         "reason" => {
             let (failures, retries) =
                 (["busy", "serial_taken", "conflict", "internal", "unavailable"], ["connection", "clash", "unit"]);
-            failures.into_iter().chain(retries).map(str::to_owned).collect()
+            let connections = ["idle", "head", "full", "address"];
+            failures.into_iter().chain(retries).chain(connections).map(str::to_owned).collect()
         }
+        "listener" => ["main", "metrics"].map(str::to_owned).to_vec(),
         "rule" => ["number", "covers", "entries"].map(str::to_owned).to_vec(),
         "name" => {
             let (writes, reads) = (

@@ -15,28 +15,28 @@ use crate::process::{openssl, refused, signet};
 use crate::support::{Client, send};
 
 /// A folder with a configuration file, an authority and the server's certificate.
-struct Site(tempfile::TempDir);
+pub struct Site(tempfile::TempDir);
 
 impl Site {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let site = Self(tempfile::tempdir().unwrap());
         site.configure("");
         site
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// Writes the configuration: a free port, the data folder, and `more`.
-    fn configure(&self, more: &str) {
+    pub fn configure(&self, more: &str) {
         let data = self.path("data");
         let text = format!("listen = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nworkers = 1\n{more}", data.display());
         std::fs::write(self.path("signet.toml"), text).unwrap();
     }
 
     /// Adds a certificate of this serial, and names it in the configuration.
-    fn with_tls(self, serial: &str) -> Self {
+    pub fn with_tls(self, serial: &str) -> Self {
         let ca = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=ca"];
         openssl(self.0.path(), &[&ca[..], &["-keyout", "ca-key.pem", "-out", "ca.pem"]].concat());
         self.certify(serial);
@@ -44,7 +44,7 @@ impl Site {
         self
     }
 
-    fn tls_settings(&self) -> String {
+    pub fn tls_settings(&self) -> String {
         let [certificate, key] = ["tls.pem", "tls-key.pem"].map(|name| self.path(name).display().to_string());
         format!("tls_certificate_file = \"{certificate}\"\ntls_key_file = \"{key}\"\n")
     }
@@ -59,7 +59,7 @@ impl Site {
     }
 
     /// `signet WORDS --config FILE`.
-    fn command(&self, words: &[&str]) -> Command {
+    pub fn command(&self, words: &[&str]) -> Command {
         let mut command = signet();
         command.args(words).arg("--config").arg(self.path("signet.toml"));
         command
@@ -74,17 +74,17 @@ impl Site {
     }
 
     /// `operator init`; the token.
-    fn init(&self) -> String {
+    pub fn init(&self) -> String {
         let (out, _) = self.run(&["operator", "init"]);
         out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned()
     }
 
-    fn serve(&self) -> Served {
+    pub fn serve(&self) -> Served {
         Served::start(&mut self.command(&["serve"]), &self.path("log"))
     }
 
     /// What curl, which trusts the authority only, gets; head and body.
-    fn curl(&self, arguments: &[&str]) -> String {
+    pub fn curl(&self, arguments: &[&str]) -> String {
         let output = Command::new("curl")
             .args(["-sS", "-i", "--noproxy", "*", "--cacert"])
             .arg(self.path("ca.pem"))
@@ -105,15 +105,15 @@ impl Site {
 }
 
 /// A started `signet serve`. Killed when dropped.
-struct Served {
+pub struct Served {
     child: Child,
     address: String,
-    lines: BufReader<std::process::ChildStdout>,
+    pub lines: BufReader<std::process::ChildStdout>,
     log: PathBuf,
 }
 
 impl Served {
-    fn start(command: &mut Command, log: &Path) -> Self {
+    pub fn start(command: &mut Command, log: &Path) -> Self {
         let errors = std::fs::File::create(log).unwrap();
         let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
@@ -124,15 +124,15 @@ impl Served {
         Self { child, address, lines, log: log.to_owned() }
     }
 
-    fn socket(&self) -> &str {
+    pub fn socket(&self) -> &str {
         self.address.split_once("://").unwrap().1
     }
 
-    fn client(&self, token: &str) -> Client {
+    pub fn client(&self, token: &str) -> Client {
         Client::new(self.socket().parse().unwrap(), token)
     }
 
-    fn url(&self, path: &str) -> String {
+    pub fn url(&self, path: &str) -> String {
         format!("{}/{path}", self.address)
     }
 
@@ -141,7 +141,7 @@ impl Served {
     }
 
     /// Waits until the log has the text.
-    fn wait_for_log(&self, text: &str) {
+    pub fn wait_for_log(&self, text: &str) {
         let started = Instant::now();
         while !self.log().contains(text) {
             assert!(started.elapsed() < Duration::from_secs(10), "no {text:?} in {}", self.log());
@@ -149,11 +149,11 @@ impl Served {
         }
     }
 
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    fn terminate(mut self) {
+    pub fn terminate(mut self) {
         self.signal(Signal::TERM);
         assert!(self.child.wait().unwrap().success());
     }
@@ -167,10 +167,10 @@ impl Drop for Served {
 }
 
 /// One TLS connection that stays open, held by openssl.
-struct Held(Child);
+pub struct Held(pub Child);
 
 impl Held {
-    fn open(site: &Site, served: &Served) -> Self {
+    pub fn open(site: &Site, served: &Served) -> Self {
         let arguments =
             ["s_client", "-connect", served.socket(), "-CAfile", "ca.pem", "-verify_return_error", "-quiet"];
         let mut command = Command::new("openssl");

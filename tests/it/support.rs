@@ -15,7 +15,7 @@ use signet::fields::Fields;
 use signet::http::secrets::state::{Settings, Shared};
 use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
-use signet::server::{Options, Running, Server};
+use signet::server::{ConnectionLimits, Options, Running, Server};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database, PostgresUrl};
 
@@ -121,6 +121,7 @@ impl Builder {
             tls: self.tls.clone().map(|files| Certificate::load(files, self.clock.clone()).unwrap()),
             metrics_listen: None,
             workers: 2,
+            connections: ConnectionLimits::default(),
             clock: self.clock.clone(),
             storage: storage::Options {
                 database,

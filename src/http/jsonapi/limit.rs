@@ -2,7 +2,7 @@
 //! address for whoever has no token that stands. Off unless a setting says otherwise.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -53,7 +53,7 @@ impl Limits {
     ///
     /// # Errors
     /// `Quota` when it is empty.
-    pub fn take(&self, caller: Option<&Caller>, address: Option<SocketAddr>) -> Result<Option<Left>, (Refusal, Left)> {
+    pub fn take(&self, caller: Option<&Caller>, address: Option<IpAddr>) -> Result<Option<Left>, (Refusal, Left)> {
         self.take_at(key(caller, address), Instant::now())
     }
 
@@ -87,12 +87,12 @@ impl Limits {
     }
 }
 
-fn key(caller: Option<&Caller>, address: Option<SocketAddr>) -> Key {
+fn key(caller: Option<&Caller>, address: Option<IpAddr>) -> Key {
     match caller.map(|caller| &caller.subject) {
         Some(Subject::User { id, .. }) => Key::User(*id),
         Some(Subject::Team { id, .. }) => Key::Team(*id),
         Some(Subject::Organization { id, .. }) => Key::Organization(*id),
-        None => Key::Address(address.map(|address| address.ip())),
+        None => Key::Address(address),
     }
 }
 

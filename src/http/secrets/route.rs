@@ -195,6 +195,8 @@ pub struct Call {
     pub token: Option<Token>,
     /// Whether the caller's policies grant sudo on this path (or it holds root).
     pub sudo: bool,
+    /// Where the caller is, as [`caller_address`](crate::http::address::caller_address) decides it.
+    pub address: Option<std::net::IpAddr>,
     /// The request's id.
     pub request_id: RequestId,
 }

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::audit::Audit;
 use super::reach::Reach;
 use crate::auth::Auth;
@@ -69,6 +71,8 @@ pub struct Settings {
     pub projects_rate_limit: u32,
     /// What the serial numbers of new certificates begin with.
     pub serial_numbers: SerialNumbers,
+    /// Whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpNet>,
 }
 
 impl Shared {
@@ -90,6 +94,7 @@ impl Default for Settings {
             external_url: None,
             projects_rate_limit: 0,
             serial_numbers: SerialNumbers::default(),
+            trusted_proxies: Vec::new(),
         }
     }
 }

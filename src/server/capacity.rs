@@ -1,0 +1,103 @@
+//! How many files the process may have open, and how many of them connections may take.
+//!
+//! A process that has no file left accepts nobody, reads no page of its store and opens no session of its
+//! database. So connections get what remains when the rest has its share: [`caps`].
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::ConnectionLimits;
+
+/// Files kept for the store, the database's sessions, calls of policy engines, the logs and the listener of
+/// the metrics: at least so many, an eighth of a larger limit, and [`PER_WORKER`].
+const RESERVED: usize = 128;
+/// Files of one worker's own event queue and wake-ups.
+const PER_WORKER: usize = 4;
+/// Most connections unless a setting says otherwise: an idle one costs some tens of KiB.
+const MOST: usize = 10_000;
+/// Connections that there may be however few files there are.
+const FEWEST: usize = 16;
+
+/// How many connections a listener holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Caps {
+    /// In all.
+    pub(super) total: usize,
+    /// From one address.
+    pub(super) per_address: usize,
+}
+
+impl Caps {
+    /// How many connections may be open for a moment beyond the cap: those that were just accepted, and those
+    /// that were told to leave and have not left yet.
+    pub(super) fn spare(self) -> usize {
+        (self.total / 16).max(16)
+    }
+}
+
+/// Raises the soft limit of open files to the hard one; the limit that holds then.
+pub(super) fn raise_file_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    let holds = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(error) => {
+            tracing::warn!("the soft limit of open files cannot be raised to the hard one: {error}");
+            limit.current
+        }
+    };
+    holds.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
+}
+
+/// What there may be of what is wanted, with this many files for the process.
+pub(super) fn caps(wanted: ConnectionLimits, files: usize, workers: usize) -> Caps {
+    let possible = possible(files, workers);
+    let total = match wanted.max {
+        0 => possible.min(MOST),
+        given if given > possible => {
+            tracing::warn!(files, "max_connections: {possible} in place of {given}: more open files are not allowed");
+            possible
+        }
+        given => given,
+    };
+    let per_address = match wanted.max_per_address {
+        0 => total.div_ceil(2),
+        given => given.min(total),
+    };
+    tracing::info!(files, max_connections = total, max_connections_per_address = per_address, "connections");
+    Caps { total, per_address }
+}
+
+/// The largest cap that fits, with its [`Caps::spare`], beside the reserve.
+fn possible(files: usize, workers: usize) -> usize {
+    let reserved = RESERVED.max(files / 8) + PER_WORKER * workers;
+    let room = files.saturating_sub(reserved);
+    (room / 17 * 16).min(room.saturating_sub(16)).max(FEWEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(max: usize, max_per_address: usize, files: usize) -> Caps {
+        caps(ConnectionLimits { max, max_per_address }, files, 2)
+    }
+
+    #[test]
+    fn connections_leave_an_eighth_of_the_files_and_at_least_a_fixed_number_to_the_rest() {
+        for files in [256, 1024, 4096, 65_536, 1 << 20] {
+            let caps = of(usize::MAX, 0, files);
+            let left = files - caps.total - caps.spare();
+            assert!(left >= (files / 8).max(RESERVED), "{files}: {caps:?}");
+            assert!(left <= files / 8 + RESERVED + 64, "{files}: {caps:?} is not more than it must be");
+        }
+        assert_eq!([64, 0].map(|files| of(0, 0, files).total), [FEWEST, FEWEST]);
+    }
+
+    #[test]
+    fn settings_count_up_to_what_the_files_allow() {
+        assert_eq!(of(0, 0, 1 << 20), Caps { total: MOST, per_address: MOST / 2 });
+        assert_eq!(of(0, 0, 1024), Caps { total: 832, per_address: 416 });
+        assert_eq!(of(100, 7, 1024), Caps { total: 100, per_address: 7 });
+        assert_eq!(of(50_000, 60_000, 1024), Caps { total: 832, per_address: 832 });
+    }
+}

@@ -1,0 +1,157 @@
+//! What one connection is doing, and whether it is to leave.
+//!
+//! A connection is *opening* (TLS, or the head of a request, is on its way), *idle* or *busy* with a request.
+//! The word that says so is stored a few times for each request and read when places are short. What it
+//! means to leave is its stream's business.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use futures_util::task::AtomicWaker;
+
+/// How long the octets of a connection that leaves may be stuck, milliseconds.
+pub(super) const GRACE: u64 = 2000;
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// TLS is being agreed on, or the head of a request is on its way.
+    Opening,
+    /// Waits for the next request; the last answer may still be on its way.
+    Idle,
+    /// A request is with its handler.
+    Busy,
+}
+
+/// A connection, for its stream, its requests and the table. Times are milliseconds since `began`.
+pub(super) struct Connection {
+    /// Grows from one to the next.
+    pub(super) id: u64,
+    /// What its address is counted as.
+    pub(super) source: IpAddr,
+    began: Instant,
+    /// The phase in the two lowest bits, above them since when.
+    state: AtomicU64,
+    /// When it was told to leave; 0 when it was not.
+    left: AtomicU64,
+    waker: AtomicWaker,
+}
+
+impl Connection {
+    /// A connection that was just accepted.
+    pub(super) fn new(id: u64, source: IpAddr, began: Instant, now: u64) -> Self {
+        let (left, waker) = (AtomicU64::new(0), AtomicWaker::new());
+        let connection = Self { id, source, began, state: AtomicU64::new(0), left, waker };
+        connection.set(Phase::Opening, now);
+        connection
+    }
+
+    fn now(&self) -> u64 {
+        elapsed(self.began)
+    }
+
+    fn set(&self, phase: Phase, since: u64) {
+        self.state.store(since << 2 | phase as u64, Ordering::Relaxed);
+    }
+
+    /// The phase, and since when.
+    fn state(&self) -> (Phase, u64) {
+        let state = self.state.load(Ordering::Relaxed);
+        let phase = match state & 3 {
+            0 => Phase::Opening,
+            1 => Phase::Idle,
+            _ => Phase::Busy,
+        };
+        (phase, state >> 2)
+    }
+
+    /// Since when it waits for its client; nothing when a request is under way.
+    pub(super) fn waiting(&self) -> Option<(Phase, u64)> {
+        Some(self.state()).filter(|(phase, _)| *phase != Phase::Busy)
+    }
+
+    /// Octets came.
+    pub(super) fn heard(&self) {
+        if self.state().0 == Phase::Idle {
+            self.set(Phase::Opening, self.now());
+        }
+    }
+
+    /// Octets left that could not leave before.
+    pub(super) fn sent(&self) {
+        if self.state().0 == Phase::Idle {
+            self.set(Phase::Idle, self.now());
+        }
+    }
+
+    /// Makes it leave; [`Connection::wake`] lets it know.
+    pub(super) fn leave(&self, now: u64) {
+        self.left.store(now.max(1), Ordering::Release);
+    }
+
+    /// Lets its task look at what it was told.
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Makes this task the one that [`Connection::wake`] wakes.
+    pub(super) fn watch(&self, cx: &Context<'_>) {
+        self.waker.register(cx.waker());
+    }
+
+    /// When it was told to leave.
+    pub(super) fn left(&self) -> Option<u64> {
+        Some(self.left.load(Ordering::Acquire)).filter(|left| *left != 0)
+    }
+
+    /// Waits until it is told to leave.
+    pub(super) async fn told(&self) {
+        std::future::poll_fn(|cx| {
+            self.watch(cx);
+            if self.left().is_some() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Whether its stream ends now.
+    pub(super) fn ends(&self) -> bool {
+        self.left().is_some() && self.waiting().is_some()
+    }
+
+    /// Whether it was told to leave and still has octets that nobody takes.
+    pub(super) fn is_stuck(&self) -> bool {
+        let now = self.now();
+        let long = |since: u64| since + GRACE <= now;
+        self.left().is_some_and(long) && self.waiting().is_some_and(|(_, since)| long(since))
+    }
+}
+
+/// Milliseconds since `began`.
+pub(super) fn elapsed(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A request with its handler; until it is dropped the connection is busy.
+pub(super) struct Exchange(Arc<Connection>);
+
+impl Exchange {
+    /// Begins when the head of a request was read.
+    pub(super) fn begin(connection: &Arc<Connection>) -> Self {
+        connection.set(Phase::Busy, 0);
+        Self(Arc::clone(connection))
+    }
+
+    /// Whether the connection closes after it.
+    pub(super) fn is_last(&self) -> bool {
+        self.0.left().is_some()
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.0.set(Phase::Idle, self.0.now());
+    }
+}

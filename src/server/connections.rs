@@ -1,0 +1,481 @@
+//! The connections of a listener: how many there may be, and which of them end when there are too many.
+//!
+//! Every connection has a place here from its acceptance to its end; there are so many places, and so many
+//! for one address. When a new connection finds none, those that have waited longest for their clients are
+//! told to leave and it takes the place of one. One with a request under way never has to; where all are busy
+//! the new one is refused. The fewer places are free, the shorter a connection may wait for its next request
+//! ([`patience`]), so that there is room before it is needed.
+//!
+//! The lock is taken when a connection comes or goes, and once a second; requests never take it.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::capacity::Caps;
+use super::connection::{Connection, GRACE, Phase, elapsed};
+use crate::telemetry::{CONNECTIONS_CLOSED, CONNECTIONS_LIMIT, CONNECTIONS_OPEN, CONNECTIONS_REFUSED};
+
+/// How long the head of a request may take to arrive, TLS included.
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// HTTP tells the client of a late first head before this does, milliseconds.
+const HEAD_MOST: u64 = 11_000;
+/// How long a connection may wait for its next request while places are free, milliseconds.
+const IDLE: u64 = 300_000;
+/// The same when hardly any is, milliseconds.
+const IDLE_LEAST: u64 = 1000;
+/// Between two looks at who has waited too long.
+const SWEEP: Duration = Duration::from_secs(1);
+/// Of so many connections that wait one leaves when room is made, so that a flood is not answered by a look at
+/// all of them for each of its connections.
+const SHARE: usize = 64;
+/// Between two lines of the log about places that ran out, milliseconds.
+const TELL: u64 = 10_000;
+
+/// Who is not counted by address: the machine itself. Proxies come on top.
+pub(super) fn loopback() -> [IpNet; 2] {
+    [
+        IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
+        IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
+    ]
+}
+
+/// The connections of one listener.
+pub(super) struct Connections {
+    listener: &'static str,
+    caps: Caps,
+    exempt: Vec<IpNet>,
+    began: Instant,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    last_id: u64,
+    count: Count,
+    sources: HashMap<IpAddr, Source>,
+    closing: bool,
+    events: Events,
+}
+
+/// How many there are, those that were told to leave included.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    open: usize,
+    leaving: usize,
+}
+
+/// The connections of one address.
+#[derive(Default)]
+struct Source {
+    count: Count,
+    connections: HashMap<u64, Arc<Connection>>,
+}
+
+/// What the log has not told yet.
+#[derive(Default)]
+struct Events {
+    closed: usize,
+    refused: usize,
+    /// When the first of them happened: how many were open, and the address with most of them.
+    open: usize,
+    most: Option<(IpAddr, usize)>,
+    told: Option<u64>,
+}
+
+impl Connections {
+    /// No connections yet. `exempt` are the addresses that are counted in all only; `listener` is `main` or
+    /// `metrics`.
+    pub(super) fn new(listener: &'static str, caps: Caps, exempt: Vec<IpNet>) -> Arc<Self> {
+        metrics::gauge!(CONNECTIONS_LIMIT, "listener" => listener).set(caps.total as f64);
+        metrics::gauge!(CONNECTIONS_OPEN, "listener" => listener).set(0.0);
+        Arc::new(Self { listener, caps, exempt, began: Instant::now(), table: Mutex::default() })
+    }
+
+    /// Most that may be open at any moment.
+    pub(super) fn most(&self) -> usize {
+        self.caps.total + self.caps.spare()
+    }
+
+    /// How many are open.
+    #[cfg(test)]
+    pub(super) fn open(&self) -> usize {
+        self.lock().count.open
+    }
+
+    /// A place for a connection that was just accepted; nothing when it is refused.
+    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+        self.admit_at(peer, elapsed(self.began))
+    }
+
+    fn admit_at(self: &Arc<Self>, peer: IpAddr, now: u64) -> Option<Place> {
+        let peer = peer.to_canonical();
+        let source = counted_as(peer);
+        let exempt = self.exempt.iter().any(|network| network.contains(&peer));
+        let mut table = self.lock();
+        if table.closing {
+            return None;
+        }
+        let mut leaving = Vec::new();
+        let has_room = (exempt || table.make_room(Some(source), self.caps.per_address, now, &mut leaving))
+            && table.make_room(None, self.caps.total, now, &mut leaving);
+        let connection = has_room.then(|| table.enter(source, self.began, now));
+        self.publish(&table);
+        drop(table);
+        // Not under the lock: what is woken may come back for it.
+        leaving.iter().for_each(|connection| connection.wake());
+        connection.map(|connection| Place { connection, connections: Arc::clone(self) })
+    }
+
+    /// Takes no more, and makes all leave that are here.
+    pub(super) fn close(&self) {
+        let now = elapsed(self.began);
+        let mut table = self.lock();
+        table.closing = true;
+        let staying = table.all().filter(|connection| connection.left().is_none()).cloned();
+        let staying: Vec<_> = staying.collect();
+        staying.iter().for_each(|connection| table.mark(connection, now));
+        drop(table);
+        staying.iter().for_each(|connection| connection.wake());
+    }
+
+    /// Looks after the connections, once a second.
+    pub(super) async fn sweep(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            self.sweep_at(elapsed(self.began));
+        }
+    }
+
+    /// Makes those leave that have waited too long, and wakes those that were told to and are still here.
+    fn sweep_at(&self, now: u64) {
+        let mut table = self.lock();
+        let mut woken = table.overdue(now);
+        let patience_of = |count: Count| patience(count.open - count.leaving, self.caps.total);
+        let mut due = table.waiting(None);
+        due.retain(|(phase, since, _)| since + limit(*phase, patience_of(table.count)) <= now);
+        due.sort_unstable_by_key(|(_, since, connection)| (*since, connection.id));
+        let due: Vec<_> =
+            due.into_iter().map(|(phase, since, connection)| (phase, since, connection.clone())).collect();
+        for (phase, since, connection) in due {
+            // Each one that leaves is a free place more, and the others may stay longer.
+            if since + limit(phase, patience_of(table.count)) <= now {
+                table.mark(&connection, now);
+                closed(if phase == Phase::Idle { "idle" } else { "head" }, 1);
+                woken.push(connection);
+            }
+        }
+        let told = table.tell(now);
+        drop(table);
+        woken.iter().for_each(|connection| connection.wake());
+        if let Some(events) = told {
+            self.log(&events);
+        }
+    }
+
+    fn log(&self, events: &Events) {
+        let Events { closed, refused, open, most, .. } = *events;
+        let (listener, limit) = (self.listener, self.caps.total);
+        let (address, of_address) = most.map_or_else(Default::default, |(address, open)| (address.to_string(), open));
+        tracing::warn!(
+            listener,
+            open,
+            limit,
+            closed,
+            refused,
+            address,
+            of_address,
+            "connections are at their limit: idle ones were closed for new ones, or new ones refused; most are from \
+             this address"
+        );
+    }
+
+    fn remove(&self, connection: &Connection) {
+        let mut table = self.lock();
+        table.remove(connection);
+        self.publish(&table);
+    }
+
+    fn publish(&self, table: &Table) {
+        metrics::gauge!(CONNECTIONS_OPEN, "listener" => self.listener).set(table.count.open as f64);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn all(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.sources.values().flat_map(|source| source.connections.values())
+    }
+
+    /// Those of an address, or of all, that wait for their clients and were not told to leave.
+    fn waiting(&self, of: Option<IpAddr>) -> Vec<(Phase, u64, &Arc<Connection>)> {
+        let one = of.and_then(|source| self.sources.get(&source));
+        let all = of.is_none().then(|| self.sources.values());
+        let sources = one.into_iter().chain(all.into_iter().flatten());
+        let staying = sources.flat_map(|source| source.connections.values()).filter(|c| c.left().is_none());
+        staying.filter_map(|c| c.waiting().map(|(phase, since)| (phase, since, c))).collect()
+    }
+
+    /// Whether there is a place for one more of at most `cap` in all or of an address. Where there was none,
+    /// those that waited longest leave; they are added to `leaving`.
+    fn make_room(&mut self, of: Option<IpAddr>, cap: usize, now: u64, leaving: &mut Vec<Arc<Connection>>) -> bool {
+        let count = match of {
+            Some(source) => self.sources.get(&source).map_or_else(Count::default, |source| source.count),
+            None => self.count,
+        };
+        if count.open - count.leaving < cap {
+            return true;
+        }
+        let reason = if of.is_some() { "address" } else { "full" };
+        self.picture();
+        let mut waiting = self.waiting(of);
+        if waiting.is_empty() {
+            self.events.refused += 1;
+            metrics::counter!(CONNECTIONS_REFUSED, "reason" => reason).increment(1);
+            return false;
+        }
+        let share = waiting.len().div_ceil(SHARE);
+        waiting.select_nth_unstable_by_key(share - 1, |(_, since, connection)| (*since, connection.id));
+        let longest: Vec<_> = waiting.into_iter().take(share).map(|(.., connection)| connection.clone()).collect();
+        longest.iter().for_each(|connection| self.mark(connection, now));
+        self.events.closed += share;
+        closed(reason, share);
+        leaving.extend(longest);
+        true
+    }
+
+    fn enter(&mut self, source: IpAddr, began: Instant, now: u64) -> Arc<Connection> {
+        self.last_id += 1;
+        let connection = Arc::new(Connection::new(self.last_id, source, began, now));
+        self.count.open += 1;
+        let of_source = self.sources.entry(source).or_default();
+        of_source.count.open += 1;
+        of_source.connections.insert(connection.id, Arc::clone(&connection));
+        connection
+    }
+
+    /// Notes that a connection is to leave.
+    fn mark(&mut self, connection: &Connection, now: u64) {
+        connection.leave(now);
+        self.count.leaving += 1;
+        if let Some(source) = self.sources.get_mut(&connection.source) {
+            source.count.leaving += 1;
+        }
+    }
+
+    fn remove(&mut self, connection: &Connection) {
+        let Some(source) = self.sources.get_mut(&connection.source) else { return };
+        source.connections.remove(&connection.id);
+        let left = usize::from(connection.left().is_some());
+        for count in [&mut source.count, &mut self.count] {
+            count.open -= 1;
+            count.leaving -= left;
+        }
+        if source.connections.is_empty() {
+            self.sources.remove(&connection.source);
+        }
+    }
+
+    /// Those that were told to leave and had the time for it.
+    fn overdue(&self, now: u64) -> Vec<Arc<Connection>> {
+        if self.count.leaving == 0 {
+            return Vec::new();
+        }
+        self.all().filter(|connection| connection.left().is_some_and(|left| left + GRACE <= now)).cloned().collect()
+    }
+
+    /// Keeps for the log how things stand, at the first event since it was told.
+    fn picture(&mut self) {
+        if self.events.closed + self.events.refused == 0 {
+            let counts = self.sources.iter().map(|(address, source)| (*address, source.count.open));
+            self.events.most = counts.max_by_key(|(_, open)| *open);
+            self.events.open = self.count.open;
+        }
+    }
+
+    /// What happened since the log was told, if it is time to tell it.
+    fn tell(&mut self, now: u64) -> Option<Events> {
+        let Events { closed, refused, told, .. } = self.events;
+        if closed + refused == 0 || told.is_some_and(|told| told + TELL > now) {
+            return None;
+        }
+        Some(std::mem::replace(&mut self.events, Events { told: Some(now), ..Events::default() }))
+    }
+}
+
+/// A connection's place, until it is dropped.
+pub(super) struct Place {
+    connection: Arc<Connection>,
+    connections: Arc<Connections>,
+}
+
+impl Place {
+    /// The connection.
+    pub(super) fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.remove(&self.connection);
+    }
+}
+
+/// What an address is counted as: one site has a whole /64 of IPv6 addresses (RFC 6177).
+fn counted_as(peer: IpAddr) -> IpAddr {
+    match peer {
+        IpAddr::V4(_) => peer,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
+}
+
+/// How long a connection may wait in this phase, milliseconds.
+fn limit(phase: Phase, patience: u64) -> u64 {
+    match phase {
+        Phase::Opening => HEAD_MOST.min(patience),
+        _ => patience,
+    }
+}
+
+/// How long a connection may wait for its next request, milliseconds: [`IDLE`] while half of the places are
+/// free, then less with each one taken.
+fn patience(open: usize, places: usize) -> u64 {
+    let half = places.div_ceil(2);
+    let free = places.saturating_sub(open).min(half);
+    (IDLE * free as u64 / half.max(1) as u64).max(IDLE_LEAST)
+}
+
+fn closed(reason: &'static str, count: usize) {
+    metrics::counter!(CONNECTIONS_CLOSED, "reason" => reason).increment(count as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::connection::Exchange;
+
+    fn table(total: usize, per_address: usize) -> Arc<Connections> {
+        Connections::new("main", Caps { total, per_address }, loopback().to_vec())
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// Which of these were told to leave.
+    fn left(places: &[Place]) -> Vec<usize> {
+        places.iter().enumerate().filter(|(_, place)| place.connection.left().is_some()).map(|(n, _)| n).collect()
+    }
+
+    #[test]
+    fn a_new_connection_takes_the_place_of_the_one_that_waited_longest_and_never_of_a_busy_one() {
+        let connections = table(3, 3);
+        let mut places: Vec<_> = (0..3).map(|n| connections.admit_at(ip("192.0.2.1"), n).unwrap()).collect();
+        let _busy = Exchange::begin(&places[0].connection);
+        // One leaves at a time, the oldest that waits first; who has left its place to another counts no more.
+        for (now, leaving) in [(10, vec![1]), (11, vec![1, 2])] {
+            places.push(connections.admit_at(ip("192.0.2.2"), now).unwrap());
+            assert_eq!(left(&places), leaving);
+        }
+        let counted = || {
+            let count = connections.lock().count;
+            (count.open, count.leaving)
+        };
+        assert_eq!(counted(), (5, 2));
+        drop(places.drain(1..3));
+        assert_eq!(counted(), (3, 0));
+    }
+
+    #[test]
+    fn a_new_connection_is_refused_when_all_others_are_busy() {
+        let connections = table(2, 2);
+        let places = [1, 2].map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap());
+        let busy = places.each_ref().map(|place| Exchange::begin(&place.connection));
+        assert!(connections.admit_at(ip("127.0.0.1"), 3).is_none());
+        assert_eq!(left(&places), [] as [usize; 0]);
+        drop(busy);
+        assert!(connections.admit_at(ip("127.0.0.1"), 4).is_some());
+    }
+
+    #[test]
+    fn an_address_has_a_cap_of_its_own_but_for_the_machine_itself_and_proxies() {
+        let proxies = loopback().into_iter().chain(["198.51.100.0/24".parse().unwrap()]);
+        let connections = Connections::new("main", Caps { total: 100, per_address: 2 }, proxies.collect());
+        let mut admit = |address: &str| connections.admit_at(ip(address), 1).unwrap();
+        let ours = ["192.0.2.1", "192.0.2.1", "192.0.2.9", "::ffff:192.0.2.1"].map(&mut admit);
+        assert_eq!(left(&ours), [0], "a mapped address is the same, another one is not");
+        let site = ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "2001:db8::ffff:3"].map(&mut admit);
+        assert_eq!(left(&site), [0], "a /64 is one site");
+        for exempt in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "198.51.100.7"] {
+            assert_eq!(left(&[exempt; 4].map(&mut admit)), [] as [usize; 0], "{exempt}");
+        }
+    }
+
+    #[test]
+    fn a_flood_makes_many_leave_at_a_time_and_those_that_just_came_stay() {
+        let connections = table(640, 640);
+        let places: Vec<_> = (0..640).map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap()).collect();
+        let _new: Vec<_> = (0..10).map(|_| connections.admit_at(ip("127.0.0.1"), 1000).unwrap()).collect();
+        assert_eq!(left(&places), (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_fewer_places_are_free_the_shorter_a_connection_may_wait() {
+        assert_eq!([0, 50, 75, 90, 99, 100, 120].map(|open| patience(open, 100) / 1000), [300, 300, 150, 60, 6, 1, 1]);
+        let connections = table(100, 100);
+        let places: Vec<_> = (0..90).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
+        for place in &places {
+            drop(Exchange::begin(&place.connection));
+        }
+        connections.sweep_at(59_000);
+        assert_eq!(left(&places).len(), 0);
+        connections.sweep_at(62_000);
+        assert_eq!(left(&places).len(), 1, "the others may stay longer then");
+        connections.sweep_at(160_000);
+        assert_eq!(left(&places).len(), 17);
+        connections.sweep_at(301_000);
+        assert_eq!(left(&places).len(), 90);
+    }
+
+    #[test]
+    fn a_head_that_never_ends_ends_its_connection_and_a_request_under_way_does_not() {
+        let connections = table(100, 100);
+        let places = [0, 0, 0].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
+        let _busy = Exchange::begin(&places[1].connection);
+        drop(Exchange::begin(&places[2].connection));
+        connections.sweep_at(10_999);
+        assert_eq!(left(&places), [] as [usize; 0]);
+        connections.sweep_at(11_000);
+        assert_eq!(left(&places), [0]);
+        connections.sweep_at(400_000);
+        assert_eq!(left(&places), [0, 2]);
+    }
+
+    #[test]
+    fn the_log_is_told_at_once_and_then_now_and_then() {
+        let connections = table(1, 1);
+        let _places: Vec<_> = (0..3).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
+        let tell = |now| connections.lock().tell(now).map(|told| (told.closed, told.refused, told.open, told.most));
+        let most = |open| Some((ip("127.0.0.1"), open));
+        assert_eq!((tell(1000), tell(1001)), (Some((2, 0, 1, most(1))), None), "as it was when places ran out");
+        let _more = connections.admit_at(ip("127.0.0.1"), 2000).unwrap();
+        assert_eq!((tell(10_999), tell(11_000)), (None, Some((1, 0, 3, most(3)))));
+    }
+
+    #[test]
+    fn a_closed_listener_admits_nobody_and_lets_all_go() {
+        let connections = table(10, 10);
+        let places = [1, 2].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
+        let _busy = Exchange::begin(&places[1].connection);
+        connections.close();
+        assert!(connections.admit_at(ip("127.0.0.1"), 3).is_none());
+        assert_eq!(left(&places), [0, 1], "a busy one after its answer");
+    }
+}

@@ -1,0 +1,277 @@
+//! A listener: accepts connections, gives each its place, agrees on TLS, hands the stream to HTTP.
+//!
+//! The accept loop, the workers and HTTP/1.1 are actix's. What stands between them is here, because it has to
+//! know every connection: [`Connections`] says which may come and which must go, and [`Stream`] ends when it
+//! is told to. So a stop is a farewell to all connections at once.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_http::body::MessageBody;
+use actix_http::error::DispatchError;
+use actix_http::{HttpServiceBuilder, KeepAlive, Protocol, Request, Response};
+use actix_service::{IntoServiceFactory, ServiceFactoryExt as _, map_config};
+use actix_web::dev::{
+    AppConfig, Server, ServerHandle, Service, ServiceFactory, ServiceRequest, ServiceResponse, fn_service,
+};
+use actix_web::http::ConnectionType;
+use rustls::ServerConfig;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use super::connection::{Connection, Exchange};
+use super::connections::{Connections, HEAD_TIMEOUT, Place};
+use super::stream::{Stream, Transport};
+use crate::error::{Error, Result};
+
+/// How long requests may still run once the listener stops, seconds.
+const DRAIN_SECONDS: u64 = 7;
+/// How long a client may send on after an answer that did not wait for its request.
+const LINGER: Duration = Duration::from_secs(1);
+/// Connections that the system holds until they are accepted.
+const BACKLOG: u32 = 1024;
+
+/// What a listener is made of.
+pub(super) struct Setup {
+    /// Where to listen; port 0 takes a free one.
+    pub(super) address: SocketAddr,
+    /// Settings of TLS; `None` for plain HTTP.
+    pub(super) tls: Option<ServerConfig>,
+    /// Threads that serve.
+    pub(super) workers: usize,
+    /// Its connections.
+    pub(super) connections: Arc<Connections>,
+}
+
+/// A listener that has its address and takes no connections yet.
+pub(super) struct Bound<F> {
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    connections: Arc<Connections>,
+    run: F,
+}
+
+/// Takes the address.
+///
+/// # Errors
+/// `Unavailable` when it cannot be bound.
+pub(super) fn bind<F, I, S, B>(setup: Setup, app: F) -> Result<Bound<impl FnOnce() -> Server>>
+where
+    F: Fn() -> I + Clone + Send + 'static,
+    I: IntoServiceFactory<S, Request>,
+    S: ServiceFactory<Request, Config = AppConfig> + 'static,
+    S::Error: Into<actix_web::Error> + 'static,
+    S::InitError: fmt::Debug,
+    S::Response: Into<Response<B>> + 'static,
+    S::Service: 'static,
+    <S::Service as Service<Request>>::Future: 'static,
+    B: MessageBody + 'static,
+{
+    let Setup { address, tls, workers, connections } = setup;
+    let refused = |e: io::Error| Error::unavailable(format!("{address}: cannot listen there ({})", e.kind()), e);
+    let socket = listening(address).map_err(refused)?;
+    let address = socket.local_addr().map_err(refused)?;
+    let (admitting, acceptor) = (Arc::clone(&connections), tls.map(|config| TlsAcceptor::from(Arc::new(config))));
+    let entrance = move || {
+        let (connections, acceptor) = (Arc::clone(&admitting), acceptor.clone());
+        let open = move |stream: TcpStream| opened(stream, Arc::clone(&connections), acceptor.clone());
+        fn_service(open).and_then(http(app()))
+    };
+    let server = Server::build()
+        .workers(workers)
+        .max_concurrent_connections((connections.most() / workers).max(1))
+        .shutdown_timeout(DRAIN_SECONDS)
+        .disable_signals()
+        .listen("signet", socket, entrance)
+        .map_err(refused)?;
+    Ok(Bound { address, connections, run: || server.run() })
+}
+
+fn listening(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)?.into_std()
+}
+
+/// HTTP/1.1 for the streams of one worker. How long a connection may be idle is not HTTP's to decide.
+fn http<I, S, B>(
+    app: I,
+) -> impl ServiceFactory<
+    (Stream, Protocol, Option<SocketAddr>),
+    Config = (),
+    Response = (),
+    Error = DispatchError,
+    InitError = (),
+>
+where
+    I: IntoServiceFactory<S, Request>,
+    S: ServiceFactory<Request, Config = AppConfig> + 'static,
+    S::Error: Into<actix_web::Error> + 'static,
+    S::InitError: fmt::Debug,
+    S::Response: Into<Response<B>> + 'static,
+    S::Service: 'static,
+    <S::Service as Service<Request>>::Future: 'static,
+    B: MessageBody + 'static,
+{
+    let app = app.into_factory().map_err(|error: S::Error| error.into().error_response());
+    HttpServiceBuilder::default()
+        .keep_alive(KeepAlive::Os)
+        .client_request_timeout(HEAD_TIMEOUT)
+        .client_disconnect_timeout(LINGER)
+        .on_connect_ext(|stream: &Stream, data| drop(data.insert(Arc::clone(stream.connection()))))
+        .finish::<_, B>(map_config(app, |()| AppConfig::default()))
+}
+
+/// The stream of a connection that was just accepted, if it may come in.
+async fn opened(
+    stream: TcpStream,
+    connections: Arc<Connections>,
+    acceptor: Option<TlsAcceptor>,
+) -> std::result::Result<(Stream, Protocol, Option<SocketAddr>), DispatchError> {
+    let peer = stream.peer_addr().map_err(DispatchError::Io)?;
+    let place = connections.admit(peer.ip()).ok_or_else(|| DispatchError::Io(io::ErrorKind::ResourceBusy.into()))?;
+    // An answer is one small write, which must not wait for a segment to fill.
+    let _ = stream.set_nodelay(true);
+    let transport = match acceptor {
+        None => Transport::Tcp(stream),
+        Some(acceptor) => agreed(&acceptor, stream, &place).await.map_err(DispatchError::Io)?,
+    };
+    Ok((Stream::new(transport, place), Protocol::Http1, Some(peer)))
+}
+
+/// TLS on a connection, unless it takes too long or has to leave.
+async fn agreed(acceptor: &TlsAcceptor, stream: TcpStream, place: &Place) -> io::Result<Transport> {
+    tokio::select! {
+        agreed = tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)) => Ok(Transport::Tls(Box::new(agreed??))),
+        () = place.connection().told() => Err(io::ErrorKind::ConnectionAborted.into()),
+    }
+}
+
+/// Around every request: its connection is busy meanwhile, and says so when this was the last one.
+pub(super) fn exchange<S, B>(
+    request: ServiceRequest,
+    app: &S,
+) -> impl Future<Output = std::result::Result<ServiceResponse<B>, actix_web::Error>> + use<S, B>
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error>,
+{
+    let exchange = request.conn_data::<Arc<Connection>>().map(Exchange::begin);
+    let answered = app.call(request);
+    async move {
+        let mut response = answered.await?;
+        if exchange.is_some_and(|exchange| exchange.is_last()) {
+            response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+        }
+        Ok(response)
+    }
+}
+
+impl<F: FnOnce() -> Server> Bound<F> {
+    /// Begins to take connections.
+    pub(super) fn serve(self) -> Serving {
+        let server = (self.run)();
+        let sweep = actix_rt::spawn(Arc::clone(&self.connections).sweep());
+        let (address, connections, handle) = (self.address, self.connections, server.handle());
+        Serving { address, connections, handle, sweep, task: actix_rt::spawn(server) }
+    }
+}
+
+/// A listener at work.
+pub(super) struct Serving {
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    connections: Arc<Connections>,
+    handle: ServerHandle,
+    sweep: JoinHandle<()>,
+    task: JoinHandle<io::Result<()>>,
+}
+
+impl Serving {
+    /// Takes no more connections and ends those there are: after the request that is under way, or at once.
+    ///
+    /// # Errors
+    /// `Internal` when the listener had failed.
+    pub(super) async fn stop(self, graceful: bool) -> Result<()> {
+        self.connections.close();
+        self.handle.stop(graceful).await;
+        self.sweep.abort();
+        self.task.await.map_err(Error::internal)?.map_err(Error::internal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::{App, HttpResponse, web};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::server::capacity::Caps;
+
+    async fn connected(from: &str, to: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        socket.connect(to).await.unwrap()
+    }
+
+    /// The status of a request, or 0 when the connection ends.
+    async fn asked(stream: &mut TcpStream) -> u16 {
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            match stream.read_u8().await {
+                Ok(octet) => head.push(octet),
+                Err(_) => return 0,
+            }
+        }
+        String::from_utf8(head).unwrap()["HTTP/1.1 ".len()..][..3].parse().unwrap()
+    }
+
+    #[actix_web::test]
+    async fn an_address_at_its_cap_loses_its_longest_idle_connection_and_another_address_none() {
+        let connections = Connections::new("main", Caps { total: 50, per_address: 3 }, Vec::new());
+        let setup = Setup { address: ([127, 0, 0, 1], 0).into(), tls: None, workers: 2, connections };
+        let app = || App::new().default_service(web::to(HttpResponse::Ok)).wrap_fn(exchange);
+        let serving = bind(setup, app).unwrap().serve();
+        let mut other = connected("127.0.0.2", serving.address).await;
+        assert_eq!(asked(&mut other).await, 200);
+        let mut own = Vec::new();
+        for _ in 0..5 {
+            let mut stream = connected("127.0.0.1", serving.address).await;
+            assert_eq!(asked(&mut stream).await, 200);
+            own.push(stream);
+            // Times are told apart by the millisecond.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        for (n, status) in [(0, 0), (1, 0), (2, 200), (3, 200), (4, 200)] {
+            assert_eq!(asked(&mut own[n]).await, status, "{n}");
+        }
+        assert_eq!(asked(&mut other).await, 200);
+        serving.stop(true).await.unwrap();
+        assert_eq!(asked(&mut other).await, 0);
+    }
+
+    #[actix_web::test]
+    async fn a_client_that_takes_nothing_of_its_answer_does_not_keep_its_place() {
+        let connections = Connections::new("main", Caps { total: 1, per_address: 1 }, Vec::new());
+        let counted = Arc::clone(&connections);
+        let setup = Setup { address: ([127, 0, 0, 1], 0).into(), tls: None, workers: 1, connections };
+        let large = || async { HttpResponse::Ok().body(vec![0; 32 << 20]) };
+        let app = move || App::new().default_service(web::to(large)).wrap_fn(exchange);
+        let serving = bind(setup, app).unwrap().serve();
+        let mut greedy = connected("127.0.0.1", serving.address).await;
+        assert_eq!(asked(&mut greedy).await, 200);
+        let mut next = connected("127.0.0.1", serving.address).await;
+        assert_eq!(asked(&mut next).await, 200);
+        let started = std::time::Instant::now();
+        while counted.open() > 1 {
+            assert!(started.elapsed() < Duration::from_secs(8), "the first still has its socket");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        serving.stop(false).await.unwrap();
+    }
+}

@@ -1,0 +1,111 @@
+//! The stream of a connection, as HTTP reads and writes it.
+//!
+//! When its connection is told to leave, the stream ends as if the client had closed its side, as soon as no
+//! request is under way: HTTP finishes what it was writing and closes. A client that takes nothing of that any
+//! more is not waited for.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use super::connection::Connection;
+use super::connections::Place;
+
+/// What a stream runs on.
+pub(super) enum Transport {
+    /// Plain HTTP.
+    Tcp(TcpStream),
+    /// TLS, after its handshake.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// The stream of a connection. The socket closes before the place is free.
+pub(super) struct Stream {
+    transport: Transport,
+    /// Whether octets wait for the client to take some.
+    blocked: bool,
+    place: Place,
+}
+
+impl Stream {
+    /// The stream of the connection in a place.
+    pub(super) fn new(transport: Transport, place: Place) -> Self {
+        Self { transport, blocked: false, place }
+    }
+
+    /// Its connection.
+    pub(super) fn connection(&self) -> &Arc<Connection> {
+        self.place.connection()
+    }
+
+    /// Notes whether octets move, and gives up on those that do not.
+    fn noted<T>(&mut self, cx: &Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        let connection = self.place.connection();
+        if polled.is_pending() {
+            self.blocked = true;
+            connection.watch(cx);
+            if connection.is_stuck() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        } else if self.blocked {
+            self.blocked = false;
+            connection.sent();
+        }
+        polled
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let polled = match &mut this.transport {
+            Transport::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        };
+        let connection = this.place.connection();
+        if polled.is_pending() {
+            connection.watch(cx);
+            // Nothing read is what a stream says at its end.
+            return if connection.ends() { Poll::Ready(Ok(())) } else { Poll::Pending };
+        }
+        if buffer.filled().len() > before {
+            connection.heard();
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = match &mut this.transport {
+            Transport::Tcp(stream) => Pin::new(stream).poll_write(cx, octets),
+            Transport::Tls(stream) => Pin::new(stream).poll_write(cx, octets),
+        };
+        this.noted(cx, polled)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = match &mut this.transport {
+            Transport::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        };
+        this.noted(cx, polled)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = match &mut this.transport {
+            Transport::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        };
+        this.noted(cx, polled)
+    }
+}

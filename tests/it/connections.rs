@@ -1,0 +1,312 @@
+//! Connections: how many there may be, who keeps a place and who does not. The real program under small limits
+//! of open files, and clients that hold sockets.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
+
+use crate::process::{Dev, dev_with, signet_by};
+use crate::serve::{Held, Served, Site};
+use crate::support::Client;
+
+/// Longer than anything but a time limit of the server's takes.
+const SOON: Duration = Duration::from_secs(5);
+/// Later than the head of a request may come, and the second in which that is looked at.
+const HEAD: Duration = Duration::from_secs(14);
+const HEALTH: &str = "GET /v1/sys/health HTTP/1.1\r\nHost: t\r\n\r\n";
+
+/// A development server with these limits of open files, soft and hard, and the file of its log.
+fn limited(limits: &str) -> (Dev, PathBuf, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let mut command = signet_by("prlimit", &[&format!("--nofile={limits}")]);
+    command.stderr(File::create(&log).unwrap());
+    (dev_with(&mut command, &[]), log, folder)
+}
+
+/// That many sockets in this process beside those of other tests.
+fn allow_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+}
+
+/// Connections that say nothing.
+fn idle(address: SocketAddr, count: usize) -> Vec<TcpStream> {
+    allow_many_files();
+    (0..count).map(|_| TcpStream::connect(address).unwrap()).collect()
+}
+
+/// How many of these the server has ended.
+fn ended(sockets: &[TcpStream]) -> usize {
+    let is_open = |mut socket: &TcpStream| {
+        socket.set_nonblocking(true).unwrap();
+        matches!(socket.read(&mut [0; 1024]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    sockets.iter().filter(|socket| !is_open(socket)).count()
+}
+
+/// A connection of a client, read by hand.
+struct Wire(TcpStream);
+
+impl Wire {
+    fn open(address: SocketAddr) -> Self {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        Self(socket)
+    }
+
+    fn send(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The next answer: its head and its body.
+    fn answer(&mut self) -> String {
+        let (mut text, mut octet) = (Vec::new(), [0; 1]);
+        while !text.ends_with(b"\r\n\r\n") {
+            self.0.read_exact(&mut octet).unwrap();
+            text.extend(octet);
+        }
+        let head = String::from_utf8(text).unwrap().to_ascii_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        let mut body = vec![0; length.parse().unwrap()];
+        self.0.read_exact(&mut body).unwrap();
+        head + &String::from_utf8(body).unwrap()
+    }
+
+    fn ask(&mut self, request: &str) -> String {
+        self.send(request);
+        self.answer()
+    }
+
+    /// Reads until the server closes; how long that took.
+    fn until_closed(&mut self, most: Duration) -> Duration {
+        let started = Instant::now();
+        self.0.set_read_timeout(Some(most)).unwrap();
+        let mut rest = Vec::new();
+        // A reset is an end, too.
+        if let Err(error) = self.0.read_to_end(&mut rest) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        }
+        started.elapsed()
+    }
+}
+
+/// The head of a request for a certificate, and its body.
+fn issue(token: &str) -> (String, String) {
+    let body = json!({ "common_name": "slow.test" }).to_string();
+    let head = format!(
+        "POST /v1/pki/issue/dev HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    (head, body)
+}
+
+/// What a series stands at on the page.
+fn value(page: &str, series: &str) -> usize {
+    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{series} in {page}")).parse().unwrap()
+}
+
+/// That a new client, who comes now, is served soon.
+async fn assert_served(address: SocketAddr, token: &str) {
+    let client = Client::new(address, token);
+    let started = Instant::now();
+    assert_eq!(client.get("sys/health").await.status, 200);
+    let issued = client.post("pki/issue/dev", json!({ "common_name": "live.test" })).await;
+    assert_eq!(issued.status, 200, "{}", issued.text);
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+}
+
+#[test]
+fn the_soft_limit_of_open_files_is_raised_to_the_hard_one() {
+    let (dev, ..) = limited("128:300");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", dev.pid())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(files.split_whitespace().skip(3).take(2).collect::<Vec<_>>(), ["300", "300"]);
+    dev.terminate();
+}
+
+#[actix_web::test]
+async fn hundreds_of_idle_connections_keep_nobody_out_and_log_and_metrics_say_so() {
+    let (dev, log, _folder) = limited("256:256");
+    let held = idle(dev.socket(), 600);
+    for _ in 0..3 {
+        assert_served(dev.socket(), &dev.token).await;
+    }
+    let page = dev.client().page("/metrics").await.text;
+    let (open, limit) = ("signet_connections_open{listener=\"main\"}", "signet_connections_limit{listener=\"main\"}");
+    let limit = value(&page, limit);
+    assert!(limit <= 128, "half of the files are for the rest: {limit}");
+    assert!(value(&page, open) <= limit + 16, "{} of {limit}", value(&page, open));
+    let closed = value(&page, "signet_connections_closed_total{reason=\"full\"}");
+    assert!(closed >= 600 - limit - 16, "{closed}");
+    assert!(ended(&held) >= 600 - limit - 16, "{}", ended(&held));
+    assert_eq!(value(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
+    let told = || std::fs::read_to_string(&log).unwrap().matches("connections are at their limit").count();
+    let started = Instant::now();
+    while told() == 0 {
+        assert!(started.elapsed() < SOON, "nothing in the log");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let line = std::fs::read_to_string(&log).unwrap();
+    assert!(line.contains(&format!("limit={limit} ")) && line.contains("address=\"127.0.0.1\""), "{line}");
+    drop(idle(dev.socket(), 300));
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(told(), 1, "not every second");
+    assert!(!std::fs::read_to_string(&log).unwrap().contains("Too many open files"));
+    dev.terminate();
+}
+
+#[test]
+fn a_request_under_way_and_the_latest_connections_outlive_a_flood_and_the_longest_idle_do_not() {
+    let (dev, ..) = limited("256:256");
+    let (head, body) = issue(&dev.token);
+    let [mut early, mut under_way] = [(); 2].map(|()| Wire::open(dev.socket()));
+    assert!(early.ask(HEALTH).starts_with("http/1.1 200"));
+    under_way.send(&head);
+    under_way.send(&body[..5]);
+    std::thread::sleep(Duration::from_millis(300));
+    let mut held = idle(dev.socket(), 400);
+    assert!(early.until_closed(SOON) < SOON);
+    under_way.send(&body[5..]);
+    let issued = under_way.answer();
+    assert!(issued.starts_with("http/1.1 200") && issued.contains("BEGIN CERTIFICATE"), "{issued}");
+    // It was never told to leave: it takes more requests.
+    assert!(!issued.contains("connection: close"));
+    assert!(under_way.ask(HEALTH).starts_with("http/1.1 200"));
+    assert_eq!(ended(&held.split_off(380)), 0);
+    dev.terminate();
+}
+
+#[actix_web::test]
+async fn connections_that_hold_their_requests_are_refused_company_when_they_are_all_there_is() {
+    let site = Site::new();
+    site.configure("max_connections = 16\nbody_timeout = \"4s\"\n");
+    let token = site.init();
+    let served = site.serve();
+    let address: SocketAddr = served.socket().parse().unwrap();
+    let setup = served.client(&token);
+    assert_eq!(setup.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
+    drop(setup);
+    let (head, _) = issue(&token);
+    let mut busy: Vec<_> = (0..16).map(|_| Wire::open(address)).collect();
+    busy.iter_mut().for_each(|wire| wire.send(&head));
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(Wire::open(address).until_closed(SOON) < Duration::from_secs(2));
+    served.wait_for_log("connections are at their limit");
+    // They have four seconds for their bodies.
+    assert!(busy[0].answer().starts_with("http/1.1 400"));
+    let page = served.client(&token).get("sys/metrics").await.text;
+    assert!(value(&page, "signet_connections_refused_total{reason=\"full\"}") >= 1);
+    served.terminate();
+}
+
+#[test]
+fn a_connection_that_never_ends_a_head_is_ended_whether_it_is_its_first_or_not() {
+    let (dev, ..) = limited("1024:1024");
+    let [mut silent, mut half] = [(); 2].map(|()| Wire::open(dev.socket()));
+    half.send("GET /v1/sys/health HTTP/1.1\r\n");
+    let mut dribbles = Wire::open(dev.socket());
+    assert!(dribbles.ask(HEALTH).starts_with("http/1.1 200"));
+    dribbles.send("GET /v1/sys/health HTTP/1.1\r\nX-Slow: ");
+    let mut slow = dribbles.0.try_clone().unwrap();
+    let dribbling = std::thread::spawn(move || {
+        for _ in 0..60 {
+            std::thread::sleep(Duration::from_millis(250));
+            if slow.write_all(b"x").is_err() {
+                return;
+            }
+        }
+    });
+    let started = Instant::now();
+    for wire in [&mut silent, &mut half, &mut dribbles] {
+        wire.until_closed(HEAD);
+        assert!(started.elapsed() < HEAD && started.elapsed() > SOON, "{:?}", started.elapsed());
+    }
+    dribbling.join().unwrap();
+    dev.terminate();
+}
+
+#[test]
+fn neither_a_handshake_nor_a_head_after_it_may_take_for_ever_over_tls() {
+    let site = Site::new().with_tls("0x1001");
+    site.init();
+    let served = site.serve();
+    let mut silent = Wire::open(served.socket().parse().unwrap());
+    let mut agreed = Held::open(&site, &served);
+    let started = Instant::now();
+    silent.until_closed(HEAD);
+    assert!(started.elapsed() < HEAD, "{:?}", started.elapsed());
+    while agreed.0.try_wait().unwrap().is_none() {
+        assert!(started.elapsed() < HEAD, "still there");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    served.terminate();
+}
+
+#[test]
+fn connections_that_never_begin_tls_keep_nobody_out() {
+    let site = Site::new().with_tls("0x1001");
+    site.init();
+    site.configure(&format!("{}max_connections = 20\n", site.tls_settings()));
+    let served = site.serve();
+    let held = idle(served.socket().parse().unwrap(), 600);
+    let started = Instant::now();
+    let health = site.curl(&["--max-time", "5", &served.url("v1/sys/health")]);
+    assert!(health.starts_with("HTTP/1.1 200") && started.elapsed() < SOON, "{health}");
+    assert!(ended(&held) >= 600 - 20 - 16, "{}", ended(&held));
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn the_listener_of_the_metrics_has_a_small_cap_of_its_own() {
+    let site = Site::new();
+    site.configure("metrics_listen = \"127.0.0.1:0\"\n");
+    let token = site.init();
+    let mut served = site.serve();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut served.lines, &mut line).unwrap();
+    let address = line.trim().strip_prefix("metrics on http://").unwrap().strip_suffix("/metrics").unwrap();
+    let held = idle(address.parse().unwrap(), 200);
+    let page = Client::new(address.parse().unwrap(), "").page("/metrics").await;
+    assert_eq!(value(&page.text, "signet_connections_limit{listener=\"metrics\"}"), 32);
+    assert!(ended(&held) >= 200 - 32 - 16, "{}", ended(&held));
+    assert!(value(&page.text, "signet_connections_open{listener=\"main\"}") < 8, "counted apart");
+    assert_eq!(served.client(&token).get("sys/health").await.status, 200);
+    served.terminate();
+}
+
+#[test]
+fn sigterm_ends_idle_connections_at_once_and_one_with_a_request_after_its_answer() {
+    let (dev, ..) = limited("1024:1024");
+    let (head, body) = issue(&dev.token);
+    let [mut kept, mut silent, mut under_way] = [(); 3].map(|()| Wire::open(dev.socket()));
+    assert!(kept.ask(HEALTH).starts_with("http/1.1 200"));
+    under_way.send(&head);
+    std::thread::sleep(Duration::from_millis(300));
+    dev.send_sigterm();
+    for wire in [&mut kept, &mut silent] {
+        assert!(wire.until_closed(SOON) < Duration::from_secs(2));
+    }
+    under_way.send(&body);
+    let issued = under_way.answer();
+    assert!(issued.starts_with("http/1.1 200") && issued.contains("connection: close"), "{issued}");
+    assert!(under_way.until_closed(SOON) < Duration::from_secs(2));
+    dev.wait();
+}
+
+#[test]
+fn more_connections_than_files_are_a_warning_and_not_a_promise() {
+    let site = Site::new();
+    site.configure("max_connections = 5000\n");
+    site.init();
+    let mut command = signet_by("prlimit", &["--nofile=512:512"]);
+    let served = Served::start(command.args(["serve", "--config"]).arg(site.path("signet.toml")), &site.path("log"));
+    served.wait_for_log("in place of 5000");
+    served.terminate();
+}
