@@ -110,7 +110,7 @@
 //! | how long does a token live? | `auth/token/ttl.rs` |
 //! | which path is which mount? | [`auth::mounts`] |
 //! | which paths and fields are there? | the `ROUTES` of [`http::secrets`] |
-//! | how lenient is a body? | [`fields`], [`clock`] for durations and times |
+//! | how lenient is a body, how long may a list be? | [`fields`], [`clock`] for durations and times |
 //! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |
 //! | what is measured? | [`telemetry::catalogue`] |
 //! | what may be configured? | [`config`] |

@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Result};
 use crate::fields::Fields;
+use crate::pki::role::SUBJECT_VALUES;
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
 
@@ -104,7 +105,7 @@ pub(super) fn subject(fields: &Fields, common_name: &str, serial_number: &str) -
         (Attribute::Organization, "organization"),
         (Attribute::OrganizationalUnit, "ou"),
     ] {
-        let values = fields.list(field)?.unwrap_or_default();
+        let values = fields.list_within(field, SUBJECT_VALUES)?.unwrap_or_default();
         if values.iter().any(|v| v.chars().any(char::is_control)) {
             return Err(Error::invalid(format!("{field}: control characters are not allowed")));
         }

@@ -34,7 +34,7 @@ const MAX_NAMES: usize = 1000;
 /// Longest single name, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
 /// Longest list of names, all kinds together, in bytes.
-const MAX_ALL_BYTES: usize = 64 * 1024;
+pub(super) const MAX_ALL_BYTES: usize = 64 * 1024;
 
 /// What a CSR asks for, as `x509` read it.
 #[derive(Clone, Debug, Default, PartialEq)]

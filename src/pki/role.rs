@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::policies::PolicyInformation;
-pub(super) use self::write::whole_seconds;
+pub(super) use self::write::{SUBJECT_VALUES, whole_seconds};
 use crate::clock::compact;
 use crate::error::Result;
 

@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cluster::{Cluster, PLACEHOLDERS, is_absolute_url};
+use super::cluster::{Cluster, MAX_URL, PLACEHOLDERS, is_absolute_url};
 use crate::error::{Error, Result};
-use crate::fields::Fields;
+use crate::fields::{Cap, Fields};
 
 /// A set of authority information URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub struct Urls {
     /// Whether `{{issuer_id}}` and the mount's own addresses are replaced in the URLs.
     pub templating: bool,
 }
+
+/// Every certificate carries them.
+const MOST: Cap = Cap::new(32, MAX_URL);
 
 const ISSUER_ID: &str = "{{issuer_id}}";
 
@@ -60,7 +63,7 @@ impl Urls {
             (LIST_FIELDS[2], &mut urls.delta_crl_distribution_points),
             (LIST_FIELDS[3], &mut urls.ocsp_servers),
         ] {
-            if let Some(given) = fields.list(name)? {
+            if let Some(given) = fields.list_within(name, MOST)? {
                 *list = given;
             }
         }

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use super::issue::{Issued, Request, Tools, role, signer, usable_key, verified_csr};
 use super::metrics::Stages;
+use super::names::MAX_ALL_BYTES;
 use super::profile::Locations;
 use super::release::{Draft, SubjectKeyId};
 use super::request::IssueRequest;
@@ -120,6 +121,9 @@ fn refuse_authority(csr: &Csr) -> Result<()> {
 fn subject(csr: &Csr, user_ids: &[String]) -> Result<Vec<u8>> {
     if user_ids.is_empty() {
         return Ok(csr.subject.clone());
+    }
+    if user_ids.iter().map(String::len).sum::<usize>() > MAX_ALL_BYTES {
+        return Err(Error::invalid(format!("user_ids: together longer than {MAX_ALL_BYTES} bytes")));
     }
     let ids = user_ids.iter().map(|id| name::rdn(Attribute::UserId, std::slice::from_ref(id)));
     name::appended(&csr.subject, &ids.collect::<Vec<_>>().concat())

@@ -1,3 +1,4 @@
+mod caps;
 mod hygiene;
 mod limits;
 mod methods;
