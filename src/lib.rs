@@ -111,6 +111,7 @@
 //! | which path is which mount? | [`auth::mounts`] |
 //! | which paths and fields are there? | the `ROUTES` of [`http::secrets`] |
 //! | how lenient is a body, how long may a list be? | [`fields`], [`clock`] for durations and times |
+//! | which types has an answer, for whom? | [`http::secrets::dialect`] |
 //! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |
 //! | what is measured? | [`telemetry::catalogue`] |
 //! | what may be configured? | [`config`] |

@@ -9,6 +9,7 @@
 
 pub mod answer;
 pub mod audit;
+pub mod dialect;
 pub mod index;
 mod page;
 pub mod path;
@@ -40,6 +41,7 @@ use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 use crate::telemetry::{self, RouteMeter};
 use answer::{Answer, Body};
+use dialect::Dialect;
 use index::{Entry, Found, Index};
 use request::Asked;
 use route::{Access, BodyKind, Call, Operation, Params, RequestId, Route, Token};
@@ -118,6 +120,7 @@ async fn steps(
         },
         body,
         caller: admitted.caller,
+        dialect: Dialect::of(headers, settings.compat),
         token: admitted.token,
         sudo: admitted.sudo,
         request_id: id,

@@ -102,7 +102,7 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, None)?;
-    Ok(Issued { json, warnings, lease: issued.lease })
+    Ok(Issued { json, dates: Some(issued.dates), warnings, lease: issued.lease })
 }
 
 fn refuse_authority(csr: &Csr) -> Result<()> {

@@ -1,4 +1,5 @@
 mod caps;
+mod dialects;
 mod hygiene;
 mod limits;
 mod methods;
