@@ -1,4 +1,5 @@
 mod caps;
+mod clients;
 mod dialects;
 mod hygiene;
 mod limits;
