@@ -1,5 +1,5 @@
-//! Requests that unmodified clients send, recorded as data (`clients/*.json`), and what each of them reads of
-//! the answers. Every sequence is played twice: as it was recorded, and with the contract's header, where the
+//! Requests that unmodified clients send, as data (`clients/*.json`), and what each of them reads of the
+//! answers. Every sequence is played twice: with the client's own headers, and with the contract's, where the
 //! members named under `contract` have the contract's types.
 //!
 //! A sequence has a `prepare` (an operator's calls) and the client's own `calls`. A call's `needs` map JSON
@@ -54,7 +54,7 @@ fn given() -> Value {
 /// The header that a sequence is played with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Header {
-    Recorded,
+    Own,
     Contract,
 }
 
@@ -75,7 +75,7 @@ impl Play<'_> {
         let request = self.app.client.with_token("").request(&call.method, &self.filled(&call.path));
         let token = call.token.as_str().map(|name| self.kept[name].as_str());
         let request = match (self.header, token) {
-            (Header::Recorded, token) => {
+            (Header::Own, token) => {
                 let request = request.header("X-Vault-Request", "true").header("User-Agent", "Go-http-client/1.1");
                 let request = request.header("Accept-Encoding", "gzip");
                 if let Some(token) = token { request.header("X-Vault-Token", token) } else { request }
@@ -151,7 +151,7 @@ fn is_bundle(data: &Value) -> bool {
 async fn plays(text: &str) {
     let sequence: Sequence = serde_json::from_str(text).unwrap();
     assert!(!sequence.client.is_empty() && !sequence.source.is_empty() && !sequence.calls.is_empty());
-    for header in [Header::Recorded, Header::Contract] {
+    for header in [Header::Own, Header::Contract] {
         let app = App::start().await;
         // A text inside of a JSON text: its line ends are escaped.
         let request = csr("ec-256", "/CN=signed.example.test", "").replace('\n', "\\n");
