@@ -60,6 +60,9 @@ pub fn parse_rfc3339(field: &str, text: &str) -> Result<Time> {
         .ok_or_else(|| Error::invalid(format!("{field}: not an RFC 3339 time with zone, such as 2030-01-02T03:04:05Z")))
 }
 
+/// Longest text of a duration that is kept as it was written.
+pub const MAX_DURATION_TEXT: usize = 64;
+
 /// Longest duration taken: 10,000 years keep every later sum inside the range of [`Time`] checks.
 const MAX_SECONDS: f64 = 315_576_000_000.0;
 

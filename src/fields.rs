@@ -4,6 +4,11 @@
 //! comma-separated strings, so every field is read through [`Fields`] by the kind that the endpoint
 //! wants. `null` counts as absent. A value that cannot be read gives an error that names the field,
 //! and never quotes the value.
+//!
+//! A body is counted while it is read ([`Fields::parse`]); what a text holds is counted by whoever reads
+//! it as a list ([`Cap`]), so a list costs no more in the one form than in the other.
+
+mod list;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,6 +19,7 @@ use serde_json::{Map, Value};
 use crate::clock::parse_duration;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
+pub use list::Cap;
 
 /// Deepest nesting of a body.
 pub const MAX_DEPTH: usize = 64;
@@ -149,57 +155,46 @@ impl Fields {
         read.map(Some).ok_or_else(|| wrong(name, "a duration, such as 90, \"90s\" or \"1h30m\", and not negative"))
     }
 
+    /// A text of at most so many bytes.
+    pub fn text_within(&self, name: &str, bytes: usize) -> Result<Option<String>> {
+        match self.text(name)? {
+            Some(text) if text.len() > bytes => Err(Error::invalid(format!("{name}: longer than {bytes} bytes"))),
+            text => Ok(text),
+        }
+    }
+
     /// A comma list: a JSON list of scalars, a text that is a JSON list, or a text split at commas;
-    /// items are trimmed and empty ones dropped.
+    /// items are trimmed and empty ones dropped. At most [`Cap::LIST`].
     pub fn list(&self, name: &str) -> Result<Option<Vec<String>>> {
-        self.list_of(name, true)
+        self.list_within(name, Cap::LIST)
     }
 
-    /// A list of texts: a JSON list of scalars, a text that is a JSON list, or one text as one item.
+    /// As [`Fields::list`], with another cap.
+    pub fn list_within(&self, name: &str, cap: Cap) -> Result<Option<Vec<String>>> {
+        self.list_of(name, true, cap)
+    }
+
+    /// A list of texts: a JSON list of scalars, a text that is a JSON list, or one text as one item. They
+    /// may be of any length.
     pub fn strings(&self, name: &str) -> Result<Option<Vec<String>>> {
-        self.list_of(name, false)
+        self.list_of(name, false, Cap { bytes: usize::MAX, ..Cap::LIST })
     }
 
-    fn list_of(&self, name: &str, split: bool) -> Result<Option<Vec<String>>> {
+    fn list_of(&self, name: &str, split: bool, cap: Cap) -> Result<Option<Vec<String>>> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        let items = |list: &[Value]| list.iter().map(scalar).collect::<Option<Vec<_>>>();
-        let read = match value {
-            Value::Array(list) => items(list),
-            Value::String(s) => match serde_json::from_str::<Vec<Value>>(s.trim()) {
-                Ok(list) if s.trim_start().starts_with('[') => items(&list),
-                _ if split => Some(s.split(',').map(str::to_owned).collect()),
-                _ => Some(vec![s.clone()]),
-            },
-            other => scalar(other).map(|text| vec![text]),
-        };
-        let read = read.ok_or_else(|| wrong(name, "a list of strings"))?;
-        Ok(Some(read.into_iter().map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect()))
+        list::list(value, split, cap).map(Some).map_err(|problem| problem.of(name, "a list of strings", cap))
     }
 
     /// A map of texts: a JSON object of scalars, a list of `k=v` texts, a text of `k=v` pairs joined
-    /// by commas, or a text that is a JSON object.
+    /// by commas, or a text that is a JSON object. At most [`Cap::LIST`].
     pub fn map(&self, name: &str) -> Result<Option<BTreeMap<String, String>>> {
+        self.map_within(name, Cap::LIST)
+    }
+
+    /// As [`Fields::map`], with another cap.
+    pub fn map_within(&self, name: &str, cap: Cap) -> Result<Option<BTreeMap<String, String>>> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        let pairs = |items: Vec<String>| {
-            items
-                .iter()
-                .map(|item| item.split_once('=').map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned())))
-                .collect::<Option<BTreeMap<_, _>>>()
-        };
-        let object = |members: &Map<String, Value>| {
-            members.iter().map(|(k, v)| scalar(v).map(|v| (k.clone(), v))).collect::<Option<BTreeMap<_, _>>>()
-        };
-        let read = match value {
-            Value::Object(members) => object(members),
-            Value::Array(items) => items.iter().map(scalar).collect::<Option<Vec<_>>>().and_then(pairs),
-            Value::String(s) if s.trim().is_empty() => Some(BTreeMap::new()),
-            Value::String(s) => match serde_json::from_str::<Map<String, Value>>(s) {
-                Ok(members) => object(&members),
-                Err(_) => pairs(s.split(',').map(str::to_owned).collect()),
-            },
-            _ => None,
-        };
-        read.map(Some).ok_or_else(|| wrong(name, "a map of strings"))
+        list::map(value, cap).map(Some).map_err(|problem| problem.of(name, "a map of strings", cap))
     }
 }
 
@@ -229,6 +224,14 @@ pub fn is_name(text: &str) -> bool {
         && bytes.iter().all(|b| word(b) || matches!(b, b'-' | b'.'))
 }
 
+/// The JSON of a text that holds some, of at most so many values; `None` when it is no such JSON.
+pub fn json_in(text: &str, values: usize) -> Option<Value> {
+    let budget = std::cell::Cell::new(values);
+    let mut json = serde_json::Deserializer::from_str(text);
+    let value = Bounded { depth: MAX_DEPTH, budget: &budget }.deserialize(&mut json).ok()?;
+    json.end().is_ok().then_some(value)
+}
+
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(s) => Some(s.clone()),
@@ -251,7 +254,7 @@ fn whole(value: &Value) -> Option<i64> {
 
 fn refused(error: &serde_json::Error) -> Error {
     let text = error.to_string();
-    if text.starts_with(TOO_COMPLEX) {
+    if text.starts_with(TOO_DEEP) || text.starts_with(TOO_MANY) {
         return Error::malformed(format!(
             "request body: too complex: at most {MAX_DEPTH} levels and {MAX_VALUES} values are taken"
         ));
@@ -259,7 +262,8 @@ fn refused(error: &serde_json::Error) -> Error {
     Error::malformed("request body: not valid JSON")
 }
 
-const TOO_COMPLEX: &str = "too complex";
+const TOO_DEEP: &str = "too deep";
+const TOO_MANY: &str = "too many values";
 
 /// Builds a [`Value`] while counting depth and values.
 #[derive(Clone, Copy)]
@@ -270,7 +274,7 @@ struct Bounded<'a> {
 
 impl Bounded<'_> {
     fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
-        let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom(TOO_COMPLEX))?;
+        let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom(TOO_DEEP))?;
         Ok(Self { depth, ..self })
     }
 }
@@ -279,7 +283,7 @@ impl<'de> DeserializeSeed<'de> for Bounded<'_> {
     type Value = Value;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        let left = self.budget.get().checked_sub(1).ok_or_else(|| D::Error::custom(TOO_COMPLEX))?;
+        let left = self.budget.get().checked_sub(1).ok_or_else(|| D::Error::custom(TOO_MANY))?;
         self.budget.set(left);
         deserializer.deserialize_any(self)
     }

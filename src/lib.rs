@@ -111,7 +111,8 @@
 //! | how long does a token live? | `auth/token/ttl.rs` |
 //! | which path is which mount? | [`auth::mounts`] |
 //! | which paths and fields are there? | the `ROUTES` of [`http::secrets`] |
-//! | how lenient is a body? | [`fields`], [`clock`] for durations and times |
+//! | how lenient is a body, how long may a list be? | [`fields`], [`clock`] for durations and times |
+//! | which types has an answer, for whom? | [`http::secrets::dialect`] |
 //! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |
 //! | where is the caller, behind which proxies? | [`http::address`] |
 //! | how many connections, and which of them end? | `server/connections.rs` |

@@ -27,6 +27,8 @@ const WRAPPING: &str = "response-wrapping";
 const WRAPPING_TEXT: &str = "path \"cubbyhole/response\" { capabilities = [\"create\", \"read\"] }\n\
                              path \"sys/wrapping/unwrap\" { capabilities = [\"update\"] }\n";
 pub(crate) use crate::fields::MAX_NAME;
+/// Longest text of a policy, bytes.
+const MAX_TEXT: usize = 256 << 10;
 /// Most compiled unions that one view keeps.
 const MAX_COMPILED: usize = 1_024;
 
@@ -168,9 +170,9 @@ impl Auth {
                 "the policy name was changed to {name:?}: names are in lower case and without blanks around them"
             ));
         }
-        let mut text = fields.text("policy")?.unwrap_or_default();
+        let mut text = fields.text_within("policy", MAX_TEXT)?.unwrap_or_default();
         if text.trim().is_empty() {
-            text = fields.text("rules")?.unwrap_or_default();
+            text = fields.text_within("rules", MAX_TEXT)?.unwrap_or_default();
             if text.trim().is_empty() {
                 return Err(Error::invalid("'policy' parameter not supplied or empty"));
             }

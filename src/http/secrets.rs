@@ -9,6 +9,7 @@
 
 pub mod answer;
 pub mod audit;
+pub mod dialect;
 pub mod index;
 mod page;
 pub mod path;
@@ -41,6 +42,7 @@ use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 use crate::telemetry::{self, RouteMeter};
 use answer::{Answer, Body};
+use dialect::Dialect;
 use index::{Entry, Found, Index};
 use request::Asked;
 use route::{Access, BodyKind, Call, Operation, Params, RequestId, Route, Token};
@@ -120,6 +122,7 @@ async fn steps(
         },
         body,
         caller: admitted.caller,
+        dialect: Dialect::of(headers, settings.compat),
         token: admitted.token,
         sudo: admitted.sudo,
         address,

@@ -1,4 +1,5 @@
-//! Rendering of issued certificates: PEM, DER and bundles, as JSON text.
+//! Rendering of issued certificates: PEM, DER and bundles, as JSON text. Their dates are added by the wire,
+//! which knows the type that the caller reads.
 
 use base64::Engine as _;
 use serde::Serialize;
@@ -15,8 +16,6 @@ use crate::x509::pem;
 struct IssuedData<'a> {
     ca_chain: &'a RawValue,
     certificate: &'a str,
-    /// Epoch seconds, as text.
-    expiration: String,
     issuing_ca: &'a RawValue,
     #[serde(skip_serializing_if = "Option::is_none")]
     private_key: Option<&'a str>,
@@ -25,7 +24,7 @@ struct IssuedData<'a> {
     serial_number: String,
 }
 
-/// The `data` of an issue or sign answer; with a key it is an issue answer.
+/// The `data` of an issue or sign answer, without its dates; with a key it is an issue answer.
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
@@ -46,7 +45,6 @@ pub(super) fn issued(
     let data = IssuedData {
         ca_chain: if request.remove_roots_from_chain { &texts.ca_chain_without_roots } else { &texts.ca_chain },
         certificate: &certificate,
-        expiration: released.not_after.to_string(),
         issuing_ca: &texts.issuing_ca,
         private_key: key_text.as_deref(),
         private_key_type: key.map(|key| key.kind().name()),

@@ -3,13 +3,14 @@
 //! reads its own body members and names them when it refuses.
 
 use crate::error::{Error, Result};
-use crate::fields::Fields;
+use crate::fields::{Cap, Fields};
+use crate::pki::role::SUBJECT_VALUES;
 use crate::x509::extension::MAX_SUBTREES;
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
 
-/// Most values of a list of usages or of one kind of subject attribute.
-const MAX_VALUES: usize = 100;
+/// What a list of usages may hold.
+const USAGES: Cap = Cap::new(100, 128);
 
 /// Body members of the subject, read by [`subject`].
 pub(super) const SUBJECT_FIELDS: [&str; 8] =
@@ -74,7 +75,7 @@ pub(super) fn named_key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
     if !fields.has("key_usage") {
         return Ok(None);
     }
-    Ok(Some(KeyUsage::from_names(&values(fields, "key_usage")?)))
+    Ok(Some(KeyUsage::from_names(&usages(fields, "key_usage")?)))
 }
 
 /// extKeyUsage of `ext_key_usage` and `ext_key_usage_oids`, both added; empty without any.
@@ -82,7 +83,7 @@ pub(super) fn named_key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
 /// # Errors
 /// `Invalid` naming the field whose entry is no OID.
 pub(super) fn ext_key_usage(fields: &Fields) -> Result<Vec<u8>> {
-    let (names, oids) = (values(fields, "ext_key_usage")?, values(fields, "ext_key_usage_oids")?);
+    let (names, oids) = (usages(fields, "ext_key_usage")?, usages(fields, "ext_key_usage_oids")?);
     let purposes = extension::eku_oids(&names, false, false, false, false, &oids)?;
     Ok(extension::ext_key_usage(&purposes))
 }
@@ -117,7 +118,7 @@ pub(super) fn subject(fields: &Fields, common_name: &str, serial_number: &str) -
         (Attribute::Organization, "organization"),
         (Attribute::OrganizationalUnit, "ou"),
     ] {
-        let values = values(fields, field)?;
+        let values = fields.list_within(field, SUBJECT_VALUES)?.unwrap_or_default();
         if values.iter().any(|v| v.chars().any(char::is_control)) {
             return Err(Error::invalid(format!("{field}: control characters are not allowed")));
         }
@@ -144,13 +145,9 @@ pub(super) fn check_subject(field: &str, subject: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A list of at most [`MAX_VALUES`]; absent is empty.
-fn values(fields: &Fields, field: &str) -> Result<Vec<String>> {
-    let values = fields.list(field)?.unwrap_or_default();
-    if values.len() > MAX_VALUES {
-        return Err(Error::invalid(format!("{field}: at most {MAX_VALUES} values are taken")));
-    }
-    Ok(values)
+/// Names or OIDs of usages; absent is empty.
+fn usages(fields: &Fields, field: &str) -> Result<Vec<String>> {
+    Ok(fields.list_within(field, USAGES)?.unwrap_or_default())
 }
 
 /// nameConstraints from the eight lists; empty without any.
@@ -159,10 +156,7 @@ fn values(fields: &Fields, field: &str) -> Result<Vec<String>> {
 /// `Invalid` naming the list and the rule.
 pub(super) fn name_constraints(fields: &Fields) -> Result<Vec<u8>> {
     let list = |name: &str| -> Result<Vec<String>> {
-        let values = fields.list(name)?.unwrap_or_default();
-        if values.len() > MAX_SUBTREES {
-            return Err(Error::invalid(format!("{name}: at most {MAX_SUBTREES} entries are taken")));
-        }
+        let values = fields.list_within(name, Cap { entries: MAX_SUBTREES, ..Cap::LIST })?.unwrap_or_default();
         if values.iter().all(|v| v.bytes().all(|b| b.is_ascii_graphic())) {
             return Ok(values);
         }

@@ -9,8 +9,11 @@ use super::urls::Urls;
 use super::validity::LeafNotAfter;
 use super::view::View;
 use crate::error::{Error, Result};
-use crate::fields::Fields;
+use crate::fields::{Cap, Fields, MAX_NAME};
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+
+/// The most issuers of a chain that is written by hand.
+const CHAIN: Cap = Cap::new(MAX_CHAIN, MAX_NAME);
 
 /// Fields of an issuer write.
 pub const ISSUER_FIELDS: &[&str] = &[
@@ -134,7 +137,7 @@ fn updated(view: &View, old: &IssuerRecord, fields: &Fields, write: Write, now: 
         None if !keeps("issuer_name") => record.name = String::new(),
         None => {}
     }
-    match fields.list("manual_chain")? {
+    match fields.list_within("manual_chain", CHAIN)? {
         Some(chain) => record.manual_chain = manual_chain(view, &old.id, &chain)?,
         None if !keeps("manual_chain") => record.manual_chain = Vec::new(),
         None => {}
@@ -189,9 +192,6 @@ fn default_usage(view: &View, record: &IssuerRecord) -> Usage {
 }
 
 fn manual_chain(view: &View, own_id: &str, references: &[String]) -> Result<Vec<String>> {
-    if references.len() > MAX_CHAIN {
-        return Err(Error::invalid(format!("manual_chain: at most {MAX_CHAIN} issuers are taken")));
-    }
     let ids = references
         .iter()
         .map(|reference| match reference.as_str() {

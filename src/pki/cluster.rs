@@ -9,6 +9,9 @@ use crate::fields::Fields;
 /// Fields of `config/cluster`.
 pub const FIELDS: &[&str] = &["path", "aia_path"];
 
+/// Longest URL of a mount's configuration.
+pub(super) const MAX_URL: usize = 2_048;
+
 /// Where this mount is reached; an empty text is an address that is not configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -27,7 +30,7 @@ impl Cluster {
     pub fn merged(&self, fields: &Fields) -> Result<Self> {
         let mut cluster = self.clone();
         for (name, address) in [("path", &mut cluster.path), ("aia_path", &mut cluster.aia_path)] {
-            let Some(given) = fields.text(name)? else { continue };
+            let Some(given) = fields.text_within(name, MAX_URL)? else { continue };
             if !given.is_empty() && !is_absolute_url(&given) {
                 return Err(Error::invalid(format!("{name}: must be an absolute URL with a scheme and a host")));
             }

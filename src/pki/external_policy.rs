@@ -124,11 +124,19 @@ pub async fn run(views: Arc<ArcSwap<View>>, tools: Tools, request: Request, stag
     let consent = answer.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;
     let made = template::issue(&view, &tools, &request, &consent, &subject.key, &stages).await?;
     let private = subject.private.as_deref();
-    let json = match request.mode {
-        Mode::Issue | Mode::Sign => answer::issued(&made.signer, &rendering, &made.released, private)?,
-        Mode::SignIntermediate => answer::issued_authority(&made.signer, &rendering, &made.released)?,
+    let dates = made.released.dates;
+    let (json, dates) = match request.mode {
+        Mode::Issue | Mode::Sign => (answer::issued(&made.signer, &rendering, &made.released, private)?, dates),
+        Mode::SignIntermediate => {
+            (answer::issued_authority(&made.signer, &rendering, &made.released)?, dates.of_authority())
+        }
     };
-    Ok(Issued { json, warnings: [answer.warnings, made.warnings].concat(), lease: made.released.lease })
+    Ok(Issued {
+        json,
+        dates: Some(dates),
+        warnings: [answer.warnings, made.warnings].concat(),
+        lease: made.released.lease,
+    })
 }
 
 /// Reads and verifies the caller's CSR, or makes a key and an empty CSR. Every cheap refusal comes before

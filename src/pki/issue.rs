@@ -96,10 +96,28 @@ impl Request {
     }
 }
 
+/// The dates in an answer, epoch seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dates {
+    /// notBefore, where the answer shows it.
+    pub not_before: Option<i64>,
+    /// notAfter.
+    pub expiration: i64,
+}
+
+impl Dates {
+    /// As an answer about an authority shows them: its end.
+    pub(super) fn of_authority(self) -> Self {
+        Self { not_before: None, ..self }
+    }
+}
+
 /// An issued certificate, ready to send.
 pub struct Issued {
-    /// The answer's `data`, JSON text.
+    /// The answer's `data` without its dates: JSON text of an object with members.
     pub json: String,
+    /// Its dates; none where the answer has none.
+    pub dates: Option<Dates>,
     /// Warnings for the caller.
     pub warnings: Vec<String>,
     /// The lease that comes with it, when the role wants one.
@@ -127,7 +145,7 @@ pub async fn issue(view: Arc<View>, tools: Tools, request: Request, stages: Stag
     stages.key(started);
     let issued = draft.release(&view, &tools, key.public(), &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, Some(&key))?;
-    Ok(Issued { json, warnings, lease: issued.lease })
+    Ok(Issued { json, dates: Some(issued.dates), warnings, lease: issued.lease })
 }
 
 /// `sign`: certifies the key of a request made elsewhere.
@@ -153,7 +171,7 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, None)?;
-    Ok(Issued { json, warnings, lease: issued.lease })
+    Ok(Issued { json, dates: Some(issued.dates), warnings, lease: issued.lease })
 }
 
 pub(super) fn role(view: &View, name: &str) -> Result<Arc<RoleEntry>> {

@@ -39,7 +39,7 @@ const MAX_NAMES: usize = general_name::MAX_NAMES;
 /// Longest single name, in bytes.
 const MAX_NAME_BYTES: usize = general_name::MAX_NAME;
 /// Longest list of names, all kinds together, in bytes.
-const MAX_ALL_BYTES: usize = 40 * 1024;
+pub(super) const MAX_ALL_BYTES: usize = 40 * 1024;
 
 /// What a CSR asks for, as `x509` read it.
 #[derive(Clone, Debug, Default, PartialEq)]

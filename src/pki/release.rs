@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::beside::{Beside, Lease};
-use super::issue::Tools;
+use super::issue::{Dates, Tools};
 use super::issuer::Key;
 use super::metrics::Stages;
 use super::prepared::Prepared;
@@ -70,7 +70,7 @@ pub(super) struct Record<'a> {
 pub(super) struct Released {
     pub(super) der: Vec<u8>,
     pub(super) serial: Serial,
-    pub(super) not_after: i64,
+    pub(super) dates: Dates,
     /// The lease that comes with it.
     pub(super) lease: Option<Lease>,
 }
@@ -134,7 +134,9 @@ impl Draft {
     }
 
     fn released(self, der: Vec<u8>, serial: Serial, lease: Option<Lease>) -> Released {
-        Released { der, serial, not_after: self.validity.not_after.unix_timestamp(), lease }
+        let Validity { not_before, not_after, .. } = self.validity;
+        let dates = Dates { not_before: Some(not_before.unix_timestamp()), expiration: not_after.unix_timestamp() };
+        Released { der, serial, dates, lease }
     }
 
     fn row(&self, mount: MountId, serial: Serial, der: &[u8], record: &Record<'_>, now: Time) -> CertificateRow {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::policies::PolicyInformation;
-pub(super) use self::write::whole_seconds;
+pub(super) use self::write::{SUBJECT_VALUES, whole_seconds};
 use crate::clock::compact;
 use crate::error::Result;
 
@@ -266,8 +266,8 @@ impl Role {
         }
     }
 
-    /// The role as a read shows it: `ttl` and `max_ttl` as compact duration texts (`6h`), other
-    /// durations as whole seconds, lists always as arrays.
+    /// The role as a read shows it in the contract's types: `ttl` and `max_ttl` as compact duration texts
+    /// (`6h`), other durations as whole seconds, lists always as arrays.
     pub fn to_json(&self) -> Value {
         let mut json = serde_json::to_value(self).expect("a record of texts, numbers and lists always serialises");
         json["ttl"] = compact(Duration::from_secs(self.ttl)).into();

@@ -56,8 +56,10 @@ pub const FIELDS: &[&str] = &ca_request::joined::<41>(&[
 
 /// A root that was generated.
 pub struct Generated {
-    /// The answer's `data`.
+    /// The answer's `data`, without its dates.
     pub data: serde_json::Value,
+    /// notAfter, epoch seconds.
+    pub expiration: i64,
     /// Warnings for the caller.
     pub warnings: Vec<String>,
 }
@@ -200,10 +202,12 @@ impl Order {
             der: der.clone(),
         })];
         let data = self.data(&record, key, &der, &serial)?;
+        let expiration = self.validity.not_after.unix_timestamp();
         writes.extend(key.put(&mut next)?);
         writes.extend(default_issuer(&mut next, &record.id));
         writes.push(next.put_issuer(record)?);
-        Ok((Planned { view: next, writes, crls: true }, Generated { data, warnings: self.warnings }))
+        let generated = Generated { data, expiration, warnings: self.warnings };
+        Ok((Planned { view: next, writes, crls: true }, generated))
     }
 
     fn certificate(&mut self, view: &View, key: &Arc<PrivateKey>, serial: &Serial) -> Result<Vec<u8>> {
@@ -277,7 +281,6 @@ impl Order {
             "certificate": certificate,
             "issuing_ca": issuing_ca,
             "serial_number": serial.to_string(),
-            "expiration": self.validity.not_after.unix_timestamp().to_string(),
             "issuer_id": record.id,
             "issuer_name": record.name,
         });

@@ -121,7 +121,7 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
         Record { role: None, requester: &request.requester.recorded_as, store: true, beside: Beside::default() };
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     let json = answer::issued_authority(&signer, &parsed, &issued)?;
-    Ok(Issued { json, warnings, lease: None })
+    Ok(Issued { json, dates: Some(issued.dates.of_authority()), warnings, lease: None })
 }
 
 /// The path length to write: as asked, or one less than the issuer's where that has one.

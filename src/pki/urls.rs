@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::{Cluster, PLACEHOLDERS, is_absolute_url};
 use crate::error::{Error, Result};
-use crate::fields::Fields;
+use crate::fields::{Cap, Fields};
 
 /// A set of authority information URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,10 +24,8 @@ pub struct Urls {
     pub templating: bool,
 }
 
-/// Most URLs of a list.
-const MAX_URLS: usize = 16;
-/// Longest URL as it is configured, in octets.
-const MAX_URL: usize = 1024;
+/// Every certificate carries them.
+const MOST: Cap = Cap::new(16, 1024);
 
 const ISSUER_ID: &str = "{{issuer_id}}";
 
@@ -65,13 +63,7 @@ impl Urls {
             (LIST_FIELDS[2], &mut urls.delta_crl_distribution_points),
             (LIST_FIELDS[3], &mut urls.ocsp_servers),
         ] {
-            if let Some(given) = fields.list(name)? {
-                if given.len() > MAX_URLS {
-                    return Err(Error::invalid(format!("{name}: at most {MAX_URLS} URLs are taken")));
-                }
-                if given.iter().any(|url| url.len() > MAX_URL) {
-                    return Err(Error::invalid(format!("{name}: a URL is longer than {MAX_URL} octets")));
-                }
+            if let Some(given) = fields.list_within(name, MOST)? {
                 *list = given;
             }
         }

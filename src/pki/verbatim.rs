@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use super::issue::{Issued, Request, Tools, role, signer, usable_key, verified_csr};
 use super::metrics::Stages;
+use super::names::MAX_ALL_BYTES;
 use super::profile::Locations;
 use super::release::{Draft, SubjectKeyId};
 use super::request::IssueRequest;
@@ -101,7 +102,7 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, None)?;
-    Ok(Issued { json, warnings, lease: issued.lease })
+    Ok(Issued { json, dates: Some(issued.dates), warnings, lease: issued.lease })
 }
 
 fn refuse_authority(csr: &Csr) -> Result<()> {
@@ -121,8 +122,8 @@ fn subject(csr: &Csr, user_ids: &[String]) -> Result<Vec<u8>> {
     if user_ids.is_empty() {
         return Ok(csr.subject.clone());
     }
-    if user_ids.len() > name::MAX_ATTRIBUTES {
-        return Err(Error::invalid(format!("user_ids: at most {} are taken", name::MAX_ATTRIBUTES)));
+    if user_ids.iter().map(String::len).sum::<usize>() > MAX_ALL_BYTES {
+        return Err(Error::invalid(format!("user_ids: together longer than {MAX_ALL_BYTES} bytes")));
     }
     let ids = user_ids.iter().map(|id| name::rdn(Attribute::UserId, std::slice::from_ref(id)));
     name::appended(&csr.subject, &ids.collect::<Vec<_>>().concat())

@@ -83,6 +83,24 @@ impl Serial {
         Self::from_octets(&octets)
     }
 
+    /// The last serial whose text does not sort above `text`; `None` when all do.
+    pub fn last_up_to(text: &str) -> Option<Self> {
+        let mut octets = Vec::with_capacity(MAX_OCTETS);
+        let mut prefix = String::new();
+        while octets.len() < MAX_OCTETS {
+            let colon = if prefix.is_empty() { "" } else { ":" };
+            // Texts of octets sort like the octets. Without leading zeros the first one is not zero.
+            let first = u8::from(octets.is_empty());
+            let Some(octet) = (first..=u8::MAX).rev().find(|octet| *format!("{prefix}{colon}{octet:02x}") <= *text)
+            else {
+                break;
+            };
+            prefix = format!("{prefix}{colon}{octet:02x}");
+            octets.push(octet);
+        }
+        Self::from_octets(&octets).ok()
+    }
+
     /// The octets, without leading zeros.
     pub fn octets(&self) -> &[u8] {
         &self.octets[..usize::from(self.len)]
@@ -145,9 +163,35 @@ mod tests {
     }
 
     #[test]
+    fn any_text_has_a_place_among_the_texts_of_serials() {
+        let of = |text: &str| Serial::last_up_to(text).map(|serial| serial.to_string());
+        let most = |begin: &str, octets: usize| Some(format!("{begin}{}", ":ff".repeat(octets)));
+        for before_all in ["", "0", "00", "-", "!"] {
+            assert_eq!(of(before_all), None, "{before_all}");
+        }
+        for behind_all in ["zz", "\u{e9}", "ff:zz", "fg"] {
+            assert_eq!(of(behind_all), most("ff", 19), "{behind_all}");
+        }
+        assert_eq!(of("0a:ff"), Some("0a:ff".to_owned()));
+        assert_eq!(of("0a:"), Some("0a".to_owned()));
+        assert_eq!(of("0a:1"), most("0a:0f", 18));
+        assert_eq!(of("0a-1"), Some("0a".to_owned()), "a hyphen sorts before a colon");
+        assert_eq!(of("0A:ff"), most("09", 19), "capitals sort before small letters, digits before both");
+    }
+
+    #[test]
     fn random_serials_are_positive_in_der_and_differ() {
         let all: std::collections::HashSet<_> = (0..1000).map(|_| Serial::random()).collect();
         assert_eq!(all.len(), 1000);
         assert!(all.iter().all(|s| s.octets().len() < 20 || s.octets()[0] < 0x80));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_text_divides_serials_as_it_divides_their_texts(text in "[0-9a-f:zA-]{0,12}", octets in proptest::collection::vec(0u8.., 1..6)) {
+            let serial = Serial::from_octets(&octets).unwrap();
+            let above = Serial::last_up_to(&text).is_none_or(|last| serial > last);
+            proptest::prop_assert!(serial == Serial::parse("00").unwrap() || above == (serial.to_string() > text));
+        }
     }
 }

@@ -1,3 +1,6 @@
+mod caps;
+mod clients;
+mod dialects;
 mod hygiene;
 mod limits;
 mod methods;

@@ -41,7 +41,8 @@ def issued(answer, *more):
     certificate, issuer = read(data["certificate"]), read(data["issuing_ca"])
     certificate.verify_directly_issued_by(issuer)
     assert all(isinstance(link, str) for link in data["ca_chain"]) and data["ca_chain"], data
-    assert int(data["expiration"]) == int(certificate.not_valid_after_utc.timestamp())
+    assert data["expiration"] == int(certificate.not_valid_after_utc.timestamp()), data["expiration"]
+    assert data.get("not_before", began := int(certificate.not_valid_before_utc.timestamp())) == began, data["not_before"]
     assert int(data["serial_number"].replace(":", ""), 16) == certificate.serial_number
     return certificate
 
@@ -64,6 +65,7 @@ def roles(pki, mount):
     pki.create_or_update_role("other", {"key_type": "ed25519", "no_store": "true"}, mount_point=mount)
     data = pki.read_role("web", mount_point=mount)["data"]
     assert (data["allowed_domains"], data["allow_subdomains"], data["key_type"]) == (["hvac.test"], True, "ec"), data
+    assert (data["ttl"], data["max_ttl"]) == (86400, 259200), data
     assert pki.list_roles(mount_point=mount)["data"]["keys"] == ["other", "web"]
     pki.delete_role("other", mount_point=mount)
     assert pki.list_roles(mount_point=mount)["data"]["keys"] == ["web"]
@@ -83,7 +85,7 @@ def urls(pki, mount):
 
 def leaves(pki, mount):
     answer = pki.generate_certificate("web", "a.hvac.test", {"alt_names": "b.hvac.test", "ttl": "1h"}, mount_point=mount)
-    certificate = issued(answer, "private_key", "private_key_type")
+    certificate = issued(answer, "not_before", "private_key", "private_key_type")
     key = serialization.load_pem_private_key(answer["data"]["private_key"].encode(), None)
     assert key.public_key() == certificate.public_key() and answer["data"]["private_key_type"] == "ec"
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -91,11 +93,11 @@ def leaves(pki, mount):
     for extension in (x509.AuthorityInformationAccess, x509.CRLDistributionPoints):
         assert "http://hvac.test/" in str(certificate.extensions.get_extension_for_class(extension).value)
     key, csr = request("c.hvac.test")
-    signed = issued(pki.sign_certificate("web", csr, "c.hvac.test", mount_point=mount))
+    signed = issued(pki.sign_certificate("web", csr, "c.hvac.test", mount_point=mount), "not_before")
     assert signed.public_key() == key.public_key()
     for name in (False, "web"):
         key, csr = request("any.other.test")
-        verbatim = issued(pki.sign_verbatim(csr, name, mount_point=mount))
+        verbatim = issued(pki.sign_verbatim(csr, name, mount_point=mount), "not_before")
         assert verbatim.public_key() == key.public_key()
         assert verbatim.subject.rfc4514_string() == "CN=any.other.test"
     try:
@@ -133,7 +135,7 @@ def authorities(pki, mount, below, root):
     assert pki.update_issuer(issuer, {"issuer_name": "hvac"}, mount_point=below)["data"]["issuer_name"] == "hvac"
     assert pki.read_issuer("hvac", mount_point=below)["data"]["certificate"].strip() == answer["data"]["certificate"].strip()
     pki.create_or_update_role("web", {"allow_any_name": True, "key_type": "ec"}, mount_point=below)
-    issued(pki.generate_certificate("web", "d.hvac.test", {"ttl": "1h"}, mount_point=below), "private_key", "private_key_type")
+    issued(pki.generate_certificate("web", "d.hvac.test", {"ttl": "1h"}, mount_point=below), "not_before", "private_key", "private_key_type")
     assert pki.read_ca_certificate_chain(mount_point=below).count("BEGIN CERTIFICATE") == 1
     pki.submit_ca_information(root["certificate"] + "\n" + root["private_key"], mount_point=below)
     assert len(pki.list_issuers(mount_point=below)["data"]["keys"]) == 2

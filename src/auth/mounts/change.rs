@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::settings::MAX_DESCRIPTION;
 use super::{BUILT_IN, Mount, MountTable};
 use crate::auth::store::AuthWrite;
 use crate::auth::{Auth, repeated};
@@ -70,7 +71,7 @@ impl Auth {
         }
         let suffix = crate::random::bytes::<4>().map(|b| format!("{b:02x}")).concat();
         let mut mount = Mount::new(MountId::random(), &path, &kind, &suffix, crate::random::uuid());
-        mount.description = fields.text("description")?.unwrap_or_default();
+        mount.description = fields.text_within("description", MAX_DESCRIPTION)?.unwrap_or_default();
         for (name, to) in [
             ("local", &mut mount.local),
             ("seal_wrap", &mut mount.seal_wrap),

@@ -7,11 +7,18 @@ use serde_json::Value;
 use super::{Mount, SYSTEM_TTL};
 use crate::clock::{compact, parse_duration};
 use crate::error::{Error, Result};
-use crate::fields::Fields;
+use crate::fields::{Cap, Fields, MAX_NAME};
 
 /// Request headers that carry a credential, and so never reach an engine.
 const CREDENTIAL_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-service-token", "x-vault-token"];
+
+/// Longest description, bytes.
+pub(super) const MAX_DESCRIPTION: usize = 4_096;
+/// The most names in one of a mount's lists.
+const NAMES: Cap = Cap::new(256, MAX_NAME);
+/// The most options of a mount.
+const OPTIONS: Cap = Cap::new(64, 1_024);
 
 impl Mount {
     /// Takes over what `fields` sets; absent fields, and an empty text for a time, change nothing.
@@ -24,7 +31,8 @@ impl Mount {
         self.check_ttls()?;
         // Clients that mean nothing by it always send false.
         self.force_no_cache |= fields.bool("force_no_cache")?.unwrap_or(false);
-        self.description = fields.text("description")?.unwrap_or_else(|| std::mem::take(&mut self.description));
+        let description = fields.text_within("description", MAX_DESCRIPTION)?;
+        self.description = description.unwrap_or_else(|| std::mem::take(&mut self.description));
         self.merge_options(fields)?;
         for (name, words, to) in [
             ("listing_visibility", &["", "hidden", "unauth"][..], &mut self.listing_visibility),
@@ -44,7 +52,7 @@ impl Mount {
             ("passthrough_request_headers", &mut self.passthrough_request_headers),
             ("allowed_response_headers", &mut self.allowed_response_headers),
         ] {
-            if let Some(list) = fields.list(name)? {
+            if let Some(list) = fields.list_within(name, NAMES)? {
                 *to = list;
             }
         }
@@ -79,10 +87,13 @@ impl Mount {
 
     /// Options are merged; an empty value removes one.
     fn merge_options(&mut self, fields: &Fields) -> Result<()> {
-        let Some(given) = fields.map("options")? else { return Ok(()) };
+        let Some(given) = fields.map_within("options", OPTIONS)? else { return Ok(()) };
         let mut options: BTreeMap<String, String> = self.options.take().unwrap_or_default();
         options.extend(given);
         options.retain(|_, value| !value.is_empty());
+        if options.len() > OPTIONS.entries {
+            return Err(Error::invalid(format!("options: a mount has at most {}", OPTIONS.entries)));
+        }
         self.options = (!options.is_empty()).then_some(options);
         Ok(())
     }

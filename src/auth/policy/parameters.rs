@@ -5,6 +5,7 @@
 //! *denied* value matches under every reading that some engine could make of the field, and without
 //! regard to case. An *allowed* value matches only when the whole field does; where the field may be
 //! read as a list, every item must match too, or `evil.test,a.example.com` would pass `*.example.com`.
+//! No reader takes a longer list than the policies do ([`Cap::WIDEST`]).
 //! An explicit null counts as absent, except in a PATCH, where it removes something.
 
 use std::borrow::Cow;
@@ -15,7 +16,7 @@ use serde_json::Value;
 use super::Operation;
 use super::rules::{ParameterLists, Rule};
 use crate::clock::parse_duration;
-use crate::fields::{Fields, bool_word};
+use crate::fields::{Cap, Fields, bool_word};
 
 /// The parameter rules of one path, over all policies that name it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -102,13 +103,13 @@ fn could_mean(fields: &Fields, name: &str, value: &Value, rule: &Value) -> bool 
         Value::Array(_) => {
             let mut wanted = Fields::default();
             wanted.set(name, rule.clone());
-            let list = |f: &Fields| f.list(name).ok().flatten();
+            let list = |f: &Fields| f.list_within(name, Cap::WIDEST).ok().flatten();
             list(&wanted).is_some() && list(&wanted) == list(fields)
         }
         Value::Object(_) => {
             let mut wanted = Fields::default();
             wanted.set(name, rule.clone());
-            let map = |f: &Fields| f.map(name).ok().flatten();
+            let map = |f: &Fields| f.map_within(name, Cap::WIDEST).ok().flatten();
             map(&wanted).is_some() && map(&wanted) == map(fields)
         }
         Value::Null => false,
@@ -118,7 +119,7 @@ fn could_mean(fields: &Fields, name: &str, value: &Value, rule: &Value) -> bool 
 fn text_could_mean(fields: &Fields, name: &str, rule: &str) -> bool {
     let wanted = rule.to_lowercase();
     let whole = fields.text(name).ok().flatten();
-    let items = fields.list(name).ok().flatten().unwrap_or_default();
+    let items = fields.list_within(name, Cap::WIDEST).ok().flatten().unwrap_or_default();
     if whole.iter().chain(&items).any(|text| glob(&wanted, &text.trim().to_lowercase())) {
         return true;
     }
@@ -151,7 +152,7 @@ fn is_one_of(value: &Value, rules: &[Value]) -> bool {
 fn is_text_of(value: &Value, rules: &[Value]) -> bool {
     let mut one = Fields::default();
     one.set("v", value.clone());
-    let (Ok(Some(whole)), Ok(Some(items))) = (one.text("v"), one.list("v")) else { return false };
+    let (Ok(Some(whole)), Ok(Some(items))) = (one.text("v"), one.list_within("v", Cap::WIDEST)) else { return false };
     let texts = || rules.iter().filter_map(Value::as_str);
     texts().any(|rule| rule == whole)
         || (texts().any(|rule| glob(rule, &whole)) && items.iter().all(|item| texts().any(|rule| glob(rule, item))))
@@ -271,5 +272,13 @@ mod tests {
         assert!(!permits(&none, json!({"a": 1})));
         let body = Fields::parse(b"{\"a\":null}").unwrap();
         assert!(!none.permit(Operation::Patch, &body));
+    }
+
+    #[test]
+    fn a_denied_value_is_found_in_the_longest_list_that_any_reader_takes() {
+        let denied = rules("denied_parameters = { \"f\" = [\"evil.test\"] }");
+        let long = |text: &str| format!("{}{text}", "a,".repeat(crate::fields::MAX_VALUES - 1));
+        assert!(!permits(&denied, json!({ "f": long("evil.test") })));
+        assert!(permits(&denied, json!({ "f": long("good.test") })));
     }
 }

@@ -10,7 +10,7 @@ use crate::auth::policies::{DEFAULT, MAX_NAME, folded, is_assignable};
 use crate::auth::store::{AuthOutcome, AuthWrite, TokenHash, TokenRow};
 use crate::auth::{Auth, Caller, ROOT};
 use crate::error::{Error, Kind, Result};
-use crate::fields::Fields;
+use crate::fields::{Cap, Fields};
 
 /// Most policies of one token.
 const MAX_POLICIES: usize = 256;
@@ -273,7 +273,8 @@ fn display_name(name: &str) -> Result<String> {
 }
 
 fn meta(fields: &Fields) -> Result<BTreeMap<String, String>> {
-    let meta = fields.map("meta")?.unwrap_or_default();
+    // Of any length: it is the sum that counts.
+    let meta = fields.map_within("meta", Cap { bytes: usize::MAX, ..Cap::LIST })?.unwrap_or_default();
     let bytes: usize = meta.iter().map(|(name, value)| name.len() + value.len()).sum();
     if meta.len() > MAX_META.0 || bytes > MAX_META.1 {
         return Err(Error::invalid(format!("meta: more than {} pairs or {} bytes", MAX_META.0, MAX_META.1)));

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::fields::Fields;
+use crate::x509::serial::Serial;
 
 /// A page of keys in byte order.
 pub(super) struct Page {
@@ -25,6 +26,12 @@ impl Page {
             after: fields.text("after")?.unwrap_or_default(),
             limit: usize::try_from(limit).ok().filter(|n| *n > 0),
         })
+    }
+
+    /// Where a page of serials begins: above this one. Any text is taken, as in lists of names: what is no
+    /// serial stands where it sorts among the texts of serials.
+    pub(super) fn after_serial(&self) -> Option<Serial> {
+        Serial::parse(&self.after).ok().or_else(|| Serial::last_up_to(&self.after))
     }
 
     /// The page of names that are already in byte order.

@@ -20,8 +20,8 @@ const MAX_HEADERS: usize = 64 << 10;
 /// How much of a refused body is still read, so that its sender sees the answer.
 const DISCARD: usize = 64 << 20;
 
-static SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
-static VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
+pub(super) static SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
+pub(super) static VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
 static AUTHORIZATION: HeaderName = HeaderName::from_static("authorization");
 static SERVICE_NAMESPACE: HeaderName = HeaderName::from_static("x-service-namespace");
 static VAULT_NAMESPACE: HeaderName = HeaderName::from_static("x-vault-namespace");

@@ -10,6 +10,7 @@ use actix_web::http::header::HeaderValue;
 use futures_util::future::LocalBoxFuture;
 
 use super::answer::Answer;
+use super::dialect::Dialect;
 use super::state::State;
 use crate::auth::Caller;
 use crate::auth::mounts::Mount;
@@ -191,6 +192,8 @@ pub struct Call {
     pub media_type: String,
     /// Who asks; `None` on open routes (a token sent there is not looked at).
     pub caller: Option<Arc<Caller>>,
+    /// The types that the sender of the request reads.
+    pub dialect: Dialect,
     /// The caller's token; `None` on open routes.
     pub token: Option<Token>,
     /// Whether the caller's policies grant sudo on this path (or it holds root).

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::clock::parse_duration;
+use crate::clock::{MAX_DURATION_TEXT, parse_duration};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 
@@ -154,7 +154,7 @@ impl CrlConfig {
             *flag = fields.bool(name)?.unwrap_or(*flag);
         }
         for (name, written) in config.durations_mut() {
-            if let Some(text) = fields.text(name)? {
+            if let Some(text) = fields.text_within(name, MAX_DURATION_TEXT)? {
                 *written = duration(name, text)?;
             }
         }

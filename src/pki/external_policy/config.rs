@@ -28,6 +28,11 @@ pub const FIELDS: &[&str] = &[
 /// Longest time for one exchange, seconds: requests that wait for the engine wait no longer.
 const MAX_TIMEOUT: u64 = 60;
 
+/// Longest text, but for certificates.
+const MAX_TEXT: usize = 2_048;
+/// Longest PEM text.
+const MAX_CERTIFICATES: usize = 256 << 10;
+
 /// The settings. No `Debug`: a private key is among them.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -74,14 +79,18 @@ impl Config {
     /// # Errors
     /// `Invalid` naming the member and the rule, never quoting it.
     pub fn merged(&self, fields: &Fields, now: Time) -> Result<Self> {
-        let text = |name: &str, old: &str| fields.text(name).map(|new| new.unwrap_or_else(|| old.to_owned()));
+        let within = |name: &str, old: &str, bytes| {
+            fields.text_within(name, bytes).map(|new| new.unwrap_or_else(|| old.to_owned()))
+        };
+        let (text, certificates) =
+            (|name, old| within(name, old, MAX_TEXT), |name, old| within(name, old, MAX_CERTIFICATES));
         let config = Self {
             enabled: fields.bool("enabled")?.unwrap_or(self.enabled),
             url: text("external_service_url", &self.url)?.trim().to_owned(),
             timeout: fields.duration("timeout")?.map_or(Ok(self.timeout), |t| whole_seconds("timeout", t))?,
-            trusted_ca: text("trusted_ca", &self.trusted_ca)?,
-            trusted_leaves: text("trusted_leaf_certificate_bundle", &self.trusted_leaves)?,
-            client_bundle: Zeroizing::new(text("service_client_cert_bundle", &self.client_bundle)?),
+            trusted_ca: certificates("trusted_ca", &self.trusted_ca)?,
+            trusted_leaves: certificates("trusted_leaf_certificate_bundle", &self.trusted_leaves)?,
+            client_bundle: Zeroizing::new(certificates("service_client_cert_bundle", &self.client_bundle)?),
             entity_jmespath: text("entity_jmespath", &self.entity_jmespath)?,
             group_jmespath: text("group_jmespath", &self.group_jmespath)?,
             updated_at: now.unix_timestamp(),

@@ -20,7 +20,8 @@ fn request(body: &Value) -> IssueRequest {
 }
 
 fn issue(role_body: &Value, request_body: &Value) -> Result<(NameSet, Vec<String>)> {
-    for_issue(&role(role_body), &request(request_body), "").map(|(names, warnings)| (names.0, warnings))
+    let request = IssueRequest::from_fields(&fields(request_body))?;
+    for_issue(&role(role_body), &request, "").map(|(names, warnings)| (names.0, warnings))
 }
 
 fn sign(role_body: &Value, request_body: &Value, csr: &CsrNames) -> Result<(NameSet, Vec<String>)> {

@@ -7,12 +7,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::fields::Fields;
+use crate::fields::{self, Cap, Fields};
 use crate::pki::oid::is_dotted_oid;
 
 const FIELD: &str = "policy_identifiers";
 /// Longest explicitText (RFC 5280 4.2.1.4).
 const MAX_NOTICE: usize = 200;
+/// The most policies, and the longest text of one as it is kept.
+const CAP: Cap = Cap::new(64, 2_048);
+/// The most values in the JSON text of that many.
+const OBJECTS: usize = 4 * CAP.entries + 1;
 
 /// One certificate policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,7 +36,7 @@ pub struct PolicyInformation {
 pub(super) fn read(fields: &Fields) -> Result<Option<Vec<String>>> {
     let Some(value) = fields.value(FIELD) else { return Ok(None) };
     let mut policies: Vec<PolicyInformation> = Vec::new();
-    for policy in from_value(value)? {
+    for policy in from_value(fields, value)? {
         match policies.iter().find(|known| known.oid == policy.oid) {
             None => policies.push(policy),
             Some(known) if *known == policy => {}
@@ -40,7 +44,11 @@ pub(super) fn read(fields: &Fields) -> Result<Option<Vec<String>>> {
             Some(_) => return Err(wrong("one OID is given twice with different qualifiers")),
         }
     }
-    policies.iter().map(canonical).collect::<Result<_>>().map(Some)
+    let entries = policies.iter().map(canonical).collect::<Result<Vec<_>>>()?;
+    if entries.iter().any(|entry| entry.len() > CAP.bytes) {
+        return Err(wrong(&format!("an entry is longer than {} bytes", CAP.bytes)));
+    }
+    Ok(Some(entries))
 }
 
 /// Reads one canonical entry.
@@ -51,11 +59,14 @@ pub(super) fn parse_entry(entry: &str) -> Result<PolicyInformation> {
     }
 }
 
-fn from_value(value: &Value) -> Result<Vec<PolicyInformation>> {
-    match value {
-        Value::String(text) if is_json(text) => from_item(text),
-        Value::String(text) => text.split(',').filter(|item| !item.trim().is_empty()).map(plain).collect(),
-        Value::Array(items) => {
+fn from_value(fields: &Fields, value: &Value) -> Result<Vec<PolicyInformation>> {
+    let policies = match value {
+        Value::String(text) if is_json(text) => from_item(text)?,
+        Value::String(_) => {
+            let items = fields.list_within(FIELD, CAP)?.unwrap_or_default();
+            items.iter().map(|item| plain(item)).collect::<Result<_>>()?
+        }
+        Value::Array(items) if items.len() <= CAP.entries => {
             let mut policies = Vec::new();
             for item in items {
                 let Value::String(text) = item else {
@@ -63,10 +74,16 @@ fn from_value(value: &Value) -> Result<Vec<PolicyInformation>> {
                 };
                 policies.extend(from_item(text)?);
             }
-            Ok(policies)
+            policies
         }
-        _ => Err(wrong("must be a list of strings, or JSON text")),
-    }
+        Value::Array(_) => return Err(too_many()),
+        _ => return Err(wrong("must be a list of strings, or JSON text")),
+    };
+    if policies.len() > CAP.entries { Err(too_many()) } else { Ok(policies) }
+}
+
+fn too_many() -> Error {
+    wrong(&format!("at most {} entries are taken", CAP.entries))
 }
 
 /// One list item: an OID, or JSON text of one object or of a list of objects and OIDs.
@@ -77,10 +94,10 @@ fn from_item(text: &str) -> Result<Vec<PolicyInformation>> {
     if !is_json(text) {
         return Ok(vec![plain(text)?]);
     }
-    let objects = match serde_json::from_str(text) {
-        Ok(Value::Array(items)) => items,
-        Ok(object @ Value::Object(_)) => vec![object],
-        _ => return Err(wrong("not valid JSON")),
+    let objects = match fields::json_in(text, OBJECTS) {
+        Some(Value::Array(items)) => items,
+        Some(object @ Value::Object(_)) => vec![object],
+        _ => return Err(wrong("not valid JSON, or too much of it")),
     };
     objects.into_iter().map(from_json).collect()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Role, policies};
 use crate::clock::parse_rfc3339;
 use crate::error::{Error, Result};
-use crate::fields::Fields;
+use crate::fields::{Cap, Fields, MAX_NAME};
 use crate::pki::names::sans::{parse_network, parse_other};
 use crate::pki::oid::is_dotted_oid;
 
@@ -79,6 +79,10 @@ const SECONDS: Slots<u64> = &[
 
 const NUMBERS: Slots<u32> = &[("key_bits", |r| &mut r.key_bits), ("signature_bits", |r| &mut r.signature_bits)];
 
+/// The most values of one attribute in a subject, and the longest: the largest upper bounds of RFC 5280
+/// appendix A.1 are 256 characters.
+pub(in crate::pki) const SUBJECT_VALUES: Cap = Cap::new(64, 1_024);
+
 /// Subject values: they are encoded as they are.
 const SUBJECT: &[&str] = &["ou", "organization", "country", "locality", "province", "street_address", "postal_code"];
 
@@ -105,13 +109,23 @@ fn merged(base: Role, fields: &Fields) -> Result<(Role, Vec<String>)> {
     let mut role = base;
     let mut reader = Reader { fields, role: &mut role, blank: Role::blank() };
     reader.read(FLAGS, |name| fields.bool(name))?;
-    reader.read(LISTS, |name| fields.list(name))?;
-    reader.read(TEXTS, |name| Ok(fields.text(name)?.map(|text| text.trim().to_owned())))?;
+    reader.read(LISTS, |name| fields.list_within(name, cap(name)))?;
+    reader.read(TEXTS, |name| Ok(fields.text_within(name, MAX_NAME)?.map(|text| text.trim().to_owned())))?;
     reader.read(SECONDS, |name| fields.duration(name)?.map(|d| whole_seconds(name, d)).transpose())?;
     reader.read(NUMBERS, |name| fields.int(name)?.map(|n| size(name, n)).transpose())?;
     reader.read(&[("policy_identifiers", |r| &mut r.policy_identifiers)], |_| policies::read(fields))?;
     let warnings = settle(&mut role)?;
     Ok((role, warnings))
+}
+
+/// What a list of a role may hold. Every request under the role walks its patterns, every certificate has
+/// its subject values.
+fn cap(field: &str) -> Cap {
+    match field {
+        "key_usage" | "ext_key_usage" | "ext_key_usage_oids" | "cn_validations" => Cap::new(64, MAX_NAME),
+        _ if SUBJECT.contains(&field) => SUBJECT_VALUES,
+        _ => Cap::new(1_000, 1_024),
+    }
 }
 
 struct Reader<'a> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::clock::parse_duration;
+use crate::clock::{MAX_DURATION_TEXT, parse_duration};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 
@@ -181,7 +181,7 @@ impl Config {
             *slot = seconds(fields, name)?.unwrap_or(*slot);
         }
         config.revoked_safety_buffer = seconds(fields, "revoked_safety_buffer")?.or(config.revoked_safety_buffer);
-        if let Some(text) = fields.text("pause_duration")? {
+        if let Some(text) = fields.text_within("pause_duration", MAX_DURATION_TEXT)? {
             parse_duration(&text).ok_or_else(|| {
                 Error::invalid("pause_duration: must be a duration, such as \"100ms\" or \"1s\", and not negative")
             })?;

@@ -36,7 +36,7 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<Answer> {
 }
 
 async fn run(call: Call, mode: Mode) -> Result<Answer> {
-    let replica = call.replica().await?;
+    let (replica, dialect) = (call.replica().await?, call.dialect);
     let request = Request {
         mode,
         policy: call.param("policy").to_owned(),
@@ -47,5 +47,5 @@ async fn run(call: Call, mode: Mode) -> Result<Answer> {
         path: call.full_path,
         fields: call.fields,
     };
-    replica.run_external(request).await.map(super::issuing::answer)
+    replica.run_external(request).await.map(|issued| super::issuing::answer(issued, dialect))
 }

@@ -32,7 +32,9 @@ async fn new_root(call: Call, naming: Naming) -> Result<Answer> {
     let authority = call.authority().await?;
     let limits = Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() };
     let generated = root::generate(&authority, origin, naming, &call.fields, limits, call.recorded_as()).await?;
-    Ok(Answer::data(generated.data).with_warnings(generated.warnings))
+    let mut data = generated.data;
+    data["expiration"] = call.dialect.date(generated.expiration);
+    Ok(Answer::data(data).with_warnings(generated.warnings))
 }
 
 pub(super) async fn intermediate(call: Call) -> Result<Answer> {

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::clock::rfc3339;
 use crate::error::Result;
 use crate::http::secrets::answer::{Answer, Lease};
+use crate::http::secrets::dialect::Dialect;
 use crate::http::secrets::route::Call;
 use crate::pki::actor::Operation;
 use crate::pki::issue::{Issued, Request, Requester};
@@ -32,8 +33,8 @@ pub(super) async fn sign_self_issued(call: Call) -> Result<Answer> {
 }
 
 async fn run(call: Call, operation: Operation) -> Result<Answer> {
-    let replica = call.replica().await?;
-    replica.run(operation, request(call)).await.map(answer)
+    let (replica, dialect) = (call.replica().await?, call.dialect);
+    replica.run(operation, request(call)).await.map(|issued| answer(issued, dialect))
 }
 
 fn request(call: Call) -> Request {
@@ -67,9 +68,13 @@ pub(super) fn limits(call: &Call) -> Limits {
     Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() }
 }
 
-pub(super) fn answer(issued: Issued) -> Answer {
+pub(super) fn answer(issued: Issued, dialect: Dialect) -> Answer {
+    let json = match issued.dates {
+        Some(dates) => dialect.with_dates(issued.json, dates),
+        None => issued.json,
+    };
     let lease = issued.lease.map(|lease| Lease { id: lease.id, seconds: lease.seconds, renewable: false });
-    Answer { lease, ..Answer::rendered(issued.json) }.with_warnings(issued.warnings)
+    Answer { lease, ..Answer::rendered(json) }.with_warnings(issued.warnings)
 }
 
 pub(super) async fn revoke(call: Call) -> Result<Answer> {

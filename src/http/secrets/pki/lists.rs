@@ -101,10 +101,7 @@ async fn list<'a, T>(
     let page = Page::of(&call.fields)?;
     let authority = call.authority().await?;
     let (store, mount) = (&authority.tools().store, authority.mount());
-    let mut after = match page.after.as_str() {
-        "" => None,
-        text => Some(Serial::parse(text).map_err(|_| Error::invalid("after: must be a serial number"))?),
-    };
+    let mut after = page.after_serial();
     let mut count = 0;
     let mut json = String::from("{\"keys\":[");
     let mut infos = String::new();

@@ -13,7 +13,7 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let view = call.authority().await?.view();
     let entry = view.role(call.param("name")).ok_or_else(Error::not_found)?;
-    Ok(Answer::data(entry.role.to_json()))
+    Ok(Answer::data(call.dialect.role(&entry.role)))
 }
 
 pub(super) async fn replace(call: Call) -> Result<Answer> {
@@ -27,7 +27,7 @@ pub(super) async fn merge(call: Call) -> Result<Answer> {
 async fn write(call: Call, write: Write) -> Result<Answer> {
     let (role, warnings) =
         changes::write_role(&*call.authority().await?, call.param("name"), &call.fields, write).await?;
-    Ok(Answer::data(role.to_json()).with_warnings(warnings))
+    Ok(Answer::data(call.dialect.role(&role)).with_warnings(warnings))
 }
 
 pub(super) async fn delete(call: Call) -> Result<Answer> {

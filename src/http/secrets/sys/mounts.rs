@@ -31,22 +31,22 @@ fn table(call: &Call, shown: impl Fn(&str) -> Option<&str>) -> Answer {
 
 /// `GET sys/mounts/:path`.
 pub(super) async fn engine(call: Call) -> Result<Answer> {
-    Ok(Answer::data(mounted(&call, "")?.to_json()))
+    Ok(Body::DataAndTop(mounted(&call, "")?.to_json()).into())
 }
 
 /// `GET sys/auth/:path`.
 pub(super) async fn method(call: Call) -> Result<Answer> {
-    Ok(Answer::data(mounted(&call, METHODS)?.to_json()))
+    Ok(Body::DataAndTop(mounted(&call, METHODS)?.to_json()).into())
 }
 
 /// `GET sys/mounts/:path/tune`; `auth/…` is reachable here too.
 pub(super) async fn tuning(call: Call) -> Result<Answer> {
-    Ok(Answer::data(mounted(&call, "")?.tune_json()))
+    Ok(Body::DataAndTop(mounted(&call, "")?.tune_json()).into())
 }
 
 /// `GET sys/auth/:path/tune`.
 pub(super) async fn method_tuning(call: Call) -> Result<Answer> {
-    Ok(Answer::data(mounted(&call, METHODS)?.tune_json()))
+    Ok(Body::DataAndTop(mounted(&call, METHODS)?.tune_json()).into())
 }
 
 /// `POST sys/mounts/:path/tune`.

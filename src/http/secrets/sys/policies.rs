@@ -8,7 +8,10 @@ use super::super::route::Call;
 use super::to_the_end;
 use crate::auth::Caller;
 use crate::error::{Error, Result};
-use crate::fields::Fields;
+use crate::fields::{Cap, Fields};
+
+/// The most paths of one question. Of any length: what no path can be has no rights either.
+const PATHS: Cap = Cap { bytes: usize::MAX, ..Cap::LIST };
 
 /// LIST `sys/policies/acl`.
 pub(super) async fn names(call: Call) -> Result<Answer> {
@@ -89,8 +92,8 @@ pub(super) async fn capabilities_accessor(call: Call) -> Result<Answer> {
 }
 
 fn granted(call: &Call, holder: &Caller) -> Result<Answer> {
-    let mut paths = call.fields.list("paths")?.unwrap_or_default();
-    paths.extend(call.fields.list("path")?.unwrap_or_default());
+    let mut paths = call.fields.list_within("paths", PATHS)?.unwrap_or_default();
+    paths.extend(call.fields.list_within("path", PATHS)?.unwrap_or_default());
     if paths.is_empty() {
         return Err(Error::invalid("paths must be supplied"));
     }

@@ -14,10 +14,10 @@ use signet::x509::pem;
 
 use self::engine::{Engine, Reply, Site, Template, consent_to};
 use super::foreign::{self, Files};
-use super::mount::{Leaf, Pki, with};
+use super::mount::{Leaf, Pki, parse, with};
 use crate::canary::private_key::private_numbers;
 use crate::canary::scanner::Scanner;
-use crate::support::{Answer, App};
+use crate::support::{Answer, App, send};
 
 /// A mount with a root and an engine that decides for it.
 struct Governed {
@@ -285,5 +285,27 @@ async fn h34_the_engine_must_answer_the_question_about_the_key_that_it_was_asked
     });
     let refused = governed.fails("sign", json!({ "csr": csr() }), 400, "external policy: no [1m xxx").await;
     assert!(refused.text.len() < 700, "{}", refused.text.len());
+    governed.stop().await;
+}
+
+#[actix_web::test]
+async fn its_certificates_have_dates_of_the_type_that_the_header_asks_for() {
+    let governed = Governed::start().await;
+    let (pki, token) = (&governed.pki, governed.pki.app.client.token.clone());
+    for (header, peers) in [("X-Service-Token", false), ("X-Vault-Token", true)] {
+        for (operation, leaf) in [("issue", true), ("sign", true), ("sign-intermediate", false)] {
+            let body = if operation == "issue" { json!({ "key_type": "ec" }) } else { json!({ "csr": csr() }) };
+            let path = format!("pki/external-policy/{operation}");
+            let request = pki.app.client.with_token("").request("POST", &path).header(header, &token).json(&body);
+            let answer = send(request).await;
+            assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+            let data = &answer.body["data"];
+            let certificate = parse(data["certificate"].as_str().unwrap());
+            let date = |at: i64| if peers { json!(at) } else { json!(at.to_string()) };
+            assert_eq!(data["expiration"], date(certificate.not_after()), "{header} {operation}");
+            let begin = leaf.then(|| date(certificate.not_before()));
+            assert_eq!(data.get("not_before"), begin.as_ref(), "{header} {operation}");
+        }
+    }
     governed.stop().await;
 }

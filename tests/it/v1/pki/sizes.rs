@@ -172,22 +172,22 @@ async fn lists_of_a_request_have_limits_of_their_own() {
     let listed = json!({ "serial_number": "01", "revocation_time": 1, "extensions": objects });
     let (long, crls) = ("A".repeat(65 << 10), vec!["x"; 101]);
     for (path, body, rule) in [
-        ("issuer/root", json!({ "manual_chain": vec!["self"; 65] }), "manual_chain: at most 64 issuers"),
-        ("issuer/root", json!({ "ocsp_servers": urls(17) }), "ocsp_servers: at most 16 URLs"),
-        ("config/urls", json!({ "issuing_certificates": urls(17) }), "issuing_certificates: at most 16 URLs"),
+        ("issuer/root", json!({ "manual_chain": vec!["self"; 65] }), "manual_chain: at most 64 entries"),
+        ("issuer/root", json!({ "ocsp_servers": urls(17) }), "ocsp_servers: at most 16 entries"),
+        ("config/urls", json!({ "issuing_certificates": urls(17) }), "issuing_certificates: at most 16 entries"),
         (
             "config/urls",
             json!({ "crl_distribution_points": format!("http://a.test/{}", "a".repeat(1024)) }),
-            "crl_distribution_points: a URL is longer than 1024 octets",
+            "crl_distribution_points: an entry is longer than 1024 bytes",
         ),
-        ("root/generate/internal", json!({ "ou": hosts(101) }), "ou: at most 100 values"),
-        ("root/generate/internal", json!({ "key_usage": hosts(101) }), "key_usage: at most 100 values"),
+        ("root/generate/internal", json!({ "ou": hosts(101) }), "ou: at most 64 entries"),
+        ("root/generate/internal", json!({ "key_usage": hosts(101) }), "key_usage: at most 100 entries"),
         (
             "root/generate/internal",
             json!({ "permitted_dns_domains": hosts(1001) }),
             "permitted_dns_domains: at most 1000",
         ),
-        ("intermediate/generate/internal", json!({ "organization": hosts(101) }), "organization: at most 100 values"),
+        ("intermediate/generate/internal", json!({ "organization": hosts(101) }), "organization: at most 64 entries"),
         (
             "root/sign-intermediate",
             json!({ "csr": csr, "excluded_uri_domains": hosts(1001) }),
@@ -196,9 +196,9 @@ async fn lists_of_a_request_have_limits_of_their_own() {
         (
             "root/sign-intermediate",
             json!({ "csr": csr, "ext_key_usage_oids": numbers(101) }),
-            "ext_key_usage_oids: at most 100 values",
+            "ext_key_usage_oids: at most 100 entries",
         ),
-        ("sign-verbatim", json!({ "csr": csr, "ext_key_usage": hosts(101) }), "ext_key_usage: at most 100 values"),
+        ("sign-verbatim", json!({ "csr": csr, "ext_key_usage": hosts(101) }), "ext_key_usage: at most 100 entries"),
         ("sign-verbatim", json!({ "csr": csr, "user_ids": hosts(1001) }), "at most 1000"),
         ("issuer/root/resign-crls", json!({ "crl_number": 1, "crls": crls }), "crls: at most 100 lists"),
         (

@@ -1,0 +1,227 @@
+//! Lists and maps in the forms that clients send, counted before anything is made of them.
+//!
+//! A text that is a list costs its sender a byte per entry and a server dozens, so it has the same bound
+//! as a JSON list: commas are counted before the text is split, and JSON inside of a text is read with
+//! the counting reader of bodies, one level deep.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeSeed as _;
+use serde_json::{Map, Value};
+
+use super::{Bounded, MAX_VALUES, TOO_DEEP, TOO_MANY, scalar, wrong};
+use crate::error::Error;
+
+/// The most that is taken of a list or a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cap {
+    /// Entries, empty ones included.
+    pub entries: usize,
+    /// Bytes of one entry; of a map's, name and value together.
+    pub bytes: usize,
+}
+
+impl Cap {
+    /// Where a field names no other: 1,000 entries of at most 4 KiB.
+    pub const LIST: Self = Self::new(1_000, 4 << 10);
+    /// As many entries as a body may have values, of any length: for whoever must see what any other
+    /// reader might.
+    pub const WIDEST: Self = Self::new(MAX_VALUES, usize::MAX);
+
+    /// A cap.
+    pub const fn new(entries: usize, bytes: usize) -> Self {
+        Self { entries, bytes }
+    }
+}
+
+/// Why a value is no list or map.
+pub(super) enum Problem {
+    Kind,
+    Many,
+    Long,
+}
+
+impl Problem {
+    /// The refusal, naming the field and its rule.
+    pub(super) fn of(self, name: &str, wanted: &str, cap: Cap) -> Error {
+        match self {
+            Self::Kind => wrong(name, wanted),
+            Self::Many => Error::invalid(format!("{name}: at most {} entries are taken", cap.entries)),
+            Self::Long => Error::invalid(format!("{name}: an entry is longer than {} bytes", cap.bytes)),
+        }
+    }
+}
+
+/// A list: JSON, JSON in a text, or a text, `split` at its commas or as the one entry. Entries are
+/// trimmed and empty ones dropped.
+pub(super) fn list(value: &Value, split: bool, cap: Cap) -> Result<Vec<String>, Problem> {
+    match value {
+        Value::Array(items) => scalars(items, cap),
+        Value::String(text) => match embedded(text, '[', cap)? {
+            Some(Value::Array(items)) => scalars(&items, cap),
+            _ if split => tidied(parts(text, cap)?.map(str::to_owned), cap),
+            _ => tidied([text.clone()], cap),
+        },
+        other => tidied([scalar(other).ok_or(Problem::Kind)?], cap),
+    }
+}
+
+/// A map: JSON, a list of `k=v` texts, JSON in a text, or a text of `k=v` pairs joined by commas.
+pub(super) fn map(value: &Value, cap: Cap) -> Result<BTreeMap<String, String>, Problem> {
+    match value {
+        Value::Object(members) => object(members, cap),
+        Value::Array(items) => pairs(scalars(items, cap)?.iter().map(String::as_str), cap),
+        Value::String(text) if text.trim().is_empty() => Ok(BTreeMap::new()),
+        Value::String(text) => match embedded(text, '{', cap)? {
+            Some(Value::Object(members)) => object(&members, cap),
+            _ => pairs(parts(text, cap)?, cap),
+        },
+        _ => Err(Problem::Kind),
+    }
+}
+
+/// The JSON in a text that begins like some; `None` for a text that only begins so.
+fn embedded(text: &str, begin: char, cap: Cap) -> Result<Option<Value>, Problem> {
+    if !text.trim_start().starts_with(begin) {
+        return Ok(None);
+    }
+    // The outermost value counts too.
+    let budget = Cell::new(cap.entries + 1);
+    let mut json = serde_json::Deserializer::from_str(text);
+    match (Bounded { depth: 1, budget: &budget }).deserialize(&mut json) {
+        Ok(value) => Ok(json.end().is_ok().then_some(value)),
+        Err(error) => match error.to_string() {
+            why if why.starts_with(TOO_MANY) => Err(Problem::Many),
+            why if why.starts_with(TOO_DEEP) => Err(Problem::Kind),
+            _ => Ok(None),
+        },
+    }
+}
+
+fn parts(text: &str, cap: Cap) -> Result<std::str::Split<'_, char>, Problem> {
+    if text.bytes().filter(|b| *b == b',').count() >= cap.entries {
+        return Err(Problem::Many);
+    }
+    Ok(text.split(','))
+}
+
+fn scalars(items: &[Value], cap: Cap) -> Result<Vec<String>, Problem> {
+    if items.len() > cap.entries {
+        return Err(Problem::Many);
+    }
+    tidied(items.iter().map(scalar).collect::<Option<Vec<_>>>().ok_or(Problem::Kind)?, cap)
+}
+
+fn tidied(items: impl IntoIterator<Item = String>, cap: Cap) -> Result<Vec<String>, Problem> {
+    let mut tidied = Vec::new();
+    for item in items {
+        match item.trim() {
+            "" => {}
+            text if text.len() > cap.bytes => return Err(Problem::Long),
+            text if text.len() == item.len() => tidied.push(item),
+            text => tidied.push(text.to_owned()),
+        }
+    }
+    Ok(tidied)
+}
+
+fn object(members: &Map<String, Value>, cap: Cap) -> Result<BTreeMap<String, String>, Problem> {
+    if members.len() > cap.entries {
+        return Err(Problem::Many);
+    }
+    let pair = |(name, value): (&String, &Value)| fitting(name, &scalar(value).ok_or(Problem::Kind)?, cap);
+    members.iter().map(pair).collect()
+}
+
+fn pairs<'a>(items: impl Iterator<Item = &'a str>, cap: Cap) -> Result<BTreeMap<String, String>, Problem> {
+    let pair = |item: &str| {
+        let (name, value) = item.split_once('=').ok_or(Problem::Kind)?;
+        fitting(name.trim(), value.trim(), cap)
+    };
+    items.map(pair).collect()
+}
+
+fn fitting(name: &str, value: &str, cap: Cap) -> Result<(String, String), Problem> {
+    if name.len() + value.len() > cap.bytes {
+        return Err(Problem::Long);
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Fields;
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const FEW: Cap = Cap::new(3, 5);
+
+    fn one(value: Value) -> Fields {
+        let mut fields = Fields::default();
+        fields.set("f", value);
+        fields
+    }
+
+    fn refusal(value: Value) -> String {
+        one(value).list_within("f", FEW).unwrap_err().text().to_owned()
+    }
+
+    #[test]
+    fn a_list_has_one_cap_in_all_of_its_forms() {
+        for at_cap in [json!(["a", "b", "c"]), json!("a,b,c"), json!("[\"a\",\"b\",\"c\"]"), json!(" [\"a\",\"b\",1] ")]
+        {
+            assert_eq!(one(at_cap).list_within("f", FEW).unwrap().unwrap().len(), 3);
+        }
+        for above in
+            [json!(["a", "b", "c", "d"]), json!("a,b,c,d"), json!(",,,"), json!("[1,2,3,4]"), json!("[1,2,3,4")]
+        {
+            assert_eq!(refusal(above.clone()), "f: at most 3 entries are taken", "{above}");
+        }
+        for long in [json!(["abcdef"]), json!("a,abcdef"), json!("[\"abcdef\"]"), json!(123_456)] {
+            assert_eq!(refusal(long.clone()), "f: an entry is longer than 5 bytes", "{long}");
+        }
+        assert_eq!(one(json!("  abcde  ,")).list_within("f", FEW).unwrap().unwrap(), ["abcde"]);
+    }
+
+    #[test]
+    fn a_map_has_one_cap_in_all_of_its_forms() {
+        for at_cap in [json!({"a":1,"b":2,"c":3}), json!(["a=1", "b=2", "c=3"]), json!("a=1,b=2,c=3")] {
+            assert_eq!(one(at_cap).map_within("f", FEW).unwrap().unwrap().len(), 3);
+        }
+        for above in [
+            json!({"a":1,"b":2,"c":3,"d":4}),
+            json!(["a=1", "b=2", "c=3", "d=4"]),
+            json!("a=1,b=2,c=3,d=4"),
+            json!("{\"a\":1,\"b\":2,\"c\":3,\"d\":4}"),
+        ] {
+            let refusal = one(above.clone()).map_within("f", FEW).unwrap_err();
+            assert_eq!(refusal.text(), "f: at most 3 entries are taken", "{above}");
+        }
+        for long in [json!({"abc":"def"}), json!("abc=def"), json!(["abc=def"]), json!("{\"abc\":\"def\"}")] {
+            let refusal = one(long.clone()).map_within("f", FEW).unwrap_err();
+            assert_eq!(refusal.text(), "f: an entry is longer than 5 bytes", "{long}");
+        }
+    }
+
+    #[test]
+    fn json_in_a_text_is_as_deep_as_the_field_wants() {
+        let deep = "[".repeat(1_000_000);
+        for text in ["[[1]]", "[{}]", &deep] {
+            assert!(refusal(json!(text)).contains("must be a list of strings"));
+        }
+        for text in ["{\"a\":[]}", "{\"a\":{}}", &format!("{{\"a\":{deep}")] {
+            assert!(one(json!(text)).map("f").unwrap_err().text().contains("must be a map of strings"));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_list_is_longer_than_its_cap(text in "[a-c,\\[\\]\" ]{0,40}") {
+            if let Ok(Some(list)) = one(json!(text)).list_within("f", FEW) {
+                prop_assert!(list.len() <= FEW.entries && list.iter().all(|entry| entry.len() <= FEW.bytes));
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Two dialects: which types the members of an answer have.
+//!
+//! The contract words some members otherwise than the servers whose clients are used here unmodified, and
+//! those clients fail on the contract's types. Who sends `X-Vault-Token` or `X-Vault-Request`, on open routes
+//! too, gets the peers' types; everyone else, and whoever sends `X-Service-Token` beside them, the
+//! contract's. `Authorization: Bearer` is the contract's, and without `compat` everything is.
+//!
+//! All that differs:
+//!
+//! | member | contract | peers | who fails on the other |
+//! |---|---|---|---|
+//! | `expiration` of `issue`, `sign`, `sign-verbatim`, `sign-intermediate`, generated roots and their `external-policy` forms | text of epoch seconds | integer | consul-template and the agents crash; the Terraform provider makes a new certificate at every apply |
+//! | `not_before` of `issue`, `sign`, `sign-verbatim` and their `external-policy` forms (the contract does not show it) | text of epoch seconds | integer | read like `expiration` |
+//! | `ttl`, `max_ttl` of a role, read or written | duration text (`6h`) | integer seconds | the Terraform provider changes the role at every apply |
+//!
+//! What one might expect here too has one type for everyone. Integers: `lease_duration`, `revocation_time`,
+//! the other durations of roles and tidy (`not_before_duration`, `safety_buffer`), times of mounts and
+//! tokens. Texts, as they were written: the durations of `config/crl` and `pause_duration`. RFC 3339:
+//! `expiration` of `cert-metadata` and of policies, `expire_time` of tokens. A list: `warnings`. Requests are
+//! read leniently and the same from everyone.
+
+use std::fmt::Write as _;
+
+use actix_web::http::header::{HeaderMap, HeaderName};
+use serde_json::Value;
+
+use super::request::{SERVICE_TOKEN, VAULT_TOKEN};
+use crate::pki::issue::Dates;
+use crate::pki::role::Role;
+
+static VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
+
+/// The types that the sender of a request reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// The contract's.
+    Contract,
+    /// Those of the servers that known clients were written for.
+    Peers,
+}
+
+impl Dialect {
+    /// The dialect of a request, by its headers.
+    pub fn of(headers: &HeaderMap, compat: bool) -> Self {
+        let known = || headers.contains_key(&VAULT_TOKEN) || headers.contains_key(&VAULT_REQUEST);
+        let own = || headers.get_all(&SERVICE_TOKEN).any(|token| !token.is_empty());
+        if compat && known() && !own() { Self::Peers } else { Self::Contract }
+    }
+
+    /// A date in epoch seconds.
+    pub fn date(self, at: i64) -> Value {
+        match self {
+            Self::Contract => at.to_string().into(),
+            Self::Peers => at.into(),
+        }
+    }
+
+    /// Adds the dates to the JSON text of an object that has members.
+    pub fn with_dates(self, mut json: String, dates: Dates) -> String {
+        json.pop();
+        let quote = if self == Self::Contract { "\"" } else { "" };
+        let Dates { not_before, expiration } = dates;
+        // Writing to a String cannot fail.
+        let _ = write!(json, ",\"expiration\":{quote}{expiration}{quote}");
+        if let Some(not_before) = not_before {
+            let _ = write!(json, ",\"not_before\":{quote}{not_before}{quote}");
+        }
+        json.push('}');
+        json
+    }
+
+    /// A role.
+    pub fn role(self, role: &Role) -> Value {
+        let mut json = role.to_json();
+        if self == Self::Peers {
+            json["ttl"] = role.ttl.into();
+            json["max_ttl"] = role.max_ttl.into();
+        }
+        json
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::test::TestRequest;
+    use serde_json::json;
+
+    #[test]
+    fn the_header_decides_and_the_contracts_own_wins() {
+        let of = |compat, headers: &[(&'static str, &'static str)]| {
+            let request = headers.iter().fold(TestRequest::default(), |request, header| request.append_header(*header));
+            Dialect::of(request.to_http_request().headers(), compat)
+        };
+        for headers in [
+            &[][..],
+            &[("x-service-token", "t")],
+            &[("authorization", "Bearer t")],
+            &[("x-service-token", "t"), ("x-vault-token", "t")],
+            &[("x-service-token", "t"), ("x-vault-request", "true")],
+        ] {
+            assert_eq!(of(true, headers), Dialect::Contract, "{headers:?}");
+        }
+        for headers in [
+            &[("x-vault-token", "t")][..],
+            &[("x-vault-request", "true")],
+            &[("x-vault-request", "true"), ("authorization", "Bearer t")],
+            &[("x-vault-token", "t"), ("x-service-token", "")],
+        ] {
+            assert_eq!(of(true, headers), Dialect::Peers, "{headers:?}");
+            assert_eq!(of(false, headers), Dialect::Contract, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn dates_join_an_object_as_texts_or_as_integers() {
+        let dates = |not_before| Dates { not_before, expiration: 1_654_105_687 };
+        let read = |dialect: Dialect, not_before| -> Value {
+            serde_json::from_str(&dialect.with_dates("{\"a\":1}".to_owned(), dates(not_before))).unwrap()
+        };
+        let texts = json!({ "a": 1, "expiration": "1654105687", "not_before": "-5" });
+        assert_eq!(read(Dialect::Contract, Some(-5)), texts);
+        assert_eq!(read(Dialect::Contract, None), json!({ "a": 1, "expiration": "1654105687" }));
+        assert_eq!(read(Dialect::Peers, Some(7)), json!({ "a": 1, "expiration": 1_654_105_687, "not_before": 7 }));
+        assert_eq!((Dialect::Contract.date(7), Dialect::Peers.date(7)), (json!("7"), json!(7)));
+    }
+
+    #[test]
+    fn a_roles_lifetimes_are_texts_or_seconds_and_nothing_else_differs() {
+        let role = Role { ttl: 21_600, max_ttl: 86_400, ..Role::default() };
+        let (mut contract, peers) = (Dialect::Contract.role(&role), Dialect::Peers.role(&role));
+        assert_eq!((&contract["ttl"], &contract["max_ttl"]), (&json!("6h"), &json!("24h")));
+        assert_eq!((&peers["ttl"], &peers["max_ttl"]), (&json!(21_600), &json!(86_400)));
+        contract["ttl"] = json!(21_600);
+        contract["max_ttl"] = json!(86_400);
+        assert_eq!(contract, peers);
+    }
+}

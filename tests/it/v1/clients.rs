@@ -1,0 +1,204 @@
+//! Requests that unmodified clients send, as data (`clients/*.json`), and what each of them reads of the
+//! answers. Every sequence is played twice: with the client's own headers, and with the contract's, where the
+//! members named under `contract` have the contract's types.
+//!
+//! A sequence has a `prepare` (an operator's calls) and the client's own `calls`. A call's `needs` map JSON
+//! pointers into the answer to what must be found there: a word for a type, or `{"is": value}`, or
+//! `{"has": part of a text}`; `keeps` gives names to parts of the answer, for `{{name}}` in later calls;
+//! `token` is the name of the one that is sent, false for none.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use signet::clock::parse_rfc3339;
+use signet::x509::pem;
+
+use super::pki::foreign::csr;
+use super::pki::mount::parse;
+use crate::support::{Answer, App, send};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sequence {
+    client: String,
+    /// Where the requests and the demands on answers come from.
+    source: String,
+    prepare: Vec<Call>,
+    calls: Vec<Call>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Call {
+    does: String,
+    method: String,
+    path: String,
+    #[serde(default = "given")]
+    token: Value,
+    #[serde(default)]
+    body: Value,
+    status: u16,
+    #[serde(default)]
+    needs: Map<String, Value>,
+    #[serde(default)]
+    contract: Map<String, Value>,
+    #[serde(default)]
+    keeps: BTreeMap<String, String>,
+}
+
+fn given() -> Value {
+    "token".into()
+}
+
+/// The header that a sequence is played with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Header {
+    Own,
+    Contract,
+}
+
+/// A sequence under way.
+struct Play<'a> {
+    app: &'a App,
+    header: Header,
+    kept: BTreeMap<String, String>,
+}
+
+impl Play<'_> {
+    /// The text with what was kept in the place of its names.
+    fn filled(&self, text: &str) -> String {
+        self.kept.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{{{name}}}}}"), value))
+    }
+
+    async fn send(&self, call: &Call) -> Answer {
+        let request = self.app.client.with_token("").request(&call.method, &self.filled(&call.path));
+        let token = call.token.as_str().map(|name| self.kept[name].as_str());
+        let request = match (self.header, token) {
+            (Header::Own, token) => {
+                let request = request.header("X-Vault-Request", "true").header("User-Agent", "Go-http-client/1.1");
+                let request = request.header("Accept-Encoding", "gzip");
+                if let Some(token) = token { request.header("X-Vault-Token", token) } else { request }
+            }
+            (Header::Contract, Some(token)) => request.header("X-Service-Token", token),
+            (Header::Contract, None) => request,
+        };
+        // Without a media type, as these clients send it.
+        let body = if call.body.is_null() { String::new() } else { self.filled(&call.body.to_string()) };
+        send(request.body(body)).await
+    }
+
+    async fn play(&mut self, call: &Call) {
+        let answer = self.send(call).await;
+        let what = format!("{:?}: {}: {} {}", self.header, call.does, call.method, call.path);
+        assert_eq!(answer.status, call.status, "{what}: {}", answer.text);
+        let mut needs = call.needs.clone();
+        if self.header == Header::Contract {
+            needs.extend(call.contract.clone());
+        }
+        for (pointer, wanted) in &needs {
+            let found = answer.body.pointer(pointer).unwrap_or_else(|| panic!("{what}: no {pointer}: {}", answer.text));
+            assert!(is(found, &self.filled(&wanted.to_string())), "{what}: {pointer} is {found}, not {wanted}");
+        }
+        for (name, pointer) in &call.keeps {
+            let found = answer.body.pointer(pointer).and_then(Value::as_str);
+            self.kept.insert(name.clone(), found.unwrap_or_else(|| panic!("{what}: no text {pointer}")).to_owned());
+        }
+    }
+}
+
+/// Whether a member of an answer is what a client can read.
+fn is(found: &Value, wanted: &str) -> bool {
+    let wanted: Value = serde_json::from_str(wanted).unwrap();
+    match &wanted {
+        Value::Object(rule) => {
+            let part = rule.get("has").is_none_or(|part| found.as_str().unwrap().contains(part.as_str().unwrap()));
+            assert!(rule.keys().all(|word| ["is", "has"].contains(&word.as_str())), "{wanted}");
+            part && rule.get("is").is_none_or(|value| value == found)
+        }
+        Value::String(word) => match word.as_str() {
+            "integer" => found.is_i64(),
+            "text" => found.is_string(),
+            "boolean" => found.is_boolean(),
+            "object" => found.is_object(),
+            "texts" => found.as_array().is_some_and(|all| all.iter().all(Value::is_string)),
+            "texts or null" => found.is_null() || is(found, "\"texts\""),
+            "object or null" => found.is_null() || found.is_object(),
+            "time" => found.as_str().is_some_and(|text| parse_rfc3339("", text).is_ok()),
+            "epoch seconds as text" => found.as_str().is_some_and(|text| text.parse::<i64>().is_ok()),
+            "a key, a leaf and authorities" => is_bundle(found),
+            _ => panic!("{word:?} is no type"),
+        },
+        _ => panic!("{wanted} is no rule"),
+    }
+}
+
+/// Whether the PEM blocks in the texts of `data`, and in its `ca_chain`, are a private key, one leaf, and
+/// authorities; any other block ends the client's work.
+fn is_bundle(data: &Value) -> bool {
+    let own = data.as_object().unwrap().values().filter_map(Value::as_str);
+    let chain = data["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let texts: Vec<&str> = own.chain(chain).filter(|text| text.contains("-----BEGIN")).collect();
+    let blocks: Vec<(String, Vec<u8>)> = texts.iter().flat_map(|text| pem::blocks(text).unwrap()).collect();
+    let keys = blocks.iter().filter(|(label, _)| label.ends_with("PRIVATE KEY")).count();
+    let certificates: Vec<_> = blocks.iter().filter(|(label, _)| label == "CERTIFICATE").collect();
+    let leaf = |der: &[u8]| !parse(&pem::encode("CERTIFICATE", der)).is_ca();
+    let leaves = certificates.iter().filter(|(_, der)| leaf(der)).count();
+    keys == 1 && leaves == 1 && certificates.len() > 1 && keys + certificates.len() == blocks.len()
+}
+
+/// Plays a sequence with both headers, each on a server of its own.
+async fn plays(text: &str) {
+    let sequence: Sequence = serde_json::from_str(text).unwrap();
+    assert!(!sequence.client.is_empty() && !sequence.source.is_empty() && !sequence.calls.is_empty());
+    for header in [Header::Own, Header::Contract] {
+        let app = App::start().await;
+        // A text inside of a JSON text: its line ends are escaped.
+        let request = csr("ec-256", "/CN=signed.example.test", "").replace('\n', "\\n");
+        let kept = [("token", app.client.token.clone()), ("csr", request)];
+        let kept = kept.map(|(name, value)| (name.to_owned(), value)).into();
+        let mut play = Play { app: &app, header: Header::Contract, kept };
+        for call in &sequence.prepare {
+            play.play(call).await;
+        }
+        play.header = header;
+        for call in &sequence.calls {
+            play.play(call).await;
+        }
+        app.stop().await;
+    }
+}
+
+#[actix_web::test]
+async fn consul_template_renders_and_renews_what_it_is_answered() {
+    plays(include_str!("clients/consul_template.json")).await;
+}
+
+#[actix_web::test]
+async fn the_agent_finds_its_token_and_renders_a_certificate() {
+    plays(include_str!("clients/agent.json")).await;
+}
+
+#[actix_web::test]
+async fn the_terraform_provider_reads_what_it_wrote_and_settles() {
+    plays(include_str!("clients/terraform_provider.json")).await;
+}
+
+#[test]
+fn the_judge_of_types_tells_them_apart() {
+    for (word, good, bad) in [
+        ("integer", json!(5), json!("5")),
+        ("integer", json!(-5), json!(5.5)),
+        ("text", json!("5"), json!(5)),
+        ("texts", json!([]), Value::Null),
+        ("texts", json!(["a"]), json!([1])),
+        ("texts or null", Value::Null, json!("a")),
+        ("time", json!("2026-01-01T00:00:00Z"), json!(1_767_225_600)),
+        ("epoch seconds as text", json!("5"), json!(5)),
+    ] {
+        let word = json!(word).to_string();
+        assert!(is(&good, &word) && !is(&bad, &word), "{word}");
+    }
+    assert!(is(&json!(5), "{\"is\":5}") && !is(&json!("5"), "{\"is\":5}"));
+    assert!(is(&json!("abc"), "{\"has\":\"b\"}") && !is(&json!("abc"), "{\"has\":\"d\"}"));
+}

@@ -1,0 +1,177 @@
+//! The types of an answer by the header that was sent, and what is in answers since they have two.
+
+use serde_json::{Value, json};
+
+use super::pki::foreign::csr;
+use super::pki::mount::{Pki, parse};
+use crate::support::{App, send};
+
+/// A way to send the token, and whether the peers' types come back for it.
+type Sender<'a> = (&'a [(&'static str, String)], bool);
+/// Headers of a request.
+type Headers = Vec<(&'static str, String)>;
+
+/// The answer's data, of a request with these headers alone.
+async fn data(pki: &Pki, method: &str, path: &str, headers: &[(&'static str, String)], body: &Value) -> Value {
+    let request = pki.app.client.with_token("").request(method, &format!("pki/{path}"));
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
+    let request = if body.is_null() { request } else { request.json(body) };
+    let answer = send(request).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    answer.body["data"].clone()
+}
+
+/// All ways to send this token.
+fn senders(token: &str) -> Vec<(Headers, bool)> {
+    let (token, bearer) = (token.to_owned(), format!("Bearer {token}"));
+    let request = ("X-Vault-Request", "true".to_owned());
+    vec![
+        (vec![("X-Service-Token", token.clone())], false),
+        (vec![("Authorization", bearer.clone())], false),
+        (vec![("X-Service-Token", token.clone()), request.clone()], false),
+        (vec![("X-Service-Token", token.clone()), ("X-Vault-Token", token.clone())], false),
+        (vec![("X-Vault-Token", token.clone())], true),
+        (vec![("X-Vault-Token", token), request.clone()], true),
+        (vec![("Authorization", bearer), request], true),
+    ]
+}
+
+/// That a date is of the sender's type, and this one.
+fn assert_date(data: &Value, member: &str, at: i64, (headers, peers): Sender<'_>) {
+    let expected = if peers { json!(at) } else { json!(at.to_string()) };
+    assert_eq!(data[member], expected, "{member} for {headers:?}");
+}
+
+#[actix_web::test]
+async fn the_dates_of_certificates_are_numbers_for_the_peers_header_and_texts_for_the_contracts() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let (csr, name) = (csr("ec-256", "/CN=a.test", ""), json!({ "common_name": "a.test" }));
+    for (headers, peers) in &senders(&pki.app.client.token) {
+        let sender: Sender<'_> = (headers, *peers);
+        for (path, body) in [
+            ("issue/r", &name),
+            ("issuer/root/issue/r", &name),
+            ("sign/r", &json!({ "csr": csr })),
+            ("sign-verbatim", &json!({ "csr": csr })),
+            ("sign-verbatim/r", &json!({ "csr": csr })),
+        ] {
+            let data = data(&pki, "POST", path, headers, body).await;
+            let certificate = parse(data["certificate"].as_str().unwrap());
+            assert_date(&data, "expiration", certificate.not_after(), sender);
+            assert_date(&data, "not_before", certificate.not_before(), sender);
+        }
+        let request = json!({ "csr": csr, "common_name": "An Intermediate" });
+        let root = json!({ "common_name": "Another Root", "key_type": "ec" });
+        for (path, body) in [("root/sign-intermediate", request), ("root/generate/internal", root)] {
+            let data = data(&pki, "POST", path, headers, &body).await;
+            let certificate = parse(data["certificate"].as_str().unwrap());
+            assert_date(&data, "expiration", certificate.not_after(), sender);
+            assert_eq!(data.get("not_before"), None, "{path}");
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_roles_lifetimes_are_seconds_for_the_peers_header_and_texts_for_the_contracts() {
+    let pki = Pki::start().await;
+    for (headers, peers) in &senders(&pki.app.client.token) {
+        let (ttl, max_ttl) = if *peers { (json!(21_600), json!(86_400)) } else { (json!("6h"), json!("24h")) };
+        let body = json!({ "ttl": "6h", "max_ttl": 86_400, "not_before_duration": "1m" });
+        let written = data(&pki, "POST", "roles/r", headers, &body).await;
+        let read = data(&pki, "GET", "roles/r", headers, &Value::Null).await;
+        assert_eq!(written, read);
+        assert_eq!((&read["ttl"], &read["max_ttl"]), (&ttl, &max_ttl), "{headers:?}");
+        assert_eq!(read["not_before_duration"], 60, "{headers:?}");
+        // What is read can be written again.
+        assert_eq!(data(&pki, "POST", "roles/r", headers, &read).await, read);
+        let patch = pki.app.client.with_token("").request("PATCH", "pki/roles/r");
+        let patch = headers.iter().fold(patch, |request, (name, value)| request.header(*name, value));
+        let patch = patch.header("Content-Type", "application/merge-patch+json").body("{\"ttl\":\"1h\"}");
+        let ttl = if *peers { json!(3_600) } else { json!("1h") };
+        assert_eq!(send(patch).await.body["data"]["ttl"], ttl, "{headers:?}");
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn without_compat_there_are_the_contracts_types_alone() {
+    let pki = Pki::on(App::builder().settings(|settings| settings.compat = false).start().await).await;
+    pki.role(&json!({ "allow_any_name": true, "ttl": "6h" })).await;
+    let headers = [("X-Service-Token", pki.app.client.token.clone()), ("X-Vault-Request", "true".to_owned())];
+    let issued = data(&pki, "POST", "issue/r", &headers, &json!({ "common_name": "a.test" })).await;
+    assert!(issued["expiration"].is_string() && issued["not_before"].is_string(), "{issued}");
+    assert_eq!(data(&pki, "GET", "roles/r", &headers, &Value::Null).await["ttl"], "6h");
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn what_is_a_number_for_everyone_is_one_in_both_dialects() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true, "generate_lease": true })).await;
+    for (headers, _) in &senders(&pki.app.client.token) {
+        let request = pki.app.client.with_token("").request("POST", "pki/issue/r");
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
+        let issued = send(request.json(&json!({ "common_name": "a.test" }))).await;
+        assert!(issued.body["lease_duration"].is_u64() && issued.body["warnings"].is_null(), "{}", issued.text);
+        let serial = &issued.body["data"]["serial_number"];
+        let revoked = data(&pki, "POST", "revoke", headers, &json!({ "serial_number": serial })).await;
+        assert!(revoked["revocation_time"].is_u64(), "{revoked}");
+        let tidy = data(&pki, "GET", "config/auto-tidy", headers, &Value::Null).await;
+        assert_eq!((&tidy["interval_duration"], &tidy["pause_duration"]), (&json!(43_200), &json!("0s")));
+        assert_eq!(data(&pki, "GET", "config/crl", headers, &Value::Null).await["expiry"], "72h");
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn reads_of_mounts_and_their_settings_repeat_their_data_at_the_top_level() {
+    let app = App::start().await;
+    for path in
+        ["sys/mounts/pki", "sys/mounts/pki/tune", "sys/mounts/auth/token/tune", "sys/auth/token", "sys/auth/token/tune"]
+    {
+        let answer = app.client.get(path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        let members = answer.body["data"].as_object().unwrap();
+        assert!(members.contains_key("description"), "{path}: {}", answer.text);
+        for (name, value) in members {
+            assert_eq!(&answer.body[name], value, "{path}: {name}");
+        }
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_list_of_serials_begins_after_any_text() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    for _ in 0..5 {
+        pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
+    }
+    let all = pki.list("certs").await;
+    let (first, third) = (&all[0], &all[2]);
+    for (after, expected) in [
+        ("", &all[..]),
+        ("!", &all[..]),
+        ("zz", &[]),
+        ("nothing of the kind", &[]),
+        (third, &all[3..]),
+        (&third.to_uppercase(), &all[3..]),
+        (&third.replace(':', "-"), &all[3..]),
+        // A part of a serial sorts before all that begin with it, anything behind it after them.
+        (&third[..third.len() - 1], &all[2..]),
+        (&format!("{third}:"), &all[3..]),
+        (&format!("{third}x"), &all[3..]),
+        (&first[..1], &all[..]),
+    ] {
+        for path in ["certs", "certs/detailed"] {
+            let query: String = url::form_urlencoded::byte_serialize(after.as_bytes()).collect();
+            assert_eq!(pki.list(&format!("{path}?after={query}")).await, expected, "{path} after {after:?}");
+        }
+    }
+    for path in ["certs/revoked", "certs/unified-revoked", "cert-metadata"] {
+        assert_eq!(pki.app.client.list(&format!("pki/{path}?after=zz")).await.status, 404, "{path}");
+    }
+    pki.stop().await;
+}
