@@ -7,6 +7,7 @@
 //! Refuses keys and values of the wrong length, and more than [`MOST`] bindings of one resource.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use serde_json::Value as Json;
 
@@ -19,8 +20,11 @@ use crate::error::Kind;
 
 /// Most bindings of one resource, where bindings are set.
 pub const MOST: usize = 10;
-/// Most flat tags that one request may add.
-const MOST_FLAT: usize = 100;
+/// Most bindings of one resource, flat ones that were added to it included: all of them are read with it.
+const MOST_BOUND: usize = 1000;
+/// Most elements of a list of tags as it is sent: as many flat tags may be added at once, and of a repeated
+/// key the last value counts.
+pub const MOST_SENT: usize = 100;
 /// Longest key, characters.
 const LONGEST_KEY: usize = 128;
 /// Longest value, characters.
@@ -71,10 +75,10 @@ pub struct Binding {
     pub value: String,
 }
 
-/// Reads the elements of a relationship or list `tag-bindings`; `place` is the pointer of the array. Of a
-/// repeated key the last value counts. Faults go to `attributes`.
+/// Reads the elements of a relationship or list `tag-bindings`, at most [`MOST_SENT`]; `place` is the pointer of
+/// the array. Of a repeated key the last value counts. Faults go to `attributes`.
 pub fn read(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
-    let mut tags: Vec<Tag> = Vec::new();
+    let mut tags = Tags::default();
     for (n, element) in elements.iter().enumerate() {
         let members = element.get("attributes");
         let key = members.and_then(|members| members.get("key")).and_then(Json::as_str);
@@ -91,46 +95,55 @@ pub fn read(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> 
             attributes.push(Fault::at(at("value"), format!("Value must have at most {LONGEST_VALUE} characters")));
             continue;
         };
-        put(&mut tags, key, value);
+        tags.put(key, value);
     }
-    if tags.len() > MOST {
-        attributes.push(too_many(place));
+    if tags.list.len() > MOST {
+        attributes.push(too_many(place, MOST));
     }
-    tags
+    tags.list
 }
 
-/// Reads the elements of a relationship or list `tags`: flat tags by name.
+/// Reads the elements of a relationship or list `tags`, at most [`MOST_SENT`]: flat tags by name.
 pub fn read_flat(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
-    let mut tags = Vec::new();
+    let mut tags = Tags::default();
     for (n, element) in elements.iter().enumerate() {
         let name = element.get("attributes").and_then(|members| members.get("name")).and_then(Json::as_str);
         match name.filter(|name| is_text(name, 1..=LONGEST_KEY)) {
-            Some(name) => put(&mut tags, name, ""),
+            Some(name) => tags.put(name, ""),
             None => {
                 let place = format!("{place}/{n}/attributes/name");
                 attributes.push(Fault::at(place, format!("Name must have 1 to {LONGEST_KEY} characters")));
             }
         }
     }
-    if tags.len() > MOST_FLAT {
-        attributes.push(Fault::at(place.to_owned(), format!("at most {MOST_FLAT} tags can be added at once")));
-    }
-    tags
+    tags.list
 }
 
 fn is_text(text: &str, letters: std::ops::RangeInclusive<usize>) -> bool {
     letters.contains(&text.chars().count()) && !text.contains('\0')
 }
 
-fn put(tags: &mut Vec<Tag>, key: &str, value: &str) {
-    match tags.iter_mut().find(|tag| tag.key == key) {
-        Some(tag) => value.clone_into(&mut tag.value),
-        None => tags.push(Tag { key: key.to_owned(), value: value.to_owned() }),
+/// Tags in the order in which their keys come first.
+#[derive(Default)]
+struct Tags<'j> {
+    list: Vec<Tag>,
+    places: HashMap<&'j str, usize>,
+}
+
+impl<'j> Tags<'j> {
+    fn put(&mut self, key: &'j str, value: &str) {
+        match self.places.entry(key) {
+            Entry::Occupied(place) => value.clone_into(&mut self.list[*place.get()].value),
+            Entry::Vacant(place) => {
+                place.insert(self.list.len());
+                self.list.push(Tag { key: key.to_owned(), value: value.to_owned() });
+            }
+        }
     }
 }
 
-fn too_many(place: &str) -> Fault {
-    Fault::at(place.to_owned(), format!("at most {MOST} tags can be bound to one resource"))
+fn too_many(place: &str, most: usize) -> Fault {
+    Fault::at(place.to_owned(), format!("at most {most} tags can be bound to one resource"))
 }
 
 /// Sets the tags of a resource that has none yet, or more of them: other keys stay as they are.
@@ -140,11 +153,16 @@ fn too_many(place: &str) -> Fault {
 pub async fn merge(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
     lock(tx, holder, row).await?;
     put_all(tx, holder, row, tags, "DO UPDATE SET value = excluded.value").await?;
+    refuse_more(tx, holder, row, MOST).await
+}
+
+/// Refuses more than `most` bindings of a resource.
+async fn refuse_more(tx: &mut Tx<'_>, holder: Holder, row: i64, most: usize) -> Outcome<()> {
     let column = holder.column();
     let count = format!("SELECT count(*) FROM tag_bindings WHERE {column} = $1");
     let bound: i64 = tx.one(&count, &[row.into()]).await?.get()?;
-    if bound > MOST as i64 {
-        return Err(Refusal::of(Kind::Invalid, vec![too_many("/data")]).into());
+    if bound > most as i64 {
+        return Err(Refusal::of(Kind::Invalid, vec![too_many("/data", most)]).into());
     }
     Ok(())
 }
@@ -165,10 +183,14 @@ pub async fn replace(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) ->
 /// Adds flat tags; a key that has a value keeps it.
 ///
 /// # Errors
-/// Those of the store.
+/// `Invalid` when the resource would have more than [`MOST_BOUND`].
 pub async fn add_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
+    if tags.is_empty() {
+        return Ok(());
+    }
     lock(tx, holder, row).await?;
-    put_all(tx, holder, row, tags, "DO NOTHING").await
+    put_all(tx, holder, row, tags, "DO NOTHING").await?;
+    refuse_more(tx, holder, row, MOST_BOUND).await
 }
 
 /// Changes of one resource's tags come one after the other, so that their number is what was counted.

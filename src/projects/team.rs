@@ -16,6 +16,9 @@ use super::store::{Row, Value};
 use super::{Tx, id, organization};
 use access::Flags;
 
+/// Longest id at an identity provider, characters.
+const LONGEST_SSO_ID: usize = 256;
+
 /// A team as stored.
 #[derive(Clone, Debug)]
 pub struct Team {
@@ -200,7 +203,7 @@ impl Change {
             name: name.value(),
             visibility,
             flags: Flags::read(attributes),
-            sso_team_id: attributes.text("sso-team-id"),
+            sso_team_id: read_sso_team_id(attributes),
             member_tokens: attributes.flag("allow-member-token-management").value(),
         }
     }
@@ -224,6 +227,15 @@ impl Change {
         }
         self.flags.over(before)
     }
+}
+
+/// A text of at most [`LONGEST_SSO_ID`] characters.
+fn read_sso_team_id(attributes: &mut Attributes<'_>) -> Given<String> {
+    let id = attributes.text("sso-team-id");
+    if id.as_value().is_some_and(|text| text.chars().count() > LONGEST_SSO_ID) {
+        attributes.fault("sso-team-id", format!("Sso team id is too long (maximum is {LONGEST_SSO_ID} characters)"));
+    }
+    id
 }
 
 /// 1 to 90 letters, digits, `-`, `_` and inner spaces.

@@ -2,6 +2,7 @@
 
 mod agent_pools;
 mod fixture;
+mod limits;
 mod locks;
 mod moves;
 mod organizations;

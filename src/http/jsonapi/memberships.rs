@@ -52,12 +52,10 @@ async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     Ok(Reply::created(document(&member, &membership)).including(vec![user]))
 }
 
-fn team_ids(resource: &Resource) -> Outcome<Vec<String>> {
-    let elements = resource.to_many("teams")?.unwrap_or_default();
+fn team_ids(resource: &Resource<'_>) -> Outcome<Vec<String>> {
+    let elements = resource.to_many("teams", body::MOST_NAMED)?.unwrap_or_default();
     let place = |n| format!("/data/relationships/teams/data/{n}/id");
-    let id = |(n, element)| {
-        body::id_of(element).map(str::to_owned).ok_or_else(|| Refusal::at(place(n), "id must be a string"))
-    };
+    let id = |(n, element)| body::id_of(element).map(str::to_owned).ok_or_else(|| Refusal::at(place(n), body::NO_ID));
     Ok(elements.iter().enumerate().map(id).collect::<Result<_, _>>()?)
 }
 

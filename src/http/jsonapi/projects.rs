@@ -24,9 +24,6 @@ pub const ROUTES: &[Route] = &[
     route!(POST "projects/:project_id/relationships/workspaces", "project_move", take_in),
 ];
 
-/// Most workspaces of one move.
-const MOST_MOVED: usize = 1000;
-
 /// The type of project documents.
 const TYPE: &str = "projects";
 
@@ -53,10 +50,10 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
 }
 
 /// What a create or an update gives; everything that is wrong with it is told at once.
-async fn given(tx: &mut Tx<'_>, member: &Member, resource: &Resource, stored: Option<&Project>) -> Outcome<Fields> {
+async fn given(tx: &mut Tx<'_>, member: &Member, resource: &Resource<'_>, stored: Option<&Project>) -> Outcome<Fields> {
     let mut attributes = Attributes::new(resource.attributes());
     let mut fields = Fields::read(tx, member.organization.id, &mut attributes, stored).await?;
-    if let Some(elements) = resource.to_many("tag-bindings")? {
+    if let Some(elements) = resource.to_many("tag-bindings", tag::MOST_SENT)? {
         fields.tags = Some(tag::read(&mut attributes, elements, "/data/relationships/tag-bindings/data"));
     }
     attributes.finish()?;
@@ -129,9 +126,6 @@ async fn take_in(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let needed = ProjectRights::MOVE_WORKSPACE;
     let (member, project) = project::visible(tx, &call.caller, call.param("project_id"), needed).await?;
     let ids = body::identifiers(call, "workspaces")?;
-    if ids.len() > MOST_MOVED {
-        return Err(Refusal::at("/data", format!("data may have at most {MOST_MOVED} workspaces")).into());
-    }
     project::move_workspaces(tx, &member, &project, &ids).await?;
     Ok(Reply::Empty)
 }

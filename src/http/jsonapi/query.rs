@@ -4,12 +4,14 @@
 //! or percent-encoded; links give them encoded.
 
 use crate::projects::page::Page;
-use crate::projects::refusal::Refusal;
+use crate::projects::refusal::{Fault, Refusal, quoted};
 
 /// Most items of a page.
 const LARGEST: i64 = 100;
 /// Items of a page that nobody asked to be larger.
 const USUAL: i64 = 20;
+/// Most parameters of one request.
+const MOST_PARAMETERS: usize = 1000;
 
 /// The parameters, decoded, in the order in which they were sent.
 #[derive(Clone, Debug, Default)]
@@ -19,13 +21,16 @@ impl Query {
     /// Reads a query string.
     ///
     /// # Errors
-    /// `Malformed` when a percent-encoding is not sound.
-    pub fn parse(text: &str) -> Result<Self, Refusal> {
+    /// What is wrong when a percent-encoding is not sound, or there are too many parameters.
+    pub fn parse(text: &str) -> Result<Self, Fault> {
         let mut parameters = Vec::new();
         for part in text.split('&').filter(|part| !part.is_empty()) {
+            if parameters.len() == MOST_PARAMETERS {
+                return Err(Fault::whole(format!("at most {MOST_PARAMETERS} parameters are taken")));
+            }
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let pair = decoded(name, true).zip(decoded(value, true));
-            parameters.push(pair.ok_or_else(|| Refusal::parameter(name.to_owned(), "is not percent-encoded soundly"))?);
+            parameters.push(pair.ok_or_else(|| Fault::parameter(quoted(name), "is not percent-encoded soundly"))?);
         }
         Ok(Self(parameters))
     }

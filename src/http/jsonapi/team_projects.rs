@@ -39,7 +39,7 @@ async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     Ok(Reply::created(document(&access)))
 }
 
-fn related(resource: &Resource, name: &str) -> Outcome<String> {
+fn related(resource: &Resource<'_>, name: &str) -> Outcome<String> {
     let missing =
         || Refusal::at(format!("/data/relationships/{name}"), format!("{name} must name one resource by its id"));
     Ok(resource.to_one(name)?.flatten().ok_or_else(missing)?)

@@ -1,6 +1,6 @@
 //! The keys of a team's access to a project: what each may say, and what each level has for it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::super::attributes::Attributes;
 use super::super::refusal::{Fault, Outcome, Refusal};
@@ -173,8 +173,7 @@ impl Named {
     pub fn read(attributes: &mut Attributes<'_>) -> Self {
         let mut named = Vec::new();
         for block in [PROJECT, WORKSPACE] {
-            let empty = Map::new();
-            let members = attributes.object(block).value().unwrap_or(&empty).clone();
+            let Some(members) = attributes.object(block).value() else { continue };
             for (place, key) in KEYS.iter().enumerate().filter(|(_, key)| key.0 == block) {
                 let Some(value) = members.get(key.1).filter(|value| !value.is_null()) else { continue };
                 match key.word(value) {
