@@ -246,15 +246,25 @@ pub fn effective<'b>(own: &'b [Binding], project: &'b [Binding]) -> Vec<(&'b Bin
 
 /// Narrows a list of `projects p` to those that have all of these tags; a tag without a value matches any.
 pub fn narrow_projects(filter: &mut Filter, tagged: &[(String, Option<String>)]) {
-    for (key, value) in tagged {
+    for (key, value) in padded(tagged) {
         let held = bound(filter, "b.project_id = p.id", key, value.as_deref());
         filter.join(&held);
     }
 }
 
+/// How many tags the text of a condition asks for.
+const TERMS: [usize; 7] = [0, 1, 2, 4, 8, 20, 40];
+
+/// The terms of a condition, the last one again and again up to the next of [`TERMS`]: stores keep what they
+/// have made of each text, and so there are few of them.
+fn padded<T>(terms: &[T]) -> impl Iterator<Item = &T> {
+    let most = TERMS.into_iter().find(|most| *most >= terms.len()).unwrap_or(terms.len());
+    terms.iter().chain(std::iter::repeat(terms.last()).flatten()).take(most)
+}
+
 /// Narrows a list of `workspaces w` to those for which all of these tags hold, own or inherited.
 pub fn narrow_workspaces(filter: &mut Filter, tagged: &[(String, Option<String>)]) {
-    for (key, value) in tagged {
+    for (key, value) in padded(tagged) {
         let held = holds(filter, key, value.as_deref());
         filter.join(&held);
     }
@@ -262,9 +272,13 @@ pub fn narrow_workspaces(filter: &mut Filter, tagged: &[(String, Option<String>)
 
 /// Narrows a list of `workspaces w` to those for which none of these keys holds.
 pub fn exclude_workspaces(filter: &mut Filter, keys: &[String]) {
-    for key in keys {
-        let held = holds(filter, key, None);
-        filter.join(&format!("NOT {held}"));
+    if keys.is_empty() {
+        return;
+    }
+    // Own or inherited: whichever of the two counts for a key, the workspace has that key.
+    let keys = filter.parameter(keys.to_vec());
+    for place in ["b.workspace_id = w.id", "b.project_id = w.project_id"] {
+        filter.join(&format!("NOT EXISTS (SELECT 1 FROM tag_bindings b WHERE {place} AND b.key = ANY({keys}))"));
     }
 }
 
@@ -278,9 +292,10 @@ fn holds(filter: &mut Filter, key: &str, value: Option<&str>) -> String {
 }
 
 fn bound(filter: &mut Filter, place: &str, key: &str, value: Option<&str>) -> String {
-    let key = filter.parameter(key);
-    let value = value.map(|value| format!(" AND b.value = {}", filter.parameter(value))).unwrap_or_default();
-    format!("EXISTS (SELECT 1 FROM tag_bindings b WHERE {place} AND b.key = {key}{value})")
+    let (key, value) = (filter.parameter(key), filter.parameter(value));
+    format!(
+        "EXISTS (SELECT 1 FROM tag_bindings b WHERE {place} AND b.key = {key} AND (b.value = {value} OR {value} IS NULL))"
+    )
 }
 
 #[cfg(test)]
@@ -291,6 +306,7 @@ mod tests {
     use super::*;
     use crate::projects::refusal::{Source, Stop};
 
+    type Narrow = fn(&mut Filter, &[(String, Option<String>)]);
     type Reader = fn(&mut Attributes<'_>, &[Json], &str) -> Vec<Tag>;
 
     fn read_with(reader: Reader, elements: &Json) -> Result<Vec<(String, String)>, Vec<String>> {
@@ -363,6 +379,27 @@ mod tests {
             highest = highest.max(number);
         }
         assert_eq!(highest, filter.values.len());
+    }
+
+    #[test]
+    fn however_many_tags_are_asked_for_there_are_few_texts() {
+        let texts = |narrow: Narrow, most: usize| {
+            let text = |terms: usize| {
+                let mut filter = Filter::new("w.org_id = {}", 7);
+                // With and without values.
+                let tagged = |n: usize| (format!("k{n}"), n.is_multiple_of(2).then(|| n.to_string()));
+                narrow(&mut filter, &(0..terms).map(tagged).collect::<Vec<_>>());
+                filter.text().to_owned()
+            };
+            (0..=most).map(text).collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!((texts(narrow_projects, 20), texts(narrow_workspaces, 40)), (6, 7));
+        let without = |n: usize| {
+            let mut filter = Filter::new("w.org_id = {}", 7);
+            exclude_workspaces(&mut filter, &vec!["k".to_owned(); n]);
+            filter.text().to_owned()
+        };
+        assert!(without(1) == without(20) && without(0) != without(1));
     }
 
     proptest! {

@@ -9,6 +9,7 @@ mod organizations;
 mod outage;
 mod project_list;
 mod projects;
+mod queries;
 mod races;
 mod tags;
 mod team_projects;

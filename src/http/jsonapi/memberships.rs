@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::body::{self, Resource, TypeRule};
 use super::list::{self, Extra};
+use super::query::MOST_LISTED;
 use super::render::Reply;
 use super::route::{Call, Route, route};
 use super::{account, teams};
@@ -64,7 +65,7 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let (query, page) = (&call.query, call.query.page()?);
     let includes = includes(call)?;
     let wanted = Wanted {
-        emails: query.list("filter[email]"),
+        emails: query.list("filter[email]", MOST_LISTED)?,
         status: query.text("filter[status]").map(str::to_owned),
         q: query.text("q").map(str::to_owned),
     };

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::body::{self, Resource, TypeRule};
 use super::list::{self, Extra};
+use super::query::MOST_LISTED;
 use super::render::{self, Reply};
 use super::route::{Call, Route, route};
 use super::tags;
@@ -71,10 +72,10 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
         granted |= ProjectRights::CREATE_WORKSPACE;
     }
     let wanted = Wanted {
-        names: query.list("filter[names]"),
+        names: query.list("filter[names]", MOST_LISTED)?,
         q: query.text("q").map(str::to_owned),
         granted,
-        tagged: query.tagged(),
+        tagged: query.tagged()?,
         by_name: query.sort(&["name"])?.map(|(_, backwards)| backwards),
     };
     let (listed, total) = project::list(tx, &member, &wanted, page).await?;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::{self, Resource, TypeRule};
 use super::list::{self, Extra};
+use super::query::MOST_LISTED;
 use super::render::Reply;
 use super::route::{Call, Route, route};
 use super::{account, memberships};
@@ -49,7 +50,8 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let member = organization::named(tx, &call.caller, call.param("organization_name")).await?;
     let (query, page) = (&call.query, call.query.page()?);
     let includes = includes(call)?;
-    let wanted = Wanted { names: query.list("filter[names]"), q: query.text("q").map(str::to_owned) };
+    let names = query.list("filter[names]", MOST_LISTED)?;
+    let wanted = Wanted { names, q: query.text("q").map(str::to_owned) };
     let listed = team::list(tx, &member, &wanted, page).await?;
     let shown = with_people(tx, &member, &listed.items, &includes).await?;
     let extra = Extra { included: shown.included, ..Extra::default() };
