@@ -112,6 +112,7 @@
 //! | which paths and fields are there? | the `ROUTES` of [`http::secrets`] |
 //! | how lenient is a body? | [`fields`], [`clock`] for durations and times |
 //! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |
+//! | who may act as a team, or give it rights? | [`projects::escalation`] |
 //! | what is measured? | [`telemetry::catalogue`] |
 //! | what may be configured? | [`config`] |
 //!

@@ -11,7 +11,7 @@ use super::refusal::{Fault, Faults, Outcome, Refusal, quoted};
 use super::store::{Row, Value};
 use super::team::{self, people};
 use super::user::{self, User};
-use super::{Tx, id, organization};
+use super::{Tx, escalation, id, organization};
 use crate::error::Kind;
 
 /// A membership as stored, with the teams that the caller knows of.
@@ -167,7 +167,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[Stri
     these(tx, member, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
-/// Rows of teams, by external id, whose people the member may change, in the order of the rows.
+/// Rows of teams, by external id, that the member may put people into, in the order of the rows.
 async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome<Vec<i64>> {
     let mut rows = Vec::new();
     if !teams.is_empty() {
@@ -178,6 +178,8 @@ async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome
     }
     let mut found = team::these(tx, &rows).await?;
     found.retain(|team| team::sees(member, team) && team::may_change_people(member, team));
+    let covered = escalation::covered(tx, member, &found).await?;
+    found.retain(|team| covered.contains(&team.id));
     let known: HashSet<&str> = found.iter().map(|team| &team.ext_id[..]).collect();
     let mut faults = Faults::default();
     for (n, ext_id) in teams.iter().enumerate().filter(|(_, id)| !known.contains(&id[..])) {

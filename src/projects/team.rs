@@ -13,7 +13,7 @@ use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Outcome, Refusal};
 use super::rights::OrganizationRights;
 use super::store::{Row, Value};
-use super::{Tx, id, organization};
+use super::{Tx, escalation, id, organization};
 use access::Flags;
 
 /// Longest id at an identity provider, characters.
@@ -219,13 +219,19 @@ impl Change {
     /// What the team's flags become: those of `before` with those that are named.
     ///
     /// # Errors
-    /// `Forbidden` when the member may not change them; `Invalid` when they do not go together.
+    /// `Forbidden` when the member may not change them, or does not have what the team would get; `Invalid` when
+    /// they do not go together.
     fn access(&self, member: &Member, before: OrganizationRights) -> Outcome<OrganizationRights> {
-        if !self.flags.is_empty() && !member.owner && !member.rights.has("manage-organization-access") {
+        if self.flags.is_empty() {
+            return Ok(before);
+        }
+        if !member.owner && !member.rights.has("manage-organization-access") {
             let detail = "you may not change what teams may do in the organization";
             return Err(Refusal::forbidden(detail).into());
         }
-        self.flags.over(before)
+        let access = self.flags.over(before)?;
+        escalation::refuse_flags(member, before, access)?;
+        Ok(access)
     }
 }
 
