@@ -40,11 +40,7 @@ impl Fields {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self::default());
         }
-        let budget = std::cell::Cell::new(MAX_VALUES);
-        let mut json = serde_json::Deserializer::from_slice(body);
-        let value = Bounded { depth: MAX_DEPTH, budget: &budget }.deserialize(&mut json).map_err(|e| refused(&e))?;
-        json.end().map_err(|_| Error::malformed("request body: something follows the JSON value"))?;
-        match value {
+        match bounded(body)? {
             Value::Object(members) => Ok(Self(members)),
             Value::Null => Ok(Self::default()),
             _ => Err(Error::malformed("request body: must be a JSON object")),
@@ -250,6 +246,19 @@ fn whole(value: &Value) -> Option<i64> {
         Value::String(s) => s.trim().parse().ok(),
         _ => None,
     }
+}
+
+/// Reads one JSON value: at most [`MAX_DEPTH`] deep with at most [`MAX_VALUES`] values, counted while it is
+/// parsed. Of a repeated key the last one counts.
+///
+/// # Errors
+/// `Malformed`, with a text that never quotes the input.
+pub fn bounded(body: &[u8]) -> Result<Value> {
+    let budget = std::cell::Cell::new(MAX_VALUES);
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let value = Bounded { depth: MAX_DEPTH, budget: &budget }.deserialize(&mut json).map_err(|e| refused(&e))?;
+    json.end().map_err(|_| Error::malformed("request body: something follows the JSON value"))?;
+    Ok(value)
 }
 
 fn refused(error: &serde_json::Error) -> Error {

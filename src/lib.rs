@@ -116,6 +116,7 @@
 //! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |
 //! | where is the caller, behind which proxies? | [`http::address`] |
 //! | how many connections, and which of them end? | `server/connections.rs` |
+//! | who may act as a team, or give it rights? | [`projects::escalation`] |
 //! | what is measured? | [`telemetry::catalogue`] |
 //! | what may be configured? | [`config`] |
 //!

@@ -13,6 +13,7 @@ pub mod actor;
 pub mod agent_pool;
 pub mod attributes;
 pub mod caller;
+pub mod escalation;
 pub mod grants;
 pub mod id;
 pub mod last_use;

@@ -2,7 +2,8 @@
 //!
 //! Route → token (401) → rate (429) → media type (415) → session: what the caller may see and do, then the
 //! body, its shape, its attributes, the state. Who may not act hears so before anything that was sent is
-//! judged. Documents and errors follow JSON:API 1.1; every answer has the headers that known clients need.
+//! judged. Body and query are parsed before the session begins, and what is wrong with a body is kept until it
+//! is asked for ([`body::Document`]): sessions that write stand where everything is committed. Documents and errors follow JSON:API 1.1; every answer has the headers that known clients need.
 //!
 //! What can be asked stands in route tables, one file per resource; the handlers of a file parse what was
 //! sent, call the rules in `projects` and render documents.
@@ -43,10 +44,11 @@ use super::secrets::route::RequestId;
 use super::secrets::state::State;
 use crate::error::{Error, Kind};
 use crate::projects::caller::Caller;
-use crate::projects::refusal::{Outcome, Refusal, Stop};
+use crate::projects::refusal::{Fault, Outcome, Refusal, Stop};
 use crate::projects::{Access, Tx};
 use crate::secret::Secret;
 use crate::telemetry::{self, RouteMeter};
+use body::Document;
 pub use limit::Limits;
 use query::Query;
 use render::Reply;
@@ -114,11 +116,13 @@ async fn steps(
     state.projects.note_use(&caller);
     let headers = request.headers();
     let body = body(state, found.route, headers, payload).await?;
+    let document = Document::parse(&body);
+    drop(body);
     let call = Arc::new(Call {
         caller,
         params: found.params,
-        query: Query::parse(request.query_string())?,
-        body,
+        query: Query::parse(request.query_string()).map_err(malformed)?,
+        document,
         if_match: if_match(headers)?,
         origin: state.origin().to_owned(),
         path: found.path,
@@ -136,7 +140,7 @@ async fn read(
     token: Secret,
 ) -> Result<(Result<Reply, Refusal>, Option<limit::Left>), Refusal> {
     let shared = state.shared().clone();
-    let query = request.query_string().to_owned();
+    let query = Query::parse(request.query_string());
     let asked = Arc::new((token, found, query));
     let answered = state.projects.run(asked.1.route.name, Access::Read, move |mut tx| {
         let (shared, asked) = (shared.clone(), asked.clone());
@@ -150,13 +154,14 @@ async fn read(
                 Ok(left) => left,
                 Err((refusal, left)) => return Ok((Err(refusal), Some(left))),
             };
-            let (caller, query) = match caller.and_then(|caller| Ok((caller, Query::parse(query)?))) {
+            let query = || query.clone().map_err(malformed);
+            let (caller, query) = match caller.and_then(|caller| Ok((caller, query()?))) {
                 Ok(both) => both,
                 Err(refusal) => return Ok((Err(refusal), left)),
             };
             shared.projects.note_use(&caller);
             let (params, path, origin) = (found.params.clone(), found.path.clone(), shared.origin().to_owned());
-            let call = Call { caller, params, query, body: Bytes::new(), if_match: None, origin, path };
+            let call = Call { caller, params, query, document: Document::default(), if_match: None, origin, path };
             match (found.route.handler)(&mut tx, &call).await {
                 Err(Stop::Refused(refusal)) => Ok((Err(refusal), left)),
                 reply => Ok((Ok(reply?), left)),
@@ -165,6 +170,11 @@ async fn read(
         .boxed_local()
     });
     answered.await
+}
+
+/// What does not read, whoever sends it.
+fn malformed(fault: Fault) -> Refusal {
+    Refusal::of(Kind::Malformed, vec![fault])
 }
 
 /// The token of a request.

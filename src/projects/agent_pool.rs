@@ -18,8 +18,6 @@ use crate::clock::Time;
 
 /// Longest name, characters.
 const LONGEST_NAME: usize = 90;
-/// Most resources that one list of a pool may name.
-const MOST_NAMED: usize = 1000;
 /// Most workspaces that are shown of one pool, and most that are included in one answer.
 const MOST_SHOWN: i64 = 100;
 
@@ -98,7 +96,8 @@ pub struct Fields {
     scope: Scope,
 }
 
-/// The lists of a request, each of which is `None` when it is absent: elements as they were sent.
+/// The lists of a request, each of which is `None` when it is absent: elements as they were sent, counted
+/// before.
 pub struct Lists<'a> {
     /// `excluded-workspaces`
     pub excluded_workspaces: Option<&'a [Json]>,
@@ -159,18 +158,14 @@ async fn read_list(
     elements: &[Json],
 ) -> Outcome<Vec<String>> {
     let place = format!("/data/relationships/{name}/data");
-    if elements.len() > MOST_NAMED {
-        attributes.push(Fault::at(place, format!("{name} may name at most {MOST_NAMED} resources")));
-        return Ok(Vec::new());
-    }
     let ids: Vec<Option<&str>> = elements.iter().map(|element| element.get("id").and_then(Json::as_str)).collect();
     let named: Vec<String> = ids.iter().flatten().filter(|id| !id.contains('\0')).map(|id| (*id).to_owned()).collect();
     let exists = existing(tx, member, table, named).await?;
-    let mut kept: Vec<String> = Vec::new();
+    let (mut kept, mut seen) = (Vec::new(), HashSet::new());
     for (n, id) in ids.into_iter().enumerate() {
         match id.filter(|id| exists.contains(*id)) {
-            Some(id) if kept.iter().any(|kept| kept == id) => {}
-            Some(id) => kept.push(id.to_owned()),
+            Some(id) if seen.insert(id) => kept.push(id.to_owned()),
+            Some(_) => {}
             None => attributes.push(Fault::at(format!("{place}/{n}/id"), format!("id must be one of the {table}"))),
         }
     }

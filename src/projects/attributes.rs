@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::refusal::{Fault, Outcome, Refusal};
+use super::refusal::{Fault, Faults, Outcome};
 use crate::clock::Time;
 use crate::error::Kind;
 
@@ -49,13 +49,13 @@ impl<T> Given<T> {
 /// The attributes of one request and what was wrong with them so far.
 pub struct Attributes<'a> {
     members: &'a Map<String, Value>,
-    faults: Vec<Fault>,
+    faults: Faults,
 }
 
 impl<'a> Attributes<'a> {
     /// Reads `members`.
     pub fn new(members: &'a Map<String, Value>) -> Self {
-        Self { members, faults: Vec::new() }
+        Self { members, faults: Faults::default() }
     }
 
     /// Whether a member is there, null or not.
@@ -99,11 +99,19 @@ impl<'a> Attributes<'a> {
         self.read(name, "an integer", Value::as_i64)
     }
 
-    /// A list of texts.
-    pub fn texts(&mut self, name: &str) -> Given<Vec<String>> {
+    /// A list of at most `most` texts of at most `longest` characters; counted before it is read.
+    pub fn texts(&mut self, name: &str, most: usize, longest: usize) -> Given<Vec<String>> {
         let text = |one: &Value| one.as_str().filter(|text| !text.contains('\0')).map(str::to_owned);
         let texts = |value: &Value| value.as_array()?.iter().map(text).collect();
-        self.read(name, "an array of strings", texts)
+        let many = |value: &Value| value.as_array().is_some_and(|texts| texts.len() > most);
+        let long = |texts: &Vec<String>| texts.iter().any(|text| text.chars().count() > longest);
+        let fits = !self.members.get(name).is_some_and(many);
+        let texts = if fits { self.read(name, "an array of strings", texts) } else { Given::Absent };
+        if !fits || texts.as_value().is_some_and(long) {
+            let label = label(name);
+            self.fault(name, format!("{label} may have at most {most} texts of at most {longest} characters"));
+        }
+        texts
     }
 
     /// An object.
@@ -147,7 +155,7 @@ impl<'a> Attributes<'a> {
     /// # Errors
     /// `Invalid` with all faults.
     pub fn finish(self) -> Outcome<()> {
-        if self.faults.is_empty() { Ok(()) } else { Err(Refusal::of(Kind::Invalid, self.faults).into()) }
+        self.faults.finish(Kind::Invalid)
     }
 
     fn read<T>(&mut self, name: &str, kind: &str, read: impl FnOnce(&Value) -> Option<T>) -> Given<T> {
@@ -184,7 +192,7 @@ mod tests {
         let mut attributes = Attributes::new(body.as_object().unwrap());
         assert_eq!(attributes.text("name"), Given::Absent);
         assert_eq!(attributes.flag("locked"), Given::Absent);
-        assert_eq!(attributes.texts("trigger-prefixes"), Given::Absent);
+        assert_eq!(attributes.texts("trigger-prefixes", 2, 10), Given::Absent);
         assert_eq!(attributes.text("description"), Given::Null);
         assert_eq!(attributes.number("absent"), Given::Absent);
         let Err(Stop::Refused(refusal)) = attributes.finish() else { panic!("refused") };

@@ -3,15 +3,15 @@
 //! Whoever has an address that is not known yet is invited: the user is made, and the membership is
 //! `invited` until that user's first request ([`super::last_use`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::caller::{Caller, Member, Subject};
 use super::page::{self, Filter, Listed, Order, Page, Source, containing};
-use super::refusal::{Fault, Outcome, Refusal};
+use super::refusal::{Fault, Faults, Outcome, Refusal, quoted};
 use super::store::{Row, Value};
 use super::team::{self, people};
 use super::user::{self, User};
-use super::{Tx, id, organization};
+use super::{Tx, escalation, id, organization};
 use crate::error::Kind;
 
 /// A membership as stored, with the teams that the caller knows of.
@@ -163,13 +163,11 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[Stri
     let values: [Value; 5] =
         [id::new("ou").into(), member.organization.id.into(), user.into(), status.into(), tx.now.into()];
     let row: i64 = tx.one(insert, &values).await?.get()?;
-    for team in teams {
-        people::add(tx, team, &[user]).await?;
-    }
+    people::add_to_all(tx, &teams, user).await?;
     these(tx, member, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
-/// Rows of teams, by external id, whose people the member may change, in the order of the rows.
+/// Rows of teams, by external id, that the member may put people into, in the order of the rows.
 async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome<Vec<i64>> {
     let mut rows = Vec::new();
     if !teams.is_empty() {
@@ -180,14 +178,15 @@ async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome
     }
     let mut found = team::these(tx, &rows).await?;
     found.retain(|team| team::sees(member, team) && team::may_change_people(member, team));
-    let mut faults = Vec::new();
-    for (n, ext_id) in teams.iter().enumerate().filter(|(_, id)| !found.iter().any(|team| team.ext_id == **id)) {
-        let detail = format!("{ext_id} is not a team that you may add people to");
+    let covered = escalation::covered(tx, member, &found).await?;
+    found.retain(|team| covered.contains(&team.id));
+    let known: HashSet<&str> = found.iter().map(|team| &team.ext_id[..]).collect();
+    let mut faults = Faults::default();
+    for (n, ext_id) in teams.iter().enumerate().filter(|(_, id)| !known.contains(&id[..])) {
+        let detail = format!("{} is not a team that you may add people to", quoted(ext_id));
         faults.push(Fault::at(format!("/data/relationships/teams/data/{n}/id"), detail));
     }
-    if !faults.is_empty() {
-        return Err(Refusal::of(Kind::Invalid, faults).into());
-    }
+    faults.finish(Kind::Invalid)?;
     let mut rows: Vec<i64> = found.iter().map(|team| team.id).collect();
     rows.sort_unstable();
     Ok(rows)

@@ -3,6 +3,8 @@
 //! A page far from the beginning is read from the end, in the reverse order: what a page costs grows with
 //! its distance from the nearer end.
 
+use std::collections::HashMap;
+
 use super::Tx;
 use super::refusal::Outcome;
 use super::store::Value;
@@ -109,7 +111,8 @@ pub async fn count(tx: &mut Tx<'_>, source: Source, filter: &Filter) -> Outcome<
 
 /// Puts what was found in the order of `ids`.
 pub fn in_order<T>(ids: &[i64], mut found: Vec<T>, id: impl Fn(&T) -> i64) -> Vec<T> {
-    found.sort_by_key(|one| ids.iter().position(|row| *row == id(one)));
+    let places: HashMap<i64, usize> = ids.iter().enumerate().map(|(place, row)| (*row, place)).collect();
+    found.sort_by_key(|one| places.get(&id(one)));
     found
 }
 

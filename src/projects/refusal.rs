@@ -31,9 +31,57 @@ impl Fault {
         Self::at(format!("/data/attributes/{name}"), detail)
     }
 
+    /// A fault of a parameter of the query.
+    pub fn parameter(name: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { title: None, detail: detail.into(), source: Some(Source::Parameter(name.into())) }
+    }
+
+    /// A fault of the request as a whole.
+    pub fn whole(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { title: None, detail: detail.into(), source: None }
+    }
+
     /// A fault at a place of the body.
     pub fn at(pointer: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { title: None, detail: detail.into(), source: Some(Source::Pointer(pointer.into())) }
+    }
+}
+
+/// Most faults that one answer tells.
+const MOST: usize = 100;
+
+/// Faults as they are found. The first [`MOST`] are kept: what is told does not grow with what was sent.
+#[derive(Debug, Default)]
+pub struct Faults(Vec<Fault>);
+
+impl Faults {
+    /// One more.
+    pub fn push(&mut self, fault: Fault) {
+        if self.0.len() < MOST {
+            self.0.push(fault);
+        }
+    }
+
+    /// Whether there is none so far.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Refuses with all of them.
+    ///
+    /// # Errors
+    /// Of this kind, unless there is no fault.
+    pub fn finish(self, kind: Kind) -> Outcome<()> {
+        if self.0.is_empty() { Ok(()) } else { Err(Refusal::of(kind, self.0).into()) }
+    }
+}
+
+/// What a refusal repeats of a text that somebody sent: its begin.
+pub fn quoted(text: &str) -> String {
+    const LONGEST: usize = 64;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -53,7 +101,7 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal with one text.
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self::of(kind, vec![Fault { title: None, detail: detail.into(), source: None }])
+        Self::of(kind, vec![Fault::whole(detail)])
     }
 
     /// A refusal with these faults.
@@ -88,8 +136,7 @@ impl Refusal {
 
     /// A parameter of the query that does not read.
     pub fn parameter(name: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Self {
-        let source = Some(Source::Parameter(name.into()));
-        Self::of(Kind::Malformed, vec![Fault { title: None, detail: detail.into(), source }])
+        Self::of(Kind::Malformed, vec![Fault::parameter(name, detail)])
     }
 }
 

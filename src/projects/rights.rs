@@ -121,6 +121,27 @@ impl OrganizationRights {
         }
     }
 
+    /// With what follows from them: whoever manages projects manages and reads everything in them.
+    fn meant(self) -> Self {
+        let reads_all = self.has("manage-projects") || self.has("read-projects") || self.has("manage-workspaces");
+        let mut meant = self.with("read-workspaces", self.has("read-workspaces") || reads_all);
+        if self.has("manage-projects") {
+            meant = meant.with("manage-workspaces", true).with("read-projects", true);
+        }
+        meant
+    }
+
+    /// Whether they mean all that `other` means.
+    pub fn covers(self, other: Self) -> bool {
+        self.missing(Self::NONE, other).next().is_none()
+    }
+
+    /// The flags of `given` that neither these rights nor `before` mean.
+    pub fn missing(self, before: Self, given: Self) -> impl Iterator<Item = &'static str> {
+        let (own, before) = (self.meant(), before.meant());
+        ORGANIZATION_FLAGS.into_iter().filter(move |flag| given.has(flag) && !own.has(flag) && !before.has(flag))
+    }
+
     /// What they mean for every project of the organization.
     pub fn on_projects(self) -> ProjectRights {
         if self.has("manage-projects") {
@@ -180,6 +201,25 @@ mod tests {
         let each: Vec<_> = ProjectRights::READ.and(ProjectRights::MOVE_WORKSPACE).each().collect();
         assert_eq!(each, [ProjectRights::READ, ProjectRights::MOVE_WORKSPACE]);
         assert_eq!((ProjectRights::ALL.each().count(), ProjectRights::NONE.each().count()), (6, 0));
+    }
+
+    #[test]
+    fn rights_cover_what_they_mean_and_nothing_else() {
+        let of = |flag| OrganizationRights::NONE.with(flag, true);
+        for one in ORGANIZATION_FLAGS {
+            for other in ORGANIZATION_FLAGS {
+                let expected = match (one, other) {
+                    ("manage-projects", "manage-workspaces" | "read-projects" | "read-workspaces") => true,
+                    ("manage-workspaces" | "read-projects", "read-workspaces") => true,
+                    _ => one == other,
+                };
+                assert_eq!(of(one).covers(of(other)), expected, "{one} {other}");
+            }
+            assert!(OrganizationRights::ALL.covers(of(one)) && of(one).covers(OrganizationRights::NONE));
+            assert_eq!(OrganizationRights::NONE.missing(of(one), of(one)).count(), 0, "{one} stays");
+        }
+        let missing: Vec<_> = of("manage-teams").missing(of("read-projects"), OrganizationRights::ALL).collect();
+        assert_eq!(missing.len(), 13);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! Refuses keys and values of the wrong length, and more than [`MOST`] bindings of one resource.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use serde_json::Value as Json;
 
@@ -19,8 +20,11 @@ use crate::error::Kind;
 
 /// Most bindings of one resource, where bindings are set.
 pub const MOST: usize = 10;
-/// Most flat tags that one request may add.
-const MOST_FLAT: usize = 100;
+/// Most bindings of one resource, flat ones that were added to it included: all of them are read with it.
+const MOST_BOUND: usize = 1000;
+/// Most elements of a list of tags as it is sent: as many flat tags may be added at once, and of a repeated
+/// key the last value counts.
+pub const MOST_SENT: usize = 100;
 /// Longest key, characters.
 const LONGEST_KEY: usize = 128;
 /// Longest value, characters.
@@ -71,10 +75,10 @@ pub struct Binding {
     pub value: String,
 }
 
-/// Reads the elements of a relationship or list `tag-bindings`; `place` is the pointer of the array. Of a
-/// repeated key the last value counts. Faults go to `attributes`.
+/// Reads the elements of a relationship or list `tag-bindings`, at most [`MOST_SENT`]; `place` is the pointer of
+/// the array. Of a repeated key the last value counts. Faults go to `attributes`.
 pub fn read(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
-    let mut tags: Vec<Tag> = Vec::new();
+    let mut tags = Tags::default();
     for (n, element) in elements.iter().enumerate() {
         let members = element.get("attributes");
         let key = members.and_then(|members| members.get("key")).and_then(Json::as_str);
@@ -91,46 +95,55 @@ pub fn read(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> 
             attributes.push(Fault::at(at("value"), format!("Value must have at most {LONGEST_VALUE} characters")));
             continue;
         };
-        put(&mut tags, key, value);
+        tags.put(key, value);
     }
-    if tags.len() > MOST {
-        attributes.push(too_many(place));
+    if tags.list.len() > MOST {
+        attributes.push(too_many(place, MOST));
     }
-    tags
+    tags.list
 }
 
-/// Reads the elements of a relationship or list `tags`: flat tags by name.
+/// Reads the elements of a relationship or list `tags`, at most [`MOST_SENT`]: flat tags by name.
 pub fn read_flat(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
-    let mut tags = Vec::new();
+    let mut tags = Tags::default();
     for (n, element) in elements.iter().enumerate() {
         let name = element.get("attributes").and_then(|members| members.get("name")).and_then(Json::as_str);
         match name.filter(|name| is_text(name, 1..=LONGEST_KEY)) {
-            Some(name) => put(&mut tags, name, ""),
+            Some(name) => tags.put(name, ""),
             None => {
                 let place = format!("{place}/{n}/attributes/name");
                 attributes.push(Fault::at(place, format!("Name must have 1 to {LONGEST_KEY} characters")));
             }
         }
     }
-    if tags.len() > MOST_FLAT {
-        attributes.push(Fault::at(place.to_owned(), format!("at most {MOST_FLAT} tags can be added at once")));
-    }
-    tags
+    tags.list
 }
 
 fn is_text(text: &str, letters: std::ops::RangeInclusive<usize>) -> bool {
     letters.contains(&text.chars().count()) && !text.contains('\0')
 }
 
-fn put(tags: &mut Vec<Tag>, key: &str, value: &str) {
-    match tags.iter_mut().find(|tag| tag.key == key) {
-        Some(tag) => value.clone_into(&mut tag.value),
-        None => tags.push(Tag { key: key.to_owned(), value: value.to_owned() }),
+/// Tags in the order in which their keys come first.
+#[derive(Default)]
+struct Tags<'j> {
+    list: Vec<Tag>,
+    places: HashMap<&'j str, usize>,
+}
+
+impl<'j> Tags<'j> {
+    fn put(&mut self, key: &'j str, value: &str) {
+        match self.places.entry(key) {
+            Entry::Occupied(place) => value.clone_into(&mut self.list[*place.get()].value),
+            Entry::Vacant(place) => {
+                place.insert(self.list.len());
+                self.list.push(Tag { key: key.to_owned(), value: value.to_owned() });
+            }
+        }
     }
 }
 
-fn too_many(place: &str) -> Fault {
-    Fault::at(place.to_owned(), format!("at most {MOST} tags can be bound to one resource"))
+fn too_many(place: &str, most: usize) -> Fault {
+    Fault::at(place.to_owned(), format!("at most {most} tags can be bound to one resource"))
 }
 
 /// Sets the tags of a resource that has none yet, or more of them: other keys stay as they are.
@@ -140,11 +153,16 @@ fn too_many(place: &str) -> Fault {
 pub async fn merge(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
     lock(tx, holder, row).await?;
     put_all(tx, holder, row, tags, "DO UPDATE SET value = excluded.value").await?;
+    refuse_more(tx, holder, row, MOST).await
+}
+
+/// Refuses more than `most` bindings of a resource.
+async fn refuse_more(tx: &mut Tx<'_>, holder: Holder, row: i64, most: usize) -> Outcome<()> {
     let column = holder.column();
     let count = format!("SELECT count(*) FROM tag_bindings WHERE {column} = $1");
     let bound: i64 = tx.one(&count, &[row.into()]).await?.get()?;
-    if bound > MOST as i64 {
-        return Err(Refusal::of(Kind::Invalid, vec![too_many("/data")]).into());
+    if bound > most as i64 {
+        return Err(Refusal::of(Kind::Invalid, vec![too_many("/data", most)]).into());
     }
     Ok(())
 }
@@ -165,10 +183,14 @@ pub async fn replace(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) ->
 /// Adds flat tags; a key that has a value keeps it.
 ///
 /// # Errors
-/// Those of the store.
+/// `Invalid` when the resource would have more than [`MOST_BOUND`].
 pub async fn add_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
+    if tags.is_empty() {
+        return Ok(());
+    }
     lock(tx, holder, row).await?;
-    put_all(tx, holder, row, tags, "DO NOTHING").await
+    put_all(tx, holder, row, tags, "DO NOTHING").await?;
+    refuse_more(tx, holder, row, MOST_BOUND).await
 }
 
 /// Changes of one resource's tags come one after the other, so that their number is what was counted.
@@ -224,15 +246,25 @@ pub fn effective<'b>(own: &'b [Binding], project: &'b [Binding]) -> Vec<(&'b Bin
 
 /// Narrows a list of `projects p` to those that have all of these tags; a tag without a value matches any.
 pub fn narrow_projects(filter: &mut Filter, tagged: &[(String, Option<String>)]) {
-    for (key, value) in tagged {
+    for (key, value) in padded(tagged) {
         let held = bound(filter, "b.project_id = p.id", key, value.as_deref());
         filter.join(&held);
     }
 }
 
+/// How many tags the text of a condition asks for.
+const TERMS: [usize; 7] = [0, 1, 2, 4, 8, 20, 40];
+
+/// The terms of a condition, the last one again and again up to the next of [`TERMS`]: stores keep what they
+/// have made of each text, and so there are few of them.
+fn padded<T>(terms: &[T]) -> impl Iterator<Item = &T> {
+    let most = TERMS.into_iter().find(|most| *most >= terms.len()).unwrap_or(terms.len());
+    terms.iter().chain(std::iter::repeat(terms.last()).flatten()).take(most)
+}
+
 /// Narrows a list of `workspaces w` to those for which all of these tags hold, own or inherited.
 pub fn narrow_workspaces(filter: &mut Filter, tagged: &[(String, Option<String>)]) {
-    for (key, value) in tagged {
+    for (key, value) in padded(tagged) {
         let held = holds(filter, key, value.as_deref());
         filter.join(&held);
     }
@@ -240,9 +272,13 @@ pub fn narrow_workspaces(filter: &mut Filter, tagged: &[(String, Option<String>)
 
 /// Narrows a list of `workspaces w` to those for which none of these keys holds.
 pub fn exclude_workspaces(filter: &mut Filter, keys: &[String]) {
-    for key in keys {
-        let held = holds(filter, key, None);
-        filter.join(&format!("NOT {held}"));
+    if keys.is_empty() {
+        return;
+    }
+    // Own or inherited: whichever of the two counts for a key, the workspace has that key.
+    let keys = filter.parameter(keys.to_vec());
+    for place in ["b.workspace_id = w.id", "b.project_id = w.project_id"] {
+        filter.join(&format!("NOT EXISTS (SELECT 1 FROM tag_bindings b WHERE {place} AND b.key = ANY({keys}))"));
     }
 }
 
@@ -256,9 +292,10 @@ fn holds(filter: &mut Filter, key: &str, value: Option<&str>) -> String {
 }
 
 fn bound(filter: &mut Filter, place: &str, key: &str, value: Option<&str>) -> String {
-    let key = filter.parameter(key);
-    let value = value.map(|value| format!(" AND b.value = {}", filter.parameter(value))).unwrap_or_default();
-    format!("EXISTS (SELECT 1 FROM tag_bindings b WHERE {place} AND b.key = {key}{value})")
+    let (key, value) = (filter.parameter(key), filter.parameter(value));
+    format!(
+        "EXISTS (SELECT 1 FROM tag_bindings b WHERE {place} AND b.key = {key} AND (b.value = {value} OR {value} IS NULL))"
+    )
 }
 
 #[cfg(test)]
@@ -269,6 +306,7 @@ mod tests {
     use super::*;
     use crate::projects::refusal::{Source, Stop};
 
+    type Narrow = fn(&mut Filter, &[(String, Option<String>)]);
     type Reader = fn(&mut Attributes<'_>, &[Json], &str) -> Vec<Tag>;
 
     fn read_with(reader: Reader, elements: &Json) -> Result<Vec<(String, String)>, Vec<String>> {
@@ -341,6 +379,27 @@ mod tests {
             highest = highest.max(number);
         }
         assert_eq!(highest, filter.values.len());
+    }
+
+    #[test]
+    fn however_many_tags_are_asked_for_there_are_few_texts() {
+        let texts = |narrow: Narrow, most: usize| {
+            let text = |terms: usize| {
+                let mut filter = Filter::new("w.org_id = {}", 7);
+                // With and without values.
+                let tagged = |n: usize| (format!("k{n}"), n.is_multiple_of(2).then(|| n.to_string()));
+                narrow(&mut filter, &(0..terms).map(tagged).collect::<Vec<_>>());
+                filter.text().to_owned()
+            };
+            (0..=most).map(text).collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!((texts(narrow_projects, 20), texts(narrow_workspaces, 40)), (6, 7));
+        let without = |n: usize| {
+            let mut filter = Filter::new("w.org_id = {}", 7);
+            exclude_workspaces(&mut filter, &vec!["k".to_owned(); n]);
+            filter.text().to_owned()
+        };
+        assert!(without(1) == without(20) && without(0) != without(1));
     }
 
     proptest! {

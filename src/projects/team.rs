@@ -13,8 +13,11 @@ use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Outcome, Refusal};
 use super::rights::OrganizationRights;
 use super::store::{Row, Value};
-use super::{Tx, id, organization};
+use super::{Tx, escalation, id, organization};
 use access::Flags;
+
+/// Longest id at an identity provider, characters.
+const LONGEST_SSO_ID: usize = 256;
 
 /// A team as stored.
 #[derive(Clone, Debug)]
@@ -200,7 +203,7 @@ impl Change {
             name: name.value(),
             visibility,
             flags: Flags::read(attributes),
-            sso_team_id: attributes.text("sso-team-id"),
+            sso_team_id: read_sso_team_id(attributes),
             member_tokens: attributes.flag("allow-member-token-management").value(),
         }
     }
@@ -216,14 +219,29 @@ impl Change {
     /// What the team's flags become: those of `before` with those that are named.
     ///
     /// # Errors
-    /// `Forbidden` when the member may not change them; `Invalid` when they do not go together.
+    /// `Forbidden` when the member may not change them, or does not have what the team would get; `Invalid` when
+    /// they do not go together.
     fn access(&self, member: &Member, before: OrganizationRights) -> Outcome<OrganizationRights> {
-        if !self.flags.is_empty() && !member.owner && !member.rights.has("manage-organization-access") {
+        if self.flags.is_empty() {
+            return Ok(before);
+        }
+        if !member.owner && !member.rights.has("manage-organization-access") {
             let detail = "you may not change what teams may do in the organization";
             return Err(Refusal::forbidden(detail).into());
         }
-        self.flags.over(before)
+        let access = self.flags.over(before)?;
+        escalation::refuse_flags(member, before, access)?;
+        Ok(access)
     }
+}
+
+/// A text of at most [`LONGEST_SSO_ID`] characters.
+fn read_sso_team_id(attributes: &mut Attributes<'_>) -> Given<String> {
+    let id = attributes.text("sso-team-id");
+    if id.as_value().is_some_and(|text| text.chars().count() > LONGEST_SSO_ID) {
+        attributes.fault("sso-team-id", format!("Sso team id is too long (maximum is {LONGEST_SSO_ID} characters)"));
+    }
+    id
 }
 
 /// 1 to 90 letters, digits, `-`, `_` and inner spaces.

@@ -3,6 +3,7 @@
 //! Every key has a value at every level. What a project's rights amount to is stored beside the level, so
 //! that lists ask the store for them.
 
+pub mod extent;
 pub mod keys;
 
 use super::attributes::Attributes;
@@ -13,7 +14,8 @@ use super::refusal::{Outcome, Refusal};
 use super::rights::ProjectRights;
 use super::store::{Row, Value};
 use super::team::{self, Team};
-use super::{Tx, id, organization};
+use super::{Tx, escalation, id, organization};
+use extent::Extent;
 use keys::{Level, Named, Settings};
 
 /// A team's access to a project, as stored.
@@ -144,10 +146,12 @@ impl Change {
 /// Gives a team access to a project.
 ///
 /// # Errors
-/// `Invalid` when it has some already, or keys are named beside a level that has its own.
+/// `Invalid` when it has some already, or keys are named beside a level that has its own; `Forbidden` when it goes
+/// further than that of the member.
 pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, team: &Team, new: Change) -> Outcome<Access> {
     let level = new.level.unwrap_or(Level::Custom);
     let settings = new.named.over(level, Settings::of(level))?;
+    escalation::refuse_access(tx, member, project, Extent::NONE, Extent::of(level, &settings)).await?;
     // A team is not deleted meanwhile: that takes the organization's row too.
     organization::lock(tx, member.organization.id).await?;
     let count = "UPDATE projects SET team_count = team_count + 1 WHERE id = $1";
@@ -170,15 +174,24 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, team: &
 /// stored.
 ///
 /// # Errors
-/// `Invalid` when keys are named beside a level that has its own.
-pub async fn update(tx: &mut Tx<'_>, access: &Access, change: Change) -> Outcome<Access> {
+/// `Invalid` when keys are named beside a level that has its own; `Forbidden` when it goes further than before, and
+/// further than that of the member.
+pub async fn update(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    project: &Project,
+    access: &Access,
+    change: Change,
+) -> Outcome<Access> {
     let sql = "SELECT access, custom FROM team_project_access WHERE id = $1 FOR UPDATE";
     let mut row = tx.row(sql, &[access.id.into()]).await?.ok_or_else(Refusal::not_found)?;
     let (word, custom): (String, Option<String>) = (row.get()?, row.get()?);
     let before = Level::of(&word).unwrap_or(Level::Read);
     let level = change.level.unwrap_or(before);
-    let base = if level == before { Settings::stored(before, custom.as_deref()) } else { Settings::of(level) };
-    let settings = change.named.over(level, base)?;
+    let stored = Settings::stored(before, custom.as_deref());
+    let so_far = Extent::of(before, &stored);
+    let settings = change.named.over(level, if level == before { stored } else { Settings::of(level) })?;
+    escalation::refuse_access(tx, member, project, so_far, Extent::of(level, &settings)).await?;
     let sql = "UPDATE team_project_access SET access = $1, perm_bits = $2, custom = $3 WHERE id = $4";
     let values: [Value; 4] =
         [level.word().into(), settings.rights().bits().into(), settings.to_store(level).into(), access.id.into()];

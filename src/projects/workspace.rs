@@ -12,6 +12,7 @@ mod settings;
 
 use super::caller::{Caller, Member};
 use super::organization::{self, Mode};
+use super::page;
 use super::project::{self, Project};
 use super::refusal::{Outcome, Refusal};
 use super::rights::ProjectRights;
@@ -192,9 +193,7 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Ve
         workspace.rights = rights.get(&workspace.project).copied().unwrap_or_default();
         workspace.tags = tags.remove(&workspace.id).unwrap_or_default();
     }
-    let places: std::collections::HashMap<i64, usize> = rows.iter().enumerate().map(|(n, row)| (*row, n)).collect();
-    found.sort_by_key(|workspace| places.get(&workspace.id));
-    Ok(found)
+    Ok(page::in_order(rows, found, |workspace| workspace.id))
 }
 
 /// The project that a new workspace goes into: the one that is named, or the default one.

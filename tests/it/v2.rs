@@ -1,13 +1,16 @@
 //! The projects API. Every test runs on both stores; a test of a vector is named after its number.
 
 mod agent_pools;
+mod escalation;
 mod fixture;
+mod limits;
 mod locks;
 mod moves;
 mod organizations;
 mod outage;
 mod project_list;
 mod projects;
+mod queries;
 mod races;
 mod tags;
 mod team_projects;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::body::{Resource, TypeRule};
+use super::body::{MOST_NAMED, Resource, TypeRule};
 use super::list::{self, Extra};
 use super::render::{self, Reply};
 use super::route::{Call, Route, route};
@@ -54,9 +54,9 @@ async fn read(tx: &mut Tx<'_>, call: &Call, member: &Member, stored: Option<&Poo
     let resource = Resource::read(call, TypeRule::Exact(TYPE), stored.map(|pool| &pool.ext_id[..]))?;
     let mut attributes = Attributes::new(resource.attributes());
     let lists = Lists {
-        excluded_workspaces: resource.to_many("excluded-workspaces")?,
-        allowed_projects: resource.to_many("allowed-projects")?,
-        allowed_workspaces: resource.to_many("allowed-workspaces")?,
+        excluded_workspaces: resource.to_many("excluded-workspaces", MOST_NAMED)?,
+        allowed_projects: resource.to_many("allowed-projects", MOST_NAMED)?,
+        allowed_workspaces: resource.to_many("allowed-workspaces", MOST_NAMED)?,
     };
     let given = Fields::read(tx, member, &mut attributes, lists, stored).await?;
     attributes.finish()?;

@@ -1,16 +1,73 @@
 //! The document of a request (JSON:API 1.1, section 7): shape, type, id.
+//!
+//! A body is parsed before its session begins ([`Document`]), and every list is counted before it is walked:
+//! what somebody sends is never long where changes are committed.
 
-use bytes::Bytes;
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use super::route::Call;
 use crate::error::Kind;
-use crate::projects::refusal::{Fault, Outcome, Refusal};
+use crate::fields;
+use crate::projects::refusal::{Fault, Faults, Outcome, Refusal};
+
+/// Most resources that one list of a body names. With it the longest legal document, an agent pool with its
+/// three lists, has 9,012 values of the [`fields::MAX_VALUES`] that a body may have.
+pub const MOST_NAMED: usize = 1000;
+
+/// Longest id, characters: nothing here has a longer one, not even users, who are named by their names.
+const LONGEST_ID: usize = 256;
+
+/// A body as far as it reads. What is wrong with it is told when a handler asks for it: who may not act hears
+/// that first.
+#[derive(Clone, Debug, Default)]
+pub struct Document(Option<Result<Value, Fault>>);
+
+impl Document {
+    /// Parses a body, at most as deep and with as many values as [`fields::bounded`] takes.
+    pub fn parse(body: &[u8]) -> Self {
+        let read = || fields::bounded(body).map_err(|error| Fault::whole(error.text().to_owned()));
+        Self((!body.is_empty()).then(read))
+    }
+
+    /// Whether there was no body.
+    pub fn is_absent(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The member `data`.
+    ///
+    /// # Errors
+    /// `Malformed` for what is absent, not JSON, or too complex; `Invalid` for another shape.
+    pub fn data(&self) -> Outcome<&Value> {
+        match &self.0 {
+            None => Err(Refusal::new(Kind::Malformed, "request body: is missing").into()),
+            Some(Err(fault)) => Err(Refusal::of(Kind::Malformed, vec![fault.clone()]).into()),
+            Some(Ok(Value::Object(document))) => {
+                document.get("data").ok_or_else(|| Refusal::at("/data", "data is missing").into())
+            }
+            Some(Ok(_)) => Err(Refusal::at("", "the document must be an object").into()),
+        }
+    }
+
+    /// The elements of `data`, at most `most` of what `kind` calls them.
+    ///
+    /// # Errors
+    /// As [`Document::data`]; `Invalid` for what is no array, or a longer one.
+    pub fn list(&self, most: usize, kind: &str) -> Outcome<&[Value]> {
+        match self.data()? {
+            Value::Array(elements) if elements.len() <= most => Ok(elements),
+            Value::Array(_) => Err(Refusal::at("/data", format!("data may have at most {most} {kind}")).into()),
+            _ => Err(Refusal::at("/data", "data must be an array").into()),
+        }
+    }
+}
 
 /// The primary resource of a request.
-pub struct Resource {
-    attributes: Map<String, Value>,
-    relationships: Map<String, Value>,
+pub struct Resource<'c> {
+    attributes: &'c Map<String, Value>,
+    relationships: &'c Map<String, Value>,
 }
 
 /// What `data.type` must be.
@@ -22,19 +79,21 @@ pub enum TypeRule<'k> {
     Any,
 }
 
-impl Resource {
+/// The members of what is absent.
+static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+
+impl<'c> Resource<'c> {
     /// The resource of a body. `id` is that of the resource which the path names, if it names one: a
     /// different one in the body is refused.
     ///
     /// # Errors
-    /// `Malformed` for what is not JSON; `Invalid` for another shape; `Conflict` for another type or id.
-    pub fn read(call: &Call, rule: TypeRule<'_>, id: Option<&str>) -> Outcome<Self> {
-        if call.body.is_empty() && rule == TypeRule::Any {
-            return Ok(Self { attributes: Map::new(), relationships: Map::new() });
+    /// As [`Document::data`]; `Conflict` for another type or id.
+    pub fn read(call: &'c Call, rule: TypeRule<'_>, id: Option<&str>) -> Outcome<Self> {
+        if call.document.is_absent() && rule == TypeRule::Any {
+            return Ok(Self { attributes: &NONE, relationships: &NONE });
         }
-        let mut data = match data(&call.body)? {
-            Value::Object(data) => data,
-            _ => return Err(Refusal::at("/data", "data must be an object").into()),
+        let Value::Object(data) = call.document.data()? else {
+            return Err(Refusal::at("/data", "data must be an object").into());
         };
         if let TypeRule::Exact(kind) = rule {
             match data.get("type") {
@@ -53,8 +112,8 @@ impl Resource {
             let fault = Fault::at("/data/id", "id must be that of the resource in the path");
             return Err(Refusal::of(Kind::Conflict, vec![fault]).into());
         }
-        let mut member = |name: &'static str| match data.remove(name) {
-            None | Some(Value::Null) => Ok(Map::new()),
+        let member = |name: &'static str| match data.get(name) {
+            None | Some(Value::Null) => Ok(&*NONE),
             Some(Value::Object(members)) => Ok(members),
             Some(_) => Err(Refusal::at(format!("/data/{name}"), format!("{name} must be an object"))),
         };
@@ -62,8 +121,8 @@ impl Resource {
     }
 
     /// The attributes.
-    pub fn attributes(&self) -> &Map<String, Value> {
-        &self.attributes
+    pub fn attributes(&self) -> &'c Map<String, Value> {
+        self.attributes
     }
 
     /// The id that a relationship to one resource names: `None` when the relationship is absent, `Some(None)`
@@ -84,34 +143,37 @@ impl Resource {
         }
     }
 
-    /// The elements of a relationship to several resources; `None` when the relationship is absent.
+    /// The elements of a relationship to at most `most` resources; `None` when the relationship is absent.
     ///
     /// # Errors
-    /// `Invalid` for another shape.
-    pub fn to_many(&self, name: &str) -> Outcome<Option<&[Value]>> {
+    /// `Invalid` for another shape, or more elements.
+    pub fn to_many(&self, name: &str, most: usize) -> Outcome<Option<&'c [Value]>> {
         let Some(relationship) = self.relationships.get(name) else { return Ok(None) };
+        let refused = |rule: String| Err(Refusal::at(format!("/data/relationships/{name}/data"), rule).into());
         match relationship.get("data") {
             None | Some(Value::Null) => Ok(None),
-            Some(Value::Array(elements)) => Ok(Some(elements)),
-            Some(_) => {
-                let pointer = format!("/data/relationships/{name}/data");
-                Err(Refusal::at(pointer, format!("{name} must be an array")).into())
-            }
+            Some(Value::Array(elements)) if elements.len() <= most => Ok(Some(elements)),
+            Some(Value::Array(_)) => refused(format!("{name} may have at most {most} elements")),
+            Some(_) => refused(format!("{name} must be an array")),
         }
     }
 }
 
+/// What is wrong where an element has no [`id_of`].
+pub const NO_ID: &str = "id must be a string of at most 256 characters";
+
 /// The id of a resource. The character NUL is in none: not every store can look for it.
 pub fn id_of(resource: &Value) -> Option<&str> {
-    resource.get("id").and_then(Value::as_str).filter(|id| !id.contains('\0'))
+    let sound = |id: &&str| id.chars().nth(LONGEST_ID).is_none() && !id.contains('\0');
+    resource.get("id").and_then(Value::as_str).filter(sound)
 }
 
 /// The ids of a body whose `data` is an array of resources of one type.
 ///
 /// # Errors
-/// `Malformed` for what is not JSON; `Invalid` for another shape or another type of an element.
+/// As [`Document::list`]; `Invalid` for another type or no id of an element.
 pub fn identifiers(call: &Call, kind: &str) -> Outcome<Vec<String>> {
-    ids_of(call, TypeRule::Exact(kind))
+    ids_of(call, TypeRule::Exact(kind), kind)
 }
 
 /// As [`identifiers`], whatever type the elements say they have.
@@ -119,14 +181,12 @@ pub fn identifiers(call: &Call, kind: &str) -> Outcome<Vec<String>> {
 /// # Errors
 /// As [`identifiers`].
 pub fn names(call: &Call) -> Outcome<Vec<String>> {
-    ids_of(call, TypeRule::Any)
+    ids_of(call, TypeRule::Any, "resources")
 }
 
-fn ids_of(call: &Call, rule: TypeRule<'_>) -> Outcome<Vec<String>> {
-    let Value::Array(elements) = data(&call.body)? else {
-        return Err(Refusal::at("/data", "data must be an array").into());
-    };
-    let mut faults = Vec::new();
+fn ids_of(call: &Call, rule: TypeRule<'_>, called: &str) -> Outcome<Vec<String>> {
+    let elements = call.document.list(MOST_NAMED, called)?;
+    let mut faults = Faults::default();
     let mut ids = Vec::with_capacity(elements.len());
     for (n, element) in elements.iter().enumerate() {
         if let TypeRule::Exact(kind) = rule
@@ -136,18 +196,9 @@ fn ids_of(call: &Call, rule: TypeRule<'_>) -> Outcome<Vec<String>> {
         }
         match id_of(element) {
             Some(id) => ids.push(id.to_owned()),
-            None => faults.push(Fault::at(format!("/data/{n}/id"), "id must be a string")),
+            None => faults.push(Fault::at(format!("/data/{n}/id"), NO_ID)),
         }
     }
-    if faults.is_empty() { Ok(ids) } else { Err(Refusal::of(Kind::Invalid, faults).into()) }
-}
-
-/// The member `data` of a document.
-pub fn data(body: &Bytes) -> Outcome<Value> {
-    let document: Value =
-        serde_json::from_slice(body).map_err(|_| Refusal::new(Kind::Malformed, "the body is not JSON"))?;
-    let Value::Object(mut document) = document else {
-        return Err(Refusal::at("", "the document must be an object").into());
-    };
-    document.remove("data").ok_or_else(|| Refusal::at("/data", "data is missing").into())
+    faults.finish(Kind::Invalid)?;
+    Ok(ids)
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::body::{self, Resource, TypeRule};
 use super::list::{self, Extra};
+use super::query::MOST_LISTED;
 use super::render::Reply;
 use super::route::{Call, Route, route};
 use super::{account, teams};
@@ -52,12 +53,10 @@ async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     Ok(Reply::created(document(&member, &membership)).including(vec![user]))
 }
 
-fn team_ids(resource: &Resource) -> Outcome<Vec<String>> {
-    let elements = resource.to_many("teams")?.unwrap_or_default();
+fn team_ids(resource: &Resource<'_>) -> Outcome<Vec<String>> {
+    let elements = resource.to_many("teams", body::MOST_NAMED)?.unwrap_or_default();
     let place = |n| format!("/data/relationships/teams/data/{n}/id");
-    let id = |(n, element)| {
-        body::id_of(element).map(str::to_owned).ok_or_else(|| Refusal::at(place(n), "id must be a string"))
-    };
+    let id = |(n, element)| body::id_of(element).map(str::to_owned).ok_or_else(|| Refusal::at(place(n), body::NO_ID));
     Ok(elements.iter().enumerate().map(id).collect::<Result<_, _>>()?)
 }
 
@@ -66,7 +65,7 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let (query, page) = (&call.query, call.query.page()?);
     let includes = includes(call)?;
     let wanted = Wanted {
-        emails: query.list("filter[email]"),
+        emails: query.list("filter[email]", MOST_LISTED)?,
         status: query.text("filter[status]").map(str::to_owned),
         q: query.text("q").map(str::to_owned),
     };

@@ -136,7 +136,7 @@ async fn default_project(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Str
 }
 
 /// The relationship to the agent pool, as the rules of modes read it.
-fn pool_of(resource: &Resource) -> Outcome<Given<String>> {
+fn pool_of(resource: &Resource<'_>) -> Outcome<Given<String>> {
     Ok(match resource.to_one("default-agent-pool")? {
         None => Given::Absent,
         Some(None) => Given::Null,

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::body::{self, Resource, TypeRule};
 use super::list::{self, Extra};
+use super::query::MOST_LISTED;
 use super::render::{self, Reply};
 use super::route::{Call, Route, route};
 use super::tags;
@@ -23,9 +24,6 @@ pub const ROUTES: &[Route] = &[
     route!(DELETE "projects/:project_id", "project_delete", delete),
     route!(POST "projects/:project_id/relationships/workspaces", "project_move", take_in),
 ];
-
-/// Most workspaces of one move.
-const MOST_MOVED: usize = 1000;
 
 /// The type of project documents.
 const TYPE: &str = "projects";
@@ -53,10 +51,10 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
 }
 
 /// What a create or an update gives; everything that is wrong with it is told at once.
-async fn given(tx: &mut Tx<'_>, member: &Member, resource: &Resource, stored: Option<&Project>) -> Outcome<Fields> {
+async fn given(tx: &mut Tx<'_>, member: &Member, resource: &Resource<'_>, stored: Option<&Project>) -> Outcome<Fields> {
     let mut attributes = Attributes::new(resource.attributes());
     let mut fields = Fields::read(tx, member.organization.id, &mut attributes, stored).await?;
-    if let Some(elements) = resource.to_many("tag-bindings")? {
+    if let Some(elements) = resource.to_many("tag-bindings", tag::MOST_SENT)? {
         fields.tags = Some(tag::read(&mut attributes, elements, "/data/relationships/tag-bindings/data"));
     }
     attributes.finish()?;
@@ -74,10 +72,10 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
         granted |= ProjectRights::CREATE_WORKSPACE;
     }
     let wanted = Wanted {
-        names: query.list("filter[names]"),
+        names: query.list("filter[names]", MOST_LISTED)?,
         q: query.text("q").map(str::to_owned),
         granted,
-        tagged: query.tagged(),
+        tagged: query.tagged()?,
         by_name: query.sort(&["name"])?.map(|(_, backwards)| backwards),
     };
     let (listed, total) = project::list(tx, &member, &wanted, page).await?;
@@ -129,9 +127,6 @@ async fn take_in(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let needed = ProjectRights::MOVE_WORKSPACE;
     let (member, project) = project::visible(tx, &call.caller, call.param("project_id"), needed).await?;
     let ids = body::identifiers(call, "workspaces")?;
-    if ids.len() > MOST_MOVED {
-        return Err(Refusal::at("/data", format!("data may have at most {MOST_MOVED} workspaces")).into());
-    }
     project::move_workspaces(tx, &member, &project, &ids).await?;
     Ok(Reply::Empty)
 }

@@ -4,12 +4,20 @@
 //! or percent-encoded; links give them encoded.
 
 use crate::projects::page::Page;
-use crate::projects::refusal::Refusal;
+use crate::projects::refusal::{Fault, Refusal, quoted};
 
 /// Most items of a page.
 const LARGEST: i64 = 100;
 /// Items of a page that nobody asked to be larger.
 const USUAL: i64 = 20;
+/// Most names or addresses that a list can be narrowed by.
+pub const MOST_LISTED: usize = 1000;
+/// Most tags that a list can be narrowed by, by one parameter.
+pub const MOST_TAGS: usize = 20;
+/// Most values of `include`.
+const MOST_INCLUDED: usize = 100;
+/// Most parameters of one request.
+const MOST_PARAMETERS: usize = 1000;
 
 /// The parameters, decoded, in the order in which they were sent.
 #[derive(Clone, Debug, Default)]
@@ -19,13 +27,16 @@ impl Query {
     /// Reads a query string.
     ///
     /// # Errors
-    /// `Malformed` when a percent-encoding is not sound.
-    pub fn parse(text: &str) -> Result<Self, Refusal> {
+    /// What is wrong when a percent-encoding is not sound, or there are too many parameters.
+    pub fn parse(text: &str) -> Result<Self, Fault> {
         let mut parameters = Vec::new();
         for part in text.split('&').filter(|part| !part.is_empty()) {
+            if parameters.len() == MOST_PARAMETERS {
+                return Err(Fault::whole(format!("at most {MOST_PARAMETERS} parameters are taken")));
+            }
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let pair = decoded(name, true).zip(decoded(value, true));
-            parameters.push(pair.ok_or_else(|| Refusal::parameter(name.to_owned(), "is not percent-encoded soundly"))?);
+            parameters.push(pair.ok_or_else(|| Fault::parameter(quoted(name), "is not percent-encoded soundly"))?);
         }
         Ok(Self(parameters))
     }
@@ -41,21 +52,30 @@ impl Query {
         (!value.is_empty()).then_some(value)
     }
 
-    /// The values of a parameter that is a list: several ones and commas mean the same. Trimmed, without
-    /// empty ones.
-    pub fn list(&self, name: &str) -> Vec<String> {
+    /// The values of a parameter that is a list, at most `most`: several ones and commas mean the same. Trimmed,
+    /// without empty ones.
+    ///
+    /// # Errors
+    /// `Malformed` for more.
+    pub fn list(&self, name: &'static str, most: usize) -> Result<Vec<String>, Refusal> {
         let values = self.0.iter().filter(|(known, _)| known == name).flat_map(|(_, value)| value.split(','));
-        values.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned).collect()
+        let values = values.map(str::trim).filter(|value| !value.is_empty());
+        few(name, most, values.take(most + 1).map(str::to_owned).collect())
     }
 
-    /// The indexed pairs `filter[tagged][i][key]` and `[value]`, by index; an empty value is `None`.
-    pub fn tagged(&self) -> Vec<(String, Option<String>)> {
-        let keys = self.0.iter().filter_map(|(name, key)| {
-            let index = name.strip_prefix("filter[tagged][")?.strip_suffix("][key]")?;
-            let value = self.text(&format!("filter[tagged][{index}][value]"));
-            Some((key.trim().to_owned(), value.map(str::to_owned)))
+    /// The indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MOST_TAGS`]; an empty value is `None`.
+    ///
+    /// # Errors
+    /// `Malformed` for more.
+    pub fn tagged(&self) -> Result<Vec<(String, Option<String>)>, Refusal> {
+        const NAME: &str = "filter[tagged]";
+        let indexes = self.0.iter().filter_map(|(name, key)| {
+            let index = name.strip_prefix(NAME)?.strip_suffix("[key]")?;
+            (!key.trim().is_empty()).then(|| (index, key.trim().to_owned()))
         });
-        keys.filter(|(key, _)| !key.is_empty()).collect()
+        let indexes = few(NAME, MOST_TAGS, indexes.take(MOST_TAGS + 1).collect())?;
+        let value = |index| self.text(&format!("{NAME}{index}[value]")).map(str::to_owned);
+        Ok(indexes.into_iter().map(|(index, key)| (key, value(index))).collect())
     }
 
     /// The page that is asked for: by default the first one of 20.
@@ -98,13 +118,15 @@ impl Query {
     /// `Malformed` for any other value.
     pub fn include(&self, served: &[&'static str], known: &[&str]) -> Result<Vec<&'static str>, Refusal> {
         let mut wanted = Vec::new();
-        for value in self.list("include") {
+        for value in self.list("include", MOST_INCLUDED)? {
             let value = value.replace('-', "_");
             match served.iter().find(|one| **one == value) {
+                Some(one) if wanted.contains(one) => {}
                 Some(one) => wanted.push(*one),
                 None if known.contains(&value.as_str()) => {}
                 None => {
-                    let detail = format!("the include parameter \"{value}\" is not one of {}", served.join(", "));
+                    let detail =
+                        format!("the include parameter \"{}\" is not one of {}", quoted(&value), served.join(", "));
                     return Err(Refusal::parameter("include", detail));
                 }
             }
@@ -117,6 +139,14 @@ impl Query {
         let is_known = |name: &str| known.contains(&name) || name.starts_with("filter[tagged][");
         self.0.iter().map(|(name, value)| (&name[..], &value[..])).filter(move |(name, _)| is_known(name))
     }
+}
+
+/// The items of a list that a parameter gives, of which there are few enough.
+fn few<T>(name: &'static str, most: usize, items: Vec<T>) -> Result<Vec<T>, Refusal> {
+    if items.len() <= most {
+        return Ok(items);
+    }
+    Err(Refusal::parameter(name, format!("at most {most} values can be asked for")))
 }
 
 /// A text with its percent-encoding undone; `None` when that is not sound, or hides a NUL, which not every
@@ -153,7 +183,8 @@ mod tests {
     #[test]
     fn lists_join_repeated_parameters_and_others_take_the_last() {
         let query = query("filter%5Bnames%5d=a,%20b,,&filter[names]=c+d&q=x&q=+y+");
-        assert_eq!(query.list("filter[names]"), ["a", "b", "c d"]);
+        assert_eq!(query.list("filter[names]", 3).ok().unwrap(), ["a", "b", "c d"]);
+        assert!(query.list("filter[names]", 2).is_err());
         assert_eq!(query.text("q"), Some("y"));
         assert!(query.has("q") && !query.has("sort") && query.text("filter[x]").is_none());
     }
@@ -186,7 +217,7 @@ mod tests {
         let tagged = query(
             "filter[tagged][0][key]=a&filter[tagged][0][value]=&filter[tagged][1][key]=b&filter[tagged][1][value]=7",
         );
-        assert_eq!(tagged.tagged(), [("a".to_owned(), None), ("b".to_owned(), Some("7".to_owned()))]);
+        assert_eq!(tagged.tagged().ok().unwrap(), [("a".to_owned(), None), ("b".to_owned(), Some("7".to_owned()))]);
     }
 
     proptest! {

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use actix_web::http::Method;
-use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 
+use super::body::Document;
 use super::query::Query;
 use super::render::Reply;
 use super::{
@@ -26,8 +26,8 @@ pub struct Call {
     pub params: Vec<(&'static str, String)>,
     /// The query.
     pub query: Query,
-    /// The body as it was sent.
-    pub body: Bytes,
+    /// The body, parsed before the session began.
+    pub document: Document,
     /// The entity tag that must match, if one was demanded.
     pub if_match: Option<String>,
     /// Scheme and authority of absolute links.

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::body::{self, Resource};
+use super::body::Resource;
 use super::render::Reply;
 use super::route::{Call, Route, route};
 use super::workspaces::key;
 use crate::projects::attributes::Attributes;
-use crate::projects::refusal::{Outcome, Refusal};
+use crate::projects::refusal::Outcome;
 use crate::projects::rights::ProjectRights;
 use crate::projects::tag::{self, Binding, Holder, Tag};
 use crate::projects::workspace::{self, WorkspaceRights};
@@ -70,17 +70,17 @@ async fn add_flat(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
 ///
 /// # Errors
 /// `Invalid` for another shape; what is wrong with the tags is left in `attributes`.
-pub fn bindings(resource: &Resource, attributes: &mut Attributes<'_>) -> Outcome<Option<Vec<Tag>>> {
+pub fn bindings(resource: &Resource<'_>, attributes: &mut Attributes<'_>) -> Outcome<Option<Vec<Tag>>> {
     let place = "/data/relationships/tag-bindings/data";
-    Ok(resource.to_many("tag-bindings")?.map(|elements| tag::read(attributes, elements, place)))
+    Ok(resource.to_many("tag-bindings", tag::MOST_SENT)?.map(|elements| tag::read(attributes, elements, place)))
 }
 
 /// The flat tags of the relationship `tags` of a request.
 ///
 /// # Errors
 /// As [`bindings`].
-pub fn flat(resource: &Resource, attributes: &mut Attributes<'_>) -> Outcome<Vec<Tag>> {
-    let elements = resource.to_many("tags")?.unwrap_or_default();
+pub fn flat(resource: &Resource<'_>, attributes: &mut Attributes<'_>) -> Outcome<Vec<Tag>> {
+    let elements = resource.to_many("tags", tag::MOST_SENT)?.unwrap_or_default();
     Ok(tag::read_flat(attributes, elements, "/data/relationships/tags/data"))
 }
 
@@ -93,12 +93,10 @@ async fn merge(tx: &mut Tx<'_>, call: &Call, holder: Holder, row: i64) -> Outcom
 
 /// The tags of a body whose `data` is an array of them.
 fn elements(call: &Call, read: impl FnOnce(&mut Attributes<'_>, &[Value], &str) -> Vec<Tag>) -> Outcome<Vec<Tag>> {
-    let Value::Array(elements) = body::data(&call.body)? else {
-        return Err(Refusal::at("/data", "data must be an array").into());
-    };
+    let elements = call.document.list(tag::MOST_SENT, "tags")?;
     let none = serde_json::Map::new();
     let mut faults = Attributes::new(&none);
-    let tags = read(&mut faults, &elements, "/data");
+    let tags = read(&mut faults, elements, "/data");
     faults.finish()?;
     Ok(tags)
 }

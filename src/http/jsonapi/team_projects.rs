@@ -39,7 +39,7 @@ async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     Ok(Reply::created(document(&access)))
 }
 
-fn related(resource: &Resource, name: &str) -> Outcome<String> {
+fn related(resource: &Resource<'_>, name: &str) -> Outcome<String> {
     let missing =
         || Refusal::at(format!("/data/relationships/{name}"), format!("{name} must name one resource by its id"));
     Ok(resource.to_one(name)?.flatten().ok_or_else(missing)?)
@@ -62,12 +62,12 @@ async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
 
 async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let needed = ProjectRights::MANAGE_TEAMS;
-    let (.., access) = team_access::visible(tx, &call.caller, call.param("access_id"), needed).await?;
+    let (member, project, access) = team_access::visible(tx, &call.caller, call.param("access_id"), needed).await?;
     let resource = Resource::read(call, TypeRule::Any, Some(&access.ext_id))?;
     let mut attributes = Attributes::new(resource.attributes());
     let change = Change::read(&mut attributes);
     attributes.finish()?;
-    let access = team_access::update(tx, &access, change).await?;
+    let access = team_access::update(tx, &member, &project, &access, change).await?;
     Ok(Reply::resource(document(&access)))
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::{self, Resource, TypeRule};
 use super::list::{self, Extra};
+use super::query::MOST_LISTED;
 use super::render::Reply;
 use super::route::{Call, Route, route};
 use super::{account, memberships};
@@ -14,7 +15,7 @@ use crate::projects::caller::Member;
 use crate::projects::refusal::Outcome;
 use crate::projects::rights::ORGANIZATION_FLAGS;
 use crate::projects::team::{self, Change, Team, Wanted, people};
-use crate::projects::{Tx, membership, organization};
+use crate::projects::{Tx, escalation, membership, organization};
 
 pub const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/teams", "team_create", create),
@@ -49,7 +50,8 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let member = organization::named(tx, &call.caller, call.param("organization_name")).await?;
     let (query, page) = (&call.query, call.query.page()?);
     let includes = includes(call)?;
-    let wanted = Wanted { names: query.list("filter[names]"), q: query.text("q").map(str::to_owned) };
+    let names = query.list("filter[names]", MOST_LISTED)?;
+    let wanted = Wanted { names, q: query.text("q").map(str::to_owned) };
     let listed = team::list(tx, &member, &wanted, page).await?;
     let shown = with_people(tx, &member, &listed.items, &includes).await?;
     let extra = Extra { included: shown.included, ..Extra::default() };
@@ -84,37 +86,43 @@ async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
 }
 
 async fn add_users(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
-    let team = changeable(tx, call).await?;
+    let team = joinable(tx, call).await?;
     let users = people::named(tx, team.org_id, &body::names(call)?).await?;
     people::add(tx, team.id, &users).await?;
     Ok(Reply::Empty)
 }
 
 async fn remove_users(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
-    let team = changeable(tx, call).await?;
+    let (_, team) = changeable(tx, call).await?;
     let users = people::named(tx, team.org_id, &body::names(call)?).await?;
     people::remove(tx, &team, &users).await?;
     Ok(Reply::Empty)
 }
 
 async fn add_memberships(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
-    let team = changeable(tx, call).await?;
+    let team = joinable(tx, call).await?;
     let users = people::behind(tx, team.org_id, &body::names(call)?).await?;
     people::add(tx, team.id, &users).await?;
     Ok(Reply::Empty)
 }
 
 async fn remove_memberships(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
-    let team = changeable(tx, call).await?;
+    let (_, team) = changeable(tx, call).await?;
     let users = people::behind(tx, team.org_id, &body::names(call)?).await?;
     people::remove(tx, &team, &users).await?;
     Ok(Reply::Empty)
 }
 
 /// The team of the path, whose people the caller may change.
-async fn changeable(tx: &mut Tx<'_>, call: &Call) -> Outcome<Team> {
-    let may = team::may_change_people;
-    Ok(team::granted(tx, &call.caller, call.param("team_id"), may).await?.1)
+async fn changeable(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Team)> {
+    team::granted(tx, &call.caller, call.param("team_id"), team::may_change_people).await
+}
+
+/// The team of the path, which the caller may put people into: whoever is in it acts with its rights.
+async fn joinable(tx: &mut Tx<'_>, call: &Call) -> Outcome<Team> {
+    let (member, team) = changeable(tx, call).await?;
+    escalation::refuse_stronger(tx, &member, &team).await?;
+    Ok(team)
 }
 
 fn includes(call: &Call) -> Outcome<Vec<&'static str>> {

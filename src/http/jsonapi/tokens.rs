@@ -12,12 +12,12 @@ use super::route::{Call, Route, route};
 use crate::clock;
 use crate::error::Kind as Cause;
 use crate::projects::attributes::Attributes;
-use crate::projects::caller::Subject;
+use crate::projects::caller::{Member, Subject};
 use crate::projects::page::Listed;
 use crate::projects::refusal::{Fault, Outcome, Refusal, Source};
 use crate::projects::team::{self, Team};
 use crate::projects::token::stored::{self, Holder, Kind, Token, Wanted};
-use crate::projects::{Tx, organization};
+use crate::projects::{Tx, escalation, organization};
 use crate::secret::Secret;
 
 pub const ROUTES: &[Route] = &[
@@ -107,7 +107,7 @@ async fn organization_slot(tx: &mut Tx<'_>, call: &Call) -> Outcome<Holder> {
 }
 
 async fn replace_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
-    let team = team_of(tx, call).await?;
+    let team = acted_for(tx, call).await?;
     let wanted = Wanted { description: None, ..wanted(tx, call)? };
     created(stored::replace(tx, &call.caller, Holder::Team(team.id), wanted).await?)
 }
@@ -124,7 +124,7 @@ async fn delete_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
 
 /// One more token of a team, by its description; without one it is the one of the team's slot.
 async fn create_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
-    let team = team_of(tx, call).await?;
+    let team = acted_for(tx, call).await?;
     let (wanted, holder) = (wanted(tx, call)?, Holder::Team(team.id));
     created(match wanted.description {
         Some(_) => stored::create(tx, &call.caller, holder, wanted).await?,
@@ -142,9 +142,20 @@ async fn list_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
 
 /// The team of the path, whose tokens the caller may manage.
 async fn team_of(tx: &mut Tx<'_>, call: &Call) -> Outcome<Team> {
+    Ok(managed(tx, call).await?.1)
+}
+
+/// The team of the path, of which the caller may make tokens: whoever has one acts with the team's rights.
+async fn acted_for(tx: &mut Tx<'_>, call: &Call) -> Outcome<Team> {
+    let (member, team) = managed(tx, call).await?;
+    escalation::refuse_stronger(tx, &member, &team).await?;
+    Ok(team)
+}
+
+async fn managed(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Team)> {
     let (member, team) = team::visible(tx, &call.caller, call.param("team_id")).await?;
     match team::may_manage_tokens(&call.caller, &member, &team) {
-        true => Ok(team),
+        true => Ok((member, team)),
         false => Err(Refusal::not_found().into()),
     }
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::body::{Resource, TypeRule};
 use super::list::{self, Extra};
+use super::query::{MOST_TAGS, Query};
 use super::render::{self, Reply};
 use super::route::{Call, Route, route};
 use super::{organizations, projects, tags};
@@ -59,8 +60,8 @@ const NEVER_THERE: &[&str] = &[
     "outputs",
     "readme",
 ];
-/// Most tags that a list can be narrowed by.
-const MOST_TAGS: usize = 20;
+/// Longest pattern of names, characters: names have at most 90.
+const LONGEST_WILDCARD: usize = 256;
 
 /// What the path names a workspace by.
 pub fn key(call: &Call) -> Key<'_> {
@@ -97,22 +98,13 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let text = |name: &str| query.text(name).map(str::to_owned);
     let wanted = Wanted {
         name: text("search[name]"),
-        wildcard: text("search[wildcard-name]"),
-        tags: query.list("search[tags]"),
-        without_tags: query.list("search[exclude-tags]"),
-        tagged: query.tagged(),
+        wildcard: wildcard(query)?,
+        tags: query.list("search[tags]", MOST_TAGS)?,
+        without_tags: query.list("search[exclude-tags]", MOST_TAGS)?,
+        tagged: query.tagged()?,
         project: text("filter[project][id]"),
         backwards: sort == Some(("name", true)),
     };
-    for (parameter, tags) in [
-        ("search[tags]", wanted.tags.len()),
-        ("search[exclude-tags]", wanted.without_tags.len()),
-        ("filter[tagged]", wanted.tagged.len()),
-    ] {
-        if tags > MOST_TAGS {
-            return Err(Refusal::parameter(parameter, format!("at most {MOST_TAGS} tags can be asked for")).into());
-        }
-    }
     let listed = if query.text("filter[current-run][status]").is_some() {
         workspace::none()
     } else {
@@ -121,6 +113,16 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let (items, included) = with_included(tx, &member, &listed.items, &include).await?;
     let extra = Extra { included, ..Extra::default() };
     Ok(list::document(call, page, PARAMETERS, items, listed.matching, extra))
+}
+
+/// The pattern of names that is asked for.
+fn wildcard(query: &Query) -> Result<Option<String>, Refusal> {
+    const NAME: &str = "search[wildcard-name]";
+    let pattern = query.text(NAME);
+    if pattern.is_some_and(|pattern| pattern.chars().nth(LONGEST_WILDCARD).is_some()) {
+        return Err(Refusal::parameter(NAME, format!("{NAME} may have at most {LONGEST_WILDCARD} characters")));
+    }
+    Ok(pattern.map(str::to_owned))
 }
 
 async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {

@@ -3,10 +3,10 @@
 //! A team's row is locked before its people change, several teams in the order of their rows; that keeps
 //! the counters true and the owners team from losing its last member to two requests at once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::super::Tx;
-use super::super::refusal::{Fault, Outcome, Refusal};
+use super::super::refusal::{Fault, Faults, Outcome, Refusal, quoted};
 use super::super::store::Value;
 use super::Team;
 use crate::error::Kind;
@@ -55,15 +55,15 @@ async fn found(tx: &mut Tx<'_>, sql: &str, keys: Vec<String>, org_id: i64, given
     for mut row in tx.rows(sql, &[keys.clone().into(), org_id.into()]).await? {
         rows.insert(row.get()?, row.get()?);
     }
-    let (mut users, mut faults) = (Vec::new(), Vec::new());
+    let (mut users, mut faults) = (HashSet::new(), Faults::default());
     for (n, (key, given)) in keys.iter().zip(given).enumerate() {
         match rows.get(key) {
-            Some(user) if users.contains(user) => {}
-            Some(user) => users.push(*user),
-            None => faults.push(Fault::at(format!("/data/{n}/id"), format!("{given} does not exist"))),
+            Some(user) => drop(users.insert(*user)),
+            None => faults.push(Fault::at(format!("/data/{n}/id"), format!("{} does not exist", quoted(given)))),
         }
     }
-    if faults.is_empty() { Ok(users) } else { Err(Refusal::of(Kind::Malformed, faults).into()) }
+    faults.finish(Kind::Malformed)?;
+    Ok(users.into_iter().collect())
 }
 
 /// Adds users to a team; who is in it already stays.
@@ -72,13 +72,27 @@ async fn found(tx: &mut Tx<'_>, sql: &str, keys: Vec<String>, org_id: i64, given
 /// Those of the store.
 pub async fn add(tx: &mut Tx<'_>, team: i64, users: &[i64]) -> Outcome<()> {
     lock(tx, &[team]).await?;
-    let mut added = 0;
-    for user in users {
-        let join = "INSERT INTO team_memberships (team_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-        added += tx.execute(join, &[team.into(), (*user).into()]).await? as i64;
-    }
+    let join = "INSERT INTO team_memberships (team_id, user_id) SELECT $1, id FROM users WHERE id = ANY($2)
+        ON CONFLICT DO NOTHING";
+    let added = tx.execute(join, &[team.into(), users.to_vec().into()]).await? as i64;
     let count = "UPDATE teams SET user_count = user_count + $1 WHERE id = $2";
     tx.execute(count, &[added.into(), team.into()]).await?;
+    Ok(())
+}
+
+/// Adds a user to several teams.
+///
+/// # Errors
+/// Those of the store.
+pub async fn add_to_all(tx: &mut Tx<'_>, teams: &[i64], user: i64) -> Outcome<()> {
+    lock(tx, teams).await?;
+    let join = "INSERT INTO team_memberships (team_id, user_id) SELECT id, $1 FROM teams WHERE id = ANY($2)
+        ON CONFLICT DO NOTHING RETURNING team_id";
+    let mut joined: Vec<i64> = Vec::new();
+    for mut row in tx.rows(join, &[user.into(), teams.to_vec().into()]).await? {
+        joined.push(row.get()?);
+    }
+    tx.execute("UPDATE teams SET user_count = user_count + 1 WHERE id = ANY($1)", &[joined.into()]).await?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The keys of a team's access to a project: what each may say, and what each level has for it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::super::attributes::Attributes;
 use super::super::refusal::{Fault, Outcome, Refusal};
@@ -58,6 +58,7 @@ const FLAG: &[&str] = &["false", "true"];
 /// One key: its block, its name, what it may say, and its value at each level.
 struct Key(&'static str, &'static str, &'static [&'static str], [&'static str; 5]);
 
+/// The keys. The words of each go from the least to the most.
 const KEYS: &[Key] = &[
     Key(PROJECT, "settings", &["read", "update", "delete"], ["read", "read", "read", "delete", "read"]),
     Key(PROJECT, "teams", &["none", "read", "manage"], ["none", "none", "none", "manage", "none"]),
@@ -78,6 +79,19 @@ const KEYS: &[Key] = &[
     Key(WORKSPACE, "run-tasks", FLAG, ["false", "false", "true", "true", "false"]),
     Key(WORKSPACE, "policy-overrides", FLAG, ["false", "false", "false", "true", "false"]),
 ];
+
+/// How many keys there are.
+pub const PLACES: usize = KEYS.len();
+
+/// The place of a key; `None` for what is no key.
+pub fn place(block: &str, name: &str) -> Option<usize> {
+    KEYS.iter().position(|key| (key.0, key.1) == (block, name))
+}
+
+/// The places of the keys of a block.
+pub fn places(block: &str) -> impl Iterator<Item = usize> {
+    KEYS.iter().enumerate().filter(move |(_, key)| key.0 == block).map(|(place, _)| place)
+}
 
 impl Key {
     /// What a value says, when it is one of this key's.
@@ -159,8 +173,14 @@ impl Settings {
 
     /// What a key says; truth values say `true` or `false`. Empty for what is no key.
     pub fn get(&self, block: &str, name: &str) -> &'static str {
-        let place = KEYS.iter().position(|key| (key.0, key.1) == (block, name));
-        place.map_or("", |place| self.0[place])
+        place(block, name).map_or("", |place| self.0[place])
+    }
+
+    /// How far each key goes: the place of its word among those it may say.
+    pub fn ranks(&self) -> [u8; PLACES] {
+        let rank = |place: usize| KEYS[place].2.iter().position(|word| *word == self.0[place]);
+        // A handful of words each.
+        std::array::from_fn(|place| rank(place).unwrap_or_default() as u8)
     }
 }
 
@@ -173,8 +193,7 @@ impl Named {
     pub fn read(attributes: &mut Attributes<'_>) -> Self {
         let mut named = Vec::new();
         for block in [PROJECT, WORKSPACE] {
-            let empty = Map::new();
-            let members = attributes.object(block).value().unwrap_or(&empty).clone();
+            let Some(members) = attributes.object(block).value() else { continue };
             for (place, key) in KEYS.iter().enumerate().filter(|(_, key)| key.0 == block) {
                 let Some(value) = members.get(key.1).filter(|value| !value.is_null()) else { continue };
                 match key.word(value) {

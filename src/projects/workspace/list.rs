@@ -116,9 +116,9 @@ fn narrow(filter: &mut Filter, wanted: &Wanted) {
     if let Some(wildcard) = &wanted.wildcard {
         filter.and(r"w.name_lc LIKE {} ESCAPE '\'", pattern(wildcard));
     }
-    let any: Vec<_> = wanted.tags.iter().map(|key| (key.clone(), None)).collect();
-    tag::narrow_workspaces(filter, &any);
-    tag::narrow_workspaces(filter, &wanted.tagged);
+    let any = wanted.tags.iter().map(|key| (key.clone(), None));
+    let tagged: Vec<_> = any.chain(wanted.tagged.iter().cloned()).collect();
+    tag::narrow_workspaces(filter, &tagged);
     tag::exclude_workspaces(filter, &wanted.without_tags);
 }
 

@@ -35,6 +35,8 @@ const PATTERNS: &str = "trigger-patterns";
 const LONGEST: usize = 4096;
 /// Most texts of a list.
 const MOST: usize = 256;
+/// Most characters of all texts of a list: a page shows the lists of a hundred workspaces.
+const TOGETHER: usize = 1 << 16;
 
 /// The settings of a workspace; only those that somebody set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,12 +111,12 @@ pub fn short(attributes: &mut Attributes<'_>, name: &str) -> Given<String> {
     text
 }
 
+/// A list of at most [`MOST`] texts.
 fn few(attributes: &mut Attributes<'_>, name: &str) -> Given<Vec<String>> {
-    let texts = attributes.texts(name);
-    let too_much = |texts: &Vec<String>| texts.len() > MOST || texts.iter().any(|text| text.chars().count() > LONGEST);
-    if texts.as_value().is_some_and(too_much) {
-        let detail = format!("{} may have at most {MOST} texts of at most {LONGEST} characters", label(name));
-        attributes.fault(name, detail);
+    let texts = attributes.texts(name, MOST, LONGEST);
+    let together = texts.as_value().map_or(0, |texts| texts.iter().map(|text| text.chars().count()).sum());
+    if together > TOGETHER {
+        attributes.fault(name, format!("{} may have at most {TOGETHER} characters together", label(name)));
     }
     texts
 }
@@ -206,6 +208,19 @@ mod tests {
         let mut attributes = Attributes::new(body.as_object().unwrap());
         stored.changed(&mut attributes);
         assert!(!attributes.is_sound(), "both at once");
+    }
+
+    #[test]
+    fn a_list_of_texts_has_a_size() {
+        let faults = |texts: Vec<String>| {
+            let body = json!({ "trigger-patterns": texts });
+            let mut attributes = Attributes::new(body.as_object().unwrap());
+            Settings::default().changed(&mut attributes);
+            attributes.finish().is_err()
+        };
+        assert!(!faults(vec!["ü".repeat(4096); 16]) && !faults(vec!["ü".repeat(256); 256]));
+        assert!(faults(vec!["ü".repeat(4097)]) && faults(vec![String::new(); 257]));
+        assert!(faults(vec!["ü".repeat(4096); 17]), "together");
     }
 
     proptest! {

@@ -270,9 +270,17 @@ async fn what_managers_of_teams_may_do(world: World) {
     assert_refused(&manager.post(PEOPLE, invite).await, 422, &[(place, owners)]);
     let olga = manager.get(&format!("{PEOPLE}?q=olga")).await.body["data"][0]["id"].as_str().unwrap().to_owned();
     assert_eq!(manager.delete(&format!("organization-memberships/{olga}")).await.status, 404, "an owner");
-    let granting =
-        world.member("gita", rights(&["manage-teams", "manage-membership", "manage-organization-access"])).await;
-    assert_eq!(granting.api.patch(&path, resource("teams", grant)).await.status, 200);
+    // Who may say what teams may do gives no more than they have.
+    let mut flags = vec!["manage-teams", "manage-membership", "manage-organization-access"];
+    let gita = world.member("gita", rights(&flags)).await.api;
+    assert_refused(
+        &gita.patch(&path, resource("teams", grant.clone())).await,
+        403,
+        &[("", "you may not give a team what you may not do yourself: manage-workspaces, manage-projects")],
+    );
+    flags.push("manage-projects");
+    let grace = world.member("grace", rights(&flags)).await.api;
+    assert_eq!(grace.patch(&path, resource("teams", grant)).await.status, 200);
     assert_eq!(manager.delete(&path).await.status, 204);
     assert_eq!(world.owner.get(&path).await.status, 404);
     world.app.stop().await;

@@ -1,0 +1,130 @@
+//! Nobody gets a right through a team that they do not have.
+//!
+//! Whoever may make a team's tokens, choose its members, or say what it may do, could act as the team; so the
+//! rights to manage teams, memberships and access reach only as far as the manager's own rights, in the
+//! organization and on each project. Owners have every right. Taking rights away needs none of them.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Tx;
+use super::caller::Member;
+use super::project::Project;
+use super::refusal::{Outcome, Refusal};
+use super::rights::OrganizationRights;
+use super::team::Team;
+use super::team_access::extent::Extent;
+
+/// Most access to projects that is compared, of all teams of a request together: comparing must not hold up
+/// other changes. Owners, whoever manages all projects, and a team's own members need no comparing.
+const MOST: i64 = 1000;
+
+/// What may not be given, told where somebody gives it.
+const BEYOND: &str = "you may not give a team what you may not do yourself";
+
+/// Refuses to let the member act as a team that may do more than the member.
+///
+/// # Errors
+/// `Forbidden`.
+pub async fn refuse_stronger(tx: &mut Tx<'_>, member: &Member, team: &Team) -> Outcome<()> {
+    if covered(tx, member, std::slice::from_ref(team)).await?.contains(&team.id) {
+        return Ok(());
+    }
+    Err(Refusal::forbidden("the team may do more than you: only those who may do all of that give it away").into())
+}
+
+/// Rows of those of the teams that may do nothing which the member may not do.
+///
+/// # Errors
+/// Those of the store.
+pub async fn covered(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> Outcome<HashSet<i64>> {
+    let known = |team: &Team| member.owner || member.teams.contains(&team.id);
+    let within = |team: &Team| !team.is_owners && member.rights.covers(team.access);
+    let mut covered: HashSet<i64> =
+        teams.iter().filter(|team| known(team) || within(team)).map(|team| team.id).collect();
+    if member.rights.has("manage-projects") {
+        return Ok(covered);
+    }
+    let unknown: Vec<i64> = teams.iter().filter(|team| !known(team)).map(|team| team.id).collect();
+    if unknown.is_empty() {
+        return Ok(covered);
+    }
+    let sql = "SELECT a.team_id, a.project_id, p.is_default, a.access, a.custom FROM team_project_access a
+        JOIN projects p ON p.id = a.project_id WHERE a.team_id = ANY($1) ORDER BY a.team_id, a.project_id LIMIT $2";
+    let mut given = Vec::new();
+    for mut row in tx.rows(sql, &[unknown.clone().into(), (MOST + 1).into()]).await? {
+        let (team, project, is_default): (i64, i64, bool) = (row.get()?, row.get()?, row.get()?);
+        given.push((team, project, is_default, stored(&row.get::<String>()?, row.get()?)));
+    }
+    if given.len() as i64 > MOST {
+        // Too much to compare: not known to be within.
+        covered.retain(|team| !unknown.contains(team));
+        return Ok(covered);
+    }
+    let held = held(tx, member, given.iter().map(|(_, project, ..)| *project).collect()).await?;
+    for (team, project, is_default, extent) in given {
+        let everywhere = Extent::of_organization(member.rights, is_default);
+        if !held.get(&project).copied().unwrap_or(Extent::NONE).and(everywhere).covers(extent) {
+            covered.remove(&team);
+        }
+    }
+    Ok(covered)
+}
+
+/// What the member's teams were given on projects, added up by the project's row.
+async fn held(tx: &mut Tx<'_>, member: &Member, mut projects: Vec<i64>) -> Outcome<HashMap<i64, Extent>> {
+    let mut held: HashMap<i64, Extent> = HashMap::new();
+    projects.sort_unstable();
+    projects.dedup();
+    if projects.is_empty() || member.teams.is_empty() {
+        return Ok(held);
+    }
+    let sql = "SELECT project_id, access, custom FROM team_project_access
+        WHERE project_id = ANY($1) AND team_id = ANY($2)";
+    for mut row in tx.rows(sql, &[projects.into(), member.teams.clone().into()]).await? {
+        let project: i64 = row.get()?;
+        let extent = stored(&row.get::<String>()?, row.get()?);
+        let sum = held.entry(project).or_insert(Extent::NONE);
+        *sum = sum.and(extent);
+    }
+    Ok(held)
+}
+
+fn stored(level: &str, custom: Option<String>) -> Extent {
+    Extent::stored(level, custom.as_deref())
+}
+
+/// Refuses access to a project that goes further than the member's own. What the team has `before` stays as it
+/// is, whoever changes something else.
+///
+/// # Errors
+/// `Forbidden`.
+pub async fn refuse_access(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    project: &Project,
+    before: Extent,
+    given: Extent,
+) -> Outcome<()> {
+    if member.owner {
+        return Ok(());
+    }
+    let held = held(tx, member, vec![project.id]).await?.remove(&project.id).unwrap_or(Extent::NONE);
+    let everywhere = Extent::of_organization(member.rights, project.is_default);
+    if held.and(everywhere).and(before).covers(given) {
+        return Ok(());
+    }
+    Err(Refusal::forbidden(BEYOND).into())
+}
+
+/// Refuses rights in the organization that a team gets over those `before` and the member does not have.
+///
+/// # Errors
+/// `Forbidden`, naming them.
+pub fn refuse_flags(member: &Member, before: OrganizationRights, given: OrganizationRights) -> Outcome<()> {
+    let own = if member.owner { OrganizationRights::ALL } else { member.rights };
+    let beyond: Vec<_> = own.missing(before, given).collect();
+    if beyond.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::forbidden(format!("{BEYOND}: {}", beyond.join(", "))).into())
+}

@@ -1,0 +1,308 @@
+//! What a body may hold: how much of it is read, and how much is told of what is wrong with it.
+
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use signet::http::jsonapi::route::all_routes;
+use signet::projects::id;
+use signet::projects::rights::OrganizationRights;
+
+use super::fixture::{World, assert_refused, on_both_stores, resource};
+use super::moves::{count, move_into, workspace};
+
+on_both_stores!(
+    a_body_of_too_many_values_is_refused_while_it_is_parsed,
+    who_may_not_act_hears_so_before_the_body_is_judged,
+    every_list_of_a_body_is_counted_before_it_is_walked,
+    faults_stop_at_one_hundred,
+    the_longest_lists_that_are_legal_are_taken,
+    a_tag_bindings_body_of_megabytes_is_refused_at_once,
+    a_text_of_megabytes_is_neither_kept_nor_quoted,
+    a_workspace_has_a_thousand_flat_tags_at_most,
+);
+
+const PROJECTS: &str = "organizations/acme/projects";
+const WORKSPACES: &str = "organizations/acme/workspaces";
+const TEAMS: &str = "organizations/acme/teams";
+const PEOPLE: &str = "organizations/acme/organization-memberships";
+const POOLS: &str = "organizations/acme/agent-pools";
+
+const TOO_COMPLEX: &str = "request body: too complex";
+
+/// One resource of each kind that a path can name.
+struct Setting {
+    project: String,
+    workspace: String,
+    team: String,
+    pool: String,
+    access: String,
+    user: String,
+}
+
+async fn setting(world: &World) -> Setting {
+    let owner = &world.owner;
+    let project = world.project("Net").await;
+    let workspace = workspace(world, &project, "w1").await;
+    let made = async |path: &str, body: Value| {
+        let made = owner.post(path, body).await;
+        assert_eq!(made.status, 201, "{}", made.text);
+        made.body["data"]["id"].as_str().unwrap().to_owned()
+    };
+    let team = made(TEAMS, resource("teams", json!({ "name": "builders" }))).await;
+    let pool = made(POOLS, resource("agent-pools", json!({ "name": "pool" }))).await;
+    let mut access = resource("team-projects", json!({ "access": "read" }));
+    access["data"]["relationships"] = json!({
+        "team": { "data": { "id": team, "type": "teams" } },
+        "project": { "data": { "id": project, "type": "projects" } },
+    });
+    let access = made("team-projects", access).await;
+    let user = owner.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned();
+    Setting { project, workspace, team, pool, access, user }
+}
+
+impl Setting {
+    /// A pattern with the resources of this setting in it.
+    fn path(&self, pattern: &str) -> String {
+        let segment = |segment: &str| match segment {
+            ":organization_name" => "acme".to_owned(),
+            ":project_id" => self.project.clone(),
+            ":workspace_id" => self.workspace.clone(),
+            ":workspace_name" => "w1".to_owned(),
+            ":team_id" => self.team.clone(),
+            ":agent_pool_id" => self.pool.clone(),
+            ":access_id" => self.access.clone(),
+            ":user_id" => self.user.clone(),
+            other => other.to_owned(),
+        };
+        pattern.split('/').map(segment).collect::<Vec<_>>().join("/")
+    }
+}
+
+/// A document whose `data` is an array of that many numbers.
+fn numbers(many: usize) -> String {
+    format!("{{\"data\":[{}0]}}", "0,".repeat(many - 1))
+}
+
+async fn a_body_of_too_many_values_is_refused_while_it_is_parsed(world: World) {
+    let setting = setting(&world).await;
+    let mut asked = 0;
+    for route in all_routes() {
+        let relationship = *route.method == Method::DELETE.as_str() && route.pattern.contains("/relationships/");
+        if !matches!(route.method.as_str(), "POST" | "PATCH") && !relationship {
+            continue;
+        }
+        let method: Method = route.method.as_str().parse().unwrap();
+        let answer = world.owner.send_text(method, &setting.path(route.pattern), numbers(20_000)).await;
+        assert_eq!(answer.status, 400, "{} {}: {:.200}", route.method, route.pattern, answer.text);
+        assert_refused(&answer, 400, &[("", TOO_COMPLEX)]);
+        asked += 1;
+    }
+    assert!(asked > 25, "{asked}");
+    // Whatever it is that there is too much of, and as much as a body takes.
+    let path = setting.path("projects/:project_id/relationships/workspaces");
+    let members = (0..12_000).map(|n| format!("\"{n}\":0")).collect::<Vec<_>>().join(",");
+    for body in [numbers(2_000_000), "[".repeat(100_000), format!("{{\"data\":{{{members}}}}}")] {
+        assert_refused(&world.owner.send_text(Method::POST, &path, body).await, 400, &[("", TOO_COMPLEX)]);
+    }
+    world.app.stop().await;
+}
+
+async fn who_may_not_act_hears_so_before_the_body_is_judged(world: World) {
+    let setting = setting(&world).await;
+    let member = world.member("mia", OrganizationRights::NONE).await.api;
+    let outsider = world.outsider("xaver").await.api;
+    for pattern in [
+        "projects/:project_id/relationships/workspaces",
+        "teams/:team_id/relationships/users",
+        "teams/:team_id/authentication-tokens",
+        "workspaces/:workspace_id/relationships/tags",
+        "workspaces/:workspace_id/actions/lock",
+        "organizations/:organization_name/workspaces",
+        "organizations/:organization_name/agent-pools",
+        "organizations/:organization_name/organization-memberships",
+    ] {
+        for body in [numbers(20_000), "{".to_owned(), String::new()] {
+            let path = setting.path(pattern);
+            let hears = async |api: &super::fixture::Api| api.send_text(Method::POST, &path, body.clone()).await.status;
+            assert_eq!(hears(&outsider).await, 404, "{pattern}");
+            if !pattern.ends_with("name/workspaces") {
+                assert_eq!(hears(&member).await, 404, "{pattern}");
+            }
+        }
+    }
+    let create = member.send_text(Method::POST, PROJECTS, numbers(20_000)).await;
+    assert_eq!(create.status, 403, "{}", create.text);
+    let stranger = world.owner.with_token("unknown").send_text(Method::POST, PROJECTS, numbers(20_000)).await;
+    assert_eq!(stranger.status, 401);
+    world.app.stop().await;
+}
+
+/// Elements that are wrong each, so that walking them shows.
+fn sevens(many: usize) -> Value {
+    vec![7; many].into()
+}
+
+async fn every_list_of_a_body_is_counted_before_it_is_walked(world: World) {
+    let setting = setting(&world).await;
+    let owner = &world.owner;
+    let data = |many| json!({ "data": sevens(many) }).to_string();
+    for (method, pattern, most) in [
+        (Method::POST, "projects/:project_id/relationships/workspaces", 1000),
+        (Method::POST, "teams/:team_id/relationships/users", 1000),
+        (Method::DELETE, "teams/:team_id/relationships/users", 1000),
+        (Method::POST, "teams/:team_id/relationships/organization-memberships", 1000),
+        (Method::DELETE, "teams/:team_id/relationships/organization-memberships", 1000),
+        (Method::PATCH, "projects/:project_id/tag-bindings", 100),
+        (Method::PATCH, "workspaces/:workspace_id/tag-bindings", 100),
+        (Method::POST, "workspaces/:workspace_id/relationships/tags", 100),
+    ] {
+        let path = setting.path(pattern);
+        let answer = owner.send_text(method.clone(), &path, data(most + 1)).await;
+        assert_refused(&answer, 422, &[("/data", &format!("data may have at most {most} "))]);
+        let walked = owner.send_text(method, &path, data(most)).await;
+        assert!(walked.text.contains("/data/0/"), "{pattern}: {:.300}", walked.text);
+    }
+    for (method, pattern, kind, name, most) in [
+        (Method::POST, PEOPLE, "organization-memberships", "teams", 1000),
+        (Method::PATCH, "projects/:project_id", "projects", "tag-bindings", 100),
+        (Method::POST, PROJECTS, "projects", "tag-bindings", 100),
+        (Method::PATCH, "workspaces/:workspace_id", "workspaces", "tag-bindings", 100),
+        (Method::POST, WORKSPACES, "workspaces", "tag-bindings", 100),
+        (Method::POST, WORKSPACES, "workspaces", "tags", 100),
+        (Method::POST, POOLS, "agent-pools", "excluded-workspaces", 1000),
+        (Method::PATCH, "agent-pools/:agent_pool_id", "agent-pools", "allowed-workspaces", 1000),
+        (Method::POST, POOLS, "agent-pools", "allowed-projects", 1000),
+    ] {
+        let mut body = resource(kind, json!({ "name": "xyz", "email": "x@acme.test" }));
+        body["data"]["relationships"] = json!({ name: { "data": sevens(most + 1) } });
+        let answer = owner.send_text(method, &setting.path(pattern), body.to_string()).await;
+        let place = format!("/data/relationships/{name}/data");
+        assert_refused(&answer, 422, &[(&place, &format!("{name} may have at most {most} "))]);
+    }
+    for (name, label) in [("trigger-prefixes", "Trigger prefixes"), ("trigger-patterns", "Trigger patterns")] {
+        let body = resource("workspaces", json!({ "name": "xyz", name: sevens(257) }));
+        let place = format!("/data/attributes/{name}");
+        assert_refused(
+            &owner.post(WORKSPACES, body).await,
+            422,
+            &[(&place, &format!("{label} may have at most 256 "))],
+        );
+    }
+    assert_eq!(owner.get(&format!("projects/{}/tag-bindings", setting.project)).await.body["data"], json!([]));
+    world.app.stop().await;
+}
+
+async fn faults_stop_at_one_hundred(world: World) {
+    let setting = setting(&world).await;
+    let names: Vec<Value> = (0..1000).map(|n| json!({ "type": "users", "id": format!("nobody-{n}") })).collect();
+    let mut pool = resource("agent-pools", json!({ "name": "xyz" }));
+    pool["data"]["relationships"] = json!({ "allowed-projects": { "data": sevens(1000) } });
+    for (pattern, body, status) in [
+        ("projects/:project_id/relationships/workspaces", json!({ "data": sevens(1000) }), 422),
+        ("teams/:team_id/relationships/users", json!({ "data": names }), 400),
+        ("organizations/:organization_name/agent-pools", pool, 422),
+    ] {
+        let answer = world.owner.post(&setting.path(pattern), body).await;
+        assert_eq!(answer.status, status, "{:.200}", answer.text);
+        assert_eq!(answer.body["errors"].as_array().unwrap().len(), 100, "{pattern}");
+    }
+    world.app.stop().await;
+}
+
+async fn the_longest_lists_that_are_legal_are_taken(world: World) {
+    let (owner, setting) = (&world.owner, setting(&world).await);
+    let ids: Vec<String> = (0..1000).map(|_| id::new("ws")).collect();
+    let (made, project) = (ids.clone(), setting.project.clone());
+    world
+        .run(move |mut tx| {
+            let (made, project) = (made.clone(), project.clone());
+            Box::pin(async move {
+                for id in &made {
+                    let insert =
+                        "INSERT INTO workspaces (ext_id, org_id, project_id, name, name_lc, created_at, updated_at)
+                        SELECT $1, p.org_id, p.id, $2, $3, 0, 0 FROM projects p WHERE p.ext_id = $4";
+                    let values = [id[..].into(), id[..].into(), id.to_lowercase().into(), project[..].into()];
+                    tx.execute(insert, &values).await?;
+                }
+                let count = "UPDATE projects SET workspace_count = workspace_count + 1000 WHERE ext_id = $1";
+                tx.execute(count, &[project.into()]).await?;
+                Ok(())
+            })
+        })
+        .await;
+    let destination = world.project("Destination").await;
+    let all: Vec<&str> = ids.iter().map(String::as_str).collect();
+    assert_eq!(move_into(owner, &destination, &all).await.status, 204);
+    assert_eq!(count(&world, &destination).await, 1000);
+
+    let workspaces: Vec<Value> = ids.iter().map(|id| json!({ "type": "workspaces", "id": id })).collect();
+    let projects: Vec<Value> = vec![json!({ "type": "projects", "id": destination }); 1000];
+    let mut pool = resource("agent-pools", json!({ "name": "xyz", "organization-scoped": false }));
+    pool["data"]["relationships"] = json!({
+        "excluded-workspaces": { "data": workspaces },
+        "allowed-workspaces": { "data": workspaces },
+        "allowed-projects": { "data": projects },
+    });
+    let pool = owner.post(POOLS, pool).await;
+    assert_eq!(pool.status, 201, "{:.300}", pool.text);
+    let shown = &pool.body["data"]["relationships"];
+    assert_eq!(shown["allowed-workspaces"]["data"].as_array().unwrap().len(), 1000);
+    assert_eq!(shown["allowed-projects"]["data"].as_array().unwrap().len(), 1, "once is enough");
+
+    let patterns: Vec<String> = (0..256).map(|n| format!("/{n}/**")).collect();
+    let flat: Vec<Value> =
+        (0..100).map(|n| json!({ "type": "tags", "attributes": { "name": n.to_string() } })).collect();
+    let mut body = resource("workspaces", json!({ "name": "xyz", "trigger-patterns": patterns }));
+    body["data"]["relationships"] = json!({ "tags": { "data": flat } });
+    let made = owner.post(WORKSPACES, body).await;
+    assert_eq!(made.status, 201, "{:.300}", made.text);
+    assert_eq!(made.body["data"]["attributes"]["tag-names"].as_array().unwrap().len(), 100);
+    world.app.stop().await;
+}
+
+async fn a_tag_bindings_body_of_megabytes_is_refused_at_once(world: World) {
+    let setting = setting(&world).await;
+    let binding = |n: usize| format!("{{\"attributes\":{{\"key\":\"k{n:07}\"}}}}");
+    let body = |many| format!("{{\"data\":[{}]}}", (0..many).map(binding).collect::<Vec<_>>().join(","));
+    for pattern in ["projects/:project_id/tag-bindings", "workspaces/:workspace_id/tag-bindings"] {
+        let path = setting.path(pattern);
+        let (large, started) = (body(110_000), Instant::now());
+        assert!(large.len() > 3_700_000);
+        assert_refused(&world.owner.send_text(Method::PATCH, &path, large).await, 400, &[("", TOO_COMPLEX)]);
+        let many = world.owner.send_text(Method::PATCH, &path, body(3_000)).await;
+        assert_refused(&many, 422, &[("/data", "data may have at most 100 ")]);
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        assert_eq!(world.owner.get(&path).await.body["data"], json!([]), "nothing is stored");
+    }
+    world.app.stop().await;
+}
+
+async fn a_workspace_has_a_thousand_flat_tags_at_most(world: World) {
+    let setting = setting(&world).await;
+    let path = setting.path("workspaces/:workspace_id/relationships/tags");
+    let flat = |from: usize, many: usize| {
+        let tag = |n| json!({ "type": "tags", "attributes": { "name": format!("t{n}") } });
+        json!({ "data": (from..from + many).map(tag).collect::<Vec<_>>() })
+    };
+    for n in 0..10 {
+        assert_eq!(world.owner.post(&path, flat(n * 100, 100)).await.status, 204);
+    }
+    assert_refused(&world.owner.post(&path, flat(1000, 1)).await, 422, &[("/data", "at most 1000 tags")]);
+    assert_eq!(world.owner.post(&path, flat(0, 100)).await.status, 204, "none of them is new");
+    let shown = world.owner.get(&setting.path("workspaces/:workspace_id")).await;
+    assert_eq!(shown.body["data"]["attributes"]["tag-names"].as_array().unwrap().len(), 1000);
+    world.app.stop().await;
+}
+
+async fn a_text_of_megabytes_is_neither_kept_nor_quoted(world: World) {
+    let (owner, setting) = (&world.owner, setting(&world).await);
+    let long = "x".repeat(1 << 20);
+    let users = setting.path("teams/:team_id/relationships/users");
+    let answer = owner.post(&users, json!({ "data": [{ "type": "users", "id": long }] })).await;
+    assert_refused(&answer, 422, &[("/data/0/id", "id must be a string")]);
+    let team = format!("teams/{}", setting.team);
+    let answer = owner.patch(&team, resource("teams", json!({ "sso-team-id": long }))).await;
+    assert_refused(&answer, 422, &[("/data/attributes/sso-team-id", "Sso team id is too long")]);
+    world.app.stop().await;
+}
