@@ -2,6 +2,7 @@ mod hygiene;
 mod limits;
 mod methods;
 pub mod pki;
+mod rights;
 mod routes;
 mod sys;
 mod token;
