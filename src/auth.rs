@@ -33,7 +33,7 @@ use crate::fields::Fields;
 use cache::TokenCache;
 use mounts::MountTable;
 use policies::Policies;
-use policy::{Acl, Decision, Operation};
+use policy::{Acl, Decision, Operation, Place};
 use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
 use token::{Record, hash_of};
 
@@ -245,20 +245,20 @@ impl Auth {
         }))
     }
 
-    /// Whether the caller may do `operation` on `path` (without leading `/`; lists end in `/`).
-    pub fn decide(&self, caller: &Caller, operation: Operation, path: &str, fields: &Fields) -> Decision {
+    /// Whether the caller may do `operation` there.
+    pub fn decide(&self, caller: &Caller, operation: Operation, place: Place<'_>, fields: &Fields) -> Decision {
         if caller.is_root() {
             return Decision { allowed: true, sudo: true };
         }
-        caller.acl.decide(operation, path, fields)
+        caller.acl.decide(operation, place, fields)
     }
 
-    /// The words of what the caller may do on `path`: `root` for everything, `deny` for nothing.
-    pub fn capabilities(&self, caller: &Caller, path: &str) -> Vec<&'static str> {
+    /// The words of what the caller may do there: `root` for everything, `deny` for nothing.
+    pub fn capabilities(&self, caller: &Caller, place: Place<'_>) -> Vec<&'static str> {
         if caller.is_root() {
             return vec![ROOT];
         }
-        let granted = caller.acl.capabilities(path.strip_prefix('/').unwrap_or(path));
+        let granted = caller.acl.capabilities(place);
         if granted.is_empty() { vec!["deny"] } else { granted.words() }
     }
 

@@ -36,6 +36,7 @@ use tracing::Instrument;
 
 use crate::auth::Caller;
 use crate::auth::mounts::{Mount, MountTable};
+use crate::auth::policy::{Place, Spelt};
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 use crate::telemetry::{self, RouteMeter};
@@ -89,8 +90,8 @@ async fn steps(
     trail: &mut Trail,
 ) -> Result<Answer> {
     let (settings, headers) = (&state.settings, request.headers());
-    let asked = asked(&state.auth.mounts(), request, raw_path, settings)?;
-    let target = Target::of(&state.auth.mounts(), &asked);
+    let mut asked = asked(&state.auth.mounts(), request, raw_path, settings)?;
+    let target = Target::of(&state.auth.mounts(), &mut asked);
     trail.mount.clone_from(&target.mount);
     trail.meter = target.meter(asked.operation);
     let (mut fields, body) = target.read(&asked, headers, payload, settings).await?;
@@ -109,6 +110,7 @@ async fn steps(
         route,
         below: target.below.clone(),
         full_path: asked.path,
+        respelt: target.respelt,
         params,
         fields,
         media_type: if matches!(route.body, BodyKind::Raw { .. }) {
@@ -165,21 +167,34 @@ struct Target {
     /// The part of the path below the mount, without a list's trailing `/`.
     below: Range<usize>,
     found: Found<'static>,
+    /// Where in the path names with several spellings are, and whether one was sent in another than the
+    /// canonical spelling.
+    spelt: Vec<Spelt>,
+    respelt: bool,
 }
 
 impl Target {
-    fn of(table: &MountTable, asked: &Asked) -> Self {
+    /// Where the path leads, which is put into canonical spelling.
+    fn of(table: &MountTable, asked: &mut Asked) -> Self {
         let Some((mount, rest)) = table.route(&asked.path) else {
-            return Self { mount: None, below: 0..0, found: Found::Nothing };
+            return Self { mount: None, below: 0..0, found: Found::Nothing, spelt: Vec::new(), respelt: false };
         };
         let from = asked.path.len() - rest.len();
-        let below = from..from + rest.strip_suffix('/').unwrap_or(rest).len();
-        let found = match (index(&mount.kind), &asked.tail) {
+        let mut found = match (index(&mount.kind), &asked.tail) {
             (Some(index), None) => index.find(rest, asked.operation),
             (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), asked.operation),
             (None, _) => Found::Nothing,
         };
-        Self { mount: Some(mount.clone()), below, found }
+        let (mut spelt, mut respelt) = (Vec::new(), false);
+        if let Found::Route(entry, _, params) = &mut found
+            && let Some(canonical) = entry.canonical(rest, params)
+        {
+            (*params, spelt) = (canonical.params, below_mount(&asked.path[..from], canonical.spelt));
+            respelt = canonical.path != rest;
+            asked.path.replace_range(from.., &canonical.path);
+        }
+        let end = asked.path.strip_suffix('/').unwrap_or(&asked.path).len();
+        Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, respelt }
     }
 
     fn meter(&self, operation: Operation) -> Option<&'static RouteMeter> {
@@ -249,6 +264,26 @@ impl Target {
     }
 }
 
+/// Places below a mount, counted from the begin of the whole path.
+fn below_mount(mount: &str, spelt: Vec<Spelt>) -> Vec<Spelt> {
+    let depth = mount.matches('/').count();
+    spelt.into_iter().map(|place| place.behind(depth)).collect()
+}
+
+/// The words of what `holder` may do on a path, whatever its spelling.
+fn capabilities(state: &State, holder: &Caller, path: &str) -> Vec<&'static str> {
+    let table = state.auth.mounts();
+    let canonical = table.route(path).and_then(|(mount, rest)| {
+        let found = index(&mount.kind)?.canonical(rest)?;
+        let prefix = &path[..path.len() - rest.len()];
+        Some((format!("{prefix}{}", found.path), below_mount(prefix, found.spelt)))
+    });
+    match &canonical {
+        Some((path, spelt)) => state.auth.capabilities(holder, Place { path, spelt }),
+        None => state.auth.capabilities(holder, path.into()),
+    }
+}
+
 fn help_text(entry: &Entry) -> String {
     let lines = entry.routes().map(|route| {
         let fields = if route.fields.is_empty() { "none".to_owned() } else { route.fields.join(", ") };
@@ -288,7 +323,8 @@ async fn admit(
         // The token ended with this use, and with it the leases that it made.
         state.engine.wake_leases();
     }
-    let decision = state.auth.decide(&caller, asked.operation, &asked.path, fields);
+    let place = Place { path: &asked.path, spelt: &target.spelt };
+    let decision = state.auth.decide(&caller, asked.operation, place, fields);
     let allowed = match access {
         Access::Open | Access::Caller => true,
         Access::Token => decision.allowed,
@@ -374,6 +410,8 @@ mod tests {
             assert!(rests <= 1 + tails && tails <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");
             let tail = pattern.split_once("**").map_or("", |(literals, _)| literals);
             assert!(!tail.contains(':') && (tail.is_empty() || route.access == Access::Open), "{kind} {pattern}");
+            let name = pattern.split_once("*name").map_or("", |(_, behind)| behind);
+            assert!(name.is_empty(), "{kind} {pattern}: the name of a policy is the rest of its path");
             assert!(seen.insert((kind, pattern, route.operation)), "twice: {kind} {pattern} {:?}", route.operation);
             assert_ne!(route.operation, Operation::Create, "{kind} {pattern}: writes are Update");
         }

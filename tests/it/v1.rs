@@ -4,5 +4,6 @@ mod methods;
 pub mod pki;
 mod rights;
 mod routes;
+mod spellings;
 mod sys;
 mod token;

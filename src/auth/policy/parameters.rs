@@ -28,21 +28,25 @@ pub struct ParameterRules {
 const ANY: &str = "*";
 
 impl ParameterRules {
-    /// Adds the lists of one rule: keys and values are united, and an empty list (any value) absorbs.
-    pub(super) fn merge(&mut self, rule: &Rule) {
-        unite(&mut self.allowed, &rule.allowed);
-        unite(&mut self.denied, &rule.denied);
-        self.required.extend(rule.required.iter().cloned());
+    /// The lists of one rule.
+    pub(super) fn of(rule: &Rule) -> Self {
+        Self { allowed: rule.allowed.clone(), denied: rule.denied.clone(), required: rule.required.clone() }
     }
 
-    /// Whether there is nothing to check.
-    pub(super) fn is_empty(&self) -> bool {
+    /// Adds the lists of others: keys and values are united, and an empty list (any value) absorbs.
+    pub(super) fn unite(&mut self, other: &Self) {
+        unite(&mut self.allowed, &other.allowed);
+        unite(&mut self.denied, &other.denied);
+        self.required.extend(other.required.iter().cloned());
+    }
+
+    fn is_empty(&self) -> bool {
         self.allowed.is_empty() && self.denied.is_empty() && self.required.is_empty()
     }
 
     /// Whether the body keeps to the rules. Lists and deletes have no parameters.
     pub(super) fn permit(&self, operation: Operation, fields: &Fields) -> bool {
-        if matches!(operation, Operation::List | Operation::Delete) {
+        if self.is_empty() || matches!(operation, Operation::List | Operation::Delete) {
             return true;
         }
         let sent: Vec<(&str, Cow<'_, str>, &Value)> = fields
@@ -176,9 +180,7 @@ mod tests {
 
     fn rules(policy: &str) -> ParameterRules {
         let text = format!("path \"p\" {{ {policy} }}");
-        let mut rules = ParameterRules::default();
-        rules.merge(&super::super::Policy::parse(&text).unwrap().rules[0]);
-        rules
+        ParameterRules::of(&super::super::Policy::parse(&text).unwrap().rules[0])
     }
 
     fn permits(rules: &ParameterRules, body: Value) -> bool {

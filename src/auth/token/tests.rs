@@ -109,7 +109,7 @@ async fn t4_a_limited_token_works_as_often_as_it_may() {
     for left in [1, 0] {
         let caller = f.caller(&token).await;
         assert_eq!(caller.uses_left(), Some(left));
-        assert!(!f.auth.decide(&caller, Operation::Read, "sys/mounts", &Fields::default()).allowed);
+        assert!(!f.auth.decide(&caller, Operation::Read, "sys/mounts".into(), &Fields::default()).allowed);
     }
     assert!(f.denied(&token).await);
     assert_eq!(f.auth.lookup(&token).await.unwrap_err().text(), "bad token");
@@ -205,8 +205,8 @@ async fn t11_look_up_and_revocation_by_accessor() {
     let (renewed, _) = f.auth.renew_accessor(accessor, None).await.unwrap();
     assert_eq!(renewed["client_token"], "");
     let caller = f.auth.caller_by_accessor(accessor).await.unwrap().unwrap();
-    assert_eq!(f.auth.capabilities(&caller, "pki/issue/web"), ["update"]);
-    assert_eq!(f.auth.capabilities(&caller, "pki/issue/other"), ["deny"]);
+    assert_eq!(f.auth.capabilities(&caller, "pki/issue/web".into()), ["update"]);
+    assert_eq!(f.auth.capabilities(&caller, "pki/issue/other".into()), ["deny"]);
     assert!(f.auth.revoke_accessor(accessor).await.unwrap());
     assert!(!f.auth.revoke_accessor(accessor).await.unwrap());
     assert!(f.denied(auth["client_token"].as_str().unwrap()).await);
@@ -346,7 +346,7 @@ async fn a_changed_policy_is_in_force_at_once() {
     let token = f.token(&f.root, json!({"policies": ["web"]})).await;
     let may = async |path: &str| {
         let caller = f.caller(&token).await;
-        f.auth.decide(&caller, Operation::Update, path, &Fields::default()).allowed
+        f.auth.decide(&caller, Operation::Update, path.into(), &Fields::default()).allowed
     };
     assert!(may("pki/issue/web").await && !may("pki/issue/new").await);
     let text = r#"path "pki/issue/new" { capabilities = ["update"] }"#;

@@ -68,6 +68,9 @@ pub struct Route {
     /// `[0-9A-Fa-f:-]+`, any other `:name` one of the name grammar, and `*rest` one or more segments
     /// of any text; literal segments may follow a `*rest`. `**tail`, behind literals and at the end, takes
     /// everything as it was sent, `/` and `%` included, into [`Call::body`].
+    ///
+    /// `:serial`, `:…_ref` and `*name` (of a policy) are names with several
+    /// [spellings](crate::auth::policy::Spelling): decision, handler and audit see the canonical one.
     pub pattern: &'static str,
     /// Who may call it.
     pub access: Access,
@@ -139,6 +142,12 @@ impl Params {
         }
     }
 
+    /// Where the values are in the path that was matched.
+    pub(super) fn places(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let (items, len) = (self.items, usize::from(self.len));
+        items.into_iter().take(len).map(|(_, from, to)| usize::from(from)..usize::from(to))
+    }
+
     /// Names and values, in the order of the pattern; `path` is the one that was matched.
     pub fn iter<'p>(&self, path: &'p str) -> impl Iterator<Item = (&'static str, &'p str)> {
         let (items, len) = (self.items, usize::from(self.len));
@@ -176,8 +185,10 @@ pub struct Call {
     pub mount: Arc<Mount>,
     /// The route that matched.
     pub route: &'static Route,
-    /// The whole path below `/v1`, as the policies saw it.
+    /// The whole path below `/v1`, as the policies saw it: in canonical spelling.
     pub full_path: String,
+    /// Whether it was sent in another spelling.
+    pub respelt: bool,
     /// Where the part below the mount starts in [`Call::full_path`], and where it ends (a list's
     /// trailing `/` is left out).
     pub(super) below: std::ops::Range<usize>,
