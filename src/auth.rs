@@ -29,11 +29,10 @@ use arc_swap::ArcSwap;
 
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
-use crate::fields::Fields;
 use cache::TokenCache;
 use mounts::MountTable;
 use policies::Policies;
-use policy::{Acl, Decision, Operation, Place};
+use policy::{Acl, Decision, Operation, Parameters, Place};
 use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
 use token::{Record, hash_of};
 
@@ -245,12 +244,18 @@ impl Auth {
         }))
     }
 
-    /// Whether the caller may do `operation` there.
-    pub fn decide(&self, caller: &Caller, operation: Operation, place: Place<'_>, fields: &Fields) -> Decision {
+    /// Whether the caller may do `operation` there; without parameters, whether it may with any.
+    pub fn decide(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        place: Place<'_>,
+        parameters: Option<&Parameters<'_>>,
+    ) -> Decision {
         if caller.is_root() {
             return Decision { allowed: true, sudo: true };
         }
-        caller.acl.decide(operation, place, fields)
+        caller.acl.decide(operation, place, parameters)
     }
 
     /// The words of what the caller may do there: `root` for everything, `deny` for nothing.

@@ -15,12 +15,13 @@ mod parse;
 mod patterns;
 mod rules;
 mod spelling;
+mod values;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 pub use acl::{Acl, Decision, Place};
-pub use parameters::ParameterRules;
+pub use parameters::{ParameterRules, Parameters};
 pub use rules::{Capabilities, Rule};
 pub use spelling::{Spelling, Spelt};
 

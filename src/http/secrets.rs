@@ -36,7 +36,7 @@ use tracing::Instrument;
 
 use crate::auth::Caller;
 use crate::auth::mounts::{Mount, MountTable};
-use crate::auth::policy::{Place, Spelt};
+use crate::auth::policy::{Decision, Parameters, Place, Spelt};
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 use crate::telemetry::{self, RouteMeter};
@@ -214,6 +214,13 @@ impl Target {
         }
     }
 
+    /// A decision over fields, as the route reads them. Where there is no route, none is read.
+    fn decided(&self, fields: &Fields, decide: impl FnOnce(Option<&Parameters<'_>>) -> Decision) -> Decision {
+        let Found::Route(_, route, params) = &self.found else { return decide(None) };
+        let read = (route.body != BodyKind::Verbatim).then_some(route.fields);
+        decide(Some(&Parameters { fields, read, in_path: &params.names(), synonyms: route.synonyms }))
+    }
+
     async fn read(
         &self,
         asked: &Asked,
@@ -324,7 +331,7 @@ async fn admit(
         state.engine.wake_leases();
     }
     let place = Place { path: &asked.path, spelt: &target.spelt };
-    let decision = state.auth.decide(&caller, asked.operation, place, fields);
+    let decision = target.decided(fields, |sent| state.auth.decide(&caller, asked.operation, place, sent));
     let allowed = match access {
         Access::Open | Access::Caller => true,
         Access::Token => decision.allowed,
@@ -412,6 +419,10 @@ mod tests {
             assert!(!tail.contains(':') && (tail.is_empty() || route.access == Access::Open), "{kind} {pattern}");
             let name = pattern.split_once("*name").map_or("", |(_, behind)| behind);
             assert!(name.is_empty(), "{kind} {pattern}: the name of a policy is the rest of its path");
+            let folded = |name: &&str| name.chars().any(|c| !c.is_ascii_lowercase() && c != '_' && !c.is_ascii_digit());
+            assert_eq!(route.fields.iter().find(|name| folded(name)), None, "{kind} {pattern}");
+            let known = |name: &str| route.fields.contains(&name);
+            assert!(route.synonyms.iter().all(|(one, other)| known(one) && known(other)), "{kind} {pattern}");
             assert!(seen.insert((kind, pattern, route.operation)), "twice: {kind} {pattern} {:?}", route.operation);
             assert_ne!(route.operation, Operation::Create, "{kind} {pattern}: writes are Update");
         }

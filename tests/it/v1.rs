@@ -1,6 +1,7 @@
 mod hygiene;
 mod limits;
 mod methods;
+mod parameters;
 pub mod pki;
 mod rights;
 mod routes;

@@ -9,13 +9,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
-use super::parameters::ParameterRules;
+use super::parameters::{ParameterRules, Parameters};
 use super::patterns::{Patterns, is_pattern};
 use super::rules::{Capabilities, Rule};
 use super::spelling::{self, Spelt};
 use super::{MAX_RULES, Operation, Policy};
 use crate::clock::Time;
-use crate::fields::Fields;
 
 /// The answer to one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,12 +115,13 @@ impl Acl {
         Self { valid_until: self.valid_until.into_iter().chain(end).min(), ..self }
     }
 
-    /// Decides over a request: its path, its body or query.
-    pub fn decide(&self, operation: Operation, place: Place<'_>, fields: &Fields) -> Decision {
+    /// Decides over a request. Without parameters, over what all requests of `operation` on this path have
+    /// in common: what is refused then is refused whatever the parameters are.
+    pub fn decide(&self, operation: Operation, place: Place<'_>, parameters: Option<&Parameters<'_>>) -> Decision {
         let list = operation == Operation::List;
         let decide = |permissions: Option<&Permissions>| {
             permissions.map_or_else(Decision::default, |permissions| Decision {
-                allowed: permissions.permit(operation, fields),
+                allowed: permissions.permit(operation, parameters),
                 sudo: permissions.capabilities.has(Capabilities::SUDO),
             })
         };
@@ -206,10 +206,10 @@ impl Permissions {
         self.parameters.unite(&other.parameters);
     }
 
-    fn permit(&self, operation: Operation, fields: &Fields) -> bool {
+    fn permit(&self, operation: Operation, parameters: Option<&Parameters<'_>>) -> bool {
         // Answers are not wrapped here, so a rule that wants them wrapped cannot be met.
         !self.wrapped
             && self.capabilities.has(Capabilities::needed(operation))
-            && self.parameters.permit(operation, fields)
+            && parameters.is_none_or(|sent| self.parameters.permit(operation, sent))
     }
 }

@@ -76,6 +76,8 @@ pub struct Route {
     pub access: Access,
     /// The body (or query) fields it reads; others are ignored with a warning.
     pub fields: &'static [&'static str],
+    /// Pairs of them that it reads as one: rules of policies for either hold for both.
+    pub synonyms: &'static [(&'static str, &'static str)],
     /// How the body is read.
     pub body: BodyKind,
     /// The code.
@@ -90,7 +92,7 @@ impl Route {
         fields: &'static [&'static str],
         handler: Handler,
     ) -> Self {
-        Self { operation: op, pattern, access: Access::Token, fields, body: BodyKind::Fields, handler }
+        Self { operation: op, pattern, access: Access::Token, fields, synonyms: &[], body: BodyKind::Fields, handler }
     }
 
     /// A route that needs no token.
@@ -107,6 +109,12 @@ impl Route {
     #[must_use]
     pub const fn for_callers(self) -> Self {
         Self { access: Access::Caller, ..self }
+    }
+
+    /// The same route, which reads some fields under two names.
+    #[must_use]
+    pub const fn with_synonyms(self, synonyms: &'static [(&'static str, &'static str)]) -> Self {
+        Self { synonyms, ..self }
     }
 
     /// The same route with every body member passed on as it came.
@@ -146,6 +154,11 @@ impl Params {
     pub(super) fn places(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
         let (items, len) = (self.items, usize::from(self.len));
         items.into_iter().take(len).map(|(_, from, to)| usize::from(from)..usize::from(to))
+    }
+
+    /// The names, in the order of the pattern; empty texts behind them.
+    pub(super) fn names(&self) -> [&'static str; Self::MAX] {
+        self.items.map(|(name, ..)| name)
     }
 
     /// Names and values, in the order of the pattern; `path` is the one that was matched.

@@ -27,12 +27,15 @@ const CREATE: &[&str] = &[
     "id",
 ];
 
+/// The older name of a field beside its own.
+const OLDER: &[(&str, &str)] = &[("lease", "ttl")];
+
 const INCREMENT: &[&str] = &["increment", "token", "accessor"];
 
 /// The routes of the token mount.
 pub static ROUTES: &[Route] = &[
-    Route::token(Update, "create", CREATE, |call| Box::pin(create(call))),
-    Route::token(Update, "create-orphan", CREATE, |call| Box::pin(create_orphan(call))),
+    Route::token(Update, "create", CREATE, |call| Box::pin(create(call))).with_synonyms(OLDER),
+    Route::token(Update, "create-orphan", CREATE, |call| Box::pin(create_orphan(call))).with_synonyms(OLDER),
     Route::token(Read, "lookup-self", &[], |call| Box::pin(lookup_self(call))),
     Route::token(Update, "lookup-self", &["token"], |call| Box::pin(lookup_self(call))),
     Route::token(Read, "lookup", &["token"], |call| Box::pin(lookup(call))),
