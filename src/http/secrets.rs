@@ -1,14 +1,16 @@
 //! The secrets service (`/v1`): one pipeline for every request.
 //!
-//! Route, decide (token, policy), audit the intent, run the handler, audit the outcome, render. The
-//! limits come first and hold for everyone: path, headers, body, JSON. Whether a mount exists is only
-//! told to those whose policies grant the path.
+//! Route, recognise (token, policy of the path), read the body, decide (token, policy), audit the intent, run
+//! the handler, audit the outcome, render. The limits come first and hold for everyone: path, headers,
+//! body, JSON. Whose policies do not grant the path is refused without his body being kept, after it went
+//! by. Whether a mount exists is only told to those whose policies grant the path.
 //!
 //! What can be asked stands in route tables, one file per area ([`sys`], [`token`], [`pki`]); the
 //! pipeline, the metrics and the tests that visit every route read the same ones.
 
 pub mod answer;
 pub mod audit;
+pub mod body;
 pub mod index;
 mod page;
 pub mod path;
@@ -41,6 +43,7 @@ use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 use crate::telemetry::{self, RouteMeter};
 use answer::{Answer, Body};
+use body::Room;
 use index::{Entry, Found, Index};
 use request::Asked;
 use route::{Access, BodyKind, Call, Operation, Params, RequestId, Route, Token};
@@ -94,11 +97,14 @@ async fn steps(
     let target = Target::of(&state.auth.mounts(), &mut asked);
     trail.mount.clone_from(&target.mount);
     trail.meter = target.meter(asked.operation);
-    let (mut fields, body) = target.read(&asked, headers, payload, settings).await?;
+    let deadline = Instant::now() + settings.max_duration;
+    let known = guarded(deadline, recognise(state, headers, &target, &asked)).await;
+    let welcome = known.as_ref().is_ok_and(|known| known.may);
+    let Sent { mut fields, body, room } = target.read(&asked, headers, payload, state, welcome).await?;
     request::root_namespace(headers, settings.compat)?;
     request::no_wrapping(headers, settings.compat)?;
     let deadline = Instant::now() + settings.max_duration;
-    let admitted = guarded(deadline, admit(state, headers, &target, &asked, &fields)).await?;
+    let admitted = guarded(deadline, admit(state, known?, &target, &asked, &fields)).await?;
     if asked.help {
         return target.help(&asked);
     }
@@ -113,12 +119,13 @@ async fn steps(
         respelt: target.respelt,
         params,
         fields,
-        media_type: if matches!(route.body, BodyKind::Raw { .. }) {
+        media_type: if route.body == BodyKind::Raw {
             request::media_type(headers)
         } else {
             String::new()
         },
         body,
+        _room: room,
         caller: admitted.caller,
         token: admitted.token,
         sudo: admitted.sudo,
@@ -214,6 +221,21 @@ impl Target {
         }
     }
 
+    /// The path as policies see it.
+    fn place<'a>(&'a self, asked: &'a Asked) -> Place<'a> {
+        Place { path: &asked.path, spelt: &self.spelt }
+    }
+
+    /// Whether a decision lets a request pass. Help is for everybody with a token.
+    fn allows(&self, decision: Decision, asked: &Asked) -> bool {
+        asked.help
+            || match self.access() {
+                Access::Open | Access::Caller => true,
+                Access::Token => decision.allowed,
+                Access::Sudo => decision.allowed && decision.sudo,
+            }
+    }
+
     /// A decision over fields, as the route reads them. Where there is no route, none is read.
     fn decided(&self, fields: &Fields, decide: impl FnOnce(Option<&Parameters<'_>>) -> Decision) -> Decision {
         let Found::Route(_, route, params) = &self.found else { return decide(None) };
@@ -221,26 +243,44 @@ impl Target {
         decide(Some(&Parameters { fields, read, in_path: &params.names(), synonyms: route.synonyms }))
     }
 
+    /// What was sent, when its sender is welcome and the route reads it.
     async fn read(
         &self,
         asked: &Asked,
         headers: &HeaderMap,
         payload: Payload,
-        settings: &Settings,
-    ) -> Result<(Fields, Bytes)> {
-        if let Found::Route(_, Route { body: BodyKind::Raw { limit }, .. }, _) = self.found {
+        state: &State,
+        welcome: bool,
+    ) -> Result<Sent> {
+        let (settings, bodies) = (&state.settings, &state.bodies);
+        let route = match &self.found {
+            Found::Route(_, route, _) => Some(*route),
+            Found::OtherOperation(_) | Found::Nothing => None,
+        };
+        let raw = route.is_some_and(|route| route.body == BodyKind::Raw);
+        let limit = match route.and_then(|route| route.body_limit) {
+            Some(limit) if raw => limit,
+            Some(limit) => settings.max_body.min(limit),
+            None if self.access() == Access::Open => settings.max_body.min(route::OPEN_BODY),
+            None => settings.max_body,
+        };
+        if raw && welcome {
             let body = match &asked.tail {
                 Some(tail) => tail.slice(..tail.len().min(limit + 1)),
-                None => request::raw_body(payload, *limit, settings).await?,
+                None => body::raw(headers, payload, limit, bodies, settings).await?,
             };
-            return Ok((Fields::default(), body));
+            return Ok(Sent { body, ..Sent::default() });
         }
-        let body = request::body(headers, payload, settings).await?;
-        let fields = match asked.operation {
-            Operation::Create | Operation::Update | Operation::Patch => request::fields(&body, headers)?,
-            Operation::Read | Operation::List | Operation::Delete => Fields::from_pairs(asked.query.iter().cloned()),
-        };
-        Ok((fields, Bytes::new()))
+        let writes = matches!(asked.operation, Operation::Create | Operation::Update | Operation::Patch);
+        if !welcome || !writes || route.is_none() {
+            let passed = body::passed_over(headers, payload, limit, settings, welcome).await;
+            // Who is refused anyway hears that, but for what holds before anybody is known.
+            passed.or_else(|error| if welcome || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) })?;
+            let query = asked.query.iter().filter(|_| !writes).cloned();
+            return Ok(Sent { fields: Fields::from_pairs(query), ..Sent::default() });
+        }
+        let (body, room) = body::kept(headers, payload, limit, bodies, settings).await?;
+        Ok(Sent { fields: request::fields(&body, headers)?, body: Bytes::new(), room })
     }
 
     fn found(&self, asked: &Asked) -> Result<(Arc<Mount>, &'static Route, Params)> {
@@ -299,6 +339,21 @@ fn help_text(entry: &Entry) -> String {
     lines.collect()
 }
 
+/// What a request carries beside its head.
+#[derive(Default)]
+struct Sent {
+    fields: Fields,
+    body: Bytes,
+    room: Room,
+}
+
+/// Who asks, as far as the head of a request says.
+struct Known {
+    caller: Option<(Arc<Caller>, Token)>,
+    /// Whether some request for this operation on this path would be admitted.
+    may: bool,
+}
+
 #[derive(Default)]
 struct Admitted {
     caller: Option<Arc<Caller>>,
@@ -306,41 +361,43 @@ struct Admitted {
     sudo: bool,
 }
 
-/// Finds out who asks and whether they may. One text for every refusal: absent, unknown and ended
+/// Finds out who asks, before the body is read. One text for every refusal: absent, unknown and ended
 /// tokens look alike, and so do paths with and without a mount.
-async fn admit(
-    state: &State,
-    headers: &HeaderMap,
-    target: &Target,
-    asked: &Asked,
-    fields: &Fields,
-) -> Result<Admitted> {
-    let access = target.access();
-    if access == Access::Open {
-        return Ok(Admitted::default());
+async fn recognise(state: &State, headers: &HeaderMap, target: &Target, asked: &Asked) -> Result<Known> {
+    if target.access() == Access::Open {
+        return Ok(Known { caller: None, may: true });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     // What was granted once may have been taken away on another node since.
     state.nodes.fresh().await?;
-    let caller = state.auth.identify(token.expose()).await.map_err(|error| match error.kind() {
-        Kind::Unauthenticated => Error::forbidden(),
-        _ => error,
-    })?;
+    let caller = state.auth.recognise(token.expose()).await.map_err(one_refusal)?;
+    let decision = state.auth.decide(&caller, asked.operation, target.place(asked), None);
+    Ok(Known { may: target.allows(decision, asked), caller: Some((caller, token)) })
+}
+
+/// Finds out whether they may do what the whole request says.
+async fn admit(state: &State, known: Known, target: &Target, asked: &Asked, fields: &Fields) -> Result<Admitted> {
+    let Some((caller, token)) = known.caller else { return Ok(Admitted::default()) };
+    // The body may have taken its time.
+    state.nodes.fresh().await?;
+    let caller = state.auth.admit(caller).await.map_err(one_refusal)?;
     if caller.uses_left() == Some(0) {
         // The token ended with this use, and with it the leases that it made.
         state.engine.wake_leases();
     }
-    let place = Place { path: &asked.path, spelt: &target.spelt };
-    let decision = target.decided(fields, |sent| state.auth.decide(&caller, asked.operation, place, sent));
-    let allowed = match access {
-        Access::Open | Access::Caller => true,
-        Access::Token => decision.allowed,
-        Access::Sudo => decision.allowed && decision.sudo,
-    };
-    if !allowed && !asked.help {
+    let decide = |sent: Option<&Parameters<'_>>| state.auth.decide(&caller, asked.operation, target.place(asked), sent);
+    let decision = target.decided(fields, decide);
+    if !known.may || !target.allows(decision, asked) {
         return Err(Error::forbidden());
     }
     Ok(Admitted { caller: Some(caller), token: Some(token), sudo: decision.sudo })
+}
+
+fn one_refusal(error: Error) -> Error {
+    match error.kind() {
+        Kind::Unauthenticated => Error::forbidden(),
+        _ => error,
+    }
 }
 
 /// Lets path parameters win over fields of the same name, and says so; names fields nobody reads.

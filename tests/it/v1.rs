@@ -1,3 +1,4 @@
+pub mod bodies;
 mod hygiene;
 mod limits;
 mod methods;

@@ -27,6 +27,13 @@ fn fields(body: Value) -> Fields {
     Fields::parse(body.to_string().as_bytes()).unwrap()
 }
 
+impl Auth {
+    /// The caller of a request with this token.
+    async fn identify(&self, token: &str) -> Result<Arc<Caller>> {
+        self.admit(self.recognise(token).await?).await
+    }
+}
+
 impl Fixture {
     async fn new() -> Self {
         let (store, clock) = (Arc::new(Memory::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
@@ -113,6 +120,24 @@ async fn t4_a_limited_token_works_as_often_as_it_may() {
     }
     assert!(f.denied(&token).await);
     assert_eq!(f.auth.lookup(&token).await.unwrap_err().text(), "bad token");
+}
+
+#[tokio::test]
+async fn who_is_only_recognised_spends_nothing_and_who_ended_since_is_not_admitted() {
+    let f = Fixture::new().await;
+    let token = f.token(&f.root, json!({"num_uses": 1, "policies": ["web"]})).await;
+    let known = f.auth.recognise(&token).await.unwrap();
+    assert_eq!(f.auth.recognise(&token).await.unwrap().uses_left(), Some(1));
+    assert_eq!(f.auth.admit(known.clone()).await.unwrap().uses_left(), Some(0));
+    assert!(f.auth.admit(known).await.is_err_and(|e| e.text() == DENIED));
+    assert!(f.auth.recognise(&token).await.is_err_and(|e| e.text() == DENIED));
+    let token = f.token(&f.root, json!({"policies": ["web"]})).await;
+    let known = f.auth.recognise(&token).await.unwrap();
+    f.auth.policy_write("web", &fields(json!({"policy": ADMIN}))).await.unwrap();
+    let admitted = f.auth.admit(known.clone()).await.unwrap();
+    assert!(f.auth.decide(&admitted, Operation::Read, "sys/mounts".into(), None).allowed);
+    assert!(f.auth.revoke(&token).await.unwrap());
+    assert!(f.auth.admit(known).await.is_err_and(|e| e.text() == DENIED));
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use actix_web::http::header::HeaderValue;
 use futures_util::future::LocalBoxFuture;
 
 use super::answer::Answer;
+use super::body::Room;
 use super::state::State;
 use crate::auth::Caller;
 use crate::auth::mounts::Mount;
@@ -54,11 +55,11 @@ pub enum BodyKind {
     Verbatim,
     /// Bytes of another protocol, left alone in [`Call::body`]: the request's body, or what a `**tail`
     /// took of the path.
-    Raw {
-        /// How many are read; of longer ones the handler sees one octet more.
-        limit: usize,
-    },
+    Raw,
 }
+
+/// Most bytes of a body that is read of somebody whom nobody knows.
+pub(super) const OPEN_BODY: usize = 16 << 10;
 
 /// One method on one pattern of one kind of mount.
 pub struct Route {
@@ -80,6 +81,9 @@ pub struct Route {
     pub synonyms: &'static [(&'static str, &'static str)],
     /// How the body is read.
     pub body: BodyKind,
+    /// Most bytes of it; `None` for what the settings say. Of a longer [`BodyKind::Raw`] the handler sees
+    /// one octet more, any other is refused.
+    pub body_limit: Option<usize>,
     /// The code.
     pub handler: Handler,
 }
@@ -92,12 +96,13 @@ impl Route {
         fields: &'static [&'static str],
         handler: Handler,
     ) -> Self {
-        Self { operation: op, pattern, access: Access::Token, fields, synonyms: &[], body: BodyKind::Fields, handler }
+        let (access, body) = (Access::Token, BodyKind::Fields);
+        Self { operation: op, pattern, access, fields, synonyms: &[], body, body_limit: None, handler }
     }
 
     /// A route that needs no token.
     pub const fn open(op: Operation, pattern: &'static str, fields: &'static [&'static str], handler: Handler) -> Self {
-        Self { access: Access::Open, ..Self::token(op, pattern, fields, handler) }
+        Self { access: Access::Open, ..Self::token(op, pattern, fields, handler).with_body_limit(OPEN_BODY) }
     }
 
     /// A route that also needs `sudo`.
@@ -126,7 +131,13 @@ impl Route {
     /// The same route with its body left unread, in [`Call::body`].
     #[must_use]
     pub const fn with_raw_body(self, limit: usize) -> Self {
-        Self { body: BodyKind::Raw { limit }, ..self }
+        Self { body: BodyKind::Raw, ..self.with_body_limit(limit) }
+    }
+
+    /// The same route with a body of at most `bytes`.
+    #[must_use]
+    pub const fn with_body_limit(self, bytes: usize) -> Self {
+        Self { body_limit: Some(bytes), ..self }
     }
 }
 
@@ -213,6 +224,8 @@ pub struct Call {
     pub body: bytes::Bytes,
     /// The media type of the body, without parameters, for routes with [`BodyKind::Raw`]; else empty.
     pub media_type: String,
+    /// What the body takes of the room for bodies, as long as its members are there.
+    pub(super) _room: Room,
     /// Who asks; `None` on open routes (a token sent there is not looked at).
     pub caller: Option<Arc<Caller>>,
     /// The caller's token; `None` on open routes.
