@@ -212,7 +212,8 @@ impl Auth {
     /// The caller as it stands. One whose token has a limit is never kept.
     async fn current(&self, hash: TokenHash) -> Result<Arc<Caller>> {
         let now = self.clock.now();
-        if let Some(caller) = self.tokens.get(&hash, now).filter(|caller| caller.is_current(&self.policies.load(), now)) {
+        if let Some(caller) = self.tokens.get(&hash, now).filter(|caller| caller.is_current(&self.policies.load(), now))
+        {
             return Ok(caller);
         }
         let epoch = self.tokens.epoch(&hash);

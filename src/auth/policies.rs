@@ -310,7 +310,9 @@ pub(super) fn folded(name: &str) -> String {
 fn writable(name: &str) -> Result<String> {
     let name = folded(name);
     if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) || name != name.trim() {
-        return Err(Error::invalid(format!("name: must have 1 to {MAX_NAME} printable characters, none of them a blank or '/' at an end")));
+        return Err(Error::invalid(format!(
+            "name: must have 1 to {MAX_NAME} printable characters, none of them a blank or '/' at an end"
+        )));
     }
     if name == ROOT || name == WRAPPING {
         return Err(Error::invalid(format!("cannot update {name:?} policy")));

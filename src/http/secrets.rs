@@ -119,11 +119,7 @@ async fn steps(
         respelt: target.respelt,
         params,
         fields,
-        media_type: if route.body == BodyKind::Raw {
-            request::media_type(headers)
-        } else {
-            String::new()
-        },
+        media_type: if route.body == BodyKind::Raw { request::media_type(headers) } else { String::new() },
         body,
         _room: room,
         caller: admitted.caller,
@@ -320,7 +316,9 @@ fn below_mount(mount: &str, spelt: Vec<Spelt>) -> Vec<Spelt> {
 /// The words of what `holder` may do on a path, whatever its spelling.
 fn capabilities(state: &State, holder: &Caller, path: &str) -> Vec<&'static str> {
     let table = state.auth.mounts();
-    let canonical = table.route(path).and_then(|(mount, rest)| {
+    // No request has a longer path.
+    let asked = Some(path).filter(|path| path.len() <= path::MAX_PATH);
+    let canonical = asked.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
         let found = index(&mount.kind)?.canonical(rest)?;
         let prefix = &path[..path.len() - rest.len()];
         Some((format!("{prefix}{}", found.path), below_mount(prefix, found.spelt)))
@@ -480,6 +478,8 @@ mod tests {
             assert_eq!(route.fields.iter().find(|name| folded(name)), None, "{kind} {pattern}");
             let known = |name: &str| route.fields.contains(&name);
             assert!(route.synonyms.iter().all(|(one, other)| known(one) && known(other)), "{kind} {pattern}");
+            let bounded = route.body_limit.is_some_and(|limit| limit <= 64 << 10);
+            assert!(route.access != Access::Open || bounded, "{kind} {pattern}: a body of anybody");
             assert!(seen.insert((kind, pattern, route.operation)), "twice: {kind} {pattern} {:?}", route.operation);
             assert_ne!(route.operation, Operation::Create, "{kind} {pattern}: writes are Update");
         }

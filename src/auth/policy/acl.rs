@@ -58,8 +58,11 @@ struct Rules {
 /// certain places, worked out when such a path is asked for first.
 struct Respelt {
     merged: BTreeMap<String, Permissions>,
-    known: Mutex<Vec<(Box<[Spelt]>, Arc<Rules>)>>,
+    known: Mutex<Vec<ForPlaces>>,
 }
+
+/// Places, and the rules as they are for paths with names there.
+type ForPlaces = (Box<[Spelt]>, Arc<Rules>);
 
 /// Most sets of places that one union keeps its rules for. There are few routes with such names, and few
 /// depths at which mounts are.

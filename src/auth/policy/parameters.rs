@@ -118,9 +118,8 @@ impl ParameterRules {
 
 /// Whether the endpoint gets something for a name.
 fn is_given(name: &str, parameters: &Parameters<'_>, sent: &[Sent<'_>]) -> bool {
-    let meets = |field: &Sent<'_>| {
-        parameters.reads(field.name) && parameters.names(&field.lowered).any(|known| known == name)
-    };
+    let meets =
+        |field: &Sent<'_>| parameters.reads(field.name) && parameters.names(&field.lowered).any(|known| known == name);
     parameters.in_path.contains(&name) || sent.iter().any(meets)
 }
 

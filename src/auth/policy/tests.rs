@@ -263,7 +263,11 @@ fn equal_paths_unite_their_parameters() {
         (json!({"y": "1"}), false),
     ] {
         let fields = Fields::parse(body.to_string().as_bytes()).unwrap();
-        assert_eq!(acl.decide(Operation::Update, "a".into(), Some(&Parameters::verbatim(&fields))).allowed, want, "{body}");
+        assert_eq!(
+            acl.decide(Operation::Update, "a".into(), Some(&Parameters::verbatim(&fields))).allowed,
+            want,
+            "{body}"
+        );
     }
 }
 

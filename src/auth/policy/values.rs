@@ -107,7 +107,8 @@ fn plain(text: &str, open: bool) -> String {
     }
     // The two spellings of the type of an otherName.
     let text = text.replacen(";utf-8:", ";utf8:", 1);
-    let (local, host) = text.rsplit_once('@').map_or(("", &text[..]), |(_, host)| text.split_at(text.len() - host.len()));
+    let (local, host) =
+        text.rsplit_once('@').map_or(("", &text[..]), |(_, host)| text.split_at(text.len() - host.len()));
     let host = if open { host } else { host.strip_suffix('.').unwrap_or(host) };
     let labels: Vec<String> = host.split('.').map(ascii_label).collect();
     format!("{local}{}", labels.join("."))
@@ -162,9 +163,12 @@ mod tests {
             assert!(denied(rule, json!(["other", value])), "{rule} {value}");
             assert!(denied(rule, json!(format!("other, {value} ,x"))), "{rule} {value}");
         }
-        for (rule, value) in
-            [("evil.com", "evil.com.x"), ("evil.*", "evil"), ("10.0.0.1", "10.0.0.10"), ("evil.com.*", "evil.community")]
-        {
+        for (rule, value) in [
+            ("evil.com", "evil.com.x"),
+            ("evil.*", "evil"),
+            ("10.0.0.1", "10.0.0.10"),
+            ("evil.com.*", "evil.community"),
+        ] {
             assert!(!denied(rule, json!(value)), "{rule} {value}");
         }
     }

@@ -176,12 +176,7 @@ async fn next(payload: &mut Payload) -> Result<Option<Bytes>> {
 
 /// A body, or the first `limit + 1` octets of a longer one. Room is taken before memory is, and both grow
 /// with what has arrived: a length that is only declared is no reason to hold anything.
-async fn collected(
-    headers: &HeaderMap,
-    payload: &mut Payload,
-    limit: usize,
-    bodies: &Bodies,
-) -> Result<(Bytes, Room)> {
+async fn collected(headers: &HeaderMap, payload: &mut Payload, limit: usize, bodies: &Bodies) -> Result<(Bytes, Room)> {
     let mut room = Room::default();
     // Nearly every body is one chunk, which is passed on without a copy.
     let Some(first) = next(payload).await? else { return Ok((Bytes::new(), room)) };

@@ -87,7 +87,8 @@ pub static ROUTES: &[Route] = &[
     Route::token(List, "policy", PAGE, |call| Box::pin(policies::old_names(call))),
     Route::token(Read, "policy", PAGE, |call| Box::pin(policies::old_names(call))),
     Route::token(Read, "policy/*name", &[], |call| Box::pin(policies::old_read(call))),
-    Route::token(Update, "policy/*name", POLICY, |call| Box::pin(policies::old_write(call))).with_synonyms(POLICY_OLDER),
+    Route::token(Update, "policy/*name", POLICY, |call| Box::pin(policies::old_write(call)))
+        .with_synonyms(POLICY_OLDER),
     Route::token(Delete, "policy/*name", &[], |call| Box::pin(policies::delete(call))),
     Route::token(Update, "capabilities-self", &["path", "paths", "token"], |call| {
         Box::pin(policies::capabilities_self(call))

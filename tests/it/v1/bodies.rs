@@ -20,7 +20,8 @@ impl Pending {
         let url = app.client.url("");
         let address = url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
         let length = body.len();
-        let head = format!("{line} HTTP/1.1\r\nHost: t\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n");
+        let head =
+            format!("{line} HTTP/1.1\r\nHost: t\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n");
         tokio::task::spawn_blocking(move || {
             let mut socket = TcpStream::connect(address).unwrap();
             socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -120,7 +121,8 @@ async fn a_token_that_ends_while_its_body_arrives_does_nothing() {
 
 #[actix_web::test]
 async fn bytes_in_flight_have_a_budget() {
-    let room = |s: &mut signet::http::secrets::state::Settings| (s.max_body, s.max_bodies_in_flight) = (1 << 20, 300_000);
+    let room =
+        |s: &mut signet::http::secrets::state::Settings| (s.max_body, s.max_bodies_in_flight) = (1 << 20, 300_000);
     let app = App::builder().settings(room).start().await;
     let root = token(&app.client.token);
     let ask = || app.client.request("POST", "sys/capabilities-self");

@@ -141,7 +141,8 @@ async fn a_denied_value_is_denied_under_the_other_name_of_its_field() {
 #[actix_web::test]
 async fn a_verbatim_body_has_no_member_that_is_not_read() {
     let app = App::start().await;
-    let text = "capabilities = [\"update\"] required_parameters = [\"ticket\"] allowed_parameters = { \"ticket\" = [] }";
+    let text =
+        "capabilities = [\"update\"] required_parameters = [\"ticket\"] allowed_parameters = { \"ticket\" = [] }";
     let client = only(&app, "asker", &rule("pki/external-policy/issue", text)).await;
     let answer = client.post("pki/external-policy/issue", json!({ "ticket": "x" })).await;
     assert_ne!(answer.status, 403, "{}", answer.text);
