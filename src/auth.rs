@@ -1,10 +1,11 @@
 //! Who is calling and what they may do: tokens, policies, the mount table.
 //!
-//! [`Auth`] is asked twice on every request: [`Auth::identify`] turns a token into a [`Caller`], and
-//! [`Auth::decide`] says whether the caller's policies grant an operation on a path. There is no actor
-//! behind it. Policies and mounts are published views, replaced whole when they change; tokens are
-//! indexed rows with a bounded cache in front (`cache`). A token is stored under SHA-256 only: it is
-//! 256 random bits, so a plain hash is enough and a copy of the database holds nothing that works.
+//! [`Auth`] is asked twice on every request, before its body is read and when it is there: who the
+//! [`Caller`] behind the token is ([`Auth::recognise`], [`Auth::admit`]), and whether the caller's policies
+//! grant an operation on a path ([`Auth::decide`]). There is no actor behind it. Policies and mounts are
+//! published views, replaced whole when they change; tokens are indexed rows with a bounded cache in front
+//! (`cache`). A token is stored under SHA-256 only: it is 256 random bits, so a plain hash is enough and a
+//! copy of the database holds nothing that works.
 //!
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
 //! renewing and ending tokens), `mounts` (the table). What is not offered is refused by name: batch
@@ -29,11 +30,10 @@ use arc_swap::ArcSwap;
 
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
-use crate::fields::Fields;
 use cache::TokenCache;
 use mounts::MountTable;
 use policies::Policies;
-use policy::{Acl, Decision, Operation};
+use policy::{Acl, Decision, Operation, Parameters, Place};
 use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
 use token::{Record, hash_of};
 
@@ -55,6 +55,7 @@ async fn repeated<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
 }
 
 /// Who is calling: a live token and what its policies grant.
+#[derive(Clone)]
 pub struct Caller {
     /// Public handle of the token. Whoever has it may end the token: it goes into no log and no row.
     pub accessor: String,
@@ -185,29 +186,42 @@ impl Auth {
         Ok(())
     }
 
-    /// The caller behind a token. Takes one use of a token that has a limit, whatever comes after.
+    /// The caller behind a token, of whom it is not known yet whether there will be a request.
     ///
     /// # Errors
     /// `Forbidden` with one text, whether the token is absent, unknown, expired, used up or revoked;
     /// otherwise those of the store.
-    pub async fn identify(&self, token: &str) -> Result<Arc<Caller>> {
-        let hash = hash_of(token).ok_or_else(Error::forbidden)?;
-        let now = self.clock.now();
-        match self.tokens.get(&hash, now).filter(|caller| caller.is_current(&self.policies.load(), now)) {
-            Some(caller) => Ok(caller),
-            None => self.identify_stored(hash, now).await,
-        }
+    pub async fn recognise(&self, token: &str) -> Result<Arc<Caller>> {
+        self.current(hash_of(token).ok_or_else(Error::forbidden)?).await
     }
 
-    async fn identify_stored(&self, hash: TokenHash, now: Time) -> Result<Arc<Caller>> {
-        let epoch = self.tokens.epoch(&hash);
-        let mut row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
-        if row.uses.is_some() {
-            row.uses = Some(self.spend(hash).await?);
-            return self.caller(&row);
+    /// The same caller now that there is a request, which may be a while later. Takes one use of a token
+    /// that has a limit, whatever comes after.
+    ///
+    /// # Errors
+    /// As [`Auth::recognise`].
+    pub async fn admit(&self, caller: Arc<Caller>) -> Result<Arc<Caller>> {
+        let current = self.current(caller.hash).await?;
+        if current.uses_left.is_none() {
+            return Ok(current);
         }
+        let uses_left = Some(self.spend(caller.hash).await?);
+        Ok(Arc::new(Caller { uses_left, ..Arc::unwrap_or_clone(current) }))
+    }
+
+    /// The caller as it stands. One whose token has a limit is never kept.
+    async fn current(&self, hash: TokenHash) -> Result<Arc<Caller>> {
+        let now = self.clock.now();
+        if let Some(caller) = self.tokens.get(&hash, now).filter(|caller| caller.is_current(&self.policies.load(), now))
+        {
+            return Ok(caller);
+        }
+        let epoch = self.tokens.epoch(&hash);
+        let row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
         let caller = self.caller(&row)?;
-        self.tokens.put(hash, Arc::clone(&caller), now, epoch);
+        if row.uses.is_none() {
+            self.tokens.put(hash, Arc::clone(&caller), now, epoch);
+        }
         Ok(caller)
     }
 
@@ -245,20 +259,26 @@ impl Auth {
         }))
     }
 
-    /// Whether the caller may do `operation` on `path` (without leading `/`; lists end in `/`).
-    pub fn decide(&self, caller: &Caller, operation: Operation, path: &str, fields: &Fields) -> Decision {
+    /// Whether the caller may do `operation` there; without parameters, whether it may with any.
+    pub fn decide(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        place: Place<'_>,
+        parameters: Option<&Parameters<'_>>,
+    ) -> Decision {
         if caller.is_root() {
             return Decision { allowed: true, sudo: true };
         }
-        caller.acl.decide(operation, path, fields)
+        caller.acl.decide(operation, place, parameters)
     }
 
-    /// The words of what the caller may do on `path`: `root` for everything, `deny` for nothing.
-    pub fn capabilities(&self, caller: &Caller, path: &str) -> Vec<&'static str> {
+    /// The words of what the caller may do there: `root` for everything, `deny` for nothing.
+    pub fn capabilities(&self, caller: &Caller, place: Place<'_>) -> Vec<&'static str> {
         if caller.is_root() {
             return vec![ROOT];
         }
-        let granted = caller.acl.capabilities(path.strip_prefix('/').unwrap_or(path));
+        let granted = caller.acl.capabilities(place);
         if granted.is_empty() { vec!["deny"] } else { granted.words() }
     }
 

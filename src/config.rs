@@ -88,6 +88,12 @@ pub const SETTINGS: &[Setting] = &[
         "Most writes under way; beyond it a request is answered 503.",
     ),
     setting("max_request_size", "SIGNET_MAX_REQUEST_SIZE", "4194304", "Largest request body, bytes."),
+    setting(
+        "max_bodies_in_flight",
+        "SIGNET_MAX_BODIES_IN_FLIGHT",
+        "268435456",
+        "Most bytes of request bodies held at once; beyond it a request is answered 503.",
+    ),
     setting("max_request_duration", "SIGNET_MAX_REQUEST_DURATION", "90s", "Longest time a request may take."),
     setting("body_timeout", "SIGNET_BODY_TIMEOUT", "30s", "Longest time a request body may take to arrive."),
     setting("compat", "SIGNET_COMPAT", "true", "Accept the header names and verbs of known clients."),
@@ -314,6 +320,10 @@ mod tests {
             ("trusted_proxies = [\"10.0.0.0/33\"]", "trusted_proxies: must be"),
             ("trusted_proxies = \"10.0.0.1, proxy.test\"", "trusted_proxies: must be"),
             ("trusted_proxies = 7", "trusted_proxies: must be"),
+            (
+                "max_request_size = 2097152\nmax_bodies_in_flight = 1048576",
+                "max_bodies_in_flight: must not be less than max_request_size",
+            ),
         ] {
             assert!(
                 refusal(&format!("{good}{text}")).starts_with(problem),

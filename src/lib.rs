@@ -46,8 +46,10 @@
 //!
 //! # Every request
 //!
-//! [`http::secrets`] runs one pipeline: limits (path, headers, body, JSON) → route → decide (token, policy)
-//! → audit intent → handler → audit outcome → render. What can be asked stands in the route tables, which
+//! [`http::secrets`] runs one pipeline: limits (path, headers) → route, the path in canonical spelling →
+//! recognise (token, policy of the path) → body, JSON → decide (token, policy) → audit intent → handler →
+//! audit outcome → render. Nobody's body is kept who has no right to the path, and those that are kept
+//! share one budget ([`http::secrets::body`]). What can be asked stands in the route tables, which
 //! dispatch, metrics and the tests that visit every route share. Errors are one type ([`error::Error`]):
 //! a kind, a text for the caller, a cause for the log; the wire maps kinds to statuses.
 //!

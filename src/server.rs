@@ -34,6 +34,7 @@ use crate::error::{Error, Kind, Result};
 use crate::http;
 use crate::http::jsonapi::Limits;
 use crate::http::secrets::audit::Audit;
+use crate::http::secrets::body::Bodies;
 use crate::http::secrets::reach::Reach;
 use crate::http::secrets::state::{Identity, Settings, Shared, State, Stopping};
 use crate::nodes::store::ChangeLog;
@@ -270,8 +271,23 @@ async fn domains(
     let nodes = Nodes::new(baseline, auth.clone(), engine.clone());
     let projects = Projects::start(stores.projects, clock.clone());
     let limits = Limits::new(settings.projects_rate_limit);
+    let bodies = Bodies::new(settings.max_bodies_in_flight);
     let address = OnceLock::new();
-    Ok(Shared { auth, engine, projects, limits, address, nodes, clock, settings, identity, audit, reach, stopping })
+    Ok(Shared {
+        auth,
+        engine,
+        projects,
+        limits,
+        address,
+        nodes,
+        clock,
+        settings,
+        bodies,
+        identity,
+        audit,
+        reach,
+        stopping,
+    })
 }
 
 /// A settings document of the server itself, if it is stored.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::policy::{Acl, Policy};
+use super::policy::{Acl, Policy, Spelling};
 use super::store::{AuthStore, AuthWrite};
 use super::{Auth, ROOT, repeated};
 use crate::clock::{Clock, Time, parse_rfc3339, rfc3339};
@@ -157,7 +157,7 @@ impl Auth {
     }
 
     /// Writes a policy: `policy` (or the old `rules`), `ttl` or `expiration`, `cas`, `cas_required`.
-    /// The name is trimmed and lower-cased. Returns warnings.
+    /// The name is put into canonical spelling. Returns warnings.
     ///
     /// # Errors
     /// `Invalid` for a name that cannot be written, a text that cannot be read, or a `cas` that is
@@ -166,9 +166,7 @@ impl Auth {
         let (given, name) = (name, writable(name)?);
         let mut warnings = Vec::new();
         if given != name {
-            warnings.push(format!(
-                "the policy name was changed to {name:?}: names are in lower case and without blanks around them"
-            ));
+            warnings.push(Self::policy_respelt(&name));
         }
         let mut text = fields.text_within("policy", MAX_TEXT)?.unwrap_or_default();
         if text.trim().is_empty() {
@@ -197,6 +195,11 @@ impl Auth {
         };
         repeated(attempt).await.map_err(|error| came_first(error, &name))?;
         Ok(warnings)
+    }
+
+    /// What the writer of a policy hears who spelt its name in another way than it is kept.
+    pub fn policy_respelt(name: &str) -> String {
+        format!("the policy name was changed to {name:?}: names are in lower case and without blanks around them")
     }
 
     /// Deletes a policy; one that is absent is deleted already.
@@ -303,13 +306,15 @@ fn check_cas(known: Option<&Entry>, cas: Option<i64>) -> Result<()> {
 
 /// The name as it is stored.
 pub(super) fn folded(name: &str) -> String {
-    name.trim().to_lowercase()
+    Spelling::PolicyName.canonical(name).into_owned()
 }
 
 fn writable(name: &str) -> Result<String> {
     let name = folded(name);
-    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
-        return Err(Error::invalid(format!("name: must have 1 to {MAX_NAME} printable characters")));
+    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) || name != name.trim() {
+        return Err(Error::invalid(format!(
+            "name: must have 1 to {MAX_NAME} printable characters, none of them a blank or '/' at an end"
+        )));
     }
     if name == ROOT || name == WRAPPING {
         return Err(Error::invalid(format!("cannot update {name:?} policy")));

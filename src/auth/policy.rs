@@ -5,7 +5,7 @@
 //! JSON twin, or base64 of either. The parser is our own (`parse`): no maintained crate reads that first
 //! generation, and the part that policies need is small. Everything is bounded: the text, its nesting,
 //! the path of a rule, the rules of one caller. Unknown keys and capabilities are errors, because a
-//! misspelt `deny` must not become an open door.
+//! misspelt `deny` must not become an open door. Names with several spellings are one name (`spelling`).
 //!
 //! Pure: no storage, no clock. [`crate::auth::Auth`] keeps the texts and publishes what they compile to.
 
@@ -14,13 +14,16 @@ mod parameters;
 mod parse;
 mod patterns;
 mod rules;
+mod spelling;
+mod values;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-pub use acl::{Acl, Decision};
-pub use parameters::ParameterRules;
+pub use acl::{Acl, Decision, Place};
+pub use parameters::{ParameterRules, Parameters};
 pub use rules::{Capabilities, Rule};
+pub use spelling::{Spelling, Spelt};
 
 use crate::error::{Error, Result};
 

@@ -21,6 +21,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
     let mut read = Reader { fields, problems };
     let listen = read.listen();
     let store = read.store();
+    let (max_body, max_bodies_in_flight) = read.bodies();
     Config {
         listen,
         tls: read.tls(listen),
@@ -33,7 +34,8 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         commit_queue: read.number("commit_queue", 1, 1 << 20),
         http: Settings {
             compat: read.one("compat", Fields::bool, "true or false").unwrap_or_default(),
-            max_body: read.number("max_request_size", 1024, 64 << 20),
+            max_body,
+            max_bodies_in_flight,
             max_duration: read.duration("max_request_duration", 1..=3600, "between 1s and 1h"),
             body_timeout: read.duration("body_timeout", 1..=600, "between 1s and 10m"),
             open_metrics: false,
@@ -132,6 +134,16 @@ impl Reader<'_> {
             self.problem("external_url", &format!("must be {rule}"));
         }
         bare.map(|url| url.origin().ascii_serialization())
+    }
+
+    /// The largest body, and the most of all of them: one must fit.
+    fn bodies(&mut self) -> (usize, usize) {
+        let one = self.number("max_request_size", 1024, 64 << 20);
+        let all = self.number("max_bodies_in_flight", 1 << 20, 1 << 40);
+        if all < one {
+            self.problem("max_bodies_in_flight", "must not be less than max_request_size");
+        }
+        (one, all)
     }
 
     /// Known clients pace themselves at a third of the limit, rounded down: below 4 they never send.

@@ -39,7 +39,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 
 use super::address::caller_address;
-use super::secrets::request::raw_body;
+use super::secrets::body::raw;
 use super::secrets::route::RequestId;
 use super::secrets::state::State;
 use crate::error::{Error, Kind};
@@ -208,7 +208,7 @@ async fn body(state: &State, route: &Route, headers: &HeaderMap, payload: Payloa
         media_type(headers)?;
     }
     let limit = state.settings.max_body;
-    let body = raw_body(payload, limit, &state.settings).await?;
+    let body = raw(headers, payload, limit, &state.bodies, &state.settings).await?;
     if body.len() > limit {
         return Err(Refusal::new(Kind::TooLarge, format!("the body is larger than {limit} bytes")));
     }

@@ -1,14 +1,16 @@
 //! The secrets service (`/v1`): one pipeline for every request.
 //!
-//! Route, decide (token, policy), audit the intent, run the handler, audit the outcome, render. The
-//! limits come first and hold for everyone: path, headers, body, JSON. Whether a mount exists is only
-//! told to those whose policies grant the path.
+//! Route, recognise (token, policy of the path), read the body, decide (token, policy), audit the intent, run
+//! the handler, audit the outcome, render. The limits come first and hold for everyone: path, headers,
+//! body, JSON. Whose policies do not grant the path is refused without his body being kept, after it went
+//! by. Whether a mount exists is only told to those whose policies grant the path.
 //!
 //! What can be asked stands in route tables, one file per area ([`sys`], [`token`], [`pki`]); the
 //! pipeline, the metrics and the tests that visit every route read the same ones.
 
 pub mod answer;
 pub mod audit;
+pub mod body;
 pub mod dialect;
 pub mod index;
 mod page;
@@ -38,10 +40,12 @@ use tracing::Instrument;
 use super::address::caller_address;
 use crate::auth::Caller;
 use crate::auth::mounts::{Mount, MountTable};
+use crate::auth::policy::{Decision, Parameters, Place, Spelt};
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 use crate::telemetry::{self, RouteMeter};
 use answer::{Answer, Body};
+use body::Room;
 use dialect::Dialect;
 use index::{Entry, Found, Index};
 use request::Asked;
@@ -92,16 +96,19 @@ async fn steps(
     trail: &mut Trail,
 ) -> Result<Answer> {
     let (settings, headers) = (&state.settings, request.headers());
-    let asked = asked(&state.auth.mounts(), request, raw_path, settings)?;
-    let target = Target::of(&state.auth.mounts(), &asked);
+    let mut asked = asked(&state.auth.mounts(), request, raw_path, settings)?;
+    let target = Target::of(&state.auth.mounts(), &mut asked);
     trail.mount.clone_from(&target.mount);
     trail.meter = target.meter(asked.operation);
     let address = caller_address(request, &settings.trusted_proxies)?;
-    let (mut fields, body) = target.read(&asked, headers, payload, settings).await?;
+    let deadline = Instant::now() + settings.max_duration;
+    let known = guarded(deadline, recognise(state, headers, &target, &asked)).await;
+    let welcome = known.as_ref().is_ok_and(|known| known.may);
+    let Sent { mut fields, body, room } = target.read(&asked, headers, payload, state, welcome).await?;
     request::root_namespace(headers, settings.compat)?;
     request::no_wrapping(headers, settings.compat)?;
     let deadline = Instant::now() + settings.max_duration;
-    let admitted = guarded(deadline, admit(state, headers, &target, &asked, &fields)).await?;
+    let admitted = guarded(deadline, admit(state, known?, &target, &asked, &fields)).await?;
     if asked.help {
         return target.help(&asked);
     }
@@ -113,14 +120,12 @@ async fn steps(
         route,
         below: target.below.clone(),
         full_path: asked.path,
+        respelt: target.respelt,
         params,
         fields,
-        media_type: if matches!(route.body, BodyKind::Raw { .. }) {
-            request::media_type(headers)
-        } else {
-            String::new()
-        },
+        media_type: if route.body == BodyKind::Raw { request::media_type(headers) } else { String::new() },
         body,
+        _room: room,
         caller: admitted.caller,
         dialect: Dialect::of(headers, settings.compat),
         token: admitted.token,
@@ -171,21 +176,34 @@ struct Target {
     /// The part of the path below the mount, without a list's trailing `/`.
     below: Range<usize>,
     found: Found<'static>,
+    /// Where in the path names with several spellings are, and whether one was sent in another than the
+    /// canonical spelling.
+    spelt: Vec<Spelt>,
+    respelt: bool,
 }
 
 impl Target {
-    fn of(table: &MountTable, asked: &Asked) -> Self {
+    /// Where the path leads, which is put into canonical spelling.
+    fn of(table: &MountTable, asked: &mut Asked) -> Self {
         let Some((mount, rest)) = table.route(&asked.path) else {
-            return Self { mount: None, below: 0..0, found: Found::Nothing };
+            return Self { mount: None, below: 0..0, found: Found::Nothing, spelt: Vec::new(), respelt: false };
         };
         let from = asked.path.len() - rest.len();
-        let below = from..from + rest.strip_suffix('/').unwrap_or(rest).len();
-        let found = match (index(&mount.kind), &asked.tail) {
+        let mut found = match (index(&mount.kind), &asked.tail) {
             (Some(index), None) => index.find(rest, asked.operation),
             (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), asked.operation),
             (None, _) => Found::Nothing,
         };
-        Self { mount: Some(mount.clone()), below, found }
+        let (mut spelt, mut respelt) = (Vec::new(), false);
+        if let Found::Route(entry, _, params) = &mut found
+            && let Some(canonical) = entry.canonical(rest, params)
+        {
+            (*params, spelt) = (canonical.params, below_mount(&asked.path[..from], canonical.spelt));
+            respelt = canonical.path != rest;
+            asked.path.replace_range(from.., &canonical.path);
+        }
+        let end = asked.path.strip_suffix('/').unwrap_or(&asked.path).len();
+        Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, respelt }
     }
 
     fn meter(&self, operation: Operation) -> Option<&'static RouteMeter> {
@@ -205,26 +223,66 @@ impl Target {
         }
     }
 
+    /// The path as policies see it.
+    fn place<'a>(&'a self, asked: &'a Asked) -> Place<'a> {
+        Place { path: &asked.path, spelt: &self.spelt }
+    }
+
+    /// Whether a decision lets a request pass. Help is for everybody with a token.
+    fn allows(&self, decision: Decision, asked: &Asked) -> bool {
+        asked.help
+            || match self.access() {
+                Access::Open | Access::Caller => true,
+                Access::Token => decision.allowed,
+                Access::Sudo => decision.allowed && decision.sudo,
+            }
+    }
+
+    /// A decision over fields, as the route reads them. Where there is no route, none is read.
+    fn decided(&self, fields: &Fields, decide: impl FnOnce(Option<&Parameters<'_>>) -> Decision) -> Decision {
+        let Found::Route(_, route, params) = &self.found else { return decide(None) };
+        let read = (route.body != BodyKind::Verbatim).then_some(route.fields);
+        decide(Some(&Parameters { fields, read, in_path: &params.names(), synonyms: route.synonyms }))
+    }
+
+    /// What was sent, when its sender is welcome and the route reads it.
     async fn read(
         &self,
         asked: &Asked,
         headers: &HeaderMap,
         payload: Payload,
-        settings: &Settings,
-    ) -> Result<(Fields, Bytes)> {
-        if let Found::Route(_, Route { body: BodyKind::Raw { limit }, .. }, _) = self.found {
+        state: &State,
+        welcome: bool,
+    ) -> Result<Sent> {
+        let (settings, bodies) = (&state.settings, &state.bodies);
+        let route = match &self.found {
+            Found::Route(_, route, _) => Some(*route),
+            Found::OtherOperation(_) | Found::Nothing => None,
+        };
+        let raw = route.is_some_and(|route| route.body == BodyKind::Raw);
+        let limit = match route.and_then(|route| route.body_limit) {
+            Some(limit) if raw => limit,
+            Some(limit) => settings.max_body.min(limit),
+            None if self.access() == Access::Open => settings.max_body.min(route::OPEN_BODY),
+            None => settings.max_body,
+        };
+        if raw && welcome {
             let body = match &asked.tail {
                 Some(tail) => tail.slice(..tail.len().min(limit + 1)),
-                None => request::raw_body(payload, *limit, settings).await?,
+                None => body::raw(headers, payload, limit, bodies, settings).await?,
             };
-            return Ok((Fields::default(), body));
+            return Ok(Sent { body, ..Sent::default() });
         }
-        let body = request::body(headers, payload, settings).await?;
-        let fields = match asked.operation {
-            Operation::Create | Operation::Update | Operation::Patch => request::fields(&body, headers)?,
-            Operation::Read | Operation::List | Operation::Delete => Fields::from_pairs(asked.query.iter().cloned()),
-        };
-        Ok((fields, Bytes::new()))
+        let writes = matches!(asked.operation, Operation::Create | Operation::Update | Operation::Patch);
+        if !welcome || !writes || route.is_none() {
+            let passed = body::passed_over(headers, payload, limit, settings, welcome).await;
+            // Who is refused anyway hears that, but for what holds before anybody is known.
+            passed.or_else(|error| if welcome || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) })?;
+            let query = asked.query.iter().filter(|_| !writes).cloned();
+            return Ok(Sent { fields: Fields::from_pairs(query), ..Sent::default() });
+        }
+        let (body, room) = body::kept(headers, payload, limit, bodies, settings).await?;
+        Ok(Sent { fields: request::fields(&body, headers)?, body: Bytes::new(), room })
     }
 
     fn found(&self, asked: &Asked) -> Result<(Arc<Mount>, &'static Route, Params)> {
@@ -255,12 +313,49 @@ impl Target {
     }
 }
 
+/// Places below a mount, counted from the begin of the whole path.
+fn below_mount(mount: &str, spelt: Vec<Spelt>) -> Vec<Spelt> {
+    let depth = mount.matches('/').count();
+    spelt.into_iter().map(|place| place.behind(depth)).collect()
+}
+
+/// The words of what `holder` may do on a path, whatever its spelling.
+fn capabilities(state: &State, holder: &Caller, path: &str) -> Vec<&'static str> {
+    let table = state.auth.mounts();
+    // No request has a longer path.
+    let asked = Some(path).filter(|path| path.len() <= path::MAX_PATH);
+    let canonical = asked.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
+        let found = index(&mount.kind)?.canonical(rest)?;
+        let prefix = &path[..path.len() - rest.len()];
+        Some((format!("{prefix}{}", found.path), below_mount(prefix, found.spelt)))
+    });
+    match &canonical {
+        Some((path, spelt)) => state.auth.capabilities(holder, Place { path, spelt }),
+        None => state.auth.capabilities(holder, path.into()),
+    }
+}
+
 fn help_text(entry: &Entry) -> String {
     let lines = entry.routes().map(|route| {
         let fields = if route.fields.is_empty() { "none".to_owned() } else { route.fields.join(", ") };
         format!("{} {}\n    fields: {fields}\n", route::operation_word(route.operation), route.pattern)
     });
     lines.collect()
+}
+
+/// What a request carries beside its head.
+#[derive(Default)]
+struct Sent {
+    fields: Fields,
+    body: Bytes,
+    room: Room,
+}
+
+/// Who asks, as far as the head of a request says.
+struct Known {
+    caller: Option<(Arc<Caller>, Token)>,
+    /// Whether some request for this operation on this path would be admitted.
+    may: bool,
 }
 
 #[derive(Default)]
@@ -270,40 +365,43 @@ struct Admitted {
     sudo: bool,
 }
 
-/// Finds out who asks and whether they may. One text for every refusal: absent, unknown and ended
+/// Finds out who asks, before the body is read. One text for every refusal: absent, unknown and ended
 /// tokens look alike, and so do paths with and without a mount.
-async fn admit(
-    state: &State,
-    headers: &HeaderMap,
-    target: &Target,
-    asked: &Asked,
-    fields: &Fields,
-) -> Result<Admitted> {
-    let access = target.access();
-    if access == Access::Open {
-        return Ok(Admitted::default());
+async fn recognise(state: &State, headers: &HeaderMap, target: &Target, asked: &Asked) -> Result<Known> {
+    if target.access() == Access::Open {
+        return Ok(Known { caller: None, may: true });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     // What was granted once may have been taken away on another node since.
     state.nodes.fresh().await?;
-    let caller = state.auth.identify(token.expose()).await.map_err(|error| match error.kind() {
-        Kind::Unauthenticated => Error::forbidden(),
-        _ => error,
-    })?;
+    let caller = state.auth.recognise(token.expose()).await.map_err(one_refusal)?;
+    let decision = state.auth.decide(&caller, asked.operation, target.place(asked), None);
+    Ok(Known { may: target.allows(decision, asked), caller: Some((caller, token)) })
+}
+
+/// Finds out whether they may do what the whole request says.
+async fn admit(state: &State, known: Known, target: &Target, asked: &Asked, fields: &Fields) -> Result<Admitted> {
+    let Some((caller, token)) = known.caller else { return Ok(Admitted::default()) };
+    // The body may have taken its time.
+    state.nodes.fresh().await?;
+    let caller = state.auth.admit(caller).await.map_err(one_refusal)?;
     if caller.uses_left() == Some(0) {
         // The token ended with this use, and with it the leases that it made.
         state.engine.wake_leases();
     }
-    let decision = state.auth.decide(&caller, asked.operation, &asked.path, fields);
-    let allowed = match access {
-        Access::Open | Access::Caller => true,
-        Access::Token => decision.allowed,
-        Access::Sudo => decision.allowed && decision.sudo,
-    };
-    if !allowed && !asked.help {
+    let decide = |sent: Option<&Parameters<'_>>| state.auth.decide(&caller, asked.operation, target.place(asked), sent);
+    let decision = target.decided(fields, decide);
+    if !known.may || !target.allows(decision, asked) {
         return Err(Error::forbidden());
     }
     Ok(Admitted { caller: Some(caller), token: Some(token), sudo: decision.sudo })
+}
+
+fn one_refusal(error: Error) -> Error {
+    match error.kind() {
+        Kind::Unauthenticated => Error::forbidden(),
+        _ => error,
+    }
 }
 
 /// Lets path parameters win over fields of the same name, and says so; names fields nobody reads.
@@ -380,6 +478,14 @@ mod tests {
             assert!(rests <= 1 + tails && tails <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");
             let tail = pattern.split_once("**").map_or("", |(literals, _)| literals);
             assert!(!tail.contains(':') && (tail.is_empty() || route.access == Access::Open), "{kind} {pattern}");
+            let name = pattern.split_once("*name").map_or("", |(_, behind)| behind);
+            assert!(name.is_empty(), "{kind} {pattern}: the name of a policy is the rest of its path");
+            let folded = |name: &&str| name.chars().any(|c| !c.is_ascii_lowercase() && c != '_' && !c.is_ascii_digit());
+            assert_eq!(route.fields.iter().find(|name| folded(name)), None, "{kind} {pattern}");
+            let known = |name: &str| route.fields.contains(&name);
+            assert!(route.synonyms.iter().all(|(one, other)| known(one) && known(other)), "{kind} {pattern}");
+            let bounded = route.body_limit.is_some_and(|limit| limit <= 64 << 10);
+            assert!(route.access != Access::Open || bounded, "{kind} {pattern}: a body of anybody");
             assert!(seen.insert((kind, pattern, route.operation)), "twice: {kind} {pattern} {:?}", route.operation);
             assert_ne!(route.operation, Operation::Create, "{kind} {pattern}: writes are Update");
         }

@@ -1,10 +1,14 @@
+pub mod bodies;
 mod caps;
 mod clients;
 mod dialects;
 mod hygiene;
 mod limits;
 mod methods;
+mod parameters;
 pub mod pki;
+mod rights;
 mod routes;
+mod spellings;
 mod sys;
 mod token;

@@ -1,6 +1,7 @@
 //! The projects API. Every test runs on both stores; a test of a vector is named after its number.
 
 mod agent_pools;
+mod bodies;
 mod escalation;
 mod fixture;
 mod limits;

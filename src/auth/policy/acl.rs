@@ -7,13 +7,14 @@
 //! `secret/private/*` could be passed by listing `secret/private/`.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
 
-use super::parameters::ParameterRules;
+use super::parameters::{ParameterRules, Parameters};
 use super::patterns::{Patterns, is_pattern};
 use super::rules::{Capabilities, Rule};
+use super::spelling::{self, Spelt};
 use super::{MAX_RULES, Operation, Policy};
 use crate::clock::Time;
-use crate::fields::Fields;
 
 /// The answer to one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,19 +25,55 @@ pub struct Decision {
     pub sudo: bool,
 }
 
+/// A path as rules are held against it: without leading `/`, in canonical spelling; a list's ends in `/`.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The path.
+    pub path: &'a str,
+    /// Where in it names with several spellings are, from left to right.
+    pub spelt: &'a [Spelt],
+}
+
+impl<'a> From<&'a str> for Place<'a> {
+    /// A path in which every name has one spelling.
+    fn from(path: &'a str) -> Self {
+        Self { path, spelt: &[] }
+    }
+}
+
 /// The union of several policies, ready to decide.
 pub struct Acl {
-    exact: HashMap<Box<str>, Permissions>,
-    patterns: Patterns<Permissions>,
+    rules: Rules,
+    respelt: Option<Respelt>,
     valid_until: Option<Time>,
 }
 
+/// Rules by their paths.
+struct Rules {
+    exact: HashMap<Box<str>, Permissions>,
+    patterns: Patterns<Permissions>,
+}
+
+/// All rules again, because the paths of some have other spellings: what they are for paths with names at
+/// certain places, worked out when such a path is asked for first.
+struct Respelt {
+    merged: BTreeMap<String, Permissions>,
+    known: Mutex<Vec<ForPlaces>>,
+}
+
+/// Places, and the rules as they are for paths with names there.
+type ForPlaces = (Box<[Spelt]>, Arc<Rules>);
+
+/// Most sets of places that one union keeps its rules for. There are few routes with such names, and few
+/// depths at which mounts are.
+const MAX_RESPELT: usize = 16;
+
 /// What all rules with one path grant together.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Permissions {
     capabilities: Capabilities,
-    /// Absent when there is nothing to check, which is the common case.
-    parameters: Option<Box<ParameterRules>>,
+    /// Empty when there is nothing to check, which is the common case.
+    parameters: ParameterRules,
     /// The answer would have to be wrapped.
     wrapped: bool,
 }
@@ -47,7 +84,7 @@ impl Acl {
     ///
     /// With more than [`MAX_RULES`] rules nothing is granted: leaving some out could leave out a deny.
     pub fn compile<'a>(policies: impl IntoIterator<Item = &'a Policy>, now: Time) -> Self {
-        let mut merged: BTreeMap<&str, (Permissions, ParameterRules)> = BTreeMap::new();
+        let mut merged: BTreeMap<String, Permissions> = BTreeMap::new();
         let (mut valid_until, mut count) = (None, 0);
         for rule in policies.into_iter().flat_map(|policy| &policy.rules) {
             if rule.is_template() || rule.expiration.is_some_and(|end| end <= now) {
@@ -55,7 +92,7 @@ impl Acl {
             }
             count += 1;
             valid_until = valid_until.into_iter().chain(rule.expiration).min();
-            merge(merged.entry(&rule.path).or_default(), rule);
+            merged.entry(rule.path.clone()).or_default().unite(&Permissions::of(rule));
         }
         if count > MAX_RULES {
             tracing::warn!(
@@ -65,16 +102,9 @@ impl Acl {
             );
             merged.clear();
         }
-        let (mut exact, mut patterns) = (HashMap::new(), Vec::new());
-        for (path, (mut permissions, parameters)) in merged {
-            permissions.parameters = (!parameters.is_empty()).then(|| Box::new(parameters));
-            if is_pattern(path) {
-                patterns.push((path.to_owned(), permissions));
-            } else {
-                exact.insert(path.into(), permissions);
-            }
-        }
-        Self { exact, patterns: Patterns::compile(patterns), valid_until }
+        let respelt = merged.keys().any(|path| spelling::may_change(path));
+        let respelt = respelt.then(|| Respelt { merged: merged.clone(), known: Mutex::default() });
+        Self { rules: Rules::of(merged), respelt, valid_until }
     }
 
     /// When the first of its rules expires, and it has to be compiled again.
@@ -88,22 +118,69 @@ impl Acl {
         Self { valid_until: self.valid_until.into_iter().chain(end).min(), ..self }
     }
 
-    /// Decides over a request: its path without leading `/`, its body or query.
-    pub fn decide(&self, operation: Operation, path: &str, fields: &Fields) -> Decision {
+    /// Decides over a request. Without parameters, over what all requests of `operation` on this path have
+    /// in common: what is refused then is refused whatever the parameters are.
+    pub fn decide(&self, operation: Operation, place: Place<'_>, parameters: Option<&Parameters<'_>>) -> Decision {
         let list = operation == Operation::List;
-        let found = match list && !path.ends_with('/') {
-            false => self.find(path, list),
-            true => self.find(&format!("{path}/"), list),
+        let decide = |permissions: Option<&Permissions>| {
+            permissions.map_or_else(Decision::default, |permissions| Decision {
+                allowed: permissions.permit(operation, parameters),
+                sudo: permissions.capabilities.has(Capabilities::SUDO),
+            })
         };
-        found.map_or_else(Decision::default, |permissions| Decision {
-            allowed: permissions.permit(operation, fields),
-            sudo: permissions.capabilities.has(Capabilities::SUDO),
-        })
+        match list && !place.path.ends_with('/') {
+            false => self.found(place, list, decide),
+            true => self.found(Place { path: &format!("{}/", place.path), ..place }, list, decide),
+        }
     }
 
     /// The capabilities on a path; a path that ends in `/` is looked at as a list.
-    pub fn capabilities(&self, path: &str) -> Capabilities {
-        self.find(path, path.ends_with('/')).map(|permissions| permissions.capabilities).unwrap_or_default()
+    pub fn capabilities(&self, place: Place<'_>) -> Capabilities {
+        self.found(place, place.path.ends_with('/'), |permissions| {
+            permissions.map(|permissions| permissions.capabilities).unwrap_or_default()
+        })
+    }
+
+    fn found<T>(&self, place: Place<'_>, list: bool, answer: impl FnOnce(Option<&Permissions>) -> T) -> T {
+        match &self.respelt {
+            Some(respelt) if !place.spelt.is_empty() => answer(respelt.rules(place.spelt).find(place.path, list)),
+            _ => answer(self.rules.find(place.path, list)),
+        }
+    }
+}
+
+impl Respelt {
+    /// The rules as they are for paths with names at these places.
+    fn rules(&self, spelt: &[Spelt]) -> Arc<Rules> {
+        let known = || self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((_, rules)) = known().iter().find(|(places, _)| **places == *spelt) {
+            return Arc::clone(rules);
+        }
+        let mut merged: BTreeMap<String, Permissions> = BTreeMap::new();
+        for (path, permissions) in &self.merged {
+            merged.entry(spelling::of_rule(path, spelt)).or_default().unite(permissions);
+        }
+        let rules = Arc::new(Rules::of(merged));
+        let mut known = known();
+        if known.len() >= MAX_RESPELT {
+            known.clear();
+        }
+        known.push((spelt.into(), Arc::clone(&rules)));
+        rules
+    }
+}
+
+impl Rules {
+    fn of(merged: BTreeMap<String, Permissions>) -> Self {
+        let (mut exact, mut patterns) = (HashMap::new(), Vec::new());
+        for (path, permissions) in merged {
+            if is_pattern(&path) {
+                patterns.push((path, permissions));
+            } else {
+                exact.insert(path.into(), permissions);
+            }
+        }
+        Self { exact, patterns: Patterns::compile(patterns) }
     }
 
     fn find(&self, path: &str, list: bool) -> Option<&Permissions> {
@@ -116,17 +193,26 @@ impl Acl {
     }
 }
 
-fn merge((permissions, parameters): &mut (Permissions, ParameterRules), rule: &Rule) {
-    permissions.capabilities = permissions.capabilities.or(rule.capabilities);
-    permissions.wrapped |= !(rule.min_wrapping.is_zero() && rule.max_wrapping.is_zero());
-    parameters.merge(rule);
-}
-
 impl Permissions {
-    fn permit(&self, operation: Operation, fields: &Fields) -> bool {
+    fn of(rule: &Rule) -> Self {
+        Self {
+            capabilities: rule.capabilities,
+            parameters: ParameterRules::of(rule),
+            wrapped: !(rule.min_wrapping.is_zero() && rule.max_wrapping.is_zero()),
+        }
+    }
+
+    /// Adds what other rules with the same path grant.
+    fn unite(&mut self, other: &Self) {
+        self.capabilities = self.capabilities.or(other.capabilities);
+        self.wrapped |= other.wrapped;
+        self.parameters.unite(&other.parameters);
+    }
+
+    fn permit(&self, operation: Operation, parameters: Option<&Parameters<'_>>) -> bool {
         // Answers are not wrapped here, so a rule that wants them wrapped cannot be met.
         !self.wrapped
             && self.capabilities.has(Capabilities::needed(operation))
-            && self.parameters.as_ref().is_none_or(|parameters| parameters.permit(operation, fields))
+            && parameters.is_none_or(|sent| self.parameters.permit(operation, sent))
     }
 }

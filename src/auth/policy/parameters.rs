@@ -2,11 +2,12 @@
 //!
 //! Fields are decoded leniently by the engines (`"true"`, `1` and `true` are one boolean; a text may be
 //! a list), and policies do not know the kind of a field. So the two directions compare differently. A
-//! *denied* value matches under every reading that some engine could make of the field, and without
-//! regard to case. An *allowed* value matches only when the whole field does; where the field may be
-//! read as a list, every item must match too, or `evil.test,a.example.com` would pass `*.example.com`.
-//! No reader takes a longer list than the policies do ([`Cap::WIDEST`]).
-//! An explicit null counts as absent, except in a PATCH, where it removes something.
+//! *denied* name matches in any case, and a denied value under every reading that some engine could make
+//! of the field (`values`). An *allowed* value matches only when the whole field does; where the field
+//! may be read as a list, every item must match too, or `evil.test,a.example.com` would pass
+//! `*.example.com`. No reader takes a longer list than the policies do ([`Cap::WIDEST`]). What is *required* is met, and what is allowed is listed, by the names that the
+//! endpoint reads, and by no others: a field that is then ignored is nothing. An explicit null counts as
+//! absent, except in a PATCH, where it removes something.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,8 +16,49 @@ use serde_json::Value;
 
 use super::Operation;
 use super::rules::{ParameterLists, Rule};
-use crate::clock::parse_duration;
-use crate::fields::{Cap, Fields, bool_word};
+use super::values::{Readings, glob};
+use crate::fields::{Cap, Fields};
+
+/// The parameters of a request, and what its endpoint makes of them.
+#[derive(Clone, Copy)]
+pub struct Parameters<'a> {
+    /// Its body or query.
+    pub fields: &'a Fields,
+    /// The names that the endpoint reads, in lower case; `None` when it passes on whatever there is.
+    pub read: Option<&'a [&'a str]>,
+    /// Names whose values are in the path.
+    pub in_path: &'a [&'a str],
+    /// Pairs of names that the endpoint reads as one: rules for either hold for both.
+    pub synonyms: &'a [(&'a str, &'a str)],
+}
+
+impl<'a> Parameters<'a> {
+    /// Those of an endpoint that passes on whatever there is.
+    pub fn verbatim(fields: &'a Fields) -> Self {
+        Self { fields, read: None, in_path: &[], synonyms: &[] }
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        self.read.is_none_or(|names| names.contains(&name)) || self.in_path.contains(&name)
+    }
+
+    /// The names whose rules hold for a field.
+    fn names(&self, lowered: &'a str) -> impl Iterator<Item = &'a str> {
+        let other = move |pair: &(&'a str, &'a str)| match *pair {
+            (one, other) if one == lowered => Some(other),
+            (other, one) if one == lowered => Some(other),
+            _ => None,
+        };
+        std::iter::once(lowered).chain(self.synonyms.iter().filter_map(other))
+    }
+}
+
+/// A field of a request.
+struct Sent<'a> {
+    name: &'a str,
+    lowered: Cow<'a, str>,
+    value: &'a Value,
+}
 
 /// The parameter rules of one path, over all policies that name it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,49 +71,56 @@ pub struct ParameterRules {
 const ANY: &str = "*";
 
 impl ParameterRules {
-    /// Adds the lists of one rule: keys and values are united, and an empty list (any value) absorbs.
-    pub(super) fn merge(&mut self, rule: &Rule) {
-        unite(&mut self.allowed, &rule.allowed);
-        unite(&mut self.denied, &rule.denied);
-        self.required.extend(rule.required.iter().cloned());
+    /// The lists of one rule.
+    pub(super) fn of(rule: &Rule) -> Self {
+        Self { allowed: rule.allowed.clone(), denied: rule.denied.clone(), required: rule.required.clone() }
     }
 
-    /// Whether there is nothing to check.
-    pub(super) fn is_empty(&self) -> bool {
+    /// Adds the lists of others: keys and values are united, and an empty list (any value) absorbs.
+    pub(super) fn unite(&mut self, other: &Self) {
+        unite(&mut self.allowed, &other.allowed);
+        unite(&mut self.denied, &other.denied);
+        self.required.extend(other.required.iter().cloned());
+    }
+
+    fn is_empty(&self) -> bool {
         self.allowed.is_empty() && self.denied.is_empty() && self.required.is_empty()
     }
 
-    /// Whether the body keeps to the rules. Lists and deletes have no parameters.
-    pub(super) fn permit(&self, operation: Operation, fields: &Fields) -> bool {
-        if matches!(operation, Operation::List | Operation::Delete) {
+    /// Whether a request keeps to the rules. Lists and deletes have no parameters.
+    pub(super) fn permit(&self, operation: Operation, parameters: &Parameters<'_>) -> bool {
+        if self.is_empty() || matches!(operation, Operation::List | Operation::Delete) {
             return true;
         }
-        let sent: Vec<(&str, Cow<'_, str>, &Value)> = fields
-            .iter()
-            .filter(|(_, value)| operation == Operation::Patch || !value.is_null())
-            .map(|(name, value)| (name, lower(name), value))
-            .collect();
-        if !self.required.iter().all(|name| sent.iter().any(|(_, n, _)| n == name)) {
-            return false;
-        }
-        sent.is_empty() || (self.none_denied(fields, &sent) && self.all_allowed(&sent))
+        let given = parameters.fields.iter().filter(|(_, value)| operation == Operation::Patch || !value.is_null());
+        let sent: Vec<Sent<'_>> = given.map(|(name, value)| Sent { name, lowered: lower(name), value }).collect();
+        self.required.iter().all(|name| is_given(name, parameters, &sent))
+            && sent.iter().all(|field| !self.denies(parameters, field) && self.allows(parameters, field))
     }
 
-    fn none_denied(&self, fields: &Fields, sent: &[(&str, Cow<'_, str>, &Value)]) -> bool {
-        !self.denied.contains_key(ANY)
-            && sent.iter().all(|(name, lowered, value)| match self.denied.get(&**lowered) {
-                None => true,
-                Some(rules) => !rules.is_empty() && !rules.iter().any(|rule| could_mean(fields, name, value, rule)),
+    fn denies(&self, parameters: &Parameters<'_>, sent: &Sent<'_>) -> bool {
+        let mut readings = None;
+        self.denied.contains_key(ANY)
+            || parameters.names(&sent.lowered).filter_map(|name| self.denied.get(name)).any(|values| {
+                let read = || Readings::of(parameters.fields, sent.name, sent.value);
+                values.is_empty() || readings.get_or_insert_with(read).include_one_of(values)
             })
     }
 
-    fn all_allowed(&self, sent: &[(&str, Cow<'_, str>, &Value)]) -> bool {
-        let others = self.allowed.is_empty() || self.allowed.contains_key(ANY);
-        sent.iter().all(|(_, lowered, value)| match self.allowed.get(&**lowered).filter(|_| lowered != ANY) {
-            None => others,
-            Some(rules) => rules.is_empty() || is_one_of(value, rules),
-        })
+    fn allows(&self, parameters: &Parameters<'_>, sent: &Sent<'_>) -> bool {
+        let names = parameters.names(&sent.lowered).filter(|name| *name != ANY);
+        let mut lists = names.filter_map(|name| self.allowed.get(name)).peekable();
+        let listed = lists.peek().is_some() && parameters.reads(sent.name);
+        (listed || self.allowed.is_empty() || self.allowed.contains_key(ANY))
+            && lists.all(|values| values.is_empty() || is_one_of(sent.value, values))
     }
+}
+
+/// Whether the endpoint gets something for a name.
+fn is_given(name: &str, parameters: &Parameters<'_>, sent: &[Sent<'_>]) -> bool {
+    let meets =
+        |field: &Sent<'_>| parameters.reads(field.name) && parameters.names(&field.lowered).any(|known| known == name);
+    parameters.in_path.contains(&name) || sent.iter().any(meets)
 }
 
 fn unite(into: &mut ParameterLists, from: &ParameterLists) {
@@ -89,45 +138,6 @@ fn lower(name: &str) -> Cow<'_, str> {
         true => Cow::Borrowed(name),
         false => Cow::Owned(name.to_lowercase()),
     }
-}
-
-/// Whether some reading of the field equals the rule's value.
-fn could_mean(fields: &Fields, name: &str, value: &Value, rule: &Value) -> bool {
-    if value == rule {
-        return true;
-    }
-    match rule {
-        Value::Bool(wanted) => fields.bool(name).is_ok_and(|sent| sent == Some(*wanted)),
-        Value::Number(number) => text_could_mean(fields, name, &number.to_string()),
-        Value::String(text) => text_could_mean(fields, name, text),
-        Value::Array(_) => {
-            let mut wanted = Fields::default();
-            wanted.set(name, rule.clone());
-            let list = |f: &Fields| f.list_within(name, Cap::WIDEST).ok().flatten();
-            list(&wanted).is_some() && list(&wanted) == list(fields)
-        }
-        Value::Object(_) => {
-            let mut wanted = Fields::default();
-            wanted.set(name, rule.clone());
-            let map = |f: &Fields| f.map_within(name, Cap::WIDEST).ok().flatten();
-            map(&wanted).is_some() && map(&wanted) == map(fields)
-        }
-        Value::Null => false,
-    }
-}
-
-fn text_could_mean(fields: &Fields, name: &str, rule: &str) -> bool {
-    let wanted = rule.to_lowercase();
-    let whole = fields.text(name).ok().flatten();
-    let items = fields.list_within(name, Cap::WIDEST).ok().flatten().unwrap_or_default();
-    if whole.iter().chain(&items).any(|text| glob(&wanted, &text.trim().to_lowercase())) {
-        return true;
-    }
-    let as_bool = bool_word(rule).is_some_and(|b| fields.bool(name).is_ok_and(|sent| sent == Some(b)));
-    let as_int = rule.trim().parse::<i64>().is_ok_and(|n| fields.int(name).is_ok_and(|sent| sent == Some(n)));
-    // An empty text reads as no time at all, which is not what a rule "" is about.
-    let as_time = || parse_duration(rule).is_some_and(|d| fields.duration(name).is_ok_and(|sent| sent == Some(d)));
-    as_bool || as_int || (!rule.trim().is_empty() && as_time())
 }
 
 /// Whether the field is one of the allowed values.
@@ -158,18 +168,6 @@ fn is_text_of(value: &Value, rules: &[Value]) -> bool {
         || (texts().any(|rule| glob(rule, &whole)) && items.iter().all(|item| texts().any(|rule| glob(rule, item))))
 }
 
-/// Equal, or matched by a pattern with `*` at its beginning, its end, or both.
-fn glob(pattern: &str, text: &str) -> bool {
-    let (head, tail) = (pattern.starts_with('*'), pattern.ends_with('*'));
-    match (head, tail) {
-        _ if pattern == ANY => true,
-        (true, true) => text.contains(&pattern[1..pattern.len() - 1]),
-        (true, false) => text.ends_with(&pattern[1..]),
-        (false, true) => text.starts_with(&pattern[..pattern.len() - 1]),
-        (false, false) => text == pattern,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,13 +175,11 @@ mod tests {
 
     fn rules(policy: &str) -> ParameterRules {
         let text = format!("path \"p\" {{ {policy} }}");
-        let mut rules = ParameterRules::default();
-        rules.merge(&super::super::Policy::parse(&text).unwrap().rules[0]);
-        rules
+        ParameterRules::of(&super::super::Policy::parse(&text).unwrap().rules[0])
     }
 
     fn permits(rules: &ParameterRules, body: Value) -> bool {
-        rules.permit(Operation::Update, &Fields::parse(body.to_string().as_bytes()).unwrap())
+        rules.permit(Operation::Update, &Parameters::verbatim(&Fields::parse(body.to_string().as_bytes()).unwrap()))
     }
 
     #[test]
@@ -271,7 +267,41 @@ mod tests {
         assert!(permits(&none, json!({"a": null})));
         assert!(!permits(&none, json!({"a": 1})));
         let body = Fields::parse(b"{\"a\":null}").unwrap();
-        assert!(!none.permit(Operation::Patch, &body));
+        assert!(!none.permit(Operation::Patch, &Parameters::verbatim(&body)));
+    }
+
+    #[test]
+    fn only_what_the_endpoint_reads_meets_a_rule() {
+        let permits = |rules: &ParameterRules, body: Value| {
+            let fields = Fields::parse(body.to_string().as_bytes()).unwrap();
+            let (read, synonyms) = (Some(&["ttl", "lease", "name"][..]), &[("lease", "ttl")][..]);
+            rules.permit(Operation::Update, &Parameters { fields: &fields, read, in_path: &["name", ""], synonyms })
+        };
+        let required = rules("required_parameters = [\"TTL\"]");
+        for (body, met) in [
+            (json!({"ttl": 1}), true),
+            (json!({"lease": 1}), true),
+            (json!({"TTL": 1}), false),
+            (json!({"Lease": 1}), false),
+            (json!({}), false),
+        ] {
+            assert_eq!(permits(&required, body.clone()), met, "{body}");
+        }
+        assert!(permits(&rules("required_parameters = [\"name\"]"), json!({})));
+        assert!(!permits(&rules("required_parameters = [\"bogus\"]"), json!({"bogus": 1})));
+        let allowed = rules("allowed_parameters = { \"ttl\" = [1], \"name\" = [], \"bogus\" = [] }");
+        for (body, met) in [
+            (json!({"lease": 1, "name": "x"}), true),
+            (json!({"lease": 2}), false),
+            (json!({"TTL": 1}), false),
+            (json!({"bogus": 1}), false),
+        ] {
+            assert_eq!(permits(&allowed, body.clone()), met, "{body}");
+        }
+        let denied = rules("denied_parameters = { \"lease\" = [1] }");
+        for (body, met) in [(json!({"Ttl": 1}), false), (json!({"ttl": 1}), false), (json!({"ttl": 2}), true)] {
+            assert_eq!(permits(&denied, body.clone()), met, "{body}");
+        }
     }
 
     #[test]

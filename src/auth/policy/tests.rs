@@ -17,7 +17,7 @@ fn acl(texts: &[&str]) -> Acl {
 }
 
 fn allowed(acl: &Acl, operation: Operation, path: &str) -> bool {
-    acl.decide(operation, path, &Fields::default()).allowed
+    acl.decide(operation, path.into(), Some(&Parameters::verbatim(&Fields::default()))).allowed
 }
 
 fn problem(text: &str) -> String {
@@ -81,7 +81,7 @@ fn p3_a_deny_in_any_policy_wins_on_the_same_path() {
     let acl = acl(&[r#"path "a" { capabilities = ["read"] }"#, r#"path "a" { capabilities = ["deny", "update"] }"#]);
     assert!(!allowed(&acl, Operation::Read, "a"));
     assert!(!allowed(&acl, Operation::Update, "a"));
-    assert_eq!(acl.capabilities("a").words(), ["deny"]);
+    assert_eq!(acl.capabilities("a".into()).words(), ["deny"]);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn p11_sudo_comes_from_the_deciding_rule_only() {
     let acl = acl(&[
         r#"path "pki/root/sign-self-issued" { capabilities = ["update"] } path "pki/*" { capabilities = ["update", "sudo"] }"#,
     ]);
-    let decide = |path| acl.decide(Operation::Update, path, &Fields::default());
+    let decide = |path| acl.decide(Operation::Update, Place::from(path), None);
     assert_eq!(decide("pki/root/sign-self-issued"), Decision { allowed: true, sudo: false });
     assert_eq!(decide("pki/issuer/default/sign-self-issued"), Decision { allowed: true, sudo: true });
 }
@@ -209,6 +209,39 @@ fn a_list_is_decided_by_the_path_with_and_without_the_slash() {
 }
 
 #[test]
+fn rules_are_held_against_a_name_in_every_spelling_of_theirs() {
+    let at = |from, spelling| [Spelt::of(spelling, from)];
+    let decided = |acl: &Acl, path, spelt: &[Spelt]| {
+        let decision = acl.decide(Operation::Read, Place { path, spelt }, None);
+        assert_eq!(acl.capabilities(Place { path, spelt }).has(Capabilities::READ), decision.allowed, "{path}");
+        decision.allowed
+    };
+    let names = acl(&[
+        r#"path "p/*" { capabilities = ["read"] } path "p/ADMIN" { capabilities = ["deny"] }"#,
+        r#"path "p/admin" { capabilities = ["read"] } path "p/OPS" { capabilities = ["list"] }"#,
+        r#"path "p/ops" { capabilities = ["read"] }"#,
+    ]);
+    // Rules that are one rule in canonical spelling are merged as if they had been written so.
+    assert!(!decided(&names, "p/admin", &at(1, Spelling::PolicyName)));
+    assert!(decided(&names, "p/ops", &at(1, Spelling::PolicyName)));
+    assert!(decided(&names, "p/other", &at(1, Spelling::PolicyName)));
+    // Elsewhere the case counts.
+    assert!(decided(&names, "p/admin", &[]) && !decided(&names, "p/ADMIN", &[]));
+    assert!(decided(&names, "p/admin", &at(0, Spelling::Serial)));
+    let order = acl(&[
+        r#"path "p/+" { capabilities = ["read"] } path "p/00-0A*" { capabilities = ["deny"] }"#,
+        r#"path "p/00:0a:0B" { capabilities = ["read"] }"#,
+    ]);
+    for (path, allowed) in [("p/0a", false), ("p/0a:0c", false), ("p/0a:0b", true), ("p/0b", true)] {
+        assert_eq!(decided(&order, path, &at(1, Spelling::Serial)), allowed, "{path}");
+    }
+    // However many places are asked for, few are kept.
+    for from in 0..100 {
+        assert!(!decided(&names, "p/ADMIN", &at(from + 2, Spelling::PolicyName)));
+    }
+}
+
+#[test]
 fn an_expired_rule_counts_as_absent() {
     let text = r#"path "a" { capabilities = ["read"] expiration = "2030-01-02T03:04:05Z" }
                   path "b" { capabilities = ["read"] expiration = "2030-01-02T03:04:06Z" }"#;
@@ -230,7 +263,11 @@ fn equal_paths_unite_their_parameters() {
         (json!({"y": "1"}), false),
     ] {
         let fields = Fields::parse(body.to_string().as_bytes()).unwrap();
-        assert_eq!(acl.decide(Operation::Update, "a", &fields).allowed, want, "{body}");
+        assert_eq!(
+            acl.decide(Operation::Update, "a".into(), Some(&Parameters::verbatim(&fields))).allowed,
+            want,
+            "{body}"
+        );
     }
 }
 
@@ -389,6 +426,6 @@ proptest! {
             sudo: granted.has(Capabilities::SUDO),
         };
         let acl = Acl::compile(&[Policy { rules }], NOW);
-        prop_assert_eq!(acl.decide(operation, &path, &Fields::default()), want, "{}", path);
+        prop_assert_eq!(acl.decide(operation, path[..].into(), None), want, "{}", path);
     }
 }

@@ -223,7 +223,7 @@ fn read(fields: &Fields) -> Result<Wanted> {
 
 /// Names as they are compared and kept: folded, sorted, each once, and `root` alone.
 fn sanitised(names: Vec<String>) -> Result<Vec<String>> {
-    let mut names: Vec<String> = names.iter().map(|name| folded(name)).filter(|name| !name.is_empty()).collect();
+    let mut names: Vec<String> = names.iter().map(|name| folded(name)).filter(|name| !name.trim().is_empty()).collect();
     names.sort();
     names.dedup();
     if names.len() > MAX_POLICIES {

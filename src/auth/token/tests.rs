@@ -27,6 +27,13 @@ fn fields(body: Value) -> Fields {
     Fields::parse(body.to_string().as_bytes()).unwrap()
 }
 
+impl Auth {
+    /// The caller of a request with this token.
+    async fn identify(&self, token: &str) -> Result<Arc<Caller>> {
+        self.admit(self.recognise(token).await?).await
+    }
+}
+
 impl Fixture {
     async fn new() -> Self {
         let (store, clock) = (Arc::new(Memory::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
@@ -109,10 +116,28 @@ async fn t4_a_limited_token_works_as_often_as_it_may() {
     for left in [1, 0] {
         let caller = f.caller(&token).await;
         assert_eq!(caller.uses_left(), Some(left));
-        assert!(!f.auth.decide(&caller, Operation::Read, "sys/mounts", &Fields::default()).allowed);
+        assert!(!f.auth.decide(&caller, Operation::Read, "sys/mounts".into(), None).allowed);
     }
     assert!(f.denied(&token).await);
     assert_eq!(f.auth.lookup(&token).await.unwrap_err().text(), "bad token");
+}
+
+#[tokio::test]
+async fn who_is_only_recognised_spends_nothing_and_who_ended_since_is_not_admitted() {
+    let f = Fixture::new().await;
+    let token = f.token(&f.root, json!({"num_uses": 1, "policies": ["web"]})).await;
+    let known = f.auth.recognise(&token).await.unwrap();
+    assert_eq!(f.auth.recognise(&token).await.unwrap().uses_left(), Some(1));
+    assert_eq!(f.auth.admit(known.clone()).await.unwrap().uses_left(), Some(0));
+    assert!(f.auth.admit(known).await.is_err_and(|e| e.text() == DENIED));
+    assert!(f.auth.recognise(&token).await.is_err_and(|e| e.text() == DENIED));
+    let token = f.token(&f.root, json!({"policies": ["web"]})).await;
+    let known = f.auth.recognise(&token).await.unwrap();
+    f.auth.policy_write("web", &fields(json!({"policy": ADMIN}))).await.unwrap();
+    let admitted = f.auth.admit(known.clone()).await.unwrap();
+    assert!(f.auth.decide(&admitted, Operation::Read, "sys/mounts".into(), None).allowed);
+    assert!(f.auth.revoke(&token).await.unwrap());
+    assert!(f.auth.admit(known).await.is_err_and(|e| e.text() == DENIED));
 }
 
 #[tokio::test]
@@ -205,8 +230,8 @@ async fn t11_look_up_and_revocation_by_accessor() {
     let (renewed, _) = f.auth.renew_accessor(accessor, None).await.unwrap();
     assert_eq!(renewed["client_token"], "");
     let caller = f.auth.caller_by_accessor(accessor).await.unwrap().unwrap();
-    assert_eq!(f.auth.capabilities(&caller, "pki/issue/web"), ["update"]);
-    assert_eq!(f.auth.capabilities(&caller, "pki/issue/other"), ["deny"]);
+    assert_eq!(f.auth.capabilities(&caller, "pki/issue/web".into()), ["update"]);
+    assert_eq!(f.auth.capabilities(&caller, "pki/issue/other".into()), ["deny"]);
     assert!(f.auth.revoke_accessor(accessor).await.unwrap());
     assert!(!f.auth.revoke_accessor(accessor).await.unwrap());
     assert!(f.denied(auth["client_token"].as_str().unwrap()).await);
@@ -346,7 +371,7 @@ async fn a_changed_policy_is_in_force_at_once() {
     let token = f.token(&f.root, json!({"policies": ["web"]})).await;
     let may = async |path: &str| {
         let caller = f.caller(&token).await;
-        f.auth.decide(&caller, Operation::Update, path, &Fields::default()).allowed
+        f.auth.decide(&caller, Operation::Update, path.into(), None).allowed
     };
     assert!(may("pki/issue/web").await && !may("pki/issue/new").await);
     let text = r#"path "pki/issue/new" { capabilities = ["update"] }"#;

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use super::route::{Operation, Params, Route, operation_word};
+use crate::auth::policy::{Spelling, Spelt};
 use crate::telemetry::RouteMeter;
 
 pub use crate::fields::MAX_NAME;
@@ -26,6 +27,8 @@ pub struct Entry {
     segments: Vec<Segment>,
     /// Whether a `*rest` or `**tail` is among the segments, so that longer paths match too.
     open_ended: bool,
+    /// Of each parameter, whether it has several spellings.
+    spellings: Box<[Option<Spelling>]>,
     routes: [Option<(&'static Route, RouteMeter)>; OPERATIONS],
 }
 
@@ -40,6 +43,16 @@ enum Segment {
 }
 
 const OPERATIONS: usize = 6;
+
+/// A path below a mount with the names in it in canonical spelling.
+pub struct Canonical {
+    /// The path.
+    pub path: String,
+    /// The parameters in it.
+    pub params: Params,
+    /// Where in it names with several spellings are.
+    pub spelt: Vec<Spelt>,
+}
 
 /// The routes of one kind of mount.
 pub struct Index {
@@ -107,6 +120,12 @@ impl Index {
         }
     }
 
+    /// A path in canonical spelling, whatever is done with it; `None` when nothing in it has another one.
+    pub fn canonical(&self, path: &str) -> Option<Canonical> {
+        let bare = path.strip_suffix('/').unwrap_or(path);
+        self.matching(bare).find_map(|(entry, params)| entry.canonical(path, &params))
+    }
+
     fn matching<'i, 'p>(&'i self, path: &'p str) -> impl Iterator<Item = (&'i Entry, Params)> + use<'i, 'p> {
         let first = path.split('/').next().unwrap_or_default();
         let count = path.bytes().filter(|b| *b == b'/').count() + 1;
@@ -119,7 +138,35 @@ impl Entry {
     fn new(pattern: &'static str) -> Self {
         let segments: Vec<_> = pattern.split('/').map(Segment::of).collect();
         let open_ended = segments.iter().any(|s| matches!(s, Segment::Rest(_) | Segment::Tail(_)));
-        Self { segments, open_ended, routes: [const { None }; OPERATIONS] }
+        let spellings = segments.iter().filter(|s| !matches!(s, Segment::Literal(_))).map(|s| s.spelling()).collect();
+        Self { segments, open_ended, spellings, routes: [const { None }; OPERATIONS] }
+    }
+
+    /// The canonical spelling of a path that this pattern matched with `params`; `None` when nothing in it
+    /// has another one.
+    pub fn canonical(&self, path: &str, params: &Params) -> Option<Canonical> {
+        let names = || self.spellings.iter().zip(params.iter(path)).zip(params.places());
+        if !names().any(|((spelling, (_, value)), _)| spelling.is_some_and(|spelling| spelling.is_open_to(value))) {
+            return None;
+        }
+        let mut canonical = Canonical { path: String::new(), params: Params::default(), spelt: Vec::new() };
+        let mut at = 0;
+        for ((spelling, (name, value)), place) in names() {
+            canonical.path.push_str(&path[at..place.start]);
+            let from = canonical.path.len();
+            match spelling.filter(|spelling| spelling.is_open_to(value)) {
+                None => canonical.path.push_str(value),
+                Some(spelling) => {
+                    let segments = canonical.path.matches('/').count();
+                    canonical.spelt.push(Spelt::of(spelling, segments));
+                    canonical.path.push_str(&spelling.canonical(value));
+                }
+            }
+            canonical.params.push(name, from, canonical.path.len());
+            at = place.end;
+        }
+        canonical.path.push_str(&path[at..]);
+        Some(canonical)
     }
 
     /// The route of an operation.
@@ -179,6 +226,16 @@ impl Segment {
             Some(b'*') if text.starts_with("**") => Self::Tail(&text[2..]),
             Some(b'*') => Self::Rest(&text[1..]),
             _ => Self::Literal(text),
+        }
+    }
+
+    /// The kind of name that the parameter is, when that has several spellings.
+    fn spelling(self) -> Option<Spelling> {
+        match self {
+            Self::Serial(_) => Some(Spelling::Serial),
+            Self::Name(name) if name.ends_with("_ref") => Some(Spelling::Reference),
+            Self::Rest("name") => Some(Spelling::PolicyName),
+            _ => None,
         }
     }
 
@@ -315,6 +372,34 @@ mod tests {
         assert_eq!(found("roles/", Operation::List), "roles");
         assert_eq!(found("roles/web", Operation::List), "405");
         assert_eq!(found("mounts/a/tune", Operation::Update), "mounts/*path/tune path=a");
+    }
+
+    #[test]
+    fn names_with_several_spellings_are_put_into_the_canonical_one() {
+        static SPELT: &[Route] = &[
+            Route::token(Operation::Read, "acl/*name", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+            Route::token(Operation::Read, "cert/:serial/raw", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+            Route::token(Operation::Read, "issuer/:issuer_ref/crl/:name", &[], |_| {
+                Box::pin(async { Ok(Answer::empty()) })
+            }),
+        ];
+        let index = Index::new("pki", &[SPELT]);
+        for (path, canonical, values, spelt) in [
+            ("acl/Team/App", "acl/team/app", "name=team/app", Spelling::PolicyName),
+            ("acl/Team/App/", "acl/team/app/", "name=team/app", Spelling::PolicyName),
+            ("acl/ ADMIN ", "acl/admin", "name=admin", Spelling::PolicyName),
+            ("acl/admin", "acl/admin", "name=admin", Spelling::PolicyName),
+            ("cert/00-0A/raw", "cert/0a/raw", "serial=0a", Spelling::Serial),
+            ("issuer/Default/crl/PEM", "issuer/default/crl/PEM", "issuer_ref=default name=PEM", Spelling::Reference),
+        ] {
+            let found = index.canonical(path).unwrap();
+            let named: Vec<_> = found.params.iter(&found.path).map(|(n, v)| format!("{n}={v}")).collect();
+            assert_eq!((found.path.as_str(), named.join(" ").as_str()), (canonical, values));
+            assert_eq!(found.spelt, [Spelt::of(spelt, 1)], "{path}");
+        }
+        for path in ["issuer/Web/crl/PEM", "cert/web/raw", "ACL/x", ""] {
+            assert!(index.canonical(path).is_none(), "{path}");
+        }
     }
 
     proptest! {

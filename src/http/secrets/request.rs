@@ -1,13 +1,11 @@
 //! Reading a request: what is asked, with which fields, under which token.
 //!
-//! Everything here has a bound that holds before a token is looked at: path, headers, body, JSON.
+//! Everything here has a bound that holds before a token is looked at: path, headers, JSON. Bodies are
+//! read in `body`.
 
 use actix_web::HttpRequest;
-use actix_web::error::PayloadError;
-use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
-use actix_web::web::Payload;
-use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
+use actix_web::http::header::{CONTENT_TYPE, HeaderMap, HeaderName};
+use bytes::Bytes;
 
 use super::path;
 use super::route::{Operation, Token};
@@ -17,8 +15,6 @@ use crate::fields::{Fields, MAX_VALUES, bool_word};
 
 /// Largest header block, bytes of names and values.
 const MAX_HEADERS: usize = 64 << 10;
-/// How much of a refused body is still read, so that its sender sees the answer.
-const DISCARD: usize = 64 << 20;
 
 pub(super) static SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
 pub(super) static VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
@@ -125,79 +121,9 @@ fn essence(media_type: &str) -> &str {
     media_type.split(';').next().unwrap_or_default().trim()
 }
 
-/// Reads the body as a stream, never holding more than the limit.
-///
-/// # Errors
-/// `TooLarge` above the limit, `Malformed` when it ends early or takes too long.
-pub async fn body(headers: &HeaderMap, payload: Payload, settings: &Settings) -> Result<Bytes> {
-    let declared = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
-    let fits = declared.is_none_or(|length| length <= settings.max_body as u64);
-    let read = collected(payload, if fits { settings.max_body } else { 0 });
-    tokio::time::timeout(settings.body_timeout, read)
-        .await
-        .unwrap_or_else(|_| Err(Error::malformed("request body: took too long to arrive")))
-}
-
-/// As [`body`], of bytes that nobody reads beyond `limit`: of a longer body one octet more is kept.
-///
-/// # Errors
-/// `Malformed` when it ends early or takes too long.
-pub async fn raw_body(mut payload: Payload, limit: usize, settings: &Settings) -> Result<Bytes> {
-    let read = async {
-        let mut body = BytesMut::new();
-        while let Some(chunk) = payload.next().await.transpose().map_err(ended_early)? {
-            let room = limit + 1 - body.len();
-            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            if body.len() > limit {
-                let _ = discarded(payload).await;
-                break;
-            }
-        }
-        Ok(body.freeze())
-    };
-    tokio::time::timeout(settings.body_timeout, read)
-        .await
-        .unwrap_or_else(|_| Err(Error::malformed("request body: took too long to arrive")))
-}
-
 /// The media type of a body, without its parameters; empty when there is none.
 pub fn media_type(headers: &HeaderMap) -> String {
     headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).map(essence).unwrap_or_default().to_owned()
-}
-
-fn ended_early(_: PayloadError) -> Error {
-    Error::malformed("request body: ended early")
-}
-
-async fn collected(mut payload: Payload, limit: usize) -> Result<Bytes> {
-    // Nearly every body is one chunk, which is passed on without a copy.
-    let Some(first) = payload.next().await.transpose().map_err(ended_early)? else { return Ok(Bytes::new()) };
-    if first.len() > limit {
-        return discarded(payload).await;
-    }
-    let Some(second) = payload.next().await.transpose().map_err(ended_early)? else { return Ok(first) };
-    let mut body = BytesMut::from(first);
-    let mut next = Some(second);
-    while let Some(chunk) = next {
-        if body.len() + chunk.len() > limit {
-            drop(body);
-            return discarded(payload).await;
-        }
-        body.extend_from_slice(&chunk);
-        next = payload.next().await.transpose().map_err(ended_early)?;
-    }
-    Ok(body.freeze())
-}
-
-/// Reads on without keeping anything: a connection that is closed on a sender in full flow resets,
-/// and the sender never reads why.
-async fn discarded(mut payload: Payload) -> Result<Bytes> {
-    let mut left = DISCARD;
-    while let Some(Ok(chunk)) = payload.next().await {
-        let Some(rest) = left.checked_sub(chunk.len()) else { break };
-        left = rest;
-    }
-    Err(Error::new(Kind::TooLarge, "http: request body too large"))
 }
 
 /// The members of a body: JSON whatever the media type says, but for forms. (`curl -d` sends JSON

@@ -10,6 +10,7 @@ use actix_web::http::header::HeaderValue;
 use futures_util::future::LocalBoxFuture;
 
 use super::answer::Answer;
+use super::body::Room;
 use super::dialect::Dialect;
 use super::state::State;
 use crate::auth::Caller;
@@ -55,11 +56,11 @@ pub enum BodyKind {
     Verbatim,
     /// Bytes of another protocol, left alone in [`Call::body`]: the request's body, or what a `**tail`
     /// took of the path.
-    Raw {
-        /// How many are read; of longer ones the handler sees one octet more.
-        limit: usize,
-    },
+    Raw,
 }
+
+/// Most bytes of a body that is read of somebody whom nobody knows.
+pub(super) const OPEN_BODY: usize = 16 << 10;
 
 /// One method on one pattern of one kind of mount.
 pub struct Route {
@@ -69,13 +70,21 @@ pub struct Route {
     /// `[0-9A-Fa-f:-]+`, any other `:name` one of the name grammar, and `*rest` one or more segments
     /// of any text; literal segments may follow a `*rest`. `**tail`, behind literals and at the end, takes
     /// everything as it was sent, `/` and `%` included, into [`Call::body`].
+    ///
+    /// `:serial`, `:…_ref` and `*name` (of a policy) are names with several
+    /// [spellings](crate::auth::policy::Spelling): decision, handler and audit see the canonical one.
     pub pattern: &'static str,
     /// Who may call it.
     pub access: Access,
     /// The body (or query) fields it reads; others are ignored with a warning.
     pub fields: &'static [&'static str],
+    /// Pairs of them that it reads as one: rules of policies for either hold for both.
+    pub synonyms: &'static [(&'static str, &'static str)],
     /// How the body is read.
     pub body: BodyKind,
+    /// Most bytes of it; `None` for what the settings say. Of a longer [`BodyKind::Raw`] the handler sees
+    /// one octet more, any other is refused.
+    pub body_limit: Option<usize>,
     /// The code.
     pub handler: Handler,
 }
@@ -88,12 +97,13 @@ impl Route {
         fields: &'static [&'static str],
         handler: Handler,
     ) -> Self {
-        Self { operation: op, pattern, access: Access::Token, fields, body: BodyKind::Fields, handler }
+        let (access, body) = (Access::Token, BodyKind::Fields);
+        Self { operation: op, pattern, access, fields, synonyms: &[], body, body_limit: None, handler }
     }
 
     /// A route that needs no token.
     pub const fn open(op: Operation, pattern: &'static str, fields: &'static [&'static str], handler: Handler) -> Self {
-        Self { access: Access::Open, ..Self::token(op, pattern, fields, handler) }
+        Self { access: Access::Open, ..Self::token(op, pattern, fields, handler).with_body_limit(OPEN_BODY) }
     }
 
     /// A route that also needs `sudo`.
@@ -107,6 +117,12 @@ impl Route {
         Self { access: Access::Caller, ..self }
     }
 
+    /// The same route, which reads some fields under two names.
+    #[must_use]
+    pub const fn with_synonyms(self, synonyms: &'static [(&'static str, &'static str)]) -> Self {
+        Self { synonyms, ..self }
+    }
+
     /// The same route with every body member passed on as it came.
     #[must_use]
     pub const fn with_verbatim_body(self) -> Self {
@@ -116,7 +132,13 @@ impl Route {
     /// The same route with its body left unread, in [`Call::body`].
     #[must_use]
     pub const fn with_raw_body(self, limit: usize) -> Self {
-        Self { body: BodyKind::Raw { limit }, ..self }
+        Self { body: BodyKind::Raw, ..self.with_body_limit(limit) }
+    }
+
+    /// The same route with a body of at most `bytes`.
+    #[must_use]
+    pub const fn with_body_limit(self, bytes: usize) -> Self {
+        Self { body_limit: Some(bytes), ..self }
     }
 }
 
@@ -138,6 +160,17 @@ impl Params {
             *slot = (name, from, to);
             self.len += 1;
         }
+    }
+
+    /// Where the values are in the path that was matched.
+    pub(super) fn places(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let (items, len) = (self.items, usize::from(self.len));
+        items.into_iter().take(len).map(|(_, from, to)| usize::from(from)..usize::from(to))
+    }
+
+    /// The names, in the order of the pattern; empty texts behind them.
+    pub(super) fn names(&self) -> [&'static str; Self::MAX] {
+        self.items.map(|(name, ..)| name)
     }
 
     /// Names and values, in the order of the pattern; `path` is the one that was matched.
@@ -177,8 +210,10 @@ pub struct Call {
     pub mount: Arc<Mount>,
     /// The route that matched.
     pub route: &'static Route,
-    /// The whole path below `/v1`, as the policies saw it.
+    /// The whole path below `/v1`, as the policies saw it: in canonical spelling.
     pub full_path: String,
+    /// Whether it was sent in another spelling.
+    pub respelt: bool,
     /// Where the part below the mount starts in [`Call::full_path`], and where it ends (a list's
     /// trailing `/` is left out).
     pub(super) below: std::ops::Range<usize>,
@@ -190,6 +225,8 @@ pub struct Call {
     pub body: bytes::Bytes,
     /// The media type of the body, without parameters, for routes with [`BodyKind::Raw`]; else empty.
     pub media_type: String,
+    /// What the body takes of the room for bodies, as long as its members are there.
+    pub(super) _room: Room,
     /// Who asks; `None` on open routes (a token sent there is not looked at).
     pub caller: Option<Arc<Caller>>,
     /// The types that the sender of the request reads.

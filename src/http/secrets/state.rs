@@ -11,6 +11,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::audit::Audit;
+use super::body::Bodies;
 use super::reach::Reach;
 use crate::auth::Auth;
 use crate::clock::Clock;
@@ -41,6 +42,8 @@ pub struct Shared {
     pub clock: Clock,
     /// Settings of the wire.
     pub settings: Settings,
+    /// Room for the bodies of requests.
+    pub bodies: Bodies,
     /// Who this server is.
     pub identity: Identity,
     /// Where requests are recorded.
@@ -58,6 +61,8 @@ pub struct Settings {
     pub compat: bool,
     /// Largest body, bytes.
     pub max_body: usize,
+    /// Most bytes of bodies that are held at once.
+    pub max_bodies_in_flight: usize,
     /// How long a body may take to arrive.
     pub body_timeout: Duration,
     /// How long a request may take once it has arrived.
@@ -88,6 +93,7 @@ impl Default for Settings {
         Self {
             compat: true,
             max_body: 4 << 20,
+            max_bodies_in_flight: 256 << 20,
             body_timeout: Duration::from_secs(30),
             max_duration: Duration::from_secs(90),
             open_metrics: false,

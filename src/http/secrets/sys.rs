@@ -51,6 +51,8 @@ const TUNE: &[&str] = &[
 ];
 
 const POLICY: &[&str] = &["policy", "rules", "ttl", "expiration", "cas", "cas_required"];
+const POLICY_OLDER: &[(&str, &str)] = &[("rules", "policy")];
+const PATHS: &[(&str, &str)] = &[("path", "paths")];
 const PAGE: &[&str] = &["after", "limit"];
 const LEASE: &[&str] = &["lease_id"];
 const RENEW: &[&str] = &["lease_id", "increment"];
@@ -79,20 +81,25 @@ pub static ROUTES: &[Route] = &[
     Route::token(List, "policies/acl", PAGE, |call| Box::pin(policies::names(call))),
     Route::token(Read, "policies/acl", PAGE, |call| Box::pin(policies::names(call))),
     Route::token(Read, "policies/acl/*name", &[], |call| Box::pin(policies::read(call))),
-    Route::token(Update, "policies/acl/*name", POLICY, |call| Box::pin(policies::write(call))),
+    Route::token(Update, "policies/acl/*name", POLICY, |call| Box::pin(policies::write(call)))
+        .with_synonyms(POLICY_OLDER),
     Route::token(Delete, "policies/acl/*name", &[], |call| Box::pin(policies::delete(call))),
     Route::token(List, "policy", PAGE, |call| Box::pin(policies::old_names(call))),
     Route::token(Read, "policy", PAGE, |call| Box::pin(policies::old_names(call))),
     Route::token(Read, "policy/*name", &[], |call| Box::pin(policies::old_read(call))),
-    Route::token(Update, "policy/*name", POLICY, |call| Box::pin(policies::old_write(call))),
+    Route::token(Update, "policy/*name", POLICY, |call| Box::pin(policies::old_write(call)))
+        .with_synonyms(POLICY_OLDER),
     Route::token(Delete, "policy/*name", &[], |call| Box::pin(policies::delete(call))),
     Route::token(Update, "capabilities-self", &["path", "paths", "token"], |call| {
         Box::pin(policies::capabilities_self(call))
-    }),
-    Route::token(Update, "capabilities", &["path", "paths", "token"], |call| Box::pin(policies::capabilities(call))),
+    })
+    .with_synonyms(PATHS),
+    Route::token(Update, "capabilities", &["path", "paths", "token"], |call| Box::pin(policies::capabilities(call)))
+        .with_synonyms(PATHS),
     Route::token(Update, "capabilities-accessor", &["path", "paths", "accessor"], |call| {
         Box::pin(policies::capabilities_accessor(call))
-    }),
+    })
+    .with_synonyms(PATHS),
     Route::token(Update, "leases/lookup", LEASE, |call| Box::pin(leases::lookup(call))),
     Route::sudo(List, "leases/lookup", PAGE, |call| Box::pin(leases::list(call))),
     Route::sudo(List, "leases/lookup/*prefix", PAGE, |call| Box::pin(leases::list(call))),

@@ -27,12 +27,15 @@ const CREATE: &[&str] = &[
     "id",
 ];
 
+/// The older name of a field beside its own.
+const OLDER: &[(&str, &str)] = &[("lease", "ttl")];
+
 const INCREMENT: &[&str] = &["increment", "token", "accessor"];
 
 /// The routes of the token mount.
 pub static ROUTES: &[Route] = &[
-    Route::token(Update, "create", CREATE, |call| Box::pin(create(call))),
-    Route::token(Update, "create-orphan", CREATE, |call| Box::pin(create_orphan(call))),
+    Route::token(Update, "create", CREATE, |call| Box::pin(create(call))).with_synonyms(OLDER),
+    Route::token(Update, "create-orphan", CREATE, |call| Box::pin(create_orphan(call))).with_synonyms(OLDER),
     Route::token(Read, "lookup-self", &[], |call| Box::pin(lookup_self(call))),
     Route::token(Update, "lookup-self", &["token"], |call| Box::pin(lookup_self(call))),
     Route::token(Read, "lookup", &["token"], |call| Box::pin(lookup(call))),
@@ -51,11 +54,10 @@ async fn create(call: Call) -> Result<Answer> {
     Ok(Answer::auth(auth).with_warnings(warnings))
 }
 
-/// An orphan for callers whose policies grant this path: that grant stands in for `sudo`.
-async fn create_orphan(mut call: Call) -> Result<Answer> {
-    call.fields.set("no_parent", true);
-    call.sudo = true;
-    create(call).await
+/// An orphan, whatever `no_parent` says. Nothing else is lifted for callers whose policies grant this path.
+async fn create_orphan(call: Call) -> Result<Answer> {
+    let (auth, warnings) = call.state.auth.create_orphan_token(call.caller()?, call.sudo, &call.fields).await?;
+    Ok(Answer::auth(auth).with_warnings(warnings))
 }
 
 async fn lookup_self(call: Call) -> Result<Answer> {

@@ -53,7 +53,7 @@ async fn no_route_answers_whom_it_should_not() {
 async fn every_route_reads_its_body_within_bounds() {
     let app = App::start().await;
     for (kind, route) in signet::http::secrets::all_routes() {
-        if kind != "pki" || route.operation != Operation::Update || matches!(route.body, BodyKind::Raw { .. }) {
+        if kind != "pki" || route.operation != Operation::Update || route.body == BodyKind::Raw {
             continue;
         }
         let request = app.client.request("POST", &format!("pki/{}", example(route.pattern))).body("{\"a\":");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::super::answer::{Answer, Body};
+use super::super::capabilities as granted_on;
 use super::super::route::Call;
 use super::to_the_end;
 use crate::auth::mounts::Mount;
@@ -116,7 +117,7 @@ pub(super) async fn preflight(call: Call) -> Result<Answer> {
     let below = format!("{path}/");
     let (mount, _) = table.route(&below).ok_or_else(refused)?;
     let caller = call.caller()?;
-    let may = |path: &str| call.state.auth.capabilities(caller, path) != ["deny"];
+    let may = |path: &str| granted_on(&call.state, caller, path) != ["deny"];
     if ![path, &below, &mount.path].into_iter().any(may) {
         return Err(refused());
     }

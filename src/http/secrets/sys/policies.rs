@@ -3,10 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::super::answer::{Answer, Body};
+use super::super::capabilities as granted_on;
 use super::super::page::Page;
 use super::super::route::Call;
 use super::to_the_end;
-use crate::auth::Caller;
+use crate::auth::{Auth, Caller};
 use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields};
 
@@ -46,7 +47,10 @@ pub(super) async fn old_read(call: Call) -> Result<Answer> {
 /// `POST sys/policies/acl/:name`.
 pub(super) async fn write(call: Call) -> Result<Answer> {
     to_the_end(async move {
-        let warnings = call.state.auth.policy_write(call.param("name"), &call.fields).await?;
+        let mut warnings = call.state.auth.policy_write(call.param("name"), &call.fields).await?;
+        if call.respelt {
+            warnings.push(Auth::policy_respelt(call.param("name")));
+        }
         Ok(Answer::empty().with_warnings(warnings))
     })
     .await
@@ -97,7 +101,7 @@ fn granted(call: &Call, holder: &Caller) -> Result<Answer> {
     if paths.is_empty() {
         return Err(Error::invalid("paths must be supplied"));
     }
-    let words = |path: &str| json!(call.state.auth.capabilities(holder, path.trim_start_matches('/')));
+    let words = |path: &str| json!(granted_on(&call.state, holder, path.trim_start_matches('/')));
     let mut data: Map<_, _> = paths.iter().map(|path| (path.clone(), words(path))).collect();
     if let [only] = paths.as_slice() {
         data.insert("capabilities".to_owned(), words(only));

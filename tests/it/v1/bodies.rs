@@ -1,0 +1,155 @@
+//! Bodies: whose are kept, how much of them, and for how long.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::{App, send};
+
+/// A request that has not sent all of its body yet.
+pub struct Pending {
+    socket: TcpStream,
+    rest: Vec<u8>,
+}
+
+impl Pending {
+    /// Sends all of a body but its last octet.
+    pub async fn begin(app: &App, line: &str, headers: &str, body: Vec<u8>) -> Self {
+        let url = app.client.url("");
+        let address = url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
+        let length = body.len();
+        let head =
+            format!("{line} HTTP/1.1\r\nHost: t\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n");
+        tokio::task::spawn_blocking(move || {
+            let mut socket = TcpStream::connect(address).unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            socket.write_all(head.as_bytes()).unwrap();
+            let (most, rest) = body.split_at(length - 1);
+            socket.write_all(most).unwrap();
+            Self { socket, rest: rest.to_owned() }
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Reads the answer without sending the rest.
+    pub async fn answer(mut self) -> String {
+        tokio::task::spawn_blocking(move || {
+            let mut answer = Vec::new();
+            let _ = self.socket.read_to_end(&mut answer);
+            String::from_utf8_lossy(&answer).into_owned()
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Sends the rest and reads the answer.
+    pub async fn end(mut self) -> String {
+        let rest = std::mem::take(&mut self.rest);
+        let written = tokio::task::spawn_blocking(move || {
+            self.socket.write_all(&rest).unwrap();
+            self
+        });
+        written.await.unwrap().answer().await
+    }
+}
+
+/// A body of `length` octets that asks for the capabilities of one path.
+fn asks(length: usize) -> Vec<u8> {
+    format!("{{\"path\":\"{}\"}}", "a".repeat(length - 11)).into_bytes()
+}
+
+const ASK: &str = "POST /v1/sys/capabilities-self";
+
+fn token(token: &str) -> String {
+    format!("X-Service-Token: {token}\r\n")
+}
+
+#[actix_web::test]
+async fn who_has_no_right_is_refused_without_waiting_for_a_body() {
+    let app = App::builder().settings(|s| s.body_timeout = Duration::from_secs(3)).start().await;
+    app.policy("nothing", "path \"unrelated\" { capabilities = [\"read\"] }").await;
+    let body = json!({ "policies": ["nothing"], "no_default_policy": true });
+    let made = app.client.post("auth/token/create", body).await;
+    let powerless = made.body["auth"]["client_token"].as_str().unwrap();
+    let started = Instant::now();
+    for headers in [String::new(), token("unknown"), token(powerless)] {
+        let pending = Pending::begin(&app, ASK, &headers, asks(1 << 20)).await;
+        let answer = pending.answer().await;
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{headers}: {answer}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(15));
+    // Nobody reads what such a caller says.
+    for client in [app.client.with_token(""), app.client.with_token(powerless)] {
+        send(client.request("POST", "sys/capabilities-self").body("{\"a\":")).await.assert_denied();
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_body_that_nobody_reads_has_the_limit_of_its_route() {
+    let app = App::start().await;
+    let stranger = app.client.with_token("");
+    for (size, status) in [(16 << 10, 200), ((16 << 10) + 1, 413), (200 << 10, 413)] {
+        let answer = send(stranger.request("GET", "sys/health").body(vec![b'x'; size])).await;
+        assert_eq!(answer.status, status, "{size}: {}", answer.text);
+    }
+    let wrong = send(stranger.request("POST", "sys/health").body(vec![b'x'; 200 << 10])).await;
+    assert_eq!(wrong.status, 413);
+    assert_eq!(send(stranger.request("POST", "sys/health").body("x")).await.status, 405);
+    let read = send(app.client.request("GET", "sys/mounts").body(vec![b'x'; 200 << 10])).await;
+    assert_eq!(read.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_token_that_ends_while_its_body_arrives_does_nothing() {
+    let app = App::start().await;
+    app.policy("writer", "path \"sys/policies/acl/*\" { capabilities = [\"update\"] }").await;
+    let client = app.with_policies(&["writer"]).await;
+    let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" }).to_string().into_bytes();
+    let pending = Pending::begin(&app, "POST /v1/sys/policies/acl/late", &token(&client.token), policy).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(app.client.post("auth/token/revoke", json!({ "token": client.token })).await.status, 204);
+    let answer = pending.end().await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert_eq!(app.client.get("sys/policies/acl/late").await.status, 404);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn bytes_in_flight_have_a_budget() {
+    let room =
+        |s: &mut signet::http::secrets::state::Settings| (s.max_body, s.max_bodies_in_flight) = (1 << 20, 300_000);
+    let app = App::builder().settings(room).start().await;
+    let root = token(&app.client.token);
+    let ask = || app.client.request("POST", "sys/capabilities-self");
+    let held = Pending::begin(&app, ASK, &root, asks(250_000)).await;
+    // Whoever has no right holds nothing, however much is on its way.
+    let mut strangers = Vec::new();
+    for _ in 0..4 {
+        strangers.push(Pending::begin(&app, ASK, "", asks(250_000)).await);
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let refused = send(ask().body(asks(100_000))).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, "1"), "{}", refused.text);
+    assert_eq!(refused.error(), "too many request bodies at once");
+    assert_eq!(send(ask().body(asks(40_000))).await.status, 200, "there is room for it");
+    assert_eq!(send(ask().body(asks(100))).await.status, 200, "it needs no room");
+    let answer = held.end().await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{}", &answer[..200]);
+    for _ in 0..5 {
+        assert_eq!(send(ask().body(asks(250_000))).await.status, 200, "room is given back");
+    }
+    let chunks = format!("{:x}\r\n{}\r\n", 200_000, " ".repeat(200_000)).repeat(2);
+    let chunked = format!("{ASK} HTTP/1.1\r\nHost: t\r\n{root}Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let answer = app.raw(format!("{chunked}{chunks}0\r\n\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert_eq!(send(ask().body(asks(250_000))).await.status, 200);
+    for stranger in strangers {
+        assert!(stranger.answer().await.starts_with("HTTP/1.1 403 "));
+    }
+    app.stop().await;
+}

@@ -1,0 +1,153 @@
+//! Parameter rules of policies, held against what an endpoint reads.
+
+use serde_json::json;
+
+use super::rights::{granted, only, rule};
+use crate::support::App;
+
+#[actix_web::test]
+async fn required_parameters_are_met_by_what_the_endpoint_reads_alone() {
+    let app = App::start().await;
+    let required = "capabilities = [\"update\"] required_parameters = [\"ttl\"]";
+    let client = only(&app, "creator", &rule("auth/token/create", required)).await;
+    for body in [json!({}), json!({ "TTL": "1h" }), json!({ "Ttl": "1h", "num_uses": 1 }), json!({ "ttl": null })] {
+        client.post("auth/token/create", body).await.assert_denied();
+    }
+    for body in [json!({ "ttl": "1h" }), json!({ "lease": "1h" }), json!({ "ttl": "1h", "TTL": "9h" })] {
+        let answer = client.post("auth/token/create", body.clone()).await;
+        assert_eq!(answer.status, 200, "{body}: {}", answer.text);
+    }
+    let unread = "capabilities = [\"update\"] required_parameters = [\"bogus\"]";
+    let client = only(&app, "creator", &rule("auth/token/create", unread)).await;
+    client.post("auth/token/create", json!({ "bogus": 1 })).await.assert_denied();
+    // What stands in the path is given, and what a body repeats of it counts too.
+    let named = "capabilities = [\"update\"] required_parameters = [\"name\"]";
+    let client = only(&app, "roles", &rule("pki/roles/*", named)).await;
+    for body in [json!({}), json!({ "name": "web" })] {
+        assert_eq!(client.post("pki/roles/web", body).await.status, 200);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn allowed_parameters_count_only_what_the_endpoint_reads() {
+    let app = App::start().await;
+    let listed = "capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [\"1h\"], \"bogus\" = [] }";
+    let client = only(&app, "creator", &rule("auth/token/create", listed)).await;
+    for (body, allowed) in [
+        (json!({}), true),
+        (json!({ "ttl": "1h" }), true),
+        (json!({ "lease": "1h" }), true),
+        (json!({ "ttl": "2h" }), false),
+        (json!({ "lease": "2h" }), false),
+        (json!({ "TTL": "1h" }), false),
+        (json!({ "bogus": 1 }), false),
+        (json!({ "num_uses": 1 }), false),
+    ] {
+        let status = client.post("auth/token/create", body.clone()).await.status;
+        assert_eq!(status, if allowed { 200 } else { 403 }, "{body}");
+    }
+    let others = "capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [\"1h\"], \"*\" = [] }";
+    let client = only(&app, "creator", &rule("auth/token/create", others)).await;
+    for (body, allowed) in [
+        (json!({ "bogus": 1, "ttl": "1h" }), true),
+        (json!({ "TTL": "1h" }), true),
+        (json!({ "TTL": "2h" }), false),
+        (json!({ "lease": "2h" }), false),
+    ] {
+        let status = client.post("auth/token/create", body.clone()).await.status;
+        assert_eq!(status, if allowed { 200 } else { 403 }, "{body}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn denied_values_are_found_in_every_form_that_the_endpoint_reads() {
+    let app = App::start().await;
+    let root = json!({ "common_name": "Root", "key_type": "ec", "key_bits": 256 });
+    assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "allowed_other_sans": "*" });
+    assert_eq!(app.client.post("pki/roles/web", role).await.status, 200);
+    let denied = json!({
+        "alt_names": ["*.evil.com", "*.xn--bcher-kva.example"],
+        "common_name": ["Evil.Com."],
+        "ip_sans": ["10.0.0.1", "2001:db8::1"],
+        "other_sans": ["1.3.6.1.4.1.311.20.2.3;UTF8:evil*"],
+        "ttl": ["90m"],
+    });
+    let text = format!("capabilities = [\"update\"] denied_parameters = {denied}").replace("\":", "\"=");
+    let client = only(&app, "issuer", &rule("pki/issue/web", &text)).await;
+    for (field, value) in [
+        ("alt_names", json!("a.evil.com")),
+        ("alt_names", json!("A.EVIL.COM.")),
+        ("alt_names", json!(" A.Evil.com ")),
+        ("alt_names", json!("good.test, a.evil.com")),
+        ("alt_names", json!(["good.test", "a.evil.com."])),
+        ("alt_names", json!("[\"a.evil.com\"]")),
+        ("Alt_Names", json!("a.evil.com")),
+        ("alt_names", json!("a.bücher.example")),
+        ("alt_names", json!("a.BÜCHER.example.")),
+        ("alt_names", json!("mail@a.bücher.example")),
+        ("common_name", json!("evil.com")),
+        ("common_name", json!("EVIL.COM ")),
+        ("ip_sans", json!("::ffff:10.0.0.1")),
+        ("ip_sans", json!("192.0.2.1,2001:DB8:0:0::1")),
+        ("other_sans", json!("1.3.6.1.4.1.311.20.2.3;utf-8:evil@x")),
+        ("ttl", json!(5400)),
+        ("ttl", json!("1h30m")),
+    ] {
+        let mut body = json!({ "common_name": "good.test" });
+        body[field] = value;
+        let answer = client.post("pki/issue/web", body.clone()).await;
+        assert_eq!(answer.status, 403, "{body}: {}", answer.text);
+    }
+    for (field, value) in [
+        ("alt_names", json!("evil.com")),
+        ("alt_names", json!("a.good.test")),
+        ("ip_sans", json!("10.0.0.2")),
+        ("ttl", json!("89m")),
+    ] {
+        let mut body = json!({ "common_name": "good.test" });
+        body[field] = value;
+        let answer = client.post("pki/issue/web", body.clone()).await;
+        assert_eq!(answer.status, 200, "{body}: {}", answer.text);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_denied_value_is_denied_under_the_other_name_of_its_field() {
+    let app = App::start().await;
+    let denied = "capabilities = [\"update\"] denied_parameters = { \"ttl\" = [\"9h\"] }";
+    let client = only(&app, "creator", &rule("auth/token/create", denied)).await;
+    for body in [json!({ "ttl": "9h" }), json!({ "lease": "540m" }), json!({ "LEASE": 32400 })] {
+        client.post("auth/token/create", body).await.assert_denied();
+    }
+    assert_eq!(client.post("auth/token/create", json!({ "lease": "8h" })).await.status, 200);
+    let serial = "capabilities = [\"update\"] denied_parameters = { \"serial_number\" = [\"0a:0b:0c\"] }";
+    let client = only(&app, "revoker", &rule("pki/revoke", serial)).await;
+    for spelling in ["0a:0b:0c", "0A-0B-0C", " 00:0a:0b:0c "] {
+        client.post("pki/revoke", json!({ "serial_number": spelling })).await.assert_denied();
+    }
+    let denied = "capabilities = [\"update\"] denied_parameters = { \"policy\" = [] }";
+    let client = only(&app, "writer", &rule("sys/policy/*", denied)).await;
+    client.post("sys/policy/web", json!({ "rules": granted("x", &["read"]) })).await.assert_denied();
+    let denied = "capabilities = [\"update\"] denied_parameters = { \"paths\" = [\"secret\"] }";
+    let client = only(&app, "asker", &rule("sys/capabilities-self", denied)).await;
+    client.post("sys/capabilities-self", json!({ "path": "secret" })).await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_verbatim_body_has_no_member_that_is_not_read() {
+    let app = App::start().await;
+    let text =
+        "capabilities = [\"update\"] required_parameters = [\"ticket\"] allowed_parameters = { \"ticket\" = [] }";
+    let client = only(&app, "asker", &rule("pki/external-policy/issue", text)).await;
+    let answer = client.post("pki/external-policy/issue", json!({ "ticket": "x" })).await;
+    assert_ne!(answer.status, 403, "{}", answer.text);
+    // Nobody here knows which spelling is read in the end.
+    assert_ne!(client.post("pki/external-policy/issue", json!({ "Ticket": "x" })).await.status, 403);
+    client.post("pki/external-policy/issue", json!({ "ticket": "x", "other": 1 })).await.assert_denied();
+    app.stop().await;
+}

@@ -1,0 +1,121 @@
+//! One right and nothing else: what a caller gets for it through the routes.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, App, Client, send};
+
+/// A client whose token has the policy `text` and no other.
+pub async fn only(app: &App, name: &str, text: &str) -> Client {
+    app.policy(name, text).await;
+    let body = json!({ "policies": [name], "no_default_policy": true });
+    let made = app.client.post("auth/token/create", body).await;
+    assert_eq!(made.body["auth"]["policies"], json!([name]), "{}", made.text);
+    app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap())
+}
+
+/// The rule of one path.
+pub fn rule(path: &str, rest: &str) -> String {
+    format!("path \"{path}\" {{ {rest} }}\n")
+}
+
+pub fn granted(path: &str, capabilities: &[&str]) -> String {
+    rule(path, &format!("capabilities = {}", json!(capabilities)))
+}
+
+fn assert_refused(answer: &Answer, text: &str) {
+    assert_eq!((answer.status, answer.error()), (400, text), "{}", answer.text);
+}
+
+/// What only `sudo` adds to a new token, and the refusal of each without it.
+const BEYOND: [(&str, &str); 5] = [
+    (r#"{"policies": ["everything"]}"#, "child policies must be subset of parent"),
+    (r#"{"policies": ["default"]}"#, "child policies must be subset of parent"),
+    (r#"{"period": "1h"}"#, "root or sudo privileges required to create periodic token"),
+    (r#"{"id": "chosen"}"#, "id: tokens cannot be chosen, they are always random"),
+    (r#"{"policies": ["root"]}"#, "child policies must be subset of parent"),
+];
+
+#[actix_web::test]
+async fn a_token_with_update_on_create_orphan_gives_no_policy_away() {
+    let app = App::start().await;
+    app.policy("everything", &granted("*", &["create", "read", "update", "delete", "list", "sudo"])).await;
+    let client = only(&app, "orphans", &granted("auth/token/create-orphan", &["update"])).await;
+    for (body, refusal) in BEYOND {
+        let body: Value = serde_json::from_str(body).unwrap();
+        assert_refused(&client.post("auth/token/create-orphan", body).await, refusal);
+    }
+    let orphan = client.post("auth/token/create-orphan", json!({ "no_parent": false })).await;
+    let auth = &orphan.body["auth"];
+    assert_eq!((&auth["orphan"], &auth["policies"]), (&json!(true), &json!(["orphans"])), "{}", orphan.text);
+    let child = app.client.with_token(auth["client_token"].as_str().unwrap());
+    assert_eq!(app.client.post("auth/token/revoke", json!({ "token": client.token })).await.status, 204);
+    assert_eq!(child.post("auth/token/create-orphan", json!({})).await.status, 200, "it outlives its maker");
+    client.post("auth/token/create-orphan", json!({})).await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn sudo_on_create_orphan_is_still_what_it_was() {
+    let app = App::start().await;
+    let client = only(&app, "orphans", &granted("auth/token/create-orphan", &["update", "sudo"])).await;
+    let made = client.post("auth/token/create-orphan", json!({ "policies": ["default"], "period": "1h" })).await;
+    assert_eq!(made.body["auth"]["policies"], json!(["default"]), "{}", made.text);
+    let root = client.post("auth/token/create-orphan", json!({ "policies": ["root"] })).await;
+    assert_refused(&root, "root tokens may not be created without parent token being root");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_token_with_update_on_create_makes_children_of_its_own_policies_only() {
+    let app = App::start().await;
+    app.policy("everything", &granted("*", &["create", "read", "update", "delete", "list", "sudo"])).await;
+    let client = only(&app, "creator", &granted("auth/token/create", &["update"])).await;
+    for (body, refusal) in BEYOND {
+        let body: Value = serde_json::from_str(body).unwrap();
+        assert_refused(&client.post("auth/token/create", body).await, refusal);
+    }
+    let orphan = client.post("auth/token/create", json!({ "no_parent": true })).await;
+    assert_refused(&orphan, "root or sudo privileges required to create orphan token");
+    client.post("auth/token/create-orphan", json!({})).await.assert_denied();
+    let made = client.post("auth/token/create", json!({})).await;
+    let auth = &made.body["auth"];
+    assert_eq!((&auth["orphan"], &auth["policies"]), (&json!(false), &json!(["creator"])), "{}", made.text);
+    let child = app.client.with_token(auth["client_token"].as_str().unwrap());
+    let grandchild = child.post("auth/token/create", json!({ "no_default_policy": true })).await;
+    assert_eq!(grandchild.body["auth"]["policies"], json!(["creator"]), "{}", grandchild.text);
+    assert_eq!(app.client.post("auth/token/revoke", json!({ "token": client.token })).await.status, 204);
+    child.post("auth/token/create", json!({})).await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn sudo_on_create_lifts_what_it_should_and_never_makes_root() {
+    let app = App::start().await;
+    let client = only(&app, "creator", &granted("auth/token/create", &["update", "sudo"])).await;
+    let body = json!({ "policies": ["other"], "no_parent": true, "period": "1h", "no_default_policy": true });
+    let made = client.post("auth/token/create", body).await;
+    let auth = &made.body["auth"];
+    assert_eq!((&auth["orphan"], &auth["policies"]), (&json!(true), &json!(["other"])), "{}", made.text);
+    let root = client.post("auth/token/create", json!({ "policies": ["ROOT"] })).await;
+    assert_refused(&root, "root tokens may not be created without parent token being root");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_token_may_be_refused_as_often_as_it_may_be_used() {
+    let app = App::start().await;
+    app.policy("ask", &granted("sys/capabilities-self", &["update"])).await;
+    let body = json!({ "policies": ["ask"], "no_default_policy": true, "num_uses": 3 });
+    let made = app.client.post("auth/token/create", body).await;
+    let client = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    // What is no request is answered before anybody is held to it.
+    let malformed = send(client.request("POST", "sys/capabilities-self").body("{\"a\":")).await;
+    assert_eq!(malformed.status, 400);
+    let large = client.request("POST", "sys/capabilities-self").body(vec![b' '; (4 << 20) + 1]);
+    assert_eq!(send(large).await.status, 413);
+    assert_eq!(client.post("sys/capabilities-self", json!({ "path": "x" })).await.status, 200);
+    client.post("sys/mounts/other", json!({ "type": "pki" })).await.assert_denied();
+    assert_eq!(client.post("sys/capabilities-self", json!({})).await.status, 400);
+    client.post("sys/capabilities-self", json!({ "path": "x" })).await.assert_denied();
+    app.stop().await;
+}

@@ -1,0 +1,41 @@
+//! Bodies of the projects API and the room that there is for them.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::fixture::{World, assert_refused, resource};
+use crate::support::App;
+use crate::v1::bodies::Pending;
+
+#[actix_web::test]
+async fn bytes_in_flight_have_one_budget_with_the_secrets_service() {
+    let builder = App::builder().settings(|s| (s.max_body, s.max_bodies_in_flight) = (1 << 20, 300_000));
+    let world = World::of(builder).await;
+    let path = "organizations/acme/projects";
+    let sized = |name: &str, length: usize| {
+        let body = resource("projects", json!({ "name": name })).to_string();
+        format!("{body}{}", " ".repeat(length - body.len()))
+    };
+    let post = |name: &str, length| world.owner.send_text(Method::POST, path, sized(name, length));
+    let line = format!("POST /api/v2/{path}");
+    let media = "Content-Type: application/vnd.api+json\r\n";
+    let headers = format!("Authorization: Bearer {}\r\n{media}", world.owner.token);
+    let held = Pending::begin(&world.app, &line, &headers, sized("held", 250_000).into_bytes()).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let refused = post("refused", 100_000).await;
+    assert_refused(&refused, 503, &[("", "too many request bodies at once")]);
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(post("small", 200).await.status, 201);
+    let other = world.app.client.request("POST", "sys/capabilities-self").body(" ".repeat(100_000));
+    assert_eq!(crate::support::send(other).await.status, 503);
+    assert!(held.end().await.starts_with("HTTP/1.1 201 "));
+    for n in 0..4 {
+        assert_eq!(post(&format!("again-{n}"), 250_000).await.status, 201);
+    }
+    // Nobody waits for the body of a stranger.
+    let stranger = Pending::begin(&world.app, &line, media, sized("x", 250_000).into_bytes()).await;
+    assert!(stranger.answer().await.starts_with("HTTP/1.1 401 "));
+    world.app.stop().await;
+}
