@@ -1,19 +1,29 @@
 //! `signet issue`: gets a certificate and writes NAME.pem, NAME-key.pem and ca.pem.
 //!
+//! The token goes to the server that was named and to no other: redirects are not followed, and plain http
+//! leads no further than this machine.
+//!
 //! No file is ever overwritten. The files of the name are looked for before the server is asked, so
 //! that no certificate is issued for nothing. A `ca.pem` that is there may stay when it holds the
 //! same authority (several names in one folder); otherwise the authority goes to NAME-ca.pem.
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use reqwest::header::HeaderValue;
+use reqwest::header::{HeaderValue, LOCATION};
 use serde_json::{Value, json};
 use signet::error::{Error, Kind, Result};
 use signet::secret::Secret;
+use url::{Host, Url};
+
+/// The name of this machine in addresses.
+const LOCALHOST: &str = "localhost";
+/// How much of an address that a server points to is shown, characters.
+const LONGEST_SHOWN: usize = 200;
 
 /// The arguments of `signet issue`.
 #[derive(clap::Args)]
@@ -144,6 +154,7 @@ fn lines(texts: &[&str]) -> String {
 
 async fn ask(arguments: &Arguments) -> Result<Value> {
     let base = arguments.address.trim_end_matches('/');
+    check_address(base)?;
     let url = format!("{base}/v1/{}/issue/{}", arguments.mount.trim_matches('/'), arguments.role);
     let mut body = json!({ "common_name": arguments.name });
     for (name, value) in [("ttl", &arguments.ttl), ("alt_names", &arguments.alt_names)] {
@@ -158,6 +169,12 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
     let answer =
         request.send().await.map_err(|e| Error::unavailable(format!("{base}: no answer ({})", cause(&e)), e))?;
     let status = answer.status().as_u16();
+    if answer.status().is_redirection() {
+        let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
+        let to: String = to.chars().take(LONGEST_SHOWN).collect();
+        let text = format!("{url}: status {status}: points to {to:?}, which is not followed (is SIGNET_ADDR right?)");
+        return Err(Error::new(Kind::BadGateway, text));
+    }
     let body: Value = answer.json().await.unwrap_or(Value::Null);
     if status == 200 {
         return Ok(body["data"].clone());
@@ -172,8 +189,34 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
     Err(Error::new(Kind::BadGateway, format!("{url}: status {status}: {}{hint}", errors.join("; "))))
 }
 
+/// The token must not be read on the way: TLS, or no way at all.
+///
+/// # Errors
+/// `Invalid` for plain http to another machine, and for what is no address of a server.
+fn check_address(base: &str) -> Result<()> {
+    let refuse = |rule: &str| Err(Error::invalid(format!("SIGNET_ADDR: {rule}")));
+    let Ok(url) = Url::parse(base) else { return refuse("is not a URL, such as https://signet.example") };
+    let here = match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == LOCALHOST,
+        None => false,
+    };
+    match url.scheme() {
+        "https" => Ok(()),
+        "http" if here => Ok(()),
+        "http" => refuse("plain http is for this machine only (localhost, 127.0.0.0/8, ::1): use https"),
+        _ => refuse("must begin with https://"),
+    }
+}
+
 fn client(arguments: &Arguments) -> Result<reqwest::Client> {
-    let mut client = reqwest::Client::builder().timeout(Duration::from_secs(60)).no_proxy();
+    let mut client = reqwest::Client::builder()
+        .timeout(Duration::from_secs(60))
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        // Whatever a resolver says; port 0 stands for the one of the address.
+        .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
     if let Some(file) = &arguments.cacert {
         let unreadable = || Error::invalid(format!("SIGNET_CACERT: {} holds no readable certificates", file.display()));
         let pem = std::fs::read(file).map_err(|_| unreadable())?;
