@@ -83,7 +83,7 @@ impl Engine {
         let control = ControlThread::start(clock.clone());
         let tools = Tools {
             store,
-            pool: KeyPool::start(2, 1024),
+            pool: KeyPool::start(),
             clock,
             serials: Arc::new(Serial::random),
             ocsp: Arc::default(),

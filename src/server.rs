@@ -207,6 +207,8 @@ impl Server {
             .keep_alive(IDLE)
             .client_request_timeout(HEAD_TIMEOUT)
             .tcp_nodelay(true)
+            // Who closes has left: what it waited for must not go on for nobody.
+            .h1_allow_half_closed(false)
             .shutdown_timeout(DRAIN_SECONDS)
             .disable_signals();
         let server = match &self.tls {

@@ -13,7 +13,7 @@ use super::view::View;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::{KeySpec, PrivateKey};
-use crate::keys::pool::KeyPool;
+use crate::keys::pool::Watch;
 use crate::x509::algorithm::{Curve, KeyKind};
 
 /// Fields of `keys/generate/:type`.
@@ -86,11 +86,12 @@ impl KeyOrder {
     ///
     /// # Errors
     /// `Busy` when too many RSA keys are asked for.
-    pub(super) async fn obtain(self, pool: &KeyPool) -> Result<CaKey> {
+    pub(super) async fn obtain(self, authority: &Authority) -> Result<CaKey> {
         Ok(match self {
             Self::Stored(key) => CaKey { key, fresh: false, exported: false },
             Self::New { spec, name, exported } => {
-                let private = Arc::new(pool.generate(spec).await?);
+                let (pool, mount) = (&authority.tools().pool, authority.mount());
+                let private = Arc::new(pool.generate(spec, mount, &Watch::ALWAYS).await?);
                 let key = Arc::new(Key { id: crate::random::uuid(), name, version: 0, private });
                 CaKey { key, fresh: true, exported }
             }
@@ -182,7 +183,7 @@ pub(super) fn put_key(next: &mut View, key: Key) -> Result<Vec<PkiWrite>> {
 /// `Invalid` naming field and rule; nothing is stored then.
 pub async fn generate(authority: &Authority, origin: KeyOrigin, fields: &Fields) -> Result<serde_json::Value> {
     let order = KeyOrder::from_fields(fields, origin, &authority.view(), &mut Vec::new())?;
-    let key = order.obtain(&authority.tools().pool).await?;
+    let key = order.obtain(authority).await?;
     let mut data = serde_json::json!({ "key_type": key.key.public().kind().name() });
     key.show(&mut data, Format::Pem, PrivateKeyFormat::Traditional)?;
     authority

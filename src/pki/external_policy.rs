@@ -36,6 +36,7 @@ use super::request::IssueRequest;
 use super::validity::Limits;
 use super::view::View;
 use super::{Authority, answer};
+use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::{KeySpec, PrivateKey};
@@ -114,7 +115,7 @@ pub async fn run(views: Arc<ArcSwap<View>>, tools: Tools, request: Request, stag
         Some(reference) => Some(issue::signer(&view, reference)?),
         None => view.signer("default").cloned(),
     };
-    let subject = subject(&engine, &tools, &request, &stages, started).await?;
+    let subject = subject(&engine, &tools, &request, view.mount, &stages, started).await?;
     let uuid = crate::random::uuid();
     let question = wire::question(&view, &request, &uuid, subject.csr_pem, issuer.as_deref())?;
     drop((view, issuer));
@@ -137,6 +138,7 @@ async fn subject(
     engine: &PolicyEngine,
     tools: &Tools,
     request: &Request,
+    mount: MountId,
     stages: &Stages,
     started: Instant,
 ) -> Result<Subject> {
@@ -151,7 +153,7 @@ async fn subject(
     let spec = KeySpec::new(&key_type, fields.int("key_bits")?.unwrap_or(0))?;
     let started = stages.rules(started);
     engine.check(tools.clock.now())?;
-    let key = Arc::new(tools.pool.generate(spec).await?);
+    let key = Arc::new(tools.pool.generate(spec, mount, &request.requester.watch).await?);
     stages.key(started);
     let csr_pem = empty_csr(&key).await?;
     Ok(Subject { csr_pem, key: key.public().clone(), private: Some(key) })

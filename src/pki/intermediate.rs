@@ -51,7 +51,7 @@ pub async fn generate(authority: &Authority, origin: KeyOrigin, fields: &Fields)
         fields.bool("use_pss")?.unwrap_or(false),
     )?;
     let wanted = Wanted::from_fields(fields, &request, &mut warnings)?;
-    let key = order.obtain(&authority.tools().pool).await?;
+    let key = order.obtain(authority).await?;
     let info = request_info(&wanted.subject, key.key.public().spki(), &[&wanted.extensions]);
     let der = Prepared::request(info, algorithm, &key.key.private).sign().await?.der();
     // What leaves is what other authorities read: held against the rules for requests that come in.

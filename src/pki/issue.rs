@@ -24,7 +24,7 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::KeySpec;
-use crate::keys::pool::KeyPool;
+use crate::keys::pool::{KeyPool, Watch};
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension::{self, SubjectAltNames};
@@ -58,6 +58,8 @@ pub struct Requester {
     pub token: [u8; 32],
     /// Whether the token ends with this request.
     pub last_use: bool,
+    /// Whether the caller still waits for the answer.
+    pub watch: Watch,
 }
 
 /// A request to issue or sign.
@@ -123,7 +125,7 @@ pub async fn issue(view: Arc<View>, tools: Tools, request: Request, stages: Stag
     warnings.extend(more);
     let draft = leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
     let started = stages.rules(started);
-    let key = tools.pool.generate(spec).await?;
+    let key = tools.pool.generate(spec, view.mount, &request.requester.watch).await?;
     stages.key(started);
     let issued = draft.release(&view, &tools, key.public(), &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, Some(&key))?;

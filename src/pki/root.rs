@@ -91,7 +91,7 @@ pub async fn generate(
     order.warnings.splice(..0, warnings);
     // Names are checked before the costly key, and again in the change itself.
     order.check_name_free(&view)?;
-    let key = key.obtain(&authority.tools().pool).await?;
+    let key = key.obtain(authority).await?;
     let serials = Arc::clone(&authority.tools().serials);
     let now = authority.tools().clock.now().unix_timestamp();
     let requester = requester.to_owned();
