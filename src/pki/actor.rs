@@ -589,7 +589,7 @@ mod tests {
     async fn a_panic_in_a_request_becomes_an_error_and_the_next_request_is_served() {
         let broken = guarded(async { panic!("a defect") }, "issue").await;
         assert_eq!(broken.err().map(|e| e.kind()), Some(Kind::Internal));
-        let issued = Issued { json: "{}".to_owned(), warnings: Vec::new(), lease: None };
+        let issued = Issued { json: "{}".to_owned().into(), warnings: Vec::new(), lease: None };
         assert!(guarded(async { Ok(issued) }, "issue").await.is_ok());
     }
 }

@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::KeySpec;
 use crate::keys::pool::{KeyPool, Watch};
+use crate::secret::PartlySecret;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension::{self, SubjectAltNames};
@@ -100,8 +101,8 @@ impl Request {
 
 /// An issued certificate, ready to send.
 pub struct Issued {
-    /// The answer's `data`, JSON text.
-    pub json: String,
+    /// The answer's `data`, JSON text; a private key may be in it.
+    pub json: PartlySecret,
     /// Warnings for the caller.
     pub warnings: Vec<String>,
     /// The lease that comes with it, when the role wants one.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::actor::Planned;
+use super::answer::{self, Data};
 use super::ca_key::{CaKey, KeyOrder, KeyOrigin};
 use super::issue::subject_alt_names;
 use super::issuer::{IssuerRecord, Usage, check_name};
@@ -16,10 +17,11 @@ use super::structure::{Expected, Shape};
 use super::urls::{NO_URLS, Urls};
 use super::validity::{self, LeafNotAfter, Limits, Validity};
 use super::view::View;
-use super::{Authority, answer, ca_request};
+use super::{Authority, ca_request};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::PrivateKey;
+use crate::secret::PartlySecret;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::extension;
 use crate::x509::name;
@@ -57,8 +59,8 @@ pub const FIELDS: &[&str] = &ca_request::joined::<41>(&[
 
 /// A root that was generated.
 pub struct Generated {
-    /// The answer's `data`.
-    pub data: serde_json::Value,
+    /// The answer's `data`, JSON text.
+    pub data: PartlySecret,
     /// Warnings for the caller.
     pub warnings: Vec<String>,
 }
@@ -268,25 +270,23 @@ impl Order {
         }
     }
 
-    fn data(&self, record: &IssuerRecord, key: &CaKey, der: &[u8], serial: &Serial) -> Result<serde_json::Value> {
+    fn data(&self, record: &IssuerRecord, key: &CaKey, der: &[u8], serial: &Serial) -> Result<PartlySecret> {
         let issuing_ca = match self.request.format {
             Format::Der => record.certificate.clone(),
             Format::Pem | Format::PemBundle => pem::encode("CERTIFICATE", der),
         };
-        let certificate = match self.request.format {
-            Format::PemBundle => answer::bundle(key.exported(), der, "")?,
-            Format::Pem | Format::Der => issuing_ca.clone(),
-        };
-        let mut data = serde_json::json!({
-            "certificate": certificate,
-            "issuing_ca": issuing_ca,
-            "serial_number": serial.to_string(),
-            "expiration": self.validity.not_after.unix_timestamp().to_string(),
-            "issuer_id": record.id,
-            "issuer_name": record.name,
-        });
+        let mut data = Data::default();
+        match (self.request.format, key.exported()) {
+            (Format::PemBundle, Some(key)) => data.add_secret("certificate", &answer::beside(key, &issuing_ca)?)?,
+            _ => data.add("certificate", &issuing_ca),
+        }
+        data.add("issuing_ca", &issuing_ca);
+        data.add("serial_number", &serial.to_string());
+        data.add("expiration", &self.validity.not_after.unix_timestamp().to_string());
+        data.add("issuer_id", &record.id);
+        data.add("issuer_name", &record.name);
         key.show(&mut data, self.request.format, self.request.private_key_format)?;
-        Ok(data)
+        Ok(data.finish())
     }
 }
 

@@ -32,7 +32,7 @@ async fn new_root(call: Call, naming: Naming) -> Result<Answer> {
     let authority = call.authority().await?;
     let limits = Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() };
     let generated = root::generate(&authority, origin, naming, &call.fields, limits, call.recorded_as()).await?;
-    Ok(Answer::data(generated.data).with_warnings(generated.warnings))
+    Ok(Answer::rendered(generated.data).with_warnings(generated.warnings))
 }
 
 pub(super) async fn intermediate(call: Call) -> Result<Answer> {
@@ -47,7 +47,7 @@ pub(super) async fn cross_sign(call: Call) -> Result<Answer> {
 
 async fn new_intermediate(call: Call, origin: KeyOrigin) -> Result<Answer> {
     let (data, warnings) = intermediate::generate(&*call.authority().await?, origin, &call.fields).await?;
-    Ok(Answer::data(data).with_warnings(warnings))
+    Ok(Answer::rendered(data).with_warnings(warnings))
 }
 
 pub(super) async fn key(call: Call) -> Result<Answer> {
@@ -55,5 +55,5 @@ pub(super) async fn key(call: Call) -> Result<Answer> {
     if origin == KeyOrigin::Existing {
         return Err(Error::new(Kind::NotFound, "unsupported path"));
     }
-    Ok(Answer::data(ca_key::generate(&*call.authority().await?, origin, &call.fields).await?))
+    Ok(Answer::rendered(ca_key::generate(&*call.authority().await?, origin, &call.fields).await?))
 }
