@@ -178,11 +178,12 @@ async fn empty_csr(key: &Arc<PrivateKey>) -> Result<String> {
 ///
 /// # Errors
 /// `Invalid` naming the member and the rule.
-pub async fn write_config(authority: &Authority, fields: &Fields) -> Result<()> {
-    let (fields, now) = (fields.clone(), authority.tools().clock.now());
+pub async fn write_config(authority: &Authority, mut fields: Fields) -> Result<()> {
+    let bundle = fields.take_secret(config::CLIENT_BUNDLE)?;
+    let now = authority.tools().clock.now();
     authority
         .change(move |view| {
-            let config = view.external_policy.value.merged(&fields, now)?;
+            let config = view.external_policy.value.merged(&fields, bundle.as_ref(), now)?;
             let mut next = view.clone();
             let writes = vec![next.set_external_policy(config)?];
             Ok((Planned { view: next, writes, crls: false }, ()))
