@@ -81,13 +81,8 @@ impl Engine {
     /// must run.
     pub fn new(store: Arc<dyn PkiStore>, clock: Clock) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
-        let tools = Tools {
-            store,
-            pool: KeyPool::start(),
-            clock,
-            serials: Arc::new(Serial::random),
-            ocsp: Arc::default(),
-        };
+        let tools =
+            Tools { store, pool: KeyPool::start(), clock, serials: Arc::new(Serial::random), ocsp: Arc::default() };
         Arc::new(Self {
             tools,
             control,

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-pub use self::lane::{Presence, Watch};
 use self::lane::{Job, Lane, Line};
+pub use self::lane::{Presence, Watch};
 use super::local::{KeySpec, PrivateKey};
 use crate::documents::MountId;
 use crate::error::{Error, Result};

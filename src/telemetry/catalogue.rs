@@ -303,13 +303,7 @@ pub const CATALOGUE: &[Metric] = &[
         LONG,
         "Time that an RSA key waited for a thread, by lane.",
     ),
-    histogram(
-        KEY_GENERATION_WORK_SECONDS,
-        &["lane"],
-        Unit::Seconds,
-        LONG,
-        "Time that an RSA key then took, by lane.",
-    ),
+    histogram(KEY_GENERATION_WORK_SECONDS, &["lane"], Unit::Seconds, LONG, "Time that an RSA key then took, by lane."),
     histogram(COMMIT_BATCH_UNITS, &[], Unit::Count, BATCH, "Units of writes in one commit."),
     histogram(
         COMMIT_WAIT_SECONDS,
