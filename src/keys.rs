@@ -10,4 +10,4 @@ mod local_der;
 pub mod pool;
 
 pub use local::{KeySpec, PrivateKey};
-pub use pool::KeyPool;
+pub use pool::{KeyPool, Presence, Watch};

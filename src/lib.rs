@@ -40,7 +40,8 @@
 //!
 //! Around them: a *view* ([`pki::view`]) is the mount's state, compiled for issuing and immutable; readers
 //! load it by one atomic swap. Policies and the mount table are published the same way, tokens are a
-//! bounded cache over an indexed row. RSA keys come from two quiet threads ([`keys::pool`]), large RSA
+//! bounded cache over an indexed row. RSA keys come from three quiet threads, in lanes by size
+//! ([`keys::pool`]), large RSA
 //! signatures and CRL builds run on blocking threads. A queue is bounded by permits or by a
 //! length that its owner holds: mailboxes do not bound.
 //!

@@ -82,7 +82,7 @@ impl Engine {
     /// must run.
     pub fn new(store: Arc<dyn PkiStore>, serials: Serials, clock: Clock) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
-        let tools = Tools { store, pool: KeyPool::start(2, 1024), clock, serials, ocsp: Arc::default() };
+        let tools = Tools { store, pool: KeyPool::start(), clock, serials, ocsp: Arc::default() };
         Arc::new(Self {
             tools,
             control,

@@ -1,19 +1,32 @@
 //! `signet issue`: gets a certificate and writes NAME.pem, NAME-key.pem and ca.pem.
 //!
+//! The token goes to the server that was named and to no other: redirects are not followed, and plain http
+//! leads no further than this machine.
+//!
 //! No file is ever overwritten. The files of the name are looked for before the server is asked, so
 //! that no certificate is issued for nothing. A `ca.pem` that is there may stay when it holds the
 //! same authority (several names in one folder); otherwise the authority goes to NAME-ca.pem.
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use reqwest::header::HeaderValue;
-use serde_json::{Value, json};
+use reqwest::header::{HeaderValue, LOCATION};
+use serde::Deserialize;
+use serde_json::json;
 use signet::error::{Error, Kind, Result};
-use signet::secret::Secret;
+use signet::secret::{PartlySecret, Secret, sealed};
+use url::{Host, Url};
+
+/// The name of this machine in addresses.
+const LOCALHOST: &str = "localhost";
+/// How much of an address that a server points to is shown, characters.
+const LONGEST_SHOWN: usize = 200;
+/// Longest answer that is read, octets.
+const LONGEST_ANSWER: usize = 4 << 20;
 
 /// The arguments of `signet issue`.
 #[derive(clap::Args)]
@@ -50,8 +63,7 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments) -> Result<()> {
     let files = Files::of(&arguments)?;
     files.must_be_new()?;
-    let data = ask(&arguments).await?;
-    let issued = Issued::read(&data)?;
+    let issued = Issued::read(&ask(&arguments).await?)?;
     files.write(&issued)
 }
 
@@ -111,7 +123,26 @@ fn write_new(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     })
 }
 
-/// The members of the answer that matter, as file contents.
+/// What a server answers.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Answer {
+    data: Data,
+    errors: Vec<String>,
+}
+
+/// The members that matter.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Data {
+    certificate: String,
+    #[serde(with = "sealed")]
+    private_key: Secret,
+    issuing_ca: String,
+    ca_chain: Vec<String>,
+}
+
+/// The same as file contents.
 struct Issued {
     certificate: String,
     key: Secret,
@@ -120,30 +151,33 @@ struct Issued {
 }
 
 impl Issued {
-    fn read(data: &Value) -> Result<Self> {
-        let text = |name: &str| data[name].as_str().filter(|t| !t.is_empty());
-        let missing = |name| Error::new(Kind::BadGateway, format!("the server's answer has no {name}"));
-        let chain = data["ca_chain"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let mut ca: Vec<&str> = chain.iter().filter_map(Value::as_str).collect();
-        if ca.is_empty() {
-            ca.push(text("issuing_ca").ok_or_else(|| missing("issuing_ca"))?);
+    fn read(data: &Data) -> Result<Self> {
+        let chain = if data.ca_chain.is_empty() { std::slice::from_ref(&data.issuing_ca) } else { &data.ca_chain };
+        let key = data.private_key.expose().trim_ascii_end();
+        let there = [
+            ("certificate", !data.certificate.is_empty()),
+            ("private_key", !key.is_empty()),
+            ("issuing_ca", chain.iter().all(|text| !text.is_empty())),
+        ];
+        if let Some((name, _)) = there.iter().find(|(_, there)| !there) {
+            return Err(Error::new(Kind::BadGateway, format!("the server's answer has no {name}")));
         }
-        let key = text("private_key").ok_or_else(|| missing("private_key"))?;
-        Ok(Self {
-            certificate: lines(&[text("certificate").ok_or_else(|| missing("certificate"))?]),
-            key: Secret::new(lines(&[key])),
-            ca: lines(&ca),
-        })
+        // Sized beforehand: a text that grows leaves copies behind.
+        let mut line = Vec::with_capacity(key.len() + 1);
+        line.extend_from_slice(key);
+        line.push(b'\n');
+        Ok(Self { certificate: lines([&data.certificate]), key: Secret::new(line), ca: lines(chain) })
     }
 }
 
 /// PEM texts one after the other, each with a line end.
-fn lines(texts: &[&str]) -> String {
-    texts.iter().map(|text| format!("{}\n", text.trim_end())).collect()
+fn lines<'t>(texts: impl IntoIterator<Item = &'t String>) -> String {
+    texts.into_iter().map(|text| format!("{}\n", text.trim_end())).collect()
 }
 
-async fn ask(arguments: &Arguments) -> Result<Value> {
+async fn ask(arguments: &Arguments) -> Result<Data> {
     let base = arguments.address.trim_end_matches('/');
+    check_address(base)?;
     let url = format!("{base}/v1/{}/issue/{}", arguments.mount.trim_matches('/'), arguments.role);
     let mut body = json!({ "common_name": arguments.name });
     for (name, value) in [("ttl", &arguments.ttl), ("alt_names", &arguments.alt_names)] {
@@ -158,12 +192,17 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
     let answer =
         request.send().await.map_err(|e| Error::unavailable(format!("{base}: no answer ({})", cause(&e)), e))?;
     let status = answer.status().as_u16();
-    let body: Value = answer.json().await.unwrap_or(Value::Null);
-    if status == 200 {
-        return Ok(body["data"].clone());
+    if answer.status().is_redirection() {
+        let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
+        let to: String = to.chars().take(LONGEST_SHOWN).collect();
+        let text = format!("{url}: status {status}: points to {to:?}, which is not followed (is SIGNET_ADDR right?)");
+        return Err(Error::new(Kind::BadGateway, text));
     }
-    let errors = body["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let errors: Vec<_> = errors.iter().filter_map(Value::as_str).collect();
+    let body = read(answer, base).await?;
+    let Answer { data, errors } = serde_json::from_slice(body.expose()).unwrap_or_default();
+    if status == 200 {
+        return Ok(data);
+    }
     let hint = match status {
         403 => " (does the token in SIGNET_TOKEN grant it?)",
         404 => " (are --mount and --role right?)",
@@ -172,8 +211,50 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
     Err(Error::new(Kind::BadGateway, format!("{url}: status {status}: {}{hint}", errors.join("; "))))
 }
 
+/// The body of an answer, of which a private key is a part.
+///
+/// # Errors
+/// `Unavailable` when it ends early, `BadGateway` when it is longer than any answer.
+async fn read(mut answer: reqwest::Response, base: &str) -> Result<PartlySecret> {
+    let mut body = PartlySecret::default();
+    let broken = |e: reqwest::Error| Error::unavailable(format!("{base}: the answer ended early ({})", cause(&e)), e);
+    while let Some(chunk) = answer.chunk().await.map_err(broken)? {
+        if body.len() + chunk.len() > LONGEST_ANSWER {
+            return Err(Error::new(Kind::BadGateway, format!("{base}: the answer is longer than 4 MiB")));
+        }
+        body.push_secret(&chunk);
+    }
+    Ok(body)
+}
+
+/// The token must not be read on the way: TLS, or no way at all.
+///
+/// # Errors
+/// `Invalid` for plain http to another machine, and for what is no address of a server.
+fn check_address(base: &str) -> Result<()> {
+    let refuse = |rule: &str| Err(Error::invalid(format!("SIGNET_ADDR: {rule}")));
+    let Ok(url) = Url::parse(base) else { return refuse("is not a URL, such as https://signet.example") };
+    let here = match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == LOCALHOST,
+        None => false,
+    };
+    match url.scheme() {
+        "https" => Ok(()),
+        "http" if here => Ok(()),
+        "http" => refuse("plain http is for this machine only (localhost, 127.0.0.0/8, ::1): use https"),
+        _ => refuse("must begin with https://"),
+    }
+}
+
 fn client(arguments: &Arguments) -> Result<reqwest::Client> {
-    let mut client = reqwest::Client::builder().timeout(Duration::from_secs(60)).no_proxy();
+    let mut client = reqwest::Client::builder()
+        .timeout(Duration::from_secs(60))
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        // Whatever a resolver says; port 0 stands for the one of the address.
+        .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
     if let Some(file) = &arguments.cacert {
         let unreadable = || Error::invalid(format!("SIGNET_CACERT: {} holds no readable certificates", file.display()));
         let pem = std::fs::read(file).map_err(|_| unreadable())?;
@@ -198,11 +279,23 @@ mod tests {
 
     #[test]
     fn an_answer_becomes_three_files() {
+        let issued = |body: serde_json::Value| {
+            let answer: Answer = serde_json::from_value(json!({ "data": body, "auth": null })).unwrap();
+            Issued::read(&answer.data)
+        };
         let data =
             json!({ "certificate": "LEAF", "private_key": "KEY\n", "issuing_ca": "CA", "ca_chain": ["CA", "ROOT"] });
-        let issued = Issued::read(&data).unwrap();
+        let alone = issued(json!({ "certificate": "LEAF", "private_key": "KEY", "issuing_ca": "CA" })).unwrap();
+        assert_eq!(alone.ca, "CA\n");
+        for (missing, name) in [
+            (json!({ "certificate": "LEAF", "private_key": "KEY" }), "issuing_ca"),
+            (json!({ "private_key": "KEY", "issuing_ca": "CA" }), "certificate"),
+        ] {
+            assert!(issued(missing).err().unwrap().text().ends_with(name), "{name}");
+        }
+        assert!(issued(json!({ "certificate": "LEAF", "issuing_ca": "CA" })).is_err());
+        let issued = issued(data).unwrap();
         assert_eq!((issued.certificate.as_str(), issued.ca.as_str()), ("LEAF\n", "CA\nROOT\n"));
         assert_eq!(issued.key.expose(), b"KEY\n");
-        assert!(Issued::read(&json!({ "certificate": "LEAF", "issuing_ca": "CA" })).is_err());
     }
 }

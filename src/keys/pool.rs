@@ -1,11 +1,18 @@
 //! Threads for RSA generation. They run at nice 19, so that the seconds of CPU they need come out of
-//! what the signing workers leave; the queue is bounded, and a full one is the caller's error at once.
-//! Priority alone does not keep the cores free for others (a database beside this process waits for its
-//! turn all the same), so every thread but the first rests after a key for which it had to wait.
+//! what the signing workers leave. Priority alone does not keep the cores free for others (a database
+//! beside this process waits for its turn all the same), so every thread but the first rests after a key
+//! for which it had to wait.
 //!
-//! A caller that has left before its turn costs nothing: its job is dropped unstarted.
+//! A key of 8192 bits takes hundreds of times as long as one of 2048, and nothing can end it once it is
+//! begun. So keys wait in lanes by size (`lane`), and every thread takes certain lanes only: whatever is
+//! asked for, the first thread is kept for small keys and the second for nothing that is large, and no
+//! more than one large key is in the making. In a lane mounts take turns; its places are bounded, and a
+//! full one is the caller's error at once.
+//!
+//! A caller that has left before its turn costs nothing: its job is dropped unstarted, and holds no place.
 
-use std::collections::VecDeque;
+mod lane;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
@@ -13,10 +20,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use self::lane::{Job, Lane, Line};
+pub use self::lane::{Presence, Watch};
 use super::local::{KeySpec, PrivateKey};
-use crate::error::{Error, Kind, Result};
+use crate::documents::MountId;
+use crate::error::{Error, Result};
 use crate::telemetry;
-use crate::x509::algorithm::KeyKind;
+
+/// What each thread takes, in turns.
+const THREADS: [&[Lane]; 3] = [&[Lane::Small], &[Lane::Small, Lane::Medium], &[Lane::Medium, Lane::Large]];
 
 /// How far the threads step back behind the workers.
 #[cfg(target_os = "linux")]
@@ -38,51 +50,52 @@ struct Handle(Arc<Queue>);
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
-    limit: usize,
 }
 
+#[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    /// By lane, in the order of [`Lane::ALL`].
+    lines: [Line; Lane::ALL.len()],
     closed: bool,
 }
 
-struct Job {
-    spec: KeySpec,
-    queued_at: Instant,
-    answer: oneshot::Sender<Result<PrivateKey>>,
-}
-
 impl KeyPool {
-    /// Starts `threads` threads (at least one) behind a queue of at most `queue` waiting jobs.
-    pub fn start(threads: usize, queue: usize) -> Self {
-        let state = Mutex::new(State { jobs: VecDeque::new(), closed: false });
-        let shared = Arc::new(Queue { state, changed: Condvar::new(), limit: queue });
-        for n in 0..threads.max(1) {
-            let shared = Arc::clone(&shared);
-            let started = thread::Builder::new().name(format!("key-pool-{n}")).spawn(move || shared.work(n > 0));
-            if let Err(error) = started {
+    /// Starts the threads.
+    pub fn start() -> Self {
+        let pool = Self::idle();
+        pool.staff(PrivateKey::generate);
+        pool
+    }
+
+    /// A pool without threads: jobs stay where they are.
+    fn idle() -> Self {
+        let state = State::default();
+        Lane::ALL.into_iter().for_each(|lane| measure(&state, lane));
+        Self(Arc::new(Handle(Arc::new(Queue { state: Mutex::new(state), changed: Condvar::new() }))))
+    }
+
+    /// Starts the threads, which make keys by `make`.
+    fn staff(&self, make: impl Fn(KeySpec) -> Result<PrivateKey> + Clone + Send + 'static) {
+        for (n, lanes) in THREADS.into_iter().enumerate() {
+            let (queue, make) = (Arc::clone(&self.0.0), make.clone());
+            let work = move || queue.work(lanes, make, n > 0);
+            if let Err(error) = thread::Builder::new().name(format!("key-pool-{n}")).spawn(work) {
                 tracing::error!(%error, "a key generation thread did not start");
             }
         }
-        Self(Arc::new(Handle(shared)))
     }
 
-    /// Makes a key: RSA on a thread of the pool, every other kind right here.
+    /// Makes a key for a mount: RSA on a thread of the pool, every other kind right here. The job ends
+    /// unstarted with this future, and with `caller`, where that may go first.
     ///
     /// # Errors
-    /// `Busy` at once when the queue is full; `Internal` when the crypto library fails.
-    pub async fn generate(&self, spec: KeySpec) -> Result<PrivateKey> {
-        if !matches!(spec.kind(), KeyKind::Rsa { .. }) {
-            return PrivateKey::generate(spec);
-        }
+    /// `Busy` at once when the lane is full, or later when another mount has too small a share of it;
+    /// `Internal` when the crypto library fails.
+    pub async fn generate(&self, spec: KeySpec, mount: MountId, caller: &Watch) -> Result<PrivateKey> {
+        let Some(lane) = Lane::of(spec.kind()) else { return PrivateKey::generate(spec) };
         let (answer, key) = oneshot::channel();
-        self.0.0.push(Job { spec, queued_at: Instant::now(), answer })?;
+        self.0.0.push(lane, Job { spec, mount, caller: caller.clone(), queued_at: Instant::now(), answer });
         key.await.map_err(|_| Error::internal("a key generation thread died"))?
-    }
-
-    /// Jobs that wait for a thread.
-    pub fn queued(&self) -> usize {
-        self.0.0.lock().jobs.len()
     }
 }
 
@@ -98,47 +111,49 @@ impl Queue {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn push(&self, job: Job) -> Result<()> {
+    fn push(&self, lane: Lane, job: Job) {
         let mut state = self.lock();
-        if state.jobs.len() >= self.limit {
-            // Callers that have left hold no place.
-            state.jobs.retain(|waiting| !waiting.answer.is_closed());
-        }
-        if state.jobs.len() >= self.limit {
-            return Err(Error::new(Kind::Busy, "too many RSA keys are being generated, try again shortly"));
-        }
-        state.jobs.push_back(job);
-        measure(&state);
+        let turned_away = state.lines[lane as usize].push(job, lane.places());
+        measure(&state, lane);
         drop(state);
-        self.changed.notify_one();
-        Ok(())
+        if let Some(job) = turned_away {
+            job.turn_away();
+        }
+        // All of them: not every thread takes this lane.
+        self.changed.notify_all();
     }
 
-    /// The next job of a caller that still waits; `None` when the pool is closed.
-    fn next(&self) -> Option<Job> {
+    /// The next job of the first of `lanes` that has one, and its lane; `None` when the pool is closed.
+    fn next(&self, lanes: &[Lane]) -> Option<(Lane, Job)> {
         let mut state = self.lock();
         loop {
             if state.closed {
                 return None;
             }
-            let first = state.jobs.pop_front();
-            measure(&state);
-            match first {
-                Some(job) if job.answer.is_closed() => continue,
-                Some(job) => return Some(job),
-                None => state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
+            for lane in lanes {
+                let job = state.lines[*lane as usize].next();
+                measure(&state, *lane);
+                if let Some(job) = job {
+                    return Some((*lane, job));
+                }
             }
+            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
     }
 
-    fn work(&self, rests: bool) {
+    fn work(&self, lanes: &[Lane], make: impl Fn(KeySpec) -> Result<PrivateKey>, rests: bool) {
         step_back();
-        while let Some(job) = self.next() {
+        let mut lanes = lanes.to_vec();
+        while let Some((lane, job)) = self.next(&lanes) {
+            // The other lanes come first next time.
+            lanes.sort_by_key(|other| *other == lane);
             let (started, at_work) = (Instant::now(), processor_time());
-            metrics::histogram!(telemetry::KEY_GENERATION_WAIT_SECONDS).record(started.duration_since(job.queued_at));
-            let key = catch_unwind(AssertUnwindSafe(|| PrivateKey::generate(job.spec)))
+            let waited = started.duration_since(job.queued_at);
+            metrics::histogram!(telemetry::KEY_GENERATION_WAIT_SECONDS, "lane" => lane.name()).record(waited);
+            let key = catch_unwind(AssertUnwindSafe(|| make(job.spec)))
                 .unwrap_or_else(|_| Err(Error::internal("key generation panicked")));
-            metrics::histogram!(telemetry::KEY_GENERATION_WORK_SECONDS).record(started.elapsed());
+            metrics::histogram!(telemetry::KEY_GENERATION_WORK_SECONDS, "lane" => lane.name())
+                .record(started.elapsed());
             // A caller that left meanwhile drops the key.
             let _ = job.answer.send(key);
             if rests {
@@ -146,6 +161,11 @@ impl Queue {
             }
         }
     }
+}
+
+fn measure(state: &State, lane: Lane) {
+    let jobs = state.lines[lane as usize].len();
+    metrics::gauge!(telemetry::KEY_GENERATION_QUEUE, "lane" => lane.name()).set(jobs as f64);
 }
 
 /// How long a thread rests after a key that took `took`, of which it was on a processor for `at_work`.
@@ -168,10 +188,6 @@ fn processor_time() -> Duration {
     START.elapsed()
 }
 
-fn measure(state: &State) {
-    metrics::gauge!(telemetry::KEY_GENERATION_QUEUE).set(state.jobs.len() as f64);
-}
-
 /// Lowers the priority of the calling thread: on Linux the nice value belongs to the thread.
 #[cfg(target_os = "linux")]
 fn step_back() {
@@ -184,94 +200,4 @@ fn step_back() {
 fn step_back() {}
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use futures_util::FutureExt;
-
-    use super::*;
-
-    fn rsa(bits: i64) -> KeySpec {
-        KeySpec::new("rsa", bits).unwrap()
-    }
-
-    #[test]
-    fn a_thread_rests_only_after_it_was_in_the_way_and_never_for_long() {
-        let ms = Duration::from_millis;
-        assert_eq!(rest(ms(60), ms(58)), Duration::ZERO);
-        assert_eq!(rest(ms(100), ms(60)), ms(300));
-        assert_eq!(rest(ms(9000), ms(60)), LONGEST_REST);
-        let before = processor_time();
-        while processor_time() == before {
-            std::hint::black_box(before);
-        }
-    }
-
-    /// A pool without threads: jobs stay where they are.
-    fn idle(limit: usize) -> KeyPool {
-        let state = Mutex::new(State { jobs: VecDeque::new(), closed: false });
-        KeyPool(Arc::new(Handle(Arc::new(Queue { state, changed: Condvar::new(), limit }))))
-    }
-
-    #[tokio::test]
-    async fn rsa_comes_from_the_pool_and_other_keys_from_here() {
-        let pool = KeyPool::start(2, 8);
-        let (a, b) = tokio::join!(pool.generate(rsa(2048)), pool.generate(rsa(2048)));
-        assert!(a.unwrap().public() != b.unwrap().public());
-        let idle = idle(0);
-        for (key_type, bits) in [("ec", 224), ("ec", 256), ("ed25519", 0)] {
-            let key = idle.generate(KeySpec::new(key_type, bits).unwrap()).await.unwrap();
-            assert_eq!(key.kind().name(), key_type);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_full_queue_is_busy_at_once_and_callers_that_left_hold_no_place() {
-        let pool = idle(2);
-        let mut waiting = Vec::new();
-        for _ in 0..2 {
-            let mut call = Box::pin(async { pool.generate(rsa(2048)).await.map(|_| ()) });
-            assert!((&mut call).now_or_never().is_none());
-            waiting.push(call);
-        }
-        assert_eq!(pool.queued(), 2);
-        assert_eq!(pool.generate(rsa(2048)).await.err().unwrap().kind(), Kind::Busy);
-        waiting.pop();
-        assert!(Box::pin(pool.generate(rsa(2048))).now_or_never().is_none(), "the free place is taken");
-        assert_eq!(pool.queued(), 2);
-    }
-
-    #[test]
-    fn a_job_whose_caller_has_left_is_skipped() {
-        let pool = idle(3);
-        let left = Box::pin(pool.generate(rsa(8192)));
-        let mut stays = Box::pin(pool.generate(rsa(2048)));
-        let mut left = left;
-        assert!((&mut left).now_or_never().is_none() && (&mut stays).now_or_never().is_none());
-        drop(left);
-        let job = pool.0.0.next().unwrap();
-        assert_eq!(job.spec, rsa(2048));
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn the_threads_are_nice_and_end_with_the_last_handle() {
-        let pool = KeyPool::start(1, 1);
-        let queue = Arc::downgrade(&pool.0.0);
-        let nice = thread::spawn(|| {
-            step_back();
-            rustix::process::getpriority_process(None).unwrap()
-        });
-        assert_eq!(nice.join().unwrap(), NICE);
-        assert!(rustix::process::getpriority_process(None).unwrap() < NICE, "this thread is not");
-        drop(pool.clone());
-        drop(pool);
-        for _ in 0..500 {
-            if queue.strong_count() == 0 {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!("the thread still runs");
-    }
-}
+mod tests;

@@ -38,6 +38,7 @@ use super::view::View;
 use super::{self_issued, sign_intermediate, verbatim};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
+use crate::keys::pool::Presence;
 use crate::telemetry;
 
 /// How often the control actor looks for revocations of other nodes and for CRLs close to their end.
@@ -457,7 +458,10 @@ impl ReplicaLink {
     ///
     /// # Errors
     /// Those of the operation; `Unavailable` when the worker is stopping.
-    pub async fn run(&self, operation: Operation, request: Request) -> Result<Issued> {
+    pub async fn run(&self, operation: Operation, mut request: Request) -> Result<Issued> {
+        // A message outlives whoever sent it: the key that it waits for shall not.
+        let presence = Presence::default();
+        request.requester.watch = presence.watch();
         self.0.send(Work(operation, request)).await.map_err(stopping)?
     }
 
@@ -465,7 +469,9 @@ impl ReplicaLink {
     ///
     /// # Errors
     /// Those of [`external_policy::run`]; `Unavailable` when the worker is stopping.
-    pub async fn run_external(&self, request: external_policy::Request) -> Result<Issued> {
+    pub async fn run_external(&self, mut request: external_policy::Request) -> Result<Issued> {
+        let presence = Presence::default();
+        request.requester.watch = presence.watch();
         self.0.send(ExternalWork(request)).await.map_err(stopping)?
     }
 }
@@ -583,7 +589,7 @@ mod tests {
     async fn a_panic_in_a_request_becomes_an_error_and_the_next_request_is_served() {
         let broken = guarded(async { panic!("a defect") }, "issue").await;
         assert_eq!(broken.err().map(|e| e.kind()), Some(Kind::Internal));
-        let issued = Issued { json: "{}".to_owned(), dates: None, warnings: Vec::new(), lease: None };
+        let issued = Issued { json: "{}".to_owned().into(), dates: None, warnings: Vec::new(), lease: None };
         assert!(guarded(async { Ok(issued) }, "issue").await.is_ok());
     }
 }

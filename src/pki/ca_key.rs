@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Authority;
 use super::actor::Planned;
-use super::answer;
+use super::answer::{self, Data};
 use super::issuer::{Key, check_name};
 use super::request::{Format, PrivateKeyFormat};
 use super::store::PkiWrite;
@@ -13,7 +13,8 @@ use super::view::View;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::{KeySpec, PrivateKey};
-use crate::keys::pool::KeyPool;
+use crate::keys::pool::Watch;
+use crate::secret::PartlySecret;
 use crate::x509::algorithm::{Curve, KeyKind};
 
 /// Fields of `keys/generate/:type`.
@@ -86,11 +87,12 @@ impl KeyOrder {
     ///
     /// # Errors
     /// `Busy` when too many RSA keys are asked for.
-    pub(super) async fn obtain(self, pool: &KeyPool) -> Result<CaKey> {
+    pub(super) async fn obtain(self, authority: &Authority) -> Result<CaKey> {
         Ok(match self {
             Self::Stored(key) => CaKey { key, fresh: false, exported: false },
             Self::New { spec, name, exported } => {
-                let private = Arc::new(pool.generate(spec).await?);
+                let (pool, mount) = (&authority.tools().pool, authority.mount());
+                let private = Arc::new(pool.generate(spec, mount, &Watch::ALWAYS).await?);
                 let key = Arc::new(Key { id: crate::random::uuid(), name, version: 0, private });
                 CaKey { key, fresh: true, exported }
             }
@@ -145,17 +147,12 @@ impl CaKey {
     ///
     /// # Errors
     /// `Internal` when the key cannot be encoded.
-    pub(super) fn show(
-        &self,
-        data: &mut serde_json::Value,
-        format: Format,
-        key_format: PrivateKeyFormat,
-    ) -> Result<()> {
-        data["key_id"] = self.key.id.clone().into();
-        data["key_name"] = self.key.name.clone().into();
+    pub(super) fn show(&self, data: &mut Data, format: Format, key_format: PrivateKeyFormat) -> Result<()> {
+        data.add("key_id", &self.key.id);
+        data.add("key_name", &self.key.name);
         if let Some(key) = self.exported() {
-            data["private_key"] = answer::key_text(key, format, key_format)?.into();
-            data["private_key_type"] = key.kind().name().into();
+            data.add_secret("private_key", &answer::key_text(key, format, key_format)?)?;
+            data.add("private_key_type", key.kind().name());
         }
         Ok(())
     }
@@ -180,10 +177,11 @@ pub(super) fn put_key(next: &mut View, key: Key) -> Result<Vec<PkiWrite>> {
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
-pub async fn generate(authority: &Authority, origin: KeyOrigin, fields: &Fields) -> Result<serde_json::Value> {
+pub async fn generate(authority: &Authority, origin: KeyOrigin, fields: &Fields) -> Result<PartlySecret> {
     let order = KeyOrder::from_fields(fields, origin, &authority.view(), &mut Vec::new())?;
-    let key = order.obtain(&authority.tools().pool).await?;
-    let mut data = serde_json::json!({ "key_type": key.key.public().kind().name() });
+    let key = order.obtain(authority).await?;
+    let mut data = Data::default();
+    data.add("key_type", key.key.public().kind().name());
     key.show(&mut data, Format::Pem, PrivateKeyFormat::Traditional)?;
     authority
         .change(move |view| {
@@ -192,5 +190,5 @@ pub async fn generate(authority: &Authority, origin: KeyOrigin, fields: &Fields)
             Ok((Planned { view: next, writes, crls: false }, ()))
         })
         .await?;
-    Ok(data)
+    Ok(data.finish())
 }

@@ -36,6 +36,7 @@ use super::request::IssueRequest;
 use super::validity::Limits;
 use super::view::View;
 use super::{Authority, answer};
+use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::{KeySpec, PrivateKey};
@@ -114,7 +115,7 @@ pub async fn run(views: Arc<ArcSwap<View>>, tools: Tools, request: Request, stag
         Some(reference) => Some(issue::signer(&view, reference)?),
         None => view.signer("default").cloned(),
     };
-    let subject = subject(&engine, &tools, &request, &stages, started).await?;
+    let subject = subject(&engine, &tools, &request, view.mount, &stages, started).await?;
     let uuid = crate::random::uuid();
     let question = wire::question(&view, &request, &uuid, subject.csr_pem, issuer.as_deref())?;
     drop((view, issuer));
@@ -145,6 +146,7 @@ async fn subject(
     engine: &PolicyEngine,
     tools: &Tools,
     request: &Request,
+    mount: MountId,
     stages: &Stages,
     started: Instant,
 ) -> Result<Subject> {
@@ -159,7 +161,7 @@ async fn subject(
     let spec = KeySpec::new(&key_type, fields.int("key_bits")?.unwrap_or(0))?;
     let started = stages.rules(started);
     engine.check(tools.clock.now())?;
-    let key = Arc::new(tools.pool.generate(spec).await?);
+    let key = Arc::new(tools.pool.generate(spec, mount, &request.requester.watch).await?);
     stages.key(started);
     let csr_pem = empty_csr(&key).await?;
     Ok(Subject { csr_pem, key: key.public().clone(), private: Some(key) })
@@ -184,11 +186,12 @@ async fn empty_csr(key: &Arc<PrivateKey>) -> Result<String> {
 ///
 /// # Errors
 /// `Invalid` naming the member and the rule.
-pub async fn write_config(authority: &Authority, fields: &Fields) -> Result<()> {
-    let (fields, now) = (fields.clone(), authority.tools().clock.now());
+pub async fn write_config(authority: &Authority, mut fields: Fields) -> Result<()> {
+    let bundle = fields.take_secret(config::CLIENT_BUNDLE)?;
+    let now = authority.tools().clock.now();
     authority
         .change(move |view| {
-            let config = view.external_policy.value.merged(&fields, now)?;
+            let config = view.external_policy.value.merged(&fields, bundle.as_ref(), now)?;
             let mut next = view.clone();
             let writes = vec![next.set_external_policy(config)?];
             Ok((Planned { view: next, writes, crls: false }, ()))

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use serde_json::{Value, json};
-use zeroize::Zeroizing;
 
 use super::Authority;
 use super::actor::Planned;
@@ -25,6 +24,7 @@ use super::view::View;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::PrivateKey;
+use crate::secret::Secret;
 use crate::x509::certificate::Certificate;
 
 /// An import that was done.
@@ -35,18 +35,17 @@ pub struct Imported {
     pub warnings: Vec<String>,
 }
 
-/// Imports the PEM bundle that `field` holds.
+/// Imports the PEM bundle that was `given` in `field`.
 ///
 /// # Errors
 /// `Invalid` naming field, block and rule; nothing is imported then.
 pub async fn bundle(
     authority: &Authority,
     field: &'static str,
-    fields: &Fields,
+    text: Secret,
     private_keys: PrivateKeys,
 ) -> Result<Imported> {
-    let text = given(field, fields)?;
-    let bundle = off_worker(move || Bundle::parse(field, &text, private_keys)).await?;
+    let bundle = off_worker(move || Bundle::parse(field, exposed(field, &text)?, private_keys)).await?;
     let stored = stored_before(authority, field, &bundle.certificates).await?;
     let now = authority.tools().clock.now().unix_timestamp();
     let (mut imported, crls) = authority
@@ -65,15 +64,15 @@ pub async fn bundle(
     Ok(imported)
 }
 
-/// `keys/import`: one private key, linked to the issuers that have its public half.
+/// `keys/import`: one private key, the text that was `given` in `pem_bundle`, linked to the issuers that have its public half.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is imported then.
-pub async fn key(authority: &Authority, fields: &Fields) -> Result<Imported> {
+pub async fn key(authority: &Authority, text: Secret, fields: &Fields) -> Result<Imported> {
     let name = fields.text("key_name")?.unwrap_or_default();
     check_name("key_name", &name)?;
-    let text = given("pem_bundle", fields)?;
-    let key = off_worker(move || parse_key("pem_bundle", &text).map(Arc::new)).await?;
+    let parse = move || parse_key("pem_bundle", exposed("pem_bundle", &text)?).map(Arc::new);
+    let key = off_worker(parse).await?;
     let now = authority.tools().clock.now().unix_timestamp();
     let (mut imported, crls) = authority
         .change_and_crls(move |view| {
@@ -97,9 +96,16 @@ pub async fn key(authority: &Authority, fields: &Fields) -> Result<Imported> {
     Ok(imported)
 }
 
-fn given(field: &'static str, fields: &Fields) -> Result<Zeroizing<String>> {
-    let text = fields.str(field)?.ok_or_else(|| Error::invalid(format!("{field}: must be given")))?;
-    Ok(Zeroizing::new(text.to_owned()))
+/// Takes what is to be imported out of the body, whatever becomes of the request.
+///
+/// # Errors
+/// `Invalid` when it is missing or no text.
+pub fn given(field: &'static str, fields: &mut Fields) -> Result<Secret> {
+    fields.take_secret(field)?.ok_or_else(|| Error::invalid(format!("{field}: must be given")))
+}
+
+fn exposed<'s>(field: &str, text: &'s Secret) -> Result<&'s str> {
+    text.expose_text().ok_or_else(|| Error::invalid(format!("{field}: must be PEM")))
 }
 
 /// Checking many large keys takes a while: not on a worker.

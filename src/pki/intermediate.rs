@@ -2,16 +2,17 @@
 //! No issuer comes of it before the signed certificate is imported.
 
 use base64::Engine as _;
-use serde_json::{Value, json};
 
 use super::actor::Planned;
+use super::answer::{self, Data};
 use super::ca_key::{CaKey, KeyOrder, KeyOrigin};
 use super::issue::subject_alt_names;
 use super::prepared::Prepared;
 use super::request::{Format, IssueRequest, PrivateKeyFormat};
-use super::{Authority, answer, ca_request, names};
+use super::{Authority, ca_request, names};
 use crate::error::Result;
 use crate::fields::Fields;
+use crate::secret::PartlySecret;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::csr::{Csr, request_info};
 use crate::x509::extension;
@@ -41,7 +42,11 @@ pub const FIELDS: &[&str] = &ca_request::joined::<26>(&[
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
-pub async fn generate(authority: &Authority, origin: KeyOrigin, fields: &Fields) -> Result<(Value, Vec<String>)> {
+pub async fn generate(
+    authority: &Authority,
+    origin: KeyOrigin,
+    fields: &Fields,
+) -> Result<(PartlySecret, Vec<String>)> {
     let mut warnings = Vec::new();
     let order = KeyOrder::from_fields(fields, origin, &authority.view(), &mut warnings)?;
     let request = IssueRequest::from_fields(fields)?;
@@ -51,7 +56,7 @@ pub async fn generate(authority: &Authority, origin: KeyOrigin, fields: &Fields)
         fields.bool("use_pss")?.unwrap_or(false),
     )?;
     let wanted = Wanted::from_fields(fields, &request, &mut warnings)?;
-    let key = order.obtain(&authority.tools().pool).await?;
+    let key = order.obtain(authority).await?;
     let info = request_info(&wanted.subject, key.key.public().spki(), &[&wanted.extensions]);
     let der = Prepared::request(info, algorithm, &key.key.private).sign().await?.der();
     // What leaves is what other authorities read: held against the rules for requests that come in.
@@ -91,17 +96,14 @@ impl Wanted {
     }
 }
 
-fn data(key: &CaKey, der: &[u8], format: Format, key_format: PrivateKeyFormat) -> Result<Value> {
+fn data(key: &CaKey, der: &[u8], format: Format, key_format: PrivateKeyFormat) -> Result<PartlySecret> {
     let text = || pem::encode("CERTIFICATE REQUEST", der);
-    let csr = match (format, key.exported()) {
-        (Format::Der, _) => base64::engine::general_purpose::STANDARD.encode(der),
-        (Format::PemBundle, Some(private)) => {
-            let key = answer::key_text(private, Format::PemBundle, PrivateKeyFormat::Traditional)?;
-            format!("{key}\n{}", text())
-        }
-        (Format::Pem | Format::PemBundle, _) => text(),
-    };
-    let mut data = json!({ "csr": csr });
+    let mut data = Data::default();
+    match (format, key.exported()) {
+        (Format::Der, _) => data.add("csr", &base64::engine::general_purpose::STANDARD.encode(der)),
+        (Format::PemBundle, Some(private)) => data.add_secret("csr", &answer::beside(private, &text())?)?,
+        (Format::Pem | Format::PemBundle, _) => data.add("csr", &text()),
+    }
     key.show(&mut data, format, key_format)?;
-    Ok(data)
+    Ok(data.finish())
 }

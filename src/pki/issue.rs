@@ -25,7 +25,8 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::KeySpec;
-use crate::keys::pool::KeyPool;
+use crate::keys::pool::{KeyPool, Watch};
+use crate::secret::PartlySecret;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension::{self, SubjectAltNames};
@@ -58,6 +59,8 @@ pub struct Requester {
     pub token: [u8; 32],
     /// Whether the token ends with this request.
     pub last_use: bool,
+    /// Whether the caller still waits for the answer.
+    pub watch: Watch,
 }
 
 /// A request to issue or sign.
@@ -114,8 +117,8 @@ impl Dates {
 
 /// An issued certificate, ready to send.
 pub struct Issued {
-    /// The answer's `data` without its dates: JSON text of an object with members.
-    pub json: String,
+    /// The answer's `data` without its dates: JSON text of an object with members; a private key may be in it.
+    pub json: PartlySecret,
     /// Its dates; none where the answer has none.
     pub dates: Option<Dates>,
     /// Warnings for the caller.
@@ -141,7 +144,7 @@ pub async fn issue(view: Arc<View>, tools: Tools, request: Request, stages: Stag
     warnings.extend(more);
     let draft = leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
     let started = stages.rules(started);
-    let key = tools.pool.generate(spec).await?;
+    let key = tools.pool.generate(spec, view.mount, &request.requester.watch).await?;
     stages.key(started);
     let issued = draft.release(&view, &tools, key.public(), &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, Some(&key))?;

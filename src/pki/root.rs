@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::actor::Planned;
+use super::answer::{self, Data};
 use super::ca_key::{CaKey, KeyOrder, KeyOrigin};
 use super::issue::subject_alt_names;
 use super::issuer::{IssuerRecord, Usage, check_name};
@@ -16,10 +17,11 @@ use super::structure::{Expected, Shape};
 use super::urls::{NO_URLS, Urls};
 use super::validity::{self, LeafNotAfter, Limits, Validity};
 use super::view::View;
-use super::{Authority, answer, ca_request};
+use super::{Authority, ca_request};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::PrivateKey;
+use crate::secret::PartlySecret;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::extension;
 use crate::x509::pem;
@@ -56,8 +58,8 @@ pub const FIELDS: &[&str] = &ca_request::joined::<41>(&[
 
 /// A root that was generated.
 pub struct Generated {
-    /// The answer's `data`, without its dates.
-    pub data: serde_json::Value,
+    /// The answer's `data` without its dates: JSON text of an object with members.
+    pub data: PartlySecret,
     /// notAfter, epoch seconds.
     pub expiration: i64,
     /// Warnings for the caller.
@@ -92,7 +94,7 @@ pub async fn generate(
     order.warnings.splice(..0, warnings);
     // Names are checked before the costly key, and again in the change itself.
     order.check_name_free(&view)?;
-    let key = key.obtain(&authority.tools().pool).await?;
+    let key = key.obtain(authority).await?;
     let serials = Arc::clone(&authority.tools().serials);
     let now = authority.tools().clock.now().unix_timestamp();
     let requester = requester.to_owned();
@@ -268,24 +270,22 @@ impl Order {
         }
     }
 
-    fn data(&self, record: &IssuerRecord, key: &CaKey, der: &[u8], serial: &Serial) -> Result<serde_json::Value> {
+    fn data(&self, record: &IssuerRecord, key: &CaKey, der: &[u8], serial: &Serial) -> Result<PartlySecret> {
         let issuing_ca = match self.request.format {
             Format::Der => record.certificate.clone(),
             Format::Pem | Format::PemBundle => pem::encode("CERTIFICATE", der),
         };
-        let certificate = match self.request.format {
-            Format::PemBundle => answer::bundle(key.exported(), der, "")?,
-            Format::Pem | Format::Der => issuing_ca.clone(),
-        };
-        let mut data = serde_json::json!({
-            "certificate": certificate,
-            "issuing_ca": issuing_ca,
-            "serial_number": serial.to_string(),
-            "issuer_id": record.id,
-            "issuer_name": record.name,
-        });
+        let mut data = Data::default();
+        match (self.request.format, key.exported()) {
+            (Format::PemBundle, Some(key)) => data.add_secret("certificate", &answer::beside(key, &issuing_ca)?)?,
+            _ => data.add("certificate", &issuing_ca),
+        }
+        data.add("issuing_ca", &issuing_ca);
+        data.add("serial_number", &serial.to_string());
+        data.add("issuer_id", &record.id);
+        data.add("issuer_name", &record.name);
         key.show(&mut data, self.request.format, self.request.private_key_format)?;
-        Ok(data)
+        Ok(data.finish())
     }
 }
 

@@ -62,7 +62,7 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
         "certificate": pem::encode("CERTIFICATE", &signed.der()),
         "issuing_ca": certificate_pem(&signer.issuer),
     });
-    Ok(Issued { json: data.to_string(), dates: None, warnings: Vec::new(), lease: None })
+    Ok(Issued { json: data.to_string().into(), dates: None, warnings: Vec::new(), lease: None })
 }
 
 /// The certificate to sign: an authority's own.

@@ -25,6 +25,7 @@ use super::tidy::AutoTidy;
 use super::urls::Urls;
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
 use crate::error::{Error, Result};
+use crate::secret::PartlySecret;
 use crate::x509::certificate::Certificate;
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
@@ -551,7 +552,14 @@ impl View {
     }
 
     fn document<T: Serialize>(&self, kind: &'static str, name: &str, expected: u64, value: Option<&T>) -> PkiWrite {
-        let body = value.map(|v| serde_json::to_vec(v).expect("records of plain members always serialise"));
+        let body = value.map(|v| {
+            // A private key may be in it: storage overwrites this text when it has sealed it, and nothing is
+            // left where it grew.
+            let mut body = PartlySecret::default();
+            let written = body.secretly(|body| serde_json::to_writer(body, v));
+            written.expect("records of plain members always serialise");
+            body.into_bytes()
+        });
         PkiWrite::Document(DocumentWrite {
             key: DocumentKey { mount: self.mount, kind, name: name.to_owned() },
             expected,

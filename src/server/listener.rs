@@ -123,6 +123,8 @@ where
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(LINGER)
+        // Who closes has left: what it waited for must not go on for nobody.
+        .h1_allow_half_closed(false)
         .on_connect_ext(|stream: &Stream, data| drop(data.insert(Arc::clone(stream.connection()))))
         .finish::<_, B>(map_config(app, |()| AppConfig::default()))
 }

@@ -108,11 +108,11 @@ pub const PKI_POLICY_CALLS: &str = "signet_pki_policy_calls_total";
 pub const PKI_POLICY_CALL_SECONDS: &str = "signet_pki_policy_call_seconds";
 /// External policy engines that are not called at present, because they failed in a row.
 pub const PKI_POLICY_BREAKERS: &str = "signet_pki_policy_breakers_open";
-/// RSA keys that wait for a thread.
+/// RSA keys that wait for a thread, by lane (small, medium, large).
 pub const KEY_GENERATION_QUEUE: &str = "signet_key_generation_queue";
-/// Time that an RSA key waited for a thread.
+/// Time that an RSA key waited for a thread, by lane.
 pub const KEY_GENERATION_WAIT_SECONDS: &str = "signet_key_generation_wait_seconds";
-/// Time that an RSA key then took.
+/// Time that an RSA key then took, by lane.
 pub const KEY_GENERATION_WORK_SECONDS: &str = "signet_key_generation_work_seconds";
 /// Units of writes in one commit.
 pub const COMMIT_BATCH_UNITS: &str = "signet_commit_batch_units";
@@ -311,9 +311,19 @@ pub const CATALOGUE: &[Metric] = &[
         &[],
         "External policy engines that are not called at present, because they failed in a row.",
     ),
-    gauge(KEY_GENERATION_QUEUE, &[], "RSA keys that wait for a thread."),
-    histogram(KEY_GENERATION_WAIT_SECONDS, &[], Unit::Seconds, LONG, "Time that an RSA key waited for a thread."),
-    histogram(KEY_GENERATION_WORK_SECONDS, &[], Unit::Seconds, LONG, "Time that an RSA key then took."),
+    gauge(
+        KEY_GENERATION_QUEUE,
+        &["lane"],
+        "RSA keys that wait for a thread, by lane: small (2048 bits), medium (to 4096), large.",
+    ),
+    histogram(
+        KEY_GENERATION_WAIT_SECONDS,
+        &["lane"],
+        Unit::Seconds,
+        LONG,
+        "Time that an RSA key waited for a thread, by lane.",
+    ),
+    histogram(KEY_GENERATION_WORK_SECONDS, &["lane"], Unit::Seconds, LONG, "Time that an RSA key then took, by lane."),
     histogram(COMMIT_BATCH_UNITS, &[], Unit::Count, BATCH, "Units of writes in one commit."),
     histogram(
         COMMIT_WAIT_SECONDS,

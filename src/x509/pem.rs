@@ -149,7 +149,8 @@ fn next(text: &str) -> Result<Option<(Block, &str)>, &'static str> {
     if label.is_empty() || label.len() > 64 || !label.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'-') {
         return Err("the label is not a PEM label");
     }
-    let mut body = String::new();
+    // Sized beforehand: a text that grows leaves parts of a private key behind.
+    let mut body = String::with_capacity(lines.rest.find("-----END ").unwrap_or(0));
     let mut headers = true;
     for line in lines.by_ref() {
         if let Some(end) = line.strip_prefix("-----END ") {

@@ -16,7 +16,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("telemetry", &["error"]),
     ("fields", &["clock", "error", "secret"]),
     ("x509", &["clock", "error", "random"]),
-    ("keys", &["error", "random", "secret", "telemetry", "x509"]),
+    ("keys", &["documents", "error", "random", "secret", "telemetry", "x509"]),
     ("auth", &["clock", "documents", "error", "fields", "random", "telemetry"]),
     ("pki", &["clock", "documents", "error", "fields", "keys", "random", "secret", "telemetry", "x509"]),
     ("nodes", &["auth", "clock", "documents", "error", "pki", "telemetry"]),

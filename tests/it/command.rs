@@ -1,5 +1,8 @@
 //! The `signet` binary: `dev` and `check`, and what `issue` refuses before it asks.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
@@ -100,6 +103,87 @@ fn issue_never_overwrites_and_looks_before_it_asks() {
     assert!(refused(signet().args(bad)).contains("cannot be the name of a file"));
     let gone = ["issue", "other.test", "--out", out, "--address", "http://127.0.0.1:9", "--token", "t"];
     assert!(refused(signet().args(gone)).contains("http://127.0.0.1:9: no answer"));
+}
+
+/// A server that keeps what it is sent, and answers all of it alike.
+struct Listener {
+    port: u16,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+impl Listener {
+    fn start(answer: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let keep = Arc::clone(&heard);
+        // It ends with the process.
+        std::thread::spawn(move || {
+            for socket in listener.incoming() {
+                let (mut socket, mut request) = (socket.unwrap(), [0; 8192]);
+                let read = socket.read(&mut request).unwrap_or(0);
+                keep.lock().unwrap().push(String::from_utf8_lossy(&request[..read]).into_owned());
+                let _ = socket.write_all(answer.as_bytes());
+            }
+        });
+        Self { port, heard }
+    }
+
+    fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+/// What `signet issue` says that is refused, with a token that shows where it went.
+fn issue_from(address: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let command = ["issue", "web.test", "--out", out, "--address", address, "--token", "hunter2"];
+    let text = refused(signet().args(command));
+    assert!(!text.contains("hunter2"), "{text}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    text
+}
+
+#[test]
+fn issue_sends_its_token_along_no_redirect() {
+    let other = Listener::start("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}".to_owned());
+    for status in ["301 Moved Permanently", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent"] {
+        for host in ["127.0.0.1", "localhost"] {
+            let to = format!("http://{host}:{}/v1/pki/issue/dev", other.port);
+            let first = Listener::start(format!(
+                "HTTP/1.1 {status}\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            ));
+            let text = issue_from(&format!("http://127.0.0.1:{}", first.port));
+            assert!(text.contains(&format!("points to {to:?}, which is not followed")), "{status}: {text}");
+            let heard = first.heard();
+            assert!(heard.len() == 1 && heard[0].contains("hunter2"), "{status}: {heard:?}");
+        }
+    }
+    assert_eq!(other.heard(), [""; 0]);
+}
+
+#[test]
+fn issue_sends_its_token_over_plain_http_to_this_machine_only() {
+    let busy = "HTTP/1.1 503 Busy\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
+    let listener = Listener::start(busy.to_owned());
+    // Ways to this very listener that need not lead to this machine.
+    for host in ["0.0.0.0", "[::ffff:127.0.0.1]", "signet.example", "localhost.example", "192.0.2.1", "[::]"] {
+        let text = issue_from(&format!("http://{host}:{}", listener.port));
+        assert!(text.contains("SIGNET_ADDR: plain http is for this machine only"), "{host}: {text}");
+    }
+    for address in ["", "signet.example", "127.0.0.1:8200", "ftp://127.0.0.1", "//127.0.0.1", "unix:/run/signet"] {
+        assert!(issue_from(address).contains("SIGNET_ADDR: "), "{address}");
+    }
+    assert_eq!(listener.heard(), [""; 0]);
+    for host in ["127.0.0.1", "127.8.9.1", "localhost", "LocalHost"] {
+        // The listener is on one of these addresses only: the others are asked, and do not answer.
+        let text = issue_from(&format!("http://{host}:{}", listener.port));
+        assert!(!text.contains("SIGNET_ADDR"), "{host}: {text}");
+    }
+    assert!(listener.heard().len() >= 3 && listener.heard().iter().all(|heard| heard.contains("hunter2")));
+    // TLS may go anywhere; here it ends at a listener that speaks none.
+    assert!(issue_from(&format!("https://127.0.0.1:{}", listener.port)).contains("no answer"));
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod crash;
 mod faults;
 mod grafana;
 mod judges;
+mod key_material;
 mod metrics;
 mod model;
 mod nodes;

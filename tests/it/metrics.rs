@@ -108,6 +108,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
             );
             writes.into_iter().chain(reads).map(str::to_owned).collect()
         }
+        "lane" => ["small", "medium", "large"].map(str::to_owned).to_vec(),
         "part" => ["system", "mount", "crls"].map(str::to_owned).to_vec(),
         _ => vec![],
     };

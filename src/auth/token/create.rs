@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use super::{ACCESSOR_CHARACTERS, Record, TOKEN_CHARACTERS, hash_of, ttl};
 use crate::auth::policies::{DEFAULT, MAX_NAME, folded, is_assignable};
@@ -93,7 +94,7 @@ impl Auth {
         }
         record.renewable = wanted.renewable && ttl.is_some();
         let family = (!orphan).then_some(parent.hash);
-        let token = self.insert(&mut record, ttl, wanted.uses, family).await?;
+        let token = Zeroizing::new(self.insert(&mut record, ttl, wanted.uses, family).await?);
         Ok((record.auth_json(&token, ttl.unwrap_or_default(), wanted.uses), warnings))
     }
 

@@ -3,6 +3,8 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::Value;
 
+use crate::secret::{PartlySecret, Secret};
+
 /// Seconds for which certificates and lists may be kept without asking again: others may come at any time,
 /// and asking costs next to nothing.
 pub const MAX_AGE: u64 = 60;
@@ -60,12 +62,12 @@ pub enum Body {
     Empty,
     /// `data` of the envelope.
     Data(Value),
-    /// `data` of the envelope, already JSON text (the hot path).
-    Rendered(String),
+    /// `data` of the envelope, already JSON text (the hot path, and whatever holds a private key).
+    Rendered(PartlySecret),
     /// `data` of the envelope, repeated at the top level (some `sys/` answers).
     DataAndTop(Value),
     /// `auth` of the envelope.
-    Auth(Value),
+    Auth(Auth),
     /// JSON without an envelope (`sys/health`).
     Plain(Value),
     /// Bytes with a media type, without an envelope (certificates).
@@ -74,6 +76,25 @@ pub enum Body {
     RawPieces(&'static str, Pieces),
     /// `data` of the envelope, JSON text in three parts, the second in pieces.
     RenderedPieces(String, Pieces, String),
+}
+
+/// The `auth` member: a token, and what is told of it.
+pub struct Auth {
+    /// `client_token`.
+    pub token: Secret,
+    /// The other members.
+    pub others: Value,
+}
+
+impl From<Value> for Auth {
+    fn from(mut others: Value) -> Self {
+        let token = others.as_object_mut().and_then(|members| members.remove("client_token"));
+        let token = match token {
+            Some(Value::String(text)) => Secret::new(text),
+            _ => Secret::default(),
+        };
+        Self { token, others }
+    }
 }
 
 /// Bytes that are made, or taken from where they are shared, while they are sent.
@@ -96,13 +117,13 @@ impl Answer {
     }
 
     /// 200 with `data` that is JSON text already.
-    pub fn rendered(json: String) -> Self {
-        Body::Rendered(json).into()
+    pub fn rendered(json: impl Into<PartlySecret>) -> Self {
+        Body::Rendered(json.into()).into()
     }
 
-    /// 200 with `auth`.
+    /// 200 with `auth`; the token is taken out of it.
     pub fn auth(value: Value) -> Self {
-        Body::Auth(value).into()
+        Body::Auth(value.into()).into()
     }
 
     /// 200 with raw bytes.

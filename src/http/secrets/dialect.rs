@@ -19,7 +19,7 @@
 //! `expiration` of `cert-metadata` and of policies, `expire_time` of tokens. A list: `warnings`. Requests are
 //! read leniently and the same from everyone.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 
 use actix_web::http::header::{HeaderMap, HeaderName};
 use serde_json::Value;
@@ -27,6 +27,7 @@ use serde_json::Value;
 use super::request::{SERVICE_TOKEN, VAULT_TOKEN};
 use crate::pki::issue::Dates;
 use crate::pki::role::Role;
+use crate::secret::PartlySecret;
 
 static VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
 
@@ -56,16 +57,16 @@ impl Dialect {
     }
 
     /// Adds the dates to the JSON text of an object that has members.
-    pub fn with_dates(self, mut json: String, dates: Dates) -> String {
+    pub fn with_dates(self, mut json: PartlySecret, dates: Dates) -> PartlySecret {
         json.pop();
         let quote = if self == Self::Contract { "\"" } else { "" };
         let Dates { not_before, expiration } = dates;
-        // Writing to a String cannot fail.
+        // Writing to memory cannot fail.
         let _ = write!(json, ",\"expiration\":{quote}{expiration}{quote}");
         if let Some(not_before) = not_before {
             let _ = write!(json, ",\"not_before\":{quote}{not_before}{quote}");
         }
-        json.push('}');
+        json.push(b"}");
         json
     }
 
@@ -116,7 +117,8 @@ mod tests {
     fn dates_join_an_object_as_texts_or_as_integers() {
         let dates = |not_before| Dates { not_before, expiration: 1_654_105_687 };
         let read = |dialect: Dialect, not_before| -> Value {
-            serde_json::from_str(&dialect.with_dates("{\"a\":1}".to_owned(), dates(not_before))).unwrap()
+            serde_json::from_slice(dialect.with_dates("{\"a\":1}".to_owned().into(), dates(not_before)).expose())
+                .unwrap()
         };
         let texts = json!({ "a": 1, "expiration": "1654105687", "not_before": "-5" });
         assert_eq!(read(Dialect::Contract, Some(-5)), texts);

@@ -13,9 +13,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::pieces::InPieces;
-use super::answer::{Answer, Body, Lease, Pieces};
+use super::answer::{Answer, Auth, Body, Lease, Pieces};
 use super::route::RequestId;
 use crate::error::{Error, Kind};
+use crate::secret::PartlySecret;
 
 /// The media type of everything but raw answers; clients compare it byte by byte.
 pub const JSON: &str = "application/json";
@@ -146,10 +147,11 @@ fn envelope(
     context: Context<'_>,
 ) -> Parts {
     warnings.extend(context.courtesies);
-    let mut out = Vec::with_capacity(256 + rendered_len(&body));
-    out.extend_from_slice(b"{\"request_id\":\"");
-    out.extend_from_slice(id.as_str().as_bytes());
-    out.extend_from_slice(b"\",\"lease_id\":");
+    // Of an answer with a private key or a token this is the last place that it is written to.
+    let mut out = PartlySecret::with_capacity(256 + rendered_len(&body));
+    out.push(b"{\"request_id\":\"");
+    out.push(id.as_str().as_bytes());
+    out.push(b"\",\"lease_id\":");
     push(&mut out, lease.map_or("", |l| l.id.as_str()));
     let _ = write!(
         out,
@@ -159,40 +161,41 @@ fn envelope(
     );
     let mut before = None;
     match &body {
-        Body::Rendered(json) => out.extend_from_slice(json.as_bytes()),
+        Body::Rendered(json) => out.append(json),
         Body::Data(value) | Body::DataAndTop(value) => push(&mut out, value),
         Body::RenderedPieces(start, _, end) => {
-            out.extend_from_slice(start.as_bytes());
+            out.push(start.as_bytes());
             before = Some(std::mem::take(&mut out));
-            out.extend_from_slice(end.as_bytes());
+            out.push(end.as_bytes());
         }
-        _ => out.extend_from_slice(b"null"),
+        _ => out.push(b"null"),
     }
-    out.extend_from_slice(b",\"wrap_info\":null,\"warnings\":");
+    out.push(b",\"wrap_info\":null,\"warnings\":");
     push(&mut out, &(!warnings.is_empty()).then_some(warnings));
-    out.extend_from_slice(b",\"auth\":");
+    out.push(b",\"auth\":");
     match &body {
-        Body::Auth(value) => push(&mut out, value),
-        _ => out.extend_from_slice(b"null"),
+        Body::Auth(auth) => push_auth(&mut out, auth),
+        _ => out.push(b"null"),
     }
-    out.extend_from_slice(b",\"mount_type\":");
+    out.push(b",\"mount_type\":");
     push(&mut out, context.mount_type);
     if let Body::DataAndTop(Value::Object(members)) = &body {
         for (name, value) in members.iter().filter(|(name, _)| !MEMBERS.contains(&name.as_str())) {
-            out.push(b',');
+            out.push(b",");
             push(&mut out, name);
-            out.push(b':');
+            out.push(b":");
             push(&mut out, value);
         }
     }
-    out.extend_from_slice(b"}\n");
+    out.push(b"}\n");
     match (body, before) {
         (Body::RenderedPieces(_, Pieces { len, pieces }, _), Some(before)) => {
             let len = before.len() + len + out.len();
-            let pieces = [Bytes::from(before)].into_iter().chain(pieces).chain([Bytes::from(out)]);
+            let [before, out] = [before, out].map(|part| Bytes::from(part.into_bytes()));
+            let pieces = [before].into_iter().chain(pieces).chain([out]);
             Parts::Pieces(Pieces { len, pieces: Box::new(pieces) })
         }
-        _ => Parts::Whole(Bytes::from(out)),
+        _ => Parts::Whole(Bytes::from(out.into_bytes())),
     }
 }
 
@@ -203,8 +206,21 @@ fn rendered_len(body: &Body) -> usize {
     }
 }
 
+/// Appends an `auth` member, whose others follow the token.
+fn push_auth(out: &mut PartlySecret, auth: &Auth) {
+    out.push(b"{\"client_token\":");
+    out.secretly(|out| push(out, auth.token.expose_text().unwrap_or_default()));
+    for (name, value) in auth.others.as_object().into_iter().flatten() {
+        out.push(b",");
+        push(out, name);
+        out.push(b":");
+        push(out, value);
+    }
+    out.push(b"}");
+}
+
 /// Appends `value` as JSON. Values here have text keys only and the writer is memory: this cannot fail.
-fn push(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+fn push(out: &mut impl std::io::Write, value: &(impl Serialize + ?Sized)) {
     serde_json::to_writer(out, value).unwrap_or_default();
 }
 
@@ -234,7 +250,9 @@ mod tests {
 
     #[test]
     fn an_envelope_always_has_all_keys() {
-        for body in [Body::Data(json!({"a": 1})), Body::Rendered("{\"a\":1}".into()), Body::Auth(json!({}))] {
+        for body in
+            [Body::Data(json!({"a": 1})), Body::Rendered("{\"a\":1}".to_owned().into()), Body::Auth(json!({}).into())]
+        {
             let (status, shown) = shown(body.into(), &[]);
             assert_eq!(status, 200);
             for name in MEMBERS {
@@ -243,7 +261,15 @@ mod tests {
             assert_eq!((&shown["lease_id"], &shown["warnings"]), (&json!(""), &Value::Null));
             assert_eq!(shown["lease_duration"], json!(0));
         }
-        assert_eq!(shown(Answer::rendered("{\"a\":[1]}".into()), &[]).1["data"], json!({"a": [1]}));
+        assert_eq!(shown(Answer::rendered("{\"a\":[1]}".to_owned()), &[]).1["data"], json!({"a": [1]}));
+    }
+
+    #[test]
+    fn the_token_of_an_answer_is_a_secret_apart_and_stands_first_in_its_member() {
+        let auth = Auth::from(json!({ "accessor": "a", "client_token": "s.hunter2", "renewable": true }));
+        assert!(auth.token.expose() == b"s.hunter2" && auth.others == json!({ "accessor": "a", "renewable": true }));
+        let (_, shown) = shown(Body::Auth(auth).into(), &[]);
+        assert_eq!(shown["auth"], json!({ "client_token": "s.hunter2", "accessor": "a", "renewable": true }));
     }
 
     #[test]

@@ -223,7 +223,7 @@ impl Span {
         for (start, _) in places(block) {
             let key = key_of(&block[start..]);
             (span.least, span.most) = (span.least.min(key), span.most.max(key));
-            if span.len % SAMPLE == 0 {
+            if span.len.is_multiple_of(SAMPLE) {
                 sample.push(key);
             }
             span.len += 1;

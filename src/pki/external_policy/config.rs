@@ -5,13 +5,13 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use zeroize::Zeroizing;
 
 use super::tls;
 use crate::clock::{Time, rfc3339};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::pki::role::whole_seconds;
+use crate::secret::{Secret, sealed};
 
 /// Body members.
 pub const FIELDS: &[&str] = &[
@@ -20,10 +20,13 @@ pub const FIELDS: &[&str] = &[
     "timeout",
     "trusted_ca",
     "trusted_leaf_certificate_bundle",
-    "service_client_cert_bundle",
+    CLIENT_BUNDLE,
     "entity_jmespath",
     "group_jmespath",
 ];
+
+/// The member with the client's certificate chain and private key: a secret.
+pub(super) const CLIENT_BUNDLE: &str = "service_client_cert_bundle";
 
 /// Longest time for one exchange, seconds: requests that wait for the engine wait no longer.
 const MAX_TIMEOUT: u64 = 60;
@@ -48,7 +51,8 @@ pub struct Config {
     /// PEM: the certificates of which the engine must show one.
     pub trusted_leaves: String,
     /// PEM: the certificate chain and the key that are shown to the engine.
-    pub client_bundle: Zeroizing<String>,
+    #[serde(with = "sealed")]
+    pub client_bundle: Secret,
     /// What is selected of an entity before it is sent.
     pub entity_jmespath: String,
     /// What is selected of groups before they are sent.
@@ -65,7 +69,7 @@ impl Default for Config {
             timeout: 15,
             trusted_ca: String::new(),
             trusted_leaves: String::new(),
-            client_bundle: Zeroizing::default(),
+            client_bundle: Secret::default(),
             entity_jmespath: String::new(),
             group_jmespath: String::new(),
             updated_at: 0,
@@ -74,11 +78,11 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Takes what `fields` has; absent members stay.
+    /// Takes what `fields` has, and `bundle`, which was taken out of them; absent members stay.
     ///
     /// # Errors
     /// `Invalid` naming the member and the rule, never quoting it.
-    pub fn merged(&self, fields: &Fields, now: Time) -> Result<Self> {
+    pub fn merged(&self, fields: &Fields, bundle: Option<&Secret>, now: Time) -> Result<Self> {
         let within = |name: &str, old: &str, bytes| {
             fields.text_within(name, bytes).map(|new| new.unwrap_or_else(|| old.to_owned()))
         };
@@ -90,7 +94,7 @@ impl Config {
             timeout: fields.duration("timeout")?.map_or(Ok(self.timeout), |t| whole_seconds("timeout", t))?,
             trusted_ca: certificates("trusted_ca", &self.trusted_ca)?,
             trusted_leaves: certificates("trusted_leaf_certificate_bundle", &self.trusted_leaves)?,
-            client_bundle: Zeroizing::new(certificates("service_client_cert_bundle", &self.client_bundle)?),
+            client_bundle: bundle.unwrap_or(&self.client_bundle).clone(),
             entity_jmespath: text("entity_jmespath", &self.entity_jmespath)?,
             group_jmespath: text("group_jmespath", &self.group_jmespath)?,
             updated_at: now.unix_timestamp(),
@@ -184,7 +188,9 @@ mod tests {
     const NOW: Time = datetime!(2030-06-01 12:00:00 UTC);
 
     fn merged(config: &Config, body: Value) -> Result<Config> {
-        config.merged(&Fields::parse(body.to_string().as_bytes()).unwrap(), NOW)
+        let mut fields = Fields::parse(body.to_string().as_bytes()).unwrap();
+        let bundle = fields.take_secret(CLIENT_BUNDLE).unwrap();
+        config.merged(&fields, bundle.as_ref(), NOW)
     }
 
     #[test]

@@ -9,14 +9,16 @@ use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore, SignatureScheme};
 use zeroize::Zeroizing;
 
-use super::config::Config;
+use super::config::{CLIENT_BUNDLE, Config};
 use crate::error::{Error, Result};
+use crate::secret::Secret;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
@@ -41,7 +43,7 @@ impl Material {
         Ok(Self {
             roots: roots(&config.trusted_ca)?,
             pinned: pinned(&config.trusted_leaves)?,
-            client: client(&config.client_bundle, &provider)?,
+            client: client(&config.client_bundle)?,
             provider,
         })
     }
@@ -104,36 +106,41 @@ fn pinned(text: &str) -> Result<Vec<Pinned>> {
 }
 
 /// The chain and its one key; the key must be the first certificate's.
-fn client(text: &str, provider: &CryptoProvider) -> Result<Option<CertifiedKey>> {
-    let refuse = |rule: &str| Err(Error::invalid(format!("service_client_cert_bundle: {rule}")));
-    let blocks = blocks("service_client_cert_bundle", text)?;
+fn client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
+    let refuse = |rule: &str| Err(Error::invalid(format!("{CLIENT_BUNDLE}: {rule}")));
+    let Some(text) = bundle.expose_text() else { return refuse("must be PEM") };
+    let blocks = blocks(CLIENT_BUNDLE, text)?;
     if blocks.is_empty() {
         return Ok(None);
     }
     let (mut chain, mut keys) = (Vec::new(), Vec::new());
-    for (label, der) in blocks {
+    for (label, der) in &blocks {
         match label.as_str() {
             "CERTIFICATE" => chain.push(CertificateDer::from(der.to_vec())),
-            "PRIVATE KEY" => keys.push(PrivateKeyDer::Pkcs8(der.to_vec().into())),
-            "RSA PRIVATE KEY" => keys.push(PrivateKeyDer::Pkcs1(der.to_vec().into())),
-            "EC PRIVATE KEY" => keys.push(PrivateKeyDer::Sec1(der.to_vec().into())),
+            // Borrowed: who owned them would not overwrite them.
+            "PRIVATE KEY" => keys.push(PrivateKeyDer::Pkcs8(der.as_slice().into())),
+            "RSA PRIVATE KEY" => keys.push(PrivateKeyDer::Pkcs1(der.as_slice().into())),
+            "EC PRIVATE KEY" => keys.push(PrivateKeyDer::Sec1(der.as_slice().into())),
             _ => return refuse("must hold PEM blocks CERTIFICATE and one private key"),
         }
     }
     let (Some(key), true, false) = (keys.pop(), keys.is_empty(), chain.is_empty()) else {
         return refuse("must hold a certificate chain and exactly one private key");
     };
-    match CertifiedKey::from_der(chain, key, provider) {
-        Ok(certified) => Ok(Some(certified)),
+    let Ok(key) = any_supported_type(&key) else {
+        return refuse("the key must be of RSA, ECDSA (P-256, P-384, P-521) or Ed25519");
+    };
+    let certified = CertifiedKey::new(chain, key);
+    match certified.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(Some(certified)),
         Err(rustls::Error::InconsistentKeys(_)) => refuse("the private key is not the first certificate's"),
-        Err(rustls::Error::InvalidCertificate(_)) => refuse("the first certificate cannot be read"),
-        Err(_) => refuse("the key must be of RSA, ECDSA (P-256, P-384, P-521) or Ed25519"),
+        Err(_) => refuse("the first certificate cannot be read"),
     }
 }
 
 /// The certificates of a bundle, for reading back.
-pub(super) fn certificates_alone(bundle: &str) -> String {
-    let blocks = blocks("", bundle).unwrap_or_default();
+pub(super) fn certificates_alone(bundle: &Secret) -> String {
+    let blocks = blocks("", bundle.expose_text().unwrap_or_default()).unwrap_or_default();
     let certificates = blocks.iter().filter(|(label, _)| label == "CERTIFICATE");
     certificates.map(|(label, der)| pem::encode(label, der) + "\n").collect()
 }
@@ -239,7 +246,7 @@ mod tests {
         let certificate = pem::encode("CERTIFICATE", certificate.der());
         let pkcs8 = |key: &crate::keys::local::PrivateKey| pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
         let (label, sec1) = key.traditional().unwrap();
-        let bundle = |text: String| Config { client_bundle: Zeroizing::new(text), ..Config::default() };
+        let bundle = |text: String| Config { client_bundle: Secret::new(text), ..Config::default() };
         for own in [pkcs8(&key), pem::encode(label, sec1.expose())] {
             let both = bundle(format!("{certificate}\n{own}"));
             assert!(Material::read(&both).unwrap().client.is_some());

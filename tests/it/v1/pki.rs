@@ -20,6 +20,7 @@ mod import;
 mod intermediate;
 mod issuer_revocation;
 mod kept;
+mod key_lanes;
 mod keys;
 mod leases;
 mod lists;

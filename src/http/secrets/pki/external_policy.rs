@@ -18,8 +18,9 @@ pub(super) async fn read_config(call: Call) -> Result<Answer> {
     Ok(Answer::data(Value::Object(config)))
 }
 
-pub(super) async fn write_config(call: Call) -> Result<Answer> {
-    external_policy::write_config(&*call.authority().await?, &call.fields).await?;
+pub(super) async fn write_config(mut call: Call) -> Result<Answer> {
+    let fields = std::mem::take(&mut call.fields);
+    external_policy::write_config(&*call.authority().await?, fields).await?;
     read_config(call).await
 }
 

@@ -4,6 +4,7 @@ use crate::error::{Error, Kind, Result};
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
 use crate::pki::ca_key::{self, KeyOrigin};
+use crate::pki::issue::Dates;
 use crate::pki::root::Naming;
 use crate::pki::validity::Limits;
 use crate::pki::{intermediate, root};
@@ -32,9 +33,9 @@ async fn new_root(call: Call, naming: Naming) -> Result<Answer> {
     let authority = call.authority().await?;
     let limits = Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() };
     let generated = root::generate(&authority, origin, naming, &call.fields, limits, call.recorded_as()).await?;
-    let mut data = generated.data;
-    data["expiration"] = call.dialect.date(generated.expiration);
-    Ok(Answer::data(data).with_warnings(generated.warnings))
+    let dates = Dates { not_before: None, expiration: generated.expiration };
+    let data = call.dialect.with_dates(generated.data, dates);
+    Ok(Answer::rendered(data).with_warnings(generated.warnings))
 }
 
 pub(super) async fn intermediate(call: Call) -> Result<Answer> {
@@ -49,7 +50,7 @@ pub(super) async fn cross_sign(call: Call) -> Result<Answer> {
 
 async fn new_intermediate(call: Call, origin: KeyOrigin) -> Result<Answer> {
     let (data, warnings) = intermediate::generate(&*call.authority().await?, origin, &call.fields).await?;
-    Ok(Answer::data(data).with_warnings(warnings))
+    Ok(Answer::rendered(data).with_warnings(warnings))
 }
 
 pub(super) async fn key(call: Call) -> Result<Answer> {
@@ -57,5 +58,5 @@ pub(super) async fn key(call: Call) -> Result<Answer> {
     if origin == KeyOrigin::Existing {
         return Err(Error::new(Kind::NotFound, "unsupported path"));
     }
-    Ok(Answer::data(ca_key::generate(&*call.authority().await?, origin, &call.fields).await?))
+    Ok(Answer::rendered(ca_key::generate(&*call.authority().await?, origin, &call.fields).await?))
 }

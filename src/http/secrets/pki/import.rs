@@ -20,12 +20,14 @@ pub(super) async fn set_signed(call: Call) -> Result<Answer> {
     import(call, "certificate", PrivateKeys::Refused).await
 }
 
-async fn import(call: Call, field: &'static str, private_keys: PrivateKeys) -> Result<Answer> {
-    Ok(answer(import::bundle(&*call.authority().await?, field, &call.fields, private_keys).await?))
+async fn import(mut call: Call, field: &'static str, private_keys: PrivateKeys) -> Result<Answer> {
+    let given = import::given(field, &mut call.fields)?;
+    Ok(answer(import::bundle(&*call.authority().await?, field, given, private_keys).await?))
 }
 
-pub(super) async fn key(call: Call) -> Result<Answer> {
-    Ok(answer(import::key(&*call.authority().await?, &call.fields).await?))
+pub(super) async fn key(mut call: Call) -> Result<Answer> {
+    let given = import::given("pem_bundle", &mut call.fields)?;
+    Ok(answer(import::key(&*call.authority().await?, given, &call.fields).await?))
 }
 
 fn answer(imported: Imported) -> Answer {

@@ -55,6 +55,7 @@ pub(super) fn requester(call: &Call) -> Requester {
         display_name: caller.display_name.clone(),
         token: caller.token_hash(),
         last_use: caller.uses_left() == Some(0),
+        ..Requester::default()
     })
 }
 

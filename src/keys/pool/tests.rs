@@ -1,0 +1,229 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::mpsc;
+
+use futures_util::FutureExt;
+
+use super::*;
+use crate::error::Kind;
+
+const HERE: MountId = MountId(1);
+const THERE: MountId = MountId(2);
+
+fn rsa(bits: i64) -> KeySpec {
+    KeySpec::new("rsa", bits).unwrap()
+}
+
+/// A key that costs nothing, whatever was asked for.
+fn cheap(_: KeySpec) -> Result<PrivateKey> {
+    PrivateKey::generate(KeySpec::new("ec", 256).unwrap())
+}
+
+type Call<'p> = Pin<Box<dyn Future<Output = Result<PrivateKey>> + 'p>>;
+
+/// A call that has its place in a lane, or its refusal.
+fn call(pool: &KeyPool, bits: i64, mount: MountId) -> std::result::Result<Call<'_>, Error> {
+    const ALWAYS: &Watch = &Watch::ALWAYS;
+    let mut call: Call<'_> = Box::pin(pool.generate(rsa(bits), mount, ALWAYS));
+    match (&mut call).now_or_never() {
+        Some(Err(error)) => Err(error),
+        Some(Ok(key)) => Ok(Box::pin(std::future::ready(Ok(key)))),
+        None => Ok(call),
+    }
+}
+
+fn queued(pool: &KeyPool, lane: Lane) -> usize {
+    pool.0.0.lock().lines[lane as usize].len()
+}
+
+/// The mount of the next job of a lane; its caller is told that its thread died.
+fn next(pool: &KeyPool, lane: Lane) -> Option<MountId> {
+    pool.0.0.lock().lines[lane as usize].next().map(|job| job.mount)
+}
+
+/// That it comes before the test gives up.
+async fn soon(call: Call<'_>) -> Result<PrivateKey> {
+    tokio::time::timeout(Duration::from_secs(60), call).await.expect("held up")
+}
+
+#[test]
+fn a_thread_rests_only_after_it_was_in_the_way_and_never_for_long() {
+    let ms = Duration::from_millis;
+    assert_eq!(rest(ms(60), ms(58)), Duration::ZERO);
+    assert_eq!(rest(ms(100), ms(60)), ms(300));
+    assert_eq!(rest(ms(9000), ms(60)), LONGEST_REST);
+    let before = processor_time();
+    while processor_time() == before {
+        std::hint::black_box(before);
+    }
+}
+
+#[tokio::test]
+async fn rsa_comes_from_the_pool_and_other_keys_from_here() {
+    let pool = KeyPool::start();
+    let (a, b) = tokio::join!(soon(call(&pool, 2048, HERE).unwrap()), soon(call(&pool, 2048, HERE).unwrap()));
+    assert!(a.unwrap().public() != b.unwrap().public());
+    let idle = KeyPool::idle();
+    for (key_type, bits) in [("ec", 224), ("ec", 256), ("ed25519", 0)] {
+        let spec = KeySpec::new(key_type, bits).unwrap();
+        let key = idle.generate(spec, HERE, &Watch::default()).await.unwrap();
+        assert_eq!(key.kind().name(), key_type);
+    }
+}
+
+/// Large keys that never come to an end, and all others at once.
+#[tokio::test]
+async fn forty_calls_for_rsa_8192_that_have_left_hold_up_no_other_key() {
+    let pool = KeyPool::idle();
+    let (begin, begun) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Arc::new(Mutex::new(ended));
+    pool.staff(move |spec| {
+        if spec.bits() == 8192 {
+            begin.send(()).unwrap();
+            // Until the test is over.
+            let _ = ended.lock().unwrap().recv();
+        }
+        cheap(spec)
+    });
+    let first = call(&pool, 8192, HERE).unwrap();
+    begun.recv().unwrap();
+    let rest: Vec<_> = (1..40).map(|_| call(&pool, 8192, HERE)).collect();
+    let busy: Vec<_> = rest.iter().filter_map(|call| call.as_ref().err()).collect();
+    assert_eq!(busy.len(), 39 - Lane::Large.places());
+    assert!(busy.iter().all(|error| error.kind() == Kind::Busy && error.text().contains("try again")));
+    for bits in [2048, 3072, 4096] {
+        for _ in 0..5 {
+            soon(call(&pool, bits, HERE).unwrap()).await.unwrap();
+        }
+    }
+    drop((first, rest));
+    // They hold no place, and no other thread has begun one of theirs.
+    assert!(call(&pool, 8192, HERE).is_ok());
+    assert_eq!(queued(&pool, Lane::Large), 1);
+    assert!(begun.try_recv().is_err());
+    drop(end);
+}
+
+/// Medium keys that never come to an end.
+#[tokio::test]
+async fn keys_of_4096_bits_hold_up_no_smaller_one() {
+    let pool = KeyPool::idle();
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Arc::new(Mutex::new(ended));
+    let (begin, begun) = mpsc::channel();
+    pool.staff(move |spec| {
+        if spec.bits() == 4096 {
+            begin.send(()).unwrap();
+            let _ = ended.lock().unwrap().recv();
+        }
+        cheap(spec)
+    });
+    let calls: Vec<_> = (0..40).map(|_| call(&pool, 4096, HERE).unwrap()).collect();
+    begun.recv().unwrap();
+    begun.recv().unwrap();
+    for _ in 0..5 {
+        soon(call(&pool, 2048, HERE).unwrap()).await.unwrap();
+    }
+    assert_eq!(queued(&pool, Lane::Medium), 38);
+    drop((calls, end));
+}
+
+#[test]
+fn every_lane_has_its_thread_and_a_thread_takes_its_lanes_in_turns() {
+    assert_eq!(THREADS[0], [Lane::Small]);
+    assert!(!THREADS[1].contains(&Lane::Large));
+    assert_eq!(THREADS.iter().filter(|lanes| lanes.contains(&Lane::Large)).count(), 1);
+    assert_eq!(THREADS.iter().filter(|lanes| lanes.contains(&Lane::Small)).count(), 2);
+    let pool = KeyPool::idle();
+    let calls = [2048, 2048, 2048, 3072, 4096].map(|bits| call(&pool, bits, HERE).unwrap());
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&order);
+    let queue = Arc::clone(&pool.0.0);
+    let make = move |spec: KeySpec| {
+        let mut seen = seen.lock().unwrap();
+        seen.push(spec.bits());
+        queue.lock().closed = seen.len() == 5;
+        cheap(spec)
+    };
+    pool.0.0.work(THREADS[1], make, false);
+    assert_eq!(*order.lock().unwrap(), [2048, 3072, 2048, 4096, 2048]);
+    assert!(calls.into_iter().all(|call| call.now_or_never().unwrap().is_ok()));
+}
+
+#[test]
+fn mounts_take_turns_in_a_lane() {
+    let pool = KeyPool::idle();
+    let mounts = [HERE, HERE, HERE, THERE, MountId(3), THERE];
+    let _calls = mounts.map(|mount| call(&pool, 2048, mount).unwrap());
+    let order: Vec<i64> = std::iter::from_fn(|| next(&pool, Lane::Small)).map(|mount| mount.0).collect();
+    assert_eq!(order, [1, 2, 3, 1, 2, 1]);
+}
+
+#[test]
+fn a_mount_that_fills_a_lane_gives_up_its_latest_places_to_others() {
+    let pool = KeyPool::idle();
+    let places = Lane::Large.places();
+    let mut first: Vec<_> = (0..places).map(|_| call(&pool, 8192, HERE).unwrap()).collect();
+    assert_eq!(call(&pool, 8192, HERE).err().unwrap().kind(), Kind::Busy);
+    let others: Vec<_> = (0..places / 2).map(|_| call(&pool, 8192, THERE).unwrap()).collect();
+    assert_eq!(call(&pool, 8192, THERE).err().unwrap().kind(), Kind::Busy);
+    assert_eq!((queued(&pool, Lane::Large), others.len()), (places, places / 2));
+    for (n, call) in first.iter_mut().enumerate() {
+        let refused = call.now_or_never().map(|outcome| outcome.err().unwrap().kind());
+        assert_eq!(refused, (n >= places / 2).then_some(Kind::Busy), "{n}");
+    }
+}
+
+#[test]
+fn a_full_lane_is_busy_at_once_and_leaves_the_others_open() {
+    let pool = KeyPool::idle();
+    for (lane, bits) in [(Lane::Small, 2048), (Lane::Medium, 3072), (Lane::Large, 8192)] {
+        let mut calls: Vec<_> = (0..lane.places()).map(|_| call(&pool, bits, HERE).unwrap()).collect();
+        assert_eq!(call(&pool, bits, HERE).err().unwrap().kind(), Kind::Busy);
+        calls.truncate(lane.places() - 2);
+        let again = [call(&pool, bits, HERE), call(&pool, bits, HERE)];
+        assert!(again.iter().all(std::result::Result::is_ok), "callers that left hold no place");
+        assert!(call(&pool, bits, HERE).is_err());
+    }
+}
+
+#[test]
+fn a_job_whose_caller_has_left_is_dropped_unstarted() {
+    let pool = KeyPool::idle();
+    let presence = Presence::default();
+    let watch = presence.watch();
+    let mut watched = Box::pin(pool.generate(rsa(2048), HERE, &watch));
+    assert!((&mut watched).now_or_never().is_none());
+    let left = call(&pool, 2048, HERE).unwrap();
+    let stays = call(&pool, 2048, THERE).unwrap();
+    drop(left);
+    // Whoever asked has left, though the future that waits for the key lives on.
+    drop(presence);
+    assert_eq!(next(&pool, Lane::Small), Some(THERE));
+    assert_eq!(next(&pool, Lane::Small), None);
+    assert_eq!(watched.now_or_never().unwrap().err().unwrap().kind(), Kind::Unavailable);
+    drop(stays);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_threads_are_nice_and_end_with_the_last_handle() {
+    let pool = KeyPool::start();
+    let queue = Arc::downgrade(&pool.0.0);
+    let nice = thread::spawn(|| {
+        step_back();
+        rustix::process::getpriority_process(None).unwrap()
+    });
+    assert_eq!(nice.join().unwrap(), NICE);
+    assert!(rustix::process::getpriority_process(None).unwrap() < NICE, "this thread is not");
+    drop(pool.clone());
+    drop(pool);
+    for _ in 0..500 {
+        if queue.strong_count() == 0 {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the thread still runs");
+}

@@ -1,0 +1,44 @@
+//! Private keys on their way through the program, as its source shows it.
+
+use crate::source::sources;
+
+/// Members of bodies with private keys in them.
+const MEMBERS: [&str; 3] = ["pem_bundle", "service_client_cert_bundle", "private_key"];
+
+/// Who may encode a private key: what it makes of it is a secret.
+const ENCODERS: [&str; 3] = ["keys/", "pki/answer.rs", "pki/issuer.rs"];
+
+#[test]
+fn private_keys_in_answers_and_imports_are_secrets_until_the_last_write() {
+    for source in sources().iter().filter(|source| !source.path.starts_with("x509/")) {
+        let (path, code) = (&source.path, &source.code);
+        for member in MEMBERS {
+            // Out of a body they are taken, never read or copied.
+            for reader in ["str", "text", "value", "strings", "list"] {
+                assert!(!code.contains(&format!("{reader}(\"{member}\"")), "{path}: {reader} of {member}");
+            }
+        }
+        for line in code.lines().filter(|line| line.contains("\"private_key\"")) {
+            let known = ["take_secret(", "add_secret(", "const ", "(\"private_key\", !"];
+            assert!(known.iter().any(|way| line.contains(way)), "{path}: {line}");
+        }
+        let encodes = [".to_pkcs8()", ".traditional()"].iter().any(|call| code.contains(call));
+        assert!(!encodes || ENCODERS.iter().any(|encoder| path.starts_with(encoder)), "{path}: encodes a key");
+    }
+    let code = |path: &str| sources().into_iter().find(|source| source.path == path).unwrap().code;
+    for (path, secret) in [
+        ("pki/answer.rs", "key_format: PrivateKeyFormat) -> Result<Secret>"),
+        ("pki/answer.rs", "fn beside(key: &PrivateKey, text: &str) -> Result<Secret>"),
+        ("pki/issue.rs", "pub json: PartlySecret,"),
+        ("pki/root.rs", "pub data: PartlySecret,"),
+        ("pki/intermediate.rs", "Result<(PartlySecret, Vec<String>)>"),
+        ("pki/ca_key.rs", "Result<PartlySecret>"),
+        ("pki/import.rs", "pub fn given(field: &'static str, fields: &mut Fields) -> Result<Secret>"),
+        ("pki/external_policy/config.rs", "pub client_bundle: Secret,"),
+        ("http/secrets/answer.rs", "Rendered(PartlySecret),"),
+        ("http/secrets/answer.rs", "pub token: Secret,"),
+        ("cli/issue.rs", "private_key: Secret,"),
+    ] {
+        assert!(code(path).contains(secret), "{path}: {secret}");
+    }
+}

@@ -1,0 +1,91 @@
+//! RSA keys over the wire: what callers for large ones cost the others.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::process::{Dev, dev};
+
+/// Asks for a certificate with a new key, on a connection of its own.
+fn ask(dev: &Dev, role: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(dev.socket()).unwrap();
+    let body = json!({ "common_name": "a.test" }).to_string();
+    let (token, length) = (&dev.token, body.len());
+    let head = format!("POST /v1/pki/issue/{role} HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\n");
+    socket.write_all(format!("{head}Content-Length: {length}\r\n\r\n{body}").as_bytes()).unwrap();
+    socket
+}
+
+/// What `/metrics` says of a lane.
+async fn sample(dev: &Dev, name: &str, lane: &str) -> u32 {
+    let page = dev.client().page("/metrics").await.text;
+    let series = format!("{name}{{lane=\"{lane}\"}} ");
+    page.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |value| value.parse().unwrap())
+}
+
+async fn waiting(dev: &Dev) -> u32 {
+    sample(dev, "signet_key_generation_queue", "large").await
+}
+
+#[actix_web::test]
+async fn forty_requests_for_rsa_8192_whose_callers_have_left_hold_up_no_other_rsa_key() {
+    let dev = dev(&[]);
+    let client = dev.client();
+    for (name, bits) in [("small", 2048), ("medium", 3072), ("large", 8192)] {
+        let role = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": bits });
+        assert_eq!(client.post(&format!("pki/roles/{name}"), role).await.status, 200);
+    }
+    let mut callers: Vec<TcpStream> = (0..40).map(|_| ask(&dev, "large")).collect();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while waiting(&dev).await < 8 {
+        assert!(Instant::now() < deadline, "the lane is not full");
+        // One was made meanwhile, and the places of the others were refused before.
+        callers.push(ask(&dev, "large"));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop(callers);
+    for role in ["small", "medium"] {
+        let issued = client.post(&format!("pki/issue/{role}"), json!({ "common_name": "a.test" })).await;
+        assert_eq!(issued.status, 200, "{role}: {}", issued.text);
+    }
+    // They hold no place either: the lane is emptied of them by the next one that comes.
+    while waiting(&dev).await > 1 {
+        assert!(Instant::now() < deadline, "callers that have left hold places");
+        drop(ask(&dev, "large"));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let made = sample(&dev, "signet_key_generation_work_seconds_count", "large").await;
+    assert!(made < 4, "{made} large keys were made for nobody");
+    dev.kill();
+}
+
+/// Before it is known whether the caller stays: a lane has few places, and says so at once.
+#[actix_web::test]
+async fn a_request_for_rsa_8192_is_answered_busy_when_others_fill_the_lane() {
+    let dev = dev(&[]);
+    let role = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": 8192 });
+    assert_eq!(dev.client().post("pki/roles/large", role).await.status, 200);
+    let callers: Vec<TcpStream> = (0..40).map(|_| ask(&dev, "large")).collect();
+    // All but the one in the making and those that wait: whichever they are, their answers are there.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut busy = 0;
+    for caller in callers.iter().cycle() {
+        caller.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        let mut answer = [0; 4096];
+        let read = std::io::Read::read(&mut { caller }, &mut answer).unwrap_or(0);
+        let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
+        // Anything else is, or belongs to, a certificate that was made meanwhile.
+        if answer.starts_with("HTTP/1.1 503 ") {
+            assert!(answer.contains("retry-after: 1"), "{answer}");
+            assert!(answer.contains("too many RSA keys of this size"), "{answer}");
+            busy += 1;
+        }
+        if busy >= 40 - 9 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{busy} are told that it is busy");
+    }
+    dev.kill();
+}
