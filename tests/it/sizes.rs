@@ -16,8 +16,11 @@ const SIZE: usize = 4_000_000;
 const MOST_CPU_MS: u64 = 200;
 const MOST_KB: u64 = 64 << 10;
 
-/// What can be long: a name, and a JSON value of about so many octets.
-const LONG: [(&str, fn(usize) -> String); 8] = [
+/// Makes a JSON value of about so many octets.
+type Long = fn(usize) -> String;
+
+/// What can be long.
+const LONG: [(&str, Long); 8] = [
     ("an array of numbers", |size| format!("[0{}]", ",0".repeat(size / 2 - 2))),
     ("an array of texts", |size| format!("[\"a.test\"{}]", ",\"a.test\"".repeat(size / 9 - 2))),
     ("an array of identifiers", |size| {
