@@ -23,6 +23,8 @@ pub use list::Cap;
 
 /// Deepest nesting of a body.
 pub const MAX_DEPTH: usize = 64;
+/// Longest text of a body in bytes, but for requests that bring whole lists of certificates.
+pub const MAX_TEXT: usize = 1 << 20;
 /// Most values (members and list items, all levels) of a body.
 pub const MAX_VALUES: usize = 10_000;
 
@@ -32,15 +34,24 @@ pub struct Fields(Map<String, Value>);
 
 impl Fields {
     /// Reads a body: one JSON object or `null`, at most [`MAX_DEPTH`] deep with at most
-    /// [`MAX_VALUES`] values; an empty body is an empty object. Of a repeated key the last one counts.
+    /// [`MAX_VALUES`] values and no text longer than [`MAX_TEXT`]; an empty body is an empty object. Of a
+    /// repeated key the last one counts.
     ///
     /// # Errors
     /// `Malformed`, with a text that never quotes the input.
     pub fn parse(body: &[u8]) -> Result<Self> {
+        Self::parse_within(body, MAX_TEXT)
+    }
+
+    /// As [`Fields::parse`], with texts of at most `longest` bytes.
+    ///
+    /// # Errors
+    /// As [`Fields::parse`].
+    pub fn parse_within(body: &[u8], longest: usize) -> Result<Self> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self::default());
         }
-        match bounded(body)? {
+        match bounded(body, longest)? {
             Value::Object(members) => Ok(Self(members)),
             Value::Null => Ok(Self::default()),
             _ => Err(Error::malformed("request body: must be a JSON object")),
@@ -224,7 +235,7 @@ pub fn is_name(text: &str) -> bool {
 pub fn json_in(text: &str, values: usize) -> Option<Value> {
     let budget = std::cell::Cell::new(values);
     let mut json = serde_json::Deserializer::from_str(text);
-    let value = Bounded { depth: MAX_DEPTH, budget: &budget }.deserialize(&mut json).ok()?;
+    let value = Bounded { depth: MAX_DEPTH, budget: &budget, longest: MAX_TEXT }.deserialize(&mut json).ok()?;
     json.end().is_ok().then_some(value)
 }
 
@@ -249,20 +260,24 @@ fn whole(value: &Value) -> Option<i64> {
 }
 
 /// Reads one JSON value: at most [`MAX_DEPTH`] deep with at most [`MAX_VALUES`] values, counted while it is
-/// parsed. Of a repeated key the last one counts.
+/// parsed, and no text longer than `longest` bytes. Of a repeated key the last one counts.
 ///
 /// # Errors
 /// `Malformed`, with a text that never quotes the input.
-pub fn bounded(body: &[u8]) -> Result<Value> {
+pub fn bounded(body: &[u8], longest: usize) -> Result<Value> {
     let budget = std::cell::Cell::new(MAX_VALUES);
     let mut json = serde_json::Deserializer::from_slice(body);
-    let value = Bounded { depth: MAX_DEPTH, budget: &budget }.deserialize(&mut json).map_err(|e| refused(&e))?;
+    let bounds = Bounded { depth: MAX_DEPTH, budget: &budget, longest };
+    let value = bounds.deserialize(&mut json).map_err(|e| refused(&e, longest))?;
     json.end().map_err(|_| Error::malformed("request body: something follows the JSON value"))?;
     Ok(value)
 }
 
-fn refused(error: &serde_json::Error) -> Error {
+fn refused(error: &serde_json::Error, longest: usize) -> Error {
     let text = error.to_string();
+    if text.starts_with(TOO_LONG) {
+        return Error::malformed(format!("request body: a text is longer than {longest} bytes"));
+    }
     if text.starts_with(TOO_DEEP) || text.starts_with(TOO_MANY) {
         return Error::malformed(format!(
             "request body: too complex: at most {MAX_DEPTH} levels and {MAX_VALUES} values are taken"
@@ -273,18 +288,24 @@ fn refused(error: &serde_json::Error) -> Error {
 
 const TOO_DEEP: &str = "too deep";
 const TOO_MANY: &str = "too many values";
+const TOO_LONG: &str = "too long";
 
-/// Builds a [`Value`] while counting depth and values.
+/// Builds a [`Value`] while counting depth, values and the bytes of texts.
 #[derive(Clone, Copy)]
 struct Bounded<'a> {
     depth: usize,
     budget: &'a std::cell::Cell<usize>,
+    longest: usize,
 }
 
 impl Bounded<'_> {
     fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
         let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom(TOO_DEEP))?;
         Ok(Self { depth, ..self })
+    }
+
+    fn short<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
+        if text.len() > self.longest { Err(E::custom(TOO_LONG)) } else { Ok(()) }
     }
 }
 
@@ -321,11 +342,13 @@ impl<'de> Visitor<'de> for Bounded<'_> {
         Ok(v.into())
     }
 
-    fn visit_str<E>(self, v: &str) -> Result<Value, E> {
+    fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Value, E> {
+        self.short(v)?;
         Ok(Value::String(v.to_owned()))
     }
 
-    fn visit_string<E>(self, v: String) -> Result<Value, E> {
+    fn visit_string<E: serde::de::Error>(self, v: String) -> Result<Value, E> {
+        self.short(&v)?;
         Ok(Value::String(v))
     }
 
@@ -346,6 +369,7 @@ impl<'de> Visitor<'de> for Bounded<'_> {
         let inner = self.deeper()?;
         let mut object = Map::new();
         while let Some(name) = members.next_key::<String>()? {
+            self.short(&name)?;
             object.insert(name, members.next_value_seed(inner)?);
         }
         Ok(Value::Object(object))
@@ -362,6 +386,18 @@ mod tests {
         let mut fields = Fields::default();
         fields.set("f", value);
         fields
+    }
+
+    #[test]
+    fn a_text_has_a_length() {
+        let text = |length: usize| "a".repeat(length);
+        for body in [json!({ "f": text(101) }), json!({ "f": [[text(101)]] }), json!({ text(101): 1 })] {
+            let error = Fields::parse_within(body.to_string().as_bytes(), 100).unwrap_err();
+            assert_eq!(error.text(), "request body: a text is longer than 100 bytes");
+        }
+        assert!(Fields::parse_within(json!({ text(100): text(100) }).to_string().as_bytes(), 100).is_ok());
+        let escaped = format!("{{\"f\":\"{}\"}}", "\\u0061".repeat(100));
+        assert!(Fields::parse_within(escaped.as_bytes(), 100).is_ok());
     }
 
     #[test]

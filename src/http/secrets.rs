@@ -42,7 +42,7 @@ use crate::auth::Caller;
 use crate::auth::mounts::{Mount, MountTable};
 use crate::auth::policy::{Decision, Parameters, Place, Spelt};
 use crate::error::{Error, Kind, Result};
-use crate::fields::Fields;
+use crate::fields::{Fields, MAX_TEXT};
 use crate::telemetry::{self, RouteMeter};
 use answer::{Answer, Body};
 use body::Room;
@@ -282,7 +282,8 @@ impl Target {
             return Ok(Sent { fields: Fields::from_pairs(query), ..Sent::default() });
         }
         let (body, room) = body::kept(headers, payload, limit, bodies, settings).await?;
-        Ok(Sent { fields: request::fields(&body, headers)?, body: Bytes::new(), room })
+        let longest = route.map_or(MAX_TEXT, |route| route.longest_text);
+        Ok(Sent { fields: request::fields(&body, headers, longest)?, body: Bytes::new(), room })
     }
 
     fn found(&self, asked: &Asked) -> Result<(Arc<Mount>, &'static Route, Params)> {

@@ -57,7 +57,7 @@ impl Scales {
             self.faults.push(format!("{what}: {status} after {cpu} ms of CPU and {memory} KB"));
         }
         // An answer that quotes what it refuses is as long as that.
-        if (refused && !(400..500).contains(&status)) || status >= 500 || answer.text.len() > 64 << 10 {
+        if (refused && !(400..500).contains(&status)) || status >= 500 || (refused && answer.text.len() > 64 << 10) {
             let text: String = answer.text.chars().take(200).collect();
             self.faults.push(format!("{what}: {status} {text}"));
         }

@@ -27,7 +27,7 @@ pub struct Document(Option<Result<Value, Fault>>);
 impl Document {
     /// Parses a body, at most as deep and with as many values as [`fields::bounded`] takes.
     pub fn parse(body: &[u8]) -> Self {
-        let read = || fields::bounded(body).map_err(|error| Fault::whole(error.text().to_owned()));
+        let read = || fields::bounded(body, fields::MAX_TEXT).map_err(|error| Fault::whole(error.text().to_owned()));
         Self((!body.is_empty()).then(read))
     }
 

@@ -127,8 +127,8 @@ pub fn media_type(headers: &HeaderMap) -> String {
 }
 
 /// The members of a body: JSON whatever the media type says, but for forms. (`curl -d` sends JSON
-/// under the form type.)
-pub fn fields(body: &[u8], headers: &HeaderMap) -> Result<Fields> {
+/// under the form type.) No text in it may be longer than `longest` bytes.
+pub fn fields(body: &[u8], headers: &HeaderMap, longest: usize) -> Result<Fields> {
     let start = body.trim_ascii_start();
     let json = matches!(start.first(), None | Some(b'{' | b'[')) || start.trim_ascii_end() == b"null";
     let form = || {
@@ -136,9 +136,13 @@ pub fn fields(body: &[u8], headers: &HeaderMap) -> Result<Fields> {
         given.is_some_and(|t| t.eq_ignore_ascii_case("application/x-www-form-urlencoded"))
     };
     if !json && form() {
-        return Ok(Fields::from_pairs(pairs(body)?));
+        let pairs = pairs(body)?;
+        if pairs.iter().any(|(name, value)| name.len().max(value.len()) > longest) {
+            return Err(Error::malformed(format!("request body: a text is longer than {longest} bytes")));
+        }
+        return Ok(Fields::from_pairs(pairs));
     }
-    Fields::parse(body)
+    Fields::parse_within(body, longest)
 }
 
 /// Only the root namespace exists; it has four spellings.
@@ -292,7 +296,7 @@ mod tests {
         let form = TestRequest::default().insert_header(("content-type", "application/x-www-form-urlencoded"));
         let form = form.to_http_request();
         let other = TestRequest::default().to_http_request();
-        let both = |body: &[u8]| (fields(body, form.headers()), fields(body, other.headers()));
+        let both = |body: &[u8]| (fields(body, form.headers(), 100), fields(body, other.headers(), 100));
         let (as_form, as_json) = both(b" {\"a\":\"1\"}");
         assert_eq!(as_form.unwrap(), as_json.unwrap());
         let (as_form, as_json) = both(b"a=1&a=2");

@@ -17,7 +17,7 @@ use crate::auth::Caller;
 use crate::auth::mounts::Mount;
 pub use crate::auth::policy::Operation;
 use crate::error::{Error, Result};
-use crate::fields::Fields;
+use crate::fields::{Fields, MAX_TEXT};
 
 /// The word of an operation in metrics, logs and capability lists.
 pub fn operation_word(operation: Operation) -> &'static str {
@@ -85,6 +85,8 @@ pub struct Route {
     /// Most bytes of it; `None` for what the settings say. Of a longer [`BodyKind::Raw`] the handler sees
     /// one octet more, any other is refused.
     pub body_limit: Option<usize>,
+    /// Most bytes of a text in it.
+    pub longest_text: usize,
     /// The code.
     pub handler: Handler,
 }
@@ -98,7 +100,8 @@ impl Route {
         handler: Handler,
     ) -> Self {
         let (access, body) = (Access::Token, BodyKind::Fields);
-        Self { operation: op, pattern, access, fields, synonyms: &[], body, body_limit: None, handler }
+        let (synonyms, body_limit, longest_text) = (&[], None, MAX_TEXT);
+        Self { operation: op, pattern, access, fields, synonyms, body, body_limit, longest_text, handler }
     }
 
     /// A route that needs no token.
@@ -133,6 +136,12 @@ impl Route {
     #[must_use]
     pub const fn with_raw_body(self, limit: usize) -> Self {
         Self { body: BodyKind::Raw, ..self.with_body_limit(limit) }
+    }
+
+    /// The same route with texts that are as long as the body may be.
+    #[must_use]
+    pub const fn with_long_texts(self) -> Self {
+        Self { longest_text: usize::MAX, ..self }
     }
 
     /// The same route with a body of at most `bytes`.
