@@ -275,8 +275,9 @@ pub fn bounded(body: &[u8], longest: usize) -> Result<Value> {
 
 fn refused(error: &serde_json::Error, longest: usize) -> Error {
     let text = error.to_string();
-    if text.starts_with(TOO_LONG) {
-        return Error::malformed(format!("request body: a text is longer than {longest} bytes"));
+    if let Some(rest) = text.strip_prefix(TOO_LONG) {
+        let member = rest.rsplit_once('\n').map_or("a text", |(member, _)| member);
+        return Error::malformed(format!("{member}: longer than {longest} bytes"));
     }
     if text.starts_with(TOO_DEEP) || text.starts_with(TOO_MANY) {
         return Error::malformed(format!(
@@ -370,10 +371,20 @@ impl<'de> Visitor<'de> for Bounded<'_> {
         let mut object = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             self.short(&name)?;
-            object.insert(name, members.next_value_seed(inner)?);
+            let value = members.next_value_seed(inner).map_err(|error| in_member(error, &name))?;
+            object.insert(name, value);
         }
         Ok(Value::Object(object))
     }
+}
+
+/// An error about a text that is too long names the member that it is in, the outermost one at last.
+fn in_member<E: serde::de::Error>(error: E, name: &str) -> E {
+    if !error.to_string().starts_with(TOO_LONG) {
+        return error;
+    }
+    let begin: String = name.chars().take(64).collect();
+    E::custom(format!("{TOO_LONG}{begin}\n"))
 }
 
 #[cfg(test)]
@@ -391,9 +402,16 @@ mod tests {
     #[test]
     fn a_text_has_a_length() {
         let text = |length: usize| "a".repeat(length);
-        for body in [json!({ "f": text(101) }), json!({ "f": [[text(101)]] }), json!({ text(101): 1 })] {
+        for (body, member) in [
+            (json!({ "f": text(101) }), "f"),
+            (json!({ "f": [[{ "g": text(101) }]] }), "f"),
+            (json!({ text(101): 1 }), "a text"),
+            (json!([text(101)]), "a text"),
+            (json!({ "a\nb": text(101) }), "a\nb"),
+            (json!({ text(100): text(101) }), &text(64)),
+        ] {
             let error = Fields::parse_within(body.to_string().as_bytes(), 100).unwrap_err();
-            assert_eq!(error.text(), "request body: a text is longer than 100 bytes");
+            assert_eq!(error.text(), format!("{member}: longer than 100 bytes"));
         }
         assert!(Fields::parse_within(json!({ text(100): text(100) }).to_string().as_bytes(), 100).is_ok());
         let escaped = format!("{{\"f\":\"{}\"}}", "\\u0061".repeat(100));

@@ -138,7 +138,7 @@ pub fn fields(body: &[u8], headers: &HeaderMap, longest: usize) -> Result<Fields
     if !json && form() {
         let pairs = pairs(body)?;
         if pairs.iter().any(|(name, value)| name.len().max(value.len()) > longest) {
-            return Err(Error::malformed(format!("request body: a text is longer than {longest} bytes")));
+            return Err(Error::malformed(format!("a text: longer than {longest} bytes")));
         }
         return Ok(Fields::from_pairs(pairs));
     }

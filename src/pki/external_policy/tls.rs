@@ -69,7 +69,7 @@ impl Material {
 /// The blocks of a member; none of an empty one.
 fn blocks(field: &str, text: &str) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
     if text.len() > MAX_PEM {
-        return Err(Error::invalid(format!("{field}: longer than 256 KiB")));
+        return Err(Error::invalid(format!("{field}: longer than {MAX_PEM} bytes")));
     }
     let blocks = pem::blocks(text).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
     Ok(blocks.into_iter().map(|(label, der)| (label, Zeroizing::new(der))).collect())
@@ -281,7 +281,7 @@ mod tests {
         let broken = pem::encode("CERTIFICATE", b"hunter2");
         assert!(refusal(ca(&broken)).starts_with("trusted_ca: a certificate cannot be used"));
         assert!(refusal(leaf(&broken)).starts_with("trusted_leaf_certificate_bundle: certificate"));
-        assert!(refusal(ca(&"x".repeat(MAX_PEM + 1))).contains("256 KiB"));
+        assert!(refusal(ca(&"x".repeat(MAX_PEM + 1))).contains("262144 bytes"));
     }
 
     #[test]
