@@ -8,6 +8,9 @@ use crate::x509::extension::MAX_SUBTREES;
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
 
+/// The usages of every authority.
+pub(super) const AUTHORITY: KeyUsage = KeyUsage::CERT_SIGN.union(KeyUsage::CRL_SIGN);
+
 /// Most values of a list of usages or of one kind of subject attribute.
 const MAX_VALUES: usize = 100;
 
@@ -63,7 +66,7 @@ pub(super) fn signature_bits(fields: &Fields) -> Result<u32> {
 /// # Errors
 /// `Invalid` when the field is no list.
 pub(super) fn key_usage(fields: &Fields) -> Result<KeyUsage> {
-    Ok(named_key_usage(fields)?.unwrap_or_default().union(KeyUsage::CERT_SIGN).union(KeyUsage::CRL_SIGN))
+    Ok(named_key_usage(fields)?.unwrap_or_default().union(AUTHORITY))
 }
 
 /// What `key_usage` names; `None` when it is absent.

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::csr::{Csr, OtherValue};
-use crate::x509::extension::{self, SubjectAltNames};
+use crate::x509::extension::{self, KeyUsage, SubjectAltNames};
 use crate::x509::{name, oid};
 
 /// Body members.
@@ -245,10 +245,18 @@ fn usages_and_copies(
         oid::SUBJECT_ALT_NAME => naming.san.is_empty(),
         _ => true,
     };
-    let copied: Vec<_> =
-        csr.extensions.iter().filter(|e| taken(&e.oid) && verbatim::is_copied(e, &pieces.locations)).collect();
+    // What the CSR lacks of an authority's usages is added to its own; a whole set is copied as it is.
+    let wanting = csr.key_usage().filter(|usage| !usage.contains(KeyUsage::CERT_SIGN));
+    let copied: Vec<_> = csr
+        .extensions
+        .iter()
+        .filter(|e| taken(&e.oid) && verbatim::is_copied(e, &pieces.locations))
+        .filter(|e| wanting.is_none() || e.oid != oid::KEY_USAGE)
+        .collect();
     let has = |oid: &[u8]| copied.iter().any(|extension| extension.oid == oid);
-    if has(oid::KEY_USAGE) {
+    if let Some(usage) = wanting {
+        usages = extension::key_usage(usage.union(ca_request::AUTHORITY));
+    } else if has(oid::KEY_USAGE) {
         usages.clear();
     }
     if !has(oid::EXT_KEY_USAGE) {
