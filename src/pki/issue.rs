@@ -30,7 +30,9 @@ use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension::{self, SubjectAltNames};
 use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::public_key::PublicKey;
 use crate::x509::usage::KeyUsage;
+use crate::x509::weak_key;
 
 /// What issuing needs besides the view: shared by all mounts of a server.
 #[derive(Clone)]
@@ -141,6 +143,7 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     let record = request.record(Some(&entry.role))?;
     let csr = Csr::from_pem(request.fields.str("csr")?.unwrap_or_default())?;
     check_key(&entry.role, csr.key.kind())?;
+    weak_key::refuse("csr", &csr.key)?;
     csr.verify()?;
     let mut warnings = Vec::new();
     if csr.basic_constraints().is_some() {
@@ -215,21 +218,22 @@ fn smallest_key(kind: KeyKind) -> u32 {
 /// `Invalid` naming `csr` and the rule.
 pub(super) fn verified_csr(fields: &Fields) -> Result<Csr> {
     let csr = Csr::from_pem(fields.str("csr")?.unwrap_or_default())?;
-    large_enough("csr", csr.key.kind())?;
+    check_outside_key("csr", &csr.key)?;
     csr.verify()?;
     Ok(csr)
 }
 
-/// Refuses keys below the smallest that anything is certified for. `what` is the field.
+/// Refuses keys below the smallest that anything is certified for, and those that are weak by their shape.
+/// `what` is the field.
 ///
 /// # Errors
-/// `Invalid` naming field and size.
-pub(super) fn large_enough(what: &str, kind: KeyKind) -> Result<()> {
-    let smallest = smallest_key(kind);
-    if kind.bits() < smallest {
+/// `Invalid` naming field and rule.
+pub(super) fn check_outside_key(what: &str, key: &PublicKey) -> Result<()> {
+    let smallest = smallest_key(key.kind());
+    if key.kind().bits() < smallest {
         return Err(Error::invalid(format!("{what}: keys of this type need at least {smallest} bits")));
     }
-    Ok(())
+    weak_key::refuse(what, key)
 }
 
 fn csr_names(csr: &Csr) -> Result<CsrNames> {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::issue::{Issued, Request, Tools, large_enough, signer, usable_key};
+use super::issue::{Issued, Request, Tools, check_outside_key, signer, usable_key};
 use super::metrics::Stages;
 use super::prepared::Prepared;
 use super::profile::certificate_pem;
@@ -79,7 +79,7 @@ fn submitted(text: &str) -> Result<Certificate> {
         return refuse("the PEM block must be a CERTIFICATE");
     }
     let certificate = Certificate::submitted(&der)?;
-    large_enough("certificate", certificate.key().kind())?;
+    check_outside_key("certificate", certificate.key())?;
     if !certificate.is_ca() {
         return refuse("basicConstraints must say cA TRUE");
     }

@@ -40,4 +40,5 @@ mod templates;
 mod tidy;
 mod validity;
 mod verbatim;
+mod weak_keys;
 mod with_key;
