@@ -18,6 +18,7 @@ use super::request::IssueRequest;
 use super::serials::Serials;
 use super::store::PkiStore;
 use super::structure::Shape;
+use super::subject_bounds;
 use super::validity::{self, Limits};
 use super::view::{Signer, View};
 use super::{answer, role::Role};
@@ -276,6 +277,7 @@ fn leaf(
     let behaviour = issuer.record.leaf_not_after_behavior;
     let (validity, more) = validity::for_leaf(role, request, limits, issuer.certificate.not_after(), behaviour, now)?;
     warnings.extend(more);
+    warnings.extend(subject_bounds::settle(role.strict_subject, subject_bounds::of_names(names))?);
     let subject = subject(entry, names);
     let sans = subject_alt_names(names)?;
     // The certificate is held against this too; here it is refused before a key is made.

@@ -68,6 +68,7 @@ pub const FIELDS: &[&str] = &[
     "province",
     "street_address",
     "postal_code",
+    "strict_subject",
     "require_cn",
     "cn_validations",
     "policy_identifiers",
@@ -169,6 +170,8 @@ pub struct Role {
     pub street_address: Vec<String>,
     /// Subject: postalCode values.
     pub postal_code: Vec<String>,
+    /// Refuses subjects beyond the types and bounds of RFC 5280 A.1, in place of warning.
+    pub strict_subject: bool,
     /// Requires a common name.
     pub require_cn: bool,
     /// Kinds of common name: `email` and `hostname`, or the one word `disabled`.
@@ -250,6 +253,7 @@ impl Role {
             province: Vec::new(),
             street_address: Vec::new(),
             postal_code: Vec::new(),
+            strict_subject: false,
             require_cn: true,
             cn_validations: words(&["email", "hostname"]),
             policy_identifiers: Vec::new(),
@@ -283,7 +287,7 @@ impl Role {
         self.policy_identifiers.iter().map(|entry| policies::parse_entry(entry)).collect()
     }
 
-    /// What of this role holds for `sign-verbatim`: lifetimes, issuer, storage and
+    /// What of this role holds for `sign-verbatim`: lifetimes, issuer, storage, `strict_subject` and
     /// `basic_constraints_valid_for_non_ca`; everything else at its default.
     pub fn for_verbatim(&self) -> Self {
         Self {
@@ -294,6 +298,7 @@ impl Role {
             generate_lease: self.generate_lease,
             no_store: self.no_store,
             no_store_metadata: self.no_store_metadata,
+            strict_subject: self.strict_subject,
             basic_constraints_valid_for_non_ca: self.basic_constraints_valid_for_non_ca,
             ..Self::default()
         }

@@ -17,6 +17,7 @@ use super::release::{Draft, Record, SubjectKeyId};
 use super::request::IssueRequest;
 use super::role::Role;
 use super::structure::Shape;
+use super::subject_bounds;
 use super::urls::NO_URLS;
 use super::view::{Signer, View};
 use super::{answer, ca_request, names, validity, verbatim};
@@ -170,6 +171,7 @@ fn naming(fields: &Fields, parsed: &IssueRequest, csr: &Csr, warnings: &mut Vec<
     let naming =
         if from_csr { of_csr(fields, parsed, csr, warnings)? } else { of_request(fields, parsed, csr, warnings)? };
     ca_request::check_subject(if from_csr { "csr" } else { "common_name" }, &naming.subject)?;
+    warnings.extend(subject_bounds::of_subject(from_csr.then_some("csr"), &naming.subject));
     Ok(naming)
 }
 

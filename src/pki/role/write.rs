@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::pki::names::sans::{parse_network, parse_other};
 use crate::pki::oid::is_dotted_oid;
+use crate::pki::subject_bounds;
 
 type Slots<T> = &'static [(&'static str, fn(&mut Role) -> &mut T)];
 
@@ -34,6 +35,7 @@ const FLAGS: Slots<bool> = &[
     ("use_pss", |r| &mut r.use_pss),
     ("use_csr_common_name", |r| &mut r.use_csr_common_name),
     ("use_csr_sans", |r| &mut r.use_csr_sans),
+    ("strict_subject", |r| &mut r.strict_subject),
     ("require_cn", |r| &mut r.require_cn),
     ("basic_constraints_valid_for_non_ca", |r| &mut r.basic_constraints_valid_for_non_ca),
     ("generate_lease", |r| &mut r.generate_lease),
@@ -173,6 +175,9 @@ fn settle(role: &mut Role) -> Result<Vec<String>> {
     settle_key(role)?;
     settle_lists(role)?;
     settle_times(role)?;
+    let subject = [&role.country, &role.province, &role.locality, &role.organization, &role.ou];
+    let broken = subject_bounds::of_role(subject.map(Vec::as_slice));
+    warnings.extend(subject_bounds::settle(role.strict_subject, broken)?);
     Ok(warnings)
 }
 
@@ -302,7 +307,7 @@ mod tests {
             "key_usage": ["DigitalSignature", "KeyAgreement", "KeyEncipherment"], "ext_key_usage": [],
             "ext_key_usage_oids": [], "use_csr_common_name": true, "use_csr_sans": true, "ou": [],
             "organization": [], "country": [], "locality": [], "province": [], "street_address": [],
-            "postal_code": [], "require_cn": true, "cn_validations": ["email", "hostname"],
+            "postal_code": [], "strict_subject": false, "require_cn": true, "cn_validations": ["email", "hostname"],
             "policy_identifiers": [], "basic_constraints_valid_for_non_ca": false, "not_before_duration": 30,
             "not_before": "", "not_before_bound": "permit", "not_after": "", "not_after_bound": "permit",
             "generate_lease": false, "no_store": false, "no_store_metadata": false,

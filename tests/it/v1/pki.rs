@@ -36,6 +36,7 @@ mod sans;
 mod self_issued;
 mod sign_intermediate;
 mod sizes;
+mod subjects;
 mod templates;
 mod tidy;
 mod validity;
