@@ -124,7 +124,8 @@ pub async fn issue(view: Arc<View>, tools: Tools, request: Request, stages: Stag
     let signer = signer(&view, request.issuer_or(&entry.role.issuer_ref))?;
     let (names, more) = names::for_issue(&entry.role, &parsed, &request.requester.display_name)?;
     warnings.extend(more);
-    let draft = leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
+    let (draft, more) = leaf(&entry, spec.kind(), &signer, &names, &parsed, request.limits, tools.clock.now())?;
+    warnings.extend(more);
     let started = stages.rules(started);
     let key = tools.pool.generate(spec).await?;
     stages.key(started);
@@ -153,7 +154,8 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     let signer = signer(&view, request.issuer_or(&entry.role.issuer_ref))?;
     let (names, more) = names::for_sign(&entry.role, &parsed, &csr_names(&csr)?, &request.requester.display_name)?;
     warnings.extend(more);
-    let draft = leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
+    let (draft, more) = leaf(&entry, csr.key.kind(), &signer, &names, &parsed, request.limits, tools.clock.now())?;
+    warnings.extend(more);
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, None)?;
@@ -260,23 +262,23 @@ fn csr_names(csr: &Csr) -> Result<CsrNames> {
     })
 }
 
-/// The draft of a leaf by a role.
+/// The draft of a leaf by a role, for a key of this kind, and warnings for the caller.
 fn leaf(
     entry: &RoleEntry,
+    kind: KeyKind,
     signer: &Arc<Signer>,
     names: &Names,
     request: &IssueRequest,
     limits: Limits,
     now: Time,
-    warnings: &mut Vec<String>,
-) -> Result<Draft> {
+) -> Result<(Draft, Vec<String>)> {
     let issuer = &signer.issuer;
     let key = usable_key(signer, now)?;
     let pieces = signer.pieces()?;
     let role = &entry.role;
     let behaviour = issuer.record.leaf_not_after_behavior;
-    let (validity, more) = validity::for_leaf(role, request, limits, issuer.certificate.not_after(), behaviour, now)?;
-    warnings.extend(more);
+    let end = issuer.certificate.not_after();
+    let (validity, mut warnings) = validity::for_leaf(role, request, limits, end, behaviour, now)?;
     warnings.extend(subject_bounds::settle(role.strict_subject, subject_bounds::of_names(names))?);
     let subject = subject(entry, names);
     let sans = subject_alt_names(names)?;
@@ -296,7 +298,7 @@ fn leaf(
         &locations.freshest_crl,
     ]
     .concat();
-    Ok(Draft {
+    let draft = Draft {
         algorithm: SignatureAlgorithm::for_issuer(key.public().kind(), role.signature_bits, role.use_pss)?,
         signer: Arc::clone(signer),
         key,
@@ -304,10 +306,11 @@ fn leaf(
         subject,
         common_name: names.common_name.clone(),
         validity,
-        head: entry.leading.clone(),
+        head: entry.leading(kind).to_vec(),
         key_id: SubjectKeyId::OfKey,
         tail,
-    })
+    };
+    Ok((draft, warnings))
 }
 
 /// The key of an issuer that may sign certificates now: it is here, its usage allows it, and its

@@ -39,6 +39,7 @@ mod sizes;
 mod subjects;
 mod templates;
 mod tidy;
+mod usages;
 mod validity;
 mod verbatim;
 mod weak_keys;
