@@ -92,7 +92,7 @@ fn submitted(text: &str) -> Result<Certificate> {
 /// The certificate's own algorithm where the issuer's key can make it, else what the key implies. One
 /// over SHA-1 or MD5 is never kept.
 pub(super) fn algorithm(certificate: &Certificate, kind: KeyKind) -> Result<SignatureAlgorithm> {
-    match certificate.signature_algorithm().filter(|algorithm| algorithm.fits(kind)) {
+    match certificate.signature_algorithm().filter(|algorithm| algorithm.is_usual_for(kind)) {
         Some(algorithm) => Ok(algorithm),
         None => SignatureAlgorithm::for_issuer(kind, 0, false),
     }
