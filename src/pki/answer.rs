@@ -13,6 +13,8 @@ use crate::x509::pem;
 
 #[derive(Serialize)]
 struct IssuedData<'a> {
+    /// The issuer's key identifier, as the certificate has it.
+    authority_key_id: &'a str,
     ca_chain: &'a RawValue,
     certificate: &'a str,
     /// Epoch seconds, as text.
@@ -44,6 +46,7 @@ pub(super) fn issued(
         Format::PemBundle => bundle(key, &released.der, &pieces.pem.bundle_tail)?,
     };
     let data = IssuedData {
+        authority_key_id: &pieces.key_id_text,
         ca_chain: if request.remove_roots_from_chain { &texts.ca_chain_without_roots } else { &texts.ca_chain },
         certificate: &certificate,
         expiration: released.not_after.to_string(),

@@ -100,6 +100,8 @@ fn policies(role: &Role) -> Result<Vec<u8>> {
 pub struct Pieces {
     /// The issuer certificate's SKI octets, whatever their length.
     pub key_id: Vec<u8>,
+    /// [`Pieces::key_id`] as answers show it: hexadecimal octets, colons between them.
+    pub key_id_text: String,
     /// authorityKeyIdentifier with [`Pieces::key_id`].
     pub authority_key_id: Vec<u8>,
     /// The name constraints that hold below the issuer ([`constraints`](super::issuer::constraints)).
@@ -151,6 +153,7 @@ impl Pieces {
         let key_id = issuer_key_id(issuer);
         Self {
             authority_key_id: extension::authority_key_id(&key_id),
+            key_id_text: colon_hex(&key_id),
             key_id,
             constraints,
             locations: Locations::new(urls),
@@ -158,6 +161,11 @@ impl Pieces {
             der: IssuerTexts::new(chain, certificate_base64),
         }
     }
+}
+
+/// Octets as key identifiers are shown.
+pub fn colon_hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
 }
 
 /// The key identifier of an issuer: its certificate's SKI, else method 1 over its key.

@@ -189,11 +189,6 @@ fn page_of_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Resul
     Answer::keys(Page::of(&call.fields)?.cut(names), None)
 }
 
-/// Octets as key identifiers are shown.
-fn colon_hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
-}
-
 impl Call {
     /// The authority of the call's mount. The mount table decides: a mount that is in it and is not
     /// open here (its enabling was cut short) is opened now.
