@@ -4,6 +4,7 @@
 //! [`mount`] has the mount under test and what came out of it; [`foreign`] has the tools that did not
 //! grow up with this server and say whether it is right: openssl and GnuTLS.
 
+mod acme;
 mod advisories;
 mod bad_input;
 mod bad_revocation;
