@@ -37,6 +37,7 @@ pub mod serials;
 pub mod sign_intermediate;
 pub mod store;
 mod structure;
+mod subject_bounds;
 pub mod tidy;
 pub mod urls;
 pub mod validity;

@@ -26,6 +26,7 @@ pub mod serial;
 pub mod tbs;
 pub mod time;
 pub mod usage;
+pub mod weak_key;
 pub mod writer;
 
 #[cfg(test)]

@@ -151,7 +151,8 @@ async fn prepare_authority(authority: &Authority, mount: &Mount) -> Result<()> {
         root::generate(authority, KeyOrigin::Internal, Naming::AsGiven, &fields(root)?, limits, TOKEN_NAME).await?;
     }
     if authority.view().role("dev").is_none() {
-        let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "max_ttl": "720h" });
+        let role =
+            json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "72h", "max_ttl": "720h" });
         changes::write_role(authority, "dev", &fields(role)?, Write::Replace).await?;
     }
     Ok(())

@@ -72,7 +72,7 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
         }
         Err(error) => {
             log(&error, &id);
-            render::error(&error, &id)
+            render::error(&error, &id, &trail.courtesies)
         }
     };
     trail.meter.unwrap_or(&UNROUTED).record(response.status().as_u16(), started.elapsed());

@@ -1,6 +1,7 @@
 //! Private keys in this process's memory: generation, loading, signing, and the two forms in which a key
 //! leaves. Keys have no `Debug`; encoded forms leave only as [`Secret`].
 
+use aws_lc_rs::digest::Digest;
 use aws_lc_rs::encoding::{AsBigEndian, AsDer, Curve25519SeedBin, EcPrivateKeyBin, Pkcs8V1Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
@@ -253,6 +254,10 @@ impl PrivateKey {
             (Material::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) if hash == curve.hash() => {
                 Ok(key.sign(&SystemRandom::new(), message).map_err(failed)?.as_ref().to_vec())
             }
+            (Material::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) => {
+                let digest = digest_for(*curve, &hash.digest(message))?;
+                Ok(key.sign_digest(&digest).map_err(failed)?.as_ref().to_vec())
+            }
             (Material::P224(key), SignatureAlgorithm::Ecdsa(hash)) => {
                 let signature: p224::ecdsa::Signature =
                     key.sign_prehash(hash.digest(message).as_ref()).map_err(|_| Error::internal("signing failed"))?;
@@ -290,12 +295,26 @@ impl PrivateKey {
                 key.sign_digest(encoding, &hash.digest_pieces(pieces), &mut signature).map_err(failed)?;
                 Ok(signature)
             }
-            (Material::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) if hash == curve.hash() => {
-                Ok(key.sign_digest(&hash.digest_pieces(pieces)).map_err(failed)?.as_ref().to_vec())
+            (Material::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) => {
+                let digest = hash.digest_pieces(pieces);
+                let digest = if hash == curve.hash() { digest } else { digest_for(*curve, &digest)? };
+                Ok(key.sign_digest(&digest).map_err(failed)?.as_ref().to_vec())
             }
             _ => self.sign(algorithm, &pieces.collect::<Vec<_>>().concat()),
         }
     }
+}
+
+/// A digest of any length in the length of the curve's own hash, which the crypto library signs. ECDSA takes
+/// the leftmost bits of a digest that is longer than the order of the curve, and a shorter one as the number
+/// that it is (FIPS 186-5 6.4.1): cutting the one and padding the other with zeros changes nothing.
+fn digest_for(curve: Curve, digest: &Digest) -> Result<Digest> {
+    let (octets, own) = (digest.as_ref(), curve.hash());
+    let mut fitting = vec![0; own.octets() as usize];
+    let shared = octets.len().min(fitting.len());
+    let from = fitting.len() - shared;
+    fitting[from..].copy_from_slice(&octets[..shared]);
+    Digest::import_less_safe(&fitting, own.algorithm()).map_err(|_| Error::internal("signing failed"))
 }
 
 fn export_failed() -> Error {

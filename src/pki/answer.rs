@@ -78,6 +78,7 @@ pub(super) fn issued(
     let key_text = key.map(|key| key_text(key, request.format, request.private_key_format)).transpose()?;
     let known = ca_chain.get().len() + texts.issuing_ca.get().len() + 2 * released.der.len();
     let mut data = Data::with_capacity(FRAME + known + key_text.as_ref().map_or(0, |key| key.expose().len()));
+    data.add("authority_key_id", &pieces.key_id_text);
     data.add("ca_chain", ca_chain);
     match (request.format, key) {
         (Format::Pem, _) => data.add("certificate", &pem::encode("CERTIFICATE", &released.der)),

@@ -11,7 +11,7 @@ use super::ca_request::check_subject;
 use crate::error::{Error, Result};
 use crate::keys::local::PrivateKey;
 use crate::x509::certificate::Certificate;
-use crate::x509::{name, pem};
+use crate::x509::{name, pem, weak_key};
 
 /// Longest text, in octets: a long chain with large keys is a tenth of it.
 const MAX_TEXT: usize = 512 * 1024;
@@ -132,6 +132,7 @@ fn other_block(label: &str) -> &'static str {
 fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
     let key = PrivateKey::from_block(label, content)?;
     check_ca_key("private key", key.kind())?;
+    weak_key::refuse("private key", key.public())?;
     Ok(key)
 }
 
@@ -149,6 +150,7 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
         return Err(Error::invalid("certificate: its issuer's name is empty (RFC 5280 4.1.2.4)"));
     }
     check_ca_key("certificate", certificate.key().kind())?;
+    weak_key::refuse("certificate", certificate.key())?;
     certificate.check_algorithm()?;
     Ok(certificate)
 }

@@ -9,6 +9,9 @@ use crate::x509::extension::MAX_SUBTREES;
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
 
+/// The usages of every authority.
+pub(super) const AUTHORITY: KeyUsage = KeyUsage::CERT_SIGN.union(KeyUsage::CRL_SIGN);
+
 /// What a list of usages may hold.
 const USAGES: Cap = Cap::new(100, 128);
 
@@ -62,9 +65,9 @@ pub(super) fn signature_bits(fields: &Fields) -> Result<u32> {
 /// The keyUsage bits of a CA: always keyCertSign and cRLSign, and what `key_usage` names.
 ///
 /// # Errors
-/// `Invalid` when the field is no list.
+/// `Invalid` when the field is no list, or has a name that is no usage's.
 pub(super) fn key_usage(fields: &Fields) -> Result<KeyUsage> {
-    Ok(named_key_usage(fields)?.unwrap_or_default().union(KeyUsage::CERT_SIGN).union(KeyUsage::CRL_SIGN))
+    Ok(named_key_usage(fields)?.unwrap_or_default().union(AUTHORITY))
 }
 
 /// What `key_usage` names; `None` when it is absent.
@@ -75,15 +78,48 @@ pub(super) fn named_key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
     if !fields.has("key_usage") {
         return Ok(None);
     }
-    Ok(Some(KeyUsage::from_names(&usages(fields, "key_usage")?)))
+    let names = usages(fields, "key_usage")?;
+    check_key_usage(&names)?;
+    Ok(Some(KeyUsage::from_names(&names)))
+}
+
+/// Refuses the name of no usage: what was asked for would be left out.
+///
+/// # Errors
+/// `Invalid` naming `key_usage` and the name.
+pub(super) fn check_key_usage(names: &[String]) -> Result<()> {
+    match KeyUsage::unknown(names) {
+        Some(name) => Err(Error::invalid(format!("key_usage: {} is no key usage (RFC 5280 4.2.1.3)", shown(name)))),
+        None => Ok(()),
+    }
+}
+
+/// As [`check_key_usage`], of `ext_key_usage`.
+///
+/// # Errors
+/// `Invalid` naming `ext_key_usage` and the name.
+pub(super) fn check_ext_key_usage(names: &[String]) -> Result<()> {
+    match extension::unknown_eku(names) {
+        Some(name) => Err(Error::invalid(format!(
+            "ext_key_usage: {} is the name of no extended key usage; ext_key_usage_oids takes any by its OID",
+            shown(name)
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// A name as an error may show it.
+fn shown(name: &str) -> String {
+    name.chars().take(100).flat_map(char::escape_debug).collect()
 }
 
 /// extKeyUsage of `ext_key_usage` and `ext_key_usage_oids`, both added; empty without any.
 ///
 /// # Errors
-/// `Invalid` naming the field whose entry is no OID.
+/// `Invalid` naming the field whose entry is no OID or no usage's name.
 pub(super) fn ext_key_usage(fields: &Fields) -> Result<Vec<u8>> {
     let (names, oids) = (usages(fields, "ext_key_usage")?, usages(fields, "ext_key_usage_oids")?);
+    check_ext_key_usage(&names)?;
     let purposes = extension::eku_oids(&names, false, false, false, false, &oids)?;
     Ok(extension::ext_key_usage(&purposes))
 }

@@ -9,7 +9,7 @@ use super::ca_key::{CaKey, KeyOrder, KeyOrigin};
 use super::issue::subject_alt_names;
 use super::prepared::Prepared;
 use super::request::{Format, IssueRequest, PrivateKeyFormat};
-use super::{Authority, ca_request, names};
+use super::{Authority, ca_request, names, subject_bounds};
 use crate::error::Result;
 use crate::fields::Fields;
 use crate::secret::PartlySecret;
@@ -86,6 +86,7 @@ impl Wanted {
         let subject = ca_request::subject(fields, &names.common_name, &names.serial_number)?;
         // Nobody may sign it otherwise.
         ca_request::check_subject("common_name", &subject)?;
+        warnings.extend(subject_bounds::of_subject(None, &subject));
         // What the CA that signs takes over is its own rule: a usage stands here only when it was asked for.
         let mut extensions = extension::key_usage(ca_request::named_key_usage(fields)?.unwrap_or_default());
         if fields.bool("add_basic_constraints")?.unwrap_or(false) {

@@ -18,6 +18,7 @@ use super::request::IssueRequest;
 use super::serials::Serials;
 use super::store::PkiStore;
 use super::structure::Shape;
+use super::subject_bounds;
 use super::validity::{self, Limits};
 use super::view::{Signer, View};
 use super::{answer, role::Role};
@@ -31,7 +32,9 @@ use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension::{self, SubjectAltNames};
 use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::public_key::PublicKey;
 use crate::x509::usage::KeyUsage;
+use crate::x509::weak_key;
 
 /// What issuing needs besides the view: shared by all mounts of a server.
 #[derive(Clone)]
@@ -142,7 +145,8 @@ pub async fn issue(view: Arc<View>, tools: Tools, request: Request, stages: Stag
     let signer = signer(&view, request.issuer_or(&entry.role.issuer_ref))?;
     let (names, more) = names::for_issue(&entry.role, &parsed, &request.requester.display_name)?;
     warnings.extend(more);
-    let draft = leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
+    let (draft, more) = leaf(&entry, spec.kind(), &signer, &names, &parsed, request.limits, tools.clock.now())?;
+    warnings.extend(more);
     let started = stages.rules(started);
     let key = tools.pool.generate(spec, view.mount, &request.requester.watch).await?;
     stages.key(started);
@@ -162,6 +166,7 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     let record = request.record(Some(&entry.role))?;
     let csr = Csr::from_pem(request.fields.str("csr")?.unwrap_or_default())?;
     check_key(&entry.role, csr.key.kind())?;
+    weak_key::refuse("csr", &csr.key)?;
     csr.verify()?;
     let mut warnings = Vec::new();
     if csr.basic_constraints().is_some() {
@@ -170,7 +175,8 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     let signer = signer(&view, request.issuer_or(&entry.role.issuer_ref))?;
     let (names, more) = names::for_sign(&entry.role, &parsed, &csr_names(&csr)?, &request.requester.display_name)?;
     warnings.extend(more);
-    let draft = leaf(&entry, &signer, &names, &parsed, request.limits, tools.clock.now(), &mut warnings)?;
+    let (draft, more) = leaf(&entry, csr.key.kind(), &signer, &names, &parsed, request.limits, tools.clock.now())?;
+    warnings.extend(more);
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     let json = answer::issued(&signer, &parsed, &issued, None)?;
@@ -236,21 +242,22 @@ fn smallest_key(kind: KeyKind) -> u32 {
 /// `Invalid` naming `csr` and the rule.
 pub(super) fn verified_csr(fields: &Fields) -> Result<Csr> {
     let csr = Csr::from_pem(fields.str("csr")?.unwrap_or_default())?;
-    large_enough("csr", csr.key.kind())?;
+    check_outside_key("csr", &csr.key)?;
     csr.verify()?;
     Ok(csr)
 }
 
-/// Refuses keys below the smallest that anything is certified for. `what` is the field.
+/// Refuses keys below the smallest that anything is certified for, and those that are weak by their shape.
+/// `what` is the field.
 ///
 /// # Errors
-/// `Invalid` naming field and size.
-pub(super) fn large_enough(what: &str, kind: KeyKind) -> Result<()> {
-    let smallest = smallest_key(kind);
-    if kind.bits() < smallest {
+/// `Invalid` naming field and rule.
+pub(super) fn check_outside_key(what: &str, key: &PublicKey) -> Result<()> {
+    let smallest = smallest_key(key.kind());
+    if key.kind().bits() < smallest {
         return Err(Error::invalid(format!("{what}: keys of this type need at least {smallest} bits")));
     }
-    Ok(())
+    weak_key::refuse(what, key)
 }
 
 fn csr_names(csr: &Csr) -> Result<CsrNames> {
@@ -276,23 +283,24 @@ fn csr_names(csr: &Csr) -> Result<CsrNames> {
     })
 }
 
-/// The draft of a leaf by a role.
+/// The draft of a leaf by a role, for a key of this kind, and warnings for the caller.
 fn leaf(
     entry: &RoleEntry,
+    kind: KeyKind,
     signer: &Arc<Signer>,
     names: &Names,
     request: &IssueRequest,
     limits: Limits,
     now: Time,
-    warnings: &mut Vec<String>,
-) -> Result<Draft> {
+) -> Result<(Draft, Vec<String>)> {
     let issuer = &signer.issuer;
     let key = usable_key(signer, now)?;
     let pieces = signer.pieces()?;
     let role = &entry.role;
     let behaviour = issuer.record.leaf_not_after_behavior;
-    let (validity, more) = validity::for_leaf(role, request, limits, issuer.certificate.not_after(), behaviour, now)?;
-    warnings.extend(more);
+    let end = issuer.certificate.not_after();
+    let (validity, mut warnings) = validity::for_leaf(role, request, limits, end, behaviour, now)?;
+    warnings.extend(subject_bounds::settle(role.strict_subject, subject_bounds::of_names(names))?);
     let subject = subject(entry, names);
     let sans = subject_alt_names(names)?;
     // The certificate is held against this too; here it is refused before a key is made.
@@ -311,7 +319,7 @@ fn leaf(
         &locations.freshest_crl,
     ]
     .concat();
-    Ok(Draft {
+    let draft = Draft {
         algorithm: SignatureAlgorithm::for_issuer(key.public().kind(), role.signature_bits, role.use_pss)?,
         signer: Arc::clone(signer),
         key,
@@ -319,10 +327,11 @@ fn leaf(
         subject,
         common_name: names.common_name.clone(),
         validity,
-        head: entry.leading.clone(),
+        head: entry.leading(kind).to_vec(),
         key_id: SubjectKeyId::OfKey,
         tail,
-    })
+    };
+    Ok((draft, warnings))
 }
 
 /// The key of an issuer that may sign certificates now: it is here, its usage allows it, and its

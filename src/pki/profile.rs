@@ -10,7 +10,8 @@ use super::issuer::Issuer;
 use super::role::Role;
 use super::urls::Urls;
 use crate::error::{Error, Result};
-use crate::x509::extension::{self, KeyUsage, Policy};
+use crate::x509::algorithm::{Curve, KeyKind};
+use crate::x509::extension::{self, Policy};
 use crate::x509::name::{Attribute, rdn};
 use crate::x509::pem;
 
@@ -22,8 +23,9 @@ pub struct RoleEntry {
     pub version: u64,
     /// The role's RDNs, in subject order: C, ST, L, STREET, POSTALCODE, O, OU.
     pub subject: Vec<u8>,
-    /// keyUsage, extKeyUsage and basicConstraints, each when the role gives one, in that order.
-    pub leading: Vec<u8>,
+    /// keyUsage, extKeyUsage and basicConstraints, each when the role gives one, in that order: for keys
+    /// of RSA, of EC, and Ed25519.
+    leading: [Vec<u8>; 3],
     /// certificatePolicies; empty when the role has none.
     pub policies: Vec<u8>,
 }
@@ -47,11 +49,24 @@ impl RoleEntry {
         .flat_map(|(attribute, values)| rdn(attribute, values))
         .collect();
         let policies = policies(&role)?;
-        Ok(Self { subject, leading: leading(&role)?, policies, role, version })
+        // A default depends on the family of the key alone, not on its size.
+        let (rsa, ec) = (KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P256));
+        let leading = [leading(&role, rsa)?, leading(&role, ec)?, leading(&role, KeyKind::Ed25519)?];
+        Ok(Self { subject, leading, policies, role, version })
+    }
+
+    /// keyUsage, extKeyUsage and basicConstraints of a certificate for a key of this kind.
+    pub fn leading(&self, kind: KeyKind) -> &[u8] {
+        let [rsa, ec, ed25519] = &self.leading;
+        match kind {
+            KeyKind::Rsa { .. } => rsa,
+            KeyKind::Ec(_) => ec,
+            KeyKind::Ed25519 => ed25519,
+        }
     }
 }
 
-fn leading(role: &Role) -> Result<Vec<u8>> {
+fn leading(role: &Role, kind: KeyKind) -> Result<Vec<u8>> {
     let purposes = extension::eku_oids(
         &role.ext_key_usage,
         role.server_flag,
@@ -60,7 +75,7 @@ fn leading(role: &Role) -> Result<Vec<u8>> {
         role.email_protection_flag,
         &role.ext_key_usage_oids,
     )?;
-    let mut pieces = extension::key_usage(KeyUsage::from_names(&role.key_usage));
+    let mut pieces = extension::key_usage(role.key_usage_for(kind));
     pieces.extend(extension::ext_key_usage(&purposes));
     if role.basic_constraints_valid_for_non_ca {
         pieces.extend(extension::basic_constraints(false, None));
@@ -85,6 +100,8 @@ fn policies(role: &Role) -> Result<Vec<u8>> {
 pub struct Pieces {
     /// The issuer certificate's SKI octets, whatever their length.
     pub key_id: Vec<u8>,
+    /// [`Pieces::key_id`] as answers show it: hexadecimal octets, colons between them.
+    pub key_id_text: String,
     /// authorityKeyIdentifier with [`Pieces::key_id`].
     pub authority_key_id: Vec<u8>,
     /// The name constraints that hold below the issuer ([`constraints`](super::issuer::constraints)).
@@ -136,6 +153,7 @@ impl Pieces {
         let key_id = issuer_key_id(issuer);
         Self {
             authority_key_id: extension::authority_key_id(&key_id),
+            key_id_text: colon_hex(&key_id),
             key_id,
             constraints,
             locations: Locations::new(urls),
@@ -143,6 +161,11 @@ impl Pieces {
             der: IssuerTexts::new(chain, certificate_base64),
         }
     }
+}
+
+/// Octets as key identifiers are shown.
+pub fn colon_hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
 }
 
 /// The key identifier of an issuer: its certificate's SKI, else method 1 over its key.

@@ -21,9 +21,16 @@ pub use self::policies::PolicyInformation;
 pub(super) use self::write::{SUBJECT_VALUES, whole_seconds};
 use crate::clock::compact;
 use crate::error::Result;
+use crate::x509::algorithm::KeyKind;
+use crate::x509::usage::KeyUsage;
 
 /// Backdating when a role says nothing, or zero: 30 seconds.
 pub const DEFAULT_NOT_BEFORE_DURATION: u64 = 30;
+
+/// `key_usage` as it reads when nobody named any.
+const DEFAULT_KEY_USAGE: [&str; 3] = ["DigitalSignature", "KeyAgreement", "KeyEncipherment"];
+/// Where a stored role says whether its usages were named.
+const NAMED: &str = "key_usage_is_named";
 
 /// The members that a role write reads.
 pub const FIELDS: &[&str] = &[
@@ -68,6 +75,7 @@ pub const FIELDS: &[&str] = &[
     "province",
     "street_address",
     "postal_code",
+    "strict_subject",
     "require_cn",
     "cn_validations",
     "policy_identifiers",
@@ -145,9 +153,11 @@ pub struct Role {
     pub signature_bits: u32,
     /// RSASSA-PSS under an RSA issuer.
     pub use_pss: bool,
-    /// Key usage names; unknown ones count for nothing.
+    /// Key usage names; see [`Role::key_usage_for`].
     pub key_usage: Vec<String>,
-    /// Extended key usage names, beside the flags; unknown ones count for nothing.
+    /// Whether a write named `key_usage`; never shown.
+    pub key_usage_is_named: bool,
+    /// Extended key usage names, beside the flags.
     pub ext_key_usage: Vec<String>,
     /// Extended key usages as dotted OIDs.
     pub ext_key_usage_oids: Vec<String>,
@@ -169,6 +179,8 @@ pub struct Role {
     pub street_address: Vec<String>,
     /// Subject: postalCode values.
     pub postal_code: Vec<String>,
+    /// Refuses subjects beyond the types and bounds of RFC 5280 A.1, in place of warning.
+    pub strict_subject: bool,
     /// Requires a common name.
     pub require_cn: bool,
     /// Kinds of common name: `email` and `hostname`, or the one word `disabled`.
@@ -238,7 +250,8 @@ impl Role {
             key_bits: 0,
             signature_bits: 0,
             use_pss: false,
-            key_usage: words(&["DigitalSignature", "KeyAgreement", "KeyEncipherment"]),
+            key_usage: words(&DEFAULT_KEY_USAGE),
+            key_usage_is_named: false,
             ext_key_usage: Vec::new(),
             ext_key_usage_oids: Vec::new(),
             use_csr_common_name: true,
@@ -250,6 +263,7 @@ impl Role {
             province: Vec::new(),
             street_address: Vec::new(),
             postal_code: Vec::new(),
+            strict_subject: false,
             require_cn: true,
             cn_validations: words(&["email", "hostname"]),
             policy_identifiers: Vec::new(),
@@ -270,9 +284,27 @@ impl Role {
     /// (`6h`), other durations as whole seconds, lists always as arrays.
     pub fn to_json(&self) -> Value {
         let mut json = serde_json::to_value(self).expect("a record of texts, numbers and lists always serialises");
+        json.as_object_mut().and_then(|members| members.remove(NAMED));
         json["ttl"] = compact(Duration::from_secs(self.ttl)).into();
         json["max_ttl"] = compact(Duration::from_secs(self.max_ttl)).into();
         json
+    }
+
+    /// The key usages of a certificate for a key of this kind: those that were named, else what of the
+    /// default suits the key. No keyEncipherment for EC (RFC 8813 3), neither it nor keyAgreement for Ed25519
+    /// (RFC 9295 3), no keyAgreement for RSA (RFC 3279 2.3.1).
+    ///
+    /// A role that was stored before the difference was known has named its usages when they are not the
+    /// default. Unknown names of such a role count for nothing.
+    pub fn key_usage_for(&self, kind: KeyKind) -> KeyUsage {
+        if self.key_usage_is_named || self.key_usage != DEFAULT_KEY_USAGE {
+            return KeyUsage::from_names(&self.key_usage);
+        }
+        match kind {
+            KeyKind::Rsa { .. } => KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_ENCIPHERMENT),
+            KeyKind::Ec(_) => KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_AGREEMENT),
+            KeyKind::Ed25519 => KeyUsage::DIGITAL_SIGNATURE,
+        }
     }
 
     /// The certificate policies (RFC 5280 4.2.1.4).
@@ -283,7 +315,7 @@ impl Role {
         self.policy_identifiers.iter().map(|entry| policies::parse_entry(entry)).collect()
     }
 
-    /// What of this role holds for `sign-verbatim`: lifetimes, issuer, storage and
+    /// What of this role holds for `sign-verbatim`: lifetimes, issuer, storage, `strict_subject` and
     /// `basic_constraints_valid_for_non_ca`; everything else at its default.
     pub fn for_verbatim(&self) -> Self {
         Self {
@@ -294,6 +326,7 @@ impl Role {
             generate_lease: self.generate_lease,
             no_store: self.no_store,
             no_store_metadata: self.no_store_metadata,
+            strict_subject: self.strict_subject,
             basic_constraints_valid_for_non_ca: self.basic_constraints_valid_for_non_ca,
             ..Self::default()
         }

@@ -14,6 +14,7 @@ use super::profile::Locations;
 use super::request::{Format, IssueRequest};
 use super::store::{CertificateRow, PkiWrite};
 use super::structure::{Expected, Shape};
+use super::subject_bounds;
 use super::urls::{NO_URLS, Urls};
 use super::validity::{self, LeafNotAfter, Limits, Validity};
 use super::view::View;
@@ -144,6 +145,7 @@ impl Order {
         let (names, mut warnings) = names::unchecked(&request)?;
         let subject = ca_request::subject(fields, &names.common_name, &names.serial_number)?;
         ca_request::check_subject("common_name", &subject)?;
+        warnings.extend(subject_bounds::of_subject(None, &subject));
         let san = extension::subject_alt_name(&subject_alt_names(&names)?, false);
         let (validity, more) = validity::for_root(
             request.ttl,

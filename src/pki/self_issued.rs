@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::issue::{Issued, Request, Tools, large_enough, signer, usable_key};
+use super::issue::{Issued, Request, Tools, check_outside_key, signer, usable_key};
 use super::metrics::Stages;
 use super::prepared::Prepared;
 use super::profile::certificate_pem;
@@ -79,7 +79,7 @@ fn submitted(text: &str) -> Result<Certificate> {
         return refuse("the PEM block must be a CERTIFICATE");
     }
     let certificate = Certificate::submitted(&der)?;
-    large_enough("certificate", certificate.key().kind())?;
+    check_outside_key("certificate", certificate.key())?;
     if !certificate.is_ca() {
         return refuse("basicConstraints must say cA TRUE");
     }
@@ -92,7 +92,7 @@ fn submitted(text: &str) -> Result<Certificate> {
 /// The certificate's own algorithm where the issuer's key can make it, else what the key implies. One
 /// over SHA-1 or MD5 is never kept.
 pub(super) fn algorithm(certificate: &Certificate, kind: KeyKind) -> Result<SignatureAlgorithm> {
-    match certificate.signature_algorithm().filter(|algorithm| algorithm.fits(kind)) {
+    match certificate.signature_algorithm().filter(|algorithm| algorithm.is_usual_for(kind)) {
         Some(algorithm) => Ok(algorithm),
         None => SignatureAlgorithm::for_issuer(kind, 0, false),
     }

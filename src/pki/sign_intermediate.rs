@@ -17,6 +17,7 @@ use super::release::{Draft, Record, SubjectKeyId};
 use super::request::IssueRequest;
 use super::role::Role;
 use super::structure::Shape;
+use super::subject_bounds;
 use super::urls::NO_URLS;
 use super::view::{Signer, View};
 use super::{answer, ca_request, names, validity, verbatim};
@@ -24,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::csr::{Csr, OtherValue};
-use crate::x509::extension::{self, SubjectAltNames};
+use crate::x509::extension::{self, KeyUsage, SubjectAltNames};
 use crate::x509::{name, oid};
 
 /// Body members.
@@ -170,6 +171,7 @@ fn naming(fields: &Fields, parsed: &IssueRequest, csr: &Csr, warnings: &mut Vec<
     let naming =
         if from_csr { of_csr(fields, parsed, csr, warnings)? } else { of_request(fields, parsed, csr, warnings)? };
     ca_request::check_subject(if from_csr { "csr" } else { "common_name" }, &naming.subject)?;
+    warnings.extend(subject_bounds::of_subject(from_csr.then_some("csr"), &naming.subject));
     Ok(naming)
 }
 
@@ -245,10 +247,18 @@ fn usages_and_copies(
         oid::SUBJECT_ALT_NAME => naming.san.is_empty(),
         _ => true,
     };
-    let copied: Vec<_> =
-        csr.extensions.iter().filter(|e| taken(&e.oid) && verbatim::is_copied(e, &pieces.locations)).collect();
+    // What the CSR lacks of an authority's usages is added to its own; a whole set is copied as it is.
+    let wanting = csr.key_usage().filter(|usage| !usage.contains(KeyUsage::CERT_SIGN));
+    let copied: Vec<_> = csr
+        .extensions
+        .iter()
+        .filter(|e| taken(&e.oid) && verbatim::is_copied(e, &pieces.locations))
+        .filter(|e| wanting.is_none() || e.oid != oid::KEY_USAGE)
+        .collect();
     let has = |oid: &[u8]| copied.iter().any(|extension| extension.oid == oid);
-    if has(oid::KEY_USAGE) {
+    if let Some(usage) = wanting {
+        usages = extension::key_usage(usage.union(ca_request::AUTHORITY));
+    } else if has(oid::KEY_USAGE) {
         usages.clear();
     }
     if !has(oid::EXT_KEY_USAGE) {

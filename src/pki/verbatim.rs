@@ -16,6 +16,7 @@ use super::release::{Draft, SubjectKeyId};
 use super::request::IssueRequest;
 use super::role::Role;
 use super::structure::Shape;
+use super::subject_bounds;
 use super::view::View;
 use super::{answer, ca_request, validity};
 use crate::error::{Error, Result};
@@ -74,6 +75,8 @@ pub async fn sign(view: Arc<View>, tools: Tools, request: Request, stages: Stage
     let (validity, mut warnings) =
         validity::for_leaf(&role, &parsed, request.limits, end, behaviour, tools.clock.now())?;
     let subject = subject(&csr, &parsed.user_ids)?;
+    let broken = subject_bounds::of_subject(Some("csr"), &csr.subject);
+    warnings.extend(subject_bounds::settle(role.strict_subject, broken)?);
     let copies = copies(&csr, &pieces.locations, name::is_empty(&subject), &mut warnings);
     let locations = &pieces.locations;
     let draft = Draft {

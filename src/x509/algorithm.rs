@@ -43,7 +43,8 @@ impl Hash {
         context.finish()
     }
 
-    fn algorithm(self) -> &'static digest::Algorithm {
+    /// The crypto library's name of it.
+    pub(crate) fn algorithm(self) -> &'static digest::Algorithm {
         match self {
             Self::Sha256 => &digest::SHA256,
             Self::Sha384 => &digest::SHA384,
@@ -261,13 +262,23 @@ impl SignatureAlgorithm {
         }
     }
 
-    /// Whether a local key of `kind` can sign with this algorithm: RSA with any hash and scheme, EC
-    /// with the curve's own hash only.
+    /// Whether a local key of `kind` can sign with this algorithm: RSA with any hash and scheme, EC with any
+    /// hash.
     pub fn fits(self, kind: KeyKind) -> bool {
+        matches!(
+            (self, kind),
+            (Self::RsaPkcs1(_) | Self::RsaPss(_), KeyKind::Rsa { .. })
+                | (Self::Ecdsa(_), KeyKind::Ec(_))
+                | (Self::Ed25519, KeyKind::Ed25519)
+        )
+    }
+
+    /// Whether a key of `kind` signs certificates with this algorithm: as [`Self::fits`], but EC with the
+    /// curve's own hash only.
+    pub fn is_usual_for(self, kind: KeyKind) -> bool {
         match (self, kind) {
-            (Self::RsaPkcs1(_) | Self::RsaPss(_), KeyKind::Rsa { .. }) | (Self::Ed25519, KeyKind::Ed25519) => true,
             (Self::Ecdsa(hash), KeyKind::Ec(curve)) => hash == curve.hash(),
-            _ => false,
+            _ => self.fits(kind),
         }
     }
 }
@@ -419,7 +430,10 @@ mod tests {
         }
         assert!(A::for_issuer(KeyKind::Ec(Curve::P224), 0, false).is_err());
         assert!(A::for_issuer(rsa, 100, false).is_err());
-        assert!(!A::Ecdsa(Hash::Sha384).fits(KeyKind::Ec(Curve::P256)));
+        let p256 = KeyKind::Ec(Curve::P256);
+        assert!(A::Ecdsa(Hash::Sha384).fits(p256) && !A::Ecdsa(Hash::Sha384).is_usual_for(p256));
+        assert!(A::Ecdsa(Hash::Sha256).is_usual_for(p256) && A::RsaPss(Hash::Sha512).is_usual_for(rsa));
+        assert!(!A::Ecdsa(Hash::Sha256).fits(rsa));
         assert!(!A::Ed25519.fits(rsa));
     }
 

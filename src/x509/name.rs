@@ -70,7 +70,8 @@ impl Attribute {
         }
     }
 
-    fn string_tag(self, value: &str) -> u8 {
+    /// The string type that a value has when it is encoded here.
+    pub(crate) fn string_tag(self, value: &str) -> u8 {
         match self {
             Self::DomainComponent | Self::EmailAddress if value.is_ascii() => IA5_STRING,
             _ if value.bytes().all(is_printable) => PRINTABLE_STRING,

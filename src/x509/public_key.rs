@@ -108,7 +108,7 @@ impl PublicKey {
         }
         let verifier = self.verifier(algorithm)?;
         match &self.parsed {
-            Some(parsed) if algorithm.fits(self.kind) => parsed.verify_sig(message, signature),
+            Some(parsed) if algorithm.is_usual_for(self.kind) => parsed.verify_sig(message, signature),
             _ => UnparsedPublicKey::new(verifier, self.bits()).verify(message, signature),
         }
         .map_err(|_| wrong())

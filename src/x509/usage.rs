@@ -42,13 +42,20 @@ impl KeyUsage {
     /// decipherOnly.
     pub const DECIPHER_ONLY: Self = Self(1 << 8);
 
-    /// The usages named; unknown names are ignored.
+    /// The usages named; unknown names, which [`KeyUsage::unknown`] finds, are ignored.
     pub fn from_names(names: &[String]) -> Self {
-        names.iter().fold(Self::default(), |all, name| {
-            let name = name.trim().to_ascii_lowercase();
-            let name = name.strip_prefix("keyusage").unwrap_or(&name);
-            KEY_USAGES.iter().find(|(known, _)| *known == name).map_or(all, |(_, usage)| all.union(*usage))
-        })
+        names.iter().filter_map(|name| Self::named(name)).fold(Self::default(), Self::union)
+    }
+
+    /// The first of `names` that is no usage's.
+    pub fn unknown(names: &[String]) -> Option<&str> {
+        names.iter().map(String::as_str).find(|name| Self::named(name).is_none())
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        let name = name.trim().to_ascii_lowercase();
+        let name = name.strip_prefix("keyusage").unwrap_or(&name);
+        KEY_USAGES.iter().find(|(known, _)| *known == name).map(|(_, usage)| *usage)
     }
 
     /// Whether every bit of `other` is in this set.
@@ -157,6 +164,15 @@ pub fn eku_oids(
         }
     }
     Ok(oids)
+}
+
+/// The first of `names` that is no extended key usage's.
+pub fn unknown_eku(names: &[String]) -> Option<&str> {
+    let known = |name: &str| {
+        let name = name.trim().to_ascii_lowercase();
+        EXT_KEY_USAGES.iter().any(|(known, _)| *known == name.strip_prefix("extkeyusage").unwrap_or(&name))
+    };
+    names.iter().map(String::as_str).find(|name| !known(name))
 }
 
 /// The name of an extended key usage, else its dotted identifier, for texts.

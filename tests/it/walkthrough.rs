@@ -28,6 +28,15 @@ async fn save_authority(dev: &Dev, folder: &Path) {
 }
 
 #[actix_web::test]
+async fn the_first_certificate_of_a_development_server_comes_without_a_warning() {
+    let dev = dev(&[]);
+    let answer = dev.client().post("pki/issue/dev", json!({ "common_name": "web.dev.test" })).await;
+    assert_eq!((answer.status, &answer.body["warnings"]), (200, &Value::Null), "{}", answer.text);
+    assert_eq!(dev.client().get("pki/roles/dev").await.body["data"]["ttl"], "72h");
+    dev.terminate();
+}
+
+#[actix_web::test]
 async fn the_printed_curl_line_gets_a_certificate_that_openssl_accepts() {
     let folder = tempfile::tempdir().unwrap();
     let dev = dev(&[]);

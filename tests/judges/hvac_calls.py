@@ -37,7 +37,8 @@ def issued(answer, *more):
     assert isinstance(answer["lease_duration"], int)
     assert answer["warnings"] is None or isinstance(answer["warnings"], list), answer
     data = answer["data"]
-    assert set(data) == {"certificate", "issuing_ca", "ca_chain", "serial_number", "expiration", *more}, set(data)
+    known = {"certificate", "issuing_ca", "ca_chain", "serial_number", "expiration", "authority_key_id"}
+    assert set(data) == {*known, *more}, set(data)
     certificate, issuer = read(data["certificate"]), read(data["issuing_ca"])
     certificate.verify_directly_issued_by(issuer)
     assert all(isinstance(link, str) for link in data["ca_chain"]) and data["ca_chain"], data

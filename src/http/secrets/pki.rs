@@ -1,5 +1,6 @@
 //! The certificate authority engine on the wire: its route table and, in the files below, its handlers.
 
+mod acme;
 mod authority;
 mod crl;
 mod external_policy;
@@ -180,6 +181,19 @@ pub static ROUTES: &[Route] = &[
     route!(token List "certs/revoked" LIST => lists::revoked),
     route!(token List "certs/revocation-queue" LIST => lists::revocation_queue),
     route!(token List "certs/unified-revoked" LIST => lists::unified_revoked),
+    route!(token Read "config/acme" &[] => acme::config),
+    route!(open Read "acme/*path" &[] => acme::disabled),
+    route!(open Update "acme/*path" &[] => acme::disabled).with_raw_body(acme::MAX_BODY),
+    route!(open Read "roles/:role/acme/*path" &[] => acme::disabled),
+    route!(open Update "roles/:role/acme/*path" &[] => acme::disabled).with_raw_body(acme::MAX_BODY),
+    route!(open Read "issuer/:issuer_ref/acme/*path" &[] => acme::disabled),
+    route!(open Update "issuer/:issuer_ref/acme/*path" &[] => acme::disabled).with_raw_body(acme::MAX_BODY),
+    route!(open Read "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::disabled),
+    route!(open Update "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::disabled).with_raw_body(acme::MAX_BODY),
+    route!(open Read "external-policy/acme/*path" &[] => acme::disabled),
+    route!(open Update "external-policy/acme/*path" &[] => acme::disabled).with_raw_body(acme::MAX_BODY),
+    route!(open Read "external-policy/:policy/acme/*path" &[] => acme::disabled),
+    route!(open Update "external-policy/:policy/acme/*path" &[] => acme::disabled).with_raw_body(acme::MAX_BODY),
     route!(token List "cert-metadata" LIST => metadata::list),
     route!(token Read "cert-metadata/:serial" &[] => metadata::read),
 ];
@@ -187,11 +201,6 @@ pub static ROUTES: &[Route] = &[
 /// An answer of names without details.
 fn page_of_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<Answer> {
     Answer::keys(Page::of(&call.fields)?.cut(names), None)
-}
-
-/// Octets as key identifiers are shown.
-fn colon_hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
 }
 
 impl Call {

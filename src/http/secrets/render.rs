@@ -100,13 +100,14 @@ enum Parts {
     Pieces(Pieces),
 }
 
-/// An error as a response: `{"errors":["…"]}`, with an empty list when there is nothing to say.
-pub fn error(error: &Error, id: &RequestId) -> HttpResponse {
+/// An error as a response: `{"errors":["…"]}`, with an empty list when there is nothing to say, and beside it
+/// `warnings` where there are some about the request's fields. Clients of this wire read `errors` alone.
+pub fn error(error: &Error, id: &RequestId, warnings: &[String]) -> HttpResponse {
     let status = status(error.kind());
     let body = match (error.kind(), error.text()) {
-        (Kind::Internal, _) => text(&Errors { errors: &[&format!("internal error, request {id}")] }),
-        (_, "") => text(&Errors { errors: &[] }),
-        (_, words) => text(&Errors { errors: &[words] }),
+        (Kind::Internal, _) => text(&Errors { errors: &[&format!("internal error, request {id}")], warnings }),
+        (_, "") => text(&Errors { errors: &[], warnings }),
+        (_, words) => text(&Errors { errors: &[words], warnings }),
     };
     let mut response = HttpResponse::new(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
         .set_body(body)
@@ -122,6 +123,8 @@ pub fn error(error: &Error, id: &RequestId) -> HttpResponse {
 #[derive(Serialize)]
 struct Errors<'a> {
     errors: &'a [&'a str],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
 }
 
 fn common_headers(response: &mut HttpResponse, id: &RequestId) {
@@ -297,7 +300,7 @@ mod tests {
     #[test]
     fn errors_have_a_list_and_internal_ones_a_fixed_text() {
         let body = |error: Error| {
-            let response = super::error(&error, &RequestId::random());
+            let response = super::error(&error, &RequestId::random(), &[]);
             assert_eq!(response.headers().get(CONTENT_TYPE).unwrap(), JSON);
             let status = response.status().as_u16();
             (status, String::from_utf8(response.into_body().try_into_bytes().unwrap_or_default().to_vec()).unwrap())
@@ -306,7 +309,7 @@ mod tests {
         assert_eq!(body(Error::forbidden()), (403, "{\"errors\":[\"permission denied\"]}".into()));
         let (status, text) = body(Error::internal("the secret cause"));
         assert!(status == 500 && text.starts_with("{\"errors\":[\"internal error, request "), "{text}");
-        let busy = super::error(&Error::new(Kind::Busy, "queue full"), &RequestId::random());
+        let busy = super::error(&Error::new(Kind::Busy, "queue full"), &RequestId::random(), &[]);
         assert_eq!((busy.status().as_u16(), busy.headers().get(RETRY_AFTER).unwrap().as_bytes()), (503, &b"1"[..]));
     }
 }

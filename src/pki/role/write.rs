@@ -9,8 +9,10 @@ use super::{Role, policies};
 use crate::clock::parse_rfc3339;
 use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields, MAX_NAME};
+use crate::pki::ca_request;
 use crate::pki::names::sans::{parse_network, parse_other};
 use crate::pki::oid::is_dotted_oid;
+use crate::pki::subject_bounds;
 
 type Slots<T> = &'static [(&'static str, fn(&mut Role) -> &mut T)];
 
@@ -34,6 +36,7 @@ const FLAGS: Slots<bool> = &[
     ("use_pss", |r| &mut r.use_pss),
     ("use_csr_common_name", |r| &mut r.use_csr_common_name),
     ("use_csr_sans", |r| &mut r.use_csr_sans),
+    ("strict_subject", |r| &mut r.strict_subject),
     ("require_cn", |r| &mut r.require_cn),
     ("basic_constraints_valid_for_non_ca", |r| &mut r.basic_constraints_valid_for_non_ca),
     ("generate_lease", |r| &mut r.generate_lease),
@@ -114,6 +117,15 @@ fn merged(base: Role, fields: &Fields) -> Result<(Role, Vec<String>)> {
     reader.read(SECONDS, |name| fields.duration(name)?.map(|d| whole_seconds(name, d)).transpose())?;
     reader.read(NUMBERS, |name| fields.int(name)?.map(|n| size(name, n)).transpose())?;
     reader.read(&[("policy_identifiers", |r| &mut r.policy_identifiers)], |_| policies::read(fields))?;
+    if fields.has("key_usage") {
+        ca_request::check_key_usage(&role.key_usage)?;
+        role.key_usage_is_named = true;
+    } else if fields.is_null("key_usage") {
+        role.key_usage_is_named = false;
+    }
+    if fields.has("ext_key_usage") {
+        ca_request::check_ext_key_usage(&role.ext_key_usage)?;
+    }
     let warnings = settle(&mut role)?;
     Ok((role, warnings))
 }
@@ -187,6 +199,9 @@ fn settle(role: &mut Role) -> Result<Vec<String>> {
     settle_key(role)?;
     settle_lists(role)?;
     settle_times(role)?;
+    let subject = [&role.country, &role.province, &role.locality, &role.organization, &role.ou];
+    let broken = subject_bounds::of_role(subject.map(Vec::as_slice));
+    warnings.extend(subject_bounds::settle(role.strict_subject, broken)?);
     Ok(warnings)
 }
 
@@ -286,8 +301,9 @@ fn settle_times(role: &Role) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::FIELDS;
+    use super::super::{DEFAULT_KEY_USAGE, FIELDS, NAMED};
     use super::*;
+    use crate::x509::algorithm::{Curve, KeyKind};
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
@@ -316,7 +332,7 @@ mod tests {
             "key_usage": ["DigitalSignature", "KeyAgreement", "KeyEncipherment"], "ext_key_usage": [],
             "ext_key_usage_oids": [], "use_csr_common_name": true, "use_csr_sans": true, "ou": [],
             "organization": [], "country": [], "locality": [], "province": [], "street_address": [],
-            "postal_code": [], "require_cn": true, "cn_validations": ["email", "hostname"],
+            "postal_code": [], "strict_subject": false, "require_cn": true, "cn_validations": ["email", "hostname"],
             "policy_identifiers": [], "basic_constraints_valid_for_non_ca": false, "not_before_duration": 30,
             "not_before": "", "not_before_bound": "permit", "not_after": "", "not_after_bound": "permit",
             "generate_lease": false, "no_store": false, "no_store_metadata": false,
@@ -430,7 +446,7 @@ mod tests {
         let json = role.to_json();
         assert_eq!((&json["ttl"], &json["max_ttl"]), (&json!("90m"), &json!("24h")));
         assert_eq!(json["not_before_duration"], json!(3600));
-        assert_eq!(write(json).unwrap(), role);
+        assert_eq!(write(json.clone()).unwrap().to_json(), json);
     }
 
     #[test]
@@ -464,6 +480,8 @@ mod tests {
             ),
             ("S36: a policy that is no OID", json!({"policy_identifiers": "not-oid"}), "policy_identifiers"),
             ("an extended usage that is no OID", json!({"ext_key_usage_oids": "1.2.3,x"}), "ext_key_usage_oids"),
+            ("a usage that nobody knows", json!({"key_usage": "DigitalSignature,Bogus"}), "key_usage"),
+            ("an extended usage that nobody knows", json!({"ext_key_usage": ["ServerAuth", "1.2.3"]}), "ext_key_usage"),
             ("a network without prefix", json!({"allowed_ip_sans_cidr": "10.0.0.1"}), "allowed_ip_sans_cidr"),
             ("an unknown bound", json!({"not_after_bound": "maybe"}), "not_after_bound"),
             ("an unknown bound", json!({"not_before_bound": "ttl-limited"}), "not_before_bound"),
@@ -504,6 +522,35 @@ mod tests {
         assert_eq!(serde_json::from_str::<Role>(&stored).unwrap(), role);
     }
 
+    #[test]
+    fn default_usages_fit_the_key_and_named_ones_stand() {
+        let kinds = [KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P384), KeyKind::Ed25519];
+        let of = |role: &Role| kinds.map(|kind| role.key_usage_for(kind).0);
+        // digitalSignature 1, keyEncipherment 4, keyAgreement 16.
+        let (fitting, all) = ([1 + 4, 1 + 16, 1], [1 + 4 + 16; 3]);
+        let role = write(json!({})).unwrap();
+        assert_eq!(of(&role), fitting);
+        assert_eq!(role.to_json().get(NAMED), None);
+        let same = write(role.to_json()).unwrap();
+        assert_eq!(of(&same), all, "the default, asked for by name");
+        let patched = |role: &Role, body| role.patched(&fields(&body)).unwrap().0;
+        assert_eq!(of(&patched(&same, json!({"ttl": "1h"}))), all);
+        assert_eq!(of(&patched(&same, json!({"key_usage": null}))), fitting);
+        assert_eq!(of(&patched(&role, json!({"ttl": "1h"}))), fitting);
+        assert_eq!(of(&patched(&role, json!({"key_usage": "keyEncipherment"}))), [4; 3]);
+        assert_eq!(of(&write(json!({"key_usage": []})).unwrap()), [0; 3]);
+        for role in [role, same] {
+            let stored = serde_json::to_string(&role).unwrap();
+            assert_eq!(serde_json::from_str::<Role>(&stored).unwrap(), role);
+        }
+        // Stored before there was a difference, also with a name that nobody knows.
+        let older = |usages: Value| serde_json::from_value::<Role>(json!({"key_usage": usages})).unwrap();
+        assert_eq!(of(&older(json!(DEFAULT_KEY_USAGE))), fitting);
+        let with_unknown = older(json!(["KeyEncipherment", "bogus"]));
+        assert_eq!(of(&with_unknown), [4; 3]);
+        assert_eq!(of(&patched(&with_unknown, json!({"ttl": "1h"}))), [4; 3]);
+    }
+
     proptest! {
         #[test]
         fn any_text_in_any_field_is_taken_or_refused_without_a_panic(text in "\\PC{0,30}", pick in 0..FIELDS.len()) {
@@ -512,7 +559,8 @@ mod tests {
             if let Ok((role, _)) = Role::from_fields(&fields) {
                 // What is read can be written again.
                 let again = Fields::parse(role.to_json().to_string().as_bytes()).unwrap();
-                prop_assert_eq!(Role::from_fields(&again).unwrap().0, role);
+                // Its usages are named then, which nobody reads.
+                prop_assert_eq!(Role::from_fields(&again).unwrap().0.to_json(), role.to_json());
             }
         }
     }

@@ -132,7 +132,7 @@ pub struct Config {
     pub revocation_queue_safety_buffer: u64,
     /// Kept for its reader; nothing is measured by it.
     pub acme_account_safety_buffer: u64,
-    /// The pause between two steps, as it was written.
+    /// The pause between two certificates, as it was written.
     pub pause_duration: String,
     /// Most rows of a step; 0 and less leaves it to the server.
     pub page_size: i64,
@@ -203,7 +203,7 @@ impl Config {
         self.revoked_safety_buffer.unwrap_or(self.safety_buffer)
     }
 
-    /// The pause between two steps.
+    /// The pause between two certificates.
     pub fn pause(&self) -> Duration {
         parse_duration(&self.pause_duration).unwrap_or_default()
     }

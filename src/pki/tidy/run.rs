@@ -28,6 +28,8 @@ use crate::x509::serial::Serial;
 const STEP: u32 = 250;
 /// Shortest pause between two steps, so that whoever issues comes first.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Longest pause that a step of several rows saves up.
+const SAVED_UP: Duration = Duration::from_secs(1);
 /// How long a run counts as under way after its last sign of life.
 pub(super) const TURN: Duration = Duration::from_secs(60);
 /// Longest time without one.
@@ -146,9 +148,13 @@ impl Run {
         self.report.started.div_euclid(1_000_000).saturating_sub_unsigned(buffer)
     }
 
-    /// Most rows of a step.
+    /// Most rows of a step: fewer where pauses are asked for, so that what one step saves up of them stays
+    /// below a second.
     fn limit(&self) -> u32 {
-        u32::try_from(self.report.config.page_size).ok().filter(|size| *size > 0).map_or(STEP, |size| size.min(STEP))
+        let page = u32::try_from(self.report.config.page_size).ok().filter(|size| *size > 0).unwrap_or(STEP);
+        let pause = self.report.config.pause().as_nanos().max(1);
+        let paused = u32::try_from(SAVED_UP.as_nanos() / pause).unwrap_or(STEP).max(1);
+        page.min(STEP).min(paused)
     }
 
     /// Removes step by step, until there is no more.
@@ -162,7 +168,7 @@ impl Run {
             if removed.looked < limit {
                 return Ok(());
             }
-            self.pause(started.elapsed()).await?;
+            self.pause(removed.looked, started.elapsed()).await?;
         }
     }
 
@@ -219,9 +225,10 @@ impl Run {
         }
     }
 
-    /// Lets others come first: for the pause that was asked for, and at least as long as the step took.
-    async fn pause(&mut self, worked: Duration) -> Step<()> {
-        let mut left = self.report.config.pause().max(worked).max(PAUSE);
+    /// Lets others come first: for the pause that was asked for after each row that was looked at, all of
+    /// them at once, and at least as long as the step took.
+    async fn pause(&mut self, looked: u32, worked: Duration) -> Step<()> {
+        let mut left = self.report.config.pause().saturating_mul(looked).max(worked).max(PAUSE);
         while !left.is_zero() {
             let part = left.min(HEARTBEAT);
             let woken = self.wait_or_wake(part).await;
@@ -268,7 +275,7 @@ impl Run {
             if !full {
                 return Ok(());
             }
-            self.pause(started.elapsed()).await?;
+            self.pause(limit, started.elapsed()).await?;
         }
     }
 
@@ -296,7 +303,7 @@ impl Run {
             if !full {
                 return Ok(());
             }
-            self.pause(started.elapsed()).await?;
+            self.pause(limit, started.elapsed()).await?;
         }
     }
 

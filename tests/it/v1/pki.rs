@@ -4,6 +4,7 @@
 //! [`mount`] has the mount under test and what came out of it; [`foreign`] has the tools that did not
 //! grow up with this server and say whether it is right: openssl and GnuTLS.
 
+mod acme;
 mod advisories;
 mod bad_input;
 mod bad_revocation;
@@ -37,8 +38,11 @@ mod sans;
 mod self_issued;
 mod sign_intermediate;
 mod sizes;
+mod subjects;
 mod templates;
 mod tidy;
+mod usages;
 mod validity;
 mod verbatim;
+mod weak_keys;
 mod with_key;

@@ -32,6 +32,31 @@ async fn mounts_are_listed_in_data_and_at_top_level() {
 }
 
 #[actix_web::test]
+async fn a_mount_of_which_no_path_is_answered_is_not_listed() {
+    let app = App::start().await;
+    for (list, prefix) in [("sys/mounts", ""), ("sys/auth", "auth/")] {
+        let mounts = app.client.get(list).await.body["data"].clone();
+        for (path, mount) in mounts.as_object().unwrap() {
+            let kind = mount["type"].as_str().unwrap();
+            assert!(signet::http::secrets::all_routes().any(|(known, _)| known == kind), "{prefix}{path} {kind}");
+        }
+    }
+    let auditor = "path \"sys/mounts\" { capabilities = [\"read\"] }";
+    app.policy("auditor", auditor).await;
+    let seen = app.with_policies(&["auditor"]).await.get("sys/mounts").await;
+    let paths: Vec<&String> = seen.body["data"].as_object().unwrap().keys().collect();
+    assert_eq!(paths, ["pki/", "sys/"]);
+    for path in ["identity", "cubbyhole"] {
+        let one = app.client.get(&format!("sys/mounts/{path}")).await;
+        assert_eq!((one.status, one.error()), (400, &format!("No secret engine mount at {path}/")[..]));
+        assert_eq!(app.client.get(&format!("{path}/x")).await.status, 404);
+        let enable = app.client.post(&format!("sys/mounts/{path}"), json!({ "type": "pki" })).await;
+        assert_eq!((enable.status, enable.error()), (400, &format!("cannot mount \"{path}/\"")[..]));
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
 async fn a_mount_comes_is_tuned_and_goes() {
     let app = App::start().await;
     assert_eq!(app.client.post("sys/mounts/team/ca", json!({ "type": "pki" })).await.status, 204);

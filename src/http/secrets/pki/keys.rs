@@ -3,11 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::Page;
-use super::colon_hex;
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
 use crate::pki::changes;
+use crate::pki::profile::colon_hex;
 use crate::pki::view::View;
 
 pub(super) async fn list(call: Call) -> Result<Answer> {

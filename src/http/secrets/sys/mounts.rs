@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::super::answer::{Answer, Body};
 use super::super::capabilities as granted_on;
+use super::super::index;
 use super::super::route::Call;
 use super::to_the_end;
 use crate::auth::mounts::Mount;
@@ -13,6 +14,11 @@ use crate::error::{Error, Kind, Result};
 
 /// Where auth methods live.
 const METHODS: &str = "auth/";
+
+/// Mounts of which no path is answered are kept free by [`mounts`](crate::auth::mounts), and shown nowhere.
+fn is_shown(mount: &Mount) -> bool {
+    index(&mount.kind).is_some()
+}
 
 /// `GET sys/mounts`: path → entry.
 pub(super) async fn engines(call: Call) -> Result<Answer> {
@@ -26,7 +32,7 @@ pub(super) async fn methods(call: Call) -> Result<Answer> {
 
 fn table(call: &Call, shown: impl Fn(&str) -> Option<&str>) -> Answer {
     let table = call.state.auth.mounts();
-    let entries = table.iter().filter_map(|m| Some((shown(&m.path)?.to_owned(), m.to_json())));
+    let entries = table.iter().filter(|m| is_shown(m)).filter_map(|m| Some((shown(&m.path)?.to_owned(), m.to_json())));
     Body::DataAndTop(Value::Object(entries.collect::<Map<_, _>>())).into()
 }
 
@@ -130,5 +136,9 @@ fn mounted(call: &Call, prefix: &str) -> Result<Arc<Mount>> {
     let path = call.param("path");
     let what = if prefix.is_empty() { "No secret engine mount" } else { "No auth engine" };
     let table = call.state.auth.mounts();
-    table.get(&format!("{prefix}{path}")).cloned().ok_or_else(|| Error::invalid(format!("{what} at {path}/")))
+    table
+        .get(&format!("{prefix}{path}"))
+        .filter(|m| is_shown(m))
+        .cloned()
+        .ok_or_else(|| Error::invalid(format!("{what} at {path}/")))
 }

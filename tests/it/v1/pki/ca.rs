@@ -16,6 +16,30 @@ fn text<'a>(data: &'a Value, member: &str) -> &'a str {
 }
 
 #[actix_web::test]
+async fn answers_with_a_certificate_have_its_authority_key_id() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let csr = foreign::csr("ec-256", "/CN=a.test", "");
+    let expected = pki.get(&format!("key/{}", pki.list("keys").await[0])).await["subject_key_id"].clone();
+    for (path, body) in [
+        ("issue/r", json!({})),
+        ("issuer/root/issue/r", json!({})),
+        ("sign/r", json!({ "csr": csr })),
+        ("sign-verbatim", json!({ "csr": csr })),
+        ("root/sign-intermediate", json!({ "csr": csr })),
+    ] {
+        for format in ["pem", "der", "pem_bundle"] {
+            let body = with(&body, json!({ "common_name": "a.test", "format": format }));
+            let data = pki.post(path, body).await.body["data"].clone();
+            assert_eq!(data["authority_key_id"], expected, "{path} {format}");
+            let serial = data["serial_number"].as_str().unwrap();
+            assert_eq!(pki.get(&format!("cert/{serial}")).await["authority_key_id"], expected, "{path}");
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn vector_16_5_a1_a4_generated_roots() {
     let pki = Pki::empty().await;
     let first = pki.post("root/generate/internal", json!({ "common_name": "Root A", "key_type": "ec" })).await.body;

@@ -134,6 +134,7 @@ async fn add_leaves(corpus: &Corpus, kind: &str, usage: &str) {
     let role = json!({ "key_type": family, "key_bits": bits, "allow_any_name": true, "issuer_ref": "p256" });
     corpus.pki.role(&role).await;
     let csr = json!({ "csr": csr(kind, "/CN=f.test", "subjectAltName=DNS:f.test") });
+    corpus.make("issue/r", &format!("issue-{kind}-default"), json!({ "common_name": "f.test" })).await;
     corpus.make("sign/r", &format!("sign-{kind}-default"), csr.clone()).await;
     corpus.make("sign-verbatim/r", &format!("verbatim-{kind}-default"), csr).await;
 }
@@ -211,8 +212,8 @@ async fn pkilint_finds_nothing_but_what_the_contract_demands() {
     }
     let allowed = scripts().join("pkilint_allowed.txt");
     let printed = judge("lint.py", &[corpus.files.path("").to_str().unwrap(), allowed.to_str().unwrap()]);
-    // Five of each endpoint and kind, two more with default usages, and five roots of each kind.
-    let expected = KEYS.len() * (8 * 5 + 2) + ISSUERS.len() * 5;
+    // Five of each endpoint and kind, three more with default usages, and five roots of each kind.
+    let expected = KEYS.len() * (8 * 5 + 3) + ISSUERS.len() * 5;
     assert!(printed.contains(&format!("{expected} certificates linted")), "{printed}");
     engine.stop().await;
     corpus.pki.stop().await;

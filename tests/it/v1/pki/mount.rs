@@ -166,6 +166,9 @@ impl Pki {
         assert!(certificate.is_signed_by(issuer.key()), "{shown}: signature");
         assert_eq!(certificate.issuer(), issuer.subject(), "{shown}: issuer");
         assert_eq!(certificate.authority_key_id().as_deref(), issuer.subject_key_id(), "{shown}: AKI");
+        let key_id = certificate.authority_key_id().unwrap_or_default();
+        let key_id: Vec<String> = key_id.iter().map(|octet| format!("{octet:02x}")).collect();
+        assert_eq!(data["authority_key_id"], key_id.join(":"), "{shown}: AKI");
         assert_eq!(data["serial_number"], certificate.serial().to_string());
         assert_eq!(data["expiration"], certificate.not_after().to_string());
         Leaf { answer, pem, certificate }

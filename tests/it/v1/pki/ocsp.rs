@@ -313,6 +313,35 @@ async fn every_kind_of_issuer_key_signs_with_its_algorithm() {
 }
 
 #[actix_web::test]
+async fn ec_issuers_sign_lists_and_ocsp_answers_with_every_ecdsa_hash() {
+    let pki = Pki::empty().await;
+    pki.role(&json!({})).await;
+    for bits in [256, 384, 521] {
+        let name = format!("p{bits}");
+        let key = json!({ "key_type": "ec", "key_bits": bits, "common_name": name, "issuer_name": name });
+        let root = pki.root(key).await["certificate"].as_str().unwrap().to_owned();
+        let leaf = pki.ask(&format!("issuer/{name}/issue/r"), json!({ "common_name": "localhost" })).await;
+        for hash in ["SHA256", "SHA384", "SHA512"] {
+            let setting = format!("ECDSAWith{hash}");
+            let fields = json!({ "issuer_name": name, "revocation_signature_algorithm": setting });
+            let written = pki.post(&format!("issuer/{name}"), fields).await;
+            assert_eq!(written.body["data"]["revocation_signature_algorithm"], setting);
+            let algorithm = format!("ecdsa-with-{hash}");
+            let crl = pki.crl(&name).await;
+            assert!(crl.text.contains(&algorithm) && crl.is_signed_by(&root), "{name} {hash}: {}", crl.text);
+            let reply = pki.ocsp(&about(&root, &leaf)).await;
+            assert_eq!(reply.line("Signature Algorithm: "), Some(algorithm), "{name} {hash}");
+            openssl_judges(&root, &leaf.pem, &reply.der, "good");
+        }
+        for other in ["SHA256WithRSA", "Ed25519", "ECDSAWithSHA1"] {
+            let fields = json!({ "issuer_name": name, "revocation_signature_algorithm": other });
+            pki.refused(&format!("issuer/{name}"), fields, "revocation_signature_algorithm: ").await;
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn issuers_are_asked_about_like_any_certificate() {
     let pki = Pki::empty().await;
     let root = Ca::root("/CN=Root");

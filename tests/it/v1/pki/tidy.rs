@@ -268,21 +268,41 @@ async fn vector_16_7_h24_one_run_at_a_time_until_it_is_cancelled() {
     let second = tidy(&pki, slow).await;
     assert_eq!((second.status, &second.body["data"]), (200, &Value::Null));
     assert!(second.warnings().contains("already under way"), "{}", second.text);
-    // The first step is done.
+    // The first step is done: after one certificate comes the pause.
     let started = Instant::now();
-    while pki.list("certs").await.len() > 8 {
+    while pki.list("certs").await.len() > 12 {
         assert!(started.elapsed() < Duration::from_secs(20));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let cancelled = pki.post("tidy-cancel", json!({})).await;
     assert!(["Cancelling", "Cancelled"].contains(&cancelled.body["data"]["state"].as_str().unwrap()));
     let ended = until(&pki, "Cancelled").await;
-    assert_eq!((&ended["cert_store_deleted_count"], &ended["error"]), (&json!(5), &Value::Null));
+    assert_eq!((&ended["cert_store_deleted_count"], &ended["error"]), (&json!(1), &Value::Null));
     assert!(ended["time_finished"].is_string() && ended.get("last_auto_tidy_finished").is_none());
-    assert_eq!(pki.list("certs").await.len(), 8, "seven, and the root");
+    assert_eq!(pki.list("certs").await.len(), 12, "eleven, and the root");
     // What is left goes by the next.
     let rest = json!({ "tidy_cert_store": true, "safety_buffer": "1s", "page_size": 5, "pause_duration": "1ms" });
-    assert_eq!(run(&pki, rest).await["cert_store_deleted_count"], 7);
+    assert_eq!(run(&pki, rest).await["cert_store_deleted_count"], 11);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn the_pause_is_between_certificates_not_between_pages_of_them() {
+    let pki = start().await;
+    // What a run waits, in all: longer pauses after each certificate, shorter ones saved up for a second.
+    for (pause, count, least) in [("300ms", 4, 900), ("20ms", 60, 1000), ("0s", 60, 0)] {
+        for _ in 0..count {
+            leaf(&pki, 60).await;
+        }
+        pki.app.clock.advance(Duration::from_secs(3600));
+        let body = json!({ "tidy_cert_store": true, "safety_buffer": "1s", "pause_duration": pause });
+        let started = Instant::now();
+        let done = run(&pki, body).await;
+        let took = started.elapsed();
+        assert_eq!(done["cert_store_deleted_count"], count, "{pause}");
+        assert!(took >= Duration::from_millis(least), "{pause}: {took:?}");
+        assert!(took < Duration::from_millis(least + 10_000), "{pause}: {took:?}");
+    }
     pki.stop().await;
 }
 
@@ -365,17 +385,17 @@ async fn a_run_that_was_cut_short_is_carried_on_by_the_next() {
     let slow = json!({ "tidy_revoked_certs": true, "safety_buffer": "1s", "page_size": 5, "pause_duration": "1h" });
     assert_eq!(tidy(&pki, slow).await.status, 202);
     let started = Instant::now();
-    while pki.list("certs/revoked").await.len() != 7 {
+    while pki.list("certs/revoked").await.len() != 11 {
         assert!(started.elapsed() < Duration::from_secs(20));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let pki = Pki { app: pki.app.restart().await };
     let cut = status(&pki).await;
-    assert_eq!((&cut["state"], &cut["revoked_cert_deleted_count"]), (&json!("Error"), &json!(5)));
+    assert_eq!((&cut["state"], &cut["revoked_cert_deleted_count"]), (&json!("Error"), &json!(1)));
     assert_eq!(cut["error"], "the server stopped");
-    assert_eq!(pki.list("certs/revoked").await.len(), 7);
+    assert_eq!(pki.list("certs/revoked").await.len(), 11);
     let done = run(&pki, json!({ "tidy_revoked_certs": true, "safety_buffer": "1s" })).await;
-    assert_eq!((&done["revoked_cert_deleted_count"], &done["error"]), (&json!(7), &Value::Null));
+    assert_eq!((&done["revoked_cert_deleted_count"], &done["error"]), (&json!(11), &Value::Null));
     assert_eq!(pki.crl("default").await.serials(), [""; 0]);
     pki.stop().await;
 }

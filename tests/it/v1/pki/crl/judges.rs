@@ -14,7 +14,7 @@ use crate::v1::pki::foreign::{Crl, Files, openssl_text, run};
 use crate::v1::pki::mount::{Pki, with};
 
 /// Keys with the algorithms that their lists may be signed with, and openssl's names of them.
-const ALGORITHMS: [(&str, u32, &str, &str); 11] = [
+const ALGORITHMS: [(&str, u32, &str, &str); 17] = [
     ("rsa", 2048, "", "sha256WithRSAEncryption"),
     ("rsa", 2048, "SHA256WithRSA", "sha256WithRSAEncryption"),
     ("rsa", 2048, "SHA384WithRSA", "sha384WithRSAEncryption"),
@@ -25,6 +25,12 @@ const ALGORITHMS: [(&str, u32, &str, &str); 11] = [
     ("ec", 256, "ECDSAWithSHA256", "ecdsa-with-SHA256"),
     ("ec", 384, "", "ecdsa-with-SHA384"),
     ("ec", 521, "ECDSAWithSHA512", "ecdsa-with-SHA512"),
+    ("ec", 256, "ECDSAWithSHA384", "ecdsa-with-SHA384"),
+    ("ec", 256, "ECDSAWithSHA512", "ecdsa-with-SHA512"),
+    ("ec", 384, "ECDSAWithSHA256", "ecdsa-with-SHA256"),
+    ("ec", 384, "ECDSAWithSHA512", "ecdsa-with-SHA512"),
+    ("ec", 521, "ECDSAWithSHA256", "ecdsa-with-SHA256"),
+    ("ec", 521, "ECDSAWithSHA384", "ecdsa-with-SHA384"),
     ("ed25519", 0, "Ed25519", "ED25519"),
 ];
 

@@ -149,7 +149,7 @@ async fn of_two_nodes_one_tidies() {
     assert!(authority.tidy_cancel().await.unwrap());
     assert!(other.authority(mount).unwrap().tidy_cancel().await.is_ok());
     let ended = until(&pki, "Cancelled").await;
-    assert_eq!(ended["cert_store_deleted_count"], 5);
+    assert_eq!(ended["cert_store_deleted_count"], 1);
     let fields = signet::fields::Fields::parse(br#"{"enabled":false}"#).unwrap();
     write_config(&authority, &fields).await.unwrap();
     other.stop_tidying().await;

@@ -1,0 +1,171 @@
+//! Public keys whose shape gives the private key away: nobody who checks would trust what is signed for
+//! them. Asked of every subject key that comes from outside, never of stored ones.
+
+use super::algorithm::KeyKind;
+use super::public_key::PublicKey;
+use super::reader::{Read, Reader};
+use super::writer::SEQUENCE;
+use crate::error::{Error, Result};
+
+/// Refuses a key that is weak by its shape. `what` is the field that it came in.
+///
+/// # Errors
+/// `Invalid`, naming the field and the rule: an Ed25519 key that is a point of small order or not in its
+/// canonical form, an RSA modulus of two primes of the form that CVE-2017-15361 describes.
+pub fn refuse(what: &str, key: &PublicKey) -> Result<()> {
+    let rule = match key.kind() {
+        KeyKind::Ed25519 if !is_sound_point(key.bits()) => {
+            "the Ed25519 key is a point of small order or not in its canonical form (RFC 8032 5.1.3)"
+        }
+        KeyKind::Rsa { .. } if modulus(key.bits()).is_ok_and(has_guessable_primes) => {
+            "the RSA key's primes can be worked out from its modulus (CVE-2017-15361)"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::invalid(format!("{what}: {rule}")))
+}
+
+/// The field of Curve25519, 2^255 − 19, little-endian.
+const FIELD: [u8; 32] = field_minus(0);
+
+const fn field_minus(n: u8) -> [u8; 32] {
+    let mut octets = [0xff; 32];
+    octets[0] = 0xed - n;
+    octets[31] = 0x7f;
+    octets
+}
+
+/// The y of the eight points whose order divides 8, little-endian: 1 (the identity), −1, 0, and the two of
+/// order 8.
+const SMALL_ORDERS: [[u8; 32]; 5] = {
+    let (zero, mut one) = ([0; 32], [0; 32]);
+    one[0] = 1;
+    [
+        zero,
+        one,
+        field_minus(1),
+        [
+            0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5, 0xdf,
+            0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05,
+        ],
+        [
+            0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f, 0x2a, 0x20,
+            0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a,
+        ],
+    ]
+};
+
+/// Whether the y of an encoded point is below the field's prime and that of no point of small order.
+fn is_sound_point(encoded: &[u8]) -> bool {
+    let Ok(mut y) = <[u8; 32]>::try_from(encoded) else { return false };
+    y[31] &= 0x7f;
+    y.iter().rev().lt(FIELD.iter().rev()) && !SMALL_ORDERS.contains(&y)
+}
+
+fn modulus(bits: &[u8]) -> Read<&[u8]> {
+    Reader::only(bits, SEQUENCE)?.reader().unsigned()
+}
+
+/// The odd ones of the first 39 primes. The smallest moduli of the kind are built with these, larger ones
+/// with more. Those that tell most apart come first, 3, 5 and 7 tell by themselves nothing.
+const PRIMES: [u64; 38] = [
+    11, 37, 13, 17, 19, 61, 71, 73, 79, 97, 103, 107, 109, 127, 151, 157, 53, 23, 29, 31, 41, 43, 47, 59, 67, 83, 89,
+    101, 113, 131, 137, 139, 149, 163, 167, 3, 5, 7,
+];
+const GENERATOR: u64 = 65537;
+
+/// Whether a modulus has the fingerprint of CVE-2017-15361 (Nemec et al., "The Return of Coppersmith's
+/// Attack", 2017, 2.2): primes `k·M + (65537^a mod M)` with `M` a product of the first primes leave a modulus
+/// that is a power of 65537 modulo `M`. It is when it is one modulo each prime, and the exponents fit
+/// together. Other moduli have it once in 2^150 or less, and most fail at the first prime.
+fn has_guessable_primes(modulus: &[u8]) -> bool {
+    let mut exponents: Vec<(u64, u64)> = Vec::new();
+    for prime in PRIMES {
+        let Some(exponent) = logarithm(remainder(modulus, prime), prime) else { return false };
+        exponents.push(exponent);
+    }
+    let fit = |(a, of_a): (u64, u64), (b, of_b): (u64, u64)| a.abs_diff(b) % gcd(of_a, of_b) == 0;
+    exponents.iter().enumerate().all(|(at, &one)| exponents[..at].iter().all(|&other| fit(one, other)))
+}
+
+/// A big-endian number modulo a small one.
+fn remainder(number: &[u8], small: u64) -> u64 {
+    let (first, words) = number.as_rchunks::<4>();
+    let start = first.iter().fold(0, |rest, octet| rest << 8 | u64::from(*octet));
+    words.iter().fold(start % small, |rest, word| (rest << 32 | u64::from(u32::from_be_bytes(*word))) % small)
+}
+
+/// The exponent of 65537 that gives `value` modulo `prime`, and the order of 65537.
+fn logarithm(value: u64, prime: u64) -> Option<(u64, u64)> {
+    let (mut power, mut order, mut found) = (1, 0, None);
+    loop {
+        if power == value {
+            found = Some(order);
+        }
+        order += 1;
+        power = power * GENERATOR % prime;
+        if power == 1 {
+            return found.map(|exponent| (exponent, order));
+        }
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x509::public_key::rsa_spki;
+    use crate::x509::testing::OpenSsl;
+
+    #[test]
+    fn points_of_small_order_and_other_spellings_are_no_keys() {
+        let mut refused: Vec<[u8; 32]> = SMALL_ORDERS.to_vec();
+        // The prime, and what is above it up to 2^255.
+        refused.extend((0..19).map(|n| {
+            let mut above = FIELD;
+            above[0] += n;
+            above
+        }));
+        for mut point in refused {
+            for sign in [0, 0x80] {
+                point[31] ^= sign;
+                assert!(!is_sound_point(&point), "{point:02x?}");
+            }
+        }
+        // The base point.
+        let mut base = [0x66; 32];
+        base[0] = 0x58;
+        assert!(is_sound_point(&base));
+        assert!(is_sound_point(&field_minus(2)));
+    }
+
+    #[test]
+    fn a_modulus_that_is_a_power_of_65537_modulo_the_small_primes_is_refused() {
+        let power = 65537_u128.pow(5).to_be_bytes();
+        let error = refuse("csr", &PublicKey::parse(&rsa_spki(&power[5..], &[1, 0, 1])).unwrap()).unwrap_err();
+        assert!(error.text().starts_with("csr: ") && error.text().contains("CVE-2017-15361"), "{error}");
+        assert!(!has_guessable_primes(&(65537_u128.pow(5) + 2).to_be_bytes()));
+        let openssl = OpenSsl::new();
+        for (arguments, _) in crate::x509::testing::KEYS {
+            let key = openssl.key("key.pem", arguments);
+            let spki = openssl.run(&["pkey", "-in", &key, "-pubout", "-outform", "DER"]);
+            assert!(refuse("csr", &PublicKey::parse(&spki).unwrap()).is_ok());
+        }
+    }
+
+    #[test]
+    fn powers_whose_exponents_do_not_fit_together_are_no_fingerprint() {
+        // 2 modulo 3, an odd power; 1 modulo every other prime, an even one where the order is even.
+        #[rustfmt::skip]
+        let number = [
+            0x03, 0x0c, 0x43, 0xe2, 0x3a, 0x33, 0x4a, 0x8a, 0xd6, 0xc6, 0x7f, 0xe4, 0x41, 0xc3, 0x18, 0x4a, 0x59, 0x61, 0x48, 0xac, 0x19, 0xd9, 0x8e, 0xa0, 0x4f, 0x47, 0xc9, 0x43
+        ];
+        assert_eq!(remainder(&number, 3), 2);
+        assert!(PRIMES.iter().filter(|prime| **prime != 3).all(|prime| remainder(&number, *prime) == 1));
+        assert!(!has_guessable_primes(&number));
+        assert!(has_guessable_primes(&[1]));
+    }
+}

@@ -1,0 +1,61 @@
+//! ACME: not spoken here, and said so to whoever asks.
+
+use serde_json::{Value, json};
+
+use super::mount::Pki;
+use crate::support::send;
+
+#[actix_web::test]
+async fn config_acme_says_that_it_is_not_enabled() {
+    let pki = Pki::empty().await;
+    let expected = json!({
+        "enabled": false, "allowed_issuers": ["*"], "allowed_roles": ["*"], "allow_role_ext_key_usage": false,
+        "default_directory_policy": "sign-verbatim", "dns_resolver": "", "eab_policy": "not-required",
+        "max_ttl": 7_776_000,
+    });
+    pki.app.policy("checker", "path \"pki/config/acme\" { capabilities = [\"read\"] }").await;
+    let checker = pki.app.with_policies(&["checker"]).await;
+    let answer = checker.get("pki/config/acme").await;
+    assert_eq!((answer.status, &answer.body["data"]), (200, &expected), "{}", answer.text);
+    pki.app.client.with_token("").get("pki/config/acme").await.assert_denied();
+    assert_eq!(checker.post("pki/config/acme", json!({ "enabled": true })).await.status, 403);
+    let root = pki.app.client.post("pki/config/acme", json!({ "enabled": true })).await;
+    assert_eq!(root.status, 405, "{}", root.text);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn an_acme_client_without_a_token_reads_that_acme_is_not_enabled() {
+    let pki = Pki::start().await;
+    let stranger = pki.app.client.with_token("");
+    for directory in [
+        "acme",
+        "roles/web/acme",
+        "issuer/default/acme",
+        "issuer/root/roles/web/acme",
+        "external-policy/acme",
+        "external-policy/mine/acme",
+    ] {
+        for path in ["directory", "new-nonce", "new-account", "order/1/finalize"] {
+            let path = format!("pki/{directory}/{path}");
+            // As ACME clients ask: reads, a HEAD for a nonce, and signed bodies (RFC 8555 6.2).
+            let jose = || stranger.request("POST", &path).header("content-type", "application/jose+json").body("{}");
+            for request in [stranger.request("GET", &path), jose(), jose().body("no JSON")] {
+                let response = request.send().await.unwrap();
+                assert_eq!(response.status(), 404, "{path}");
+                assert_eq!(response.headers()["content-type"], "application/problem+json");
+                let body: Value = response.json().await.unwrap();
+                assert_eq!(body["detail"], "ACME is not enabled in this mount");
+                assert_eq!((&body["status"], &body["errors"][0]), (&json!(404), &body["detail"]));
+            }
+            assert_eq!(stranger.request("HEAD", &path).send().await.unwrap().status(), 404);
+            let long = stranger.request("POST", &path).body(vec![b'a'; 300 << 10]);
+            assert_eq!(send(long).await.status, 404, "{path}: what is beyond the bound is not kept");
+        }
+    }
+    // A role of that name is one like any other.
+    pki.post("roles/acme", json!({})).await;
+    pki.get("roles/acme").await;
+    stranger.get("pki/roles/acme").await.assert_denied();
+    pki.stop().await;
+}

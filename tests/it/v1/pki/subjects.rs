@@ -1,0 +1,132 @@
+//! Types and upper bounds of subjects (RFC 5280 A.1): a warning, and under `strict_subject` a refusal.
+
+use serde_json::{Value, json};
+use signet::x509::name::{self, Attribute};
+
+use super::foreign::{csr, csr_of_pieces};
+use super::mount::{Pki, with};
+
+/// What a request or a role says, and the field and rule that it breaks.
+fn beyond() -> Vec<(Value, &'static str, &'static str)> {
+    vec![
+        (json!({ "country": "New Zealand" }), "country", "must be two letters (RFC 5280 A.1, countryName"),
+        (json!({ "country": ["NZ", "Q7"] }), "country", "must be two letters"),
+        (json!({ "province": "p".repeat(129) }), "province", "ub-state-name"),
+        (json!({ "locality": "l".repeat(129) }), "locality", "ub-locality-name"),
+        (json!({ "organization": "ö".repeat(65) }), "organization", "ub-organization-name"),
+        (json!({ "ou": ["a", "u".repeat(65)] }), "ou", "ub-organizational-unit-name"),
+    ]
+}
+
+/// As [`beyond`], of what requests alone say.
+fn beyond_names() -> Vec<(Value, &'static str, &'static str)> {
+    let long = format!("{}test", "a.".repeat(40));
+    vec![
+        (json!({ "common_name": long }), "common_name", "at most 64 characters long (RFC 5280 A.1, ub-common-name)"),
+        (json!({ "serial_number": "ü" }), "serial_number", "must be a PrintableString (RFC 5280 A.1)"),
+        (json!({ "serial_number": "1".repeat(65) }), "serial_number", "ub-serial-number"),
+    ]
+}
+
+/// Everything within its bounds.
+fn within() -> Value {
+    json!({ "country": "NZ", "province": "p".repeat(128), "locality": "ü".repeat(128), "organization": "o".repeat(64),
+        "ou": ["u".repeat(64), "ü".repeat(64)], "street_address": "s".repeat(300), "postal_code": "1".repeat(100) })
+}
+
+#[actix_web::test]
+async fn a_subject_beyond_the_types_and_bounds_of_rfc_5280_brings_a_warning_that_names_the_rule() {
+    let pki = Pki::start().await;
+    assert_eq!(pki.role(&within()).await, "");
+    for (role, field, rule) in beyond() {
+        let warnings = pki.role(&role).await;
+        assert!(warnings.starts_with(&format!("{field}: ")) && warnings.contains(rule), "{role}: {warnings}");
+        assert_eq!(pki.get("roles/r").await["strict_subject"], false);
+    }
+    let anything = json!({ "allow_any_name": true, "allowed_serial_numbers": "*" });
+    for (request, field, rule) in beyond_names() {
+        let request = with(&json!({ "common_name": "a.test" }), request);
+        let csr = csr("ec-256", "/", "");
+        for (path, body) in [("issue/r", request.clone()), ("sign/r", with(&request, json!({ "csr": csr })))] {
+            pki.role(&anything).await;
+            let warnings = pki.ask(path, body).await.answer.warnings();
+            assert!(warnings.starts_with(&format!("{field}: ")) && warnings.contains(rule), "{path}: {warnings}");
+        }
+    }
+    assert_eq!(
+        pki.issue(&anything, json!({ "common_name": "a.test", "serial_number": "1" })).await.answer.warnings(),
+        ""
+    );
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_role_with_strict_subject_refuses_what_is_beyond_and_says_so_when_it_is_read() {
+    let pki = Pki::start().await;
+    let strict =
+        json!({ "strict_subject": true, "allow_any_name": true, "allowed_serial_numbers": "*", "key_type": "ec" });
+    assert_eq!(pki.role(&with(&strict, within())).await, "");
+    assert_eq!(pki.get("roles/r").await["strict_subject"], true);
+    for (role, field, rule) in beyond() {
+        pki.refused("roles/other", with(&strict, role.clone()), &format!("{field}: ")).await;
+        pki.refused("roles/other", with(&strict, role.clone()), rule).await;
+        let patched = pki.app.client.patch("pki/roles/r", role).await;
+        assert!(patched.status == 400 && patched.error().contains("strict_subject"), "{}", patched.text);
+    }
+    for (request, field, rule) in beyond_names() {
+        let request = with(&json!({ "common_name": "a.test" }), request);
+        pki.refused("issue/r", request.clone(), rule).await;
+        let csr = csr("ec-256", "/", "");
+        pki.refused("sign/r", with(&request, json!({ "csr": csr })), &format!("{field}: ")).await;
+    }
+    pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
+    // A role that warns until now becomes strict only when its own subject is sound.
+    pki.role(&json!({ "country": "Neverland" })).await;
+    let patched = pki.app.client.patch("pki/roles/r", json!({ "strict_subject": true })).await;
+    assert!(patched.status == 400 && patched.error().starts_with("country: "), "{}", patched.text);
+    let patched = pki.app.client.patch("pki/roles/r", json!({ "strict_subject": true, "country": "NZ" })).await;
+    assert_eq!((patched.status, patched.warnings()), (200, String::new()), "{}", patched.text);
+    let patched = pki.app.client.patch("pki/roles/r", json!({ "strict_subject": null })).await;
+    assert_eq!(patched.body["data"]["strict_subject"], false);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn the_subject_of_a_csr_that_is_copied_is_held_against_the_same_types_and_bounds() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "strict_subject": true })).await;
+    let long = "o".repeat(65);
+    for (attribute, value, rule) in [
+        (Attribute::Organization, &long[..], "csr: organization must be at most 64 characters long (RFC 5280 A.1, ub-"),
+        (Attribute::SerialNumber, "ü", "csr: serial_number must be a PrintableString (RFC 5280 A.1)"),
+        (Attribute::Country, "N", "csr: country must be two letters (RFC 5280 A.1, countryName"),
+        (Attribute::Title, &long[..], "ub-title"),
+    ] {
+        let subject = name::name(&[&name::rdn(attribute, &[value.to_owned()])]);
+        let csr = csr_of_pieces(&subject, &[]);
+        pki.refused("sign-verbatim/r", json!({ "csr": csr }), rule).await;
+        let warnings = pki.certify("sign-verbatim", json!({ "csr": csr })).await.answer.warnings();
+        assert!(warnings.contains(rule), "{rule}: {warnings}");
+        let body = json!({ "csr": csr, "use_csr_values": true });
+        let warnings = pki.certify("root/sign-intermediate", body).await.answer.warnings();
+        assert!(warnings.contains(rule), "{rule}: {warnings}");
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn the_subject_of_an_authority_is_held_against_them_too() {
+    let pki = Pki::start().await;
+    let names =
+        beyond_names().into_iter().map(|(body, field, rule)| (with(&json!({ "common_name": "A" }), body), field, rule));
+    for (body, field, rule) in beyond().into_iter().chain(names) {
+        let body = with(&json!({ "common_name": "An Authority", "key_type": "ec" }), body);
+        let csr = json!({ "csr": csr("ec-256", "/", "") });
+        for path in ["root/generate/internal", "intermediate/generate/internal", "root/sign-intermediate"] {
+            let body = if path.ends_with("intermediate") { with(&body, csr.clone()) } else { body.clone() };
+            let warnings = pki.post(path, body).await.warnings();
+            assert!(warnings.contains(&format!("{field}: ")) && warnings.contains(rule), "{path}: {warnings}");
+        }
+    }
+    pki.stop().await;
+}

@@ -1,0 +1,88 @@
+//! Key usages: defaults that fit the key, and names that nobody knows.
+
+use serde_json::{Value, json};
+
+use super::foreign::csr;
+use super::mount::{Leaf, Pki, with};
+
+const ALL: &str = "Digital Signature, Key Encipherment, Key Agreement";
+/// Kinds of keys, and what of the default suits them.
+const FITTING: [(&str, &str, &str); 4] = [
+    ("rsa", "rsa-2048", "Digital Signature, Key Encipherment"),
+    ("ec", "ec-256", "Digital Signature, Key Agreement"),
+    ("ec", "ec-521", "Digital Signature, Key Agreement"),
+    ("ed25519", "ed25519", "Digital Signature"),
+];
+
+fn usage(leaf: &Leaf) -> String {
+    leaf.extension("keyUsage").unwrap().1
+}
+
+#[actix_web::test]
+async fn default_key_usages_fit_the_key_and_named_ones_stand() {
+    let mut pki = Pki::start().await;
+    let names = json!(["DigitalSignature", "KeyAgreement", "KeyEncipherment"]);
+    let named = json!({ "key_usage": names });
+    let anything = |key_type: &str| json!({ "allow_any_name": true, "key_type": key_type });
+    for (key_type, kind, fitting) in FITTING {
+        let csr = json!({ "csr": csr(kind, "/CN=a.test", "") });
+        // Of the role's own type, and by a role that leaves the type to the request.
+        for role in [key_type, "any"] {
+            pki.role(&anything(role)).await;
+            assert_eq!(pki.get("roles/r").await["key_usage"], names, "the role reads as before");
+            let request = json!({ "common_name": "a.test", "key_type": key_type });
+            assert_eq!(usage(&pki.ask("issue/r", request).await), fitting, "{kind}");
+            assert_eq!(usage(&pki.ask("sign/r", csr.clone()).await), fitting, "{kind}");
+        }
+        // The default of sign-verbatim is the same for every key.
+        for path in ["sign-verbatim", "sign-verbatim/r"] {
+            assert_eq!(usage(&pki.ask(path, csr.clone()).await), ALL, "{kind}");
+        }
+        pki.role(&with(&anything(key_type), named.clone())).await;
+        assert_eq!(usage(&pki.ask("sign/r", csr.clone()).await), ALL, "{kind}");
+        pki.app.client.patch("pki/roles/r", json!({ "ttl": "1h" })).await;
+        assert_eq!(usage(&pki.ask("sign/r", csr.clone()).await), ALL, "{kind}: other fields change nothing");
+        pki = Pki { app: pki.app.restart().await };
+        assert_eq!(usage(&pki.ask("sign/r", csr.clone()).await), ALL, "{kind}: stored as named");
+        let reset = pki.app.client.patch("pki/roles/r", json!({ "key_usage": null })).await;
+        assert_eq!(reset.body["data"]["key_usage"], names);
+        assert_eq!(usage(&pki.ask("sign/r", csr.clone()).await), fitting, "{kind}: null is the default");
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_usage_that_nobody_knows_is_refused_by_roles_and_requests() {
+    let pki = Pki::start().await;
+    pki.role(&json!({})).await;
+    let csr = json!({ "csr": csr("ec-256", "/CN=a.test", ""), "common_name": "a.test" });
+    let root = json!({ "common_name": "Another", "key_type": "ec" });
+    let none = json!({});
+    let unknown: [(Value, &str); 3] = [
+        (
+            json!({ "key_usage": ["DigitalSignature", "Signing"] }),
+            "key_usage: Signing is no key usage (RFC 5280 4.2.1.3)",
+        ),
+        (json!({ "ext_key_usage": "ServerAuth,WebServer" }), "ext_key_usage: WebServer is the name of no extended"),
+        (json!({ "ext_key_usage": "1.3.6.1.5.5.7.3.1" }), "ext_key_usage_oids takes any by its OID"),
+    ];
+    for (body, rule) in unknown {
+        for (path, base) in [
+            ("roles/r", &none),
+            ("roles/new", &none),
+            ("sign-verbatim", &csr),
+            ("root/sign-intermediate", &csr),
+            ("root/generate/internal", &root),
+            ("intermediate/generate/internal", &root),
+        ] {
+            let taken = path == "intermediate/generate/internal" && body.get("key_usage").is_none();
+            if !taken {
+                pki.refused(path, with(base, body.clone()), rule).await;
+            }
+        }
+        let patched = pki.app.client.patch("pki/roles/r", body).await;
+        assert!(patched.status == 400 && patched.error().contains(rule), "{}", patched.text);
+    }
+    pki.post("roles/r", json!({ "key_usage": "keyusageCRL,nonRepudiation", "ext_key_usage": "extkeyusageANY" })).await;
+    pki.stop().await;
+}

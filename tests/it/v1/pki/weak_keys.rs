@@ -1,0 +1,63 @@
+//! Keys that give their private half away are nobody's: refused wherever a subject key comes from outside.
+
+use serde_json::json;
+use signet::x509::algorithm::SignatureAlgorithm;
+use signet::x509::csr::request_info;
+use signet::x509::name::{self, Attribute};
+use signet::x509::{pem, tbs};
+
+use super::foreign::{CA, Ca, Files, openssl_text};
+use super::mount::Pki;
+
+/// A key of two primes of the form that CVE-2017-15361 describes, made for this test.
+const ROCA: &str = include_str!("../../fixtures/roca-2048.key.pem");
+const ROCA_RULE: &str = "the RSA key's primes can be worked out from its modulus (CVE-2017-15361)";
+const ED25519_RULE: &str = "the Ed25519 key is a point of small order";
+
+/// A request of the ROCA key.
+fn roca_csr() -> String {
+    let files = Files::new();
+    let key = files.write("key.pem", ROCA.as_bytes());
+    let config = files.write("req.cnf", b"[req]\ndistinguished_name = dn\n[dn]\n");
+    let (key, config) = (key.to_str().unwrap(), config.to_str().unwrap());
+    openssl_text(&["req", "-new", "-key", key, "-config", config, "-subj", "/CN=a.test"], b"")
+}
+
+/// A request of the identity point: a signature that holds for every message needs no private key.
+fn identity_csr() -> String {
+    let subject = name::name(&[&name::rdn(Attribute::CommonName, &["a.test".to_owned()])]);
+    let mut identity = [0; 32];
+    identity[0] = 1;
+    // SubjectPublicKeyInfo of RFC 8410 4.
+    let spki = [&[0x30, 42, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 33, 0][..], &identity].concat();
+    let signature = [&identity[..], &[0; 32]].concat();
+    let signed = tbs::signed(&request_info(&subject, &spki, &[]), SignatureAlgorithm::Ed25519, &signature);
+    pem::encode("CERTIFICATE REQUEST", &signed)
+}
+
+#[actix_web::test]
+async fn no_certificate_is_signed_for_an_ed25519_point_of_small_order_or_an_rsa_key_with_guessable_primes() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true, "key_type": "any" })).await;
+    for (csr, rule) in [(roca_csr(), ROCA_RULE), (identity_csr(), ED25519_RULE)] {
+        for path in ["sign/r", "issuer/root/sign/r", "sign-verbatim", "sign-verbatim/r", "root/sign-intermediate"] {
+            let body = json!({ "csr": csr, "common_name": "a.test" });
+            pki.refused(path, body, &format!("csr: {rule}")).await;
+        }
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn no_such_key_is_imported_and_no_certificate_of_it() {
+    let pki = Pki::start().await;
+    let ca = Ca::root_with(ROCA.to_owned(), "/CN=Weak", CA, &[]);
+    for path in ["issuers/import/bundle", "config/ca"] {
+        pki.refused(path, json!({ "pem_bundle": ca.bundle() }), ROCA_RULE).await;
+    }
+    pki.refused("keys/import", json!({ "pem_bundle": ROCA }), &format!("private key: {ROCA_RULE}")).await;
+    pki.refused("issuers/import/cert", json!({ "pem_bundle": ca.pem }), &format!("certificate: {ROCA_RULE}")).await;
+    pki.refused("intermediate/set-signed", json!({ "certificate": ca.pem }), ROCA_RULE).await;
+    pki.refused("root/sign-self-issued", json!({ "certificate": ca.pem }), &format!("certificate: {ROCA_RULE}")).await;
+    pki.stop().await;
+}
