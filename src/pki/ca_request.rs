@@ -86,31 +86,19 @@ pub(super) fn named_key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
 /// Refuses the name of no usage: what was asked for would be left out.
 ///
 /// # Errors
-/// `Invalid` naming `key_usage` and the name.
+/// `Invalid` naming `key_usage` and the entry's place.
 pub(super) fn check_key_usage(names: &[String]) -> Result<()> {
-    match KeyUsage::unknown(names) {
-        Some(name) => Err(Error::invalid(format!("key_usage: {} is no key usage (RFC 5280 4.2.1.3)", shown(name)))),
-        None => Ok(()),
-    }
+    let unknown = |n| Error::invalid(format!("key_usage[{n}]: is no key usage (RFC 5280 4.2.1.3)"));
+    KeyUsage::unknown(names).map_or(Ok(()), |n| Err(unknown(n)))
 }
 
 /// As [`check_key_usage`], of `ext_key_usage`.
 ///
 /// # Errors
-/// `Invalid` naming `ext_key_usage` and the name.
+/// `Invalid` naming `ext_key_usage` and the entry's place.
 pub(super) fn check_ext_key_usage(names: &[String]) -> Result<()> {
-    match extension::unknown_eku(names) {
-        Some(name) => Err(Error::invalid(format!(
-            "ext_key_usage: {} is the name of no extended key usage; ext_key_usage_oids takes any by its OID",
-            shown(name)
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// A name as an error may show it.
-fn shown(name: &str) -> String {
-    name.chars().take(100).flat_map(char::escape_debug).collect()
+    let rule = "is the name of no extended key usage; ext_key_usage_oids takes any by its OID";
+    extension::unknown_eku(names).map_or(Ok(()), |n| Err(Error::invalid(format!("ext_key_usage[{n}]: {rule}"))))
 }
 
 /// extKeyUsage of `ext_key_usage` and `ext_key_usage_oids`, both added; empty without any.

@@ -47,9 +47,9 @@ impl KeyUsage {
         names.iter().filter_map(|name| Self::named(name)).fold(Self::default(), Self::union)
     }
 
-    /// The first of `names` that is no usage's.
-    pub fn unknown(names: &[String]) -> Option<&str> {
-        names.iter().map(String::as_str).find(|name| Self::named(name).is_none())
+    /// Where the first of `names` is that is no usage's.
+    pub fn unknown(names: &[String]) -> Option<usize> {
+        names.iter().position(|name| Self::named(name).is_none())
     }
 
     fn named(name: &str) -> Option<Self> {
@@ -166,13 +166,13 @@ pub fn eku_oids(
     Ok(oids)
 }
 
-/// The first of `names` that is no extended key usage's.
-pub fn unknown_eku(names: &[String]) -> Option<&str> {
+/// Where the first of `names` is that is no extended key usage's.
+pub fn unknown_eku(names: &[String]) -> Option<usize> {
     let known = |name: &str| {
         let name = name.trim().to_ascii_lowercase();
         EXT_KEY_USAGES.iter().any(|(known, _)| *known == name.strip_prefix("extkeyusage").unwrap_or(&name))
     };
-    names.iter().map(String::as_str).find(|name| !known(name))
+    names.iter().position(|name| !known(name))
 }
 
 /// The name of an extended key usage, else its dotted identifier, for texts.
