@@ -35,6 +35,7 @@ mod roles;
 mod sans;
 mod self_issued;
 mod sign_intermediate;
+mod signed;
 mod sizes;
 mod templates;
 mod tidy;
