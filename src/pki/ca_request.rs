@@ -7,6 +7,8 @@ use crate::fields::Fields;
 use crate::x509::extension::MAX_SUBTREES;
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::profile;
+use crate::x509::reader::Read;
 
 /// Most values of a list of usages or of one kind of subject attribute.
 const MAX_VALUES: usize = 100;
@@ -158,29 +160,31 @@ fn values(fields: &Fields, field: &str) -> Result<Vec<String>> {
 /// # Errors
 /// `Invalid` naming the list and the rule.
 pub(super) fn name_constraints(fields: &Fields) -> Result<Vec<u8>> {
-    let list = |name: &str| -> Result<Vec<String>> {
+    let list = |name: &str, base: fn(&[u8]) -> Read<()>| -> Result<Vec<String>> {
         let values = fields.list(name)?.unwrap_or_default();
         if values.len() > MAX_SUBTREES {
             return Err(Error::invalid(format!("{name}: at most {MAX_SUBTREES} entries are taken")));
         }
-        if values.iter().all(|v| v.bytes().all(|b| b.is_ascii_graphic())) {
-            return Ok(values);
+        if !values.iter().all(|v| v.bytes().all(|b| b.is_ascii_graphic())) {
+            // IA5String, RFC 5280 4.2.1.10: names beyond ASCII in their A-label form.
+            let text = format!("{name}: every entry must be visible ASCII; write international names as xn--…");
+            return Err(Error::invalid(text));
         }
-        // IA5String, RFC 5280 4.2.1.10: names beyond ASCII in their A-label form.
-        Err(Error::invalid(format!("{name}: every entry must be visible ASCII; write international names as xn--…")))
+        values.iter().try_for_each(|value| base(value.as_bytes())).map_err(|e| e.of(name))?;
+        Ok(values)
     };
     let ranges = |name: &str| -> Result<Vec<ipnet::IpNet>> {
         let parse = |text: &String| {
             text.parse().map_err(|_| Error::invalid(format!("{name}: every entry must be a CIDR range")))
         };
-        list(name)?.iter().map(parse).collect()
+        list(name, |_| Ok(()))?.iter().map(parse).collect()
     };
     let subtrees = |side: &str| -> Result<Subtrees> {
         Ok(Subtrees {
-            dns: list(&format!("{side}_dns_domains"))?,
-            emails: list(&format!("{side}_email_addresses"))?,
+            dns: list(&format!("{side}_dns_domains"), profile::host_base)?,
+            emails: list(&format!("{side}_email_addresses"), profile::mailbox_base)?,
             ips: ranges(&format!("{side}_ip_ranges"))?,
-            uris: list(&format!("{side}_uri_domains"))?,
+            uris: list(&format!("{side}_uri_domains"), profile::uri_base)?,
         })
     };
     Ok(extension::name_constraints(&NameConstraints {

@@ -11,7 +11,7 @@ use signet::x509::{oid, pem};
 use super::external_policy::engine::{Engine, Reply, Template, consent_to};
 use super::external_policy::settings;
 use super::foreign::{self, CA, Ca, csr, csr_of_pieces, p256_spki, signed_by_p256};
-use super::mount::Pki;
+use super::mount::{Pki, with};
 
 fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     build(tag, 0, |w| parts.iter().for_each(|part| w.raw(part)))
@@ -202,6 +202,51 @@ async fn an_imported_authority_has_a_name_that_others_read() {
         pki.refused("intermediate/set-signed", json!({ "certificate": self_issued(&subject, &[]) }), "subject: ").await;
     }
     pki.post("issuers/import/cert", json!({ "pem_bundle": self_issued(&good_subject(), &[]) })).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn name_constraints_that_others_refuse_are_signed_from_no_parameter_and_no_request() {
+    let pki = Pki::start().await;
+    let authority = json!({ "csr": csr("ec-256", "/CN=Below", ""), "common_name": "Below" });
+    let hosts = ["a.test.", ".", "a..b", "*.a.test", "a.test/x"];
+    let mailboxes = ["@", "a@", "@a.test", "a@b..c", "a.test."];
+    let uris = ["1.2.3.4", "[::1]", "http://a.test/", "a.test.", "a.test:443"];
+    for side in ["permitted", "excluded"] {
+        for (kind, bases) in [("dns_domains", &hosts), ("email_addresses", &mailboxes), ("uri_domains", &uris)] {
+            for base in bases {
+                let field = format!("{side}_{kind}");
+                let constrained = json!({ &*field: [base] });
+                let body = with(&authority, constrained.clone());
+                pki.refused("root/sign-intermediate", body, &format!("{field}: a subtree ")).await;
+                let root = with(&json!({ "common_name": "Root", "key_type": "ec" }), constrained);
+                pki.refused("root/generate/internal", root, &format!("{field}: a subtree ")).await;
+            }
+        }
+    }
+    let base = |tag: u8, text: &str| tlv(tag, &[text.as_bytes()]);
+    let mut cases: Vec<(Vec<u8>, &str)> = Vec::new();
+    cases.extend(hosts.map(|host| (base(0x82, host), "no host name or domain")));
+    cases.extend(mailboxes.map(|mailbox| (base(0x81, mailbox), "a subtree is no ")));
+    cases.extend(uris.map(|uri| (base(0x86, uri), "a subtree ")));
+    cases.extend([
+        (base(0x87, "abc"), "8 or 32 octets"),
+        (tlv(0x87, &[&[10, 0, 0, 0, 255, 0, 255, 0]]), "the mask of a subtree has holes"),
+        ([base(0x82, "a.test"), vec![0x80, 1, 1]].concat(), "a minimum or maximum"),
+        ([base(0x82, "a.test"), vec![0x81, 1, 1]].concat(), "a minimum or maximum"),
+    ]);
+    let csr_with = |value: &[u8]| json!({ "csr": csr_of_pieces(&good_subject(), &[&any(oid::NAME_CONSTRAINTS, true, value)]), "use_csr_values": true });
+    for (subtree, rule) in cases {
+        let value = tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(SEQUENCE, &[&subtree])])]);
+        pki.refused("root/sign-intermediate", csr_with(&value), "certificate: nameConstraints: ").await;
+        pki.refused("root/sign-intermediate", csr_with(&value), rule).await;
+    }
+    for empty in [&[0x30, 0][..], &[0x30, 2, 0xa0, 0]] {
+        pki.refused("root/sign-intermediate", csr_with(empty), "nameConstraints: must not be empty").await;
+    }
+    let good = json!({ "permitted_dns_domains": ".a.test,a_b.test", "excluded_email_addresses": "a@b.test,.c.test,d.test",
+        "permitted_uri_domains": ".a.test,b", "excluded_ip_ranges": "10.1.2.3/8" });
+    pki.post("root/sign-intermediate", with(&authority, good)).await;
     pki.stop().await;
 }
 
