@@ -2,6 +2,7 @@
 //! shares with leaves: subject, usages, path length, name constraints, signature hash. Each function
 //! reads its own body members and names them when it refuses.
 
+use super::oid;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::x509::extension::MAX_SUBTREES;
@@ -86,6 +87,7 @@ pub(super) fn named_key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
 pub(super) fn ext_key_usage(fields: &Fields) -> Result<Vec<u8>> {
     let (names, oids) = (values(fields, "ext_key_usage")?, values(fields, "ext_key_usage_oids")?);
     let purposes = extension::eku_oids(&names, false, false, false, false, &oids)?;
+    oids.iter().try_for_each(|oid| oid::check_size("ext_key_usage_oids", oid.trim()))?;
     Ok(extension::ext_key_usage(&purposes))
 }
 

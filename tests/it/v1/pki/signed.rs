@@ -250,6 +250,83 @@ async fn name_constraints_that_others_refuse_are_signed_from_no_parameter_and_no
     pki.stop().await;
 }
 
+/// Identifiers with an arc that others cannot read, or with too many of them.
+fn large_identifiers() -> [String; 4] {
+    [
+        "1.2.2147483648".into(),
+        "1.2.268435456".into(),
+        "2.25.1234567890123456789012".into(),
+        format!("1.2{}", ".3".repeat(19)),
+    ]
+}
+
+#[actix_web::test]
+async fn object_identifiers_that_others_cannot_read_are_refused_wherever_they_are_named() {
+    let pki = Pki::start().await;
+    for large in large_identifiers() {
+        let rule = |field: &str| format!("{field}: {large}: an object identifier has ");
+        for (field, value) in [
+            ("ext_key_usage_oids", json!([large])),
+            ("policy_identifiers", json!([large])),
+            ("policy_identifiers", json!([json!({ "oid": large, "cps": "http://a.test" }).to_string()])),
+        ] {
+            pki.refused("roles/large", json!({ field: value }), &rule(field)).await;
+        }
+        let other = json!({ "common_name": "a.foo", "other_sans": format!("{large};UTF8:x") });
+        let role = json!({ "allow_any_name": true, "allowed_other_sans": "*" });
+        pki.deny(&role, other.clone(), &rule("other_sans")).await;
+        let authority = json!({ "csr": csr("ec-256", "/CN=Below", ""), "common_name": "Below" });
+        pki.refused("root/sign-intermediate", with(&authority, other), &rule("other_sans")).await;
+        let usage = json!({ "ext_key_usage_oids": [large], "common_name": "Below" });
+        for path in ["sign-verbatim", "root/sign-intermediate"] {
+            pki.refused(path, with(&authority, usage.clone()), &rule("ext_key_usage_oids")).await;
+        }
+        let oid = tlv(6, &[&parse_oid(&large).unwrap()]);
+        for (extension, name) in [
+            (any(&parse_oid(&large).unwrap(), false, &[5, 0]), "an extension's identifier"),
+            (any(oid::EXT_KEY_USAGE, false, &tlv(SEQUENCE, &[&oid])), "extKeyUsage"),
+            (any(oid::CERTIFICATE_POLICIES, false, &tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&oid])])), "certificatePolicies"),
+            (san(&tlv(0x88, &[&parse_oid(&large).unwrap()])), "subjectAltName"),
+            (san(&tlv(0xa0, &[&oid, &tlv(0xa0, &[&[0x0c, 1, b'a']])])), "subjectAltName"),
+        ] {
+            let csr = json!({ "csr": csr_of_pieces(&good_subject(), &[&extension]) });
+            pki.refused("sign-verbatim", csr, &format!("certificate: {name}: an object identifier has ")).await;
+        }
+        // The same in a CSR that a role signs.
+        let csr = csr_of_pieces(&good_subject(), &[&san(&tlv(0xa0, &[&oid, &tlv(0xa0, &[&[0x0c, 1, b'a']])]))]);
+        pki.deny_sign(&role, json!({ "csr": csr }), "certificate: subjectAltName: an object identifier has ").await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn uris_without_a_usable_host_are_refused() {
+    let pki = Pki::start().await;
+    let role = json!({ "allow_any_name": true, "allowed_uri_sans": "*", "key_type": "ec" });
+    for uri in ["http://a..b/", "http:///x", "spiffe://", "http://a.test./", "http://a%41/", "http://[fe80::1%25eth0]/"]
+    {
+        pki.deny(&role, json!({ "common_name": "a.foo", "uri_sans": [uri] }), "uri_sans: URI ").await;
+        let csr = csr_of_pieces(&good_subject(), &[&san(&tlv(0x86, &[uri.as_bytes()]))]);
+        pki.deny_sign(&role, json!({ "csr": csr }), "csr: URI ").await;
+    }
+    for uri in ["%zz", "http://a.test/%zz", "http://a..b/", "spiffe://", "x", "//a.test/"] {
+        let csr = csr_of_pieces(&good_subject(), &[&san(&tlv(0x86, &[uri.as_bytes()]))]);
+        pki.refused("sign-verbatim", json!({ "csr": csr }), "certificate: subjectAltName: a URI ").await;
+        let body = json!({ "csr": csr, "use_csr_values": true });
+        pki.refused("root/sign-intermediate", body, "certificate: subjectAltName: a URI ").await;
+    }
+    for url in ["http://a/%zz", "http://a..b/", "http://a.test/{x}", "http:///x"] {
+        for field in
+            ["issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers"]
+        {
+            pki.refused("config/urls", json!({ field: url }), &format!("{field}: ")).await;
+            pki.refused("issuer/root", json!({ field: url }), &format!("{field}: ")).await;
+        }
+        pki.refused("config/cluster", json!({ "path": url }), "path: ").await;
+    }
+    pki.stop().await;
+}
+
 #[actix_web::test]
 async fn what_others_read_is_copied_as_before() {
     let pki = Pki::start().await;
