@@ -2,6 +2,8 @@
 //! templates, other authorities, parameters. Each case is one that Go's `crypto/x509`, Python's
 //! `cryptography` or RFC 5280 refuses.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use signet::x509::extension::{self, extension as any, parse_oid};
 use signet::x509::name::{self, Attribute, rdn};
@@ -323,6 +325,63 @@ async fn uris_without_a_usable_host_are_refused() {
             pki.refused("issuer/root", json!({ field: url }), &format!("{field}: ")).await;
         }
         pki.refused("config/cluster", json!({ "path": url }), "path: ").await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn what_rfc_5280_forbids_of_a_list_is_refused_when_a_caller_words_it() {
+    let pki = Pki::start().await;
+    let path = "issuer/root/sign-revocation-list";
+    let body = json!({ "revoked_certs": [], "crl_number": 5 });
+    let list = |id: &str, critical: bool, value: &[u8]| {
+        with(&body, json!({ "extensions": [{ "id": id, "critical": critical, "value": STANDARD.encode(value) }] }))
+    };
+    let scope = [0x30, 3, 0x81, 1, 0xff];
+    let point = tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(0xa0, &[&tlv(0x86, &[b"http://a.test/"])])])])]);
+    for (body, rule) in [
+        (list("2.5.29.28", true, &[0x30, 0]), "crl: issuingDistributionPoint: must not be empty (RFC 5280 5.2.5)"),
+        (list("2.5.29.28", false, &scope), "crl: issuingDistributionPoint: must be critical"),
+        (list("2.5.29.28", true, &[0x30, 3, 0x81, 1, 0]), "crl: issuingDistributionPoint: "),
+        (list("2.5.29.46", true, &point), "crl: freshestCRL: must not be critical"),
+        (list("2.5.29.46", false, b"garbage"), "crl: freshestCRL: "),
+        (
+            with(&list("2.5.29.46", false, &point), json!({ "delta_crl_base_number": 4 })),
+            "freshestCRL must not stand in a delta CRL (RFC 5280 5.2.6)",
+        ),
+        (with(&body, json!({ "delta_crl_base_number": 6 })), "delta_crl_base_number: must not be above crl_number"),
+        (list("1.2.2147483648", false, &[5, 0]), "an object identifier has"),
+    ] {
+        pki.refused(path, body, rule).await;
+    }
+    let resigned = json!({ "crls": [], "crl_number": 5, "delta_crl_base_number": 6 });
+    pki.refused("issuer/root/resign-crls", resigned, "delta_crl_base_number: must not be above crl_number").await;
+    let entry = |id: &str, critical: bool, value: &[u8]| {
+        let extension = json!({ "id": id, "critical": critical, "value": STANDARD.encode(value) });
+        with(
+            &body,
+            json!({ "revoked_certs": [{ "serial_number": "0a:01", "revocation_time": 1, "extensions": [extension] }] }),
+        )
+    };
+    for (body, rule) in [
+        (entry("2.5.29.21", true, &[10, 1, 1]), "reasonCode: must not be critical"),
+        (entry("2.5.29.21", false, &[10, 1, 7]), "reasonCode: is no reason (RFC 5280 5.3.1)"),
+        (entry("2.5.29.21", false, &[10, 1, 8]), "removeFromCRL stands in delta CRLs alone (RFC 5280 5.3.1)"),
+        (entry("2.5.29.24", true, b"\x18\x0f20300101000000Z"), "invalidityDate: must not be critical"),
+        (entry("2.5.29.24", false, b"\x17\x0d300101000000Z"), "invalidityDate: "),
+        (entry("2.5.29.29", false, &[0x30, 3, 0x82, 1, b'a']), "certificateIssuer: must be critical"),
+        (entry("1.2.2147483648", false, &[5, 0]), "an object identifier has"),
+    ] {
+        pki.refused(path, body.clone(), "revoked_certs[0]: extensions: ").await;
+        pki.refused(path, body, rule).await;
+    }
+    for good in [
+        list("2.5.29.28", true, &scope),
+        list("2.5.29.46", false, &point),
+        with(&entry("2.5.29.21", false, &[10, 1, 8]), json!({ "delta_crl_base_number": 4 })),
+        with(&body, json!({ "delta_crl_base_number": 5 })),
+    ] {
+        pki.post(path, good).await;
     }
     pki.stop().await;
 }
