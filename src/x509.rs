@@ -19,6 +19,7 @@ pub mod name;
 pub mod ocsp;
 pub mod oid;
 pub mod pem;
+pub mod profile;
 pub mod public_key;
 pub mod raw_extension;
 pub mod reader;

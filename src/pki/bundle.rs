@@ -11,7 +11,7 @@ use super::ca_request::check_subject;
 use crate::error::{Error, Result};
 use crate::keys::local::PrivateKey;
 use crate::x509::certificate::Certificate;
-use crate::x509::{name, pem, weak_key};
+use crate::x509::{name, pem, profile, weak_key};
 
 /// Longest text, in octets: a long chain with large keys is a tenth of it.
 const MAX_TEXT: usize = 512 * 1024;
@@ -146,6 +146,8 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
         return Err(Error::invalid("refusing to import non-CA certificate: basicConstraints must have cA TRUE"));
     }
     check_subject("certificate", certificate.subject())?;
+    // It becomes the issuer's name of everything that is signed by it.
+    profile::name(certificate.subject()).map_err(|e| e.of("certificate: subject"))?;
     if name::is_nameless(certificate.issuer()) {
         return Err(Error::invalid("certificate: its issuer's name is empty (RFC 5280 4.1.2.4)"));
     }

@@ -2,12 +2,15 @@
 //! shares with leaves: subject, usages, path length, name constraints, signature hash. Each function
 //! reads its own body members and names them when it refuses.
 
+use super::oid;
 use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields};
 use crate::pki::role::SUBJECT_VALUES;
 use crate::x509::extension::MAX_SUBTREES;
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::profile;
+use crate::x509::reader::Read;
 
 /// The usages of every authority.
 pub(super) const AUTHORITY: KeyUsage = KeyUsage::CERT_SIGN.union(KeyUsage::CRL_SIGN);
@@ -109,6 +112,7 @@ pub(super) fn ext_key_usage(fields: &Fields) -> Result<Vec<u8>> {
     let (names, oids) = (usages(fields, "ext_key_usage")?, usages(fields, "ext_key_usage_oids")?);
     check_ext_key_usage(&names)?;
     let purposes = extension::eku_oids(&names, false, false, false, false, &oids)?;
+    oids.iter().try_for_each(|oid| oid::check_size("ext_key_usage_oids", oid.trim()))?;
     Ok(extension::ext_key_usage(&purposes))
 }
 
@@ -179,26 +183,28 @@ fn usages(fields: &Fields, field: &str) -> Result<Vec<String>> {
 /// # Errors
 /// `Invalid` naming the list and the rule.
 pub(super) fn name_constraints(fields: &Fields) -> Result<Vec<u8>> {
-    let list = |name: &str| -> Result<Vec<String>> {
+    let list = |name: &str, base: fn(&[u8]) -> Read<()>| -> Result<Vec<String>> {
         let values = fields.list_within(name, Cap { entries: MAX_SUBTREES, ..Cap::LIST })?.unwrap_or_default();
-        if values.iter().all(|v| v.bytes().all(|b| b.is_ascii_graphic())) {
-            return Ok(values);
+        if !values.iter().all(|v| v.bytes().all(|b| b.is_ascii_graphic())) {
+            // IA5String, RFC 5280 4.2.1.10: names beyond ASCII in their A-label form.
+            let text = format!("{name}: every entry must be visible ASCII; write international names as xn--…");
+            return Err(Error::invalid(text));
         }
-        // IA5String, RFC 5280 4.2.1.10: names beyond ASCII in their A-label form.
-        Err(Error::invalid(format!("{name}: every entry must be visible ASCII; write international names as xn--…")))
+        values.iter().try_for_each(|value| base(value.as_bytes())).map_err(|e| e.of(name))?;
+        Ok(values)
     };
     let ranges = |name: &str| -> Result<Vec<ipnet::IpNet>> {
         let parse = |text: &String| {
             text.parse().map_err(|_| Error::invalid(format!("{name}: every entry must be a CIDR range")))
         };
-        list(name)?.iter().map(parse).collect()
+        list(name, |_| Ok(()))?.iter().map(parse).collect()
     };
     let subtrees = |side: &str| -> Result<Subtrees> {
         Ok(Subtrees {
-            dns: list(&format!("{side}_dns_domains"))?,
-            emails: list(&format!("{side}_email_addresses"))?,
+            dns: list(&format!("{side}_dns_domains"), profile::host_base)?,
+            emails: list(&format!("{side}_email_addresses"), profile::mailbox_base)?,
             ips: ranges(&format!("{side}_ip_ranges"))?,
-            uris: list(&format!("{side}_uri_domains"))?,
+            uris: list(&format!("{side}_uri_domains"), profile::uri_base)?,
         })
     };
     Ok(extension::name_constraints(&NameConstraints {

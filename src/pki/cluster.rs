@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::fields::Fields;
+use crate::x509::profile;
 
 /// Fields of `config/cluster`.
 pub const FIELDS: &[&str] = &["path", "aia_path"];
@@ -53,7 +54,7 @@ pub(super) const PLACEHOLDERS: [&str; 2] = ["{{cluster_path}}", "{{cluster_aia_p
 
 /// Whether a text is an absolute URL with a host, in visible ASCII, so that it fits into a certificate.
 pub(super) fn is_absolute_url(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_graphic()) && url::Url::parse(text).is_ok_and(|url| url.has_host())
+    profile::location(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(|url| url.has_host())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! Object identifiers as dotted texts: the one check that roles and requests share.
-//!
-//! Only the text is looked at here; encoding belongs to `x509`.
+//! Object identifiers as dotted texts: the checks that roles and requests share. Encoding belongs to `x509`.
+
+use crate::error::{Error, Result};
+use crate::x509::oid;
 
 /// Longest dotted text taken, in characters.
 const MAX_LENGTH: usize = 256;
@@ -17,6 +18,16 @@ pub fn is_dotted_oid(text: &str) -> bool {
         [2, _, ..] => true,
         _ => false,
     }
+}
+
+/// Refuses a dotted OID that not every reader of certificates can take. What was stored before this rule is
+/// still read; the checks before a signature refuse it.
+///
+/// # Errors
+/// `Invalid` naming `field`, the text and the rule (RFC 5280 Appendix B).
+pub(super) fn check_size(field: &str, text: &str) -> Result<()> {
+    let checked = oid::parse_oid(text).map_or(Ok(()), |content| oid::check_size(&content));
+    checked.map_err(|e| Error::invalid(format!("{field}: {text}: {}", e.0)))
 }
 
 fn arc(text: &str) -> Option<u128> {

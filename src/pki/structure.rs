@@ -6,22 +6,17 @@
 
 pub(super) mod ocsp;
 
-use std::collections::HashSet;
-
 use crate::error::Result;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::certificate::CertificateFields;
 use crate::x509::crl::EncodedTbs;
-use crate::x509::extension::MAX_SUBTREES;
-use crate::x509::general_name;
 use crate::x509::name;
 use crate::x509::oid;
+use crate::x509::profile::{self, Known};
 use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef, MAX_EXTENSIONS, TOO_MANY};
 use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::usage::KeyUsage;
-use crate::x509::writer::{
-    BIT_STRING, GENERALIZED_TIME, INTEGER, OCTET_STRING, SEQUENCE, UTC_TIME, context, context_constructed,
-};
+use crate::x509::writer::{GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, context, context_constructed};
 
 /// What kind of certificate it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +49,17 @@ pub(super) struct Expected<'a> {
 /// # Errors
 /// `Invalid`, naming the rule and its source.
 pub(super) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> Result<()> {
+    let of = |e: DerError| e.of("certificate");
+    rule(tbs.len() <= MAX_TBS, "the signed part is longer than 46 KiB").map_err(of)?;
+    let fields = Reader::only(tbs, SEQUENCE).and_then(|tbs| CertificateFields::read(tbs.reader())).map_err(of)?;
+    let extensions = Extensions::read(fields.extensions.unwrap_or(Reader::new(&[]))).map_err(of)?;
+    profile::name(fields.subject).map_err(|e| e.of("certificate: subject"))?;
+    extensions.hold("certificate", profile::of_certificate)?;
     let check = || {
-        rule(tbs.len() <= MAX_TBS, "the signed part is longer than 46 KiB")?;
-        let candidate = Candidate::read(tbs, shape, expected)?;
+        let candidate = Candidate::new(fields, extensions, shape, expected)?;
         CERTIFICATE_CHECKS.iter().try_for_each(|check| check(&candidate))
     };
-    check().map_err(|e: DerError| e.of("certificate"))
+    check().map_err(of)
 }
 
 /// Holds a TBSCertList against every check. Its entries are this server's own encodings and not read
@@ -68,18 +68,15 @@ pub(super) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> 
 /// # Errors
 /// `Invalid`, naming the rule and its source.
 pub(super) fn crl(tbs: &EncodedTbs, expected: &Expected<'_>) -> Result<()> {
-    let check = || {
-        let list = List::read(tbs, expected)?;
-        CRL_CHECKS.iter().try_for_each(|check| check(&list))
-    };
-    check().map_err(|e: DerError| e.of("crl"))
+    let of = |e: DerError| e.of("crl");
+    let list = List::read(tbs, expected).map_err(of)?;
+    list.extensions.hold("crl", profile::of_list)?;
+    CRL_CHECKS.iter().try_for_each(|check| check(&list)).map_err(of)
 }
 
 /// Longest TBSCertificate: with the largest signature the certificate can be brought back as PEM
 /// ([`Certificate::submitted`](crate::x509::certificate::Certificate::submitted)), to be revoked or imported.
 const MAX_TBS: usize = 46 << 10;
-/// Most certificate policies.
-const MAX_POLICIES: usize = 1000;
 
 fn rule(holds: bool, text: &'static str) -> Read<()> {
     if holds { Ok(()) } else { Err(DerError(text)) }
@@ -100,6 +97,16 @@ impl<'a> Extensions<'a> {
         Ok(Self(all))
     }
 
+    /// Reads every extension that the profile knows to its end. `field` names what they stand in.
+    fn hold(&self, field: &str, known: fn(&[u8]) -> Option<Known>) -> Result<()> {
+        for extension in &self.0 {
+            oid::check_size(extension.oid).map_err(|e| e.of(&format!("{field}: an extension's identifier")))?;
+            let Some(known) = known(extension.oid) else { continue };
+            known.hold(field, extension.critical == Some(true), extension.value)?;
+        }
+        Ok(())
+    }
+
     fn find(&self, oid: &[u8]) -> Option<&ExtensionRef<'a>> {
         self.0.iter().find(|extension| extension.oid == oid)
     }
@@ -115,11 +122,10 @@ impl<'a> Extensions<'a> {
         rule(self.0.iter().all(|e| e.critical != Some(false)), "critical FALSE is written out (X.690 11.5)")
     }
 
-    /// RFC 5280 4.2.1.1 and 5.2.1: not critical, the keyIdentifier is the issuer's.
+    /// RFC 5280 4.2.1.1 and 5.2.1: the keyIdentifier is the issuer's.
     fn authority_key_id(&self, key_id: &[u8]) -> Read<()> {
         let missing = DerError("authorityKeyIdentifier is missing (RFC 5280 4.2.1.1)");
         let extension = self.find(oid::AUTHORITY_KEY_ID).ok_or(missing)?;
-        rule(extension.critical.is_none(), "authorityKeyIdentifier must not be critical (RFC 5280 4.2.1.1)")?;
         let mut fields = Reader::only(extension.value, SEQUENCE)?.reader();
         let found = fields.optional(context(0))?.map(|id| id.content);
         rule(found == Some(key_id), "authorityKeyIdentifier is not the issuer's key identifier (RFC 5280 4.2.1.1)")
@@ -137,9 +143,12 @@ struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    fn read(tbs: &'a [u8], shape: Shape, expected: &'a Expected<'a>) -> Read<Self> {
-        let fields = CertificateFields::read(Reader::only(tbs, SEQUENCE)?.reader())?;
-        let extensions = Extensions::read(fields.extensions.unwrap_or(Reader::new(&[])))?;
+    fn new(
+        fields: CertificateFields<'a>,
+        extensions: Extensions<'a>,
+        shape: Shape,
+        expected: &'a Expected<'a>,
+    ) -> Read<Self> {
         let value = |oid| extensions.find(oid).map(|e| e.value);
         Ok(Self {
             shape,
@@ -174,12 +183,9 @@ const CERTIFICATE_CHECKS: &[fn(&Candidate<'_>) -> Read<()>] = &[
     rfc5280_4_2_1_1_authority_key_identifier,
     rfc5280_4_2_1_2_subject_key_identifier,
     rfc5280_4_2_1_3_key_usage,
-    rfc5280_4_2_1_4_certificate_policies,
     rfc5280_4_2_1_6_subject_alternative_name,
     rfc5280_4_2_1_9_basic_constraints,
     rfc5280_4_2_1_10_name_constraints,
-    rfc5280_4_2_1_12_extended_key_usage,
-    rfc5280_4_2_lists_with_elements,
 ];
 
 /// Extensions need version 3, and every certificate made here has some.
@@ -242,10 +248,8 @@ fn time_form(fields: &mut Reader<'_>) -> Read<i64> {
     Ok(at)
 }
 
-/// Every RDN has an attribute, every attribute a type and a value, every text fits its type. A name that says
-/// nothing is legal for a leaf whose names stand in the SAN alone; the SAN's criticality is checked with it.
+/// A name that says nothing is legal for a leaf whose names stand in the SAN alone; the SAN's criticality is checked with it.
 fn rfc5280_4_1_2_6_subject(c: &Candidate<'_>) -> Read<()> {
-    name::check(c.fields.subject)?;
     if !name::is_nameless(c.fields.subject) {
         return Ok(());
     }
@@ -262,10 +266,7 @@ fn rfc5280_4_1_2_8_unique_identifiers(c: &Candidate<'_>) -> Read<()> {
 
 fn rfc5280_4_2_extensions(c: &Candidate<'_>) -> Read<()> {
     rule(!c.extensions.0.is_empty(), "the list of extensions is empty (RFC 5280 4.1.2.9)")?;
-    // Old authorities wrote the default out; what they made is kept as it is.
-    if c.shape != Shape::Kept {
-        c.extensions.without_defaults()?;
-    }
+    c.extensions.without_defaults()?;
     c.extensions.one_of_each()
 }
 
@@ -273,60 +274,25 @@ fn rfc5280_4_2_1_1_authority_key_identifier(c: &Candidate<'_>) -> Read<()> {
     c.extensions.authority_key_id(c.expected.key_id)
 }
 
-/// Present in everything made here, not critical, not empty.
+/// Present in everything made here.
 fn rfc5280_4_2_1_2_subject_key_identifier(c: &Candidate<'_>) -> Read<()> {
-    let Some(extension) = c.extensions.find(oid::SUBJECT_KEY_ID) else {
-        return rule(c.shape == Shape::Kept, "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)");
-    };
-    let id = Reader::only(extension.value, OCTET_STRING)?.content;
-    rule(!id.is_empty(), "subjectKeyIdentifier is empty (RFC 5280 4.2.1.2)")?;
-    let plain = extension.critical.is_none() || c.shape == Shape::Kept;
-    rule(plain, "subjectKeyIdentifier must not be critical (RFC 5280 4.2.1.2)")
+    let there = c.extensions.find(oid::SUBJECT_KEY_ID).is_some();
+    rule(there || c.shape == Shape::Kept, "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)")
 }
 
-/// At least one bit; keyCertSign belongs to authorities, and theirs has it.
+/// keyCertSign belongs to authorities, and theirs has it.
 fn rfc5280_4_2_1_3_key_usage(c: &Candidate<'_>) -> Read<()> {
     let Some(usage) = c.key_usage else {
         return rule(!c.is_new_authority(), "keyUsage of an authority is missing (RFC 5280 4.2.1.3)");
     };
-    rule(!usage.is_empty(), "keyUsage must have at least one bit (RFC 5280 4.2.1.3)")?;
-    let minimal = c.extensions.find(oid::KEY_USAGE).is_some_and(|e| is_minimal_bit_string(e.value));
-    rule(minimal, "keyUsage ends in zero bits (X.690 11.2.2)")?;
     let cert_sign = usage.contains(KeyUsage::CERT_SIGN);
     rule(!cert_sign || c.is_ca(), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)")?;
     rule(cert_sign || !c.is_ca(), "keyUsage of an authority must have keyCertSign (RFC 5280 4.2.1.3)")
 }
 
-/// The last bit of a named bit list is a one.
-fn is_minimal_bit_string(value: &[u8]) -> bool {
-    let Ok(bits) = Reader::only(value, BIT_STRING) else { return false };
-    match bits.content {
-        [0] => true,
-        [unused @ 0..=7, .., last] => last >> unused & 1 == 1,
-        _ => false,
-    }
-}
-
-/// Not empty, no policy twice.
-fn rfc5280_4_2_1_4_certificate_policies(c: &Candidate<'_>) -> Read<()> {
-    let Some(extension) = c.extensions.find(oid::CERTIFICATE_POLICIES) else { return Ok(()) };
-    let mut policies = Reader::only(extension.value, SEQUENCE)?.reader();
-    let mut seen = HashSet::new();
-    while !policies.is_empty() {
-        rule(seen.len() < MAX_POLICIES, "more than 1000 certificate policies")?;
-        let policy = policies.sequence()?.oid()?;
-        rule(seen.insert(policy), "a certificate policy appears twice (RFC 5280 4.2.1.4)")?;
-    }
-    rule(!seen.is_empty(), "certificatePolicies is empty (RFC 5280 4.2.1.4)")
-}
-
-/// At least one name, each of a known kind and well-formed; critical under an empty subject.
+/// Critical under an empty subject.
 fn rfc5280_4_2_1_6_subject_alternative_name(c: &Candidate<'_>) -> Read<()> {
     let Some(extension) = c.extensions.find(oid::SUBJECT_ALT_NAME) else { return Ok(()) };
-    let names = Reader::only(extension.value, SEQUENCE)?;
-    rule(!names.content.is_empty(), "subjectAltName is empty (RFC 5280 4.2.1.6)")?;
-    general_name::check_size(extension.value)?;
-    general_name::check_all(names.reader())?;
     rule(
         !name::is_empty(c.fields.subject) || extension.critical == Some(true),
         "subjectAltName must be critical when the subject is empty (RFC 5280 4.1.2.6)",
@@ -342,55 +308,12 @@ fn rfc5280_4_2_1_9_basic_constraints(c: &Candidate<'_>) -> Read<()> {
     rule(critical || !c.is_new_authority(), "basicConstraints of an authority must be critical (RFC 5280 4.2.1.9)")
 }
 
-/// In authorities' certificates alone, critical, permitting or excluding something.
+/// In authorities' certificates alone, critical.
 fn rfc5280_4_2_1_10_name_constraints(c: &Candidate<'_>) -> Read<()> {
     let Some(extension) = c.extensions.find(oid::NAME_CONSTRAINTS) else { return Ok(()) };
     rule(c.is_ca(), "nameConstraints need cA TRUE (RFC 5280 4.2.1.10)")?;
     let critical = extension.critical == Some(true) || c.shape == Shape::Kept;
-    rule(critical, "nameConstraints must be critical (RFC 5280 4.2.1.10)")?;
-    let mut fields = Reader::only(extension.value, SEQUENCE)?.reader();
-    let sides = [fields.optional(context_constructed(0))?, fields.optional(context_constructed(1))?];
-    fields.done()?;
-    let some = sides.iter().any(Option::is_some) && sides.iter().flatten().all(|side| !side.content.is_empty());
-    rule(some, "nameConstraints are empty (RFC 5280 4.2.1.10)")?;
-    sides.iter().flatten().try_for_each(|side| few_subtrees(side.reader()))
-}
-
-/// As many as are read when something is signed below it.
-fn few_subtrees(mut side: Reader<'_>) -> Read<()> {
-    let mut count = 0;
-    while !side.is_empty() {
-        count += 1;
-        rule(count <= MAX_SUBTREES, "nameConstraints have more than 1000 subtrees on one side")?;
-        side.any()?;
-    }
-    Ok(())
-}
-
-/// At least one purpose.
-fn rfc5280_4_2_1_12_extended_key_usage(c: &Candidate<'_>) -> Read<()> {
-    let Some(extension) = c.extensions.find(oid::EXT_KEY_USAGE) else { return Ok(()) };
-    let mut purposes = Reader::only(extension.value, SEQUENCE)?.reader();
-    rule(!purposes.is_empty(), "extKeyUsage is empty (RFC 5280 4.2.1.12)")?;
-    while !purposes.is_empty() {
-        purposes.oid()?;
-    }
-    Ok(())
-}
-
-/// SIZE (1..MAX) of cRLDistributionPoints (4.2.1.13), freshestCRL (4.2.1.15) and authorityInfoAccess
-/// (4.2.2.1), whose elements are SEQUENCEs with something in them.
-fn rfc5280_4_2_lists_with_elements(c: &Candidate<'_>) -> Read<()> {
-    for oid in [oid::CRL_DISTRIBUTION_POINTS, oid::FRESHEST_CRL, oid::AUTHORITY_INFO_ACCESS] {
-        let Some(extension) = c.extensions.find(oid) else { continue };
-        let mut elements = Reader::only(extension.value, SEQUENCE)?.reader();
-        rule(!elements.is_empty(), "an extension's list is empty (RFC 5280 4.2.1.13, 4.2.1.15, 4.2.2.1)")?;
-        while !elements.is_empty() {
-            let element = elements.expect(SEQUENCE)?.content;
-            rule(!element.is_empty(), "an element of an extension is empty (RFC 5280 4.2.1.13, 4.2.2.1)")?;
-        }
-    }
-    Ok(())
+    rule(critical, "nameConstraints must be critical (RFC 5280 4.2.1.10)")
 }
 
 /// A CRL that waits for its checks.
@@ -474,16 +397,18 @@ fn rfc5280_5_2_extensions(list: &List<'_>) -> Read<()> {
     list.extensions.authority_key_id(list.expected.key_id)
 }
 
-/// Present, not critical, not negative, at most 20 octets.
 fn rfc5280_5_2_3_crl_number(list: &List<'_>) -> Read<()> {
-    let number = list.extensions.find(oid::CRL_NUMBER).ok_or(DerError("cRLNumber is missing (RFC 5280 5.2.3)"))?;
-    rule(number.critical.is_none(), "cRLNumber must not be critical (RFC 5280 5.2.3)")?;
-    rule(Reader::new(number.value).unsigned()?.len() <= 20, "cRLNumber is above 20 octets (RFC 5280 5.2.3)")
+    rule(list.extensions.find(oid::CRL_NUMBER).is_some(), "cRLNumber is missing (RFC 5280 5.2.3)")
 }
 
+/// A delta adds to a list before it, and has no delta of its own (RFC 5280 5.2.6).
 fn rfc5280_5_2_4_delta_indicator(list: &List<'_>) -> Read<()> {
-    let critical = list.extensions.find(oid::DELTA_CRL_INDICATOR).is_none_or(|e| e.critical == Some(true));
-    rule(critical, "deltaCRLIndicator must be critical (RFC 5280 5.2.4)")
+    let number = |oid| list.extensions.find(oid).map(|e| Reader::new(e.value).unsigned()).transpose();
+    let Some(base) = number(oid::DELTA_CRL_INDICATOR)? else { return Ok(()) };
+    let own = number(oid::CRL_NUMBER)?.unwrap_or_default();
+    rule((base.len(), base) <= (own.len(), own), "the base number is above the list's own (RFC 5280 5.2.4)")?;
+    let freshest = list.extensions.find(oid::FRESHEST_CRL).is_some();
+    rule(!freshest, "freshestCRL must not stand in a delta CRL (RFC 5280 5.2.6)")
 }
 
 #[cfg(test)]

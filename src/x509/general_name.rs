@@ -3,7 +3,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::name;
 use super::reader::{DerError, Read, Reader};
 use super::writer::{SEQUENCE, UTF8_STRING, Writer, context, context_constructed};
 
@@ -55,13 +54,13 @@ impl SubjectAltNames {
 /// Tag of otherName.
 pub(crate) const OTHER: u8 = context_constructed(0);
 /// Tag of x400Address.
-const X400: u8 = context_constructed(3);
+pub(crate) const X400: u8 = context_constructed(3);
 /// Tag of directoryName.
 pub(crate) const DIRECTORY: u8 = context_constructed(4);
 /// Tag of ediPartyName.
-const EDI: u8 = context_constructed(5);
+pub(crate) const EDI: u8 = context_constructed(5);
 /// Tag of registeredID.
-const REGISTERED: u8 = context(8);
+pub(crate) const REGISTERED: u8 = context(8);
 /// Tag of rfc822Name.
 pub(crate) const EMAIL: u8 = context(1);
 /// Tag of dNSName.
@@ -154,32 +153,6 @@ pub(crate) fn check_size(value: &[u8]) -> Read<()> {
         }
         if names.any()?.content.len() > MAX_NAME {
             return Err(DerError("a name is longer than 4096 octets"));
-        }
-    }
-    Ok(())
-}
-
-/// Refuses names that are not well-formed; the kinds that this server never makes by rule need be DER
-/// alone.
-///
-/// # Errors
-/// The rule that is broken.
-pub(crate) fn check_all(mut names: Reader<'_>) -> Read<()> {
-    while !names.is_empty() {
-        let name = names.any()?;
-        match name.tag {
-            EMAIL | DNS | URI => {
-                if name.content.is_empty() {
-                    return Err(DerError("a subject alternative name is empty (RFC 5280 4.2.1.6)"));
-                }
-                check_ia5(name.content)?;
-            }
-            IP => drop(ip(name.content)?),
-            OTHER => drop(other(name.reader())?),
-            DIRECTORY if name::is_nameless(name.content) => {
-                return Err(DerError("a directoryName is empty (RFC 5280 4.2.1.6)"));
-            }
-            tag => drop(unruled(tag)?),
         }
     }
     Ok(())

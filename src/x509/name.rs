@@ -81,7 +81,7 @@ impl Attribute {
 }
 
 /// The PrintableString repertoire (X.680 41.4).
-fn is_printable(b: u8) -> bool {
+pub(crate) fn is_printable(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b)
 }
 

@@ -1,6 +1,6 @@
 //! Object identifiers: the ones this server knows, as DER content octets, and the dotted form.
 
-use super::reader::check_oid;
+use super::reader::{DerError, Read, check_oid};
 
 macro_rules! oids {
     ($($(#[$doc:meta])* $name:ident = $octets:expr;)*) => {
@@ -55,12 +55,18 @@ oids! {
     P521 = [0x2b, 0x81, 4, 0, 35];
     /// extensionRequest, 1.2.840.113549.1.9.14 (RFC 2985 5.4.2).
     EXTENSION_REQUEST = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
+    /// subjectDirectoryAttributes, 2.5.29.9.
+    SUBJECT_DIRECTORY_ATTRIBUTES = [0x55, 0x1d, 9];
     /// subjectKeyIdentifier, 2.5.29.14.
     SUBJECT_KEY_ID = [0x55, 0x1d, 14];
     /// keyUsage, 2.5.29.15.
     KEY_USAGE = [0x55, 0x1d, 15];
+    /// privateKeyUsagePeriod, 2.5.29.16.
+    PRIVATE_KEY_USAGE_PERIOD = [0x55, 0x1d, 16];
     /// subjectAltName, 2.5.29.17.
     SUBJECT_ALT_NAME = [0x55, 0x1d, 17];
+    /// issuerAltName, 2.5.29.18.
+    ISSUER_ALT_NAME = [0x55, 0x1d, 18];
     /// basicConstraints, 2.5.29.19.
     BASIC_CONSTRAINTS = [0x55, 0x1d, 19];
     /// cRLNumber, 2.5.29.20.
@@ -73,20 +79,42 @@ oids! {
     DELTA_CRL_INDICATOR = [0x55, 0x1d, 27];
     /// issuingDistributionPoint, 2.5.29.28.
     ISSUING_DISTRIBUTION_POINT = [0x55, 0x1d, 28];
+    /// certificateIssuer, 2.5.29.29.
+    CERTIFICATE_ISSUER = [0x55, 0x1d, 29];
     /// nameConstraints, 2.5.29.30.
     NAME_CONSTRAINTS = [0x55, 0x1d, 30];
     /// cRLDistributionPoints, 2.5.29.31.
     CRL_DISTRIBUTION_POINTS = [0x55, 0x1d, 31];
     /// certificatePolicies, 2.5.29.32.
     CERTIFICATE_POLICIES = [0x55, 0x1d, 32];
+    /// anyPolicy, 2.5.29.32.0.
+    ANY_POLICY = [0x55, 0x1d, 32, 0];
+    /// policyMappings, 2.5.29.33.
+    POLICY_MAPPINGS = [0x55, 0x1d, 33];
     /// authorityKeyIdentifier, 2.5.29.35.
     AUTHORITY_KEY_ID = [0x55, 0x1d, 35];
+    /// policyConstraints, 2.5.29.36.
+    POLICY_CONSTRAINTS = [0x55, 0x1d, 36];
     /// extKeyUsage, 2.5.29.37.
     EXT_KEY_USAGE = [0x55, 0x1d, 37];
     /// freshestCRL, 2.5.29.46.
     FRESHEST_CRL = [0x55, 0x1d, 46];
+    /// inhibitAnyPolicy, 2.5.29.54.
+    INHIBIT_ANY_POLICY = [0x55, 0x1d, 54];
     /// authorityInfoAccess, 1.3.6.1.5.5.7.1.1.
     AUTHORITY_INFO_ACCESS = [0x2b, 6, 1, 5, 5, 7, 1, 1];
+    /// subjectInfoAccess, 1.3.6.1.5.5.7.1.11.
+    SUBJECT_INFO_ACCESS = [0x2b, 6, 1, 5, 5, 7, 1, 11];
+    /// id-pe-tlsfeature, 1.3.6.1.5.5.7.1.24 (RFC 7633).
+    TLS_FEATURE = [0x2b, 6, 1, 5, 5, 7, 1, 24];
+    /// The list of signed certificate timestamps, 1.3.6.1.4.1.11129.2.4.2 (RFC 6962 3.3).
+    SCT_LIST = [0x2b, 6, 1, 4, 1, 0xd6, 0x79, 2, 4, 2];
+    /// The poison of a precertificate, 1.3.6.1.4.1.11129.2.4.3 (RFC 6962 3.1).
+    PRECERTIFICATE_POISON = [0x2b, 6, 1, 4, 1, 0xd6, 0x79, 2, 4, 3];
+    /// Microsoft's certificate template, 1.3.6.1.4.1.311.21.7.
+    CERTIFICATE_TEMPLATE = [0x2b, 6, 1, 4, 1, 0x82, 0x37, 21, 7];
+    /// admission, 1.3.36.8.3.3 (Common PKI 2.0, part 1, table 29a).
+    ADMISSION = [0x2b, 0x24, 8, 3, 3];
     /// id-qt-cps, 1.3.6.1.5.5.7.2.1.
     QUALIFIER_CPS = [0x2b, 6, 1, 5, 5, 7, 2, 1];
     /// id-qt-unotice, 1.3.6.1.5.5.7.2.2.
@@ -97,6 +125,8 @@ oids! {
     OCSP_BASIC = [0x2b, 6, 1, 5, 5, 7, 48, 1, 1];
     /// id-pkix-ocsp-nonce, 1.3.6.1.5.5.7.48.1.2.
     OCSP_NONCE = [0x2b, 6, 1, 5, 5, 7, 48, 1, 2];
+    /// id-pkix-ocsp-nocheck, 1.3.6.1.5.5.7.48.1.5.
+    OCSP_NO_CHECK = [0x2b, 6, 1, 5, 5, 7, 48, 1, 5];
     /// id-ad-caIssuers, 1.3.6.1.5.5.7.48.2.
     ACCESS_CA_ISSUERS = [0x2b, 6, 1, 5, 5, 7, 48, 2];
 }
@@ -136,6 +166,38 @@ fn push_arc(content: &mut Vec<u8>, arc: u128) {
         let more = if i == 0 { 0 } else { 0x80 };
         content.push((arc >> (7 * i)) as u8 & 0x7f | more);
     }
+}
+
+/// Most arcs, and octets of one after the first two, that are signed (RFC 5280 Appendix B).
+const MAX_ARCS: usize = 20;
+const MAX_ARC_OCTETS: usize = 4;
+/// Longest identifier that is signed, in octets. Appendix B's 100 characters are 50 octets at most; readers
+/// of certificates stop at 63.
+const MAX_OCTETS: usize = 63;
+
+/// Refuses DER content octets that not every reader of certificates can take: RFC 5280 Appendix B bounds the
+/// arcs.
+///
+/// # Errors
+/// The rule that is broken.
+pub(crate) fn check_size(content: &[u8]) -> Read<()> {
+    const LARGE: DerError = DerError("an object identifier has an arc of 2^28 or above (RFC 5280 Appendix B)");
+    const LONG: DerError = DerError("an object identifier has more than 20 arcs or 63 octets (RFC 5280 Appendix B)");
+    if content.len() > MAX_OCTETS {
+        return Err(LONG);
+    }
+    // The first octets are two arcs.
+    let (mut arcs, mut octets) = (1, 0);
+    for &b in content {
+        octets += 1;
+        if octets > MAX_ARC_OCTETS {
+            return Err(LARGE);
+        }
+        if b < 0x80 {
+            (arcs, octets) = (arcs + 1, 0);
+        }
+    }
+    if arcs > MAX_ARCS { Err(LONG) } else { Ok(()) }
 }
 
 /// The dotted text of DER content octets; octets that are not a dotted identifier this server could
@@ -199,6 +261,22 @@ mod tests {
             assert_eq!(parse_oid(text), None, "{text}");
         }
         assert_eq!(oid_text(&[0x2a, 0x80]), "0x2a80");
+    }
+
+    #[test]
+    fn identifiers_that_others_cannot_read_are_told() {
+        let check = |text: &str| check_size(&parse_oid(text).unwrap());
+        let arcs = |count: usize| format!("1.2{}", ".3".repeat(count - 2));
+        for good in ["1.2.268435455", "2.268435375", "2.5.29.32.0", &arcs(20), &format!("1.2{}", ".99999999".repeat(8))]
+        {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in ["1.2.268435456", "1.2.2147483648", "2.25.329800735698586629295641978511506172918", "2.268435376"] {
+            assert!(check(bad).unwrap_err().0.contains("2^28"), "{bad}");
+        }
+        for bad in [arcs(21), format!("1.2{}", ".268435455".repeat(16))] {
+            assert!(check(&bad).unwrap_err().0.contains("20 arcs"), "{bad}");
+        }
     }
 
     proptest! {

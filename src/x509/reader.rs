@@ -4,7 +4,7 @@
 //! other than 0x00 and 0xFF, and content that runs over the end. It never recurses, so nested input
 //! costs no stack.
 
-use super::writer::{BIT_STRING, BOOLEAN, INTEGER, OCTET_STRING, OID, SEQUENCE};
+use super::writer::{BIT_STRING, BOOLEAN, ENUMERATED, INTEGER, NULL, OCTET_STRING, OID, SEQUENCE, SET};
 use crate::error::Error;
 
 /// What is wrong with the encoding: the rule, without the field.
@@ -204,6 +204,63 @@ pub fn check_oid(content: &[u8]) -> Read<()> {
     if whole && minimal { Ok(()) } else { Err(DerError("malformed OBJECT IDENTIFIER")) }
 }
 
+/// Deepest nesting of a value whose type is not known.
+const MAX_DEPTH: usize = 32;
+
+/// Refuses a value of a type that is not known when it is not DER all the way down: lengths, strings in
+/// pieces (X.690 10.2), and the content of those universal types that have one form.
+///
+/// # Errors
+/// The rule that is broken.
+pub(crate) fn check_der(value: &[u8]) -> Read<()> {
+    let mut open = vec![Reader::new(value)];
+    while let Some(innermost) = open.last_mut() {
+        if innermost.is_empty() {
+            open.pop();
+            continue;
+        }
+        let value = innermost.any()?;
+        check_universal(&value)?;
+        if value.tag & CONSTRUCTED != 0 {
+            if open.len() == MAX_DEPTH {
+                return Err(DerError("values are nested deeper than 32"));
+            }
+            open.push(value.reader());
+        }
+    }
+    Ok(())
+}
+
+const CONSTRUCTED: u8 = 0x20;
+
+fn check_universal(value: &Tlv<'_>) -> Read<()> {
+    match (value.tag, value.content) {
+        // EXTERNAL and EMBEDDED PDV are the others.
+        (SEQUENCE | SET | 0x28 | 0x2b, _) => Ok(()),
+        (0x20..=0x3f, _) => Err(DerError("a string in pieces is not DER (X.690 10.2)")),
+        (0x10 | 0x11, _) => Err(DerError("a SEQUENCE or SET is not constructed (X.690 8.9)")),
+        (0, _) => Err(DerError("unexpected DER tag")),
+        (BOOLEAN, [0 | 0xff]) => Ok(()),
+        (BOOLEAN, _) => Err(DerError("BOOLEAN must be 0x00 or 0xFF in DER")),
+        (INTEGER | ENUMERATED, [] | [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..]) => {
+            Err(DerError("INTEGER is not minimal"))
+        }
+        (NULL, [_, ..]) => Err(DerError("NULL has a content")),
+        (OID, content) => check_oid(content),
+        (BIT_STRING, [0] | [0..=7, _, ..]) => check_padding(value.content),
+        (BIT_STRING, _) => Err(DerError("malformed BIT STRING")),
+        _ => Ok(()),
+    }
+}
+
+/// X.690 11.2.1: unused bits are zero.
+fn check_padding(bits: &[u8]) -> Read<()> {
+    match bits {
+        [unused, .., last] if last & ((1_u8 << unused) - 1) != 0 => Err(DerError("unused bits are not zero")),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -239,7 +296,40 @@ mod tests {
         assert_eq!(Reader::new(&[2, 2, 1, 0]).small(), Ok(256));
     }
 
+    #[test]
+    fn values_of_unknown_types_are_der_all_the_way_down() {
+        let nested = |depth: usize| {
+            (0..depth).fold(Vec::new(), |inner, _| crate::x509::writer::build(SEQUENCE, 0, |w| w.raw(&inner)))
+        };
+        for good in [&[5, 0][..], &[0x30, 3, 2, 1, 0xff], &[0xa0, 2, 0x81, 0], &[3, 2, 1, 0xfe], &nested(MAX_DEPTH - 1)]
+        {
+            assert_eq!(check_der(good), Ok(()), "{good:?}");
+        }
+        for bad in [
+            &[0x30, 1, 1][..],
+            &[0x30, 2, 1, 0x80],
+            &[0x2c, 3, 0x0c, 1, b'a'],
+            &[0x30, 3, 1, 1, 1],
+            &[0x30, 4, 2, 2, 0, 1],
+            &[0x31, 3, 5, 1, 0],
+            &[0x10, 0],
+            &[3, 0],
+            &[3, 2, 1, 1],
+            &[3, 2, 8, 0],
+            &[6, 1, 0x80],
+            &[0, 0],
+            &nested(MAX_DEPTH + 1),
+        ] {
+            assert!(check_der(bad).is_err(), "{bad:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn any_bytes_are_der_or_not(der in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = check_der(&der);
+        }
+
         #[test]
         fn any_bytes_are_read_or_refused_and_raw_rebuilds_the_input(der in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut reader = Reader::new(&der);

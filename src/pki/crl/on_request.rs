@@ -20,7 +20,11 @@ use crate::x509::crl::{Crl, entry, entry_with_extensions};
 use crate::x509::extension::{MAX_EXTENSIONS, extension};
 use crate::x509::oid::{self, parse_oid};
 use crate::x509::pem;
+use crate::x509::profile;
+use crate::x509::raw_extension::ExtensionRef;
+use crate::x509::reader::Reader;
 use crate::x509::serial::Serial;
+use crate::x509::writer::ENUMERATED;
 
 /// Fields of `sign-revocation-list`.
 pub const SIGN_FIELDS: &[&str] =
@@ -54,8 +58,8 @@ pub struct Made {
 /// # Errors
 /// `NotFound` for an unknown issuer; `Invalid` naming field and rule.
 pub async fn sign(authority: &Authority, reference: &str, fields: Fields) -> Result<Made> {
-    make(authority, reference, fields, |fields, _| {
-        let (entries, extensions) = (revoked(fields)?, list_extensions(fields)?);
+    make(authority, reference, fields, |fields, frame, _| {
+        let (entries, extensions) = (revoked(fields, frame.base.is_some())?, list_extensions(fields)?);
         Ok((entries, extensions, Vec::new()))
     })
     .await
@@ -66,7 +70,7 @@ pub async fn sign(authority: &Authority, reference: &str, fields: Fields) -> Res
 /// # Errors
 /// As [`sign`].
 pub async fn resign(authority: &Authority, reference: &str, fields: Fields) -> Result<Made> {
-    make(authority, reference, fields, |fields, authority_key| {
+    make(authority, reference, fields, |fields, _, authority_key| {
         let (entries, warnings) = union(fields, authority_key)?;
         Ok((entries, Vec::new(), warnings))
     })
@@ -81,7 +85,7 @@ async fn make(
     authority: &Authority,
     reference: &str,
     fields: Fields,
-    parts: impl FnOnce(&Fields, &crate::x509::public_key::PublicKey) -> Result<Parts> + Send + 'static,
+    parts: impl FnOnce(&Fields, &Frame, &crate::x509::public_key::PublicKey) -> Result<Parts> + Send + 'static,
 ) -> Result<Made> {
     let signer = authority.view().signer(reference).cloned().ok_or_else(Error::not_found)?;
     if !signer.issuer.record.usage.crl {
@@ -94,7 +98,7 @@ async fn make(
     let work = move || {
         let der = is_der(&fields)?;
         let frame = frame(&fields, now)?;
-        let (batch, extensions, warnings) = parts(&fields, signer.issuer.certificate.key())?;
+        let (batch, extensions, warnings) = parts(&fields, &frame, signer.issuer.certificate.key())?;
         let entries = Entries::default().with(batch);
         let extensions: Vec<&[u8]> = extensions.iter().map(Vec::as_slice).collect();
         let draft = Draft::new(&signer, &entries, frame, &extensions)?;
@@ -123,6 +127,9 @@ fn frame(fields: &Fields, now: i64) -> Result<Frame> {
             Error::invalid("delta_crl_base_number: must be the number of a complete CRL, or -1 for none")
         })?),
     };
+    if base.is_some_and(|base| base > number) {
+        return Err(Error::invalid("delta_crl_base_number: must not be above crl_number (RFC 5280 5.2.4)"));
+    }
     let text = fields.text("next_update")?.filter(|text| !text.is_empty()).unwrap_or_else(|| NEXT_UPDATE.to_owned());
     let life = config::lifetime("next_update", &text)?.as_secs();
     if life == 0 {
@@ -146,7 +153,7 @@ fn member<'a>(object: &'a Value, path: &str, name: &str) -> Result<&'a str> {
     text.ok_or_else(|| Error::invalid(format!("{path}: {name} must be given, as a text")))
 }
 
-fn revoked(fields: &Fields) -> Result<Batch> {
+fn revoked(fields: &Fields, is_delta: bool) -> Result<Batch> {
     let mut batch = Batch::default();
     let mut seen = HashSet::new();
     for (at, object) in objects(fields, "revoked_certs")?.iter().enumerate() {
@@ -157,6 +164,7 @@ fn revoked(fields: &Fields) -> Result<Batch> {
             return Err(refuse("its serial_number is listed before"));
         }
         let extensions = extensions(object.get("extensions"), &path)?;
+        extensions.iter().try_for_each(|(_, raw)| check_entry_extension(raw, &path, is_delta))?;
         let slices: Vec<&[u8]> = extensions.iter().map(|(_, raw)| raw.as_slice()).collect();
         let encoded = entry_with_extensions(&serial, time(object.get("revocation_time"), &path)?, &slices);
         if encoded.len() > LONGEST_ENTRY {
@@ -166,6 +174,22 @@ fn revoked(fields: &Fields) -> Result<Batch> {
     }
     Ok(batch)
 }
+
+/// Entries are not read back before a list is signed: what a caller words is held here.
+fn check_entry_extension(raw: &[u8], path: &str, is_delta: bool) -> Result<()> {
+    let extension = ExtensionRef::next(&mut Reader::new(raw)).map_err(|e| e.of(path))?;
+    oid::check_size(extension.oid).map_err(|e| e.of(&format!("{path}: extensions")))?;
+    let Some(known) = profile::of_entry(extension.oid) else { return Ok(()) };
+    known.hold(&format!("{path}: extensions"), extension.critical == Some(true), extension.value)?;
+    if extension.oid == oid::REASON_CODE && extension.value == REMOVE_FROM_CRL && !is_delta {
+        let text = format!("{path}: extensions: reasonCode: removeFromCRL stands in delta CRLs alone (RFC 5280 5.3.1)");
+        return Err(Error::invalid(text));
+    }
+    Ok(())
+}
+
+/// The reason with which an entry leaves the list, as an ENUMERATED.
+const REMOVE_FROM_CRL: [u8; 3] = [ENUMERATED, 1, 8];
 
 /// RFC 3339, or epoch seconds as a number or a text; fractions are cut off.
 fn time(value: Option<&Value>, path: &str) -> Result<i64> {

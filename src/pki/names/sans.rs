@@ -9,7 +9,7 @@ use ipnet::{IpNet, Ipv4Net};
 use super::glob::glob;
 use super::{shown, uri};
 use crate::error::{Error, Result};
-use crate::pki::oid::is_dotted_oid;
+use crate::pki::oid::{check_size, is_dotted_oid};
 use crate::pki::role::Role;
 
 /// Reads `ip_sans`: dotted quads without leading zeros, and IPv6 texts.
@@ -109,7 +109,12 @@ pub(in crate::pki) fn parse_other(field: &str, text: &str) -> Result<(String, St
 
 /// Reads `other_sans`.
 pub(super) fn parse_others(texts: &[String]) -> Result<Vec<(String, String)>> {
-    texts.iter().map(|text| parse_other("other_sans", text)).collect()
+    let parse = |text: &String| {
+        let (oid, value) = parse_other("other_sans", text)?;
+        check_size("other_sans", &oid)?;
+        Ok((oid, value))
+    };
+    texts.iter().map(parse).collect()
 }
 
 /// Holds otherNames against the role.

@@ -7,10 +7,13 @@
 
 use url::Url;
 
+use crate::x509::profile;
+
 /// The text to encode for `uri`: the text itself unless octets of its path, query or fragment need
 /// percent-encoding. The error is the problem in words, to follow the URI.
 ///
-/// The URI must be absolute (RFC 5280 4.2.1.6) and readable by a URL parser.
+/// The URI must be absolute, readable by a URL parser, and have a host where it has an authority
+/// (RFC 5280 4.2.1.6).
 pub(super) fn encodable(uri: &str) -> Result<String, &'static str> {
     if !uri.bytes().enumerate().all(|(i, b)| b != b'%' || is_escape(&uri.as_bytes()[i..])) {
         return Err("has a % without two hexadecimal digits");
@@ -24,9 +27,12 @@ pub(super) fn encodable(uri: &str) -> Result<String, &'static str> {
         return Err("has a . or .. segment in its path");
     }
     let encoded = format!("{head}{}", escaped(tail));
-    match Url::parse(&encoded) {
-        Ok(_) => Ok(encoded),
-        Err(_) => Err("is not a valid absolute URI"),
+    if Url::parse(&encoded).is_err() {
+        return Err("is not a valid absolute URI");
+    }
+    match profile::uri_name(encoded.as_bytes()) {
+        Ok(()) => Ok(encoded),
+        Err(problem) => Err(problem.0),
     }
 }
 
@@ -85,7 +91,6 @@ mod tests {
             "urn:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
             "https://[::1]:8443/",
             "ldap://h/o%20x",
-            "file:///etc/x",
             "mailto:a@b.c",
         ] {
             assert_eq!(encodable(uri).as_deref(), Ok(uri));
@@ -117,6 +122,13 @@ mod tests {
             "spiffe://h/.",
             "spiffe://h/%2e%2E/b",
             "1x://h/",
+            "http://a..b/",
+            "http:///x",
+            "spiffe://",
+            "file:///etc/x",
+            "http://a./",
+            "http://a%41/",
+            "http://[fe80::1%25eth0]/",
         ] {
             assert!(encodable(uri).is_err(), "{uri} -> {:?}", encodable(uri));
         }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields, MAX_NAME};
 use crate::pki::ca_request;
 use crate::pki::names::sans::{parse_network, parse_other};
-use crate::pki::oid::is_dotted_oid;
+use crate::pki::oid::{check_size, is_dotted_oid};
 use crate::pki::subject_bounds;
 
 type Slots<T> = &'static [(&'static str, fn(&mut Role) -> &mut T)];
@@ -242,6 +242,8 @@ fn settle_lists(role: &mut Role) -> Result<()> {
     if !role.ext_key_usage_oids.iter().all(|oid| is_dotted_oid(oid)) {
         return Err(Error::invalid("ext_key_usage_oids: every entry must be a dotted OID"));
     }
+    role.ext_key_usage_oids.iter().try_for_each(|oid| check_size("ext_key_usage_oids", oid))?;
+    role.policies()?.iter().try_for_each(|policy| check_size("policy_identifiers", &policy.oid))?;
     if role.allowed_other_sans != ["*"] {
         role.allowed_other_sans
             .iter()

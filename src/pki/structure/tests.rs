@@ -7,7 +7,7 @@ use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
 use crate::x509::time;
-use crate::x509::writer::build;
+use crate::x509::writer::{OCTET_STRING, build};
 
 const KEY_ID: [u8; 2] = [7, 7];
 
@@ -121,19 +121,22 @@ fn each_rule_for_leaves_is_held() {
         ("4.1.2.9", Parts { extensions: vec![odd(oid::KEY_USAGE, true, &[])], ..leaf() }),
         ("authorityKeyIdentifier is missing", leaf().without(2)),
         ("authorityKeyIdentifier is not", leaf().with(extension::authority_key_id(&[9]))),
-        ("authorityKeyIdentifier must not", leaf().with(odd(oid::AUTHORITY_KEY_ID, true, &[0x30, 4, 0x80, 2, 7, 7]))),
+        (
+            "authorityKeyIdentifier: must not be critical",
+            leaf().with(odd(oid::AUTHORITY_KEY_ID, true, &[0x30, 4, 0x80, 2, 7, 7])),
+        ),
         ("subjectKeyIdentifier is missing", leaf().without(1)),
-        ("subjectKeyIdentifier is empty", leaf().with(odd(oid::SUBJECT_KEY_ID, false, &[4, 0]))),
-        ("subjectKeyIdentifier must not", leaf().with(odd(oid::SUBJECT_KEY_ID, true, &[4, 1, 1]))),
+        ("subjectKeyIdentifier: must not be empty", leaf().with(odd(oid::SUBJECT_KEY_ID, false, &[4, 0]))),
+        ("subjectKeyIdentifier: must not be critical", leaf().with(odd(oid::SUBJECT_KEY_ID, true, &[4, 1, 1]))),
         ("at least one bit", leaf().with(odd(oid::KEY_USAGE, true, &[3, 1, 0]))),
         ("X.690 11.2.2", leaf().with(odd(oid::KEY_USAGE, true, &[3, 2, 0, 0x80]))),
         ("keyCertSign needs", leaf().with(extension::key_usage(KeyUsage::CERT_SIGN))),
-        ("certificatePolicies is empty", leaf().with(odd(oid::CERTIFICATE_POLICIES, false, &[0x30, 0]))),
+        ("certificatePolicies: must not be empty", leaf().with(odd(oid::CERTIFICATE_POLICIES, false, &[0x30, 0]))),
         (
             "policy appears twice",
             leaf().with(odd(oid::CERTIFICATE_POLICIES, false, &[0x30, 10, 0x30, 3, 6, 1, 42, 0x30, 3, 6, 1, 42])),
         ),
-        ("subjectAltName is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 0]))),
+        ("subjectAltName: must not be empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 0]))),
         ("name is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 2, 0x82, 0]))),
         ("4 or 16 octets", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 3, 0x87, 1, 1]))),
         ("must be critical when the subject is empty", Parts { subject: empty_name(), ..leaf() }),
@@ -148,10 +151,13 @@ fn each_rule_for_leaves_is_held() {
         ("do not fit", leaf().with(extension::basic_constraints(true, None))),
         ("a path length needs", leaf().with(odd(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 2, 1, 0]))),
         ("nameConstraints need", leaf().with(extension::name_constraints(&constrained()))),
-        ("extKeyUsage is empty", leaf().with(odd(oid::EXT_KEY_USAGE, false, &[0x30, 0]))),
-        ("list is empty", leaf().with(odd(oid::CRL_DISTRIBUTION_POINTS, false, &[0x30, 0]))),
-        ("list is empty", leaf().with(odd(oid::FRESHEST_CRL, false, &[0x30, 0]))),
-        ("element of an extension", leaf().with(odd(oid::AUTHORITY_INFO_ACCESS, false, &[0x30, 2, 0x30, 0]))),
+        ("extKeyUsage: must not be empty", leaf().with(odd(oid::EXT_KEY_USAGE, false, &[0x30, 0]))),
+        ("cRLDistributionPoints: must not be empty", leaf().with(odd(oid::CRL_DISTRIBUTION_POINTS, false, &[0x30, 0]))),
+        ("freshestCRL: must not be empty", leaf().with(odd(oid::FRESHEST_CRL, false, &[0x30, 0]))),
+        (
+            "authorityInfoAccess: truncated DER",
+            leaf().with(odd(oid::AUTHORITY_INFO_ACCESS, false, &[0x30, 2, 0x30, 0])),
+        ),
         (
             "X.690 11.5",
             leaf().with(build(SEQUENCE, 0, |w| {
@@ -204,9 +210,12 @@ fn each_rule_for_authorities_is_held() {
         ("must have keyCertSign", authority().with(extension::key_usage(KeyUsage::CRL_SIGN))),
         ("do not fit", authority().without(1)),
         ("must be critical", authority().with(odd(oid::BASIC_CONSTRAINTS, false, &[0x30, 3, 1, 1, 0xff]))),
-        ("nameConstraints must be critical", authority().with(odd(oid::NAME_CONSTRAINTS, false, &[0x30, 0]))),
-        ("nameConstraints are empty", authority().with(odd(oid::NAME_CONSTRAINTS, true, &[0x30, 0]))),
-        ("nameConstraints are empty", authority().with(odd(oid::NAME_CONSTRAINTS, true, &[0x30, 2, 0xa0, 0]))),
+        (
+            "nameConstraints must be critical",
+            authority().with(odd(oid::NAME_CONSTRAINTS, false, &[0x30, 7, 0xa0, 5, 0x30, 3, 0x82, 1, b'a'])),
+        ),
+        ("nameConstraints: must not be empty", authority().with(odd(oid::NAME_CONSTRAINTS, true, &[0x30, 0]))),
+        ("nameConstraints: must not be empty", authority().with(odd(oid::NAME_CONSTRAINTS, true, &[0x30, 2, 0xa0, 0]))),
     ];
     for (rule, parts) in cases {
         let refusal = parts.check(Shape::Authority).expect_err(rule);
@@ -281,14 +290,35 @@ fn each_rule_for_crls_is_held() {
     let key_id = extension::authority_key_id(&KEY_ID);
     let number = extension::crl_number(1);
     let both = [key_id.clone(), number.clone()];
+    let freshest = extension::freshest_crl(&["http://a.test/delta".to_owned()]);
+    let delta = extension::delta_crl_indicator;
     crl(&tbs(&issuer, 9, &both), &expected).unwrap();
+    crl(&tbs(&issuer, 9, &[&both[..], &[freshest.clone()]].concat()), &expected).unwrap();
+    crl(&tbs(&issuer, 9, &[&both[..], &[delta(1)]].concat()), &expected).unwrap();
     let cases = [
         ("5.1.2.3", tbs(&named("B"), 9, &both)),
         ("5.1.2.5", tbs(&issuer, 0, &both)),
         ("5.2.3", tbs(&issuer, 9, std::slice::from_ref(&key_id))),
         ("authorityKeyIdentifier", tbs(&issuer, 9, std::slice::from_ref(&number))),
         ("appears twice", tbs(&issuer, 9, &[key_id.clone(), number.clone(), number.clone()])),
-        ("5.2.4", tbs(&issuer, 9, &[key_id, number, odd(oid::DELTA_CRL_INDICATOR, false, &[2, 1, 1])])),
+        (
+            "deltaCRLIndicator: must be critical",
+            tbs(&issuer, 9, &[key_id.clone(), number.clone(), odd(oid::DELTA_CRL_INDICATOR, false, &[2, 1, 1])]),
+        ),
+        ("base number is above", tbs(&issuer, 9, &[key_id.clone(), number.clone(), delta(2)])),
+        ("base number is above", tbs(&issuer, 9, &[key_id.clone(), number.clone(), delta(256)])),
+        (
+            "freshestCRL must not stand in a delta",
+            tbs(&issuer, 9, &[&both[..], &[delta(1), freshest.clone()]].concat()),
+        ),
+        ("freshestCRL: must not be critical", {
+            let critical = odd(oid::FRESHEST_CRL, true, ExtensionRef::next(&mut Reader::new(&freshest)).unwrap().value);
+            tbs(&issuer, 9, &[&both[..], &[critical]].concat())
+        }),
+        (
+            "issuingDistributionPoint: must not be empty",
+            tbs(&issuer, 9, &[&both[..], &[odd(oid::ISSUING_DISTRIBUTION_POINT, true, &[0x30, 0])]].concat()),
+        ),
     ];
     for (rule, list) in cases {
         let refusal = crl(&list, &expected).expect_err(rule);

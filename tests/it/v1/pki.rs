@@ -37,6 +37,7 @@ mod roles;
 mod sans;
 mod self_issued;
 mod sign_intermediate;
+mod signed;
 mod sizes;
 mod subjects;
 mod templates;

@@ -124,27 +124,20 @@ struct Odd {
 }
 
 impl Odd {
-    /// Strings of old types, unique identifiers, extensions that nobody knows, out of order, some with an
-    /// explicit `critical FALSE`, and one with BER inside.
+    /// Strings of old types, unique identifiers, extensions that nobody knows, out of order, and one with BER
+    /// inside.
     fn new() -> Self {
-        let explicit_false = |oid: &[u8], value: &[u8]| {
-            build(SEQUENCE, 0, |w| {
-                w.oid(oid);
-                w.tlv(0x01, &[0]);
-                w.tlv(OCTET_STRING, value);
-            })
-        };
         let teletex = build(0x31, 0, |w| {
             w.nest(SEQUENCE, |w| {
                 w.oid(Attribute::Organization.oid());
-                w.tlv(0x14, b"B\xfccher");
+                w.tlv(0x14, b"Bucher");
             });
         });
         let common_name = rdn(Attribute::CommonName, &["Odd".to_owned()]);
         Self {
             extensions: vec![
-                explicit_false(&[0x2a, 3, 4], b"\x30\x80\x00\x00"),
-                explicit_false(oid::SUBJECT_KEY_ID, &[OCTET_STRING, 3, 1, 2, 3]),
+                extension::extension(&[0x2a, 3, 4], false, b"\x30\x80\x00\x00"),
+                extension::extension(oid::SUBJECT_KEY_ID, false, &[OCTET_STRING, 3, 1, 2, 3]),
                 extension::extension(&[0x2a, 3, 5], true, b"not even DER \xff"),
                 extension::extension(oid::AUTHORITY_KEY_ID, false, b"\x30\x05\x80\x03\x01\x02\x03"),
                 extension::authority_info_access(&["http://theirs.test/ocsp".to_owned()], &[]),

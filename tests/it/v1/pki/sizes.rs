@@ -139,7 +139,7 @@ async fn a_request_with_very_many_extensions_names_or_attributes_is_refused() {
         }
     });
     let csr = request_of(&[extension(oid::CERTIFICATE_POLICIES, false, &policies)]);
-    pki.refused("sign-verbatim", json!({ "csr": csr }), "certificate: more than 1000 certificate policies").await;
+    pki.refused("sign-verbatim", json!({ "csr": csr }), "certificate: certificatePolicies: more than 1000").await;
     let large = request_of(&[extension(&parse_oid("1.2.3").unwrap(), false, &vec![4; 47_500])]);
     pki.refused("sign-verbatim", json!({ "csr": large }), "certificate: the signed part is longer than 46 KiB").await;
     pki.stop().await;

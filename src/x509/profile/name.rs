@@ -1,0 +1,87 @@
+//! Names of the directory (RFC 5280 4.1.2.4): of subjects, and wherever a GeneralName holds one.
+
+use super::identifier;
+use crate::x509::name::{MAX_ATTRIBUTES, is_printable};
+use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::writer::{IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING};
+
+/// Refuses a Name that is no DER, or that others do not read: each RDN has attributes, in the order of
+/// X.690 11.6 and each once, and each value is a character string within its type, without control
+/// characters.
+///
+/// # Errors
+/// The rule that is broken.
+pub(crate) fn name(der: &[u8]) -> Read<()> {
+    let mut rdns = Reader::only(der, SEQUENCE)?.reader();
+    let mut count = 0;
+    while !rdns.is_empty() {
+        let mut attributes = rdns.expect(SET)?.reader();
+        if attributes.is_empty() {
+            return Err(DerError("empty RelativeDistinguishedName"));
+        }
+        let mut before: &[u8] = &[];
+        while !attributes.is_empty() {
+            count += 1;
+            if count > MAX_ATTRIBUTES {
+                return Err(DerError("more than 1000 attributes in a name"));
+            }
+            let attribute = attributes.expect(SEQUENCE)?;
+            if before >= attribute.raw {
+                return Err(DerError("attributes of an RDN are out of order or there twice (X.690 11.6)"));
+            }
+            before = attribute.raw;
+            let mut fields = attribute.reader();
+            identifier(&mut fields)?;
+            let value = fields.any()?;
+            fields.done()?;
+            text(value.tag, value.content)?;
+        }
+    }
+    Ok(())
+}
+
+/// A character string of the types that every reader takes (X.680 41): not UniversalString or VisibleString,
+/// of TeletexString only what is ASCII.
+pub(super) fn text(tag: u8, content: &[u8]) -> Read<()> {
+    const WRONG: DerError = DerError("a character string holds octets outside of its type (X.680 41)");
+    let fits = match tag {
+        PRINTABLE_STRING => content.iter().all(|&b| is_printable(b)),
+        NUMERIC_STRING => content.iter().all(|&b| b.is_ascii_digit() || b == b' '),
+        UTF8_STRING => return utf8(content).ok_or(WRONG).and_then(plain),
+        IA5_STRING | TELETEX_STRING if content.is_ascii() => return plain(content.iter().any(u8::is_ascii_control)),
+        BMP_STRING => return bmp(content).ok_or(WRONG).and_then(plain),
+        IA5_STRING | TELETEX_STRING => false,
+        _ => return Err(DerError("a value is no character string that every reader takes (RFC 5280 4.1.2.4)")),
+    };
+    if fits { Ok(()) } else { Err(WRONG) }
+}
+
+const NUMERIC_STRING: u8 = 0x12;
+const TELETEX_STRING: u8 = 0x14;
+const BMP_STRING: u8 = 0x1e;
+
+fn plain(control: bool) -> Read<()> {
+    if control { Err(DerError("control characters in a name")) } else { Ok(()) }
+}
+
+/// Whether UTF-8 holds control characters; `None` when it is none.
+fn utf8(content: &[u8]) -> Option<bool> {
+    if content.is_ascii() {
+        return Some(content.iter().any(u8::is_ascii_control));
+    }
+    std::str::from_utf8(content).ok().map(|text| text.contains(char::is_control))
+}
+
+/// As [`utf8`], of characters of two octets: no surrogates, no noncharacters (Unicode 23.7).
+fn bmp(content: &[u8]) -> Option<bool> {
+    let mut control = false;
+    let (units, rest) = content.as_chunks::<2>();
+    for unit in units {
+        let unit = u16::from_be_bytes(*unit);
+        if matches!(unit, 0xfdd0..=0xfdef | 0xfffe..) {
+            return None;
+        }
+        control |= char::from_u32(u32::from(unit))?.is_control();
+    }
+    rest.is_empty().then_some(control)
+}

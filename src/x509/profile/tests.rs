@@ -1,0 +1,694 @@
+//! Each rule of the profile, by what breaks it and by what keeps it.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::x509::extension::{self, NameConstraints, Policy, SubjectAltNames};
+use crate::x509::name::{self as names_of_the_directory, Attribute, rdn};
+use crate::x509::raw_extension::ExtensionRef;
+use crate::x509::usage::KeyUsage;
+use crate::x509::writer::build;
+
+/// A value around others.
+fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    build(tag, 0, |w| parts.iter().for_each(|part| w.raw(part)))
+}
+
+/// 1.2.3.
+const SOME: &[u8] = &[6, 2, 42, 3];
+/// 1.2.2147483648, which Go cannot read.
+const LARGE: &[u8] = &[6, 6, 42, 0x88, 0x80, 0x80, 0x80, 0];
+
+fn host(text: &str) -> Vec<u8> {
+    tlv(0x82, &[text.as_bytes()])
+}
+
+fn uri(text: &str) -> Vec<u8> {
+    tlv(0x86, &[text.as_bytes()])
+}
+
+fn common_name(tag: u8, value: &[u8]) -> Vec<u8> {
+    let attribute = tlv(SEQUENCE, &[&[6, 3, 0x55, 4, 3], &tlv(tag, &[value])]);
+    tlv(SEQUENCE, &[&tlv(SET, &[&attribute])])
+}
+
+/// The rule that a value breaks; nothing for a good one.
+fn broken(known: Option<Known>, value: &[u8]) -> String {
+    let known = known.unwrap();
+    let critical = matches!(known.critical, Critical::Always);
+    known.hold("field", critical, value).map_or_else(|e| e.text().to_owned(), |()| String::new())
+}
+
+/// Holds values against the reader of an extension: the good ones, and the others with the rule of each.
+fn judge(known: fn(&[u8]) -> Option<Known>, oid: &[u8], good: &[Vec<u8>], bad: &[(Vec<u8>, &str)]) {
+    let name = known(oid).unwrap().name;
+    for value in good {
+        assert_eq!(broken(known(oid), value), "", "{name} {value:02x?}");
+    }
+    for (value, rule) in bad {
+        let found = broken(known(oid), value);
+        assert!(
+            found.starts_with(&format!("field: {name}: ")) && found.contains(rule),
+            "{value:02x?}: {rule}: {found}"
+        );
+    }
+    for value in [&[][..], b"junk", &[0x30, 0x80, 0, 0], &[2, 1]] {
+        assert_ne!(broken(known(oid), value), "", "{name} {value:02x?}");
+    }
+    for value in good {
+        assert_ne!(broken(known(oid), &[&value[..], &[0]].concat()), "", "{name} with something after {value:02x?}");
+    }
+}
+
+#[test]
+fn names_are_der_and_of_strings_that_others_read() {
+    for (tag, value) in [
+        (0x0c, "bücher".as_bytes()),
+        (0x13, b"Example (Test), Inc. 1/2:'+-=?"),
+        (0x12, b"0 9"),
+        (0x14, b"a@b"),
+        (0x16, b"a@b"),
+        (0x1e, &[0, b'a', 0, 0xfc]),
+        (0x0c, b""),
+    ] {
+        assert_eq!(name(&common_name(tag, value)), Ok(()), "{tag:#x} {value:02x?}");
+    }
+    for (tag, value, rule) in [
+        (0x13, &b"a@b"[..], "outside of its type"),
+        (0x13, b"a*b", "outside of its type"),
+        (0x13, b"a&b", "outside of its type"),
+        (0x12, b"a", "outside of its type"),
+        (0x14, b"B\xfccher", "outside of its type"),
+        (0x16, b"\xfc", "outside of its type"),
+        (0x0c, b"\xfc", "outside of its type"),
+        (0x1e, &[0xd8, 0], "outside of its type"),
+        (0x1e, &[0xff, 0xfe], "outside of its type"),
+        (0x1e, &[0], "outside of its type"),
+        (0x0c, b"a\0b", "control characters"),
+        (0x0c, "\u{85}".as_bytes(), "control characters"),
+        (0x16, b"a\nb", "control characters"),
+        (0x1e, &[0, 0], "control characters"),
+        (0x1c, &[0, 0, 0, b'a'], "no character string"),
+        (0x1a, b"a", "no character string"),
+        (0x01, &[1], "no character string"),
+        (0x03, &[0, 1], "no character string"),
+        (0x2c, &[0x0c, 1, b'a'], "no character string"),
+        (0x33, &[0x13, 1, b'a'], "no character string"),
+    ] {
+        let found = name(&common_name(tag, value)).unwrap_err().0;
+        assert!(found.contains(rule), "{tag:#x} {value:02x?}: {found}");
+    }
+    let [a, b] = ["a", "b"].map(|text| tlv(SEQUENCE, &[&[6, 3, 0x55, 4, 3], &tlv(0x0c, &[text.as_bytes()])]));
+    let of = |attributes: &[&[u8]]| name(&tlv(SEQUENCE, &[&tlv(SET, attributes)]));
+    assert_eq!(of(&[&a, &b]), Ok(()));
+    assert!(of(&[&b, &a]).unwrap_err().0.contains("out of order"));
+    assert!(of(&[&a, &a]).unwrap_err().0.contains("there twice"));
+    assert!(of(&[]).is_err());
+    assert!(of(&[&tlv(SEQUENCE, &[LARGE, &[0x0c, 1, b'a']])]).unwrap_err().0.contains("2^28"));
+    assert!(of(&[&tlv(SEQUENCE, &[SOME, &[0x0c, 1, b'a'], &[5, 0]])]).unwrap_err().0.contains("trailing"));
+    for no_name in [&[0x31, 2, 5, 0][..], &[0x30, 2, 5, 0], b"x", b""] {
+        assert!(name(no_name).is_err(), "{no_name:?}");
+    }
+}
+
+/// Texts that are names of a kind, and texts that are not.
+fn texts(check: fn(&[u8]) -> Read<()>, good: &[&str], bad: &[&str]) {
+    for text in good {
+        assert_eq!(check(text.as_bytes()), Ok(()), "{text}");
+    }
+    for text in bad {
+        assert!(check(text.as_bytes()).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn texts_of_names_follow_their_rules() {
+    let long = format!("{}.test", "a".repeat(64));
+    texts(
+        text::dns,
+        &["a", "A.foo", "a_b.c", "*.a.test", "a*.test", "*", "1.2.3.4", "xn--bcher-kva.test"],
+        &[
+            "",
+            ".",
+            "a.",
+            ".a",
+            "a..b",
+            "a b",
+            "a.*",
+            "a@b",
+            "a\0b",
+            "b\u{fc}cher",
+            &long,
+            &"a.".repeat(127),
+            "http://a",
+        ],
+    );
+    texts(
+        text::mailbox,
+        &["a@b", "a.b+c@a.test", "\"a b\\\"\"@c", "a@[10.0.0.1]", "a@[IPv6:::1]", "!#$%&'*/=?^_`{|}~-@b"],
+        &[
+            "",
+            "a",
+            "@",
+            "a@",
+            "@a",
+            "a@@b",
+            "a b@c",
+            "a@b..c",
+            ".a@b",
+            "a..b@c",
+            "\"a\"\"@b",
+            "\"@b",
+            "a@[x]",
+            "a@b.",
+            "\"\\\"@b",
+        ],
+    );
+    let uris = [
+        "urn:a:b",
+        "http://a.test/%20?q#f",
+        "spiffe://a/b",
+        "http://[::1]:80/",
+        "http://1.2.3.4",
+        "mailto:a@b",
+        "http://u:p@a:8443",
+        "x+1-.y:z",
+        "http://a:/",
+    ];
+    let others = [
+        "",
+        "%zz",
+        "http://a/%zz",
+        "http://a/%2",
+        "http://a b/",
+        "http://a..b/",
+        "http:///x",
+        "spiffe://",
+        "/a",
+        "a",
+        "a:",
+        "1a:b",
+        "//h/x",
+        "http://a./",
+        "http://.a/",
+        "http://a%41/",
+        "http://[1.2.3.4]/",
+        "http://[v1.a]/",
+        "http://[fe80::1%25eth0]/",
+        "http://*.a/",
+        "http://a:b/",
+        "http://a@b@c/",
+        "http://a\\b",
+        "a:b#c#d",
+        "a:[b]",
+        "http://a/[b]",
+        "http://b\u{fc}cher/",
+        "http://a/{b}",
+        "http://[::1",
+        "http://a,b/",
+        "file:///x",
+    ];
+    texts(uri_name, &uris, &others);
+    texts(uri_name, &[], &["ldap:///o=a"]);
+    texts(location, &["ldap:///cn=a?b?c", "LDAP:///a", "ldap://h/a", "http://a/"], &["http:///a", "file:///a", "ldap"]);
+}
+
+#[test]
+fn bases_of_subtrees_follow_their_rules() {
+    let bad = ["a.test.", ".", "a..b", "..a", "*.a", "a b", "http://a", "a/b", "a:1"];
+    texts(host_base, &["", "a", ".a.test", "a_b"], &bad);
+    texts(host_base, &["1.2.3.4"], &["a@b"]);
+    texts(uri_base, &["", "a", ".a.test"], &bad);
+    texts(uri_base, &[], &["1.2.3.4", "::1", "[::1]", "a@b"]);
+    texts(mailbox_base, &["", "a", ".a.test", "a@b"], &bad);
+    texts(mailbox_base, &[], &["@", "a@", "@a", "a@.b", "a@@b", "a b@c", "a@b."]);
+}
+
+#[test]
+fn general_names_are_of_kinds_and_forms_that_others_read() {
+    let good = [
+        host("a"),
+        uri("urn:a:b"),
+        tlv(0x81, &[b"a@b"]),
+        tlv(0x87, &[&[1; 4]]),
+        tlv(0x87, &[&[1; 16]]),
+        tlv(0x88, &[&SOME[2..]]),
+        tlv(0xa4, &[&common_name(0x0c, b"a")]),
+        tlv(0xa0, &[SOME, &tlv(0xa0, &[&[0x0c, 1, b'a']])]),
+        tlv(0xa0, &[SOME, &tlv(0xa0, &[&[0x30, 3, 2, 1, 5]])]),
+    ];
+    let bad = [
+        (tlv(0xa4, &[&common_name(0x0c, b"a\0b")]), "control characters"),
+        (vec![0xa4, 4, 0x31, 2, 5, 0], "unexpected DER tag"),
+        (vec![0xa4, 2, 0x30, 0], "directoryName is empty"),
+        (vec![0x88, 2, 0x80, 1], "malformed OBJECT IDENTIFIER"),
+        (tlv(0x88, &[&LARGE[2..]]), "2^28"),
+        (vec![0xa3, 2, 0x30, 0], "x400Address"),
+        (vec![0xa5, 5, 0xa1, 3, 0x0c, 1, b'a'], "ediPartyName"),
+        (tlv(0xa0, &[LARGE, &tlv(0xa0, &[&[0x0c, 1, b'a']])]), "2^28"),
+        (tlv(0xa0, &[SOME, &tlv(0xa0, &[&[0x0c, 1, 0]])]), "control characters"),
+        (tlv(0xa0, &[SOME, &tlv(0xa0, &[&[0x30, 2, 1, 0x80]])]), "indefinite length"),
+        (tlv(0xa0, &[SOME, &tlv(0xa0, &[&[0x30, 2, 1, 0x80], &[5, 0]])]), "trailing"),
+        (tlv(0xa0, &[SOME]), "truncated DER"),
+        (vec![0x87, 3, 1, 2, 3], "4 or 16 octets"),
+        (vec![0x89, 1, 1], "unknown kind"),
+        (vec![0x82, 0], "a name is empty"),
+    ];
+    let list = |name: &Vec<u8>| tlv(SEQUENCE, &[name]);
+    for oid in [oid::SUBJECT_ALT_NAME, oid::ISSUER_ALT_NAME] {
+        let bad: Vec<_> =
+            bad.iter().map(|(name, rule)| (list(name), *rule)).chain([(vec![0x30, 0], "must not be empty")]).collect();
+        judge(of_certificate, oid, &good.iter().map(list).collect::<Vec<_>>(), &bad);
+    }
+}
+
+#[test]
+fn usages_and_constraints_of_keys_are_read_to_their_end() {
+    judge(
+        of_certificate,
+        oid::KEY_USAGE,
+        &[vec![3, 2, 7, 0x80], vec![3, 3, 7, 0, 0x80]],
+        &[
+            (vec![3, 1, 0], "at least one bit"),
+            (vec![3, 2, 0, 0x80], "ends in zero bits"),
+            (vec![3, 2, 7, 0x81], "malformed"),
+            (vec![3, 3, 6, 0, 0x40], "no name"),
+            (vec![3, 4, 0, 0x80, 0, 1], "malformed"),
+        ],
+    );
+    judge(
+        of_certificate,
+        oid::BASIC_CONSTRAINTS,
+        &[vec![0x30, 0], vec![0x30, 3, 1, 1, 0xff], vec![0x30, 6, 1, 1, 0xff, 2, 1, 0]],
+        &[
+            (vec![0x30, 3, 1, 1, 0], "cA FALSE is written out"),
+            (vec![0x30, 3, 1, 1, 1], "BOOLEAN"),
+            (vec![0x30, 6, 1, 1, 0xff, 2, 1, 0xff], "negative"),
+            (vec![0x30, 9, 1, 1, 0xff, 2, 1, 0, 2, 1, 0], "trailing"),
+        ],
+    );
+    judge(
+        of_certificate,
+        oid::EXT_KEY_USAGE,
+        &[tlv(SEQUENCE, &[SOME])],
+        &[
+            (vec![0x30, 0], "must not be empty"),
+            (tlv(SEQUENCE, &[LARGE]), "2^28"),
+            (tlv(SEQUENCE, &[SOME, &[5, 0]]), "unexpected DER tag"),
+        ],
+    );
+    judge(of_certificate, oid::SUBJECT_KEY_ID, &[vec![4, 1, 1]], &[(vec![4, 0], "must not be empty")]);
+    judge(
+        of_certificate,
+        oid::AUTHORITY_KEY_ID,
+        &[vec![0x30, 3, 0x80, 1, 1], tlv(SEQUENCE, &[&tlv(0xa1, &[&host("a")]), &[0x82, 1, 1]])],
+        &[
+            (vec![0x30, 3, 0x82, 1, 1], "stand together"),
+            (tlv(SEQUENCE, &[&tlv(0xa1, &[&host("a..b")]), &[0x82, 1, 1]]), "no host name"),
+            (tlv(SEQUENCE, &[&tlv(0xa1, &[&host("a")]), &[0x82, 2, 0, 1]]), "not minimal"),
+            (vec![0x30, 2, 0x85, 0], "trailing"),
+        ],
+    );
+    let time = |tag: u8| tlv(tag, &[b"20300101000000Z"]);
+    judge(
+        of_certificate,
+        oid::PRIVATE_KEY_USAGE_PERIOD,
+        &[tlv(SEQUENCE, &[&time(0x80)]), tlv(SEQUENCE, &[&time(0x80), &time(0x81)])],
+        &[
+            (vec![0x30, 0], "must not be empty"),
+            (tlv(SEQUENCE, &[&tlv(0x80, &[b"20300101000000.5Z"])]), "a time must be"),
+            (tlv(SEQUENCE, &[&time(0x80), &tlv(0x81, &[b"20290101000000Z"])]), "before it starts"),
+        ],
+    );
+}
+
+#[test]
+fn policies_are_read_to_their_end() {
+    let policy = |qualifier: &[u8]| tlv(SEQUENCE, &[&tlv(SEQUENCE, &[SOME, &tlv(SEQUENCE, &[qualifier])])]);
+    let cps = |tag: u8| policy(&tlv(SEQUENCE, &[&tlv(6, &[oid::QUALIFIER_CPS]), &tlv(tag, &[b"http://a"])]));
+    let notice = |parts: &[&[u8]]| policy(&tlv(SEQUENCE, &[&tlv(6, &[oid::QUALIFIER_NOTICE]), &tlv(SEQUENCE, parts)]));
+    let reference = |tag: u8, number: u8| tlv(SEQUENCE, &[&[tag, 2, 0, b'o'][..], &[0x30, 3, 2, 1, number]]);
+    let long = tlv(0x0c, &[&[b'a'; 201]]);
+    judge(
+        of_certificate,
+        oid::CERTIFICATE_POLICIES,
+        &[
+            tlv(SEQUENCE, &[&tlv(SEQUENCE, &[SOME])]),
+            cps(0x16),
+            notice(&[]),
+            notice(&[&[0x0c, 1, b'a']]),
+            notice(&[&[0x16, 1, b'a']]),
+            notice(&[&reference(0x1e, 5), &[0x0c, 1, b'a']]),
+        ],
+        &[
+            (vec![0x30, 0], "must not be empty"),
+            (tlv(SEQUENCE, &[&tlv(SEQUENCE, &[SOME, &[0x30, 0]])]), "policyQualifiers are empty"),
+            (tlv(SEQUENCE, &[&tlv(SEQUENCE, &[SOME]), &tlv(SEQUENCE, &[SOME])]), "appears twice"),
+            (tlv(SEQUENCE, &[&tlv(SEQUENCE, &[LARGE])]), "2^28"),
+            (cps(0x0c), "unexpected DER tag"),
+            (policy(&tlv(SEQUENCE, &[SOME, &[0x30, 0]])), "neither cPSuri nor userNotice"),
+            (notice(&[&[0x13, 1, b'a']]), "another type"),
+            (notice(&[&[0x1e, 2, 0, b'a']]), "another type"),
+            (notice(&[&[0x0c, 0]]), "1 to 200"),
+            (notice(&[&long]), "1 to 200"),
+            (notice(&[&reference(0x1e, 0xff)]), "negative"),
+            (notice(&[&[0x0c, 1, b'a'], &[0x0c, 1, b'a']]), "trailing"),
+        ],
+    );
+    let any = tlv(6, &[oid::ANY_POLICY]);
+    judge(
+        of_certificate,
+        oid::POLICY_MAPPINGS,
+        &[tlv(SEQUENCE, &[&tlv(SEQUENCE, &[SOME, SOME])])],
+        &[
+            (vec![0x30, 0], "must not be empty"),
+            (tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&any, SOME])]), "anyPolicy"),
+            (tlv(SEQUENCE, &[&tlv(SEQUENCE, &[SOME, &any])]), "anyPolicy"),
+            (tlv(SEQUENCE, &[&tlv(SEQUENCE, &[SOME])]), "truncated"),
+        ],
+    );
+    judge(
+        of_certificate,
+        oid::POLICY_CONSTRAINTS,
+        &[vec![0x30, 3, 0x80, 1, 0], vec![0x30, 6, 0x80, 1, 0, 0x81, 1, 127]],
+        &[
+            (vec![0x30, 0], "must not be empty"),
+            (vec![0x30, 3, 0x80, 1, 0xff], "negative"),
+            (vec![0x30, 4, 0x80, 2, 0, 1], "not minimal"),
+            (vec![0x30, 7, 0x81, 5, 1, 1, 1, 1, 1], "too large"),
+            (vec![0x30, 2, 0x81, 0], "not minimal"),
+        ],
+    );
+    judge(
+        of_certificate,
+        oid::INHIBIT_ANY_POLICY,
+        &[vec![2, 1, 0]],
+        &[(vec![2, 1, 0xff], "negative"), (vec![2, 5, 1, 1, 1, 1, 1], "too large")],
+    );
+}
+
+/// A distribution point of these fields, in a list.
+fn point(fields: &[&[u8]]) -> Vec<u8> {
+    tlv(SEQUENCE, &[&tlv(SEQUENCE, fields)])
+}
+
+#[test]
+fn points_and_access_descriptions_are_read_to_their_end() {
+    let full = |name: &[u8]| tlv(0xa0, &[&tlv(0xa0, &[name])]);
+    let place = full(&uri("http://a/"));
+    let issuer = tlv(0xa2, &[&tlv(0xa4, &[&common_name(0x0c, b"a")])]);
+    for oid in [oid::CRL_DISTRIBUTION_POINTS, oid::FRESHEST_CRL] {
+        judge(
+            of_certificate,
+            oid,
+            &[
+                point(&[&place]),
+                point(&[&issuer]),
+                point(&[&place, &[0x81, 2, 1, 6], &issuer]),
+                point(&[&full(&uri("ldap:///a"))]),
+            ],
+            &[
+                (vec![0x30, 0], "must not be empty"),
+                (point(&[]), "neither distributionPoint nor cRLIssuer"),
+                (point(&[&[0x81, 2, 1, 6]]), "neither distributionPoint nor cRLIssuer"),
+                (point(&[&full(&[])]), "name is empty"),
+                (point(&[&full(&uri("http:///a"))]), "no usable host"),
+                (point(&[&tlv(0xa0, &[&[0xa1, 0]])]), "full name"),
+                (point(&[&place, &[0x81, 2, 0, 6]]), "zero bits"),
+                (point(&[&place, &[0x81, 1, 0]]), "reasons of a point are empty"),
+                (point(&[&tlv(0xa2, &[])]), "cRLIssuer is empty"),
+                (point(&[&place, &[5, 0]]), "trailing"),
+            ],
+        );
+    }
+    for oid in [oid::AUTHORITY_INFO_ACCESS, oid::SUBJECT_INFO_ACCESS] {
+        judge(
+            of_certificate,
+            oid,
+            &[point(&[SOME, &uri("http://a")]), point(&[SOME, &host("a")])],
+            &[
+                (vec![0x30, 0], "must not be empty"),
+                (tlv(SEQUENCE, &[&[2, 1, 1]]), "unexpected DER tag"),
+                (point(&[SOME]), "truncated DER"),
+                (point(&[SOME, &uri("http://a"), &[5, 0]]), "trailing"),
+                (point(&[SOME, &uri("%zz")]), "RFC 3986"),
+                (point(&[LARGE, &uri("http://a")]), "2^28"),
+            ],
+        );
+    }
+    judge(
+        of_list,
+        oid::ISSUING_DISTRIBUTION_POINT,
+        &[tlv(SEQUENCE, &[&place]), vec![0x30, 3, 0x81, 1, 0xff], vec![0x30, 7, 0x83, 2, 1, 6, 0x84, 1, 0xff]],
+        &[
+            (vec![0x30, 0], "must not be empty (RFC 5280 5.2.5)"),
+            (vec![0x30, 3, 0x81, 1, 0], "no TRUE in DER"),
+            (vec![0x30, 6, 0x81, 1, 0xff, 0x82, 1, 0xff], "exclude each other"),
+            (vec![0x30, 3, 0x85, 1, 0xff], "onlyContainsAttributeCerts"),
+            (tlv(SEQUENCE, &[&full(&uri("%zz"))]), "RFC 3986"),
+        ],
+    );
+}
+
+#[test]
+fn name_constraints_are_read_to_their_end() {
+    let of = |side: u8, base: &[u8]| tlv(SEQUENCE, &[&tlv(side, &[&tlv(SEQUENCE, &[base])])]);
+    let network = |octets: &[u8]| of(0xa0, &tlv(0x87, &[octets]));
+    let v6 = [[0xfd; 16].map(|b| b & 0xfd), [0xff; 16]].concat();
+    judge(
+        of_certificate,
+        oid::NAME_CONSTRAINTS,
+        &[
+            of(0xa0, &host(".a.test")),
+            of(0xa1, &host("")),
+            network(&[10, 0, 0, 0, 255, 0, 0, 0]),
+            network(&[0; 8]),
+            network(&[0; 32]),
+            network(&v6),
+            of(0xa0, &tlv(0xa4, &[&common_name(0x0c, b"a")])),
+            of(0xa1, &tlv(0xa4, &[&[0x30, 0]])),
+        ],
+        &[
+            (vec![0x30, 0], "must not be empty"),
+            (vec![0x30, 2, 0xa0, 0], "must not be empty"),
+            (tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(SEQUENCE, &[&host("a")])]), &[0xa1, 0]]), "must not be empty"),
+            (network(b"abc"), "8 or 32 octets"),
+            (network(&[10, 0, 0, 0, 255, 0, 255, 0]), "holes"),
+            (network(&[10, 0, 0, 1, 255, 0, 0, 0]), "outside of its mask"),
+            (tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(SEQUENCE, &[&host("a"), &[0x80, 1, 1]])])]), "minimum or maximum"),
+            (tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(SEQUENCE, &[&host("a"), &[0x80, 1, 0]])])]), "minimum or maximum"),
+            (tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(SEQUENCE, &[&host("a"), &[0x81, 1, 1]])])]), "minimum or maximum"),
+            (of(0xa0, &host("a.test.")), "no host name or domain"),
+            (of(0xa0, &tlv(0x81, &[b"@"])), "no mailbox"),
+            (of(0xa0, &uri("1.2.3.4")), "is an address"),
+            (of(0xa0, &tlv(0xa4, &[&[0x31, 0]])), "unexpected DER tag"),
+            (of(0xa0, &[0xa3, 0]), "x400Address"),
+            (of(0xa0, &[0x88, 2, 0x80, 1]), "malformed OBJECT IDENTIFIER"),
+        ],
+    );
+}
+
+#[test]
+fn extensions_beside_rfc_5280_that_others_read_are_read_to_their_end() {
+    let stamp = |version: u8, hash: u8, signature: u8, end: &[u8]| {
+        [&[version][..], &[7; 32], &[0; 8], &[0, 0, hash, signature], end].concat()
+    };
+    let sized = |content: &[u8]| [&[0, content.len() as u8][..], content].concat();
+    let list = |stamp: &[u8]| tlv(OCTET_STRING, &[&sized(&sized(stamp))]);
+    let good = stamp(0, 4, 3, &[0, 2, 1, 1]);
+    judge(
+        of_certificate,
+        oid::SCT_LIST,
+        &[list(&good), list(&stamp(0, 4, 1, &[0, 1, 9]))],
+        &[
+            (vec![4, 2, 0, 0], "must not be empty"),
+            (vec![4, 0], "not as long"),
+            (list(&[]), "not as long"),
+            (list(&good[..40]), "not as long"),
+            (list(&[&good[..], &[1]].concat()), "not as long"),
+            (list(&stamp(1, 4, 3, &[0, 1, 9])), "another version"),
+            (list(&stamp(0, 9, 9, &[0, 1, 9])), "another algorithm"),
+            (list(&stamp(0, 4, 3, &[0, 0])), "not signed"),
+            (list(&[&[0; 33][..], &[0xff; 8], &good[41..]].concat()), "9999"),
+        ],
+    );
+    judge(
+        of_certificate,
+        oid::TLS_FEATURE,
+        &[vec![0x30, 3, 2, 1, 5], vec![0x30, 6, 2, 1, 5, 2, 1, 17]],
+        &[
+            (vec![0x30, 0], "must not be empty"),
+            (vec![0x30, 3, 2, 1, 99], "other features"),
+            (vec![0x30, 3, 2, 1, 0xff], "negative"),
+        ],
+    );
+    for oid in [oid::PRECERTIFICATE_POISON, oid::OCSP_NO_CHECK] {
+        judge(of_certificate, oid, &[vec![5, 0]], &[(vec![4, 0], "NULL")]);
+    }
+    judge(
+        of_certificate,
+        oid::CERTIFICATE_TEMPLATE,
+        &[tlv(SEQUENCE, &[SOME]), tlv(SEQUENCE, &[SOME, &[2, 1, 1, 2, 1, 2]])],
+        &[(tlv(SEQUENCE, &[SOME, &[2, 1, 0xff]]), "negative"), (tlv(SEQUENCE, &[LARGE]), "2^28")],
+    );
+    judge(
+        of_certificate,
+        oid::SUBJECT_DIRECTORY_ATTRIBUTES,
+        &[point(&[SOME, &tlv(SET, &[&[5, 0]])])],
+        &[
+            (vec![0x30, 0], "must not be empty"),
+            (point(&[SOME, &[0x31, 0]]), "no value"),
+            (point(&[SOME, &[0x31, 3, 1, 1, 1]]), "BOOLEAN"),
+        ],
+    );
+    let profession = |parts: &[&[u8]]| {
+        tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&tlv(SEQUENCE, parts)])])])])
+    };
+    let items = tlv(SEQUENCE, &[&[0x0c, 1, b'a']]);
+    let authority = tlv(0xa0, &[&tlv(SEQUENCE, &[SOME, &tlv(0x16, &[b"http://a"]), &[0x0c, 1, b'a']])]);
+    judge(
+        of_certificate,
+        oid::ADMISSION,
+        &[
+            vec![0x30, 2, 0x30, 0],
+            tlv(SEQUENCE, &[&tlv(0xa4, &[&common_name(0x0c, b"a")]), &[0x30, 0]]),
+            profession(&[&items]),
+            profession(&[&authority, &items, &tlv(SEQUENCE, &[SOME]), &[0x13, 1, b'1'], &[4, 1, 0]]),
+        ],
+        &[
+            (profession(&[&tlv(SEQUENCE, &[&[0x0c, 0]])]), "DirectoryString"),
+            (profession(&[&items, &[0x13, 1, b'@']]), "outside of its type"),
+            (profession(&[&items, &[5, 0]]), "trailing"),
+        ],
+    );
+}
+
+#[test]
+fn extensions_of_lists_and_entries_are_read_to_their_end() {
+    for oid in [oid::CRL_NUMBER, oid::DELTA_CRL_INDICATOR] {
+        let long = tlv(2, &[&[1; 21]]);
+        judge(of_list, oid, &[vec![2, 1, 0]], &[(vec![2, 1, 0xff], "negative"), (long, "20 octets")]);
+    }
+    judge(
+        of_entry,
+        oid::REASON_CODE,
+        &[vec![10, 1, 0], vec![10, 1, 10]],
+        &[(vec![10, 1, 7], "no reason"), (vec![10, 1, 11], "no reason")],
+    );
+    judge(
+        of_entry,
+        oid::INVALIDITY_DATE,
+        &[tlv(0x18, &[b"20300101000000Z"])],
+        &[
+            (tlv(0x18, &[b"20300101000000+01"]), "a time must be"),
+            (tlv(0x17, &[b"300101000000Z"]), "unexpected DER tag"),
+        ],
+    );
+    judge(of_entry, oid::CERTIFICATE_ISSUER, &[tlv(SEQUENCE, &[&host("a")])], &[(vec![0x30, 0], "must not be empty")]);
+}
+
+#[test]
+fn criticality_is_what_the_profile_says() {
+    let held = |known: Option<Known>, critical, value: &[u8]| {
+        known.unwrap().hold("field", critical, value).map_err(|e| e.text().to_owned())
+    };
+    let access = point(&[SOME, &uri("http://a")]);
+    for oid in [oid::AUTHORITY_INFO_ACCESS, oid::SUBJECT_INFO_ACCESS] {
+        assert_eq!(held(of_certificate(oid), false, &access), Ok(()));
+        assert!(held(of_certificate(oid), true, &access).unwrap_err().contains("InfoAccess: must not be critical"));
+    }
+    for (oid, value) in [(oid::INHIBIT_ANY_POLICY, &[2, 1, 0][..]), (oid::POLICY_CONSTRAINTS, &[0x30, 3, 0x80, 1, 0])] {
+        assert_eq!(held(of_certificate(oid), true, value), Ok(()));
+        assert!(held(of_certificate(oid), false, value).unwrap_err().contains("must be critical"));
+    }
+    assert!(held(of_entry(oid::REASON_CODE), true, &[10, 1, 1]).unwrap_err().contains("must not be critical"));
+    assert!(held(of_list(oid::ISSUING_DISTRIBUTION_POINT), false, &[0x30, 3, 0x81, 1, 0xff]).is_err());
+    assert!(of_certificate(&[42, 3]).is_none() && of_list(&[42, 3]).is_none() && of_entry(&[42, 3]).is_none());
+}
+
+#[test]
+fn what_the_encoders_write_fits_the_profile() {
+    let urls = ["http://a.test/x".to_owned()];
+    let sans = SubjectAltNames {
+        dns: vec!["*.a.test".into()],
+        emails: vec!["a@b.test".into()],
+        ips: vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()],
+        uris: vec!["spiffe://a/b".into()],
+        other: vec![(vec![42, 3], "ü".into())],
+    };
+    let mut constraints = NameConstraints::default();
+    constraints.permitted.dns.push(".a.test".into());
+    constraints.excluded.ips.push("10.1.2.3/8".parse().unwrap());
+    let policy = Policy { oid: vec![42, 3], cps: Some("http://a".into()), notice: Some("ü".into()) };
+    for written in [
+        extension::key_usage(KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::DECIPHER_ONLY)),
+        extension::ext_key_usage(&[vec![42, 3]]),
+        extension::basic_constraints(true, Some(0)),
+        extension::basic_constraints(false, None),
+        extension::subject_key_id(&[1]),
+        extension::authority_key_id(&[1]),
+        extension::authority_info_access(&urls, &urls),
+        extension::crl_distribution_points(&urls),
+        extension::freshest_crl(&urls),
+        extension::subject_alt_name(&sans, true),
+        extension::certificate_policies(&[policy]),
+        extension::name_constraints(&constraints),
+    ] {
+        let extension = ExtensionRef::next(&mut Reader::new(&written)).unwrap();
+        let known = of_certificate(extension.oid).unwrap();
+        known.hold("", extension.critical == Some(true), extension.value).unwrap();
+    }
+    let texts = ["bücher", "a@b", "Example, Inc.", "b", "a"].map(str::to_owned);
+    for attribute in [Attribute::OrganizationalUnit, Attribute::EmailAddress, Attribute::DomainComponent] {
+        name(&names_of_the_directory::name(&[&rdn(attribute, &texts)])).unwrap();
+    }
+}
+
+/// Every extension that has a reader.
+const ALL: [&[u8]; 25] = [
+    oid::SUBJECT_KEY_ID,
+    oid::KEY_USAGE,
+    oid::SUBJECT_ALT_NAME,
+    oid::BASIC_CONSTRAINTS,
+    oid::EXT_KEY_USAGE,
+    oid::AUTHORITY_INFO_ACCESS,
+    oid::CRL_DISTRIBUTION_POINTS,
+    oid::CERTIFICATE_POLICIES,
+    oid::NAME_CONSTRAINTS,
+    oid::ISSUER_ALT_NAME,
+    oid::POLICY_MAPPINGS,
+    oid::POLICY_CONSTRAINTS,
+    oid::INHIBIT_ANY_POLICY,
+    oid::SUBJECT_INFO_ACCESS,
+    oid::SUBJECT_DIRECTORY_ATTRIBUTES,
+    oid::PRIVATE_KEY_USAGE_PERIOD,
+    oid::TLS_FEATURE,
+    oid::SCT_LIST,
+    oid::PRECERTIFICATE_POISON,
+    oid::OCSP_NO_CHECK,
+    oid::CERTIFICATE_TEMPLATE,
+    oid::ADMISSION,
+    oid::AUTHORITY_KEY_ID,
+    oid::FRESHEST_CRL,
+    oid::ISSUING_DISTRIBUTION_POINT,
+];
+
+proptest! {
+    #[test]
+    fn any_value_is_read_or_refused(value in proptest::collection::vec(any::<u8>(), 0..60)) {
+        let inside = tlv(SEQUENCE, &[&value]);
+        for oid in ALL {
+            for known in [of_certificate(oid), of_list(oid), of_entry(oid)].into_iter().flatten() {
+                let _ = (known.hold("", false, &value), known.hold("", true, &inside));
+            }
+        }
+        let _ = (name(&value), names(Reader::new(&value)));
+    }
+
+    #[test]
+    fn any_text_is_a_name_or_not(text in "\\PC{0,40}") {
+        for check in [text::dns, text::mailbox, uri_name, location, host_base, mailbox_base, uri_base] {
+            let _ = check(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The texts of GeneralNames: host names, mailboxes and URIs, and the bases of name constraints
+//! (RFC 5280 4.2.1.6 and 4.2.1.10, RFC 2821 4.1.2, RFC 3986).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::x509::reader::{DerError, Read};
+
+/// Longest name of a host and longest label (RFC 1035 2.3.4).
+const MAX_HOST: usize = 253;
+const MAX_LABEL: usize = 63;
+
+fn rule(holds: bool, text: &'static str) -> Read<()> {
+    if holds { Ok(()) } else { Err(DerError(text)) }
+}
+
+/// The text of an IA5String without control characters.
+fn ia5(content: &[u8]) -> Read<&str> {
+    rule(content.is_ascii(), "an IA5String name holds octets above 0x7F")?;
+    rule(!content.iter().any(u8::is_ascii_control), "control characters in a name")?;
+    std::str::from_utf8(content).map_err(|_| DerError("an IA5String name holds octets above 0x7F"))
+}
+
+/// As [`ia5`], of a name, which says something.
+fn said(content: &[u8]) -> Read<&str> {
+    rule(!content.is_empty(), "a name is empty (RFC 5280 4.2.1.6)")?;
+    ia5(content)
+}
+
+/// Whether a text is labels of letters, digits, hyphens and, because hosts have them, underscores.
+fn is_host(text: &str) -> bool {
+    text.len() <= MAX_HOST && text.split('.').all(|label| is_label(label, b"-_"))
+}
+
+fn is_label(label: &str, more: &[u8]) -> bool {
+    (1..=MAX_LABEL).contains(&label.len()) && label.bytes().all(|b| b.is_ascii_alphanumeric() || more.contains(&b))
+}
+
+/// A dNSName: a host name, whose first label may be a wildcard or hold one.
+pub(super) fn dns(content: &[u8]) -> Read<()> {
+    let name = said(content)?;
+    let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
+    let holds = name.len() <= MAX_HOST && is_label(first, b"-_*") && rest.is_none_or(is_host);
+    rule(holds, "a dNSName is no host name (RFC 5280 4.2.1.6)")
+}
+
+/// An rfc822Name.
+pub(super) fn mailbox(content: &[u8]) -> Read<()> {
+    let name = said(content)?;
+    rule(is_mailbox(name), "an rfc822Name is no mailbox (RFC 5280 4.2.1.6)")
+}
+
+fn is_mailbox(text: &str) -> bool {
+    text.rsplit_once('@').is_some_and(|(local, host)| is_local(local) && (is_host(host) || is_literal(host)))
+}
+
+/// What stands before the `@`: a dot-string or a quoted string (RFC 2821 4.1.2).
+fn is_local(local: &str) -> bool {
+    let is_atom = |atom: &str| {
+        !atom.is_empty() && atom.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&b))
+    };
+    match local.strip_prefix('"') {
+        None => local.split('.').all(is_atom),
+        Some(rest) => rest.strip_suffix('"').is_some_and(is_quoted),
+    }
+}
+
+/// Quotation marks and backslashes each stand behind a backslash.
+fn is_quoted(text: &str) -> bool {
+    let mut octets = text.bytes();
+    while let Some(octet) = octets.next() {
+        let pair = octet != b'\\' || octets.next().is_some();
+        if octet == b'"' || !pair {
+            return false;
+        }
+    }
+    true
+}
+
+fn is_literal(host: &str) -> bool {
+    let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else { return false };
+    match address.strip_prefix("IPv6:") {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => address.parse::<Ipv4Addr>().is_ok(),
+    }
+}
+
+/// A uniformResourceIdentifier among names: absolute, and where it has an authority, with a host.
+///
+/// # Errors
+/// The rule that is broken.
+pub(crate) fn uri_name(content: &[u8]) -> Read<()> {
+    uri(content, |_| false)
+}
+
+/// A uniformResourceIdentifier where something is to be fetched: a directory's (`ldap:///…`) may leave the
+/// host to the reader (RFC 5280 4.2.1.13, 4.2.2.1).
+///
+/// # Errors
+/// The rule that is broken.
+pub(crate) fn location(content: &[u8]) -> Read<()> {
+    uri(content, |scheme| scheme.eq_ignore_ascii_case("ldap"))
+}
+
+fn uri(content: &[u8], may_lack_host: fn(&str) -> bool) -> Read<()> {
+    let uri = said(content)?;
+    rule(has_uri_octets(content), "a URI holds a character or a % that no URI may hold (RFC 3986 2)")?;
+    let absolute = DerError("a URI is not absolute (RFC 5280 4.2.1.6)");
+    let (scheme, specific) = uri.split_once(':').ok_or(absolute)?;
+    if !is_scheme(scheme) || specific.is_empty() {
+        return Err(absolute);
+    }
+    let Some(after) = specific.strip_prefix("//") else {
+        return rule(
+            !specific.contains(['[', ']']),
+            "a URI holds a character or a % that no URI may hold (RFC 3986 2)",
+        );
+    };
+    let end = after.find(['/', '?', '#']).unwrap_or(after.len());
+    let (authority, path) = after.split_at(end);
+    rule(!path.contains(['[', ']']), "a URI holds a character or a % that no URI may hold (RFC 3986 2)")?;
+    let holds = has_host(authority) || authority.is_empty() && may_lack_host(scheme);
+    rule(holds, "a URI has no usable host (RFC 5280 4.2.1.6)")
+}
+
+/// Unreserved and reserved characters, escapes of two digits, one `#` (RFC 3986 2 and 3.5).
+fn has_uri_octets(uri: &[u8]) -> bool {
+    let octet = |(at, b): (usize, &u8)| match b {
+        b'%' => matches!(uri[at + 1..], [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit()),
+        b => b.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=".contains(b),
+    };
+    uri.iter().enumerate().all(octet) && uri.iter().filter(|b| **b == b'#').count() <= 1
+}
+
+fn is_scheme(scheme: &str) -> bool {
+    scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+}
+
+/// Whether `[user@]host[:port]` has a host name or an address (RFC 5280 4.2.1.6).
+fn has_host(authority: &str) -> bool {
+    let (user, place) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (host, port) = match place.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (place, ""),
+    };
+    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    !user.contains(['@', '[', ']'])
+        && port.bytes().all(|b| b.is_ascii_digit())
+        && address.map_or_else(|| is_host(host), |address| address.parse::<Ipv6Addr>().is_ok())
+}
+
+/// The base of a subtree of host names: empty for all of them, or a host name, which a dot may lead.
+///
+/// # Errors
+/// The rule that is broken.
+pub(crate) fn host_base(content: &[u8]) -> Read<()> {
+    let base = ia5(content)?;
+    let holds = base.is_empty() || is_host(base.strip_prefix('.').unwrap_or(base));
+    rule(holds, "a subtree is no host name or domain (RFC 5280 4.2.1.10)")
+}
+
+/// The base of a subtree of mailboxes: empty for all, a mailbox, a host, or a domain with a leading dot.
+///
+/// # Errors
+/// As [`host_base`].
+pub(crate) fn mailbox_base(content: &[u8]) -> Read<()> {
+    let base = ia5(content)?;
+    if base.contains('@') {
+        return rule(is_mailbox(base), "a subtree is no mailbox, host or domain (RFC 5280 4.2.1.10)");
+    }
+    host_base(content)
+}
+
+/// The base of a subtree of URIs: empty for all, a host name but no address, or a domain with a leading dot.
+///
+/// # Errors
+/// As [`host_base`].
+pub(crate) fn uri_base(content: &[u8]) -> Read<()> {
+    let base = ia5(content)?;
+    rule(base.parse::<Ipv4Addr>().is_err(), "a subtree of URIs is an address (RFC 5280 4.2.1.10)")?;
+    host_base(content)
+}

@@ -1,0 +1,408 @@
+//! What is signed is read to its end first (RFC 5280 4.1 and 4.2), wherever its bytes come from: requests,
+//! templates, other authorities, parameters. Each case is one that Go's `crypto/x509`, Python's
+//! `cryptography` or RFC 5280 refuses.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use signet::x509::extension::{self, extension as any, parse_oid};
+use signet::x509::name::{self, Attribute, rdn};
+use signet::x509::writer::{SEQUENCE, SET, build};
+use signet::x509::{oid, pem};
+
+use super::external_policy::engine::{Engine, Reply, Template, consent_to};
+use super::external_policy::settings;
+use super::foreign::{self, CA, Ca, csr, csr_of_pieces, p256_spki, signed_by_p256};
+use super::mount::{Pki, with};
+
+fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    build(tag, 0, |w| parts.iter().for_each(|part| w.raw(part)))
+}
+
+fn attribute(tag: u8, value: &[u8]) -> Vec<u8> {
+    tlv(SEQUENCE, &[&tlv(6, &[Attribute::CommonName.oid()]), &tlv(tag, &[value])])
+}
+
+fn subject(attributes: &[&[u8]]) -> Vec<u8> {
+    tlv(SEQUENCE, &[&tlv(SET, attributes)])
+}
+
+fn good_subject() -> Vec<u8> {
+    name::name(&[&rdn(Attribute::CommonName, &["a.foo".to_owned()])])
+}
+
+/// A CSR's subject that is no DER, or that others do not read; and the rule.
+fn subjects() -> Vec<(Vec<u8>, &'static str)> {
+    vec![
+        (subject(&[&attribute(0x01, &[1])]), "no character string"),
+        (subject(&[&attribute(0x2c, &[0x0c, 1, b'a'])]), "no character string"),
+        (subject(&[&attribute(0x02, &[5])]), "no character string"),
+        (subject(&[&attribute(0x13, b"a@b")]), "outside of its type"),
+        (subject(&[&attribute(0x14, b"B\xfccher")]), "outside of its type"),
+        (subject(&[&attribute(0x0c, b"b"), &attribute(0x0c, b"a")]), "out of order"),
+        (subject(&[&attribute(0x0c, b"a"), &attribute(0x0c, b"a")]), "there twice"),
+    ]
+}
+
+fn san(name: &[u8]) -> Vec<u8> {
+    any(oid::SUBJECT_ALT_NAME, false, &tlv(SEQUENCE, &[name]))
+}
+
+/// Extensions of a CSR with a content that is false; the extension's name and the rule.
+fn extensions() -> Vec<(Vec<u8>, &'static str, &'static str)> {
+    let policy = tlv(SEQUENCE, &[&[6, 2, 42, 3], &[0x30, 0]]);
+    let access = tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&[6, 2, 42, 3], &tlv(0x86, &[b"http://a.test/"])])]);
+    vec![
+        (
+            san(&[0xa4, 16, 0x30, 14, 0x31, 12, 0x30, 10, 6, 3, 0x55, 4, 3, 0x0c, 3, b'a', 0, b'b']),
+            "subjectAltName",
+            "control",
+        ),
+        (san(&[0xa4, 4, 0x31, 2, 5, 0]), "subjectAltName", "unexpected DER tag"),
+        (san(&[0x88, 2, 0x80, 1]), "subjectAltName", "malformed OBJECT IDENTIFIER"),
+        (san(&[0xa3, 2, 0x30, 0]), "subjectAltName", "x400Address or ediPartyName"),
+        (san(&[0xa5, 5, 0xa1, 3, 0x0c, 1, b'a']), "subjectAltName", "x400Address or ediPartyName"),
+        (
+            any(oid::CERTIFICATE_POLICIES, false, &tlv(SEQUENCE, &[&policy])),
+            "certificatePolicies",
+            "policyQualifiers are empty",
+        ),
+        (any(oid::AUTHORITY_INFO_ACCESS, true, &access), "authorityInfoAccess", "must not be critical"),
+        (any(oid::AUTHORITY_INFO_ACCESS, false, &[0x30, 3, 2, 1, 1]), "authorityInfoAccess", "unexpected DER tag"),
+        (any(oid::SUBJECT_INFO_ACCESS, true, &access), "subjectInfoAccess", "must not be critical"),
+        (any(oid::POLICY_CONSTRAINTS, true, &[0x30, 0]), "policyConstraints", "must not be empty"),
+        (
+            any(
+                oid::POLICY_MAPPINGS,
+                true,
+                &tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&[6, 4, 0x55, 0x1d, 32, 0], &[6, 2, 42, 3]])]),
+            ),
+            "policyMappings",
+            "anyPolicy",
+        ),
+        (any(oid::INHIBIT_ANY_POLICY, true, &[2, 1, 0xff]), "inhibitAnyPolicy", "negative"),
+        (any(oid::ISSUER_ALT_NAME, false, b"garbage"), "issuerAltName", ""),
+        (any(oid::TLS_FEATURE, false, b"garbage"), "TLS feature", ""),
+        (any(oid::SCT_LIST, false, b"garbage"), "SCT list", ""),
+        (any(oid::CRL_DISTRIBUTION_POINTS, false, &[0x30, 2, 0x30, 0]), "cRLDistributionPoints", "neither"),
+        (any(oid::FRESHEST_CRL, true, &[0x30, 2, 0x30, 0]), "freshestCRL", "must not be critical"),
+        (any(oid::PRIVATE_KEY_USAGE_PERIOD, false, &[0x30, 0]), "privateKeyUsagePeriod", "must not be empty"),
+        (any(oid::SUBJECT_DIRECTORY_ATTRIBUTES, false, &[0x30, 0]), "subjectDirectoryAttributes", "must not be empty"),
+        (any(oid::EXT_KEY_USAGE, false, &[0x30, 8, 6, 6, 42, 0x88, 0x80, 0x80, 0x80, 0]), "extKeyUsage", "2^28"),
+        (any(&parse_oid("1.2.2147483648").unwrap(), false, &[5, 0]), "an extension's identifier", "2^28"),
+    ]
+}
+
+#[actix_web::test]
+async fn what_sign_verbatim_and_use_csr_values_copy_is_read_to_its_end() {
+    let pki = Pki::start().await;
+    let csr_values = |csr: String| json!({ "csr": csr, "use_csr_values": true });
+    for (subject, rule) in subjects() {
+        let csr = csr_of_pieces(&subject, &[&san(&[0x82, 1, b'a'])]);
+        pki.refused("sign-verbatim", json!({ "csr": csr }), rule).await;
+        pki.refused("root/sign-intermediate", csr_values(csr), rule).await;
+    }
+    let no_name = csr_of_pieces(&[0x30, 2, 5, 0], &[]);
+    pki.refused("sign-verbatim", json!({ "csr": no_name }), "csr: unexpected DER tag").await;
+    for (extension, name, rule) in extensions() {
+        let csr = csr_of_pieces(&good_subject(), &[&extension]);
+        let text = format!("certificate: {name}: ");
+        for (path, body) in
+            [("sign-verbatim", json!({ "csr": csr })), ("root/sign-intermediate", csr_values(csr.clone()))]
+        {
+            // Points of a CSR are never an authority's.
+            if path != "sign-verbatim" && ["cRLDistributionPoints", "freshestCRL"].contains(&name) {
+                continue;
+            }
+            let answer = pki.app.client.post(&format!("pki/{path}"), body).await;
+            assert_eq!(answer.status, 400, "{path} {name} {rule}: {}", answer.text);
+            assert!(answer.error().contains(&text) && answer.error().contains(rule), "{name} {rule}: {}", answer.text);
+        }
+    }
+    let defaults = csr_of_pieces(&good_subject(), &[&any(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 1, 1, 0])]);
+    pki.refused("sign-verbatim", json!({ "csr": defaults }), "basicConstraints: cA FALSE is written out").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn what_a_template_says_is_read_to_its_end() {
+    let (pki, engine) = (Pki::start().await, Engine::start().await);
+    pki.post("config/external-policy", settings(&engine)).await;
+    let templates = subjects()
+        .into_iter()
+        .map(|(subject, rule)| (Template { subject, ..Template::default() }, format!("subject: {rule}")))
+        .chain(extensions().into_iter().map(|(extension, name, rule)| {
+            let mut template = Template::default();
+            template.extensions.retain(|own| own[2..7] != extension[2..7]);
+            template.extensions.push(extension);
+            (template, format!("{name}: {rule}"))
+        }));
+    for (template, rule) in templates {
+        engine.says(move |question| Reply::json(consent_to(question, &template)));
+        let answer =
+            pki.app.client.post("pki/external-policy/sign", json!({ "csr": csr("ec-256", "/CN=asked", "") })).await;
+        assert_eq!(answer.status, 400, "{rule}: {}", answer.text);
+        let (name, rest) = rule.split_once(": ").unwrap();
+        assert!(answer.error().contains(name) && answer.error().contains(rest), "{rule}: {}", answer.text);
+    }
+    engine.stop().await;
+    pki.stop().await;
+}
+
+/// A self-issued authority of these pieces, signed by the P-256 key.
+fn self_issued(subject: &[u8], more: &[Vec<u8>]) -> String {
+    let own = [
+        extension::basic_constraints(true, None),
+        any(oid::KEY_USAGE, true, &[3, 2, 1, 6]),
+        extension::subject_key_id(&[1, 2, 3]),
+    ];
+    let tbs = build(SEQUENCE, 0, |w| {
+        w.raw(&[0xa0, 3, 2, 1, 2, 2, 1, 77]);
+        w.raw(signet::x509::algorithm::SignatureAlgorithm::Ecdsa(signet::x509::algorithm::Hash::Sha256).der());
+        w.raw(subject);
+        w.nest(SEQUENCE, |w| {
+            w.tlv(0x17, b"500101000000Z");
+            w.tlv(0x18, b"99991231235959Z");
+        });
+        w.raw(subject);
+        w.raw(&p256_spki());
+        w.nest(0xa3, |w| w.nest(SEQUENCE, |w| own.iter().chain(more).for_each(|e| w.raw(e))));
+    });
+    pem::encode("CERTIFICATE", &signed_by_p256(&tbs))
+}
+
+#[actix_web::test]
+async fn what_a_self_issued_authority_says_is_read_to_its_end() {
+    let pki = Pki::start().await;
+    let refused = async |certificate: String, rule: &str| {
+        pki.refused("root/sign-self-issued", json!({ "certificate": certificate }), rule).await;
+    };
+    pki.post("root/sign-self-issued", json!({ "certificate": self_issued(&good_subject(), &[]) })).await;
+    for (subject, rule) in subjects() {
+        refused(self_issued(&subject, &[]), "certificate: subject: ").await;
+        refused(self_issued(&subject, &[]), rule).await;
+    }
+    for (extension, name, rule) in extensions().into_iter().filter(|(_, name, _)| *name != "subjectKeyIdentifier") {
+        let certificate = self_issued(&good_subject(), &[extension]);
+        refused(certificate.clone(), &format!("certificate: {name}: ")).await;
+        refused(certificate, rule).await;
+    }
+    // Readers that are strict about DER refuse a whole certificate for it.
+    let explicit = tlv(SEQUENCE, &[&[6, 2, 42, 3], &[1, 1, 0], &[4, 2, 5, 0]]);
+    refused(self_issued(&good_subject(), &[explicit]), "critical FALSE is written out").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn an_imported_authority_has_a_name_that_others_read() {
+    let pki = Pki::start().await;
+    for (subject, rule) in subjects() {
+        let bundle = json!({ "pem_bundle": self_issued(&subject, &[]) });
+        for path in ["issuers/import/bundle", "issuers/import/cert", "config/ca"] {
+            pki.refused(path, bundle.clone(), rule).await;
+        }
+        pki.refused("intermediate/set-signed", json!({ "certificate": self_issued(&subject, &[]) }), "subject: ").await;
+    }
+    pki.post("issuers/import/cert", json!({ "pem_bundle": self_issued(&good_subject(), &[]) })).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn name_constraints_that_others_refuse_are_signed_from_no_parameter_and_no_request() {
+    let pki = Pki::start().await;
+    let authority = json!({ "csr": csr("ec-256", "/CN=Below", ""), "common_name": "Below" });
+    let hosts = ["a.test.", ".", "a..b", "*.a.test", "a.test/x"];
+    let mailboxes = ["@", "a@", "@a.test", "a@b..c", "a.test."];
+    let uris = ["1.2.3.4", "[::1]", "http://a.test/", "a.test.", "a.test:443"];
+    for side in ["permitted", "excluded"] {
+        for (kind, bases) in [("dns_domains", &hosts), ("email_addresses", &mailboxes), ("uri_domains", &uris)] {
+            for base in bases {
+                let field = format!("{side}_{kind}");
+                let constrained = json!({ &*field: [base] });
+                let body = with(&authority, constrained.clone());
+                pki.refused("root/sign-intermediate", body, &format!("{field}: a subtree ")).await;
+                let root = with(&json!({ "common_name": "Root", "key_type": "ec" }), constrained);
+                pki.refused("root/generate/internal", root, &format!("{field}: a subtree ")).await;
+            }
+        }
+    }
+    let base = |tag: u8, text: &str| tlv(tag, &[text.as_bytes()]);
+    let mut cases: Vec<(Vec<u8>, &str)> = Vec::new();
+    cases.extend(hosts.map(|host| (base(0x82, host), "no host name or domain")));
+    cases.extend(mailboxes.map(|mailbox| (base(0x81, mailbox), "a subtree is no ")));
+    cases.extend(uris.map(|uri| (base(0x86, uri), "a subtree ")));
+    cases.extend([
+        (base(0x87, "abc"), "8 or 32 octets"),
+        (tlv(0x87, &[&[10, 0, 0, 0, 255, 0, 255, 0]]), "the mask of a subtree has holes"),
+        ([base(0x82, "a.test"), vec![0x80, 1, 1]].concat(), "a minimum or maximum"),
+        ([base(0x82, "a.test"), vec![0x81, 1, 1]].concat(), "a minimum or maximum"),
+    ]);
+    let csr_with = |value: &[u8]| json!({ "csr": csr_of_pieces(&good_subject(), &[&any(oid::NAME_CONSTRAINTS, true, value)]), "use_csr_values": true });
+    for (subtree, rule) in cases {
+        let value = tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(SEQUENCE, &[&subtree])])]);
+        pki.refused("root/sign-intermediate", csr_with(&value), "certificate: nameConstraints: ").await;
+        pki.refused("root/sign-intermediate", csr_with(&value), rule).await;
+    }
+    for empty in [&[0x30, 0][..], &[0x30, 2, 0xa0, 0]] {
+        pki.refused("root/sign-intermediate", csr_with(empty), "nameConstraints: must not be empty").await;
+    }
+    let good = json!({ "permitted_dns_domains": ".a.test,a_b.test", "excluded_email_addresses": "a@b.test,.c.test,d.test",
+        "permitted_uri_domains": ".a.test,b", "excluded_ip_ranges": "10.1.2.3/8" });
+    pki.post("root/sign-intermediate", with(&authority, good)).await;
+    pki.stop().await;
+}
+
+/// Identifiers with an arc that others cannot read, or with too many of them.
+fn large_identifiers() -> [String; 4] {
+    [
+        "1.2.2147483648".into(),
+        "1.2.268435456".into(),
+        "2.25.1234567890123456789012".into(),
+        format!("1.2{}", ".3".repeat(19)),
+    ]
+}
+
+#[actix_web::test]
+async fn object_identifiers_that_others_cannot_read_are_refused_wherever_they_are_named() {
+    let pki = Pki::start().await;
+    for large in large_identifiers() {
+        let rule = |field: &str| format!("{field}: {large}: an object identifier has ");
+        for (field, value) in [
+            ("ext_key_usage_oids", json!([large])),
+            ("policy_identifiers", json!([large])),
+            ("policy_identifiers", json!([json!({ "oid": large, "cps": "http://a.test" }).to_string()])),
+        ] {
+            pki.refused("roles/large", json!({ field: value }), &rule(field)).await;
+        }
+        let other = json!({ "common_name": "a.foo", "other_sans": format!("{large};UTF8:x") });
+        let role = json!({ "allow_any_name": true, "allowed_other_sans": "*" });
+        pki.deny(&role, other.clone(), &rule("other_sans")).await;
+        let authority = json!({ "csr": csr("ec-256", "/CN=Below", ""), "common_name": "Below" });
+        pki.refused("root/sign-intermediate", with(&authority, other), &rule("other_sans")).await;
+        let usage = json!({ "ext_key_usage_oids": [large], "common_name": "Below" });
+        for path in ["sign-verbatim", "root/sign-intermediate"] {
+            pki.refused(path, with(&authority, usage.clone()), &rule("ext_key_usage_oids")).await;
+        }
+        let oid = tlv(6, &[&parse_oid(&large).unwrap()]);
+        for (extension, name) in [
+            (any(&parse_oid(&large).unwrap(), false, &[5, 0]), "an extension's identifier"),
+            (any(oid::EXT_KEY_USAGE, false, &tlv(SEQUENCE, &[&oid])), "extKeyUsage"),
+            (any(oid::CERTIFICATE_POLICIES, false, &tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&oid])])), "certificatePolicies"),
+            (san(&tlv(0x88, &[&parse_oid(&large).unwrap()])), "subjectAltName"),
+            (san(&tlv(0xa0, &[&oid, &tlv(0xa0, &[&[0x0c, 1, b'a']])])), "subjectAltName"),
+        ] {
+            let csr = json!({ "csr": csr_of_pieces(&good_subject(), &[&extension]) });
+            pki.refused("sign-verbatim", csr, &format!("certificate: {name}: an object identifier has ")).await;
+        }
+        // The same in a CSR that a role signs.
+        let csr = csr_of_pieces(&good_subject(), &[&san(&tlv(0xa0, &[&oid, &tlv(0xa0, &[&[0x0c, 1, b'a']])]))]);
+        pki.deny_sign(&role, json!({ "csr": csr }), "certificate: subjectAltName: an object identifier has ").await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn uris_without_a_usable_host_are_refused() {
+    let pki = Pki::start().await;
+    let role = json!({ "allow_any_name": true, "allowed_uri_sans": "*", "key_type": "ec" });
+    for uri in ["http://a..b/", "http:///x", "spiffe://", "http://a.test./", "http://a%41/", "http://[fe80::1%25eth0]/"]
+    {
+        pki.deny(&role, json!({ "common_name": "a.foo", "uri_sans": [uri] }), "uri_sans: URI ").await;
+        let csr = csr_of_pieces(&good_subject(), &[&san(&tlv(0x86, &[uri.as_bytes()]))]);
+        pki.deny_sign(&role, json!({ "csr": csr }), "csr: URI ").await;
+    }
+    for uri in ["%zz", "http://a.test/%zz", "http://a..b/", "spiffe://", "x", "//a.test/"] {
+        let csr = csr_of_pieces(&good_subject(), &[&san(&tlv(0x86, &[uri.as_bytes()]))]);
+        pki.refused("sign-verbatim", json!({ "csr": csr }), "certificate: subjectAltName: a URI ").await;
+        let body = json!({ "csr": csr, "use_csr_values": true });
+        pki.refused("root/sign-intermediate", body, "certificate: subjectAltName: a URI ").await;
+    }
+    for url in ["http://a/%zz", "http://a..b/", "http://a.test/{x}", "http:///x"] {
+        for field in
+            ["issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers"]
+        {
+            pki.refused("config/urls", json!({ field: url }), &format!("{field}: ")).await;
+            pki.refused("issuer/root", json!({ field: url }), &format!("{field}: ")).await;
+        }
+        pki.refused("config/cluster", json!({ "path": url }), "path: ").await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn what_rfc_5280_forbids_of_a_list_is_refused_when_a_caller_words_it() {
+    let pki = Pki::start().await;
+    let path = "issuer/root/sign-revocation-list";
+    let body = json!({ "revoked_certs": [], "crl_number": 5 });
+    let list = |id: &str, critical: bool, value: &[u8]| {
+        with(&body, json!({ "extensions": [{ "id": id, "critical": critical, "value": STANDARD.encode(value) }] }))
+    };
+    let scope = [0x30, 3, 0x81, 1, 0xff];
+    let point = tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(0xa0, &[&tlv(0x86, &[b"http://a.test/"])])])])]);
+    for (body, rule) in [
+        (list("2.5.29.28", true, &[0x30, 0]), "crl: issuingDistributionPoint: must not be empty (RFC 5280 5.2.5)"),
+        (list("2.5.29.28", false, &scope), "crl: issuingDistributionPoint: must be critical"),
+        (list("2.5.29.28", true, &[0x30, 3, 0x81, 1, 0]), "crl: issuingDistributionPoint: "),
+        (list("2.5.29.46", true, &point), "crl: freshestCRL: must not be critical"),
+        (list("2.5.29.46", false, b"garbage"), "crl: freshestCRL: "),
+        (
+            with(&list("2.5.29.46", false, &point), json!({ "delta_crl_base_number": 4 })),
+            "freshestCRL must not stand in a delta CRL (RFC 5280 5.2.6)",
+        ),
+        (with(&body, json!({ "delta_crl_base_number": 6 })), "delta_crl_base_number: must not be above crl_number"),
+        (list("1.2.2147483648", false, &[5, 0]), "an object identifier has"),
+    ] {
+        pki.refused(path, body, rule).await;
+    }
+    let resigned = json!({ "crls": [], "crl_number": 5, "delta_crl_base_number": 6 });
+    pki.refused("issuer/root/resign-crls", resigned, "delta_crl_base_number: must not be above crl_number").await;
+    let entry = |id: &str, critical: bool, value: &[u8]| {
+        let extension = json!({ "id": id, "critical": critical, "value": STANDARD.encode(value) });
+        with(
+            &body,
+            json!({ "revoked_certs": [{ "serial_number": "0a:01", "revocation_time": 1, "extensions": [extension] }] }),
+        )
+    };
+    for (body, rule) in [
+        (entry("2.5.29.21", true, &[10, 1, 1]), "reasonCode: must not be critical"),
+        (entry("2.5.29.21", false, &[10, 1, 7]), "reasonCode: is no reason (RFC 5280 5.3.1)"),
+        (entry("2.5.29.21", false, &[10, 1, 8]), "removeFromCRL stands in delta CRLs alone (RFC 5280 5.3.1)"),
+        (entry("2.5.29.24", true, b"\x18\x0f20300101000000Z"), "invalidityDate: must not be critical"),
+        (entry("2.5.29.24", false, b"\x17\x0d300101000000Z"), "invalidityDate: "),
+        (entry("2.5.29.29", false, &[0x30, 3, 0x82, 1, b'a']), "certificateIssuer: must be critical"),
+        (entry("1.2.2147483648", false, &[5, 0]), "an object identifier has"),
+    ] {
+        pki.refused(path, body.clone(), "revoked_certs[0]: extensions: ").await;
+        pki.refused(path, body, rule).await;
+    }
+    for good in [
+        list("2.5.29.28", true, &scope),
+        list("2.5.29.46", false, &point),
+        with(&entry("2.5.29.21", false, &[10, 1, 8]), json!({ "delta_crl_base_number": 4 })),
+        with(&body, json!({ "delta_crl_base_number": 5 })),
+    ] {
+        pki.post(path, good).await;
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn what_others_read_is_copied_as_before() {
+    let pki = Pki::start().await;
+    let usual = "subjectAltName = DNS:*.a.test,DNS:a_b.test,email:a@b.test,URI:spiffe://a/b,IP:10.0.0.1,RID:1.2.3,dirName:dir\n\
+        certificatePolicies = 1.2.3,@policy\ntlsfeature = status_request\nissuerAltName = DNS:a.test\n\
+        authorityInfoAccess = caIssuers;URI:ldap:///cn=a?cACertificate,OCSP;URI:http://a.test\n\
+        noCheck = ignored\n1.2.3.4 = DER:00ff\n[dir]\nO = Somebody\n\
+        [policy]\npolicyIdentifier = 1.2.4\nCPS.1 = http://a.test/cps\nuserNotice.1 = @notice\n\
+        [notice]\nexplicitText = UTF8:a\norganization = Org\nnoticeNumbers = 1,2";
+    let leaf =
+        pki.certify("sign-verbatim", json!({ "csr": csr("ec-256", "/C=NZ/O=Example+OU=One/CN=a.test", usual) })).await;
+    let copied =
+        ["2.5.29.32", "2.5.29.18", "1.3.6.1.5.5.7.1.1", "1.3.6.1.5.5.7.1.24", "1.3.6.1.5.5.7.48.1.5", "1.2.3.4"];
+    for id in copied {
+        assert!(leaf.raw(id).is_some(), "{id}");
+    }
+    let ca = Ca::root_with(foreign::key("ec-256"), "/CN=Usual", &format!("{CA}\n{usual}"), &[]);
+    let _: Value = pki.post("root/sign-self-issued", json!({ "certificate": ca.pem })).await.body;
+    pki.stop().await;
+}
