@@ -415,11 +415,7 @@ fn courtesies(route: &Route, params: &Params, fields: &mut Fields, below: &str) 
         replaced.push(name);
     }
     let unknown = fields.unknown(route.fields).filter(|name| params.iter(below).all(|(n, _)| n != *name));
-    let unknown: Vec<_> = unknown.collect();
-    let mut warnings = Vec::new();
-    if !unknown.is_empty() {
-        warnings.push(format!("Endpoint ignored these unrecognized parameters: [{}]", unknown.join(" ")));
-    }
+    let mut warnings: Vec<String> = unrecognised(unknown).into_iter().collect();
     if !replaced.is_empty() {
         warnings.push(format!(
             "Endpoint replaced the value of these parameters with the values captured from the endpoint's path: [{}]",
@@ -427,6 +423,20 @@ fn courtesies(route: &Route, params: &Params, fields: &mut Fields, below: &str) 
         ));
     }
     warnings
+}
+
+/// The warning about fields that nobody reads. Their names are the caller's: it repeats so many, and so many
+/// characters of each.
+fn unrecognised<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<String> {
+    const MOST: usize = 20;
+    const LONGEST: usize = 64;
+    let begin = |name: &'a str| name.char_indices().nth(LONGEST).map_or(name, |(end, _)| &name[..end]);
+    let first: Vec<_> = names.by_ref().take(MOST).map(begin).collect();
+    let more = match names.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!first.is_empty()).then(|| format!("Endpoint ignored these unrecognized parameters: [{}]{more}", first.join(" ")))
 }
 
 /// Causes go to the log, where an operator can act on them.
