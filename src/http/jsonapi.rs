@@ -32,7 +32,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use actix_web::http::Method;
-use actix_web::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, IF_MATCH};
+use actix_web::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH};
 use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
@@ -56,6 +56,8 @@ use route::{Call, Found, Route};
 
 /// The media type of everything here.
 pub const MEDIA_TYPE: &str = "application/vnd.api+json";
+/// What a client sends along that plans and applies.
+static INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integration");
 
 /// Answers one request. `raw_path` is what follows `/api/v2/` in the request line, still encoded.
 pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
@@ -124,6 +126,7 @@ async fn steps(
         query: Query::parse(request.query_string()).map_err(malformed)?,
         document,
         if_match: if_match(headers)?,
+        plans: headers.contains_key(&INTEGRATION),
         origin: state.origin().to_owned(),
         path: found.path,
     });
@@ -141,6 +144,7 @@ async fn read(
 ) -> Result<(Result<Reply, Refusal>, Option<limit::Left>), Refusal> {
     let shared = state.shared().clone();
     let query = Query::parse(request.query_string());
+    let plans = request.headers().contains_key(&INTEGRATION);
     let asked = Arc::new((token, found, query));
     let answered = state.projects.run(asked.1.route.name, Access::Read, move |mut tx| {
         let (shared, asked) = (shared.clone(), asked.clone());
@@ -161,7 +165,8 @@ async fn read(
             };
             shared.projects.note_use(&caller);
             let (params, path, origin) = (found.params.clone(), found.path.clone(), shared.origin().to_owned());
-            let call = Call { caller, params, query, document: Document::default(), if_match: None, origin, path };
+            let document = Document::default();
+            let call = Call { caller, params, query, document, if_match: None, plans, origin, path };
             match (found.route.handler)(&mut tx, &call).await {
                 Err(Stop::Refused(refusal)) => Ok((Err(refusal), left)),
                 reply => Ok((Ok(reply?), left)),

@@ -30,6 +30,9 @@ pub struct Call {
     pub document: Document,
     /// The entity tag that must match, if one was demanded.
     pub if_match: Option<String>,
+    /// Whether the client is one that plans and applies (`X-Terraform-Integration`): where an operation runs is
+    /// for it alone to know.
+    pub plans: bool,
     /// Scheme and authority of absolute links.
     pub origin: String,
     /// The path from the root, for links of lists.
