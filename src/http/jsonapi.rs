@@ -32,14 +32,15 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use actix_web::http::Method;
-use actix_web::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH};
+use actix_web::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH};
 use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 
 use super::address::caller_address;
-use super::secrets::body::raw;
+use super::encoding::{self, ENCODED, is_encoded};
+use super::secrets::body::{is_too_long_to_begin, passed_over, raw};
 use super::secrets::route::RequestId;
 use super::secrets::state::State;
 use crate::error::{Error, Kind};
@@ -72,10 +73,19 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
         Err(refusal) => Err(refusal),
     };
     let response = match outcome {
+        // Tokens are shown where they are made, and nothing that is read holds one.
+        Ok(reply @ Reply::Document(_)) if matches!(*request.method(), Method::GET | Method::HEAD) => {
+            encoding::offered(render::reply(reply, &id, rate), request.headers()).await
+        }
         Ok(reply) => render::reply(reply, &id, rate),
         Err(refusal) => {
             log(&refusal, &id);
-            render::refusal(&refusal, &id, rate)
+            let mut response = render::refusal(&refusal, &id, rate);
+            if refusal.kind == Kind::UnsupportedMethod {
+                render::set(response.headers_mut(), ALLOW, &route::allowed(raw_path));
+            }
+            encoding::tell_what_is_taken(&mut response, request.headers());
+            response
         }
     };
     meter.record(response.status().as_u16(), started.elapsed());
@@ -213,9 +223,17 @@ async fn body(state: &State, route: &Route, headers: &HeaderMap, payload: Payloa
         media_type(headers)?;
     }
     let limit = state.settings.max_body;
+    let too_large = || Refusal::new(Kind::TooLarge, format!("the body is larger than {limit} bytes"));
+    if is_too_long_to_begin(headers, limit) {
+        return Err(too_large());
+    }
+    if is_encoded(headers) {
+        passed_over(headers, payload, limit, &state.settings, true).await?;
+        return Err(Refusal::new(Kind::UnsupportedMedia, ENCODED));
+    }
     let body = raw(headers, payload, limit, &state.bodies, &state.settings).await?;
     if body.len() > limit {
-        return Err(Refusal::new(Kind::TooLarge, format!("the body is larger than {limit} bytes")));
+        return Err(too_large());
     }
     if !takes && !body.is_empty() && *route.method == Method::DELETE {
         media_type(headers)?;
@@ -262,7 +280,7 @@ async fn precondition(tx: &mut Tx<'_>, route: &Route, call: &Call) -> Outcome<()
     tx.hold();
     let current = (show.handler)(tx, call).await?;
     let tag = render::entity_tag(&current);
-    if demanded.split(',').any(|one| Some(one.trim()) == tag.as_deref()) {
+    if demanded.split(',').any(|one| Some(encoding::plain_tag(one.trim())) == tag) {
         return Ok(());
     }
     Err(Refusal::new(Kind::Precondition, "If-Match: the resource has changed since").into())

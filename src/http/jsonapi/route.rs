@@ -170,6 +170,13 @@ pub fn find(raw_path: &str, method: &Method) -> Result<Found, Refusal> {
     }
 }
 
+/// The methods that a path takes, as `Allow` lists them (RFC 9110, 10.2.1).
+pub fn allowed(raw_path: &str) -> String {
+    const METHODS: [Method; 5] = [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE];
+    let taken = METHODS.iter().filter(|method| find(raw_path, method).is_ok()).map(Method::as_str);
+    taken.collect::<Vec<_>>().join(", ")
+}
+
 fn matched(pattern: &[&'static str], segments: &[String]) -> Option<Vec<(&'static str, String)>> {
     let mut params = Vec::new();
     for (part, segment) in pattern.iter().zip(segments) {
