@@ -4,13 +4,15 @@
 //! answers) belongs to its wire; this module only tells them apart. Where a caller is, [`address`] says for both.
 
 pub mod address;
+pub mod encoding;
 pub mod jsonapi;
 pub mod secrets;
 
 use actix_web::dev::Payload;
-use actix_web::http::header::CONTENT_TYPE;
+use actix_web::http::Method;
+use actix_web::http::header::{ALLOW, CONTENT_TYPE};
 use actix_web::web::{self, ServiceConfig};
-use actix_web::{FromRequest, HttpRequest, HttpResponse};
+use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Resource};
 
 use secrets::state::State;
 
@@ -19,14 +21,30 @@ pub fn configure(app: &mut ServiceConfig, state: State) {
     app.app_data(state)
         .service(web::scope("/v1").default_service(web::to(secrets_service)))
         .service(web::scope("/api/v2").default_service(web::to(projects_api)))
-        .route("/.well-known/terraform.json", web::get().to(discovery))
-        .route("/metrics", web::get().to(metrics_page))
+        .service(read_only("/.well-known/terraform.json", discovery))
+        .service(web::resource("/metrics").default_service(web::to(metrics_page)))
         .default_service(web::to(nothing));
 }
 
 /// The services of the listener that serves the metrics alone, open to whoever reaches it.
 pub fn configure_metrics(app: &mut ServiceConfig) {
-    app.route("/metrics", web::get().to(async || metrics_text())).default_service(web::to(nothing));
+    app.service(read_only("/metrics", metrics_text)).default_service(web::to(nothing));
+}
+
+/// A path that is read and nothing else.
+fn read_only<F, A>(path: &'static str, handler: F) -> Resource
+where
+    F: Handler<A, Output = HttpResponse> + Clone,
+    A: FromRequest + 'static,
+{
+    let resource = web::resource(path).route(web::get().to(handler.clone())).route(web::head().to(handler));
+    resource.default_service(web::to(only_reads))
+}
+
+async fn only_reads() -> HttpResponse {
+    let mut refused = HttpResponse::MethodNotAllowed();
+    refused.insert_header((ALLOW, "GET, HEAD")).insert_header((CONTENT_TYPE, secrets::render::JSON));
+    refused.body("{\"errors\":[]}")
 }
 
 /// The media type of the Prometheus text form.
@@ -66,13 +84,16 @@ async fn discovery() -> HttpResponse {
 /// The metrics page: open where the settings say so, else a read of `sys/metrics` like any other.
 async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     if state.settings.open_metrics {
-        return metrics_text();
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        return if reads { metrics_text(request).await } else { only_reads().await };
     }
     secrets::answer(state, &request, "sys/metrics", payload).await
 }
 
-fn metrics_text() -> HttpResponse {
-    HttpResponse::Ok().insert_header((CONTENT_TYPE, METRICS_TYPE)).body(crate::telemetry::rendered_metrics())
+async fn metrics_text(request: HttpRequest) -> HttpResponse {
+    let text = crate::telemetry::rendered_metrics();
+    let response = HttpResponse::Ok().insert_header((CONTENT_TYPE, METRICS_TYPE)).body(text);
+    encoding::offered(response, request.headers()).await
 }
 
 async fn nothing() -> HttpResponse {

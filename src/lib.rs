@@ -119,6 +119,8 @@
 //! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |
 //! | where is the caller, behind which proxies? | [`http::address`] |
 //! | how many connections, and which of them end? | `server/connections.rs` |
+//! | when is a client told to send its body (100)? | `server/expect.rs` |
+//! | what is compressed, and what never? | [`http::encoding`] |
 //! | who may act as a team, or give it rights? | [`projects::escalation`] |
 //! | what is measured? | [`telemetry::catalogue`] |
 //! | what may be configured? | [`config`] |

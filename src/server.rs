@@ -9,6 +9,7 @@
 mod capacity;
 mod connection;
 mod connections;
+mod expect;
 mod listener;
 mod signals;
 mod stream;

@@ -32,14 +32,15 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use actix_web::http::Method;
-use actix_web::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, IF_MATCH};
+use actix_web::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH};
 use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 
 use super::address::caller_address;
-use super::secrets::body::raw;
+use super::encoding::{self, ENCODED, is_encoded};
+use super::secrets::body::{is_too_long_to_begin, passed_over, raw};
 use super::secrets::route::RequestId;
 use super::secrets::state::State;
 use crate::error::{Error, Kind};
@@ -56,6 +57,8 @@ use route::{Call, Found, Route};
 
 /// The media type of everything here.
 pub const MEDIA_TYPE: &str = "application/vnd.api+json";
+/// What a client sends along that plans and applies.
+static INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integration");
 
 /// Answers one request. `raw_path` is what follows `/api/v2/` in the request line, still encoded.
 pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
@@ -70,10 +73,19 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
         Err(refusal) => Err(refusal),
     };
     let response = match outcome {
+        // Tokens are shown where they are made, and nothing that is read holds one.
+        Ok(reply @ Reply::Document(_)) if matches!(*request.method(), Method::GET | Method::HEAD) => {
+            encoding::offered(render::reply(reply, &id, rate), request.headers()).await
+        }
         Ok(reply) => render::reply(reply, &id, rate),
         Err(refusal) => {
             log(&refusal, &id);
-            render::refusal(&refusal, &id, rate)
+            let mut response = render::refusal(&refusal, &id, rate);
+            if refusal.kind == Kind::UnsupportedMethod {
+                render::set(response.headers_mut(), ALLOW, &route::allowed(raw_path));
+            }
+            encoding::tell_what_is_taken(&mut response, request.headers());
+            response
         }
     };
     meter.record(response.status().as_u16(), started.elapsed());
@@ -124,6 +136,7 @@ async fn steps(
         query: Query::parse(request.query_string()).map_err(malformed)?,
         document,
         if_match: if_match(headers)?,
+        plans: headers.contains_key(&INTEGRATION),
         origin: state.origin().to_owned(),
         path: found.path,
     });
@@ -141,6 +154,7 @@ async fn read(
 ) -> Result<(Result<Reply, Refusal>, Option<limit::Left>), Refusal> {
     let shared = state.shared().clone();
     let query = Query::parse(request.query_string());
+    let plans = request.headers().contains_key(&INTEGRATION);
     let asked = Arc::new((token, found, query));
     let answered = state.projects.run(asked.1.route.name, Access::Read, move |mut tx| {
         let (shared, asked) = (shared.clone(), asked.clone());
@@ -161,7 +175,8 @@ async fn read(
             };
             shared.projects.note_use(&caller);
             let (params, path, origin) = (found.params.clone(), found.path.clone(), shared.origin().to_owned());
-            let call = Call { caller, params, query, document: Document::default(), if_match: None, origin, path };
+            let document = Document::default();
+            let call = Call { caller, params, query, document, if_match: None, plans, origin, path };
             match (found.route.handler)(&mut tx, &call).await {
                 Err(Stop::Refused(refusal)) => Ok((Err(refusal), left)),
                 reply => Ok((Ok(reply?), left)),
@@ -208,9 +223,17 @@ async fn body(state: &State, route: &Route, headers: &HeaderMap, payload: Payloa
         media_type(headers)?;
     }
     let limit = state.settings.max_body;
+    let too_large = || Refusal::new(Kind::TooLarge, format!("the body is larger than {limit} bytes"));
+    if is_too_long_to_begin(headers, limit) {
+        return Err(too_large());
+    }
+    if is_encoded(headers) {
+        passed_over(headers, payload, limit, &state.settings, true).await?;
+        return Err(Refusal::new(Kind::UnsupportedMedia, ENCODED));
+    }
     let body = raw(headers, payload, limit, &state.bodies, &state.settings).await?;
     if body.len() > limit {
-        return Err(Refusal::new(Kind::TooLarge, format!("the body is larger than {limit} bytes")));
+        return Err(too_large());
     }
     if !takes && !body.is_empty() && *route.method == Method::DELETE {
         media_type(headers)?;
@@ -257,7 +280,7 @@ async fn precondition(tx: &mut Tx<'_>, route: &Route, call: &Call) -> Outcome<()
     tx.hold();
     let current = (show.handler)(tx, call).await?;
     let tag = render::entity_tag(&current);
-    if demanded.split(',').any(|one| Some(one.trim()) == tag.as_deref()) {
+    if demanded.split(',').any(|one| Some(encoding::plain_tag(one.trim())) == tag) {
         return Ok(());
     }
     Err(Refusal::new(Kind::Precondition, "If-Match: the resource has changed since").into())

@@ -30,7 +30,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use actix_web::http::Method;
-use actix_web::http::header::HeaderMap;
+use actix_web::http::header::{ALLOW, HeaderMap};
 use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
@@ -38,6 +38,7 @@ use futures_util::FutureExt;
 use tracing::Instrument;
 
 use super::address::caller_address;
+use super::encoding;
 use crate::auth::Caller;
 use crate::auth::mounts::{Mount, MountTable};
 use crate::auth::policy::{Decision, Parameters, Place, Spelt};
@@ -68,11 +69,20 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
             let head = request.method() == Method::HEAD;
             let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
             let courtesies = trail.courtesies;
-            render::answer(answer, &id, render::Context { mount_type, courtesies, headers: conditions, head })
+            let context = render::Context { mount_type, courtesies, headers: conditions, head };
+            let response = render::answer(answer, &id, context);
+            if trail.compressible { encoding::offered(response, request.headers()).await } else { response }
         }
         Err(error) => {
             log(&error, &id);
-            render::error(&error, &id, &trail.courtesies)
+            let mut response = render::error(&error, &id, &trail.courtesies);
+            if error.kind() == Kind::UnsupportedMethod {
+                // Before anybody is known no path may say what it is.
+                let methods = trail.methods.unwrap_or_else(|| route::methods(|_| true, state.settings.compat));
+                render::set_text(&mut response, ALLOW, &methods);
+            }
+            encoding::tell_what_is_taken(&mut response, request.headers());
+            response
         }
     };
     trail.meter.unwrap_or(&UNROUTED).record(response.status().as_u16(), started.elapsed());
@@ -85,6 +95,9 @@ struct Trail {
     mount: Option<Arc<Mount>>,
     meter: Option<&'static RouteMeter>,
     courtesies: Vec<String>,
+    compressible: bool,
+    /// The methods of a path that does not take the one of the request.
+    methods: Option<String>,
 }
 
 async fn steps(
@@ -112,7 +125,12 @@ async fn steps(
     if asked.help {
         return target.help(&asked);
     }
-    let (mount, route, params) = target.found(&asked)?;
+    let found = target.found(&asked);
+    if found.is_err() {
+        trail.methods = target.methods(&asked, settings.compat);
+    }
+    let (mount, route, params) = found?;
+    trail.compressible = route.compressible;
     trail.courtesies = courtesies(route, &params, &mut fields, &asked.path[target.below.clone()]);
     let call = Call {
         state: state.clone(),
@@ -260,12 +278,17 @@ impl Target {
             Found::OtherOperation(_) | Found::Nothing => None,
         };
         let raw = route.is_some_and(|route| route.body == BodyKind::Raw);
+        let writes = matches!(asked.operation, Operation::Create | Operation::Update | Operation::Patch);
         let limit = match route.and_then(|route| route.body_limit) {
             Some(limit) if raw => limit,
             Some(limit) => settings.max_body.min(limit),
             None if self.access() == Access::Open => settings.max_body.min(route::OPEN_BODY),
             None => settings.max_body,
         };
+        if welcome && writes && encoding::is_encoded(headers) {
+            body::passed_over(headers, payload, limit, settings, welcome).await?;
+            return Err(Error::new(Kind::UnsupportedMedia, encoding::ENCODED));
+        }
         if raw && welcome {
             let body = match &asked.tail {
                 Some(tail) => tail.slice(..tail.len().min(limit + 1)),
@@ -273,7 +296,6 @@ impl Target {
             };
             return Ok(Sent { body, ..Sent::default() });
         }
-        let writes = matches!(asked.operation, Operation::Create | Operation::Update | Operation::Patch);
         if !welcome || !writes || route.is_none() {
             let passed = body::passed_over(headers, payload, limit, settings, welcome).await;
             // Who is refused anyway hears that, but for what holds before anybody is known.
@@ -303,6 +325,18 @@ impl Target {
             Found::OtherOperation(_) => Err(Error::new(Kind::UnsupportedMethod, "unsupported operation")),
             Found::Nothing => Err(Error::new(Kind::NotFound, "unsupported path")),
         }
+    }
+
+    /// The methods that the path takes, when it does not take the one that was asked for.
+    fn methods(&self, asked: &Asked, compat: bool) -> Option<String> {
+        let (Found::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
+        let (index, rest) = (index(&mount.kind)?, asked.path.get(self.below.start..)?);
+        let path = if asked.operation == Operation::List { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
+        let takes = |operation| match &asked.tail {
+            Some(_) => entry.route(operation).is_some(),
+            None => matches!(index.find(path, operation), Found::Route(..)),
+        };
+        Some(route::methods(takes, compat))
     }
 
     fn help(&self, asked: &Asked) -> Result<Answer> {
@@ -416,11 +450,7 @@ fn courtesies(route: &Route, params: &Params, fields: &mut Fields, below: &str) 
         replaced.push(name);
     }
     let unknown = fields.unknown(route.fields).filter(|name| params.iter(below).all(|(n, _)| n != *name));
-    let unknown: Vec<_> = unknown.collect();
-    let mut warnings = Vec::new();
-    if !unknown.is_empty() {
-        warnings.push(format!("Endpoint ignored these unrecognized parameters: [{}]", unknown.join(" ")));
-    }
+    let mut warnings: Vec<String> = unrecognised(unknown).into_iter().collect();
     if !replaced.is_empty() {
         warnings.push(format!(
             "Endpoint replaced the value of these parameters with the values captured from the endpoint's path: [{}]",
@@ -428,6 +458,20 @@ fn courtesies(route: &Route, params: &Params, fields: &mut Fields, below: &str) 
         ));
     }
     warnings
+}
+
+/// The warning about fields that nobody reads. Their names are the caller's: it repeats so many, and so many
+/// characters of each.
+fn unrecognised<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<String> {
+    const MOST: usize = 20;
+    const LONGEST: usize = 64;
+    let begin = |name: &'a str| name.char_indices().nth(LONGEST).map_or(name, |(end, _)| &name[..end]);
+    let first: Vec<_> = names.by_ref().take(MOST).map(begin).collect();
+    let more = match names.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!first.is_empty()).then(|| format!("Endpoint ignored these unrecognized parameters: [{}]{more}", first.join(" ")))
 }
 
 /// Causes go to the log, where an operator can act on them.

@@ -25,6 +25,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection::{Connection, Exchange};
 use super::connections::{Connections, HEAD_TIMEOUT, Place};
+use super::expect::Shared;
 use super::stream::{Stream, Transport};
 use crate::error::{Error, Result};
 
@@ -118,7 +119,9 @@ where
     <S::Service as Service<Request>>::Future: 'static,
     B: MessageBody + 'static,
 {
-    let app = app.into_factory().map_err(|error: S::Error| error.into().error_response());
+    let app = app.into_factory().map_err(|error: S::Error| Response::from(error.into()));
+    let shared = Shared::new();
+    let app = shared.app(map_config(app, |()| AppConfig::default()));
     HttpServiceBuilder::default()
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(HEAD_TIMEOUT)
@@ -126,7 +129,8 @@ where
         // Who closes has left: what it waited for must not go on for nobody.
         .h1_allow_half_closed(false)
         .on_connect_ext(|stream: &Stream, data| drop(data.insert(Arc::clone(stream.connection()))))
-        .finish::<_, B>(map_config(app, |()| AppConfig::default()))
+        .expect(shared.expect::<B>())
+        .finish::<_, B>(app)
 }
 
 /// The stream of a connection that was just accepted, if it may come in.

@@ -3,7 +3,12 @@
 //! [`Certificate`] holds the one in use behind an arc-swap; every handshake takes it from there, so a
 //! reload changes what new connections see and touches none that stand. What cannot be used (no
 //! certificate, no key, a key of another certificate) is refused before it replaces anything. TLS 1.2
-//! and 1.3 by rustls on aws-lc-rs; HTTP/1.1 only.
+//! and 1.3 by rustls on aws-lc-rs.
+//!
+//! ALPN offers HTTP/1.1 only. actix-http's service for HTTP/2 has no bounds to set: any number of streams for a
+//! connection, 16 MiB of header fields for each, a task for each request that outlives its reset, its
+//! connection and a stop (no GOAWAY), no end for a client that takes nothing. What [`connections`](super)
+//! promises of connections would not hold.
 //!
 //! Called by the composition root.
 

@@ -2,12 +2,13 @@
 
 use std::io::IsTerminal;
 
+use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
-use tracing::{Level, Metadata};
-use tracing_subscriber::EnvFilter;
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::filter::filter_fn;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::error::{Error, Result};
 
@@ -43,6 +44,38 @@ fn is_kept(metadata: &Metadata<'_>, debugging: bool) -> bool {
     !is_quiet(library, *metadata.level(), debugging)
 }
 
+/// Leaves out what the HTTP library calls an error and is one of its client: what was sent does not read, or
+/// its connection ended. Anybody could fill the log with that.
+struct ClientErrors;
+
+/// The library that writes such lines, and of each its module and how it begins.
+const HTTP: &str = "actix_http";
+const CLIENT_ERRORS: [(&str, &str); 2] =
+    [("::h1::dispatcher", "stream error: "), ("::h1::decoder", "MAX_BUFFER_SIZE unprocessed data")];
+
+impl<S: Subscriber> Layer<S> for ClientErrors {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let module = event.metadata().target().strip_prefix(HTTP);
+        let begins = module.and_then(|module| CLIENT_ERRORS.iter().find(|(of, _)| *of == module));
+        !begins.is_some_and(|(_, begin)| {
+            let mut message = Message(String::new());
+            event.record(&mut message);
+            message.0.starts_with(begin)
+        })
+    }
+}
+
+/// The message of an event.
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
+
 /// Colours are for people who look at a terminal and did not refuse them (<https://no-color.org>).
 fn wants_colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
@@ -64,6 +97,7 @@ pub fn install_logs(filter: &str, format: LogFormat) -> Result<()> {
     let debugging = filter.max_level_hint().is_some_and(|level| level >= LevelFilter::DEBUG);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(wants_colours());
     let registry = tracing_subscriber::registry().with(filter).with(filter_fn(move |line| is_kept(line, debugging)));
+    let registry = registry.with(ClientErrors);
     match format {
         LogFormat::Text => registry.with(lines).try_init(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),

@@ -67,9 +67,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 
 /// Libraries, and the places (begins of paths) that may name them.
 const LIBRARIES: &[(&str, &[&str])] = &[
-    ("actix_web", &["http", "server.rs", "server/listener.rs"]),
-    ("actix_http", &["server/listener.rs"]),
-    ("actix_service", &["server/listener.rs"]),
+    ("actix_web", &["http", "server.rs", "server/expect.rs", "server/listener.rs"]),
+    ("actix_http", &["server/expect.rs", "server/listener.rs"]),
+    ("actix_service", &["server/expect.rs", "server/listener.rs"]),
+    ("flate2", &["http/encoding.rs"]),
     ("actix_rt", &["server.rs", "server/listener.rs", "cli"]),
     ("rusqlite", &["storage/embedded"]),
     ("tokio_postgres", &["storage/postgres"]),

@@ -9,6 +9,7 @@ mod connections;
 mod crash;
 mod faults;
 mod grafana;
+mod http;
 mod judges;
 mod key_material;
 mod metrics;

@@ -3,7 +3,7 @@
 mod agent_pools;
 mod bodies;
 mod escalation;
-mod fixture;
+pub mod fixture;
 mod limits;
 mod locks;
 mod moves;

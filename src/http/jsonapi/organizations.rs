@@ -85,7 +85,9 @@ async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     Ok(Reply::Empty)
 }
 
-/// What this server has of what known clients look for: everything runs on the client's side.
+/// What this server has of what known clients look for. `operations` sends a plan or an apply here, where it is
+/// refused before anything has changed; without it they would run at the client's, and what they made would have
+/// no state.
 async fn entitlements(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let member = named(tx, call).await?;
     let organization = &member.organization;
@@ -94,7 +96,7 @@ async fn entitlements(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
         "type": "entitlement-sets",
         "attributes": {
             "teams": true,
-            "operations": false,
+            "operations": true,
             "state-storage": false,
             "agents": false,
             "audit-logging": false,

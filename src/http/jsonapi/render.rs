@@ -182,7 +182,8 @@ fn common_headers(headers: &mut HeaderMap, id: &RequestId, rate: Option<Left>) {
     }
 }
 
-fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+/// Sets a header whose value is sound.
+pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }

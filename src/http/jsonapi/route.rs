@@ -30,6 +30,9 @@ pub struct Call {
     pub document: Document,
     /// The entity tag that must match, if one was demanded.
     pub if_match: Option<String>,
+    /// Whether the client is one that plans and applies (`X-Terraform-Integration`): where an operation runs is
+    /// for it alone to know.
+    pub plans: bool,
     /// Scheme and authority of absolute links.
     pub origin: String,
     /// The path from the root, for links of lists.
@@ -165,6 +168,13 @@ pub fn find(raw_path: &str, method: &Method) -> Result<Found, Refusal> {
         None if known => Err(Refusal::new(Kind::UnsupportedMethod, "the path does not take this method")),
         None => Err(unknown()),
     }
+}
+
+/// The methods that a path takes, as `Allow` lists them (RFC 9110, 10.2.1).
+pub fn allowed(raw_path: &str) -> String {
+    const METHODS: [Method; 5] = [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE];
+    let taken = METHODS.iter().filter(|method| find(raw_path, method).is_ok()).map(Method::as_str);
+    taken.collect::<Vec<_>>().join(", ")
 }
 
 fn matched(pattern: &[&'static str], segments: &[String]) -> Option<Vec<(&'static str, String)>> {

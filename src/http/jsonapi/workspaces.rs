@@ -8,9 +8,10 @@ use super::query::{MOST_TAGS, Query};
 use super::render::{self, Reply};
 use super::route::{Call, Route, route};
 use super::{organizations, projects, tags};
+use crate::error::Kind;
 use crate::projects::attributes::Attributes;
 use crate::projects::caller::Member;
-use crate::projects::refusal::{Outcome, Refusal};
+use crate::projects::refusal::{Fault, Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
 use crate::projects::tag::{self, Holder};
 use crate::projects::workspace::{self, Fields, Key, Wanted, Workspace, WorkspaceRights};
@@ -29,6 +30,7 @@ pub const ROUTES: &[Route] = &[
     route!(DELETE "workspaces/:workspace_id", "workspace_delete", delete),
     route!(POST "workspaces/:workspace_id/actions/safe-delete", "workspace_safe_delete", safe_delete),
     route!(GET "workspaces/:workspace_id/current-state-version", "workspace_state", current_state_version),
+    route!(POST "workspaces/:workspace_id/configuration-versions", "workspace_run_refuse", refuse_run),
 ];
 
 /// The type of workspace documents.
@@ -129,7 +131,13 @@ async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     let (member, workspace) = workspace::visible(tx, &call.caller, key(call), WorkspaceRights::READ).await?;
     let include = call.query.include(INCLUDED, NEVER_THERE)?;
     let (mut items, included) = with_included(tx, &member, std::slice::from_ref(&workspace), &include).await?;
-    let reply = Reply::resource(items.pop().unwrap_or_default());
+    let mut item = items.pop().unwrap_or_default();
+    if call.plans {
+        // In mode `local` it would change things on its own and then look for a place for their state. So it
+        // is sent where it is told that there is none: `refuse_run`.
+        item["attributes"]["execution-mode"] = "remote".into();
+    }
+    let reply = Reply::resource(item);
     Ok(match included {
         Some(included) => reply.including(included),
         None => reply,
@@ -230,7 +238,17 @@ async fn current_state_version(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
     Err(Refusal::not_found().into())
 }
 
-/// A workspace's document, the same wherever it is shown.
+/// The first step of every plan and apply: nothing has changed yet, and nothing will.
+async fn refuse_run(tx: &mut Tx<'_>, call: &Call) -> Outcome<Reply> {
+    workspace::visible(tx, &call.caller, key(call), WorkspaceRights::READ).await?;
+    Resource::read(call, TypeRule::Any, None)?;
+    let detail = "this server administers workspaces, it runs nothing and keeps no state: plan and apply where there \
+        is a backend for the state";
+    let fault = Fault { title: Some("plan and apply are not possible here"), detail: detail.into(), source: None };
+    Err(Refusal::of(Kind::Invalid, vec![fault]).into())
+}
+
+/// A workspace's document, the same wherever it is shown; but see `show`.
 pub fn document(member: &Member, workspace: &Workspace) -> Value {
     let (organization, name) = (&member.organization.name, &workspace.name);
     let path = format!("/api/v2/workspaces/{}", workspace.ext_id);

@@ -4,14 +4,15 @@
 //! whose body finds no room there is answered 503. A small body that came in one piece counts nothing: it
 //! is still where its connection read it to, and there are only so many connections. What is refused
 //! anyway is read without being kept, so that its sender sees the answer: a connection that is closed on a
-//! sender in full flow resets. That too has an end, in octets and in time.
+//! sender in full flow resets. That too has an end, in octets and in time. A sender that waits to be told to go on
+//! is not told to send what nobody keeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use actix_web::error::PayloadError;
-use actix_web::http::header::{CONTENT_LENGTH, HeaderMap};
+use actix_web::http::header::{CONTENT_LENGTH, EXPECT, HeaderMap};
 use actix_web::web::Payload;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -93,6 +94,9 @@ pub async fn kept(
     settings: &Settings,
 ) -> Result<(Bytes, Room)> {
     let read = async {
+        if is_too_long_to_begin(headers, limit) {
+            return Err(too_large());
+        }
         if declared(headers).is_some_and(|length| length > limit as u64) {
             return Err(discarded(payload, too_large()).await);
         }
@@ -149,6 +153,9 @@ pub async fn passed_over(
 ) -> Result<()> {
     let time = if welcome { settings.body_timeout } else { settings.body_timeout.min(PATIENCE) };
     let large = declared(headers).is_some_and(|length| length > limit as u64);
+    if waits(headers) {
+        return if large { Err(too_large()) } else { Ok(()) };
+    }
     match in_time(time, skipped(payload, DISCARD)).await {
         Ok(length) if length <= limit && !large => Ok(()),
         Err(error) if !large => Err(error),
@@ -163,6 +170,16 @@ async fn in_time<T>(time: Duration, read: impl Future<Output = Result<T>>) -> Re
 
 fn declared(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Whether the sender keeps the body back until it is told to send it (RFC 9110, 10.1.1): whoever reads tells it.
+fn waits(headers: &HeaderMap) -> bool {
+    headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
+/// Whether a body is known to be too long while its sender still keeps it back.
+pub fn is_too_long_to_begin(headers: &HeaderMap, limit: usize) -> bool {
+    waits(headers) && declared(headers).is_some_and(|length| length > limit as u64)
 }
 
 fn too_large() -> Error {

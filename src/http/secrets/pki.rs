@@ -46,7 +46,7 @@ const URLS_FIELDS: &[&str] =
 /// Every route of a PKI mount, relative to the mount.
 pub static ROUTES: &[Route] = &[
     route!(token List "roles" LIST => roles::list),
-    route!(token Read "roles/:name" &[] => roles::read),
+    route!(token Read "roles/:name" &[] => roles::read).compressible(),
     route!(token Update "roles/:name" role::FIELDS => roles::replace),
     route!(token Patch "roles/:name" role::FIELDS => roles::merge),
     route!(token Delete "roles/:name" &[] => roles::delete),

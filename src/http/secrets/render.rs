@@ -87,9 +87,7 @@ pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpRespo
         conditional::write(&mut response, validators);
     }
     for (name, value) in headers {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            set_header(&mut response, HeaderName::from_static(name), value);
-        }
+        set_text(&mut response, HeaderName::from_static(name), &value);
     }
     response
 }
@@ -131,6 +129,13 @@ fn common_headers(response: &mut HttpResponse, id: &RequestId) {
     set_header(response, CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Ok(value) = HeaderValue::from_str(id.as_str()) {
         set_header(response, REQUEST_ID.clone(), value);
+    }
+}
+
+/// Sets a header whose value is sound.
+pub(super) fn set_text(response: &mut HttpResponse, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        set_header(response, name, value);
     }
 }
 

@@ -31,6 +31,23 @@ pub fn operation_word(operation: Operation) -> &'static str {
     }
 }
 
+/// The methods of the operations that are taken, as `Allow` lists them (RFC 9110, 10.2.1).
+pub(super) fn methods(takes: impl Fn(Operation) -> bool, compat: bool) -> String {
+    let lists = takes(Operation::List);
+    let reads = takes(Operation::Read) || (lists && compat);
+    let writes = takes(Operation::Update) || takes(Operation::Create);
+    let all = [
+        ("GET", reads),
+        ("HEAD", reads),
+        ("LIST", lists),
+        ("POST", writes),
+        ("PUT", writes && compat),
+        ("PATCH", takes(Operation::Patch)),
+        ("DELETE", takes(Operation::Delete)),
+    ];
+    all.iter().filter(|(_, taken)| *taken).map(|(method, _)| *method).collect::<Vec<_>>().join(", ")
+}
+
 /// Who may call a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -87,6 +104,9 @@ pub struct Route {
     pub body_limit: Option<usize>,
     /// Most bytes of a text in it.
     pub longest_text: usize,
+    /// Whether none of its answers holds a secret, so that they may be compressed
+    /// ([`encoding`](crate::http::encoding)).
+    pub compressible: bool,
     /// The code.
     pub handler: Handler,
 }
@@ -101,12 +121,15 @@ impl Route {
     ) -> Self {
         let (access, body) = (Access::Token, BodyKind::Fields);
         let (synonyms, body_limit, longest_text) = (&[], None, MAX_TEXT);
-        Self { operation: op, pattern, access, fields, synonyms, body, body_limit, longest_text, handler }
+        let compressible = matches!(op, Operation::List);
+        Self { operation: op, pattern, access, fields, synonyms, body, body_limit, longest_text, compressible, handler }
     }
 
     /// A route that needs no token.
     pub const fn open(op: Operation, pattern: &'static str, fields: &'static [&'static str], handler: Handler) -> Self {
-        Self { access: Access::Open, ..Self::token(op, pattern, fields, handler).with_body_limit(OPEN_BODY) }
+        let route = Self::token(op, pattern, fields, handler).with_body_limit(OPEN_BODY);
+        // Nobody makes the server work on an answer without saying who they are.
+        Self { access: Access::Open, compressible: false, ..route }
     }
 
     /// A route that also needs `sudo`.
@@ -124,6 +147,12 @@ impl Route {
     #[must_use]
     pub const fn with_synonyms(self, synonyms: &'static [(&'static str, &'static str)]) -> Self {
         Self { synonyms, ..self }
+    }
+
+    /// The same route, whose answers hold no secret and may be large. Lists that need a right are so by themselves.
+    #[must_use]
+    pub const fn compressible(self) -> Self {
+        Self { compressible: true, ..self }
     }
 
     /// The same route with every body member passed on as it came.

@@ -92,3 +92,28 @@ async fn h27_unknown_fields_are_named_where_there_is_a_body() {
     assert_eq!((removed.status, removed.text.as_str()), (204, ""));
     app.stop().await;
 }
+
+#[actix_web::test]
+async fn a_warning_about_unknown_fields_repeats_twenty_names_and_the_begin_of_each() {
+    let app = App::start().await;
+    let mut body = json!({ "path": "x" });
+    for n in 0..500 {
+        body[format!("{n:03}{}", "a".repeat(300))] = json!(1);
+    }
+    let answer = app.client.post("sys/capabilities-self", body).await;
+    let names: Vec<_> = (0..20).map(|n| format!("{n:03}{}", "a".repeat(61))).collect();
+    let expected = format!("Endpoint ignored these unrecognized parameters: [{}] and 480 more", names.join(" "));
+    assert_eq!((answer.status, &answer.body["warnings"]), (200, &json!([expected])), "{}", answer.text);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_refusal_of_a_mount_type_repeats_its_begin_only() {
+    let app = App::start().await;
+    for path in ["sys/mounts/x", "sys/auth/x"] {
+        let answer = app.client.post(path, json!({ "type": "k\u{1F600}".repeat(100_000) })).await;
+        let expected = format!("unknown mount type: \"{}\"", "k\u{1F600}".repeat(32));
+        assert_eq!((answer.status, answer.error()), (400, &expected[..]), "{path}");
+    }
+    app.stop().await;
+}

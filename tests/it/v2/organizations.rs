@@ -277,7 +277,8 @@ async fn entitlements_are_those_of_a_store_of_nothing(world: World) {
     let set = member.get("organizations/acme/entitlement-set").await;
     assert_eq!((set.status, &set.body["data"]["type"]), (200, &json!("entitlement-sets")));
     assert!(set.body["data"]["id"].as_str().unwrap().starts_with("org-"));
-    assert_eq!((attribute(&set, "teams"), attribute(&set, "operations")), (&json!(true), &json!(false)));
+    assert_eq!((attribute(&set, "teams"), attribute(&set, "operations")), (&json!(true), &json!(true)));
+    assert_eq!(attribute(&set, "state-storage"), &json!(false));
     let outsider = world.outsider("xaver").await.api;
     assert_eq!(outsider.get("organizations/acme/entitlement-set").await.status, 404);
     for path in ["organizations/a%00b", "teams/team-%00", "organizations?q=%00"] {

@@ -287,3 +287,75 @@ async fn every_page_of_a_list_is_asked_for() {
     assert_eq!(site.terraform(&directory, &selected, LIST).await.names(), names);
     site.world.app.stop().await;
 }
+
+#[actix_web::test]
+async fn terraform_plan_and_apply_stop_before_anything_is_created_and_say_why() {
+    if !is_there() {
+        return;
+    }
+    let site = Site::start(Store::Embedded).await;
+    let owner = &site.world.owner;
+    let payments = site.world.project("Payments").await;
+    let modes = ["remote", "local", "inherited"];
+    for mode in modes {
+        let mut body = resource("workspaces", json!({ "name": mode }));
+        if mode != "inherited" {
+            body["data"]["attributes"]["execution-mode"] = json!(mode);
+        }
+        body["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": payments } } });
+        assert_eq!(owner.post("organizations/acme/workspaces", body).await.status, 201);
+    }
+    let default = resource("organizations", json!({ "default-execution-mode": "local" }));
+    assert_eq!(owner.patch("organizations/acme", default).await.status, 200);
+    for mode in modes {
+        let directory = site.directory(&owner.token, &format!("name = \"{mode}\""));
+        let made = directory.path().join("made");
+        let configuration = format!(
+            "resource \"terraform_data\" \"one\" {{\n  input = \"1\"\n  provisioner \"local-exec\" {{\n    \
+             command = \"touch {}\"\n  }}\n}}\n",
+            made.display()
+        );
+        std::fs::write(directory.path().join("data.tf"), configuration).unwrap();
+        site.terraform(&directory, &[], INIT).await.ok();
+        for arguments in [
+            &["plan", "-input=false", "-no-color"][..],
+            &["apply", "-input=false", "-no-color", "-auto-approve"],
+            &["apply", "-input=false", "-no-color", "-auto-approve", "-refresh-only"],
+            &["destroy", "-input=false", "-no-color", "-auto-approve"],
+        ] {
+            let ran = site.terraform(&directory, &[], arguments).await;
+            let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(ran.code, Some(1), "{mode} {arguments:?}: {}", ran.out);
+            assert!(text.contains("it runs nothing and keeps no state: plan and apply where"), "{mode}: {text}");
+        }
+        let left: Vec<_> = directory.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(!made.exists() && !left.iter().any(|name| name.to_string_lossy().contains("tfstate")), "{left:?}");
+        let workspace = owner.get(&format!("organizations/acme/workspaces/{mode}")).await;
+        assert_eq!(workspace.body["data"]["attributes"]["locked"], json!(false), "{}", workspace.text);
+        site.terraform(&directory, &[], LIST).await.ok();
+    }
+    site.world.app.stop().await;
+}
+
+#[actix_web::test]
+async fn where_operations_run_is_shown_as_it_was_set_to_all_but_those_who_would_run_them() {
+    let world = World::of(App::builder()).await;
+    let body = resource("workspaces", json!({ "name": "app", "execution-mode": "local" }));
+    let made = world.owner.post("organizations/acme/workspaces", body).await;
+    let id = made.body["data"]["id"].as_str().unwrap().to_owned();
+    for path in [format!("workspaces/{id}"), "organizations/acme/workspaces/app".to_owned()] {
+        let mode = async |request: reqwest::RequestBuilder| {
+            crate::support::send(request).await.body["data"]["attributes"]["execution-mode"].clone()
+        };
+        let ask = || world.owner.request(reqwest::Method::GET, &path);
+        assert_eq!(mode(ask()).await, json!("local"));
+        assert_eq!(mode(ask().header("X-Terraform-Integration", "cloud")).await, json!("remote"));
+    }
+    let run = format!("workspaces/{id}/configuration-versions");
+    let body = resource("configuration-versions", json!({}));
+    let refused = world.owner.post(&run, body.clone()).await;
+    assert_eq!((refused.status, &refused.body["errors"][0]["status"]), (422, &json!("422")), "{}", refused.text);
+    let outsider = world.member("mia", OrganizationRights::NONE).await;
+    assert_eq!(outsider.api.post(&run, body).await.status, 404, "hidden from whoever does not see the workspace");
+    world.app.stop().await;
+}

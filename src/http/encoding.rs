@@ -1,0 +1,150 @@
+//! Content codings (RFC 9110, 8.4): bodies of requests are taken as they are, large answers are compressed.
+//!
+//! The length of a compressed text tells how alike its parts are: where a secret stands beside what somebody
+//! else chose, it gives the secret away (BREACH). So no answer is compressed unless its route says that none of
+//! its answers holds a secret.
+
+use std::io::Write as _;
+
+use actix_web::HttpResponse;
+use actix_web::body::{BodySize, MessageBody as _};
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderMap, HeaderName, HeaderValue, VARY};
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// Why an encoded body is refused.
+pub const ENCODED: &str = "Content-Encoding: bodies are taken without one only";
+/// Shortest answer that is compressed, bytes.
+const LEAST: u64 = 8 << 10;
+/// What the entity tag of a compressed answer has before its last quote.
+const SUFFIX: &str = "-gzip";
+
+/// Whether the body of a request is in a form that this server does not read.
+pub fn is_encoded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(CONTENT_ENCODING).flat_map(|value| value.as_bytes().split(|b| *b == b','));
+    codings.any(|coding| !matches!(coding.trim_ascii(), b"") && !coding.trim_ascii().eq_ignore_ascii_case(b"identity"))
+}
+
+/// Says with the refusal of an encoded body which form is taken (RFC 9110, 12.5.3).
+pub fn tell_what_is_taken(response: &mut HttpResponse, request: &HeaderMap) {
+    if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE && is_encoded(request) {
+        response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
+}
+
+/// The answer of a route without secrets: compressed when it is large and the client takes that.
+pub async fn offered(mut response: HttpResponse, request: &HeaderMap) -> HttpResponse {
+    response.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
+    let large = matches!(response.body().size(), BodySize::Sized(length) if length >= LEAST);
+    if !large || response.status() != StatusCode::OK || !takes_gzip(request) {
+        return response;
+    }
+    let (response, body) = response.into_parts();
+    let bytes = match body.try_into_bytes() {
+        Ok(bytes) => bytes,
+        // It is sent piece by piece, from where it is shared.
+        Err(body) => return response.set_body(body),
+    };
+    let plain = bytes.clone();
+    match tokio::task::spawn_blocking(move || compressed(&bytes)).await {
+        Ok(Ok(short)) => encoded(response.set_body(short).map_into_boxed_body()),
+        _ => response.set_body(plain).map_into_boxed_body(),
+    }
+}
+
+fn compressed(bytes: &[u8]) -> std::io::Result<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::fast());
+    encoder.write_all(bytes)?;
+    Ok(encoder.finish()?.into())
+}
+
+/// Marks an answer as compressed. Its octets are others, and so is its strong entity tag (RFC 9110, 8.8.3.3).
+fn encoded(mut response: HttpResponse) -> HttpResponse {
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    let tag = headers.get(ETAG).and_then(|tag| tag.to_str().ok()?.strip_suffix('"').map(str::to_owned));
+    if let Some(tag) = tag.and_then(|tag| HeaderValue::from_str(&format!("{tag}{SUFFIX}\"")).ok()) {
+        headers.insert(ETAG, tag);
+    }
+    response
+}
+
+/// The tag of a resource, whichever of its forms the given one is that of.
+pub fn plain_tag(tag: &str) -> String {
+    tag.strip_suffix('"')
+        .and_then(|tag| tag.strip_suffix(SUFFIX))
+        .map_or_else(|| tag.to_owned(), |tag| format!("{tag}\""))
+}
+
+/// Whether a client takes gzip (RFC 9110, 12.5.3): it is named, or everything is, and not with weight 0.
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(HeaderName::from_static("accept-encoding")).filter_map(|value| value.to_str().ok());
+    let (mut named, mut any) = (None, None);
+    for item in lines.flat_map(|line| line.split(',')) {
+        let mut parts = item.split(';').map(str::trim);
+        let coding = parts.next().unwrap_or_default();
+        let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+        let wanted = weight.is_none_or(|weight| weight.parse::<f32>().is_ok_and(|weight| weight > 0.0));
+        match coding {
+            "*" => any = Some(wanted),
+            _ if coding.eq_ignore_ascii_case("gzip") || coding.eq_ignore_ascii_case("x-gzip") => named = Some(wanted),
+            _ => {}
+        }
+    }
+    named.or(any).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    fn sent(name: &'static str, lines: &[&'static str]) -> actix_web::HttpRequest {
+        let request = lines.iter().fold(TestRequest::default(), |request, line| request.append_header((name, *line)));
+        request.to_http_request()
+    }
+
+    #[test]
+    fn gzip_is_taken_where_it_is_named_and_not_refused() {
+        for (lines, taken) in [
+            (&[][..], false),
+            (&["gzip"], true),
+            (&["deflate, GZIP;q=0.5"], true),
+            (&["deflate", "gzip"], true),
+            (&["x-gzip"], true),
+            (&["*"], true),
+            (&["*;q=0"], false),
+            (&["gzip;q=0, *"], false),
+            (&["gzip; q=0.000"], false),
+            (&["*;q=0, gzip;q=1"], true),
+            (&["identity"], false),
+            (&["gzip;q=x"], false),
+            (&["gzipped"], false),
+        ] {
+            assert_eq!(takes_gzip(sent("accept-encoding", lines).headers()), taken, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_encoded_unless_it_says_otherwise() {
+        for (lines, is) in [
+            (&[][..], false),
+            (&[""], false),
+            (&["identity"], false),
+            (&["Identity , identity"], false),
+            (&["gzip"], true),
+            (&["identity", "br"], true),
+            (&["identity,zstd"], true),
+        ] {
+            assert_eq!(is_encoded(sent("content-encoding", lines).headers()), is, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn the_tag_of_a_compressed_form_leads_back_to_that_of_the_resource() {
+        assert_eq!(["\"ab\"", "\"ab-gzip\"", "*", "\"-gzip"].map(plain_tag), ["\"ab\"", "\"ab\"", "*", "\"-gzip"]);
+    }
+}

@@ -1,0 +1,165 @@
+//! `Expect: 100-continue` (RFC 9110, 10.1.1): who waits to be told to send a body is told when the body is wanted.
+//!
+//! HTTP/1.1 of actix asks a service whether a request goes on, writes `100 Continue`, and calls the app. Here the
+//! app runs in that service already, until it answers, which is the answer then, without a 100, or until it
+//! reads the body: then it goes back through the dispatcher, which tells the client, and runs on as the call of
+//! the app.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use actix_http::body::{BoxBody, MessageBody};
+use actix_http::error::PayloadError;
+use actix_http::{HttpMessage as _, Payload, Request, Response};
+use actix_service::fn_factory;
+use actix_web::dev::{Service, ServiceFactory, always_ready, forward_ready};
+use actix_web::http::ConnectionType;
+use bytes::Bytes;
+use futures_util::future::{Either, LocalBoxFuture};
+use futures_util::{FutureExt as _, Stream};
+
+/// The app of a worker, once it is there: for its requests and for those that wait first.
+pub(super) struct Shared<S>(Rc<RefCell<Option<Rc<S>>>>);
+
+type BoxedPayload = Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>>;
+
+/// The call of an app that has begun, on its way through the dispatcher.
+struct Begun<F>(Pin<Box<F>>);
+
+impl<S> Shared<S>
+where
+    S: Service<Request> + 'static,
+    S::Future: 'static,
+{
+    /// No app yet.
+    pub(super) fn new() -> Self {
+        Self(Rc::default())
+    }
+
+    /// The app that `factory` makes.
+    pub(super) fn app<F>(
+        &self,
+        factory: F,
+    ) -> impl ServiceFactory<Request, Config = (), Response = S::Response, Error = S::Error, InitError = F::InitError>
+    + use<F, S>
+    where
+        F: ServiceFactory<Request, Config = (), Service = S, Response = S::Response, Error = S::Error> + 'static,
+    {
+        let shared = Rc::clone(&self.0);
+        fn_factory(move || {
+            let (made, shared) = (factory.new_service(()), Rc::clone(&shared));
+            async move {
+                let app = Rc::new(made.await?);
+                *shared.borrow_mut() = Some(Rc::clone(&app));
+                Ok(Resuming { app })
+            }
+        })
+    }
+
+    /// The service that stands before the app where a client waits.
+    pub(super) fn expect<B>(
+        &self,
+    ) -> impl ServiceFactory<Request, Config = (), Response = Request, Error = Response<BoxBody>, InitError = ()> + use<B, S>
+    where
+        S::Response: Into<Response<B>>,
+        S::Error: Into<Response<BoxBody>>,
+        B: MessageBody + 'static,
+    {
+        let shared = Rc::clone(&self.0);
+        fn_factory(move || std::future::ready(Ok(Expect::<_, B>(Rc::clone(&shared), PhantomData))))
+    }
+}
+
+/// The app; a call that has begun goes on.
+struct Resuming<S> {
+    app: Rc<S>,
+}
+
+impl<S> Service<Request> for Resuming<S>
+where
+    S: Service<Request>,
+    S::Future: 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Either<S::Future, Pin<Box<S::Future>>>;
+
+    forward_ready!(app);
+
+    fn call(&self, request: Request) -> Self::Future {
+        let begun = request.extensions_mut().remove::<Begun<S::Future>>();
+        match begun {
+            Some(Begun(call)) => Either::Right(call),
+            None => Either::Left(self.app.call(request)),
+        }
+    }
+}
+
+/// Answers a request, or passes it on when its body is wanted.
+struct Expect<S, B>(Rc<RefCell<Option<Rc<S>>>>, PhantomData<B>);
+
+impl<S, B> Service<Request> for Expect<S, B>
+where
+    S: Service<Request> + 'static,
+    S::Response: Into<Response<B>>,
+    S::Error: Into<Response<BoxBody>>,
+    S::Future: 'static,
+    B: MessageBody + 'static,
+{
+    type Response = Request;
+    type Error = Response<BoxBody>;
+    type Future = LocalBoxFuture<'static, Result<Request, Response<BoxBody>>>;
+
+    always_ready!();
+
+    fn call(&self, mut request: Request) -> Self::Future {
+        let app = self.0.borrow().clone();
+        async move {
+            let Some(app) = app else { return Ok(request) };
+            let wanted = Rc::new(Cell::new(false));
+            let payload: BoxedPayload =
+                Box::pin(Watched { payload: request.take_payload(), wanted: Rc::clone(&wanted) });
+            let (request, _) = request.replace_payload(Payload::Stream { payload });
+            let mut call = Box::pin(app.call(request));
+            let answered = std::future::poll_fn(|cx| match call.as_mut().poll(cx) {
+                Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                Poll::Pending if wanted.get() => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            });
+            match answered.await {
+                Some(answer) => Err(early(answer.map(|answer| answer.into().map_into_boxed_body()))),
+                None => {
+                    let resumed = Request::new();
+                    resumed.extensions_mut().insert(Begun(call));
+                    Ok(resumed)
+                }
+            }
+        }
+        .boxed_local()
+    }
+}
+
+/// An answer in place of a 100. Whether the client sends its body now is not known: nothing can follow.
+fn early(answer: Result<Response<BoxBody>, impl Into<Response<BoxBody>>>) -> Response<BoxBody> {
+    let mut response = answer.unwrap_or_else(Into::into);
+    response.head_mut().set_connection_type(ConnectionType::Close);
+    response
+}
+
+/// A body that notes that somebody reads it.
+struct Watched {
+    payload: Payload,
+    wanted: Rc<Cell<bool>>,
+}
+
+impl Stream for Watched {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.wanted.set(true);
+        Pin::new(&mut self.payload).poll_next(cx)
+    }
+}

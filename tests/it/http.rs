@@ -1,0 +1,353 @@
+//! What HTTP itself asks of a server: methods, expectations, content codings, messages that do not read.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+use reqwest::Method;
+use serde_json::{Value, json};
+use signet::http::secrets::state::Settings;
+
+use crate::serve::Site;
+use crate::support::{App, http_client, send};
+use crate::v2::fixture::{World, resource};
+
+/// An answer with the octets of its body.
+struct Octets {
+    status: u16,
+    headers: reqwest::header::HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Octets {
+    async fn of(request: reqwest::RequestBuilder) -> Self {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Self { status, headers, body: response.bytes().await.unwrap().to_vec() }
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    fn unpacked(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        GzDecoder::new(&self.body[..]).read_to_end(&mut text).unwrap();
+        text
+    }
+}
+
+/// A path outside `/v1`.
+fn outside(app: &App, method: Method, path: &str) -> reqwest::RequestBuilder {
+    let base = app.client.url("").replace("/v1/", "");
+    http_client().request(method, format!("{base}{path}"))
+}
+
+#[actix_web::test]
+async fn a_405_names_the_methods_that_the_path_takes() {
+    let app = App::start().await;
+    for (method, path, allowed) in [
+        ("DELETE", "sys/health", "GET, HEAD"),
+        ("GET", "pki/issue/web", "POST, PUT"),
+        ("POST", "pki/roles", "GET, HEAD, LIST"),
+        ("DELETE", "pki/roles/", "GET, HEAD, LIST"),
+        ("POST", "pki/cert/ca", "GET, HEAD"),
+        ("DELETE", "sys/policies/acl", "GET, HEAD, LIST"),
+        ("FOO", "sys/health", "GET, HEAD, LIST, POST, PUT, PATCH, DELETE"),
+        ("OPTIONS", "nowhere", "GET, HEAD, LIST, POST, PUT, PATCH, DELETE"),
+    ] {
+        let answer = send(app.client.request(method, path)).await;
+        assert_eq!((answer.status, answer.header("allow")), (405, allowed), "{method} {path}: {}", answer.text);
+    }
+    // Whoever has no right to the path does not hear what it takes.
+    let stranger = send(app.client.with_token("").request("GET", "pki/issue/web")).await;
+    assert_eq!((stranger.status, stranger.header("allow")), (403, ""));
+    for path in ["/metrics", "/.well-known/terraform.json"] {
+        let answer = send(outside(&app, Method::POST, path)).await;
+        assert_eq!((answer.status, answer.header("allow")), (405, "GET, HEAD"), "{path}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn without_the_older_spellings_a_405_names_none_of_them() {
+    let app = App::builder().settings(|settings| settings.compat = false).start().await;
+    let answer = send(app.client.request("DELETE", "pki/roles")).await;
+    assert_eq!((answer.status, answer.header("allow")), (405, "LIST"));
+    let answer = send(app.client.request("PUT", "pki/issue/web")).await;
+    assert_eq!((answer.status, answer.header("allow")), (405, "GET, HEAD, LIST, POST, PATCH, DELETE"));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_405_of_the_projects_api_names_the_methods_that_the_path_takes() {
+    let world = World::of(App::builder()).await;
+    for (method, path, allowed) in [
+        (Method::PUT, "projects/prj-x", "GET, HEAD, PATCH, DELETE"),
+        (Method::DELETE, "organizations", "GET, HEAD, POST"),
+        (Method::GET, "workspaces/ws-x/actions/lock", "POST"),
+    ] {
+        let answer = send(world.owner.request(method.clone(), path)).await;
+        assert_eq!((answer.status, answer.header("allow")), (405, allowed), "{method} {path}");
+    }
+    world.app.stop().await;
+}
+
+#[actix_web::test]
+async fn head_of_the_metrics_is_the_head_of_get() {
+    for open in [true, false] {
+        let app = App::builder().settings(|settings| settings.open_metrics = open).start().await;
+        let ask = |method: Method, token: &str| {
+            send(outside(&app, method, "/metrics").header("X-Service-Token", token.to_owned()))
+        };
+        let (get, head) = (ask(Method::GET, &app.client.token).await, ask(Method::HEAD, &app.client.token).await);
+        assert_eq!((get.status, head.status, &head.text[..]), (200, 200, ""), "open: {open}");
+        assert_eq!(get.header("content-type"), head.header("content-type"));
+        assert_eq!(ask(Method::HEAD, "x").await.status, if open { 200 } else { 403 });
+        app.stop().await;
+    }
+}
+
+/// What a client that waits for a 100 reads before it sends anything of its body.
+async fn waiting(app: &App, line: &str, headers: &str, length: usize) -> String {
+    let head =
+        format!("{line} HTTP/1.1\r\nHost: t\r\n{headers}Content-Length: {length}\r\nExpect: 100-continue\r\n\r\n");
+    let url = app.client.url("");
+    let address = url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
+    let read = move || {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let mut piece = [0; 4096];
+        while !answer.windows(4).any(|four| four == b"\r\n\r\n") {
+            match socket.read(&mut piece).unwrap() {
+                0 => break,
+                read => answer.extend_from_slice(&piece[..read]),
+            }
+        }
+        String::from_utf8(answer).unwrap()
+    };
+    tokio::task::spawn_blocking(read).await.unwrap()
+}
+
+#[actix_web::test]
+async fn who_waits_for_a_100_hears_a_refusal_in_its_place() {
+    let small = |settings: &mut Settings| settings.max_body = 1 << 20;
+    let world = World::of(App::builder().settings(small)).await;
+    let app = &world.app;
+    app.policy("reader", "path \"sys/policies/acl/*\" { capabilities = [\"read\"] }").await;
+    let reader = app.with_policies(&["reader"]).await.token;
+    let service = |token: &str| format!("X-Service-Token: {token}\r\n");
+    let bearer = |token: &str| format!("Authorization: Bearer {token}\r\nContent-Type: application/vnd.api+json\r\n");
+    let (root, owner) = (&app.client.token, &world.owner.token);
+    let encoded = format!("{}Content-Encoding: gzip\r\n", service(root));
+    let policy = "POST /v1/sys/policies/acl/x";
+    let projects = "POST /api/v2/organizations/acme/projects";
+    for (line, headers, length, status) in [
+        (policy, service(&reader), 100, "403"),
+        (policy, String::new(), 100, "403"),
+        (policy, service("unknown"), 2 << 20, "413"),
+        (policy, service(root), 2 << 20, "413"),
+        (policy, encoded, 100, "415"),
+        ("POST /v1/sys/health", service(root), 100, "405"),
+        (projects, String::new(), 100, "401"),
+        (projects, bearer("unknown"), 100, "401"),
+        (projects, bearer(owner), 2 << 20, "413"),
+        (projects, format!("Authorization: Bearer {owner}\r\n"), 100, "415"),
+    ] {
+        let answer = waiting(app, line, &headers, length).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{line} {headers} {length}: {answer}");
+        assert!(answer.to_lowercase().contains("\r\nconnection: close\r\n"), "its body may still follow: {answer}");
+    }
+    for (line, headers) in [(policy, service(root)), (projects, bearer(owner))] {
+        assert_eq!(waiting(app, line, &headers, 100).await, "HTTP/1.1 100 Continue\r\n\r\n", "{line}");
+    }
+    world.app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_body_that_was_waited_for_is_read_and_its_connection_goes_on() {
+    let app = App::start().await;
+    let body = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" }).to_string();
+    let write = |close: &str| {
+        format!(
+            "POST /v1/sys/policies/acl/x HTTP/1.1\r\nHost: t\r\nX-Service-Token: {}\r\nContent-Length: {}\r\n{close}\
+             Expect: 100-continue\r\n\r\n{body}",
+            app.client.token,
+            body.len()
+        )
+    };
+    let answers = app.raw([write(""), write("Connection: close\r\n")].concat()).await;
+    assert_eq!(answers.matches("HTTP/1.1 204 ").count(), 2, "{answers}");
+    assert_eq!(app.client.get("sys/policies/acl/x").await.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn encoded_bodies_are_refused_on_both_wires() {
+    let world = World::of(App::builder()).await;
+    let client = &world.app.client;
+    let encoded = async |request: reqwest::RequestBuilder, coding: &str| {
+        send(request.header("Content-Encoding", coding.to_owned())).await
+    };
+    let policy = || client.request("POST", "sys/policies/acl/x").json(&json!({ "policy": "path \"x\" {}" }));
+    let ocsp = || client.with_token("").request("POST", "pki/ocsp").body("x");
+    let owner = &world.owner;
+    let text = resource("projects", json!({ "name": "abc" })).to_string();
+    let project = || {
+        let request = owner.request(Method::POST, "organizations/acme/projects").body(text.clone());
+        request.header("Content-Type", "application/vnd.api+json")
+    };
+    for coding in ["gzip", "identity, br", "GZIP", "compress"] {
+        for request in [policy(), ocsp(), project()] {
+            let answer = encoded(request, coding).await;
+            assert_eq!((answer.status, answer.header("accept-encoding")), (415, "identity"), "{coding}");
+            assert!(answer.text.contains("Content-Encoding: bodies are taken without one only"), "{}", answer.text);
+        }
+    }
+    encoded(client.with_token("").request("POST", "sys/policies/acl/x").body("x"), "gzip").await.assert_denied();
+    assert_eq!(client.get("sys/policies/acl/x").await.status, 404);
+    assert_eq!(encoded(policy(), "identity").await.status, 204);
+    assert_eq!(encoded(project(), "Identity").await.status, 201);
+    // Other reasons of a 415 are not about the coding.
+    let typed = send(owner.request(Method::POST, "organizations/acme/projects").body("{}")).await;
+    assert_eq!((typed.status, typed.header("accept-encoding")), (415, ""));
+    world.app.stop().await;
+}
+
+#[actix_web::test]
+async fn large_lists_documents_and_metrics_are_compressed_when_asked_for() {
+    let app = App::start().await;
+    app.policy("large", &"# a comment of a policy\n".repeat(1000)).await;
+    for n in 0..100 {
+        app.policy(&format!("{n:03}{}", "p".repeat(100)), "path \"x\" { capabilities = [\"read\"] }").await;
+    }
+    for (method, path) in [("LIST", "sys/policies/acl"), ("GET", "sys/policies/acl/large"), ("GET", "sys/policy")] {
+        let plain = Octets::of(app.client.request(method, path)).await;
+        assert_eq!((plain.status, plain.header("content-encoding")), (200, ""), "{path}");
+        assert_eq!(plain.header("vary"), "accept-encoding", "{path}");
+        let asked = || app.client.request(method, path).header("Accept-Encoding", "br, gzip;q=0.8");
+        let packed = Octets::of(asked()).await;
+        assert_eq!((packed.status, packed.header("content-encoding")), (200, "gzip"), "{path}");
+        assert_eq!((packed.header("vary"), packed.header("content-type")), ("accept-encoding", "application/json"));
+        assert!(packed.body.len() * 3 < plain.body.len(), "{path}: {}", packed.body.len());
+        let [plain, packed] = [plain.body, packed.unpacked()].map(|b| serde_json::from_slice::<Value>(&b).unwrap());
+        assert_eq!(plain["data"], packed["data"], "{path}");
+    }
+    let metrics = Octets::of(outside(&app, Method::GET, "/metrics").header("Accept-Encoding", "gzip")).await;
+    assert_eq!((metrics.status, metrics.header("content-encoding")), (200, "gzip"));
+    assert!(String::from_utf8(metrics.unpacked()).unwrap().contains("# TYPE "));
+    let small = app.client.request("GET", "sys/policies/acl/default").header("Accept-Encoding", "gzip");
+    let small = Octets::of(small).await;
+    assert_eq!((small.status, small.header("content-encoding"), small.header("vary")), (200, "", "accept-encoding"));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn what_holds_a_secret_or_a_signature_is_never_compressed() {
+    let app = App::start().await;
+    let long = "m".repeat(100);
+    let meta: Value = (0..35).map(|n| (format!("k{n}"), json!(long))).collect::<serde_json::Map<_, _>>().into();
+    let made = app.client.post("auth/token/create", json!({ "policies": ["root"], "meta": meta })).await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let holder = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    let root = json!({ "common_name": "ca", "key_type": "ec", "ttl": "8760h" });
+    assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
+    let role = json!({ "allow_any_name": true, "max_ttl": "1h" });
+    assert!(app.client.post("pki/roles/web", role).await.status < 300);
+    let names: Vec<_> = (0..300).map(|n| format!("host-{n:03}.a-rather-long-name.example.test")).collect();
+    let issue = json!({ "common_name": "x.example.test", "alt_names": names.join(",") });
+    let create = json!({ "policies": ["root"], "meta": meta });
+    let requests = [
+        ("a token that looks itself up", holder.request("GET", "auth/token/lookup-self"), 4 << 10),
+        ("a look-up", app.client.request("POST", "auth/token/lookup").json(&json!({ "token": holder.token })), 4 << 10),
+        ("a new token", app.client.request("POST", "auth/token/create").json(&create), 0),
+        ("a new certificate", app.client.request("POST", "pki/issue/web").json(&issue), 8 << 10),
+        ("a CRL", app.client.request("GET", "pki/crl"), 0),
+        ("a CRL as text", app.client.request("GET", "pki/crl/pem"), 0),
+        ("OCSP", app.client.request("POST", "pki/ocsp").body("x"), 0),
+    ];
+    for (what, request, least) in requests {
+        let answer = Octets::of(request.header("Accept-Encoding", "gzip")).await;
+        assert!(
+            (answer.status < 300 || what == "OCSP") && answer.body.len() >= least,
+            "{what}: {} {}",
+            answer.status,
+            answer.body.len()
+        );
+        assert_eq!((answer.header("content-encoding"), answer.header("vary")), ("", ""), "{what}");
+    }
+    app.stop().await;
+}
+
+#[test]
+fn only_what_is_read_with_a_right_may_be_compressed() {
+    use signet::http::secrets::all_routes;
+    use signet::http::secrets::route::{Access, Operation};
+    let mut any = false;
+    for (kind, route) in all_routes().filter(|(_, route)| route.compressible) {
+        let what = format!("{kind} {:?} {}", route.operation, route.pattern);
+        assert!(matches!(route.operation, Operation::Read | Operation::List), "{what}");
+        assert!(route.access != Access::Open && kind != "token", "{what}");
+        any = true;
+    }
+    assert!(any);
+}
+
+#[actix_web::test]
+async fn the_compressed_form_of_a_document_has_a_tag_of_its_own_that_a_change_may_name() {
+    let world = World::of(App::builder()).await;
+    let path = format!("projects/{}", world.project("Net").await);
+    let list = "organizations/acme/projects?page[size]=100";
+    for n in 0..30 {
+        world.project(&format!("Project-{n}")).await;
+    }
+    let ask =
+        |coding: &'static str| Octets::of(world.owner.request(Method::GET, list).header("Accept-Encoding", coding));
+    let (plain, packed) = (ask("identity").await, ask("gzip").await);
+    assert_eq!((plain.header("content-encoding"), packed.header("content-encoding")), ("", "gzip"));
+    assert_eq!((plain.header("vary"), packed.header("vary")), ("accept-encoding", "accept-encoding"));
+    assert_eq!(packed.unpacked(), plain.body);
+    let tag = plain.header("etag").trim_matches('"');
+    assert_eq!(packed.header("etag"), format!("\"{tag}-gzip\""));
+    let shown = world.owner.get(&path).await;
+    let tag = shown.header("etag").trim_matches('"').to_owned();
+    let change = async |tag: String| {
+        let body = resource("projects", json!({ "description": "x" })).to_string();
+        let request = world.owner.request(Method::PATCH, &path).header("If-Match", tag).body(body);
+        send(request.header("Content-Type", "application/vnd.api+json")).await.status
+    };
+    assert_eq!(change("\"another-gzip\"".to_owned()).await, 412);
+    assert_eq!(change(format!("\"{tag}-gzip\"")).await, 200);
+    assert_eq!(change(format!("\"{tag}\"")).await, 412, "it was changed");
+    world.app.stop().await;
+}
+
+#[test]
+fn a_request_that_does_not_read_is_no_error_in_the_log() {
+    let site = Site::new();
+    site.init();
+    let served = site.serve();
+    let send = |text: &[u8]| {
+        let mut socket = TcpStream::connect(served.socket()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.write_all(text).unwrap();
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let endless = [b"GET /v1/sys/health HTTP/1.1\r\nX: ".to_vec(), vec![b'x'; 2 << 20]].concat();
+    for text in
+        [&b"GARBAGE\r\n\r\n"[..], b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n", &endless]
+    {
+        let answer = send(text);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+    }
+    let health = b"GET /v1/sys/health HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    assert!(send(health).starts_with("HTTP/1.1 200 "));
+    let log = served.log();
+    assert!(!log.contains("ERROR") && !log.contains("stream error"), "{log}");
+    served.terminate();
+}
