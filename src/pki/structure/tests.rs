@@ -293,7 +293,7 @@ fn each_rule_for_crls_is_held() {
     let freshest = extension::freshest_crl(&["http://a.test/delta".to_owned()]);
     let delta = extension::delta_crl_indicator;
     crl(&tbs(&issuer, 9, &both), &expected).unwrap();
-    crl(&tbs(&issuer, 9, &[&both[..], &[freshest.clone()]].concat()), &expected).unwrap();
+    crl(&tbs(&issuer, 9, &[&both[..], std::slice::from_ref(&freshest)].concat()), &expected).unwrap();
     crl(&tbs(&issuer, 9, &[&both[..], &[delta(1)]].concat()), &expected).unwrap();
     let cases = [
         ("5.1.2.3", tbs(&named("B"), 9, &both)),
