@@ -102,6 +102,7 @@
 //! | from when until when? | [`pki::validity`] |
 //! | what is in a role, what does a write check? | [`pki::role`] |
 //! | which extensions, in which order? | [`pki::profile`], `x509/extension.rs` |
+//! | what may an extension or a name hold that is signed? | [`x509::profile`], called by `pki/structure.rs` |
 //! | where do serial numbers come from? | [`pki::serials`] |
 //! | what is recorded beside a certificate? | [`pki::beside`], [`pki::leases`] |
 //! | which issuer signs, may it? | [`pki::view`], [`pki::issuer`] |

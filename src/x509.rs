@@ -6,6 +6,8 @@
 //! to-be-signed structure ([`tbs`], [`crl`], [`csr`]), have it signed wherever the key lives, and join
 //! both with [`tbs::signed`].
 //!
+//! What others made and this server signs is read to its end ([`profile`]) before.
+//!
 //! Refused wherever something is read: bytes after the structure, lengths that are indefinite or not
 //! minimal, duplicate extensions, unknown key types, signatures over SHA-1 or MD5.
 

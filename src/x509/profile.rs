@@ -22,6 +22,7 @@ pub(crate) use self::text::{host_base, location, mailbox_base, uri_base, uri_nam
 use super::oid::{self, check_size};
 use super::reader::{DerError, Read, Reader, check_der};
 use super::time;
+use super::usage::KeyUsage;
 use super::writer::{
     BIT_STRING, ENUMERATED, GENERALIZED_TIME, NULL, OCTET_STRING, SEQUENCE, SET, Writer, context, context_constructed,
 };
@@ -165,10 +166,14 @@ fn subject_key_id(value: &[u8]) -> Read<()> {
     rule(!id.is_empty(), "must not be empty (RFC 5280 4.2.1.2)")
 }
 
-/// RFC 5280 4.2.1.3: at least one of nine bits, and no zero bit at the end.
+/// RFC 5280 4.2.1.3: at least one of nine bits, and no zero bit at the end. Two of them say something of
+/// keyAgreement, and without it nothing.
 fn key_usage(value: &[u8]) -> Read<()> {
     let usage = raw_extension::read_key_usage(value)?;
     rule(!usage.is_empty(), "must have at least one bit (RFC 5280 4.2.1.3)")?;
+    let narrows = usage.contains(KeyUsage::ENCIPHER_ONLY) || usage.contains(KeyUsage::DECIPHER_ONLY);
+    let agrees = usage.contains(KeyUsage::KEY_AGREEMENT);
+    rule(agrees || !narrows, "encipherOnly and decipherOnly need keyAgreement (RFC 5280 4.2.1.3)")?;
     named_bits(Reader::only(value, BIT_STRING)?.content)
 }
 

@@ -15,7 +15,7 @@
 mod ask;
 mod life;
 mod look;
-mod random;
+pub mod random;
 mod run;
 mod world;
 

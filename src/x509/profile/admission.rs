@@ -57,11 +57,11 @@ fn naming_authority(fields: &mut Reader<'_>, tag: u8) -> Read<()> {
     authority.done()
 }
 
-/// A DirectoryString, of the types that are still written.
+/// A DirectoryString, of the one type that every reader takes.
 fn directory_string(fields: &mut Reader<'_>) -> Read<()> {
     let value = fields.any()?;
-    let fits = matches!(value.tag, UTF8_STRING | PRINTABLE_STRING) && (1..=MAX_TEXT).contains(&value.content.len());
-    rule(fits, "a text is no DirectoryString of 1 to 128 octets (Common PKI 2.0)")?;
+    let fits = value.tag == UTF8_STRING && (1..=MAX_TEXT).contains(&value.content.len());
+    rule(fits, "a text is no UTF8String of 1 to 128 octets (Common PKI 2.0)")?;
     name::text(value.tag, value.content)
 }
 

@@ -267,12 +267,14 @@ fn usages_and_constraints_of_keys_are_read_to_their_end() {
     judge(
         of_certificate,
         oid::KEY_USAGE,
-        &[vec![3, 2, 7, 0x80], vec![3, 3, 7, 0, 0x80]],
+        &[vec![3, 2, 7, 0x80], vec![3, 3, 7, 8, 0x80], vec![3, 2, 0, 9]],
         &[
             (vec![3, 1, 0], "at least one bit"),
             (vec![3, 2, 0, 0x80], "ends in zero bits"),
             (vec![3, 2, 7, 0x81], "malformed"),
             (vec![3, 3, 6, 0, 0x40], "no name"),
+            (vec![3, 3, 7, 0, 0x80], "need keyAgreement"),
+            (vec![3, 2, 0, 1], "need keyAgreement"),
             (vec![3, 4, 0, 0x80, 0, 1], "malformed"),
         ],
     );
@@ -556,7 +558,8 @@ fn extensions_beside_rfc_5280_that_others_read_are_read_to_their_end() {
             profession(&[&authority, &items, &tlv(SEQUENCE, &[SOME]), &[0x13, 1, b'1'], &[4, 1, 0]]),
         ],
         &[
-            (profession(&[&tlv(SEQUENCE, &[&[0x0c, 0]])]), "DirectoryString"),
+            (profession(&[&tlv(SEQUENCE, &[&[0x0c, 0]])]), "UTF8String"),
+            (profession(&[&tlv(SEQUENCE, &[&[0x13, 1, b'a']])]), "UTF8String"),
             (profession(&[&items, &[0x13, 1, b'@']]), "outside of its type"),
             (profession(&[&items, &[5, 0]]), "trailing"),
         ],
@@ -621,7 +624,7 @@ fn what_the_encoders_write_fits_the_profile() {
     constraints.excluded.ips.push("10.1.2.3/8".parse().unwrap());
     let policy = Policy { oid: vec![42, 3], cps: Some("http://a".into()), notice: Some("ü".into()) };
     for written in [
-        extension::key_usage(KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::DECIPHER_ONLY)),
+        extension::key_usage(KeyUsage::KEY_AGREEMENT.union(KeyUsage::DECIPHER_ONLY)),
         extension::ext_key_usage(&[vec![42, 3]]),
         extension::basic_constraints(true, Some(0)),
         extension::basic_constraints(false, None),

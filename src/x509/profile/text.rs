@@ -126,7 +126,9 @@ fn uri(content: &[u8], may_lack_host: fn(&str) -> bool) -> Read<()> {
 fn has_uri_octets(uri: &[u8]) -> bool {
     let octet = |(at, b): (usize, &u8)| match b {
         b'%' => matches!(uri[at + 1..], [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit()),
-        b => b.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=".contains(b),
+        b'-' | b'.' | b'_' | b'~' | b':' | b'/' | b'?' | b'#' | b'[' | b']' | b'@' => true,
+        b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => true,
+        b => b.is_ascii_alphanumeric(),
     };
     uri.iter().enumerate().all(octet) && uri.iter().filter(|b| **b == b'#').count() <= 1
 }

@@ -32,6 +32,7 @@ pub mod mount;
 mod names;
 mod nobody;
 pub mod ocsp;
+mod readers;
 mod revocation;
 mod roles;
 mod sans;
