@@ -79,8 +79,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without mounts, whose certificates get serial numbers of `serials`. Starts the thread that the control actors share, so an actix system
-    /// must run.
+    /// An engine without mounts, whose certificates get serial numbers of `serials`. Starts the thread that the
+    /// control actors share, so an actix system must run.
     pub fn new(store: Arc<dyn PkiStore>, serials: Serials, clock: Clock) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
         let tools = Tools { store, pool: KeyPool::start(), clock, serials, ocsp: Arc::default() };

@@ -3,7 +3,8 @@
 //! Route → token (401) → rate (429) → media type (415) → session: what the caller may see and do, then the
 //! body, its shape, its attributes, the state. Who may not act hears so before anything that was sent is
 //! judged. Body and query are parsed before the session begins, and what is wrong with a body is kept until it
-//! is asked for ([`body::Document`]): sessions that write stand where everything is committed. Documents and errors follow JSON:API 1.1; every answer has the headers that known clients need.
+//! is asked for ([`body::Document`]): sessions that write stand where everything is committed. Documents and errors
+//! follow JSON:API 1.1; every answer has the headers that known clients need.
 //!
 //! What can be asked stands in route tables, one file per resource; the handlers of a file parse what was
 //! sent, call the rules in `projects` and render documents.

@@ -91,7 +91,7 @@ pub(super) fn named_key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
 /// # Errors
 /// `Invalid` naming `key_usage` and the entry's place.
 pub(super) fn check_key_usage(names: &[String]) -> Result<()> {
-    let unknown = |n| Error::invalid(format!("key_usage[{n}]: is no key usage (RFC 5280 4.2.1.3)"));
+    let unknown = |n| Error::invalid(format!("key_usage: entry {} is no key usage (RFC 5280 4.2.1.3)", n + 1));
     KeyUsage::unknown(names).map_or(Ok(()), |n| Err(unknown(n)))
 }
 
@@ -101,7 +101,8 @@ pub(super) fn check_key_usage(names: &[String]) -> Result<()> {
 /// `Invalid` naming `ext_key_usage` and the entry's place.
 pub(super) fn check_ext_key_usage(names: &[String]) -> Result<()> {
     let rule = "is the name of no extended key usage; ext_key_usage_oids takes any by its OID";
-    extension::unknown_eku(names).map_or(Ok(()), |n| Err(Error::invalid(format!("ext_key_usage[{n}]: {rule}"))))
+    let unknown = |n| Error::invalid(format!("ext_key_usage: entry {} {rule}", n + 1));
+    extension::unknown_eku(names).map_or(Ok(()), |n| Err(unknown(n)))
 }
 
 /// extKeyUsage of `ext_key_usage` and `ext_key_usage_oids`, both added; empty without any.

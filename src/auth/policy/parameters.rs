@@ -5,9 +5,10 @@
 //! *denied* name matches in any case, and a denied value under every reading that some engine could make
 //! of the field (`values`). An *allowed* value matches only when the whole field does; where the field
 //! may be read as a list, every item must match too, or `evil.test,a.example.com` would pass
-//! `*.example.com`. No reader takes a longer list than the policies do ([`Cap::WIDEST`]). What is *required* is met, and what is allowed is listed, by the names that the
-//! endpoint reads, and by no others: a field that is then ignored is nothing. An explicit null counts as
-//! absent, except in a PATCH, where it removes something.
+//! `*.example.com`. No reader takes a longer list than the policies do ([`Cap::WIDEST`]). What is *required*
+//! is met, and what is allowed is listed, by the names that the endpoint reads, and by no others: a field
+//! that is then ignored is nothing. An explicit null counts as absent, except in a PATCH, where it removes
+//! something.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

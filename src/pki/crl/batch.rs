@@ -291,8 +291,8 @@ fn key(serial: &[u8]) -> u64 {
 }
 
 /// Sorts by `order`, which sorts by `key` first. Keys of random serial numbers are spread evenly, and so are those
-/// that begin with a time over a short while: a pass brings each to where it belongs but for a few neighbours. Whatever is not spread so is sorted by
-/// comparing.
+/// that begin with a time over a short while: a pass brings each to where it belongs but for a few neighbours.
+/// Whatever is not spread so is sorted by comparing.
 fn sort<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, order: impl Fn(&T, &T) -> Ordering) {
     let (Some(least), Some(most)) = (all.iter().map(&key).min(), all.iter().map(&key).max()) else { return };
     if all.len() <= SMALL || least == most {

@@ -59,8 +59,11 @@ async fn a_usage_that_nobody_knows_is_refused_by_roles_and_requests() {
     let root = json!({ "common_name": "Another", "key_type": "ec" });
     let none = json!({});
     let unknown: [(Value, &str); 3] = [
-        (json!({ "key_usage": ["DigitalSignature", "Signing"] }), "key_usage[1]: is no key usage (RFC 5280 4.2.1.3)"),
-        (json!({ "ext_key_usage": "ServerAuth,WebServer" }), "ext_key_usage[1]: is the name of no extended"),
+        (
+            json!({ "key_usage": ["DigitalSignature", "Signing"] }),
+            "key_usage: entry 2 is no key usage (RFC 5280 4.2.1.3)",
+        ),
+        (json!({ "ext_key_usage": "ServerAuth,WebServer" }), "ext_key_usage: entry 2 is the name of no extended"),
         (json!({ "ext_key_usage": "1.3.6.1.5.5.7.3.1" }), "ext_key_usage_oids takes any by its OID"),
     ];
     for (body, rule) in unknown {
