@@ -75,6 +75,7 @@ pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &
         "system" => system(stage, operation, pattern).await,
         "token" => tokens(stage, operation, pattern).await,
         "pki" => match operation {
+            _ if pattern.ends_with("acme/*path") => Some(acme(pattern)),
             Read | List => pki_read(stage, pattern).await,
             _ => pki_write(stage, operation, pattern).await,
         },
@@ -163,6 +164,13 @@ async fn tokens(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
     })
 }
 
+/// A path of an ACME directory, which there is none of.
+fn acme(pattern: &str) -> Ask {
+    let segment = |segment: &str| segment.trim_start_matches([':', '*']).to_owned();
+    let path: Vec<String> = pattern.split('/').map(segment).collect();
+    Ask::new(format!("pki/{}", path.join("/")), json!({})).status(404)
+}
+
 async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
     let known = [
         "roles",
@@ -174,6 +182,7 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
         "config/cluster",
         "config/crl",
         "config/external-policy",
+        "config/acme",
         "config/auto-tidy",
         "tidy-status",
         "keys",
