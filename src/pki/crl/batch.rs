@@ -5,7 +5,7 @@
 //! the processor's cache; its memory is free for the list as soon as that has its entries. Buckets are few, so
 //! that the processor keeps up with the places where they grow. Random serial numbers fill those of their first
 //! bits evenly. Serial numbers that begin with a time all have the same first bits: a bucket that gets too large
-//! is divided at its middle, as often as it takes.
+//! is divided into quarters, as often as it takes.
 
 use std::cmp::Ordering;
 
@@ -21,7 +21,9 @@ const BLOCK: usize = 16 << 10;
 const BITS: u32 = 5;
 /// Entries of a bucket beyond which it is divided.
 const LARGE: usize = 1 << 16;
-/// Entries of a bucket for each one that is looked at to find its middle.
+/// Parts that it is divided into: the fewer, the more often an entry is copied; the more, the more places grow.
+const PARTS: usize = 4;
+/// Entries of a bucket for each one that is looked at to find where to divide it.
 const SAMPLE: usize = 64;
 /// Entries that are sorted by comparing alone.
 const SMALL: usize = 256;
@@ -118,8 +120,8 @@ impl Batch {
         let bucket = &mut row[at];
         let written = bucket.write(end(not_after), room, write);
         if bucket.len >= bucket.limit {
-            let upper = bucket.divide();
-            row.splice(at + 1..at + 1, upper);
+            let others = bucket.divide();
+            row.splice(at + 1..at + 1, others);
         }
         self.bytes += written;
         self.len += 1;
@@ -149,35 +151,37 @@ impl Bucket {
         self.filling.len() - before
     }
 
-    /// Keeps the lower half and gives the upper one away, each in the order in which its entries came. Blocks
-    /// that are of one half, as most are that came in the order of their times, are not copied. Serial numbers
+    /// Keeps the lowest quarter and gives the others away, each in the order in which its entries came. Blocks
+    /// that are of one quarter, as most are that came in the order of their times, are not copied. Serial numbers
     /// that all begin alike stay together.
-    fn divide(&mut self) -> Option<Self> {
+    fn divide(&mut self) -> Vec<Self> {
         let mut sample = Vec::with_capacity(self.len / SAMPLE + self.full.len() + 1);
         let spans: Vec<Span> = self.full.iter().chain([&self.filling]).map(|b| Span::of(b, &mut sample)).collect();
         sample.sort_unstable();
-        let middle = sample[sample.len() / 2];
-        if middle == sample[0] {
+        let mut from: Vec<u64> = (1..PARTS).map(|n| sample[n * sample.len() / PARTS]).collect();
+        from.dedup();
+        from.retain(|least| *least > sample[0]);
+        if from.is_empty() {
             self.limit *= 2;
-            return None;
+            return Vec::new();
         }
-        let (mut lower, mut upper) = (Self::new(self.from), Self::new(middle));
+        let part = |key: u64| from.partition_point(|least| *least <= key);
+        let mut parts: Vec<Self> = [self.from].iter().chain(&from).map(|from| Self::new(*from)).collect();
         let blocks = std::mem::take(&mut self.full).into_iter().chain([std::mem::take(&mut self.filling)]);
         for (block, span) in blocks.zip(spans) {
-            if span.most < middle {
-                lower.take(block, span.len);
-            } else if span.least >= middle {
-                upper.take(block, span.len);
-            } else {
-                for (start, len) in places(&block) {
-                    let entry = &block[start..start + len];
-                    let half = if key_of(entry) < middle { &mut lower } else { &mut upper };
-                    half.write(end_before(&block, start), len, |block| block.extend_from_slice(entry));
-                }
+            if part(span.least) == part(span.most) {
+                parts[part(span.least)].take(block, span.len);
+                continue;
+            }
+            for (start, len) in places(&block) {
+                let entry = &block[start..start + len];
+                let part = &mut parts[part(key_of(entry))];
+                part.write(end_before(&block, start), len, |block| block.extend_from_slice(entry));
             }
         }
-        *self = lower;
-        Some(upper)
+        let others = parts.split_off(1);
+        *self = parts.remove(0);
+        others
     }
 
     /// Appends a block as it is.
