@@ -137,8 +137,9 @@ pub fn fields(body: &[u8], headers: &HeaderMap, longest: usize) -> Result<Fields
     };
     if !json && form() {
         let pairs = pairs(body)?;
-        if pairs.iter().any(|(name, value)| name.len().max(value.len()) > longest) {
-            return Err(Error::malformed(format!("a text: longer than {longest} bytes")));
+        if let Some((name, _)) = pairs.iter().find(|(name, value)| name.len().max(value.len()) > longest) {
+            let begin: String = name.chars().take(64).collect();
+            return Err(Error::malformed(format!("{begin}: longer than {longest} bytes")));
         }
         return Ok(Fields::from_pairs(pairs));
     }
