@@ -6,6 +6,7 @@
 mod bootstrap;
 mod check;
 mod dev;
+mod installation;
 mod issue;
 mod migrate;
 mod operator;

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::fields::Fields;
-use crate::http::secrets::state::Settings;
+use crate::http::settings::Settings;
 use crate::secret::Secret;
 use crate::telemetry::LogFormat;
 

@@ -3,10 +3,15 @@
 //! An [`Error`] says what went wrong ([`Kind`]), what the caller may know (the public text: field,
 //! problem, rule), and keeps the cause for the log. It knows nothing of HTTP: each wire maps the
 //! kinds to its own statuses with an exhaustive match. The public text never holds a secret, and the
-//! cause is never shown to a caller.
+//! cause is never shown to a caller. What a caller is told beside an answer are [`Warnings`].
+
+mod warnings;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
+
+pub use self::warnings::Warnings;
 
 /// What kind of thing went wrong. Each wire maps every kind to one status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,12 +52,13 @@ pub enum Kind {
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// An error with a text for the caller and a cause for the log.
-#[derive(Debug)]
+/// An error with a text for the caller and a cause for the log. Clones share the cause, so that everybody who
+/// waited for the same work hears the same.
+#[derive(Clone, Debug)]
 pub struct Error {
     kind: Kind,
     text: Cow<'static, str>,
-    source: Option<Source>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 /// The result type used everywhere.
@@ -86,12 +92,12 @@ impl Error {
 
     /// [`Kind::Unavailable`] with a public text and the cause for the log.
     pub fn unavailable(text: impl Into<Cow<'static, str>>, source: impl Into<Source>) -> Self {
-        Self { kind: Kind::Unavailable, text: text.into(), source: Some(source.into()) }
+        Self { kind: Kind::Unavailable, text: text.into(), source: Some(Arc::from(source.into())) }
     }
 
     /// [`Kind::Internal`]: `source` goes to the log, callers get a fixed text.
     pub fn internal(source: impl Into<Source>) -> Self {
-        Self { kind: Kind::Internal, text: Cow::Borrowed("internal error"), source: Some(source.into()) }
+        Self { kind: Kind::Internal, text: Cow::Borrowed("internal error"), source: Some(Arc::from(source.into())) }
     }
 
     /// The kind, for the wire's status.
@@ -117,5 +123,37 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|s| s as &(dyn std::error::Error + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn a_clone_says_the_same_and_shares_the_cause() {
+        let cause = std::io::Error::other("the disk");
+        for error in [
+            Error::unavailable(format!("storage: {}", "away"), cause),
+            Error::internal("a defect"),
+            Error::invalid("ttl: must be a duration"),
+            Error::not_found(),
+        ] {
+            let copy = error.clone();
+            assert_eq!((copy.kind(), copy.text(), copy.to_string()), (error.kind(), error.text(), error.to_string()));
+            let causes = [&copy, &error].map(|error| error.source().map(ToString::to_string));
+            assert_eq!(causes[0], causes[1]);
+        }
+        let unavailable = Error::unavailable("storage: away", std::io::Error::other("the disk"));
+        let cause = unavailable.clone().source.unwrap();
+        assert!(cause.downcast_ref::<std::io::Error>().is_some_and(|cause| cause.to_string() == "the disk"));
+        assert_eq!(Arc::strong_count(&cause), 2);
+    }
+
+    #[test]
+    fn an_error_is_six_words_at_most() {
+        assert!(size_of::<Error>() <= 6 * size_of::<usize>());
+        assert_eq!(size_of::<Result<()>>(), size_of::<Error>());
     }
 }

@@ -96,6 +96,11 @@ impl Fields {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
+    /// All of them, as they came.
+    pub fn into_members(self) -> Map<String, Value> {
+        self.0
+    }
+
     /// The names that are not in `known`.
     pub fn unknown<'a>(&'a self, known: &'a [&str]) -> impl Iterator<Item = &'a str> {
         self.0.keys().map(String::as_str).filter(move |name| !known.contains(name))

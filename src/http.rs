@@ -1,12 +1,20 @@
 //! The HTTP side: which paths lead to which wire, and the metrics page.
 //!
-//! `/v1` is the secrets service, `/api/v2` the projects API. Everything about a request (limits, tokens, policies, the form of
-//! answers) belongs to its wire; this module only tells them apart. Where a caller is, [`address`] says for both.
+//! `/v1` is the secrets service, `/api/v2` the projects API. Everything about a request (limits, tokens, policies,
+//! the form of answers) belongs to its wire; this module only tells them apart. The wires do not know each other:
+//! what both need stands beside them, such as what a worker holds ([`state`]), how bodies are read ([`body`]) and
+//! where a caller is ([`address`]).
 
 pub mod address;
+pub mod body;
 pub mod encoding;
 pub mod jsonapi;
+pub mod rate;
+pub mod reach;
+pub mod request_id;
 pub mod secrets;
+pub mod settings;
+pub mod state;
 
 use actix_web::dev::Payload;
 use actix_web::http::Method;
@@ -14,7 +22,8 @@ use actix_web::http::header::{ALLOW, CONTENT_TYPE};
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Resource};
 
-use secrets::state::State;
+use crate::telemetry;
+use state::State;
 
 /// The services of one worker.
 pub fn configure(app: &mut ServiceConfig, state: State) {
@@ -46,9 +55,6 @@ async fn only_reads() -> HttpResponse {
     refused.insert_header((ALLOW, "GET, HEAD")).insert_header((CONTENT_TYPE, secrets::render::JSON));
     refused.body("{\"errors\":[]}")
 }
-
-/// The media type of the Prometheus text form.
-pub const METRICS_TYPE: &str = "text/plain; version=0.0.4";
 
 /// The worker's state, as a handler's argument.
 impl FromRequest for State {
@@ -91,8 +97,8 @@ async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload)
 }
 
 async fn metrics_text(request: HttpRequest) -> HttpResponse {
-    let text = crate::telemetry::rendered_metrics();
-    let response = HttpResponse::Ok().insert_header((CONTENT_TYPE, METRICS_TYPE)).body(text);
+    let text = telemetry::rendered_metrics();
+    let response = HttpResponse::Ok().insert_header((CONTENT_TYPE, telemetry::METRICS_TYPE)).body(text);
     encoding::offered(response, request.headers()).await
 }
 

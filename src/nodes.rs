@@ -3,8 +3,8 @@
 //! All nodes are equal and write; the database settles who was first (versions of documents, numbers of
 //! revocations and of CRLs). Each node keeps views of policies, mounts, and the state of every mount.
 //! [`Nodes`] reads the change log ([`store`]) when the database says that there is something new, and
-//! every second whether it does or not, and has the owners of those views read again what another node
-//! changed. So a node is behind by a second at most; for tokens that is the age of the token cache. A node
+//! every second whether it does or not, and has the owner of those views ([`mounts`](crate::mounts)) read again what
+//! another node changed. So a node is behind by a second at most; for tokens that is the age of the token cache. A node
 //! that could not read the log for [`STALENESS`] (it was paused, or the database is away) reads it before
 //! it serves the next request that asks for rights, and refuses the request when it cannot.
 //!
@@ -25,11 +25,10 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use metrics::{counter, histogram};
 
-use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::documents::{MountId, SYSTEM};
 use crate::error::{Error, Kind, Result};
-use crate::pki::Engine;
+use crate::mounts::Mounts;
 use crate::telemetry;
 pub use skew::LIMIT as SKEW_LIMIT;
 use skew::Skew;
@@ -78,8 +77,7 @@ pub struct Nodes(Option<Follower>);
 
 struct Follower {
     log: Arc<dyn ChangeLog>,
-    auth: Arc<Auth>,
-    engine: Arc<Engine>,
+    mounts: Arc<Mounts>,
     skew: Skew,
     /// One look at a time.
     state: tokio::sync::Mutex<State>,
@@ -118,14 +116,14 @@ struct Lacking {
 impl Nodes {
     /// Follows the others from where `baseline` was read; the domains must have been opened since.
     /// Without one there are no others.
-    pub fn new(baseline: Option<Baseline>, auth: Arc<Auth>, engine: Arc<Engine>) -> Self {
+    pub fn new(baseline: Option<Baseline>, mounts: Arc<Mounts>) -> Self {
         Self(baseline.map(|Baseline { log, changes, skew }| {
             let seen = |change: &Change| (change.mount, Seen { version: change.version, crls: change.crls });
             let seen = changes.mounts.iter().map(seen).collect();
             let state = State { point: changes.point, seen, lacking: HashMap::new() };
             let last = Mutex::new(Last { well: Instant::now(), failed: None });
             let (state, settling) = (tokio::sync::Mutex::new(state), AtomicBool::new(false));
-            Follower { log, auth, engine, skew, state, last, settling }
+            Follower { log, mounts, skew, state, last, settling }
         }))
     }
 
@@ -237,43 +235,27 @@ impl Follower {
         Ok(())
     }
 
-    /// Policies and the mount table; opens and closes mounts as the table says.
+    /// Policies and the mount table.
     async fn system(&self, state: &mut State, change: &Change) -> Result<()> {
         if !change.is_news(state.seen.get(&SYSTEM).map_or(0, |seen| seen.version)) {
             return Ok(());
         }
-        self.auth.reload().await?;
-        counter!(telemetry::CHANGES_RELOADS, "part" => "system").increment(1);
-        let mounts = self.auth.mounts();
-        self.engine.close_others(|id| mounts.iter().any(|mount| mount.id == id));
-        for mount in mounts.iter().filter(|mount| &mount.kind[..] == "pki") {
-            if let Err(error) = self.engine.open(mount.id).await {
-                tolerate("a mount of another node does not open", error)?;
-            }
-        }
-        Ok(())
+        self.mounts.follow_table().await
     }
 
     /// The state of mounts that are open here.
     async fn mounts(&self, state: &State, changes: &Changes) -> Result<()> {
         let news = |change: &&Change| change.is_news(state.seen.get(&change.mount).map_or(0, |seen| seen.version));
-        let open = changes.mounts.iter().filter(news).filter_map(|change| self.engine.authority(change.mount).ok());
-        let reloads = join_all(open.map(|authority| async move { authority.reload().await })).await;
-        for reload in reloads {
-            counter!(telemetry::CHANGES_RELOADS, "part" => "mount").increment(1);
-            if let Err(error) = reload {
-                tolerate("another node's change of a mount cannot be read", error)?;
-            }
-        }
-        Ok(())
+        let changed = changes.mounts.iter().filter(news);
+        join_all(changed.map(|change| self.mounts.follow(change.mount))).await.into_iter().collect()
     }
 
     /// Notes whose CRLs are behind.
     fn note(&self, state: &mut State, change: &Change) {
-        let Ok(authority) = self.engine.authority(change.mount) else { return };
+        let Some(covered) = self.mounts.covers(change.mount, change.revocations) else { return };
         let published = state.seen.get(&change.mount).map_or(0, |seen| seen.crls) != change.crls;
         let now = Instant::now();
-        if !published && authority.crls_cover(change.revocations) {
+        if !published && covered {
             return;
         }
         // A published one is there to be taken over; otherwise the node that revoked is about to publish.
@@ -287,13 +269,11 @@ impl Follower {
     fn ask_for_crls(&self, state: &mut State) {
         let now = Instant::now();
         state.lacking.retain(|mount, lacking| {
-            let Ok(authority) = self.engine.authority(*mount) else { return false };
             if lacking.ask_at <= now {
-                authority.follow_crls();
-                counter!(telemetry::CHANGES_RELOADS, "part" => "crls").increment(1);
+                self.mounts.follow_revocations(*mount);
                 lacking.ask_at = now + ASK_AGAIN;
             }
-            !authority.crls_cover(lacking.revocations)
+            self.mounts.covers(*mount, lacking.revocations) == Some(false)
         });
         self.settling.store(!state.lacking.is_empty(), Ordering::Relaxed);
     }
@@ -307,14 +287,4 @@ impl Follower {
         let age = Duration::try_from(changes.at - change.changed_at).unwrap_or_default();
         histogram!(telemetry::CHANGES_LAG_SECONDS).record((age + asked.elapsed()).as_secs_f64());
     }
-}
-
-/// What cannot be read although storage answers (a document of a newer program) must not keep this node
-/// from everything else.
-fn tolerate(what: &'static str, error: Error) -> Result<()> {
-    if error.kind() == Kind::Internal {
-        tracing::error!(%error, cause = ?std::error::Error::source(&error), "{what}");
-        return Ok(());
-    }
-    Err(error)
 }

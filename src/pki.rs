@@ -1,311 +1,44 @@
 //! The certificate authority engine: one [`Authority`] per mount.
 //!
 //! Issuing runs on the worker that took the request, in the mount's replica actor there ([`actor`]),
-//! on the published [`view`]. Every change of roles, issuers, keys and settings goes through the
+//! on the published [view](mount::view). Every change of roles, issuers, keys and settings goes through the
 //! mount's control actor, which commits it, publishes the next view, and only then answers.
 //! Revocations are rows in storage; CRLs ([`crl`]) are projections of them.
+//!
+//! The parts stand on floors: each names parts further down in this table, never one further up, and which
+//! of them a test (`tests/it/architecture.rs`) says.
+//!
+//! | part | holds |
+//! |---|---|
+//! | [`ca`] | making authorities: roots, intermediates, keys, imports, and changes of what a mount has |
+//! | [`tidy`] | removing what has expired |
+//! | [`revocation`] | revoking, leases, OCSP, lists that a caller words |
+//! | [`engine`] | the open mounts, and what this node keeps of each |
+//! | [`actor`] | the two actors of a mount: changes and CRLs, and issuing |
+//! | [`issue`] | making certificates, from what is asked to the record |
+//! | [`crl`] | the lists: entries, numbers, builds |
+//! | [`tools`] | what issuing needs besides a mount's state |
+//! | [`check`] | what may be signed: names, dates, structure; nothing else reaches a key |
+//! | [`mount`] | a mount's state, compiled for issuing: roles, issuers, keys, settings |
+//! | [`policy_engine`] | calling an external policy engine |
+//! | [`constraints`] | the name constraints of a chain |
+//! | [`values`] | how single values are written |
+//! | [`serials`], [`store`] | serial numbers; the rows, and what is asked of storage |
 
 pub mod actor;
-mod answer;
-pub mod beside;
-mod bundle;
-pub mod ca_key;
-mod ca_request;
-pub mod changes;
-pub mod cluster;
+pub mod ca;
+pub mod check;
 pub mod constraints;
 pub mod crl;
-pub mod external_policy;
-pub mod import;
-pub mod intermediate;
+pub mod engine;
 pub mod issue;
-pub mod issuer;
-pub mod leases;
-pub mod metrics;
-pub mod names;
-pub mod ocsp;
-pub mod oid;
-mod prepared;
-pub mod profile;
-mod release;
-pub mod request;
+pub mod mount;
+pub mod policy_engine;
 pub mod revocation;
-pub mod role;
-pub mod root;
-pub mod self_issued;
 pub mod serials;
-pub mod sign_intermediate;
 pub mod store;
-mod structure;
-mod subject_bounds;
 pub mod tidy;
-pub mod urls;
-pub mod validity;
-pub mod verbatim;
-pub mod view;
+pub mod tools;
+pub mod values;
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use arc_swap::{ArcSwap, ArcSwapOption};
-use tokio::runtime::Handle;
-use tokio::sync::mpsc;
-
-use self::actor::{Coming, ControlLink, ControlThread, Planned, ReplicaLink};
-use self::crl::{Builder, Crls, Lists, Wanted};
-use self::issue::Tools;
-use self::serials::Serials;
-use self::store::PkiStore;
-use self::tidy::Tidying;
-use self::view::View;
-use tokio::sync::{Mutex, Notify};
-
-use crate::clock::{Clock, Time};
-use crate::documents::MountId;
-use crate::error::{Error, Result};
-use crate::keys::pool::KeyPool;
-
-/// All mounts of the engine on this server.
-pub struct Engine {
-    tools: Tools,
-    control: ControlThread,
-    authorities: ArcSwap<HashMap<MountId, Arc<Authority>>>,
-    /// Held while a mount is opened, so that it never gets two control actors.
-    opening: Mutex<()>,
-    /// Told when there are leases to end.
-    leases: Notify,
-    /// Where work in the background runs: it outlives the worker that took the request for it.
-    background: Handle,
-}
-
-impl Engine {
-    /// An engine without mounts, whose certificates get serial numbers of `serials`. Starts the thread that the
-    /// control actors share, so an actix system must run.
-    pub fn new(store: Arc<dyn PkiStore>, serials: Serials, clock: Clock) -> Arc<Self> {
-        let control = ControlThread::start(clock.clone());
-        let tools = Tools { store, pool: KeyPool::start(), clock, serials, ocsp: Arc::default() };
-        Arc::new(Self {
-            tools,
-            control,
-            authorities: ArcSwap::default(),
-            opening: Mutex::default(),
-            leases: Notify::new(),
-            background: Handle::current(),
-        })
-    }
-
-    /// Loads a mount's state and starts its control actor, unless it is open; its CRLs follow in the
-    /// background.
-    ///
-    /// # Errors
-    /// `Unavailable` from storage, `Internal` when a stored document cannot be read.
-    pub async fn open(&self, mount: MountId) -> Result<()> {
-        let _one_at_a_time = self.opening.lock().await;
-        if self.authority(mount).is_ok() {
-            return Ok(());
-        }
-        let documents = self.tools.store.documents(mount).await?;
-        self.start(View::load(mount, documents)?);
-        Ok(())
-    }
-
-    /// As [`Engine::open`], for a mount that was made this moment: nothing is stored for it, so nothing
-    /// is read and nothing can fail.
-    pub async fn open_new(&self, mount: MountId) {
-        let _one_at_a_time = self.opening.lock().await;
-        if self.authority(mount).is_err() {
-            self.start(View::empty(mount));
-        }
-    }
-
-    fn start(&self, view: View) {
-        let mount = view.mount;
-        let authority = Arc::new(Authority::start(view, &self.tools, &self.control, self.background.clone()));
-        self.authorities.rcu(|all| {
-            let mut all = HashMap::clone(all);
-            all.insert(mount, Arc::clone(&authority));
-            all
-        });
-    }
-
-    /// Forgets a mount: its published state becomes empty at once, so that no request that is still
-    /// under way issues from it, and its actors stop when they are let go.
-    pub fn close(&self, mount: MountId) {
-        if let Ok(authority) = self.authority(mount) {
-            authority.view.store(Arc::new(View::empty(mount)));
-        }
-        self.authorities.rcu(|all| {
-            let mut all = HashMap::clone(all);
-            all.remove(&mount);
-            all
-        });
-    }
-
-    /// Forgets every mount that is not `there` any more, as [`Engine::close`] does.
-    pub fn close_others(&self, there: impl Fn(MountId) -> bool) {
-        let open: Vec<MountId> = self.authorities.load().keys().copied().collect();
-        open.into_iter().filter(|mount| !there(*mount)).for_each(|mount| self.close(mount));
-    }
-
-    /// The time by the server's clock.
-    pub fn now(&self) -> Time {
-        self.tools.clock.now()
-    }
-
-    /// A mount's authority.
-    ///
-    /// # Errors
-    /// `NotFound` when the mount is not open (it was just disabled).
-    pub fn authority(&self, mount: MountId) -> Result<Arc<Authority>> {
-        self.authorities.load().get(&mount).cloned().ok_or_else(Error::not_found)
-    }
-}
-
-/// One mount: its published state and its control actor.
-pub struct Authority {
-    mount: MountId,
-    view: Arc<ArcSwap<View>>,
-    crls: Arc<ArcSwapOption<Crls>>,
-    control: ControlLink,
-    tools: Tools,
-    tidying: Tidying,
-}
-
-impl Authority {
-    fn start(view: View, tools: &Tools, thread: &ControlThread, background: Handle) -> Self {
-        let mount = view.mount;
-        let view = Arc::new(ArcSwap::from_pointee(view));
-        let crls = Arc::new(ArcSwapOption::<Crls>::empty());
-        let builder = Builder::new(mount, Arc::clone(&tools.store), tools.clock.clone());
-        let control =
-            ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), Arc::clone(&tools.store), builder);
-        let tidying = Tidying::new(background, tools.clock.now());
-        Self { mount, view, crls, control, tools: tools.clone(), tidying }
-    }
-
-    /// The mount.
-    pub fn mount(&self) -> MountId {
-        self.mount
-    }
-
-    /// The published state.
-    pub fn view(&self) -> Arc<View> {
-        self.view.load_full()
-    }
-
-    /// What issuing needs besides the view.
-    pub fn tools(&self) -> &Tools {
-        &self.tools
-    }
-
-    /// The published CRLs of an issuer, by its id. Just after a start it waits for the first build, so
-    /// that nobody takes "not built yet" for "no CRL".
-    ///
-    /// # Errors
-    /// `Unavailable` or `Internal` when the first build fails.
-    pub async fn crls(&self, issuer_id: &str) -> Result<Option<Lists>> {
-        if self.crls.load().is_none() {
-            self.build_crls(Wanted::DUE).await?;
-        }
-        Ok(self.crls.load().as_ref().and_then(|crls| crls.by_issuer.get(issuer_id).cloned()))
-    }
-
-    /// To be called when a revocation begins, before it is stored.
-    pub fn announce_revocation(&self) -> Coming {
-        self.control.announce()
-    }
-
-    /// To be called when revocations up to `sequence` are stored, before that is answered: without
-    /// `auto_rebuild` it resolves when CRLs that hold them are published, with it at once. Gives warnings
-    /// about issuers that cannot have one, when lists were built.
-    ///
-    /// # Errors
-    /// As [`Authority::build_crls`].
-    pub async fn publish_revocations(&self, sequence: u64, coming: Coming) -> Result<Vec<String>> {
-        if self.crls_cover(sequence) {
-            return Ok(Vec::new());
-        }
-        self.control.build_crls(Wanted::DUE, Some(coming)).await
-    }
-
-    /// Whether the published CRLs hold every revocation up to `sequence`, as far as the mount's settings want
-    /// them to: with `auto_rebuild` they follow by the timer.
-    pub fn crls_cover(&self, sequence: u64) -> bool {
-        let view = self.view.load();
-        let config = &view.crl_config.value;
-        let by_timer = config.auto_rebuild || config.disable;
-        by_timer || self.crls.load().as_ref().is_some_and(|crls| crls.covers >= sequence)
-    }
-
-    /// To be called when revocations were removed from storage, because their certificates have ended:
-    /// reads what is left and publishes complete CRLs of it. A CRL that would lose an entry whose
-    /// certificate has not ended is refused, unless some were `moved` to other issuers on purpose.
-    ///
-    /// # Errors
-    /// As [`Authority::build_crls`].
-    pub async fn reload_revocations(&self, moved: bool) -> Result<Vec<String>> {
-        self.build_crls(Wanted { reload: true, moved, ..Wanted::DUE }).await
-    }
-
-    /// Reads what is stored again and publishes it, in turn with the changes: for what another node changed.
-    ///
-    /// # Errors
-    /// `Unavailable` from storage, `Internal` when a document cannot be read; what was published stays.
-    pub async fn reload(&self) -> Result<()> {
-        self.control.reload().await
-    }
-
-    /// Brings the CRLs up to date with what other nodes revoked and published, in the background.
-    pub fn follow_crls(&self) {
-        self.control.follow_crls();
-    }
-
-    /// A replica on the current worker's arbiter.
-    pub fn replica(&self) -> ReplicaLink {
-        ReplicaLink::start(Arc::clone(&self.view), self.tools.clone())
-    }
-
-    /// Runs one change of the mount's state: `plan` works it out on the current view (off every
-    /// worker) and returns what to answer; the answer comes when it is stored and published. When another
-    /// node changes the same at that moment, it is worked out again on what that node left.
-    ///
-    /// # Errors
-    /// What `plan` refuses; `Unavailable` or `Conflict` from storage.
-    pub async fn change<T: Send + 'static>(
-        &self,
-        plan: impl Fn(&View) -> Result<(Planned, T)> + Send + 'static,
-    ) -> Result<T> {
-        self.change_and_crls(plan).await.map(|(answer, _)| answer)
-    }
-
-    /// As [`Authority::change`], for changes after which CRLs are built: also gives warnings about those
-    /// that could not be.
-    ///
-    /// # Errors
-    /// As [`Authority::change`].
-    pub async fn change_and_crls<T: Send + 'static>(
-        &self,
-        plan: impl Fn(&View) -> Result<(Planned, T)> + Send + 'static,
-    ) -> Result<(T, Vec<String>)> {
-        let (told, mut answer) = mpsc::unbounded_channel();
-        let plan = Box::new(move |view: &View| {
-            let (planned, result) = plan(view)?;
-            let _ = told.send(result);
-            Ok(planned)
-        });
-        let warnings = self.control.change(plan).await?;
-        // One for each time that it was worked out: the last one was stored.
-        let last = std::iter::from_fn(|| answer.try_recv().ok()).last();
-        Ok((last.ok_or_else(|| Error::internal("a change without an answer"))?, warnings))
-    }
-
-    /// Brings the CRLs up to date with everything stored before the call, as far as they are due by the
-    /// mount's settings, and makes what is wanted beside that. Gives warnings about issuers that cannot have
-    /// one.
-    ///
-    /// # Errors
-    /// `Unavailable` or `Internal` when the build fails; what was published stays.
-    pub async fn build_crls(&self, wanted: Wanted) -> Result<Vec<String>> {
-        self.control.build_crls(wanted, None).await
-    }
-}
+pub use self::engine::{Authority, Engine};

@@ -1,34 +1,44 @@
 //! The projects API: organizations, users, teams and their tokens; projects, workspaces and who may do
 //! what with them.
 //!
-//! [`Projects`] is the front door: it runs work in a session of the store, through the projects actor
-//! ([`actor`]). A request is one session: the caller's rights are read where the rows are changed, so
-//! that nothing is checked in one state and done in another. Rules and the SQL of a resource stand in one
-//! file; the session is the seam to the store ([`store`]).
+//! [`Projects`] is the front door: it runs work in a session of the store, as many at once as there are
+//! places ([`admission`]). A request is one session: the caller's rights are read where the rows are changed, so
+//! that nothing is checked in one state and done in another. Work takes and gives values of this module; nothing
+//! is read or rendered for a wire in a session. Rules and the SQL of a resource stand in one file; the session is
+//! the seam to the store ([`store`]).
+//!
+//! From below: what everything is made of ([`refusal`], [`tx`], [`attributes`], [`page`], [`rights`],
+//! [`project_access`]), who asks ([`token`], [`caller`], [`member`]), the resources, and above those of teams what
+//! holds between them ([`escalation`]). No two files name each other.
 //!
 //! Refuses by [`refusal::Refusal`]: everything that is wrong at once, each fault with its place. Called by
 //! the wire (`http::jsonapi`) and by the commands that prepare a server.
 
-pub mod actor;
+pub mod admission;
 pub mod agent_pool;
+pub mod api_token;
 pub mod attributes;
 pub mod caller;
 pub mod escalation;
 pub mod grants;
 pub mod id;
 pub mod last_use;
+pub mod member;
 pub mod membership;
 pub mod mode;
 pub mod organization;
 pub mod page;
 pub mod project;
+pub mod project_access;
 pub mod refusal;
 pub mod rights;
+pub mod setup;
 pub mod store;
 pub mod tag;
 pub mod team;
 pub mod team_access;
 pub mod token;
+pub mod tx;
 pub mod user;
 pub mod workspace;
 
@@ -37,87 +47,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
-use crate::clock::{Clock, Time};
+use crate::clock::Clock;
 use crate::error::Error;
+use crate::sql::{Failure, Work};
+use admission::Admission;
+use caller::Caller;
+use last_use::Noted;
 use refusal::{Outcome, Refusal, Stop};
-use store::{Column, Failure, ProjectStore, Row, Session, Value, Work};
-
-/// A session at work, at one point in time.
-pub struct Tx<'s> {
-    session: &'s mut dyn Session,
-    /// The time that everything in this session happens at.
-    pub now: Time,
-    holds: bool,
-}
-
-impl Tx<'_> {
-    /// From here on a resource that is looked up to be changed is locked at once, so that what is then read
-    /// of it still holds when it is changed. Only in sessions that write.
-    pub fn hold(&mut self) {
-        self.holds = true;
-    }
-
-    /// Whether what is looked up is to be locked.
-    pub fn holds(&self) -> bool {
-        self.holds
-    }
-
-    /// Has the texts that follow planned for their values, as lists need it ([`Session::fit`]).
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn fit(&mut self) -> Outcome<()> {
-        Ok(self.session.fit().await?)
-    }
-
-    /// All rows of a text.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn rows(&mut self, sql: &str, values: &[Value]) -> Outcome<Vec<Row>> {
-        Ok(self.session.query(sql, values).await?)
-    }
-
-    /// The first row of a text, if there is one.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn row(&mut self, sql: &str, values: &[Value]) -> Outcome<Option<Row>> {
-        Ok(self.rows(sql, values).await?.into_iter().next())
-    }
-
-    /// The one row of a text that always has one.
-    ///
-    /// # Errors
-    /// Those of the store; `Internal` when there is none.
-    pub async fn one(&mut self, sql: &str, values: &[Value]) -> Outcome<Row> {
-        let row = self.row(sql, values).await?;
-        row.ok_or_else(|| Failure::Engine(Error::internal("a row is missing that is always there")).into())
-    }
-
-    /// Runs a text that gives no rows; how many rows it changed.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn execute(&mut self, sql: &str, values: &[Value]) -> Outcome<u64> {
-        Ok(self.session.execute(sql, values).await?)
-    }
-}
-
-impl From<Time> for Value {
-    /// Epoch microseconds, rounded down.
-    fn from(at: Time) -> Self {
-        // Years up to 9999 are 2.6e17 µs: far inside the range.
-        Self::Int(at.unix_timestamp_nanos().div_euclid(1000) as i64)
-    }
-}
-
-impl Column for Time {
-    fn read(value: Value) -> Option<Self> {
-        let Value::Int(micros) = value else { return None };
-        Self::from_unix_timestamp_nanos(i128::from(micros) * 1000).ok()
-    }
-}
+use store::ProjectStore;
+pub use tx::Tx;
 
 /// What work does to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,19 +69,37 @@ pub enum Access {
 /// The projects API of one server; clones are the same.
 #[derive(Clone)]
 pub struct Projects {
-    link: actor::Link,
+    admission: Admission,
     clock: Clock,
-    noted: last_use::Noted,
+    noted: Noted,
 }
 
 impl Projects {
-    /// Starts the actor; an actix system must run.
+    /// The API on a store.
     pub fn start(store: Arc<dyn ProjectStore>, clock: Clock) -> Self {
-        Self { link: actor::Link::start(store), clock, noted: last_use::Noted::default() }
+        Self { admission: Admission::new(store), clock, noted: Noted::default() }
     }
 
-    /// Runs `work` in one session. `name` is what the metrics call it. It may run more than once, so it
-    /// changes nothing but its session.
+    /// Notes that a caller's token is in use, beside the request. What cannot be written now is written a
+    /// minute later.
+    pub fn note_use(&self, caller: &Caller) {
+        if !self.noted.begins(caller, self.clock.now()) {
+            return;
+        }
+        let (projects, caller) = (self.clone(), caller.clone());
+        tokio::task::spawn_local(async move {
+            let noted = projects.run("token_use", Access::Write, move |mut tx| {
+                let caller = caller.clone();
+                async move { last_use::note(&mut tx, &caller).await }.boxed_local()
+            });
+            if let Err(refusal) = noted.await {
+                tracing::debug!("the use of a token was not noted: {:?}", refusal.kind);
+            }
+        });
+    }
+
+    /// Runs `work` in one session, begun on this thread ([`admission`] says where it runs). `name` is what the
+    /// metrics call it. It may run more than once, so it changes nothing but its session.
     ///
     /// # Errors
     /// What the work refuses; what the store refuses, by the constraint that would be violated; `Busy` and
@@ -162,7 +118,7 @@ impl Projects {
         let in_session: Work = Arc::new(move |session| {
             let (work, keep, now) = (Arc::clone(&work), Arc::clone(&keep), clock.now());
             async move {
-                match work(Tx { session, now, holds: false }).await {
+                match work(Tx::new(session, now)).await {
                     Ok(value) => {
                         keep(Ok(value));
                         Ok(())
@@ -176,7 +132,7 @@ impl Projects {
             }
             .boxed_local()
         });
-        let ran = self.link.run(move |store| match access {
+        let ran = self.admission.run(move |store| match access {
             Access::Read => store.read(name, in_session),
             Access::Write => store.write(name, in_session),
         });

@@ -2,14 +2,15 @@
 //!
 //! [`Server::open`] puts a server together without listening, so that a command can prepare it;
 //! [`Server::start`] binds and serves; [`Running::stop`] drains. Called by the commands and by tests.
-//! A listener is in `listener`, which connections it holds in `connections`, its certificate in [`tls`], what
-//! the operating system allows and asks for in `capacity` and `signals`. A second listener, when there is one,
+//! A listener is in `listener`, which connections it holds in `connections`, its certificate in [`tls`], HTTP/2
+//! in `http2`, what the operating system allows and asks for in `capacity` and `signals`. A second listener, when there is one,
 //! serves nothing but the metrics.
 
 mod capacity;
 mod connection;
 mod connections;
 mod expect;
+mod http2;
 mod listener;
 mod signals;
 mod stream;
@@ -27,24 +28,24 @@ use futures_util::FutureExt as _;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
+use crate::audit::{Audit, Device};
 use crate::auth::Auth;
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::clock::Clock;
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
 use crate::http;
-use crate::http::jsonapi::Limits;
-use crate::http::secrets::audit::Audit;
-use crate::http::secrets::body::Bodies;
-use crate::http::secrets::reach::Reach;
-use crate::http::secrets::state::{Identity, Settings, Shared, State, Stopping};
-use crate::nodes::store::ChangeLog;
+use crate::http::body::Bodies;
+use crate::http::rate::Limits;
+use crate::http::reach::Reach;
+use crate::http::settings::Settings;
+use crate::http::state::{Identity, Shared, State, Stopping};
+use crate::keys::signing::Signers;
+use crate::mounts::Mounts;
 use crate::nodes::{Baseline, Nodes};
 use crate::pki::Engine;
-use crate::pki::store::PkiStore;
 use crate::projects::Projects;
-use crate::projects::store::ProjectStore;
-use crate::storage::{self, Storage};
+use crate::storage::{self, Storage, Stores};
 use crate::telemetry;
 use capacity::Caps;
 use connections::{Connections, loopback};
@@ -59,14 +60,6 @@ const METRICS_CAPS: Caps = Caps { total: 32, per_address: 16 };
 const CLOSE: Duration = Duration::from_secs(2);
 /// Between two sweeps of ended tokens.
 const SWEEP: Duration = Duration::from_secs(30);
-/// Between two looks at whether a write's end is still unknown.
-const CATCH_UP: Duration = Duration::from_secs(1);
-/// Between two looks at what tidy is due.
-const TIDY: Duration = Duration::from_secs(1);
-/// Between two counts of what is stored.
-const COUNTS: Duration = Duration::from_secs(30);
-/// How long runs of tidy may take to end.
-const TIDY_END: Duration = Duration::from_millis(500);
 /// Between two upkeeps of the metrics.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// RFC 6797: clients that were here over TLS do not come back without it for a year.
@@ -88,8 +81,13 @@ pub struct Options {
     pub clock: Clock,
     /// The store.
     pub storage: storage::Options,
-    /// Settings of the wire.
+    /// Who signs with managed keys.
+    pub signers: Arc<dyn Signers>,
+    /// Settings of the wires.
     pub settings: Settings,
+    /// Who is told of every request and answer. Without one nobody is; with some, whatever none of them takes is
+    /// not done.
+    pub audit: Vec<Arc<dyn Device>>,
     /// Largest difference between this machine's clock and that of a shared database; usually
     /// [`nodes::SKEW_LIMIT`](crate::nodes::SKEW_LIMIT).
     pub skew_limit: Duration,
@@ -102,18 +100,6 @@ pub struct ConnectionLimits {
     pub max: usize,
     /// From one address; 0 is half of them all. The machine itself and trusted proxies have no such limit.
     pub max_per_address: usize,
-}
-
-/// The store, as each domain sees it.
-pub struct Stores {
-    /// The certificate authority engine's.
-    pub pki: Arc<dyn PkiStore>,
-    /// Authentication's.
-    pub auth: Arc<dyn AuthStore>,
-    /// What other nodes change, where there can be others.
-    pub changes: Option<Arc<dyn ChangeLog>>,
-    /// The projects API's.
-    pub projects: Arc<dyn ProjectStore>,
 }
 
 /// A server that is open but does not listen yet.
@@ -149,13 +135,10 @@ impl Server {
         let caps = capacity::caps(options.connections, capacity::raise_file_limit(), workers);
         let storage_type = options.storage.database.engine();
         let storage = storage::open(options.storage).await?;
-        let stores = between(Stores {
-            pki: storage.pki(),
-            auth: storage.auth(),
-            changes: storage.changes(),
-            projects: storage.projects(),
-        });
-        match domains(stores, options.clock, options.settings, options.skew_limit, storage_type).await {
+        let stores = between(storage.stores());
+        let audit = Audit::new(options.audit, options.clock.clone());
+        let Options { signers, clock, settings, skew_limit, .. } = options;
+        match domains(stores, audit, signers, clock, settings, skew_limit, storage_type).await {
             Ok(shared) => Ok(Self {
                 shared: Arc::new(shared),
                 storage,
@@ -200,17 +183,12 @@ impl Server {
         };
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let _ = self.shared.address.set(format!("{scheme}://{}", main.address));
-        let (auth, engine) = (self.shared.auth.clone(), self.shared.engine.clone());
-        let tasks = [
+        let own = [
             sweep(self.shared.clone()).boxed_local(),
-            sweep_leases(engine.clone()).boxed_local(),
-            tidy(engine.clone()).boxed_local(),
-            publish_counts(engine.clone()).boxed_local(),
-            catch_up(auth, engine).boxed_local(),
             follow(self.shared.clone()).boxed_local(),
             upkeep().boxed_local(),
         ];
-        let tasks = tasks.into_iter().map(actix_rt::spawn).collect();
+        let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
         Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), tasks, server: self })
     }
 
@@ -251,6 +229,8 @@ fn bind_metrics(address: SocketAddr) -> Result<Bound<impl FnOnce() -> dev::Serve
 
 async fn domains(
     stores: Stores,
+    audit: Audit,
+    signers: Arc<dyn Signers>,
     clock: Clock,
     settings: Settings,
     skew_limit: Duration,
@@ -264,12 +244,10 @@ async fn domains(
     let identity = identity(&*stores.auth, storage_type).await?;
     let reach = Reach::new(Arc::clone(&stores.auth));
     let auth = Auth::open(stores.auth, clock.clone()).await?;
-    let engine = Engine::new(stores.pki, settings.serial_numbers.source(&clock), clock.clone());
-    for mount in auth.mounts().iter().filter(|mount| &mount.kind[..] == "pki") {
-        engine.open(mount.id).await?;
-    }
-    let (audit, stopping) = (Audit::default(), Stopping::default());
-    let nodes = Nodes::new(baseline, auth.clone(), engine.clone());
+    let engine = Engine::new(stores.pki, settings.serial_numbers.source(&clock), signers, clock.clone());
+    let mounts = Mounts::open(auth.clone(), engine.clone()).await?;
+    let stopping = Stopping::default();
+    let nodes = Nodes::new(baseline, mounts.clone());
     let projects = Projects::start(stores.projects, clock.clone());
     let limits = Limits::new(settings.projects_rate_limit);
     let bodies = Bodies::new(settings.max_bodies_in_flight);
@@ -277,6 +255,7 @@ async fn domains(
     Ok(Shared {
         auth,
         engine,
+        mounts,
         projects,
         limits,
         address,
@@ -350,7 +329,7 @@ async fn sweep(shared: Arc<Shared>) {
             Ok(swept) => {
                 metrics::counter!(telemetry::TOKENS_SWEPT).increment(u64::from(swept));
                 if swept > 0 {
-                    shared.engine.wake_leases();
+                    shared.mounts.tokens_ended();
                 }
             }
             Err(error) => tracing::warn!("ended tokens were not swept: {error}"),
@@ -358,48 +337,9 @@ async fn sweep(shared: Arc<Shared>) {
     }
 }
 
-/// After writes whose end was not known: reads what is stored as soon as that can be done.
-async fn catch_up(auth: Arc<Auth>, engine: Arc<Engine>) {
-    loop {
-        tokio::time::sleep(CATCH_UP).await;
-        match auth.catch_up().await {
-            Ok(false) => {}
-            Ok(true) => engine.close_others(|id| auth.mounts().iter().any(|mount| mount.id == id)),
-            Err(error) => tracing::warn!("policies and mounts cannot be read again yet: {error}"),
-        }
-    }
-}
-
 /// Follows the other nodes of the database.
 async fn follow(shared: Arc<Shared>) {
     shared.nodes.follow().await;
-}
-
-/// Revokes the certificates of leases that were ended, as soon as there are some, and now and then
-/// whatever another node or an earlier run left; removes leases that have expired.
-async fn sweep_leases(engine: Arc<Engine>) {
-    loop {
-        if let Err(error) = engine.sweep_leases().await {
-            tracing::warn!("leases were not swept: {error}");
-        }
-        let _ = tokio::time::timeout(SWEEP, engine.leases_woken()).await;
-    }
-}
-
-/// Begins the runs of tidy that are due.
-async fn tidy(engine: Arc<Engine>) {
-    loop {
-        engine.tidy_due().await;
-        tokio::time::sleep(TIDY).await;
-    }
-}
-
-/// Publishes how much is stored.
-async fn publish_counts(engine: Arc<Engine>) {
-    loop {
-        engine.publish_counts().await;
-        tokio::time::sleep(COUNTS).await;
-    }
 }
 
 async fn upkeep() {
@@ -474,8 +414,7 @@ impl Running {
             tracing::warn!("the metrics listener had failed: {error}");
         }
         self.tasks.iter().for_each(JoinHandle::abort);
-        // Their turns end with them; a run that takes too long leaves its own to lapse.
-        let _ = tokio::time::timeout(TIDY_END, self.server.shared.engine.stop_tidying()).await;
+        self.server.shared.mounts.stop().await;
         self.server.close().await?;
         served
     }

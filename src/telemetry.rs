@@ -66,6 +66,9 @@ fn register(metric: &Metric) {
     }
 }
 
+/// The media type of the Prometheus text form.
+pub const METRICS_TYPE: &str = "text/plain; version=0.0.4";
+
 /// The metrics in Prometheus text form; empty before [`install_metrics`].
 pub fn rendered_metrics() -> String {
     EXPORTER.get().map(PrometheusHandle::render).unwrap_or_default()

@@ -6,7 +6,6 @@ use std::sync::{Mutex, MutexGuard};
 use futures_util::future::{BoxFuture, ready};
 
 use super::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
-use crate::clock::Time;
 use crate::documents::{Document, DocumentWrite, MountId};
 use crate::error::{Error, Kind, Result};
 
@@ -70,6 +69,12 @@ impl State {
                 _ => AuthOutcome::Absent,
             },
             AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(self.revoke(hash)),
+            AuthWrite::TokenSweep { now, limit } => {
+                let ended = |row: &&TokenRow| row.expires_at.is_some_and(|end| end <= now);
+                let ended: Vec<TokenHash> = self.tokens.values().filter(ended).map(|row| row.hash).collect();
+                let ended = ended.into_iter().take(limit as usize);
+                AuthOutcome::Swept(ended.map(|hash| self.revoke(hash).len() as u32).sum())
+            }
         })
     }
 
@@ -126,14 +131,5 @@ impl AuthStore for Memory {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.answer(|state| Ok(state.tokens.values().find(|row| row.accessor_hash == accessor).cloned()))
-    }
-
-    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
-        self.answer(|state| {
-            let ended = |row: &&TokenRow| row.expires_at.is_some_and(|end| end <= now);
-            let ended: Vec<TokenHash> = state.tokens.values().filter(ended).map(|row| row.hash).collect();
-            let ended = ended.into_iter().take(limit as usize);
-            Ok(ended.map(|hash| state.revoke(hash).len() as u32).sum())
-        })
     }
 }

@@ -4,9 +4,10 @@
 //! The table is a published view: readers take an `Arc` and never wait; `change` replaces it. Secret
 //! engines live at their path, authentication methods below `auth/`. `sys/`, `identity/`, `cubbyhole/`
 //! and `auth/token/` are always there, without a stored row until somebody tunes them. No mount lies
-//! inside another, which `change` holds true.
+//! inside another, which `change` holds true. What may stand in a type is a [`MountKind`].
 
 mod change;
+mod kind;
 mod settings;
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 pub(super) use change::load;
+pub use kind::{Family, MountKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -27,11 +29,11 @@ pub const SYSTEM_TTL: Duration = Duration::from_secs(768 * 3600);
 pub const TOKEN_MOUNT: &str = "auth/token/";
 
 /// Path and type of the mounts that are always there.
-const BUILT_IN: [(&str, &str, &str); 4] = [
-    ("sys/", "system", "system endpoints used for control, policy and debugging"),
-    ("identity/", "identity", "identity store"),
-    ("cubbyhole/", "cubbyhole", "per-token private secret storage"),
-    (TOKEN_MOUNT, "token", "token based credentials"),
+const BUILT_IN: [(&str, MountKind, &str); 4] = [
+    ("sys/", MountKind::System, "system endpoints used for control, policy and debugging"),
+    ("identity/", MountKind::Identity, "identity store"),
+    ("cubbyhole/", MountKind::Cubbyhole, "per-token private secret storage"),
+    (TOKEN_MOUNT, MountKind::Token, "token based credentials"),
 ];
 
 /// One configured engine.
@@ -42,8 +44,8 @@ pub struct Mount {
     pub id: MountId,
     /// Where it is, with a trailing `/`; authentication methods begin with `auth/`.
     pub path: String,
-    /// The engine: `pki`, `token`, `system` …
-    pub kind: String,
+    /// What answers there.
+    pub kind: MountKind,
     /// Public handle, such as `pki_1a2b3c4d`.
     pub accessor: String,
     /// Public id.
@@ -97,12 +99,12 @@ mod mount_id {
 
 impl Mount {
     /// A mount with nothing configured. `path` ends in `/`.
-    fn new(id: MountId, path: &str, kind: &str, suffix: &str, uuid: String) -> Self {
+    fn new(id: MountId, path: &str, kind: MountKind, suffix: &str, uuid: String) -> Self {
         Self {
             id,
             path: path.to_owned(),
-            kind: kind.to_owned(),
-            accessor: format!("{kind}_{suffix}"),
+            accessor: format!("{}_{suffix}", kind.word()),
+            kind,
             uuid,
             description: String::new(),
             default_lease_ttl: 0,
@@ -123,7 +125,7 @@ impl Mount {
     }
 
     /// A built-in mount: accessor and id follow from its path, so all nodes show the same.
-    fn built_in(path: &str, kind: &str, description: &str) -> Self {
+    fn built_in(path: &str, kind: MountKind, description: &str) -> Self {
         let hash = digest::digest(&digest::SHA256, path.as_bytes());
         let mut seed = [0; 16];
         seed.copy_from_slice(&hash.as_ref()[..16]);
@@ -173,7 +175,7 @@ impl Mount {
         self.add_set_tunes(&mut config);
         json!({
             "accessor": self.accessor,
-            "type": self.kind,
+            "type": self.kind.word(),
             "description": self.description,
             "uuid": self.uuid,
             "local": self.local,
@@ -239,7 +241,7 @@ pub struct MountTable {
 impl MountTable {
     /// The built-in mounts and the stored ones; a stored one takes the place of a built-in one.
     fn new(stored: impl IntoIterator<Item = Mount>) -> Self {
-        let built_in = BUILT_IN.iter().map(|(path, kind, text)| Mount::built_in(path, kind, text));
+        let built_in = BUILT_IN.iter().map(|(path, kind, text)| Mount::built_in(path, kind.clone(), text));
         let by_path: HashMap<Box<str>, Arc<Mount>> =
             built_in.chain(stored).map(|mount| (mount.path.trim_end_matches('/').into(), Arc::new(mount))).collect();
         let mut sorted: Vec<Arc<Mount>> = by_path.values().cloned().collect();
@@ -294,7 +296,9 @@ mod tests {
 
     fn table(paths: &[&str]) -> MountTable {
         MountTable::new(
-            paths.iter().map(|path| Mount::new(MountId::random(), path, "pki", "00000000", crate::random::uuid())),
+            paths
+                .iter()
+                .map(|path| Mount::new(MountId::random(), path, MountKind::Pki, "00000000", crate::random::uuid())),
         )
     }
 
@@ -340,13 +344,13 @@ mod tests {
         assert_eq!(secrets, ["cubbyhole/", "identity/", "pki/", "sys/"]);
         assert_eq!(table.auths().map(|m| m.listing_key()).collect::<Vec<_>>(), ["token/"]);
         let sys = table.get("sys").unwrap();
-        assert!(sys.is_built_in() && sys.kind == "system");
-        assert_eq!(**sys, Mount::built_in(BUILT_IN[0].0, BUILT_IN[0].1, BUILT_IN[0].2));
+        assert!(sys.is_built_in() && sys.kind == MountKind::System);
+        assert_eq!(**sys, Mount::built_in("sys/", MountKind::System, BUILT_IN[0].2));
     }
 
     #[test]
     fn the_default_time_never_exceeds_the_longest() {
-        let mut mount = Mount::new(MountId(1), "pki/", "pki", "00000000", String::new());
+        let mut mount = Mount::new(MountId(1), "pki/", MountKind::Pki, "00000000", String::new());
         assert_eq!((mount.default_ttl(), mount.max_ttl()), (SYSTEM_TTL, SYSTEM_TTL));
         mount.max_lease_ttl = 3600;
         assert_eq!(mount.default_ttl(), Duration::from_secs(3600));

@@ -1,10 +1,11 @@
 //! What tokens, policies and the mount table need of storage. Implemented by `storage`.
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::clock::Time;
 use crate::documents::{Document, DocumentWrite, MountId};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// SHA-256 of a token or accessor: the only form in which storage can look one up.
 pub type TokenHash = [u8; 32];
@@ -49,6 +50,13 @@ pub enum AuthWrite {
     TokenSpend(TokenHash),
     /// Removes a token and all its descendants, however deep.
     TokenRevoke(TokenHash),
+    /// Removes at most `limit` tokens that ended at or before `now`, with their descendants.
+    TokenSweep {
+        /// The time.
+        now: Time,
+        /// Most tokens that have ended and go.
+        limit: u32,
+    },
 }
 
 /// What became of one write.
@@ -62,6 +70,8 @@ pub enum AuthOutcome {
     UsesLeft(u32),
     /// The tokens that a revocation removed, itself first; empty when there was none.
     Revoked(Vec<TokenHash>),
+    /// How many tokens a sweep removed.
+    Swept(u32),
 }
 
 /// The store of one server, as authentication sees it. All errors are `Unavailable`, `Busy`, or
@@ -80,6 +90,14 @@ pub trait AuthStore: Send + Sync {
     /// A token by the hash of its accessor.
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
 
-    /// Removes at most `limit` tokens that ended before `now`, with their descendants; returns how many went.
-    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>>;
+    /// Removes at most `limit` tokens that ended at or before `now`, with their descendants; returns how many
+    /// went.
+    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        let only = |outcomes: Vec<AuthOutcome>| match outcomes.as_slice() {
+            [AuthOutcome::Swept(count)] => Ok(*count),
+            _ => Err(Error::internal("the store answered another write")),
+        };
+        let committed = self.commit(vec![AuthWrite::TokenSweep { now, limit }]);
+        committed.map(move |outcomes| outcomes.and_then(only)).boxed()
+    }
 }

@@ -13,7 +13,7 @@ use signet::error::{Error, Result};
 use signet::projects::{Access, Projects, token, user};
 use signet::storage::{self, Storage};
 
-use super::serve::{prepared, storage_options};
+use super::installation::{prepared, storage_options};
 
 /// Holds the token of the first user where nobody can read a screen, such as in a container.
 const TOKEN: &str = "SIGNET_BOOTSTRAP_TOKEN";

@@ -7,6 +7,8 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use serde_json::json;
@@ -14,14 +16,17 @@ use signet::auth::mounts::Mount;
 use signet::clock::Clock;
 use signet::error::{Error, Result};
 use signet::fields::Fields;
-use signet::http::secrets::state::Settings;
+use signet::http::settings::Settings;
+use signet::keys::signing::NoSigners;
 use signet::nodes::SKEW_LIMIT;
 use signet::pki::Authority;
-use signet::pki::ca_key::KeyOrigin;
-use signet::pki::changes::{self, Write};
-use signet::pki::root::{self, Naming};
-use signet::pki::validity::Limits;
-use signet::projects::{Access, Projects, organization, token};
+use signet::pki::ca::changes;
+use signet::pki::ca::key::KeyRequest;
+use signet::pki::ca::root::{self, RootRequest};
+use signet::pki::check::request::{RequestedKey, RequestedNames, RequestedValidity};
+use signet::pki::check::validity::Limits;
+use signet::pki::mount::role::{Role, RoleKeys, SignatureBits};
+use signet::projects::{Access, Projects, setup, token};
 use signet::random;
 use signet::server::{ConnectionLimits, Options, Server, Signals};
 use signet::storage::seal::SealKey;
@@ -50,7 +55,7 @@ const TOKEN_NAME: &str = "dev";
 /// The organization of a development server, and its owner.
 const ORGANIZATION: &str = "dev";
 /// Life of the development root, and so the longest of the mount.
-const ROOT_TTL: &str = "87600h";
+const ROOT_TTL: Duration = Duration::from_secs(87_600 * 3_600);
 /// Most writes under way.
 const QUEUE: usize = 4096;
 
@@ -110,7 +115,9 @@ fn options(folder: &Path, database: Database, listen: SocketAddr) -> Result<Opti
         connections: ConnectionLimits::default(),
         clock,
         storage,
+        signers: Arc::new(NoSigners),
         settings,
+        audit: Vec::new(),
         skew_limit: SKEW_LIMIT,
     })
 }
@@ -122,13 +129,11 @@ async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
     let mount = match shared.auth.mounts().get("pki") {
         Some(mount) => mount.clone(),
         None => {
-            let wanted = fields(json!({ "type": "pki", "config": { "max_lease_ttl": ROOT_TTL } }))?;
-            let mount = shared.auth.mount_enable("pki", &wanted).await?;
-            shared.engine.open(mount.id).await?;
-            mount
+            let wanted = fields(json!({ "type": "pki", "config": { "max_lease_ttl": ROOT_TTL.as_secs() } }))?;
+            shared.mounts.enable("pki", &wanted).await?
         }
     };
-    prepare_authority(&*shared.engine.authority(mount.id)?, &mount).await?;
+    prepare_authority(&*shared.mounts.authority(&mount).await?, &mount).await?;
     prepare_projects(&shared.projects, &token).await?;
     Ok(token)
 }
@@ -138,7 +143,7 @@ async fn prepare_projects(projects: &Projects, token: &str) -> Result<()> {
     let token = token::given(token).ok_or_else(|| Error::invalid("--root-token: is too long"))?;
     let prepared = projects.run("dev", Access::Write, move |mut tx| {
         let token = token.clone();
-        async move { organization::prepare(&mut tx, ORGANIZATION, "dev@dev.test", &token).await }.boxed_local()
+        async move { setup::organization(&mut tx, ORGANIZATION, "dev@dev.test", &token).await }.boxed_local()
     });
     Ok(prepared.await?)
 }
@@ -146,14 +151,26 @@ async fn prepare_projects(projects: &Projects, token: &str) -> Result<()> {
 /// A P-256 root and the role `dev`, unless they are there.
 async fn prepare_authority(authority: &Authority, mount: &Mount) -> Result<()> {
     if authority.view().signer("default").is_none() {
-        let root = json!({ "common_name": "Signet dev root", "key_type": "ec", "key_bits": 256, "ttl": ROOT_TTL });
         let limits = Limits { mount_default: mount.default_ttl(), mount_max: mount.max_ttl() };
-        root::generate(authority, KeyOrigin::Internal, Naming::AsGiven, &fields(root)?, limits, TOKEN_NAME).await?;
+        let key = RequestedKey { key_type: Some("ec".to_owned()), bits: Some(256) };
+        let root = RootRequest {
+            key: KeyRequest { key, ..KeyRequest::default() },
+            names: RequestedNames { common_name: "Signet dev root".to_owned(), ..RequestedNames::default() },
+            validity: RequestedValidity { ttl: Some(ROOT_TTL), ..RequestedValidity::default() },
+            ..RootRequest::default()
+        };
+        root::generate(authority, root, limits, TOKEN_NAME).await?;
     }
     if authority.view().role("dev").is_none() {
-        let role =
-            json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "72h", "max_ttl": "720h" });
-        changes::write_role(authority, "dev", &fields(role)?, Write::Replace).await?;
+        let role = Role {
+            allow_any_name: true,
+            keys: RoleKeys::new("ec", 256)?,
+            signature_bits: SignatureBits::OF_ISSUER,
+            ttl: 72 * 3600,
+            max_ttl: 720 * 3600,
+            ..Role::default()
+        };
+        changes::write_role(authority, "dev", move |_| Ok(role.clone())).await?;
     }
     Ok(())
 }

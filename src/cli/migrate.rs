@@ -11,7 +11,7 @@ use signet::error::{Error, Result};
 use signet::server::forbid_core_dumps;
 use signet::{storage, telemetry};
 
-use super::serve::storage_options;
+use super::installation::storage_options;
 
 /// The arguments of `signet migrate`.
 #[derive(clap::Args)]

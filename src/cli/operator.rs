@@ -16,10 +16,7 @@ use signet::error::{Error, Kind, Result};
 use signet::storage;
 use signet::storage::seal::SealKey;
 
-use super::serve::{prepared, storage_options};
-
-/// What the first root token is called; at most one of the name is ever made.
-pub(super) const ROOT_NAME: &str = "root";
+use super::installation::{ROOT_NAME, prepared, storage_options};
 
 /// The words of `signet operator`.
 #[derive(Subcommand)]

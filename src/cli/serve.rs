@@ -1,19 +1,18 @@
 //! `signet serve`: the server as a configuration file says.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use signet::clock::Clock;
-use signet::config::{self, Config, SealKeySource, Store};
+use signet::config::Config;
 use signet::error::{Error, Result};
+use signet::keys::signing::NoSigners;
 use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
-use signet::server::{ConnectionLimits, Options, Server, Signals, forbid_core_dumps};
-use signet::storage::seal::SealKey;
-use signet::storage::{Database, PostgresUrl};
-use signet::{storage, telemetry};
+use signet::server::{ConnectionLimits, Options, Server, Signals};
 
-use super::operator::ROOT_NAME;
+use super::installation::{ROOT_NAME, prepared, storage_options};
 
 /// The arguments of `signet serve`.
 #[derive(clap::Args)]
@@ -28,14 +27,6 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let config = prepared(&arguments.config)?;
     actix_rt::System::new().block_on(serve(config))
-}
-
-/// The configuration, with logs set up as it says and core dumps forbidden.
-pub(super) fn prepared(file: &Path) -> Result<Config> {
-    let config = config::load(file)?;
-    telemetry::install_logs(&config.log, config.log_format)?;
-    forbid_core_dumps()?;
-    Ok(config)
 }
 
 async fn serve(config: Config) -> Result<()> {
@@ -56,7 +47,9 @@ async fn serve(config: Config) -> Result<()> {
         },
         storage: storage_options(&config, clock.clone())?,
         clock,
+        signers: Arc::new(NoSigners),
         settings: config.http,
+        audit: Vec::new(),
     })
     .await?;
     hint_at_init(&server).await;
@@ -75,24 +68,4 @@ async fn hint_at_init(server: &Server) {
     if matches!(server.shared().auth.has_root_token(ROOT_NAME).await, Ok(false)) {
         tracing::warn!("no root token was made yet: stop the server and run signet operator init");
     }
-}
-
-/// What opens the store that the configuration names.
-pub(super) fn storage_options(config: &Config, clock: Clock) -> Result<storage::Options> {
-    let database = match &config.store {
-        Store::Embedded(folder) => Database::Embedded(folder.clone()),
-        Store::Database(url) => Database::Postgres(PostgresUrl::parse(&String::from_utf8_lossy(url.expose()))?),
-    };
-    let seal_key = match &config.seal_key {
-        SealKeySource::File(file) if !file.exists() => {
-            return Err(Error::invalid(format!(
-                "seal_key_file: {} is not there: put the seal key back, or make one for a new store (signet operator \
-                 init does)",
-                file.display()
-            )));
-        }
-        SealKeySource::File(file) => SealKey::from_file(file)?,
-        SealKeySource::Text(text) => SealKey::from_text(&String::from_utf8_lossy(text.expose()))?,
-    };
-    Ok(storage::Options { database, seal_key, clock, queue: config.commit_queue })
 }

@@ -11,7 +11,7 @@ use url::Url;
 use super::{Config, SealKeySource, Store, TlsFiles};
 use crate::error::Result;
 use crate::fields::{Fields, is_name};
-use crate::http::secrets::state::Settings;
+use crate::http::settings::Settings;
 use crate::pki::serials::SerialNumbers;
 use crate::secret::Secret;
 use crate::telemetry::{LogFormat, is_log_filter};

@@ -1,36 +1,34 @@
 //! The projects API (`/api/v2`): one pipeline for every request.
 //!
-//! Route → token (401) → rate (429) → media type (415) → session: what the caller may see and do, then the
-//! body, its shape, its attributes, the state. Who may not act hears so before anything that was sent is
-//! judged. Body and query are parsed before the session begins, and what is wrong with a body is kept until it
-//! is asked for ([`body::Document`]): sessions that write stand where everything is committed. Documents and errors
-//! follow JSON:API 1.1; every answer has the headers that known clients need.
+//! Route → token (401) → rate (429) → media type (415) → body and query, parsed → session: what the caller may see
+//! and do, then what was sent, its shape, its attributes, the state → rendering. Who may not act hears so before
+//! anything that was sent is judged: what is wrong with a body is kept until it is asked for
+//! ([`body::Document`]).
 //!
-//! What can be asked stands in route tables, one file per resource; the handlers of a file parse what was
-//! sent, call the rules in `projects` and render documents.
+//! A session is asked for when everything is parsed, and is over when rendering begins: it gives values of the
+//! domain ([`reply::Answer`]), whose documents are made on the worker that took the request. Sessions that write
+//! stand where everything is committed. Documents and errors follow JSON:API 1.1; every answer has the headers that
+//! known clients need. What is asked and what is answered is told to the [`audit`](crate::audit), if anybody listens.
+//!
+//! From below: what was sent (`body`, `query`, [`request`]) and what is shown ([`reply`], `list`, `documents`),
+//! [`route`], the `resources` with their tables, all tables ([`table`]), this pipeline.
 
-mod account;
-mod agent_pools;
+mod audit;
 pub mod body;
-mod limit;
+mod documents;
 mod list;
-mod locks;
-mod memberships;
-mod organizations;
-mod projects;
 mod query;
 mod render;
+pub mod reply;
+pub mod request;
+mod resources;
 pub mod route;
-mod tags;
-mod team_projects;
-mod teams;
-mod tokens;
-mod workspaces;
+pub mod table;
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use actix_web::http::Method;
 use actix_web::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, IF_MATCH};
@@ -40,24 +38,26 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 
 use super::address::caller_address;
+use super::body::{is_too_long_to_begin, passed_over, raw};
 use super::encoding::{self, ENCODED, is_encoded};
-use super::secrets::body::{is_too_long_to_begin, passed_over, raw};
-use super::secrets::route::RequestId;
-use super::secrets::state::State;
+use super::rate::Left;
+use super::request_id::RequestId;
+use super::state::State;
 use crate::error::{Error, Kind};
 use crate::projects::caller::Caller;
 use crate::projects::refusal::{Fault, Outcome, Refusal, Stop};
 use crate::projects::{Access, Tx};
 use crate::secret::Secret;
 use crate::telemetry::{self, RouteMeter};
+use audit::Trail;
 use body::Document;
-pub use limit::Limits;
 use query::Query;
-use render::Reply;
-use route::{Call, Found, Route};
+use render::MEDIA_TYPE;
+use reply::{Answer, Reply};
+use request::{Call, Request};
+use route::Route;
+use table::Found;
 
-/// The media type of everything here.
-pub const MEDIA_TYPE: &str = "application/vnd.api+json";
 /// What a client sends along that plans and applies.
 static INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integration");
 
@@ -67,23 +67,24 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
     let started = Instant::now();
     let id = RequestId::random();
     let mut rate = None;
-    let found = route::find(raw_path, request.method());
+    let found = table::find(raw_path, request.method());
     let meter = found.as_ref().map_or(&*UNROUTED, |found| found.meter);
+    let mut trail = Trail::new(&state, request, raw_path, &id);
     let outcome = match found {
-        Ok(found) => steps(&state, request, found, payload, &mut rate).await,
+        Ok(found) => steps(&state, request, found, payload, &mut rate, &mut trail).await,
         Err(refusal) => Err(refusal),
     };
-    let response = match outcome {
+    let response = match trail.recorded(outcome).await {
         // Tokens are shown where they are made, and nothing that is read holds one.
         Ok(reply @ Reply::Document(_)) if matches!(*request.method(), Method::GET | Method::HEAD) => {
             encoding::offered(render::reply(reply, &id, rate), request.headers()).await
         }
         Ok(reply) => render::reply(reply, &id, rate),
         Err(refusal) => {
-            log(&refusal, &id);
+            render::log(&refusal, &id);
             let mut response = render::refusal(&refusal, &id, rate);
             if refusal.kind == Kind::UnsupportedMethod {
-                render::set(response.headers_mut(), ALLOW, &route::allowed(raw_path));
+                render::set(response.headers_mut(), ALLOW, &table::allowed(raw_path));
             }
             encoding::tell_what_is_taken(&mut response, request.headers());
             response
@@ -98,15 +99,22 @@ async fn steps(
     request: &HttpRequest,
     found: Found,
     payload: Payload,
-    rate: &mut Option<limit::Left>,
+    rate: &mut Option<Left>,
+    trail: &mut Trail<'_>,
 ) -> Result<Reply, Refusal> {
-    let deadline = Instant::now() + state.settings.max_duration;
+    let deadline = trail.deadline();
+    if found.route.open {
+        trail.skip();
+    }
     let address = caller_address(request, &state.settings.trusted_proxies)?;
     if found.route.open {
         return Ok(Reply::Empty);
     }
     let token = bearer(request.headers());
-    if *found.route.method == Method::GET
+    trail.shown(token.as_ref().ok());
+    let reads = *found.route.method == Method::GET;
+    if reads
+        && !trail.is_kept()
         && let Ok(token) = token
     {
         let read = guarded(deadline, read(state, request, address, found, token)).await;
@@ -118,6 +126,7 @@ async fn steps(
         Ok(token) => guarded(deadline, identify(state, token)).await,
         Err(refusal) => Err(refusal),
     };
+    trail.known(caller.as_ref().ok());
     match state.limits.take(caller.as_ref().ok(), address) {
         Ok(left) => *rate = left,
         Err((refusal, left)) => {
@@ -128,64 +137,85 @@ async fn steps(
     let caller = caller?;
     state.projects.note_use(&caller);
     let headers = request.headers();
-    let body = body(state, found.route, headers, payload).await?;
+    let body = if reads { Bytes::new() } else { body(state, found.route, headers, payload).await? };
+    trail.sent(&body);
     let document = Document::parse(&body);
     drop(body);
-    let call = Arc::new(Call {
-        caller,
-        params: found.params,
-        query: Query::parse(request.query_string()).map_err(malformed)?,
-        document,
-        if_match: if_match(headers)?,
-        plans: headers.contains_key(&INTEGRATION),
-        origin: state.origin().to_owned(),
-        path: found.path,
-    });
-    guarded(deadline, in_session(state, found.route, call)).await
+    let query = Query::parse(request.query_string()).map_err(malformed)?;
+    let if_match = if reads { None } else { if_match(headers)? };
+    let route = found.route;
+    let asked = Request { query, document, if_match, ..asked(state, request, found) };
+    let call = Arc::new(Call { caller, request: Arc::new(asked) });
+    trail.intent().await?;
+    guarded(deadline, in_session(state, route, call)).await
 }
 
-/// A read is one session: it finds out who asks, counts the request, and answers. What it answers, with
-/// what is left of the caller's rate.
+/// What is known of a request before its query and its body are read.
+fn asked(state: &State, request: &HttpRequest, found: Found) -> Request {
+    Request {
+        params: found.params,
+        query: Query::default(),
+        document: Document::default(),
+        if_match: None,
+        plans: request.headers().contains_key(&INTEGRATION),
+        origin: state.origin().to_owned(),
+        path: found.path,
+    }
+}
+
+/// What the session of a read gives.
+struct Read {
+    /// Who asks, once the request is counted and its query reads.
+    caller: Option<Caller>,
+    /// What is left of the caller's rate.
+    left: Option<Left>,
+    answer: Result<Answer, Refusal>,
+}
+
+/// A read is one session: it finds out who asks, counts the request, and answers. What it answers, with what is left
+/// of the caller's rate.
 async fn read(
     state: &State,
     request: &HttpRequest,
     address: Option<IpAddr>,
     found: Found,
     token: Secret,
-) -> Result<(Result<Reply, Refusal>, Option<limit::Left>), Refusal> {
-    let shared = state.shared().clone();
+) -> Result<(Result<Reply, Refusal>, Option<Left>), Refusal> {
+    let (shared, route) = (Arc::clone(state.shared()), found.route);
     let query = Query::parse(request.query_string());
-    let plans = request.headers().contains_key(&INTEGRATION);
-    let asked = Arc::new((token, found, query));
-    let answered = state.projects.run(asked.1.route.name, Access::Read, move |mut tx| {
-        let (shared, asked) = (shared.clone(), asked.clone());
+    let asked = asked(state, request, found);
+    let asked = query.map(|query| Arc::new(Request { query, ..asked }));
+    let found = state.projects.run(route.name, Access::Read, move |mut tx| {
+        let (shared, asked, token) = (Arc::clone(&shared), asked.clone(), token.clone());
         async move {
-            let (token, found, query) = &*asked;
-            let caller = match identified(&mut tx, token).await {
-                Err(Stop::Refused(refusal)) => Err(refusal),
-                other => Ok(other?),
-            };
+            let caller = refused(identified(&mut tx, &token).await)?;
             let left = match shared.limits.take(caller.as_ref().ok(), address) {
                 Ok(left) => left,
-                Err((refusal, left)) => return Ok((Err(refusal), Some(left))),
+                Err((refusal, left)) => return Ok(Read { caller: None, left: Some(left), answer: Err(refusal) }),
             };
-            let query = || query.clone().map_err(malformed);
-            let (caller, query) = match caller.and_then(|caller| Ok((caller, query()?))) {
-                Ok(both) => both,
-                Err(refusal) => return Ok((Err(refusal), left)),
+            let call = caller.and_then(|caller| Ok(Call { caller, request: asked.map_err(malformed)? }));
+            let call = match call {
+                Ok(call) => call,
+                Err(refusal) => return Ok(Read { caller: None, left, answer: Err(refusal) }),
             };
-            shared.projects.note_use(&caller);
-            let (params, path, origin) = (found.params.clone(), found.path.clone(), shared.origin().to_owned());
-            let document = Document::default();
-            let call = Call { caller, params, query, document, if_match: None, plans, origin, path };
-            match (found.route.handler)(&mut tx, &call).await {
-                Err(Stop::Refused(refusal)) => Ok((Err(refusal), left)),
-                reply => Ok((Ok(reply?), left)),
-            }
+            let answer = refused((route.handler)(&mut tx, &call).await)?;
+            Ok(Read { caller: Some(call.caller), left, answer })
         }
         .boxed_local()
     });
-    answered.await
+    let Read { caller, left, answer } = found.await?;
+    if let Some(caller) = caller {
+        state.projects.note_use(&caller);
+    }
+    Ok((answer.map(Answer::render), left))
+}
+
+/// A refusal as something that a session gives, so that the session is not undone for it.
+fn refused<T>(outcome: Outcome<T>) -> Outcome<Result<T, Refusal>> {
+    match outcome {
+        Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
+        other => other.map(Ok),
+    }
 }
 
 /// What does not read, whoever sends it.
@@ -261,9 +291,10 @@ fn if_match(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     Ok(Some(text.to_owned()).filter(|text| text != "*"))
 }
 
-/// A change, in one transaction.
+/// A request of a caller who is known, in one transaction.
 async fn in_session(state: &State, route: &'static Route, call: Arc<Call>) -> Result<Reply, Refusal> {
-    let answered = state.projects.run(route.name, Access::Write, move |mut tx| {
+    let access = if *route.method == Method::GET { Access::Read } else { Access::Write };
+    let answered = state.projects.run(route.name, access, move |mut tx| {
         let call = Arc::clone(&call);
         async move {
             precondition(&mut tx, route, &call).await?;
@@ -271,15 +302,16 @@ async fn in_session(state: &State, route: &'static Route, call: Arc<Call>) -> Re
         }
         .boxed_local()
     });
-    answered.await
+    answered.await.map(Answer::render)
 }
 
 /// `If-Match` on a change: held against the document that a read would show right now (RFC 9110, 13.1.1).
-/// The resource is locked first, so that of two changes under the same condition one is refused.
+/// The resource is locked first, so that of two changes under the same condition one is refused. What the tag is of
+/// must be rendered before the change: nothing else is while a session is held.
 async fn precondition(tx: &mut Tx<'_>, route: &Route, call: &Call) -> Outcome<()> {
-    let (Some(demanded), Some(show)) = (&call.if_match, route::show_of(route)) else { return Ok(()) };
+    let (Some(demanded), Some(show)) = (&call.if_match, table::show_of(route)) else { return Ok(()) };
     tx.hold();
-    let current = (show.handler)(tx, call).await?;
+    let current = (show.handler)(tx, call).await?.render();
     let tag = render::entity_tag(&current);
     if demanded.split(',').any(|one| Some(encoding::plain_tag(one.trim())) == tag) {
         return Ok(());
@@ -298,18 +330,3 @@ async fn guarded<T>(deadline: Instant, work: impl Future<Output = Result<T, Refu
         Err(_) => Err(Refusal::new(Kind::Unavailable, "the request took too long")),
     }
 }
-
-/// Causes go to the log, where an operator can act on them.
-fn log(refusal: &Refusal, id: &RequestId) {
-    let cause = refusal.cause.as_ref().and_then(std::error::Error::source).map(ToString::to_string);
-    let detail = refusal.faults.first().map_or("", |fault| &fault.detail);
-    match refusal.kind {
-        Kind::Internal | Kind::Unavailable | Kind::BadGateway => {
-            tracing::error!(request = %id, cause = cause.unwrap_or_default(), "{detail}");
-        }
-        _ => tracing::debug!(request = %id, "refused: {:?}", refusal.kind),
-    }
-}
-
-/// How long a client should wait after a 503, seconds.
-const RETRY_AFTER: Duration = Duration::from_secs(1);

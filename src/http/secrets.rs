@@ -1,30 +1,28 @@
 //! The secrets service (`/v1`): one pipeline for every request.
 //!
 //! Route, recognise (token, policy of the path), read the body, decide (token, policy), audit the intent, run
-//! the handler, audit the outcome, render. The limits come first and hold for everyone: path, headers,
+//! the handler, audit the outcome, render. Of what ends earlier the refusal is audited. The limits come first and hold for everyone: path, headers,
 //! body, JSON. Whose policies do not grant the path is refused without his body being kept, after it went
 //! by. Whether a mount exists is only told to those whose policies grant the path.
 //!
-//! What can be asked stands in route tables, one file per area ([`sys`], [`token`], [`pki`]); the
-//! pipeline, the metrics and the tests that visit every route read the same ones.
+//! What can be asked stands in route tables, one for each kind of mount that answers ([`sys`], [`token`],
+//! [`pki`]); the pipeline, the metrics and the tests that visit every route read the same ones. Where a path
+//! leads, `target` finds out.
 
 pub mod answer;
-pub mod audit;
-pub mod body;
+mod audit;
 pub mod dialect;
 pub mod index;
 mod page;
 pub mod path;
 pub mod pki;
-pub mod reach;
 pub mod render;
 pub mod request;
 pub mod route;
-pub mod state;
 pub mod sys;
+mod target;
 pub mod token;
 
-use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
@@ -39,35 +37,43 @@ use tracing::Instrument;
 
 use super::address::caller_address;
 use super::encoding;
+use super::request_id::RequestId;
+use super::settings::Settings;
+use super::state::State;
+use crate::audit::Record;
 use crate::auth::Caller;
-use crate::auth::mounts::{Mount, MountTable};
-use crate::auth::policy::{Decision, Parameters, Place, Spelt};
+use crate::auth::mounts::{Mount, MountKind, MountTable};
+use crate::auth::policy::{Parameters, Place};
 use crate::error::{Error, Kind, Result};
-use crate::fields::{Fields, MAX_TEXT};
+use crate::fields::Fields;
 use crate::telemetry::{self, RouteMeter};
-use answer::{Answer, Body};
-use body::Room;
+use answer::Answer;
+use audit::Seen;
 use dialect::Dialect;
-use index::{Entry, Found, Index};
-use request::Asked;
-use route::{Access, BodyKind, Call, Operation, Params, RequestId, Route, Token};
-use state::{Settings, State};
+use index::Index;
+use request::{Asked, Token};
+use route::{Access, BodyKind, Call, Params, Route};
+use target::{Sent, Target, below_mount};
 
 /// Answers one request. `raw_path` is what follows `/v1/` in the request line, still encoded.
 pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
     let started = Instant::now();
     let id = RequestId::random();
-    let mut trail = Trail::default();
+    let mut trail = Trail::new(&state, request, raw_path, id);
+    let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
     // At debug: a span for every request costs more than the rest of the pipeline; refusals and
     // failures carry the id themselves.
     let span = tracing::debug_span!("request", %id);
-    let outcome = steps(&state, request, raw_path, payload, id, &mut trail).instrument(span.clone()).await;
+    let work = async {
+        let outcome = steps(&state, request, payload, &mut trail).await;
+        trail.recorded(outcome, conditions).await
+    };
+    let outcome = work.instrument(span).await;
     let response = match outcome {
         Ok(answer) => {
-            let mount_type = trail.mount.as_ref().map_or("", |m| &m.kind[..]);
+            let mount_type = trail.mount.as_ref().map_or("", |m| m.kind.word());
             let head = request.method() == Method::HEAD;
-            let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
             let courtesies = trail.courtesies;
             let context = render::Context { mount_type, courtesies, headers: conditions, head };
             let response = render::answer(answer, &id, context);
@@ -90,39 +96,100 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
 }
 
 /// What is learnt on the way and needed for the answer, whatever the outcome.
-#[derive(Default)]
-struct Trail {
+struct Trail<'a> {
+    id: RequestId,
+    method: &'a str,
+    raw_path: &'a str,
     mount: Option<Arc<Mount>>,
     meter: Option<&'static RouteMeter>,
     courtesies: Vec<String>,
     compressible: bool,
     /// The methods of a path that does not take the one of the request.
     methods: Option<String>,
+    record: Record<'a>,
+    /// What the record is told; `None` when nobody listens.
+    seen: Option<Box<Seen>>,
+    /// When the request has taken too long.
+    deadline: Instant,
 }
 
-async fn steps(
-    state: &State,
-    request: &HttpRequest,
-    raw_path: &str,
-    payload: Payload,
-    id: RequestId,
-    trail: &mut Trail,
-) -> Result<Answer> {
+impl<'a> Trail<'a> {
+    fn new(state: &'a State, request: &'a HttpRequest, raw_path: &'a str, id: RequestId) -> Self {
+        let record = state.audit.record();
+        let seen = record.is_kept().then(|| {
+            let address = caller_address(request, &state.settings.trusted_proxies);
+            Box::new(Seen::from(address.ok().flatten()))
+        });
+        Self {
+            id,
+            method: request.method().as_str(),
+            raw_path,
+            mount: None,
+            meter: None,
+            courtesies: Vec::new(),
+            compressible: false,
+            methods: None,
+            seen,
+            record,
+            deadline: Instant::now() + state.settings.max_duration,
+        }
+    }
+
+    /// Takes note of where the request leads.
+    fn led_to(&mut self, target: &Target, asked: &Asked) {
+        self.mount.clone_from(&target.mount);
+        self.meter = target.meter(asked.operation);
+        if !target.is_audited() {
+            self.record.skip();
+            self.seen = None;
+        }
+        if let Some(seen) = &mut self.seen {
+            seen.asked = Some((asked.operation, asked.path.clone()));
+            seen.mount.clone_from(&target.mount);
+        }
+    }
+
+    /// Before a handler runs.
+    async fn intent(&mut self) -> Result<()> {
+        let Self { id, method, raw_path, seen, record, deadline, .. } = self;
+        record.intent(|| seen.as_ref().map(|seen| seen.request(id, method, raw_path)), *deadline).await
+    }
+
+    /// The outcome, once it is recorded; else why it cannot be.
+    async fn recorded(&mut self, outcome: Result<Answer>, conditions: Option<&HeaderMap>) -> Result<Answer> {
+        let Some(seen) = &self.seen else { return outcome };
+        let request = seen.request(&self.id, self.method, self.raw_path);
+        let told = self.record.outcome(&request, &audit::outcome(&outcome, conditions), self.deadline).await;
+        if let (Err(_), Err(error)) = (&told, &outcome) {
+            log(error, &self.id);
+        }
+        told.and(outcome)
+    }
+}
+
+async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &mut Trail<'_>) -> Result<Answer> {
     let (settings, headers) = (&state.settings, request.headers());
-    let mut asked = asked(&state.auth.mounts(), request, raw_path, settings)?;
+    let mut asked = asked(&state.auth.mounts(), request, trail.raw_path, settings)?;
     let target = Target::of(&state.auth.mounts(), &mut asked);
-    trail.mount.clone_from(&target.mount);
-    trail.meter = target.meter(asked.operation);
+    trail.led_to(&target, &asked);
     let address = caller_address(request, &settings.trusted_proxies)?;
-    let deadline = Instant::now() + settings.max_duration;
-    let known = guarded(deadline, recognise(state, headers, &target, &asked)).await;
+    trail.deadline = Instant::now() + settings.max_duration;
+    let known = guarded(trail.deadline, recognise(state, headers, &target, &asked)).await;
+    if let Some(seen) = &mut trail.seen {
+        let caller = known.as_ref().ok().and_then(|known| known.caller.as_ref());
+        seen.who(caller, || target.token(headers, settings.compat));
+    }
     let welcome = known.as_ref().is_ok_and(|known| known.may);
-    let Sent { mut fields, body, room } = target.read(&asked, headers, payload, state, welcome).await?;
+    let mut sent = target.read(&asked, headers, payload, state, welcome).await?;
+    if let Some(seen) = &mut trail.seen {
+        seen.what(&mut sent);
+    }
     request::root_namespace(headers, settings.compat)?;
     request::no_wrapping(headers, settings.compat)?;
-    let deadline = Instant::now() + settings.max_duration;
-    let admitted = guarded(deadline, admit(state, known?, &target, &asked, &fields)).await?;
+    trail.deadline = Instant::now() + settings.max_duration;
+    let admitted = guarded(trail.deadline, admit(state, known?, &target, &asked, &sent.fields)).await?;
     if asked.help {
+        trail.intent().await?;
         return target.help(&asked);
     }
     let found = target.found(&asked);
@@ -130,7 +197,9 @@ async fn steps(
         trail.methods = target.methods(&asked, settings.compat);
     }
     let (mount, route, params) = found?;
+    trail.intent().await?;
     trail.compressible = route.compressible;
+    let Sent { mut fields, body, media_type, room } = sent;
     trail.courtesies = courtesies(route, &params, &mut fields, &asked.path[target.below.clone()]);
     let call = Call {
         state: state.clone(),
@@ -141,7 +210,7 @@ async fn steps(
         respelt: target.respelt,
         params,
         fields,
-        media_type: if route.body == BodyKind::Raw { request::media_type(headers) } else { String::new() },
+        media_type,
         body,
         _room: room,
         caller: admitted.caller,
@@ -149,31 +218,22 @@ async fn steps(
         token: admitted.token,
         sudo: admitted.sudo,
         address,
-        request_id: id,
+        request_id: trail.id,
     };
-    run(state, call, deadline).await
+    guarded(trail.deadline, async move { (route.handler)(call).await }).await
 }
 
 /// What is asked for. A tail that a route takes as it was sent never meets the rules for paths.
 fn asked(table: &MountTable, request: &HttpRequest, raw_path: &str, settings: &Settings) -> Result<Asked> {
     let reads = matches!(request.method().as_str(), "GET" | "HEAD");
     let tail = table.route(raw_path).filter(|_| reads).and_then(|(mount, rest)| {
-        let at = index(&mount.kind)?.tail(rest)?;
+        let at = index_of(&mount.kind)?.tail(rest)?;
         Some(raw_path.len() - rest.len() + at)
     });
     let Some(at) = tail else { return request::asked(request, raw_path, settings) };
     // The path ends before the slash.
     let asked = request::asked(request, &raw_path[..at - 1], settings)?;
     Ok(Asked { tail: Some(Bytes::copy_from_slice(&raw_path.as_bytes()[at..])), ..asked })
-}
-
-/// The audited run of a handler.
-async fn run(state: &State, call: Call, deadline: Instant) -> Result<Answer> {
-    let recorded = state.audit.intent(&call)?;
-    let handler = call.route.handler;
-    let outcome = guarded(deadline, async move { handler(call).await }).await;
-    state.audit.outcome(recorded, outcome.as_ref())?;
-    outcome
 }
 
 /// Ends work that panics or takes too long, so that neither costs more than its own request.
@@ -188,179 +248,13 @@ async fn guarded<T>(deadline: Instant, work: impl Future<Output = Result<T>>) ->
     }
 }
 
-/// Where a path leads.
-struct Target {
-    mount: Option<Arc<Mount>>,
-    /// The part of the path below the mount, without a list's trailing `/`.
-    below: Range<usize>,
-    found: Found<'static>,
-    /// Where in the path names with several spellings are, and whether one was sent in another than the
-    /// canonical spelling.
-    spelt: Vec<Spelt>,
-    respelt: bool,
-}
-
-impl Target {
-    /// Where the path leads, which is put into canonical spelling.
-    fn of(table: &MountTable, asked: &mut Asked) -> Self {
-        let Some((mount, rest)) = table.route(&asked.path) else {
-            return Self { mount: None, below: 0..0, found: Found::Nothing, spelt: Vec::new(), respelt: false };
-        };
-        let from = asked.path.len() - rest.len();
-        let mut found = match (index(&mount.kind), &asked.tail) {
-            (Some(index), None) => index.find(rest, asked.operation),
-            (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), asked.operation),
-            (None, _) => Found::Nothing,
-        };
-        let (mut spelt, mut respelt) = (Vec::new(), false);
-        if let Found::Route(entry, _, params) = &mut found
-            && let Some(canonical) = entry.canonical(rest, params)
-        {
-            (*params, spelt) = (canonical.params, below_mount(&asked.path[..from], canonical.spelt));
-            respelt = canonical.path != rest;
-            asked.path.replace_range(from.., &canonical.path);
-        }
-        let end = asked.path.strip_suffix('/').unwrap_or(&asked.path).len();
-        Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, respelt }
-    }
-
-    fn meter(&self, operation: Operation) -> Option<&'static RouteMeter> {
-        match &self.found {
-            Found::Route(entry, ..) => entry.meter(operation),
-            Found::OtherOperation(_) | Found::Nothing => None,
-        }
-    }
-
-    /// Who may learn what is there. A pattern whose every route is open may tell anyone that it
-    /// lacks a method.
-    fn access(&self) -> Access {
-        match &self.found {
-            Found::Route(_, route, _) => route.access,
-            Found::OtherOperation(entry) if entry.routes().all(|r| r.access == Access::Open) => Access::Open,
-            Found::OtherOperation(_) | Found::Nothing => Access::Token,
-        }
-    }
-
-    /// The path as policies see it.
-    fn place<'a>(&'a self, asked: &'a Asked) -> Place<'a> {
-        Place { path: &asked.path, spelt: &self.spelt }
-    }
-
-    /// Whether a decision lets a request pass. Help is for everybody with a token.
-    fn allows(&self, decision: Decision, asked: &Asked) -> bool {
-        asked.help
-            || match self.access() {
-                Access::Open | Access::Caller => true,
-                Access::Token => decision.allowed,
-                Access::Sudo => decision.allowed && decision.sudo,
-            }
-    }
-
-    /// A decision over fields, as the route reads them. Where there is no route, none is read.
-    fn decided(&self, fields: &Fields, decide: impl FnOnce(Option<&Parameters<'_>>) -> Decision) -> Decision {
-        let Found::Route(_, route, params) = &self.found else { return decide(None) };
-        let read = (route.body != BodyKind::Verbatim).then_some(route.fields);
-        decide(Some(&Parameters { fields, read, in_path: &params.names(), synonyms: route.synonyms }))
-    }
-
-    /// What was sent, when its sender is welcome and the route reads it.
-    async fn read(
-        &self,
-        asked: &Asked,
-        headers: &HeaderMap,
-        payload: Payload,
-        state: &State,
-        welcome: bool,
-    ) -> Result<Sent> {
-        let (settings, bodies) = (&state.settings, &state.bodies);
-        let route = match &self.found {
-            Found::Route(_, route, _) => Some(*route),
-            Found::OtherOperation(_) | Found::Nothing => None,
-        };
-        let raw = route.is_some_and(|route| route.body == BodyKind::Raw);
-        let writes = matches!(asked.operation, Operation::Create | Operation::Update | Operation::Patch);
-        let limit = match route.and_then(|route| route.body_limit) {
-            Some(limit) if raw => limit,
-            Some(limit) => settings.max_body.min(limit),
-            None if self.access() == Access::Open => settings.max_body.min(route::OPEN_BODY),
-            None => settings.max_body,
-        };
-        if welcome && writes && encoding::is_encoded(headers) {
-            body::passed_over(headers, payload, limit, settings, welcome).await?;
-            return Err(Error::new(Kind::UnsupportedMedia, encoding::ENCODED));
-        }
-        if raw && welcome {
-            let body = match &asked.tail {
-                Some(tail) => tail.slice(..tail.len().min(limit + 1)),
-                None => body::raw(headers, payload, limit, bodies, settings).await?,
-            };
-            return Ok(Sent { body, ..Sent::default() });
-        }
-        if !welcome || !writes || route.is_none() {
-            let passed = body::passed_over(headers, payload, limit, settings, welcome).await;
-            // Who is refused anyway hears that, but for what holds before anybody is known.
-            passed.or_else(|error| if welcome || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) })?;
-            let query = asked.query.iter().filter(|_| !writes).cloned();
-            return Ok(Sent { fields: Fields::from_pairs(query), ..Sent::default() });
-        }
-        let (body, room) = body::kept(headers, payload, limit, bodies, settings).await?;
-        let longest = route.map_or(MAX_TEXT, |route| route.longest_text);
-        Ok(Sent { fields: request::fields(&body, headers, longest)?, body: Bytes::new(), room })
-    }
-
-    fn found(&self, asked: &Asked) -> Result<(Arc<Mount>, &'static Route, Params)> {
-        let Some(mount) = &self.mount else {
-            return Err(Error::new(Kind::NotFound, format!("no handler for route \"{}\"", asked.path)));
-        };
-        match &self.found {
-            Found::Route(_, route, params) => {
-                let below = &asked.path[self.below.clone()];
-                match params.iter(below).find(|(_, value)| value.len() > index::MAX_NAME && !value.contains('/')) {
-                    Some((name, _)) => {
-                        Err(Error::invalid(format!("{name}: longer than {} characters", index::MAX_NAME)))
-                    }
-                    None => Ok((mount.clone(), route, *params)),
-                }
-            }
-            Found::OtherOperation(_) => Err(Error::new(Kind::UnsupportedMethod, "unsupported operation")),
-            Found::Nothing => Err(Error::new(Kind::NotFound, "unsupported path")),
-        }
-    }
-
-    /// The methods that the path takes, when it does not take the one that was asked for.
-    fn methods(&self, asked: &Asked, compat: bool) -> Option<String> {
-        let (Found::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
-        let (index, rest) = (index(&mount.kind)?, asked.path.get(self.below.start..)?);
-        let path = if asked.operation == Operation::List { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
-        let takes = |operation| match &asked.tail {
-            Some(_) => entry.route(operation).is_some(),
-            None => matches!(index.find(path, operation), Found::Route(..)),
-        };
-        Some(route::methods(takes, compat))
-    }
-
-    fn help(&self, asked: &Asked) -> Result<Answer> {
-        let entry = match &self.found {
-            Found::Route(entry, ..) | Found::OtherOperation(entry) => entry,
-            Found::Nothing => return self.found(asked).map(|_| Answer::empty()),
-        };
-        Ok(Body::Plain(serde_json::json!({ "help": help_text(entry), "see_also": null, "openapi": null })).into())
-    }
-}
-
-/// Places below a mount, counted from the begin of the whole path.
-fn below_mount(mount: &str, spelt: Vec<Spelt>) -> Vec<Spelt> {
-    let depth = mount.matches('/').count();
-    spelt.into_iter().map(|place| place.behind(depth)).collect()
-}
-
 /// The words of what `holder` may do on a path, whatever its spelling.
 fn capabilities(state: &State, holder: &Caller, path: &str) -> Vec<&'static str> {
     let table = state.auth.mounts();
     // No request has a longer path.
     let asked = Some(path).filter(|path| path.len() <= path::MAX_PATH);
     let canonical = asked.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
-        let found = index(&mount.kind)?.canonical(rest)?;
+        let found = index_of(&mount.kind)?.canonical(rest)?;
         let prefix = &path[..path.len() - rest.len()];
         Some((format!("{prefix}{}", found.path), below_mount(prefix, found.spelt)))
     });
@@ -368,22 +262,6 @@ fn capabilities(state: &State, holder: &Caller, path: &str) -> Vec<&'static str>
         Some((path, spelt)) => state.auth.capabilities(holder, Place { path, spelt }),
         None => state.auth.capabilities(holder, path.into()),
     }
-}
-
-fn help_text(entry: &Entry) -> String {
-    let lines = entry.routes().map(|route| {
-        let fields = if route.fields.is_empty() { "none".to_owned() } else { route.fields.join(", ") };
-        format!("{} {}\n    fields: {fields}\n", route::operation_word(route.operation), route.pattern)
-    });
-    lines.collect()
-}
-
-/// What a request carries beside its head.
-#[derive(Default)]
-struct Sent {
-    fields: Fields,
-    body: Bytes,
-    room: Room,
 }
 
 /// Who asks, as far as the head of a request says.
@@ -422,7 +300,7 @@ async fn admit(state: &State, known: Known, target: &Target, asked: &Asked, fiel
     let caller = state.auth.admit(caller).await.map_err(one_refusal)?;
     if caller.uses_left() == Some(0) {
         // The token ended with this use, and with it the leases that it made.
-        state.engine.wake_leases();
+        state.mounts.tokens_ended();
     }
     let decide = |sent: Option<&Parameters<'_>>| state.auth.decide(&caller, asked.operation, target.place(asked), sent);
     let decision = target.decided(fields, decide);
@@ -483,23 +361,35 @@ fn log(error: &Error, id: &RequestId) {
     }
 }
 
-/// The tables of every kind of mount: its word, the word in the metrics, the routes.
-static TABLES: LazyLock<[(&'static str, &'static [Route], Index); 3]> = LazyLock::new(|| {
-    let table = |kind, routes: &'static [Route]| (kind, routes, Index::new(kind, &[routes]));
-    [table("pki", pki::ROUTES), table("token", token::ROUTES), table("system", sys::ROUTES)]
+/// The routes of a kind of mount; `None` where no path is answered.
+fn routes_of(kind: &MountKind) -> Option<&'static [Route]> {
+    match kind {
+        MountKind::Pki => Some(pki::ROUTES),
+        MountKind::Token => Some(token::ROUTES),
+        MountKind::System => Some(sys::ROUTES),
+        MountKind::Identity | MountKind::Cubbyhole | MountKind::Unknown(_) => None,
+    }
+}
+
+/// Every kind that answers, with the index of its routes.
+static TABLES: LazyLock<Vec<(&'static MountKind, Index)>> = LazyLock::new(|| {
+    let table = |kind: &'static MountKind| Some((kind, Index::new(kind.word(), &[routes_of(kind)?])));
+    MountKind::ALL.iter().filter_map(table).collect()
 });
 
-fn index(kind: &str) -> Option<&'static Index> {
-    TABLES.iter().find(|(k, ..)| *k == kind).map(|(.., index)| index)
+fn index_of(kind: &MountKind) -> Option<&'static Index> {
+    TABLES.iter().find(|(known, _)| *known == kind).map(|(_, index)| index)
 }
 
 /// Every route with the kind of its mount, for tests that visit them all.
 pub fn all_routes() -> impl Iterator<Item = (&'static str, &'static Route)> {
-    TABLES.iter().flat_map(|(kind, routes, _)| routes.iter().map(|route| (*kind, route)))
+    let of = |kind: &'static MountKind| routes_of(kind).into_iter().flatten().map(|route| (kind.word(), route));
+    MountKind::ALL.iter().flat_map(of)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::route::Operation;
     use super::*;
 
     #[actix_web::test]

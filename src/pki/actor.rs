@@ -29,16 +29,18 @@ use tokio::sync::{Semaphore, oneshot};
 pub use self::build::Coming;
 use self::build::{Arrivals, Pace, run_build};
 use self::change::{Changed, run_change};
-use super::crl::{self, Builder, Crls, Summaries, Wanted};
-use super::external_policy;
-use super::issue::{self, Issued, Request, Tools};
-use super::metrics::Stages;
-use super::store::{PkiStore, PkiWrite};
-use super::view::View;
-use super::{self_issued, sign_intermediate, verbatim};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::keys::pool::Presence;
+use crate::pki::crl::{self, Builder, Crls, Summaries, Wanted};
+use crate::pki::issue::issued::Issued;
+use crate::pki::issue::operation::Operation;
+use crate::pki::issue::request::{Origin, Request};
+use crate::pki::issue::stages::Stages;
+use crate::pki::issue::{external_policy, intermediate, role_leaf, self_issued, verbatim};
+use crate::pki::mount::view::View;
+use crate::pki::store::{PkiStore, PkiWrite};
+use crate::pki::tools::Tools;
 use crate::telemetry;
 
 /// How often the control actor looks for revocations of other nodes and for CRLs close to their end.
@@ -458,64 +460,31 @@ impl ReplicaLink {
     ///
     /// # Errors
     /// Those of the operation; `Unavailable` when the worker is stopping.
-    pub async fn run(&self, operation: Operation, mut request: Request) -> Result<Issued> {
+    pub async fn run(&self, mut origin: Origin, request: Request) -> Result<Issued> {
         // A message outlives whoever sent it: the key that it waits for shall not.
         let presence = Presence::default();
-        request.requester.watch = presence.watch();
-        self.0.send(Work(operation, request)).await.map_err(stopping)?
+        origin.requester.watch = presence.watch();
+        self.0.send(Work(origin, request)).await.map_err(stopping)?
     }
 
     /// Runs a request that the mount's policy engine decides about.
     ///
     /// # Errors
     /// Those of [`external_policy::run`]; `Unavailable` when the worker is stopping.
-    pub async fn run_external(&self, mut request: external_policy::Request) -> Result<Issued> {
+    pub async fn run_external(&self, mut origin: Origin, request: external_policy::Request) -> Result<Issued> {
         let presence = Presence::default();
-        request.requester.watch = presence.watch();
-        self.0.send(ExternalWork(request)).await.map_err(stopping)?
-    }
-}
-
-/// What a replica makes certificates by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// `issue`.
-    Issue,
-    /// `sign`.
-    Sign,
-    /// `sign-verbatim`.
-    SignVerbatim,
-    /// `sign-intermediate`.
-    SignIntermediate,
-    /// `sign-self-issued`.
-    SignSelfIssued,
-}
-
-impl Operation {
-    const ALL: [Self; 5] = [Self::Issue, Self::Sign, Self::SignVerbatim, Self::SignIntermediate, Self::SignSelfIssued];
-
-    /// The label of metrics.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Issue => "issue",
-            Self::Sign => "sign",
-            Self::SignVerbatim => "sign_verbatim",
-            Self::SignIntermediate => "sign_intermediate",
-            Self::SignSelfIssued => "sign_self_issued",
-        }
+        origin.requester.watch = presence.watch();
+        self.0.send(ExternalWork(origin, request)).await.map_err(stopping)?
     }
 }
 
 #[derive(Message)]
 #[rtype(result = "Result<Issued>")]
-struct Work(Operation, Request);
+struct Work(Origin, Request);
 
 #[derive(Message)]
 #[rtype(result = "Result<Issued>")]
-struct ExternalWork(external_policy::Request);
-
-/// The label of metrics for everything that a policy engine decides about.
-const EXTERNAL_POLICY: &str = "external_policy";
+struct ExternalWork(Origin, external_policy::Request);
 
 /// The hands of a mount on one HTTP worker.
 struct Replica {
@@ -523,13 +492,12 @@ struct Replica {
     tools: Tools,
     /// By operation, in the order of [`Operation::ALL`].
     stages: [Stages; Operation::ALL.len()],
-    external_stages: Stages,
 }
 
 impl Replica {
     fn new(view: Arc<ArcSwap<View>>, tools: Tools) -> Self {
         let stages = Operation::ALL.map(|operation| Stages::new(operation.name()));
-        Self { view, tools, stages, external_stages: Stages::new(EXTERNAL_POLICY) }
+        Self { view, tools, stages }
     }
 }
 
@@ -545,16 +513,18 @@ impl Actor for Replica {
 impl Handler<Work> for Replica {
     type Result = ResponseFuture<Result<Issued>>;
 
-    fn handle(&mut self, Work(operation, request): Work, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, Work(origin, request): Work, _: &mut Self::Context) -> Self::Result {
         let (view, tools) = (self.view.load_full(), self.tools.clone());
+        let operation = Operation::of(&request);
         let stages = self.stages[operation as usize].clone();
-        let name = operation.name();
-        match operation {
-            Operation::Issue => guarded(issue::issue(view, tools, request, stages), name),
-            Operation::Sign => guarded(issue::sign(view, tools, request, stages), name),
-            Operation::SignVerbatim => guarded(verbatim::sign(view, tools, request, stages), name),
-            Operation::SignIntermediate => guarded(sign_intermediate::sign(view, tools, request, stages), name),
-            Operation::SignSelfIssued => guarded(self_issued::sign(view, tools, request, stages), name),
+        match request {
+            Request::Issue(issue) => guarded(role_leaf::issue(view, tools, origin, issue, stages), operation),
+            Request::Sign(sign) => guarded(role_leaf::sign(view, tools, origin, sign, stages), operation),
+            Request::SignVerbatim(sign) => guarded(verbatim::sign(view, tools, origin, sign, stages), operation),
+            Request::SignIntermediate(sign) => {
+                guarded(intermediate::sign(view, tools, origin, *sign, stages), operation)
+            }
+            Request::SignSelfIssued(sign) => guarded(self_issued::sign(view, tools, origin, sign, stages), operation),
         }
     }
 }
@@ -562,21 +532,25 @@ impl Handler<Work> for Replica {
 impl Handler<ExternalWork> for Replica {
     type Result = ResponseFuture<Result<Issued>>;
 
-    fn handle(&mut self, ExternalWork(request): ExternalWork, _: &mut Self::Context) -> Self::Result {
-        let (views, tools, stages) = (Arc::clone(&self.view), self.tools.clone(), self.external_stages.clone());
-        guarded(external_policy::run(views, tools, request, stages), EXTERNAL_POLICY)
+    fn handle(&mut self, ExternalWork(origin, request): ExternalWork, _: &mut Self::Context) -> Self::Result {
+        let operation = Operation::ExternalPolicy;
+        let stages = self.stages[operation as usize].clone();
+        let (views, tools) = (Arc::clone(&self.view), self.tools.clone());
+        guarded(external_policy::run(views, tools, origin, request, stages), operation)
     }
 }
 
 /// Runs a request so that a panic in it becomes an error, and counts how it went.
 fn guarded(
     work: impl Future<Output = Result<Issued>> + 'static,
-    operation: &'static str,
+    operation: Operation,
 ) -> ResponseFuture<Result<Issued>> {
     Box::pin(async move {
         let result = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| Err(panicked()));
-        let name = if result.is_ok() { telemetry::PKI_CERTIFICATES } else { telemetry::PKI_REFUSALS };
-        metrics::counter!(name, "operation" => operation).increment(1);
+        match &result {
+            Ok(_) => metrics::counter!(telemetry::PKI_CERTIFICATES, "operation" => operation.name()).increment(1),
+            Err(_) => operation.count_refusal(),
+        }
         result
     })
 }
@@ -587,9 +561,9 @@ mod tests {
 
     #[actix::test]
     async fn a_panic_in_a_request_becomes_an_error_and_the_next_request_is_served() {
-        let broken = guarded(async { panic!("a defect") }, "issue").await;
+        let broken = guarded(async { panic!("a defect") }, Operation::Issue).await;
         assert_eq!(broken.err().map(|e| e.kind()), Some(Kind::Internal));
-        let issued = Issued { json: "{}".to_owned().into(), dates: None, warnings: Vec::new(), lease: None };
-        assert!(guarded(async { Ok(issued) }, "issue").await.is_ok());
+        let next = guarded(async { Err(Error::invalid("served")) }, Operation::Issue).await;
+        assert_eq!(next.err().map(|e| e.kind()), Some(Kind::Invalid));
     }
 }

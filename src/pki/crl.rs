@@ -4,7 +4,8 @@
 //! The revocations in storage are the truth; CRLs are projections of them. A [`Builder`] keeps every
 //! group's entries encoded and sorted ([`entries`]), reads what was revoked since its last look, and signs.
 //! It is owned by whoever builds: the mount's control actor hands it out for one build and gets it back,
-//! so there is never more than one build running.
+//! so there is never more than one build running. A build holds a thread while it works, and none while it
+//! waits for a signer.
 //!
 //! A group has a complete CRL and a delta CRL with what was revoked since. They share one series of
 //! numbers; with every complete CRL an empty delta CRL of the same number is published (RFC 5280 5.2.3).
@@ -14,13 +15,12 @@
 
 pub mod batch;
 mod builder;
-pub mod config;
 pub mod entries;
 mod groups;
 mod guard;
 mod incoming;
-mod list;
-pub mod on_request;
+mod item;
+pub(crate) mod list;
 mod state;
 mod summary;
 
@@ -28,13 +28,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use self::builder::{Builder, Built, Wanted};
-pub(in crate::pki) use self::groups::authority_id;
 pub use self::list::Published;
-pub(in crate::pki) use self::list::revocation_algorithm;
 pub use self::summary::{Summaries, Summary};
 
 /// What did not go well in a build, as the answers of whatever led to it say it.
-pub(in crate::pki) fn numbered(warnings: Vec<String>) -> Vec<String> {
+pub(crate) fn numbered(warnings: Vec<String>) -> Vec<String> {
     let with_number = |(at, text): (usize, String)| format!("Warning {} during CRL rebuild: {text}", at + 1);
     warnings.into_iter().enumerate().map(with_number).collect()
 }

@@ -1,10 +1,11 @@
 //! What the certificate authority engine needs of storage. Implemented by `storage`.
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::clock::Time;
 use crate::documents::{Document, DocumentWrite, MountId};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::x509::serial::Serial;
 
 /// One issued certificate.
@@ -193,6 +194,18 @@ pub enum PkiWrite {
     LeasesMark(Vec<String>),
     /// Removes leases.
     LeasesEnd(Vec<String>),
+    /// Marks at most `limit` leases of tokens that have ended as ending.
+    LeasesMarkEnded {
+        /// Most leases that are marked.
+        limit: u32,
+    },
+    /// Removes at most `limit` leases that ended at or before `now` (epoch seconds).
+    LeasesSweep {
+        /// The time.
+        now: i64,
+        /// Most leases that go.
+        limit: u32,
+    },
     /// What is attached to a new certificate.
     Metadata(MetadataRow),
     /// Another issuer for a revocation: its CRL is to list it.
@@ -286,6 +299,7 @@ pub struct SerialStatus {
     /// Its revocation, which may outlast the stored certificate.
     pub revocation: Option<StoredRevocation>,
 }
+
 /// A stored certificate by serial and DER alone.
 pub type SerialAndDer = (Serial, Vec<u8>);
 
@@ -336,10 +350,14 @@ pub trait PkiStore: Send + Sync {
     fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>>;
 
     /// Marks at most `limit` leases of tokens that have ended as ending; returns how many.
-    fn mark_ended(&self, limit: u32) -> BoxFuture<'static, Result<u32>>;
+    fn mark_ended(&self, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        changed(self.commit(vec![PkiWrite::LeasesMarkEnded { limit }]))
+    }
 
     /// Removes at most `limit` leases that ended at or before `now` (epoch seconds); returns how many.
-    fn sweep_leases(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>>;
+    fn sweep_leases(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        changed(self.commit(vec![PkiWrite::LeasesSweep { now, limit }]))
+    }
 
     /// At most `limit` certificates after `after`, ascending by bytes of the serial: serials and DER.
     fn certificates(
@@ -362,4 +380,13 @@ pub trait PkiStore: Send + Sync {
         after: Option<Serial>,
         limit: u32,
     ) -> BoxFuture<'static, Result<Vec<Serial>>>;
+}
+
+/// How many rows the only write of a unit changed.
+fn changed(committed: BoxFuture<'static, Result<Vec<PkiOutcome>>>) -> BoxFuture<'static, Result<u32>> {
+    let only = |outcomes: Vec<PkiOutcome>| match outcomes.as_slice() {
+        [PkiOutcome::Changed(count)] => Ok(*count),
+        _ => Err(Error::internal("the store answered another write")),
+    };
+    committed.map(move |outcomes| outcomes.and_then(only)).boxed()
 }

@@ -7,14 +7,17 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value as Json, json};
 
-use super::attributes::{Attributes, Given};
-use super::caller::{Caller, Member};
+use super::attributes::Attributes;
+use super::caller::Caller;
+use super::id;
+use super::member::{self, Member};
 use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Fault, Outcome, Refusal};
-use super::store::{Row, Value};
+use super::rights::Flag;
+use super::tx::Tx;
 use super::workspace::{self, Workspace};
-use super::{Tx, id, organization};
 use crate::clock::Time;
+use crate::sql::{Row, Value};
 
 /// Longest name, characters.
 const LONGEST_NAME: usize = 90;
@@ -120,7 +123,8 @@ impl Fields {
         lists: Lists<'_>,
         stored: Option<&Pool>,
     ) -> Outcome<Self> {
-        let name = read_name(attributes, stored.is_none());
+        let name = attributes.name(stored.is_none());
+        attributes.at_most("name", &name, LONGEST_NAME);
         let scoped = attributes.flag("organization-scoped").value();
         let mut scope = stored.map(|stored| stored.scope.clone()).unwrap_or_default();
         for (name, table, given, list) in [
@@ -138,14 +142,6 @@ impl Fields {
             scope,
         })
     }
-}
-
-fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
-    let name = attributes.name(required);
-    if name.as_value().is_some_and(|text| text.chars().count() > LONGEST_NAME) {
-        attributes.fault("name", format!("Name is too long (maximum is {LONGEST_NAME} characters)"));
-    }
-    name
 }
 
 /// The ids of a list, each of a resource of the organization.
@@ -178,11 +174,8 @@ async fn existing(tx: &mut Tx<'_>, member: &Member, table: &str, ids: Vec<String
         return Ok(HashSet::new());
     }
     let sql = format!("SELECT ext_id FROM {table} WHERE org_id = $1 AND ext_id = ANY($2)");
-    let mut exists = HashSet::new();
-    for mut row in tx.rows(&sql, &[member.organization.id.into(), ids.into()]).await? {
-        exists.insert(row.get()?);
-    }
-    Ok(exists)
+    let exists = tx.column(&sql, &[member.organization.id.into(), ids.into()]).await?;
+    Ok(exists.into_iter().collect())
 }
 
 /// Whether the member may make, change and delete pools.
@@ -190,7 +183,7 @@ async fn existing(tx: &mut Tx<'_>, member: &Member, table: &str, ids: Vec<String
 /// # Errors
 /// `NotFound`.
 pub fn may_manage(member: &Member) -> Outcome<()> {
-    if member.rights.has("manage-agent-pools") { Ok(()) } else { Err(Refusal::not_found().into()) }
+    Refusal::hidden_unless(member.rights.has(Flag::ManageAgentPools))
 }
 
 /// Makes a pool in the member's organization; its row.
@@ -247,7 +240,7 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
     let found = tx.row("SELECT id, org_id FROM agent_pools WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(Refusal::not_found)?;
     let (row, org_id): (i64, i64) = (found.get()?, found.get()?);
-    let member = organization::at(tx, caller, org_id).await?;
+    let member = member::at(tx, caller, org_id).await?;
     if tx.holds() {
         may_manage(&member)?;
         tx.row("SELECT id FROM agent_pools WHERE id = $1 FOR UPDATE", &[row.into()]).await?;
@@ -282,21 +275,18 @@ async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<
         return Ok(Vec::new());
     }
     let sql = "SELECT id, ext_id, name, organization_scoped, scope, created_at FROM agent_pools WHERE id = ANY($1)";
-    let mut found = Vec::with_capacity(rows.len());
-    for mut row in tx.rows(sql, &[rows.clone().into()]).await? {
-        found.push(read(&mut row)?);
-    }
+    let mut found = page::these(tx, sql, &rows, read, |pool| pool.id).await?;
     let all = |list: fn(&Scope) -> &Vec<String>| found.iter().flat_map(move |pool: &Pool| list(&pool.scope).clone());
     let workspaces = all(|scope| &scope.allowed_workspaces).chain(all(|scope| &scope.excluded_workspaces)).collect();
     let projects = all(|scope| &scope.allowed_projects).collect();
     let mut exists = existing(tx, member, "workspaces", workspaces).await?;
     exists.extend(existing(tx, member, "projects", projects).await?);
-    let mut naming = named_by(tx, member, rows.clone()).await?;
+    let mut naming = named_by(tx, member, rows).await?;
     for pool in &mut found {
         pool.scope.keep(&exists);
         pool.workspaces = naming.remove(&pool.id).unwrap_or_default();
     }
-    Ok(page::in_order(&rows, found, |pool| pool.id))
+    Ok(found)
 }
 
 /// The workspaces that name these pools, as far as the member sees them.
@@ -325,10 +315,7 @@ async fn named_by(tx: &mut Tx<'_>, member: &Member, pools: Vec<i64>) -> Outcome<
 pub async fn workspaces(tx: &mut Tx<'_>, member: &Member, pools: &[Pool]) -> Outcome<Vec<Workspace>> {
     let ids: Vec<String> = pools.iter().flat_map(|pool| pool.workspaces.clone()).collect();
     let sql = "SELECT id FROM workspaces WHERE ext_id = ANY($1) ORDER BY id LIMIT $2";
-    let mut rows = Vec::new();
-    for mut row in tx.rows(sql, &[ids.into(), MOST_SHOWN.into()]).await? {
-        rows.push(row.get()?);
-    }
+    let rows: Vec<i64> = tx.column(sql, &[ids.into(), MOST_SHOWN.into()]).await?;
     workspace::these(tx, member, &rows).await
 }
 
@@ -341,8 +328,29 @@ pub struct Wanted {
     pub for_workspace: Option<String>,
     /// Name of a project, likewise.
     pub for_project: Option<String>,
-    /// `name` or `created-at`, and whether backwards; newest first otherwise.
-    pub sort: Option<(&'static str, bool)>,
+    /// The order.
+    pub order: By,
+}
+
+/// The order of a list of pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// When they were made.
+    Age {
+        /// Newest first.
+        backwards: bool,
+    },
+    /// Their names.
+    Name {
+        /// From the last to the first.
+        backwards: bool,
+    },
+}
+
+impl Default for By {
+    fn default() -> Self {
+        Self::Age { backwards: true }
+    }
 }
 
 /// A page of the organization's pools.
@@ -369,10 +377,9 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
             None => filter.join("a.organization_scoped"),
         }
     }
-    let order = match wanted.sort {
-        None => Order { column: "a.id", descending: true },
-        Some(("name", descending)) => Order { column: "a.name_lc", descending },
-        Some((_, descending)) => Order { column: "a.id", descending },
+    let order = match wanted.order {
+        By::Age { backwards } => Order { column: "a.id", descending: backwards },
+        By::Name { backwards } => Order { column: "a.name_lc", descending: backwards },
     };
     const POOLS: Source = Source { id: "a.id", from: "agent_pools a" };
     let (rows, matching) = page::counted_ids(tx, POOLS, filter, order, page).await?;

@@ -73,6 +73,20 @@ impl<'a> Attributes<'a> {
         text
     }
 
+    /// A text of at most `longest` characters.
+    pub fn short_text(&mut self, name: &str, longest: usize) -> Given<String> {
+        let text = self.text(name);
+        self.at_most(name, &text, longest);
+        text
+    }
+
+    /// Adds a fault for a text of more than `longest` characters.
+    pub fn at_most(&mut self, name: &str, text: &Given<String>, longest: usize) {
+        if text.as_value().is_some_and(|text| text.chars().count() > longest) {
+            self.fault(name, format!("{} is too long (maximum is {longest} characters)", label(name)));
+        }
+    }
+
     /// The name of a resource: not blank, and there when it is required. One that is refused reads as absent.
     pub fn name(&mut self, required: bool) -> Given<String> {
         let name = self.text("name");

@@ -2,24 +2,22 @@
 //!
 //! Whoever may make a team's tokens, choose its members, or say what it may do, could act as the team; so the
 //! rights to manage teams, memberships and access reach only as far as the manager's own rights, in the
-//! organization and on each project. Owners have every right. Taking rights away needs none of them.
+//! organization ([`team::access`](super::team::access)) and on each project. Owners have every right. Taking rights
+//! away needs none of them.
 
 use std::collections::{HashMap, HashSet};
 
-use super::Tx;
-use super::caller::Member;
+use super::member::Member;
 use super::project::Project;
+use super::project_access::extent::Extent;
 use super::refusal::{Outcome, Refusal};
-use super::rights::OrganizationRights;
+use super::rights::{BEYOND, Flag};
 use super::team::Team;
-use super::team_access::extent::Extent;
+use super::tx::Tx;
 
 /// Most access to projects that is compared, of all teams of a request together: comparing must not hold up
 /// other changes. Owners, whoever manages all projects, and a team's own members need no comparing.
 const MOST: i64 = 1000;
-
-/// What may not be given, told where somebody gives it.
-const BEYOND: &str = "you may not give a team what you may not do yourself";
 
 /// Refuses to let the member act as a team that may do more than the member.
 ///
@@ -41,7 +39,7 @@ pub async fn covered(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> Outcom
     let within = |team: &Team| !team.is_owners && member.rights.covers(team.access);
     let mut covered: HashSet<i64> =
         teams.iter().filter(|team| known(team) || within(team)).map(|team| team.id).collect();
-    if member.rights.has("manage-projects") {
+    if member.rights.has(Flag::ManageProjects) {
         return Ok(covered);
     }
     let unknown: Vec<i64> = teams.iter().filter(|team| !known(team)).map(|team| team.id).collect();
@@ -114,17 +112,4 @@ pub async fn refuse_access(
         return Ok(());
     }
     Err(Refusal::forbidden(BEYOND).into())
-}
-
-/// Refuses rights in the organization that a team gets over those `before` and the member does not have.
-///
-/// # Errors
-/// `Forbidden`, naming them.
-pub fn refuse_flags(member: &Member, before: OrganizationRights, given: OrganizationRights) -> Outcome<()> {
-    let own = if member.owner { OrganizationRights::ALL } else { member.rights };
-    let beyond: Vec<_> = own.missing(before, given).collect();
-    if beyond.is_empty() {
-        return Ok(());
-    }
-    Err(Refusal::forbidden(format!("{BEYOND}: {}", beyond.join(", "))).into())
 }

@@ -3,12 +3,12 @@
 //! Lists read all of them first ([`all`]), where there are not too many; whoever looks at projects that are
 //! known reads those on them ([`on`]).
 
-use super::Tx;
-use super::caller::Member;
+use super::member::Member;
 use super::refusal::{Outcome, Stop};
 use super::rights::ProjectRights;
-use super::store::{Failure, Value};
+use super::tx::Tx;
 use crate::error::Error;
+use crate::sql::{Failure, Value};
 
 /// Most grants that are read one by one.
 const FEW: usize = 10_000;

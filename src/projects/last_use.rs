@@ -7,13 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-
 use super::caller::{Caller, Subject};
-use super::store::Value;
-use super::{Access, Projects, Tx};
+use super::tx::Tx;
 use crate::clock::Time;
 use crate::projects::refusal::Outcome;
+use crate::sql::Value;
 
 /// Between two notes of one token.
 const BETWEEN: Duration = Duration::from_secs(60);
@@ -25,8 +23,12 @@ const MANY: usize = 10_000;
 pub struct Noted(Arc<Mutex<HashMap<i64, Time>>>);
 
 impl Noted {
-    /// Whether the use of a token at `now` is to be noted, given when that was last stored.
-    fn begins(&self, token: i64, stored: Option<Time>, now: Time) -> bool {
+    /// Whether it is to be noted that a caller's token is in use at `now`.
+    pub fn begins(&self, caller: &Caller, now: Time) -> bool {
+        self.begins_for(caller.token, caller.last_used, now)
+    }
+
+    fn begins_for(&self, token: i64, stored: Option<Time>, now: Time) -> bool {
         let recent = |at: Time| now < at.saturating_add(time::Duration::try_from(BETWEEN).unwrap_or_default());
         if stored.is_some_and(recent) {
             return false;
@@ -43,27 +45,11 @@ impl Noted {
     }
 }
 
-impl Projects {
-    /// Notes that a caller's token is in use, beside the request. What cannot be written now is written a
-    /// minute later.
-    pub fn note_use(&self, caller: &Caller) {
-        if !self.noted.begins(caller.token, caller.last_used, self.clock.now()) {
-            return;
-        }
-        let (projects, caller) = (self.clone(), caller.clone());
-        tokio::spawn(async move {
-            let noted = projects.run("token_use", Access::Write, move |mut tx| {
-                let caller = caller.clone();
-                async move { note(&mut tx, &caller).await }.boxed_local()
-            });
-            if let Err(refusal) = noted.await {
-                tracing::debug!("the use of a token was not noted: {:?}", refusal.kind);
-            }
-        });
-    }
-}
-
-async fn note(tx: &mut Tx<'_>, caller: &Caller) -> Outcome<()> {
+/// Stores that a caller's token is in use.
+///
+/// # Errors
+/// Those of the store.
+pub async fn note(tx: &mut Tx<'_>, caller: &Caller) -> Outcome<()> {
     let used = "UPDATE api_tokens SET last_used_at = $1 WHERE id = $2";
     tx.execute(used, &[tx.now.into(), caller.token.into()]).await?;
     if let (Subject::User { id, .. }, None) = (&caller.subject, caller.last_used) {
@@ -84,8 +70,8 @@ mod tests {
         let noted = Noted::default();
         let at = datetime!(2026-01-02 03:04:05 UTC);
         let later = |seconds| at + time::Duration::seconds(seconds);
-        assert!(noted.begins(1, None, at) && !noted.begins(1, None, later(59)));
-        assert!(noted.begins(2, Some(later(-60)), at) && !noted.begins(3, Some(later(-59)), at));
-        assert!(noted.begins(1, Some(at), later(60)));
+        assert!(noted.begins_for(1, None, at) && !noted.begins_for(1, None, later(59)));
+        assert!(noted.begins_for(2, Some(later(-60)), at) && !noted.begins_for(3, Some(later(-59)), at));
+        assert!(noted.begins_for(1, Some(at), later(60)));
     }
 }

@@ -5,14 +5,36 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::caller::{Caller, Member, Subject};
+use super::caller::{Caller, Subject};
+use super::member::{self, Member};
 use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Fault, Faults, Outcome, Refusal, quoted};
-use super::store::{Row, Value};
+use super::rights::Flag;
 use super::team::{self, people};
+use super::tx::Tx;
 use super::user::{self, User};
-use super::{Tx, escalation, id, organization};
+use super::{escalation, id};
 use crate::error::Kind;
+use crate::sql::{Row, Value};
+
+/// Whether a member has come yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Has made a request.
+    Active,
+    /// Has made none.
+    Invited,
+}
+
+impl Status {
+    /// As stored and as documents show it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Invited => "invited",
+        }
+    }
+}
 
 /// A membership as stored, with the teams that the caller knows of.
 #[derive(Clone, Debug)]
@@ -21,8 +43,8 @@ pub struct Membership {
     pub id: i64,
     /// External id.
     pub ext_id: String,
-    /// `active` or `invited`.
-    pub status: String,
+    /// Whether the user has come yet.
+    pub status: Status,
     /// Who.
     pub user: User,
     /// Rows and external ids of the user's teams, by name.
@@ -34,7 +56,8 @@ const FROM: &str = "organization_memberships m JOIN users u ON u.id = m.user_id"
 
 impl Membership {
     fn read(row: &mut Row) -> Outcome<Self> {
-        let (id, ext_id, status) = (row.get()?, row.get()?, row.get()?);
+        let (id, ext_id, status) = (row.get()?, row.get()?, row.get::<String>()?);
+        let status = if status == Status::Invited.word() { Status::Invited } else { Status::Active };
         Ok(Self { id, ext_id, status, user: User::read(row)?, teams: Vec::new() })
     }
 }
@@ -50,16 +73,13 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64]) -> Outcome<Vec
     let sql = format!(
         "SELECT m.id, m.ext_id, m.status, u.id, u.ext_id, u.username, u.email FROM {FROM} WHERE m.id = ANY($1)"
     );
-    let mut found = Vec::with_capacity(ids.len());
-    for mut row in tx.rows(&sql, &[ids.to_vec().into()]).await? {
-        found.push(Membership::read(&mut row)?);
-    }
+    let mut found = page::these(tx, &sql, ids, Membership::read, |membership| membership.id).await?;
     let users = found.iter().map(|membership| membership.user.id).collect();
     let mut teams = teams_of(tx, member, users).await?;
     for membership in &mut found {
         membership.teams = teams.remove(&membership.user.id).unwrap_or_default();
     }
-    Ok(page::in_order(ids, found, |membership| membership.id))
+    Ok(found)
 }
 
 /// The teams of users in the member's organization that the member knows of.
@@ -89,10 +109,7 @@ pub async fn of_users(tx: &mut Tx<'_>, member: &Member, users: &[i64]) -> Outcom
         return Ok(Vec::new());
     }
     let sql = "SELECT id FROM organization_memberships WHERE user_id = ANY($1) AND org_id = $2 ORDER BY id";
-    let mut ids = Vec::new();
-    for mut row in tx.rows(sql, &[users.to_vec().into(), member.organization.id.into()]).await? {
-        ids.push(row.get()?);
-    }
+    let ids: Vec<i64> = tx.column(sql, &[users.to_vec().into(), member.organization.id.into()]).await?;
     these(tx, member, &ids).await
 }
 
@@ -137,7 +154,7 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
     let found = tx.row("SELECT id, org_id FROM organization_memberships WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(Refusal::not_found)?;
     let (row, org) = (found.get()?, found.get()?);
-    let member = organization::at(tx, caller, org).await?;
+    let member = member::at(tx, caller, org).await?;
     let membership = these(tx, &member, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
     Ok((member, membership))
 }
@@ -147,7 +164,7 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
 /// # Errors
 /// `NotFound` otherwise.
 pub fn may_manage(member: &Member) -> Outcome<()> {
-    if member.owner || member.rights.has("manage-membership") { Ok(()) } else { Err(Refusal::not_found().into()) }
+    Refusal::hidden_unless(member.owner || member.rights.has(Flag::ManageMembership))
 }
 
 /// Makes whoever has this address a member, in these teams.
@@ -157,11 +174,11 @@ pub fn may_manage(member: &Member) -> Outcome<()> {
 pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[String]) -> Outcome<Membership> {
     let teams = joinable(tx, member, teams).await?;
     let (user, is_new) = user::of_address(tx, email).await?;
-    let status = if is_new { "invited" } else { "active" };
+    let status = if is_new { Status::Invited } else { Status::Active };
     let insert = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
         VALUES ($1, $2, $3, $4, $5) RETURNING id";
     let values: [Value; 5] =
-        [id::new("ou").into(), member.organization.id.into(), user.into(), status.into(), tx.now.into()];
+        [id::new("ou").into(), member.organization.id.into(), user.into(), status.word().into(), tx.now.into()];
     let row: i64 = tx.one(insert, &values).await?.get()?;
     people::add_to_all(tx, &teams, user).await?;
     these(tx, member, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
@@ -172,9 +189,7 @@ async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome
     let mut rows = Vec::new();
     if !teams.is_empty() {
         let sql = "SELECT id FROM teams WHERE ext_id = ANY($1) AND org_id = $2";
-        for mut row in tx.rows(sql, &[teams.to_vec().into(), member.organization.id.into()]).await? {
-            rows.push(row.get()?);
-        }
+        rows = tx.column(sql, &[teams.to_vec().into(), member.organization.id.into()]).await?;
     }
     let mut found = team::these(tx, &rows).await?;
     found.retain(|team| team::sees(member, team) && team::may_change_people(member, team));

@@ -7,10 +7,18 @@
 //! Refuses `agent` without a pool, a pool without `agent`, a pool of another organization, and
 //! `setting-overwrites` that say both things at once.
 
-use super::Tx;
 use super::attributes::{Attributes, Given, label};
-use super::organization::Mode;
 use super::refusal::{Fault, Outcome};
+use super::tx::Tx;
+
+/// An execution mode with the agent pool that it needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mode {
+    /// `remote`, `local` or `agent`.
+    pub name: String,
+    /// External id of the agent pool; there for `agent`, and only then.
+    pub pool: Option<String>,
+}
 
 /// The modes there are.
 const MODES: [&str; 3] = ["remote", "local", "agent"];

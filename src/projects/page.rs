@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
-use super::Tx;
 use super::refusal::Outcome;
-use super::store::Value;
+use super::tx::Tx;
+use crate::sql::{Row, Value};
 
 /// Rows that are skipped from the beginning whatever the other end is like: a few rows to skip cost nothing,
 /// and a page that is read from the beginning is the usual case.
@@ -109,11 +109,27 @@ pub async fn count(tx: &mut Tx<'_>, source: Source, filter: &Filter) -> Outcome<
     Ok(tx.one(&sql, &filter.values).await?.get()?)
 }
 
-/// Puts what was found in the order of `ids`.
-pub fn in_order<T>(ids: &[i64], mut found: Vec<T>, id: impl Fn(&T) -> i64) -> Vec<T> {
+/// What `sql` finds by the list of `ids`, its only parameter, in their order. Without ids nothing is asked.
+///
+/// # Errors
+/// Those of the store.
+pub async fn these<T>(
+    tx: &mut Tx<'_>,
+    sql: &str,
+    ids: &[i64],
+    read: impl Fn(&mut Row) -> Outcome<T>,
+    id: impl Fn(&T) -> i64,
+) -> Outcome<Vec<T>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::with_capacity(ids.len());
+    for mut row in tx.rows(sql, &[ids.to_vec().into()]).await? {
+        found.push(read(&mut row)?);
+    }
     let places: HashMap<i64, usize> = ids.iter().enumerate().map(|(place, row)| (*row, place)).collect();
     found.sort_by_key(|one| places.get(&id(one)));
-    found
+    Ok(found)
 }
 
 /// The row ids of a page; `matching` is how many rows `filter` lets through.
@@ -134,10 +150,7 @@ pub async fn ids(
     let (Source { id, from }, Order { column, .. }, condition) = (source, order, filter.text());
     let sql =
         format!("SELECT {id} FROM {from} WHERE {condition} ORDER BY {column}{direction} LIMIT {limit} OFFSET {offset}");
-    let mut ids = Vec::new();
-    for mut row in tx.rows(&sql, &filter.values).await? {
-        ids.push(row.get()?);
-    }
+    let mut ids: Vec<i64> = tx.column(&sql, &filter.values).await?;
     if span.from_end {
         ids.reverse();
     }
@@ -151,6 +164,13 @@ pub struct Listed<T> {
     pub items: Vec<T>,
     /// Items on all pages.
     pub matching: i64,
+}
+
+impl<T> Listed<T> {
+    /// The list of nothing.
+    pub fn none() -> Self {
+        Self { items: Vec::new(), matching: 0 }
+    }
 }
 
 /// The condition of a list, put together from parts whose parameters are numbered as they come.

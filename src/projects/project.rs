@@ -5,17 +5,18 @@ mod fields;
 mod list;
 mod moves;
 
-use super::caller::{Caller, Member};
+use super::caller::Caller;
 use super::grants::{self, Grants};
-use super::mode::Columns;
-use super::organization;
+use super::id;
+use super::member::{self, Member};
+use super::mode::{Columns, Mode};
 use super::page;
 use super::refusal::{Outcome, Refusal};
-use super::rights::ProjectRights;
-use super::store::{Row, Value};
+use super::rights::{Flag, ProjectRights};
 use super::tag::{self, Holder, Tag};
-use super::{Tx, id};
+use super::tx::Tx;
 use crate::clock::Time;
+use crate::sql::{Row, Value};
 pub use fields::{Fields, read_duration};
 pub use list::{Wanted, list};
 pub use moves::move_workspaces;
@@ -34,7 +35,7 @@ pub struct Project {
     /// After how long without activity its workspaces destroy what they manage: `14d`, `24h`.
     pub auto_destroy: Option<String>,
     /// Its own execution mode; `None` takes the organization's.
-    pub own_mode: Option<organization::Mode>,
+    pub own_mode: Option<Mode>,
     /// Whether it is the organization's default project.
     pub is_default: bool,
     /// How many workspaces it has.
@@ -63,7 +64,7 @@ impl Project {
             name,
             description,
             auto_destroy,
-            own_mode: mode.map(|name| organization::Mode { name, pool }),
+            own_mode: mode.map(|name| Mode { name, pool }),
             is_default: row.get()?,
             workspaces: row.get()?,
             teams: row.get()?,
@@ -73,7 +74,7 @@ impl Project {
     }
 
     /// The mode that counts: its own, or the organization's.
-    pub fn mode<'m>(&'m self, member: &'m Member) -> &'m organization::Mode {
+    pub fn mode<'m>(&'m self, member: &'m Member) -> &'m Mode {
         self.own_mode.as_ref().unwrap_or(&member.organization.mode)
     }
 }
@@ -140,7 +141,7 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, given: F
 /// `Forbidden`: a member hears so. An answer of 404 would make known clients put what belongs into the
 /// project somewhere else.
 pub fn may_create(member: &Member) -> Outcome<()> {
-    if member.owner || member.rights.has("manage-projects") {
+    if member.owner || member.rights.has(Flag::ManageProjects) {
         return Ok(());
     }
     Err(Refusal::forbidden("you may not create projects in this organization").into())
@@ -177,7 +178,7 @@ pub async fn of(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Memb
     let found = tx.row("SELECT id, org_id FROM projects WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(Refusal::not_found)?;
     let (row, org_id) = (found.get()?, found.get()?);
-    let member = organization::at(tx, caller, org_id).await?;
+    let member = member::at(tx, caller, org_id).await?;
     let project = at(tx, &member, row).await?;
     Ok((member, project))
 }
@@ -195,12 +196,13 @@ pub async fn of_member(tx: &mut Tx<'_>, member: &Member, ext_id: &str, needed: P
 
 /// A project on which what is needed is granted; its rights say so.
 fn granted(project: Project, needed: ProjectRights) -> Outcome<Project> {
-    if project.rights.has(ProjectRights::READ | needed) { Ok(project) } else { Err(Refusal::not_found().into()) }
+    Refusal::hidden_unless(project.rights.has(ProjectRights::READ | needed))?;
+    Ok(project)
 }
 
 /// The project of a row that is there.
 async fn at(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Project> {
-    let found = these(tx, member, vec![row]).await?.into_iter().next();
+    let found = these(tx, member, &[row]).await?.into_iter().next();
     Ok(found.ok_or_else(Refusal::not_found)?)
 }
 
@@ -208,21 +210,20 @@ async fn at(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Project> {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<Project>> {
-    let granted = grants::on(tx, member, &rows).await?;
+pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Vec<Project>> {
+    let granted = grants::on(tx, member, rows).await?;
     with_grants(tx, member, rows, &granted).await
 }
 
 /// As [`these`], given what the member's teams have on them.
-async fn with_grants(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>, granted: &Grants) -> Outcome<Vec<Project>> {
+async fn with_grants(tx: &mut Tx<'_>, member: &Member, rows: &[i64], granted: &Grants) -> Outcome<Vec<Project>> {
     let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1)");
-    let mut found = Vec::with_capacity(rows.len());
-    for mut row in tx.rows(&sql, &[rows.clone().into()]).await? {
-        let mut project = Project::read(&mut row)?;
+    let read = |row: &mut Row| {
+        let mut project = Project::read(row)?;
         project.rights = member.on_project(project.is_default, granted.on(project.id));
-        found.push(project);
-    }
-    Ok(page::in_order(&rows, found, |project| project.id))
+        Ok(project)
+    };
+    page::these(tx, &sql, rows, read, |project| project.id).await
 }
 
 /// Deletes an empty project that is not the default one, with the teams' access to it and its tags.

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::store::Failure;
 use crate::error::{Error, Kind};
+use crate::sql::Failure;
 
 /// Where a fault lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +112,14 @@ impl Refusal {
     /// What is absent, or hidden from the caller: both look the same.
     pub fn not_found() -> Self {
         Self::new(Kind::NotFound, "the resource does not exist, or you may not act on it")
+    }
+
+    /// Lets pass what is granted; what is not looks as if the resource were not there.
+    ///
+    /// # Errors
+    /// `NotFound` unless `granted`.
+    pub fn hidden_unless(granted: bool) -> Outcome<()> {
+        if granted { Ok(()) } else { Err(Self::not_found().into()) }
     }
 
     /// What a caller may see and not do.

@@ -5,6 +5,9 @@
 
 use std::ops::{BitOr, BitOrAssign};
 
+/// Told to whoever gives a team a right that they do not have.
+pub const BEYOND: &str = "you may not give a team what you may not do yourself";
+
 /// What a caller may do with one project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProjectRights(i64);
@@ -67,25 +70,90 @@ impl BitOrAssign for ProjectRights {
     }
 }
 
-/// The flags of `organization-access`; the place in the list is the stored bit.
-pub const ORGANIZATION_FLAGS: [&str; 16] = [
-    "manage-policies",
-    "manage-policy-overrides",
-    "delegate-policy-overrides",
-    "manage-workspaces",
-    "manage-vcs-settings",
-    "manage-providers",
-    "manage-modules",
-    "manage-run-tasks",
-    "manage-projects",
-    "read-workspaces",
-    "read-projects",
-    "manage-membership",
-    "manage-teams",
-    "manage-organization-access",
-    "access-secret-teams",
-    "manage-agent-pools",
-];
+/// A flag of `organization-access`; its place is the stored bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flag {
+    /// Policies.
+    ManagePolicies,
+    /// Overriding policies.
+    ManagePolicyOverrides,
+    /// Letting others override policies.
+    DelegatePolicyOverrides,
+    /// Every workspace.
+    ManageWorkspaces,
+    /// Settings of version control.
+    ManageVcsSettings,
+    /// Providers.
+    ManageProviders,
+    /// Modules.
+    ManageModules,
+    /// Run tasks.
+    ManageRunTasks,
+    /// Every project, and the workspaces in it.
+    ManageProjects,
+    /// Seeing every workspace.
+    ReadWorkspaces,
+    /// Seeing every project.
+    ReadProjects,
+    /// People, and who is in which team.
+    ManageMembership,
+    /// Teams.
+    ManageTeams,
+    /// What teams may do in the organization.
+    ManageOrganizationAccess,
+    /// Knowing of secret teams.
+    AccessSecretTeams,
+    /// Agent pools.
+    ManageAgentPools,
+}
+
+impl Flag {
+    /// Every flag.
+    pub const ALL: [Self; 16] = [
+        Self::ManagePolicies,
+        Self::ManagePolicyOverrides,
+        Self::DelegatePolicyOverrides,
+        Self::ManageWorkspaces,
+        Self::ManageVcsSettings,
+        Self::ManageProviders,
+        Self::ManageModules,
+        Self::ManageRunTasks,
+        Self::ManageProjects,
+        Self::ReadWorkspaces,
+        Self::ReadProjects,
+        Self::ManageMembership,
+        Self::ManageTeams,
+        Self::ManageOrganizationAccess,
+        Self::AccessSecretTeams,
+        Self::ManageAgentPools,
+    ];
+
+    /// As documents name it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::ManagePolicies => "manage-policies",
+            Self::ManagePolicyOverrides => "manage-policy-overrides",
+            Self::DelegatePolicyOverrides => "delegate-policy-overrides",
+            Self::ManageWorkspaces => "manage-workspaces",
+            Self::ManageVcsSettings => "manage-vcs-settings",
+            Self::ManageProviders => "manage-providers",
+            Self::ManageModules => "manage-modules",
+            Self::ManageRunTasks => "manage-run-tasks",
+            Self::ManageProjects => "manage-projects",
+            Self::ReadWorkspaces => "read-workspaces",
+            Self::ReadProjects => "read-projects",
+            Self::ManageMembership => "manage-membership",
+            Self::ManageTeams => "manage-teams",
+            Self::ManageOrganizationAccess => "manage-organization-access",
+            Self::AccessSecretTeams => "access-secret-teams",
+            Self::ManageAgentPools => "manage-agent-pools",
+        }
+    }
+
+    const fn bit(self) -> i64 {
+        1 << self as i64
+    }
+}
 
 /// What teams may do in an organization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,7 +163,7 @@ impl OrganizationRights {
     /// Nothing.
     pub const NONE: Self = Self(0);
     /// Every flag.
-    pub const ALL: Self = Self((1 << ORGANIZATION_FLAGS.len()) - 1);
+    pub const ALL: Self = Self((1 << Flag::ALL.len()) - 1);
 
     /// As stored.
     pub const fn bits(self) -> i64 {
@@ -107,26 +175,24 @@ impl OrganizationRights {
         Self(bits & Self::ALL.0)
     }
 
-    /// Whether a flag of [`ORGANIZATION_FLAGS`] is granted.
-    pub fn has(self, flag: &str) -> bool {
-        bit(flag).is_some_and(|bit| self.0 & bit != 0)
+    /// Whether a flag is granted.
+    pub const fn has(self, flag: Flag) -> bool {
+        self.0 & flag.bit() != 0
     }
 
-    /// With a flag granted or not; names that are no flag change nothing.
-    pub fn with(self, flag: &str, granted: bool) -> Self {
-        match bit(flag) {
-            Some(bit) if granted => Self(self.0 | bit),
-            Some(bit) => Self(self.0 & !bit),
-            None => self,
-        }
+    /// With a flag granted or not.
+    #[must_use]
+    pub const fn with(self, flag: Flag, granted: bool) -> Self {
+        if granted { Self(self.0 | flag.bit()) } else { Self(self.0 & !flag.bit()) }
     }
 
     /// With what follows from them: whoever manages projects manages and reads everything in them.
     fn meant(self) -> Self {
-        let reads_all = self.has("manage-projects") || self.has("read-projects") || self.has("manage-workspaces");
-        let mut meant = self.with("read-workspaces", self.has("read-workspaces") || reads_all);
-        if self.has("manage-projects") {
-            meant = meant.with("manage-workspaces", true).with("read-projects", true);
+        let reads_all =
+            self.has(Flag::ManageProjects) || self.has(Flag::ReadProjects) || self.has(Flag::ManageWorkspaces);
+        let mut meant = self.with(Flag::ReadWorkspaces, self.has(Flag::ReadWorkspaces) || reads_all);
+        if self.has(Flag::ManageProjects) {
+            meant = meant.with(Flag::ManageWorkspaces, true).with(Flag::ReadProjects, true);
         }
         meant
     }
@@ -137,16 +203,16 @@ impl OrganizationRights {
     }
 
     /// The flags of `given` that neither these rights nor `before` mean.
-    pub fn missing(self, before: Self, given: Self) -> impl Iterator<Item = &'static str> {
+    pub fn missing(self, before: Self, given: Self) -> impl Iterator<Item = Flag> {
         let (own, before) = (self.meant(), before.meant());
-        ORGANIZATION_FLAGS.into_iter().filter(move |flag| given.has(flag) && !own.has(flag) && !before.has(flag))
+        Flag::ALL.into_iter().filter(move |flag| given.has(*flag) && !own.has(*flag) && !before.has(*flag))
     }
 
     /// What they mean for every project of the organization.
     pub fn on_projects(self) -> ProjectRights {
-        if self.has("manage-projects") {
+        if self.has(Flag::ManageProjects) {
             ProjectRights::ALL
-        } else if self.has("read-projects") {
+        } else if self.has(Flag::ReadProjects) {
             ProjectRights::READ
         } else {
             ProjectRights::NONE
@@ -164,12 +230,12 @@ impl OrganizationRights {
 
     /// Whether every workspace may be managed: `manage-projects` implies it.
     pub fn manages_workspaces(self) -> bool {
-        self.has("manage-workspaces") || self.has("manage-projects")
+        self.has(Flag::ManageWorkspaces) || self.has(Flag::ManageProjects)
     }
 
     /// Whether every workspace may be read.
     pub fn reads_workspaces(self) -> bool {
-        self.manages_workspaces() || self.has("read-workspaces") || self.has("read-projects")
+        self.manages_workspaces() || self.has(Flag::ReadWorkspaces) || self.has(Flag::ReadProjects)
     }
 }
 
@@ -179,10 +245,6 @@ impl BitOrAssign for OrganizationRights {
     }
 }
 
-fn bit(flag: &str) -> Option<i64> {
-    ORGANIZATION_FLAGS.iter().position(|name| *name == flag).map(|place| 1 << place)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,10 +252,13 @@ mod tests {
     #[test]
     fn flags_keep_their_bits() {
         // Stored: a flag may be added at the end, never moved.
-        assert_eq!(OrganizationRights::NONE.with("manage-policies", true).bits(), 1);
-        assert_eq!(OrganizationRights::NONE.with("manage-projects", true).bits(), 256);
-        assert_eq!(OrganizationRights::NONE.with("manage-agent-pools", true).bits(), 1 << 15);
-        assert_eq!(OrganizationRights::ALL.with("manage-projects", false).with("unknown", true).bits(), 0xfeff);
+        for (place, flag) in Flag::ALL.into_iter().enumerate() {
+            assert_eq!(OrganizationRights::NONE.with(flag, true).bits(), 1 << place, "{}", flag.word());
+        }
+        assert_eq!(OrganizationRights::NONE.with(Flag::ManagePolicies, true).bits(), 1);
+        assert_eq!(OrganizationRights::NONE.with(Flag::ManageProjects, true).bits(), 256);
+        assert_eq!(OrganizationRights::NONE.with(Flag::ManageAgentPools, true).bits(), 1 << 15);
+        assert_eq!(OrganizationRights::ALL.with(Flag::ManageProjects, false).bits(), 0xfeff);
     }
 
     #[test]
@@ -206,31 +271,31 @@ mod tests {
     #[test]
     fn rights_cover_what_they_mean_and_nothing_else() {
         let of = |flag| OrganizationRights::NONE.with(flag, true);
-        for one in ORGANIZATION_FLAGS {
-            for other in ORGANIZATION_FLAGS {
+        for one in Flag::ALL {
+            for other in Flag::ALL {
                 let expected = match (one, other) {
-                    ("manage-projects", "manage-workspaces" | "read-projects" | "read-workspaces") => true,
-                    ("manage-workspaces" | "read-projects", "read-workspaces") => true,
+                    (Flag::ManageProjects, Flag::ManageWorkspaces | Flag::ReadProjects | Flag::ReadWorkspaces) => true,
+                    (Flag::ManageWorkspaces | Flag::ReadProjects, Flag::ReadWorkspaces) => true,
                     _ => one == other,
                 };
-                assert_eq!(of(one).covers(of(other)), expected, "{one} {other}");
+                assert_eq!(of(one).covers(of(other)), expected, "{one:?} {other:?}");
             }
             assert!(OrganizationRights::ALL.covers(of(one)) && of(one).covers(OrganizationRights::NONE));
-            assert_eq!(OrganizationRights::NONE.missing(of(one), of(one)).count(), 0, "{one} stays");
+            assert_eq!(OrganizationRights::NONE.missing(of(one), of(one)).count(), 0, "{one:?} stays");
         }
-        let missing: Vec<_> = of("manage-teams").missing(of("read-projects"), OrganizationRights::ALL).collect();
+        let missing: Vec<_> = of(Flag::ManageTeams).missing(of(Flag::ReadProjects), OrganizationRights::ALL).collect();
         assert_eq!(missing.len(), 13);
     }
 
     #[test]
     fn what_flags_mean_for_projects_and_workspaces() {
         let of = |flag| OrganizationRights::NONE.with(flag, true);
-        assert_eq!(of("manage-projects").on_projects(), ProjectRights::ALL);
-        assert!(of("manage-projects").manages_workspaces());
-        assert_eq!(of("read-projects").on_projects(), ProjectRights::READ);
-        assert!(of("read-projects").reads_workspaces() && !of("read-projects").manages_workspaces());
-        assert_eq!(of("manage-workspaces").on_projects(), ProjectRights::NONE);
-        assert!(of("manage-workspaces").on_default_project().has(ProjectRights::CREATE_WORKSPACE));
-        assert_eq!(of("read-workspaces").on_projects(), ProjectRights::NONE);
+        assert_eq!(of(Flag::ManageProjects).on_projects(), ProjectRights::ALL);
+        assert!(of(Flag::ManageProjects).manages_workspaces());
+        assert_eq!(of(Flag::ReadProjects).on_projects(), ProjectRights::READ);
+        assert!(of(Flag::ReadProjects).reads_workspaces() && !of(Flag::ReadProjects).manages_workspaces());
+        assert_eq!(of(Flag::ManageWorkspaces).on_projects(), ProjectRights::NONE);
+        assert!(of(Flag::ManageWorkspaces).on_default_project().has(ProjectRights::CREATE_WORKSPACE));
+        assert_eq!(of(Flag::ReadWorkspaces).on_projects(), ProjectRights::NONE);
     }
 }

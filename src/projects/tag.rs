@@ -12,11 +12,12 @@ use std::collections::hash_map::Entry;
 use serde_json::Value as Json;
 
 use super::attributes::Attributes;
+use super::id;
 use super::page::Filter;
 use super::refusal::{Fault, Outcome, Refusal};
-use super::store::Value;
-use super::{Tx, id};
+use super::tx::Tx;
 use crate::error::Kind;
+use crate::sql::Value;
 
 /// Most bindings of one resource, where bindings are set.
 pub const MOST: usize = 10;

@@ -8,16 +8,43 @@ pub mod access;
 pub mod people;
 
 use super::attributes::{Attributes, Given};
-use super::caller::{Caller, Member, Subject};
+use super::caller::{Caller, Subject};
+use super::member::{self, Member};
 use super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::refusal::{Outcome, Refusal};
-use super::rights::OrganizationRights;
-use super::store::{Row, Value};
-use super::{Tx, escalation, id, organization};
+use super::rights::{Flag, OrganizationRights};
+use super::tx::Tx;
+use super::{id, organization};
+use crate::sql::{Row, Value};
 use access::Flags;
 
 /// Longest id at an identity provider, characters.
 const LONGEST_SSO_ID: usize = 256;
+
+/// Who knows of a team.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Visibility {
+    /// Its members, owners, and those who hold `access-secret-teams`.
+    #[default]
+    Secret,
+    /// Every member of the organization.
+    Organization,
+}
+
+impl Visibility {
+    /// The visibility of a word.
+    fn of(word: &str) -> Option<Self> {
+        [Self::Secret, Self::Organization].into_iter().find(|one| one.word() == word)
+    }
+
+    /// As stored and as documents show it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Secret => "secret",
+            Self::Organization => "organization",
+        }
+    }
+}
 
 /// A team as stored.
 #[derive(Clone, Debug)]
@@ -32,8 +59,8 @@ pub struct Team {
     pub name: String,
     /// Whether it is the organization's owners team.
     pub is_owners: bool,
-    /// `secret` or `organization`.
-    pub visibility: String,
+    /// Who knows of it.
+    pub visibility: Visibility,
     /// What it may do in the whole organization.
     pub access: OrganizationRights,
     /// Its id at an identity provider; without effect.
@@ -56,7 +83,7 @@ impl Team {
             org_id: row.get()?,
             name: row.get()?,
             is_owners: row.get()?,
-            visibility: row.get()?,
+            visibility: Visibility::of(&row.get::<String>()?).unwrap_or_default(),
             access: OrganizationRights::from_bits(row.get()?),
             sso_team_id: row.get()?,
             member_tokens: row.get()?,
@@ -67,22 +94,22 @@ impl Team {
 
 /// Whether the member knows of every team, secret ones too.
 fn sees_all(member: &Member) -> bool {
-    member.owner || member.rights.has("access-secret-teams")
+    member.owner || member.rights.has(Flag::AccessSecretTeams)
 }
 
 /// Whether the member knows of a team.
 pub fn sees(member: &Member, team: &Team) -> bool {
-    sees_all(member) || team.visibility == "organization" || member.teams.contains(&team.id)
+    sees_all(member) || team.visibility == Visibility::Organization || member.teams.contains(&team.id)
 }
 
 /// Whether the member may change and delete a team that they see.
 pub fn may_manage(member: &Member, team: &Team) -> bool {
-    member.owner || (member.rights.has("manage-teams") && !team.is_owners)
+    member.owner || (member.rights.has(Flag::ManageTeams) && !team.is_owners)
 }
 
 /// Whether the member may change who is in a team that they see.
 pub fn may_change_people(member: &Member, team: &Team) -> bool {
-    member.owner || (member.rights.has("manage-membership") && !team.is_owners)
+    member.owner || (member.rights.has(Flag::ManageMembership) && !team.is_owners)
 }
 
 /// Whether the caller may manage the tokens of a team that they see: whoever manages the team, and its
@@ -108,8 +135,9 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
 /// As [`visible`].
 pub async fn at(tx: &mut Tx<'_>, caller: &Caller, row: i64) -> Outcome<(Member, Team)> {
     let team = these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
-    let member = organization::at(tx, caller, team.org_id).await?;
-    if sees(&member, &team) { Ok((member, team)) } else { Err(Refusal::not_found().into()) }
+    let member = member::at(tx, caller, team.org_id).await?;
+    Refusal::hidden_unless(sees(&member, &team))?;
+    Ok((member, team))
 }
 
 /// A team by its external id that the caller sees and on which `may` holds.
@@ -123,7 +151,8 @@ pub async fn granted(
     may: fn(&Member, &Team) -> bool,
 ) -> Outcome<(Member, Team)> {
     let (member, team) = visible(tx, caller, ext_id).await?;
-    if may(&member, &team) { Ok((member, team)) } else { Err(Refusal::not_found().into()) }
+    Refusal::hidden_unless(may(&member, &team))?;
+    Ok((member, team))
 }
 
 /// The teams of rows, in the order of the rows.
@@ -131,14 +160,7 @@ pub async fn granted(
 /// # Errors
 /// Those of the store.
 pub async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Team>> {
-    if ids.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut found = Vec::with_capacity(ids.len());
-    for mut row in tx.rows(&format!("SELECT {COLUMNS} WHERE t.id = ANY($1)"), &[ids.to_vec().into()]).await? {
-        found.push(Team::read(&mut row)?);
-    }
-    Ok(page::in_order(ids, found, |team| team.id))
+    page::these(tx, &format!("SELECT {COLUMNS} WHERE t.id = ANY($1)"), ids, Team::read, |team| team.id).await
 }
 
 /// What a list is asked for.
@@ -180,7 +202,7 @@ pub(super) fn seen(member: &Member, filter: &mut Filter) {
 /// What a create or an update says; what is absent stays.
 pub struct Change {
     name: Option<String>,
-    visibility: Option<String>,
+    visibility: Option<Visibility>,
     flags: Flags,
     sso_team_id: Given<String>,
     member_tokens: Option<bool>,
@@ -195,15 +217,16 @@ impl Change {
             Given::Value(text) => check_name(attributes, text),
             Given::Absent => {}
         }
-        let visibility = attributes.text("visibility").value();
-        if visibility.as_deref().is_some_and(|word| !["secret", "organization"].contains(&word)) {
+        let word = attributes.text("visibility").value();
+        let visibility = word.as_deref().and_then(Visibility::of);
+        if word.is_some() && visibility.is_none() {
             attributes.fault("visibility", "Visibility must be secret or organization");
         }
         Self {
             name: name.value(),
             visibility,
             flags: Flags::read(attributes),
-            sso_team_id: read_sso_team_id(attributes),
+            sso_team_id: attributes.short_text("sso-team-id", LONGEST_SSO_ID),
             member_tokens: attributes.flag("allow-member-token-management").value(),
         }
     }
@@ -225,23 +248,14 @@ impl Change {
         if self.flags.is_empty() {
             return Ok(before);
         }
-        if !member.owner && !member.rights.has("manage-organization-access") {
+        if !member.owner && !member.rights.has(Flag::ManageOrganizationAccess) {
             let detail = "you may not change what teams may do in the organization";
             return Err(Refusal::forbidden(detail).into());
         }
         let access = self.flags.over(before)?;
-        escalation::refuse_flags(member, before, access)?;
+        access::refuse_beyond(member, before, access)?;
         Ok(access)
     }
-}
-
-/// A text of at most [`LONGEST_SSO_ID`] characters.
-fn read_sso_team_id(attributes: &mut Attributes<'_>) -> Given<String> {
-    let id = attributes.text("sso-team-id");
-    if id.as_value().is_some_and(|text| text.chars().count() > LONGEST_SSO_ID) {
-        attributes.fault("sso-team-id", format!("Sso team id is too long (maximum is {LONGEST_SSO_ID} characters)"));
-    }
-    id
 }
 
 /// 1 to 90 letters, digits, `-`, `_` and inner spaces.
@@ -264,7 +278,7 @@ fn check_name(attributes: &mut Attributes<'_>, name: &str) {
 /// # Errors
 /// `NotFound` otherwise.
 pub fn may_create(member: &Member) -> Outcome<()> {
-    if member.owner || member.rights.has("manage-teams") { Ok(()) } else { Err(Refusal::not_found().into()) }
+    Refusal::hidden_unless(member.owner || member.rights.has(Flag::ManageTeams))
 }
 
 /// Makes a team in the member's organization.
@@ -282,7 +296,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, new: Change) -> Outcome<Te
         member.organization.id.into(),
         name[..].into(),
         name.to_lowercase().into(),
-        new.visibility.as_deref().unwrap_or("secret").into(),
+        new.visibility.unwrap_or_default().word().into(),
         access.bits().into(),
         new.sso_team_id.value().into(),
         new.member_tokens.unwrap_or(true).into(),
@@ -311,7 +325,7 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: Chang
     let values: [Value; 7] = [
         name[..].into(),
         name.to_lowercase().into(),
-        change.visibility.unwrap_or(before.visibility).into(),
+        change.visibility.unwrap_or(before.visibility).word().into(),
         access.bits().into(),
         change.sso_team_id.over(before.sso_team_id).into(),
         change.member_tokens.unwrap_or(before.member_tokens).into(),

@@ -1,22 +1,23 @@
-//! The access of teams to projects: levels, and custom access key by key ([`keys`]).
+//! The access of teams to projects: a level, or custom access key by key
+//! ([`project_access`](super::project_access)).
 //!
 //! Every key has a value at every level. What a project's rights amount to is stored beside the level, so
 //! that lists ask the store for them.
 
-pub mod extent;
-pub mod keys;
-
 use super::attributes::Attributes;
-use super::caller::{Caller, Member};
+use super::caller::Caller;
+use super::member::Member;
 use super::page::{self, Filter, Listed, Order, Page, Source};
 use super::project::{self, Project};
+use super::project_access::Level;
+use super::project_access::extent::Extent;
+use super::project_access::keys::{Named, Reach, Settings};
 use super::refusal::{Outcome, Refusal};
 use super::rights::ProjectRights;
-use super::store::{Row, Value};
 use super::team::{self, Team};
-use super::{Tx, escalation, id, organization};
-use extent::Extent;
-use keys::{Level, Named, Settings};
+use super::tx::Tx;
+use super::{escalation, id, organization};
+use crate::sql::{Row, Value};
 
 /// A team's access to a project, as stored.
 #[derive(Clone, Debug)]
@@ -52,16 +53,9 @@ impl Access {
 
 /// The access of rows, in the order of the rows.
 async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Access>> {
-    if ids.is_empty() {
-        return Ok(Vec::new());
-    }
     let sql =
         format!("SELECT a.id, a.ext_id, t.id, t.ext_id, p.ext_id, a.access, a.custom FROM {FROM} WHERE a.id = ANY($1)");
-    let mut found = Vec::with_capacity(ids.len());
-    for mut row in tx.rows(&sql, &[ids.to_vec().into()]).await? {
-        found.push(Access::read(&mut row)?);
-    }
-    Ok(page::in_order(ids, found, |access| access.id))
+    page::these(tx, &sql, ids, Access::read, |access| access.id).await
 }
 
 /// A row of access that the caller may see, with the project it is for.
@@ -78,10 +72,8 @@ pub async fn visible(
     let row: i64 = found.ok_or_else(Refusal::not_found)?.get()?;
     let access = these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
     let (member, project) = project::visible(tx, caller, &access.project, needed).await?;
-    if member.teams.contains(&access.team_id) || sees_all(tx, &member, &project).await? {
-        return Ok((member, project, access));
-    }
-    Err(Refusal::not_found().into())
+    Refusal::hidden_unless(member.teams.contains(&access.team_id) || sees_all(tx, &member, &project).await?)?;
+    Ok((member, project, access))
 }
 
 /// Whether the member sees every team's access to a project: whoever manages it, and teams whose custom
@@ -94,7 +86,7 @@ async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcom
         WHERE project_id = $1 AND access = 'custom' AND team_id = ANY($2)";
     for mut row in tx.rows(sql, &[project.id.into(), member.teams.clone().into()]).await? {
         let custom: Option<String> = row.get()?;
-        if Settings::stored(Level::Custom, custom.as_deref()).reads_teams() {
+        if Settings::stored(Level::Custom, custom.as_deref()).go(Reach::READ_TEAMS) {
             return Ok(true);
         }
     }
@@ -218,5 +210,6 @@ pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &Access) -> Outc
 /// `NotFound` when it is absent or hidden from the member.
 pub async fn team_of(tx: &mut Tx<'_>, caller: &Caller, member: &Member, ext_id: &str) -> Outcome<Team> {
     let (_, team) = team::visible(tx, caller, ext_id).await?;
-    if team.org_id == member.organization.id { Ok(team) } else { Err(Refusal::not_found().into()) }
+    Refusal::hidden_unless(team.org_id == member.organization.id)?;
+    Ok(team)
 }

@@ -1,11 +1,9 @@
-//! The form of API tokens, and how one is recognised; [`stored`] has the rows.
+//! The form of API tokens, and how one is recognised; [`api_token`](super::api_token) has the rows.
 //!
 //! `<14 characters of base 58>.pjv1.<43 characters of base64url>`: the first part is public and is looked
 //! up, the last one is 256 random bits, of which only the SHA-256 is stored. Full entropy needs no slow
 //! hash. A token whose text was given from outside (a container's environment) is looked up by a hash of
 //! its own.
-
-pub mod stored;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;

@@ -1,10 +1,11 @@
 //! People: their names and addresses, and the first one of an installation.
 
+use super::id;
 use super::page;
 use super::refusal::{Outcome, Refusal};
-use super::store::{Row, Value};
 use super::token::NewToken;
-use super::{Tx, id};
+use super::tx::Tx;
+use crate::sql::{Row, Value};
 
 /// A user as stored.
 #[derive(Clone, Debug)]
@@ -34,15 +35,8 @@ impl User {
 /// # Errors
 /// Those of the store.
 pub async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<User>> {
-    if ids.is_empty() {
-        return Ok(Vec::new());
-    }
     let sql = "SELECT id, ext_id, username, email FROM users WHERE id = ANY($1)";
-    let mut found = Vec::with_capacity(ids.len());
-    for mut row in tx.rows(sql, &[ids.to_vec().into()]).await? {
-        found.push(User::read(&mut row)?);
-    }
-    Ok(page::in_order(ids, found, |user| user.id))
+    page::these(tx, sql, ids, User::read, |user| user.id).await
 }
 
 /// The user of an address, and whether they were made just now: then they are called by the address.

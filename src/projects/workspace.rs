@@ -10,18 +10,20 @@ mod lock;
 mod rights;
 mod settings;
 
-use super::caller::{Caller, Member};
-use super::organization::{self, Mode};
+use super::caller::Caller;
+use super::id;
+use super::member::{self, Member};
+use super::mode::Mode;
 use super::page;
 use super::project::{self, Project};
 use super::refusal::{Outcome, Refusal};
 use super::rights::ProjectRights;
-use super::store::{Row, Value};
 use super::tag::{self, Binding, Holder};
-use super::{Tx, id};
+use super::tx::Tx;
 use crate::clock::Time;
+use crate::sql::{Row, Value};
 pub use fields::Fields;
-pub use list::{Wanted, list, none, seen};
+pub use list::{Wanted, list, seen};
 pub use lock::{lock, unlock, unlock_by_force};
 pub use rights::WorkspaceRights;
 pub use settings::Settings;
@@ -140,10 +142,10 @@ pub async fn visible(
             let found = tx.row("SELECT id, org_id FROM workspaces WHERE ext_id = $1", &[ext_id.into()]).await?;
             let mut found = found.ok_or_else(Refusal::not_found)?;
             let (row, org_id) = (found.get()?, found.get()?);
-            (organization::at(tx, caller, org_id).await?, row)
+            (member::at(tx, caller, org_id).await?, row)
         }
         Key::Name { organization, workspace } => {
-            let member = organization::named(tx, caller, organization).await?;
+            let member = member::named(tx, caller, organization).await?;
             let sql = "SELECT id FROM workspaces WHERE org_id = $1 AND name_lc = $2";
             let values: [Value; 2] = [member.organization.id.into(), workspace.to_lowercase().into()];
             let row = tx.row(sql, &values).await?.ok_or_else(Refusal::not_found)?.get()?;
@@ -182,10 +184,7 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Ve
         return Ok(Vec::new());
     }
     let sql = format!("SELECT {COLUMNS} WHERE w.id = ANY($1)");
-    let mut found = Vec::with_capacity(rows.len());
-    for mut row in tx.rows(&sql, &[rows.to_vec().into()]).await? {
-        found.push(Workspace::read(&mut row)?);
-    }
+    let mut found = page::these(tx, &sql, rows, Workspace::read, |workspace| workspace.id).await?;
     let projects = found.iter().map(|workspace| workspace.project).collect();
     let rights = rights::by_project(tx, member, projects).await?;
     let mut tags = tag::of(tx, Holder::Workspace, rows.to_vec()).await?;
@@ -193,7 +192,7 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Ve
         workspace.rights = rights.get(&workspace.project).copied().unwrap_or_default();
         workspace.tags = tags.remove(&workspace.id).unwrap_or_default();
     }
-    Ok(page::in_order(rows, found, |workspace| workspace.id))
+    Ok(found)
 }
 
 /// The project that a new workspace goes into: the one that is named, or the default one.
@@ -282,7 +281,7 @@ pub async fn change(tx: &mut Tx<'_>, row: i64, given: Fields) -> Outcome<()> {
 /// # Errors
 /// Those of the store.
 pub async fn may_leave(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace) -> Outcome<bool> {
-    let projects = project::these(tx, member, vec![workspace.project]).await?;
+    let projects = project::these(tx, member, &[workspace.project]).await?;
     Ok(projects.iter().any(|project| project.rights.has(ProjectRights::READ | ProjectRights::MOVE_WORKSPACE)))
 }
 

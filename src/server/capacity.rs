@@ -1,7 +1,11 @@
 //! How many files the process may have open, and how many of them connections may take.
 //!
 //! A process that has no file left accepts nobody, reads no page of its store and opens no session of its
-//! database. So connections get what remains when the rest has its share: [`caps`].
+//! database. So connections get what remains when the rest has its share: [`caps`]. Where a connection has many
+//! requests, those beside the first share a [`Room`] that is no larger.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -31,6 +35,35 @@ impl Caps {
     /// that were told to leave and have not left yet.
     pub(super) fn spare(self) -> usize {
         (self.total / 16).max(16)
+    }
+}
+
+/// Fewest requests that there is room for beside the first one of each connection.
+const LEAST_BESIDE: usize = 1000;
+
+/// The room for requests beside the first one of each connection. Clones are the same one.
+#[derive(Clone)]
+pub(super) struct Room(Arc<AtomicUsize>);
+
+impl Room {
+    /// Room for as many as there may be connections.
+    pub(super) fn new(caps: Caps) -> Self {
+        Self(Arc::new(AtomicUsize::new(caps.total.max(LEAST_BESIDE))))
+    }
+
+    /// Room for one of them, if there is some.
+    pub(super) fn take(&self) -> Option<Taken> {
+        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        taken.is_ok().then(|| Taken(self.clone()))
+    }
+}
+
+/// The room of a request, until it is dropped.
+pub(super) struct Taken(Room);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -91,6 +124,18 @@ mod tests {
             assert!(left <= files / 8 + RESERVED + 64, "{files}: {caps:?} is not more than it must be");
         }
         assert_eq!([64, 0].map(|files| of(0, 0, files).total), [FEWEST, FEWEST]);
+    }
+
+    #[test]
+    fn there_is_room_for_as_many_further_requests_as_connections_and_no_more() {
+        for (total, most) in [(16, LEAST_BESIDE), (2000, 2000)] {
+            let room = Room::new(Caps { total, per_address: 1 });
+            let mut taken: Vec<_> = std::iter::from_fn(|| room.take()).collect();
+            assert_eq!(taken.len(), most);
+            taken.pop();
+            let _again = room.take().unwrap();
+            assert!(room.take().is_none());
+        }
     }
 
     #[test]

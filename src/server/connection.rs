@@ -1,8 +1,8 @@
 //! What one connection is doing, and whether it is to leave.
 //!
-//! A connection is *opening* (TLS, or the head of a request, is on its way), *idle* or *busy* with a request.
-//! The word that says so is stored a few times for each request and read when places are short. What it
-//! means to leave is its stream's business.
+//! A connection is *opening* (TLS, or the head of a request, is on its way), *idle* or *busy* with a request, or
+//! with several over HTTP/2. The word that says so is stored a few times for each request and read when places
+//! are short. What it means to leave is its stream's business.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -49,11 +49,13 @@ impl Connection {
         connection
     }
 
-    fn now(&self) -> u64 {
+    /// The time.
+    pub(super) fn now(&self) -> u64 {
         elapsed(self.began)
     }
 
-    fn set(&self, phase: Phase, since: u64) {
+    /// What it is doing now, and since when.
+    pub(super) fn set(&self, phase: Phase, since: u64) {
         self.state.store(since << 2 | phase as u64, Ordering::Relaxed);
     }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::capacity::Caps;
+use super::capacity::{Caps, Room};
 use super::connection::{Connection, GRACE, Phase, elapsed};
 use crate::telemetry::{CONNECTIONS_CLOSED, CONNECTIONS_LIMIT, CONNECTIONS_OPEN, CONNECTIONS_REFUSED};
 
@@ -48,6 +48,7 @@ pub(super) struct Connections {
     listener: &'static str,
     caps: Caps,
     exempt: Vec<IpNet>,
+    room: Room,
     began: Instant,
     table: Mutex<Table>,
 }
@@ -92,7 +93,8 @@ impl Connections {
     pub(super) fn new(listener: &'static str, caps: Caps, exempt: Vec<IpNet>) -> Arc<Self> {
         metrics::gauge!(CONNECTIONS_LIMIT, "listener" => listener).set(caps.total as f64);
         metrics::gauge!(CONNECTIONS_OPEN, "listener" => listener).set(0.0);
-        Arc::new(Self { listener, caps, exempt, began: Instant::now(), table: Mutex::default() })
+        let (room, began) = (Room::new(caps), Instant::now());
+        Arc::new(Self { listener, caps, exempt, room, began, table: Mutex::default() })
     }
 
     /// Most that may be open at any moment.
@@ -237,7 +239,7 @@ impl Table {
         let mut waiting = self.waiting(of);
         if waiting.is_empty() {
             self.events.refused += 1;
-            metrics::counter!(CONNECTIONS_REFUSED, "reason" => reason).increment(1);
+            refused(reason);
             return false;
         }
         let share = waiting.len().div_ceil(SHARE);
@@ -320,6 +322,11 @@ impl Place {
     pub(super) fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
+
+    /// Where requests beside the first one of a connection find room.
+    pub(super) fn room(&self) -> Room {
+        self.connections.room.clone()
+    }
 }
 
 impl Drop for Place {
@@ -352,8 +359,14 @@ fn patience(open: usize, places: usize) -> u64 {
     (IDLE * free as u64 / half.max(1) as u64).max(IDLE_LEAST)
 }
 
-fn closed(reason: &'static str, count: usize) {
+/// Counts connections that the server ended.
+pub(super) fn closed(reason: &'static str, count: usize) {
     metrics::counter!(CONNECTIONS_CLOSED, "reason" => reason).increment(count as u64);
+}
+
+/// Counts a connection, or a request beside the first one of its connection, for which there was no place.
+pub(super) fn refused(reason: &'static str) {
+    metrics::counter!(CONNECTIONS_REFUSED, "reason" => reason).increment(1);
 }
 
 #[cfg(test)]

@@ -21,8 +21,14 @@ use bytes::Bytes;
 use futures_util::future::{Either, LocalBoxFuture};
 use futures_util::{FutureExt as _, Stream};
 
-/// The app of a worker, once it is there: for its requests and for those that wait first.
+/// The app of a worker, once it is there: for its requests, for those that wait first, and for HTTP/2.
 pub(super) struct Shared<S>(Rc<RefCell<Option<Rc<S>>>>);
+
+impl<S> Clone for Shared<S> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
 
 type BoxedPayload = Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>>;
 
@@ -37,6 +43,11 @@ where
     /// No app yet.
     pub(super) fn new() -> Self {
         Self(Rc::default())
+    }
+
+    /// The app, when it is there.
+    pub(super) fn get(&self) -> Option<Rc<S>> {
+        self.0.borrow().clone()
     }
 
     /// The app that `factory` makes.
@@ -119,10 +130,8 @@ where
         let app = self.0.borrow().clone();
         async move {
             let Some(app) = app else { return Ok(request) };
-            let wanted = Rc::new(Cell::new(false));
-            let payload: BoxedPayload =
-                Box::pin(Watched { payload: request.take_payload(), wanted: Rc::clone(&wanted) });
-            let (request, _) = request.replace_payload(Payload::Stream { payload });
+            let (payload, wanted) = watched(request.take_payload());
+            let (request, _) = request.replace_payload(payload);
             let mut call = Box::pin(app.call(request));
             let answered = std::future::poll_fn(|cx| match call.as_mut().poll(cx) {
                 Poll::Ready(answer) => Poll::Ready(Some(answer)),
@@ -147,6 +156,13 @@ fn early(answer: Result<Response<BoxBody>, impl Into<Response<BoxBody>>>) -> Res
     let mut response = answer.unwrap_or_else(Into::into);
     response.head_mut().set_connection_type(ConnectionType::Close);
     response
+}
+
+/// A body that notes that somebody reads it, and the note.
+pub(super) fn watched(payload: Payload) -> (Payload, Rc<Cell<bool>>) {
+    let wanted = Rc::new(Cell::new(false));
+    let payload: BoxedPayload = Box::pin(Watched { payload, wanted: Rc::clone(&wanted) });
+    (Payload::Stream { payload }, wanted)
 }
 
 /// A body that notes that somebody reads it.

@@ -1,8 +1,8 @@
 //! A listener: accepts connections, gives each its place, agrees on TLS, hands the stream to HTTP.
 //!
-//! The accept loop, the workers and HTTP/1.1 are actix's. What stands between them is here, because it has to
-//! know every connection: [`Connections`] says which may come and which must go, and [`Stream`] ends when it
-//! is told to. So a stop is a farewell to all connections at once.
+//! The accept loop, the workers and HTTP/1.1 are actix's, HTTP/2 is [`http2`]'s. What stands between them is
+//! here, because it has to know every connection: [`Connections`] says which may come and which must go, and
+//! [`Stream`] ends when it is told to. So a stop is a farewell to all connections at once.
 
 use std::fmt;
 use std::io;
@@ -26,7 +26,9 @@ use tokio_rustls::TlsAcceptor;
 use super::connection::{Connection, Exchange};
 use super::connections::{Connections, HEAD_TIMEOUT, Place};
 use super::expect::Shared;
+use super::http2;
 use super::stream::{Stream, Transport};
+use super::tls::HTTP2;
 use crate::error::{Error, Result};
 
 /// How long requests may still run once the listener stops, seconds.
@@ -99,7 +101,7 @@ fn listening(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.listen(BACKLOG)?.into_std()
 }
 
-/// HTTP/1.1 for the streams of one worker. How long a connection may be idle is not HTTP's to decide.
+/// HTTP for the streams of one worker. How long a connection may be idle is not HTTP's to decide.
 fn http<I, S, B>(
     app: I,
 ) -> impl ServiceFactory<
@@ -121,8 +123,8 @@ where
 {
     let app = app.into_factory().map_err(|error: S::Error| Response::from(error.into()));
     let shared = Shared::new();
-    let app = shared.app(map_config(app, |()| AppConfig::default()));
-    HttpServiceBuilder::default()
+    let factory = shared.app(map_config(app, |()| AppConfig::default()));
+    let http1 = HttpServiceBuilder::default()
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(LINGER)
@@ -130,7 +132,8 @@ where
         .h1_allow_half_closed(false)
         .on_connect_ext(|stream: &Stream, data| drop(data.insert(Arc::clone(stream.connection()))))
         .expect(shared.expect::<B>())
-        .finish::<_, B>(app)
+        .finish::<_, B>(factory);
+    http2::beside::<_, _, B>(http1, shared)
 }
 
 /// The stream of a connection that was just accepted, if it may come in.
@@ -143,22 +146,26 @@ async fn opened(
     let place = connections.admit(peer.ip()).ok_or_else(|| DispatchError::Io(io::ErrorKind::ResourceBusy.into()))?;
     // An answer is one small write, which must not wait for a segment to fill.
     let _ = stream.set_nodelay(true);
-    let transport = match acceptor {
-        None => Transport::Tcp(stream),
+    let (transport, protocol) = match acceptor {
+        None => (Transport::Tcp(stream), Protocol::Http1),
         Some(acceptor) => agreed(&acceptor, stream, &place).await.map_err(DispatchError::Io)?,
     };
-    Ok((Stream::new(transport, place), Protocol::Http1, Some(peer)))
+    Ok((Stream::new(transport, place), protocol, Some(peer)))
 }
 
-/// TLS on a connection, unless it takes too long or has to leave.
-async fn agreed(acceptor: &TlsAcceptor, stream: TcpStream, place: &Place) -> io::Result<Transport> {
-    tokio::select! {
-        agreed = tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)) => Ok(Transport::Tls(Box::new(agreed??))),
-        () = place.connection().told() => Err(io::ErrorKind::ConnectionAborted.into()),
-    }
+/// TLS on a connection, unless it takes too long or has to leave; and which HTTP its client wants.
+async fn agreed(acceptor: &TlsAcceptor, stream: TcpStream, place: &Place) -> io::Result<(Transport, Protocol)> {
+    let stream = tokio::select! {
+        agreed = tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)) => agreed??,
+        () = place.connection().told() => return Err(io::ErrorKind::ConnectionAborted.into()),
+    };
+    let wants_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+    let protocol = if wants_http2 { Protocol::Http2 } else { Protocol::Http1 };
+    Ok((Transport::Tls(Box::new(stream)), protocol))
 }
 
-/// Around every request: its connection is busy meanwhile, and says so when this was the last one.
+/// Around every request of HTTP/1.1: its connection is busy meanwhile, and says so when this was the last one.
+/// HTTP/2 knows its requests itself.
 pub(super) fn exchange<S, B>(
     request: ServiceRequest,
     app: &S,

@@ -1,4 +1,4 @@
-//! The stream of a connection, as HTTP reads and writes it.
+//! The stream of a connection, as HTTP/1.1 reads and writes it.
 //!
 //! When its connection is told to leave, the stream ends as if the client had closed its side, as soon as no
 //! request is under way: HTTP finishes what it was writing and closes. A client that takes nothing of that any
@@ -24,6 +24,56 @@ pub(super) enum Transport {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+impl AsyncRead for Transport {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, octets),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, octets),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
 /// The stream of a connection. The socket closes before the place is free.
 pub(super) struct Stream {
     transport: Transport,
@@ -36,6 +86,11 @@ impl Stream {
     /// The stream of the connection in a place.
     pub(super) fn new(transport: Transport, place: Place) -> Self {
         Self { transport, blocked: false, place }
+    }
+
+    /// What it runs on, and its place, for who reads and writes it in another way.
+    pub(super) fn into_parts(self) -> (Transport, Place) {
+        (self.transport, self.place)
     }
 
     /// Its connection.
@@ -64,10 +119,7 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let polled = match &mut this.transport {
-            Transport::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        };
+        let polled = Pin::new(&mut this.transport).poll_read(cx, buffer);
         let connection = this.place.connection();
         if polled.is_pending() {
             connection.watch(cx);
@@ -84,28 +136,19 @@ impl AsyncRead for Stream {
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let polled = match &mut this.transport {
-            Transport::Tcp(stream) => Pin::new(stream).poll_write(cx, octets),
-            Transport::Tls(stream) => Pin::new(stream).poll_write(cx, octets),
-        };
+        let polled = Pin::new(&mut this.transport).poll_write(cx, octets);
         this.noted(cx, polled)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let polled = match &mut this.transport {
-            Transport::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        };
+        let polled = Pin::new(&mut this.transport).poll_flush(cx);
         this.noted(cx, polled)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let polled = match &mut this.transport {
-            Transport::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        };
+        let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
         this.noted(cx, polled)
     }
 }

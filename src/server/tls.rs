@@ -5,10 +5,7 @@
 //! certificate, no key, a key of another certificate) is refused before it replaces anything. TLS 1.2
 //! and 1.3 by rustls on aws-lc-rs.
 //!
-//! ALPN offers HTTP/1.1 only. actix-http's service for HTTP/2 has no bounds to set: any number of streams for a
-//! connection, 16 MiB of header fields for each, a task for each request that outlives its reset, its
-//! connection and a stop (no GOAWAY), no end for a client that takes nothing. What [`connections`](super)
-//! promises of connections would not hold.
+//! ALPN offers HTTP/2 and then HTTP/1.1, which is what clients get that ask for neither.
 //!
 //! Called by the composition root.
 
@@ -30,6 +27,10 @@ use crate::config::TlsFiles;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::x509;
+
+/// The name of HTTP/2 in ALPN (RFC 9113, 3.1).
+pub(super) const HTTP2: &[u8] = b"h2";
+const HTTP1: &[u8] = b"http/1.1";
 
 /// The certificate that new connections get. Clones are the same one.
 #[derive(Clone)]
@@ -78,7 +79,7 @@ impl Certificate {
         let builder = ServerConfig::builder_with_provider(self.0.provider.clone());
         let builder = builder.with_safe_default_protocol_versions().map_err(Error::internal)?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(self.0.clone());
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = [HTTP2, HTTP1].map(<[u8]>::to_vec).to_vec();
         Ok(config)
     }
 }

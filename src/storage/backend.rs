@@ -1,107 +1,69 @@
-//! The seam between the store and a database engine: units of writes, their outcomes, and the reads.
+//! The seam between the store and a database engine: units of writes, what became of them, and the few reads
+//! that the store itself needs of every engine. What a domain reads is that domain's own trait.
 //!
-//! A [`Backend`] is the single writer; the commit actor owns it and feeds it whole batches. A
-//! [`Reader`] answers reads beside it, so that a read never queues behind a commit. Bodies of
-//! documents and tokens are sealed before they come here and opened after they leave: no engine ever
-//! sees a plain one.
+//! A [`Backend`] is the single writer; the commit actor owns it and feeds it whole batches. Reads run beside
+//! it, so that a read never queues behind a commit. Bodies of documents, tokens and attachments are sealed
+//! before they come here and opened after they leave: no engine ever sees a plain one.
 
 use futures_util::future::BoxFuture;
 
-use crate::auth::store::{TokenHash, TokenRow};
+use crate::auth::store::{AuthOutcome, AuthWrite};
 use crate::clock::Time;
-use crate::documents::{DocumentWrite, MountId};
-use crate::error::Result;
-use crate::pki::store::{
-    CertificateRow, CrlRow, LeaseRow, MetadataRow, Removal, Removed, RevocationRow, SerialAndDer, SerialStatus,
-    StoredCertificate, StoredRevocation, TidyRow,
-};
-use crate::projects::store::Work;
-use crate::x509::serial::Serial;
+use crate::documents::MountId;
+use crate::error::{Error, Result};
+use crate::pki::store::{PkiOutcome, PkiWrite};
+use crate::sql::Work;
 
-/// Writes that happen together or not at all.
-pub(crate) type Unit = Vec<Write>;
-
-/// One write of any domain.
-pub(crate) enum Write {
-    /// A sealed configuration document.
-    Document(DocumentWrite),
-    /// A new mount.
-    MountCreate(MountId),
-    /// The end of a mount.
-    MountDrop(MountId),
-    /// An issued certificate.
-    Certificate(CertificateRow),
-    /// A revocation.
-    Revocation(RevocationRow),
-    /// A published CRL.
-    Crl(CrlRow),
-    /// A lease of a certificate, unless its token has ended.
-    Lease(LeaseRow),
-    /// Marks leases as ending.
-    LeasesMark(Vec<String>),
-    /// Removes leases.
-    LeasesEnd(Vec<String>),
-    /// Marks at most `limit` leases of ended tokens.
-    LeasesMarkEnded { limit: u32 },
-    /// Removes at most `limit` leases that ended at or before `now`, epoch seconds.
-    LeaseSweep { now: i64, limit: u32 },
-    /// What is attached to a certificate; its body is sealed.
-    Metadata(MetadataRow),
-    /// Another issuer for a revocation.
-    RevocationIssuer { mount: MountId, serial: Serial, issuer: String },
-    /// The begin of a run of tidy, unless one is under way or the last one is not `seen`.
-    TidyBegin { row: TidyRow, seen: i64, now: i64 },
-    /// A run of tidy goes on, unless another one has taken its place.
-    TidyKeep { mount: MountId, run: i64, valid_until: i64, report: Vec<u8> },
-    /// Asks the run of tidy to end that is under way.
-    TidyCancel { mount: MountId, now: i64 },
-    /// Removes at most `limit` rows that have expired.
-    Remove { mount: MountId, what: Removal, limit: u32 },
-    /// A new token; its body is sealed.
-    TokenInsert(TokenRow),
-    /// New end and sealed body of a token that has not ended at `now`.
-    TokenUpdate { hash: TokenHash, expires_at: Option<Time>, body: Vec<u8>, now: Time },
-    /// Takes one use.
-    TokenSpend(TokenHash),
-    /// Removes a token and its descendants.
-    TokenRevoke(TokenHash),
-    /// Removes at most `limit` tokens that ended at or before `now`, with their descendants.
-    TokenSweep { now: Time, limit: u32 },
-    /// A new row of the installation's own facts; `Conflict` when the name is there.
-    MetaInsert { name: String, value: Vec<u8> },
-    /// Work of the projects API, where the engine has no sessions of its own for it. What it refuses it
+/// Writes that happen together or not at all. They are of one domain, with their bodies sealed.
+pub(crate) enum Unit {
+    /// The certificate authority engine's.
+    Pki(Vec<PkiWrite>),
+    /// Authentication's.
+    Auth {
+        /// The writes.
+        writes: Vec<AuthWrite>,
+        /// When they were asked for: a token that has ended by then is not renewed.
+        now: Time,
+    },
+    /// New facts of the installation; `Conflict` when the name of one is there.
+    Facts(Vec<Fact>),
+    /// Work of a session of SQL, where the engine has no sessions of its own for it. What it refuses it
     /// undoes, and tells on its own way.
     Work(Work),
 }
 
-/// What became of one write.
+impl Unit {
+    /// Whether it ends a mount: its rows are then background work.
+    pub(crate) fn drops_mount(&self) -> bool {
+        let drops = |write: &AuthWrite| matches!(write, AuthWrite::MountDrop(_));
+        if let Self::Auth { writes, .. } = self { writes.iter().any(drops) } else { false }
+    }
+
+    /// What is answered when a serial of it is taken, and so nothing of it was stored.
+    pub(crate) fn serial_taken(&self) -> Result<Outcomes> {
+        match self {
+            Self::Pki(writes) => Ok(Outcomes::Pki(writes.iter().map(|_| PkiOutcome::SerialTaken).collect())),
+            _ => Err(Error::internal("a serial is taken where there is none")),
+        }
+    }
+}
+
+/// What became of a unit: an outcome for each write, in order.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// Stored.
+pub(crate) enum Outcomes {
+    /// Of [`Unit::Pki`].
+    Pki(Vec<PkiOutcome>),
+    /// Of [`Unit::Auth`].
+    Auth(Vec<AuthOutcome>),
+    /// Of a unit that has nothing to tell.
     Done,
-    /// The unit was not stored: a serial of it is taken.
-    SerialTaken,
-    /// The revocation that stands.
-    Revoked { stored: StoredRevocation, fresh: bool },
-    /// No such token.
-    Absent,
-    /// Uses left after a spend.
-    UsesLeft(u32),
-    /// The tokens that went.
-    TokensRevoked(Vec<TokenHash>),
-    /// How many rows went, or changed.
-    Removed(u32),
-    /// The run of tidy goes on; whether somebody asked it to end.
-    Kept { cancelled: bool },
-    /// What a step of tidy removed.
-    Tidied(Removed),
 }
 
 /// The one writer of a store.
 pub(crate) trait Backend: Send + Unpin + 'static {
     /// Makes a batch durable in one commit and answers each unit in order. A unit that fails leaves
     /// nothing behind and does not touch the others: the backend replays the units singly then.
-    fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Vec<Outcome>>>>;
+    fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Outcomes>>>;
 
     /// Whether background work (rows of dropped mounts) is left to do.
     fn has_chores(&self) -> bool;
@@ -124,65 +86,16 @@ pub(crate) struct SealedDocument {
     pub(crate) body: Vec<u8>,
 }
 
-/// By what a token is looked up.
-#[derive(Clone, Copy)]
-pub(crate) enum TokenBy {
-    Hash(TokenHash),
-    Accessor(TokenHash),
-}
-
-/// The reads of a store. Each sees everything that was answered as committed before it began.
-pub(crate) trait Reader: Send + Sync {
+/// What the store itself reads, of whatever engine. Each read, as those of the domains, sees everything that
+/// was answered as committed before it began.
+pub(crate) trait Reader: Send + Sync + 'static {
     /// All of the installation's own facts.
     fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>>;
+
     /// The documents of a mount, of one kind or of all.
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>>;
-    /// A certificate with its revocation.
-    fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>>;
-    /// What is known of a serial number.
-    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>>;
-    /// A keyset page of serials.
-    fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>>;
-    /// A keyset page of revoked serials.
-    fn revoked_serials(
-        &self,
-        mount: MountId,
-        after: Option<Serial>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<Serial>>>;
-    /// A keyset page of revocations in their order.
-    fn revocations(&self, mount: MountId, after: u64, limit: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>>;
-    /// The last CRL of every group.
-    fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>>;
-    /// Stored certificates and revocations.
-    fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>>;
-    /// A lease that is not ending.
-    fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>>;
-    /// A keyset page of ids of leases that are not ending.
-    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>>;
-    /// A keyset page of leases that are ending.
-    fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>>;
-    /// A keyset page of certificates: serials and DER.
-    fn certificates(
-        &self,
-        mount: MountId,
-        after: Option<Serial>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>>;
-    /// The run of tidy that is under way, or the last one.
-    fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>>;
-    /// What is attached to a certificate, with its sealed body.
-    fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>>;
-    /// A keyset page of serials that have something attached.
-    fn metadata_serials(
-        &self,
-        mount: MountId,
-        after: Option<Serial>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<Serial>>>;
-    /// A token with its sealed body.
-    fn token(&self, by: TokenBy) -> BoxFuture<'static, Result<Option<TokenRow>>>;
-    /// Refuses all later reads and lets go of the store.
+
+    /// Refuses all later reads, the domains' too, and lets go of the store.
     fn close(&self);
 }
 

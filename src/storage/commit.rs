@@ -10,28 +10,19 @@
 //! Called by the storage front door. Refuses nothing but by the limit, and everything once stopped.
 
 mod actor;
+mod job;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use metrics::{Gauge, counter, gauge};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
+use tokio::sync::{Semaphore, TryAcquireError, oneshot};
 
 use crate::error::{Error, Kind, Result};
-use crate::storage::backend::{Backend, Outcome, Unit};
+use crate::storage::backend::{Backend, Outcomes, Unit};
 use crate::telemetry;
-
-/// Most units in one commit: beyond it a row costs no less and the last caller waits longer.
-pub(crate) const MAX_BATCH: usize = 512;
-
-/// An admitted unit on its way.
-struct Job {
-    unit: Unit,
-    arrived: Instant,
-    reply: oneshot::Sender<Result<Vec<Outcome>>>,
-    place: Place,
-}
+use job::{Job, Place};
 
 /// The way to the commit actor; clones share the admission limit.
 #[derive(Clone)]
@@ -42,28 +33,8 @@ pub(crate) struct Handle {
     commits: Arc<AtomicU64>,
 }
 
-/// A unit's place in the queue, counted from its admission to its answer: the actor's thread cannot
-/// count while the store hangs.
-struct Place {
-    _permit: OwnedSemaphorePermit,
-    admitted: Gauge,
-}
-
-impl Place {
-    fn take(permit: OwnedSemaphorePermit, admitted: &Gauge) -> Self {
-        admitted.increment(1);
-        Self { _permit: permit, admitted: admitted.clone() }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.admitted.decrement(1);
-    }
-}
-
 /// A submitted unit; its outcome may be waited for, or not.
-pub(crate) struct Submitted(Result<oneshot::Receiver<Result<Vec<Outcome>>>>);
+pub(crate) struct Submitted(Result<oneshot::Receiver<Result<Outcomes>>>);
 
 impl Handle {
     /// Starts the actor of `backend` with room for `queue` units.
@@ -105,7 +76,7 @@ impl Handle {
 
 impl Submitted {
     /// Waits until the unit is durable or has failed.
-    pub(crate) async fn outcome(self) -> Result<Vec<Outcome>> {
+    pub(crate) async fn outcome(self) -> Result<Outcomes> {
         self.0?.await.unwrap_or_else(|_| Err(stopped()))
     }
 }
@@ -114,29 +85,14 @@ fn stopped() -> Error {
     Error::new(Kind::Unavailable, "storage: stopped")
 }
 
-fn count_failure(result: &Result<Vec<Outcome>>) {
-    let reason = match result {
-        Ok(outcomes) if outcomes.contains(&Outcome::SerialTaken) => "serial_taken",
-        Ok(_) => return,
-        Err(error) => match error.kind() {
-            Kind::Conflict => "conflict",
-            Kind::Internal => "internal",
-            _ => "unavailable",
-        },
-    };
-    counter!(telemetry::COMMIT_FAILURES, "reason" => reason).increment(1);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::documents::MountId;
-    use crate::storage::backend::Write;
     use futures_util::future::{BoxFuture, join_all};
     use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// Waits for the gate before each batch, records batch sizes, panics on the drop of mount 13.
+    /// Waits for the gate before each batch, records batch sizes, panics on the fact 13.
     struct Gated {
         gate: Receiver<()>,
         sizes: Arc<Mutex<Vec<usize>>>,
@@ -144,12 +100,13 @@ mod tests {
     }
 
     impl Backend for Gated {
-        fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Vec<Outcome>>>> {
+        fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
             Box::pin(async move {
                 let _ = self.gate.recv();
                 self.sizes.lock().unwrap().push(units.len());
-                assert!(!units.iter().flatten().any(|w| matches!(w, Write::MountDrop(MountId(13)))), "thirteen");
-                units.iter().map(|u| Ok(u.iter().map(|_| Outcome::Done).collect())).collect()
+                let is_13 = |unit: &Unit| matches!(unit, Unit::Facts(facts) if facts[0].0 == "13");
+                assert!(!units.iter().any(is_13), "thirteen");
+                units.iter().map(|_| Ok(Outcomes::Done)).collect()
             })
         }
 
@@ -176,8 +133,8 @@ mod tests {
         (handle, open, sizes)
     }
 
-    fn unit(mount: i64) -> Unit {
-        vec![Write::MountDrop(MountId(mount))]
+    fn unit(n: i64) -> Unit {
+        Unit::Facts(vec![(n.to_string(), Vec::new())])
     }
 
     #[tokio::test]

@@ -15,11 +15,15 @@
 //! - After a sync failed in a checkpoint nothing is moved and the log does not start over, until every
 //!   connection was closed and opened again: then all of the log is moved once more (`writer`).
 //!
-//! SQL that PostgreSQL would take too is written so that it does (`$1`, RETURNING, ON
-//! CONFLICT); each domain's texts are in a file of their own.
+//! Floors, each naming only what is below: `writer` → `batch` → the domains (`pki`, `auth`, `projects`: each its
+//! store trait and the match over its writes) → `reader`, and the tables, a file for each → `query`,
+//! `connection`. SQL that PostgreSQL would take too is written so that it does (`$1`, RETURNING, ON CONFLICT).
 
+mod auth;
+mod batch;
 mod certificates;
 mod checkpoint;
+mod connection;
 mod crls;
 mod documents;
 #[cfg(test)]
@@ -29,6 +33,9 @@ mod log;
 mod meta;
 mod metadata;
 mod mounts;
+mod pki;
+mod projects;
+mod query;
 mod reader;
 mod revocations;
 mod schema;
@@ -41,117 +48,33 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rusqlite::config::DbConfig;
-use rusqlite::{CachedStatement, Connection, OpenFlags};
-use rustix::fs::FlockOperation;
-
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 #[cfg(test)]
 pub(super) use fixture::Embedded;
-pub(super) use reader::Pool;
-pub(super) use writer::Writer;
-
-/// Longest wait of a write for the end of a checkpoint that needs the writer's place.
-const WRITER_WAIT: Duration = Duration::from_secs(30);
-/// Room for every statement of this engine.
-const STATEMENTS: usize = 256;
+use reader::Pool;
+use writer::Writer;
 
 /// Opens the folder's database, brings its schema up to date, and returns its writer and its readers.
 pub(super) fn open(folder: &Path) -> Result<(Writer, Pool)> {
     let failed = |e| Error::unavailable(format!("data folder {}: cannot be used", folder.display()), e);
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
-    let lock = Arc::new(lock(folder)?);
+    let lock = Arc::new(connection::lock(folder)?);
     let path = folder.join("signet.db");
     // SQLite gives its side files the mode of the main one.
     OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     File::open(folder).and_then(|f| f.sync_all()).map_err(failed)?;
     log::write_again(&path).map_err(failed)?;
-    let mut db = connect_writer(&path)?;
+    let mut db = connection::writer(&path)?;
     schema::migrate(&mut db)?;
     let reader = Pool::open(&path, lock.clone())?;
     Ok((Writer::new(db, path, lock, reader.clone())?, reader))
 }
 
-fn lock(folder: &Path) -> Result<File> {
-    let path = folder.join("signet.lock");
-    let failed = |e| Error::unavailable(format!("{}: cannot be opened", path.display()), e);
-    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        Error::new(Kind::Conflict, format!("data folder {}: in use by another signet process", folder.display()))
-    })?;
-    Ok(file)
-}
-
-fn connect_writer(path: &Path) -> Result<Connection> {
-    let failed = |e| Error::unavailable(format!("{}: cannot be opened", path.display()), e);
-    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .map_err(failed)?;
-    db.set_prepared_statement_cache_capacity(STATEMENTS);
-    db.busy_timeout(WRITER_WAIT).map_err(failed)?;
-    // 16 MiB hold the upper levels of the serial index, which serials that are random hit everywhere. A larger
-    // cache costs more than it saves: a commit that split a page walks the cache's whole hash table.
-    db.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;
-         PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;",
-    )
-    .map_err(failed)?;
-    keep_log_on_close(&db, true).map_err(failed)?;
-    require_durable(&db, path)?;
-    Ok(db)
-}
-
-/// Refuses a database that would lose what was answered as written.
-fn require_durable(db: &Connection, path: &Path) -> Result<()> {
-    let failed = |e| Error::unavailable(format!("{}: cannot be read", path.display()), e);
-    let mode: String = db.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(failed)?;
-    let synchronous: i64 = db.query_row("PRAGMA synchronous", [], |row| row.get(0)).map_err(failed)?;
-    if mode != "wal" || synchronous < 2 {
-        return Err(Error::invalid(format!(
-            "{}: durability is off (journal mode {mode}, synchronous {synchronous}; needed: wal, 2)",
-            path.display()
-        )));
-    }
-    Ok(())
-}
-
-/// Whether closing the connection leaves the log alone. Otherwise SQLite moves it and removes it, even
-/// when an earlier sync has failed.
-fn keep_log_on_close(db: &Connection, keep: bool) -> rusqlite::Result<()> {
-    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
-}
-
-/// Why one unit was not stored.
-enum Failure {
-    /// A certificate's serial is taken.
-    SerialTaken,
-    /// What the unit builds on has changed.
-    Conflict(&'static str),
-    /// The engine failed.
-    Engine(rusqlite::Error),
-}
-
-impl From<rusqlite::Error> for Failure {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Engine(error)
-    }
-}
-
-/// The statement, from the connection's cache.
-fn prepared<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
-    let statement = db.prepare_cached(sql)?;
-    // SQLite numbers `$n` by first appearance: only in that order is it what PostgreSQL understands.
-    debug_assert!(
-        (1..=statement.parameter_count()).all(|i| statement.parameter_name(i) == Some(&format!("${i}"))),
-        "parameters out of order: {sql}"
-    );
-    Ok(statement)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
     use std::os::unix::fs::MetadataExt;
 
     #[test]
@@ -176,17 +99,5 @@ mod tests {
         assert!(error.to_string().contains("in use by another"));
         drop(first);
         assert!(open(dir.path()).is_ok());
-    }
-
-    #[test]
-    fn durability_that_is_switched_off_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x.db");
-        let db = Connection::open(&path).unwrap();
-        assert!(require_durable(&db, &path).is_err(), "rollback journal");
-        db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL").unwrap();
-        assert!(require_durable(&db, &path).unwrap_err().to_string().contains("synchronous 1"));
-        db.execute_batch("PRAGMA synchronous = FULL").unwrap();
-        assert!(require_durable(&db, &path).is_ok());
     }
 }

@@ -42,9 +42,11 @@ pub const PANICS: &str = "signet_handler_panics_total";
 pub const CONNECTIONS_OPEN: &str = "signet_connections_open";
 /// Most connections that a listener holds.
 pub const CONNECTIONS_LIMIT: &str = "signet_connections_limit";
-/// Connections that the server ended while no request was under way on them, by reason.
+/// Connections that the server ended, by reason: while no request was under way on them, or because their
+/// clients took back too many requests or sent too much that carries none (`flood`).
 pub const CONNECTIONS_CLOSED: &str = "signet_connections_closed_total";
-/// Connections that were refused because all others were busy, by reason.
+/// Connections that were refused because all others were busy, and requests beside others of their connection
+/// (`requests`) because there were too many of those, by reason.
 pub const CONNECTIONS_REFUSED: &str = "signet_connections_refused_total";
 /// Tokens removed because they had ended.
 pub const TOKENS_SWEPT: &str = "signet_tokens_swept_total";
@@ -114,6 +116,20 @@ pub const KEY_GENERATION_QUEUE: &str = "signet_key_generation_queue";
 pub const KEY_GENERATION_WAIT_SECONDS: &str = "signet_key_generation_wait_seconds";
 /// Time that an RSA key then took, by lane.
 pub const KEY_GENERATION_WORK_SECONDS: &str = "signet_key_generation_work_seconds";
+/// Signatures that wait for a managed key, by key.
+pub const SIGNER_QUEUE: &str = "signet_signer_queue";
+/// Calls that the backend of a managed key works at, stuck ones included, by key.
+pub const SIGNER_RUNNING: &str = "signet_signer_calls_running";
+/// Sessions of a managed key, by key and state.
+pub const SIGNER_SESSIONS: &str = "signet_signer_sessions_open";
+/// Time that a call waited for a session of its managed key, by key.
+pub const SIGNER_WAIT_SECONDS: &str = "signet_signer_wait_seconds";
+/// Time that the backend of a managed key then took, by key.
+pub const SIGNER_CALL_SECONDS: &str = "signet_signer_call_seconds";
+/// What was built up again to a managed key, by key and cause.
+pub const SIGNER_RECOVERIES: &str = "signet_signer_recoveries_total";
+/// Calls of managed keys that ended without a signature, by key and kind.
+pub const SIGNER_ERRORS: &str = "signet_signer_errors_total";
 /// Units of writes in one commit.
 pub const COMMIT_BATCH_UNITS: &str = "signet_commit_batch_units";
 /// Time from the admission of a unit to the start of its commit.
@@ -147,8 +163,9 @@ pub const PROJECTS_QUEUE: &str = "signet_projects_queue";
 /// Reloads of the TLS certificate, by result.
 pub const TLS_RELOADS: &str = "signet_tls_reloads_total";
 
-const CLOSED: Starts = &[("reason", "idle"), ("reason", "head"), ("reason", "full"), ("reason", "address")];
-const REFUSED: Starts = &[("reason", "full"), ("reason", "address")];
+const CLOSED: Starts =
+    &[("reason", "idle"), ("reason", "head"), ("reason", "full"), ("reason", "address"), ("reason", "flood")];
+const REFUSED: Starts = &[("reason", "full"), ("reason", "address"), ("reason", "requests")];
 const OPERATIONS: Starts = &[
     ("operation", "issue"),
     ("operation", "sign"),
@@ -221,14 +238,13 @@ pub const CATALOGUE: &[Metric] = &[
     counter(PANICS, &[], "Handlers that panicked; each is a defect."),
     gauge(CONNECTIONS_OPEN, &["listener"], "Connections that are open, by listener."),
     gauge(CONNECTIONS_LIMIT, &["listener"], "Most connections that a listener holds."),
+    counter(CONNECTIONS_CLOSED, &["reason"], "Connections that the server ended, by reason.").starting(CLOSED),
     counter(
-        CONNECTIONS_CLOSED,
+        CONNECTIONS_REFUSED,
         &["reason"],
-        "Connections that the server ended while no request was under way on them, by reason.",
+        "Connections, and requests beside others of theirs, that were refused because there were too many, by reason.",
     )
-    .starting(CLOSED),
-    counter(CONNECTIONS_REFUSED, &["reason"], "Connections that were refused because all others were busy, by reason.")
-        .starting(REFUSED),
+    .starting(REFUSED),
     counter(TOKENS_SWEPT, &[], "Tokens removed because they had ended."),
     histogram(
         PKI_STAGE_SECONDS,
@@ -324,6 +340,38 @@ pub const CATALOGUE: &[Metric] = &[
         "Time that an RSA key waited for a thread, by lane.",
     ),
     histogram(KEY_GENERATION_WORK_SECONDS, &["lane"], Unit::Seconds, LONG, "Time that an RSA key then took, by lane."),
+    gauge(SIGNER_QUEUE, &["key"], "Signatures that wait for a managed key, by key."),
+    gauge(SIGNER_RUNNING, &["key"], "Calls that the backend of a managed key works at, stuck ones included, by key."),
+    gauge(
+        SIGNER_SESSIONS,
+        &["key", "state"],
+        "Sessions of a managed key, by key and state: idle, busy, or stuck in a call whose time is up.",
+    ),
+    histogram(
+        SIGNER_WAIT_SECONDS,
+        &["key"],
+        Unit::Seconds,
+        REQUEST,
+        "Time that a call waited for a session of its managed key, by key.",
+    ),
+    histogram(
+        SIGNER_CALL_SECONDS,
+        &["key"],
+        Unit::Seconds,
+        REQUEST,
+        "Time that the backend of a managed key then took, by key.",
+    ),
+    counter(
+        SIGNER_RECOVERIES,
+        &["key", "cause"],
+        "What was built up again to a managed key, by key and cause: session, login, token, module, device.",
+    ),
+    counter(
+        SIGNER_ERRORS,
+        &["key", "kind"],
+        "Calls of managed keys that ended without a signature, by key and kind: busy, unavailable, refused, invalid, \
+         wrong, changed, internal.",
+    ),
     histogram(COMMIT_BATCH_UNITS, &[], Unit::Count, BATCH, "Units of writes in one commit."),
     histogram(
         COMMIT_WAIT_SECONDS,

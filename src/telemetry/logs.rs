@@ -23,7 +23,9 @@ pub enum LogFormat {
 }
 
 /// Libraries that write request heads or bodies at their lowest levels: only their warnings count.
-const QUIET: [&str; 7] = ["actix_http", "actix_web", "hyper", "hyper_util", "reqwest", "rustls", "h2"];
+const QUIET: [&str; 6] = ["actix_http", "actix_web", "hyper", "hyper_util", "reqwest", "rustls"];
+/// The library whose warnings are about single frames of a client, who may send as many as it likes.
+const FRAMES: &str = "h2";
 /// The library whose lines about starting and stopping are for those who debug.
 const SERVER: &str = "actix_server";
 
@@ -33,6 +35,7 @@ fn is_quiet(library: &str, level: Level, debugging: bool) -> bool {
     let loudest = match library {
         SERVER if debugging => Level::INFO,
         SERVER => Level::WARN,
+        FRAMES => Level::ERROR,
         _ if QUIET.contains(&library) => Level::WARN,
         _ => return false,
     };
@@ -121,6 +124,8 @@ mod tests {
             ("actix_http", Level::TRACE, true, true),
             ("hyper", Level::INFO, true, true),
             ("hyper", Level::WARN, false, false),
+            ("h2", Level::WARN, true, true),
+            ("h2", Level::ERROR, false, false),
             ("actix_server", Level::INFO, false, true),
             ("actix_server", Level::INFO, true, false),
             ("actix_server", Level::TRACE, true, true),

@@ -262,6 +262,14 @@ impl SignatureAlgorithm {
         }
     }
 
+    /// The hash of the message that is signed; Ed25519 has none of its own.
+    pub fn hash(self) -> Option<Hash> {
+        match self {
+            Self::RsaPkcs1(hash) | Self::RsaPss(hash) | Self::Ecdsa(hash) => Some(hash),
+            Self::Ed25519 => None,
+        }
+    }
+
     /// Whether a local key of `kind` can sign with this algorithm: RSA with any hash and scheme, EC with any
     /// hash.
     pub fn fits(self, kind: KeyKind) -> bool {

@@ -115,5 +115,26 @@ impl<'a> CertId<'a> {
     }
 }
 
+/// How requests name an issuer: for every hash of a CertID the hashes of its name and its key.
+pub struct IssuerHashes([Vec<u8>; IdHash::ALL.len()]);
+
+impl IssuerHashes {
+    /// From the whole Name, and the content of the key's BIT STRING.
+    pub fn new(name: &[u8], key: &[u8]) -> Self {
+        Self(IdHash::ALL.map(|hash| hash.of_issuer(name, key)))
+    }
+
+    /// Name and key under one hash, joined.
+    pub fn of(&self, hash: IdHash) -> &[u8] {
+        let at = IdHash::ALL.iter().position(|known| *known == hash);
+        at.map_or(&[], |at| &self.0[at])
+    }
+
+    /// SHA-1 of the key: how a responder names itself (RFC 6960 4.2.1).
+    pub fn key_hash(&self) -> &[u8] {
+        &self.of(IdHash::Sha1)[IdHash::Sha1.octets()..]
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use aws_lc_rs::digest;
+use aws_lc_rs::digest::{self, Digest};
 use aws_lc_rs::signature::{self, ParsedPublicKey, UnparsedPublicKey, VerificationAlgorithm};
 use p224::ecdsa::signature::hazmat::PrehashVerifier;
 
@@ -137,6 +137,26 @@ impl PublicKey {
         let key = UnparsedPublicKey::new(self.verifier(algorithm)?, self.bits());
         let verified = key.verify_digest(&hash.digest_pieces(pieces), signature);
         verified.map_err(|_| Error::invalid("signature does not verify"))
+    }
+
+    /// As [`PublicKey::verify`], by the digest of the message. Ed25519 has no such way.
+    ///
+    /// # Errors
+    /// As [`PublicKey::verify`], and `Invalid` for a digest of another length than the algorithm's.
+    pub fn verify_digest(&self, algorithm: SignatureAlgorithm, digest: &[u8], signature: &[u8]) -> Result<()> {
+        let wrong = || Error::invalid("signature does not verify");
+        let hash = algorithm.hash().ok_or_else(|| Error::invalid("Ed25519 signs no digests"))?;
+        let digest = Digest::import_less_safe(digest, hash.algorithm())
+            .map_err(|_| Error::invalid("digest: not of the length of the signature algorithm's"))?;
+        if self.kind == KeyKind::Ec(Curve::P224) {
+            return verify_p224(self.bits(), digest.as_ref(), signature).ok_or_else(wrong);
+        }
+        let verifier = self.verifier(algorithm)?;
+        match &self.parsed {
+            Some(parsed) if algorithm.is_usual_for(self.kind) => parsed.verify_digest_sig(&digest, signature),
+            _ => UnparsedPublicKey::new(verifier, self.bits()).verify_digest(&digest, signature),
+        }
+        .map_err(|_| wrong())
     }
 
     fn verifier(&self, algorithm: SignatureAlgorithm) -> Result<&'static dyn VerificationAlgorithm> {

@@ -14,25 +14,44 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("clock", &["error"]),
     ("documents", &["random"]),
     ("telemetry", &["error"]),
+    ("sql", &["error"]),
     ("fields", &["clock", "error", "secret"]),
     ("x509", &["clock", "error", "random"]),
     ("keys", &["documents", "error", "random", "secret", "telemetry", "x509"]),
     ("auth", &["clock", "documents", "error", "fields", "random", "telemetry"]),
+    ("audit", &["auth", "clock", "error", "fields", "secret"]),
     ("pki", &["clock", "documents", "error", "fields", "keys", "random", "secret", "telemetry", "x509"]),
-    ("nodes", &["auth", "clock", "documents", "error", "pki", "telemetry"]),
-    ("projects", &["clock", "error", "random", "secret", "telemetry"]),
+    ("mounts", &["auth", "documents", "error", "fields", "pki", "telemetry"]),
+    ("nodes", &["clock", "documents", "error", "mounts", "telemetry"]),
+    ("projects", &["clock", "error", "random", "secret", "sql", "telemetry"]),
     (
         "storage",
-        &["auth", "clock", "documents", "error", "nodes", "pki", "projects", "random", "secret", "telemetry", "x509"],
-    ),
-    (
-        "http",
         &[
             "auth",
             "clock",
             "documents",
             "error",
+            "nodes",
+            "pki",
+            "projects",
+            "random",
+            "secret",
+            "sql",
+            "telemetry",
+            "x509",
+        ],
+    ),
+    (
+        "http",
+        &[
+            "audit",
+            "auth",
+            "clock",
+            "documents",
+            "error",
             "fields",
+            "keys",
+            "mounts",
             "nodes",
             "pki",
             "projects",
@@ -46,6 +65,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     (
         "server",
         &[
+            "audit",
             "auth",
             "clock",
             "config",
@@ -53,6 +73,8 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "error",
             "fields",
             "http",
+            "keys",
+            "mounts",
             "nodes",
             "pki",
             "projects",
@@ -65,23 +87,84 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Which parts of `pki` each part of it may name: its floors. Each names only parts above it here, so there are
+/// no circles.
+const FLOORS: &[(&str, &[&str])] = &[
+    ("store", &[]),
+    ("serials", &[]),
+    ("values", &[]),
+    ("constraints", &[]),
+    ("policy_engine", &[]),
+    ("mount", &["constraints", "policy_engine", "store", "values"]),
+    ("check", &["constraints", "mount", "values"]),
+    ("tools", &["serials", "store"]),
+    ("crl", &["check", "mount", "store", "values"]),
+    ("issue", &["check", "mount", "policy_engine", "store", "tools", "values"]),
+    ("actor", &["check", "crl", "issue", "mount", "store", "tools"]),
+    ("engine", &["actor", "crl", "mount", "serials", "store", "tools"]),
+    ("revocation", &["actor", "check", "crl", "engine", "mount", "store"]),
+    ("tidy", &["actor", "engine", "mount", "store"]),
+    ("ca", &["actor", "check", "engine", "mount", "policy_engine", "store", "values"]),
+];
+
 /// Libraries, and the places (begins of paths) that may name them.
 const LIBRARIES: &[(&str, &[&str])] = &[
     ("actix_web", &["http", "server.rs", "server/expect.rs", "server/listener.rs"]),
-    ("actix_http", &["server/expect.rs", "server/listener.rs"]),
-    ("actix_service", &["server/expect.rs", "server/listener.rs"]),
+    ("actix_http", &["server/expect.rs", "server/listener.rs", "server/http2"]),
+    ("actix_service", &["server/expect.rs", "server/listener.rs", "server/http2"]),
+    ("h2", &["server/http2"]),
+    ("http_types", &["server/http2"]),
     ("flate2", &["http/encoding.rs"]),
     ("actix_rt", &["server.rs", "server/listener.rs", "cli"]),
     ("rusqlite", &["storage/embedded"]),
     ("tokio_postgres", &["storage/postgres"]),
     ("deadpool_postgres", &["storage/postgres"]),
     ("p224", &["keys/local", "x509/public_key.rs"]),
+    ("cryptoki", &["keys/pkcs11"]),
+    ("sha3", &["keys/test_sign.rs"]),
     ("clap", &["cli", "main.rs"]),
-    ("reqwest", &["cli/issue.rs", "pki/external_policy/call.rs"]),
-    ("rustls", &["server/tls.rs", "server/listener.rs", "pki/external_policy/tls.rs"]),
+    ("reqwest", &["cli/issue.rs", "pki/policy_engine.rs"]),
+    ("rustls", &["server/tls.rs", "server/listener.rs", "pki/policy_engine/tls.rs"]),
     ("tokio_rustls", &["server/listener.rs", "server/stream.rs"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
     ("tracing_subscriber", &["telemetry"]),
+];
+
+/// What belongs to the wires, and the places (begins of paths) in `pki` that may name it all the same: bodies, and
+/// what reads and writes them. The domain takes and gives types.
+const WIRE_WORDS: &[(&str, &[&str])] = &[
+    (
+        "Fields",
+        // Settings.
+        &[
+            "pki/ca/changes.rs",
+            "pki/mount/cluster.rs",
+            "pki/mount/role",
+            "pki/mount/settings",
+            "pki/mount/urls.rs",
+            "pki/revocation",
+            "pki/tidy",
+        ],
+    ),
+    (
+        "serde_json",
+        &[
+            // The engine's wire to its peer.
+            "pki/issue/external_policy/wire.rs",
+            // Documents as they are stored.
+            "pki/issue/beside.rs",
+            "pki/mount/view.rs",
+            "pki/tidy",
+            // Settings.
+            "pki/mount/role",
+            "pki/mount/settings",
+            "pki/mount/urls.rs",
+            "pki/revocation",
+        ],
+    ),
+    ("PartlySecret", &["pki/mount/view.rs"]),
+    ("RawValue", &[]),
+    ("http", &[]),
 ];
 
 /// Longest file without its tests, lines.
@@ -131,14 +214,101 @@ fn modules_name_only_what_the_table_grants_them() {
 }
 
 #[test]
-fn the_table_has_no_circles() {
-    let mut above = BTreeSet::new();
-    for (module, granted) in DIRECTIONS {
-        for other in *granted {
-            assert!(above.contains(other), "{module} names {other}, which is not above it");
+fn the_tables_have_no_circles() {
+    for table in [DIRECTIONS, FLOORS] {
+        let mut above = BTreeSet::new();
+        for (module, granted) in table {
+            for other in *granted {
+                assert!(above.contains(other), "{module} names {other}, which is not above it");
+            }
+            assert!(above.insert(*module), "{module} is there twice");
         }
-        assert!(above.insert(*module), "{module} is there twice");
     }
+}
+
+#[test]
+fn parts_of_pki_name_only_what_the_floors_grant_them() {
+    let table: BTreeMap<&str, &[&str]> = FLOORS.iter().copied().collect();
+    let found = violations(|source| {
+        let Some(own) = source.path.strip_prefix("pki/").map(module) else { return vec![] };
+        let Some(granted) = table.get(own) else { return vec!["a part of pki without a floor".to_owned()] };
+        let wrong = parts_of_pki(source).into_iter().filter(|part| part != own && !granted.contains(&part.as_str()));
+        // What is no part is an item of the front door, which stands above all of them.
+        wrong.map(|part| format!("names {part} of pki")).collect()
+    });
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn the_floors_are_those_of_the_parts_that_there_are() {
+    let parts: BTreeSet<String> = sources()
+        .iter()
+        .filter_map(|source| source.path.strip_prefix("pki/").map(|path| module(path).to_owned()))
+        .collect();
+    assert_eq!(parts, FLOORS.iter().map(|(part, _)| (*part).to_owned()).collect());
+}
+
+#[test]
+fn pki_takes_and_gives_types_and_no_words_of_the_wires() {
+    let found = violations(|source| {
+        if module(&source.path) != "pki" {
+            return vec![];
+        }
+        let granted = |places: &[&str]| places.iter().any(|place| source.path.starts_with(place));
+        let wrong = WIRE_WORDS.iter().filter(|(word, places)| has_word(&source.code, word) && !granted(places));
+        wrong.map(|(word, _)| format!("names {word}")).collect()
+    });
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Whether code has an identifier; what stands in texts is none.
+fn has_word(code: &str, word: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    let outside = |line: &str| line.split('"').step_by(2).collect::<Vec<_>>().join(" ");
+    code.lines().any(|line| outside(line).split(|c| !part(c)).any(|found| found == word))
+}
+
+/// What follows `pki` in the paths of a file below it, whether they begin at the root of the crate or climb from
+/// where the file stands.
+fn parts_of_pki(source: &Source) -> BTreeSet<String> {
+    // Of `pki/mount/view.rs`: `super` is `mount`, `super::super` is `pki`.
+    let climb = "super::".repeat(source.path.split('/').count() - 1);
+    let mut parts = BTreeSet::new();
+    for before in [climb.as_str(), "crate::pki::"] {
+        for (at, _) in source.code.match_indices(before) {
+            let rest = &source.code[at + before.len()..];
+            let begins = !source.code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+            if begins && rest.starts_with('{') {
+                parts.extend(heads(rest).into_iter().map(str::to_owned));
+            }
+        }
+        if [";", " as "].iter().any(|end| source.code.contains(&format!("{}{end}", before.trim_end_matches(':')))) {
+            parts.insert("all".to_owned());
+        }
+        parts.extend(after(&source.code, before).filter(|part| !part.is_empty()).map(str::to_owned));
+    }
+    parts
+}
+
+/// The first identifiers of the paths in a list that begins with `{`.
+fn heads(list: &str) -> Vec<&str> {
+    let (mut depth, mut begin, mut found) = (0, 1, Vec::new());
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if (c == ',' && depth == 1) || depth == 0 {
+            let path = list[begin..at].trim();
+            found.extend(path.split(|c: char| !c.is_alphanumeric() && c != '_').next().filter(|head| !head.is_empty()));
+            begin = at + 1;
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    found
 }
 
 #[test]
@@ -167,6 +337,28 @@ fn storage_knows_domains_by_their_store_traits_only() {
             .into_iter()
             .flat_map(|domain| after(&source.code, domain));
         named.filter(|name| *name != "store").map(|name| format!("names {name} of a domain")).collect()
+    });
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn only_one_module_opens_and_closes_mounts() {
+    let life = [
+        ".open_new(",
+        ".close_others(",
+        "engine.open(",
+        "engine.close(",
+        "pki.open(",
+        "pki.close(",
+        ".mount_enable(",
+        ".mount_disable(",
+        ".auth_enable(",
+        ".auth_disable(",
+    ];
+    let found = violations(|source| {
+        let elsewhere = !["mounts", "auth", "pki"].contains(&module(&source.path));
+        let named = life.iter().filter(|call| elsewhere && source.code.contains(**call));
+        named.map(|call| format!("calls {call}…)")).collect()
     });
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
@@ -233,6 +425,15 @@ fn these_tests_see_what_they_look_for() {
         "use crate::http::x;\nlet a = signet_crate::no;\nactix_web::y;\nmyactix::z;\nfn f() -> crate::pki::View {}";
     assert_eq!(after(code, "crate::").collect::<Vec<_>>(), ["http", "pki"]);
     assert!(names(code, "actix_web") && !names(code, "actix"));
+    assert!(has_word("fn f(a: &Fields) {", "Fields") && !has_word("fn f(a: &OtherFields, b: \"Fields\") {", "Fields"));
+    let source = |path: &str, code: &str| Source { path: path.to_owned(), text: String::new(), code: code.to_owned() };
+    let list =
+        "use super::{\n    b::{c, d},\n    e,\n};\nuse super::f::g;\nuse crate::pki::{h, i::J};\nuse self::k::l;";
+    let parts = |path: &str, code: &str| parts_of_pki(&source(path, code)).into_iter().collect::<Vec<_>>();
+    assert_eq!(parts("pki/a.rs", "use crate::pki as p;\nuse crate::pki::b;"), ["all", "b"]);
+    assert_eq!(parts("pki/a.rs", list), ["b", "e", "f", "h", "i"]);
+    assert_eq!(parts("pki/a/x.rs", list), ["h", "i"]);
+    assert_eq!(parts("pki/a/x.rs", "use super::super::{b, c::D};\nfn f() -> super::super::e::F {}"), ["b", "c", "e"]);
     assert_eq!(
         [module("pki/names/uri.rs"), module("pki.rs"), module("cli/dev.rs"), module("main.rs")],
         ["pki", "pki", "", ""]

@@ -7,7 +7,7 @@ mod endpoints;
 mod ocsp;
 mod outage;
 mod queue;
-mod requests;
+pub mod requests;
 pub mod stage;
 mod stuck;
 mod tidy;

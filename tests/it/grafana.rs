@@ -68,6 +68,7 @@ fn every_alert_has_a_test_where_it_is_raised_and_one_where_it_is_not() {
 
 /// Does a little of everything that is measured.
 async fn walk(app: &App) {
+    crate::signers::sign_once("walked").await;
     let root = json!({ "common_name": "root.test", "key_type": "ec" });
     assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
     let role = json!({ "allow_any_name": true, "key_type": "any", "ttl": "1h" });

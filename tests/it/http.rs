@@ -7,7 +7,7 @@ use std::time::Duration;
 use flate2::read::GzDecoder;
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::http::secrets::state::Settings;
+use signet::http::settings::Settings;
 
 use crate::serve::Site;
 use crate::support::{App, http_client, send};

@@ -6,7 +6,7 @@ use crate::source::sources;
 const MEMBERS: [&str; 3] = ["pem_bundle", "service_client_cert_bundle", "private_key"];
 
 /// Who may encode a private key: what it makes of it is a secret.
-const ENCODERS: [&str; 3] = ["keys/", "pki/answer.rs", "pki/issuer.rs"];
+const ENCODERS: [&str; 3] = ["keys/", "http/secrets/pki/rendering.rs", "pki/mount/issuer.rs"];
 
 #[test]
 fn private_keys_in_answers_and_imports_are_secrets_until_the_last_write() {
@@ -27,14 +27,20 @@ fn private_keys_in_answers_and_imports_are_secrets_until_the_last_write() {
     }
     let code = |path: &str| sources().into_iter().find(|source| source.path == path).unwrap().code;
     for (path, secret) in [
-        ("pki/answer.rs", "key_format: PrivateKeyFormat) -> Result<Secret>"),
-        ("pki/answer.rs", "fn beside(key: &PrivateKey, text: &str) -> Result<Secret>"),
-        ("pki/issue.rs", "pub json: PartlySecret,"),
-        ("pki/root.rs", "pub data: PartlySecret,"),
-        ("pki/intermediate.rs", "Result<(PartlySecret, Vec<String>)>"),
-        ("pki/ca_key.rs", "Result<PartlySecret>"),
-        ("pki/import.rs", "pub fn given(field: &'static str, fields: &mut Fields) -> Result<Secret>"),
-        ("pki/external_policy/config.rs", "pub client_bundle: Secret,"),
+        ("http/secrets/pki/rendering.rs", "key_format: PrivateKeyFormat) -> Result<Secret>"),
+        ("http/secrets/pki/rendering.rs", "fn beside(key: &PrivateKey, text: &str) -> Result<Secret>"),
+        ("http/secrets/pki/rendering.rs", "fn finish(mut self) -> PartlySecret"),
+        ("http/secrets/pki/rendering.rs", "in_chain: bool) -> Result<PartlySecret>"),
+        (
+            "http/secrets/pki/generate.rs",
+            "fn root_data(root: &Generated, rendering: Rendering) -> Result<PartlySecret>",
+        ),
+        (
+            "http/secrets/pki/generate.rs",
+            "fn csr_data(csr: &GeneratedCsr, rendering: Rendering) -> Result<PartlySecret>",
+        ),
+        ("http/secrets/pki/import.rs", "fn given(field: &'static str, fields: &mut Fields) -> Result<Secret>"),
+        ("pki/mount/settings/external_policy.rs", "pub client_bundle: Secret,"),
         ("http/secrets/answer.rs", "Rendered(PartlySecret),"),
         ("http/secrets/answer.rs", "pub token: Secret,"),
         ("cli/issue.rs", "private_key: Secret,"),

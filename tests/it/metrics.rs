@@ -77,7 +77,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
         "reason" => {
             let (failures, retries) =
                 (["busy", "serial_taken", "conflict", "internal", "unavailable"], ["connection", "clash", "unit"]);
-            let connections = ["idle", "head", "full", "address"];
+            let connections = ["idle", "head", "full", "address", "flood", "requests"];
             failures.into_iter().chain(retries).chain(connections).map(str::to_owned).collect()
         }
         "listener" => ["main", "metrics"].map(str::to_owned).to_vec(),
@@ -158,7 +158,8 @@ async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set
     assert_eq!(page.header("content-type"), "text/plain; version=0.0.4");
 
     let samples = samples(&page.text);
-    for metric in CATALOGUE {
+    // What is measured of managed keys, of which there are none here, `signers/metrics.rs` looks for.
+    for metric in CATALOGUE.iter().filter(|metric| !metric.labels.contains(&"key")) {
         let name = metric.name;
         let kind = match metric.kind {
             MetricKind::Counter => "counter",

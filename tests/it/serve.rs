@@ -83,10 +83,10 @@ impl Site {
         Served::start(&mut self.command(&["serve"]), &self.path("log"))
     }
 
-    /// What curl, which trusts the authority only, gets; head and body.
+    /// What curl, which trusts the authority only, gets over HTTP/1.1 unless told otherwise; head and body.
     pub fn curl(&self, arguments: &[&str]) -> String {
         let output = Command::new("curl")
-            .args(["-sS", "-i", "--noproxy", "*", "--cacert"])
+            .args(["-sS", "-i", "--http1.1", "--noproxy", "*", "--cacert"])
             .arg(self.path("ca.pem"))
             .args(arguments)
             .output();
@@ -153,9 +153,24 @@ impl Served {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    pub fn terminate(mut self) {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends SIGTERM.
+    pub fn send_sigterm(&self) {
         self.signal(Signal::TERM);
+    }
+
+    /// Waits for its end, which must be a success.
+    pub fn wait(mut self) {
         assert!(self.child.wait().unwrap().success());
+    }
+
+    pub fn terminate(self) {
+        self.send_sigterm();
+        self.wait();
     }
 }
 

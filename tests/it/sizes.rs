@@ -215,7 +215,7 @@ async fn four_megabytes_of_anything_to_a_route_of_the_projects_api_are_refused_c
         };
         pattern.split('/').map(segment).collect::<Vec<_>>().join("/")
     };
-    for route in signet::http::jsonapi::route::all_routes() {
+    for route in signet::http::jsonapi::table::all_routes() {
         let path = example(route.pattern);
         let method = Method::from_bytes(route.method.as_str().as_bytes()).unwrap();
         // Nobody looks into the body of a read, or of what removes a whole resource: that is tried on ones that are

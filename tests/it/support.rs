@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
+use signet::audit::Device;
 use signet::clock::{Clock, Time};
 use signet::config::TlsFiles;
 use signet::error::Kind;
 use signet::fields::Fields;
-use signet::http::secrets::state::{Settings, Shared};
+use signet::http::settings::Settings;
+use signet::http::state::Shared;
+use signet::keys::signing::{NoSigners, Signers};
 use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
 use signet::server::{ConnectionLimits, Options, Running, Server};
@@ -31,9 +34,17 @@ pub struct Builder {
     faults: Option<Arc<Faults>>,
     skew_limit: Duration,
     tls: Option<TlsFiles>,
+    audit: Vec<Arc<dyn Device>>,
+    signers: Arc<dyn Signers>,
 }
 
 impl Builder {
+    /// Who signs with managed keys; by default there are none.
+    pub fn signers(mut self, signers: Arc<dyn Signers>) -> Self {
+        self.signers = signers;
+        self
+    }
+
     /// TLS in place of plain HTTP. The clients of this module do not check the certificate.
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
@@ -71,6 +82,12 @@ impl Builder {
         self
     }
 
+    /// Devices that are told of every request.
+    pub fn audit(mut self, devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Self {
+        self.audit = devices.into_iter().collect();
+        self
+    }
+
     /// A store that fails as `faults` says. Such a server cannot be started again.
     pub fn faults(mut self, faults: &Arc<Faults>) -> Self {
         self.faults = Some(Arc::clone(faults));
@@ -85,8 +102,7 @@ impl Builder {
         let shared = server.shared().clone();
         let token = shared.auth.root_token(None, "test").await.unwrap();
         let fields = Fields::parse(br#"{"type":"pki"}"#).unwrap();
-        let mount = shared.auth.mount_enable("pki", &fields).await.unwrap();
-        shared.engine.open(mount.id).await.unwrap();
+        shared.mounts.enable("pki", &fields).await.unwrap();
         let running = server.start().await.unwrap();
         let client = client_of(&running, &token);
         App { running, client, clock: self.clock.clone(), builder: self, folder }
@@ -129,7 +145,9 @@ impl Builder {
                 clock: self.clock.clone(),
                 queue: self.queue,
             },
+            signers: Arc::clone(&self.signers),
             settings: self.settings.clone(),
+            audit: self.audit.clone(),
             skew_limit: self.skew_limit,
         }
     }
@@ -160,6 +178,8 @@ impl App {
             faults: None,
             skew_limit: SKEW_LIMIT,
             tls: None,
+            audit: Vec::new(),
+            signers: Arc::new(NoSigners),
         }
     }
 
@@ -242,11 +262,11 @@ impl App {
     }
 
     fn beside(&self) -> (Builder, tempfile::TempDir) {
-        let Builder { settings, queue, skew_limit, .. } = &self.builder;
+        let Builder { settings, queue, skew_limit, signers, .. } = &self.builder;
         let (clock, settings) = (self.clock.clone(), settings.clone());
         let database = Some(Arc::clone(self.builder.database.as_ref().unwrap()));
-        let builder =
-            Builder { clock, settings, queue: *queue, database, faults: None, skew_limit: *skew_limit, tls: None };
+        let (queue, skew_limit, audit, signers) = (*queue, *skew_limit, Vec::new(), Arc::clone(signers));
+        let builder = Builder { clock, settings, queue, database, faults: None, skew_limit, tls: None, audit, signers };
         let folder = tempfile::tempdir().unwrap();
         // A copied file keeps its mode.
         std::fs::copy(self.folder().join("seal.key"), folder.path().join("seal.key")).unwrap();

@@ -7,7 +7,7 @@ mod limits;
 mod methods;
 mod parameters;
 pub mod pki;
-mod rights;
+pub mod rights;
 mod routes;
 mod spellings;
 mod sys;

@@ -2,12 +2,12 @@
 //!
 //! One writer at a time changes the table of this process; the stored document's version settles
 //! writers on other nodes. A change is durable before it is published, and published before it is
-//! answered.
+//! answered. Called by [`mounts`](crate::mounts), which opens and closes what the table gains and loses.
 
 use std::sync::Arc;
 
 use super::settings::MAX_DESCRIPTION;
-use super::{BUILT_IN, Mount, MountTable};
+use super::{Family, Mount, MountKind, MountTable};
 use crate::auth::store::AuthWrite;
 use crate::auth::{Auth, repeated};
 use crate::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM};
@@ -22,12 +22,6 @@ const ORDER: &str = "mount-order";
 
 /// Longest path of a mount.
 const MAX_PATH: usize = 128;
-
-/// Secret engines that can be mounted.
-const SECRET_KINDS: &[&str] = &["pki"];
-
-/// Authentication methods that can be mounted.
-const AUTH_KINDS: &[&str] = &[];
 
 /// Paths below which no secret engine can be mounted.
 const RESERVED: [&str; 5] = ["auth/", "cubbyhole/", "identity/", "sys/", "audit/"];
@@ -49,7 +43,7 @@ impl Auth {
         if let Some(reserved) = RESERVED.iter().find(|reserved| path.starts_with(**reserved)) {
             return Err(Error::invalid(format!("cannot mount \"{reserved}\"")));
         }
-        self.enable(path, kind, SECRET_KINDS, fields).await
+        self.enable(path, kind, Family::Secrets, fields).await
     }
 
     /// Mounts an authentication method at `auth/<path>`; fields as for [`Auth::mount_enable`].
@@ -59,20 +53,23 @@ impl Auth {
     pub async fn auth_enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
         let path = format!("auth/{}", canonical(path)?);
         let kind = kind_of(fields)?;
-        self.enable(path, kind, AUTH_KINDS, fields).await
+        self.enable(path, kind, Family::Methods, fields).await
     }
 
-    async fn enable(&self, path: String, kind: String, kinds: &[&str], fields: &Fields) -> Result<Arc<Mount>> {
-        if BUILT_IN.iter().any(|(_, built_in, _)| *built_in == kind) {
-            return Err(Error::invalid(format!("mount type of \"{kind}\" is not mountable")));
-        }
-        if !kinds.contains(&kind.as_str()) {
-            // Whatever its length: an answer does not grow with what was sent.
-            let begin: String = kind.chars().take(64).collect();
-            return Err(Error::invalid(format!("unknown mount type: {begin:?}")));
+    async fn enable(&self, path: String, kind: MountKind, family: Family, fields: &Fields) -> Result<Arc<Mount>> {
+        match kind.family() {
+            own if own == family => {}
+            Family::BuiltIn => {
+                return Err(Error::invalid(format!("mount type of \"{}\" is not mountable", kind.word())));
+            }
+            _ => {
+                // Whatever its length: an answer does not grow with what was sent.
+                let begin: String = kind.word().chars().take(64).collect();
+                return Err(Error::invalid(format!("unknown mount type: {begin:?}")));
+            }
         }
         let suffix = crate::random::bytes::<4>().map(|b| format!("{b:02x}")).concat();
-        let mut mount = Mount::new(MountId::random(), &path, &kind, &suffix, crate::random::uuid());
+        let mut mount = Mount::new(MountId::random(), &path, kind, &suffix, crate::random::uuid());
         mount.description = fields.text_within("description", MAX_DESCRIPTION)?.unwrap_or_default();
         for (name, to) in [
             ("local", &mut mount.local),
@@ -227,9 +224,9 @@ fn canonical(path: &str) -> Result<String> {
     Ok(format!("{path}/"))
 }
 
-fn kind_of(fields: &Fields) -> Result<String> {
+fn kind_of(fields: &Fields) -> Result<MountKind> {
     match fields.text("type")? {
-        Some(kind) if !kind.is_empty() => Ok(kind),
+        Some(kind) if !kind.is_empty() => Ok(kind.into()),
         _ => Err(Error::invalid("backend type must be specified as a string")),
     }
 }

@@ -7,10 +7,11 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::route::Call;
 use crate::error::Kind;
 use crate::fields;
+use crate::projects::attributes::Attributes;
 use crate::projects::refusal::{Fault, Faults, Outcome, Refusal};
+use crate::projects::tag::{self, Tag};
 
 /// Most resources that one list of a body names. With it the longest legal document, an agent pool with its
 /// three lists, has 9,012 values of the [`fields::MAX_VALUES`] that a body may have.
@@ -62,6 +63,30 @@ impl Document {
             _ => Err(Refusal::at("/data", "data must be an array").into()),
         }
     }
+
+    /// The tags of a body whose `data` is an array of bindings.
+    ///
+    /// # Errors
+    /// As [`Document::list`]; `Invalid` for what is no tag.
+    pub fn tag_bindings(&self) -> Outcome<Vec<Tag>> {
+        self.tags(tag::read)
+    }
+
+    /// The tags of a body whose `data` is an array of flat tags.
+    ///
+    /// # Errors
+    /// As [`Document::tag_bindings`].
+    pub fn flat_tags(&self) -> Outcome<Vec<Tag>> {
+        self.tags(tag::read_flat)
+    }
+
+    fn tags(&self, read: impl FnOnce(&mut Attributes<'_>, &[Value], &str) -> Vec<Tag>) -> Outcome<Vec<Tag>> {
+        let elements = self.list(tag::MOST_SENT, "tags")?;
+        let mut faults = Attributes::new(&NONE);
+        let tags = read(&mut faults, elements, "/data");
+        faults.finish()?;
+        Ok(tags)
+    }
 }
 
 /// The primary resource of a request.
@@ -88,11 +113,11 @@ impl<'c> Resource<'c> {
     ///
     /// # Errors
     /// As [`Document::data`]; `Conflict` for another type or id.
-    pub fn read(call: &'c Call, rule: TypeRule<'_>, id: Option<&str>) -> Outcome<Self> {
-        if call.document.is_absent() && rule == TypeRule::Any {
+    pub fn read(document: &'c Document, rule: TypeRule<'_>, id: Option<&str>) -> Outcome<Self> {
+        if document.is_absent() && rule == TypeRule::Any {
             return Ok(Self { attributes: &NONE, relationships: &NONE });
         }
-        let Value::Object(data) = call.document.data()? else {
+        let Value::Object(data) = document.data()? else {
             return Err(Refusal::at("/data", "data must be an object").into());
         };
         if let TypeRule::Exact(kind) = rule {
@@ -157,6 +182,25 @@ impl<'c> Resource<'c> {
             Some(_) => refused(format!("{name} must be an array")),
         }
     }
+
+    /// The tags of the relationship `tag-bindings`; `None` when it is absent.
+    ///
+    /// # Errors
+    /// `Invalid` for another shape; what is wrong with the tags is left in `attributes`.
+    pub fn tag_bindings(&self, attributes: &mut Attributes<'_>) -> Outcome<Option<Vec<Tag>>> {
+        let place = "/data/relationships/tag-bindings/data";
+        let elements = self.to_many("tag-bindings", tag::MOST_SENT)?;
+        Ok(elements.map(|elements| tag::read(attributes, elements, place)))
+    }
+
+    /// The flat tags of the relationship `tags`.
+    ///
+    /// # Errors
+    /// As [`Resource::tag_bindings`].
+    pub fn flat_tags(&self, attributes: &mut Attributes<'_>) -> Outcome<Vec<Tag>> {
+        let elements = self.to_many("tags", tag::MOST_SENT)?.unwrap_or_default();
+        Ok(tag::read_flat(attributes, elements, "/data/relationships/tags/data"))
+    }
 }
 
 /// What is wrong where an element has no [`id_of`].
@@ -172,20 +216,20 @@ pub fn id_of(resource: &Value) -> Option<&str> {
 ///
 /// # Errors
 /// As [`Document::list`]; `Invalid` for another type or no id of an element.
-pub fn identifiers(call: &Call, kind: &str) -> Outcome<Vec<String>> {
-    ids_of(call, TypeRule::Exact(kind), kind)
+pub fn identifiers(document: &Document, kind: &str) -> Outcome<Vec<String>> {
+    ids_of(document, TypeRule::Exact(kind), kind)
 }
 
 /// As [`identifiers`], whatever type the elements say they have.
 ///
 /// # Errors
 /// As [`identifiers`].
-pub fn names(call: &Call) -> Outcome<Vec<String>> {
-    ids_of(call, TypeRule::Any, "resources")
+pub fn names(document: &Document) -> Outcome<Vec<String>> {
+    ids_of(document, TypeRule::Any, "resources")
 }
 
-fn ids_of(call: &Call, rule: TypeRule<'_>, called: &str) -> Outcome<Vec<String>> {
-    let elements = call.document.list(MOST_NAMED, called)?;
+fn ids_of(document: &Document, rule: TypeRule<'_>, called: &str) -> Outcome<Vec<String>> {
+    let elements = document.list(MOST_NAMED, called)?;
     let mut faults = Faults::default();
     let mut ids = Vec::with_capacity(elements.len());
     for (n, element) in elements.iter().enumerate() {

@@ -1,67 +1,77 @@
 //! The document of a list: a page of resources, links to other pages, how many there are.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use super::render::Reply;
-use super::route::Call;
+use serde_json::json;
+
+use super::reply::{Rendered, Reply, array};
+use super::request::{Call, Request};
 use crate::projects::page::Page;
+use crate::projects::refusal::Refusal;
 
-/// A list's document. `known` are the parameters that its links keep; `counts` is `meta.status-counts`,
-/// where a list has it; `included` holds each resource once.
-pub fn document(call: &Call, page: Page, known: &[&str], items: Vec<Value>, matching: i64, extra: Extra) -> Reply {
-    let pages = (matching + page.size - 1).div_euclid(page.size).max(1);
-    let previous = (page.number > 1).then(|| (page.number - 1).min(pages));
-    let next = (page.number < pages).then_some(page.number + 1);
-    let link = |number: i64| link(call, known, page.size, number);
-    let mut meta = json!({
-        "pagination": {
-            "current-page": page.number,
-            "page-size": page.size,
-            "prev-page": previous,
-            "next-page": next,
-            "total-pages": pages,
-            "total-count": matching,
+/// The page of a list that is asked for, and what its links keep of the request.
+pub struct Asked {
+    /// The page.
+    pub page: Page,
+    request: Arc<Request>,
+    known: &'static [&'static str],
+}
+
+impl Asked {
+    /// The page that a call asks for; links keep the parameters `known`.
+    ///
+    /// # Errors
+    /// `Malformed` for what is no page.
+    pub fn read(call: &Call, known: &'static [&'static str]) -> Result<Self, Refusal> {
+        Ok(Self { page: call.query.page()?, request: Arc::clone(&call.request), known })
+    }
+
+    /// The list's document: a page of `matching` resources. `total` is how many the caller sees without any filter,
+    /// where the list tells that.
+    pub fn document(&self, items: impl IntoIterator<Item = Rendered>, matching: i64, total: Option<i64>) -> Reply {
+        let page = self.page;
+        let pages = (matching + page.size - 1).div_euclid(page.size).max(1);
+        let previous = (page.number > 1).then(|| (page.number - 1).min(pages));
+        let next = (page.number < pages).then_some(page.number + 1);
+        let mut meta = json!({
+            "pagination": {
+                "current-page": page.number,
+                "page-size": page.size,
+                "prev-page": previous,
+                "next-page": next,
+                "total-pages": pages,
+                "total-count": matching,
+            }
+        });
+        if let Some(total) = total {
+            meta["status-counts"] = json!({ "total": total, "matching": matching });
         }
-    });
-    if let Some(total) = extra.total {
-        meta["status-counts"] = json!({ "total": total, "matching": matching });
+        let document = json!({
+            "data": array(items),
+            "links": {
+                "self": self.link(page.number),
+                "first": self.link(1),
+                "prev": previous.map(|number| self.link(number)),
+                "next": next.map(|number| self.link(number)),
+                "last": self.link(pages),
+            },
+            "meta": meta,
+        });
+        Reply::Document(document.into())
     }
-    let mut document = json!({
-        "data": items,
-        "links": {
-            "self": link(page.number),
-            "first": link(1),
-            "prev": previous.map(link),
-            "next": next.map(link),
-            "last": link(pages),
-        },
-        "meta": meta,
-    });
-    if let Some(included) = extra.included {
-        document["included"] = included.into();
+
+    /// The absolute address of another page of the same list.
+    fn link(&self, number: i64) -> String {
+        let Request { query, origin, path, .. } = &*self.request;
+        let mut parameters: Vec<(String, String)> = query
+            .recognised(self.known)
+            .filter(|(name, _)| !name.starts_with("page["))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        parameters.push(("page[number]".to_owned(), number.to_string()));
+        parameters.push(("page[size]".to_owned(), self.page.size.to_string()));
+        parameters.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
+        format!("{origin}{path}?{query}")
     }
-    Reply::ok(document)
-}
-
-/// What some lists have beside their items.
-#[derive(Default)]
-pub struct Extra {
-    /// How many the caller sees without any filter.
-    pub total: Option<i64>,
-    /// Resources that were asked for beside the items.
-    pub included: Option<Vec<Value>>,
-}
-
-fn link(call: &Call, known: &[&str], size: i64, number: i64) -> String {
-    let mut parameters: Vec<(String, String)> = call
-        .query
-        .recognised(known)
-        .filter(|(name, _)| !name.starts_with("page["))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
-    parameters.push(("page[number]".to_owned(), number.to_string()));
-    parameters.push(("page[size]".to_owned(), size.to_string()));
-    parameters.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
-    format!("{}{}?{query}", call.origin, call.path)
 }

@@ -1,4 +1,6 @@
-//! Answers: documents, errors, the headers that every answer has.
+//! Responses: documents, errors, the headers that every answer has.
+
+use std::time::Duration;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -7,62 +9,27 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
-use time::OffsetDateTime;
 
-use super::super::secrets::route::RequestId;
-use super::limit::Left;
+use super::reply::Reply;
 use crate::error::Kind;
+use crate::http::rate::Left;
+use crate::http::request_id::RequestId;
 use crate::projects::refusal::{Fault, Refusal, Source};
 
 /// The version of the API, as known clients ask for it: at least 2.5.
 const API_VERSION: &str = "2.6";
 
-/// What a handler answers.
-#[derive(Debug)]
-pub enum Reply {
-    /// 200 with a document.
-    Document(Value),
-    /// 201 with a document and the path of what was made, if it has one.
-    Created {
-        /// The document.
-        document: Value,
-        /// Its path from the root.
-        location: Option<String>,
-    },
-    /// 204.
-    Empty,
-}
-
-impl Reply {
-    /// 200 with a document.
-    pub fn ok(document: Value) -> Self {
-        Self::Document(document)
-    }
-
-    /// 200 with one resource.
-    pub fn resource(resource: Value) -> Self {
-        Self::Document(json!({ "data": resource }))
-    }
-
-    /// 201 with one resource, at its own link.
-    pub fn created(resource: Value) -> Self {
-        let location = resource["links"]["self"].as_str().map(str::to_owned);
-        Self::Created { document: json!({ "data": resource }), location }
-    }
-
-    /// The same answer with resources beside its own, each once.
-    pub fn including(mut self, included: Vec<Value>) -> Self {
-        if let Self::Document(document) | Self::Created { document, .. } = &mut self {
-            document["included"] = included.into();
-        }
-        self
-    }
-}
+/// The media type of everything here.
+pub const MEDIA_TYPE: &str = "application/vnd.api+json";
+/// How long a client should wait after a 503.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The entity tag of a document.
 pub(super) fn entity_tag(reply: &Reply) -> Option<String> {
     match reply {
-        Reply::Document(document) | Reply::Created { document, .. } => Some(tag(document.to_string().as_bytes())),
+        Reply::Document(document) | Reply::Created { document, .. } => {
+            Some(tag(document.value().to_string().as_bytes()))
+        }
         Reply::Empty => None,
     }
 }
@@ -82,9 +49,9 @@ pub(super) fn reply(reply: Reply, id: &RequestId, rate: Option<Left>) -> HttpRes
         Reply::Document(document) => (StatusCode::OK, document, None),
         Reply::Created { document, location } => (StatusCode::CREATED, document, location),
     };
-    let body = document.to_string();
+    let body = document.value().to_string();
     let entity = tag(body.as_bytes());
-    let mut response = HttpResponse::build(status).content_type(super::MEDIA_TYPE).body(body);
+    let mut response = HttpResponse::build(status).content_type(MEDIA_TYPE).body(body);
     let headers = response.headers_mut();
     set(headers, ETAG, &entity);
     if let Some(location) = location {
@@ -101,17 +68,28 @@ pub(super) fn refusal(refusal: &Refusal, id: &RequestId, rate: Option<Left>) -> 
     let faults = if refusal.kind == Kind::Internal { &internal[..] } else { &refusal.faults };
     let errors: Vec<Value> = faults.iter().map(|fault| error(refusal.kind, status, fault)).collect();
     let code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response =
-        HttpResponse::build(code).content_type(super::MEDIA_TYPE).body(json!({ "errors": errors }).to_string());
+    let mut response = HttpResponse::build(code).content_type(MEDIA_TYPE).body(json!({ "errors": errors }).to_string());
     let headers = response.headers_mut();
     if status == 503 {
-        set(headers, RETRY_AFTER, &super::RETRY_AFTER.as_secs().to_string());
+        set(headers, RETRY_AFTER, &AGAIN_AFTER.as_secs().to_string());
     }
     if let Some(seconds) = refusal.retry_after {
         set(headers, RETRY_AFTER, &seconds.ceil().to_string());
     }
     common_headers(headers, id, rate);
     response
+}
+
+/// Causes go to the log, where an operator can act on them.
+pub(super) fn log(refusal: &Refusal, id: &RequestId) {
+    let cause = refusal.cause.as_ref().and_then(std::error::Error::source).map(ToString::to_string);
+    let detail = refusal.faults.first().map_or("", |fault| &fault.detail);
+    match refusal.kind {
+        Kind::Internal | Kind::Unavailable | Kind::BadGateway => {
+            tracing::error!(request = %id, cause = cause.unwrap_or_default(), "{detail}");
+        }
+        _ => tracing::debug!(request = %id, "refused: {:?}", refusal.kind),
+    }
 }
 
 /// One error object. The status is a text: a number makes known clients drop the rest.
@@ -129,7 +107,7 @@ fn error(kind: Kind, status: u16, fault: &Fault) -> Value {
 }
 
 /// The status of a kind on this wire.
-fn status(kind: Kind) -> u16 {
+pub(super) fn status(kind: Kind) -> u16 {
     match kind {
         Kind::Malformed => 400,
         Kind::Invalid => 422,
@@ -189,23 +167,10 @@ pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     }
 }
 
-/// A time as documents show it: UTC, milliseconds, `Z`.
-pub(super) fn time(at: OffsetDateTime) -> String {
-    let at = at.to_offset(time::UtcOffset::UTC);
-    let (date, clock) = (at.date(), at.time());
-    format!("{date}T{:02}:{:02}:{:02}.{:03}Z", clock.hour(), clock.minute(), clock.second(), clock.millisecond())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use actix_web::body::MessageBody as _;
-
-    #[test]
-    fn times_have_milliseconds() {
-        let at = time::macros::datetime!(2026-01-02 03:04:05.678901 UTC);
-        assert_eq!(super::time(at), "2026-01-02T03:04:05.678Z");
-    }
 
     #[test]
     fn the_status_of_an_error_is_a_text_and_internal_ones_say_nothing() {

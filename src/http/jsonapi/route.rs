@@ -1,53 +1,15 @@
-//! The route tables: a method, a pattern, a handler; and what a handler gets.
-
-use std::collections::HashMap;
-use std::sync::LazyLock;
+//! What a route table is made of: a method, a pattern, a handler and what shows its outcome.
 
 use actix_web::http::Method;
 use futures_util::future::LocalBoxFuture;
 
-use super::body::Document;
-use super::query::Query;
-use super::render::Reply;
-use super::{
-    account, agent_pools, locks, memberships, organizations, projects, tags, team_projects, teams, tokens, workspaces,
-};
-use crate::error::Kind;
+use super::reply::Answer;
+use super::request::Call;
 use crate::projects::Tx;
-use crate::projects::caller::Caller;
-use crate::projects::refusal::{Outcome, Refusal};
-use crate::telemetry::RouteMeter;
-
-/// What a handler gets.
-pub struct Call {
-    /// Who asks.
-    pub caller: Caller,
-    /// The values of the pattern's parameters, by name.
-    pub params: Vec<(&'static str, String)>,
-    /// The query.
-    pub query: Query,
-    /// The body, parsed before the session began.
-    pub document: Document,
-    /// The entity tag that must match, if one was demanded.
-    pub if_match: Option<String>,
-    /// Whether the client is one that plans and applies (`X-Terraform-Integration`): where an operation runs is
-    /// for it alone to know.
-    pub plans: bool,
-    /// Scheme and authority of absolute links.
-    pub origin: String,
-    /// The path from the root, for links of lists.
-    pub path: String,
-}
-
-impl Call {
-    /// A parameter of the pattern; empty when the pattern has none of that name.
-    pub fn param(&self, name: &str) -> &str {
-        self.params.iter().find(|(param, _)| *param == name).map_or("", |(_, value)| value)
-    }
-}
+use crate::projects::refusal::Outcome;
 
 /// Answers a request inside a session.
-pub type Handler = for<'t, 's> fn(&'t mut Tx<'s>, &'t Call) -> LocalBoxFuture<'t, Outcome<Reply>>;
+pub type Handler = for<'t, 's> fn(&'t mut Tx<'s>, &'t Call) -> LocalBoxFuture<'t, Outcome<Answer>>;
 
 /// One route.
 pub struct Route {
@@ -63,166 +25,22 @@ pub struct Route {
     pub handler: Handler,
 }
 
-/// An entry of a route table: `route!(GET "projects/:project_id", "project_show", show)`.
+/// An entry of a route table: `route!(GET "projects/:project_id", "project_show", show => shown)`. What `show`
+/// finds in its session is handed to `shown` when the session is over.
 macro_rules! route {
-    ($method:ident $pattern:literal, $name:literal, $handler:path) => {
+    ($method:ident $pattern:literal, $name:literal, $handler:path => $render:path) => {
         $crate::http::jsonapi::route::Route {
             method: &actix_web::http::Method::$method,
             pattern: $pattern,
             name: $name,
             open: false,
-            handler: |tx, call| Box::pin($handler(tx, call)),
+            handler: |tx, call| {
+                Box::pin(async move {
+                    let found = $handler(tx, call).await?;
+                    Ok($crate::http::jsonapi::reply::Answer::of(found, $render))
+                })
+            },
         }
     };
 }
 pub(super) use route;
-
-/// Routes that need no token.
-const OPEN: &[Route] = &[Route {
-    method: &Method::GET,
-    pattern: "ping",
-    name: "ping",
-    open: true,
-    handler: |_, _| Box::pin(std::future::ready(Ok(Reply::Empty))),
-}];
-
-/// All tables.
-const TABLES: &[&[Route]] = &[
-    OPEN,
-    projects::ROUTES,
-    workspaces::ROUTES,
-    locks::ROUTES,
-    tags::ROUTES,
-    agent_pools::ROUTES,
-    organizations::ROUTES,
-    account::ROUTES,
-    tokens::ROUTES,
-    memberships::ROUTES,
-    teams::ROUTES,
-    team_projects::ROUTES,
-];
-
-/// Every route, for tests that visit them all.
-pub fn all_routes() -> impl Iterator<Item = &'static Route> {
-    TABLES.iter().flat_map(|table| table.iter())
-}
-
-/// A route that was found.
-pub struct Found {
-    /// The route.
-    pub route: &'static Route,
-    /// The values of its parameters.
-    pub params: Vec<(&'static str, String)>,
-    /// The path from the root.
-    pub path: String,
-    /// Its access metrics.
-    pub meter: &'static RouteMeter,
-}
-
-struct Entry {
-    route: &'static Route,
-    segments: Vec<&'static str>,
-    meter: RouteMeter,
-}
-
-/// All routes by their number of segments.
-static INDEX: LazyLock<HashMap<usize, Vec<Entry>>> = LazyLock::new(|| {
-    let mut index: HashMap<usize, Vec<Entry>> = HashMap::new();
-    for route in all_routes() {
-        let segments: Vec<_> = route.pattern.split('/').collect();
-        let operation = match *route.method {
-            Method::GET => "read",
-            Method::DELETE => "delete",
-            Method::PATCH => "update",
-            _ => "create",
-        };
-        let meter = RouteMeter::new("projects", operation, route.pattern.to_owned());
-        index.entry(segments.len()).or_default().push(Entry { route, segments, meter });
-    }
-    index
-});
-
-/// The route of a path below `/api/v2/`, as it was sent; one `/` at its end does not count.
-///
-/// # Errors
-/// `NotFound` when no pattern has the path; `UnsupportedMethod` when one has it with other methods only.
-pub fn find(raw_path: &str, method: &Method) -> Result<Found, Refusal> {
-    let unknown = || Refusal::new(Kind::NotFound, "there is no such path");
-    let raw_path = raw_path.strip_suffix('/').unwrap_or(raw_path);
-    let segments: Vec<String> = raw_path.split('/').map(decoded).collect::<Option<_>>().ok_or_else(unknown)?;
-    let method = if *method == Method::HEAD { &Method::GET } else { method };
-    let mut known = false;
-    // A literal wins over a parameter: literal patterns of a table come first by their number of parameters.
-    let mut best: Option<(&Entry, Vec<(&'static str, String)>)> = None;
-    for entry in INDEX.get(&segments.len()).into_iter().flatten() {
-        let Some(params) = matched(&entry.segments, &segments) else { continue };
-        known = true;
-        if entry.route.method == method && best.as_ref().is_none_or(|(_, fewest)| params.len() < fewest.len()) {
-            best = Some((entry, params));
-        }
-    }
-    match best {
-        Some((entry, params)) => {
-            Ok(Found { route: entry.route, params, path: format!("/api/v2/{raw_path}"), meter: &entry.meter })
-        }
-        None if known => Err(Refusal::new(Kind::UnsupportedMethod, "the path does not take this method")),
-        None => Err(unknown()),
-    }
-}
-
-/// The methods that a path takes, as `Allow` lists them (RFC 9110, 10.2.1).
-pub fn allowed(raw_path: &str) -> String {
-    const METHODS: [Method; 5] = [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE];
-    let taken = METHODS.iter().filter(|method| find(raw_path, method).is_ok()).map(Method::as_str);
-    taken.collect::<Vec<_>>().join(", ")
-}
-
-fn matched(pattern: &[&'static str], segments: &[String]) -> Option<Vec<(&'static str, String)>> {
-    let mut params = Vec::new();
-    for (part, segment) in pattern.iter().zip(segments) {
-        match part.strip_prefix(':') {
-            Some(name) if !segment.is_empty() => params.push((name, segment.clone())),
-            None if part == segment => {}
-            _ => return None,
-        }
-    }
-    Some(params)
-}
-
-/// A segment with its percent-encoding undone; `None` when that is not sound.
-fn decoded(segment: &str) -> Option<String> {
-    super::query::decoded(segment, false)
-}
-
-/// The read of the resource that a route changes: the same path by GET.
-pub fn show_of(route: &Route) -> Option<&'static Route> {
-    let changes = matches!(*route.method, Method::PATCH | Method::DELETE);
-    all_routes().find(|other| changes && other.pattern == route.pattern && *other.method == Method::GET)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_route_is_there_once_and_has_a_name_of_its_own() {
-        let mut seen = std::collections::HashSet::new();
-        for route in all_routes() {
-            assert!(seen.insert(format!("{} {}", route.method, route.pattern)), "{}", route.pattern);
-            assert!(seen.insert(route.name.to_owned()), "{}", route.name);
-        }
-    }
-
-    #[test]
-    fn paths_find_their_route() {
-        let found = find("organizations/ac%6De/projects/", &Method::GET).ok().unwrap();
-        assert_eq!(
-            (found.route.name, found.params.as_slice()),
-            ("project_list", &[("organization_name", "acme".to_owned())][..])
-        );
-        assert_eq!(find("projects/x", &Method::PUT).err().unwrap().kind, Kind::UnsupportedMethod);
-        for path in ["", "projects", "projects/", "projects//", "nothing", "projects/%zz", "projects/x/y/z/a/b"] {
-            assert_eq!(find(path, &Method::GET).err().unwrap().kind, Kind::NotFound, "{path}");
-        }
-    }
-}

@@ -1,41 +1,123 @@
-//! The audit step: called before a handler runs and before its answer leaves.
+//! What the audit is told of a request of this wire.
 //!
-//! There is no device yet, so nothing is recorded; the two calls stand where a device will refuse a
-//! request or hold back an answer. A handler never runs without the first, no answer of a handler
-//! leaves without the second.
+//! [`Seen`] is filled on the way through the pipeline, and only when somebody listens: by the time of the answer
+//! the request itself has gone into its handler.
 
-use super::answer::Answer;
-use super::route::{Call, RequestId};
-use crate::error::{Error, Result};
+use std::net::IpAddr;
+use std::sync::Arc;
 
-/// The audit devices of a server.
+use actix_web::http::header::HeaderMap;
+
+use super::answer::{Answer, Body};
+use super::render;
+use super::request::Token;
+use super::route::operation_word;
+use super::target::Sent;
+use crate::audit::{self, Data, Outcome, Refused, Request, Response};
+use crate::auth::Caller;
+use crate::auth::mounts::Mount;
+use crate::auth::policy::Operation;
+use crate::error::Error;
+use crate::http::request_id::RequestId;
+
+/// What has been learnt of a request.
 #[derive(Default)]
-pub struct Audit {
-    _private: (),
+pub(super) struct Seen {
+    /// The operation and the path, once they read.
+    pub(super) asked: Option<(Operation, String)>,
+    /// The mount that the path leads to.
+    pub(super) mount: Option<Arc<Mount>>,
+    /// Where the caller is.
+    address: Option<IpAddr>,
+    /// The token that was sent.
+    pub(super) token: Option<Token>,
+    /// Whose it is.
+    pub(super) caller: Option<Arc<Caller>>,
+    /// What was sent.
+    sent: Option<Sent>,
 }
 
-/// A request whose intent was recorded; only it can record the outcome.
-#[must_use]
-pub struct Recorded {
-    /// The request.
-    pub request_id: RequestId,
+impl Seen {
+    /// Of a request from there.
+    pub(super) fn from(address: Option<IpAddr>) -> Self {
+        Self { address, ..Self::default() }
+    }
+
+    /// Takes note of who asks; of a stranger, of the token that was sent.
+    pub(super) fn who(&mut self, known: Option<&(Arc<Caller>, Token)>, sent: impl FnOnce() -> Option<Token>) {
+        self.token = known.map_or_else(sent, |(_, token)| Some(token.clone()));
+        self.caller = known.map(|(caller, _)| Arc::clone(caller));
+    }
+
+    /// Takes note of what was sent, and keeps its room from now on: it is there longer than the request's own.
+    pub(super) fn what(&mut self, sent: &mut Sent) {
+        let room = std::mem::take(&mut sent.room);
+        let (fields, body, media_type) = (sent.fields.clone(), sent.body.clone(), sent.media_type.clone());
+        self.sent = Some(Sent { fields, body, media_type, room });
+    }
+
+    /// The request as entries tell it; `method` and `raw_path` are those of its first line.
+    pub(super) fn request<'r>(&'r self, id: &'r RequestId, method: &'r str, raw_path: &'r str) -> Request<'r> {
+        let (operation, path) = match &self.asked {
+            Some((operation, path)) => (operation_word(*operation), &path[..]),
+            None => (method, raw_path),
+        };
+        Request {
+            id: id.as_str(),
+            operation,
+            path,
+            mount: self.mount.as_deref(),
+            remote_address: self.address,
+            token: self.token.as_ref().map(Token::expose),
+            caller: self.caller.as_deref().map(caller),
+            data: self.sent.as_ref().map_or(Data::None, data),
+        }
+    }
 }
 
-impl Audit {
-    /// Records that an authorised request is about to run.
-    ///
-    /// # Errors
-    /// `Unavailable` when devices exist and none takes the entry.
-    pub fn intent(&self, call: &Call) -> Result<Recorded> {
-        Ok(Recorded { request_id: call.request_id })
+fn data(sent: &Sent) -> Data<'_> {
+    match (sent.fields.is_empty(), sent.body.is_empty()) {
+        (true, true) => Data::None,
+        (true, false) => Data::Raw { media_type: &sent.media_type, bytes: &sent.body },
+        (false, _) => Data::Fields(&sent.fields),
     }
+}
 
-    /// Records what became of it.
-    ///
-    /// # Errors
-    /// `Unavailable` when devices exist and none takes the entry; the answer must not leave then.
-    pub fn outcome(&self, request: Recorded, outcome: std::result::Result<&Answer, &Error>) -> Result<()> {
-        let _ = (request, outcome);
-        Ok(())
+fn caller(caller: &Caller) -> audit::Caller<'_> {
+    audit::Caller {
+        display_name: caller.display_name.as_str().into(),
+        accessor: &caller.accessor,
+        entity_id: &caller.entity_id,
+        policies: &caller.policies,
+        metadata: Some(&caller.metadata),
+        created_at: Some(caller.created_at),
+        expires_at: caller.expires_at,
     }
+}
+
+/// What a request leads to; `conditions` are its headers, if they count.
+pub(super) fn outcome<'r>(outcome: &'r Result<Answer, Error>, conditions: Option<&HeaderMap>) -> Outcome<'r> {
+    match outcome {
+        Ok(answer) => Outcome { status: render::status_of(answer, conditions), answer: Ok(response(answer)) },
+        Err(error) => {
+            let texts = Some(error.text()).filter(|text| !text.is_empty()).into_iter().collect();
+            Outcome { status: render::status(error.kind()), answer: Err(Refused { kind: error.kind(), texts }) }
+        }
+    }
+}
+
+fn response(answer: &Answer) -> Response<'_> {
+    let (data, auth) = match &answer.body {
+        Body::Empty => (Data::None, None),
+        Body::Data(value) | Body::DataAndTop(value) | Body::Plain(value) => (Data::Json(value), None),
+        Body::Rendered(text) => (Data::JsonText(text.expose()), None),
+        Body::Auth(auth) => (Data::None, Some((&auth.token, &auth.others))),
+        Body::Raw(media_type, bytes) => (Data::Raw { media_type, bytes }, None),
+        Body::RawPieces(media_type, pieces) => (Data::Streamed { media_type, octets: pieces.len }, None),
+        Body::RenderedPieces(begin, pieces, end) => {
+            let octets = begin.len() + pieces.len + end.len();
+            (Data::Streamed { media_type: render::JSON, octets }, None)
+        }
+    };
+    Response { data, auth, lease: answer.lease.as_ref().map(|lease| &lease.id[..]), warnings: &answer.warnings }
 }

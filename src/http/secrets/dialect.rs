@@ -20,16 +20,25 @@
 //! read leniently and the same from everyone.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use actix_web::http::header::{HeaderMap, HeaderName};
 use serde_json::Value;
 
 use super::request::{SERVICE_TOKEN, VAULT_TOKEN};
-use crate::pki::issue::Dates;
-use crate::pki::role::Role;
+use crate::clock::compact;
 use crate::secret::PartlySecret;
 
 static VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
+
+/// The dates in an answer, epoch seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dates {
+    /// notBefore, where the answer shows it.
+    pub not_before: Option<i64>,
+    /// notAfter.
+    pub expiration: i64,
+}
 
 /// The types that the sender of a request reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,14 +79,12 @@ impl Dialect {
         json
     }
 
-    /// A role.
-    pub fn role(self, role: &Role) -> Value {
-        let mut json = role.to_json();
-        if self == Self::Peers {
-            json["ttl"] = role.ttl.into();
-            json["max_ttl"] = role.max_ttl.into();
+    /// A lifetime of a role, given in seconds.
+    pub fn lifetime(self, seconds: u64) -> Value {
+        match self {
+            Self::Contract => compact(Duration::from_secs(seconds)).into(),
+            Self::Peers => seconds.into(),
         }
-        json
     }
 }
 
@@ -128,13 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_roles_lifetimes_are_texts_or_seconds_and_nothing_else_differs() {
-        let role = Role { ttl: 21_600, max_ttl: 86_400, ..Role::default() };
-        let (mut contract, peers) = (Dialect::Contract.role(&role), Dialect::Peers.role(&role));
-        assert_eq!((&contract["ttl"], &contract["max_ttl"]), (&json!("6h"), &json!("24h")));
-        assert_eq!((&peers["ttl"], &peers["max_ttl"]), (&json!(21_600), &json!(86_400)));
-        contract["ttl"] = json!(21_600);
-        contract["max_ttl"] = json!(86_400);
-        assert_eq!(contract, peers);
+    fn lifetimes_are_texts_or_seconds() {
+        assert_eq!((Dialect::Contract.lifetime(21_600), Dialect::Peers.lifetime(21_600)), (json!("6h"), json!(21_600)));
     }
 }

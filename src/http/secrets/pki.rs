@@ -1,6 +1,7 @@
 //! The certificate authority engine on the wire: its route table and, in the files below, its handlers.
 
 mod acme;
+mod asked;
 mod authority;
 mod crl;
 mod external_policy;
@@ -12,25 +13,22 @@ mod keys;
 mod lists;
 mod metadata;
 mod ocsp;
+mod rendering;
+mod revoking;
 mod roles;
 mod tidy;
+mod urls;
 
 use std::sync::Arc;
 
+use self::generate::fields as generated;
+use self::issuing::fields as asking;
 use super::answer::Answer;
 use super::page::Page;
 use super::route::{Call, Operation, Route};
 use crate::error::Result;
 use crate::pki::Authority;
 use crate::pki::actor::ReplicaLink;
-use crate::pki::changes::ISSUER_FIELDS;
-use crate::pki::crl::{config as crl_config, on_request};
-use crate::pki::external_policy as policy;
-use crate::pki::request::{ISSUE_FIELDS, SIGN_FIELDS};
-use crate::pki::tidy::config as tidying;
-use crate::pki::{
-    ca_key, cluster, intermediate, revocation, role, root, self_issued, sign_intermediate, urls, verbatim,
-};
 
 /// A handler as the table wants it: a plain async function, boxed.
 macro_rules! route {
@@ -40,73 +38,71 @@ macro_rules! route {
 }
 
 const LIST: &[&str] = &["after", "limit"];
-const URLS_FIELDS: &[&str] =
-    &[urls::LIST_FIELDS[0], urls::LIST_FIELDS[1], urls::LIST_FIELDS[2], urls::LIST_FIELDS[3], "enable_templating"];
 
 /// Every route of a PKI mount, relative to the mount.
 pub static ROUTES: &[Route] = &[
     route!(token List "roles" LIST => roles::list),
     route!(token Read "roles/:name" &[] => roles::read).compressible(),
-    route!(token Update "roles/:name" role::FIELDS => roles::replace),
-    route!(token Patch "roles/:name" role::FIELDS => roles::merge),
+    route!(token Update "roles/:name" roles::FIELDS => roles::replace),
+    route!(token Patch "roles/:name" roles::FIELDS => roles::merge),
     route!(token Delete "roles/:name" &[] => roles::delete),
-    route!(token Update "issue/:name" ISSUE_FIELDS => issuing::issue),
-    route!(token Update "issuer/:issuer_ref/issue/:name" ISSUE_FIELDS => issuing::issue),
-    route!(token Update "sign/:name" SIGN_FIELDS => issuing::sign),
-    route!(token Update "issuer/:issuer_ref/sign/:name" SIGN_FIELDS => issuing::sign),
-    route!(token Update "root/sign-intermediate" sign_intermediate::FIELDS => issuing::sign_intermediate),
-    route!(token Update "issuer/:issuer_ref/sign-intermediate" sign_intermediate::FIELDS => issuing::sign_intermediate),
-    route!(sudo Update "root/sign-self-issued" self_issued::FIELDS => issuing::sign_self_issued),
-    route!(token Update "issuer/:issuer_ref/sign-self-issued" self_issued::FIELDS => issuing::sign_self_issued),
-    route!(token Update "sign-verbatim" verbatim::FIELDS => issuing::sign_verbatim),
-    route!(token Update "sign-verbatim/:name" verbatim::FIELDS => issuing::sign_verbatim),
-    route!(token Update "issuer/:issuer_ref/sign-verbatim" verbatim::FIELDS => issuing::sign_verbatim),
-    route!(token Update "issuer/:issuer_ref/sign-verbatim/:name" verbatim::FIELDS => issuing::sign_verbatim),
+    route!(token Update "issue/:name" asking::ISSUE => issuing::issue),
+    route!(token Update "issuer/:issuer_ref/issue/:name" asking::ISSUE => issuing::issue),
+    route!(token Update "sign/:name" asking::SIGN => issuing::sign),
+    route!(token Update "issuer/:issuer_ref/sign/:name" asking::SIGN => issuing::sign),
+    route!(token Update "root/sign-intermediate" asking::INTERMEDIATE => issuing::sign_intermediate),
+    route!(token Update "issuer/:issuer_ref/sign-intermediate" asking::INTERMEDIATE => issuing::sign_intermediate),
+    route!(sudo Update "root/sign-self-issued" asking::SELF_ISSUED => issuing::sign_self_issued),
+    route!(token Update "issuer/:issuer_ref/sign-self-issued" asking::SELF_ISSUED => issuing::sign_self_issued),
+    route!(token Update "sign-verbatim" asking::VERBATIM => issuing::sign_verbatim),
+    route!(token Update "sign-verbatim/:name" asking::VERBATIM => issuing::sign_verbatim),
+    route!(token Update "issuer/:issuer_ref/sign-verbatim" asking::VERBATIM => issuing::sign_verbatim),
+    route!(token Update "issuer/:issuer_ref/sign-verbatim/:name" asking::VERBATIM => issuing::sign_verbatim),
     route!(token Read "config/external-policy" &[] => external_policy::read_config),
-    route!(token Update "config/external-policy" policy::config::FIELDS => external_policy::write_config),
-    route!(token Update "external-policy/issue" policy::ISSUE_FIELDS => external_policy::issue)
+    route!(token Update "config/external-policy" external_policy::FIELDS => external_policy::write_config),
+    route!(token Update "external-policy/issue" external_policy::ISSUE => external_policy::issue)
         .with_verbatim_body(),
-    route!(token Update "external-policy/issue/:policy" policy::ISSUE_FIELDS => external_policy::issue)
+    route!(token Update "external-policy/issue/:policy" external_policy::ISSUE => external_policy::issue)
         .with_verbatim_body(),
-    route!(token Update "issuer/:issuer_ref/external-policy/issue" policy::ISSUE_FIELDS => external_policy::issue)
+    route!(token Update "issuer/:issuer_ref/external-policy/issue" external_policy::ISSUE => external_policy::issue)
         .with_verbatim_body(),
-    route!(token Update "issuer/:issuer_ref/external-policy/issue/:policy" policy::ISSUE_FIELDS => external_policy::issue)
+    route!(token Update "issuer/:issuer_ref/external-policy/issue/:policy" external_policy::ISSUE => external_policy::issue)
         .with_verbatim_body(),
-    route!(token Update "external-policy/sign" policy::SIGN_FIELDS => external_policy::sign)
+    route!(token Update "external-policy/sign" external_policy::SIGN => external_policy::sign)
         .with_verbatim_body(),
-    route!(token Update "external-policy/sign/:policy" policy::SIGN_FIELDS => external_policy::sign)
+    route!(token Update "external-policy/sign/:policy" external_policy::SIGN => external_policy::sign)
         .with_verbatim_body(),
-    route!(token Update "issuer/:issuer_ref/external-policy/sign" policy::SIGN_FIELDS => external_policy::sign)
+    route!(token Update "issuer/:issuer_ref/external-policy/sign" external_policy::SIGN => external_policy::sign)
         .with_verbatim_body(),
-    route!(token Update "issuer/:issuer_ref/external-policy/sign/:policy" policy::SIGN_FIELDS => external_policy::sign)
+    route!(token Update "issuer/:issuer_ref/external-policy/sign/:policy" external_policy::SIGN => external_policy::sign)
         .with_verbatim_body(),
-    route!(token Update "external-policy/sign-intermediate" policy::SIGN_FIELDS => external_policy::sign_intermediate)
+    route!(token Update "external-policy/sign-intermediate" external_policy::SIGN => external_policy::sign_intermediate)
         .with_verbatim_body(),
-    route!(token Update "external-policy/sign-intermediate/:policy" policy::SIGN_FIELDS => external_policy::sign_intermediate)
+    route!(token Update "external-policy/sign-intermediate/:policy" external_policy::SIGN => external_policy::sign_intermediate)
         .with_verbatim_body(),
-    route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate" policy::SIGN_FIELDS => external_policy::sign_intermediate)
+    route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate" external_policy::SIGN => external_policy::sign_intermediate)
         .with_verbatim_body(),
-    route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate/:policy" policy::SIGN_FIELDS => external_policy::sign_intermediate)
+    route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate/:policy" external_policy::SIGN => external_policy::sign_intermediate)
         .with_verbatim_body(),
-    route!(token Update "revoke" revocation::FIELDS => issuing::revoke),
-    route!(token Update "revoke-with-key" revocation::WITH_KEY_FIELDS => issuing::revoke_with_key),
-    route!(token Update "tidy" tidying::FIELDS => tidy::begin),
+    route!(token Update "revoke" revoking::FIELDS => revoking::revoke),
+    route!(token Update "revoke-with-key" revoking::WITH_KEY_FIELDS => revoking::revoke_with_key),
+    route!(token Update "tidy" tidy::FIELDS => tidy::begin),
     route!(token Read "tidy-status" &[] => tidy::status),
     route!(token Update "tidy-cancel" &[] => tidy::cancel),
     route!(token Read "config/auto-tidy" &[] => tidy::read_config),
-    route!(token Update "config/auto-tidy" tidying::AUTO_FIELDS => tidy::write_config),
+    route!(token Update "config/auto-tidy" tidy::AUTO_FIELDS => tidy::write_config),
     route!(token Read "crl/rotate" &[] => crl::rotate),
     route!(token Update "crl/rotate" &[] => crl::rotate),
     route!(token Read "crl/rotate-delta" &[] => crl::rotate_delta),
     route!(token Update "crl/rotate-delta" &[] => crl::rotate_delta),
-    route!(token Update "issuer/:issuer_ref/resign-crls" on_request::RESIGN_FIELDS => crl::resign).with_long_texts(),
-    route!(token Update "issuer/:issuer_ref/sign-revocation-list" on_request::SIGN_FIELDS => crl::sign_list),
-    route!(token Update "root/generate/:type" root::FIELDS => generate::root),
-    route!(token Update "issuers/generate/root/:type" root::FIELDS => generate::root),
-    route!(token Update "root/rotate/:type" root::FIELDS => generate::rotated_root),
-    route!(token Update "intermediate/generate/:type" intermediate::FIELDS => generate::intermediate),
-    route!(token Update "issuers/generate/intermediate/:type" intermediate::FIELDS => generate::intermediate),
-    route!(token Update "intermediate/cross-sign" intermediate::FIELDS => generate::cross_sign),
+    route!(token Update "issuer/:issuer_ref/resign-crls" crl::RESIGN_FIELDS => crl::resign).with_long_texts(),
+    route!(token Update "issuer/:issuer_ref/sign-revocation-list" crl::SIGN_FIELDS => crl::sign_list),
+    route!(token Update "root/generate/:type" generated::ROOT => generate::root),
+    route!(token Update "issuers/generate/root/:type" generated::ROOT => generate::root),
+    route!(token Update "root/rotate/:type" generated::ROOT => generate::rotated_root),
+    route!(token Update "intermediate/generate/:type" generated::INTERMEDIATE => generate::intermediate),
+    route!(token Update "issuers/generate/intermediate/:type" generated::INTERMEDIATE => generate::intermediate),
+    route!(token Update "intermediate/cross-sign" generated::INTERMEDIATE => generate::cross_sign),
     route!(token Update "intermediate/set-signed" &["certificate"] => import::set_signed),
     route!(token Update "issuers/import/bundle" &["pem_bundle"] => import::bundle),
     route!(token Update "issuers/import/cert" &["pem_bundle"] => import::certificates),
@@ -115,20 +111,20 @@ pub static ROUTES: &[Route] = &[
     route!(sudo Delete "root" &[] => issuers::delete_all),
     route!(open List "issuers" LIST => issuers::list),
     route!(token Read "issuer/:issuer_ref" &[] => issuers::read),
-    route!(token Update "issuer/:issuer_ref" ISSUER_FIELDS => issuers::replace),
-    route!(token Patch "issuer/:issuer_ref" ISSUER_FIELDS => issuers::merge),
+    route!(token Update "issuer/:issuer_ref" issuers::FIELDS => issuers::replace),
+    route!(token Patch "issuer/:issuer_ref" issuers::FIELDS => issuers::merge),
     route!(token Delete "issuer/:issuer_ref" &[] => issuers::delete),
     route!(token Update "issuer/:issuer_ref/revoke" &[] => issuers::revoke),
     route!(token Read "config/issuers" &[] => issuers::read_config),
     route!(token Update "config/issuers" &["default", "default_follows_latest_issuer"] => issuers::write_config),
-    route!(token Read "config/urls" &[] => issuers::read_urls),
-    route!(token Update "config/urls" URLS_FIELDS => issuers::write_urls),
-    route!(token Read "config/cluster" &[] => issuers::read_cluster),
-    route!(token Update "config/cluster" cluster::FIELDS => issuers::write_cluster),
+    route!(token Read "config/urls" &[] => urls::read),
+    route!(token Update "config/urls" urls::FIELDS => urls::write),
+    route!(token Read "config/cluster" &[] => urls::read_cluster),
+    route!(token Update "config/cluster" urls::CLUSTER_FIELDS => urls::write_cluster),
     route!(token Read "config/crl" &[] => crl::read_config),
-    route!(token Update "config/crl" crl_config::FIELDS => crl::write_config),
+    route!(token Update "config/crl" crl::CONFIG_FIELDS => crl::write_config),
     route!(token List "keys" LIST => keys::list),
-    route!(token Update "keys/generate/:type" ca_key::GENERATE_FIELDS => generate::key),
+    route!(token Update "keys/generate/:type" generated::KEY => generate::key),
     route!(token Update "keys/import" &["pem_bundle", "key_name"] => import::key),
     route!(token Read "key/:key_ref" &[] => keys::read),
     route!(token Update "key/:key_ref" &["key_name"] => keys::rename),
@@ -198,23 +194,24 @@ pub static ROUTES: &[Route] = &[
     route!(token Read "cert-metadata/:serial" &[] => metadata::read),
 ];
 
+/// Whether absent members fall back to their defaults or stay as they are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Write {
+    /// POST: absent → default.
+    Replace,
+    /// PATCH: absent → stays, null → default.
+    Merge,
+}
+
 /// An answer of names without details.
 fn page_of_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<Answer> {
     Answer::keys(Page::of(&call.fields)?.cut(names), None)
 }
 
 impl Call {
-    /// The authority of the call's mount. The mount table decides: a mount that is in it and is not
-    /// open here (its enabling was cut short) is opened now.
+    /// The authority of the call's mount.
     async fn authority(&self) -> Result<Arc<Authority>> {
-        let engine = &self.state.engine;
-        if let Ok(authority) = engine.authority(self.mount.id) {
-            return Ok(authority);
-        }
-        if self.state.auth.mounts().iter().any(|mount| mount.id == self.mount.id) {
-            engine.open(self.mount.id).await?;
-        }
-        engine.authority(self.mount.id)
+        self.state.mounts.authority(&self.mount).await
     }
 
     /// How records name the caller; empty on open routes.

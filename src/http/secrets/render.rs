@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use self::pieces::InPieces;
 use super::answer::{Answer, Auth, Body, Lease, Pieces};
-use super::route::RequestId;
 use crate::error::{Error, Kind};
+use crate::http::request_id::RequestId;
 use crate::secret::PartlySecret;
 
 /// The media type of everything but raw answers; clients compare it byte by byte.
@@ -56,23 +56,17 @@ pub struct Context<'a> {
 
 /// An answer as a response.
 pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpResponse {
-    let Answer { status, body, warnings, headers, lease, validators } = answer;
-    let unchanged = validators.as_ref().zip(context.headers).is_some_and(|(v, headers)| conditional::holds(v, headers));
-    let status = if unchanged { 304 } else { status };
+    let status = status_of(&answer, context.headers);
+    let Answer { body, warnings, headers, lease, validators, .. } = answer;
     let bodiless = matches!(status, 204 | 304);
     let head = context.head;
     let (media_type, parts) = match body {
-        _ if unchanged => (JSON, None),
+        _ if status == 304 => (JSON, None),
         Body::Raw(media_type, bytes) => (media_type, Some(Parts::Whole(bytes))),
         Body::RawPieces(media_type, pieces) => (media_type, Some(Parts::Pieces(pieces))),
         Body::Plain(value) => (JSON, Some(Parts::Whole(text(&value)))),
         Body::Empty if warnings.is_empty() || bodiless => (JSON, None),
         body => (JSON, Some(envelope(body, lease.as_ref(), warnings, id, context))),
-    };
-    let status = match (status, &parts) {
-        (0, Some(_)) => 200,
-        (0, None) => 204,
-        (given, _) => given,
     };
     let mut response = HttpResponse::new(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
     if let Some(parts) = parts {
@@ -90,6 +84,17 @@ pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpRespo
         set_text(&mut response, HeaderName::from_static(name), &value);
     }
     response
+}
+
+/// The status of an answer; `headers` are those of a request that may have conditions.
+pub(super) fn status_of(answer: &Answer, headers: Option<&HeaderMap>) -> u16 {
+    let validators = answer.validators.as_ref().zip(headers);
+    match answer.status {
+        _ if validators.is_some_and(|(validators, headers)| conditional::holds(validators, headers)) => 304,
+        0 if matches!(answer.body, Body::Empty) && answer.warnings.is_empty() => 204,
+        0 => 200,
+        given => given,
+    }
 }
 
 /// A body on its way out.

@@ -4,14 +4,14 @@
 //! read in `body`.
 
 use actix_web::HttpRequest;
-use actix_web::http::header::{CONTENT_TYPE, HeaderMap, HeaderName};
+use actix_web::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 
 use super::path;
-use super::route::{Operation, Token};
-use super::state::Settings;
+use crate::auth::policy::Operation;
 use crate::error::{Error, Kind, Result};
 use crate::fields::{Fields, MAX_VALUES, bool_word};
+use crate::http::settings::Settings;
 
 /// Largest header block, bytes of names and values.
 const MAX_HEADERS: usize = 64 << 10;
@@ -36,6 +36,20 @@ pub struct Asked {
     pub help: bool,
     /// What followed the path and is not part of it (see `**tail` of a route's pattern), as sent.
     pub tail: Option<Bytes>,
+}
+
+/// A caller's token, for the few routes whose subject it is. No `Debug`, so that it reaches no log.
+#[derive(Clone)]
+pub struct Token {
+    header: HeaderValue,
+    from: usize,
+}
+
+impl Token {
+    /// The token.
+    pub fn expose(&self) -> &str {
+        self.header.to_str().ok().and_then(|text| text.get(self.from..)).unwrap_or_default()
+    }
 }
 
 /// Reads path, method and query, and refuses oversized headers.
@@ -182,7 +196,7 @@ pub fn token(headers: &HeaderMap, compat: bool) -> Result<Option<Token>> {
         if value.len() == from {
             continue;
         }
-        let token = Token::new(value.clone(), from);
+        let token = Token { header: value.clone(), from };
         match &found {
             Some(first) if first.expose() != token.expose() => {
                 return Err(Error::malformed("token: two different tokens were sent"));

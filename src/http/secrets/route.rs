@@ -6,18 +6,19 @@
 
 use std::sync::Arc;
 
-use actix_web::http::header::HeaderValue;
 use futures_util::future::LocalBoxFuture;
 
 use super::answer::Answer;
-use super::body::Room;
 use super::dialect::Dialect;
-use super::state::State;
+use super::request::Token;
 use crate::auth::Caller;
 use crate::auth::mounts::Mount;
 pub use crate::auth::policy::Operation;
 use crate::error::{Error, Result};
 use crate::fields::{Fields, MAX_TEXT};
+use crate::http::body::Room;
+use crate::http::request_id::RequestId;
+use crate::http::state::State;
 
 /// The word of an operation in metrics, logs and capability lists.
 pub fn operation_word(operation: Operation) -> &'static str {
@@ -107,6 +108,8 @@ pub struct Route {
     /// Whether none of its answers holds a secret, so that they may be compressed
     /// ([`encoding`](crate::http::encoding)).
     pub compressible: bool,
+    /// Whether the audit is told of its requests: not of those that ask whether the server lives.
+    pub audited: bool,
     /// The code.
     pub handler: Handler,
 }
@@ -121,8 +124,20 @@ impl Route {
     ) -> Self {
         let (access, body) = (Access::Token, BodyKind::Fields);
         let (synonyms, body_limit, longest_text) = (&[], None, MAX_TEXT);
-        let compressible = matches!(op, Operation::List);
-        Self { operation: op, pattern, access, fields, synonyms, body, body_limit, longest_text, compressible, handler }
+        let (compressible, audited) = (matches!(op, Operation::List), true);
+        Self {
+            operation: op,
+            pattern,
+            access,
+            fields,
+            synonyms,
+            body,
+            body_limit,
+            longest_text,
+            compressible,
+            audited,
+            handler,
+        }
     }
 
     /// A route that needs no token.
@@ -153,6 +168,12 @@ impl Route {
     #[must_use]
     pub const fn compressible(self) -> Self {
         Self { compressible: true, ..self }
+    }
+
+    /// The same route, of which the audit is not told.
+    #[must_use]
+    pub const fn unaudited(self) -> Self {
+        Self { audited: false, ..self }
     }
 
     /// The same route with every body member passed on as it came.
@@ -221,25 +242,6 @@ impl Params {
     }
 }
 
-/// A caller's token, for the few routes whose subject it is. No `Debug`, so that it reaches no log.
-#[derive(Clone)]
-pub struct Token {
-    header: HeaderValue,
-    from: usize,
-}
-
-impl Token {
-    /// The token inside a header value, from byte `from` on.
-    pub(super) fn new(header: HeaderValue, from: usize) -> Self {
-        Self { header, from }
-    }
-
-    /// The token.
-    pub fn expose(&self) -> &str {
-        self.header.to_str().ok().and_then(|text| text.get(self.from..)).unwrap_or_default()
-    }
-}
-
 /// One authorised request on its way to a handler.
 pub struct Call {
     /// The worker's state.
@@ -304,29 +306,5 @@ impl Call {
     /// `Forbidden` on an open route.
     pub fn token(&self) -> Result<&str> {
         self.token.as_ref().map(Token::expose).ok_or_else(Error::forbidden)
-    }
-}
-
-/// A request's id: a random UUID in its text form, kept in place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestId([u8; 36]);
-
-impl RequestId {
-    /// A new one.
-    pub fn random() -> Self {
-        let mut text = [0; 36];
-        uuid::Builder::from_random_bytes(crate::random::bytes()).into_uuid().hyphenated().encode_lower(&mut text);
-        Self(text)
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).unwrap_or_default()
-    }
-}
-
-impl std::fmt::Display for RequestId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
     }
 }

@@ -60,11 +60,11 @@ const REVOKE: &[&str] = &["lease_id", "sync"];
 
 /// The routes of the system mount.
 pub static ROUTES: &[Route] = &[
-    Route::open(Read, "health", HEALTH, |call| Box::pin(health::health(call))),
-    Route::open(Read, "seal-status", &[], |call| Box::pin(health::seal_status(call))),
-    Route::open(Read, "init", &[], |call| Box::pin(health::init(call))),
-    Route::open(Read, "leader", &[], |call| Box::pin(health::leader(call))),
-    Route::token(Read, "metrics", &["format"], |call| Box::pin(metrics(call))).compressible(),
+    Route::open(Read, "health", HEALTH, |call| Box::pin(health::health(call))).unaudited(),
+    Route::open(Read, "seal-status", &[], |call| Box::pin(health::seal_status(call))).unaudited(),
+    Route::open(Read, "init", &[], |call| Box::pin(health::init(call))).unaudited(),
+    Route::open(Read, "leader", &[], |call| Box::pin(health::leader(call))).unaudited(),
+    Route::token(Read, "metrics", &["format"], |call| Box::pin(metrics(call))).compressible().unaudited(),
     Route::token(Read, "mounts", &[], |call| Box::pin(mounts::engines(call))).compressible(),
     Route::token(Read, "mounts/*path", &[], |call| Box::pin(mounts::engine(call))),
     Route::token(Update, "mounts/*path", MOUNT, |call| Box::pin(mounts::enable(call))),
@@ -123,7 +123,7 @@ async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'static) -> Res
 async fn metrics(call: Call) -> Result<Answer> {
     match call.fields.text("format")?.as_deref() {
         None | Some("" | "prometheus") => {
-            Ok(Answer::raw(crate::http::METRICS_TYPE, crate::telemetry::rendered_metrics()))
+            Ok(Answer::raw(crate::telemetry::METRICS_TYPE, crate::telemetry::rendered_metrics()))
         }
         Some(_) => Err(Error::invalid("format: only \"prometheus\" is known")),
     }

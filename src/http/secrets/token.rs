@@ -100,7 +100,7 @@ fn increment(call: &Call) -> Result<Option<Duration>> {
 
 async fn revoke_self(call: Call) -> Result<Answer> {
     call.state.auth.revoke(call.token()?).await?;
-    call.state.engine.wake_leases();
+    call.state.mounts.tokens_ended();
     Ok(Answer::empty())
 }
 
@@ -108,13 +108,13 @@ async fn revoke_self(call: Call) -> Result<Answer> {
 async fn revoke(call: Call) -> Result<Answer> {
     let token = given(&call, "token")?.ok_or_else(missing_token)?;
     call.state.auth.revoke(&token).await?;
-    call.state.engine.wake_leases();
+    call.state.mounts.tokens_ended();
     Ok(Answer::empty())
 }
 
 async fn revoke_accessor(call: Call) -> Result<Answer> {
     let known = call.state.auth.revoke_accessor(&accessor(&call)?).await?;
-    call.state.engine.wake_leases();
+    call.state.mounts.tokens_ended();
     let warning = (!known).then(|| "No token found with this accessor".to_owned());
     Ok(Answer::empty().with_warnings(warning))
 }

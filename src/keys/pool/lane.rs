@@ -1,10 +1,11 @@
 //! Who gets the next key: a lane for every class of sizes, and in a lane the mounts take turns.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
@@ -56,25 +57,52 @@ impl Lane {
 
 /// Held by whoever waits for an answer that is worked out elsewhere.
 #[derive(Default)]
-pub struct Presence(Arc<()>);
+pub struct Presence(Arc<Left>);
+
+/// Whether a [`Presence`] is gone.
+#[derive(Debug, Default)]
+struct Left {
+    gone: AtomicBool,
+    told: Notify,
+}
 
 impl Presence {
     /// What tells others whether it is still held.
     pub fn watch(&self) -> Watch {
-        Watch(Some(Arc::downgrade(&self.0)))
+        Watch(Some(Arc::clone(&self.0)))
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.gone.store(true, Ordering::Release);
+        self.0.told.notify_waiters();
     }
 }
 
 /// Tells whether somebody still waits; the default is [`Watch::ALWAYS`].
 #[derive(Clone, Debug, Default)]
-pub struct Watch(Option<Weak<()>>);
+pub struct Watch(Option<Arc<Left>>);
 
 impl Watch {
     /// Of a caller that leaves with the future that waits, and no sooner.
     pub const ALWAYS: Self = Self(None);
 
     fn has_ended(&self) -> bool {
-        self.0.as_ref().is_some_and(|presence| presence.strong_count() == 0)
+        self.0.as_ref().is_some_and(|left| left.gone.load(Ordering::Acquire))
+    }
+
+    /// Resolves when nobody waits any more.
+    pub async fn ended(&self) {
+        let Some(left) = &self.0 else { return std::future::pending().await };
+        loop {
+            // Made before the look, so that who leaves after it is heard.
+            let told = left.told.notified();
+            if self.has_ended() {
+                return;
+            }
+            told.await;
+        }
     }
 }
 

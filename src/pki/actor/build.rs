@@ -11,8 +11,9 @@ use tokio::sync::Semaphore;
 use super::panicked;
 use crate::documents::MountId;
 use crate::error::Result;
+use crate::pki::check::blocking::{self, Outside};
 use crate::pki::crl::{Builder, Built, Wanted};
-use crate::pki::view::View;
+use crate::pki::mount::view::View;
 use crate::telemetry;
 
 /// The pause between two builds, in shares of what the earlier one took: at least, and after the last one
@@ -104,20 +105,18 @@ pub(super) async fn run_build(
     wanted: Wanted,
     builds: Arc<Semaphore>,
 ) -> (Builder, Result<Built>, Duration) {
-    let _place = builds.acquire_owned().await;
-    let started = Instant::now();
-    let (handle, mount) = (tokio::runtime::Handle::current(), view.mount);
-    let (builder, result) = tokio::task::spawn_blocking(move || {
-        let build = AssertUnwindSafe(builder.build(&view, wanted)).catch_unwind();
-        let result = handle.block_on(build).unwrap_or_else(|_| {
+    let mount = view.mount;
+    let work = |outside: Outside| async move {
+        let started = Instant::now();
+        let build = AssertUnwindSafe(builder.build(&view, wanted, &outside)).catch_unwind();
+        let result = build.await.unwrap_or_else(|_| {
             builder.reset();
             Err(panicked())
         });
-        (builder, result)
-    })
-    .await
-    .expect("a build catches its own panics");
-    let took = started.elapsed();
+        (builder, result, started.elapsed())
+    };
+    let done = blocking::run(Some(builds), work).await;
+    let (builder, result, took) = done.expect("a build catches its own panics");
     record_build(mount, &result, took);
     (builder, result, took)
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::{Plan, Planned, panicked};
 use crate::error::{Error, Kind, Result};
+use crate::pki::mount::view::View;
 use crate::pki::store::{PkiOutcome, PkiStore};
-use crate::pki::view::View;
 
 /// Times that a change is worked out before its caller is told that other nodes were always first.
 const PLAN_TRIES: usize = 5;

@@ -9,7 +9,7 @@
 
 use std::cmp::Ordering;
 
-use super::entries::{End, Item};
+use super::item::{End, Item};
 use crate::pki::store::RevocationRow;
 use crate::x509::crl::{EntryWriter, first};
 use crate::x509::serial::Serial;

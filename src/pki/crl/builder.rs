@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::batch::Batch;
-use super::config::CrlConfig;
 use super::entries::Entries;
 use super::groups::{Group, Layout, groups};
 use super::incoming::{Incoming, Sorted};
@@ -18,8 +17,12 @@ use super::{Crls, Lists};
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
+use crate::keys::signing::Signers;
+use crate::pki::check::blocking::Outside;
+use crate::pki::mount::settings::crl::CrlConfig;
+use crate::pki::mount::signer::Signer;
+use crate::pki::mount::view::View;
 use crate::pki::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
-use crate::pki::view::{Signer, View};
 use crate::x509::extension;
 
 /// Revocations read from storage at a time.
@@ -63,6 +66,7 @@ impl Wanted {
 pub struct Builder {
     mount: MountId,
     store: Arc<dyn PkiStore>,
+    signers: Arc<dyn Signers>,
     clock: Clock,
     layout: Layout,
     /// Every revocation up to this sequence was read.
@@ -108,10 +112,11 @@ struct Stored {
 
 impl Builder {
     /// A builder that has read nothing yet.
-    pub fn new(mount: MountId, store: Arc<dyn PkiStore>, clock: Clock) -> Self {
+    pub fn new(mount: MountId, store: Arc<dyn PkiStore>, signers: Arc<dyn Signers>, clock: Clock) -> Self {
         Self {
             mount,
             store,
+            signers,
             clock,
             layout: Layout::default(),
             loaded: 0,
@@ -135,11 +140,12 @@ impl Builder {
     }
 
     /// Brings every group's lists up to date: makes what is due by the mount's settings, and what is
-    /// wanted. A group that fails keeps its lists and does not keep the others from theirs.
+    /// wanted. A group that fails keeps its lists and does not keep the others from theirs. Signers are awaited
+    /// `outside` of its thread.
     ///
     /// # Errors
     /// `Unavailable` when the revocations cannot be read. What was published stays.
-    pub async fn build(&mut self, view: &View, wanted: Wanted) -> Result<Built> {
+    pub async fn build(&mut self, view: &View, wanted: Wanted, outside: &Outside) -> Result<Built> {
         let groups = groups(view);
         self.adopt(Layout::new(view, &groups), &groups);
         if wanted.reload && self.restored {
@@ -155,7 +161,7 @@ impl Builder {
             failure: None,
         };
         for group in &groups {
-            match self.build_group(view, group, wanted).await {
+            match self.build_group(view, group, wanted, outside).await {
                 Ok(made) => built.made += made,
                 Err(error) => built.failure = Some(error),
             }
@@ -320,23 +326,23 @@ impl Builder {
     }
 
     /// Makes what is due for a group; how many lists that were.
-    async fn build_group(&mut self, view: &View, group: &Group, wanted: Wanted) -> Result<usize> {
+    async fn build_group(&mut self, view: &View, group: &Group, wanted: Wanted, outside: &Outside) -> Result<usize> {
         let Some(signer) = &group.signer else { return Ok(0) };
         let config = &view.crl_config.value;
         let now = self.clock.now().unix_timestamp();
         let issuers = !self.missing_issuers(group, &[]).is_empty();
         let state = self.states.entry(group.id.clone()).or_default();
         if state.complete_due(config, wanted.complete || (wanted.reload && state.rebuilt), issuers, now) {
-            return self.publish_complete(view, group, signer).await.map(|()| 2);
+            return self.publish_complete(view, group, signer, outside).await.map(|()| 2);
         }
         if state.delta_due(config, wanted.delta, now) {
-            return self.publish_delta(view, group, signer).await.map(|()| 1);
+            return self.publish_delta(view, group, signer, outside).await.map(|()| 1);
         }
         Ok(0)
     }
 
     /// Signs and records the next complete CRL of a group, and with it an empty delta CRL.
-    async fn publish_complete(&mut self, view: &View, group: &Group, signer: &Signer) -> Result<()> {
+    async fn publish_complete(&mut self, view: &View, group: &Group, signer: &Signer, outside: &Outside) -> Result<()> {
         let config = &view.crl_config.value;
         let mut number = self.states.get(&group.id).map_or(0, GroupState::number) + 1;
         for _ in 0..NUMBER_TRIES {
@@ -348,8 +354,10 @@ impl Builder {
             let now = self.clock.now().unix_timestamp();
             state.guard(number, self.loaded, &listed, now, config.disable)?;
             let frame = Frame { number, base: None, this_update: now, next_update: next_update(config, now) };
-            let complete = Drafted::new(view, signer, &listed, frame)?;
-            let delta = Drafted::new(view, signer, &Entries::default(), Frame { base: Some(number), ..frame })?;
+            let complete = draft(view, signer, &listed, frame)?;
+            let delta = draft(view, signer, &Entries::default(), Frame { base: Some(number), ..frame })?;
+            let complete = Drafted::new(complete, signer, &*self.signers, outside).await?;
+            let delta = Drafted::new(delta, signer, &*self.signers, outside).await?;
             let rows = [complete.row(self.mount, group, self.loaded), delta.row(self.mount, group, self.loaded)];
             match self.store.commit(rows.map(PkiWrite::Crl).into()).await {
                 Ok(_) => {
@@ -369,14 +377,15 @@ impl Builder {
     }
 
     /// Signs and records the next delta CRL of a group: what was revoked since the complete one.
-    async fn publish_delta(&mut self, view: &View, group: &Group, signer: &Signer) -> Result<()> {
+    async fn publish_delta(&mut self, view: &View, group: &Group, signer: &Signer, outside: &Outside) -> Result<()> {
         let config = &view.crl_config.value;
         let state = self.states.entry(group.id.clone()).or_default();
         let Some(base) = state.complete.as_ref().map(|list| list.number) else { return Ok(()) };
         let now = self.clock.now().unix_timestamp();
         let number = state.number() + 1;
         let frame = Frame { number, base: Some(base), this_update: now, next_update: next_update(config, now) };
-        let delta = Drafted::new(view, signer, &state.fresh, frame)?;
+        let delta = draft(view, signer, &state.fresh, frame)?;
+        let delta = Drafted::new(delta, signer, &*self.signers, outside).await?;
         match self.store.commit(vec![PkiWrite::Crl(delta.row(self.mount, group, self.loaded))]).await {
             Ok(_) => {
                 state.delta = Some(Arc::new(delta.finish()));
@@ -455,25 +464,24 @@ fn check_size(config: &CrlConfig, entries: &Entries) -> Result<()> {
 /// A list with its signature, before it is recorded.
 struct Drafted {
     draft: Draft,
-    frame: Frame,
     signature: Vec<u8>,
 }
 
 impl Drafted {
-    fn new(view: &View, signer: &Signer, entries: &Entries, frame: Frame) -> Result<Self> {
-        let draft = draft(view, signer, entries, frame)?;
-        let signature = draft.sign(signer)?;
-        Ok(Self { draft, frame, signature })
+    async fn new(draft: Draft, signer: &Signer, signers: &dyn Signers, outside: &Outside) -> Result<Self> {
+        let signature = draft.sign(signer, signers, outside).await?;
+        Ok(Self { draft, signature })
     }
 
     fn row(&self, mount: MountId, group: &Group, covers: u64) -> CrlRow {
+        let Frame { number, base, this_update, next_update } = self.draft.frame();
         CrlRow {
             mount,
-            group: if self.frame.base.is_some() { delta_group(&group.id) } else { group.id.clone() },
-            number: self.frame.number,
+            group: if base.is_some() { delta_group(&group.id) } else { group.id.clone() },
+            number,
             covers,
-            this_update: self.frame.this_update,
-            next_update: self.frame.next_update,
+            this_update,
+            next_update,
             signature: self.signature.clone(),
         }
     }

@@ -10,6 +10,7 @@ use std::thread;
 use bytes::Bytes;
 
 use super::batch::{Batch, Sorted};
+use super::item::{End, Item};
 use crate::x509::crl::{first, listed};
 use crate::x509::serial::Serial;
 
@@ -34,18 +35,6 @@ struct Chunk {
     encoded: Bytes,
     /// When the certificate of every entry ends, in the order of the entries.
     ends: Arc<[End]>,
-}
-
-/// When a certificate ends: epoch seconds, the last one that fits (in 2106) for everything later.
-pub(super) type End = u32;
-
-/// An entry on its way.
-#[derive(Clone, Copy)]
-pub(super) struct Item<'a> {
-    /// Octets of the serial number.
-    pub(super) serial: &'a [u8],
-    pub(super) encoded: &'a [u8],
-    pub(super) end: End,
 }
 
 impl Entries {

@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{SHA256, digest};
-
 use crate::clock::Time;
-use crate::pki::issuer::Issuer;
+use crate::pki::mount::issuer::{Issuer, authority_id};
+use crate::pki::mount::signer::Signer;
+use crate::pki::mount::view::View;
 use crate::pki::store::{RevocationRow, StoredRevocation};
-use crate::pki::view::{Signer, View};
-use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 
 /// Issuers with one subject and key: they share lists, numbers and signer.
@@ -39,17 +37,6 @@ pub(super) fn groups(view: &View) -> Vec<Group> {
             }
         })
         .collect()
-}
-
-/// What issuers with one subject and key have in common: the group of their lists.
-pub(in crate::pki) fn authority_id(certificate: &Certificate) -> String {
-    let authority = [certificate.subject(), certificate.key().spki()].concat();
-    hex(&digest(&SHA256, &authority).as_ref()[..16])
-}
-
-/// Lower-case hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// What decides which group an entry belongs to.

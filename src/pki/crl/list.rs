@@ -4,12 +4,14 @@
 use bytes::Bytes;
 
 use super::entries::Entries;
-use super::groups::hex;
 use crate::error::{Error, Result};
-use crate::pki::prepared::PreparedCrl;
-use crate::pki::profile::issuer_key_id;
-use crate::pki::structure::Expected;
-use crate::pki::view::Signer;
+use crate::keys::signing::Signers;
+use crate::pki::check::blocking::Outside;
+use crate::pki::check::prepared::PreparedCrl;
+use crate::pki::check::structure::Expected;
+use crate::pki::mount::profile::issuer_key_id;
+use crate::pki::mount::signer::{Signer, revocation_algorithm};
+use crate::pki::values::hex;
 use crate::x509::algorithm::{Hash, SignatureAlgorithm};
 use crate::x509::crl::{CrlTbs, EncodedTbs};
 use crate::x509::extension;
@@ -50,15 +52,15 @@ impl Published {
 
 /// The numbers and times of a list.
 #[derive(Clone, Copy)]
-pub(super) struct Frame {
-    pub(super) number: u64,
-    pub(super) base: Option<u64>,
-    pub(super) this_update: i64,
-    pub(super) next_update: i64,
+pub(crate) struct Frame {
+    pub(crate) number: u64,
+    pub(crate) base: Option<u64>,
+    pub(crate) this_update: i64,
+    pub(crate) next_update: i64,
 }
 
 /// A list that waits for its signature.
-pub(super) struct Draft {
+pub(crate) struct Draft {
     algorithm: SignatureAlgorithm,
     tbs: EncodedTbs,
     frame: Frame,
@@ -68,7 +70,7 @@ pub(super) struct Draft {
 impl Draft {
     /// Puts a list together. `extensions` are whole `Extension`s beside authorityKeyIdentifier, CRLNumber
     /// and deltaCRLIndicator; empty ones are skipped.
-    pub(super) fn new(signer: &Signer, entries: &Entries, frame: Frame, extensions: &[&[u8]]) -> Result<Self> {
+    pub(crate) fn new(signer: &Signer, entries: &Entries, frame: Frame, extensions: &[&[u8]]) -> Result<Self> {
         let issuer = &signer.issuer;
         let algorithm = revocation_algorithm(signer)?;
         let key_id = extension::authority_key_id(&issuer_key_id(issuer));
@@ -87,31 +89,27 @@ impl Draft {
     }
 
     /// Checks and signs the list; for the length of the list, so never on a worker.
-    pub(super) fn sign(&self, signer: &Signer) -> Result<Vec<u8>> {
+    pub(crate) async fn sign(&self, signer: &Signer, signers: &dyn Signers, outside: &Outside) -> Result<Vec<u8>> {
         let key = signer.key.as_ref().ok_or_else(|| Error::internal("a CRL signer has a key"))?;
         let key_id = issuer_key_id(&signer.issuer);
         let issuer = signer.issuer.certificate.subject();
         let expected = Expected { algorithm: self.algorithm, issuer, key_id: &key_id };
-        PreparedCrl::new(&self.tbs, &expected, &key.private)?.sign_here()
+        PreparedCrl::new(&self.tbs, &expected, &key.signing)?.sign(signers, outside).await
+    }
+
+    /// Its numbers and times.
+    pub(crate) fn frame(&self) -> Frame {
+        self.frame
     }
 
     /// Whether this is the list that was signed so.
-    pub(super) fn is_signed_by(&self, signer: &Signer, signature: &[u8]) -> bool {
+    pub(crate) fn is_signed_by(&self, signer: &Signer, signature: &[u8]) -> bool {
         let key = signer.issuer.certificate.key();
         key.verify_pieces(self.algorithm, self.tbs.pieces(), signature).is_ok()
     }
 
     /// The list with its signature.
-    pub(super) fn finish(self, signature: &[u8]) -> Published {
+    pub(crate) fn finish(self, signature: &[u8]) -> Published {
         Published::new(self.frame, self.entries, self.tbs.signed(self.algorithm, signature))
-    }
-}
-
-/// The algorithm of an issuer's CRLs: its own setting, else what its key implies.
-pub(in crate::pki) fn revocation_algorithm(signer: &Signer) -> Result<SignatureAlgorithm> {
-    let setting = &signer.issuer.record.revocation_signature_algorithm;
-    match SignatureAlgorithm::parse_name(setting) {
-        Some(algorithm) => Ok(algorithm),
-        None => SignatureAlgorithm::for_issuer(signer.issuer.certificate.key().kind(), 0, false),
     }
 }

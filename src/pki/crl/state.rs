@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::config::CrlConfig;
 use super::entries::Entries;
 use super::guard::{self, Edition};
 use super::list::Published;
 use crate::clock::Time;
 use crate::error::Result;
+use crate::pki::mount::settings::crl::CrlConfig;
 use crate::telemetry;
 
 /// Without `auto_rebuild` a CRL is built again when less than this, or a sixth of its life, is left, so

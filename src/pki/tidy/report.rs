@@ -1,11 +1,11 @@
 //! What a run of tidy has done, as it is stored beside its turn and shown by `tidy-status`.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 
-use super::config::Config;
-use crate::clock::{Time, rfc3339};
+use crate::clock::Time;
 use crate::error::{Error, Result};
+use crate::pki::engine::tidying::micros;
+use crate::pki::mount::settings::tidy::Config;
 use crate::pki::store::TidyRow;
 
 /// How far a run is.
@@ -112,47 +112,6 @@ impl Report {
     }
 }
 
-/// The members of `tidy-status`; without a run those of one that is null throughout.
-pub fn status(report: Option<&Report>) -> Map<String, Value> {
-    let time = |micros: i64| Time::from_unix_timestamp_nanos(i128::from(micros) * 1000).map(rfc3339).ok();
-    let counts = report.map(|report| &report.counts);
-    let count = |of: fn(&Counts) -> u64| json!(counts.map(of));
-    let nothing = json!(counts.map(|_| 0));
-    let mut members = match report {
-        Some(report) => report.config.to_json(),
-        None => Config::default().to_json().into_iter().map(|(name, _)| (name, Value::Null)).collect(),
-    };
-    let own = [
-        ("state", json!(report.map_or(State::Inactive, |report| report.state))),
-        ("error", json!(report.and_then(|report| report.error.as_deref()))),
-        ("message", json!(report.and_then(|report| report.message.as_deref()))),
-        ("time_started", json!(report.and_then(|report| time(report.started)))),
-        ("time_finished", json!(report.and_then(|report| report.finished).and_then(time))),
-        ("cert_store_deleted_count", count(|counts| counts.certificates)),
-        ("revoked_cert_deleted_count", count(|counts| counts.revocations)),
-        ("missing_issuer_cert_count", count(|counts| counts.missing_issuers)),
-        ("cert_metadata_deleted_count", count(|counts| counts.metadata)),
-        ("expired_issuer_deleted_count", count(|counts| counts.issuers)),
-        ("revocation_queue_deleted_count", nothing.clone()),
-        ("cross_revoked_cert_deleted_count", nothing.clone()),
-        ("total_acme_account_count", nothing.clone()),
-        ("acme_account_deleted_count", nothing.clone()),
-        ("acme_account_revoked_count", nothing.clone()),
-        ("acme_orders_deleted_count", nothing),
-    ];
-    members.extend(own.map(|(name, value)| (name.to_owned(), value)));
-    if let Some(end) = report.and_then(|report| report.last_success).and_then(time) {
-        members.insert("last_auto_tidy_finished".to_owned(), json!(end));
-    }
-    members
-}
-
-/// Epoch microseconds, rounded down.
-pub fn micros(at: Time) -> i64 {
-    // Years up to 9999 are 2.6e17 µs: far inside the range.
-    at.unix_timestamp_nanos().div_euclid(1000) as i64
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -183,17 +142,9 @@ mod tests {
         let at = |seconds| Time::UNIX_EPOCH + Duration::from_secs(seconds);
         let mut first = Report::begin(Config::default(), at(10), None);
         assert_eq!(first.reckoned_from(), 10_000_000);
-        assert!(!status(Some(&first)).contains_key("last_auto_tidy_finished"));
         first.last_success = Some(micros(at(20)));
         let second = Report::begin(Config::default(), at(15), Some(&first));
         assert_eq!(second.reckoned_from(), 20_000_000);
-        assert_eq!(status(Some(&second))["last_auto_tidy_finished"], "1970-01-01T00:00:20Z");
-    }
-
-    #[test]
-    fn before_the_first_run_all_is_null_but_the_state() {
-        for (name, value) in status(None) {
-            assert_eq!(value, if name == "state" { json!("Inactive") } else { Value::Null }, "{name}");
-        }
+        assert_eq!(second.last_success, Some(20_000_000));
     }
 }

@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tokio::time::{sleep, timeout};
 
-use super::Signals;
-use super::config::Task;
-use super::report::{Report, State, micros};
+use super::report::{Report, State};
 use crate::error::{Error, Kind, Result};
 use crate::pki::actor::Planned;
-use crate::pki::profile::certificate_pem;
+use crate::pki::engine::Authority;
+use crate::pki::engine::tidying::{Signals, micros};
+use crate::pki::mount::profile::certificate_pem;
+use crate::pki::mount::settings::tidy::Task;
+use crate::pki::mount::view::View;
 use crate::pki::store::{PkiOutcome, PkiWrite, Removal, Removed, StoredRevocation};
-use crate::pki::view::View;
-use crate::pki::{Authority, revocation};
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
@@ -317,7 +317,7 @@ impl Run {
         }
         let find = move || {
             let of = |(serial, der): (Serial, Vec<u8>)| {
-                let issuer = revocation::signed_by(&view, &Certificate::parse(&der).ok()?)?;
+                let issuer = view.signed_by(&Certificate::parse(&der).ok()?)?;
                 Some((serial, issuer.record.id.clone()))
             };
             ders.into_iter().filter_map(of).collect()

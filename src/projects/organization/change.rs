@@ -1,13 +1,13 @@
 //! What a request makes of an organization: its rules, and the update.
 
-use super::super::Tx;
 use super::super::attributes::{Attributes, Given};
 use super::super::mode::{self, Columns, ORGANIZATION};
 use super::super::refusal::Outcome;
-use super::super::store::Value;
+use super::super::tx::Tx;
 use super::super::user::is_address;
 use super::settings::Named;
 use super::{Organization, at_row};
+use crate::sql::Value;
 
 /// What a create or an update says; what is absent stays.
 pub struct Change {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::super::attributes::{Attributes, Given};
+use super::super::attributes::{Attributes, Given, label};
 
 /// What an attribute may be, and what it is at first.
 enum Form {
@@ -41,16 +41,12 @@ impl Named {
         for (name, form) in SETTINGS {
             let given = match form {
                 Form::Flag(_) => attributes.flag(name).value().map(Value::from),
-                Form::Word(_) => attributes.text(name).value().map(Value::from),
+                Form::Word(_) => attributes.short_text(name, LONGEST).value().map(Value::from),
                 Form::Minutes => nullable(attributes.number(name)),
-                Form::Text => nullable(attributes.text(name)),
+                Form::Text => nullable(attributes.short_text(name, LONGEST)),
             };
             if matches!(form, Form::Minutes) && given.as_ref().and_then(Value::as_i64).is_some_and(|n| n < 1) {
-                attributes.fault(name, format!("{} must be 1 minute at least", super::super::attributes::label(name)));
-            }
-            if given.as_ref().and_then(Value::as_str).is_some_and(|text| text.chars().count() > LONGEST) {
-                let label = super::super::attributes::label(name);
-                attributes.fault(name, format!("{label} is too long (maximum is {LONGEST} characters)"));
+                attributes.fault(name, format!("{} must be 1 minute at least", label(name)));
             }
             if let Some(value) = given {
                 named.insert((*name).to_owned(), value);

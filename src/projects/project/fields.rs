@@ -35,7 +35,7 @@ impl Fields {
         stored: Option<&Project>,
     ) -> Outcome<Self> {
         let name = read_name(attributes, stored.is_none());
-        let description = read_description(attributes);
+        let description = attributes.short_text("description", LONGEST);
         let auto_destroy = read_duration(attributes);
         let own_mode = stored.and_then(|stored| stored.own_mode.as_ref());
         let change = mode::read(attributes, &mode::PROJECT, Given::Absent, own_mode);
@@ -51,9 +51,7 @@ fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
     if letters < 3 {
         attributes.fault("name", "Name is too short (minimum is 3 characters)");
     }
-    if letters > 40 {
-        attributes.fault("name", "Name is too long (maximum is 40 characters)");
-    }
+    attributes.at_most("name", &name, 40);
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '-' | '_');
     if !text.chars().all(legal) || text.starts_with(' ') || text.ends_with(' ') {
         attributes.fault(
@@ -62,14 +60,6 @@ fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
         );
     }
     name
-}
-
-fn read_description(attributes: &mut Attributes<'_>) -> Given<String> {
-    let description = attributes.text("description");
-    if description.as_value().is_some_and(|text| text.chars().count() > LONGEST) {
-        attributes.fault("description", format!("Description is too long (maximum is {LONGEST} characters)"));
-    }
-    description
 }
 
 /// The attribute `auto-destroy-activity-duration` of projects and workspaces: one to four digits that are

@@ -69,8 +69,8 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
     };
     let items = match &grants {
         _ if rows.is_empty() => Vec::new(),
-        Has::Few(few) => with_grants(tx, member, rows, few).await?,
-        _ => these(tx, member, rows).await?,
+        Has::Few(few) => with_grants(tx, member, &rows, few).await?,
+        _ => these(tx, member, &rows).await?,
     };
     Ok((Listed { items, matching }, total))
 }
@@ -192,10 +192,7 @@ impl Seen {
         values.push((FOUND as i64 + 1).into());
         let (condition, limit) = (self.filter.text(), values.len());
         let sql = format!("SELECT p.id FROM projects p WHERE {condition} LIMIT ${limit}");
-        let mut ids = Vec::new();
-        for mut row in tx.rows(&sql, &values).await? {
-            ids.push(row.get::<i64>()?);
-        }
+        let mut ids: Vec<i64> = tx.column(&sql, &values).await?;
         if ids.len() <= FOUND {
             ids.sort_unstable_by(|one, other| other.cmp(one));
             (self.known, self.newest) = (Some(ids.len() as i64), Some(ids));

@@ -28,7 +28,7 @@ pub async fn move_workspaces(tx: &mut Tx<'_>, member: &Member, destination: &Pro
         return Err(Refusal::not_found().into());
     }
     let movable = |project: &Project| project.rights.has(ProjectRights::READ | ProjectRights::MOVE_WORKSPACE);
-    let sources: HashSet<i64> = these(tx, member, projects)
+    let sources: HashSet<i64> = these(tx, member, &projects)
         .await?
         .iter()
         .filter(|project| movable(project))

@@ -1,41 +1,46 @@
-//! The flags of `organization-access`: which of them need others.
+//! The flags of `organization-access`: which of them need others, and who gives them.
 //!
 //! A flag that another one needs is raised with it, unless the request says that it shall not be there:
-//! then the request contradicts itself.
+//! then the request contradicts itself. Nobody gives a flag that they do not have ([`escalation`] has the rest of
+//! that rule).
+//!
+//! [`escalation`]: super::super::escalation
 
 use super::super::attributes::Attributes;
+use super::super::member::Member;
 use super::super::refusal::{Fault, Outcome, Refusal};
-use super::super::rights::{ORGANIZATION_FLAGS, OrganizationRights};
+use super::super::rights::{BEYOND, Flag, OrganizationRights};
 use crate::error::Kind;
 
 /// The attribute.
 const NAME: &str = "organization-access";
 
 /// A flag and what it needs, what needs others first.
-const NEEDS: &[(&str, &[&str])] = &[
-    ("manage-organization-access", &["manage-teams", "manage-membership"]),
-    ("manage-teams", &["manage-membership"]),
-    ("manage-projects", &["manage-workspaces"]),
-    ("read-projects", &["read-workspaces"]),
+const NEEDS: &[(Flag, &[Flag])] = &[
+    (Flag::ManageOrganizationAccess, &[Flag::ManageTeams, Flag::ManageMembership]),
+    (Flag::ManageTeams, &[Flag::ManageMembership]),
+    (Flag::ManageProjects, &[Flag::ManageWorkspaces]),
+    (Flag::ReadProjects, &[Flag::ReadWorkspaces]),
 ];
 
 /// What `access-secret-teams` needs one of.
-const TEAM_FLAGS: &[&str] = &["manage-membership", "manage-teams", "manage-organization-access"];
+const TEAM_FLAGS: [Flag; 3] = [Flag::ManageMembership, Flag::ManageTeams, Flag::ManageOrganizationAccess];
 
 /// The flags that a request names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Flags(Vec<(&'static str, bool)>);
+pub struct Flags(Vec<(Flag, bool)>);
 
 impl Flags {
     /// Reads the flags; names that are none are ignored, null names nothing.
     pub fn read(attributes: &mut Attributes<'_>) -> Self {
         let mut flags = Vec::new();
         let Some(members) = attributes.object(NAME).value() else { return Self::default() };
-        for flag in ORGANIZATION_FLAGS {
-            match members.get(flag) {
+        for flag in Flag::ALL {
+            let word = flag.word();
+            match members.get(word) {
                 None | Some(serde_json::Value::Null) => {}
                 Some(serde_json::Value::Bool(granted)) => flags.push((flag, *granted)),
-                Some(_) => attributes.fault(&format!("{NAME}/{flag}"), format!("{flag} must be a boolean")),
+                Some(_) => attributes.fault(&format!("{NAME}/{word}"), format!("{word} must be a boolean")),
             }
         }
         Self(flags)
@@ -51,23 +56,24 @@ impl Flags {
     /// # Errors
     /// `Invalid` when a needed flag is named as not granted.
     pub fn over(&self, before: OrganizationRights) -> Outcome<OrganizationRights> {
-        let mut rights = self.0.iter().fold(before, |rights, (flag, granted)| rights.with(flag, *granted));
-        let refused = |flag: &str| self.0.iter().any(|(name, granted)| *name == flag && !granted);
+        let mut rights = self.0.iter().fold(before, |rights, (flag, granted)| rights.with(*flag, *granted));
+        let refused = |flag: Flag| self.0.contains(&(flag, false));
         let mut faults = Vec::new();
-        let mut fault = |flag: &str, needed: &str| {
+        let mut fault = |flag: Flag, needed: &str| {
+            let flag = flag.word();
             faults.push(Fault::attribute(&format!("{NAME}/{flag}"), format!("{flag} needs {needed}")));
         };
-        if rights.has("access-secret-teams") && !TEAM_FLAGS.iter().any(|flag| rights.has(flag)) {
-            if refused("manage-membership") {
-                fault("access-secret-teams", &TEAM_FLAGS.join(" or "));
+        if rights.has(Flag::AccessSecretTeams) && !TEAM_FLAGS.iter().any(|flag| rights.has(*flag)) {
+            if refused(Flag::ManageMembership) {
+                fault(Flag::AccessSecretTeams, &TEAM_FLAGS.map(Flag::word).join(" or "));
             }
-            rights = rights.with("manage-membership", true);
+            rights = rights.with(Flag::ManageMembership, true);
         }
-        for (flag, needed) in NEEDS.iter() {
-            let granted = rights.has(flag);
-            for needed in needed.iter().filter(|_| granted) {
+        for (flag, needed) in NEEDS {
+            let granted = rights.has(*flag);
+            for needed in needed.iter().copied().filter(|_| granted) {
                 if !rights.has(needed) && refused(needed) {
-                    fault(flag, needed);
+                    fault(*flag, needed.word());
                 }
                 rights = rights.with(needed, true);
             }
@@ -76,36 +82,53 @@ impl Flags {
     }
 }
 
+/// Refuses rights in the organization that a team gets over those `before` and the member does not have.
+///
+/// # Errors
+/// `Forbidden`, naming them.
+pub fn refuse_beyond(member: &Member, before: OrganizationRights, given: OrganizationRights) -> Outcome<()> {
+    let own = if member.owner { OrganizationRights::ALL } else { member.rights };
+    let beyond: Vec<_> = own.missing(before, given).map(Flag::word).collect();
+    if beyond.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::forbidden(format!("{BEYOND}: {}", beyond.join(", "))).into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn over(before: &[&str], named: &[(&'static str, bool)]) -> Result<Vec<&'static str>, ()> {
-        let before = before.iter().fold(OrganizationRights::NONE, |rights, flag| rights.with(flag, true));
+    fn over(before: &[Flag], named: &[(Flag, bool)]) -> Result<Vec<Flag>, ()> {
+        let before = before.iter().fold(OrganizationRights::NONE, |rights, flag| rights.with(*flag, true));
         let after = Flags(named.to_vec()).over(before).map_err(drop)?;
-        Ok(ORGANIZATION_FLAGS.into_iter().filter(|flag| after.has(flag)).collect())
+        Ok(Flag::ALL.into_iter().filter(|flag| after.has(*flag)).collect())
     }
 
     #[test]
     fn needed_flags_are_raised_unless_the_request_says_otherwise() {
         for (before, named, after) in [
-            (&[][..], &[("manage-agent-pools", true)][..], Ok(vec!["manage-agent-pools"])),
-            (&[], &[("manage-projects", true)], Ok(vec!["manage-workspaces", "manage-projects"])),
-            (&[], &[("manage-projects", true), ("manage-workspaces", false)], Err(())),
-            (&["manage-projects", "manage-workspaces"], &[("manage-workspaces", false)], Err(())),
-            (&["manage-projects", "manage-workspaces"], &[("manage-projects", false)], Ok(vec!["manage-workspaces"])),
-            (&[], &[("read-projects", true)], Ok(vec!["read-workspaces", "read-projects"])),
-            (&[], &[("read-projects", true), ("read-workspaces", false)], Err(())),
-            (&[], &[("manage-teams", true)], Ok(vec!["manage-membership", "manage-teams"])),
-            (&[], &[("manage-teams", true), ("manage-membership", false)], Err(())),
+            (&[][..], &[(Flag::ManageAgentPools, true)][..], Ok(vec![Flag::ManageAgentPools])),
+            (&[], &[(Flag::ManageProjects, true)], Ok(vec![Flag::ManageWorkspaces, Flag::ManageProjects])),
+            (&[], &[(Flag::ManageProjects, true), (Flag::ManageWorkspaces, false)], Err(())),
+            (&[Flag::ManageProjects, Flag::ManageWorkspaces], &[(Flag::ManageWorkspaces, false)], Err(())),
+            (
+                &[Flag::ManageProjects, Flag::ManageWorkspaces],
+                &[(Flag::ManageProjects, false)],
+                Ok(vec![Flag::ManageWorkspaces]),
+            ),
+            (&[], &[(Flag::ReadProjects, true)], Ok(vec![Flag::ReadWorkspaces, Flag::ReadProjects])),
+            (&[], &[(Flag::ReadProjects, true), (Flag::ReadWorkspaces, false)], Err(())),
+            (&[], &[(Flag::ManageTeams, true)], Ok(vec![Flag::ManageMembership, Flag::ManageTeams])),
+            (&[], &[(Flag::ManageTeams, true), (Flag::ManageMembership, false)], Err(())),
             (
                 &[],
-                &[("manage-organization-access", true)],
-                Ok(vec!["manage-membership", "manage-teams", "manage-organization-access"]),
+                &[(Flag::ManageOrganizationAccess, true)],
+                Ok(vec![Flag::ManageMembership, Flag::ManageTeams, Flag::ManageOrganizationAccess]),
             ),
-            (&[], &[("manage-organization-access", true), ("manage-teams", false)], Err(())),
-            (&[], &[("access-secret-teams", true)], Ok(vec!["manage-membership", "access-secret-teams"])),
-            (&[], &[("access-secret-teams", true), ("manage-membership", false)], Err(())),
+            (&[], &[(Flag::ManageOrganizationAccess, true), (Flag::ManageTeams, false)], Err(())),
+            (&[], &[(Flag::AccessSecretTeams, true)], Ok(vec![Flag::ManageMembership, Flag::AccessSecretTeams])),
+            (&[], &[(Flag::AccessSecretTeams, true), (Flag::ManageMembership, false)], Err(())),
         ] {
             assert_eq!(over(before, named), after, "{before:?} {named:?}");
         }

@@ -5,11 +5,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::super::Tx;
 use super::super::refusal::{Fault, Faults, Outcome, Refusal, quoted};
-use super::super::store::Value;
+use super::super::tx::Tx;
 use super::Team;
 use crate::error::Kind;
+use crate::sql::Value;
 
 /// The users of teams, in the order in which they are known to the installation.
 ///
@@ -88,10 +88,7 @@ pub async fn add_to_all(tx: &mut Tx<'_>, teams: &[i64], user: i64) -> Outcome<()
     lock(tx, teams).await?;
     let join = "INSERT INTO team_memberships (team_id, user_id) SELECT id, $1 FROM teams WHERE id = ANY($2)
         ON CONFLICT DO NOTHING RETURNING team_id";
-    let mut joined: Vec<i64> = Vec::new();
-    for mut row in tx.rows(join, &[user.into(), teams.to_vec().into()]).await? {
-        joined.push(row.get()?);
-    }
+    let joined: Vec<i64> = tx.column(join, &[user.into(), teams.to_vec().into()]).await?;
     tx.execute("UPDATE teams SET user_count = user_count + 1 WHERE id = ANY($1)", &[joined.into()]).await?;
     Ok(())
 }
@@ -114,10 +111,7 @@ pub async fn remove(tx: &mut Tx<'_>, team: &Team, users: &[i64]) -> Outcome<()> 
 pub async fn remove_everywhere(tx: &mut Tx<'_>, org_id: i64, user: i64) -> Outcome<()> {
     let sql = "SELECT t.id FROM teams t JOIN team_memberships m ON m.team_id = t.id
         WHERE t.org_id = $1 AND m.user_id = $2";
-    let mut teams = Vec::new();
-    for mut row in tx.rows(sql, &[org_id.into(), user.into()]).await? {
-        teams.push(row.get()?);
-    }
+    let teams: Vec<i64> = tx.column(sql, &[org_id.into(), user.into()]).await?;
     if teams.is_empty() {
         return Ok(());
     }

@@ -2,7 +2,8 @@
 
 use super::super::attributes::{Attributes, Given};
 use super::super::mode::{self, Columns};
-use super::super::{Tx, project};
+use super::super::project;
+use super::super::tx::Tx;
 use super::settings::{self, Settings};
 use super::{Member, Outcome, Workspace};
 use crate::clock::Time;
@@ -67,10 +68,8 @@ impl Fields {
 
 fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
     let name = attributes.name(required);
+    attributes.at_most("name", &name, LONGEST_NAME);
     let Given::Value(text) = &name else { return name };
-    if text.chars().count() > LONGEST_NAME {
-        attributes.fault("name", format!("Name is too long (maximum is {LONGEST_NAME} characters)"));
-    }
     if !text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
         attributes.fault("name", "Name may only contain letters, numbers, - and _");
     }

@@ -41,7 +41,7 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
         Some(project) => of_project(tx, member, project).await?,
         None => seen(tx, member).await?,
     };
-    let Some(everything) = everything else { return Ok(none()) };
+    let Some(everything) = everything else { return Ok(Listed::none()) };
     let mut filter = everything.filter;
     let before = filter.values.len();
     narrow(&mut filter, wanted);
@@ -56,11 +56,6 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page)
     let order = Order { column: "w.name_lc", descending: wanted.backwards };
     let rows = page::ids(tx, WORKSPACES, filter, order, page, matching).await?;
     Ok(Listed { items: these(tx, member, &rows).await?, matching })
-}
-
-/// The list of nothing.
-pub fn none() -> Listed<Workspace> {
-    Listed { items: Vec::new(), matching: 0 }
 }
 
 /// What a member sees: a condition on `workspaces w`, and how many there are when that is known.

@@ -56,13 +56,10 @@ fn not_locked() -> Refusal {
 
 /// Whom a lock of the caller belongs to. An organization's token acts as an owner, and locks as the owners.
 async fn holder(tx: &mut Tx<'_>, caller: &Caller, member: &Member) -> Outcome<String> {
-    Ok(match &caller.subject {
-        Subject::User { ext_id, .. } => format!("users/{ext_id}"),
-        Subject::Team { ext_id, .. } => format!("teams/{ext_id}"),
-        Subject::Organization { .. } => {
-            let sql = "SELECT ext_id FROM teams WHERE org_id = $1 AND is_owners";
-            let owners: String = tx.one(sql, &[member.organization.id.into()]).await?.get()?;
-            format!("teams/{owners}")
-        }
-    })
+    if !matches!(caller.subject, Subject::Organization { .. }) {
+        return Ok(caller.reference());
+    }
+    let sql = "SELECT ext_id FROM teams WHERE org_id = $1 AND is_owners";
+    let owners: String = tx.one(sql, &[member.organization.id.into()]).await?.get()?;
+    Ok(format!("teams/{owners}"))
 }

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
 
-use super::super::Tx;
-use super::super::caller::Member;
+use super::super::member::Member;
+use super::super::project_access::Level;
+use super::super::project_access::keys::{Reach, Settings};
 use super::super::refusal::Outcome;
-use super::super::team_access::keys::{Level, Settings, WORKSPACE};
+use super::super::tx::Tx;
 
 /// What a caller may do with one workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,18 +49,17 @@ impl WorkspaceRights {
     pub fn of_level(level: &str, custom: Option<&str>) -> Self {
         let Some(level) = Level::of(level) else { return Self::NONE };
         let keys = Settings::stored(level, custom);
-        let is = |name: &str, values: &[&str]| values.contains(&keys.get(WORKSPACE, name));
         let mut rights = Self::READ;
         for (granted, right) in [
             (matches!(level, Level::Maintain | Level::Admin), Self::ADMIN),
-            (is("runs", &["plan", "apply"]), Self::PLAN),
-            (is("runs", &["apply"]), Self::APPLY),
-            (is("variables", &["read", "write"]), Self::READ_VARIABLES),
-            (is("variables", &["write"]), Self::WRITE_VARIABLES),
-            (is("state-versions", &["read", "write"]), Self::READ_STATE),
-            (is("locking", &["true"]), Self::LOCK),
-            (is("delete", &["true"]), Self::DESTROY),
-            (is("run-tasks", &["true"]), Self::RUN_TASKS),
+            (keys.go(Reach::PLAN), Self::PLAN),
+            (keys.go(Reach::APPLY), Self::APPLY),
+            (keys.go(Reach::READ_VARIABLES), Self::READ_VARIABLES),
+            (keys.go(Reach::WRITE_VARIABLES), Self::WRITE_VARIABLES),
+            (keys.go(Reach::READ_STATE), Self::READ_STATE),
+            (keys.go(Reach::LOCK), Self::LOCK),
+            (keys.go(Reach::DELETE), Self::DESTROY),
+            (keys.go(Reach::RUN_TASKS), Self::RUN_TASKS),
         ] {
             if granted {
                 rights |= right;

@@ -104,11 +104,7 @@ fn json_of<T: Into<Value>>(given: Given<T>) -> Given<Value> {
 
 /// A text of at most [`LONGEST`] characters.
 pub fn short(attributes: &mut Attributes<'_>, name: &str) -> Given<String> {
-    let text = attributes.text(name);
-    if text.as_value().is_some_and(|text| text.chars().count() > LONGEST) {
-        attributes.fault(name, format!("{} is too long (maximum is {LONGEST} characters)", label(name)));
-    }
-    text
+    attributes.short_text(name, LONGEST)
 }
 
 /// A list of at most [`MOST`] texts.

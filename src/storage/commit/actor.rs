@@ -19,10 +19,13 @@ use futures_util::FutureExt as _;
 use metrics::histogram;
 use tokio::sync::oneshot;
 
-use super::{Job, MAX_BATCH, count_failure};
+use super::job::{Job, count_failure};
 use crate::error::{Error, Result};
 use crate::storage::backend::Backend;
 use crate::telemetry;
+
+/// Most units in one commit: beyond it a row costs no less and the last caller waits longer.
+const MAX_BATCH: usize = 512;
 
 /// The way to a running actor: its queue and its addresses.
 #[derive(Clone)]
@@ -254,15 +257,16 @@ async fn commit(backend: &mut impl Backend, batch: Vec<Job>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::commit::Place;
+    use crate::storage::backend::{Outcomes, Unit};
+    use crate::storage::commit::job::Place;
     use metrics::Gauge;
     use tokio::sync::Semaphore;
 
-    fn job() -> (Job, oneshot::Receiver<Result<Vec<crate::storage::backend::Outcome>>>) {
+    fn job() -> (Job, oneshot::Receiver<Result<Outcomes>>) {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (reply, outcome) = oneshot::channel();
         let place = Place::take(permit, &Gauge::noop());
-        (Job { unit: Vec::new(), arrived: Instant::now(), reply, place }, outcome)
+        (Job { unit: Unit::Pki(Vec::new()), arrived: Instant::now(), reply, place }, outcome)
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::{Failure, prepared, revocations};
+use super::query::{Failure, page, prepared, serial};
+use super::revocations;
 use crate::documents::MountId;
-use crate::error::Kind;
 use crate::pki::store::{CertificateRow, SerialStatus, StoredCertificate};
-use crate::storage::sql::certificates as sql;
+use crate::storage::statements::certificates as sql;
 use crate::x509::serial::Serial;
 
 const INSERT: &str = "INSERT INTO certificate
@@ -79,25 +79,4 @@ pub(super) fn with_der(
     prepared(db, sql::PAGE)?
         .query_map(params![mount.0, after, limit], |row| Ok((serial(row, 0)?, row.get(1)?)))?
         .collect()
-}
-
-/// A keyset page of serials; no serial is as small as the empty octet string.
-pub(super) fn page(
-    db: &Connection,
-    sql: &str,
-    mount: MountId,
-    after: Option<Serial>,
-    limit: u32,
-) -> rusqlite::Result<Vec<Serial>> {
-    let after = after.as_ref().map_or(&[][..], Serial::octets);
-    prepared(db, sql)?.query_map(params![mount.0, after, limit], |row| serial(row, 0))?.collect()
-}
-
-/// The serial in a column.
-pub(super) fn serial(row: &Row<'_>, column: usize) -> rusqlite::Result<Serial> {
-    let octets = row.get_ref(column)?.as_blob()?;
-    Serial::from_octets(octets).map_err(|e| {
-        debug_assert_eq!(e.kind(), Kind::Invalid);
-        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Blob, Box::new(e))
-    })
 }

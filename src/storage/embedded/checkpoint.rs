@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, ffi};
 
-use super::{keep_log_on_close, log};
+use super::connection::keep_log_on_close;
+use super::log;
 use crate::error::{Error, Result};
 
 const TICK: Duration = Duration::from_millis(200);

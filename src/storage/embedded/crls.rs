@@ -2,13 +2,12 @@
 
 use rusqlite::{Connection, params};
 
-use super::{Failure, prepared};
+use super::query::{Failure, prepared};
 use crate::documents::MountId;
 use crate::pki::store::CrlRow;
-use crate::storage::backend::Outcome;
-use crate::storage::sql::{conflict, crls as sql};
+use crate::storage::statements::{conflict, crls as sql};
 
-pub(super) fn publish(db: &Connection, row: &CrlRow) -> Result<Outcome, Failure> {
+pub(super) fn publish(db: &Connection, row: &CrlRow) -> Result<(), Failure> {
     let stored = prepared(db, sql::PUBLISH)?.execute(params![
         row.mount.0,
         row.group,
@@ -18,10 +17,7 @@ pub(super) fn publish(db: &Connection, row: &CrlRow) -> Result<Outcome, Failure>
         row.next_update,
         row.signature,
     ])?;
-    if stored == 0 {
-        return Err(Failure::Conflict(conflict::CRL_PUBLISHED));
-    }
-    Ok(Outcome::Done)
+    if stored == 0 { Err(Failure::Conflict(conflict::CRL_PUBLISHED)) } else { Ok(()) }
 }
 
 pub(super) fn list(db: &Connection, mount: MountId) -> rusqlite::Result<Vec<CrlRow>> {

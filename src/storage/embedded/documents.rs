@@ -2,12 +2,12 @@
 
 use rusqlite::{Connection, Row, params};
 
-use super::{Failure, prepared};
+use super::query::{Failure, prepared};
 use crate::documents::{DocumentWrite, MountId};
-use crate::storage::backend::{Outcome, SealedDocument};
-use crate::storage::sql::{conflict, documents as sql};
+use crate::storage::backend::SealedDocument;
+use crate::storage::statements::{conflict, documents as sql};
 
-pub(super) fn write(db: &Connection, write: &DocumentWrite) -> Result<Outcome, Failure> {
+pub(super) fn write(db: &Connection, write: &DocumentWrite) -> Result<(), Failure> {
     let DocumentWrite { key, expected, body } = write;
     let (mount, kind, name) = (key.mount.0, key.kind, &key.name);
     let holds = match (expected, body) {
@@ -17,7 +17,7 @@ pub(super) fn write(db: &Connection, write: &DocumentWrite) -> Result<Outcome, F
         (0, None) => !prepared(db, sql::EXISTS)?.exists(params![mount, kind, name])?,
         (_, None) => prepared(db, sql::DELETE)?.execute(params![mount, kind, name, *expected as i64])? == 1,
     };
-    if holds { Ok(Outcome::Done) } else { Err(Failure::Conflict(conflict::DOCUMENT_CHANGED)) }
+    if holds { Ok(()) } else { Err(Failure::Conflict(conflict::DOCUMENT_CHANGED)) }
 }
 
 pub(super) fn list(

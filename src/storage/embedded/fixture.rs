@@ -10,7 +10,7 @@ use crate::storage::seal::SealKey;
 use crate::storage::{Database, Options, Storage, open};
 
 /// The embedded engine in a temporary folder.
-pub(in crate::storage) struct Embedded {
+pub(crate) struct Embedded {
     dir: tempfile::TempDir,
     seal_key: SealKey,
     clock: Clock,

@@ -2,13 +2,11 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::certificates::serial;
-use super::{Failure, prepared};
+use super::query::{Failure, count, prepared, serial};
 use crate::auth::store::TokenHash;
 use crate::documents::MountId;
 use crate::pki::store::LeaseRow;
-use crate::storage::backend::Outcome;
-use crate::storage::sql::{conflict, leases as sql};
+use crate::storage::statements::{conflict, leases as sql};
 
 const TOKEN: &str = "SELECT 1 FROM token WHERE hash = $1 AND (uses IS NULL OR uses > 0)";
 const INSERT: &str = "INSERT INTO lease (id, mount, serial, token, issued_at, expires_at)
@@ -28,21 +26,21 @@ pub(super) fn insert(db: &Connection, row: &LeaseRow) -> Result<(), Failure> {
     if prepared(db, INSERT)?.execute(values)? == 0 { Err(Failure::SerialTaken) } else { Ok(()) }
 }
 
-pub(super) fn mark(db: &Connection, ids: &[String]) -> rusqlite::Result<Outcome> {
+pub(super) fn mark(db: &Connection, ids: &[String]) -> rusqlite::Result<u32> {
     each(db, MARK, ids)
 }
 
-pub(super) fn end(db: &Connection, ids: &[String]) -> rusqlite::Result<Outcome> {
+pub(super) fn end(db: &Connection, ids: &[String]) -> rusqlite::Result<u32> {
     each(db, END, ids)
 }
 
-fn each(db: &Connection, sql: &str, ids: &[String]) -> rusqlite::Result<Outcome> {
+fn each(db: &Connection, sql: &str, ids: &[String]) -> rusqlite::Result<u32> {
     let mut statement = prepared(db, sql)?;
-    let mut count = 0;
+    let mut changed = 0;
     for id in ids {
-        count += statement.execute([id])?;
+        changed += count(statement.execute([id])?);
     }
-    Ok(removed(count))
+    Ok(changed)
 }
 
 /// Remembers a token that ended while it had leases.
@@ -50,20 +48,16 @@ pub(super) fn token_ended(db: &Connection, hash: &TokenHash) -> rusqlite::Result
     prepared(db, TOKEN_ENDED)?.execute([hash]).map(drop)
 }
 
-pub(super) fn mark_ended(db: &Connection, limit: u32) -> rusqlite::Result<Outcome> {
-    let count = prepared(db, sql::MARK_ENDED)?.execute([limit])?;
-    if count < limit as usize {
+pub(super) fn mark_ended(db: &Connection, limit: u32) -> rusqlite::Result<u32> {
+    let marked = count(prepared(db, sql::MARK_ENDED)?.execute([limit])?);
+    if marked < limit {
         prepared(db, sql::FORGET_ENDED)?.execute([])?;
     }
-    Ok(removed(count))
+    Ok(marked)
 }
 
-pub(super) fn sweep(db: &Connection, now: i64, limit: u32) -> rusqlite::Result<Outcome> {
-    Ok(removed(prepared(db, sql::SWEEP)?.execute(params![now, limit])?))
-}
-
-fn removed(count: usize) -> Outcome {
-    Outcome::Removed(u32::try_from(count).unwrap_or(u32::MAX))
+pub(super) fn sweep(db: &Connection, now: i64, limit: u32) -> rusqlite::Result<u32> {
+    prepared(db, sql::SWEEP)?.execute(params![now, limit]).map(count)
 }
 
 pub(super) fn get(db: &Connection, id: &str) -> rusqlite::Result<Option<LeaseRow>> {

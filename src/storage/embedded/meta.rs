@@ -2,15 +2,15 @@
 
 use rusqlite::{Connection, params};
 
-use super::{Failure, prepared};
-use crate::storage::backend::{Fact, Outcome};
-use crate::storage::sql::{conflict, meta as sql};
+use super::query::{Failure, prepared};
+use crate::storage::backend::Fact;
+use crate::storage::statements::{conflict, meta as sql};
 
-pub(super) fn insert(db: &Connection, name: &str, value: &[u8]) -> Result<Outcome, Failure> {
+pub(super) fn insert(db: &Connection, name: &str, value: &[u8]) -> Result<(), Failure> {
     let mut insert = prepared(db, sql::INSERT)?;
     match insert.execute(params![name, value])? {
         0 => Err(Failure::Conflict(conflict::DATA_KEYS_CHANGED)),
-        _ => Ok(Outcome::Done),
+        _ => Ok(()),
     }
 }
 

@@ -2,11 +2,10 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::certificates::page;
-use super::{Failure, prepared};
+use super::query::{Failure, page, prepared};
 use crate::documents::MountId;
 use crate::pki::store::MetadataRow;
-use crate::storage::sql::metadata as sql;
+use crate::storage::statements::metadata as sql;
 use crate::x509::serial::Serial;
 
 const INSERT: &str = "INSERT INTO certificate_metadata (mount, serial, not_after, body) VALUES ($1, $2, $3, $4)

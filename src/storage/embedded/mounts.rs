@@ -4,40 +4,77 @@
 //! transaction, and no read finds rows of a mount that does not exist. Its certificates and
 //! revocations, perhaps millions, follow in steps of a few milliseconds between commits.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::writer::Inserted;
-use super::{Failure, prepared};
+use super::query::{Failure, prepared};
 use crate::documents::{MountId, SYSTEM};
-use crate::storage::backend::Outcome;
-use crate::storage::sql::{conflict, mounts as sql};
+use crate::storage::statements::{DROP_PARTS, REMOVE_SOME, conflict, mounts as sql};
 
 /// The one node of an embedded store.
 const NODE: i64 = 0;
 /// Rows that one step removes.
 const STEP: i64 = 200;
 
-pub(super) fn create(db: &Connection, mount: MountId) -> Result<Outcome, Failure> {
+/// Rows that a transaction inserted into a mount, less those that it removed.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Inserted {
+    pub(super) certificates: i64,
+    pub(super) revocations: i64,
+}
+
+/// What a transaction knows of the mounts that it writes to: that they exist, and what it inserted.
+#[derive(Clone, Default)]
+pub(super) struct Touched(HashMap<MountId, Inserted>);
+
+impl Touched {
+    /// A mount that exists, asked of the database once in a transaction.
+    pub(super) fn mount(&mut self, db: &Connection, mount: MountId) -> Result<&mut Inserted, Failure> {
+        match self.0.entry(mount) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(_) if !exists(db, mount)? => Err(Failure::Conflict(conflict::MOUNT_GONE)),
+            Entry::Vacant(new) => Ok(new.insert(Inserted::default())),
+        }
+    }
+
+    /// A mount that ends in this transaction.
+    pub(super) fn forget(&mut self, mount: MountId) {
+        self.0.remove(&mount);
+    }
+
+    pub(super) fn write_counters(&self, db: &Connection) -> rusqlite::Result<()> {
+        for (mount, inserted) in &self.0 {
+            if inserted.certificates != 0 || inserted.revocations != 0 {
+                count(db, *mount, *inserted)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn create(db: &Connection, mount: MountId) -> Result<(), Failure> {
     if prepared(db, sql::IS_DROPPED)?.exists([mount.0])? || prepared(db, sql::CREATE)?.execute([mount.0])? == 0 {
         return Err(Failure::Conflict(conflict::MOUNT_EXISTS));
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
-pub(super) fn exists(db: &Connection, mount: MountId) -> rusqlite::Result<bool> {
+fn exists(db: &Connection, mount: MountId) -> rusqlite::Result<bool> {
     prepared(db, sql::EXISTS)?.exists([mount.0])
 }
 
-pub(super) fn drop_mount(db: &Connection, mount: MountId) -> Result<Outcome, Failure> {
+pub(super) fn drop_mount(db: &Connection, mount: MountId) -> Result<(), Failure> {
     if mount == SYSTEM || !exists(db, mount)? {
         return Err(Failure::Conflict(conflict::MOUNT_GONE));
     }
-    for part in sql::DROP_PARTS {
+    for part in DROP_PARTS {
         prepared(db, part)?.execute([mount.0])?;
     }
     prepared(db, sql::DROP)?.execute([mount.0])?;
     prepared(db, sql::MARK)?.execute([mount.0])?;
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 pub(super) fn any_dropped(db: &Connection) -> rusqlite::Result<bool> {
@@ -48,7 +85,7 @@ pub(super) fn any_dropped(db: &Connection) -> rusqlite::Result<bool> {
 pub(super) fn remove_some_dropped(db: &Connection) -> rusqlite::Result<bool> {
     let next = prepared(db, sql::NEXT_DROPPED)?.query_row([], |row| row.get::<_, i64>(0)).optional()?;
     let Some(mount) = next else { return Ok(false) };
-    for rows in sql::REMOVE_SOME {
+    for rows in REMOVE_SOME {
         if prepared(db, rows)?.execute(params![mount, STEP])? > 0 {
             return Ok(true);
         }
@@ -57,7 +94,7 @@ pub(super) fn remove_some_dropped(db: &Connection) -> rusqlite::Result<bool> {
     any_dropped(db)
 }
 
-pub(super) fn count(db: &Connection, mount: MountId, inserted: Inserted) -> rusqlite::Result<()> {
+fn count(db: &Connection, mount: MountId, inserted: Inserted) -> rusqlite::Result<()> {
     prepared(db, sql::COUNT)?.execute(params![mount.0, NODE, inserted.certificates, inserted.revocations]).map(drop)
 }
 
@@ -65,4 +102,28 @@ pub(super) fn count(db: &Connection, mount: MountId, inserted: Inserted) -> rusq
 pub(super) fn counts(db: &Connection, mount: MountId) -> rusqlite::Result<(u64, u64)> {
     prepared(db, sql::COUNTS)?
         .query_row([mount.0], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_table_with_rows_of_a_mount_is_emptied_when_the_mount_ends() {
+        let mut db = Connection::open_in_memory().unwrap();
+        super::super::schema::migrate(&mut db).unwrap();
+        let of_mounts = "SELECT t.name FROM sqlite_master t, pragma_table_info(t.name) c
+            WHERE t.type = 'table' AND c.name = 'mount'";
+        let tables: Vec<String> =
+            db.prepare(of_mounts).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        assert!(tables.len() >= 8, "{tables:?}");
+        let emptied = |table: &String| {
+            let begin = format!("DELETE FROM {table} WHERE mount = $1");
+            DROP_PARTS.iter().chain(&REMOVE_SOME).any(|statement| {
+                statement.strip_prefix(begin.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+            })
+        };
+        let left: Vec<_> = tables.iter().filter(|table| !emptied(table)).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
 }

@@ -7,34 +7,24 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{
-    STATEMENTS, certificates, crls, documents, leases, meta, metadata, mounts, revocations, session, tidy, tokens,
-};
-use crate::auth::store::TokenRow;
+use super::{connection, documents, meta, session};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::pki::store::{
-    CrlRow, LeaseRow, MetadataRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
-};
-use crate::projects::store::{Failure, Work};
-use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
-use crate::x509::serial::Serial;
+use crate::sql::{Failure, Work};
+use crate::storage::backend::{Fact, Reader, SealedDocument};
 
 const CONNECTIONS: usize = 2;
 /// Longest wait for a free connection.
 const WAIT: Duration = Duration::from_secs(5);
-/// Longest wait of a read for the start of the database's log.
-const BUSY: Duration = Duration::from_secs(5);
-
-/// Longest time of work that reads for the projects API.
+/// Longest time of work that reads in a session.
 const SESSION: Duration = Duration::from_secs(5);
 
 /// The reading connections of one database.
 #[derive(Clone)]
-pub(in crate::storage) struct Pool(Arc<Shared>);
+pub(crate) struct Pool(Arc<Shared>);
 
 struct Shared {
     idle: Mutex<Idle>,
@@ -80,7 +70,7 @@ impl Pool {
     }
 
     /// Runs `work` on a connection, on a thread that may block.
-    fn read<T: Send + 'static>(
+    pub(super) fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
@@ -101,9 +91,9 @@ impl Pool {
 }
 
 impl Pool {
-    /// Runs work of the projects API that only reads, all of it in one snapshot. It is interrupted when it
+    /// Runs work that only reads, all of it in one snapshot. It is interrupted when it
     /// takes too long.
-    pub(in crate::storage) fn session(&self, work: Work) -> BoxFuture<'static, Result<Result<(), Failure>>> {
+    pub(super) fn session(&self, work: Work) -> BoxFuture<'static, Result<Result<(), Failure>>> {
         let shared = self.0.clone();
         async move {
             let lease = lease(shared).await?;
@@ -171,15 +161,7 @@ fn stopped() -> Error {
 }
 
 fn connect_all(path: &Path) -> rusqlite::Result<Vec<Connection>> {
-    (0..CONNECTIONS).map(|_| connect(path)).collect()
-}
-
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    db.set_prepared_statement_cache_capacity(STATEMENTS);
-    db.busy_timeout(BUSY)?;
-    db.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;")?;
-    Ok(db)
+    (0..CONNECTIONS).map(|_| connection::reader(path)).collect()
 }
 
 impl Reader for Pool {
@@ -189,81 +171,6 @@ impl Reader for Pool {
 
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>> {
         self.read(move |db| documents::list(db, mount, kind))
-    }
-
-    fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
-        self.read(move |db| certificates::get(db, mount, serial))
-    }
-
-    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
-        self.read(move |db| certificates::status(db, mount, serial))
-    }
-
-    fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
-        self.read(move |db| certificates::serials(db, mount, after, limit))
-    }
-
-    fn revoked_serials(
-        &self,
-        mount: MountId,
-        after: Option<Serial>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
-        self.read(move |db| revocations::serials(db, mount, after, limit))
-    }
-
-    fn revocations(&self, mount: MountId, after: u64, limit: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
-        self.read(move |db| revocations::by_sequence(db, mount, after, limit))
-    }
-
-    fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
-        self.read(move |db| crls::list(db, mount))
-    }
-
-    fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
-        self.read(move |db| mounts::counts(db, mount))
-    }
-
-    fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
-        self.read(move |db| leases::get(db, &id))
-    }
-
-    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
-        self.read(move |db| leases::ids(db, &after, &below, limit))
-    }
-
-    fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
-        self.read(move |db| leases::ending(db, &after, &below, limit))
-    }
-
-    fn certificates(
-        &self,
-        mount: MountId,
-        after: Option<Serial>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
-        self.read(move |db| certificates::with_der(db, mount, after, limit))
-    }
-
-    fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
-        self.read(move |db| tidy::get(db, mount))
-    }
-
-    fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
-        self.read(move |db| metadata::get(db, mount, serial))
-    }
-
-    fn metadata_serials(
-        &self,
-        mount: MountId,
-        after: Option<Serial>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
-        self.read(move |db| metadata::serials(db, mount, after, limit))
-    }
-
-    fn token(&self, by: TokenBy) -> BoxFuture<'static, Result<Option<TokenRow>>> {
-        self.read(move |db| tokens::get(db, by))
     }
 
     fn close(&self) {

@@ -1,15 +1,12 @@
 //! SQL of revocations: idempotent, numbered without gaps.
 
-use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::certificates::{page, serial};
-use super::{Failure, prepared};
-use crate::clock::Time;
+use super::query::{Failure, count, page, prepared, serial, time};
 use crate::documents::MountId;
 use crate::pki::store::{RevocationRow, StoredRevocation};
-use crate::storage::backend::{from_micros, micros};
-use crate::storage::sql::revocations as sql;
+use crate::storage::backend::micros;
+use crate::storage::statements::revocations as sql;
 use crate::x509::serial::Serial;
 
 const GET: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
@@ -39,6 +36,11 @@ pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevo
         row.invalidity_date,
     ])?;
     Ok((StoredRevocation { row: row.clone(), sequence: sequence as u64 }, true))
+}
+
+/// Gives a revocation another issuer; how many there were.
+pub(super) fn set_issuer(db: &Connection, mount: MountId, serial: &Serial, issuer: &str) -> rusqlite::Result<u32> {
+    prepared(db, sql::SET_ISSUER)?.execute(params![issuer, mount.0, serial.octets()]).map(count)
 }
 
 pub(super) fn serials(
@@ -75,11 +77,4 @@ pub(super) fn read(mount: MountId, row: &Row<'_>, first: usize) -> rusqlite::Res
             invalidity_date: row.get(first + 6)?,
         },
     })
-}
-
-/// The time in a column of epoch microseconds.
-pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Time> {
-    let micros = row.get(column)?;
-    from_micros(micros)
-        .ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(column, Type::Integer, "a time out of range".into()))
 }

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Result};
-use crate::storage::sql::meta as sql;
+use crate::storage::statements::meta as sql;
 
 struct Migration {
     name: &'static str,

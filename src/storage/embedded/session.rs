@@ -1,4 +1,4 @@
-//! Sessions of the projects API on SQLite: one text at a time on a connection that the caller owns.
+//! Sessions of SQL on SQLite: one text at a time on a connection that the caller owns.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,9 +8,9 @@ use futures_util::future::{LocalBoxFuture, ready};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, ToSql};
 
-use super::prepared;
+use super::query::prepared;
 use crate::error::Error;
-use crate::projects::store::{Failure, Row, Session, Value, Work};
+use crate::sql::{Failure, Row, Session, Value, Work};
 
 /// A connection as a session. Every answer is there at once.
 struct Local<'c>(&'c Connection);
@@ -23,6 +23,16 @@ pub(super) fn run(db: &Connection, work: &Work) -> Result<(), Failure> {
         Ok(ended) => ended.unwrap_or_else(|| defect("work on a session waited for something else")),
         Err(_) => defect("work on a session panicked"),
     }
+}
+
+/// Runs work that tells its failures itself: what it did is undone then, and nothing else of the batch fails.
+pub(super) fn in_savepoint(db: &Connection, work: &Work) -> rusqlite::Result<()> {
+    db.execute_batch("SAVEPOINT work")?;
+    if run(db, work).is_err() {
+        // Fails when the engine gave up the whole transaction: then nothing is stored.
+        db.execute_batch("ROLLBACK TO work")?;
+    }
+    db.execute_batch("RELEASE work")
 }
 
 impl Session for Local<'_> {

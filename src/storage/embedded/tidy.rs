@@ -4,12 +4,10 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::certificates::serial;
-use super::{Failure, prepared};
+use super::query::{Failure, count, prepared, serial};
 use crate::documents::MountId;
 use crate::pki::store::{Removal, Removed, TidyRow};
-use crate::storage::backend::Outcome;
-use crate::storage::sql::{conflict, tidy as sql};
+use crate::storage::statements::{conflict, tidy as sql};
 use crate::x509::serial::Serial;
 
 const CERTIFICATE: &str = "DELETE FROM certificate WHERE mount = $1 AND serial = $2 AND not_after < $3";
@@ -33,35 +31,27 @@ pub(super) fn get(db: &Connection, mount: MountId) -> rusqlite::Result<Option<Ti
     found.optional()
 }
 
-pub(super) fn begin(db: &Connection, row: &TidyRow, seen: i64, now: i64) -> rusqlite::Result<Outcome> {
+pub(super) fn begin(db: &Connection, row: &TidyRow, seen: i64, now: i64) -> rusqlite::Result<u32> {
     let values = params![row.mount.0, row.run, row.valid_until, row.report, now, seen];
-    Ok(changed(prepared(db, sql::BEGIN)?.execute(values)?))
+    prepared(db, sql::BEGIN)?.execute(values).map(count)
 }
 
+/// A run goes on; whether somebody asked it to end.
 pub(super) fn keep(
     db: &Connection,
     mount: MountId,
     run: i64,
     valid_until: i64,
     report: &[u8],
-) -> Result<Outcome, Failure> {
+) -> Result<bool, Failure> {
     let values = params![valid_until, report, mount.0, run];
     let cancelled = prepared(db, sql::KEEP)?.query_row(values, |row| row.get::<_, i64>(0)).optional()?;
     let cancelled = cancelled.ok_or(Failure::Conflict(conflict::TIDY_TAKEN))?;
-    Ok(Outcome::Kept { cancelled: cancelled != 0 })
+    Ok(cancelled != 0)
 }
 
-pub(super) fn cancel(db: &Connection, mount: MountId, now: i64) -> rusqlite::Result<Outcome> {
-    Ok(changed(prepared(db, sql::CANCEL)?.execute(params![mount.0, now])?))
-}
-
-pub(super) fn revocation_issuer(
-    db: &Connection,
-    mount: MountId,
-    serial: &Serial,
-    issuer: &str,
-) -> rusqlite::Result<Outcome> {
-    Ok(changed(prepared(db, sql::REVOCATION_ISSUER)?.execute(params![issuer, mount.0, serial.octets()])?))
+pub(super) fn cancel(db: &Connection, mount: MountId, now: i64) -> rusqlite::Result<u32> {
+    prepared(db, sql::CANCEL)?.execute(params![mount.0, now]).map(count)
 }
 
 pub(super) fn remove(db: &Connection, mount: MountId, what: &Removal, limit: u32) -> rusqlite::Result<Removed> {
@@ -121,14 +111,6 @@ fn each(db: &Connection, sql: &str, mount: MountId, serials: &[Serial], before: 
         gone += count(statement.execute(params![mount.0, serial.octets(), before])?);
     }
     Ok(gone)
-}
-
-fn changed(rows: usize) -> Outcome {
-    Outcome::Removed(count(rows))
-}
-
-fn count(rows: usize) -> u32 {
-    u32::try_from(rows).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

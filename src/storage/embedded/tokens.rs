@@ -2,18 +2,18 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::revocations::time;
-use super::{Failure, leases, prepared};
+use super::leases;
+use super::query::{Failure, count, prepared, time};
 use crate::auth::store::{TokenHash, TokenRow};
 use crate::clock::Time;
-use crate::storage::backend::{Outcome, TokenBy, micros};
-use crate::storage::sql::{conflict, tokens as sql};
+use crate::storage::backend::micros;
+use crate::storage::statements::{conflict, tokens as sql};
 
 const EXISTS: &str = "SELECT 1 FROM token WHERE hash = $1";
 const DELETE_CHILDREN: &str = "DELETE FROM token WHERE parent = $1 RETURNING hash";
 const ENDED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2";
 
-pub(super) fn insert(db: &Connection, row: &TokenRow) -> Result<Outcome, Failure> {
+pub(super) fn insert(db: &Connection, row: &TokenRow) -> Result<(), Failure> {
     // A child made while its parent was being revoked would live on without one.
     if let Some(parent) = &row.parent
         && !prepared(db, EXISTS)?.exists([parent])?
@@ -24,27 +24,29 @@ pub(super) fn insert(db: &Connection, row: &TokenRow) -> Result<Outcome, Failure
     let values = params![row.hash, row.accessor_hash, row.parent, expires_at, row.uses, row.body];
     match prepared(db, sql::INSERT)?.execute(values)? {
         0 => Err(Failure::Conflict(conflict::TOKEN_EXISTS)),
-        _ => Ok(Outcome::Done),
+        _ => Ok(()),
     }
 }
 
+/// Renews a token; whether there is one that has not ended.
 pub(super) fn update(
     db: &Connection,
     hash: &TokenHash,
     expires_at: Option<Time>,
     body: &[u8],
     now: Time,
-) -> Result<Outcome, Failure> {
+) -> rusqlite::Result<bool> {
     let changed = prepared(db, sql::UPDATE)?.execute(params![expires_at.map(micros), body, hash, micros(now)])?;
-    Ok(if changed == 0 { Outcome::Absent } else { Outcome::Done })
+    Ok(changed > 0)
 }
 
-pub(super) fn spend(db: &Connection, hash: &TokenHash) -> Result<Outcome, Failure> {
+/// Takes one use; how many are left, unless there was none.
+pub(super) fn spend(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Option<u32>> {
     let left = prepared(db, sql::SPEND)?.query_row([hash], |row| row.get(0)).optional()?;
     if left == Some(0) {
         leases::token_ended(db, hash)?;
     }
-    Ok(left.map_or(Outcome::Absent, Outcome::UsesLeft))
+    Ok(left)
 }
 
 /// Removes a token and its descendants, level by level; each row is deleted as it is found, so
@@ -66,22 +68,23 @@ pub(super) fn revoke(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Vec<
     Ok(gone)
 }
 
-pub(super) fn sweep(db: &Connection, now: Time, limit: u32) -> Result<Outcome, Failure> {
-    let ended: Vec<TokenHash> =
-        prepared(db, ENDED)?.query_map(params![micros(now), limit], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let mut count = 0;
+pub(super) fn sweep(db: &Connection, now: Time, limit: u32) -> rusqlite::Result<u32> {
+    let ended: Vec<TokenHash> = prepared(db, ENDED)?
+        .query_map(params![micros(now), limit], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut gone = 0;
     for hash in ended {
-        count += revoke(db, &hash)?.len();
+        gone += revoke(db, &hash)?.len();
     }
-    Ok(Outcome::Removed(u32::try_from(count).unwrap_or(u32::MAX)))
+    Ok(count(gone))
 }
 
-pub(super) fn get(db: &Connection, by: TokenBy) -> rusqlite::Result<Option<TokenRow>> {
-    let (sql, key) = match by {
-        TokenBy::Hash(hash) => (sql::BY_HASH, hash),
-        TokenBy::Accessor(hash) => (sql::BY_ACCESSOR, hash),
-    };
-    prepared(db, sql)?.query_row([key], read).optional()
+pub(super) fn by_hash(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Option<TokenRow>> {
+    prepared(db, sql::BY_HASH)?.query_row([hash], read).optional()
+}
+
+pub(super) fn by_accessor(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Option<TokenRow>> {
+    prepared(db, sql::BY_ACCESSOR)?.query_row([hash], read).optional()
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<TokenRow> {

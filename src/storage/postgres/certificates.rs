@@ -1,11 +1,10 @@
 //! SQL of issued certificates.
 
-use tokio_postgres::Row;
-
-use super::{Failure, Session, insert, revocations, row, rows};
+use super::query::{Failure, Session, insert, page, row, rows, serial};
+use super::revocations;
 use crate::documents::MountId;
 use crate::pki::store::{CertificateRow, SerialStatus, StoredCertificate};
-use crate::storage::sql::certificates as sql;
+use crate::storage::statements::certificates as sql;
 use crate::x509::serial::Serial;
 
 const INSERT: &str = "INSERT INTO certificate
@@ -84,22 +83,4 @@ pub(super) async fn with_der(
     let after = after.as_ref().map_or(&[][..], Serial::octets);
     let found = rows(db, sql::PAGE, &[&mount.0, &after, &i64::from(limit)]).await?;
     found.iter().map(|row| Ok((serial(row, 0)?, row.try_get(1)?))).collect()
-}
-
-/// A keyset page of serials; no serial is as small as the empty octet string.
-pub(super) async fn page(
-    db: &Session,
-    sql: &str,
-    mount: MountId,
-    after: Option<Serial>,
-    limit: u32,
-) -> Result<Vec<Serial>, Failure> {
-    let after = after.as_ref().map_or(&[][..], Serial::octets);
-    let found = rows(db, sql, &[&mount.0, &after, &i64::from(limit)]).await?;
-    found.iter().map(|row| serial(row, 0)).collect()
-}
-
-/// The serial in a column.
-pub(super) fn serial(row: &Row, column: usize) -> Result<Serial, Failure> {
-    Serial::from_octets(row.try_get(column)?).map_err(|_| Failure::Unreadable("a stored serial"))
 }

@@ -14,8 +14,7 @@ use tokio::sync::Notify;
 use tokio_postgres::AsyncMessage;
 
 use super::connect::{self, PostgresUrl};
-use super::revocations::time;
-use super::{Failure, Session, execute, rows};
+use super::query::{Failure, Session, execute, rows, time};
 use crate::documents::MountId;
 use crate::nodes::store::{Change, Changes, Point};
 use crate::telemetry;

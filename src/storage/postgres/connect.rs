@@ -9,7 +9,7 @@ use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{Client, Config, Connection, NoTls, SimpleQueryMessage, Socket};
 
-use super::Session;
+use super::query::Session;
 use crate::error::{Error, Result};
 
 /// Longest time to reach one address of the server.

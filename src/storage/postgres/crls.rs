@@ -1,17 +1,16 @@
 //! SQL of published CRLs.
 
-use super::{Failure, Session, execute, rows};
+use super::query::{Failure, Session, execute, rows};
 use crate::documents::MountId;
 use crate::pki::store::CrlRow;
-use crate::storage::backend::Outcome;
-use crate::storage::sql::{conflict, crls as sql};
+use crate::storage::statements::{conflict, crls as sql};
 
-pub(super) async fn publish(db: &Session, row: &CrlRow) -> Result<Outcome, Failure> {
+pub(super) async fn publish(db: &Session, row: &CrlRow) -> Result<(), Failure> {
     let (number, covers) = (row.number as i64, row.covers as i64);
     let CrlRow { mount, group, this_update, next_update, signature, .. } = row;
     match execute(db, sql::PUBLISH, &[&mount.0, group, &number, &covers, this_update, next_update, signature]).await? {
         0 => Err(Failure::Conflict(conflict::CRL_PUBLISHED)),
-        _ => Ok(Outcome::Done),
+        _ => Ok(()),
     }
 }
 

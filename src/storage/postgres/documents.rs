@@ -1,11 +1,11 @@
 //! SQL of the sealed configuration documents: compare-and-set on the version.
 
-use super::{Failure, Session, execute, exists, rows};
+use super::query::{Failure, Session, execute, exists, rows};
 use crate::documents::{DocumentWrite, MountId};
-use crate::storage::backend::{Outcome, SealedDocument};
-use crate::storage::sql::{conflict, documents as sql};
+use crate::storage::backend::SealedDocument;
+use crate::storage::statements::{conflict, documents as sql};
 
-pub(super) async fn write(db: &Session, write: &DocumentWrite) -> Result<Outcome, Failure> {
+pub(super) async fn write(db: &Session, write: &DocumentWrite) -> Result<(), Failure> {
     let DocumentWrite { key, expected, body } = write;
     let (mount, kind, name, version) = (key.mount.0, key.kind, &key.name, *expected as i64);
     let holds = match (expected, body) {
@@ -15,7 +15,7 @@ pub(super) async fn write(db: &Session, write: &DocumentWrite) -> Result<Outcome
         (0, None) => !exists(db, sql::EXISTS, &[&mount, &kind, name]).await?,
         (_, None) => execute(db, sql::DELETE, &[&mount, &kind, name, &version]).await? == 1,
     };
-    if holds { Ok(Outcome::Done) } else { Err(Failure::Conflict(conflict::DOCUMENT_CHANGED)) }
+    if holds { Ok(()) } else { Err(Failure::Conflict(conflict::DOCUMENT_CHANGED)) }
 }
 
 pub(super) async fn list(

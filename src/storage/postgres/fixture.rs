@@ -16,7 +16,7 @@ use crate::storage::{Database, Options, Storage, open};
 mod cluster;
 
 /// A database of its own in the test run's cluster.
-pub(in crate::storage) struct Postgres {
+pub(crate) struct Postgres {
     pub(super) database: cluster::Database,
     onlooker: Onlooker,
     seal_key: SealKey,

@@ -2,13 +2,11 @@
 
 use tokio_postgres::Row;
 
-use super::certificates::serial;
-use super::{Failure, Session, execute, exists, insert, row, rows};
+use super::query::{Failure, Session, count, execute, exists, insert, row, rows, serial};
 use crate::auth::store::TokenHash;
 use crate::documents::MountId;
 use crate::pki::store::LeaseRow;
-use crate::storage::backend::Outcome;
-use crate::storage::sql::leases as sql;
+use crate::storage::statements::leases as sql;
 
 /// Holds a live token until its lease is committed: a revocation or last use elsewhere waits, and then
 /// finds the lease.
@@ -49,12 +47,12 @@ pub(super) async fn insert_all(db: &Session, all: &[&LeaseRow]) -> Result<(), Fa
     .await
 }
 
-pub(super) async fn mark(db: &Session, ids: &[String]) -> Result<Outcome, Failure> {
-    execute(db, MARK, &[&ids]).await.map(removed)
+pub(super) async fn mark(db: &Session, ids: &[String]) -> Result<u32, Failure> {
+    execute(db, MARK, &[&ids]).await.map(count)
 }
 
-pub(super) async fn end(db: &Session, ids: &[String]) -> Result<Outcome, Failure> {
-    execute(db, END, &[&ids]).await.map(removed)
+pub(super) async fn end(db: &Session, ids: &[String]) -> Result<u32, Failure> {
+    execute(db, END, &[&ids]).await.map(count)
 }
 
 /// Remembers which of these tokens ended while they had leases.
@@ -62,20 +60,16 @@ pub(super) async fn tokens_ended(db: &Session, hashes: &[&[u8]]) -> Result<(), F
     execute(db, TOKENS_ENDED, &[&hashes]).await.map(drop)
 }
 
-pub(super) async fn mark_ended(db: &Session, limit: u32) -> Result<Outcome, Failure> {
-    let count = execute(db, sql::MARK_ENDED, &[&i64::from(limit)]).await?;
-    if count < u64::from(limit) {
+pub(super) async fn mark_ended(db: &Session, limit: u32) -> Result<u32, Failure> {
+    let marked = count(execute(db, sql::MARK_ENDED, &[&i64::from(limit)]).await?);
+    if marked < limit {
         execute(db, sql::FORGET_ENDED, &[]).await?;
     }
-    Ok(removed(count))
+    Ok(marked)
 }
 
-pub(super) async fn sweep(db: &Session, now: i64, limit: u32) -> Result<Outcome, Failure> {
-    execute(db, sql::SWEEP, &[&now, &i64::from(limit)]).await.map(removed)
-}
-
-fn removed(count: u64) -> Outcome {
-    Outcome::Removed(u32::try_from(count).unwrap_or(u32::MAX))
+pub(super) async fn sweep(db: &Session, now: i64, limit: u32) -> Result<u32, Failure> {
+    execute(db, sql::SWEEP, &[&now, &i64::from(limit)]).await.map(count)
 }
 
 pub(super) async fn get(db: &Session, id: &str) -> Result<Option<LeaseRow>, Failure> {

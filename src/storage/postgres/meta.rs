@@ -1,13 +1,13 @@
 //! The installation's own facts: its id and its wrapped data keys.
 
-use super::{Failure, Session, execute, rows};
-use crate::storage::backend::{Fact, Outcome};
-use crate::storage::sql::{conflict, meta as sql};
+use super::query::{Failure, Session, execute, rows};
+use crate::storage::backend::Fact;
+use crate::storage::statements::{conflict, meta as sql};
 
-pub(super) async fn insert(db: &Session, name: &str, value: &[u8]) -> Result<Outcome, Failure> {
+pub(super) async fn insert(db: &Session, name: &str, value: &[u8]) -> Result<(), Failure> {
     match execute(db, sql::INSERT, &[&name, &value]).await? {
         0 => Err(Failure::Conflict(conflict::DATA_KEYS_CHANGED)),
-        _ => Ok(Outcome::Done),
+        _ => Ok(()),
     }
 }
 

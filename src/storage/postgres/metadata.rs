@@ -1,10 +1,9 @@
 //! SQL of what is attached to certificates.
 
-use super::certificates::page;
-use super::{Failure, Session, insert, row};
+use super::query::{Failure, Session, insert, page, row};
 use crate::documents::MountId;
 use crate::pki::store::MetadataRow;
-use crate::storage::sql::metadata as sql;
+use crate::storage::statements::metadata as sql;
 use crate::x509::serial::Serial;
 
 const INSERT: &str = "INSERT INTO certificate_metadata (mount, serial, not_after, body)

@@ -9,10 +9,9 @@
 use futures_util::future::try_join;
 use tokio_postgres::types::ToSql;
 
-use super::{Failure, Session, execute, exists, row};
+use super::query::{Failure, Session, execute, exists, row};
 use crate::documents::{MountId, SYSTEM};
-use crate::storage::backend::Outcome;
-use crate::storage::sql::{conflict, mounts as sql};
+use crate::storage::statements::{DROP_PARTS, REMOVE_SOME, conflict, mounts as sql};
 
 /// Rows that one step removes.
 const STEP: i64 = 500;
@@ -28,11 +27,11 @@ pub(super) struct Inserted {
     pub(super) revocations: i64,
 }
 
-pub(super) async fn create(db: &Session, mount: MountId) -> Result<Outcome, Failure> {
+pub(super) async fn create(db: &Session, mount: MountId) -> Result<(), Failure> {
     if exists(db, sql::IS_DROPPED, &[&mount.0]).await? || execute(db, sql::CREATE, &[&mount.0]).await? == 0 {
         return Err(Failure::Conflict(conflict::MOUNT_EXISTS));
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 /// Keeps mounts, each named once, from being dropped until the transaction ends. The look is a statement of
@@ -50,7 +49,7 @@ pub(super) async fn hold(db: &Session, mounts: &[MountId]) -> Result<(), Failure
     if found.try_get(0)? { Ok(()) } else { Err(Failure::Conflict(conflict::MOUNT_GONE)) }
 }
 
-pub(super) async fn drop_mount(db: &Session, mount: MountId) -> Result<Outcome, Failure> {
+pub(super) async fn drop_mount(db: &Session, mount: MountId) -> Result<(), Failure> {
     if mount == SYSTEM {
         return Err(Failure::Conflict(conflict::MOUNT_GONE));
     }
@@ -58,12 +57,12 @@ pub(super) async fn drop_mount(db: &Session, mount: MountId) -> Result<Outcome, 
     if !exists(db, sql::EXISTS, &[&mount.0]).await? {
         return Err(Failure::Conflict(conflict::MOUNT_GONE));
     }
-    for part in sql::DROP_PARTS {
+    for part in DROP_PARTS {
         execute(db, part, &[&mount.0]).await?;
     }
     execute(db, sql::DROP, &[&mount.0]).await?;
     execute(db, sql::MARK, &[&mount.0]).await?;
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 pub(super) async fn any_dropped(db: &Session) -> Result<bool, Failure> {
@@ -74,7 +73,7 @@ pub(super) async fn any_dropped(db: &Session) -> Result<bool, Failure> {
 pub(super) async fn remove_some_dropped(db: &Session) -> Result<bool, Failure> {
     let Some(next) = row(db, sql::NEXT_DROPPED, &[]).await? else { return Ok(false) };
     let mount: i64 = next.try_get(0)?;
-    for rows in sql::REMOVE_SOME {
+    for rows in REMOVE_SOME {
         if execute(db, rows, &[&mount, &STEP]).await? > 0 {
             return Ok(true);
         }

@@ -16,22 +16,15 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio_postgres::{Client, Config};
 
 use super::connect::{self, PostgresUrl};
-use super::{
-    Failure, Session, certificates, changes, crls, documents, leases, meta, metadata, mounts, revocations, tidy, tokens,
-};
-use crate::auth::store::TokenRow;
+use super::query::{Failure, Session};
+use super::{documents, meta};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::nodes::store::{ChangeLog, Changes, Point};
-use crate::pki::store::{
-    CrlRow, LeaseRow, MetadataRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
-};
-use crate::storage::backend::{Fact, Reader, SealedDocument, TokenBy};
+use crate::storage::backend::{Fact, Reader, SealedDocument};
 use crate::telemetry;
-use crate::x509::serial::Serial;
 
 const CONNECTIONS: usize = 4;
-/// Connections of the projects API.
+/// Connections for sessions.
 const SESSIONS: usize = 8;
 /// A list that scans too much ends early, so that it does not hold up the others. A wait for a lock ends
 /// before that: it says something else, and is tried again.
@@ -43,21 +36,21 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(12);
 
 /// The reading connections of one database.
 #[derive(Clone)]
-pub(in crate::storage) struct Pool {
+pub(crate) struct Pool {
     connections: deadpool_postgres::Pool,
-    /// Of the projects API, whose reads and transactions take longer.
+    /// For sessions, whose reads and transactions take longer.
     pub(super) sessions: deadpool_postgres::Pool,
-    home: Handle,
-    url: PostgresUrl,
+    pub(super) home: Handle,
+    pub(super) url: PostgresUrl,
     /// Who we are in the change log.
-    node: i64,
-    listener: Arc<OnceLock<Listener>>,
+    pub(super) node: i64,
+    pub(super) listener: Arc<OnceLock<Listener>>,
 }
 
 /// The connection that listens for other nodes, and who is told.
-struct Listener {
-    task: AbortHandle,
-    told: Arc<Notify>,
+pub(super) struct Listener {
+    pub(super) task: AbortHandle,
+    pub(super) told: Arc<Notify>,
 }
 
 /// A connection on loan for one read.
@@ -128,7 +121,7 @@ impl Pool {
 
     /// Runs `work` on a connection. One that turns out to be dead is replaced once: a read is safe to
     /// repeat, and after a restart of the server every idle connection is dead.
-    fn read<T: Send + 'static>(
+    pub(super) fn read<T: Send + 'static>(
         &self,
         name: &'static str,
         work: impl for<'a> Fn(&'a Session) -> BoxFuture<'a, Result<T, Failure>> + Send + Sync + 'static,
@@ -189,90 +182,6 @@ impl Reader for Pool {
         self.read("documents", move |db| documents::list(db, mount, kind).boxed())
     }
 
-    fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
-        self.read("certificate", move |db| certificates::get(db, mount, serial).boxed())
-    }
-
-    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
-        self.read("status", move |db| certificates::status(db, mount, serial).boxed())
-    }
-
-    fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
-        self.read("serials", move |db| certificates::serials(db, mount, after, limit).boxed())
-    }
-
-    fn revoked_serials(
-        &self,
-        mount: MountId,
-        after: Option<Serial>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
-        self.read("revoked_serials", move |db| revocations::serials(db, mount, after, limit).boxed())
-    }
-
-    fn revocations(&self, mount: MountId, after: u64, limit: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
-        self.read("revocations", move |db| revocations::by_sequence(db, mount, after, limit).boxed())
-    }
-
-    fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
-        self.read("crls", move |db| crls::list(db, mount).boxed())
-    }
-
-    fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
-        self.read("counts", move |db| mounts::counts(db, mount).boxed())
-    }
-
-    fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
-        self.read("lease", move |db| {
-            let id = id.clone();
-            async move { leases::get(db, &id).await }.boxed()
-        })
-    }
-
-    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
-        self.read("lease_ids", move |db| {
-            let (after, below) = (after.clone(), below.clone());
-            async move { leases::ids(db, &after, &below, limit).await }.boxed()
-        })
-    }
-
-    fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
-        self.read("ending_leases", move |db| {
-            let (after, below) = (after.clone(), below.clone());
-            async move { leases::ending(db, &after, &below, limit).await }.boxed()
-        })
-    }
-
-    fn certificates(
-        &self,
-        mount: MountId,
-        after: Option<Serial>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
-        self.read("certificates", move |db| certificates::with_der(db, mount, after, limit).boxed())
-    }
-
-    fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
-        self.read("tidy", move |db| tidy::get(db, mount).boxed())
-    }
-
-    fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
-        self.read("metadata", move |db| metadata::get(db, mount, serial).boxed())
-    }
-
-    fn metadata_serials(
-        &self,
-        mount: MountId,
-        after: Option<Serial>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
-        self.read("metadata_serials", move |db| metadata::serials(db, mount, after, limit).boxed())
-    }
-
-    fn token(&self, by: TokenBy) -> BoxFuture<'static, Result<Option<TokenRow>>> {
-        self.read("token", move |db| tokens::get(db, by).boxed())
-    }
-
     fn close(&self) {
         if let Some(listener) = self.listener.get() {
             listener.task.abort();
@@ -299,20 +208,4 @@ fn connections(
         .runtime(Runtime::Tokio1)
         .build()
         .map_err(Error::internal)
-}
-
-impl ChangeLog for Pool {
-    fn since(&self, point: Point) -> BoxFuture<'static, Result<Changes>> {
-        let node = self.node;
-        self.read("changes", move |db| changes::since(db, point, node).boxed())
-    }
-
-    fn listen(&self) -> Arc<Notify> {
-        let start = || {
-            let told = Arc::new(Notify::new());
-            let task = self.home.spawn(changes::listen(self.url.clone(), Arc::downgrade(&told)));
-            Listener { task: task.abort_handle(), told }
-        };
-        Arc::clone(&self.listener.get_or_init(start).told)
-    }
 }

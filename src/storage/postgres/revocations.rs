@@ -4,14 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::Row;
 
-use super::certificates::{page, serial};
 use super::changes::marked;
-use super::{Failure, Session, execute, exists, row, rows};
-use crate::clock::Time;
+use super::query::{Failure, Session, count, execute, exists, page, row, rows, serial, time};
 use crate::documents::MountId;
 use crate::pki::store::{RevocationRow, StoredRevocation};
-use crate::storage::backend::{from_micros, micros};
-use crate::storage::sql::{conflict, revocations as sql};
+use crate::storage::backend::micros;
+use crate::storage::statements::{conflict, revocations as sql};
 use crate::x509::serial::Serial;
 
 /// Revocations of a mount take turns from here on, before they look for earlier ones: so no other node
@@ -67,9 +65,9 @@ async fn number(
     if fresh.is_empty() {
         return Ok(Vec::new());
     }
-    let count = fresh.len() as i64;
-    let last = row(db, NEXT, &[&mount.0, &count]).await?.ok_or(Failure::Conflict(conflict::MOUNT_GONE))?;
-    let first = last.try_get::<_, i64>(0)? - count + 1;
+    let new = fresh.len() as i64;
+    let last = row(db, NEXT, &[&mount.0, &new]).await?.ok_or(Failure::Conflict(conflict::MOUNT_GONE))?;
+    let first = last.try_get::<_, i64>(0)? - new + 1;
     let numbered = fresh.into_iter().zip(first..);
     Ok(numbered.map(|(row, seq)| StoredRevocation { row: (*row).clone(), sequence: seq as u64 }).collect())
 }
@@ -97,6 +95,11 @@ async fn insert(db: &Session, mount: MountId, all: &[StoredRevocation]) -> Resul
     )
     .await
     .map(drop)
+}
+
+/// Gives a revocation another issuer; how many there were.
+pub(super) async fn set_issuer(db: &Session, mount: MountId, serial: &Serial, issuer: &str) -> Result<u32, Failure> {
+    execute(db, sql::SET_ISSUER, &[&issuer, &mount.0, &serial.octets()]).await.map(count)
 }
 
 pub(super) async fn serials(
@@ -136,9 +139,4 @@ pub(super) fn read(mount: MountId, row: &Row, first: usize) -> Result<StoredRevo
             invalidity_date: row.try_get(first + 6)?,
         },
     })
-}
-
-/// The time of stored epoch microseconds.
-pub(super) fn time(micros: i64) -> Result<Time, Failure> {
-    from_micros(micros).ok_or(Failure::Unreadable("a stored time"))
 }

@@ -2,9 +2,9 @@
 //!
 //! Nodes that start at the same time take turns by an advisory lock; the second finds the work done.
 
-use super::{Failure, Session, row};
+use super::query::{Failure, Session, row};
 use crate::error::{Error, Result};
-use crate::storage::sql::meta as sql;
+use crate::storage::statements::meta as sql;
 
 struct Migration {
     name: &'static str,

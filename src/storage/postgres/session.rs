@@ -1,4 +1,4 @@
-//! Sessions of the projects API on PostgreSQL: each work has a connection, and a transaction when it
+//! Sessions of SQL on PostgreSQL: each work has a connection, and a transaction when it
 //! writes. A deadlock, a serialization failure or a lock that is not to be had is tried again; a connection
 //! that was dead before the work began is replaced once; when COMMIT has no answer nobody knows, and the work
 //! is `Unavailable`.
@@ -12,10 +12,10 @@ use metrics::{counter, histogram};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use super::reader::{DEADLINE, Loan};
-use super::{Pool, Session as Connection};
+use super::query::{self, Session as Connection};
+use super::reader::{DEADLINE, Loan, Pool};
 use crate::error::Error;
-use crate::projects::store::{Failure, ProjectStore, Row, Session, Value, Work};
+use crate::sql::{Failure, Row, Session, Value, Work};
 use crate::telemetry;
 
 /// How often work is begun again after a clash.
@@ -111,7 +111,7 @@ fn failure(error: tokio_postgres::Error) -> Failure {
             _,
         ) => Failure::Clash,
         (Some(code), Some(name)) if code.code().starts_with("23") => Failure::Constraint(name),
-        _ => Failure::Engine(super::Failure::from(error).of_write()),
+        _ => Failure::Engine(query::Failure::from(error).of_write()),
     }
 }
 
@@ -124,7 +124,8 @@ enum Attempt {
 }
 
 impl Pool {
-    async fn run(self, name: &'static str, work: Work, writes: bool) -> Result<(), Failure> {
+    /// Runs work, in a transaction that is stored when it `writes` and ends well.
+    pub(super) async fn run(self, name: &'static str, work: Work, writes: bool) -> Result<(), Failure> {
         let (mut clashes, mut replaced) = (0, false);
         loop {
             let loan = self.lend_of(&self.sessions).await.map_err(Failure::Engine)?;
@@ -176,15 +177,5 @@ async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
             loan.close();
             Attempt::Ended(outcome.and(Err(failure(error))))
         }
-    }
-}
-
-impl ProjectStore for Pool {
-    fn read(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
-        self.clone().run(name, work, false).boxed_local()
-    }
-
-    fn write(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
-        self.clone().run(name, work, true).boxed_local()
     }
 }

@@ -7,12 +7,13 @@ use futures_util::future::join_all;
 use super::*;
 use crate::auth::store::{AuthWrite, TokenRow};
 use crate::documents::{DocumentKey, DocumentWrite, MountId};
+use crate::error::Kind;
 use crate::nodes::store::{Change, Point};
 use crate::pki::store::{CertificateRow, LeaseRow, PkiOutcome, PkiWrite, RevocationRow};
 use crate::storage::Storage;
-use crate::storage::backend::{Backend, Write};
+use crate::storage::backend::{Backend as _, Unit};
 use crate::storage::contract::{Fixture, now};
-use crate::storage::sql;
+use crate::storage::statements as sql;
 use crate::x509::serial::Serial;
 
 /// A database, one node on it, and a mount.
@@ -154,7 +155,7 @@ async fn a_server_that_hangs_is_unavailable_within_the_deadline() {
     let fixture = Postgres::new();
     let (writer, _reader) = open(fixture.url()).await.unwrap();
     let mut writer = writer.with_deadline(Duration::from_millis(500));
-    let unit = |name: &str| vec![vec![Write::MetaInsert { name: name.to_owned(), value: Vec::new() }]];
+    let unit = |name: &str| vec![Unit::Facts(vec![(name.to_owned(), Vec::new())])];
     assert!(writer.apply(unit("one")).await[0].is_ok());
     fixture.database.signal_connections("STOP");
     let hung = writer.apply(unit("two")).await;

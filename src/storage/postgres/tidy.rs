@@ -2,12 +2,10 @@
 //!
 //! Every statement goes by an index: rows are found in the order of their end, and go by their key.
 
-use super::certificates::serial;
-use super::{Failure, Session, execute, row, rows};
+use super::query::{Failure, Session, count, execute, row, rows, serial};
 use crate::documents::MountId;
 use crate::pki::store::{Removal, Removed, TidyRow};
-use crate::storage::backend::Outcome;
-use crate::storage::sql::{conflict, tidy as sql};
+use crate::storage::statements::{conflict, tidy as sql};
 use crate::x509::serial::Serial;
 
 const CERTIFICATES: &str = "DELETE FROM certificate WHERE mount = $1 AND serial = ANY($2) AND not_after < $3";
@@ -22,34 +20,26 @@ pub(super) async fn get(db: &Session, mount: MountId) -> Result<Option<TidyRow>,
     Ok(Some(TidyRow { mount, run, valid_until, cancelled, report: found.try_get(3)? }))
 }
 
-pub(super) async fn begin(db: &Session, row: &TidyRow, seen: i64, now: i64) -> Result<Outcome, Failure> {
+pub(super) async fn begin(db: &Session, row: &TidyRow, seen: i64, now: i64) -> Result<u32, Failure> {
     let TidyRow { mount, run, valid_until, report, .. } = row;
-    execute(db, sql::BEGIN, &[&mount.0, run, valid_until, report, &now, &seen]).await.map(changed)
+    execute(db, sql::BEGIN, &[&mount.0, run, valid_until, report, &now, &seen]).await.map(count)
 }
 
+/// A run goes on; whether somebody asked it to end.
 pub(super) async fn keep(
     db: &Session,
     mount: MountId,
     run: i64,
     valid_until: i64,
     report: &[u8],
-) -> Result<Outcome, Failure> {
+) -> Result<bool, Failure> {
     let kept = row(db, sql::KEEP, &[&valid_until, &report, &mount.0, &run]).await?;
     let kept = kept.ok_or(Failure::Conflict(conflict::TIDY_TAKEN))?;
-    Ok(Outcome::Kept { cancelled: kept.try_get::<_, i64>(0)? != 0 })
+    Ok(kept.try_get::<_, i64>(0)? != 0)
 }
 
-pub(super) async fn cancel(db: &Session, mount: MountId, now: i64) -> Result<Outcome, Failure> {
-    execute(db, sql::CANCEL, &[&mount.0, &now]).await.map(changed)
-}
-
-pub(super) async fn revocation_issuer(
-    db: &Session,
-    mount: MountId,
-    serial: &Serial,
-    issuer: &str,
-) -> Result<Outcome, Failure> {
-    execute(db, sql::REVOCATION_ISSUER, &[&issuer, &mount.0, &serial.octets()]).await.map(changed)
+pub(super) async fn cancel(db: &Session, mount: MountId, now: i64) -> Result<u32, Failure> {
+    execute(db, sql::CANCEL, &[&mount.0, &now]).await.map(count)
 }
 
 pub(super) async fn remove(db: &Session, mount: MountId, what: &Removal, limit: u32) -> Result<Removed, Failure> {
@@ -98,12 +88,4 @@ async fn revocations(db: &Session, mount: MountId, before: i64, limit: u32) -> R
     let certificates = count(execute(db, CERTIFICATES, &[&mount.0, &going, &before]).await?);
     let revocations = count(execute(db, REVOCATIONS, &[&mount.0, &going]).await?);
     Ok(Removed { certificates, revocations, looked: count(page.len() as u64), ..Removed::default() })
-}
-
-fn changed(rows: u64) -> Outcome {
-    Outcome::Removed(count(rows))
-}
-
-fn count(rows: u64) -> u32 {
-    u32::try_from(rows).unwrap_or(u32::MAX)
 }

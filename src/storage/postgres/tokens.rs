@@ -2,12 +2,12 @@
 
 use tokio_postgres::Row;
 
-use super::revocations::time;
-use super::{Failure, Session, execute, exists, leases, row, rows};
+use super::leases;
+use super::query::{Failure, Session, count, execute, exists, row, rows, time};
 use crate::auth::store::{TokenHash, TokenRow};
 use crate::clock::Time;
-use crate::storage::backend::{Outcome, TokenBy, micros};
-use crate::storage::sql::{conflict, tokens as sql};
+use crate::storage::backend::micros;
+use crate::storage::statements::{conflict, tokens as sql};
 
 /// Holds the parent until the child is committed: a revocation elsewhere waits, and then finds the child.
 const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 FOR KEY SHARE";
@@ -17,7 +17,7 @@ const DELETE_CHILDREN: &str = "DELETE FROM token WHERE parent = ANY($1) RETURNIN
 const ENDED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2
     FOR UPDATE SKIP LOCKED";
 
-pub(super) async fn insert(db: &Session, row: &TokenRow) -> Result<Outcome, Failure> {
+pub(super) async fn insert(db: &Session, row: &TokenRow) -> Result<(), Failure> {
     // A child made while its parent was being revoked would live on without one.
     if let Some(parent) = &row.parent
         && !exists(db, HOLD, &[&&parent[..]]).await?
@@ -28,43 +28,40 @@ pub(super) async fn insert(db: &Session, row: &TokenRow) -> Result<Outcome, Fail
     let (hash, accessor, parent) = (&row.hash[..], &row.accessor_hash[..], row.parent.as_ref().map(|p| &p[..]));
     match execute(db, sql::INSERT, &[&hash, &accessor, &parent, &expires_at, &uses, &row.body]).await? {
         0 => Err(Failure::Conflict(conflict::TOKEN_EXISTS)),
-        _ => Ok(Outcome::Done),
+        _ => Ok(()),
     }
 }
 
+/// Renews a token; whether there is one that has not ended.
 pub(super) async fn update(
     db: &Session,
     hash: &TokenHash,
     expires_at: Option<Time>,
     body: &[u8],
     now: Time,
-) -> Result<Outcome, Failure> {
+) -> Result<bool, Failure> {
     let changed = execute(db, sql::UPDATE, &[&expires_at.map(micros), &body, &&hash[..], &micros(now)]).await?;
-    Ok(if changed == 0 { Outcome::Absent } else { Outcome::Done })
+    Ok(changed > 0)
 }
 
-pub(super) async fn spend(db: &Session, hash: &TokenHash) -> Result<Outcome, Failure> {
-    match row(db, sql::SPEND, &[&&hash[..]]).await? {
-        Some(row) => {
-            let left = uses(row.try_get(0)?)?;
-            if left == 0 {
-                leases::tokens_ended(db, &[&hash[..]]).await?;
-            }
-            Ok(Outcome::UsesLeft(left))
-        }
-        None => Ok(Outcome::Absent),
+/// Takes one use; how many are left, unless there was none.
+pub(super) async fn spend(db: &Session, hash: &TokenHash) -> Result<Option<u32>, Failure> {
+    let Some(spent) = row(db, sql::SPEND, &[&&hash[..]]).await? else { return Ok(None) };
+    let left = uses(spent.try_get(0)?)?;
+    if left == 0 {
+        leases::tokens_ended(db, &[&hash[..]]).await?;
     }
+    Ok(Some(left))
 }
 
 /// Removes a token and its descendants; the token itself comes first.
-pub(super) async fn revoke(db: &Session, hash: &TokenHash) -> Result<Outcome, Failure> {
-    Ok(Outcome::TokensRevoked(remove(db, &[*hash]).await?))
+pub(super) async fn revoke(db: &Session, hash: &TokenHash) -> Result<Vec<TokenHash>, Failure> {
+    remove(db, &[*hash]).await
 }
 
-pub(super) async fn sweep(db: &Session, now: Time, limit: u32) -> Result<Outcome, Failure> {
+pub(super) async fn sweep(db: &Session, now: Time, limit: u32) -> Result<u32, Failure> {
     let ended = hashes(&rows(db, ENDED, &[&micros(now), &i64::from(limit)]).await?)?;
-    let gone = remove(db, &ended).await?.len();
-    Ok(Outcome::Removed(u32::try_from(gone).unwrap_or(u32::MAX)))
+    Ok(count(remove(db, &ended).await?.len() as u64))
 }
 
 /// Removes tokens and all their descendants, level by level; each row is deleted as it is found, so
@@ -87,12 +84,12 @@ fn octets(hashes: &[TokenHash]) -> Vec<&[u8]> {
     hashes.iter().map(|hash| &hash[..]).collect()
 }
 
-pub(super) async fn get(db: &Session, by: TokenBy) -> Result<Option<TokenRow>, Failure> {
-    let (sql, key) = match by {
-        TokenBy::Hash(hash) => (sql::BY_HASH, hash),
-        TokenBy::Accessor(hash) => (sql::BY_ACCESSOR, hash),
-    };
-    row(db, sql, &[&&key[..]]).await?.as_ref().map(read).transpose()
+pub(super) async fn by_hash(db: &Session, hash: TokenHash) -> Result<Option<TokenRow>, Failure> {
+    row(db, sql::BY_HASH, &[&&hash[..]]).await?.as_ref().map(read).transpose()
+}
+
+pub(super) async fn by_accessor(db: &Session, hash: TokenHash) -> Result<Option<TokenRow>, Failure> {
+    row(db, sql::BY_ACCESSOR, &[&&hash[..]]).await?.as_ref().map(read).transpose()
 }
 
 fn read(row: &Row) -> Result<TokenRow, Failure> {

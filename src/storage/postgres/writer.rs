@@ -13,9 +13,10 @@ use metrics::{counter, histogram};
 
 use super::batch::{Answers, Batch};
 use super::connect::{self, PostgresUrl};
-use super::{Failure, Session, mounts};
+use super::mounts;
+use super::query::{Failure, Session};
 use crate::error::{Error, Kind, Result};
-use crate::storage::backend::{Backend, Outcome, Unit, Write};
+use crate::storage::backend::{Backend, Outcomes, Unit};
 use crate::telemetry;
 
 /// Longest time for one batch with everything that is tried for it.
@@ -29,7 +30,7 @@ const AGAIN: u32 = 5;
 const NODES: u8 = 64;
 
 /// The writing side of one node.
-pub(in crate::storage) struct Writer {
+pub(crate) struct Writer {
     url: PostgresUrl,
     session: Option<Session>,
     not_before: Option<Instant>,
@@ -166,13 +167,13 @@ fn all(units: &[Unit], error: Error) -> Answers {
 }
 
 impl Backend for Writer {
-    fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Vec<Outcome>>>> {
+    fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
         async move {
             let answers = match self.in_time(async |writer| writer.apply_now(&units).await).await {
                 Ok(answers) => answers,
                 Err(error) => all(&units, error),
             };
-            self.dropped_mounts |= units.iter().flatten().any(|write| matches!(write, Write::MountDrop(_)));
+            self.dropped_mounts |= units.iter().any(Unit::drops_mount);
             answers
         }
         .boxed()

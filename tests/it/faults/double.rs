@@ -12,8 +12,9 @@ use signet::pki::store::{
     CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate,
     StoredRevocation, TidyRow,
 };
-use signet::server::Stores;
+use signet::storage::Stores;
 use signet::x509::serial::Serial;
+use tokio::sync::Notify;
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ struct Script {
     calls: usize,
     commits: usize,
     met: Option<Met>,
+    /// Calls of this name wait until they are let go.
+    held: Option<(&'static str, Arc<Notify>)>,
 }
 
 enum Verdict {
@@ -80,6 +83,18 @@ impl Faults {
         self.script.lock().unwrap().met.is_some()
     }
 
+    /// From now on calls of this name wait, until the returned one is told.
+    pub fn hold(&self, call: &'static str) -> Arc<Notify> {
+        let go = Arc::new(Notify::new());
+        self.script.lock().unwrap().held = Some((call, Arc::clone(&go)));
+        go
+    }
+
+    fn held(&self, call: &'static str) -> Option<Arc<Notify>> {
+        let script = self.script.lock().unwrap();
+        script.held.as_ref().filter(|(name, _)| *name == call).map(|(_, go)| Arc::clone(go))
+    }
+
     /// All is well again. What failed, if it came to that.
     pub fn disarm(&self) -> Option<Met> {
         std::mem::take(&mut *self.script.lock().unwrap()).met
@@ -117,7 +132,17 @@ impl Double {
         real: impl FnOnce(&Stores) -> BoxFuture<'static, Result<T>>,
     ) -> BoxFuture<'static, Result<T>> {
         match self.0.verdict(name) {
-            Verdict::Pass => real(self.0.real()),
+            Verdict::Pass => match self.0.held(name) {
+                None => real(self.0.real()),
+                Some(go) => {
+                    let work = real(self.0.real());
+                    async move {
+                        go.notified().await;
+                        work.await
+                    }
+                    .boxed()
+                }
+            },
             Verdict::Refuse => ready(Err(failed())).boxed(),
             Verdict::Forget => real(self.0.real()).map(|_| Err(failed())).boxed(),
         }

@@ -10,7 +10,8 @@ use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use signet::auth::Auth;
-use signet::pki::view::View;
+use signet::auth::mounts::MountKind;
+use signet::pki::mount::view::View;
 use time::macros::datetime;
 use tokio::sync::OnceCell;
 
@@ -165,7 +166,7 @@ impl Stage {
             }
         };
         compare("policies and mounts", access(&shared.auth), access(&stored));
-        for mount in stored.mounts().iter().filter(|mount| mount.kind == "pki") {
+        for mount in stored.mounts().iter().filter(|mount| mount.kind == MountKind::Pki) {
             if let Ok(authority) = shared.engine.authority(mount.id) {
                 let documents = real.pki.documents(mount.id).await.unwrap();
                 let view = View::load(mount.id, documents).unwrap();
@@ -197,7 +198,7 @@ fn access(auth: &Auth) -> Value {
 
 fn shown(view: &View) -> Value {
     let roles: BTreeMap<_, _> =
-        view.role_names().map(|name| (name, view.role(name).map(|entry| entry.role.to_json()))).collect();
+        view.role_names().map(|name| (name, view.role(name).map(|entry| json!(entry.role)))).collect();
     let issuers = view.signers().map(|s| json!([s.issuer.record, s.issuer.version])).collect::<Vec<_>>();
     let keys: BTreeMap<_, _> = view.keys().map(|key| (&key.id, (&key.name, key.version))).collect();
     json!({
@@ -205,7 +206,7 @@ fn shown(view: &View) -> Value {
         "issuers": issuers,
         "keys": keys,
         "default": [view.issuers_config.value, view.keys_config.value],
-        "auto_tidy": view.auto_tidy.value.to_json(),
-        "urls": view.urls.value.to_json("enable_templating"),
+        "auto_tidy": view.auto_tidy.value,
+        "urls": view.urls.value,
     })
 }

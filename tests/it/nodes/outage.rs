@@ -65,7 +65,7 @@ async fn after_an_outage_of_the_database_the_nodes_follow_each_other_again() {
 
 #[actix_web::test]
 async fn a_clock_far_from_the_databases_is_refused_at_the_start_and_by_health() {
-    let now = signet::clock::Time::now_utc();
+    let now = signet::clock::Clock::system().now();
     let app = App::builder().postgres().manual_clock(now).skew_limit(Duration::from_secs(30)).start().await;
     assert_eq!(app.client.get("sys/health").await.status, 200);
     app.clock.advance(Duration::from_secs(120));
@@ -75,7 +75,7 @@ async fn a_clock_far_from_the_databases_is_refused_at_the_start_and_by_health() 
     assert!(gauge.parse::<f64>().is_ok(), "{gauge}");
     let refusal = app.refusal_of_another().await;
     assert!(refusal.contains("ahead of the database's"), "{refusal}");
-    app.clock.set(signet::clock::Time::now_utc());
+    app.clock.set(signet::clock::Clock::system().now());
     until("health", async || app.client.get("sys/health").await.status == 200).await;
     app.stop().await;
 }

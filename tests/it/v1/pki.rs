@@ -25,6 +25,7 @@ mod key_lanes;
 mod keys;
 mod leases;
 mod lists;
+mod managed;
 mod manual_chains;
 mod matrix;
 mod metadata;

@@ -1,7 +1,7 @@
 //! Agent pools.
 
 use serde_json::{Value, json};
-use signet::projects::rights::OrganizationRights;
+use signet::projects::rights::{Flag, OrganizationRights};
 
 use super::fixture::{World, assert_refused, attribute, on_both_stores, resource};
 use crate::support::Answer;
@@ -124,7 +124,7 @@ async fn lists_of_pools(world: World) {
     let member = world.member("mia", OrganizationRights::NONE).await;
     assert_eq!(member.api.get(PATH).await.body["data"].as_array().unwrap().len(), 3);
     assert_eq!(member.api.post(PATH, pool(json!({ "name": "x" }), &[])).await.status, 404);
-    let manager = world.member("mara", OrganizationRights::NONE.with("manage-agent-pools", true)).await;
+    let manager = world.member("mara", OrganizationRights::NONE.with(Flag::ManageAgentPools, true)).await;
     let made = id(&manager.api.post(PATH, pool(json!({ "name": "x" }), &[])).await);
     assert_eq!(member.api.delete(&format!("agent-pools/{made}")).await.status, 404);
     assert_eq!(manager.api.delete(&format!("agent-pools/{made}")).await.status, 204);

@@ -4,7 +4,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 use signet::projects::id;
-use signet::projects::rights::OrganizationRights;
+use signet::projects::rights::{Flag, OrganizationRights};
 
 use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, resource};
 use crate::support::Answer;
@@ -25,7 +25,8 @@ const PEOPLE: &str = "organizations/acme/organization-memberships";
 const MORE: &str = "the team may do more than you";
 
 fn rights(flags: &[&str]) -> OrganizationRights {
-    flags.iter().fold(OrganizationRights::NONE, |rights, flag| rights.with(flag, true))
+    let named = Flag::ALL.into_iter().filter(|flag| flags.contains(&flag.word()));
+    named.fold(OrganizationRights::NONE, |rights, flag| rights.with(flag, true))
 }
 
 /// A team that everybody in the organization knows of, made by the owner: its id.
@@ -180,7 +181,7 @@ async fn a_team_gets_no_right_of_the_organization_that_its_giver_has_not(world: 
     let change = async |team: &str, flags: Value| {
         mara.api.patch(&format!("teams/{team}"), resource("teams", json!({ "organization-access": flags }))).await
     };
-    for flag in signet::projects::rights::ORGANIZATION_FLAGS {
+    for flag in Flag::ALL.map(Flag::word) {
         if flags.contains(&flag) || flag == "manage-agent-pools" {
             continue;
         }

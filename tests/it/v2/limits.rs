@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::http::jsonapi::route::all_routes;
+use signet::http::jsonapi::table::all_routes;
 use signet::projects::id;
 use signet::projects::rights::OrganizationRights;
 

@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::projects::rights::{OrganizationRights, ProjectRights};
+use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
 
 use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, resource};
 use crate::support::Answer;
@@ -53,7 +53,7 @@ async fn vectors_106_and_136_lock_and_unlock(world: World) {
     let free = act(&world.owner, &id, "unlock").await;
     assert_refused(&free, 409, &[("", "the workspace is not locked")]);
     assert!(!free.text.contains("is locked by"), "{}", free.text);
-    let reader = world.member("rita", OrganizationRights::NONE.with("read-workspaces", true)).await;
+    let reader = world.member("rita", OrganizationRights::NONE.with(Flag::ReadWorkspaces, true)).await;
     for action in ["lock", "unlock", "force-unlock", "safe-delete"] {
         assert_eq!(act(&reader.api, &id, action).await.status, 404, "{action}");
     }
@@ -64,7 +64,7 @@ async fn vector_137_a_locked_workspace_is_not_deleted_safely(world: World) {
     let id = workspace(&world).await;
     assert_eq!(act(&world.owner, &id, "lock").await.status, 200);
     assert_refused(&act(&world.owner, &id, "safe-delete").await, 409, &[("", "the workspace is locked")]);
-    let admin = world.member("adam", OrganizationRights::NONE.with("manage-workspaces", true)).await;
+    let admin = world.member("adam", OrganizationRights::NONE.with(Flag::ManageWorkspaces, true)).await;
     assert_eq!(holder(&act(&admin.api, &id, "force-unlock").await), (json!(false), Value::Null));
     assert_refused(&act(&admin.api, &id, "force-unlock").await, 409, &[("", "the workspace is not locked")]);
     assert_eq!(act(&world.owner, &id, "safe-delete").await.status, 204);
@@ -74,7 +74,7 @@ async fn vector_137_a_locked_workspace_is_not_deleted_safely(world: World) {
 
 async fn teams_and_organizations_hold_locks(world: World) {
     let id = workspace(&world).await;
-    let admin = world.member("adam", OrganizationRights::NONE.with("manage-workspaces", true)).await;
+    let admin = world.member("adam", OrganizationRights::NONE.with(Flag::ManageWorkspaces, true)).await;
     let token = async |path: &str| {
         let made = world.owner.post(path, json!({ "data": { "type": "" } })).await;
         assert_eq!(made.status, 201, "{}", made.text);

@@ -4,7 +4,7 @@ use futures_util::FutureExt as _;
 use reqwest::Method;
 use serde_json::{Value, json};
 use signet::projects::id;
-use signet::projects::rights::OrganizationRights;
+use signet::projects::rights::{Flag, OrganizationRights};
 
 use super::fixture::{World, assert_refused, attribute, on_both_stores, resource};
 
@@ -197,7 +197,7 @@ async fn settings_are_stored_and_returned(world: World) {
 }
 
 async fn who_may_do_what(world: World) {
-    let member = world.member("mia", OrganizationRights::NONE.with("manage-projects", true)).await.api;
+    let member = world.member("mia", OrganizationRights::NONE.with(Flag::ManageProjects, true)).await.api;
     let outsider = world.outsider("xaver").await.api;
     let shown = member.get(ACME).await;
     let granted = attribute(&shown, "permissions");

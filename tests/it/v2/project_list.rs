@@ -1,7 +1,7 @@
 //! Lists of projects: who sees what, filters, orders, pages.
 
 use serde_json::{Value, json};
-use signet::projects::rights::{OrganizationRights, ProjectRights};
+use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
 
 use super::fixture::{Api, Person, World, assert_refused, on_both_stores, resource};
 use super::moves::workspace;
@@ -274,11 +274,11 @@ async fn vectors_108_109_and_callers_with_many_grants(world: World) {
     assert_eq!(shown.body["data"]["attributes"]["permissions"]["can-destroy"], true, "the union counts");
     assert_eq!(names(&two_teams.api, "filter[permissions][update]").await, ["Granted"]);
 
-    let manager = world.member("wim", OrganizationRights::NONE.with("manage-workspaces", true)).await;
+    let manager = world.member("wim", OrganizationRights::NONE.with(Flag::ManageWorkspaces, true)).await;
     assert_eq!(names(&manager.api, "").await, ["Default Project"]);
     assert_eq!(names(&manager.api, "filter[permissions][create-workspace]").await, ["Default Project"]);
     assert_eq!(counts(&list(&manager.api, "filter[permissions][update]").await), (1, 0));
-    let all_seeing = world.member("rea", OrganizationRights::NONE.with("read-projects", true)).await;
+    let all_seeing = world.member("rea", OrganizationRights::NONE.with(Flag::ReadProjects, true)).await;
     world.grant(&all_seeing.team, &project, ProjectRights::ALL).await;
     assert_eq!(counts(&list(&all_seeing.api, "").await), (2, 2));
     assert_eq!(names(&all_seeing.api, "filter[permissions][update]").await, ["Granted"]);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use signet::projects::id;
-use signet::projects::rights::{OrganizationRights, ProjectRights};
+use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
 
 use super::fixture::{World, assert_refused, attribute, on_both_stores, resource};
 use super::moves::{place, workspace};
@@ -39,7 +39,7 @@ async fn vectors_7_to_13_a_project_is_made_shown_and_listed(world: World) {
     let unknown = owner.post("organizations/nothing/projects", other()).await;
     assert_eq!((hidden.status, unknown.status), (404, 404));
     assert_eq!(hidden.body, unknown.body);
-    let manager = world.member("mara", OrganizationRights::NONE.with("manage-projects", true)).await;
+    let manager = world.member("mara", OrganizationRights::NONE.with(Flag::ManageProjects, true)).await;
     assert_eq!(manager.api.post(PATH, other()).await.status, 201);
     world.app.stop().await;
 }

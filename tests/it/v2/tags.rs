@@ -1,7 +1,7 @@
 //! Tag bindings of projects and workspaces.
 
 use serde_json::{Value, json};
-use signet::projects::rights::{OrganizationRights, ProjectRights};
+use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
 
 use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, resource};
 use crate::support::Answer;
@@ -155,7 +155,7 @@ async fn flat_tags(world: World) {
     assert_eq!((names.len(), &names[0], &names[1]), (12, &json!("tag1"), &json!("more00")), "no limit for flat ones");
     let bad = world.owner.post(&format!("{path}/relationships/tags"), json!({ "data": [{ "id": "tag-1" }] })).await;
     assert_refused(&bad, 422, &[("/data/0/attributes/name", "Name must")]);
-    let reader = world.member("rita", OrganizationRights::NONE.with("read-workspaces", true)).await;
+    let reader = world.member("rita", OrganizationRights::NONE.with(Flag::ReadWorkspaces, true)).await;
     assert_eq!(reader.api.post(&format!("{path}/relationships/tags"), flat(&["x"])).await.status, 404);
     world.app.stop().await;
 }

@@ -3,7 +3,7 @@
 use futures_util::future::{join_all, join3};
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::projects::rights::OrganizationRights;
+use signet::projects::rights::{Flag, OrganizationRights};
 use std::time::Duration;
 
 use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, resource};
@@ -53,7 +53,8 @@ async fn owners(world: &World) -> String {
 }
 
 fn rights(flags: &[&str]) -> OrganizationRights {
-    flags.iter().fold(OrganizationRights::NONE, |rights, flag| rights.with(flag, true))
+    let named = Flag::ALL.into_iter().filter(|flag| flags.contains(&flag.word()));
+    named.fold(OrganizationRights::NONE, |rights, flag| rights.with(flag, true))
 }
 
 async fn vector_99_the_owners_team_stays(world: World) {

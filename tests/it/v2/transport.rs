@@ -11,7 +11,7 @@ on_both_stores!(vectors_1_to_6_tokens_paths_and_headers, vectors_29_to_35_media_
 async fn vectors_1_to_6_tokens_paths_and_headers(world: World) {
     let owner = &world.owner;
     let none = owner.with_token("");
-    for route in signet::http::jsonapi::route::all_routes().filter(|route| !route.open) {
+    for route in signet::http::jsonapi::table::all_routes().filter(|route| !route.open) {
         let path = route.pattern.replace(':', "x");
         let answer = send(none.request(route.method.as_str().parse().unwrap(), &path)).await;
         assert_eq!(answer.status, 401, "{} {}", route.method, route.pattern);

@@ -1,7 +1,7 @@
 //! Workspaces.
 
 use serde_json::{Value, json};
-use signet::projects::rights::{OrganizationRights, ProjectRights};
+use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
 
 use super::fixture::{Api, Person, World, assert_refused, attribute, on_both_stores, resource};
 use crate::support::Answer;
@@ -365,7 +365,7 @@ async fn lists_show_what_is_seen(world: World) {
     let reader = world.member("rita", OrganizationRights::NONE).await;
     world.grant(&reader.team, &one, ProjectRights::READ).await;
     let nothing = world.member("nina", OrganizationRights::NONE).await;
-    let reads = world.member("rolf", OrganizationRights::NONE.with("read-workspaces", true)).await;
+    let reads = world.member("rolf", OrganizationRights::NONE.with(Flag::ReadWorkspaces, true)).await;
     let outsider = world.outsider("xaver").await;
     let list = reader.api.get(PATH).await;
     assert_eq!((names(&list), &list.body["meta"]["pagination"]["total-count"]), (vec!["in-one".into()], &json!(1)));
@@ -439,7 +439,7 @@ async fn what_levels_may(world: World) {
     let reader = world.member("rita", none).await;
     level(&world, &reader, &project, json!({ "access": "read" })).await;
     assert_eq!(permissions(&reader).await, read);
-    let everywhere = world.member("ralf", none.with("read-workspaces", true)).await;
+    let everywhere = world.member("ralf", none.with(Flag::ReadWorkspaces, true)).await;
     assert_eq!(permissions(&everywhere).await, read);
     let writer = world.member("will", none).await;
     level(&world, &writer, &project, json!({ "access": "write" })).await;
@@ -449,7 +449,7 @@ async fn what_levels_may(world: World) {
     let maintainer = world.member("mark", none).await;
     level(&world, &maintainer, &project, json!({ "access": "maintain" })).await;
     assert_eq!(permissions(&maintainer).await, ALL);
-    let manager = world.member("mara", none.with("manage-workspaces", true)).await;
+    let manager = world.member("mara", none.with(Flag::ManageWorkspaces, true)).await;
     assert_eq!(permissions(&manager).await, ALL);
     let custom = world.member("carl", none).await;
     let keys = json!({ "delete": true, "runs": "plan", "variables": "read" });

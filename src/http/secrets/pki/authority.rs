@@ -10,13 +10,14 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::issuers::{chain_lines, pem_line};
+use super::rendering::colon_hex;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::{Answer, MAX_AGE, Validators};
 use crate::http::secrets::route::Call;
-use crate::pki::profile::{certificate_pem as issuer_pem_text, colon_hex};
+use crate::pki::mount::profile::certificate_pem as issuer_pem_text;
+use crate::pki::mount::signer::Signer;
 use crate::pki::store::StoredCertificate;
-use crate::pki::view::Signer;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 use crate::x509::serial::Serial;

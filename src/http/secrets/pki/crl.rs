@@ -4,16 +4,21 @@
 //! Lists are open to everyone and answered from memory, in pieces that all who fetch them share. A raw path
 //! answers 204 when there is no list; a path with an envelope 404, as for an unknown issuer.
 
+mod config;
+mod worded;
+
 use std::sync::Arc;
 
 use serde_json::json;
 
+pub(super) use self::config::FIELDS as CONFIG_FIELDS;
+pub(super) use self::worded::{RESIGN_FIELDS, SIGN_FIELDS, resign, sign as sign_list};
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::{Answer, Body, MAX_AGE, Pieces, Validators};
 use crate::http::secrets::route::Call;
-use crate::pki::changes;
-use crate::pki::crl::on_request::{self, Made};
+use crate::pki::ca::changes;
 use crate::pki::crl::{Published, Wanted};
+use crate::pki::mount::settings::crl::CrlConfig;
 use crate::x509::pem;
 
 const DER: &str = "application/pkix-crl";
@@ -22,11 +27,13 @@ const PEM: &str = "application/x-pem-file";
 const LABEL: &str = "X509 CRL";
 
 pub(super) async fn read_config(call: Call) -> Result<Answer> {
-    Ok(Answer::data(call.authority().await?.view().crl_config.value.to_json()))
+    Ok(Answer::data(config::shown(&call.authority().await?.view().crl_config.value)))
 }
 
-pub(super) async fn write_config(call: Call) -> Result<Answer> {
-    let warnings = changes::write_crl_config(&*call.authority().await?, &call.fields).await?;
+pub(super) async fn write_config(mut call: Call) -> Result<Answer> {
+    let fields = std::mem::take(&mut call.fields);
+    let merge = move |stored: &CrlConfig| config::merged(stored, &fields);
+    let warnings = changes::write_crl_config(&*call.authority().await?, merge).await?;
     Ok(read_config(call).await?.with_warnings(warnings))
 }
 
@@ -43,20 +50,6 @@ pub(super) async fn rotate_delta(call: Call) -> Result<Answer> {
     }
     let warnings = authority.build_crls(Wanted { delta: true, ..Wanted::DUE }).await?;
     Ok(answer.with_warnings(warnings))
-}
-
-pub(super) async fn sign_list(mut call: Call) -> Result<Answer> {
-    let fields = std::mem::take(&mut call.fields);
-    on_request::sign(&*call.authority().await?, call.param("issuer_ref"), fields).await.map(made)
-}
-
-pub(super) async fn resign(mut call: Call) -> Result<Answer> {
-    let fields = std::mem::take(&mut call.fields);
-    on_request::resign(&*call.authority().await?, call.param("issuer_ref"), fields).await.map(made)
-}
-
-fn made(made: Made) -> Answer {
-    Answer::data(json!({ "crl": made.crl })).with_warnings(made.warnings)
 }
 
 /// A list as it is, DER or PEM.

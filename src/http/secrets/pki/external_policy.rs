@@ -1,16 +1,31 @@
 //! External policy: its settings, and the endpoints that it decides about.
 
+mod config;
+
 use serde_json::{Value, json};
 
+pub(super) use self::config::FIELDS;
+use super::asked;
+use super::issuing::{self, Show};
+use super::rendering::Rendering;
 use crate::clock::rfc3339;
 use crate::error::Result;
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
-use crate::pki::external_policy::{self, Mode, Request};
+use crate::pki::ca::changes;
+use crate::pki::issue::external_policy::{Mode, Request};
+use crate::pki::issue::operation::Operation;
+use crate::pki::mount::settings::external_policy::Config;
+use crate::pki::policy_engine::tls::CLIENT_BUNDLE;
+
+/// Fields of `issue` that this server reads; all of the body goes to the engine.
+pub(super) const ISSUE: &[&str] = &["format", "private_key_format", "remove_roots_from_chain", "key_type", "key_bits"];
+/// Fields of `sign` and `sign-intermediate` that this server reads.
+pub(super) const SIGN: &[&str] = &["csr", "format", "private_key_format", "remove_roots_from_chain"];
 
 pub(super) async fn read_config(call: Call) -> Result<Answer> {
     let view = call.authority().await?.view();
-    let mut config = view.external_policy.value.to_json();
+    let mut config = config::shown(&view.external_policy.value);
     // Of this server, since it started or the settings changed.
     let last = view.policy_engine().ok().and_then(|engine| engine.last_success());
     config.insert("external_service_validated".to_owned(), json!(last.is_some()));
@@ -19,34 +34,40 @@ pub(super) async fn read_config(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn write_config(mut call: Call) -> Result<Answer> {
-    let fields = std::mem::take(&mut call.fields);
-    external_policy::write_config(&*call.authority().await?, fields).await?;
+    let authority = call.authority().await?;
+    let mut fields = std::mem::take(&mut call.fields);
+    let bundle = fields.take_secret(CLIENT_BUNDLE)?;
+    let merge = move |stored: &Config| config::merged(stored, &fields, bundle.as_ref());
+    changes::write_external_policy(&authority, merge).await?;
     read_config(call).await
 }
 
 pub(super) async fn issue(call: Call) -> Result<Answer> {
-    run(call, Mode::Issue).await
+    run(call, |call| Ok(Mode::Issue(asked::key(&call.fields)?)), issuing::leaf).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<Answer> {
-    run(call, Mode::Sign).await
+    run(call, |call| Ok(Mode::Sign(asked::csr(&call.fields)?)), issuing::leaf).await
 }
 
 pub(super) async fn sign_intermediate(call: Call) -> Result<Answer> {
-    run(call, Mode::SignIntermediate).await
+    run(call, |call| Ok(Mode::SignIntermediate(asked::csr(&call.fields)?)), issuing::authority).await
 }
 
-async fn run(call: Call, mode: Mode) -> Result<Answer> {
+async fn run(mut call: Call, read: fn(&Call) -> Result<Mode>, show: Show) -> Result<Answer> {
     let (replica, dialect) = (call.replica().await?, call.dialect);
-    let request = Request {
-        mode,
-        policy: call.param("policy").to_owned(),
-        mount: call.mount.path.clone(),
-        issuer_ref: super::issuing::issuer_of_path(&call),
-        limits: super::issuing::limits(&call),
-        requester: super::issuing::requester(&call),
-        path: call.full_path,
-        fields: call.fields,
+    let read = Rendering::of(&call.fields).and_then(|rendering| Ok((rendering, read(&call)?)));
+    let (rendering, mode) = match read {
+        Ok(read) => read,
+        Err(unreadable) => {
+            Operation::ExternalPolicy.count_refusal();
+            // Without an engine there is nothing to ask, whatever the fields say.
+            return Err(call.authority().await?.view().policy_engine().err().unwrap_or(unreadable));
+        }
     };
-    replica.run_external(request).await.map(|issued| super::issuing::answer(issued, dialect))
+    let body = std::mem::take(&mut call.fields).into_members().into();
+    let (policy, mount) = (call.param("policy").to_owned(), call.mount.path.clone());
+    let request = Request { mode, policy, mount, body };
+    let issued = replica.run_external(issuing::origin(call), request).await?;
+    issuing::answer(issued, show, rendering, dialect)
 }

@@ -1,13 +1,20 @@
 //! Generating: roots, requests of intermediates, keys. The path's `:type` says where the key comes from.
 
+pub(super) mod fields;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::rendering::{self, Data, Format, Rendering};
 use crate::error::{Error, Kind, Result};
 use crate::http::secrets::answer::Answer;
+use crate::http::secrets::dialect::Dates;
 use crate::http::secrets::route::Call;
-use crate::pki::ca_key::{self, KeyOrigin};
-use crate::pki::issue::Dates;
-use crate::pki::root::Naming;
-use crate::pki::validity::Limits;
-use crate::pki::{intermediate, root};
+use crate::pki::ca::intermediate::{self, GeneratedCsr};
+use crate::pki::ca::key::{self, KeyOrigin};
+use crate::pki::ca::root::{self, Generated, Naming};
+use crate::secret::PartlySecret;
+use crate::x509::pem;
 
 fn origin(call: &Call) -> Result<KeyOrigin> {
     match call.param("type") {
@@ -31,11 +38,31 @@ pub(super) async fn rotated_root(call: Call) -> Result<Answer> {
 async fn new_root(call: Call, naming: Naming) -> Result<Answer> {
     let origin = origin(&call)?;
     let authority = call.authority().await?;
-    let limits = Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() };
-    let generated = root::generate(&authority, origin, naming, &call.fields, limits, call.recorded_as()).await?;
-    let dates = Dates { not_before: None, expiration: generated.expiration };
-    let data = call.dialect.with_dates(generated.data, dates);
+    let request = fields::root(&call.fields, origin, naming)?;
+    let rendering = Rendering::of(&call.fields)?;
+    let limits = super::issuing::limits(&call);
+    let generated = root::generate(&authority, request, limits, call.recorded_as()).await?;
+    let dates = Dates { not_before: None, expiration: generated.not_after };
+    let data = call.dialect.with_dates(root_data(&generated, rendering)?, dates);
     Ok(Answer::rendered(data).with_warnings(generated.warnings))
+}
+
+fn root_data(root: &Generated, rendering: Rendering) -> Result<PartlySecret> {
+    let text = match rendering.format {
+        Format::Der => STANDARD.encode(&root.der),
+        Format::Pem | Format::PemBundle => pem::encode("CERTIFICATE", &root.der),
+    };
+    let mut data = Data::default();
+    match (rendering.format, &root.key.exported) {
+        (Format::PemBundle, Some(key)) => data.add_secret("certificate", &rendering::beside(key, &text)?)?,
+        _ => data.add("certificate", &text),
+    }
+    data.add("issuing_ca", &text);
+    data.add("serial_number", &root.serial.to_string());
+    data.add("issuer_id", &root.issuer_id);
+    data.add("issuer_name", &root.issuer_name);
+    rendering::add_key(&mut data, &root.key, rendering)?;
+    Ok(data.finish())
 }
 
 pub(super) async fn intermediate(call: Call) -> Result<Answer> {
@@ -49,8 +76,23 @@ pub(super) async fn cross_sign(call: Call) -> Result<Answer> {
 }
 
 async fn new_intermediate(call: Call, origin: KeyOrigin) -> Result<Answer> {
-    let (data, warnings) = intermediate::generate(&*call.authority().await?, origin, &call.fields).await?;
-    Ok(Answer::rendered(data).with_warnings(warnings))
+    let authority = call.authority().await?;
+    let request = fields::intermediate(&call.fields, origin)?;
+    let rendering = Rendering::of(&call.fields)?;
+    let generated = intermediate::generate(&authority, request).await?;
+    Ok(Answer::rendered(csr_data(&generated, rendering)?).with_warnings(generated.warnings))
+}
+
+fn csr_data(csr: &GeneratedCsr, rendering: Rendering) -> Result<PartlySecret> {
+    let text = || pem::encode("CERTIFICATE REQUEST", &csr.der);
+    let mut data = Data::default();
+    match (rendering.format, &csr.key.exported) {
+        (Format::Der, _) => data.add("csr", &STANDARD.encode(&csr.der)),
+        (Format::PemBundle, Some(private)) => data.add_secret("csr", &rendering::beside(private, &text())?)?,
+        (Format::Pem | Format::PemBundle, _) => data.add("csr", &text()),
+    }
+    rendering::add_key(&mut data, &csr.key, rendering)?;
+    Ok(data.finish())
 }
 
 pub(super) async fn key(call: Call) -> Result<Answer> {
@@ -58,5 +100,10 @@ pub(super) async fn key(call: Call) -> Result<Answer> {
     if origin == KeyOrigin::Existing {
         return Err(Error::new(Kind::NotFound, "unsupported path"));
     }
-    Ok(Answer::rendered(ca_key::generate(&*call.authority().await?, origin, &call.fields).await?))
+    let authority = call.authority().await?;
+    let key = key::generate(&authority, fields::key(&call.fields, origin)?).await?;
+    let mut data = Data::default();
+    data.add("key_type", key.kind.name());
+    rendering::add_key(&mut data, &key, Rendering::default())?;
+    Ok(Answer::rendered(data.finish()))
 }

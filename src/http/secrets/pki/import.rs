@@ -1,9 +1,13 @@
 //! Importing: `intermediate/set-signed`, `issuers/import/…`, `config/ca`, `keys/import`.
 
-use crate::error::Result;
+use serde_json::json;
+
+use crate::error::{Error, Result};
+use crate::fields::Fields;
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
-use crate::pki::import::{self, Imported, PrivateKeys};
+use crate::pki::ca::import::{self, PrivateKeys};
+use crate::secret::Secret;
 
 /// Certificates and keys.
 pub(super) async fn bundle(call: Call) -> Result<Answer> {
@@ -21,15 +25,28 @@ pub(super) async fn set_signed(call: Call) -> Result<Answer> {
 }
 
 async fn import(mut call: Call, field: &'static str, private_keys: PrivateKeys) -> Result<Answer> {
-    let given = import::given(field, &mut call.fields)?;
-    Ok(answer(import::bundle(&*call.authority().await?, field, given, private_keys).await?))
+    let given = given(field, &mut call.fields)?;
+    let imported = import::bundle(&*call.authority().await?, field, given, private_keys).await?;
+    let data = json!({
+        "imported_issuers": imported.imported_issuers,
+        "imported_keys": imported.imported_keys,
+        "existing_issuers": imported.existing_issuers,
+        "existing_keys": imported.existing_keys,
+        "mapping": imported.mapping,
+    });
+    Ok(Answer::data(data).with_warnings(imported.warnings))
 }
 
 pub(super) async fn key(mut call: Call) -> Result<Answer> {
-    let given = import::given("pem_bundle", &mut call.fields)?;
-    Ok(answer(import::key(&*call.authority().await?, given, &call.fields).await?))
+    let given = given("pem_bundle", &mut call.fields)?;
+    let authority = call.authority().await?;
+    let name = call.fields.text("key_name")?.unwrap_or_default();
+    let key = import::key(&authority, given, name).await?;
+    let data = json!({ "key_id": key.id, "key_name": key.name, "key_type": key.kind.name() });
+    Ok(Answer::data(data).with_warnings(key.warnings))
 }
 
-fn answer(imported: Imported) -> Answer {
-    Answer::data(imported.data).with_warnings(imported.warnings)
+/// Takes what is to be imported out of the body, whatever becomes of the request.
+fn given(field: &'static str, fields: &mut Fields) -> Result<Secret> {
+    fields.take_secret(field)?.ok_or_else(|| Error::invalid(format!("{field}: must be given")))
 }

@@ -1,24 +1,27 @@
-//! Issuers and the mount's settings: `root`, `root/replace`, `issuers`, `issuer/:issuer_ref`, `config/…`.
+//! Issuers: `root`, `root/replace`, `issuers`, `issuer/:issuer_ref`, `config/issuers`.
+
+mod settings;
 
 use serde_json::{Map, Value, json};
 
-use super::Page;
+pub(super) use self::settings::FIELDS;
+use super::{Page, Write, urls};
 use crate::clock::{Time, rfc3339};
-use crate::error::{Error, Result};
-use crate::fields::Fields;
+use crate::error::{Error, Result, Warnings};
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
-use crate::pki::changes::{self, Write};
-use crate::pki::issuer::Issuer;
-use crate::pki::profile::certificate_pem;
-use crate::pki::revocation;
-use crate::pki::view::{Signer, View};
+use crate::pki::Authority;
+use crate::pki::ca::changes;
+use crate::pki::mount::issuer::Issuer;
+use crate::pki::mount::profile::certificate_pem;
+use crate::pki::mount::signer::Signer;
+use crate::pki::mount::view::View;
+use crate::pki::revocation::revoke;
 
-pub(super) async fn replace_root(mut call: Call) -> Result<Answer> {
+pub(super) async fn replace_root(call: Call) -> Result<Answer> {
     let default = call.fields.text("default")?.unwrap_or_else(|| "next".to_owned());
     // Nothing else: who may replace the default may not thereby change the other settings.
-    call.fields = Fields::from_pairs([("default".to_owned(), default)]);
-    write_config(call).await
+    default_to(&*call.authority().await?, Some(default), None).await
 }
 
 pub(super) async fn delete_all(call: Call) -> Result<Answer> {
@@ -58,20 +61,22 @@ pub(super) async fn merge(call: Call) -> Result<Answer> {
     write(call, Write::Merge).await
 }
 
-async fn write(call: Call, write: Write) -> Result<Answer> {
+async fn write(mut call: Call, write: Write) -> Result<Answer> {
     let authority = call.authority().await?;
-    let (id, warnings) = changes::write_issuer(&authority, call.param("issuer_ref"), &call.fields, write).await?;
+    let fields = std::mem::take(&mut call.fields);
+    let merge = move |issuer: &changes::Standing<'_>| settings::read(&fields, write, issuer);
+    let (id, warnings) = changes::write_issuer(&authority, call.param("issuer_ref"), merge).await?;
     changed(&authority.view(), &id, warnings)
 }
 
 pub(super) async fn revoke(call: Call) -> Result<Answer> {
     let authority = call.authority().await?;
-    let (id, warnings) = revocation::revoke_issuer(&authority, call.param("issuer_ref"), call.recorded_as()).await?;
+    let (id, warnings) = revoke::revoke_issuer(&authority, call.param("issuer_ref"), call.recorded_as()).await?;
     changed(&authority.view(), &id, warnings)
 }
 
 /// An issuer after a change of it.
-fn changed(view: &View, id: &str, warnings: Vec<String>) -> Result<Answer> {
+fn changed(view: &View, id: &str, warnings: Warnings) -> Result<Answer> {
     let signer = view.signer(id).ok_or_else(Error::not_found)?;
     Ok(Answer::data(issuer_json(signer)).with_warnings(warnings))
 }
@@ -95,9 +100,9 @@ fn issuer_json(signer: &Signer) -> Value {
     let issuer = &signer.issuer;
     let record = &issuer.record;
     let own_urls = !record.urls.is_empty();
-    let mut json = record.urls.to_json("enable_aia_url_templating");
+    let mut json = urls::shown(&record.urls, settings::TEMPLATING);
     if !own_urls {
-        json.remove("enable_aia_url_templating");
+        json.remove(settings::TEMPLATING);
     }
     let manual_chain = (!record.manual_chain.is_empty()).then_some(&record.manual_chain);
     json.extend([
@@ -126,31 +131,16 @@ pub(super) async fn read_config(call: Call) -> Result<Answer> {
 
 pub(super) async fn write_config(call: Call) -> Result<Answer> {
     let authority = call.authority().await?;
-    let warnings = changes::write_issuers_config(&authority, &call.fields).await?;
+    let (default, follows) = (call.fields.text("default")?, call.fields.bool("default_follows_latest_issuer")?);
+    default_to(&authority, default, follows).await
+}
+
+async fn default_to(authority: &Authority, default: Option<String>, follows: Option<bool>) -> Result<Answer> {
+    let warnings = changes::write_issuers_config(authority, default, follows).await?;
     Ok(Answer::data(config_json(&authority.view())).with_warnings(warnings))
 }
 
 fn config_json(view: &View) -> Value {
     let config = &view.issuers_config.value;
     json!({ "default": config.default, "default_follows_latest_issuer": config.default_follows_latest_issuer })
-}
-
-pub(super) async fn read_urls(call: Call) -> Result<Answer> {
-    Ok(Answer::data(Value::Object(call.authority().await?.view().urls.value.to_json("enable_templating"))))
-}
-
-pub(super) async fn write_urls(call: Call) -> Result<Answer> {
-    let warnings = changes::write_urls(&*call.authority().await?, &call.fields).await?;
-    Ok(read_urls(call).await?.with_warnings(warnings))
-}
-
-pub(super) async fn read_cluster(call: Call) -> Result<Answer> {
-    let view = call.authority().await?.view();
-    let cluster = &view.cluster.value;
-    Ok(Answer::data(json!({ "path": cluster.path, "aia_path": cluster.aia_path })))
-}
-
-pub(super) async fn write_cluster(call: Call) -> Result<Answer> {
-    let warnings = changes::write_cluster(&*call.authority().await?, &call.fields).await?;
-    Ok(read_cluster(call).await?.with_warnings(warnings))
 }

@@ -1,55 +1,96 @@
-//! Issuing and revoking: `issue`, the four kinds of signing, `revoke`, `revoke-with-key`.
+//! Issuing: `issue`, the four kinds of signing.
 
-use serde_json::json;
+pub(super) mod fields;
 
-use crate::clock::rfc3339;
-use crate::error::Result;
+use super::rendering::{self, Rendering};
+use crate::error::{Error, Result};
 use crate::http::secrets::answer::{Answer, Lease};
-use crate::http::secrets::dialect::Dialect;
+use crate::http::secrets::dialect::{Dates, Dialect};
 use crate::http::secrets::route::Call;
-use crate::pki::actor::Operation;
-use crate::pki::issue::{Issued, Request, Requester};
-use crate::pki::revocation::{self, Outcome};
-use crate::pki::validity::Limits;
+use crate::pki::check::validity::Limits;
+use crate::pki::issue::issued::Issued;
+use crate::pki::issue::operation::Operation;
+use crate::pki::issue::request::{Origin, Request, Requester};
+use crate::pki::issue::signer;
 
 pub(super) async fn issue(call: Call) -> Result<Answer> {
-    run(call, Operation::Issue).await
+    let read = |call: &Call| Ok((Rendering::of(&call.fields)?, Request::Issue(fields::issue(call)?)));
+    run(call, Operation::Issue, read, leaf).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<Answer> {
-    run(call, Operation::Sign).await
+    let read = |call: &Call| Ok((Rendering::of(&call.fields)?, Request::Sign(fields::sign(call)?)));
+    run(call, Operation::Sign, read, leaf).await
 }
 
 pub(super) async fn sign_verbatim(call: Call) -> Result<Answer> {
-    run(call, Operation::SignVerbatim).await
+    let read = |call: &Call| Ok((Rendering::of(&call.fields)?, Request::SignVerbatim(fields::verbatim(call)?)));
+    run(call, Operation::SignVerbatim, read, leaf).await
 }
 
 pub(super) async fn sign_intermediate(call: Call) -> Result<Answer> {
-    run(call, Operation::SignIntermediate).await
+    let read = |call: &Call| {
+        let rendering = Rendering::of(&call.fields)?;
+        Ok((rendering, Request::SignIntermediate(Box::new(fields::intermediate(call)?))))
+    };
+    run(call, Operation::SignIntermediate, read, authority).await
 }
 
 pub(super) async fn sign_self_issued(call: Call) -> Result<Answer> {
-    run(call, Operation::SignSelfIssued).await
+    // Its answer has one form.
+    let read = |call: &Call| Ok((Rendering::default(), Request::SignSelfIssued(fields::self_issued(call)?)));
+    run(call, Operation::SignSelfIssued, read, |issued, _, _| Ok(Answer::data(rendering::self_issued(issued)))).await
 }
 
-async fn run(call: Call, operation: Operation) -> Result<Answer> {
+/// How a request is read, and how it wants its answer.
+type Read = fn(&Call) -> Result<(Rendering, Request)>;
+
+/// How a certificate is answered.
+pub(super) type Show = fn(&Issued, Rendering, Dialect) -> Result<Answer>;
+
+/// An answer about a certificate for a key.
+pub(super) fn leaf(issued: &Issued, rendering: Rendering, dialect: Dialect) -> Result<Answer> {
+    let dates = Dates { not_before: Some(issued.not_before), expiration: issued.not_after };
+    Ok(Answer::rendered(dialect.with_dates(rendering::issued(issued, rendering)?, dates)))
+}
+
+/// An answer about an authority: of its dates it shows the end.
+pub(super) fn authority(issued: &Issued, rendering: Rendering, dialect: Dialect) -> Result<Answer> {
+    let dates = Dates { not_before: None, expiration: issued.not_after };
+    Ok(Answer::rendered(dialect.with_dates(rendering::issued_authority(issued, rendering)?, dates)))
+}
+
+async fn run(call: Call, operation: Operation, read: Read, show: Show) -> Result<Answer> {
     let (replica, dialect) = (call.replica().await?, call.dialect);
-    replica.run(operation, request(call)).await.map(|issued| answer(issued, dialect))
+    let (rendering, request) = match read(&call) {
+        Ok(read) => read,
+        Err(unreadable) => {
+            operation.count_refusal();
+            return Err(without_role(&call).await.unwrap_or(unreadable));
+        }
+    };
+    let issued = replica.run(origin(call), request).await?;
+    answer(issued, show, rendering, dialect)
 }
 
-fn request(call: Call) -> Request {
-    Request {
-        role: call.param("name").to_owned(),
-        issuer_ref: issuer_of_path(&call),
-        limits: limits(&call),
+/// The refusal of a path that names a role which is not there: it comes before any of a field.
+async fn without_role(call: &Call) -> Option<Error> {
+    let name = Some(call.param("name")).filter(|name| !name.is_empty())?;
+    signer::role(&call.authority().await.ok()?.view(), name).err()
+}
+
+/// Where a request comes from.
+pub(super) fn origin(call: Call) -> Origin {
+    Origin {
+        issuer_ref: Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).map(str::to_owned),
         requester: requester(&call),
-        fields: call.fields,
+        limits: limits(&call),
         path: call.full_path,
     }
 }
 
 /// Who asks.
-pub(super) fn requester(call: &Call) -> Requester {
+fn requester(call: &Call) -> Requester {
     call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
         recorded_as: caller.recorded_as.clone(),
         display_name: caller.display_name.clone(),
@@ -59,46 +100,14 @@ pub(super) fn requester(call: &Call) -> Requester {
     })
 }
 
-/// The issuer that the path names.
-pub(super) fn issuer_of_path(call: &Call) -> Option<String> {
-    Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).map(str::to_owned)
-}
-
 /// The mount's lifetimes.
 pub(super) fn limits(call: &Call) -> Limits {
     Limits { mount_default: call.mount.default_ttl(), mount_max: call.mount.max_ttl() }
 }
 
-pub(super) fn answer(issued: Issued, dialect: Dialect) -> Answer {
-    let json = match issued.dates {
-        Some(dates) => dialect.with_dates(issued.json, dates),
-        None => issued.json,
-    };
+/// The answer to who asked for a certificate.
+pub(super) fn answer(issued: Issued, show: Show, rendering: Rendering, dialect: Dialect) -> Result<Answer> {
+    let answer = show(&issued, rendering, dialect)?;
     let lease = issued.lease.map(|lease| Lease { id: lease.id, seconds: lease.seconds, renewable: false });
-    Answer { lease, ..Answer::rendered(json) }.with_warnings(issued.warnings)
-}
-
-pub(super) async fn revoke(call: Call) -> Result<Answer> {
-    let requester = call.caller.as_deref().map(|c| c.recorded_as.as_str()).unwrap_or_default();
-    revocation::revoke(&call.authority().await?, &call.fields, requester).await.map(revoked)
-}
-
-pub(super) async fn revoke_with_key(call: Call) -> Result<Answer> {
-    let authority = call.authority().await?;
-    let requester = call.caller.as_deref().map(|c| c.recorded_as.as_str()).unwrap_or_default();
-    revocation::revoke_with_key(&authority, call.fields, requester).await.map(revoked)
-}
-
-fn revoked(outcome: Outcome) -> Answer {
-    match outcome {
-        Outcome::Revoked { at, warnings } => Answer::data(json!({
-            "revocation_time": at.unix_timestamp(),
-            "revocation_time_rfc3339": rfc3339(at),
-            "state": "revoked",
-        }))
-        .with_warnings(warnings),
-        Outcome::Expired => {
-            Answer::empty().with_warnings(["certificate already expired; not added to the CRL".to_owned()])
-        }
-    }
+    Ok(Answer { lease, ..answer }.with_warnings(issued.warnings))
 }

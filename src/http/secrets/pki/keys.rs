@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::Page;
+use super::rendering::colon_hex;
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
-use crate::pki::changes;
-use crate::pki::profile::colon_hex;
-use crate::pki::view::View;
+use crate::pki::ca::changes;
+use crate::pki::mount::view::View;
 
 pub(super) async fn list(call: Call) -> Result<Answer> {
     let view = call.authority().await?.view();
@@ -27,12 +27,17 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
 
 fn key_json(view: &View, reference: &str) -> Option<Value> {
     let key = view.key(reference)?;
-    Some(json!({
+    let mut json = json!({
         "key_id": key.id,
         "key_name": key.name,
-        "key_type": key.private.kind().name(),
+        "key_type": key.public().kind().name(),
         "subject_key_id": colon_hex(&key.public().key_id()),
-    }))
+    });
+    if let Some(managed) = key.signing.managed() {
+        json["managed_key_id"] = managed.uuid.as_str().into();
+        json["managed_key_name"] = managed.name.as_str().into();
+    }
+    Some(json)
 }
 
 pub(super) async fn rename(call: Call) -> Result<Answer> {
@@ -54,6 +59,6 @@ pub(super) async fn read_config(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn write_config(call: Call) -> Result<Answer> {
-    changes::write_keys_config(&*call.authority().await?, &call.fields).await?;
+    changes::write_keys_config(&*call.authority().await?, call.fields.text("default")?).await?;
     read_config(call).await
 }

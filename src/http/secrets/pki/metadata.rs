@@ -8,7 +8,7 @@ use crate::clock::{Time, rfc3339};
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
-use crate::pki::beside::Metadata;
+use crate::pki::issue::beside::Metadata;
 use crate::x509::serial::Serial;
 
 pub(super) async fn list(call: Call) -> Result<Answer> {

@@ -15,7 +15,8 @@ use crate::http::secrets::answer::{Answer, Validators};
 use crate::http::secrets::path;
 use crate::http::secrets::render::conditional::date;
 use crate::http::secrets::route::Call;
-use crate::pki::ocsp::{self, Answered, Outcome, Times};
+use crate::pki::engine::answers::Times;
+use crate::pki::revocation::ocsp::{self, Answered, Outcome};
 use crate::x509::ocsp::{MAX_REQUEST, Request};
 
 /// Octets of a POST that are read.

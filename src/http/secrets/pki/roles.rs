@@ -1,10 +1,15 @@
 //! Roles: `roles`, `roles/:name`.
 
-use super::page_of_names;
+mod members;
+mod policies;
+
+pub(super) use self::members::FIELDS;
+use self::members::{read as role_of, shown};
+use super::{Write, page_of_names};
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
-use crate::pki::changes::{self, Write};
+use crate::pki::ca::changes;
 
 pub(super) async fn list(call: Call) -> Result<Answer> {
     page_of_names(&call, call.authority().await?.view().role_names())
@@ -13,7 +18,7 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
 pub(super) async fn read(call: Call) -> Result<Answer> {
     let view = call.authority().await?.view();
     let entry = view.role(call.param("name")).ok_or_else(Error::not_found)?;
-    Ok(Answer::data(call.dialect.role(&entry.role)))
+    Ok(Answer::data(shown(&entry.role, call.dialect)))
 }
 
 pub(super) async fn replace(call: Call) -> Result<Answer> {
@@ -24,10 +29,16 @@ pub(super) async fn merge(call: Call) -> Result<Answer> {
     write(call, Write::Merge).await
 }
 
-async fn write(call: Call, write: Write) -> Result<Answer> {
-    let (role, warnings) =
-        changes::write_role(&*call.authority().await?, call.param("name"), &call.fields, write).await?;
-    Ok(Answer::data(call.dialect.role(&role)).with_warnings(warnings))
+async fn write(mut call: Call, write: Write) -> Result<Answer> {
+    let authority = call.authority().await?;
+    let (fields, name) = (std::mem::take(&mut call.fields), call.param("name").to_owned());
+    let (role, warnings) = changes::write_role(&authority, call.param("name"), move |stored| match (write, stored) {
+        (Write::Replace, _) => role_of(&fields, None),
+        (Write::Merge, Some(stored)) => role_of(&fields, Some(stored)),
+        (Write::Merge, None) => Err(Error::invalid(format!("role does not exist: {name}"))),
+    })
+    .await?;
+    Ok(Answer::data(shown(&role, call.dialect)).with_warnings(warnings))
 }
 
 pub(super) async fn delete(call: Call) -> Result<Answer> {

@@ -1,17 +1,21 @@
 //! Tidy: begin, status, cancel, and `config/auto-tidy`.
 
+mod members;
+
 use serde_json::{Value, json};
 
+pub(super) use self::members::{AUTO_FIELDS, FIELDS};
 use crate::error::Result;
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
-use crate::pki::tidy::{self, Config, config};
+use crate::pki::mount::settings::tidy::{AutoTidy, Config, task_fields};
+use crate::pki::tidy;
 
 pub(super) async fn begin(call: Call) -> Result<Answer> {
-    let what = Config::default().merged(&call.fields)?;
+    let what = members::merged(&Config::default(), &call.fields)?;
     let authority = call.authority().await?;
     if what.tasks.is_empty() {
-        let warning = format!("nothing to tidy: set {}", config::task_fields());
+        let warning = format!("nothing to tidy: set {}", task_fields());
         return Ok(Answer::empty().with_status(202).with_warnings([warning]));
     }
     let idle = what.tasks.iter().filter(|task| !task.finds_anything());
@@ -26,7 +30,7 @@ pub(super) async fn begin(call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn status(call: Call) -> Result<Answer> {
-    let mut members = call.authority().await?.tidy_status().await?;
+    let mut members = members::status(&call.authority().await?.tidy_status().await?);
     members.insert("internal_backend_uuid".to_owned(), json!(call.mount.uuid));
     Ok(Answer::data(Value::Object(members)))
 }
@@ -40,10 +44,12 @@ pub(super) async fn cancel(call: Call) -> Result<Answer> {
 
 pub(super) async fn read_config(call: Call) -> Result<Answer> {
     let view = call.authority().await?.view();
-    Ok(Answer::data(Value::Object(view.auto_tidy.value.to_json())))
+    Ok(Answer::data(Value::Object(members::auto(&view.auto_tidy.value))))
 }
 
-pub(super) async fn write_config(call: Call) -> Result<Answer> {
-    tidy::write_config(&*call.authority().await?, &call.fields).await?;
+pub(super) async fn write_config(mut call: Call) -> Result<Answer> {
+    let fields = std::mem::take(&mut call.fields);
+    let merge = move |stored: &AutoTidy| members::merged_auto(stored, &fields);
+    tidy::write_config(&*call.authority().await?, merge).await?;
     read_config(call).await
 }

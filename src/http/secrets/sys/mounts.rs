@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::super::answer::{Answer, Body};
 use super::super::capabilities as granted_on;
-use super::super::index;
+use super::super::index_of;
 use super::super::route::Call;
 use super::to_the_end;
 use crate::auth::mounts::Mount;
@@ -17,7 +17,7 @@ const METHODS: &str = "auth/";
 
 /// Mounts of which no path is answered are kept free by [`mounts`](crate::auth::mounts), and shown nowhere.
 fn is_shown(mount: &Mount) -> bool {
-    index(&mount.kind).is_some()
+    index_of(&mount.kind).is_some()
 }
 
 /// `GET sys/mounts`: path → entry.
@@ -78,10 +78,7 @@ pub(super) async fn method_tune(call: Call) -> Result<Answer> {
 /// `POST sys/mounts/:path`. The engine answers for the mount as soon as this is answered.
 pub(super) async fn enable(call: Call) -> Result<Answer> {
     to_the_end(async move {
-        let mount = call.state.auth.mount_enable(call.param("path"), &call.fields).await?;
-        if &mount.kind[..] == "pki" {
-            call.state.engine.open_new(mount.id).await;
-        }
+        call.state.mounts.enable(call.param("path"), &call.fields).await?;
         Ok(Answer::empty())
     })
     .await
@@ -90,25 +87,28 @@ pub(super) async fn enable(call: Call) -> Result<Answer> {
 /// `DELETE sys/mounts/:path`, of an absent one too.
 pub(super) async fn disable(call: Call) -> Result<Answer> {
     to_the_end(async move {
-        let disabled = call.state.auth.mount_disable(call.param("path")).await;
-        // After an error too: the mount may be gone all the same. The table decides.
-        let mounts = call.state.auth.mounts();
-        call.state.engine.close_others(|id| mounts.iter().any(|mount| mount.id == id));
-        disabled.map(|_| Answer::empty())
+        call.state.mounts.disable(call.param("path")).await?;
+        Ok(Answer::empty())
     })
     .await
 }
 
 /// `POST sys/auth/:path`.
 pub(super) async fn method_enable(call: Call) -> Result<Answer> {
-    call.state.auth.auth_enable(call.param("path"), &call.fields).await?;
-    Ok(Answer::empty())
+    to_the_end(async move {
+        call.state.mounts.enable_method(call.param("path"), &call.fields).await?;
+        Ok(Answer::empty())
+    })
+    .await
 }
 
 /// `DELETE sys/auth/:path`, of an absent one too.
 pub(super) async fn method_disable(call: Call) -> Result<Answer> {
-    call.state.auth.auth_disable(call.param("path")).await?;
-    Ok(Answer::empty())
+    to_the_end(async move {
+        call.state.mounts.disable_method(call.param("path")).await?;
+        Ok(Answer::empty())
+    })
+    .await
 }
 
 /// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any right on it. What

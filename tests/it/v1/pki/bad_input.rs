@@ -108,6 +108,11 @@ async fn what_does_not_exist_and_what_is_outside_the_role() {
     for (path, body, rule) in [
         ("issue/unknown", name.clone(), "unknown role: unknown"),
         ("sign/unknown", json!({ "csr": csr("ec-256", "/CN=a.foo", "") }), "unknown role: unknown"),
+        // Whatever the fields say.
+        ("issue/unknown", also(json!({ "ttl": "soon", "format": "pkcs12" })), "unknown role: unknown"),
+        ("sign/unknown", json!({ "csr": "none" }), "unknown role: unknown"),
+        ("sign-verbatim/unknown", json!({ "csr": "none" }), "unknown role: unknown"),
+        ("external-policy/sign", json!({ "csr": "none", "format": "pkcs12" }), "external policy is not configured"),
         ("issuer/unknown/issue/r", name.clone(), "issuer_ref: issuer not found"),
         ("issuer/unknown/sign/r", json!({ "csr": csr("ec-256", "/CN=a.foo", "") }), "issuer_ref: issuer not found"),
         ("issue/r", also(json!({ "common_name": "a.bar" })), "common_name: common name a.bar not allowed"),

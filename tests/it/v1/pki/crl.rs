@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use signet::auth::mounts::MountKind;
 use signet::clock::Time;
 
 use self::judges::judged;
@@ -519,7 +520,7 @@ async fn what_tidying_removed_leaves_the_list_and_nothing_else_does() {
         assert_eq!(db.execute("DELETE FROM revocation WHERE serial = $1", [serial.octets()]).unwrap(), 1);
     };
     let shared = pki.app.shared();
-    let mount = shared.auth.mounts().iter().find(|mount| mount.kind == "pki").unwrap().id;
+    let mount = shared.auth.mounts().iter().find(|mount| mount.kind == MountKind::Pki).unwrap().id;
     let authority = shared.engine.authority(mount).unwrap();
     // An entry of a certificate that lives is gone: the list with it stays, and revoking says so.
     remove(&long);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
-use signet::clock::Time;
+use signet::clock::Clock;
 
 use super::engine::{Engine, Reply, Site, Template, consent_to};
 use super::{Governed, csr};
@@ -133,7 +133,7 @@ async fn an_engine_that_is_down_or_slow_is_unavailable() {
 
 #[actix_web::test]
 async fn after_failures_in_a_row_nobody_waits_until_a_probe_is_answered() {
-    let governed = Governed::on(App::builder().manual_clock(Time::now_utc()).start().await).await;
+    let governed = Governed::on(App::builder().manual_clock(Clock::system().now()).start().await).await;
     let engine = &governed.engine;
     let body = || json!({ "csr": csr() });
     engine.says(|_| Reply::status(500));

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use serde_json::{Value, json};
-use signet::clock::Time;
+use signet::clock::{Clock, Time};
 use signet::keys::local::{KeySpec, PrivateKey};
 use signet::x509::algorithm::{Hash, SignatureAlgorithm};
 use signet::x509::csr::Csr;
@@ -203,7 +203,7 @@ pub fn unknown_extension() -> Vec<u8> {
 
 impl Default for Template {
     fn default() -> Self {
-        let now = Time::now_utc().unix_timestamp();
+        let now = Clock::system().now().unix_timestamp();
         Self {
             serial: Serial::random(),
             subject: common_name("policy.test"),

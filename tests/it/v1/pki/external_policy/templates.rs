@@ -1,7 +1,7 @@
 //! What the engine's certificates may say, and what becomes of it.
 
 use serde_json::{Value, json};
-use signet::clock::{Time, rfc3339};
+use signet::clock::{Clock, Time, rfc3339};
 use signet::x509::extension::{self, KeyUsage};
 use signet::x509::name;
 use signet::x509::oid;
@@ -33,7 +33,7 @@ impl Governed {
 }
 
 fn now() -> i64 {
-    Time::now_utc().unix_timestamp()
+    Clock::system().now().unix_timestamp()
 }
 
 #[actix_web::test]

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use signet::pki::Engine;
-use signet::pki::tidy::{AutoTidy, write_config};
+use signet::pki::mount::settings::tidy::AutoTidy;
+use signet::pki::tidy::report::State;
+use signet::pki::tidy::write_config;
 
 use super::{builder, leaf, run, start, status, until};
 use crate::v1::pki::mount::{Pki, with};
@@ -132,6 +134,7 @@ async fn of_two_nodes_one_tidies() {
     let other = Engine::new(
         Arc::clone(&authority.tools().store),
         Arc::clone(&authority.tools().serials),
+        Arc::clone(&authority.tools().signers),
         pki.app.clock.clone(),
     );
     other.open(mount).await.unwrap();
@@ -144,14 +147,13 @@ async fn of_two_nodes_one_tidies() {
     assert_eq!(status(&pki).await["time_started"], running["time_started"]);
     // Whichever runs it, both hear of it and either may end it.
     let seen = other.authority(mount).unwrap().tidy_status().await.unwrap();
-    assert_eq!(seen["state"], "Running");
+    assert_eq!(seen.report.unwrap().state, State::Running);
     assert!(!other.authority(mount).unwrap().tidy(AutoTidy::default().what).await.unwrap());
     assert!(authority.tidy_cancel().await.unwrap());
     assert!(other.authority(mount).unwrap().tidy_cancel().await.is_ok());
     let ended = until(&pki, "Cancelled").await;
     assert_eq!(ended["cert_store_deleted_count"], 1);
-    let fields = signet::fields::Fields::parse(br#"{"enabled":false}"#).unwrap();
-    write_config(&authority, &fields).await.unwrap();
+    write_config(&authority, |stands| Ok(AutoTidy { enabled: false, ..stands.clone() })).await.unwrap();
     other.stop_tidying().await;
     drop(other);
     pki.stop().await;

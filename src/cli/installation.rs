@@ -1,0 +1,42 @@
+//! What the commands over a configuration file share: how its settings are read, and what they say of the store.
+
+use std::path::Path;
+
+use signet::clock::Clock;
+use signet::config::{self, Config, SealKeySource, Store};
+use signet::error::{Error, Result};
+use signet::server::forbid_core_dumps;
+use signet::storage::seal::SealKey;
+use signet::storage::{Database, PostgresUrl};
+use signet::{storage, telemetry};
+
+/// What the first root token is called; at most one of the name is ever made.
+pub(super) const ROOT_NAME: &str = "root";
+
+/// The configuration, with logs set up as it says and core dumps forbidden.
+pub(super) fn prepared(file: &Path) -> Result<Config> {
+    let config = config::load(file)?;
+    telemetry::install_logs(&config.log, config.log_format)?;
+    forbid_core_dumps()?;
+    Ok(config)
+}
+
+/// What opens the store that the configuration names.
+pub(super) fn storage_options(config: &Config, clock: Clock) -> Result<storage::Options> {
+    let database = match &config.store {
+        Store::Embedded(folder) => Database::Embedded(folder.clone()),
+        Store::Database(url) => Database::Postgres(PostgresUrl::parse(&String::from_utf8_lossy(url.expose()))?),
+    };
+    let seal_key = match &config.seal_key {
+        SealKeySource::File(file) if !file.exists() => {
+            return Err(Error::invalid(format!(
+                "seal_key_file: {} is not there: put the seal key back, or make one for a new store (signet operator \
+                 init does)",
+                file.display()
+            )));
+        }
+        SealKeySource::File(file) => SealKey::from_file(file)?,
+        SealKeySource::Text(text) => SealKey::from_text(&String::from_utf8_lossy(text.expose()))?,
+    };
+    Ok(storage::Options { database, seal_key, clock, queue: config.commit_queue })
+}

@@ -1,0 +1,59 @@
+//! What a caller is told beside an answer.
+
+/// Warnings, in the order in which they came up: each a text for the caller that names the field where there
+/// is one, without secrets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Warnings(Vec<String>);
+
+impl Warnings {
+    /// One more.
+    pub fn add(&mut self, text: impl Into<String>) {
+        self.0.push(text.into());
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The texts.
+    pub fn texts(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl From<Vec<String>> for Warnings {
+    fn from(texts: Vec<String>) -> Self {
+        Self(texts)
+    }
+}
+
+impl Extend<String> for Warnings {
+    fn extend<T: IntoIterator<Item = String>>(&mut self, texts: T) {
+        self.0.extend(texts);
+    }
+}
+
+impl IntoIterator for Warnings {
+    type Item = String;
+    type IntoIter = std::vec::IntoIter<String>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_stay_in_their_order() {
+        let mut warnings = Warnings::from(vec!["a".to_owned()]);
+        assert!(Warnings::default().is_empty() && !warnings.is_empty());
+        warnings.add("c");
+        warnings.extend(Some("b".to_owned()));
+        assert_eq!(warnings.texts(), ["a", "c", "b"]);
+        assert_eq!(warnings.into_iter().collect::<Vec<_>>(), ["a", "c", "b"]);
+    }
+}

@@ -1,0 +1,293 @@
+//! The bodies of requests: how much is kept of one, and of all of them at once.
+//!
+//! What is kept counts against a budget of the whole process until its request is answered; a request
+//! whose body finds no room there is answered 503. A small body that came in one piece counts nothing: it
+//! is still where its connection read it to, and there are only so many connections and requests. What is refused
+//! anyway is read without being kept, so that its sender sees the answer: a connection that is closed on a
+//! sender in full flow resets. That too has an end, in octets and in time. A sender that waits to be told to go on
+//! is not told to send what nobody keeps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use actix_web::error::PayloadError;
+use actix_web::http::header::{CONTENT_LENGTH, EXPECT, HeaderMap};
+use actix_web::web::Payload;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+
+use super::settings::Settings;
+use crate::error::{Error, Kind, Result};
+
+/// How much of a refused body is still read.
+const DISCARD: usize = 64 << 20;
+/// How long the body of somebody without a right is still read.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest body in one piece that counts nothing.
+const FREE: usize = 16 << 10;
+
+/// The budget of a process for bodies.
+pub struct Bodies {
+    left: Arc<AtomicUsize>,
+}
+
+impl Bodies {
+    /// Room for `most` bytes.
+    pub fn new(most: usize) -> Self {
+        Self { left: Arc::new(AtomicUsize::new(most)) }
+    }
+}
+
+/// The part of the budget that one body has taken. It is given back when this is dropped.
+#[derive(Default)]
+pub struct Room {
+    of: Option<Arc<AtomicUsize>>,
+    bytes: usize,
+}
+
+impl Room {
+    /// Takes as much as it lacks of `bytes`.
+    fn cover(&mut self, bodies: &Bodies, bytes: usize) -> Result<()> {
+        let lacking = bytes.saturating_sub(self.bytes);
+        if lacking == 0 {
+            return Ok(());
+        }
+        let taken = bodies.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(lacking));
+        taken.map_err(|_| Error::new(Kind::Busy, "too many request bodies at once"))?;
+        self.of.get_or_insert_with(|| Arc::clone(&bodies.left));
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(left) = &self.of {
+            left.fetch_add(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A body, and the room it takes.
+struct Held {
+    bytes: Bytes,
+    _room: Room,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Reads a body of at most `limit` octets. Its room is to be kept as long as what is made of it.
+///
+/// # Errors
+/// `TooLarge` above the limit, `Busy` when there is no room, `Malformed` when it ends early or takes too
+/// long.
+pub async fn kept(
+    headers: &HeaderMap,
+    mut payload: Payload,
+    limit: usize,
+    bodies: &Bodies,
+    settings: &Settings,
+) -> Result<(Bytes, Room)> {
+    let read = async {
+        if is_too_long_to_begin(headers, limit) {
+            return Err(too_large());
+        }
+        if declared(headers).is_some_and(|length| length > limit as u64) {
+            return Err(discarded(payload, too_large()).await);
+        }
+        match collected(headers, &mut payload, limit, bodies).await {
+            Ok((body, _)) if body.len() > limit => {
+                drop(body);
+                Err(discarded(payload, too_large()).await)
+            }
+            Err(error) if error.kind() == Kind::Busy => Err(discarded(payload, error).await),
+            other => other,
+        }
+    };
+    in_time(settings.body_timeout, read).await
+}
+
+/// As [`kept`], of bytes that nobody reads beyond `limit`: of a longer body one octet more is kept. The
+/// bytes hold their room themselves.
+///
+/// # Errors
+/// `Busy` when there is no room, `Malformed` when it ends early or takes too long.
+pub async fn raw(
+    headers: &HeaderMap,
+    mut payload: Payload,
+    limit: usize,
+    bodies: &Bodies,
+    settings: &Settings,
+) -> Result<Bytes> {
+    let read = async {
+        match collected(headers, &mut payload, limit, bodies).await {
+            Ok((bytes, room)) => {
+                if bytes.len() > limit {
+                    skipped(payload, DISCARD).await?;
+                }
+                Ok(if room.of.is_some() { Bytes::from_owner(Held { bytes, _room: room }) } else { bytes })
+            }
+            Err(error) if error.kind() == Kind::Busy => Err(discarded(payload, error).await),
+            Err(error) => Err(error),
+        }
+    };
+    in_time(settings.body_timeout, read).await
+}
+
+/// Reads a body that nobody wants, keeping nothing. `welcome` is whether its sender may still get something
+/// done: nobody waits long for others.
+///
+/// # Errors
+/// `TooLarge` above the limit, `Malformed` when it ends early or takes too long.
+pub async fn passed_over(
+    headers: &HeaderMap,
+    payload: Payload,
+    limit: usize,
+    settings: &Settings,
+    welcome: bool,
+) -> Result<()> {
+    let time = if welcome { settings.body_timeout } else { settings.body_timeout.min(PATIENCE) };
+    let large = declared(headers).is_some_and(|length| length > limit as u64);
+    if waits(headers) {
+        return if large { Err(too_large()) } else { Ok(()) };
+    }
+    match in_time(time, skipped(payload, DISCARD)).await {
+        Ok(length) if length <= limit && !large => Ok(()),
+        Err(error) if !large => Err(error),
+        _ => Err(too_large()),
+    }
+}
+
+async fn in_time<T>(time: Duration, read: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = || Err(Error::malformed("request body: took too long to arrive"));
+    tokio::time::timeout(time, read).await.unwrap_or_else(|_| late())
+}
+
+fn declared(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Whether the sender keeps the body back until it is told to send it (RFC 9110, 10.1.1): whoever reads tells it.
+fn waits(headers: &HeaderMap) -> bool {
+    headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
+/// Whether a body is known to be too long while its sender still keeps it back.
+pub fn is_too_long_to_begin(headers: &HeaderMap, limit: usize) -> bool {
+    waits(headers) && declared(headers).is_some_and(|length| length > limit as u64)
+}
+
+fn too_large() -> Error {
+    Error::new(Kind::TooLarge, "http: request body too large")
+}
+
+async fn next(payload: &mut Payload) -> Result<Option<Bytes>> {
+    let ended_early = |_: PayloadError| Error::malformed("request body: ended early");
+    payload.next().await.transpose().map_err(ended_early)
+}
+
+/// A body, or the first `limit + 1` octets of a longer one. Room is taken before memory is, and both grow
+/// with what has arrived: a length that is only declared is no reason to hold anything.
+async fn collected(headers: &HeaderMap, payload: &mut Payload, limit: usize, bodies: &Bodies) -> Result<(Bytes, Room)> {
+    let mut room = Room::default();
+    // Nearly every body is one chunk, which is passed on without a copy.
+    let Some(first) = next(payload).await? else { return Ok((Bytes::new(), room)) };
+    if first.len() > limit {
+        return Ok((first.slice(..=limit), room));
+    }
+    if first.len() > FREE {
+        room.cover(bodies, first.len())?;
+    }
+    let Some(mut chunk) = next(payload).await? else { return Ok((first, room)) };
+    let most = declared(headers).and_then(|length| usize::try_from(length).ok()).unwrap_or(limit + 1);
+    let mut body = BytesMut::from(first);
+    loop {
+        let taken = chunk.len().min(limit + 1 - body.len());
+        let wanted = body.len() + taken;
+        if wanted > room.bytes {
+            let grown = wanted.max((2 * body.len()).min(most).min(limit + 1));
+            room.cover(bodies, grown)?;
+            body.reserve(grown - body.len());
+        }
+        body.extend_from_slice(&chunk[..taken]);
+        if body.len() > limit {
+            return Ok((body.freeze(), room));
+        }
+        match next(payload).await? {
+            Some(more) => chunk = more,
+            None => return Ok((body.freeze(), room)),
+        }
+    }
+}
+
+/// The error, once what its sender still sends was read.
+async fn discarded(payload: Payload, error: Error) -> Error {
+    // Why it ended early does not matter any more.
+    let _ = skipped(payload, DISCARD).await;
+    error
+}
+
+/// Reads on without keeping anything, up to a bound; how much there was.
+async fn skipped(mut payload: Payload, most: usize) -> Result<usize> {
+    let mut length = 0;
+    while let Some(chunk) = next(&mut payload).await? {
+        length += chunk.len();
+        if length > most {
+            break;
+        }
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::FromRequest as _;
+    use actix_web::test::TestRequest;
+
+    async fn payload(body: Vec<u8>) -> Payload {
+        let (request, mut inner) = TestRequest::default().set_payload(body).to_http_parts();
+        Payload::from_request(&request, &mut inner).await.unwrap()
+    }
+
+    #[actix_web::test]
+    async fn room_is_taken_for_what_is_kept_and_given_back() {
+        let bodies = Bodies::new(100_000);
+        let left = || bodies.left.load(Ordering::Relaxed);
+        let settings = Settings::default();
+        let none = HeaderMap::new();
+        let small = kept(&none, payload(vec![1; FREE]).await, 1 << 20, &bodies, &settings).await.unwrap();
+        assert_eq!((small.0.len(), left()), (FREE, 100_000));
+        let large = raw(&none, payload(vec![2; 60_000]).await, 1 << 20, &bodies, &settings).await.unwrap();
+        assert_eq!((large.len(), left()), (60_000, 40_000));
+        let busy = kept(&none, payload(vec![3; 40_001]).await, 1 << 20, &bodies, &settings).await;
+        assert_eq!((busy.err().unwrap().kind(), left()), (Kind::Busy, 40_000));
+        let part = large.slice(..1);
+        drop(large);
+        assert_eq!(left(), 40_000);
+        drop(part);
+        let (body, room) = kept(&none, payload(vec![4; 40_001]).await, 1 << 20, &bodies, &settings).await.unwrap();
+        assert_eq!((body.len(), left()), (40_001, 59_999));
+        drop((body, room));
+        assert_eq!(left(), 100_000);
+    }
+
+    #[actix_web::test]
+    async fn what_is_longer_than_its_limit_is_refused_or_cut() {
+        let (bodies, settings, none) = (Bodies::new(1 << 20), Settings::default(), HeaderMap::new());
+        let long = || payload(vec![0; 101]);
+        assert_eq!(kept(&none, long().await, 100, &bodies, &settings).await.err().unwrap().kind(), Kind::TooLarge);
+        assert_eq!(kept(&none, long().await, 101, &bodies, &settings).await.unwrap().0.len(), 101);
+        assert_eq!(raw(&none, long().await, 50, &bodies, &settings).await.unwrap().len(), 51);
+        for welcome in [true, false] {
+            let over = passed_over(&none, long().await, 100, &settings, welcome).await;
+            assert_eq!(over.unwrap_err().kind(), Kind::TooLarge);
+            passed_over(&none, long().await, 101, &settings, welcome).await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What the audit is told of a request of this wire.
+//!
+//! A [`Trail`] goes with a request from its first line to its answer. While somebody listens it keeps what
+//! entries tell, and nobody in a session waits for a device: a read finds out who asks before its session begins.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use actix_web::HttpRequest;
+use actix_web::http::Method;
+use bytes::Bytes;
+
+use super::render;
+use super::reply::Reply;
+use crate::audit::{self, Data, Outcome, Record, Refused, Request, Response};
+use crate::http::address::caller_address;
+use crate::http::request_id::RequestId;
+use crate::http::state::Shared;
+use crate::projects::caller::Caller;
+use crate::projects::refusal::Refusal;
+use crate::secret::Secret;
+
+/// The record of one request, and what it is told.
+pub(super) struct Trail<'a> {
+    record: Record<'a>,
+    seen: Option<Box<Seen<'a>>>,
+    deadline: Instant,
+}
+
+/// What has been learnt of a request.
+struct Seen<'a> {
+    id: &'a RequestId,
+    operation: &'a str,
+    path: &'a str,
+    address: Option<IpAddr>,
+    token: Option<Secret>,
+    /// Who asks, as rows name them.
+    caller: Option<String>,
+    body: Bytes,
+}
+
+impl<'a> Trail<'a> {
+    /// Of a request whose path below `/api/v2/` is `raw_path`.
+    pub(super) fn new(shared: &'a Shared, request: &'a HttpRequest, raw_path: &'a str, id: &'a RequestId) -> Self {
+        let record = shared.audit.record();
+        let seen = record.is_kept().then(|| {
+            let operation = operation(request.method());
+            let address = caller_address(request, &shared.settings.trusted_proxies).ok().flatten();
+            Box::new(Seen { id, operation, path: raw_path, address, token: None, caller: None, body: Bytes::new() })
+        });
+        Self { record, seen, deadline: Instant::now() + shared.settings.max_duration }
+    }
+
+    /// When the request has taken too long.
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Whether somebody listens.
+    pub(super) fn is_kept(&self) -> bool {
+        self.record.is_kept()
+    }
+
+    /// Of this request nothing is recorded.
+    pub(super) fn skip(&mut self) {
+        self.record.skip();
+        self.seen = None;
+    }
+
+    /// Takes note of the token that was sent.
+    pub(super) fn shown(&mut self, token: Option<&Secret>) {
+        if let Some(seen) = &mut self.seen {
+            seen.token = token.cloned();
+        }
+    }
+
+    /// Takes note of who asks.
+    pub(super) fn known(&mut self, caller: Option<&Caller>) {
+        if let Some(seen) = &mut self.seen {
+            seen.caller = caller.map(Caller::reference);
+        }
+    }
+
+    /// Takes note of what was sent. The bytes hold their room themselves.
+    pub(super) fn sent(&mut self, body: &Bytes) {
+        if let Some(seen) = &mut self.seen {
+            seen.body = body.clone();
+        }
+    }
+
+    /// Before a handler runs, which it must not do after a refusal.
+    pub(super) async fn intent(&mut self) -> Result<(), Refusal> {
+        let Self { record, seen, deadline } = self;
+        Ok(record.intent(|| seen.as_ref().map(|seen| seen.request()), *deadline).await?)
+    }
+
+    /// The outcome, once it is recorded; else why it cannot be.
+    pub(super) async fn recorded(&mut self, outcome: Result<Reply, Refusal>) -> Result<Reply, Refusal> {
+        let Some(seen) = &self.seen else { return outcome };
+        let told = self.record.outcome(&seen.request(), &of(&outcome), self.deadline).await;
+        if let (Err(_), Err(refusal)) = (&told, &outcome) {
+            render::log(refusal, seen.id);
+        }
+        told?;
+        outcome
+    }
+}
+
+impl Seen<'_> {
+    fn request(&self) -> Request<'_> {
+        let caller = self.caller.as_deref().map(|reference| audit::Caller {
+            display_name: reference.into(),
+            accessor: "",
+            entity_id: "",
+            policies: &[],
+            metadata: None,
+            created_at: None,
+            expires_at: None,
+        });
+        let data = match &self.body[..] {
+            [] => Data::None,
+            bytes => Data::Raw { media_type: render::MEDIA_TYPE, bytes },
+        };
+        Request {
+            id: self.id.as_str(),
+            operation: self.operation,
+            path: self.path,
+            mount: None,
+            remote_address: self.address,
+            token: self.token.as_ref().and_then(Secret::expose_text),
+            caller,
+            data,
+        }
+    }
+}
+
+/// The word of what a method does; the method itself where it does nothing here.
+fn operation(method: &Method) -> &str {
+    match *method {
+        Method::GET | Method::HEAD => "read",
+        Method::POST => "create",
+        Method::PATCH => "update",
+        Method::DELETE => "delete",
+        _ => method.as_str(),
+    }
+}
+
+/// What a request leads to.
+fn of(outcome: &Result<Reply, Refusal>) -> Outcome<'_> {
+    let (status, document) = match outcome {
+        Ok(Reply::Document(document)) => (200, Some(document)),
+        Ok(Reply::Created { document, .. }) => (201, Some(document)),
+        Ok(Reply::Empty) => (204, None),
+        Err(refusal) => {
+            let texts = refusal.faults.iter().map(|fault| &*fault.detail).collect();
+            let refused = Refused { kind: refusal.kind, texts };
+            return Outcome { status: render::status(refusal.kind), answer: Err(refused) };
+        }
+    };
+    let data = document.map_or(Data::None, |document| Data::Json(document.value()));
+    Outcome { status, answer: Ok(Response { data, ..Response::default() }) }
+}

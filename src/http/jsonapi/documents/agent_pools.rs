@@ -1,0 +1,34 @@
+//! Agent pools.
+
+use serde_json::json;
+
+use super::super::reply::Rendered;
+use super::pieces::{related, time, to_many};
+use crate::projects::agent_pool::Pool;
+use crate::projects::member::Member;
+
+/// The type of pool documents.
+pub const TYPE: &str = "agent-pools";
+
+/// A pool.
+pub fn document(member: &Member, pool: &Pool) -> Rendered {
+    json!({
+        "id": pool.ext_id,
+        "type": TYPE,
+        "attributes": {
+            "name": pool.name,
+            "created-at": time(pool.created_at),
+            "agent-count": 0,
+            "organization-scoped": pool.organization_scoped,
+        },
+        "relationships": {
+            "organization": related("organizations", &member.organization.name),
+            "workspaces": to_many("workspaces", &pool.workspaces),
+            "allowed-workspaces": to_many("workspaces", &pool.scope.allowed_workspaces),
+            "allowed-projects": to_many("projects", &pool.scope.allowed_projects),
+            "excluded-workspaces": to_many("workspaces", &pool.scope.excluded_workspaces),
+        },
+        "links": { "self": format!("/api/v2/agent-pools/{}", pool.ext_id) },
+    })
+    .into()
+}

@@ -1,0 +1,88 @@
+//! Organizations, and the entitlements that known clients ask for.
+
+use serde_json::{Value, json};
+
+use super::super::reply::Rendered;
+use super::pieces::{time, to_one};
+use crate::projects::member::Member;
+use crate::projects::organization::{Organization, settings};
+use crate::projects::rights::Flag;
+
+/// The type of organization documents.
+const TYPE: &str = "organizations";
+
+fn link(name: &str) -> String {
+    format!("/api/v2/organizations/{name}")
+}
+
+/// The member's organization; its default project by the external id.
+pub fn document(member: &Member, default_project: Option<&str>) -> Rendered {
+    let (organization, rights, owner) = (&member.organization, member.rights, member.owner);
+    let mut attributes = settings::all(&organization.settings);
+    let own = json!({
+        "name": organization.name,
+        "email": organization.email,
+        "external-id": organization.ext_id,
+        "created-at": time(organization.created_at),
+        "default-execution-mode": organization.mode.name,
+        "user-tokens-enabled": organization.user_tokens_enabled,
+        "allow-force-delete-workspaces": organization.allow_force_delete,
+        // Known clients look for a number above 1.
+        "remaining-testable-count": 5,
+        "trial-expires-at": null,
+        "permissions": {
+            "can-update": owner,
+            "can-destroy": owner,
+            "can-update-api-token": owner,
+            "can-create-team": rights.has(Flag::ManageTeams),
+            "can-create-workspace": rights.manages_workspaces(),
+            "can-create-project": rights.has(Flag::ManageProjects),
+            "can-traverse": true,
+            "can-manage-run-tasks": rights.has(Flag::ManageRunTasks),
+            "can-deploy-no-code-modules": owner,
+            "can-manage-no-code-modules": owner,
+        },
+    });
+    if let Value::Object(own) = own {
+        attributes.extend(own);
+    }
+    json!({
+        "id": organization.name,
+        "type": TYPE,
+        "attributes": attributes,
+        "relationships": {
+            "default-project": to_one("projects", default_project),
+            "default-agent-pool": to_one("agent-pools", organization.mode.pool.as_deref()),
+        },
+        "links": { "self": link(&organization.name) },
+    })
+    .into()
+}
+
+/// What this server has of what known clients look for. `operations` sends a plan or an apply here, where it is
+/// refused before anything has changed; without it they would run at the client's, and what they made would have
+/// no state.
+pub fn entitlements(organization: &Organization) -> Rendered {
+    json!({
+        "id": organization.ext_id,
+        "type": "entitlement-sets",
+        "attributes": {
+            "teams": true,
+            "operations": true,
+            "state-storage": false,
+            "agents": false,
+            "audit-logging": false,
+            "cost-estimation": false,
+            "global-run-tasks": false,
+            "policy-enforcement": false,
+            "private-module-registry": false,
+            "private-run-tasks": false,
+            "run-tasks": false,
+            "sentinel": false,
+            "sso": false,
+            "vcs-integrations": false,
+        },
+        "links": { "self": format!("{}/entitlement-set", link(&organization.name)) },
+    })
+    .into()
+}

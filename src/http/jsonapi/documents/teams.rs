@@ -1,0 +1,52 @@
+//! Teams, with their people where these are asked for.
+
+use serde_json::{Map, Value, json};
+
+use super::super::reply::Rendered;
+use super::memberships;
+use super::pieces::{related, to_many};
+use crate::projects::member::Member;
+use crate::projects::membership::Membership;
+use crate::projects::rights::Flag;
+use crate::projects::team::{self, Team};
+
+/// The type of team documents.
+const TYPE: &str = "teams";
+
+/// A team.
+pub fn document(member: &Member, team: &Team) -> Rendered {
+    let flags: Map<String, Value> =
+        Flag::ALL.into_iter().map(|flag| (flag.word().to_owned(), team.access.has(flag).into())).collect();
+    let (manages, changes_people) = (team::may_manage(member, team), team::may_change_people(member, team));
+    json!({
+        "id": team.ext_id,
+        "type": TYPE,
+        "attributes": {
+            "name": team.name,
+            "visibility": team.visibility.word(),
+            "users-count": team.users,
+            "sso-team-id": team.sso_team_id,
+            "allow-member-token-management": team.member_tokens,
+            "is-unified": false,
+            "organization-access": flags,
+            "permissions": { "can-destroy": manages, "can-update-membership": changes_people },
+        },
+        "relationships": { "organization": related("organizations", &member.organization.name) },
+        "links": { "self": format!("/api/v2/teams/{}", team.ext_id) },
+    })
+    .into()
+}
+
+/// A team that names its people as users.
+#[must_use]
+pub fn naming_users(team: Rendered, people: &[&Membership]) -> Rendered {
+    let users = to_many("users", people.iter().map(|one| &one.user.ext_id));
+    team.with(&["relationships", "users"], users)
+}
+
+/// A team that names its people by their memberships.
+#[must_use]
+pub fn naming_memberships(team: Rendered, people: &[&Membership]) -> Rendered {
+    let all = to_many(memberships::TYPE, people.iter().map(|one| &one.ext_id));
+    team.with(&["relationships", "organization-memberships"], all)
+}

@@ -1,0 +1,39 @@
+//! Users, and their accounts.
+
+use serde_json::json;
+
+use super::super::reply::Rendered;
+use crate::projects::user::User;
+
+/// A picture without anything in it: clients want an address, and none is asked of anybody else.
+const PICTURE: &str = "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'/%3E";
+
+/// A user, beside other resources.
+pub fn document(user: &User) -> Rendered {
+    json!({
+        "id": user.ext_id,
+        "type": "users",
+        "attributes": {
+            "username": user.username,
+            "email": user.email,
+            "avatar-url": PICTURE,
+            "is-service-account": false,
+        },
+        "links": { "self": format!("/api/v2/users/{}", user.ext_id) },
+    })
+    .into()
+}
+
+/// A user's own account.
+pub fn account(user: &User) -> Rendered {
+    let permissions = json!({
+        "can-create-organizations": true,
+        "can-manage-user-tokens": true,
+        "can-change-email": false,
+        "can-change-username": false,
+        "can-change-password": false,
+        "can-manage-sessions": false,
+    });
+    let factor = json!({ "enabled": false, "verified": false });
+    document(user).with(&["attributes", "two-factor"], factor).with(&["attributes", "permissions"], permissions)
+}

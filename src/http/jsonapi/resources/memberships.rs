@@ -1,0 +1,141 @@
+//! Memberships of an organization: invite, list, show, remove.
+
+use super::super::body::{self, Resource, TypeRule};
+use super::super::documents::memberships::document;
+use super::super::documents::{teams, users};
+use super::super::list::Asked;
+use super::super::query::MOST_LISTED;
+use super::super::reply::{Rendered, Reply, empty};
+use super::super::request::Call;
+use super::super::route::{Route, route};
+use crate::projects::attributes::{Attributes, Given};
+use crate::projects::member::{self, Member};
+use crate::projects::membership::{self, Membership, Wanted};
+use crate::projects::page::Listed;
+use crate::projects::refusal::{Outcome, Refusal};
+use crate::projects::team::Team;
+use crate::projects::user::is_address;
+use crate::projects::{Tx, team};
+
+pub const ROUTES: &[Route] = &[
+    route!(POST "organizations/:organization_name/organization-memberships", "membership_create", create => created),
+    route!(GET "organizations/:organization_name/organization-memberships", "membership_list", list => listed),
+    route!(GET "organization-memberships/:membership_id", "membership_show", show => shown),
+    route!(DELETE "organization-memberships/:membership_id", "membership_delete", delete => empty),
+];
+
+/// The parameters that links of the list keep.
+const PARAMETERS: &[&str] = &["q", "filter[email]", "filter[status]", "include"];
+
+async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Membership)> {
+    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
+    membership::may_manage(&member)?;
+    let resource = Resource::read(&call.document, TypeRule::Any, None)?;
+    let mut attributes = Attributes::new(resource.attributes());
+    let email = match attributes.text("email") {
+        Given::Value(email) if is_address(&email) => email,
+        Given::Value(email) if !email.is_empty() => {
+            attributes.fault("email", "Email must be an address");
+            email
+        }
+        _ => {
+            if attributes.is_sound() {
+                attributes.fault("email", "Email can't be blank");
+            }
+            String::new()
+        }
+    };
+    attributes.finish()?;
+    let teams = team_ids(&resource)?;
+    let membership = membership::create(tx, &member, &email, &teams).await?;
+    Ok((member, membership))
+}
+
+fn created((member, membership): (Member, Membership)) -> Reply {
+    let user = users::document(&membership.user);
+    Reply::created(document(&member, &membership)).including(Some(vec![user]))
+}
+
+fn team_ids(resource: &Resource<'_>) -> Outcome<Vec<String>> {
+    let elements = resource.to_many("teams", body::MOST_NAMED)?.unwrap_or_default();
+    let place = |n| format!("/data/relationships/teams/data/{n}/id");
+    let id = |(n, element)| body::id_of(element).map(str::to_owned).ok_or_else(|| Refusal::at(place(n), body::NO_ID));
+    Ok(elements.iter().enumerate().map(id).collect::<Result<_, _>>()?)
+}
+
+/// What was asked for beside memberships: the users, and teams that they are in.
+struct Beside {
+    users: bool,
+    teams: Vec<Team>,
+}
+
+/// A page of memberships.
+struct Many {
+    asked: Asked,
+    member: Member,
+    listed: Listed<Membership>,
+    beside: Option<Beside>,
+}
+
+async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
+    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
+    let (query, asked) = (&call.query, Asked::read(call, PARAMETERS)?);
+    let includes = includes(call)?;
+    let wanted = Wanted {
+        emails: query.list("filter[email]", MOST_LISTED)?,
+        status: query.text("filter[status]").map(str::to_owned),
+        q: query.text("q").map(str::to_owned),
+    };
+    let listed = membership::list(tx, &member, &wanted, asked.page).await?;
+    let beside = beside(tx, &listed.items, &includes).await?;
+    Ok(Many { asked, member, listed, beside })
+}
+
+fn listed(Many { asked, member, listed, beside }: Many) -> Reply {
+    let items = listed.items.iter().map(|membership| document(&member, membership));
+    asked.document(items, listed.matching, None).including(included(&member, &listed.items, beside))
+}
+
+async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Membership, Option<Beside>)> {
+    let (member, membership) = membership::visible(tx, &call.caller, call.param("membership_id")).await?;
+    let includes = includes(call)?;
+    let beside = beside(tx, std::slice::from_ref(&membership), &includes).await?;
+    Ok((member, membership, beside))
+}
+
+fn shown((member, membership, beside): (Member, Membership, Option<Beside>)) -> Reply {
+    let included = included(&member, std::slice::from_ref(&membership), beside);
+    Reply::resource(document(&member, &membership)).including(included)
+}
+
+async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+    let (member, membership) = membership::visible(tx, &call.caller, call.param("membership_id")).await?;
+    membership::may_manage(&member)?;
+    membership::delete(tx, &call.caller, &member, &membership).await
+}
+
+fn includes(call: &Call) -> Outcome<Vec<&'static str>> {
+    Ok(call.query.include(&["user", "teams"], &[])?)
+}
+
+/// What was asked for beside memberships; `None` when nothing was.
+async fn beside(tx: &mut Tx<'_>, memberships: &[Membership], includes: &[&str]) -> Outcome<Option<Beside>> {
+    if includes.is_empty() {
+        return Ok(None);
+    }
+    let mut rows = Vec::new();
+    if includes.contains(&"teams") {
+        rows.extend(memberships.iter().flat_map(|membership| membership.teams.iter().map(|(row, _)| *row)));
+        rows.sort_unstable();
+        rows.dedup();
+    }
+    Ok(Some(Beside { users: includes.contains(&"user"), teams: team::these(tx, &rows).await? }))
+}
+
+/// Each once: users first.
+fn included(member: &Member, memberships: &[Membership], beside: Option<Beside>) -> Option<Vec<Rendered>> {
+    let Beside { users, teams } = beside?;
+    let shown = memberships.iter().filter(|_| users);
+    let users = shown.map(|membership| users::document(&membership.user));
+    Some(users.chain(teams.iter().map(|team| teams::document(member, team))).collect())
+}

@@ -1,0 +1,214 @@
+//! Teams and the people in them.
+
+use std::collections::HashMap;
+
+use super::super::body::{self, Resource, TypeRule};
+use super::super::documents::teams::{document, naming_memberships, naming_users};
+use super::super::documents::{memberships, users};
+use super::super::list::Asked;
+use super::super::query::MOST_LISTED;
+use super::super::reply::{Rendered, Reply, empty};
+use super::super::request::Call;
+use super::super::route::{Route, route};
+use crate::projects::attributes::Attributes;
+use crate::projects::member::{self, Member};
+use crate::projects::membership::{self, Membership};
+use crate::projects::page::Listed;
+use crate::projects::refusal::Outcome;
+use crate::projects::team::{self, Change, Team, Wanted, people};
+use crate::projects::{Tx, escalation};
+
+pub const ROUTES: &[Route] = &[
+    route!(POST "organizations/:organization_name/teams", "team_create", create => created),
+    route!(GET "organizations/:organization_name/teams", "team_list", list => listed),
+    route!(GET "teams/:team_id", "team_show", show => shown),
+    route!(PATCH "teams/:team_id", "team_update", update => shown),
+    route!(DELETE "teams/:team_id", "team_delete", delete => empty),
+    route!(POST "teams/:team_id/relationships/users", "team_users_add", add_users => empty),
+    route!(DELETE "teams/:team_id/relationships/users", "team_users_remove", remove_users => empty),
+    route!(POST "teams/:team_id/relationships/organization-memberships", "team_memberships_add", add_memberships => empty),
+    route!(DELETE "teams/:team_id/relationships/organization-memberships", "team_memberships_remove",
+        remove_memberships => empty),
+];
+
+/// The parameters that links of the list keep.
+const PARAMETERS: &[&str] = &["q", "filter[names]", "include"];
+
+/// A team as a member sees it, with its people where they were asked for.
+struct One {
+    member: Member,
+    team: Team,
+    people: Option<People>,
+}
+
+async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Team)> {
+    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
+    team::may_create(&member)?;
+    let resource = Resource::read(&call.document, TypeRule::Any, None)?;
+    let mut attributes = Attributes::new(resource.attributes());
+    let new = Change::read_new(&mut attributes);
+    attributes.finish()?;
+    let team = team::create(tx, &member, new).await?;
+    Ok((member, team))
+}
+
+fn created((member, team): (Member, Team)) -> Reply {
+    Reply::created(document(&member, &team))
+}
+
+/// A page of teams, with their people where they were asked for.
+struct Many {
+    asked: Asked,
+    member: Member,
+    listed: Listed<Team>,
+    people: Option<People>,
+}
+
+async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
+    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
+    let (query, asked) = (&call.query, Asked::read(call, PARAMETERS)?);
+    let includes = includes(call)?;
+    let names = query.list("filter[names]", MOST_LISTED)?;
+    let wanted = Wanted { names, q: query.text("q").map(str::to_owned) };
+    let listed = team::list(tx, &member, &wanted, asked.page).await?;
+    let people = people_of(tx, &member, &listed.items, includes).await?;
+    Ok(Many { asked, member, listed, people })
+}
+
+fn listed(Many { asked, member, listed, people }: Many) -> Reply {
+    let items = listed.items.iter().map(|team| with_people(&member, team, people.as_ref()));
+    let included = people.as_ref().map(|people| people.included(&member));
+    asked.document(items, listed.matching, None).including(included)
+}
+
+async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
+    let (member, team) = team::visible(tx, &call.caller, call.param("team_id")).await?;
+    let includes = includes(call)?;
+    let people = people_of(tx, &member, std::slice::from_ref(&team), includes).await?;
+    Ok(One { member, team, people })
+}
+
+fn shown(One { member, team, people }: One) -> Reply {
+    let included = people.as_ref().map(|people| people.included(&member));
+    Reply::resource(with_people(&member, &team, people.as_ref())).including(included)
+}
+
+async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
+    let (member, team) = team::granted(tx, &call.caller, call.param("team_id"), team::may_manage).await?;
+    let resource = Resource::read(&call.document, TypeRule::Any, Some(&team.ext_id))?;
+    let mut attributes = Attributes::new(resource.attributes());
+    let change = Change::read(&mut attributes);
+    attributes.finish()?;
+    let team = team::update(tx, &member, &team, change).await?;
+    Ok(One { member, team, people: None })
+}
+
+async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+    let (_, team) = team::granted(tx, &call.caller, call.param("team_id"), team::may_manage).await?;
+    team::delete(tx, &team).await
+}
+
+async fn add_users(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+    let team = joinable(tx, call).await?;
+    let users = people::named(tx, team.org_id, &body::names(&call.document)?).await?;
+    people::add(tx, team.id, &users).await
+}
+
+async fn remove_users(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+    let (_, team) = changeable(tx, call).await?;
+    let users = people::named(tx, team.org_id, &body::names(&call.document)?).await?;
+    people::remove(tx, &team, &users).await
+}
+
+async fn add_memberships(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+    let team = joinable(tx, call).await?;
+    let users = people::behind(tx, team.org_id, &body::names(&call.document)?).await?;
+    people::add(tx, team.id, &users).await
+}
+
+async fn remove_memberships(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+    let (_, team) = changeable(tx, call).await?;
+    let users = people::behind(tx, team.org_id, &body::names(&call.document)?).await?;
+    people::remove(tx, &team, &users).await
+}
+
+/// The team of the path, whose people the caller may change.
+async fn changeable(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Team)> {
+    team::granted(tx, &call.caller, call.param("team_id"), team::may_change_people).await
+}
+
+/// The team of the path, which the caller may put people into: whoever is in it acts with its rights.
+async fn joinable(tx: &mut Tx<'_>, call: &Call) -> Outcome<Team> {
+    let (member, team) = changeable(tx, call).await?;
+    escalation::refuse_stronger(tx, &member, &team).await?;
+    Ok(team)
+}
+
+/// How the people of teams are asked for; `None` when they are not.
+struct Includes {
+    users: bool,
+    memberships: bool,
+}
+
+fn includes(call: &Call) -> Outcome<Option<Includes>> {
+    let named = call.query.include(&["users", "organization_memberships"], &[])?;
+    let has = |name| named.contains(&name);
+    let includes = Includes { users: has("users"), memberships: has("organization_memberships") };
+    Ok((!named.is_empty()).then_some(includes))
+}
+
+/// The people of teams, and how they are shown.
+struct People {
+    includes: Includes,
+    /// Rows of users, by the team's row.
+    of_teams: HashMap<i64, Vec<i64>>,
+    memberships: Vec<Membership>,
+    /// Places among them, by the user's row.
+    by_user: HashMap<i64, usize>,
+}
+
+async fn people_of(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    teams: &[Team],
+    includes: Option<Includes>,
+) -> Outcome<Option<People>> {
+    let Some(includes) = includes else { return Ok(None) };
+    let rows: Vec<i64> = teams.iter().map(|team| team.id).collect();
+    let of_teams = people::of_teams(tx, &rows).await?;
+    let mut users: Vec<i64> = of_teams.values().flatten().copied().collect();
+    users.sort_unstable();
+    users.dedup();
+    let memberships = membership::of_users(tx, member, &users).await?;
+    let by_user = memberships.iter().enumerate().map(|(place, one)| (one.user.id, place)).collect();
+    Ok(Some(People { includes, of_teams, memberships, by_user }))
+}
+
+impl People {
+    /// Everybody, each once, in the forms that were asked for.
+    fn included(&self, member: &Member) -> Vec<Rendered> {
+        let mut included = Vec::new();
+        if self.includes.users {
+            included.extend(self.memberships.iter().map(|membership| users::document(&membership.user)));
+        }
+        if self.includes.memberships {
+            included.extend(self.memberships.iter().map(|membership| memberships::document(member, membership)));
+        }
+        included
+    }
+
+    /// The people of a team.
+    fn of(&self, team: &Team) -> Vec<&Membership> {
+        let users = self.of_teams.get(&team.id).map_or(&[][..], Vec::as_slice);
+        users.iter().filter_map(|user| self.memberships.get(*self.by_user.get(user)?)).collect()
+    }
+}
+
+/// A team's document that names its people as they were asked for.
+fn with_people(member: &Member, team: &Team, people: Option<&People>) -> Rendered {
+    let document = document(member, team);
+    let Some(people) = people else { return document };
+    let of_team = people.of(team);
+    let document = if people.includes.users { naming_users(document, &of_team) } else { document };
+    if people.includes.memberships { naming_memberships(document, &of_team) } else { document }
+}

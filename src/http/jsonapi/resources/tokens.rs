@@ -1,0 +1,182 @@
+//! Tokens of users, teams and organizations: made, shown, revoked.
+//!
+//! The answer to a create is the one place where a token's text is shown; every other document has `null`
+//! there and is otherwise the same.
+
+use super::super::body::{Resource, TypeRule};
+use super::super::documents::tokens::document;
+use super::super::list::Asked;
+use super::super::reply::{Reply, empty};
+use super::super::request::Call;
+use super::super::route::{Route, route};
+use crate::error::Kind as Cause;
+use crate::projects::api_token::{self, Holder, Kind, Token, Wanted};
+use crate::projects::attributes::Attributes;
+use crate::projects::caller::Subject;
+use crate::projects::member::{self, Member};
+use crate::projects::page::Listed;
+use crate::projects::refusal::{Fault, Outcome, Refusal, Source};
+use crate::projects::team::{self, Team};
+use crate::projects::{Tx, escalation};
+use crate::secret::Secret;
+
+pub const ROUTES: &[Route] = &[
+    route!(POST "users/:user_id/authentication-tokens", "user_token_create", create_of_user => created),
+    route!(GET "users/:user_id/authentication-tokens", "user_token_list", list_of_user => listed),
+    route!(GET "authentication-tokens/:token_id", "token_show", show => shown),
+    route!(DELETE "authentication-tokens/:token_id", "token_delete", delete => empty),
+    route!(POST "organizations/:organization_name/authentication-token", "organization_token_create", create_of_organization => created),
+    route!(GET "organizations/:organization_name/authentication-token", "organization_token_show", show_of_organization => shown),
+    route!(DELETE "organizations/:organization_name/authentication-token", "organization_token_delete", delete_of_organization => empty),
+    route!(POST "teams/:team_id/authentication-token", "team_token_replace", replace_of_team => created),
+    route!(GET "teams/:team_id/authentication-token", "team_token_show", show_of_team => shown),
+    route!(DELETE "teams/:team_id/authentication-token", "team_token_delete", delete_of_team => empty),
+    route!(POST "teams/:team_id/authentication-tokens", "team_token_create", create_of_team => created),
+    route!(GET "teams/:team_id/authentication-tokens", "team_token_list", list_of_team => listed),
+];
+
+async fn create_of_user(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret)> {
+    let user = own_row(call).ok_or_else(Refusal::not_found)?;
+    let wanted = wanted(tx, call)?;
+    api_token::create(tx, &call.caller, Holder::User(user), wanted).await
+}
+
+/// Those of somebody else are an empty list, whether or not there is such a user.
+async fn list_of_user(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Asked, Listed<Token>)> {
+    let asked = Asked::read(call, &[])?;
+    let listed = match own_row(call) {
+        Some(user) => api_token::list(tx, Holder::User(user), asked.page).await?,
+        None => Listed::none(),
+    };
+    Ok((asked, listed))
+}
+
+/// The caller's row, when the path names the caller.
+fn own_row(call: &Call) -> Option<i64> {
+    match &call.caller.subject {
+        Subject::User { id, ext_id, .. } if ext_id == call.param("user_id") => Some(*id),
+        _ => None,
+    }
+}
+
+async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<Token> {
+    api_token::manageable(tx, &call.caller, call.param("token_id")).await
+}
+
+async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+    let token = api_token::manageable(tx, &call.caller, call.param("token_id")).await?;
+    api_token::delete(tx, &token).await
+}
+
+async fn create_of_organization(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret)> {
+    let slot = organization_slot(tx, call).await?;
+    let wanted = wanted(tx, call)?;
+    api_token::replace(tx, &call.caller, slot, wanted).await
+}
+
+async fn show_of_organization(tx: &mut Tx<'_>, call: &Call) -> Outcome<Token> {
+    let slot = organization_slot(tx, call).await?;
+    show_slot(tx, slot).await
+}
+
+async fn delete_of_organization(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+    let slot = organization_slot(tx, call).await?;
+    delete_slot(tx, slot).await
+}
+
+/// The slot that `?token=` names, of an organization whose owner the caller is.
+async fn organization_slot(tx: &mut Tx<'_>, call: &Call) -> Outcome<Holder> {
+    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
+    member.must_own()?;
+    let kind = match call.query.text("token") {
+        None => Kind::Standard,
+        Some(word) if word == Kind::AuditTrails.word() => Kind::AuditTrails,
+        Some(_) => {
+            let detail = "token must be audit-trails, or be left out".into();
+            let fault = Fault { title: None, detail, source: Some(Source::Parameter("token".into())) };
+            return Err(Refusal::of(Cause::Invalid, vec![fault]).into());
+        }
+    };
+    Ok(Holder::Organization(member.organization.id, kind))
+}
+
+async fn replace_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret)> {
+    let team = acted_for(tx, call).await?;
+    let wanted = Wanted { description: None, ..wanted(tx, call)? };
+    api_token::replace(tx, &call.caller, Holder::Team(team.id), wanted).await
+}
+
+async fn show_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<Token> {
+    let team = team_of(tx, call).await?;
+    show_slot(tx, Holder::Team(team.id)).await
+}
+
+async fn delete_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+    let team = team_of(tx, call).await?;
+    delete_slot(tx, Holder::Team(team.id)).await
+}
+
+/// One more token of a team, by its description; without one it is the one of the team's slot.
+async fn create_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret)> {
+    let team = acted_for(tx, call).await?;
+    let (wanted, holder) = (wanted(tx, call)?, Holder::Team(team.id));
+    match wanted.description {
+        Some(_) => api_token::create(tx, &call.caller, holder, wanted).await,
+        None => api_token::replace(tx, &call.caller, holder, wanted).await,
+    }
+}
+
+async fn list_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Asked, Listed<Token>)> {
+    let team = team_of(tx, call).await?;
+    let asked = Asked::read(call, &[])?;
+    let listed = api_token::list(tx, Holder::Team(team.id), asked.page).await?;
+    Ok((asked, listed))
+}
+
+/// The team of the path, whose tokens the caller may manage.
+async fn team_of(tx: &mut Tx<'_>, call: &Call) -> Outcome<Team> {
+    Ok(managed(tx, call).await?.1)
+}
+
+/// The team of the path, of which the caller may make tokens: whoever has one acts with the team's rights.
+async fn acted_for(tx: &mut Tx<'_>, call: &Call) -> Outcome<Team> {
+    let (member, team) = managed(tx, call).await?;
+    escalation::refuse_stronger(tx, &member, &team).await?;
+    Ok(team)
+}
+
+async fn managed(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Team)> {
+    let (member, team) = team::visible(tx, &call.caller, call.param("team_id")).await?;
+    Refusal::hidden_unless(team::may_manage_tokens(&call.caller, &member, &team))?;
+    Ok((member, team))
+}
+
+async fn show_slot(tx: &mut Tx<'_>, slot: Holder) -> Outcome<Token> {
+    Ok(api_token::of_slot(tx, slot).await?.ok_or_else(Refusal::not_found)?)
+}
+
+async fn delete_slot(tx: &mut Tx<'_>, slot: Holder) -> Outcome<()> {
+    let token = show_slot(tx, slot).await?;
+    api_token::delete(tx, &token).await
+}
+
+/// What a create asks for. Known clients send an empty type, or nothing at all.
+fn wanted(tx: &Tx<'_>, call: &Call) -> Outcome<Wanted> {
+    let resource = Resource::read(&call.document, TypeRule::Any, None)?;
+    let mut attributes = Attributes::new(resource.attributes());
+    let wanted = Wanted::read(&mut attributes, tx.now);
+    attributes.finish()?;
+    Ok(wanted)
+}
+
+fn created((token, secret): (Token, Secret)) -> Reply {
+    Reply::created(document(&token, Some(&secret)))
+}
+
+fn listed((asked, listed): (Asked, Listed<Token>)) -> Reply {
+    asked.document(listed.items.iter().map(|token| document(token, None)), listed.matching, None)
+}
+
+fn shown(token: Token) -> Reply {
+    Reply::resource(document(&token, None))
+}

@@ -1,0 +1,167 @@
+//! All routes of the projects API: the resources' tables in one index. Dispatch, the access metrics and the tests
+//! that visit every route read it.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use actix_web::http::Method;
+
+use super::query;
+use super::reply::{Answer, empty};
+use super::resources::{
+    account, agent_pools, locks, memberships, organizations, projects, tags, team_projects, teams, tokens, workspaces,
+};
+use super::route::Route;
+use crate::error::Kind;
+use crate::projects::refusal::Refusal;
+use crate::telemetry::RouteMeter;
+
+/// Routes that need no token.
+const OPEN: &[Route] = &[Route {
+    method: &Method::GET,
+    pattern: "ping",
+    name: "ping",
+    open: true,
+    handler: |_, _| Box::pin(std::future::ready(Ok(Answer::of((), empty)))),
+}];
+
+/// All tables.
+const TABLES: &[&[Route]] = &[
+    OPEN,
+    projects::ROUTES,
+    workspaces::ROUTES,
+    locks::ROUTES,
+    tags::ROUTES,
+    agent_pools::ROUTES,
+    organizations::ROUTES,
+    account::ROUTES,
+    tokens::ROUTES,
+    memberships::ROUTES,
+    teams::ROUTES,
+    team_projects::ROUTES,
+];
+
+/// Every route, for tests that visit them all.
+pub fn all_routes() -> impl Iterator<Item = &'static Route> {
+    TABLES.iter().flat_map(|table| table.iter())
+}
+
+/// A route that was found.
+pub struct Found {
+    /// The route.
+    pub route: &'static Route,
+    /// The values of its parameters.
+    pub params: Vec<(&'static str, String)>,
+    /// The path from the root.
+    pub path: String,
+    /// Its access metrics.
+    pub meter: &'static RouteMeter,
+}
+
+struct Entry {
+    route: &'static Route,
+    segments: Vec<&'static str>,
+    meter: RouteMeter,
+}
+
+/// All routes by their number of segments.
+static INDEX: LazyLock<HashMap<usize, Vec<Entry>>> = LazyLock::new(|| {
+    let mut index: HashMap<usize, Vec<Entry>> = HashMap::new();
+    for route in all_routes() {
+        let segments: Vec<_> = route.pattern.split('/').collect();
+        let operation = match *route.method {
+            Method::GET => "read",
+            Method::DELETE => "delete",
+            Method::PATCH => "update",
+            _ => "create",
+        };
+        let meter = RouteMeter::new("projects", operation, route.pattern.to_owned());
+        index.entry(segments.len()).or_default().push(Entry { route, segments, meter });
+    }
+    index
+});
+
+/// The route of a path below `/api/v2/`, as it was sent; one `/` at its end does not count.
+///
+/// # Errors
+/// `NotFound` when no pattern has the path; `UnsupportedMethod` when one has it with other methods only.
+pub fn find(raw_path: &str, method: &Method) -> Result<Found, Refusal> {
+    let unknown = || Refusal::new(Kind::NotFound, "there is no such path");
+    let raw_path = raw_path.strip_suffix('/').unwrap_or(raw_path);
+    let segments: Vec<String> = raw_path.split('/').map(decoded).collect::<Option<_>>().ok_or_else(unknown)?;
+    let method = if *method == Method::HEAD { &Method::GET } else { method };
+    let mut known = false;
+    // A literal wins over a parameter: literal patterns of a table come first by their number of parameters.
+    let mut best: Option<(&Entry, Vec<(&'static str, String)>)> = None;
+    for entry in INDEX.get(&segments.len()).into_iter().flatten() {
+        let Some(params) = matched(&entry.segments, &segments) else { continue };
+        known = true;
+        if entry.route.method == method && best.as_ref().is_none_or(|(_, fewest)| params.len() < fewest.len()) {
+            best = Some((entry, params));
+        }
+    }
+    match best {
+        Some((entry, params)) => {
+            Ok(Found { route: entry.route, params, path: format!("/api/v2/{raw_path}"), meter: &entry.meter })
+        }
+        None if known => Err(Refusal::new(Kind::UnsupportedMethod, "the path does not take this method")),
+        None => Err(unknown()),
+    }
+}
+
+/// The methods that a path takes, as `Allow` lists them (RFC 9110, 10.2.1).
+pub fn allowed(raw_path: &str) -> String {
+    const METHODS: [Method; 5] = [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE];
+    let taken = METHODS.iter().filter(|method| find(raw_path, method).is_ok()).map(Method::as_str);
+    taken.collect::<Vec<_>>().join(", ")
+}
+
+fn matched(pattern: &[&'static str], segments: &[String]) -> Option<Vec<(&'static str, String)>> {
+    let mut params = Vec::new();
+    for (part, segment) in pattern.iter().zip(segments) {
+        match part.strip_prefix(':') {
+            Some(name) if !segment.is_empty() => params.push((name, segment.clone())),
+            None if part == segment => {}
+            _ => return None,
+        }
+    }
+    Some(params)
+}
+
+/// A segment with its percent-encoding undone; `None` when that is not sound.
+fn decoded(segment: &str) -> Option<String> {
+    query::decoded(segment, false)
+}
+
+/// The read of the resource that a route changes: the same path by GET.
+pub fn show_of(route: &Route) -> Option<&'static Route> {
+    let changes = matches!(*route.method, Method::PATCH | Method::DELETE);
+    all_routes().find(|other| changes && other.pattern == route.pattern && *other.method == Method::GET)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_is_there_once_and_has_a_name_of_its_own() {
+        let mut seen = std::collections::HashSet::new();
+        for route in all_routes() {
+            assert!(seen.insert(format!("{} {}", route.method, route.pattern)), "{}", route.pattern);
+            assert!(seen.insert(route.name.to_owned()), "{}", route.name);
+        }
+    }
+
+    #[test]
+    fn paths_find_their_route() {
+        let found = find("organizations/ac%6De/projects/", &Method::GET).ok().unwrap();
+        assert_eq!(
+            (found.route.name, found.params.as_slice()),
+            ("project_list", &[("organization_name", "acme".to_owned())][..])
+        );
+        assert_eq!(find("projects/x", &Method::PUT).err().unwrap().kind, Kind::UnsupportedMethod);
+        for path in ["", "projects", "projects/", "projects//", "nothing", "projects/%zz", "projects/x/y/z/a/b"] {
+            assert_eq!(find(path, &Method::GET).err().unwrap().kind, Kind::NotFound, "{path}");
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! What several requests for certificates have in common, read from their bodies. Only the form of each field is
+//! checked here; what it says is the domain's to judge.
+
+use std::time::Duration;
+
+use crate::clock::{Time, parse_rfc3339};
+use crate::error::{Error, Result};
+use crate::fields::{Cap, Fields};
+use crate::pki::check::ca_request::check_ascii;
+use crate::pki::check::request::{
+    RequestedKey, RequestedNames, RequestedSignature, RequestedSubject, RequestedUsages, RequestedValidity,
+};
+use crate::pki::check::validity::both_ends;
+use crate::pki::mount::role::SUBJECT_VALUES;
+use crate::pki::values::{check_ext_key_usage, check_key_usage, oid, whole_seconds};
+use crate::x509::csr::Csr;
+use crate::x509::extension::{self, KeyUsage, MAX_SUBTREES, NameConstraints, Subtrees};
+
+/// Fields of the names.
+pub(super) const NAMES: [&str; 6] =
+    ["common_name", "alt_names", "ip_sans", "uri_sans", "other_sans", "exclude_cn_from_sans"];
+
+/// Fields of an authority's subject.
+pub(super) const SUBJECT: [&str; 8] =
+    ["ou", "organization", "country", "locality", "province", "street_address", "postal_code", "serial_number"];
+
+/// Fields of the name constraints.
+pub(super) const CONSTRAINTS: [&str; 8] = [
+    "permitted_dns_domains",
+    "permitted_email_addresses",
+    "permitted_ip_ranges",
+    "permitted_uri_domains",
+    "excluded_dns_domains",
+    "excluded_email_addresses",
+    "excluded_ip_ranges",
+    "excluded_uri_domains",
+];
+
+/// What a list of usages may hold.
+const USAGES: Cap = Cap::new(100, 128);
+/// What an attribute of a subject may hold, a role's or a request's.
+const VALUES: Cap = Cap::new(SUBJECT_VALUES.entries, SUBJECT_VALUES.bytes);
+/// What a list of name constraints may hold.
+const SUBTREES: Cap = Cap { entries: MAX_SUBTREES, ..Cap::LIST };
+
+/// One list of fields out of several; `N` is their number.
+pub(super) const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
+    let mut all = [""; N];
+    let (mut list, mut to) = (0, 0);
+    while list < lists.len() {
+        let mut at = 0;
+        while at < lists[list].len() {
+            all[to] = lists[list][at];
+            (at, to) = (at + 1, to + 1);
+        }
+        list += 1;
+    }
+    assert!(to == N);
+    all
+}
+
+/// A text without the blanks around it.
+fn trimmed(fields: &Fields, name: &str) -> Result<String> {
+    Ok(fields.text(name)?.map(|text| text.trim().to_owned()).unwrap_or_default())
+}
+
+/// A list; absent is empty.
+fn list(fields: &Fields, name: &str, cap: Cap) -> Result<Vec<String>> {
+    Ok(fields.list_within(name, cap)?.unwrap_or_default())
+}
+
+/// A flag; absent is false.
+pub(super) fn flag(fields: &Fields, name: &str) -> Result<bool> {
+    Ok(fields.bool(name)?.unwrap_or_default())
+}
+
+/// The names, user ids among them.
+pub(super) fn names(fields: &Fields) -> Result<RequestedNames> {
+    Ok(RequestedNames {
+        common_name: trimmed(fields, "common_name")?,
+        alt_names: list(fields, "alt_names", Cap::LIST)?,
+        ip_sans: list(fields, "ip_sans", Cap::LIST)?,
+        uri_sans: list(fields, "uri_sans", Cap::LIST)?,
+        other_sans: list(fields, "other_sans", Cap::LIST)?,
+        serial_number: trimmed(fields, "serial_number")?,
+        exclude_cn_from_sans: flag(fields, "exclude_cn_from_sans")?,
+        user_ids: user_ids(fields)?,
+    })
+}
+
+/// `user_ids`.
+pub(super) fn user_ids(fields: &Fields) -> Result<Vec<String>> {
+    list(fields, "user_ids", Cap::LIST)
+}
+
+/// `ttl`; zero stands for absent.
+fn ttl(fields: &Fields) -> Result<Option<Duration>> {
+    let ttl = fields.duration("ttl")?.map(|ttl| whole_seconds("ttl", ttl)).transpose()?;
+    Ok(ttl.filter(|seconds| *seconds > 0).map(Duration::from_secs))
+}
+
+/// `ttl`, `not_after` and `not_before`. The empty text, and a `ttl` of zero, stand for absent.
+pub(super) fn validity(fields: &Fields) -> Result<RequestedValidity> {
+    let time = |name: &str| -> Result<Option<Time>> {
+        let text = trimmed(fields, name)?;
+        (!text.is_empty()).then(|| parse_rfc3339(name, &text)).transpose()
+    };
+    Ok(RequestedValidity { ttl: ttl(fields)?, not_after: time("not_after")?, not_before: time("not_before")? })
+}
+
+/// As [`validity`], of a root: two ends are refused before the second is read.
+pub(super) fn validity_of_root(fields: &Fields) -> Result<RequestedValidity> {
+    if ttl(fields)?.is_some() && !trimmed(fields, "not_after")?.is_empty() {
+        return Err(both_ends());
+    }
+    validity(fields)
+}
+
+/// `key_type` and `key_bits`.
+pub(super) fn key(fields: &Fields) -> Result<RequestedKey> {
+    Ok(RequestedKey { key_type: fields.text("key_type")?, bits: fields.int("key_bits")? })
+}
+
+/// `csr`, a PEM text. It is read before it is known who signs; its signature is verified after that.
+pub(super) fn csr(fields: &Fields) -> Result<Csr> {
+    Csr::from_pem(fields.str("csr")?.unwrap_or_default())
+}
+
+/// `cert_metadata`.
+pub(super) fn metadata(fields: &Fields) -> Result<Option<String>> {
+    Ok(fields.str("cert_metadata")?.map(str::to_owned))
+}
+
+/// `signature_bits` and `use_pss`.
+pub(super) fn signature(fields: &Fields) -> Result<RequestedSignature> {
+    let bits = match fields.int("signature_bits")?.unwrap_or(0) {
+        bits @ (0 | 256 | 384 | 512) => bits as u32,
+        _ => return Err(Error::invalid("signature_bits: must be 0, 256, 384 or 512")),
+    };
+    Ok(RequestedSignature { bits, pss: flag(fields, "use_pss")? })
+}
+
+/// `max_path_length`; `None` when it is absent or -1.
+pub(super) fn max_path_length(fields: &Fields) -> Result<Option<u8>> {
+    match fields.int("max_path_length")?.unwrap_or(-1) {
+        -1 => Ok(None),
+        length => u8::try_from(length)
+            .map(Some)
+            .map_err(|_| Error::invalid("max_path_length: must be -1 (no limit) or 0 to 255")),
+    }
+}
+
+/// `key_usage`; `None` when it is absent.
+pub(super) fn key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
+    if !fields.has("key_usage") {
+        return Ok(None);
+    }
+    let names = list(fields, "key_usage", USAGES)?;
+    check_key_usage(&names)?;
+    Ok(Some(KeyUsage::from_names(&names)))
+}
+
+/// `key_usage`, and what `ext_key_usage` and `ext_key_usage_oids` say together.
+pub(super) fn usages(fields: &Fields) -> Result<RequestedUsages> {
+    let key_usage = key_usage(fields)?;
+    let (names, oids) = (list(fields, "ext_key_usage", USAGES)?, list(fields, "ext_key_usage_oids", USAGES)?);
+    check_ext_key_usage(&names)?;
+    let ext_key_usage = extension::eku_oids(&names, false, false, false, false, &oids)?;
+    oids.iter().try_for_each(|oid| oid::check_size("ext_key_usage_oids", oid.trim()))?;
+    Ok(RequestedUsages { key_usage, ext_key_usage })
+}
+
+/// The fields of an authority's subject, but for `serial_number`, which is among the names.
+pub(super) fn subject(fields: &Fields) -> Result<RequestedSubject> {
+    let values = |name: &str| list(fields, name, VALUES);
+    Ok(RequestedSubject {
+        country: values("country")?,
+        province: values("province")?,
+        locality: values("locality")?,
+        street_address: values("street_address")?,
+        postal_code: values("postal_code")?,
+        organization: values("organization")?,
+        ou: values("ou")?,
+    })
+}
+
+/// The eight lists of name constraints.
+pub(super) fn constraints(fields: &Fields) -> Result<NameConstraints> {
+    let ranges = |field: &str| -> Result<Vec<ipnet::IpNet>> {
+        let texts = list(fields, field, SUBTREES)?;
+        check_ascii(field, &texts)?;
+        let parse = |text: &String| text.parse().ok();
+        let ranges = texts.iter().map(parse).collect::<Option<_>>();
+        ranges.ok_or_else(|| Error::invalid(format!("{field}: every entry must be a CIDR range")))
+    };
+    let subtrees = |side: &str| -> Result<Subtrees> {
+        Ok(Subtrees {
+            dns: list(fields, &format!("{side}_dns_domains"), SUBTREES)?,
+            emails: list(fields, &format!("{side}_email_addresses"), SUBTREES)?,
+            ips: ranges(&format!("{side}_ip_ranges"))?,
+            uris: list(fields, &format!("{side}_uri_domains"), SUBTREES)?,
+        })
+    };
+    Ok(NameConstraints { permitted: subtrees("permitted")?, excluded: subtrees("excluded")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn fields(body: &Value) -> Fields {
+        Fields::parse(body.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn an_empty_body_asks_for_nothing() {
+        let empty = json!({"ttl": "", "not_after": "", "alt_names": "", "ip_sans": ""});
+        for body in [json!({}), empty] {
+            let fields = fields(&body);
+            assert_eq!(names(&fields).unwrap(), RequestedNames::default());
+            assert_eq!(validity(&fields).unwrap(), RequestedValidity::default());
+            assert_eq!(key(&fields).unwrap(), RequestedKey::default());
+            assert_eq!(usages(&fields).unwrap(), RequestedUsages::default());
+            assert_eq!(subject(&fields).unwrap(), RequestedSubject::default());
+            assert_eq!(signature(&fields).unwrap(), RequestedSignature::default());
+            assert!(constraints(&fields).unwrap().is_empty() && max_path_length(&fields).unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn texts_lists_flags_and_numbers_are_read_leniently() {
+        let fields = fields(&json!({
+            "common_name": " a.foo ", "alt_names": ["b.foo", "c.foo "], "ip_sans": "1.2.3.4, ::1,",
+            "other_sans": "1.2.3;UTF8:a,1.2.3;UTF8:b", "exclude_cn_from_sans": "true", "ttl": "1h30m",
+            "key_bits": "2048", "user_ids": "x,y", "not_after": " 2030-01-02T03:04:05Z ",
+        }));
+        let names = names(&fields).unwrap();
+        assert_eq!(names.common_name, "a.foo");
+        assert_eq!(names.alt_names, ["b.foo", "c.foo"]);
+        assert_eq!(names.ip_sans, ["1.2.3.4", "::1"]);
+        assert_eq!(names.other_sans.len(), 2);
+        assert!(names.exclude_cn_from_sans);
+        assert_eq!(names.user_ids, ["x", "y"]);
+        let validity = validity(&fields).unwrap();
+        assert_eq!(validity.ttl, Some(Duration::from_secs(5400)));
+        assert_eq!(validity.not_after.unwrap().unix_timestamp(), 1_893_553_445);
+        assert_eq!(key(&fields).unwrap().bits, Some(2048));
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused() {
+        for (body, begin) in [
+            (json!({"ttl": "500ms"}), "ttl: "),
+            (json!({"ttl": -1}), "field validation failed"),
+            (json!({"not_after": "2030-01-02T03:04:05"}), "not_after: "),
+            (json!({"not_before": "yesterday"}), "not_before: "),
+        ] {
+            let error = validity(&fields(&body)).unwrap_err();
+            assert!(error.text().starts_with(begin), "{error}");
+        }
+        assert!(signature(&fields(&json!({"signature_bits": 160}))).is_err());
+        for length in [-2, 256, i64::MAX] {
+            assert!(max_path_length(&fields(&json!({"max_path_length": length}))).is_err(), "{length}");
+        }
+        let ranges = json!({"permitted_ip_ranges": "10.0.0.0/8,10.0.0.1/33"});
+        assert!(constraints(&fields(&ranges)).unwrap_err().text().starts_with("permitted_ip_ranges: "));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\PC{0,30}", pick in 0..40_usize) {
+            let all = joined::<33>(&[&NAMES, &SUBJECT, &CONSTRAINTS, &[
+                "ttl", "not_after", "not_before", "key_type", "key_bits", "key_usage", "ext_key_usage",
+                "ext_key_usage_oids", "signature_bits", "max_path_length", "user_ids",
+            ]]);
+            let mut fields = Fields::default();
+            fields.set(all[pick % all.len()], text);
+            let _ = (names(&fields), validity(&fields), key(&fields), usages(&fields), subject(&fields));
+            let _ = (constraints(&fields), signature(&fields), max_path_length(&fields), csr(&fields));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The members of `config/crl`. Durations are shown as they were written.
+
+use serde_json::{Value, json};
+
+use crate::clock::MAX_DURATION_TEXT;
+use crate::error::Result;
+use crate::fields::Fields;
+use crate::pki::mount::settings::crl::{CrlConfig, UnknownSerial, written_lifetime};
+use crate::pki::values::written::WrittenDuration;
+
+/// Fields of `config/crl`.
+pub const FIELDS: &[&str] = &[
+    "expiry",
+    "disable",
+    "ocsp_disable",
+    "ocsp_expiry",
+    "ocsp_unknown_serial",
+    "auto_rebuild",
+    "auto_rebuild_grace_period",
+    "enable_delta",
+    "delta_rebuild_interval",
+    "allow_expired_cert_revocation",
+    "cross_cluster_revocation",
+    "unified_crl",
+    "unified_crl_on_existing_paths",
+    "max_crl_entries",
+];
+
+/// No limit to the entries of a list.
+const UNLIMITED: i64 = -1;
+
+/// Takes the settings that `fields` has; absent and null ones stay.
+///
+/// # Errors
+/// `Invalid` naming the field and the rule.
+pub fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
+    let mut config = stored.clone();
+    for (name, flag) in flags(&mut config) {
+        *flag = fields.bool(name)?.unwrap_or(*flag);
+    }
+    for (name, written) in durations(&mut config) {
+        if let Some(text) = fields.text_within(name, MAX_DURATION_TEXT)? {
+            *written = written_lifetime(name, text)?;
+        }
+    }
+    if let Some(word) = fields.str("ocsp_unknown_serial")? {
+        config.ocsp_unknown_serial = UnknownSerial::parse(word)?;
+    }
+    match fields.int("max_crl_entries")? {
+        Some(UNLIMITED) => config.max_crl_entries = None,
+        Some(most @ 1..) => config.max_crl_entries = u64::try_from(most).ok(),
+        // Zero and other negative numbers say nothing.
+        _ => {}
+    }
+    Ok(config)
+}
+
+/// The members of an answer.
+pub fn shown(config: &CrlConfig) -> Value {
+    // The places lend mutably.
+    let mut own = config.clone();
+    let mut members = json!({
+        "ocsp_unknown_serial": config.ocsp_unknown_serial.as_str(),
+        "max_crl_entries": config.max_crl_entries.map_or(json!(UNLIMITED), |most| json!(most)),
+    });
+    for (name, flag) in flags(&mut own) {
+        members[name] = json!(*flag);
+    }
+    for (name, written) in durations(&mut own) {
+        members[name] = json!(written.as_str());
+    }
+    members
+}
+
+fn flags(config: &mut CrlConfig) -> [(&'static str, &mut bool); 8] {
+    [
+        ("disable", &mut config.disable),
+        ("ocsp_disable", &mut config.ocsp_disable),
+        ("auto_rebuild", &mut config.auto_rebuild),
+        ("enable_delta", &mut config.enable_delta),
+        ("allow_expired_cert_revocation", &mut config.allow_expired_cert_revocation),
+        ("cross_cluster_revocation", &mut config.cross_cluster_revocation),
+        ("unified_crl", &mut config.unified_crl),
+        ("unified_crl_on_existing_paths", &mut config.unified_crl_on_existing_paths),
+    ]
+}
+
+fn durations(config: &mut CrlConfig) -> [(&'static str, &mut WrittenDuration); 4] {
+    [
+        ("expiry", &mut config.expiry),
+        ("ocsp_expiry", &mut config.ocsp_expiry),
+        ("auto_rebuild_grace_period", &mut config.auto_rebuild_grace_period),
+        ("delta_rebuild_interval", &mut config.delta_rebuild_interval),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn write(base: &CrlConfig, json: &str) -> Result<CrlConfig> {
+        merged(base, &Fields::parse(json.as_bytes()).unwrap())?.checked()
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_written_and_the_rest_stays() {
+        let one = write(&CrlConfig::default(), r#"{"expiry":72,"ocsp_expiry":0,"max_crl_entries":5}"#).unwrap();
+        let json = shown(&one);
+        assert_eq!(
+            (&json["expiry"], &json["ocsp_expiry"], &json["max_crl_entries"]),
+            (&"72".into(), &"0".into(), &5.into())
+        );
+        assert_eq!((one.expiry(), one.ocsp_expiry()), (Duration::from_secs(72), Duration::ZERO));
+        let two = write(&one, r#"{"disable":true,"max_crl_entries":0,"expiry":null}"#).unwrap();
+        assert_eq!(two, CrlConfig { disable: true, ..one.clone() });
+        assert_eq!(write(&two, r#"{"max_crl_entries":-7}"#).unwrap().max_crl_entries(), Some(5));
+        let unlimited = write(&two, r#"{"max_crl_entries":-1}"#).unwrap();
+        assert_eq!((unlimited.max_crl_entries(), &shown(&unlimited)["max_crl_entries"]), (None, &json!(-1)));
+        let names: Vec<String> = json.as_object().unwrap().keys().cloned().collect();
+        let mut fields = FIELDS.to_vec();
+        fields.sort_unstable();
+        assert_eq!(names, fields);
+    }
+
+    #[test]
+    fn settings_that_cannot_be_read_or_contradict_each_other_are_refused() {
+        for (json, field) in [
+            (r#"{"expiry":"abc"}"#, "expiry"),
+            (r#"{"expiry":"0"}"#, "expiry"),
+            (r#"{"expiry":""}"#, "expiry"),
+            (r#"{"expiry":"900ms"}"#, "expiry"),
+            (r#"{"expiry":"-5h"}"#, "expiry"),
+            (r#"{"expiry":"200000d"}"#, "expiry"),
+            (r#"{"expiry":["a"]}"#, "expiry"),
+            (r#"{"ocsp_expiry":-1}"#, "ocsp_expiry"),
+            (r#"{"auto_rebuild":"maybe"}"#, "auto_rebuild"),
+            (r#"{"auto_rebuild":true,"auto_rebuild_grace_period":"72h"}"#, "auto_rebuild_grace_period"),
+            (r#"{"enable_delta":true}"#, "enable_delta"),
+            (r#"{"auto_rebuild":true,"enable_delta":true,"delta_rebuild_interval":"72h"}"#, "delta_rebuild_interval"),
+            (r#"{"cross_cluster_revocation":true}"#, "cross_cluster_revocation"),
+            (r#"{"unified_crl":true}"#, "unified_crl"),
+            (r#"{"auto_rebuild":true,"unified_crl_on_existing_paths":true}"#, "unified_crl_on_existing_paths"),
+            (r#"{"max_crl_entries":"many"}"#, "max_crl_entries"),
+        ] {
+            let error = write(&CrlConfig::default(), json).unwrap_err();
+            assert!(error.text().contains(field), "{json}: {error}");
+        }
+        // Without the switch that it belongs to a value is only kept.
+        let kept = r#"{"auto_rebuild_grace_period":"100h","delta_rebuild_interval":"90h"}"#;
+        let kept = write(&CrlConfig::default(), kept).unwrap();
+        assert!(write(&kept, r#"{"auto_rebuild":true}"#).is_err());
+        assert!(write(&kept, r#"{"auto_rebuild":true,"expiry":"200h","enable_delta":true}"#).is_ok());
+    }
+}

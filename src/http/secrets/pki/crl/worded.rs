@@ -1,0 +1,181 @@
+//! Lists that callers word: `sign-revocation-list` from entries of any serial numbers, `resign-crls` from other
+//! lists of the same key. A request may be megabytes: it is read, and its answer written, off the worker.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::LABEL;
+use crate::clock::{Time, parse_rfc3339};
+use crate::error::{Error, Result, Warnings};
+use crate::fields::Fields;
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::route::Call;
+use crate::pki::mount::settings::crl::lifetime;
+use crate::pki::revocation::on_request::{
+    ListSigner, ListTerms, MAX_LISTS, Union, WordedEntries, WordedEntry, WordedExtensions, WordedList,
+};
+use crate::x509::crl::Crl;
+use crate::x509::extension::MAX_EXTENSIONS;
+use crate::x509::oid::parse_oid;
+use crate::x509::pem;
+use crate::x509::serial::Serial;
+
+/// Fields of `sign-revocation-list`.
+pub const SIGN_FIELDS: &[&str] =
+    &["revoked_certs", "extensions", "crl_number", "delta_crl_base_number", "next_update", "format"];
+/// Fields of `resign-crls`.
+pub const RESIGN_FIELDS: &[&str] = &["crls", "crl_number", "delta_crl_base_number", "next_update", "format"];
+
+pub async fn sign(call: Call) -> Result<Answer> {
+    make(call, worded).await
+}
+
+pub async fn resign(call: Call) -> Result<Answer> {
+    make(call, joined).await
+}
+
+/// What a body makes of the lists that an issuer may sign.
+type Read = fn(&Fields, ListTerms, &ListSigner) -> Result<(WordedList, Warnings)>;
+
+async fn make(mut call: Call, read: Read) -> Result<Answer> {
+    let fields = std::mem::take(&mut call.fields);
+    let signer = ListSigner::of(&*call.authority().await?, call.param("issuer_ref"))?;
+    let work = move || -> Result<_> {
+        let is_der = is_der(&fields)?;
+        let (list, warnings) = read(&fields, terms(&fields)?, &signer)?;
+        Ok((is_der, signer, list, warnings))
+    };
+    let (is_der, signer, list, warnings) = off_the_worker(work).await??;
+    let der = signer.sign(list).await?;
+    let text = move || if is_der { STANDARD.encode(&der) } else { pem::encode(LABEL, &der) };
+    Ok(Answer::data(json!({ "crl": off_the_worker(text).await? })).with_warnings(warnings))
+}
+
+async fn off_the_worker<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(Error::internal)
+}
+
+fn is_der(fields: &Fields) -> Result<bool> {
+    match fields.text("format")?.as_deref() {
+        None | Some("" | "pem") => Ok(false),
+        Some("der") => Ok(true),
+        Some(_) => Err(Error::invalid("format: must be pem or der")),
+    }
+}
+
+fn terms(fields: &Fields) -> Result<ListTerms> {
+    let number = fields.int("crl_number")?.ok_or_else(|| Error::invalid("crl_number: must be given"))?;
+    let number = u64::try_from(number).map_err(|_| Error::invalid("crl_number: must not be negative"))?;
+    let base = match fields.int("delta_crl_base_number")?.unwrap_or(-1) {
+        -1 => None,
+        base => Some(u64::try_from(base).map_err(|_| {
+            Error::invalid("delta_crl_base_number: must be the number of a complete CRL, or -1 for none")
+        })?),
+    };
+    let terms = ListTerms::numbered(number, base)?;
+    match fields.text("next_update")?.filter(|text| !text.is_empty()) {
+        Some(text) => terms.lasting(lifetime("next_update", &text)?),
+        None => Ok(terms),
+    }
+}
+
+fn worded(fields: &Fields, terms: ListTerms, _: &ListSigner) -> Result<(WordedList, Warnings)> {
+    let mut entries = WordedEntries::of(&terms);
+    for (at, object) in objects(fields, "revoked_certs")?.iter().enumerate() {
+        let path = format!("revoked_certs[{at}]");
+        let serial = Serial::parse(member(object, &path, "serial_number")?)
+            .map_err(|e| Error::invalid(format!("{path}: {}", e.text())))?;
+        let extensions = extensions(object.get("extensions"), &path)?;
+        let revoked_at = time(object.get("revocation_time"), &path)?;
+        entries.push(&WordedEntry { serial, revoked_at, extensions })?;
+    }
+    let extensions = extensions(fields.value("extensions"), "extensions")?;
+    Ok((WordedList { terms, entries: entries.into_batch(), extensions }, Warnings::default()))
+}
+
+/// The entries of all lists.
+fn joined(fields: &Fields, terms: ListTerms, signer: &ListSigner) -> Result<(WordedList, Warnings)> {
+    let crls = fields.strings("crls")?.unwrap_or_default();
+    if crls.len() > MAX_LISTS {
+        return Err(Error::invalid(format!("crls: at most {MAX_LISTS} lists are taken")));
+    }
+    let mut union = Union::by(signer);
+    for (at, text) in crls.iter().enumerate() {
+        let crl = read(text).map_err(|e| Error::invalid(format!("crls: CRL index {at}: {}", e.text())))?;
+        union.push(&crl)?;
+    }
+    let (entries, warnings) = union.into_batch();
+    Ok((WordedList { terms, entries, extensions: WordedExtensions::default() }, warnings))
+}
+
+/// A list as PEM or as base64 of DER.
+fn read(text: &str) -> Result<Crl> {
+    if !text.contains("-----BEGIN") {
+        let der = STANDARD.decode(text.split_ascii_whitespace().collect::<String>());
+        return Crl::parse(&der.map_err(|_| Error::invalid("must be PEM or base64"))?);
+    }
+    match pem::blocks(text)?.as_slice() {
+        [(label, der)] if label == LABEL => Crl::parse(der),
+        _ => Err(Error::invalid("must be exactly one PEM block X509 CRL")),
+    }
+}
+
+/// The elements of a field that is a list of JSON objects.
+fn objects<'a>(fields: &'a Fields, name: &str) -> Result<&'a [Value]> {
+    match fields.value(name) {
+        None => Ok(&[]),
+        Some(Value::Array(all)) => Ok(all),
+        Some(_) => Err(Error::invalid(format!("{name}: must be a list of objects"))),
+    }
+}
+
+/// A text member that must be there.
+fn member<'a>(object: &'a Value, path: &str, name: &str) -> Result<&'a str> {
+    let text = object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    text.ok_or_else(|| Error::invalid(format!("{path}: {name} must be given, as a text")))
+}
+
+/// RFC 3339, or epoch seconds as a number or a text; fractions are cut off.
+fn time(value: Option<&Value>, path: &str) -> Result<i64> {
+    let field = format!("{path}: revocation_time");
+    let seconds = match value {
+        None | Some(Value::Null) => return Err(Error::invalid(format!("{field} must be given"))),
+        Some(Value::Number(number)) => number.as_i64().or_else(|| number.as_f64().map(|n| n.floor() as i64)),
+        Some(Value::String(text)) => match text.parse() {
+            Ok(seconds) => Some(seconds),
+            Err(_) => Some(parse_rfc3339(&field, text)?.unix_timestamp()),
+        },
+        Some(_) => None,
+    };
+    let range = Time::UNIX_EPOCH.unix_timestamp()..=253_402_300_799;
+    seconds
+        .filter(|seconds| range.contains(seconds))
+        .ok_or_else(|| Error::invalid(format!("{field} must be RFC 3339 or epoch seconds, from 1970 to 9999")))
+}
+
+/// Extensions of an entry or a list, in their order.
+fn extensions(value: Option<&Value>, path: &str) -> Result<WordedExtensions> {
+    let all = match value {
+        None | Some(Value::Null) => return Ok(WordedExtensions::default()),
+        Some(Value::Array(all)) => all,
+        Some(_) => return Err(Error::invalid(format!("{path}: extensions must be a list of objects"))),
+    };
+    if all.len() > MAX_EXTENSIONS {
+        return Err(Error::invalid(format!("{path}: at most {MAX_EXTENSIONS} extensions are taken")));
+    }
+    let mut read = WordedExtensions::default();
+    for (at, object) in all.iter().enumerate() {
+        let path = format!("{path}: extensions[{at}]");
+        let refuse = |text: &str| Error::invalid(format!("{path}: {text}"));
+        let id = parse_oid(member(object, &path, "id")?).ok_or_else(|| refuse("id must be a dotted OID"))?;
+        let value = STANDARD.decode(member(object, &path, "value")?).map_err(|_| refuse("value must be base64"))?;
+        let critical = match object.get("critical") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(critical)) => *critical,
+            Some(_) => return Err(refuse("critical must be a boolean")),
+        };
+        read.push(&path, id, critical, &value)?;
+    }
+    Ok(read)
+}

@@ -1,0 +1,104 @@
+//! The members of `config/external-policy`. The client's private key is never read back.
+
+use serde_json::{Map, Value, json};
+
+use crate::clock::{Time, rfc3339};
+use crate::error::Result;
+use crate::fields::Fields;
+use crate::pki::mount::settings::external_policy::{Config, MAX_CERTIFICATES, MAX_TEXT};
+use crate::pki::policy_engine::tls::CLIENT_BUNDLE;
+use crate::pki::values::whole_seconds;
+use crate::secret::Secret;
+
+/// Body members.
+pub const FIELDS: &[&str] = &[
+    "enabled",
+    "external_service_url",
+    "timeout",
+    "trusted_ca",
+    "trusted_leaf_certificate_bundle",
+    CLIENT_BUNDLE,
+    "entity_jmespath",
+    "group_jmespath",
+];
+
+/// Takes what `fields` has, and `bundle`, which was taken out of them; absent members stay.
+///
+/// # Errors
+/// `Invalid` naming the member and the rule, never quoting it.
+pub fn merged(stored: &Config, fields: &Fields, bundle: Option<&Secret>) -> Result<Config> {
+    let within =
+        |name: &str, old: &str, bytes| fields.text_within(name, bytes).map(|new| new.unwrap_or_else(|| old.to_owned()));
+    let (text, certificates) =
+        (|name, old| within(name, old, MAX_TEXT), |name, old| within(name, old, MAX_CERTIFICATES));
+    Ok(Config {
+        enabled: fields.bool("enabled")?.unwrap_or(stored.enabled),
+        url: text("external_service_url", &stored.url)?.trim().to_owned(),
+        timeout: fields.duration("timeout")?.map_or(Ok(stored.timeout), |t| whole_seconds("timeout", t))?,
+        trusted_ca: certificates("trusted_ca", &stored.trusted_ca)?,
+        trusted_leaves: certificates("trusted_leaf_certificate_bundle", &stored.trusted_leaves)?,
+        client_bundle: bundle.unwrap_or(&stored.client_bundle).clone(),
+        entity_jmespath: text("entity_jmespath", &stored.entity_jmespath)?,
+        group_jmespath: text("group_jmespath", &stored.group_jmespath)?,
+        updated_at: stored.updated_at,
+    })
+}
+
+/// The members of an answer. Of the client's bundle only the certificates are shown.
+pub fn shown(config: &Config) -> Map<String, Value> {
+    let updated = Time::from_unix_timestamp(config.updated_at).ok().filter(|_| config.updated_at > 0);
+    [
+        ("enabled", json!(config.enabled)),
+        ("external_service_url", json!(config.url)),
+        ("timeout", json!(config.timeout)),
+        ("trusted_ca", json!(config.trusted_ca)),
+        ("trusted_leaf_certificate_bundle", json!(config.trusted_leaves)),
+        (CLIENT_BUNDLE, json!(config.client_certificates())),
+        ("entity_jmespath", json!(config.entity_jmespath)),
+        ("group_jmespath", json!(config.group_jmespath)),
+        ("external_service_last_updated", json!(updated.map(rfc3339).unwrap_or_default())),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(config: &Config, body: Value) -> Result<Config> {
+        let mut fields = Fields::parse(body.to_string().as_bytes()).unwrap();
+        let bundle = fields.take_secret(CLIENT_BUNDLE).unwrap();
+        merged(config, &fields, bundle.as_ref())?.checked()
+    }
+
+    #[test]
+    fn the_defaults_are_disabled_and_absent_members_stay() {
+        let first = write(&Config::default(), json!({})).unwrap();
+        assert!(!first.enabled && first.timeout == 15);
+        let second = write(&first, json!({ "external_service_url": " https://e.test/x", "timeout": "3s" })).unwrap();
+        let third = write(&second, json!({ "group_jmespath": "a.b" })).unwrap();
+        assert_eq!((third.url.as_str(), third.timeout, third.group_jmespath.as_str()), ("https://e.test/x", 3, "a.b"));
+        let members = shown(&third);
+        assert_eq!((&members["timeout"], &members["external_service_last_updated"]), (&json!(3), &json!("")));
+        assert!(FIELDS.iter().all(|name| members.contains_key(*name)));
+    }
+
+    #[test]
+    fn what_cannot_be_read_or_breaks_a_rule_is_refused_by_its_name() {
+        for (body, rule) in [
+            (json!({ "timeout": 0 }), "timeout: must be"),
+            (json!({ "timeout": "" }), "timeout: must be"),
+            (json!({ "timeout": "61s" }), "timeout: must be"),
+            (json!({ "timeout": "500ms" }), "timeout"),
+            (json!({ "external_service_url": "e.test" }), "external_service_url: is not a URL"),
+            (json!({ "service_client_cert_bundle": "x" }), "service_client_cert_bundle: "),
+            (json!({ "enabled": true }), "external_service_url: must be set"),
+            (json!({ "enabled": true, "external_service_url": "https://e.test" }), "trusted_ca: it or"),
+        ] {
+            let error = write(&Config::default(), body.clone()).err().unwrap();
+            assert!(error.text().starts_with(rule), "{body}: {error}");
+        }
+    }
+}

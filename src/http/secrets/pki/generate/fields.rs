@@ -1,0 +1,97 @@
+//! The fields of generated roots, requests of intermediates and keys, and what is read of them.
+
+use crate::error::Result;
+use crate::fields::Fields;
+use crate::http::secrets::pki::asked::{self, flag, joined};
+use crate::pki::ca::intermediate::CsrRequest;
+use crate::pki::ca::key::{KeyOrigin, KeyRequest};
+use crate::pki::ca::root::{Naming, RootRequest};
+
+/// Fields of `root/generate/:type`.
+pub(in crate::http::secrets::pki) const ROOT: &[&str] = &joined::<41>(&[
+    &[
+        "issuer_name",
+        "key_name",
+        "key_ref",
+        "managed_key_name",
+        "managed_key_id",
+        "ttl",
+        "not_after",
+        "not_before",
+        "not_before_duration",
+        "format",
+        "private_key_format",
+        "key_type",
+        "key_bits",
+        "signature_bits",
+        "use_pss",
+        "max_path_length",
+        "key_usage",
+        "ext_key_usage",
+        "ext_key_usage_oids",
+    ],
+    &asked::NAMES,
+    &asked::CONSTRAINTS,
+    &asked::SUBJECT,
+]);
+
+/// Fields of `intermediate/generate/:type`.
+pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<26>(&[
+    &[
+        "key_name",
+        "key_ref",
+        "managed_key_name",
+        "managed_key_id",
+        "format",
+        "private_key_format",
+        "key_type",
+        "key_bits",
+        "signature_bits",
+        "use_pss",
+        "add_basic_constraints",
+        "key_usage",
+    ],
+    &asked::NAMES,
+    &asked::SUBJECT,
+]);
+
+/// Fields of `keys/generate/:type`.
+pub(in crate::http::secrets::pki) const KEY: &[&str] =
+    &["key_name", "key_type", "key_bits", "managed_key_name", "managed_key_id"];
+
+/// A root.
+pub(super) fn root(fields: &Fields, origin: KeyOrigin, naming: Naming) -> Result<RootRequest> {
+    Ok(RootRequest {
+        key: key(fields, origin)?,
+        issuer_name: fields.text("issuer_name")?.unwrap_or_default(),
+        naming,
+        validity: asked::validity_of_root(fields)?,
+        names: asked::names(fields)?,
+        signature: asked::signature(fields)?,
+        subject: asked::subject(fields)?,
+        not_before_duration: fields.duration("not_before_duration")?,
+        max_path_length: asked::max_path_length(fields)?,
+        usages: asked::usages(fields)?,
+        constraints: asked::constraints(fields)?,
+    })
+}
+
+/// A request of an intermediate.
+pub(super) fn intermediate(fields: &Fields, origin: KeyOrigin) -> Result<CsrRequest> {
+    Ok(CsrRequest {
+        key: key(fields, origin)?,
+        names: asked::names(fields)?,
+        signature: asked::signature(fields)?,
+        subject: asked::subject(fields)?,
+        key_usage: asked::key_usage(fields)?,
+        add_basic_constraints: flag(fields, "add_basic_constraints")?,
+    })
+}
+
+/// The key of either, or a key alone.
+pub(super) fn key(fields: &Fields, origin: KeyOrigin) -> Result<KeyRequest> {
+    let name = fields.text("key_name")?.unwrap_or_default();
+    let key = asked::key(fields)?;
+    let key_ref = if origin == KeyOrigin::Existing { fields.text("key_ref")? } else { None };
+    Ok(KeyRequest { origin, name, key, key_ref })
+}

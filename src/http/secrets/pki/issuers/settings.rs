@@ -1,0 +1,70 @@
+//! What a write of an issuer has: its name, chain, uses and URLs.
+
+use crate::error::Result;
+use crate::fields::{Cap, Fields, MAX_NAME};
+use crate::http::secrets::pki::{Write, urls};
+use crate::pki::ca::changes::{IssuerSettings, Standing};
+use crate::pki::mount::issuer::{LeafNotAfter, MAX_CHAIN, Usage};
+use crate::pki::mount::urls::Urls;
+
+/// Fields of an issuer write.
+pub const FIELDS: &[&str] = &[
+    "issuer_name",
+    "manual_chain",
+    "leaf_not_after_behavior",
+    "usage",
+    "revocation_signature_algorithm",
+    "issuing_certificates",
+    "crl_distribution_points",
+    "delta_crl_distribution_points",
+    "ocsp_servers",
+    TEMPLATING,
+];
+/// The flag of the issuer's own URLs.
+pub(super) const TEMPLATING: &str = "enable_aia_url_templating";
+/// The most issuers of a chain that is written by hand.
+const CHAIN: Cap = Cap::new(MAX_CHAIN, MAX_NAME);
+
+/// The settings that an issuer is to have. What the body lacks is at its default, or stays; `null` is the
+/// default in both.
+///
+/// # Errors
+/// `Invalid` naming field and rule.
+pub fn read(fields: &Fields, write: Write, issuer: &Standing<'_>) -> Result<IssuerSettings> {
+    let (defaults, stands) = (issuer.defaults(), issuer.settings());
+    let absent = |name: &str| if write == Write::Merge && !fields.is_null(name) { &stands } else { &defaults };
+    let (name, behavior, algorithm) = ("issuer_name", "leaf_not_after_behavior", "revocation_signature_algorithm");
+    Ok(IssuerSettings {
+        name: fields.text(name)?.unwrap_or_else(|| absent(name).name.clone()),
+        manual_chain: match fields.list_within("manual_chain", CHAIN)? {
+            Some(references) => issuer.chain(&references)?,
+            None => absent("manual_chain").manual_chain.clone(),
+        },
+        leaf_not_after_behavior: match fields.text(behavior)? {
+            Some(word) => LeafNotAfter::parse(&word)?,
+            None => absent(behavior).leaf_not_after_behavior,
+        },
+        usage: match fields.list("usage")? {
+            Some(words) => issuer.usage(Usage::parse(&words)?)?,
+            None => absent("usage").usage,
+        },
+        revocation_signature_algorithm: fields
+            .text(algorithm)?
+            .unwrap_or_else(|| absent(algorithm).revocation_signature_algorithm.clone()),
+        urls: {
+            let base = if write == Write::Merge { &stands.urls } else { &defaults.urls };
+            urls::merged(&without_nulls(base.clone(), fields), fields, TEMPLATING)?
+        },
+    })
+}
+
+/// A merge resets a list of URLs by null.
+fn without_nulls(mut urls: Urls, fields: &Fields) -> Urls {
+    for (name, list) in urls.lists_mut() {
+        if fields.is_null(name) {
+            list.clear();
+        }
+    }
+    urls.templating &= !fields.is_null(TEMPLATING);
+    urls
+}

@@ -1,0 +1,215 @@
+//! The fields of `issue` and of the four kinds of signing, and what is read of them.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+use crate::http::secrets::pki::asked::{self, flag, joined};
+use crate::http::secrets::route::Call;
+use crate::pki::issue::request::{
+    AuthorityNames, IntermediateRequest, IssueRequest, SelfIssuedRequest, SignRequest, VerbatimRequest,
+};
+use crate::x509::certificate::Certificate;
+use crate::x509::pem;
+
+/// Fields of `issue`.
+pub(in crate::http::secrets::pki) const ISSUE: &[&str] = &[
+    "common_name",
+    "alt_names",
+    "ip_sans",
+    "uri_sans",
+    "other_sans",
+    "serial_number",
+    "ttl",
+    "not_after",
+    "not_before",
+    "format",
+    "private_key_format",
+    "exclude_cn_from_sans",
+    "remove_roots_from_chain",
+    "user_ids",
+    "key_type",
+    "key_bits",
+    "cert_metadata",
+];
+
+/// Fields of `sign`.
+pub(in crate::http::secrets::pki) const SIGN: &[&str] = &[
+    "csr",
+    "common_name",
+    "alt_names",
+    "ip_sans",
+    "uri_sans",
+    "other_sans",
+    "serial_number",
+    "ttl",
+    "not_after",
+    "not_before",
+    "format",
+    "exclude_cn_from_sans",
+    "remove_roots_from_chain",
+    "user_ids",
+    "cert_metadata",
+];
+
+/// Fields of `sign-verbatim`.
+pub(in crate::http::secrets::pki) const VERBATIM: &[&str] = &[
+    "csr",
+    "key_usage",
+    "ext_key_usage",
+    "ext_key_usage_oids",
+    "enforce_leaf_not_after_behavior",
+    "ttl",
+    "not_after",
+    "not_before",
+    "signature_bits",
+    "use_pss",
+    "format",
+    "remove_roots_from_chain",
+    "user_ids",
+    "basic_constraints_valid_for_non_ca",
+    "cert_metadata",
+];
+
+/// Fields of `sign-intermediate`.
+pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<37>(&[
+    &[
+        "csr",
+        "use_csr_values",
+        "ttl",
+        "not_after",
+        "not_before",
+        "not_before_duration",
+        "enforce_leaf_not_after_behavior",
+        "format",
+        "max_path_length",
+        "key_usage",
+        "ext_key_usage",
+        "ext_key_usage_oids",
+        "signature_bits",
+        "use_pss",
+        "skid",
+    ],
+    &asked::NAMES,
+    &asked::CONSTRAINTS,
+    &asked::SUBJECT,
+]);
+
+/// Fields of `sign-self-issued`.
+pub(in crate::http::secrets::pki) const SELF_ISSUED: &[&str] =
+    &["certificate", "require_matching_certificate_algorithms"];
+
+/// `issue`; the role is the path's.
+pub(super) fn issue(call: &Call) -> Result<IssueRequest> {
+    let fields = &call.fields;
+    Ok(IssueRequest {
+        role: call.param("name").to_owned(),
+        validity: asked::validity(fields)?,
+        names: asked::names(fields)?,
+        key: asked::key(fields)?,
+        metadata: asked::metadata(fields)?,
+    })
+}
+
+/// `sign`; the role is the path's.
+pub(super) fn sign(call: &Call) -> Result<SignRequest> {
+    let fields = &call.fields;
+    Ok(SignRequest {
+        role: call.param("name").to_owned(),
+        validity: asked::validity(fields)?,
+        names: asked::names(fields)?,
+        metadata: asked::metadata(fields)?,
+        csr: asked::csr(fields)?,
+    })
+}
+
+/// `sign-verbatim`; the path may name a role.
+pub(super) fn verbatim(call: &Call) -> Result<VerbatimRequest> {
+    let fields = &call.fields;
+    Ok(VerbatimRequest {
+        role: Some(call.param("name")).filter(|name| !name.is_empty()).map(str::to_owned),
+        validity: asked::validity(fields)?,
+        user_ids: asked::user_ids(fields)?,
+        metadata: asked::metadata(fields)?,
+        csr: asked::csr(fields)?,
+        enforce_leaf_not_after_behavior: flag(fields, "enforce_leaf_not_after_behavior")?,
+        signature: asked::signature(fields)?,
+        usages: asked::usages(fields)?,
+        basic_constraints_valid_for_non_ca: fields.bool("basic_constraints_valid_for_non_ca")?,
+    })
+}
+
+/// `sign-intermediate`.
+pub(super) fn intermediate(call: &Call) -> Result<IntermediateRequest> {
+    let fields = &call.fields;
+    let validity = asked::validity(fields)?;
+    let names = asked::names(fields)?;
+    let csr = asked::csr(fields)?;
+    let max_path_length = asked::max_path_length(fields)?;
+    let names = if flag(fields, "use_csr_values")? {
+        AuthorityNames::OfCsr { other_sans: names.other_sans, ignored: overruled(fields).collect() }
+    } else {
+        AuthorityNames::Requested { names: Box::new(names), subject: Box::new(asked::subject(fields)?) }
+    };
+    Ok(IntermediateRequest {
+        csr,
+        names,
+        validity,
+        max_path_length,
+        enforce_leaf_not_after_behavior: flag(fields, "enforce_leaf_not_after_behavior")?,
+        not_before_duration: fields.duration("not_before_duration")?.unwrap_or(Duration::ZERO),
+        constraints: asked::constraints(fields)?,
+        key_id: skid(fields)?,
+        usages: asked::usages(fields)?,
+        signature: asked::signature(fields)?,
+    })
+}
+
+/// The fields that say something which has no effect under `use_csr_values`; `other_sans` keep theirs.
+fn overruled(fields: &Fields) -> impl Iterator<Item = &'static str> {
+    let names = asked::NAMES.into_iter().filter(|name| *name != "other_sans").chain(asked::SUBJECT);
+    names.filter(|name| fields.text(name).is_ok_and(|text| text.is_some_and(|text| !text.is_empty())))
+}
+
+/// `skid`: hexadecimal octets, with or without separators.
+fn skid(fields: &Fields) -> Result<Option<Vec<u8>>> {
+    let text = fields.text("skid")?.unwrap_or_default();
+    let digits: Vec<u8> = text.bytes().filter(|b| !b": -".contains(b)).collect();
+    if digits.is_empty() {
+        return Ok(None);
+    }
+    let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+    let octets: Option<Vec<u8>> = digits
+        .chunks(2)
+        .map(|pair| match pair {
+            [high, low] => Some(value(*high)? << 4 | value(*low)?),
+            _ => None,
+        })
+        .collect();
+    match octets {
+        Some(octets) if octets.len() <= 64 => Ok(Some(octets)),
+        _ => Err(Error::invalid("skid: must be at most 64 octets in hexadecimal digits")),
+    }
+}
+
+/// `sign-self-issued`.
+pub(super) fn self_issued(call: &Call) -> Result<SelfIssuedRequest> {
+    let fields = &call.fields;
+    Ok(SelfIssuedRequest {
+        certificate: certificate(fields.str("certificate")?.unwrap_or_default())?,
+        matching_key_types: flag(fields, "require_matching_certificate_algorithms")?,
+    })
+}
+
+/// A certificate in PEM.
+fn certificate(text: &str) -> Result<Certificate> {
+    let refuse = |rule: &str| Err(Error::invalid(format!("certificate: {rule}")));
+    if text.len() > pem::MAX_TEXT {
+        return refuse("longer than 64 KiB");
+    }
+    match pem::first(text) {
+        Ok(Some((label, der))) if label == "CERTIFICATE" => Certificate::submitted(&der),
+        Ok(Some(_)) => refuse("the PEM block must be a CERTIFICATE"),
+        _ => refuse("must be a PEM block CERTIFICATE"),
+    }
+}

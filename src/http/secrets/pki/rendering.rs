@@ -1,0 +1,430 @@
+//! Certificates and keys as answers show them: PEM, DER and bundles, as JSON text. Dates are added by the
+//! [dialect](crate::http::secrets::dialect), which knows the types that the caller reads. A private key is a secret
+//! until the text is written into the answer.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+use crate::keys::local::PrivateKey;
+use crate::pki::ca::key::CaKeyInfo;
+use crate::pki::issue::issued::Issued;
+use crate::pki::mount::issuer::Issuer;
+use crate::pki::mount::profile::{Pieces, certificate_pem};
+use crate::pki::mount::signer::Signer;
+use crate::secret::{PartlySecret, Secret};
+use crate::x509::pem;
+
+/// Octets of an answer beside its certificates and keys.
+const FRAME: usize = 512;
+
+/// Form of the certificates in an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Format {
+    /// PEM texts.
+    #[default]
+    Pem,
+    /// Standard base64 of DER.
+    Der,
+    /// PEM, with key and chain in the `certificate` member.
+    PemBundle,
+}
+
+/// Form of a private key in an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PrivateKeyFormat {
+    /// PKCS#1, SEC1, or PKCS#8 where the algorithm has no older form.
+    #[default]
+    Traditional,
+    /// PKCS#8.
+    Pkcs8,
+}
+
+/// How a caller wants its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rendering {
+    /// Form of the certificates.
+    pub(super) format: Format,
+    /// Form of the private key.
+    pub(super) private_key_format: PrivateKeyFormat,
+    /// Keeps self-signed certificates out of `ca_chain`.
+    remove_roots_from_chain: bool,
+}
+
+impl Rendering {
+    /// Reads `format`, `private_key_format` and `remove_roots_from_chain`.
+    ///
+    /// # Errors
+    /// `Invalid` naming the field.
+    pub(super) fn of(fields: &Fields) -> Result<Self> {
+        let format = match fields.text("format")?.as_deref() {
+            None | Some("pem") => Format::Pem,
+            Some("der") => Format::Der,
+            Some("pem_bundle") => Format::PemBundle,
+            Some(_) => return Err(Error::invalid("format: must be pem, der or pem_bundle")),
+        };
+        let private_key_format = match fields.text("private_key_format")?.as_deref() {
+            None | Some("" | "der" | "pem") => PrivateKeyFormat::Traditional,
+            Some("pkcs8") => PrivateKeyFormat::Pkcs8,
+            Some(_) => return Err(Error::invalid("private_key_format: must be der, pem or pkcs8")),
+        };
+        let remove_roots_from_chain = fields.bool("remove_roots_from_chain")?.unwrap_or_default();
+        Ok(Self { format, private_key_format, remove_roots_from_chain })
+    }
+}
+
+/// An issuer's members of an answer: worked out once for each state of it.
+struct IssuerTexts {
+    authority_key_id: String,
+    pem: ChainTexts,
+    der: ChainTexts,
+    /// The chain without self-signed certificates, each preceded by a line feed: the end of a `pem_bundle`.
+    bundle_tail: String,
+}
+
+/// An issuer's chain, as JSON text.
+struct ChainTexts {
+    issuing_ca: Box<RawValue>,
+    ca_chain: Box<RawValue>,
+    /// `ca_chain` without self-signed certificates.
+    ca_chain_without_roots: Box<RawValue>,
+}
+
+impl IssuerTexts {
+    fn of<'s>(signer: &Signer, pieces: &'s Pieces) -> &'s Self {
+        pieces.worded.get(|| Self::new(&signer.chain, pieces))
+    }
+
+    fn new(chain: &[Arc<Issuer>], pieces: &Pieces) -> Self {
+        let tail = chain.iter().filter(|issuer| !issuer.self_signed);
+        Self {
+            authority_key_id: colon_hex(&pieces.key_id),
+            pem: ChainTexts::new(chain, certificate_pem),
+            der: ChainTexts::new(chain, |issuer| STANDARD.encode(issuer.certificate.der())),
+            bundle_tail: tail.map(|issuer| format!("\n{}", certificate_pem(issuer))).collect(),
+        }
+    }
+}
+
+impl ChainTexts {
+    fn new(chain: &[Arc<Issuer>], text: fn(&Issuer) -> String) -> Self {
+        let texts = |issuers: &mut dyn Iterator<Item = &Arc<Issuer>>| issuers.map(|i| text(i)).collect::<Vec<_>>();
+        let all = texts(&mut chain.iter());
+        Self {
+            issuing_ca: raw(&all.first()),
+            ca_chain_without_roots: raw(&texts(&mut chain.iter().filter(|issuer| !issuer.self_signed))),
+            ca_chain: raw(&all),
+        }
+    }
+}
+
+fn raw(value: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(value).expect("texts always serialise")
+}
+
+/// Octets as key identifiers are shown: hexadecimal, colons between them.
+pub(super) fn colon_hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
+}
+
+/// The `data` of an answer in the making: a JSON object.
+#[derive(Default)]
+pub(super) struct Data(PartlySecret);
+
+impl Data {
+    /// Without members, with room for `octets` of them.
+    pub(super) fn with_capacity(octets: usize) -> Self {
+        Self(PartlySecret::with_capacity(octets))
+    }
+
+    /// Adds a member.
+    pub(super) fn add(&mut self, name: &'static str, value: &(impl Serialize + ?Sized)) {
+        self.name(name);
+        json_text(&mut self.0, value);
+    }
+
+    /// Adds a secret text.
+    ///
+    /// # Errors
+    /// `Internal` when it is not text.
+    pub(super) fn add_secret(&mut self, name: &'static str, value: &Secret) -> Result<()> {
+        let text = value.expose_text().ok_or_else(|| Error::internal("a private key that is not text"))?;
+        self.name(name);
+        self.0.secretly(|out| json_text(out, text));
+        Ok(())
+    }
+
+    /// Adds a list of texts: one, and those of a list that is JSON text already.
+    fn add_before(&mut self, name: &'static str, first: &str, list: &RawValue) {
+        self.name(name);
+        self.0.push(b"[");
+        json_text(&mut self.0, first);
+        let others = list.get().trim_start_matches('[');
+        self.0.push(if others == "]" { b"" } else { b"," });
+        self.0.push(others.as_bytes());
+    }
+
+    fn name(&mut self, name: &'static str) {
+        self.0.push(if self.0.is_empty() { b"{" } else { b"," });
+        json_text(&mut self.0, name);
+        self.0.push(b":");
+    }
+
+    /// The text of the object.
+    pub(super) fn finish(mut self) -> PartlySecret {
+        self.0.push(if self.0.is_empty() { b"{}" } else { b"}" });
+        self.0
+    }
+}
+
+/// Appends `value` as JSON. Values here have text keys only and the writer is memory: this cannot fail.
+fn json_text(out: &mut PartlySecret, value: &(impl Serialize + ?Sized)) {
+    serde_json::to_writer(out, value).unwrap_or_default();
+}
+
+/// The `data` of an issue or sign answer, without its dates; with a key it is an issue answer.
+///
+/// # Errors
+/// `Internal` when the key cannot be encoded.
+pub(super) fn issued(issued: &Issued, rendering: Rendering) -> Result<PartlySecret> {
+    certificate(issued, rendering, false)
+}
+
+/// The `data` of a sign-intermediate answer: as of a leaf, but the chain begins with the new certificate.
+///
+/// # Errors
+/// `Internal` when it cannot be rendered.
+pub(super) fn issued_authority(issued: &Issued, rendering: Rendering) -> Result<PartlySecret> {
+    certificate(issued, rendering, true)
+}
+
+fn certificate(issued: &Issued, rendering: Rendering, in_chain: bool) -> Result<PartlySecret> {
+    let Rendering { format, private_key_format, remove_roots_from_chain } = rendering;
+    let issuer = IssuerTexts::of(&issued.signer, issued.signer.pieces()?);
+    let texts = if format == Format::Der { &issuer.der } else { &issuer.pem };
+    let ca_chain = if remove_roots_from_chain { &texts.ca_chain_without_roots } else { &texts.ca_chain };
+    let key = issued.key.as_deref();
+    let key_text = key.map(|key| key_text(key, format, private_key_format)).transpose()?;
+    let known = ca_chain.get().len() + texts.issuing_ca.get().len() + 2 * issued.der.len();
+    let mut data = Data::with_capacity(FRAME + known + key_text.as_ref().map_or(0, |key| key.expose().len()));
+    data.add("authority_key_id", &issuer.authority_key_id);
+    let mut text = match format {
+        Format::Der => STANDARD.encode(&issued.der),
+        Format::Pem | Format::PemBundle => pem::encode("CERTIFICATE", &issued.der),
+    };
+    if in_chain {
+        data.add_before("ca_chain", &text, ca_chain);
+    } else {
+        data.add("ca_chain", ca_chain);
+    }
+    if format == Format::PemBundle {
+        text += &issuer.bundle_tail;
+    }
+    match key {
+        Some(key) if format == Format::PemBundle => data.add_secret("certificate", &beside(key, &text)?)?,
+        _ => data.add("certificate", &text),
+    }
+    data.add("issuing_ca", &texts.issuing_ca);
+    if let Some((key, text)) = key.zip(key_text) {
+        data.add_secret("private_key", &text)?;
+        data.add("private_key_type", key.kind().name());
+    }
+    data.add("serial_number", &issued.serial.to_string());
+    Ok(data.finish())
+}
+
+/// The `data` of a sign-self-issued answer.
+pub(super) fn self_issued(issued: &Issued) -> Value {
+    json!({
+        "certificate": pem::encode("CERTIFICATE", &issued.der),
+        "issuing_ca": certificate_pem(&issued.signer.issuer),
+    })
+}
+
+/// Adds `key_id`, `key_name` and, when the key leaves, `private_key` and `private_key_type`.
+///
+/// # Errors
+/// `Internal` when the key cannot be encoded.
+pub(super) fn add_key(data: &mut Data, key: &CaKeyInfo, rendering: Rendering) -> Result<()> {
+    data.add("key_id", &key.id);
+    data.add("key_name", &key.name);
+    if let Some(private) = &key.exported {
+        data.add_secret("private_key", &key_text(private, rendering.format, rendering.private_key_format)?)?;
+        data.add("private_key_type", key.kind.name());
+    }
+    Ok(())
+}
+
+/// The separate `private_key` member.
+///
+/// # Errors
+/// `Internal` when the key cannot be encoded.
+pub(super) fn key_text(key: &PrivateKey, format: Format, key_format: PrivateKeyFormat) -> Result<Secret> {
+    let (label, der) = match key_format {
+        PrivateKeyFormat::Traditional => key.traditional()?,
+        PrivateKeyFormat::Pkcs8 => ("PRIVATE KEY", key.to_pkcs8()?),
+    };
+    // Both encoders know their length beforehand: no part is left behind where they grew.
+    Ok(Secret::new(match format {
+        Format::Der => STANDARD.encode(der.expose()),
+        Format::Pem | Format::PemBundle => pem::encode(label, der.expose()),
+    }))
+}
+
+/// What a `pem_bundle` holds: a key (always in its traditional form), and the PEM text that follows it.
+///
+/// # Errors
+/// `Internal` when the key cannot be encoded.
+pub(super) fn beside(key: &PrivateKey, text: &str) -> Result<Secret> {
+    let key = key_text(key, Format::PemBundle, PrivateKeyFormat::Traditional)?;
+    let mut both = Vec::with_capacity(key.expose().len() + 1 + text.len());
+    both.extend_from_slice(key.expose());
+    both.push(b'\n');
+    both.extend_from_slice(text.as_bytes());
+    Ok(Secret::new(both))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documents::MountId;
+    use crate::keys::local::KeySpec;
+    use crate::pki::mount::issuer::{IssuerRecord, Usage};
+    use crate::pki::mount::view::View;
+    use crate::x509::serial::Serial;
+    use crate::x509::testing;
+
+    /// A mount with one issuer, called `a`.
+    fn mount(der: &[u8]) -> View {
+        let mut view = View::empty(MountId(1));
+        let record = IssuerRecord {
+            id: "a".to_owned(),
+            name: String::new(),
+            key_id: String::new(),
+            certificate: STANDARD.encode(der),
+            manual_chain: Vec::new(),
+            leaf_not_after_behavior: Default::default(),
+            usage: Usage::ALL,
+            revocation_signature_algorithm: String::new(),
+            urls: Default::default(),
+            revoked_at: None,
+            modified_at: 0,
+        };
+        view.put_issuer(record).unwrap();
+        view
+    }
+
+    /// A certificate of the issuer `a`.
+    fn certificate(view: &View, der: &[u8], key: Option<&Arc<PrivateKey>>) -> Issued {
+        Issued {
+            der: der.to_vec(),
+            serial: Serial::random(),
+            not_before: 0,
+            not_after: 1,
+            signer: Arc::clone(view.signer("a").unwrap()),
+            key: key.cloned(),
+            warnings: Vec::new(),
+            lease: None,
+        }
+    }
+
+    fn rendering(body: Value) -> Result<Rendering> {
+        Rendering::of(&Fields::parse(body.to_string().as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn format_is_case_sensitive_and_empty_text_is_an_error() {
+        assert_eq!(rendering(json!({})).unwrap(), Rendering::default());
+        assert_eq!(rendering(json!({"format": null})).unwrap(), Rendering::default());
+        for (word, format) in [("pem", Format::Pem), ("der", Format::Der), ("pem_bundle", Format::PemBundle)] {
+            assert_eq!(rendering(json!({"format": word})).unwrap().format, format);
+        }
+        for word in ["", "PEM", "pkcs12", " pem"] {
+            assert!(rendering(json!({"format": word})).unwrap_err().text().starts_with("format: "), "{word}");
+        }
+    }
+
+    #[test]
+    fn private_key_format_is_der_pem_or_pkcs8() {
+        for word in ["", "der", "pem"] {
+            let format = rendering(json!({"private_key_format": word})).unwrap().private_key_format;
+            assert_eq!(format, PrivateKeyFormat::Traditional);
+        }
+        let format = rendering(json!({"private_key_format": "pkcs8"})).unwrap().private_key_format;
+        assert_eq!(format, PrivateKeyFormat::Pkcs8);
+        assert!(rendering(json!({"private_key_format": "PKCS8"})).is_err());
+    }
+
+    #[test]
+    fn the_chain_of_an_authority_begins_with_its_certificate() {
+        let (_, root) = testing::root("ec", 256);
+        let made = certificate(&mount(root.der()), root.der(), None);
+        let pem = pem::encode("CERTIFICATE", root.der());
+        for (without_roots, chain) in [(false, json!([pem, pem])), (true, json!([pem]))] {
+            let rendering = Rendering { remove_roots_from_chain: without_roots, ..Rendering::default() };
+            let answer = issued_authority(&made, rendering).unwrap();
+            let shown: Value = serde_json::from_slice(answer.expose()).unwrap();
+            assert_eq!((&shown["ca_chain"], &shown["certificate"]), (&chain, &json!(pem)));
+            let leaf: Value = serde_json::from_slice(issued(&made, rendering).unwrap().expose()).unwrap();
+            assert_eq!(leaf["ca_chain"], json!(chain.as_array().unwrap()[1..]));
+        }
+    }
+
+    /// The characters in the middle of a key, which is where it is most its own.
+    fn core(text: &str) -> String {
+        let base64: String = text.lines().filter(|line| !line.starts_with('-')).collect();
+        base64[base64.len() / 2 - 12..base64.len() / 2 + 12].to_owned()
+    }
+
+    #[test]
+    fn the_private_key_of_an_answer_is_overwritten_with_it_in_every_form() {
+        let (_, root) = testing::root("ec", 256);
+        let view = mount(root.der());
+        for (key_type, bits) in [("ec", 256), ("ec", 224), ("ed25519", 0), ("rsa", 2048)] {
+            let key = Arc::new(PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap());
+            for (format, key_format) in ["pem", "der", "pem_bundle"].into_iter().zip(["der", "pkcs8", "der"]) {
+                let mut fields = Fields::default();
+                fields.set("format", format);
+                fields.set("private_key_format", key_format);
+                let rendering = Rendering::of(&fields).unwrap();
+                let answer = issued(&certificate(&view, root.der(), Some(&key)), rendering).unwrap();
+                let shown: Value = serde_json::from_slice(answer.expose()).unwrap();
+                let text = key_text(&key, rendering.format, rendering.private_key_format).unwrap();
+                assert!(shown["private_key"] == text.expose_text().unwrap(), "{key_type} {format}");
+                assert_eq!(shown["private_key_type"], json!(key_type));
+                let bundled = shown["certificate"].as_str().unwrap().contains("PRIVATE KEY");
+                assert_eq!(bundled, format == "pem_bundle");
+                // One line of PEM is shorter than the core may be: both are looked for without line ends.
+                let core = core(text.expose_text().unwrap());
+                let found = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace("\\n", "").contains(&core);
+                assert!(found(answer.expose()));
+                let remains = answer.remains();
+                assert!(!found(&remains), "{key_type} {format}");
+                assert!(String::from_utf8_lossy(&remains).contains("ca_chain"), "all of it was overwritten");
+            }
+        }
+    }
+
+    #[test]
+    fn members_are_one_object_and_secrets_read_back_as_they_were() {
+        assert_eq!(Data::default().finish().expose(), b"{}");
+        let mut data = Data::default();
+        data.add("a", &1);
+        data.add_secret("b", &Secret::new("x\n\"y\"")).unwrap();
+        data.add("c", &["z"]);
+        assert!(data.add_secret("d", &Secret::new([0xff])).is_err());
+        let text = data.finish();
+        assert_eq!(
+            serde_json::from_slice::<Value>(text.expose()).unwrap(),
+            json!({ "a": 1, "b": "x\n\"y\"", "c": ["z"] })
+        );
+        let remains = String::from_utf8(text.remains()).unwrap();
+        assert!(remains.starts_with("{\"a\":1,\"b\":\0\0") && remains.ends_with(",\"c\":[\"z\"]}"), "{remains}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Revoking: `revoke`, `revoke-with-key`. A certificate is named by its serial number or sent as PEM.
+
+use serde_json::json;
+
+use crate::clock::{parse_rfc3339, rfc3339};
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::route::Call;
+use crate::keys::local::PrivateKey;
+use crate::pki::revocation::revoke::{self, Named, Outcome, Reason, Revocation};
+use crate::secret::Secret;
+use crate::x509::certificate::Certificate;
+use crate::x509::pem;
+use crate::x509::serial::Serial;
+
+/// Fields of `revoke`.
+pub(super) const FIELDS: &[&str] = &["serial_number", "certificate", "reason", "invalidity_date"];
+/// Fields of `revoke-with-key`.
+pub(super) const WITH_KEY_FIELDS: &[&str] =
+    &["serial_number", "certificate", "private_key", "reason", "invalidity_date"];
+/// Shortest text that can hold a certificate; anything shorter is usually a file name.
+const SHORTEST_PEM: usize = 75;
+/// Shortest text that can hold a private key.
+const SHORTEST_KEY: usize = 64;
+
+pub(super) async fn revoke(call: Call) -> Result<Answer> {
+    let authority = call.authority().await?;
+    revoke::revoke(&authority, read(&call.fields)?, call.recorded_as()).await.map(revoked)
+}
+
+pub(super) async fn revoke_with_key(mut call: Call) -> Result<Answer> {
+    let authority = call.authority().await?;
+    let private_key = call.fields.take_secret("private_key")?;
+    let revocation = read(&call.fields)?;
+    let proof = move || private_key_of(private_key);
+    revoke::revoke_with_key(&authority, revocation, proof, call.recorded_as()).await.map(revoked)
+}
+
+fn read(fields: &Fields) -> Result<Revocation> {
+    let (reason, invalidity_date) = (reason(fields)?, invalidity_date(fields)?);
+    let certificate = match (fields.str("serial_number")?, fields.str("certificate")?) {
+        (Some(_), Some(_)) | (None, None) => {
+            return Err(Error::invalid("serial_number, certificate: exactly one of them must be given"));
+        }
+        (Some(text), None) => Named::Serial(Serial::parse(text)?),
+        (None, Some(text)) => Named::Certificate(Box::new(certificate(text)?)),
+    };
+    Ok(Revocation { certificate, reason, invalidity_date })
+}
+
+fn certificate(text: &str) -> Result<Certificate> {
+    if text.len() < SHORTEST_PEM {
+        return Err(Error::invalid("certificate: too short; was a path given instead of the certificate?"));
+    }
+    if text.len() > pem::MAX_TEXT {
+        return Err(Error::invalid("certificate: longer than 64 KiB"));
+    }
+    let blocks = pem::blocks(text).map_err(|_| Error::invalid("certificate: must be PEM"))?;
+    let [(label, der)] = blocks.as_slice() else {
+        return Err(Error::invalid("certificate: must be exactly one PEM block"));
+    };
+    if label != "CERTIFICATE" {
+        return Err(Error::invalid("certificate: the PEM block must be a CERTIFICATE"));
+    }
+    let named = |e: Error| Error::invalid(format!("certificate: {}", e.text().trim_start_matches("certificate: ")));
+    Certificate::submitted(der).map_err(named)
+}
+
+/// Loads the key, which checks that its parts belong together: nobody passes with a public key in private clothes.
+fn private_key_of(text: Option<Secret>) -> Result<PrivateKey> {
+    let refuse = |why: &str| Err(Error::invalid(format!("private_key: {why}")));
+    let Some(text) = text else { return refuse("must be given") };
+    let Ok(text) = std::str::from_utf8(text.expose()) else { return refuse("must be PEM") };
+    if text.len() < SHORTEST_KEY {
+        return refuse("too short; was a path given instead of the key?");
+    }
+    if text.len() > pem::MAX_TEXT {
+        return refuse("longer than 64 KiB");
+    }
+    PrivateKey::from_pem(text).or_else(|error| refuse(error.text().trim_start_matches("private key: ")))
+}
+
+/// The words of reasons.
+const REASONS: [(&str, &str, Option<Reason>); 6] = [
+    ("unspecified", "0", None),
+    ("keyCompromise", "1", Some(Reason::KeyCompromise)),
+    ("affiliationChanged", "3", Some(Reason::AffiliationChanged)),
+    ("superseded", "4", Some(Reason::Superseded)),
+    ("cessationOfOperation", "5", Some(Reason::CessationOfOperation)),
+    ("privilegeWithdrawn", "9", Some(Reason::PrivilegeWithdrawn)),
+];
+
+/// The reason by its name or number; `unspecified` is none.
+fn reason(fields: &Fields) -> Result<Option<Reason>> {
+    let Some(text) = fields.text("reason")?.filter(|t| !t.is_empty()) else { return Ok(None) };
+    let named = REASONS.iter().find(|(name, number, _)| name.eq_ignore_ascii_case(&text) || *number == text);
+    named.map(|(_, _, reason)| *reason).ok_or_else(|| {
+        Error::invalid(
+            "reason: must be unspecified, keyCompromise, affiliationChanged, superseded, cessationOfOperation or privilegeWithdrawn, or its number",
+        )
+    })
+}
+
+fn invalidity_date(fields: &Fields) -> Result<Option<i64>> {
+    let Some(text) = fields.text("invalidity_date")?.filter(|t| !t.is_empty()) else { return Ok(None) };
+    parse_rfc3339("invalidity_date", &text).map(|t| Some(t.unix_timestamp()))
+}
+
+fn revoked(outcome: Outcome) -> Answer {
+    match outcome {
+        Outcome::Revoked { at, warnings } => Answer::data(json!({
+            "revocation_time": at.unix_timestamp(),
+            "revocation_time_rfc3339": rfc3339(at),
+            "state": "revoked",
+        }))
+        .with_warnings(warnings),
+        Outcome::Expired => {
+            Answer::empty().with_warnings(["certificate already expired; not added to the CRL".to_owned()])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_named_by_word_or_number() {
+        let read = |text: &str| {
+            let mut fields = Fields::default();
+            fields.set("reason", text);
+            reason(&fields)
+        };
+        for (name, number, reason) in REASONS {
+            for text in [name, number, &name.to_uppercase()] {
+                assert_eq!(read(text).unwrap(), reason, "{text}");
+            }
+            assert_eq!(number, reason.map_or(0, Reason::code).to_string());
+        }
+        assert_eq!(read("").unwrap(), None);
+        for other in ["2", "certificateHold", "6", "removeFromCRL", "8", "10", "01"] {
+            assert!(read(other).unwrap_err().text().starts_with("reason: must be"), "{other}");
+        }
+    }
+}

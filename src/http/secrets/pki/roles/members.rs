@@ -1,0 +1,267 @@
+//! The members of a role: reading what a write has, and showing all of them.
+//!
+//! One reader serves both kinds of write. What the body lacks comes from the base: the defaults for a whole
+//! role, the stored role for a patch. An explicit `null` is the field's default in both.
+
+use serde_json::{Map, Value, json};
+
+use super::policies;
+use crate::error::{Error, Result};
+use crate::fields::{Cap, Fields, MAX_NAME};
+use crate::http::secrets::dialect::Dialect;
+use crate::pki::mount::role::{
+    LISTS, NotAfterBound, NotBeforeBound, Role, RoleKeys, SerialNumberSource, SignatureBits,
+};
+use crate::pki::values::written::WrittenTime;
+use crate::pki::values::{check_ext_key_usage, check_key_usage, whole_seconds};
+
+/// The members that a role write reads.
+pub const FIELDS: &[&str] = &[
+    "issuer_ref",
+    "ttl",
+    "max_ttl",
+    "allow_localhost",
+    "allowed_domains",
+    "allowed_domains_template",
+    "allow_globs_in_identity_templates",
+    "allow_bare_domains",
+    "allow_subdomains",
+    "allow_glob_domains",
+    "allow_wildcard_certificates",
+    "allow_any_name",
+    "enforce_hostnames",
+    "allow_ip_sans",
+    "allowed_ip_sans_cidr",
+    "allowed_uri_sans",
+    "allowed_uri_sans_template",
+    "allowed_other_sans",
+    "allowed_serial_numbers",
+    "allowed_user_ids",
+    "allow_token_displayname",
+    "server_flag",
+    "client_flag",
+    "code_signing_flag",
+    "email_protection_flag",
+    "key_type",
+    "key_bits",
+    "signature_bits",
+    "use_pss",
+    "key_usage",
+    "ext_key_usage",
+    "ext_key_usage_oids",
+    "use_csr_common_name",
+    "use_csr_sans",
+    "ou",
+    "organization",
+    "country",
+    "locality",
+    "province",
+    "street_address",
+    "postal_code",
+    "strict_subject",
+    "require_cn",
+    "cn_validations",
+    "policy_identifiers",
+    "basic_constraints_valid_for_non_ca",
+    "not_before_duration",
+    "not_before",
+    "not_before_bound",
+    "not_after",
+    "not_after_bound",
+    "generate_lease",
+    "no_store",
+    "no_store_metadata",
+    "serial_number_source",
+];
+
+type Slots<T> = &'static [(&'static str, fn(&mut Role) -> &mut T)];
+
+const FLAGS: Slots<bool> = &[
+    ("allow_localhost", |r| &mut r.allow_localhost),
+    ("allowed_domains_template", |r| &mut r.allowed_domains_template),
+    ("allow_globs_in_identity_templates", |r| &mut r.allow_globs_in_identity_templates),
+    ("allow_bare_domains", |r| &mut r.allow_bare_domains),
+    ("allow_subdomains", |r| &mut r.allow_subdomains),
+    ("allow_glob_domains", |r| &mut r.allow_glob_domains),
+    ("allow_wildcard_certificates", |r| &mut r.allow_wildcard_certificates),
+    ("allow_any_name", |r| &mut r.allow_any_name),
+    ("enforce_hostnames", |r| &mut r.enforce_hostnames),
+    ("allow_ip_sans", |r| &mut r.allow_ip_sans),
+    ("allowed_uri_sans_template", |r| &mut r.allowed_uri_sans_template),
+    ("allow_token_displayname", |r| &mut r.allow_token_displayname),
+    ("server_flag", |r| &mut r.server_flag),
+    ("client_flag", |r| &mut r.client_flag),
+    ("code_signing_flag", |r| &mut r.code_signing_flag),
+    ("email_protection_flag", |r| &mut r.email_protection_flag),
+    ("use_pss", |r| &mut r.use_pss),
+    ("use_csr_common_name", |r| &mut r.use_csr_common_name),
+    ("use_csr_sans", |r| &mut r.use_csr_sans),
+    ("strict_subject", |r| &mut r.strict_subject),
+    ("require_cn", |r| &mut r.require_cn),
+    ("basic_constraints_valid_for_non_ca", |r| &mut r.basic_constraints_valid_for_non_ca),
+    ("generate_lease", |r| &mut r.generate_lease),
+    ("no_store", |r| &mut r.no_store),
+    ("no_store_metadata", |r| &mut r.no_store_metadata),
+];
+
+const SECONDS: Slots<u64> = &[
+    ("ttl", |r| &mut r.ttl),
+    ("max_ttl", |r| &mut r.max_ttl),
+    ("not_before_duration", |r| &mut r.not_before_duration),
+];
+
+/// A role as it is shown: lists always as arrays, durations as whole seconds but for the two whose form the
+/// dialect has.
+pub fn shown(role: &Role, dialect: Dialect) -> Value {
+    let mut members = Map::new();
+    // The slots lend mutably.
+    let mut own = role.clone();
+    members.extend(FLAGS.iter().map(|(name, slot)| ((*name).to_owned(), json!(*slot(&mut own)))));
+    members.extend(LISTS.iter().map(|list| (list.field.to_owned(), json!((list.of)(role)))));
+    let time = |time: &Option<WrittenTime>| json!(time.as_ref().map_or("", WrittenTime::as_str));
+    let others = [
+        ("issuer_ref", json!(role.issuer_ref)),
+        ("key_type", json!(role.keys.key_type())),
+        ("key_bits", json!(role.keys.bits())),
+        ("signature_bits", json!(role.signature_bits.bits())),
+        ("policy_identifiers", policies::shown(&role.policy_identifiers)),
+        ("ttl", dialect.lifetime(role.ttl)),
+        ("max_ttl", dialect.lifetime(role.max_ttl)),
+        ("not_before_duration", json!(role.not_before_duration)),
+        ("not_before", time(&role.not_before)),
+        ("not_before_bound", json!(role.not_before_bound.as_str())),
+        ("not_after", time(&role.not_after)),
+        ("not_after_bound", json!(role.not_after_bound.as_str())),
+        ("serial_number_source", json!(role.serial_number_source.as_str())),
+    ];
+    members.extend(others.map(|(name, value)| (name.to_owned(), value)));
+    Value::Object(members)
+}
+
+/// A role from a body, whole or (with the stored role as its base) patched. What it must keep, the role's own
+/// rules see to.
+///
+/// # Errors
+/// `Invalid` naming field and rule.
+pub fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
+    let mut reader = Reader { fields, role: base.cloned().unwrap_or_default(), blank: Role::default() };
+    reader.read(FLAGS, |name| fields.bool(name))?;
+    for list in LISTS {
+        let cap = Cap::new(list.most.entries, list.most.bytes);
+        reader.take(list.field, list.of_mut, fields.list_within(list.field, cap)?);
+    }
+    let mut words = Words::read(fields)?;
+    reader.read(SECONDS, |name| fields.duration(name)?.map(|d| whole_seconds(name, d)).transpose())?;
+    let number = |name| fields.int(name)?.map(|n| size(name, n)).transpose();
+    let (key_bits, signature_bits) = (number("key_bits")?, number("signature_bits")?);
+    reader.take("policy_identifiers", |r| &mut r.policy_identifiers, policies::read(fields)?);
+    reader.take("issuer_ref", |r| &mut r.issuer_ref, words.issuer_ref.take());
+    let mut role = reader.role;
+    if fields.has("key_usage") {
+        check_key_usage(&role.key_usage)?;
+        role.key_usage_is_named = true;
+    } else if fields.is_null("key_usage") {
+        role.key_usage_is_named = false;
+    }
+    if fields.has("ext_key_usage") {
+        check_ext_key_usage(&role.ext_key_usage)?;
+    }
+    let unless_null = |name: &str| base.filter(|_| !fields.is_null(name));
+    // Of several rules that a body breaks the first is told, in this order.
+    role.check_limits()?;
+    let key_type = words.key_type.as_deref().or(unless_null("key_type").map(|base| base.keys.key_type()));
+    let key_bits = key_bits.or(unless_null("key_bits").map(|base| base.keys.bits()));
+    role.keys = RoleKeys::new(key_type.unwrap_or("rsa"), key_bits.unwrap_or(0))?;
+    let of_base = unless_null("signature_bits").map(|base| base.signature_bits);
+    role.signature_bits = signature_bits.map(SignatureBits::new).transpose()?.or(of_base).unwrap_or_default();
+    role.settle_lists()?;
+    words.bound(fields, &mut role)?;
+    Ok(role)
+}
+
+fn size(field: &str, number: i64) -> Result<u32> {
+    u32::try_from(number).map_err(|_| Error::invalid(format!("{field}: unsupported size")))
+}
+
+struct Reader<'a> {
+    fields: &'a Fields,
+    role: Role,
+    blank: Role,
+}
+
+impl Reader<'_> {
+    fn read<T: Clone>(&mut self, slots: Slots<T>, value: impl Fn(&str) -> Result<Option<T>>) -> Result<()> {
+        for (name, slot) in slots {
+            self.take(name, *slot, value(name)?);
+        }
+        Ok(())
+    }
+
+    fn take<T: Clone>(&mut self, name: &str, slot: fn(&mut Role) -> &mut T, given: Option<T>) {
+        if let Some(value) = given {
+            *slot(&mut self.role) = value;
+        } else if self.fields.is_null(name) {
+            *slot(&mut self.role) = slot(&mut self.blank).clone();
+        }
+    }
+}
+
+/// The words of a body, trimmed.
+struct Words {
+    issuer_ref: Option<String>,
+    key_type: Option<String>,
+    not_before: Option<String>,
+    not_before_bound: Option<String>,
+    not_after: Option<String>,
+    not_after_bound: Option<String>,
+    serial_number_source: Option<String>,
+}
+
+impl Words {
+    fn read(fields: &Fields) -> Result<Self> {
+        let word = |name| -> Result<_> { Ok(fields.text_within(name, MAX_NAME)?.map(|text| text.trim().to_owned())) };
+        Ok(Self {
+            issuer_ref: word("issuer_ref")?,
+            key_type: word("key_type")?,
+            not_before: word("not_before")?,
+            not_before_bound: word("not_before_bound")?,
+            not_after: word("not_after")?,
+            not_after_bound: word("not_after_bound")?,
+            serial_number_source: word("serial_number_source")?,
+        })
+    }
+
+    /// Takes what bounds dates, and the source of serial numbers; an empty word is the default, like `null`.
+    fn bound(self, fields: &Fields, role: &mut Role) -> Result<()> {
+        let blank = Role::default();
+        let given = |name: &str, word: Option<String>| word.or_else(|| fields.is_null(name).then(String::new));
+        if let Some(text) = given("not_before", self.not_before) {
+            role.not_before = time("not_before", text)?;
+        }
+        if let Some(text) = given("not_after", self.not_after) {
+            role.not_after = time("not_after", text)?;
+        }
+        if let Some(word) = given("not_before_bound", self.not_before_bound) {
+            role.not_before_bound = or(&word, blank.not_before_bound, NotBeforeBound::parse)?;
+        }
+        if let Some(word) = given("not_after_bound", self.not_after_bound) {
+            role.not_after_bound = or(&word, blank.not_after_bound, NotAfterBound::parse)?;
+        }
+        if let Some(word) = given("serial_number_source", self.serial_number_source) {
+            role.serial_number_source = or(&word, blank.serial_number_source, SerialNumberSource::parse)?;
+        }
+        Ok(())
+    }
+}
+
+fn time(name: &str, text: String) -> Result<Option<WrittenTime>> {
+    if text.is_empty() { Ok(None) } else { WrittenTime::new(name, text).map(Some) }
+}
+
+/// What a word says; an empty one says the default.
+fn or<T>(word: &str, default: T, parse: fn(&str) -> Result<T>) -> Result<T> {
+    if word.is_empty() { Ok(default) } else { parse(word) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! `policy_identifiers`: certificate policies with optional qualifiers, as texts.
+//!
+//! Written as dotted OIDs, or as JSON text of `{"oid", "cps", "notice"}` objects; shown as one text per policy:
+//! the bare OID, or the JSON text of one object. What is read back can be written again.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+use crate::fields::{self, Cap, Fields};
+use crate::pki::mount::role::{CertificatePolicies, MOST_POLICIES, PolicyInformation};
+
+const FIELD: &str = "policy_identifiers";
+/// The most policies, and the longest text of one.
+const CAP: Cap = Cap::new(MOST_POLICIES.entries, MOST_POLICIES.bytes);
+/// The most values in the JSON text of that many.
+const OBJECTS: usize = 4 * CAP.entries + 1;
+
+/// The JSON of a policy with qualifiers.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Object<'a> {
+    oid: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cps: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    notice: Option<Cow<'a, str>>,
+}
+
+/// Reads the member: `None` when it is absent.
+pub(super) fn read(fields: &Fields) -> Result<Option<CertificatePolicies>> {
+    let Some(value) = fields.value(FIELD) else { return Ok(None) };
+    from_value(fields, value).and_then(CertificatePolicies::new).map(Some)
+}
+
+/// The member as it is shown.
+pub(super) fn shown(policies: &CertificatePolicies) -> Value {
+    let text = |policy: &PolicyInformation| match (policy.cps(), policy.notice()) {
+        (None, None) => policy.oid().into(),
+        (cps, notice) => {
+            let object = Object { oid: policy.oid().into(), cps: cps.map(Into::into), notice: notice.map(Into::into) };
+            serde_json::to_string(&object).unwrap_or_default()
+        }
+    };
+    json!(policies.iter().map(text).collect::<Vec<String>>())
+}
+
+fn from_value(fields: &Fields, value: &Value) -> Result<Vec<PolicyInformation>> {
+    match value {
+        Value::String(text) if is_json(text) => from_item(text),
+        Value::String(_) => {
+            let items = fields.list_within(FIELD, CAP)?.unwrap_or_default();
+            items.iter().map(|item| plain(item)).collect()
+        }
+        Value::Array(items) if items.len() <= CAP.entries => {
+            let mut policies = Vec::new();
+            for item in items {
+                let Value::String(text) = item else {
+                    return Err(wrong("list entries must be strings: OIDs, or JSON text of objects"));
+                };
+                policies.extend(from_item(text)?);
+            }
+            Ok(policies)
+        }
+        Value::Array(_) => Err(wrong(&format!("at most {} entries are taken", CAP.entries))),
+        _ => Err(wrong("must be a list of strings, or JSON text")),
+    }
+}
+
+/// One list item: an OID, or JSON text of one object or of a list of objects and OIDs.
+fn from_item(text: &str) -> Result<Vec<PolicyInformation>> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    if !is_json(text) {
+        return Ok(vec![plain(text)?]);
+    }
+    let objects = match fields::json_in(text, OBJECTS) {
+        Some(Value::Array(items)) => items,
+        Some(object @ Value::Object(_)) => vec![object],
+        _ => return Err(wrong("not valid JSON, or too much of it")),
+    };
+    objects.into_iter().map(from_json).collect()
+}
+
+fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with(['[', '{'])
+}
+
+fn from_json(item: Value) -> Result<PolicyInformation> {
+    if let Value::String(oid) = &item {
+        return plain(oid);
+    }
+    let object: Object<'_> =
+        serde_json::from_value(item).map_err(|_| wrong("objects have the texts oid, cps and notice, and no others"))?;
+    let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
+    PolicyInformation::new(&object.oid, owned(object.cps), owned(object.notice))
+}
+
+fn plain(oid: &str) -> Result<PolicyInformation> {
+    PolicyInformation::new(oid, None, None)
+}
+
+fn wrong(problem: &str) -> Error {
+    Error::invalid(format!("{FIELD}: {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn write(value: Value) -> Result<Value> {
+        let mut fields = Fields::default();
+        fields.set(FIELD, value);
+        read(&fields).map(|policies| shown(&policies.unwrap()))
+    }
+
+    const QUALIFIED: &str = r#"{"oid":"1.3.6.1.4.1.7.9","cps":"https://x/cps","notice":"héllo"}"#;
+
+    #[test]
+    fn oids_json_text_of_objects_and_lists_of_such_texts_are_taken() {
+        let plain = ["1.3.6.1.4.1.7.8"];
+        let mixed = ["1.3.6.1.4.1.7.8", QUALIFIED];
+        let mixed_text = format!("[\"1.3.6.1.4.1.7.8\",{QUALIFIED}]");
+        for (value, shown) in [
+            (json!("1.3.6.1.4.1.7.8"), &plain[..]),
+            (json!(["1.3.6.1.4.1.7.8"]), &plain),
+            (json!("[\"1.3.6.1.4.1.7.8\"]"), &plain),
+            (json!(r#"[{"oid":"1.3.6.1.4.1.7.8","cps":""}]"#), &plain),
+            (json!("1.3.6.1.4.1.7.8, 1.3.6.1.4.1.7.8"), &plain),
+            (json!(format!("[{QUALIFIED}]")), &mixed[1..]),
+            (json!([format!("[{QUALIFIED}]")]), &mixed[1..]),
+            (json!(mixed_text), &mixed),
+            (json!(mixed), &mixed),
+            (json!(""), &[]),
+            (json!([]), &[]),
+        ] {
+            assert_eq!(write(value.clone()).unwrap(), json!(shown), "{value}");
+        }
+    }
+
+    #[test]
+    fn other_forms_are_refused() {
+        for value in [
+            json!("not-oid"),
+            json!([{"oid": "1.2.3"}]),
+            json!({"oid": "1.2.3"}),
+            json!(5),
+            json!("[{]"),
+            json!("[5]"),
+            json!(r#"[{"cps":"x"}]"#),
+            json!(r#"[{"oid":"1.2.3","cpss":"x"}]"#),
+            json!(r#"[{"oid":"1.2.3","cps":"ü"}]"#),
+            json!(r#"[{"oid":"1.2.3","notice":"a\u0000"}]"#),
+            json!(format!("[\"1.3.6.1.4.1.7.9\",{QUALIFIED}]")),
+        ] {
+            let error = write(value.clone()).unwrap_err();
+            assert!(error.text().starts_with("policy_identifiers: "), "{value}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_writes_back_to_itself(
+            oids in proptest::collection::vec((0u8..3, 0u8..40, any::<u32>()), 0..4),
+            cps in proptest::option::of("[!-~]{1,10}"),
+        ) {
+            let items: Vec<Value> = oids
+                .iter()
+                .map(|(a, b, c)| json!(json!({"oid": format!("{a}.{b}.{c}"), "cps": cps}).to_string()))
+                .collect();
+            let shown = write(json!(items)).unwrap();
+            prop_assert_eq!(write(shown.clone()).unwrap(), shown);
+        }
+
+        #[test]
+        fn never_panics(text in "[\\[{]?\\PC{0,40}") {
+            let _ = write(json!(text));
+        }
+    }
+}

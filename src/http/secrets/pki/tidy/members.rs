@@ -1,0 +1,292 @@
+//! The members of `tidy` and `config/auto-tidy`, and those that `tidy-status` shows.
+
+use serde_json::{Map, Value, json};
+
+use crate::clock::{MAX_DURATION_TEXT, Time, rfc3339};
+use crate::error::Result;
+use crate::fields::Fields;
+use crate::pki::mount::settings::tidy::{
+    AutoTidy, Config, MAX_STARTUP_BACKOFF, MIN_STARTUP_BACKOFF, Task, check_page_size, pause, whole_second,
+};
+use crate::pki::tidy::Status;
+use crate::pki::tidy::report::{Counts, State};
+
+/// Fields of `tidy`.
+pub const FIELDS: &[&str] = &[
+    "tidy_cert_store",
+    "tidy_revoked_certs",
+    REVOKED_ALIAS,
+    "tidy_revoked_cert_issuer_associations",
+    "tidy_expired_issuers",
+    "tidy_move_legacy_ca_bundle",
+    "tidy_revocation_queue",
+    "tidy_cross_cluster_revoked_certs",
+    "tidy_acme",
+    "tidy_cert_metadata",
+    "tidy_invalid_certs",
+    "safety_buffer",
+    "revoked_safety_buffer",
+    "issuer_safety_buffer",
+    "revocation_queue_safety_buffer",
+    "acme_account_safety_buffer",
+    "pause_duration",
+    "page_size",
+];
+/// Fields of `config/auto-tidy`: those of `tidy`, and when.
+pub const AUTO_FIELDS: &[&str] = &{
+    let own = [
+        "enabled",
+        "interval_duration",
+        MIN_STARTUP_BACKOFF,
+        MAX_STARTUP_BACKOFF,
+        "maintain_stored_certificate_counts",
+        "publish_stored_certificate_count_metrics",
+    ];
+    let mut all = [""; FIELDS.len() + 6];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = if at < FIELDS.len() { FIELDS[at] } else { own[at - FIELDS.len()] };
+        at += 1;
+    }
+    all
+};
+/// The old name of `tidy_revoked_certs`.
+const REVOKED_ALIAS: &str = "tidy_revocation_list";
+
+/// Takes what `fields` has; what is absent stays.
+///
+/// # Errors
+/// `Invalid` naming the field and the rule.
+pub fn merged(stored: &Config, fields: &Fields) -> Result<Config> {
+    let mut config = stored.clone();
+    for task in Task::ALL {
+        let mut wanted = fields.bool(task.field())?;
+        if task == Task::Revocations {
+            wanted = wanted.or(fields.bool(REVOKED_ALIAS)?);
+        }
+        match wanted {
+            Some(true) => drop(config.tasks.insert(task)),
+            Some(false) => drop(config.tasks.remove(&task)),
+            None => {}
+        }
+    }
+    let buffers = [
+        ("safety_buffer", &mut config.safety_buffer),
+        ("issuer_safety_buffer", &mut config.issuer_safety_buffer),
+        ("revocation_queue_safety_buffer", &mut config.revocation_queue_safety_buffer),
+        ("acme_account_safety_buffer", &mut config.acme_account_safety_buffer),
+    ];
+    for (name, slot) in buffers {
+        *slot = seconds(fields, name)?.unwrap_or(*slot);
+    }
+    config.revoked_safety_buffer = seconds(fields, "revoked_safety_buffer")?.or(config.revoked_safety_buffer);
+    if let Some(text) = fields.text_within("pause_duration", MAX_DURATION_TEXT)? {
+        config.pause_duration = pause(text)?;
+    }
+    if let Some(size) = fields.int("page_size")? {
+        config.page_size = check_page_size(size)?;
+    }
+    Ok(config)
+}
+
+/// As [`merged`], of `config/auto-tidy`.
+///
+/// # Errors
+/// As [`merged`].
+pub fn merged_auto(stored: &AutoTidy, fields: &Fields) -> Result<AutoTidy> {
+    let or = |name, stored| seconds(fields, name).map(|seconds| seconds.unwrap_or(stored));
+    let flag = |name, stored| fields.bool(name).map(|flag| flag.unwrap_or(stored));
+    Ok(AutoTidy {
+        enabled: flag("enabled", stored.enabled)?,
+        what: merged(&stored.what, fields)?,
+        interval: or("interval_duration", stored.interval)?,
+        min_startup_backoff: or(MIN_STARTUP_BACKOFF, stored.min_startup_backoff)?,
+        max_startup_backoff: or(MAX_STARTUP_BACKOFF, stored.max_startup_backoff)?,
+        maintain_counts: flag("maintain_stored_certificate_counts", stored.maintain_counts)?,
+        publish_counts: flag("publish_stored_certificate_count_metrics", stored.publish_counts)?,
+    })
+}
+
+fn seconds(fields: &Fields, name: &str) -> Result<Option<u64>> {
+    fields.duration(name)?.map(|duration| whole_second(name, duration.as_secs())).transpose()
+}
+
+fn shown(config: &Config) -> Map<String, Value> {
+    let tasks = Task::ALL.iter().map(|task| (task.field().to_owned(), json!(config.tasks.contains(task))));
+    let numbers = [
+        ("safety_buffer", json!(config.safety_buffer)),
+        ("revoked_safety_buffer", json!(config.revoked_buffer())),
+        ("issuer_safety_buffer", json!(config.issuer_safety_buffer)),
+        ("revocation_queue_safety_buffer", json!(config.revocation_queue_safety_buffer)),
+        ("acme_account_safety_buffer", json!(config.acme_account_safety_buffer)),
+        ("pause_duration", json!(config.pause_duration.as_str())),
+        ("page_size", json!(config.page_size)),
+    ];
+    tasks.chain(numbers.map(|(name, value)| (name.to_owned(), value))).collect()
+}
+
+/// The members of `config/auto-tidy`.
+pub fn auto(config: &AutoTidy) -> Map<String, Value> {
+    let mut members = shown(&config.what);
+    let own = [
+        ("enabled", json!(config.enabled)),
+        ("interval_duration", json!(config.interval)),
+        (MIN_STARTUP_BACKOFF, json!(config.min_startup_backoff)),
+        (MAX_STARTUP_BACKOFF, json!(config.max_startup_backoff)),
+        ("maintain_stored_certificate_counts", json!(config.maintain_counts)),
+        ("publish_stored_certificate_count_metrics", json!(config.publish_counts)),
+    ];
+    members.extend(own.map(|(name, value)| (name.to_owned(), value)));
+    members
+}
+
+/// The members of `tidy-status`; without a run those of one that is null throughout.
+pub fn status(status: &Status) -> Map<String, Value> {
+    let report = status.report.as_ref();
+    let time = |micros: i64| Time::from_unix_timestamp_nanos(i128::from(micros) * 1000).map(rfc3339).ok();
+    let counts = report.map(|report| &report.counts);
+    let count = |of: fn(&Counts) -> u64| json!(counts.map(of));
+    let nothing = json!(counts.map(|_| 0));
+    let mut members = match report {
+        Some(report) => shown(&report.config),
+        None => shown(&Config::default()).into_iter().map(|(name, _)| (name, Value::Null)).collect(),
+    };
+    let own = [
+        ("state", json!(report.map_or("Inactive", |report| word(report.state)))),
+        ("error", json!(report.and_then(|report| report.error.as_deref()))),
+        ("message", json!(report.and_then(|report| report.message.as_deref()))),
+        ("time_started", json!(report.and_then(|report| time(report.started)))),
+        ("time_finished", json!(report.and_then(|report| report.finished).and_then(time))),
+        ("cert_store_deleted_count", count(|counts| counts.certificates)),
+        ("revoked_cert_deleted_count", count(|counts| counts.revocations)),
+        ("missing_issuer_cert_count", count(|counts| counts.missing_issuers)),
+        ("cert_metadata_deleted_count", count(|counts| counts.metadata)),
+        ("expired_issuer_deleted_count", count(|counts| counts.issuers)),
+        ("revocation_queue_deleted_count", nothing.clone()),
+        ("cross_revoked_cert_deleted_count", nothing.clone()),
+        ("total_acme_account_count", nothing.clone()),
+        ("acme_account_deleted_count", nothing.clone()),
+        ("acme_account_revoked_count", nothing.clone()),
+        ("acme_orders_deleted_count", nothing),
+    ];
+    members.extend(own.map(|(name, value)| (name.to_owned(), value)));
+    if let Some(end) = report.and_then(|report| report.last_success).and_then(time) {
+        members.insert("last_auto_tidy_finished".to_owned(), json!(end));
+    }
+    if let Some((certificates, revocations)) = status.stored {
+        members.insert("current_cert_store_count".to_owned(), json!(certificates));
+        members.insert("current_revoked_cert_count".to_owned(), json!(revocations));
+    }
+    members
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Inactive => "Inactive",
+        State::Running => "Running",
+        State::Finished => "Finished",
+        State::Error => "Error",
+        State::Cancelling => "Cancelling",
+        State::Cancelled => "Cancelled",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::pki::tidy::report::Report;
+
+    fn fields(body: &Value) -> Fields {
+        Fields::parse(body.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn absent_members_stay_and_the_old_name_is_taken() {
+        let first =
+            merged(&Config::default(), &fields(&json!({ "tidy_revocation_list": true, "safety_buffer": "1h" })))
+                .unwrap();
+        assert_eq!((first.revoked_buffer(), first.tasks.len()), (3600, 1));
+        assert!(first.tasks.contains(&Task::Revocations));
+        let body = json!({ "tidy_revoked_certs": "false", "tidy_revocation_list": true,
+            "revoked_safety_buffer": 7200, "pause_duration": 2, "page_size": -1, "safety_buffer": null });
+        let second = merged(&first, &fields(&body)).unwrap();
+        assert!(second.tasks.is_empty(), "the name itself counts");
+        assert_eq!(
+            (second.safety_buffer, second.revoked_buffer(), second.pause()),
+            (3600, 7200, Duration::from_secs(2))
+        );
+        assert_eq!(shown(&second)["pause_duration"], "2");
+        let again: Config = serde_json::from_value(serde_json::to_value(&second).unwrap()).unwrap();
+        assert_eq!(again, second);
+    }
+
+    #[test]
+    fn every_field_that_an_answer_has_is_taken() {
+        let shown = auto(&AutoTidy::default());
+        for name in shown.keys() {
+            assert!(AUTO_FIELDS.contains(&name.as_str()), "{name}");
+        }
+        assert_eq!(shown.len() + 1, AUTO_FIELDS.len(), "all but the old name are shown");
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_refused_by_its_name() {
+        let refusal = |body: &Value| {
+            let merged = merged_auto(&AutoTidy::default(), &fields(body)).and_then(AutoTidy::checked);
+            merged.unwrap_err().text().to_owned()
+        };
+        for name in [
+            "safety_buffer",
+            "revoked_safety_buffer",
+            "issuer_safety_buffer",
+            "interval_duration",
+            "revocation_queue_safety_buffer",
+            "acme_account_safety_buffer",
+            MIN_STARTUP_BACKOFF,
+            MAX_STARTUP_BACKOFF,
+        ] {
+            for value in [json!(0), json!(""), json!("500ms"), json!("-1h"), json!("soon"), json!(-5), json!([1])] {
+                let text = refusal(&json!({ (name): value }));
+                assert!(text.contains(name), "{name} {value}: {text}");
+            }
+        }
+        for (body, rule) in [
+            (json!({ "pause_duration": "soon" }), "pause_duration: must be a duration"),
+            (json!({ "pause_duration": "-1s" }), "pause_duration: must be a duration"),
+            (json!({ "pause_duration": -1 }), "pause_duration: must be a duration"),
+            (json!({ "page_size": 1 }), "page_size: must be at least 5"),
+            (json!({ "page_size": "4" }), "page_size: must be at least 5"),
+            (json!({ "page_size": "many" }), "field validation failed"),
+            (json!({ "tidy_acme": "perhaps" }), "field validation failed"),
+            (json!({ "enabled": true }), "enabled: needs something to do"),
+            (json!({ "publish_stored_certificate_count_metrics": true }), "publish_stored_certificate_count_metrics: "),
+            (json!({ "min_startup_backoff_duration": "1h" }), "max_startup_backoff_duration: must not be below"),
+        ] {
+            let text = refusal(&body);
+            assert!(text.starts_with(rule), "{body}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_success_is_shown_and_without_a_run_all_is_null_but_the_state() {
+        let mut report = Report::begin(Config::default(), Time::UNIX_EPOCH, None);
+        let of = |report: Option<&Report>| status(&Status { report: report.cloned(), stored: Some((5, 6)) });
+        assert!(!of(Some(&report)).contains_key("last_auto_tidy_finished"));
+        report.last_success = Some(20_000_000);
+        assert_eq!(of(Some(&report))["last_auto_tidy_finished"], "1970-01-01T00:00:20Z");
+        assert_eq!(
+            (&of(None)["current_cert_store_count"], &of(None)["current_revoked_cert_count"]),
+            (&5.into(), &6.into())
+        );
+        for (name, value) in status(&Status { report: None, stored: None }) {
+            assert_eq!(value, if name == "state" { json!("Inactive") } else { Value::Null }, "{name}");
+        }
+        for state in
+            [State::Inactive, State::Running, State::Finished, State::Error, State::Cancelling, State::Cancelled]
+        {
+            assert_eq!(json!(word(state)), serde_json::to_value(state).unwrap(), "what is stored was shown so");
+        }
+    }
+}

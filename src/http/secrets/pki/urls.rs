@@ -1,0 +1,111 @@
+//! The members of authority information URLs, of the mount and of an issuer, and of the mount's own addresses:
+//! `config/urls`, `config/cluster`.
+
+use serde_json::{Map, Value, json};
+
+use crate::error::Result;
+use crate::fields::{Cap, Fields};
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::route::Call;
+use crate::pki::ca::changes;
+use crate::pki::mount::cluster::{Address, Cluster, MAX_URL};
+use crate::pki::mount::urls::{LIST_FIELDS, MOST, Urls};
+
+/// Fields of `config/urls`.
+pub(super) const FIELDS: &[&str] = &[LIST_FIELDS[0], LIST_FIELDS[1], LIST_FIELDS[2], LIST_FIELDS[3], TEMPLATING];
+/// Fields of `config/cluster`.
+pub(super) const CLUSTER_FIELDS: &[&str] = &["path", "aia_path"];
+const TEMPLATING: &str = "enable_templating";
+
+pub(super) async fn read(call: Call) -> Result<Answer> {
+    Ok(Answer::data(Value::Object(shown(&call.authority().await?.view().urls.value, TEMPLATING))))
+}
+
+pub(super) async fn write(mut call: Call) -> Result<Answer> {
+    let fields = std::mem::take(&mut call.fields);
+    let merge = move |stored: &Urls| merged(stored, &fields, TEMPLATING);
+    let warnings = changes::write_urls(&*call.authority().await?, merge).await?;
+    Ok(read(call).await?.with_warnings(warnings))
+}
+
+/// Takes the lists that `fields` has; absent ones stay. `templating` is the name of the flag.
+///
+/// # Errors
+/// `Invalid` naming the member that is no list, or too long a one.
+pub(super) fn merged(stored: &Urls, fields: &Fields, templating: &str) -> Result<Urls> {
+    let mut urls = stored.clone();
+    for (name, list) in urls.lists_mut() {
+        if let Some(given) = fields.list_within(name, Cap::new(MOST.entries, MOST.bytes))? {
+            *list = given;
+        }
+    }
+    if let Some(flag) = fields.bool(templating)? {
+        urls.templating = flag;
+    }
+    Ok(urls)
+}
+
+/// The members of an answer; `templating` is the name of the flag there.
+pub(super) fn shown(urls: &Urls, templating: &str) -> Map<String, Value> {
+    let lists = urls.lists().into_iter().map(|(name, list)| (name.to_owned(), json!(list)));
+    lists.chain([(templating.to_owned(), json!(urls.templating))]).collect()
+}
+
+pub(super) async fn read_cluster(call: Call) -> Result<Answer> {
+    let view = call.authority().await?.view();
+    let Cluster { path, aia_path } = &view.cluster.value;
+    Ok(Answer::data(json!({ "path": path.as_str(), "aia_path": aia_path.as_str() })))
+}
+
+pub(super) async fn write_cluster(mut call: Call) -> Result<Answer> {
+    let fields = std::mem::take(&mut call.fields);
+    let merge = move |stored: &Cluster| merged_cluster(stored, &fields);
+    let warnings = changes::write_cluster(&*call.authority().await?, merge).await?;
+    Ok(read_cluster(call).await?.with_warnings(warnings))
+}
+
+/// Takes the addresses that `fields` has; absent ones stay, an empty text clears one.
+fn merged_cluster(stored: &Cluster, fields: &Fields) -> Result<Cluster> {
+    let mut cluster = stored.clone();
+    for (name, address) in [("path", &mut cluster.path), ("aia_path", &mut cluster.aia_path)] {
+        if let Some(given) = fields.text_within(name, MAX_URL)? {
+            *address = Address::new(name, given)?;
+        }
+    }
+    Ok(cluster)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(json: &str) -> Fields {
+        Fields::parse(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn absent_lists_stay() {
+        let first = fields(r#"{"crl_distribution_points":"http://h/{{issuer_id}}/crl","enable_templating":true}"#);
+        let first = merged(&Urls::default(), &first, TEMPLATING).unwrap();
+        let second = merged(&first, &fields(r#"{"ocsp_servers":"http://h/o","crl_distribution_points":null}"#), "t");
+        let second = second.unwrap();
+        assert_eq!(second, Urls { ocsp_servers: vec!["http://h/o".to_owned()], ..first.clone() });
+        let shown = shown(&second, TEMPLATING);
+        assert_eq!(shown["crl_distribution_points"], json!(["http://h/{{issuer_id}}/crl"]));
+        assert_eq!((shown.len(), &shown[TEMPLATING]), (FIELDS.len(), &json!(true)));
+    }
+
+    #[test]
+    fn addresses_are_merged_and_refused_by_their_name() {
+        let merged = |stored: &Cluster, json: &str| merged_cluster(stored, &fields(json));
+        let one = merged(&Cluster::default(), r#"{"path":"https://ca.test/v1/pki"}"#).unwrap();
+        let both = merged(&one, r#"{"aia_path":"http://aia.test"}"#).unwrap();
+        assert_eq!((both.path.as_str(), both.aia_path.as_str()), ("https://ca.test/v1/pki", "http://aia.test"));
+        let cleared = merged(&both, r#"{"path":"","aia_path":null}"#).unwrap();
+        assert_eq!((cleared.path.as_str(), cleared.aia_path.as_str()), ("", "http://aia.test"));
+        for name in CLUSTER_FIELDS {
+            let error = merged(&both, &format!(r#"{{"{name}":"ca.test"}}"#)).unwrap_err();
+            assert!(error.text().starts_with(&format!("{name}: ")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Where a request leads: the mount and the route of its path, and how its body is read there.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use actix_web::http::header::HeaderMap;
+use actix_web::web::Payload;
+use bytes::Bytes;
+
+use super::answer::{Answer, Body};
+use super::index::{Entry, Found, MAX_NAME};
+use super::index_of;
+use super::request::{self, Asked, Token};
+use super::route::{self, Access, BodyKind, Operation, Params, Route};
+use crate::auth::mounts::{Mount, MountTable};
+use crate::auth::policy::{Decision, Parameters, Place, Spelt};
+use crate::error::{Error, Kind, Result};
+use crate::fields::{Fields, MAX_TEXT};
+use crate::http::body::{self, Room};
+use crate::http::encoding;
+use crate::http::state::State;
+use crate::telemetry::RouteMeter;
+
+/// Where a path leads.
+pub(super) struct Target {
+    pub(super) mount: Option<Arc<Mount>>,
+    /// The part of the path below the mount, without a list's trailing `/`.
+    pub(super) below: Range<usize>,
+    found: Found<'static>,
+    /// Where in the path names with several spellings are, and whether one was sent in another than the
+    /// canonical spelling.
+    spelt: Vec<Spelt>,
+    pub(super) respelt: bool,
+}
+
+impl Target {
+    /// Where the path leads, which is put into canonical spelling.
+    pub(super) fn of(table: &MountTable, asked: &mut Asked) -> Self {
+        let Some((mount, rest)) = table.route(&asked.path) else {
+            return Self { mount: None, below: 0..0, found: Found::Nothing, spelt: Vec::new(), respelt: false };
+        };
+        let from = asked.path.len() - rest.len();
+        let mut found = match (index_of(&mount.kind), &asked.tail) {
+            (Some(index), None) => index.find(rest, asked.operation),
+            (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), asked.operation),
+            (None, _) => Found::Nothing,
+        };
+        let (mut spelt, mut respelt) = (Vec::new(), false);
+        if let Found::Route(entry, _, params) = &mut found
+            && let Some(canonical) = entry.canonical(rest, params)
+        {
+            (*params, spelt) = (canonical.params, below_mount(&asked.path[..from], canonical.spelt));
+            respelt = canonical.path != rest;
+            asked.path.replace_range(from.., &canonical.path);
+        }
+        let end = asked.path.strip_suffix('/').unwrap_or(&asked.path).len();
+        Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, respelt }
+    }
+
+    /// Its access metrics.
+    pub(super) fn meter(&self, operation: Operation) -> Option<&'static RouteMeter> {
+        match &self.found {
+            Found::Route(entry, ..) => entry.meter(operation),
+            Found::OtherOperation(_) | Found::Nothing => None,
+        }
+    }
+
+    /// Whether the audit is told of its requests.
+    pub(super) fn is_audited(&self) -> bool {
+        !matches!(&self.found, Found::Route(_, route, _) if !route.audited)
+    }
+
+    /// Who may learn what is there. A pattern whose every route is open may tell anyone that it
+    /// lacks a method.
+    pub(super) fn access(&self) -> Access {
+        match &self.found {
+            Found::Route(_, route, _) => route.access,
+            Found::OtherOperation(entry) if entry.routes().all(|r| r.access == Access::Open) => Access::Open,
+            Found::OtherOperation(_) | Found::Nothing => Access::Token,
+        }
+    }
+
+    /// The path as policies see it.
+    pub(super) fn place<'a>(&'a self, asked: &'a Asked) -> Place<'a> {
+        Place { path: &asked.path, spelt: &self.spelt }
+    }
+
+    /// The token of a request that is refused, where one is looked at.
+    pub(super) fn token(&self, headers: &HeaderMap, compat: bool) -> Option<Token> {
+        let looks = self.access() != Access::Open;
+        looks.then(|| request::token(headers, compat).ok().flatten()).flatten()
+    }
+
+    /// Whether a decision lets a request pass. Help is for everybody with a token.
+    pub(super) fn allows(&self, decision: Decision, asked: &Asked) -> bool {
+        asked.help
+            || match self.access() {
+                Access::Open | Access::Caller => true,
+                Access::Token => decision.allowed,
+                Access::Sudo => decision.allowed && decision.sudo,
+            }
+    }
+
+    /// A decision over fields, as the route reads them. Where there is no route, none is read.
+    pub(super) fn decided(
+        &self,
+        fields: &Fields,
+        decide: impl FnOnce(Option<&Parameters<'_>>) -> Decision,
+    ) -> Decision {
+        let Found::Route(_, route, params) = &self.found else { return decide(None) };
+        let read = (route.body != BodyKind::Verbatim).then_some(route.fields);
+        decide(Some(&Parameters { fields, read, in_path: &params.names(), synonyms: route.synonyms }))
+    }
+
+    /// What was sent, when its sender is welcome and the route reads it.
+    pub(super) async fn read(
+        &self,
+        asked: &Asked,
+        headers: &HeaderMap,
+        payload: Payload,
+        state: &State,
+        welcome: bool,
+    ) -> Result<Sent> {
+        let (settings, bodies) = (&state.settings, &state.bodies);
+        let route = match &self.found {
+            Found::Route(_, route, _) => Some(*route),
+            Found::OtherOperation(_) | Found::Nothing => None,
+        };
+        let raw = route.is_some_and(|route| route.body == BodyKind::Raw);
+        let writes = matches!(asked.operation, Operation::Create | Operation::Update | Operation::Patch);
+        let limit = match route.and_then(|route| route.body_limit) {
+            Some(limit) if raw => limit,
+            Some(limit) => settings.max_body.min(limit),
+            None if self.access() == Access::Open => settings.max_body.min(route::OPEN_BODY),
+            None => settings.max_body,
+        };
+        if welcome && writes && encoding::is_encoded(headers) {
+            body::passed_over(headers, payload, limit, settings, welcome).await?;
+            return Err(Error::new(Kind::UnsupportedMedia, encoding::ENCODED));
+        }
+        if raw && welcome {
+            let body = match &asked.tail {
+                Some(tail) => tail.slice(..tail.len().min(limit + 1)),
+                None => body::raw(headers, payload, limit, bodies, settings).await?,
+            };
+            return Ok(Sent { body, media_type: request::media_type(headers), ..Sent::default() });
+        }
+        if !welcome || !writes || route.is_none() {
+            let passed = body::passed_over(headers, payload, limit, settings, welcome).await;
+            // Who is refused anyway hears that, but for what holds before anybody is known.
+            passed.or_else(|error| if welcome || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) })?;
+            let query = asked.query.iter().filter(|_| !writes).cloned();
+            return Ok(Sent { fields: Fields::from_pairs(query), ..Sent::default() });
+        }
+        let (body, room) = body::kept(headers, payload, limit, bodies, settings).await?;
+        let longest = route.map_or(MAX_TEXT, |route| route.longest_text);
+        Ok(Sent { fields: request::fields(&body, headers, longest)?, room, ..Sent::default() })
+    }
+
+    /// The route, which everybody with the right to the path may learn whether it is there.
+    pub(super) fn found(&self, asked: &Asked) -> Result<(Arc<Mount>, &'static Route, Params)> {
+        let Some(mount) = &self.mount else {
+            return Err(Error::new(Kind::NotFound, format!("no handler for route \"{}\"", asked.path)));
+        };
+        match &self.found {
+            Found::Route(_, route, params) => {
+                let below = &asked.path[self.below.clone()];
+                match params.iter(below).find(|(_, value)| value.len() > MAX_NAME && !value.contains('/')) {
+                    Some((name, _)) => Err(Error::invalid(format!("{name}: longer than {} characters", MAX_NAME))),
+                    None => Ok((mount.clone(), route, *params)),
+                }
+            }
+            Found::OtherOperation(_) => Err(Error::new(Kind::UnsupportedMethod, "unsupported operation")),
+            Found::Nothing => Err(Error::new(Kind::NotFound, "unsupported path")),
+        }
+    }
+
+    /// The methods that the path takes, when it does not take the one that was asked for.
+    pub(super) fn methods(&self, asked: &Asked, compat: bool) -> Option<String> {
+        let (Found::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
+        let (index, rest) = (index_of(&mount.kind)?, asked.path.get(self.below.start..)?);
+        let path = if asked.operation == Operation::List { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
+        let takes = |operation| match &asked.tail {
+            Some(_) => entry.route(operation).is_some(),
+            None => matches!(index.find(path, operation), Found::Route(..)),
+        };
+        Some(route::methods(takes, compat))
+    }
+
+    /// What the path takes.
+    pub(super) fn help(&self, asked: &Asked) -> Result<Answer> {
+        let entry = match &self.found {
+            Found::Route(entry, ..) | Found::OtherOperation(entry) => entry,
+            Found::Nothing => return self.found(asked).map(|_| Answer::empty()),
+        };
+        Ok(Body::Plain(serde_json::json!({ "help": help_text(entry), "see_also": null, "openapi": null })).into())
+    }
+}
+
+/// Places below a mount, counted from the begin of the whole path.
+pub(super) fn below_mount(mount: &str, spelt: Vec<Spelt>) -> Vec<Spelt> {
+    let depth = mount.matches('/').count();
+    spelt.into_iter().map(|place| place.behind(depth)).collect()
+}
+
+fn help_text(entry: &Entry) -> String {
+    let lines = entry.routes().map(|route| {
+        let fields = if route.fields.is_empty() { "none".to_owned() } else { route.fields.join(", ") };
+        format!("{} {}\n    fields: {fields}\n", route::operation_word(route.operation), route.pattern)
+    });
+    lines.collect()
+}
+
+/// What a request carries beside its head.
+#[derive(Default)]
+pub(super) struct Sent {
+    pub(super) fields: Fields,
+    pub(super) body: Bytes,
+    /// Of a body that is left alone, without parameters.
+    pub(super) media_type: String,
+    pub(super) room: Room,
+}

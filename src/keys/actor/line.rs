@@ -1,0 +1,364 @@
+//! The line of jobs and the places at the backend: one state, one lock.
+//!
+//! A *place* is a thread or a task; there are never more than `max_parallel`, and each makes one call at a
+//! time. Who pushes a job and finds nobody idle starts a place if one is left. Places take the jobs in their
+//! order; a job whose caller has left or whose time is up is answered here and never begun.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::backend::{Answer, Backend, Request};
+use super::measure::{Counts, Meter};
+use crate::error::{Error, Kind, Result};
+
+/// How often a place without work looks whether others need what it holds.
+const REST: Duration = Duration::from_millis(250);
+
+/// The bounds of an actor.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Jobs that may wait.
+    pub queue: usize,
+    /// Longest time from the submission of a job to its answer.
+    pub call_timeout: Duration,
+    /// A thread that had nothing to do for so long ends, and its session with it.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { queue: 1024, call_timeout: Duration::from_secs(30), idle: Duration::from_secs(60) }
+    }
+}
+
+/// One request on its way.
+pub(super) struct Job {
+    pub(super) request: Request,
+    pub(super) queued_at: Instant,
+    pub(super) deadline: Instant,
+    pub(super) answer: oneshot::Sender<Result<Answer>>,
+}
+
+impl Job {
+    fn is_void(&self, now: Instant) -> bool {
+        self.answer.is_closed() || now >= self.deadline
+    }
+}
+
+/// The line of one key.
+pub(super) struct Line {
+    name: String,
+    limits: Limits,
+    meter: Meter,
+    /// How a place is started.
+    start: fn(Place),
+    state: Mutex<State>,
+    /// A job, another configuration, or the end.
+    changed: Condvar,
+    /// A place has ended.
+    ended: Notify,
+}
+
+struct State {
+    backend: Backend,
+    /// Of the configuration.
+    version: u64,
+    max_parallel: usize,
+    waiting: VecDeque<Job>,
+    places: usize,
+    idle: usize,
+    /// Calls at the backend, by number, with the end of their time.
+    running: Vec<(u64, Instant)>,
+    calls: u64,
+    closed: bool,
+}
+
+/// A call that a place is to make.
+pub(super) struct Call {
+    pub(super) number: u64,
+    pub(super) job: Job,
+    pub(super) backend: Backend,
+    pub(super) version: u64,
+}
+
+/// What a thread does next.
+pub(super) enum Next {
+    Call(Call),
+    /// Drop what belongs to an older configuration.
+    Renew,
+    /// Nothing for now.
+    Rest,
+    Leave,
+}
+
+impl Line {
+    pub(super) fn new(
+        name: &str,
+        backend: Backend,
+        start: fn(Place),
+        max_parallel: usize,
+        limits: Limits,
+    ) -> Arc<Self> {
+        let state = State {
+            backend,
+            version: 0,
+            max_parallel: max_parallel.max(1),
+            waiting: VecDeque::new(),
+            places: 0,
+            idle: 0,
+            running: Vec::new(),
+            calls: 0,
+            closed: false,
+        };
+        Arc::new(Self {
+            name: name.to_owned(),
+            limits,
+            meter: Meter::new(name),
+            start,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            ended: Notify::new(),
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(super) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    pub(super) fn backend(&self) -> Backend {
+        self.lock().backend.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Takes a job in, and starts a place for it where nobody is idle and one is left.
+    pub(super) fn push(self: &Arc<Self>, job: Job) -> Result<()> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(stopped(&self.name));
+        }
+        let void = if state.waiting.len() >= self.limits.queue { state.drop_void() } else { Vec::new() };
+        if state.waiting.len() >= self.limits.queue {
+            let text = format!("managed key {:?}: too many signatures wait for it, try again shortly", self.name);
+            return Err(Error::new(Kind::Busy, text));
+        }
+        state.waiting.push_back(job);
+        let hires = state.hires();
+        self.show(&state);
+        drop(state);
+        self.refuse(void);
+        if hires {
+            self.hire();
+        } else {
+            self.changed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Starts a place that the state counts already.
+    fn hire(self: &Arc<Self>) {
+        (self.start)(Place { line: Arc::clone(self), began: false });
+    }
+
+    /// What the thread of a place does next; `version` is that of what it holds, `since` when it last had
+    /// something to do.
+    pub(super) fn next(&self, version: Option<u64>, since: Instant) -> Next {
+        let mut state = self.lock();
+        let mut rested = false;
+        loop {
+            if version.is_some_and(|version| version != state.version) {
+                return Next::Renew;
+            }
+            if let Some(call) = self.take(&mut state) {
+                return Next::Call(call);
+            }
+            if state.is_over() || since.elapsed() >= self.limits.idle {
+                return Next::Leave;
+            }
+            if rested {
+                return Next::Rest;
+            }
+            state.idle += 1;
+            let wait = REST.min(self.limits.idle);
+            let (after, waited) =
+                self.changed.wait_timeout(state, wait).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = after;
+            state.idle -= 1;
+            rested = waited.timed_out();
+        }
+    }
+
+    /// The next call of a task; without one, the task ends.
+    pub(super) fn next_of_task(&self) -> Option<Call> {
+        self.take(&mut self.lock())
+    }
+
+    /// The first job that somebody still waits for, begun; nothing for a place too many.
+    fn take(&self, state: &mut MutexGuard<'_, State>) -> Option<Call> {
+        if state.places > state.max_parallel {
+            return None;
+        }
+        let now = Instant::now();
+        let job = loop {
+            match state.waiting.pop_front() {
+                Some(job) if job.is_void(now) => self.refuse(vec![job]),
+                Some(job) => break job,
+                None => {
+                    self.show(state);
+                    return None;
+                }
+            }
+        };
+        state.calls += 1;
+        let (number, deadline) = (state.calls, job.deadline);
+        state.running.push((number, deadline));
+        self.show(state);
+        self.meter.waited(now.duration_since(job.queued_at));
+        Some(Call { number, job, backend: state.backend.clone(), version: state.version })
+    }
+
+    /// A call has ended: its place is free before its caller hears of it.
+    pub(super) fn done(&self, number: u64, took: Duration) {
+        let mut state = self.lock();
+        state.running.retain(|(running, _)| *running != number);
+        self.show(&state);
+        drop(state);
+        self.meter.called(took);
+    }
+
+    pub(super) fn configure(&self, backend: Backend, max_parallel: usize) -> Result<()> {
+        let mut state = self.lock();
+        if std::mem::discriminant(&state.backend) != std::mem::discriminant(&backend) {
+            return Err(Error::internal("a signer actor keeps to one kind of backend"));
+        }
+        // More places are taken by the next jobs.
+        (state.backend, state.max_parallel) = (backend, max_parallel.max(1));
+        state.version += 1;
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Refuses jobs from now on; what waits is still done.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until all places have ended; then, or after `limit`, nothing waits any more.
+    pub(super) async fn ended(&self, limit: Duration) {
+        let all = async {
+            loop {
+                let ended = self.ended.notified();
+                if self.lock().places == 0 {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, all).await;
+        let left = std::mem::take(&mut self.lock().waiting);
+        for job in left {
+            let _ = job.answer.send(Err(stopped(&self.name)));
+        }
+    }
+
+    /// Shows calls whose time is up.
+    pub(super) fn count_stuck(&self) {
+        self.show(&self.lock());
+    }
+
+    pub(super) fn too_slow(&self) -> Error {
+        let (name, limit) = (&self.name, self.limits.call_timeout);
+        Error::new(Kind::Unavailable, format!("managed key {name:?}: its backend did not answer within {limit:?}"))
+    }
+
+    /// Answers jobs that nobody waits for, or not any longer.
+    fn refuse(&self, jobs: Vec<Job>) {
+        for job in jobs {
+            let _ = job.answer.send(Err(self.too_slow()));
+        }
+    }
+
+    fn show(&self, state: &State) {
+        let now = Instant::now();
+        self.meter.show(Counts {
+            waiting: state.waiting.len(),
+            places: state.places,
+            running: state.running.len(),
+            stuck: state.running.iter().filter(|(_, deadline)| now >= *deadline).count(),
+        });
+    }
+}
+
+impl State {
+    /// Whether a place has to be started for what waits; it counts from here.
+    fn hires(&mut self) -> bool {
+        let hires = self.waiting.len() > self.idle && self.places < self.max_parallel;
+        self.places += usize::from(hires);
+        hires
+    }
+
+    /// Whether a place without work has nothing to stay for.
+    fn is_over(&self) -> bool {
+        self.closed || self.places > self.max_parallel
+    }
+
+    fn drop_void(&mut self) -> Vec<Job> {
+        let now = Instant::now();
+        let all = std::mem::take(&mut self.waiting).into_iter();
+        let (void, kept): (Vec<Job>, Vec<Job>) = all.partition(|job| job.is_void(now));
+        self.waiting = kept.into();
+        void
+    }
+}
+
+/// A place at the backend. Its holder has given back all that it held of the backend when it drops this.
+pub(super) struct Place {
+    line: Arc<Line>,
+    began: bool,
+}
+
+impl Place {
+    /// The line, for whoever begins to work at the place.
+    pub(super) fn begin(&mut self) -> Arc<Line> {
+        self.began = true;
+        Arc::clone(&self.line)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.line.name
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.line.lock();
+        state.places -= 1;
+        // For a job that came after the last look. A place that could not begin would not the next time.
+        let hires = self.began && state.hires();
+        self.line.show(&state);
+        drop(state);
+        self.line.ended.notify_waiters();
+        if hires {
+            self.line.hire();
+        }
+    }
+}
+
+pub(super) fn stopped(name: &str) -> Error {
+    Error::new(Kind::Unavailable, format!("managed key {name:?}: its signer is stopping"))
+}

@@ -1,0 +1,65 @@
+//! The way to a line: one job from its submission to its answer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+
+use super::backend::{Answer, Request};
+use super::line::{Job, Line, stopped};
+use crate::error::{Error, Result};
+use crate::x509::public_key::PublicKey;
+
+/// A handle to a line; clones share it.
+#[derive(Clone)]
+pub(super) struct Link(Arc<Handle>);
+
+/// Closes the line when the last handle is dropped; places hold the line, not this.
+struct Handle(Arc<Line>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Link {
+    pub(super) fn new(line: Arc<Line>) -> Self {
+        Self(Arc::new(Handle(line)))
+    }
+
+    pub(super) fn line(&self) -> &Line {
+        &self.0.0
+    }
+
+    /// Waits in the line and for the backend, no longer than a job may take.
+    pub(super) async fn ask(&self, request: Request) -> Result<Answer> {
+        let line = &self.0.0;
+        let (answer, answered) = oneshot::channel();
+        let queued_at = Instant::now();
+        let deadline = queued_at + line.limits().call_timeout;
+        let outcome = match line.push(Job { request, queued_at, deadline, answer }) {
+            Err(error) => Err(error),
+            Ok(()) => match tokio::time::timeout_at(deadline.into(), answered).await {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(_)) => Err(stopped(line.name())),
+                Err(_) => {
+                    line.count_stuck();
+                    Err(line.too_slow())
+                }
+            },
+        };
+        outcome.inspect_err(|error| line.meter().failed(error.kind()))
+    }
+
+    pub(super) async fn public_key(&self, create: bool) -> Result<PublicKey> {
+        match self.ask(Request::Find { create }).await? {
+            Answer::Key(key) => Ok(key),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+pub(super) fn unexpected() -> Error {
+    Error::internal("a backend answered another question")
+}

@@ -1,0 +1,111 @@
+//! What is measured of one managed key. The label is its name, which an operator chose.
+
+use std::time::Duration;
+
+use metrics::{Gauge, Histogram, counter, gauge, histogram};
+
+use crate::error::Kind;
+use crate::telemetry;
+
+/// The metrics of one key, registered once.
+#[derive(Clone)]
+pub struct Meter {
+    key: String,
+    queue: Gauge,
+    running: Gauge,
+    sessions: [(Gauge, Sessions); 3],
+    wait: Histogram,
+    call: Histogram,
+}
+
+/// The state of a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sessions {
+    Idle,
+    Busy,
+    Stuck,
+}
+
+/// How many of everything there are.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) waiting: usize,
+    pub(super) places: usize,
+    pub(super) running: usize,
+    pub(super) stuck: usize,
+}
+
+impl Meter {
+    pub(super) fn new(key: &str) -> Self {
+        let label = || key.to_owned();
+        let sessions = [("idle", Sessions::Idle), ("busy", Sessions::Busy), ("stuck", Sessions::Stuck)];
+        let meter = Self {
+            key: label(),
+            queue: gauge!(telemetry::SIGNER_QUEUE, "key" => label()),
+            running: gauge!(telemetry::SIGNER_RUNNING, "key" => label()),
+            sessions: sessions
+                .map(|(word, state)| (gauge!(telemetry::SIGNER_SESSIONS, "key" => label(), "state" => word), state)),
+            wait: histogram!(telemetry::SIGNER_WAIT_SECONDS, "key" => label()),
+            call: histogram!(telemetry::SIGNER_CALL_SECONDS, "key" => label()),
+        };
+        for kind in ["busy", "unavailable", "refused", "invalid", "wrong", "changed", "internal"] {
+            counter!(telemetry::SIGNER_ERRORS, "key" => label(), "kind" => kind).increment(0);
+        }
+        for cause in ["session", "login", "token", "module", "device"] {
+            counter!(telemetry::SIGNER_RECOVERIES, "key" => label(), "cause" => cause).increment(0);
+        }
+        meter.show(Counts::default());
+        meter
+    }
+
+    pub(super) fn show(&self, counts: Counts) {
+        let Counts { waiting, places, running, stuck } = counts;
+        self.queue.set(waiting as f64);
+        self.running.set(running as f64);
+        for (gauge, state) in &self.sessions {
+            gauge.set(match state {
+                Sessions::Idle => places.saturating_sub(running),
+                Sessions::Busy => running.saturating_sub(stuck),
+                Sessions::Stuck => stuck,
+            } as f64);
+        }
+    }
+
+    pub(super) fn waited(&self, time: Duration) {
+        self.wait.record(time);
+    }
+
+    pub(super) fn called(&self, time: Duration) {
+        self.call.record(time);
+    }
+
+    /// Counts what a caller was refused for.
+    pub(super) fn failed(&self, kind: Kind) {
+        self.count(match kind {
+            Kind::Busy => "busy",
+            Kind::Unavailable => "unavailable",
+            Kind::BadGateway => "refused",
+            Kind::Internal => "internal",
+            _ => "invalid",
+        });
+    }
+
+    /// Counts a signature that did not verify.
+    pub(super) fn wrong(&self) {
+        self.count("wrong");
+    }
+
+    /// Counts another key in the place of the one that is signed for.
+    pub(super) fn changed(&self) {
+        self.count("changed");
+    }
+
+    fn count(&self, kind: &'static str) {
+        counter!(telemetry::SIGNER_ERRORS, "key" => self.key.clone(), "kind" => kind).increment(1);
+    }
+
+    /// Counts something that a backend has built up again for `cause`, a word of a closed set.
+    pub fn recovered(&self, cause: &'static str) {
+        counter!(telemetry::SIGNER_RECOVERIES, "key" => self.key.clone(), "cause" => cause).increment(1);
+    }
+}

@@ -1,0 +1,48 @@
+//! Places of an async backend: tasks of the runtime that the first of their jobs came from. A task takes
+//! jobs until none waits.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+use futures_util::FutureExt as _;
+
+use super::backend::Backend;
+use super::line::{Line, Place};
+use crate::error::Error;
+
+/// Starts the task of a place. Without a runtime the place is given back; the next job tries again.
+pub(super) fn start(place: Place) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn(work(place))),
+        Err(error) => tracing::error!(%error, "a signing task did not start"),
+    }
+}
+
+async fn work(mut place: Place) {
+    let line = place.begin();
+    while let Some(call) = line.next_of_task() {
+        let Backend::Async(backend) = call.backend else { return };
+        let running = Running { line: &line, number: call.number, started: Instant::now() };
+        let future = AssertUnwindSafe(backend.call(call.job.request)).catch_unwind();
+        let outcome = tokio::time::timeout_at(call.job.deadline.into(), future).await;
+        drop(running);
+        let _ = call.job.answer.send(match outcome {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(Error::internal("a signing backend panicked")),
+            Err(_) => Err(line.too_slow()),
+        });
+    }
+}
+
+/// A call under way; it ends with its task, too, where the runtime ends before it.
+struct Running<'l> {
+    line: &'l Line,
+    number: u64,
+    started: Instant,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.line.done(self.number, self.started.elapsed());
+    }
+}

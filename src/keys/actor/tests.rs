@@ -1,0 +1,384 @@
+//! What the actor bounds, over backends that sleep and count who is inside.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Instant;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join_all};
+
+use super::*;
+use crate::keys::local::{KeySpec, PrivateKey};
+use crate::keys::signer::{Input, Wants};
+use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
+
+const P256: SignatureAlgorithm = SignatureAlgorithm::Ecdsa(Hash::Sha256);
+const CALL: Duration = Duration::from_millis(2);
+
+/// A key that sleeps before it signs, and counts.
+struct Double {
+    key: PrivateKey,
+    time: Duration,
+    inside: AtomicUsize,
+    peak: AtomicUsize,
+    calls: AtomicUsize,
+    lanes: AtomicUsize,
+    fault: AtomicU8,
+    /// While closed, calls stay inside.
+    gate: (Mutex<bool>, Condvar),
+}
+
+const WRONG: u8 = 1;
+const OTHER_KEY: u8 = 2;
+const PANICS: u8 = 3;
+
+impl Double {
+    fn new(time: Duration) -> Arc<Self> {
+        let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
+        let zero = AtomicUsize::default;
+        Arc::new(Self {
+            key,
+            time,
+            inside: zero(),
+            peak: zero(),
+            calls: zero(),
+            lanes: zero(),
+            fault: AtomicU8::new(0),
+            gate: (Mutex::new(false), Condvar::new()),
+        })
+    }
+
+    fn close(&self, closed: bool) {
+        *self.gate.0.lock().unwrap() = closed;
+        self.gate.1.notify_all();
+    }
+
+    fn enter(&self) {
+        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.peak.fetch_max(inside, Ordering::SeqCst);
+        self.calls.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn leave(&self) {
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn answer(&self, request: &Request) -> Result<Answer> {
+        let fault = self.fault.load(Ordering::SeqCst);
+        assert!(fault != PANICS, "as it was told");
+        match request {
+            Request::Find { .. } if fault == OTHER_KEY => {
+                let other = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
+                Ok(Answer::Key(other.public().clone()))
+            }
+            Request::Find { .. } => Ok(Answer::Key(self.key.public().clone())),
+            Request::Sign { algorithm, input, .. } => {
+                let Input::Message(message) = &**input else { return Err(Error::internal("wants messages")) };
+                let message = if fault == 0 { message.clone() } else { vec![0; 7] };
+                self.key.sign(*algorithm, &message).map(Answer::Signature)
+            }
+            Request::TestSign(_) => Ok(if fault == WRONG { Answer::Wrong } else { Answer::Tested }),
+        }
+    }
+
+    fn peak(&self) -> usize {
+        self.peak.swap(0, Ordering::SeqCst)
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.swap(0, Ordering::SeqCst)
+    }
+}
+
+struct Open(Arc<Double>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.lanes.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl BlockingBackend for Double {
+    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<Wants> {
+        Ok(Wants::Message)
+    }
+
+    fn lane(self: Arc<Self>, _: Meter) -> Box<dyn Lane> {
+        self.lanes.fetch_add(1, Ordering::SeqCst);
+        Box::new(Open(self))
+    }
+}
+
+impl Lane for Open {
+    fn call(&mut self, request: &Request) -> Result<Answer> {
+        self.0.enter();
+        std::thread::sleep(self.0.time);
+        let mut closed = self.0.gate.0.lock().unwrap();
+        while *closed {
+            closed = self.0.gate.1.wait(closed).unwrap();
+        }
+        drop(closed);
+        self.0.leave();
+        self.0.answer(request)
+    }
+}
+
+impl AsyncBackend for Double {
+    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<Wants> {
+        Ok(Wants::Message)
+    }
+
+    fn call(self: Arc<Self>, request: Request) -> BoxFuture<'static, Result<Answer>> {
+        struct Inside(Arc<Double>);
+        impl Drop for Inside {
+            fn drop(&mut self) {
+                self.0.leave();
+            }
+        }
+        async move {
+            self.enter();
+            let inside = Inside(self);
+            tokio::time::sleep(inside.0.time).await;
+            while *inside.0.gate.0.lock().unwrap() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            inside.0.answer(&request)
+        }
+        .boxed()
+    }
+}
+
+/// Both kinds of backend, and what they stand on.
+fn both(time: Duration) -> [(Arc<Double>, Backend); 2] {
+    let (threads, tasks) = (Double::new(time), Double::new(time));
+    [(threads.clone(), Backend::Blocking(threads)), (tasks.clone(), Backend::Async(tasks))]
+}
+
+fn message() -> Input {
+    Input::Message(vec![42; 100])
+}
+
+fn limits(queue: usize, call_timeout: u64) -> Limits {
+    Limits { queue, call_timeout: Duration::from_millis(call_timeout), ..Limits::default() }
+}
+
+async fn eventually(mut holds: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < Duration::from_secs(10), "it did not come about");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn never_more_calls_are_inside_than_the_cap_and_all_of_it_is_used() {
+    for max_parallel in [1, 2, 8, 32] {
+        for (double, backend) in both(CALL) {
+            let actor = SignerActor::start("cap", backend, max_parallel, Limits::default());
+            let signer = actor.signer(double.key.public().clone());
+            let signatures = join_all((0..8 * max_parallel).map(|_| signer.sign(P256, message()))).await;
+            assert!(signatures.iter().all(|signature| signature.is_ok()), "{max_parallel}");
+            assert_eq!((double.peak(), double.calls()), (max_parallel, 8 * max_parallel));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cap_that_is_changed_holds_from_then_on() {
+    for (double, backend) in both(CALL) {
+        let actor = SignerActor::start("lowered", backend.clone(), 4, Limits::default());
+        let signer = actor.signer(double.key.public().clone());
+        let run = |n| join_all((0..n).map(|_| signer.sign(P256, message())));
+        let all = run(64);
+        let lowered = async {
+            eventually(|| double.peak() == 4).await;
+            actor.configure(backend.clone(), 1).unwrap();
+            // What is under way ends.
+            tokio::time::sleep(10 * CALL).await;
+            double.peak();
+            tokio::time::sleep(10 * CALL).await;
+            assert_eq!(double.peak(), 1);
+            actor.configure(backend.clone(), 8).unwrap();
+        };
+        let (signatures, ()) = tokio::join!(all, lowered);
+        assert!(signatures.iter().all(|signature| signature.is_ok()));
+        run(64).await;
+        assert_eq!(double.peak(), 8);
+    }
+}
+
+#[tokio::test]
+async fn a_full_line_is_busy_at_once_and_places_of_the_departed_are_free() {
+    for (double, backend) in both(Duration::ZERO) {
+        double.close(true);
+        let actor = SignerActor::start("full", backend, 1, limits(4, 10_000));
+        let signer = actor.signer(double.key.public().clone());
+        let first = tokio::spawn(signer.sign(P256, message()));
+        eventually(|| double.inside.load(Ordering::SeqCst) == 1).await;
+        let jobs: Vec<_> = (0..4).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
+        tokio::task::yield_now().await;
+        let busy = signer.sign(P256, message()).await.unwrap_err();
+        assert_eq!(busy.kind(), Kind::Busy);
+        assert!(busy.text().contains("\"full\"") && busy.text().contains("try again"), "{busy}");
+        jobs.iter().for_each(|job| job.abort());
+        tokio::task::yield_now().await;
+        let later = tokio::spawn(signer.sign(P256, message()));
+        tokio::task::yield_now().await;
+        double.close(false);
+        first.await.unwrap().unwrap();
+        later.await.unwrap().unwrap();
+        assert_eq!(double.calls(), 2, "who has left is not worked for");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_is_answered_in_time_and_keeps_its_place() {
+    for (n, (double, backend)) in both(Duration::ZERO).into_iter().enumerate() {
+        double.close(true);
+        let actor = SignerActor::start("hangs", backend, 2, limits(64, 200));
+        let signer = actor.signer(double.key.public().clone());
+        let since = Instant::now();
+        let outcomes = join_all((0..6).map(|_| signer.sign(P256, message()))).await;
+        assert!(since.elapsed() < Duration::from_secs(2));
+        for outcome in outcomes {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), Kind::Unavailable);
+            assert!(error.text().contains("did not answer within 200ms"), "{error}");
+        }
+        if n == 0 {
+            // Both threads are still in the module, so nothing more went in.
+            assert_eq!((double.inside.load(Ordering::SeqCst), double.calls()), (2, 2));
+            let error = signer.sign(P256, message()).await.unwrap_err();
+            assert_eq!((error.kind(), double.calls()), (Kind::Unavailable, 0));
+        } else {
+            // A future is dropped when its time is up.
+            eventually(|| double.inside.load(Ordering::SeqCst) == 0).await;
+        }
+        double.close(false);
+        eventually(|| double.inside.load(Ordering::SeqCst) == 0).await;
+        double.calls();
+        signer.sign(P256, message()).await.unwrap();
+        assert_eq!(double.calls(), 1, "whose time was up is not worked for");
+    }
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_written_again_is_used_from_the_next_call_on() {
+    let (old, new) = (Double::new(Duration::ZERO), Double::new(Duration::ZERO));
+    old.close(true);
+    let actor = SignerActor::start("written", Backend::Blocking(old.clone()), 2, Limits::default());
+    let under_way = tokio::spawn(actor.signer(old.key.public().clone()).sign(P256, message()));
+    eventually(|| old.inside.load(Ordering::SeqCst) == 1).await;
+    actor.configure(Backend::Blocking(new.clone()), 2).unwrap();
+    actor.signer(new.key.public().clone()).sign(P256, message()).await.unwrap();
+    old.close(false);
+    under_way.await.unwrap().unwrap();
+    // The old session ends without another call.
+    eventually(|| old.lanes.load(Ordering::SeqCst) == 0).await;
+    assert_eq!((old.calls(), new.calls()), (1, 1));
+    assert!(actor.configure(Backend::Async(new), 1).is_err());
+}
+
+#[tokio::test]
+async fn sessions_without_work_end() {
+    let double = Double::new(Duration::ZERO);
+    let limits = Limits { idle: Duration::from_millis(50), ..Limits::default() };
+    let actor = SignerActor::start("idle", Backend::Blocking(double.clone()), 4, limits);
+    let signer = actor.signer(double.key.public().clone());
+    join_all((0..16).map(|_| signer.sign(P256, message()))).await;
+    assert!(double.lanes.load(Ordering::SeqCst) > 0);
+    eventually(|| double.lanes.load(Ordering::SeqCst) == 0).await;
+    signer.sign(P256, message()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_ends_what_waits_and_refuses_what_comes() {
+    for (double, backend) in both(CALL) {
+        let actor = SignerActor::start("stops", backend, 1, Limits::default());
+        let signer = actor.signer(double.key.public().clone());
+        let jobs: Vec<_> = (0..8).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
+        eventually(|| double.calls.load(Ordering::SeqCst) > 0).await;
+        actor.stop(Duration::from_secs(5)).await;
+        assert_eq!((double.calls(), double.lanes.load(Ordering::SeqCst)), (8, 0));
+        for outcome in join_all(jobs).await {
+            outcome.unwrap().unwrap();
+        }
+        assert_eq!(signer.sign(P256, message()).await.unwrap_err().kind(), Kind::Unavailable);
+    }
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_longer_than_it_may() {
+    for (double, backend) in both(Duration::ZERO) {
+        double.close(true);
+        let actor = SignerActor::start("stuck", backend, 1, Limits::default());
+        let signer = actor.signer(double.key.public().clone());
+        let jobs: Vec<_> = (0..3).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
+        eventually(|| double.inside.load(Ordering::SeqCst) == 1).await;
+        actor.stop(Duration::from_millis(50)).await;
+        double.close(false);
+        let outcomes: Vec<_> = join_all(jobs).await.into_iter().map(Result::unwrap).collect();
+        assert!(outcomes[0].is_ok());
+        assert!(outcomes[1..].iter().all(|outcome| outcome.as_ref().unwrap_err().text().contains("stopping")));
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_signature_is_given_to_nobody() {
+    for (double, backend) in both(Duration::ZERO) {
+        let actor = SignerActor::start("faulty", backend, 1, Limits::default());
+        let signer = actor.signer(double.key.public().clone());
+        double.fault.store(WRONG, Ordering::SeqCst);
+        let error = signer.sign(P256, message()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::BadGateway);
+        assert!(error.text().contains("wrong signature"), "{error}");
+        let error = actor.test_sign(TestSign::default()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(error.text().starts_with("verification: "), "{error}");
+        double.fault.store(OTHER_KEY, Ordering::SeqCst);
+        let error = signer.sign(P256, message()).await.unwrap_err();
+        assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "managed key changed in backend"));
+        double.fault.store(0, Ordering::SeqCst);
+        signer.sign(P256, message()).await.unwrap();
+        actor.test_sign(TestSign::default()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_a_backend_costs_one_call() {
+    for (double, backend) in both(Duration::ZERO) {
+        let actor = SignerActor::start("panics", backend, 1, Limits::default());
+        let signer = actor.signer(double.key.public().clone());
+        double.fault.store(PANICS, Ordering::SeqCst);
+        assert_eq!(signer.sign(P256, message()).await.unwrap_err().kind(), Kind::Internal);
+        double.fault.store(0, Ordering::SeqCst);
+        signer.sign(P256, message()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_fit_the_key_reaches_no_backend() {
+    for (double, backend) in both(Duration::ZERO) {
+        let actor = SignerActor::start("fits", backend, 1, Limits::default());
+        let signer = actor.signer(double.key.public().clone());
+        assert_eq!(signer.wants(P256).unwrap(), Wants::Message);
+        assert!(signer.wants(SignatureAlgorithm::RsaPss(Hash::Sha256)).is_err());
+        for (algorithm, input) in [
+            (SignatureAlgorithm::RsaPkcs1(Hash::Sha256), message()),
+            (SignatureAlgorithm::Ed25519, message()),
+            (P256, Input::Digest(vec![0; 32])),
+        ] {
+            assert_eq!(signer.sign(algorithm, input).await.unwrap_err().kind(), Kind::Invalid);
+        }
+        assert_eq!(double.calls(), 0);
+    }
+}
+
+#[test]
+fn a_digest_of_another_length_is_none() {
+    for (octets, fits) in [(20, false), (31, false), (32, true), (33, false), (48, false), (0, false)] {
+        let outcome = verified::check(Wants::Digest, P256, &Input::Digest(vec![0; octets]));
+        assert_eq!(outcome.is_ok(), fits, "{octets}");
+    }
+    assert!(verified::check(Wants::Digest, P256, &message()).is_err());
+}

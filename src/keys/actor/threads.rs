@@ -1,0 +1,47 @@
+//! Places of a blocking backend: a thread each, with its own session.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::Instant;
+
+use super::backend::{Answer, Backend, Lane};
+use super::line::{Call, Next, Place};
+use crate::error::{Error, Result};
+
+/// Starts the thread of a place. Without one the place is given back; the next job tries again.
+pub(super) fn start(place: Place) {
+    let name = format!("sign-{}", place.name().replace('\0', ""));
+    if let Err(error) = thread::Builder::new().name(name).spawn(move || work(place)) {
+        tracing::error!(%error, "a signing thread did not start");
+    }
+}
+
+fn work(mut place: Place) {
+    let line = place.begin();
+    // Declared after the place and so dropped before it: a session is closed before its place is free.
+    let mut lane: Option<(u64, Box<dyn Lane>)> = None;
+    let mut since = Instant::now();
+    loop {
+        match line.next(lane.as_ref().map(|(version, _)| *version), since) {
+            Next::Call(Call { number, job, backend, version }) => {
+                let Backend::Blocking(backend) = backend else { return };
+                let (_, own) = lane.get_or_insert_with(|| (version, backend.lane(line.meter().clone())));
+                let started = Instant::now();
+                let outcome = catch_unwind(AssertUnwindSafe(|| own.call(&job.request)));
+                line.done(number, started.elapsed());
+                if outcome.is_err() {
+                    lane = None;
+                }
+                let _ = job.answer.send(outcome.unwrap_or_else(|_| panicked()));
+                since = Instant::now();
+            }
+            Next::Renew => lane = None,
+            Next::Rest => lane.iter_mut().for_each(|(_, lane)| lane.rest()),
+            Next::Leave => return,
+        }
+    }
+}
+
+fn panicked() -> Result<Answer> {
+    Err(Error::internal("a signing backend panicked"))
+}

@@ -1,0 +1,107 @@
+//! Signatures that are verified before anybody gets them: against a faulty device, a fault that was induced,
+//! and a key that was replaced behind our back.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use super::backend::{Answer, Request};
+use super::link::{Link, unexpected};
+use crate::error::{Error, Kind, Result};
+use crate::keys::signer::{Input, RemoteSigner, Wants};
+use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::public_key::PublicKey;
+
+/// Signs for one public key, through the actor of its managed key.
+pub(super) struct Signer {
+    link: Link,
+    key: Arc<PublicKey>,
+}
+
+impl Signer {
+    pub(super) fn new(link: Link, key: PublicKey) -> Self {
+        Self { link, key: Arc::new(key) }
+    }
+}
+
+impl RemoteSigner for Signer {
+    fn public(&self) -> &PublicKey {
+        &self.key
+    }
+
+    fn wants(&self, algorithm: SignatureAlgorithm) -> Result<Wants> {
+        if !algorithm.fits(self.key.kind()) {
+            return Err(Error::invalid(format!(
+                "signature algorithm: {} does not fit an {} key of {} bits",
+                algorithm.name(),
+                self.key.kind().name(),
+                self.key.kind().bits()
+            )));
+        }
+        self.link.line().backend().wants(self.key.kind(), algorithm)
+    }
+
+    fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Vec<u8>>> {
+        let fits = self.wants(algorithm).and_then(|wants| check(wants, algorithm, &input));
+        let (link, key) = (self.link.clone(), Arc::clone(&self.key));
+        async move {
+            fits?;
+            let input = Arc::new(input);
+            let request = Request::Sign { algorithm, input: Arc::clone(&input), key: Arc::clone(&key) };
+            match link.ask(request).await? {
+                Answer::Signature(signature) if verifies(&key, algorithm, &input, &signature) => Ok(signature),
+                Answer::Signature(_) => Err(wrong(&link, &key).await),
+                Answer::Changed => Err(changed(&link)),
+                _ => Err(unexpected()),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Whether the input is what is wanted. A digest of another length is refused here: there are modules that
+/// sign it.
+pub(super) fn check(wants: Wants, algorithm: SignatureAlgorithm, input: &Input) -> Result<()> {
+    match (wants, input) {
+        (Wants::Message, Input::Message(_)) => Ok(()),
+        (Wants::Digest, Input::Digest(digest))
+            if algorithm.hash().is_some_and(|hash| digest.len() == hash.octets() as usize) =>
+        {
+            Ok(())
+        }
+        (Wants::Digest, Input::Digest(digest)) => Err(Error::invalid(format!(
+            "digest: {} octets are not the length of a digest for {}",
+            digest.len(),
+            algorithm.name()
+        ))),
+        (Wants::Digest, _) => Err(Error::invalid("signing input: the key signs digests, not messages")),
+        (Wants::Message, _) => Err(Error::invalid("signing input: the key signs messages, not digests")),
+    }
+}
+
+fn verifies(key: &PublicKey, algorithm: SignatureAlgorithm, input: &Input, signature: &[u8]) -> bool {
+    match input {
+        Input::Digest(digest) => key.verify_digest(algorithm, digest, signature),
+        Input::Message(message) => key.verify(algorithm, message, signature),
+    }
+    .is_ok()
+}
+
+/// What a signature that does not verify comes from: another key, or a device that errs.
+async fn wrong(link: &Link, key: &PublicKey) -> Error {
+    link.line().meter().wrong();
+    match link.public_key(false).await {
+        Ok(now) if now != *key => changed(link),
+        _ => {
+            tracing::error!(key = link.line().name(), "a signature of a managed key does not verify");
+            Error::new(Kind::BadGateway, "the backend of the managed key returned a wrong signature")
+        }
+    }
+}
+
+fn changed(link: &Link) -> Error {
+    link.line().meter().changed();
+    tracing::error!(key = link.line().name(), "there is another key in the place of a managed key");
+    Error::new(Kind::BadGateway, "managed key changed in backend")
+}

@@ -1,0 +1,89 @@
+//! Making a key that is not there. One that is there is used: who asks twice gets the same key.
+
+use std::ffi::c_ulong;
+use std::sync::PoisonError;
+
+use cryptoki::error::{Error as BindingError, RvError};
+use cryptoki::mechanism::Mechanism;
+use cryptoki::object::Attribute;
+use cryptoki::session::Session as Raw;
+use cryptoki::types::Ulong;
+
+use super::healing::Failure;
+use super::key::{Pkcs11Config, Pkcs11Key};
+use super::mechanism::{ECDSA, RSA_OAEP, RSA_PKCS, RSA_PSS};
+use super::object::{self, Found};
+use super::session::Session;
+use crate::error::{Error, Result};
+use crate::x509::algorithm::KeyKind;
+use crate::x509::writer::{OID, build};
+
+/// Octets of the identifier that a new key gets.
+const ID_OCTETS: usize = 20;
+
+/// Makes the key of a configuration where it is still not there, and gives it.
+///
+/// # Errors
+/// `Invalid` where no key may be made, or none of this kind.
+pub(super) fn key(key: &Pkcs11Key) -> Result<(), Failure> {
+    let config = &key.config;
+    let Some(kind) = config.generate else {
+        return Err(Error::invalid("key does not exist in backend and allow_generate_key is false").into());
+    };
+    let Some(label) = config.key_label.as_ref().filter(|_| config.key_id.is_none()) else {
+        let text = "key does not exist in backend: one is found by key_id, which is given to a key by its module";
+        return Err(Error::invalid(text).into());
+    };
+    check(config.mechanism, kind)?;
+    // Nobody else of this process makes it meanwhile.
+    let _turn = key.library.generation.lock().unwrap_or_else(PoisonError::into_inner);
+    let session = Session::open(key, true)?;
+    session.run(|raw| match object::find(raw, config)? {
+        Some(Found { .. }) => Ok(()),
+        None => make(raw, config, label, kind),
+    })
+}
+
+/// Whether keys of this kind are made for the mechanism.
+fn check(mechanism: u64, kind: KeyKind) -> Result<()> {
+    match (mechanism, kind) {
+        (RSA_PKCS | RSA_OAEP | RSA_PSS, KeyKind::Rsa { bits: 2048 | 3072 | 4096 }) | (ECDSA, KeyKind::Ec(_)) => Ok(()),
+        _ => Err(Error::invalid(format!(
+            "key does not exist in backend, and no {} key can be generated for mechanism {mechanism:#06x}",
+            kind.name()
+        ))),
+    }
+}
+
+fn make(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKind) -> Result<(), Failure> {
+    let (mechanism, specific) = match kind {
+        KeyKind::Rsa { bits } => (
+            Mechanism::RsaPkcsKeyPairGen,
+            vec![Attribute::ModulusBits(Ulong::new(bits as c_ulong)), Attribute::PublicExponent(vec![1, 0, 1])],
+        ),
+        KeyKind::Ec(curve) => {
+            (Mechanism::EccKeyPairGen, vec![Attribute::EcParams(build(OID, 0, |w| w.raw(curve.oid())))])
+        }
+        KeyKind::Ed25519 => return check(config.mechanism, kind).map_err(Failure::from),
+    };
+    let shared = [
+        Attribute::Token(true),
+        Attribute::Label(label.as_bytes().to_vec()),
+        Attribute::Id(crate::random::bytes::<ID_OCTETS>().to_vec()),
+    ];
+    let public = [&shared[..], &[Attribute::Verify(true)], &specific].concat();
+    let private =
+        [&shared[..], &[Attribute::Private(true), Attribute::Sensitive(true), Attribute::Sign(true)]].concat();
+    let kept = [&private[..], &[Attribute::Extractable(false)]].concat();
+    match session.generate_key_pair(&mechanism, &public, &kept) {
+        // There are modules that let nobody say so, because they do nothing else.
+        Err(BindingError::Pkcs11(RvError::TemplateInconsistent, _)) => {
+            session.generate_key_pair(&mechanism, &public, &private)?;
+        }
+        made => {
+            made?;
+        }
+    }
+    tracing::info!(label, kind = kind.name(), "a key was generated on a pkcs11 token");
+    Ok(())
+}

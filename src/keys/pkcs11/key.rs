@@ -1,0 +1,54 @@
+//! The configuration of a key, and what its sessions share: library, PIN, and whether the token is gone.
+
+use std::sync::Arc;
+
+use super::library::{Libraries, Library};
+use super::pin::Pin;
+use super::token::TokenAddress;
+use super::trouble::Trouble;
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+use crate::x509::algorithm::KeyKind;
+
+/// The configuration of one managed key; its rules have been checked.
+#[derive(Clone)]
+pub struct Pkcs11Config {
+    /// Name of a configured library.
+    pub library: String,
+    /// The token.
+    pub token: TokenAddress,
+    /// `CKA_LABEL` of the key, where it is found by that; the label of a key that is made.
+    pub key_label: Option<String>,
+    /// `CKA_ID` of the key, where it is found by that. One of the two is there; with both, both must match.
+    pub key_id: Option<Vec<u8>>,
+    /// The number of the mechanism, a `CKM_` constant.
+    pub mechanism: u64,
+    /// The PIN of the token's user.
+    pub pin: Secret,
+    /// Whether sessions are read-write even where none is needed.
+    pub force_rw_session: bool,
+    /// The key to make when there is none; `None` where none may be made.
+    pub generate: Option<KeyKind>,
+}
+
+/// A managed key behind a PKCS #11 module, in one version of its configuration.
+pub struct Pkcs11Key {
+    pub(super) library: Arc<Library>,
+    pub(super) config: Pkcs11Config,
+    pub(super) pin: Pin,
+    pub(super) trouble: Trouble,
+}
+
+impl Pkcs11Key {
+    /// The backend of a key; made anew whenever its configuration is written. Asks no module.
+    ///
+    /// # Errors
+    /// `Invalid` when no library of that name is configured, or neither label nor identifier is there.
+    pub fn new(libraries: &Libraries, config: Pkcs11Config) -> Result<Arc<Self>> {
+        if config.key_label.is_none() && config.key_id.is_none() {
+            return Err(Error::invalid("either key_label or key_id is required"));
+        }
+        let (library, pin) = (libraries.get(&config.library)?, Pin::new(config.pin.clone()));
+        Ok(Arc::new(Self { library, config, pin, trouble: Trouble::default() }))
+    }
+}

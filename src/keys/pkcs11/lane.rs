@@ -1,0 +1,221 @@
+//! One place of a key's actor: a session, the key's handle in it, and what is done when they are lost.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::generate;
+use super::healing::{Cause, Failure, Rebuild, row_of};
+use super::key::Pkcs11Key;
+use super::mechanism::Plan;
+use super::object::{self, Found};
+use super::session::{self, Session};
+use super::trouble::Admission;
+use crate::error::{Error, Kind, Result};
+use crate::keys::actor::{Answer, Lane, Meter, Request};
+use crate::keys::signer::{Input, Wants};
+use crate::keys::test_sign::TestSign;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::public_key::PublicKey;
+
+/// Octets that a test signature is about.
+const TEST_OCTETS: usize = 64;
+
+/// A session, opened when it is needed.
+pub(super) struct SessionLane {
+    key: Arc<Pkcs11Key>,
+    meter: Meter,
+    session: Option<Session>,
+    /// The key, as `session` has it.
+    found: Option<Found>,
+}
+
+impl Lane for SessionLane {
+    fn call(&mut self, request: &Request) -> Result<Answer> {
+        let is_test = matches!(request, Request::TestSign(_));
+        if is_test {
+            // Asked for by an operator: the PIN is tried once more, and the token looked for.
+            self.key.pin.permit();
+        }
+        let mut healed = Vec::new();
+        let answer = loop {
+            let (failure, is_out_of_reach) = match self.prepare(request, is_test) {
+                Err(failure) => (failure, true),
+                Ok(()) => match self.answer(request) {
+                    Ok(answer) => break answer,
+                    Err(failure) => (failure, false),
+                },
+            };
+            let row = row_of(failure.cause);
+            let rebuilt = self.give_up(row.rebuild);
+            if healed.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
+                if is_out_of_reach && row.repeats > 0 {
+                    self.key.trouble.begin(Instant::now());
+                }
+                return Err(failure.error);
+            }
+            tracing::warn!(error = %failure.error, "a session of a managed key is built up again");
+            self.meter.recovered(row.word);
+            healed.push(failure.cause);
+            rebuilt?;
+        };
+        if self.session.as_ref().is_some_and(Session::is_wanted) {
+            self.close();
+        }
+        Ok(answer)
+    }
+
+    fn rest(&mut self) {
+        if self.session.as_ref().is_some_and(Session::is_wanted) {
+            self.close();
+        }
+    }
+}
+
+impl SessionLane {
+    pub(super) fn new(key: Arc<Pkcs11Key>, meter: Meter) -> Self {
+        Self { key, meter, session: None, found: None }
+    }
+
+    fn close(&mut self) {
+        self.found = None;
+        self.session = None;
+    }
+
+    /// Gives up what a failure has made useless.
+    fn give_up(&mut self, rebuild: Rebuild) -> Result<()> {
+        let epoch = self.session.as_ref().map(Session::epoch);
+        match rebuild {
+            Rebuild::Nothing => return Ok(()),
+            Rebuild::Session | Rebuild::Module => {}
+            Rebuild::Token => self.session.iter().for_each(Session::lose_token),
+        }
+        self.close();
+        match (rebuild, epoch) {
+            (Rebuild::Module, Some(epoch)) => self.key.library.module.renew(epoch).map_err(|failure| failure.error),
+            // Without a session it was lost while one was opened.
+            (Rebuild::Module, None) => self.renew(),
+            _ => Ok(()),
+        }
+    }
+
+    fn renew(&self) -> Result<()> {
+        let epoch = match self.key.library.module.enter() {
+            Ok(pass) => pass.epoch,
+            Err(failure) => return Err(failure.error),
+        };
+        self.key.library.module.renew(epoch).map_err(|failure| failure.error)
+    }
+
+    /// Opens a session and finds the key in it, where that has not been done. While it cannot be, this is
+    /// refused but for one call now and then, which also initialises the library again: there are modules that
+    /// look for tokens at no other time.
+    fn prepare(&mut self, request: &Request, is_test: bool) -> Result<(), Failure> {
+        // The others look for the key themselves, and it may be missing.
+        let needs_key = matches!(request, Request::Sign { .. });
+        if self.session.is_some() && (self.found.is_some() || !needs_key) {
+            return Ok(());
+        }
+        let admission = self.key.trouble.admit(Instant::now());
+        if admission == Admission::Refused && !is_test {
+            // Nothing is done about it: that has been done.
+            return Err(Error::new(Kind::Unavailable, "pkcs11 token: is not present, or does not work").into());
+        }
+        let mut reached = self.reach(needs_key);
+        if admission != Admission::Usual && matches!(&reached, Err(failure) if row_of(failure.cause).repeats > 0) {
+            self.close();
+            self.renew()?;
+            reached = self.reach(needs_key);
+        }
+        if reached.is_ok() {
+            self.key.trouble.end();
+        }
+        reached
+    }
+
+    fn reach(&mut self, needs_key: bool) -> Result<(), Failure> {
+        if self.session.is_none() {
+            self.session = Some(Session::open(&self.key, false)?);
+        }
+        if needs_key && self.found.is_none() {
+            // It was there when the signer was made: a token that is lost, or its login, shows like this, too.
+            let missing = || Failure::new(Cause::Login, "the managed key is not in its backend any more");
+            self.found = Some(self.look()?.ok_or_else(missing)?);
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<Answer, Failure> {
+        match request {
+            Request::Find { create } => self.find(*create).map(Answer::Key),
+            Request::Sign { algorithm, input, key } => self.sign(*algorithm, input, key),
+            Request::TestSign(test) => self.test(*test),
+        }
+    }
+
+    fn session(&self) -> Result<&Session, Failure> {
+        self.session.as_ref().ok_or_else(session::ended)
+    }
+
+    /// Looks the key up now.
+    fn find(&mut self, create: bool) -> Result<PublicKey, Failure> {
+        self.found = None;
+        let mut found = self.look()?;
+        if found.is_none() {
+            if create {
+                generate::key(&self.key)?;
+                found = self.look()?;
+            } else {
+                return Err(Error::invalid("key does not exist in backend").into());
+            }
+        }
+        let found = found.ok_or_else(|| Error::invalid("key does not exist in backend, though it was generated"))?;
+        let public = found.public.clone();
+        self.found = Some(found);
+        Ok(public)
+    }
+
+    fn look(&self) -> Result<Option<Found>, Failure> {
+        self.session()?.run(|raw| object::find(raw, &self.key.config))
+    }
+
+    fn sign(&mut self, algorithm: SignatureAlgorithm, input: &Input, key: &PublicKey) -> Result<Answer, Failure> {
+        let Some(found) = &self.found else { return Err(session::ended()) };
+        if found.public != *key {
+            self.found = None;
+            return Ok(Answer::Changed);
+        }
+        let plan = Plan::of(self.key.config.mechanism, key.kind(), algorithm)?;
+        let (Input::Digest(input) | Input::Message(input)) = input;
+        let signature = self.session()?.run(|raw| plan.sign(raw, found.private, input))?;
+        Ok(Answer::Signature(plan.finished(signature)?))
+    }
+
+    fn test(&mut self, test: TestSign) -> Result<Answer, Failure> {
+        let public = self.find(true)?;
+        let Some(found) = &self.found else { return Ok(Answer::Wrong) };
+        let plan = Plan::of_test(self.key.config.mechanism, public.kind(), test)?;
+        let message = crate::random::bytes::<TEST_OCTETS>();
+        let digest = plan.hash.digest(&message);
+        let input = if plan.wants() == Wants::Message { &message[..] } else { &digest };
+        let signature = self.session()?.run(|raw| plan.sign(raw, found.private, input))?;
+        let verifies = match (public.kind(), plan.verifier(&digest)) {
+            (KeyKind::Ed25519, _) => public.verify(SignatureAlgorithm::Ed25519, &message, &signature).is_ok(),
+            (_, Some((algorithm, digest))) => {
+                public.verify_digest(algorithm, &digest, &plan.finished(signature)?).is_ok()
+            }
+            (_, None) => self.verify(&plan, found, input, &signature)?,
+        };
+        Ok(if verifies { Answer::Tested } else { Answer::Wrong })
+    }
+
+    /// Lets the module verify what no library of ours does, in a session of its own.
+    fn verify(&self, plan: &Plan, found: &Found, input: &[u8], signature: &[u8]) -> Result<bool, Failure> {
+        let second = Session::open(&self.key, false)?;
+        second.run(|raw| {
+            let Some(public) = object::find_public(raw, found.private)? else {
+                return Err(Error::invalid("the token has no object of the public part, to verify with").into());
+            };
+            plan.verify(raw, public, input, signature)
+        })
+    }
+}

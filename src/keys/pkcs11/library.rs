@@ -1,0 +1,106 @@
+//! The libraries, by configured name; one per file for as long as the process lives.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::healing::Failure;
+use super::module::{Module, Pass};
+use super::token::{Token, TokenAddress};
+use crate::error::{Error, Result};
+
+/// Every module of the process, by its real path: a second handle to one would share its state.
+static LOADED: Mutex<BTreeMap<PathBuf, Arc<Library>>> = Mutex::new(BTreeMap::new());
+
+/// The configured libraries. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Libraries(Arc<BTreeMap<String, Arc<Library>>>);
+
+impl Libraries {
+    /// Checks names and files; loads no module: one that does not work must not hold up a start.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that is taken or has other characters than `a-z 0-9 _ -` (letters in either
+    /// case), and a file that is no absolute path to a regular file.
+    pub fn new(stanzas: impl IntoIterator<Item = (String, PathBuf)>) -> Result<Self> {
+        let mut libraries = BTreeMap::new();
+        for (name, path) in stanzas {
+            let name = name.to_ascii_lowercase();
+            let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+            if name.is_empty() || !name.chars().all(allowed) {
+                return Err(Error::invalid(format!("pkcs11 library {name:?}: a name has letters, digits, - and _")));
+            }
+            let library = Library::of(&name, &path)?;
+            if libraries.insert(name.clone(), library).is_some() {
+                return Err(Error::invalid(format!("pkcs11 library {name:?}: configured twice")));
+            }
+        }
+        Ok(Self(Arc::new(libraries)))
+    }
+
+    /// The library with this name, in any letter case.
+    pub(super) fn get(&self, name: &str) -> Result<Arc<Library>> {
+        let found = self.0.get(&name.to_ascii_lowercase()).cloned();
+        found.ok_or_else(|| {
+            let name: String = name.chars().take(64).collect();
+            Error::invalid(format!("no kms_library configured with name {name:?}"))
+        })
+    }
+
+    /// Ends the use of all modules: the last thing of a shutdown, after the actors have stopped. A module
+    /// that hangs in a call is left as it is.
+    pub fn close(&self) {
+        for library in self.0.values() {
+            library.module.finalize();
+        }
+    }
+}
+
+/// One library.
+pub(super) struct Library {
+    pub(super) module: Module,
+    tokens: Mutex<Tokens>,
+    /// Held by whoever makes a key.
+    pub(super) generation: Mutex<()>,
+}
+
+/// The tokens in use, by slot, of one epoch of the module.
+#[derive(Default)]
+struct Tokens {
+    epoch: u64,
+    by_slot: HashMap<u64, Arc<Token>>,
+}
+
+impl Library {
+    fn of(name: &str, path: &Path) -> Result<Arc<Self>> {
+        let wrong = |rule: &str| Error::invalid(format!("pkcs11 library {name:?}: {} {rule}", path.display()));
+        if !path.is_absolute() {
+            return Err(wrong("is not an absolute path"));
+        }
+        let real = path.canonicalize().map_err(|_| wrong("does not exist"))?;
+        let metadata = real.metadata().map_err(|_| wrong("cannot be read"))?;
+        if !metadata.is_file() {
+            return Err(wrong("is not a regular file"));
+        }
+        if metadata.permissions().mode() & 0o022 != 0 {
+            tracing::warn!(library = name, "the file of a pkcs11 library can be written by others than its owner");
+        }
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let library = loaded.entry(real.clone()).or_insert_with(|| {
+            Arc::new(Self { module: Module::new(real), tokens: Mutex::default(), generation: Mutex::default() })
+        });
+        Ok(Arc::clone(library))
+    }
+
+    /// The token with this address, found now.
+    pub(super) fn token(&self, pass: &Pass<'_>, address: &TokenAddress) -> Result<Arc<Token>, Failure> {
+        let (slot, info) = address.find(pass)?;
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if tokens.epoch != pass.epoch {
+            *tokens = Tokens { epoch: pass.epoch, by_slot: HashMap::new() };
+        }
+        let token = tokens.by_slot.entry(slot.id()).or_insert_with(|| Arc::new(Token::new(slot, info.as_ref())));
+        Ok(Arc::clone(token))
+    }
+}

@@ -1,0 +1,342 @@
+//! Which call of a module makes which signature, and the form of what goes in and comes out.
+//!
+//! A mechanism that hashes by itself is given the message, and signs with its own hash alone; all others are
+//! given a digest. PKCS #1 wants the DigestInfo around it, which is ours to add (RFC 8017 9.2), ECDSA gives
+//! two numbers one after the other, which X.509 has as DER (RFC 3279 2.2.3).
+
+use std::ffi::c_ulong;
+
+use cryptoki::error::{Error as BindingError, RvError};
+use cryptoki::mechanism::vendor_defined::VendorDefinedMechanism;
+use cryptoki::mechanism::{Mechanism, MechanismType};
+use cryptoki::object::ObjectHandle;
+use cryptoki::session::Session;
+
+use super::healing::Failure;
+use crate::error::{Error, Result};
+use crate::keys::signer::Wants;
+use crate::keys::test_sign::{TestHash, TestSign};
+use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
+use crate::x509::writer::{NULL, OCTET_STRING, SEQUENCE, build};
+
+/// How a key signs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Pkcs1,
+    Pss,
+    Ecdsa,
+    Ed25519,
+}
+
+use Scheme::{Ecdsa, Ed25519, Pkcs1, Pss};
+
+pub(super) const RSA_PKCS: u64 = 0x0001;
+pub(super) const RSA_OAEP: u64 = 0x0009;
+pub(super) const RSA_PSS: u64 = 0x000d;
+pub(super) const ECDSA: u64 = 0x1041;
+const EDDSA: u64 = 0x1057;
+
+/// The mechanism of a configuration, the schemes its key signs with (the first where none is asked for), and
+/// the hash that it brings itself. A key for OAEP is an RSA key like others.
+const TABLE: [(u64, &[Scheme], Option<Hash>); 14] = [
+    (RSA_PKCS, &[Pkcs1, Pss], None),
+    (RSA_OAEP, &[Pkcs1, Pss], None),
+    (RSA_PSS, &[Pss], None),
+    (0x0040, &[Pkcs1], Some(Hash::Sha256)),
+    (0x0041, &[Pkcs1], Some(Hash::Sha384)),
+    (0x0042, &[Pkcs1], Some(Hash::Sha512)),
+    (0x0043, &[Pss], Some(Hash::Sha256)),
+    (0x0044, &[Pss], Some(Hash::Sha384)),
+    (0x0045, &[Pss], Some(Hash::Sha512)),
+    (ECDSA, &[Ecdsa], None),
+    (0x1044, &[Ecdsa], Some(Hash::Sha256)),
+    (0x1045, &[Ecdsa], Some(Hash::Sha384)),
+    (0x1046, &[Ecdsa], Some(Hash::Sha512)),
+    (EDDSA, &[Ed25519], None),
+];
+
+/// Whether a key with this mechanism can sign.
+pub fn is_supported_mechanism(number: u64) -> bool {
+    TABLE.iter().any(|row| row.0 == number)
+}
+
+/// One way to sign, with one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    kind: KeyKind,
+    pub(super) scheme: Scheme,
+    pub(super) hash: TestHash,
+    /// The mechanism of the call.
+    call: u64,
+    /// Whether it hashes by itself.
+    hashes: bool,
+}
+
+/// `CK_RSA_PKCS_PSS_PARAMS`, for hashes that the binding has no names for, too.
+#[repr(C)]
+struct PssParams {
+    hash: c_ulong,
+    mask: c_ulong,
+    salt: c_ulong,
+}
+
+impl Plan {
+    /// How a key of `kind` with the mechanism of a configuration signs with `algorithm`.
+    ///
+    /// # Errors
+    /// `Invalid`, saying which of them does not go with which.
+    pub(super) fn of(mechanism: u64, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Self> {
+        let scheme = match algorithm {
+            SignatureAlgorithm::RsaPkcs1(_) => Pkcs1,
+            SignatureAlgorithm::RsaPss(_) => Pss,
+            SignatureAlgorithm::Ecdsa(_) => Ecdsa,
+            SignatureAlgorithm::Ed25519 => Ed25519,
+        };
+        Self::new(mechanism, kind, Some(scheme), algorithm.hash().map(TestHash::from))
+    }
+
+    /// How it makes a test signature.
+    ///
+    /// # Errors
+    /// As [`Plan::of`].
+    pub(super) fn of_test(mechanism: u64, kind: KeyKind, test: TestSign) -> Result<Self> {
+        let scheme = match (kind, test.use_pss) {
+            (_, None) => None,
+            (KeyKind::Rsa { .. }, Some(pss)) => Some(if pss { Pss } else { Pkcs1 }),
+            (_, Some(true)) => return Err(Error::invalid("use_pss: is for RSA keys alone")),
+            (_, Some(false)) => None,
+        };
+        if kind == KeyKind::Ed25519 && test.hash.is_some() {
+            return Err(Error::invalid("hash_algorithm: an Ed25519 key has no other hash than its own"));
+        }
+        let usual = match kind {
+            KeyKind::Ec(curve) => curve.hash().into(),
+            _ => TestHash::Sha256,
+        };
+        let own = TABLE.iter().find(|row| row.0 == mechanism).and_then(|row| row.2).map(TestHash::from);
+        Self::new(mechanism, kind, scheme, test.hash.or(own).or(Some(usual)))
+    }
+
+    fn new(mechanism: u64, kind: KeyKind, scheme: Option<Scheme>, hash: Option<TestHash>) -> Result<Self> {
+        let row = TABLE.iter().find(|row| row.0 == mechanism);
+        let (_, schemes, own) = row.ok_or_else(|| Error::invalid(format!("unsupported mechanism {mechanism:#06x}")))?;
+        let fits = match kind {
+            KeyKind::Rsa { .. } => schemes.contains(&Pss) || schemes.contains(&Pkcs1),
+            KeyKind::Ec(_) => schemes.contains(&Ecdsa),
+            KeyKind::Ed25519 => schemes.contains(&Ed25519),
+        };
+        if !fits {
+            let name = kind.name();
+            return Err(Error::invalid(format!("mechanism {mechanism:#06x} is not for a key of type {name}")));
+        }
+        let scheme = scheme.unwrap_or(schemes[0]);
+        let hash = hash.unwrap_or(TestHash::Sha512);
+        if !schemes.contains(&scheme) {
+            let other = if scheme == Pss { "RSASSA-PSS" } else { "RSASSA-PKCS1-v1_5" };
+            return Err(Error::invalid(format!("mechanism {mechanism:#06x} does not sign with {other}")));
+        }
+        if own.is_some_and(|own| TestHash::from(own) != hash) {
+            let word = hash.word();
+            return Err(Error::invalid(format!(
+                "mechanism {mechanism:#06x} has a hash of its own, which is not {word}"
+            )));
+        }
+        let call = match (own, scheme) {
+            (Some(_), _) => mechanism,
+            (None, Pkcs1) => RSA_PKCS,
+            (None, Pss) => RSA_PSS,
+            (None, Ecdsa) => ECDSA,
+            (None, Ed25519) => EDDSA,
+        };
+        Ok(Self { kind, scheme, hash, call, hashes: own.is_some() || scheme == Ed25519 })
+    }
+
+    /// What is to be handed over.
+    pub(super) fn wants(&self) -> Wants {
+        if self.hashes { Wants::Message } else { Wants::Digest }
+    }
+
+    /// With what the crypto library verifies a signature about this digest; `None` where it cannot.
+    pub(super) fn verifier(&self, digest: &[u8]) -> Option<(SignatureAlgorithm, Vec<u8>)> {
+        match (self.scheme, self.kind) {
+            (Pkcs1, _) => Some((SignatureAlgorithm::RsaPkcs1(self.hash.usual()?), digest.to_vec())),
+            (Pss, _) => Some((SignatureAlgorithm::RsaPss(self.hash.usual()?), digest.to_vec())),
+            // ECDSA takes a digest as a number (FIPS 186-5 6.4.1): in the length of the curve's own hash it is
+            // the same one.
+            (Ecdsa, KeyKind::Ec(curve)) => {
+                let hash = curve.hash();
+                let mut fitting = vec![0; (hash.octets() as usize).saturating_sub(digest.len())];
+                fitting.extend_from_slice(digest);
+                fitting.truncate(hash.octets() as usize);
+                Some((SignatureAlgorithm::Ecdsa(hash), fitting))
+            }
+            _ => None,
+        }
+    }
+
+    /// Signs; `input` is what [`Plan::wants`]. The signature is as the module gave it.
+    pub(super) fn sign(&self, session: &Session, key: ObjectHandle, input: &[u8]) -> Result<Vec<u8>, Failure> {
+        let input = self.prepared(input);
+        self.with(|mechanism| session.sign(mechanism, key, &input))
+    }
+
+    /// Lets the module verify what [`Plan::sign`] gave.
+    pub(super) fn verify(
+        &self,
+        session: &Session,
+        key: ObjectHandle,
+        input: &[u8],
+        signature: &[u8],
+    ) -> Result<bool, Failure> {
+        let input = self.prepared(input);
+        self.with(|mechanism| match session.verify(mechanism, key, &input, signature) {
+            Err(BindingError::Pkcs11(RvError::SignatureInvalid | RvError::SignatureLenRange, _)) => Ok(false),
+            verified => verified.map(|()| true),
+        })
+    }
+
+    /// The input of the call.
+    fn prepared(&self, input: &[u8]) -> Vec<u8> {
+        match (self.scheme, self.kind) {
+            (Pkcs1, _) if !self.hashes => digest_info(self.hash, input),
+            // A digest counts with its leftmost bits alone (FIPS 186-5 6.4.1), and not every module cuts it.
+            (Ecdsa, KeyKind::Ec(curve)) if !self.hashes => input[..input.len().min(curve.octets())].to_vec(),
+            _ => input.to_vec(),
+        }
+    }
+
+    fn with<T>(&self, call: impl FnOnce(&Mechanism<'_>) -> Result<T, BindingError>) -> Result<T, Failure> {
+        let number = MechanismType::try_from(self.call as c_ulong)?;
+        let (hash, mask) = numbers(self.hash);
+        let params = PssParams { hash, mask, salt: self.hash.octets() as c_ulong };
+        let params = (self.scheme == Pss).then_some(&params);
+        Ok(call(&Mechanism::VendorDefined(VendorDefinedMechanism::new(number, params)))?)
+    }
+
+    /// The signature in the form of X.509.
+    ///
+    /// # Errors
+    /// `Unavailable` when the module gave two numbers that are none of the curve's.
+    pub(super) fn finished(&self, signature: Vec<u8>) -> Result<Vec<u8>> {
+        match self.kind {
+            KeyKind::Ec(curve) => {
+                let octets = curve.octets();
+                if signature.len() != 2 * octets {
+                    return Err(Error::unavailable(
+                        "pkcs11 module: gave an ECDSA signature of another length",
+                        "length",
+                    ));
+                }
+                Ok(numbers_to_der(&signature[..octets], &signature[octets..]))
+            }
+            KeyKind::Rsa { .. } | KeyKind::Ed25519 => Ok(signature),
+        }
+    }
+}
+
+/// SEQUENCE of two positive INTEGERs.
+fn numbers_to_der(r: &[u8], s: &[u8]) -> Vec<u8> {
+    build(SEQUENCE, r.len() + s.len() + 12, |w| {
+        w.unsigned(r);
+        w.unsigned(s);
+    })
+}
+
+/// DigestInfo (RFC 8017 A.2.4).
+fn digest_info(hash: TestHash, digest: &[u8]) -> Vec<u8> {
+    build(SEQUENCE, digest.len() + 24, |w| {
+        w.nest(SEQUENCE, |w| {
+            w.oid(hash.oid());
+            w.tlv(NULL, &[]);
+        });
+        w.tlv(OCTET_STRING, digest);
+    })
+}
+
+/// The numbers of a hash and of MGF1 with it: `CKM_` and `CKG_`.
+fn numbers(hash: TestHash) -> (c_ulong, c_ulong) {
+    match hash {
+        TestHash::Sha1 => (0x220, 1),
+        TestHash::Sha224 => (0x255, 5),
+        TestHash::Sha256 => (0x250, 2),
+        TestHash::Sha384 => (0x260, 3),
+        TestHash::Sha512 => (0x270, 4),
+        TestHash::Sha3_224 => (0x2b5, 6),
+        TestHash::Sha3_256 => (0x2b0, 7),
+        TestHash::Sha3_384 => (0x2c0, 8),
+        TestHash::Sha3_512 => (0x2d0, 9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x509::algorithm::Curve;
+    use SignatureAlgorithm as A;
+
+    const RSA: KeyKind = KeyKind::Rsa { bits: 2048 };
+    const P256: KeyKind = KeyKind::Ec(Curve::P256);
+
+    #[test]
+    fn mechanisms_sign_with_what_they_are_for() {
+        let wants = |mechanism, kind, algorithm| Plan::of(mechanism, kind, algorithm).map(|plan| plan.wants()).ok();
+        assert_eq!(wants(RSA_PKCS, RSA, A::RsaPkcs1(Hash::Sha384)), Some(Wants::Digest));
+        assert_eq!(wants(RSA_OAEP, RSA, A::RsaPss(Hash::Sha512)), Some(Wants::Digest));
+        assert_eq!(wants(RSA_PSS, RSA, A::RsaPkcs1(Hash::Sha256)), None);
+        assert_eq!(wants(0x0041, RSA, A::RsaPkcs1(Hash::Sha384)), Some(Wants::Message));
+        assert_eq!(wants(0x0041, RSA, A::RsaPkcs1(Hash::Sha256)), None);
+        assert_eq!(wants(0x0041, RSA, A::RsaPss(Hash::Sha384)), None);
+        assert_eq!(wants(ECDSA, P256, A::Ecdsa(Hash::Sha256)), Some(Wants::Digest));
+        assert_eq!(wants(0x1044, P256, A::Ecdsa(Hash::Sha256)), Some(Wants::Message));
+        assert_eq!(wants(EDDSA, KeyKind::Ed25519, A::Ed25519), Some(Wants::Message));
+        assert_eq!(wants(ECDSA, RSA, A::RsaPkcs1(Hash::Sha256)), None);
+        assert_eq!(wants(RSA_PKCS, P256, A::Ecdsa(Hash::Sha256)), None);
+        let text = Plan::of(0x1087, P256, A::Ecdsa(Hash::Sha256)).unwrap_err().to_string();
+        assert_eq!(text, "unsupported mechanism 0x1087");
+    }
+
+    #[test]
+    fn a_test_signature_follows_the_key_where_nothing_else_was_asked_for() {
+        let plan = |mechanism, kind, hash, use_pss| Plan::of_test(mechanism, kind, TestSign { hash, use_pss });
+        let of = |mechanism, kind| plan(mechanism, kind, None, None).map(|p| (p.scheme, p.hash)).ok();
+        assert_eq!(of(RSA_PKCS, RSA), Some((Pkcs1, TestHash::Sha256)));
+        assert_eq!(of(RSA_PSS, RSA), Some((Pss, TestHash::Sha256)));
+        assert_eq!(of(0x0045, RSA), Some((Pss, TestHash::Sha512)));
+        assert_eq!(of(ECDSA, KeyKind::Ec(Curve::P521)), Some((Ecdsa, TestHash::Sha512)));
+        assert!(plan(RSA_PSS, RSA, None, Some(false)).is_err());
+        assert!(plan(0x0040, RSA, Some(TestHash::Sha512), None).is_err());
+        assert!(plan(ECDSA, P256, None, Some(true)).unwrap_err().text().starts_with("use_pss"));
+        assert!(plan(ECDSA, P256, Some(TestHash::Sha3_224), Some(false)).is_ok());
+    }
+
+    #[test]
+    fn two_numbers_become_minimal_positive_integers() {
+        let number = |first: &[u8]| [first, &vec![7; 32 - first.len()]].concat();
+        for (r, s) in [(&[0x80][..], &[0, 0, 0x7f][..]), (&[0, 0x80], &[0xff]), (&[0; 31], &[1])] {
+            let (r, s) = (number(r), number(s));
+            let der = numbers_to_der(&r, &s);
+            let read = numbers_of(&der);
+            let stripped = |n: &[u8]| n[n.iter().position(|b| *b != 0).unwrap()..].to_vec();
+            assert_eq!(read, (stripped(&r), stripped(&s)));
+        }
+        let plan = Plan::of(ECDSA, P256, A::Ecdsa(Hash::Sha256)).unwrap();
+        assert!(plan.finished(vec![1; 63]).is_err() && plan.finished(vec![1; 96]).is_err());
+    }
+
+    /// Reads two INTEGERs strictly: minimal and positive.
+    fn numbers_of(der: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let mut fields = crate::x509::reader::Reader::only(der, SEQUENCE).unwrap().reader();
+        let numbers = (fields.unsigned().unwrap().to_vec(), fields.unsigned().unwrap().to_vec());
+        fields.done().unwrap();
+        numbers
+    }
+
+    #[test]
+    fn a_digest_info_is_that_of_rfc_8017() {
+        let info = digest_info(TestHash::Sha256, &[7; 32]);
+        let prefix = [0x30, 0x31, 0x30, 0x0d, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1, 5, 0, 4, 0x20];
+        assert_eq!(info, [&prefix[..], &[7; 32]].concat());
+        let info = digest_info(TestHash::Sha1, &[7; 20]);
+        assert_eq!(info[..15], [0x30, 0x21, 0x30, 9, 6, 5, 0x2b, 0x0e, 3, 2, 0x1a, 5, 0, 4, 0x14]);
+    }
+}

@@ -1,0 +1,232 @@
+//! Finding a key pair on a token, and reading its public part into a checked SubjectPublicKeyInfo.
+
+use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
+use cryptoki::session::Session;
+
+use super::healing::Failure;
+use super::key::Pkcs11Config;
+use crate::error::{Error, Result};
+use crate::x509::algorithm::{Curve, KeyKind};
+use crate::x509::oid;
+use crate::x509::public_key::PublicKey;
+use crate::x509::reader::Reader;
+use crate::x509::writer::{OCTET_STRING, OID, SEQUENCE, build};
+
+const MIN_RSA_BITS: u32 = 2048;
+
+/// A key of this token: the handle of its private part is good for the session that found it.
+pub(super) struct Found {
+    pub(super) private: ObjectHandle,
+    pub(super) public: PublicKey,
+}
+
+/// The key that the configuration names; `None` when there is none.
+///
+/// # Errors
+/// `Invalid` when there are two, and for a key that is refused: RSA below 2048 bits, on an unknown curve, or
+/// one that wants a login for each signature.
+pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Found>, Failure> {
+    let Some(private) = only(session, &template(ObjectClass::PRIVATE_KEY, config), "key label is ambiguous")? else {
+        return Ok(None);
+    };
+    let own = Attributes::of(session, private)?;
+    if own.always_authenticate {
+        return Err(Error::invalid("keys with CKA_ALWAYS_AUTHENTICATE are not supported").into());
+    }
+    let other = match own.sibling() {
+        Some(template) => match only(session, &template, "the public part of the key is ambiguous")? {
+            Some(public) => Some(Attributes::of(session, public)?),
+            None => None,
+        },
+        None => None,
+    };
+    let public = other.and_then(|other| other.public_key().transpose()).or_else(|| own.public_key().transpose());
+    let public = public.ok_or_else(|| Error::invalid("the token does not give the public part of the key"))??;
+    match public.kind() {
+        KeyKind::Rsa { bits } if bits < MIN_RSA_BITS => {
+            Err(Error::invalid("RSA keys below 2048 bits are not supported").into())
+        }
+        _ => Ok(Some(Found { private, public })),
+    }
+}
+
+/// The object of the public part, for the module's own verification.
+pub(super) fn find_public(session: &Session, private: ObjectHandle) -> Result<Option<ObjectHandle>, Failure> {
+    match Attributes::of(session, private)?.sibling() {
+        Some(template) => only(session, &template, "the public part of the key is ambiguous"),
+        None => Ok(None),
+    }
+}
+
+fn template(class: ObjectClass, config: &Pkcs11Config) -> Vec<Attribute> {
+    let mut template = vec![Attribute::Class(class), Attribute::Token(true)];
+    template.extend(config.key_label.as_ref().map(|label| Attribute::Label(label.clone().into_bytes())));
+    template.extend(config.key_id.clone().map(Attribute::Id));
+    template
+}
+
+fn only(session: &Session, template: &[Attribute], many: &'static str) -> Result<Option<ObjectHandle>, Failure> {
+    let mut objects = session.iter_objects(template)?;
+    match (objects.next().transpose()?, objects.next().transpose()?) {
+        (_, Some(_)) => Err(Error::invalid(many).into()),
+        (found, None) => Ok(found),
+    }
+}
+
+/// What an object says of itself, as far as it does.
+#[derive(Default)]
+struct Attributes {
+    key_type: Option<KeyType>,
+    id: Vec<u8>,
+    label: Vec<u8>,
+    always_authenticate: bool,
+    modulus: Vec<u8>,
+    exponent: Vec<u8>,
+    curve: Vec<u8>,
+    point: Vec<u8>,
+    public_key_info: Vec<u8>,
+}
+
+impl Attributes {
+    fn of(session: &Session, object: ObjectHandle) -> Result<Self, Failure> {
+        use AttributeType as T;
+        let all = [T::KeyType, T::Id, T::Label, T::AlwaysAuthenticate, T::Modulus, T::PublicExponent, T::EcParams];
+        let mut own = Self::default();
+        // One at a time: there are modules that give nothing when they do not know one of them.
+        for wanted in all.into_iter().chain([T::EcPoint, T::PublicKeyInfo]) {
+            let given = match session.get_attributes(object, &[wanted]) {
+                Ok(given) => given,
+                Err(error) if is_unknown(&error) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            for attribute in given {
+                match attribute {
+                    Attribute::KeyType(key_type) => own.key_type = Some(key_type),
+                    Attribute::Id(id) => own.id = id,
+                    Attribute::Label(label) => own.label = label,
+                    Attribute::AlwaysAuthenticate(always) => own.always_authenticate = always,
+                    Attribute::Modulus(octets) => own.modulus = octets,
+                    Attribute::PublicExponent(octets) => own.exponent = octets,
+                    Attribute::EcParams(der) => own.curve = der,
+                    Attribute::EcPoint(octets) => own.point = octets,
+                    Attribute::PublicKeyInfo(der) => own.public_key_info = der,
+                    _ => {}
+                }
+            }
+        }
+        Ok(own)
+    }
+
+    /// How the public part of this private key is found: by its identifier, or else by its label.
+    fn sibling(&self) -> Option<Vec<Attribute>> {
+        let same = match (&self.id[..], &self.label[..]) {
+            ([], []) => return None,
+            ([], label) => Attribute::Label(label.to_vec()),
+            (id, _) => Attribute::Id(id.to_vec()),
+        };
+        Some(vec![Attribute::Class(ObjectClass::PUBLIC_KEY), Attribute::Token(true), same])
+    }
+
+    /// The public key, where this object has its parts.
+    fn public_key(&self) -> Result<Option<PublicKey>> {
+        let key = match self.key_type {
+            Some(KeyType::RSA) if !self.modulus.is_empty() && !self.exponent.is_empty() => {
+                let bits = build(SEQUENCE, self.modulus.len() + 24, |w| {
+                    w.unsigned(&self.modulus);
+                    w.unsigned(&self.exponent);
+                });
+                PublicKey::trusted(KeyKind::Rsa { bits: 0 }, &bits)
+            }
+            Some(KeyType::EC) if !self.point.is_empty() => {
+                let curve = curve(&self.curve).ok_or_else(|| Error::invalid("the key is on an unsupported curve"))?;
+                PublicKey::trusted(KeyKind::Ec(curve), unwrapped(&self.point, 1 + 2 * curve.octets()))
+            }
+            Some(KeyType::EC_EDWARDS) if !self.point.is_empty() && is_ed25519(&self.curve) => {
+                PublicKey::trusted(KeyKind::Ed25519, unwrapped(&self.point, 32))
+            }
+            _ if !self.public_key_info.is_empty() => return PublicKey::parse(&self.public_key_info).map(Some),
+            _ => return Ok(None),
+        };
+        // Put together from what the token says, and read as if it came from anywhere.
+        PublicKey::parse(key.spki()).map(Some)
+    }
+}
+
+fn is_unknown(error: &cryptoki::error::Error) -> bool {
+    use cryptoki::error::{Error, RvError};
+    matches!(error, Error::Pkcs11(RvError::AttributeTypeInvalid | RvError::AttributeSensitive, _) | Error::InvalidValue)
+        || matches!(error, Error::TryFromSlice(_) | Error::TryFromInt(_))
+}
+
+/// `CKA_EC_PARAMS`: an identifier, or the name of the curve as PrintableString.
+fn curve(parameters: &[u8]) -> Option<Curve> {
+    let value = Reader::new(parameters).any().ok()?;
+    if value.tag == OID {
+        return Curve::from_oid(value.content);
+    }
+    let names = [("secp256r1", Curve::P256), ("prime256v1", Curve::P256), ("secp384r1", Curve::P384)];
+    let names = names.into_iter().chain([("secp521r1", Curve::P521), ("secp224r1", Curve::P224)]);
+    names.into_iter().find(|(name, _)| name.as_bytes() == value.content).map(|(_, curve)| curve)
+}
+
+fn is_ed25519(parameters: &[u8]) -> bool {
+    Reader::new(parameters).any().is_ok_and(|value| value.content == oid::ED25519 || value.content == b"edwards25519")
+}
+
+/// `CKA_EC_POINT`: usually an OCTET STRING around the `octets` of the point, in some modules those alone.
+fn unwrapped(point: &[u8], octets: usize) -> &[u8] {
+    if point.len() == octets {
+        return point;
+    }
+    Reader::only(point, OCTET_STRING).map_or(point, |value| value.content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::local::{KeySpec, PrivateKey};
+
+    fn ec(curve: &[u8], point: Vec<u8>) -> Attributes {
+        Attributes { key_type: Some(KeyType::EC), curve: curve.to_vec(), point, ..Attributes::default() }
+    }
+
+    #[test]
+    fn a_point_is_read_wrapped_and_raw_and_a_curve_by_identifier_and_name() {
+        let key = PrivateKey::generate(KeySpec::new("ec", 384).unwrap()).unwrap();
+        let raw = key.public().bits().to_vec();
+        let wrapped = build(OCTET_STRING, 0, |w| w.raw(&raw));
+        let identifier = build(OID, 0, |w| w.raw(oid::P384));
+        let name = build(0x13, 0, |w| w.raw(b"secp384r1"));
+        for curve in [&identifier, &name] {
+            for point in [&raw, &wrapped] {
+                let read = ec(curve, point.clone()).public_key().ok().flatten();
+                assert!(read.as_ref() == Some(key.public()));
+            }
+        }
+        let other = build(OID, 0, |w| w.raw(&[0x2b, 0x81, 4, 0, 10]));
+        assert!(ec(&other, raw.clone()).public_key().unwrap_err().text().contains("unsupported curve"));
+        let mut off = raw;
+        off[40] ^= 1;
+        assert!(ec(&identifier, off).public_key().unwrap_err().text().contains("not on the curve"));
+    }
+
+    #[test]
+    fn what_the_public_object_lacks_is_taken_from_its_info() {
+        let key = PrivateKey::generate(KeySpec::new("ed25519", 0).unwrap()).unwrap();
+        let info = Attributes { public_key_info: key.public().spki().to_vec(), ..Attributes::default() };
+        assert!(info.public_key().unwrap().as_ref() == Some(key.public()));
+        assert!(Attributes::default().public_key().unwrap().is_none());
+        let rsa = Attributes {
+            key_type: Some(KeyType::RSA),
+            modulus: [vec![0, 0xc5], vec![7; 255]].concat(),
+            exponent: vec![0, 1, 0, 1],
+            ..Attributes::default()
+        };
+        assert_eq!(rsa.public_key().unwrap().unwrap().kind(), KeyKind::Rsa { bits: 2048 });
+        for exponent in [vec![1], vec![4]] {
+            let wrong =
+                Attributes { exponent, modulus: rsa.modulus.clone(), key_type: rsa.key_type, ..Default::default() };
+            assert!(wrong.public_key().unwrap_err().text().contains("exponent"));
+        }
+    }
+}

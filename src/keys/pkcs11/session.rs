@@ -1,0 +1,105 @@
+//! One session: opened and logged in, closed when it is dropped.
+
+use std::sync::Arc;
+
+use cryptoki::session::Session as Raw;
+
+use super::healing::{Cause, Failure};
+use super::key::Pkcs11Key;
+use super::library::Library;
+use super::token::Seat;
+
+/// How often a session is asked for again that the token had none left for.
+const ATTEMPTS: usize = 3;
+
+/// An open session. It belongs to an epoch of its library and to the token as it was then.
+pub(super) struct Session {
+    raw: Option<Raw>,
+    seat: Seat,
+    library: Arc<Library>,
+    epoch: u64,
+}
+
+impl Session {
+    /// Opens a session on the key's token and logs it in.
+    pub(super) fn open(key: &Pkcs11Key, read_write: bool) -> Result<Self, Failure> {
+        let library = &key.library;
+        for _ in 0..ATTEMPTS {
+            let (token, epoch) = {
+                let pass = library.module.enter()?;
+                (library.token(&pass, &key.config.token)?, pass.epoch)
+            };
+            let seat = token.seat(&key.pin)?;
+            let pass = library.module.enter()?;
+            if pass.epoch != epoch || !seat.is_current() {
+                continue;
+            }
+            // It does not close itself: its number may be another session's by then.
+            let opened = if read_write || key.config.force_rw_session {
+                pass.module.open_rw_session_no_drop(token.slot)
+            } else {
+                pass.module.open_ro_session_no_drop(token.slot)
+            };
+            let failure = match opened {
+                Ok(raw) => {
+                    let session = Self { raw: Some(raw), seat, library: Arc::clone(library), epoch };
+                    let login = session.raw().and_then(|raw| token.login(&pass, raw, &key.pin));
+                    drop(pass);
+                    return login.map(|()| session);
+                }
+                Err(error) => Failure::from(error),
+            };
+            if failure.cause != Cause::Capacity || !token.is_full() {
+                return Err(failure);
+            }
+        }
+        Err(Failure::new(Cause::Capacity, "pkcs11 token: all its sessions are in use"))
+    }
+
+    /// Calls the module with this session.
+    pub(super) fn run<T>(&self, call: impl FnOnce(&Raw) -> Result<T, Failure>) -> Result<T, Failure> {
+        let pass = self.library.module.enter()?;
+        if pass.epoch != self.epoch || !self.seat.is_current() {
+            return Err(ended());
+        }
+        call(self.raw()?)
+    }
+
+    fn raw(&self) -> Result<&Raw, Failure> {
+        self.raw.as_ref().ok_or_else(ended)
+    }
+
+    /// Of which the library was when it opened.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether a key waits for a session of this token.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.seat.token.is_wanted()
+    }
+
+    /// The token is gone: with this session all others of it have ended.
+    pub(super) fn lose_token(&self) {
+        if self.seat.is_current() {
+            self.seat.token.lose();
+        }
+    }
+}
+
+pub(super) fn ended() -> Failure {
+    Failure::new(Cause::Ended, "pkcs11 session: it has ended")
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let Some(raw) = self.raw.take() else { return };
+        // One of an earlier epoch, or of a token that was lost, has ended already.
+        if let Ok(pass) = self.library.module.enter()
+            && pass.epoch == self.epoch
+            && self.seat.is_current()
+        {
+            let _ = raw.close();
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The seam between checked bytes and a key that is not in this process.
+//!
+//! Whoever signs asks [`RemoteSigner::wants`] what to hand over, a digest or the message, and waits for
+//! one future. What comes out was verified with [`RemoteSigner::public`] before; [`super::actor`] does it.
+
+use futures_util::future::BoxFuture;
+
+use crate::error::Result;
+use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::public_key::PublicKey;
+
+/// What a signer is given for an algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// The digest of the message, by the hash of the algorithm.
+    Digest,
+    /// The message itself.
+    Message,
+}
+
+/// What is signed: owned, because a device works on another thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A digest by the hash of the algorithm.
+    Digest(Vec<u8>),
+    /// A whole message.
+    Message(Vec<u8>),
+}
+
+/// A key that is not in this process: one call per signature.
+pub trait RemoteSigner: Send + Sync {
+    /// The public key, as it was when the signer was made.
+    fn public(&self) -> &PublicKey;
+
+    /// What [`RemoteSigner::sign`] is given.
+    ///
+    /// # Errors
+    /// `Invalid`, saying why, when the key does not sign with the algorithm.
+    fn wants(&self, algorithm: SignatureAlgorithm) -> Result<Wants>;
+
+    /// Signs; gives the signature in the form of X.509, ECDSA as DER. Dropping the future takes back what
+    /// has not begun. Needs a tokio runtime with a timer.
+    ///
+    /// # Errors
+    /// `Busy` when too many wait for the key, `Unavailable` when its backend is out of reach, fails or is
+    /// too slow, `BadGateway` when it refuses our credential or is not to be trusted (a wrong signature,
+    /// another key in the key's place), `Invalid` when it does not sign like this.
+    fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Vec<u8>>>;
+}

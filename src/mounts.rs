@@ -1,0 +1,144 @@
+//! The life of mounts: whatever stands in the mount table is opened, followed and closed here.
+//!
+//! The table ([`auth::mounts`](crate::auth::mounts)) says what is mounted; the engines hold what is open.
+//! [`Mounts`] keeps the two together, for whoever has a reason to: the start opens what is stored, a request
+//! that enables or disables a mount changes the table and the engine with it, a request to a mount that is not
+//! open yet wakes it, the follower of other nodes (`follow`) hands on what they changed, and what engines do
+//! by themselves now and then is begun in `background`. Nobody else opens or closes a mount.
+//!
+//! A kind of mount is one variant of [`MountKind`]. What it opens and how it is closed are its arms in this
+//! file; what happens when another node changed it is its arm of `Open` in `follow`.
+//!
+//! The table decides: whatever overlaps, a mount that is not in it does not stay open.
+
+mod background;
+mod follow;
+
+use std::sync::Arc;
+
+use crate::auth::Auth;
+use crate::auth::mounts::{Mount, MountKind};
+use crate::documents::MountId;
+use crate::error::Result;
+use crate::fields::Fields;
+use crate::pki::{Authority, Engine};
+
+/// All mounts of one server.
+pub struct Mounts {
+    auth: Arc<Auth>,
+    pki: Arc<Engine>,
+}
+
+/// What a mount is opened from.
+#[derive(Clone, Copy)]
+enum From {
+    /// What is stored of it.
+    Stored,
+    /// Nothing: it was made this moment. Nothing is read, so nothing can fail.
+    Nothing,
+}
+
+impl Mounts {
+    /// Opens every mount of the table.
+    ///
+    /// # Errors
+    /// `Unavailable` from storage, `Internal` when what is stored of a mount cannot be read.
+    pub async fn open(auth: Arc<Auth>, pki: Arc<Engine>) -> Result<Arc<Self>> {
+        let mounts = Self { auth, pki };
+        for mount in mounts.auth.mounts().iter() {
+            mounts.open_one(mount, From::Stored).await?;
+        }
+        Ok(Arc::new(mounts))
+    }
+
+    /// Mounts a secret engine, which answers as soon as this is done.
+    ///
+    /// # Errors
+    /// As [`Auth::mount_enable`].
+    pub async fn enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
+        let mount = self.auth.mount_enable(path, fields).await?;
+        self.open_one(&mount, From::Nothing).await?;
+        Ok(mount)
+    }
+
+    /// Mounts an authentication method at `auth/<path>`.
+    ///
+    /// # Errors
+    /// As [`Auth::auth_enable`].
+    pub async fn enable_method(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
+        let mount = self.auth.auth_enable(path, fields).await?;
+        self.open_one(&mount, From::Nothing).await?;
+        Ok(mount)
+    }
+
+    /// Unmounts a secret engine and drops everything it stored; an absent one too.
+    ///
+    /// # Errors
+    /// As [`Auth::mount_disable`].
+    pub async fn disable(&self, path: &str) -> Result<()> {
+        let disabled = self.auth.mount_disable(path).await;
+        // After an error too: the mount may be gone all the same.
+        self.close_absent();
+        disabled.map(drop)
+    }
+
+    /// Disables the authentication method at `auth/<path>`; an absent one too.
+    ///
+    /// # Errors
+    /// As [`Auth::auth_disable`].
+    pub async fn disable_method(&self, path: &str) -> Result<()> {
+        let disabled = self.auth.auth_disable(path).await;
+        self.close_absent();
+        disabled.map(drop)
+    }
+
+    /// The authority of a mount that a request was led to. One that is in the table and not open here (its
+    /// enabling was cut short) is opened now.
+    ///
+    /// # Errors
+    /// `NotFound` when it was just disabled; as [`Mounts::open`].
+    pub async fn authority(&self, mount: &Mount) -> Result<Arc<Authority>> {
+        if let Ok(open) = self.pki.authority(mount.id) {
+            return Ok(open);
+        }
+        if self.is_mounted(mount.id) {
+            self.open_one(mount, From::Stored).await?;
+        }
+        self.pki.authority(mount.id)
+    }
+
+    /// To be called when tokens have ended: wakes whoever ends what they made.
+    pub fn tokens_ended(&self) {
+        self.pki.wake_leases();
+    }
+
+    async fn open_one(&self, mount: &Mount, from: From) -> Result<()> {
+        match (&mount.kind, from) {
+            (MountKind::Pki, From::Stored) => self.pki.open(mount.id).await?,
+            (MountKind::Pki, From::Nothing) => self.pki.open_new(mount.id).await,
+            // Their state is the whole server's.
+            (MountKind::Token | MountKind::System, _) => {}
+            // Nothing answers there.
+            (MountKind::Identity | MountKind::Cubbyhole | MountKind::Unknown(_), _) => {}
+        }
+        // It may have been disabled while it was read, when there was nothing to close yet.
+        if !self.is_mounted(mount.id) {
+            self.close(mount.id);
+        }
+        Ok(())
+    }
+
+    fn close(&self, mount: MountId) {
+        self.pki.close(mount);
+    }
+
+    /// Closes whatever is not in the table any more.
+    fn close_absent(&self) {
+        let mounts = self.auth.mounts();
+        self.pki.close_others(|id| mounts.iter().any(|mount| mount.id == id));
+    }
+
+    fn is_mounted(&self, id: MountId) -> bool {
+        self.auth.mounts().iter().any(|mount| mount.id == id)
+    }
+}

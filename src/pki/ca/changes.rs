@@ -1,0 +1,318 @@
+//! Changes of a mount's roles, issuers, keys and settings, each as one plan on the current view.
+//!
+//! What is written is merged with what stands by whoever asks: a `merge` is given what stands at the moment of
+//! the change, as often as another node is first, and says what is to stand.
+
+mod issuer;
+
+pub use self::issuer::{IssuerSettings, ManualChain, Standing, write_issuer};
+use crate::error::{Error, Result, Warnings};
+use crate::pki::actor::Planned;
+use crate::pki::engine::Authority;
+use crate::pki::mount::cluster::Cluster;
+use crate::pki::mount::issuer::Key;
+use crate::pki::mount::role::Role;
+use crate::pki::mount::settings::crl::CrlConfig;
+use crate::pki::mount::settings::external_policy;
+use crate::pki::mount::urls::Urls;
+use crate::pki::mount::view::View;
+use crate::pki::store::PkiWrite;
+
+fn planned(view: View, writes: Vec<PkiWrite>) -> Planned {
+    Planned { view, writes, crls: false }
+}
+
+/// Writes a role; the answer is the role as stored, and warnings. `merge` is given the role of that name, if there
+/// is one.
+///
+/// # Errors
+/// What `merge` refuses; `Invalid` naming field and rule.
+pub async fn write_role(
+    authority: &Authority,
+    name: &str,
+    merge: impl Fn(Option<&Role>) -> Result<Role> + Send + 'static,
+) -> Result<(Role, Warnings)> {
+    let name = name.to_owned();
+    authority
+        .change(move |view| {
+            let stands = view.role(&name).map(|entry| &entry.role);
+            let (role, mut warnings) = merge(stands)?.checked_after(stands)?;
+            if view.signer(&role.issuer_ref).is_none() {
+                warnings.add(format!("issuer_ref: {} names no issuer of this mount at present", role.issuer_ref));
+            }
+            let mut next = view.clone();
+            let writes = vec![next.put_role(&name, role.clone())?];
+            Ok((planned(next, writes), (role, warnings)))
+        })
+        .await
+}
+
+/// Deletes a role; nothing happens when there is none.
+///
+/// # Errors
+/// `Unavailable` from storage.
+pub async fn delete_role(authority: &Authority, name: &str) -> Result<()> {
+    let name = name.to_owned();
+    authority
+        .change(move |view| {
+            let mut next = view.clone();
+            let writes = next.remove_role(&name).into_iter().collect();
+            Ok((planned(next, writes), ()))
+        })
+        .await
+}
+
+/// Deletes an issuer; its key stays. Gives warnings; nothing happens when there is none.
+///
+/// # Errors
+/// `Unavailable` from storage.
+pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<Warnings> {
+    let reference = reference.to_owned();
+    let now = authority.tools().clock.now().unix_timestamp();
+    let (mut warnings, crls) = authority
+        .change_and_crls(move |view| {
+            let mut next = view.clone();
+            let Some(signer) = view.signer(&reference) else {
+                return Ok((planned(next, Vec::new()), Warnings::default()));
+            };
+            let record = &signer.issuer.record;
+            let mut warnings = Warnings::default();
+            let writes = next.remove_issuers(std::slice::from_ref(&record.id), now);
+            if view.is_default_issuer(&record.id) {
+                warnings.add("the deleted issuer was the default: this mount has no default issuer now");
+            }
+            let roles = [record.id.as_str(), record.name.as_str()].map(|r| view.roles_using(r, 10)).concat();
+            if !roles.is_empty() {
+                warnings.add(format!("roles still name the deleted issuer: {}", roles.join(", ")));
+            }
+            Ok((Planned { view: next, writes, crls: true }, warnings))
+        })
+        .await?;
+    warnings.extend(crls);
+    Ok(warnings)
+}
+
+/// Deletes every issuer and key of the mount; certificates, revocations and roles stay.
+///
+/// # Errors
+/// `Unavailable` from storage.
+pub async fn delete_all_issuers(authority: &Authority) -> Result<Warnings> {
+    let now = authority.tools().clock.now().unix_timestamp();
+    let (mut warnings, crls) = authority
+        .change_and_crls(move |view| {
+            let mut next = view.clone();
+            let (issuers, keys) = (view.signers().count(), view.keys().count());
+            let mut writes = next.remove_all_issuers_and_keys(now);
+            let mut warnings = Warnings::default();
+            if !writes.is_empty() {
+                writes.push(next.set_keys_config(Default::default()));
+                warnings.add(format!("deleted {issuers} issuers and {keys} keys of this mount"));
+            }
+            Ok((Planned { view: next, writes, crls: true }, warnings))
+        })
+        .await?;
+    warnings.extend(crls);
+    Ok(warnings)
+}
+
+/// Writes `config/issuers`: the default by a reference, and whether it follows the latest issuer; what is `None`
+/// stays.
+///
+/// # Errors
+/// `Invalid` when the default names no issuer.
+pub async fn write_issuers_config(
+    authority: &Authority,
+    default: Option<String>,
+    follows_latest: Option<bool>,
+) -> Result<Warnings> {
+    let now = authority.tools().clock.now().unix_timestamp();
+    let (mut warnings, crls) = authority
+        .change_and_crls(move |view| {
+            let mut config = view.issuers_config.value.clone();
+            let mut warnings = Warnings::default();
+            if let Some(reference) = &default {
+                let signer = named(reference, "issuer", |r| view.signer(r))?;
+                config.default = signer.issuer.record.id.clone();
+                if signer.key.is_none() {
+                    warnings.add("the default issuer has no private key in this mount");
+                }
+            }
+            config.default_follows_latest_issuer = follows_latest.unwrap_or(config.default_follows_latest_issuer);
+            let crls = config.default != view.issuers_config.value.default;
+            if crls {
+                config.changed_at = now;
+            }
+            let mut next = view.clone();
+            let writes = vec![next.set_issuers_config(config)];
+            Ok((Planned { view: next, writes, crls }, warnings))
+        })
+        .await?;
+    warnings.extend(crls);
+    Ok(warnings)
+}
+
+/// Writes `config/keys`: the default by a reference; `None` leaves it.
+///
+/// # Errors
+/// `Invalid` when the default names no key.
+pub async fn write_keys_config(authority: &Authority, default: Option<String>) -> Result<()> {
+    authority
+        .change(move |view| {
+            let mut config = view.keys_config.value.clone();
+            if let Some(reference) = &default {
+                config.default = named(reference, "key", |r| view.key(r))?.id.clone();
+            }
+            let mut next = view.clone();
+            let writes = vec![next.set_keys_config(config)];
+            Ok((planned(next, writes), ()))
+        })
+        .await
+}
+
+/// What a new default names; neither nothing nor the word `default` itself.
+fn named<'a, T>(reference: &str, what: &str, find: impl FnOnce(&str) -> Option<&'a T>) -> Result<&'a T> {
+    if reference.is_empty() || reference.eq_ignore_ascii_case("default") {
+        return Err(Error::invalid(format!("default: must be the id or name of one {what}")));
+    }
+    find(reference).ok_or_else(|| Error::invalid(format!("default: names no {what} of this mount")))
+}
+
+/// Renames a key; an empty name clears it. Gives the key's id.
+///
+/// # Errors
+/// `NotFound` for an unknown key; `Invalid` when the name is taken.
+pub async fn rename_key(authority: &Authority, reference: &str, name: &str) -> Result<String> {
+    let (reference, name) = (reference.to_owned(), name.to_owned());
+    authority
+        .change(move |view| {
+            let key = view.key(&reference).ok_or_else(Error::not_found)?;
+            let id = key.id.clone();
+            let renamed = Key { name: name.clone(), ..Key::clone(key) };
+            let mut next = view.clone();
+            let writes = vec![next.put_key(renamed)?];
+            Ok((planned(next, writes), id))
+        })
+        .await
+}
+
+/// Deletes a key that no issuer uses. Gives warnings; nothing happens when there is none.
+///
+/// # Errors
+/// `Invalid` naming the issuers that use it.
+pub async fn delete_key(authority: &Authority, reference: &str) -> Result<Warnings> {
+    let reference = reference.to_owned();
+    authority
+        .change(move |view| {
+            let mut next = view.clone();
+            let Some(key) = view.key(&reference) else {
+                return Ok((planned(next, Vec::new()), Warnings::default()));
+            };
+            let users: Vec<&str> = view
+                .signers()
+                .filter(|s| s.issuer.record.key_id == key.id)
+                .map(|s| s.issuer.record.id.as_str())
+                .collect();
+            if !users.is_empty() {
+                return Err(Error::invalid(format!("key_ref: the key is in use by issuers {}", users.join(", "))));
+            }
+            let mut warnings = Warnings::default();
+            let mut writes: Vec<PkiWrite> = next.remove_key(&key.id).into_iter().collect();
+            if view.is_default_key(&key.id) {
+                writes.push(next.set_keys_config(Default::default()));
+                warnings.add("the deleted key was the default: this mount has no default key now");
+            }
+            Ok((planned(next, writes), warnings))
+        })
+        .await
+}
+
+/// Writes `config/urls`. Gives warnings.
+///
+/// # Errors
+/// What `merge` refuses; `Invalid` naming the list and the rule.
+pub async fn write_urls(
+    authority: &Authority,
+    merge: impl Fn(&Urls) -> Result<Urls> + Send + 'static,
+) -> Result<Warnings> {
+    authority
+        .change(move |view| {
+            let stands = &view.urls.value;
+            let urls = merge(stands)?.checked_after(stands)?;
+            let mut next = view.clone();
+            let writes = vec![next.set_urls(urls)];
+            let warnings = unresolved(&next);
+            Ok((planned(next, writes), warnings))
+        })
+        .await
+}
+
+/// Writes `config/cluster`. Gives warnings.
+///
+/// # Errors
+/// What `merge` refuses.
+pub async fn write_cluster(
+    authority: &Authority,
+    merge: impl Fn(&Cluster) -> Result<Cluster> + Send + 'static,
+) -> Result<Warnings> {
+    authority
+        .change(move |view| {
+            let cluster = merge(&view.cluster.value)?;
+            let mut next = view.clone();
+            let writes = vec![next.set_cluster(cluster)];
+            let warnings = unresolved(&next);
+            Ok((planned(next, writes), warnings))
+        })
+        .await
+}
+
+/// Writes `config/crl`. A switch that changes what lists hold builds them anew before the answer. Gives warnings.
+///
+/// # Errors
+/// What `merge` refuses; `Invalid` naming the field and the rule.
+pub async fn write_crl_config(
+    authority: &Authority,
+    merge: impl Fn(&CrlConfig) -> Result<CrlConfig> + Send + 'static,
+) -> Result<Warnings> {
+    let ((), warnings) = authority
+        .change_and_crls(move |view| {
+            let old = &view.crl_config.value;
+            let config = merge(old)?.checked()?;
+            let crls = config.disable != old.disable
+                || config.enable_delta != old.enable_delta
+                || (old.auto_rebuild && !config.auto_rebuild);
+            let mut next = view.clone();
+            let writes = vec![next.set_crl_config(config)];
+            Ok((Planned { view: next, writes, crls }, ()))
+        })
+        .await?;
+    Ok(warnings.into())
+}
+
+/// Writes `config/external-policy`. The engine is not called.
+///
+/// # Errors
+/// What `merge` refuses; `Invalid` naming the member and the rule.
+pub async fn write_external_policy(
+    authority: &Authority,
+    merge: impl Fn(&external_policy::Config) -> Result<external_policy::Config> + Send + 'static,
+) -> Result<()> {
+    let now = authority.tools().clock.now();
+    authority
+        .change(move |view| {
+            let merged = merge(&view.external_policy.value)?;
+            let config = external_policy::Config { updated_at: now.unix_timestamp(), ..merged }.checked()?;
+            let mut next = view.clone();
+            let writes = vec![next.set_external_policy(config)?];
+            Ok((Planned { view: next, writes, crls: false }, ()))
+        })
+        .await
+}
+
+/// Warns of URLs with addresses of the mount that are not configured, once there is an issuer to use them.
+fn unresolved(view: &View) -> Warnings {
+    let mut warnings = Warnings::default();
+    if view.global_urls().unresolved() && view.signers().next().is_some() {
+        warnings.add("cluster config missing: issuing fails while the URLs name its paths");
+    }
+    warnings
+}

@@ -1,0 +1,154 @@
+//! Writing an issuer's settings: what may be written of it, and what of that depends on the mount.
+
+use crate::error::{Error, Result, Warnings};
+use crate::pki::actor::Planned;
+use crate::pki::engine::Authority;
+use crate::pki::mount::issuer::{LeafNotAfter, Usage};
+use crate::pki::mount::signer::Signer;
+use crate::pki::mount::urls::Urls;
+use crate::pki::mount::view::View;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+
+/// What may be written of an issuer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IssuerSettings {
+    /// Name, or empty.
+    pub name: String,
+    /// The operator's own chain; empty for the computed one.
+    pub manual_chain: ManualChain,
+    /// What to do with leaves that would outlive the issuer.
+    pub leaf_not_after_behavior: LeafNotAfter,
+    /// Allowed uses.
+    pub usage: Usage,
+    /// Name of the signature algorithm of CRLs and OCSP answers; empty derives it from the key.
+    pub revocation_signature_algorithm: String,
+    /// The issuer's own URLs.
+    pub urls: Urls,
+}
+
+/// A chain by hand: ids of issuers, the issuer itself first. Made by [`Standing::chain`] alone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ManualChain(Vec<String>);
+
+/// An issuer as it stands when its settings are written.
+pub struct Standing<'a> {
+    view: &'a View,
+    signer: &'a Signer,
+}
+
+impl Standing<'_> {
+    /// Its settings.
+    pub fn settings(&self) -> IssuerSettings {
+        let record = &self.signer.issuer.record;
+        IssuerSettings {
+            name: record.name.clone(),
+            manual_chain: ManualChain(record.manual_chain.clone()),
+            leaf_not_after_behavior: record.leaf_not_after_behavior,
+            usage: record.usage,
+            revocation_signature_algorithm: record.revocation_signature_algorithm.clone(),
+            urls: record.urls.clone(),
+        }
+    }
+
+    /// The settings of an issuer of which none are written: all uses that its certificate and its state allow.
+    pub fn defaults(&self) -> IssuerSettings {
+        let issuer = &self.signer.issuer;
+        let usage = Usage { issuing: issuer.record.revoked_at.is_none(), crl: issuer.may_sign_crls(), ocsp: true };
+        IssuerSettings { usage, ..IssuerSettings::default() }
+    }
+
+    /// A chain by references to issuers of the mount, or `self`; empty for the computed one.
+    ///
+    /// # Errors
+    /// `Invalid` when an entry names none, or the first one is not the issuer itself.
+    pub fn chain(&self, references: &[String]) -> Result<ManualChain> {
+        let own = &self.signer.issuer.record.id;
+        let id = |reference: &String| match reference.as_str() {
+            "self" => Ok(own.clone()),
+            other => self
+                .view
+                .signer(other)
+                .map(|s| s.issuer.record.id.clone())
+                .ok_or_else(|| Error::invalid("manual_chain: every entry must name an issuer of this mount")),
+        };
+        let ids = references.iter().map(id).collect::<Result<Vec<_>>>()?;
+        if ids.first().is_some_and(|first| first != own) {
+            return Err(Error::invalid("manual_chain: the first entry must be the issuer itself"));
+        }
+        Ok(ManualChain(ids))
+    }
+
+    /// Uses that the issuer may have in the state that it is in.
+    ///
+    /// # Errors
+    /// `Invalid` for one that is revoked and would sign certificates.
+    pub fn usage(&self, usage: Usage) -> Result<Usage> {
+        if usage.issuing && self.signer.issuer.record.revoked_at.is_some() {
+            return Err(Error::invalid("usage: a revoked issuer may not have issuing-certificates"));
+        }
+        Ok(usage)
+    }
+}
+
+/// Writes an issuer's settings; gives its id and warnings.
+///
+/// # Errors
+/// `NotFound` for an unknown issuer; what `merge` refuses; `Invalid` naming field and rule.
+pub async fn write_issuer(
+    authority: &Authority,
+    reference: &str,
+    merge: impl Fn(&Standing<'_>) -> Result<IssuerSettings> + Send + 'static,
+) -> Result<(String, Warnings)> {
+    let reference = reference.to_owned();
+    let now = authority.tools().clock.now().unix_timestamp();
+    let ((id, mut warnings), crls) = authority
+        .change_and_crls(move |view| {
+            let signer = view.signer(&reference).ok_or_else(Error::not_found)?;
+            let old = &signer.issuer.record;
+            let standing = Standing { view, signer };
+            let settings = merge(&standing)?;
+            let urls = settings.urls.checked_after(&old.urls)?;
+            let usage = standing.usage(settings.usage)?;
+            if usage.crl && !old.usage.crl && !signer.issuer.may_sign_crls() {
+                return Err(Error::invalid("usage: crl-signing needs cRLSign in the certificate's keyUsage"));
+            }
+            let mut warnings = Warnings::default();
+            if settings.name != old.name && !old.name.is_empty() {
+                let roles = view.roles_using(&old.name, 10);
+                if !roles.is_empty() {
+                    warnings.add(format!("roles still name the issuer by its old name: {}", roles.join(", ")));
+                }
+            }
+            let algorithm = settings.revocation_signature_algorithm;
+            check_algorithm(&algorithm, signer.issuer.certificate.key().kind())?;
+            let crls = usage.crl != old.usage.crl || algorithm != old.revocation_signature_algorithm;
+            let mut record = old.clone();
+            record.name = settings.name;
+            record.manual_chain = settings.manual_chain.0;
+            record.leaf_not_after_behavior = settings.leaf_not_after_behavior;
+            record.usage = usage;
+            record.revocation_signature_algorithm = algorithm;
+            record.urls = urls;
+            record.modified_at = now;
+            let id = record.id.clone();
+            let mut next = view.clone();
+            let writes = vec![next.put_issuer(record)?];
+            Ok((Planned { view: next, writes, crls }, (id, warnings)))
+        })
+        .await?;
+    warnings.extend(crls);
+    Ok((id, warnings))
+}
+
+/// The signature algorithm must be one that the issuer's key can make.
+fn check_algorithm(name: &str, kind: KeyKind) -> Result<()> {
+    if name.is_empty() {
+        return Ok(());
+    }
+    let algorithm = SignatureAlgorithm::parse_name(name)
+        .ok_or_else(|| Error::invalid("revocation_signature_algorithm: unknown signature algorithm"))?;
+    if algorithm.fits(kind) {
+        return Ok(());
+    }
+    Err(Error::invalid("revocation_signature_algorithm: does not suit the issuer's key"))
+}

@@ -1,0 +1,305 @@
+//! Generating a root: key (or one that the mount has), self-signed certificate, issuer, all in one change.
+
+use std::time::Duration;
+
+use super::key::{CaKey, CaKeyInfo, KeyOrder, KeyRequest};
+use crate::error::{Error, Result};
+use crate::keys::pool::Watch;
+use crate::keys::signing::SigningKey;
+use crate::pki::actor::Planned;
+use crate::pki::check::ca_request;
+use crate::pki::check::names::{self, subject_alt_names};
+use crate::pki::check::prepared::Prepared;
+use crate::pki::check::request::{
+    RequestedNames, RequestedSignature, RequestedSubject, RequestedUsages, RequestedValidity,
+};
+use crate::pki::check::structure::{Expected, Shape};
+use crate::pki::check::validity::{self, Limits, Validity};
+use crate::pki::engine::Authority;
+use crate::pki::mount::issuer::{IssuerRecord, LeafNotAfter, Usage, check_name};
+use crate::pki::mount::profile::Locations;
+use crate::pki::mount::urls::{NO_URLS, Urls};
+use crate::pki::mount::view::View;
+use crate::pki::store::{CertificateRow, PkiWrite};
+use crate::pki::values::subject_bounds;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::extension::{self, NameConstraints};
+use crate::x509::serial::Serial;
+use crate::x509::tbs::CertificateTbs;
+
+/// What a root is to be.
+#[derive(Clone, Debug, Default)]
+pub struct RootRequest {
+    /// Its key.
+    pub key: KeyRequest,
+    /// What the issuer is called; empty for no name.
+    pub issuer_name: String,
+    /// What it is called without a name.
+    pub naming: Naming,
+    /// Its names.
+    pub names: RequestedNames,
+    /// The other attributes of its subject.
+    pub subject: RequestedSubject,
+    /// Its dates.
+    pub validity: RequestedValidity,
+    /// How far it is backdated.
+    pub not_before_duration: Option<Duration>,
+    /// How many authorities may follow below it; `None` is any number.
+    pub max_path_length: Option<u8>,
+    /// Its usages beside those of every authority.
+    pub usages: RequestedUsages,
+    /// Which names it may certify.
+    pub constraints: NameConstraints,
+    /// How it is signed.
+    pub signature: RequestedSignature,
+}
+
+/// A root that was generated.
+pub struct Generated {
+    /// The certificate, DER.
+    pub der: Vec<u8>,
+    /// Its serial number.
+    pub serial: Serial,
+    /// notAfter, epoch seconds.
+    pub not_after: i64,
+    /// The issuer's id.
+    pub issuer_id: String,
+    /// The issuer's name, or empty.
+    pub issuer_name: String,
+    /// Its key.
+    pub key: CaKeyInfo,
+    /// Warnings for the caller.
+    pub warnings: Vec<String>,
+}
+
+/// What an issuer without a name is called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Naming {
+    /// It stays without one.
+    #[default]
+    AsGiven,
+    /// `next`, while that is free (root rotation).
+    NextIfFree,
+}
+
+/// Generates a root CA and makes it the default issuer when there is none.
+///
+/// # Errors
+/// `Invalid` naming field and rule; nothing is stored then.
+pub async fn generate(
+    authority: &Authority,
+    request: RootRequest,
+    limits: Limits,
+    requester: &str,
+) -> Result<Generated> {
+    let view = authority.view();
+    let mut warnings = Vec::new();
+    let key = KeyOrder::new(request.key.clone(), &view, &mut warnings)?;
+    let mut order = Order::new(request, key.kind(), limits, authority)?;
+    order.warnings.splice(..0, warnings);
+    // Names are checked before the costly key, and again in the change itself.
+    order.check_name_free(&view)?;
+    let key = key.obtain(authority).await?;
+    let root = order.sign(authority, &key).await?;
+    let now = authority.tools().clock.now().unix_timestamp();
+    let requester = requester.to_owned();
+    let plan = move |view: &View| order.clone().plan(view, &key, &root, now, &requester);
+    let (mut generated, crls) = authority.change_and_crls(plan).await?;
+    generated.warnings.extend(crls);
+    Ok(generated)
+}
+
+/// A root certificate that is not stored yet.
+struct Unstored {
+    serial: Serial,
+    der: Vec<u8>,
+}
+
+/// Everything about the root that the request decides.
+#[derive(Clone)]
+struct Order {
+    naming: Naming,
+    issuer_name: String,
+    subject: Vec<u8>,
+    common_name: String,
+    validity: Validity,
+    algorithm: SignatureAlgorithm,
+    /// keyUsage, extKeyUsage, basicConstraints.
+    head: Vec<u8>,
+    san: Vec<u8>,
+    name_constraints: Vec<u8>,
+    warnings: Vec<String>,
+}
+
+impl Order {
+    fn new(request: RootRequest, kind: KeyKind, limits: Limits, authority: &Authority) -> Result<Self> {
+        check_name("issuer_name", &request.issuer_name)?;
+        let algorithm = request.signature.algorithm(kind)?;
+        let (names, mut warnings) = names::unchecked(&request.names)?;
+        let subject = ca_request::subject(&request.subject, &names.common_name, &names.serial_number)?;
+        ca_request::check_subject("common_name", &subject)?;
+        warnings.extend(subject_bounds::of_subject(None, &subject));
+        let san = extension::subject_alt_name(&subject_alt_names(&names)?, false);
+        let (validity, more) = validity::for_root(
+            &request.validity,
+            request.not_before_duration.unwrap_or(Duration::from_secs(30)),
+            limits,
+            authority.tools().clock.now(),
+        )?;
+        warnings.extend(more);
+        Ok(Self {
+            head: head(&request, &mut warnings),
+            name_constraints: ca_request::name_constraints(&request.constraints)?,
+            common_name: names.common_name.clone(),
+            naming: request.naming,
+            issuer_name: request.issuer_name,
+            subject,
+            validity,
+            algorithm,
+            san,
+            warnings,
+        })
+    }
+
+    fn check_name_free(&self, view: &View) -> Result<()> {
+        if !self.issuer_name.is_empty() && view.signer(&self.issuer_name).is_some() {
+            return Err(Error::invalid("issuer_name: issuer name already in use"));
+        }
+        Ok(())
+    }
+
+    /// Signs the root. A signature may take long: no change waits for it, the one that follows finds it made.
+    async fn sign(&mut self, authority: &Authority, key: &CaKey) -> Result<Unstored> {
+        let (view, tools) = (authority.view(), authority.tools());
+        let serial = view.new_serial(&*tools.serials)?;
+        let prepared = self.certificate(&view, &key.key.signing, &serial)?;
+        let der = prepared.sign(&*tools.signers, &Watch::ALWAYS).await?.der();
+        Ok(Unstored { serial, der })
+    }
+
+    /// Puts the signed root into the mount's state, where that still takes it: its name, its key and its room
+    /// may be gone since.
+    fn plan(
+        mut self,
+        view: &View,
+        key: &CaKey,
+        root: &Unstored,
+        now: i64,
+        requester: &str,
+    ) -> Result<(Planned, Generated)> {
+        if self.naming == Naming::NextIfFree && self.issuer_name.is_empty() && view.signer("next").is_none() {
+            self.issuer_name = "next".to_owned();
+        }
+        let (serial, der) = (root.serial, root.der.clone());
+        if view.issuers().any(|issuer| issuer.certificate.serial() == serial) {
+            return Err(Error::internal("serial collision"));
+        }
+        let mut next = view.clone();
+        let record = self.record(&key.key.id, &der, now);
+        let mut writes = vec![PkiWrite::Certificate(CertificateRow {
+            mount: view.mount,
+            serial,
+            issuer: record.id.clone(),
+            role: None,
+            common_name: (!self.common_name.is_empty()).then(|| self.common_name.clone()),
+            not_before: self.validity.not_before.unix_timestamp(),
+            not_after: self.validity.not_after.unix_timestamp(),
+            issued_at: now,
+            requester: requester.to_owned(),
+            der: der.clone(),
+        })];
+        let generated = Generated {
+            der,
+            serial,
+            not_after: self.validity.not_after.unix_timestamp(),
+            issuer_id: record.id.clone(),
+            issuer_name: record.name.clone(),
+            key: key.info(),
+            warnings: self.warnings,
+        };
+        writes.extend(key.put(&mut next)?);
+        writes.extend(default_issuer(&mut next, &generated.issuer_id));
+        writes.push(next.put_issuer(record)?);
+        Ok((Planned { view: next, writes, crls: true }, generated))
+    }
+
+    fn certificate(&mut self, view: &View, key: &SigningKey, serial: &Serial) -> Result<Prepared> {
+        let key_id = key.public().key_id();
+        let locations = self.locations(&view.global_urls())?;
+        let tail = [
+            &extension::authority_key_id(&key_id)[..],
+            &locations.authority_info,
+            &self.san,
+            &self.name_constraints,
+            &locations.distribution_points,
+            &locations.freshest_crl,
+        ]
+        .concat();
+        let tbs = CertificateTbs {
+            serial,
+            algorithm: self.algorithm,
+            issuer: &self.subject,
+            not_before: self.validity.not_before,
+            not_after: self.validity.not_after,
+            subject: &self.subject,
+            spki: key.public().spki(),
+            extensions: &[&self.head, &extension::subject_key_id(&key_id), &tail],
+        }
+        .encode();
+        let expected = Expected { algorithm: self.algorithm, issuer: &self.subject, key_id: &key_id };
+        Prepared::certificate(tbs, Shape::Authority, &expected, &[], key)
+    }
+
+    /// The mount's URLs as far as a root can carry them.
+    fn locations(&mut self, urls: &Urls) -> Result<Locations> {
+        if urls.is_empty() {
+            self.warnings.push(NO_URLS.to_owned());
+        } else if urls.names_issuer() {
+            self.warnings.push(
+                "authority information left out of the root: its URLs are templates, and the issuer's id is not known before it is signed"
+                    .to_owned(),
+            );
+            return Ok(Locations::new(&Urls::default()));
+        }
+        Ok(Locations::new(&urls.for_issuer("")?))
+    }
+
+    fn record(&self, key_id: &str, der: &[u8], now: i64) -> IssuerRecord {
+        use base64::Engine as _;
+        IssuerRecord {
+            id: crate::random::uuid(),
+            name: self.issuer_name.clone(),
+            key_id: key_id.to_owned(),
+            certificate: base64::engine::general_purpose::STANDARD.encode(der),
+            manual_chain: Vec::new(),
+            leaf_not_after_behavior: LeafNotAfter::Err,
+            usage: Usage::ALL,
+            revocation_signature_algorithm: self.algorithm.name().to_owned(),
+            urls: Default::default(),
+            revoked_at: None,
+            modified_at: now,
+        }
+    }
+}
+
+/// The new issuer becomes the default when there is none or the mount follows the latest.
+fn default_issuer(view: &mut View, issuer_id: &str) -> Option<PkiWrite> {
+    let mut config = view.issuers_config.value.clone();
+    if !config.default.is_empty() && !config.default_follows_latest_issuer {
+        return None;
+    }
+    config.default = issuer_id.to_owned();
+    Some(view.set_issuers_config(config))
+}
+
+/// keyUsage, extKeyUsage, basicConstraints.
+fn head(request: &RootRequest, warnings: &mut Vec<String>) -> Vec<u8> {
+    let path_length = request.max_path_length.map(u32::from);
+    if path_length == Some(0) {
+        warnings.push("max_path_length is 0: this CA can sign leaf certificates only".to_owned());
+    }
+    let mut head = extension::key_usage(ca_request::key_usage(&request.usages));
+    head.extend(extension::ext_key_usage(&request.usages.ext_key_usage));
+    head.extend(extension::basic_constraints(true, path_length));
+    head
+}

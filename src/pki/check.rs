@@ -1,0 +1,11 @@
+//! What may be signed. Requests are held against the rules of their role ([`names`], [`validity`]) and
+//! against those of all authorities (`ca_request`); the very bytes to be signed against RFC 5280 and the name
+//! constraints of the chain (`structure`). That makes a `Prepared`, the only thing that reaches a key.
+
+pub mod blocking;
+pub(crate) mod ca_request;
+pub mod names;
+pub(crate) mod prepared;
+pub mod request;
+pub(crate) mod structure;
+pub mod validity;

@@ -1,0 +1,118 @@
+//! Work that is too long for a worker, such as making a list, and that may have to wait for a signer in
+//! between. It runs on a blocking thread, and while it waits [outside](Outside) it holds neither the thread
+//! nor its place among those that may run: a signer that hangs takes nothing away from anybody else.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::error::{Error, Result};
+use crate::keys::signing::Asked;
+
+/// What is awaited outside, and who wants to know.
+type Errand = (Asked, oneshot::Sender<Result<Vec<u8>>>);
+
+/// The way out of the thread, for the time of a wait.
+pub struct Outside(mpsc::UnboundedSender<Errand>);
+
+impl Outside {
+    /// Waits for a signer.
+    ///
+    /// # Errors
+    /// Those of the signer.
+    pub(crate) async fn wait(&self, asked: Asked) -> Result<Vec<u8>> {
+        let (reply, answer) = oneshot::channel();
+        // Whoever runs this work holds the other end as long as the work lives.
+        let _ = self.0.send((asked, reply));
+        answer.await.map_err(Error::internal)?
+    }
+}
+
+/// How far a turn on a thread has come.
+enum Turn<W, T> {
+    Done(T),
+    Away(W, mpsc::UnboundedReceiver<Errand>, Errand),
+}
+
+/// Runs work to its end, in turns on blocking threads, each of which has one of `places`, where there are
+/// such. What it waits for inside of a turn holds the thread.
+///
+/// # Errors
+/// `Internal` when it panics.
+pub(crate) async fn run<W, T>(places: Option<Arc<Semaphore>>, work: impl FnOnce(Outside) -> W) -> Result<T>
+where
+    W: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    let (outside, mut errands) = mpsc::unbounded_channel();
+    let mut work = Box::pin(work(Outside(outside)));
+    loop {
+        let place = match &places {
+            Some(places) => Some(Arc::clone(places).acquire_owned().await),
+            None => None,
+        };
+        let handle = Handle::current();
+        let turn = move || {
+            let _place = place;
+            handle.block_on(async move {
+                let errand = tokio::select! {
+                    biased;
+                    done = &mut work => return Turn::Done(done),
+                    Some(errand) = errands.recv() => errand,
+                };
+                Turn::Away(work, errands, errand)
+            })
+        };
+        match tokio::task::spawn_blocking(turn).await.map_err(Error::internal)? {
+            Turn::Done(done) => return Ok(done),
+            Turn::Away(back, more, (asked, reply)) => {
+                let _ = reply.send(asked.await);
+                (work, errands) = (back, more);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_that_waits_outside_leaves_its_place_to_others() {
+        let places = Arc::new(Semaphore::new(1));
+        let (answer, asked) = oneshot::channel();
+        let asked = asked.map(|answer: Result<Vec<u8>, _>| answer.map_err(Error::internal)).boxed();
+        let waits = run(Some(Arc::clone(&places)), |outside| async move { outside.wait(asked).await });
+        let waits = tokio::spawn(waits);
+        for n in 0..20 {
+            let done = run(Some(Arc::clone(&places)), |_| async move { n });
+            let done = tokio::time::timeout(Duration::from_secs(10), done).await;
+            assert_eq!(done.expect("the place is free").unwrap(), n);
+        }
+        assert!(!waits.is_finished());
+        answer.send(vec![7]).unwrap();
+        assert_eq!(waits.await.unwrap().unwrap().unwrap(), [7]);
+        assert_eq!(places.available_permits(), 1);
+    }
+
+    #[tokio::test]
+    async fn work_waits_several_times_and_a_panic_is_an_error() {
+        let asked = |n: u8| async move { Ok(vec![n]) }.boxed();
+        let work = move |outside: Outside| async move {
+            let mut all = Vec::new();
+            for n in 0..3 {
+                all.extend(outside.wait(asked(n)).await?);
+            }
+            Ok::<_, Error>(all)
+        };
+        assert_eq!(run(None, work).await.unwrap().unwrap(), [0, 1, 2]);
+        let broken = run(None, |_| async { panic!("a defect") }).await;
+        assert_eq!(broken.unwrap_err().kind(), crate::error::Kind::Internal);
+    }
+}

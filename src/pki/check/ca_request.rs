@@ -1,0 +1,93 @@
+//! What a request for a CA certificate, or for a CSR of one, decides beyond the names and dates that it
+//! shares with leaves: subject, usages, name constraints. Each function names the field that it refuses.
+
+use super::request::{RequestedSubject, RequestedUsages};
+use crate::error::{Error, Result};
+use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
+use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::profile;
+use crate::x509::reader::Read;
+
+/// The usages of every authority.
+pub(crate) const AUTHORITY: KeyUsage = KeyUsage::CERT_SIGN.union(KeyUsage::CRL_SIGN);
+
+/// The keyUsage bits of a CA: always keyCertSign and cRLSign, and what is asked for.
+pub(crate) fn key_usage(asked: &RequestedUsages) -> KeyUsage {
+    asked.key_usage.unwrap_or_default().union(AUTHORITY)
+}
+
+/// Subject of a CA: C, ST, L, STREET, POSTALCODE, O, OU, CN, SERIALNUMBER.
+///
+/// # Errors
+/// `Invalid` naming the field with control characters.
+pub(crate) fn subject(asked: &RequestedSubject, common_name: &str, serial_number: &str) -> Result<Vec<u8>> {
+    let mut rdns = Vec::new();
+    for (attribute, field, values) in [
+        (Attribute::Country, "country", &asked.country),
+        (Attribute::Province, "province", &asked.province),
+        (Attribute::Locality, "locality", &asked.locality),
+        (Attribute::StreetAddress, "street_address", &asked.street_address),
+        (Attribute::PostalCode, "postal_code", &asked.postal_code),
+        (Attribute::Organization, "organization", &asked.organization),
+        (Attribute::OrganizationalUnit, "ou", &asked.ou),
+    ] {
+        if values.iter().any(|v| v.chars().any(char::is_control)) {
+            return Err(Error::invalid(format!("{field}: control characters are not allowed")));
+        }
+        rdns.push(rdn(attribute, values));
+    }
+    for (attribute, value) in [(Attribute::CommonName, common_name), (Attribute::SerialNumber, serial_number)] {
+        if !value.is_empty() {
+            rdns.push(rdn(attribute, &[value.to_owned()]));
+        }
+    }
+    let rdns: Vec<&[u8]> = rdns.iter().map(Vec::as_slice).collect();
+    Ok(name::name(&rdns))
+}
+
+/// Refuses the subject of an authority that names nobody. `field` is where it comes from. What is signed is
+/// held against the same rule; here it is refused before a key is made.
+///
+/// # Errors
+/// `Invalid` naming the field.
+pub(crate) fn check_subject(field: &str, subject: &[u8]) -> Result<()> {
+    if name::is_nameless(subject) {
+        return Err(Error::invalid(format!("{field}: an authority must have a subject (RFC 5280 4.1.2.6)")));
+    }
+    Ok(())
+}
+
+/// nameConstraints; empty without any.
+///
+/// # Errors
+/// `Invalid` naming the list and the rule.
+pub(crate) fn name_constraints(asked: &NameConstraints) -> Result<Vec<u8>> {
+    check_subtrees("permitted", &asked.permitted)?;
+    check_subtrees("excluded", &asked.excluded)?;
+    Ok(extension::name_constraints(asked))
+}
+
+fn check_subtrees(side: &str, subtrees: &Subtrees) -> Result<()> {
+    let check = |kind: &str, values: &[String], base: fn(&[u8]) -> Read<()>| -> Result<()> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let field = format!("{side}_{kind}");
+        check_ascii(&field, values)?;
+        values.iter().try_for_each(|value| base(value.as_bytes())).map_err(|e| e.of(&field))
+    };
+    check("dns_domains", &subtrees.dns, profile::host_base)?;
+    check("email_addresses", &subtrees.emails, profile::mailbox_base)?;
+    check("uri_domains", &subtrees.uris, profile::uri_base)
+}
+
+/// Refuses what no IA5String can hold (RFC 5280 4.2.1.10): names beyond ASCII stand there in their A-label form.
+///
+/// # Errors
+/// `Invalid` naming `field`.
+pub(crate) fn check_ascii(field: &str, values: &[String]) -> Result<()> {
+    if values.iter().all(|v| v.bytes().all(|b| b.is_ascii_graphic())) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{field}: every entry must be visible ASCII; write international names as xn--…")))
+}

@@ -1,0 +1,409 @@
+//! Which names a certificate gets: collecting them from request and CSR, and holding them against
+//! the role. Whatever has not passed here cannot be put into a certificate: [`Names`] has no other
+//! maker, and nobody can change one.
+//!
+//! Three doors: [`for_issue`], [`for_sign`], and [`unchecked`] for CA certificates, whose names an
+//! operator answers for. All of them check the syntax; the first two also apply the role. The policy
+//! itself is in `policy`, host name syntax and IDNA in `hostname`, every other kind of name in `sans`.
+//!
+//! Stricter than other servers of this kind, on purpose:
+//! - Control characters (NUL included) are refused in every name, whatever the role's flags.
+//! - An IPv4 literal of a request never becomes a DNS SAN: it stays in the common name, or is refused in
+//!   `alt_names`.
+//! - A name in `alt_names` that is neither a host name nor an e-mail address (an underscore, a trailing dot, a
+//!   wildcard beside other letters) denies the whole request, whatever the role's flags: a certificate without
+//!   a name that was asked for is not what was asked for. As a common name it stays there alone, where the
+//!   role allows it.
+//! - So does a SAN of a CSR of a kind that no role has a rule for (directoryName, registeredID).
+//! - A DNS SAN of a CSR that holds an `@`, and an e-mail SAN without one, are refused: the policy tells
+//!   the two apart by that sign, so each would be judged as what it is not.
+
+mod glob;
+mod hostname;
+mod policy;
+pub(crate) mod sans;
+mod uri;
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Deref;
+
+use self::policy::Policy;
+use super::request::RequestedNames;
+use crate::error::{Error, Result};
+use crate::pki::mount::role::{Role, SerialNumberSource};
+use crate::pki::values::shown;
+use crate::x509::extension::{self, SubjectAltNames};
+use crate::x509::general_name;
+
+/// Most names of one request, all kinds and the common name together.
+const MAX_NAMES: usize = general_name::MAX_NAMES;
+/// Longest single name, in bytes.
+const MAX_NAME_BYTES: usize = general_name::MAX_NAME;
+/// Longest list of names, all kinds together, in bytes.
+pub(crate) const MAX_ALL_BYTES: usize = 40 * 1024;
+
+/// What a CSR asks for, as `x509` read it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CsrNames {
+    /// Common name of the subject; empty without one.
+    pub common_name: String,
+    /// serialNumber attribute of the subject; empty without one.
+    pub serial_number: String,
+    /// UID attributes of the subject.
+    pub user_ids: Vec<String>,
+    /// dNSName entries.
+    pub dns: Vec<String>,
+    /// rfc822Name entries.
+    pub emails: Vec<String>,
+    /// iPAddress entries.
+    pub ips: Vec<IpAddr>,
+    /// URI entries.
+    pub uris: Vec<String>,
+    /// otherName entries: dotted OID, and the value, `None` when it is not a UTF8String.
+    pub other: Vec<(String, Option<String>)>,
+    /// A kind of name that no role has a rule for, when there is one.
+    pub unruled: Option<&'static str>,
+}
+
+/// The names that go into a certificate, in the order of encoding.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NameSet {
+    /// Common name of the subject; empty for a subject without one.
+    pub common_name: String,
+    /// dNSName entries, ASCII, without duplicates.
+    pub dns: Vec<String>,
+    /// rfc822Name entries, ASCII, sorted, without duplicates.
+    pub emails: Vec<String>,
+    /// iPAddress entries, as given; IPv4-mapped ones as IPv4.
+    pub ips: Vec<IpAddr>,
+    /// URI entries, ASCII, as given.
+    pub uris: Vec<String>,
+    /// otherName entries: dotted OID and UTF8String value, grouped by OID.
+    pub other: Vec<(String, String)>,
+    /// UID attributes of the subject, without duplicates.
+    pub user_ids: Vec<String>,
+    /// serialNumber attribute of the subject (2.5.4.5); empty for none.
+    pub serial_number: String,
+}
+
+/// A [`NameSet`] that has passed the rules. Only this module makes one; it reads as a [`NameSet`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Names(NameSet);
+
+impl Deref for Names {
+    type Target = NameSet;
+
+    fn deref(&self) -> &NameSet {
+        &self.0
+    }
+}
+
+/// The names of an `issue` request. `display_name` is the caller's, for `allow_token_displayname`.
+/// The second part of the answer are warnings for the caller.
+///
+/// # Errors
+/// `Invalid`, naming field, value and rule, for the first name that the role does not allow or that
+/// cannot be encoded; nothing of the request is issued then.
+pub fn for_issue(role: &Role, request: &RequestedNames, display_name: &str) -> Result<(Names, Vec<String>)> {
+    let mut draft = Draft::new(&request.common_name);
+    draft.take_request_sans(request)?;
+    draft.set.user_ids.clone_from(&request.user_ids);
+    draft.set.serial_number.clone_from(&request.serial_number);
+    draft.checked(role, display_name)
+}
+
+/// The names of a `sign` request: from the CSR where the role says so, else from the request.
+///
+/// # Errors
+/// As [`for_issue`]; what the CSR asks for is held against the same rules.
+pub fn for_sign(
+    role: &Role,
+    request: &RequestedNames,
+    csr: &CsrNames,
+    display_name: &str,
+) -> Result<(Names, Vec<String>)> {
+    let csr_common_name = csr.common_name.trim();
+    let from_csr = role.use_csr_common_name && !csr_common_name.is_empty();
+    let mut draft = Draft::new(if from_csr { csr_common_name } else { &request.common_name });
+    if from_csr && !request.common_name.is_empty() {
+        draft.warn("common_name ignored: the role takes the common name of the CSR (use_csr_common_name)");
+    }
+    if role.use_csr_sans {
+        draft.take_csr_sans(request, csr)?;
+    } else {
+        draft.take_request_sans(request)?;
+    }
+    let or_csr = |own: &str, other: &str| if own.is_empty() { other.trim().to_owned() } else { own.to_owned() };
+    draft.set.serial_number = match role.serial_number_source {
+        SerialNumberSource::Json => request.serial_number.clone(),
+        SerialNumberSource::JsonCsr => or_csr(&request.serial_number, &csr.serial_number),
+    };
+    let user_ids = if request.user_ids.is_empty() { &csr.user_ids } else { &request.user_ids };
+    draft.set.user_ids = user_ids.iter().filter(|id| !id.is_empty()).cloned().collect();
+    draft.checked(role, display_name)
+}
+
+/// The names of a CA certificate: syntax only, no role. The common name may be empty; user ids are
+/// not taken.
+///
+/// # Errors
+/// `Invalid`, naming field and value, for a name that cannot be encoded.
+pub fn unchecked(request: &RequestedNames) -> Result<(Names, Vec<String>)> {
+    let mut draft = Draft::new(&request.common_name);
+    draft.take_request_sans(request)?;
+    draft.set.serial_number.clone_from(&request.serial_number);
+    draft.finished()
+}
+
+/// The names as encodable subject alternative names.
+pub(crate) fn subject_alt_names(names: &Names) -> Result<SubjectAltNames> {
+    let other = names
+        .other
+        .iter()
+        .map(|(oid, value)| {
+            let oid = extension::parse_oid(oid)
+                .ok_or_else(|| Error::invalid("other_sans: every entry must start with a dotted OID"))?;
+            Ok((oid, value.clone()))
+        })
+        .collect::<Result<_>>()?;
+    Ok(SubjectAltNames {
+        dns: names.dns.clone(),
+        emails: names.emails.clone(),
+        ips: names.ips.clone(),
+        uris: names.uris.clone(),
+        other,
+    })
+}
+
+/// Where a name of the request belongs.
+enum Place {
+    Email,
+    Dns(String),
+    Ipv4,
+    /// Neither host-like nor an address.
+    Nowhere,
+}
+
+/// Sorts a name into its place.
+fn place(field: &str, name: &str) -> Result<Place> {
+    if name.contains('@') {
+        return Ok(Place::Email);
+    }
+    if name.parse::<Ipv4Addr>().is_ok() {
+        return Ok(Place::Ipv4);
+    }
+    match hostname::dns_form(name) {
+        Ok(form) => Ok(form.map_or(Place::Nowhere, Place::Dns)),
+        Err(problem) => Err(Error::invalid(format!("{field}: {} {}", shown(name), problem.text()))),
+    }
+}
+
+/// Names on their way to being checked.
+struct Draft {
+    set: NameSet,
+    warnings: Vec<String>,
+    /// Where SANs come from, for error texts.
+    from_csr: bool,
+}
+
+impl Draft {
+    fn new(common_name: &str) -> Self {
+        let set = NameSet { common_name: common_name.to_owned(), ..NameSet::default() };
+        Self { set, warnings: Vec::new(), from_csr: false }
+    }
+
+    fn warn(&mut self, text: impl Into<String>) {
+        self.warnings.push(text.into());
+    }
+
+    fn source(&self, field: &'static str) -> &'static str {
+        if self.from_csr { "csr" } else { field }
+    }
+
+    /// SANs of the request; the common name comes first.
+    fn take_request_sans(&mut self, request: &RequestedNames) -> Result<()> {
+        let asked = [&request.alt_names, &request.ip_sans, &request.uri_sans, &request.other_sans];
+        self.check_count(asked.iter().map(|list| list.len()).sum::<usize>() + request.user_ids.len())?;
+        self.place_common_name(request)?;
+        for name in &request.alt_names {
+            check_text("alt_names", name)?;
+            match place("alt_names", name)? {
+                Place::Email => self.set.emails.push(name.clone()),
+                Place::Dns(ascii) => self.set.dns.push(ascii),
+                Place::Ipv4 => {
+                    let text = format!("alt_names: {} is an IP address: use ip_sans", shown(name));
+                    return Err(Error::invalid(text));
+                }
+                Place::Nowhere => {
+                    let text = format!("alt_names: {} is no host name or e-mail address", shown(name));
+                    return Err(Error::invalid(text));
+                }
+            }
+        }
+        self.set.ips = sans::parse_ips(&request.ip_sans)?;
+        self.set.uris.clone_from(&request.uri_sans);
+        self.set.other = sans::parse_others(&request.other_sans)?;
+        Ok(())
+    }
+
+    /// SANs of the CSR as they are, otherNames of both; the common name comes last.
+    fn take_csr_sans(&mut self, request: &RequestedNames, csr: &CsrNames) -> Result<()> {
+        self.from_csr = true;
+        let asked = [csr.dns.len(), csr.emails.len(), csr.ips.len(), csr.uris.len(), csr.other.len()];
+        let user_ids = request.user_ids.len().max(csr.user_ids.len());
+        self.check_count(asked.iter().sum::<usize>() + request.other_sans.len() + user_ids)?;
+        if let Some(kind) = csr.unruled {
+            let text = format!("csr: subject alternative names of the kind {kind} are not allowed by any role");
+            return Err(Error::invalid(text));
+        }
+        for (field, ignored) in
+            [("alt_names", &request.alt_names), ("ip_sans", &request.ip_sans), ("uri_sans", &request.uri_sans)]
+        {
+            if !ignored.is_empty() {
+                self.warn(format!("{field} ignored: the role takes the SANs of the CSR (use_csr_sans)"));
+            }
+        }
+        for (kind, names, with_at) in [("DNS name", &csr.dns, false), ("e-mail address", &csr.emails, true)] {
+            for name in names {
+                if name.is_empty() || name.contains('@') != with_at {
+                    return Err(Error::invalid(format!("csr: {} is not a valid {kind}", shown(name))));
+                }
+            }
+        }
+        self.set.dns.clone_from(&csr.dns);
+        self.set.emails.clone_from(&csr.emails);
+        self.set.ips = csr.ips.iter().copied().map(sans::reduced).collect();
+        self.set.uris.clone_from(&csr.uris);
+        self.set.other = sans::parse_others(&request.other_sans)?;
+        for (oid, value) in &csr.other {
+            let value = value
+                .clone()
+                .ok_or_else(|| Error::invalid(format!("csr: other SAN of OID {} is not a UTF8String", shown(oid))))?;
+            self.set.other.push((oid.clone(), value));
+        }
+        self.place_common_name(request)
+    }
+
+    /// The common name may become one of them.
+    fn check_count(&self, asked: usize) -> Result<()> {
+        if asked + usize::from(!self.set.common_name.is_empty()) > MAX_NAMES {
+            return Err(Error::invalid(format!(
+                "alt_names: at most {MAX_NAMES} names of all kinds fit into one certificate"
+            )));
+        }
+        Ok(())
+    }
+
+    fn place_common_name(&mut self, request: &RequestedNames) -> Result<()> {
+        let name = self.set.common_name.clone();
+        check_text("common_name", &name)?;
+        if name.is_empty() || request.exclude_cn_from_sans {
+            return Ok(());
+        }
+        match place("common_name", &name).map_err(|e| Error::invalid(format!("{e} (see exclude_cn_from_sans)")))? {
+            Place::Email => self.set.emails.push(name),
+            Place::Dns(ascii) => self.set.dns.push(ascii),
+            Place::Ipv4 | Place::Nowhere => {}
+        }
+        Ok(())
+    }
+
+    /// Applies the role.
+    fn checked(mut self, role: &Role, display_name: &str) -> Result<(Names, Vec<String>)> {
+        check_size(&self.set)?;
+        let policy = Policy { role, display_name };
+        let (set, sources) = (&self.set, |field| self.source(field));
+        check_common_name(&policy, &set.common_name)?;
+        let refused = |names: &[String]| names.iter().find(|name| !policy.allows(name)).map(|name| shown(name));
+        if let Some(name) = refused(&set.dns) {
+            let source = sources("alt_names");
+            return Err(Error::invalid(format!("{source}: subject alternate name {name} not allowed by this role")));
+        }
+        if let Some(name) = refused(&set.emails) {
+            let source = sources("alt_names");
+            return Err(Error::invalid(format!("{source}: email address {name} not allowed by this role")));
+        }
+        sans::check_others(role, &set.other)?;
+        sans::check_ips(role, sources("ip_sans"), &set.ips)?;
+        sans::check_uris(role, sources("uri_sans"), &set.uris)?;
+        sans::check_user_ids(role, &set.user_ids)?;
+        sans::check_serial_number(role, &set.serial_number)?;
+        let mut seen = HashSet::new();
+        self.set.user_ids.retain(|id| seen.insert(id.clone()));
+        self.finished()
+    }
+
+    /// Syntax and final order, the same for every certificate.
+    fn finished(mut self) -> Result<(Names, Vec<String>)> {
+        let (dns, emails, uris) = (self.source("alt_names"), self.source("alt_names"), self.source("uri_sans"));
+        for (source, names) in [(dns, &self.set.dns), (emails, &self.set.emails)] {
+            for name in names {
+                check_text(source, name)?;
+                if !name.is_ascii() {
+                    return Err(Error::invalid(format!("{source}: {} must be ASCII", shown(name))));
+                }
+            }
+        }
+        self.set.uris.iter().try_for_each(|uri| check_text(uris, uri))?;
+        self.set.other.iter().try_for_each(|(_, value)| check_text("other_sans", value))?;
+        self.set.user_ids.iter().try_for_each(|id| check_text("user_ids", id))?;
+        check_text("serial_number", &self.set.serial_number)?;
+        self.set.uris = sans::encodable_uris(uris, &self.set.uris)?;
+        self.set.other = sans::grouped(self.set.other);
+        let mut seen = HashSet::new();
+        self.set.dns.retain(|name| seen.insert(name.clone()));
+        self.set.emails.sort();
+        self.set.emails.dedup();
+        Ok((Names(self.set), self.warnings))
+    }
+}
+
+/// The common name against `require_cn`, the policy and `cn_validations`; excluded from the SANs or not.
+fn check_common_name(policy: &Policy<'_>, name: &str) -> Result<()> {
+    let role = policy.role;
+    if name.is_empty() {
+        return if role.require_cn {
+            Err(Error::invalid("common_name: required by this role (require_cn)"))
+        } else {
+            Ok(())
+        };
+    }
+    let has = |word: &str| role.cn_validations.iter().any(|w| w == word);
+    if has("disabled") {
+        return Ok(());
+    }
+    let refuse = |rule: &str| {
+        Err(Error::invalid(format!("common_name: common name {} not allowed by this role{rule}", shown(name))))
+    };
+    match name.contains('@') {
+        _ if !policy.allows(name) => refuse(""),
+        true if !has("email") => refuse(": cn_validations does not list email"),
+        false if !has("hostname") => refuse(": cn_validations does not list hostname"),
+        _ => Ok(()),
+    }
+}
+
+/// Together they fit into a certificate that anybody would still take, and that costs little to sign.
+fn check_size(set: &NameSet) -> Result<()> {
+    let texts = [&set.dns, &set.emails, &set.uris, &set.user_ids].into_iter().flatten().map(String::len);
+    let others = set.other.iter().map(|(oid, value)| oid.len() + value.len());
+    if texts.chain(others).sum::<usize>() > MAX_ALL_BYTES {
+        return Err(Error::invalid(format!("alt_names: all names together are longer than {MAX_ALL_BYTES} bytes")));
+    }
+    Ok(())
+}
+
+/// Length and control characters: for every name and subject value, whatever the role allows.
+fn check_text(source: &str, text: &str) -> Result<()> {
+    if text.chars().any(char::is_control) {
+        return Err(Error::invalid(format!("{source}: {} holds a control character", shown(text))));
+    }
+    if text.len() > MAX_NAME_BYTES {
+        return Err(Error::invalid(format!("{source}: a name is longer than {MAX_NAME_BYTES} bytes")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod vectors;

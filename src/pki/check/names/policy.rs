@@ -1,0 +1,265 @@
+//! The name policy of a role: whether one common name, DNS name or e-mail address is allowed.
+//!
+//! The security core. One rule set serves every kind of name and every origin (request or CSR). It is
+//! linear in the name's length for each allowed domain, uses no regular expressions, and compares
+//! domain suffixes with their leading dot, so that `evilexample.com` never passes for `example.com`.
+//! Comparisons that ignore case do so for ASCII letters only.
+
+use super::glob::glob;
+use super::hostname::{is_host_name, is_wildcard_label};
+use crate::pki::mount::role::Role;
+
+/// A role's name policy for one caller.
+pub(super) struct Policy<'a> {
+    pub(super) role: &'a Role,
+    /// The caller's display name, for `allow_token_displayname`.
+    pub(super) display_name: &'a str,
+}
+
+/// A name, taken apart: `local@host`, or a host whose first label may hold the wildcard.
+struct Parts<'n> {
+    name: &'n str,
+    is_email: bool,
+    /// The name, or the host part of an e-mail address.
+    domain: &'n str,
+    /// The first label of a wildcard name.
+    wild_label: Option<&'n str>,
+    /// `domain` without the wildcard label; `None` when the wildcard label is all there is.
+    rest: Option<&'n str>,
+}
+
+impl<'n> Parts<'n> {
+    /// `None` when the name is beyond repair: two `@`, two `*`, a `*` outside the first label, or a
+    /// `*` in the host part of an e-mail address.
+    fn of(name: &'n str) -> Option<Self> {
+        let (is_email, domain) = match name.split_once('@') {
+            None => (false, name),
+            Some((_, host)) if !host.contains('@') => (true, host),
+            Some(_) => return None,
+        };
+        if !domain.contains('*') {
+            return Some(Self { name, is_email, domain, wild_label: None, rest: Some(domain) });
+        }
+        let (label, rest) = match domain.split_once('.') {
+            Some((label, rest)) => (label, Some(rest)),
+            None => (domain, None),
+        };
+        let single = label.matches('*').count() == 1 && !rest.is_some_and(|rest| rest.contains('*'));
+        (single && !is_email).then_some(Self { name, is_email, domain, wild_label: Some(label), rest })
+    }
+
+    /// The part that domains are compared with.
+    fn reduced(&self) -> &'n str {
+        self.rest.unwrap_or_default()
+    }
+
+    fn is_wild(&self) -> bool {
+        self.wild_label.is_some()
+    }
+
+    /// An e-mail address needs a host part; only a bare wildcard label may stand without one.
+    fn has_host_syntax(&self) -> bool {
+        self.rest.is_none_or(is_host_name) && self.wild_label.is_none_or(is_wildcard_label)
+    }
+
+    fn is_below(&self, domain: &str) -> bool {
+        self.reduced().strip_suffix(domain).is_some_and(|head| head.ends_with('.'))
+    }
+}
+
+impl Policy<'_> {
+    /// Whether the role allows `name`.
+    pub(super) fn allows(&self, name: &str) -> bool {
+        let role = self.role;
+        let Some(parts) = Parts::of(name) else { return false };
+        // Before allow_any_name: that flag lifts the domain rules, not these two.
+        if parts.is_wild() && !role.allow_wildcard_certificates {
+            return false;
+        }
+        if role.enforce_hostnames && !parts.has_host_syntax() {
+            return false;
+        }
+        role.allow_any_name
+            || self.is_local(&parts)
+            || self.is_display_name(&parts)
+            || role.allowed_domains.iter().any(|domain| self.is_within(&parts, domain))
+    }
+
+    fn is_local(&self, parts: &Parts<'_>) -> bool {
+        let local = |domain| parts.reduced() == domain || (self.role.allow_subdomains && parts.is_below(domain));
+        self.role.allow_localhost && (local("localhost") || local("localdomain"))
+    }
+
+    fn is_display_name(&self, parts: &Parts<'_>) -> bool {
+        let display = self.display_name;
+        if !self.role.allow_token_displayname || display.is_empty() {
+            return false;
+        }
+        if parts.name == display {
+            return true;
+        }
+        if !self.role.allow_subdomains {
+            return false;
+        }
+        let display_host = display.split_once('@').map(|(_, host)| host).filter(|host| is_host_name(host));
+        parts.is_below(display)
+            || (parts.is_wild() && parts.reduced() == display)
+            || (parts.is_email && display_host.is_some_and(|host| parts.is_below(host)))
+    }
+
+    fn is_within(&self, parts: &Parts<'_>, domain: &str) -> bool {
+        let role = self.role;
+        if domain.is_empty() {
+            return false;
+        }
+        let bare =
+            parts.name.eq_ignore_ascii_case(domain) || (parts.is_email && parts.domain.eq_ignore_ascii_case(domain));
+        let below = parts.is_below(domain) || (parts.is_wild() && parts.reduced().eq_ignore_ascii_case(domain));
+        (role.allow_bare_domains && bare)
+            || (role.allow_subdomains && below)
+            || (role.allow_glob_domains && domain.contains('*') && glob(domain, parts.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::check::names::glob::tests::naive;
+    use proptest::prelude::*;
+
+    fn allows(role: &Role, display_name: &str, name: &str) -> bool {
+        Policy { role, display_name }.allows(name)
+    }
+
+    #[test]
+    fn the_display_name_of_the_caller_is_a_name_when_the_role_says_so() {
+        let mut role = Role { allow_token_displayname: true, allow_localhost: false, ..Role::default() };
+        assert!(allows(&role, "web.corp", "web.corp"));
+        assert!(!allows(&role, "web.corp", "a.web.corp"));
+        assert!(!allows(&role, "web.corp", "Web.corp"));
+        assert!(!allows(&role, "", "a"));
+        role.allow_subdomains = true;
+        assert!(allows(&role, "web.corp", "a.web.corp"));
+        assert!(allows(&role, "web.corp", "*.web.corp"));
+        assert!(!allows(&role, "web.corp", "evilweb.corp"));
+        assert!(allows(&role, "bob@corp", "x@a.corp"));
+        assert!(!allows(&role, "bob@corp", "x@corp"));
+        assert!(!allows(&role, "bob@corp", "a.corp"));
+        role.allow_token_displayname = false;
+        assert!(!allows(&role, "web.corp", "web.corp"));
+    }
+
+    #[test]
+    fn an_address_without_a_host_part_is_no_name() {
+        let role = Role { allow_any_name: true, ..Role::default() };
+        assert!(!allows(&role, "", "user@"));
+        assert!(!allows(&role, "", "*."));
+        assert!(allows(&role, "", "*"));
+        assert!(allows(&role, "", "@x.com"));
+        assert!(allows(&role, "", "*@x.com"));
+    }
+
+    #[test]
+    fn case_is_ignored_for_ascii_letters_only() {
+        let role = Role { allow_bare_domains: true, allowed_domains: vec!["k.com".into()], ..Role::default() };
+        assert!(allows(&role, "", "K.com"));
+        // U+212A KELVIN SIGN folds to k under Unicode rules.
+        assert!(!allows(&Role { enforce_hostnames: false, ..role }, "", "\u{212a}.com"));
+    }
+
+    /// The policy once more, over lists of labels and with the exponential matcher.
+    fn slow(role: &Role, name: &str) -> bool {
+        let pieces: Vec<&str> = name.split('@').collect();
+        let (email, host) = match pieces.as_slice() {
+            [host] => (false, *host),
+            [_, host] => (true, *host),
+            _ => return false,
+        };
+        let mut labels: Vec<String> = host.split('.').map(str::to_owned).collect();
+        let stars = host.chars().filter(|c| *c == '*').count();
+        let mut wild = None;
+        if stars > 0 {
+            if stars > 1 || email || !labels[0].contains('*') || !role.allow_wildcard_certificates {
+                return false;
+            }
+            wild = Some(labels.remove(0));
+        }
+        let word = |l: &str| {
+            let c: Vec<char> = l.chars().collect();
+            (1..=63).contains(&c.len())
+                && (0..c.len()).all(|i| c[i].is_ascii_alphanumeric() || (c[i] == '-' && i > 0 && i + 1 < c.len()))
+        };
+        if role.enforce_hostnames {
+            if labels.join(".").len() > 253 || !labels.iter().all(|l| word(l)) {
+                return false;
+            }
+            if let Some(wild) = &wild {
+                let sides: Vec<&str> = wild.split('*').collect();
+                if !sides.iter().all(|s| s.is_empty() || word(s)) {
+                    return false;
+                }
+            }
+        }
+        if role.allow_any_name {
+            return true;
+        }
+        let fold = |s: &str| s.to_lowercase();
+        let below = |domain: &str| {
+            let tail: Vec<&str> = domain.split('.').collect();
+            labels.len() > tail.len() && labels[labels.len() - tail.len()..].iter().zip(&tail).all(|(a, b)| a == b)
+        };
+        let rest = labels.join(".");
+        for local in ["localhost", "localdomain"] {
+            if role.allow_localhost && (rest == local || role.allow_subdomains && below(local)) {
+                return true;
+            }
+        }
+        role.allowed_domains.iter().filter(|d| !d.is_empty()).any(|d| {
+            let bare = fold(name) == fold(d) || email && fold(host) == fold(d);
+            let sub = below(d) || wild.is_some() && fold(&rest) == fold(d);
+            let chars = |s: &str| s.chars().collect::<Vec<_>>();
+            let globbed = d.contains('*') && naive(&chars(d), &chars(name));
+            role.allow_bare_domains && bare || role.allow_subdomains && sub || role.allow_glob_domains && globbed
+        })
+    }
+
+    fn roles() -> impl Strategy<Value = Role> {
+        let domains = proptest::collection::vec("([ab*]{0,2}\\.){0,2}[abA@]{1,2}|localhost|[ab.*@-]{0,4}", 0..3);
+        (domains, proptest::collection::vec(any::<bool>(), 7)).prop_map(|(allowed_domains, flags)| Role {
+            allowed_domains,
+            allow_bare_domains: flags[0],
+            allow_subdomains: flags[1],
+            allow_glob_domains: flags[2],
+            allow_any_name: flags[3] && flags[6],
+            allow_wildcard_certificates: flags[4],
+            enforce_hostnames: flags[5],
+            allow_localhost: flags[6],
+            ..Role::default()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        #[test]
+        fn agrees_with_a_slow_predicate_written_differently(
+            role in roles(),
+            name in "([ab*-]{0,3}[.@]){0,3}[abA]{0,2}|([*a]{1,2}\\.)?localhost|[ab.*@_ -]{0,6}",
+        ) {
+            prop_assert_eq!(allows(&role, "", &name), slow(&role, &name), "{:?} {:?}", name, role.allowed_domains);
+        }
+
+        #[test]
+        fn names_made_from_an_allowed_domain_agree_too(role in roles(), head in "([ab*]{0,2}[.@]?){0,2}", pick in any::<proptest::sample::Index>()) {
+            if !role.allowed_domains.is_empty() {
+                let name = format!("{head}{}", pick.get(&role.allowed_domains));
+                prop_assert_eq!(allows(&role, "", &name), slow(&role, &name), "{:?} {:?}", name, role.allowed_domains);
+            }
+        }
+
+        #[test]
+        fn any_text_is_judged_without_a_panic(role in roles(), name in "\\PC{0,40}", display in "\\PC{0,10}") {
+            let _ = allows(&role, &display, &name);
+        }
+    }
+}

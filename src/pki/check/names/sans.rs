@@ -1,0 +1,190 @@
+//! The names that are not host names: IP addresses, URIs, otherNames, user ids and the subject's
+//! serial number. Each has its own list in the role; each error names the source and the rule.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::glob::glob;
+use super::uri;
+use crate::error::{Error, Result};
+use crate::pki::mount::role::Role;
+use crate::pki::values::oid::check_size;
+use crate::pki::values::{parse_network, parse_other, shown};
+
+/// Reads `ip_sans`: dotted quads without leading zeros, and IPv6 texts.
+pub(super) fn parse_ips(texts: &[String]) -> Result<Vec<IpAddr>> {
+    let parse = |text: &String| {
+        text.parse::<IpAddr>()
+            .map(reduced)
+            .map_err(|_| Error::invalid(format!("ip_sans: the value {} is not a valid IP address", shown(text))))
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// An IPv4-mapped IPv6 address as the IPv4 address that it is.
+pub(super) fn reduced(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
+        IpAddr::V4(_) => ip,
+    }
+}
+
+/// Holds IP addresses from `source` (`ip_sans` or `csr`) against the role.
+pub(super) fn check_ips(role: &Role, source: &str, ips: &[IpAddr]) -> Result<()> {
+    if ips.is_empty() {
+        return Ok(());
+    }
+    if !role.allow_ip_sans {
+        return Err(Error::invalid(format!("{source}: IP addresses are not allowed by this role")));
+    }
+    if role.allowed_ip_sans_cidr.is_empty() {
+        return Ok(());
+    }
+    let networks: Vec<IpNet> = role.allowed_ip_sans_cidr.iter().filter_map(|text| parse_network(text)).collect();
+    match ips.iter().find(|ip| !networks.iter().any(|net| net.contains(*ip))) {
+        Some(ip) => Err(Error::invalid(format!("{source}: IP address {ip} is not allowed by this role"))),
+        None => Ok(()),
+    }
+}
+
+/// Holds URIs from `source` against the role's patterns; the patterns see them as they were written.
+pub(super) fn check_uris(role: &Role, source: &str, uris: &[String]) -> Result<()> {
+    if role.allowed_uri_sans.is_empty() && !uris.is_empty() {
+        return Err(Error::invalid(format!("{source}: URIs are not allowed by this role")));
+    }
+    match uris.iter().find(|uri| !role.allowed_uri_sans.iter().any(|pattern| glob(pattern, uri))) {
+        Some(uri) => Err(Error::invalid(format!("{source}: URI {} is not allowed by this role", shown(uri)))),
+        None => Ok(()),
+    }
+}
+
+/// The texts to encode for URIs from `source`.
+pub(super) fn encodable_uris(source: &str, uris: &[String]) -> Result<Vec<String>> {
+    let encodable = |uri: &String| {
+        uri::encodable(uri).map_err(|problem| Error::invalid(format!("{source}: URI {} {problem}", shown(uri))))
+    };
+    uris.iter().map(encodable).collect()
+}
+
+/// Reads `other_sans`.
+pub(super) fn parse_others(texts: &[String]) -> Result<Vec<(String, String)>> {
+    let parse = |text: &String| {
+        let (oid, value) = parse_other("other_sans", text)?;
+        check_size("other_sans", &oid)?;
+        Ok((oid, value))
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// Holds otherNames against the role.
+pub(super) fn check_others(role: &Role, others: &[(String, String)]) -> Result<()> {
+    if others.is_empty() || role.allowed_other_sans == ["*"] {
+        return Ok(());
+    }
+    let allowed = role
+        .allowed_other_sans
+        .iter()
+        .map(|entry| parse_other("allowed_other_sans", entry))
+        .collect::<Result<Vec<_>>>()?;
+    for (oid, value) in others {
+        let mut patterns = allowed.iter().filter(|(known, _)| known == oid).map(|(_, pattern)| pattern).peekable();
+        if patterns.peek().is_none() {
+            return Err(Error::invalid(format!("other_sans: other SAN OID {oid} is not allowed by this role")));
+        }
+        if !patterns.any(|pattern| glob(pattern, value)) {
+            let value = shown(value);
+            return Err(Error::invalid(format!(
+                "other_sans: other SAN {value} is not allowed for OID {oid} by this role"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// otherNames of one OID side by side, OIDs in the order of their first appearance.
+pub(super) fn grouped(others: Vec<(String, String)>) -> Vec<(String, String)> {
+    let mut first = HashMap::new();
+    for (at, (oid, _)) in others.iter().enumerate() {
+        first.entry(oid.clone()).or_insert(at);
+    }
+    let mut others = others;
+    others.sort_by_key(|(oid, _)| first.get(oid).copied());
+    others
+}
+
+/// Holds user ids against the role: equal but for ASCII case, or a pattern.
+pub(super) fn check_user_ids(role: &Role, user_ids: &[String]) -> Result<()> {
+    let allowed =
+        |id: &&String| role.allowed_user_ids.iter().any(|entry| entry.eq_ignore_ascii_case(id) || glob(entry, id));
+    match user_ids.iter().find(|id| !allowed(id)) {
+        Some(id) => Err(Error::invalid(format!("user_ids: user_id {} is not allowed by this role", shown(id)))),
+        None => Ok(()),
+    }
+}
+
+/// Holds the subject's serialNumber attribute (2.5.4.5; never the certificate's serial) against the role.
+pub(super) fn check_serial_number(role: &Role, serial_number: &str) -> Result<()> {
+    let allowed = role.allowed_serial_numbers.iter().any(|entry| glob(entry, serial_number));
+    if serial_number.is_empty() || allowed {
+        return Ok(());
+    }
+    let shown = shown(serial_number);
+    Err(Error::invalid(format!("serial_number: serial_number {shown} is not allowed by this role")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ipv4_mapped_ipv6_is_reduced_to_ipv4() {
+        let ips = parse_ips(&["::ffff:1.2.3.4".into(), "::1".into()]).unwrap();
+        assert_eq!(ips, ["1.2.3.4".parse::<IpAddr>().unwrap(), "::1".parse().unwrap()]);
+        assert_eq!(parse_network("::ffff:1.2.3.4/120").unwrap().to_string(), "1.2.3.0/24");
+        assert_eq!(parse_network("1.2.3.4/31").unwrap().to_string(), "1.2.3.4/31");
+        assert_eq!(parse_network("2001:db8::1/32").unwrap().to_string(), "2001:db8::/32");
+        for bad in ["1.2.3.4", "1.2.3.4/33", "x/8", "", "01.2.3.4/8", "1.2.3.4/+8", "1.2.3.4/", "::/129"] {
+            assert_eq!(parse_network(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn ip_texts_are_plain_addresses() {
+        for bad in ["300.1.1.1", "01.2.3.4", "1.2.3", "1.2.3.4/32", "fe80::1%eth0", "[::1]", "0x1.2.3.4", ""] {
+            assert!(parse_ips(&[bad.into()]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn other_names_are_split_at_the_first_semicolon_then_the_first_colon() {
+        assert_eq!(parse_other("f", "1.2.3;utf-8:a;b:c").unwrap(), ("1.2.3".into(), "a;b:c".into()));
+        for bad in ["foo", "1.2;INT:5", "1.2.3", "1.2.3;UTF8", "x;UTF8:a", "1.2.3;UTF2:x", ";UTF8:a"] {
+            assert!(parse_other("allowed_other_sans", bad).unwrap_err().text().starts_with("allowed_other_sans: "));
+        }
+    }
+
+    #[test]
+    fn values_are_grouped_by_oid_in_first_seen_order() {
+        let own =
+            |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect::<Vec<_>>();
+        let mixed = own(&[("1.2.9", "a"), ("1.2.3", "b"), ("1.2.9", "c"), ("1.2.3", "a")]);
+        assert_eq!(grouped(mixed), own(&[("1.2.9", "a"), ("1.2.9", "c"), ("1.2.3", "b"), ("1.2.3", "a")]));
+    }
+
+    proptest! {
+        #[test]
+        fn parsers_never_panic(text in "\\PC{0,40}") {
+            let _ = (parse_other("f", &text), parse_ips(std::slice::from_ref(&text)), parse_network(&text));
+        }
+
+        #[test]
+        fn a_network_contains_what_its_prefix_says(ip in any::<u32>(), other in any::<u32>(), prefix in 0u8..=32) {
+            let net = parse_network(&format!("{}/{prefix}", std::net::Ipv4Addr::from(ip))).unwrap();
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+            prop_assert_eq!(net.contains(&IpAddr::from(std::net::Ipv4Addr::from(other))), ip & mask == other & mask);
+        }
+    }
+}

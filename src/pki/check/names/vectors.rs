@@ -1,0 +1,552 @@
+//! Conformance vectors of the name rules, by their numbers (N: name policy, S: SANs and subject,
+//! C: CSR handling), and the properties of the whole pipeline.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::pki::mount::role::role_of;
+
+fn role(body: &Value) -> Role {
+    role_of(body)
+}
+
+/// The names that a body asks for; lists may be texts with commas.
+fn request(body: &Value) -> RequestedNames {
+    let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
+    let list = |name: &str| match &body[name] {
+        Value::Array(items) => items.iter().map(|item| item.as_str().unwrap().to_owned()).collect(),
+        Value::String(items) => {
+            items.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+        }
+        _ => Vec::new(),
+    };
+    RequestedNames {
+        common_name: text("common_name"),
+        alt_names: list("alt_names"),
+        ip_sans: list("ip_sans"),
+        uri_sans: list("uri_sans"),
+        other_sans: list("other_sans"),
+        serial_number: text("serial_number"),
+        user_ids: list("user_ids"),
+        exclude_cn_from_sans: body["exclude_cn_from_sans"] == true,
+    }
+}
+
+fn issue(role_body: &Value, request_body: &Value) -> Result<(NameSet, Vec<String>)> {
+    for_issue(&role(role_body), &request(request_body), "").map(|(names, warnings)| (names.0, warnings))
+}
+
+fn sign(role_body: &Value, request_body: &Value, csr: &CsrNames) -> Result<(NameSet, Vec<String>)> {
+    for_sign(&role(role_body), &request(request_body), csr, "").map(|(names, warnings)| (names.0, warnings))
+}
+
+/// A role from words: `bare sub glob any` switch on, `!wild !local !host` switch off.
+fn flags(domains: &str, words: &str) -> Value {
+    let mut body = json!({"allowed_domains": domains});
+    for word in words.split_whitespace() {
+        let (name, value) = match word {
+            "bare" => ("allow_bare_domains", true),
+            "sub" => ("allow_subdomains", true),
+            "glob" => ("allow_glob_domains", true),
+            "any" => ("allow_any_name", true),
+            "!wild" => ("allow_wildcard_certificates", false),
+            "!local" => ("allow_localhost", false),
+            "!host" => ("enforce_hostnames", false),
+            other => panic!("no flag {other}"),
+        };
+        body[name] = value.into();
+    }
+    body
+}
+
+/// Every role of `domains` with the fixed `words` and any choice of the `free` ones.
+fn each_role(domains: &str, words: &str, free: &[&str]) -> Vec<Value> {
+    (0..1u32 << free.len())
+        .map(|choice| {
+            let chosen: Vec<&str> = (0..free.len()).filter(|i| choice >> i & 1 == 1).map(|i| free[i]).collect();
+            flags(domains, &format!("{words} {}", chosen.join(" ")))
+        })
+        .collect()
+}
+
+/// Vector, allowed_domains, fixed flags, flags that make no difference, common names, allowed.
+type Case = (&'static str, &'static str, &'static str, &'static [&'static str], &'static str, bool);
+
+#[test]
+fn name_policy_vectors() {
+    let (ok, deny) = (true, false);
+    let deep = "baz.fud.bar.foo fud.bar.foo";
+    let wild = "*.fud.bar.foo *.bar.foo";
+    let cases: &[Case] = &[
+        (
+            "N1: globs off",
+            "*.*.foo",
+            "",
+            &["sub", "bare", "!wild", "!local", "!host"],
+            "baz.fud.bar.foo *.fud.bar.foo fud.bar.foo *.bar.foo bar.foo *.foo",
+            deny,
+        ),
+        (
+            "N2: globs off",
+            "*.foo",
+            "",
+            &["bare", "!wild"],
+            "foo baz.fud.bar.foo *.fud.bar.foo fud.bar.foo *.bar.foo bar.foo",
+            deny,
+        ),
+        ("N3: localhost off", "*.*.foo", "!local", &[], "localhost", deny),
+        ("N4: localhost on", "*.*.foo", "", &[], "localhost", ok),
+        ("N5: localhost as a bare domain", "localhost", "bare !local", &[], "localhost", ok),
+        ("N6: localhost as a domain only", "localhost", "!local", &[], "localhost", deny),
+        ("N7: localhost on", "localhost", "", &[], "localhost", ok),
+        ("N8: the same wildcard as bare domain", "*.foo", "bare", &[], "*.foo", ok),
+        ("N9: two wildcards", "*.*.foo", "bare", &["!wild", "glob", "any", "!host"], "*.*.foo", deny),
+        ("N10: glob", "*.*.foo", "glob", &["sub"], deep, ok),
+        ("N11: glob, wildcard names", "*.*.foo", "glob", &[], wild, ok),
+        ("N12: too short for the glob", "*.*.foo", "glob", &[], "bar.foo *.foo foo", deny),
+        ("N13: glob", "*.foo", "glob", &[], "baz.fud.bar.foo fud.bar.foo bar.foo", ok),
+        ("N14: glob, wildcard names", "*.foo", "glob", &[], wild, ok),
+        ("N15: glob, base domain", "*.foo", "glob", &[], "foo", deny),
+        ("N16: subdomains off", "foo", "", &[], "baz.fud.bar.foo *.fud.bar.foo *.bar.foo bar.foo *.foo", deny),
+        ("N17: bare off", "foo", "", &[], "foo", deny),
+        ("N17: bare on", "foo", "bare", &[], "foo", ok),
+        ("N18: subdomains", "foo", "sub", &[], "baz.fud.bar.foo bar.foo", ok),
+        ("N19: subdomains, wildcard names", "foo", "sub", &[], "*.fud.bar.foo *.bar.foo *.foo", ok),
+        ("N20: partial wildcards", "foo", "sub", &[], "x*x.foo *x.foo x*.foo", ok),
+        ("N21: subdomains, bare off", "foo", "sub", &[], "foo", deny),
+        ("N21: subdomains, bare on", "foo", "sub bare", &[], "foo", ok),
+        ("N22: inner star", "x*x.foo", "glob", &[], "xerox.foo xylophone.files.pyrex.foo", ok),
+        ("N23: inner star", "x*x.foo", "glob", &[], "xercex.bar.foo bar.foo *.foo *.x*x.foo *.xyx.foo", deny),
+        ("N24: neither bare nor glob", "x*x.foo", "", &[], "x*x.foo", deny),
+        ("N25: glob", "x*x.foo", "glob", &["bare"], "x*x.foo", ok),
+        ("N25: bare", "x*x.foo", "bare", &["glob"], "x*x.foo", ok),
+        ("N26: star as a label", "x.*.x.foo", "glob", &[], "x.ero.x.foo x.ylophone.files.pyre.x.foo", ok),
+        (
+            "N27: star as a label",
+            "x.*.x.foo",
+            "glob",
+            &[],
+            "xerox.foo xylophone.files.pyrex.foo bar.foo *.foo *.x.*.x.foo *.x.y.x.foo x.*.x.foo",
+            deny,
+        ),
+        ("N28: wildcards off", "*.foo", "glob !wild", &[], wild, deny),
+        ("N29: wildcards off", "foo", "sub !wild", &[], "*.fud.bar.foo *.foo x*x.foo *x.foo x*.foo", deny),
+        ("N30: wildcards off, the same entry", "x*x.foo", "bare !wild", &[], "x*x.foo", deny),
+        ("N31: entry with a star alone", "*.foo", "", &[], "*.foo", deny),
+        ("N32: wildcards off win over any name", "", "any !wild", &[], "*.foo", deny),
+        ("N33: any name is still a host name", "", "any", &[], "foo_bar.com -a.com a..b", deny),
+        ("N35: a trailing dot", "", "any", &[], "example.com.", deny),
+        ("N42: the suffix is case-sensitive", "example.com", "sub", &[], "Foo.EXAMPLE.com", deny),
+        ("N45: subdomains, e-mail at the domain", "mail.com", "sub", &[], "test@mail.com", deny),
+        ("N45: subdomains, e-mail below it", "mail.com", "sub", &[], "test@a.mail.com", ok),
+        ("N46: wildcard in an e-mail's host", "mail.com", "sub", &["any", "!host", "glob"], "test@*.mail.com", deny),
+        ("N47: a suffix without its dot", "example.com", "sub", &["bare", "glob", "!host"], "evilexample.com", deny),
+        ("N48: an empty entry never matches", "example.com,", "bare", &[], "example.com", ok),
+        ("N49: wildcard over localhost", "", "", &["sub"], "*.localhost", ok),
+        ("N61: a hyphen next to the star", "", "any", &[], "b*-c.a.com *-.a.com -*.a.com", deny),
+        ("N61: whole labels next to the star", "", "any", &[], "b*c.a.com", ok),
+    ];
+    for (case, domains, words, free, names, expected) in cases {
+        for role in each_role(domains, words, free) {
+            for name in names.split(' ') {
+                let result = issue(&role, &json!({"common_name": name}));
+                assert_eq!(result.is_ok(), *expected, "{case}: {name} under {role}: {result:?}");
+                if let Err(error) = result {
+                    assert!(error.text().contains(name), "{case}: {error}");
+                }
+            }
+        }
+    }
+    assert!(issue(&flags("", "any"), &json!({"common_name": "a b.com"})).is_err(), "N33: a blank");
+}
+
+#[test]
+fn where_the_common_name_goes() {
+    for (case, role, name, dns, emails) in [
+        ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub"), "x*x.foo", vec![], vec![]),
+        ("N20: a leading wildcard is one", flags("foo", "sub"), "*.foo", vec!["*.foo"], vec![]),
+        ("N34: host names not enforced", flags("", "any !host"), "foo_bar", vec![], vec![]),
+        ("N34: host names not enforced", flags("", "any !host"), "some name", vec![], vec![]),
+        ("N35: a trailing dot stays out", flags("", "any !host"), "example.com.", vec![], vec![]),
+        (
+            "N43: e-mail as a bare domain",
+            flags("test@mail.com", "bare"),
+            "test@mail.com",
+            vec![],
+            vec!["test@mail.com"],
+        ),
+        ("N44: bare domain of an e-mail", flags("mail.com", "bare"), "test@mail.com", vec![], vec!["test@mail.com"]),
+        ("N50: the SAN is converted", flags("foo", "sub"), "bücher.foo", vec!["xn--bcher-kva.foo"], vec![]),
+        ("N55: an IPv4 literal stays in the common name", flags("1.2.3.4", "bare"), "1.2.3.4", vec![], vec![]),
+        ("N61: not copied", flags("", "any"), "b*c.a.com", vec![], vec![]),
+        ("a bare star", flags("", "any"), "*", vec![], vec![]),
+        ("upper case beyond ASCII names no host", flags("", "any !host"), "ÜNAL.foo", vec![], vec![]),
+    ] {
+        let (names, _) = issue(&role, &json!({"common_name": name})).unwrap_or_else(|e| panic!("{case}: {e}"));
+        assert_eq!((names.common_name.as_str(), names.dns, names.emails), (name, own(&dns), own(&emails)), "{case}");
+    }
+}
+
+fn own(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|t| (*t).to_owned()).collect()
+}
+
+#[test]
+fn kinds_of_common_name() {
+    let all = |kinds: &str| {
+        let mut role = flags("foo", "bare sub glob");
+        role["cn_validations"] = kinds.into();
+        role
+    };
+    // "All flags on" of these vectors leaves out allow_any_name, which would let bar@bar pass.
+    for (case, kinds, names, expected) in [
+        ("N37", "email", "bar@bar@bar bar@bar bar.foo bar.bar", false),
+        ("N38", "email", "bar@foo", true),
+        ("N39", "hostname", "bar@foo bar@bar bar.bar", false),
+        ("N40", "hostname", "bar.foo", true),
+    ] {
+        for name in names.split(' ') {
+            assert_eq!(issue(&all(kinds), &json!({"common_name": name})).is_ok(), expected, "{case}: {name}");
+        }
+    }
+    assert_eq!(issue(&all("email"), &json!({"common_name": "bar@foo"})).unwrap().0.emails, ["bar@foo"], "N38");
+    for name in ["*.fud.*.foo", "*.bar.*.bar", "foo@foo@foo"] {
+        let body = json!({"common_name": name, "exclude_cn_from_sans": true});
+        assert_eq!(issue(&all("disabled"), &body).unwrap().0.common_name, name, "N36");
+    }
+    let role = all("disabled");
+    assert!(issue(&role, &json!({"common_name": "Jane Doe"})).is_ok(), "any text");
+    assert!(issue(&role, &json!({"common_name": "evil.bar"})).is_err(), "the SAN made from it is checked");
+    assert!(issue(&role, &json!({"common_name": "a..b"})).is_err(), "a failing conversion still errors");
+    assert!(issue(&role, &json!({"common_name": "a..b", "exclude_cn_from_sans": true})).is_ok());
+}
+
+#[test]
+fn alternative_names() {
+    let (names, _) = issue(
+        &flags("example.net, EXAMPLE.COM", "bare"),
+        &json!({"common_name": "Example.Net", "alt_names": "eXaMPLe.COM"}),
+    )
+    .unwrap();
+    assert_eq!(names.dns, ["Example.Net", "eXaMPLe.COM"], "N41: order and case stay");
+    let sub = flags("foo.com", "sub");
+    let one = |alt: &str| json!({"common_name": "a.foo.com", "alt_names": alt});
+    let denied = issue(&sub, &one("a.foo.com,b.bar.com")).unwrap_err();
+    assert!(denied.text().contains("b.bar.com not allowed by this role"), "N51: {denied}");
+    for name in ["not valid", "under_score.foo.com", "a.foo.com.", "x*y.foo.com", "BÜCHER.foo.com"] {
+        let refused = issue(&sub, &one(&format!("a.foo.com,{name}"))).unwrap_err();
+        assert!(refused.text().starts_with(&format!("alt_names: {name} is no host name")), "N52: {refused}");
+    }
+    let excluded = |name: &str| json!({"common_name": name, "exclude_cn_from_sans": true});
+    let (names, _) = issue(&sub, &excluded("a.foo.com")).unwrap();
+    let expected = NameSet { common_name: "a.foo.com".into(), ..NameSet::default() };
+    assert_eq!(names, expected, "N53: no SAN at all");
+    assert!(issue(&sub, &excluded("bad.com")).is_err(), "N54: the common name is still checked");
+    let literal = issue(&flags("1.2.3.4,foo", "bare"), &json!({"common_name": "foo", "alt_names": "1.2.3.4"}));
+    assert!(literal.unwrap_err().text().contains("use ip_sans"), "N55");
+    let mails = json!({"common_name": "c.x.com", "alt_names": "b@x.com,z.x.com,a@x.com,d.x.com,b@x.com,z.x.com"});
+    let (names, _) = issue(&flags("x.com", "bare sub"), &mails).unwrap();
+    assert_eq!(names.emails, ["a@x.com", "b@x.com"], "S43: e-mails are sorted");
+    assert_eq!(names.dns, ["c.x.com", "z.x.com", "d.x.com"], "S43: DNS names keep their order");
+    let unencodable = json!({"common_name": "jörg@x.com"});
+    assert!(issue(&flags("x.com", "bare"), &unencodable).unwrap_err().text().contains("ASCII"));
+}
+
+#[test]
+fn lengths_and_control_characters() {
+    let (l63, l64) = ("a".repeat(63), "a".repeat(64));
+    let sub = flags("foo", "sub");
+    assert!(issue(&sub, &json!({"common_name": format!("{l63}.foo")})).is_ok(), "N59: 63");
+    assert!(issue(&sub, &json!({"common_name": format!("{l64}.foo")})).is_err(), "N59: 64");
+    let long = format!("{l63}.{l63}.{l63}.{l63}.foo");
+    assert!(issue(&sub, &json!({"common_name": long, "exclude_cn_from_sans": true})).is_err(), "N60");
+    let any = flags("", "any !host");
+    for (case, body) in [
+        ("N62: NUL in the common name", json!({"common_name": "a\u{0}b.example.com"})),
+        ("N62: U+0001 in alt_names", json!({"common_name": "a", "alt_names": "b\u{1}c"})),
+        ("excluded or not", json!({"common_name": "a\u{7f}b", "exclude_cn_from_sans": true})),
+    ] {
+        assert!(issue(&any, &body).unwrap_err().text().contains("control character"), "{case}");
+    }
+    let many: Vec<String> = (0..1001).map(|i| format!("n{i}.foo")).collect();
+    assert!(issue(&sub, &json!({"common_name": "a.foo", "alt_names": many})).unwrap_err().text().contains("1000"));
+    assert!(issue(&any, &json!({"common_name": "a ".repeat(4000), "exclude_cn_from_sans": true})).is_err());
+}
+
+/// Role with `any` name and the given member.
+fn any_with(member: &str, value: Value) -> Value {
+    let mut role = flags("", "any");
+    role[member] = value;
+    role
+}
+
+#[test]
+fn ip_and_uri_vectors() {
+    let ask = |field: &str, value: &str| json!({"common_name": "localhost", field: value});
+    let cidr = any_with("allowed_ip_sans_cidr", json!("1.2.3.4/31"));
+    let uris = any_with("allowed_uri_sans", json!("http://someuri/*,spiffe://host.com/*"));
+    let ok = [
+        ("S2", json!({}), ask("ip_sans", "1.2.3.4,::1")),
+        ("S6", cidr.clone(), ask("ip_sans", "1.2.3.4,1.2.3.5,::ffff:1.2.3.5")),
+        ("S8", uris.clone(), ask("uri_sans", "http://someuri/abc,spiffe://host.com/x")),
+        ("S9", any_with("allowed_uri_sans", json!("spiffe://domain/**")), ask("uri_sans", "spiffe://domain/spiffe")),
+    ];
+    for (case, role, body) in ok {
+        issue(&role, &body).unwrap_or_else(|e| panic!("{case}: {e}"));
+    }
+    let denied = [
+        ("S1", any_with("allow_ip_sans", json!(false)), ask("ip_sans", "1.2.3.4")),
+        ("S3", json!({}), ask("ip_sans", "300.1.1.1")),
+        ("S3", json!({}), ask("ip_sans", "01.2.3.4")),
+        ("S6", cidr, ask("ip_sans", "1.2.3.6")),
+        ("S7", json!({}), ask("uri_sans", "spiffe://host.com/x")),
+        ("S10", any_with("allowed_uri_sans", json!("spiffe://domain/*")), ask("uri_sans", "spiffe://other/x")),
+        ("one bad URI denies all", uris.clone(), ask("uri_sans", "spiffe://host.com/x,spiffe://evil/x")),
+        ("a URI that does not parse", any_with("allowed_uri_sans", json!("*")), ask("uri_sans", "no uri")),
+        ("dot segments", uris, ask("uri_sans", "spiffe://host.com/a/../../evil")),
+    ];
+    for (case, role, body) in denied {
+        let error = issue(&role, &body).expect_err(case);
+        assert!(error.text().starts_with("ip_sans: ") || error.text().starts_with("uri_sans: "), "{case}: {error}");
+    }
+    let (names, _) = issue(&json!({}), &ask("ip_sans", "1.2.3.4,::1")).unwrap();
+    assert_eq!(names.ips, ["1.2.3.4".parse::<IpAddr>().unwrap(), "::1".parse().unwrap()], "S2");
+}
+
+#[test]
+fn other_name_vectors() {
+    let listed = any_with(
+        "allowed_other_sans",
+        json!("1.3.6.1.4.1.311.20.2.3;UTF8:devops@*,1.3.6.1.4.1.311.20.2.4;utf8:d*e@foobar.com"),
+    );
+    let ask = |value: &str| json!({"common_name": "a.foo", "alt_names": "b.foo", "other_sans": value});
+    for (case, value, problem) in [
+        ("S12", "1.3.6.1.4.1.311.20.2.3;UTF8:devop@nope.com", "not allowed for OID"),
+        ("S13", "1.3.6.1.4.1.311.20.2.5;UTF8:devops@nope.com", "OID 1.3.6.1.4.1.311.20.2.5 is not allowed"),
+        ("S14", "1.3.6.1.4.1.311.20.2.4;UTF8:d34g@foobar.com", "not allowed for OID"),
+        ("S15", "1.3.6.1.4.1.311.20.2.3;UTF2:x", "only UTF8"),
+    ] {
+        let error = issue(&listed, &ask(value)).expect_err(case);
+        assert!(error.text().contains(problem), "{case}: {error}");
+    }
+    let (names, _) = issue(&listed, &ask("1.3.6.1.4.1.311.20.2.3;utf8:devops@nope.com")).unwrap();
+    assert_eq!(names.other, [("1.3.6.1.4.1.311.20.2.3".to_owned(), "devops@nope.com".to_owned())], "S16");
+    assert_eq!(names.dns, ["a.foo", "b.foo"], "S16: other SANs unchanged");
+    let both = "1.3.6.1.4.1.311.20.2.4;UTF8:d34e@foobar.com,1.3.6.1.4.1.311.20.2.3;UTF8:devops@x";
+    let (names, _) = issue(&listed, &ask(both)).unwrap();
+    let oids: Vec<&str> = names.other.iter().map(|(oid, _)| oid.as_str()).collect();
+    assert_eq!(oids, ["1.3.6.1.4.1.311.20.2.4", "1.3.6.1.4.1.311.20.2.3"], "S17: in request order");
+    assert!(issue(&any_with("allowed_other_sans", json!("*")), &ask("1.2.3;UTF8:x")).is_ok(), "S18");
+    assert!(issue(&flags("", "any"), &ask("1.2.3;UTF8:x")).is_err(), "an empty list allows none");
+}
+
+#[test]
+fn subject_vectors() {
+    for (case, member, allowed, asked, expected) in [
+        ("S20", "allowed_serial_numbers", "f00*,b4r*", "f00bar", true),
+        ("S20", "allowed_serial_numbers", "f00*,b4r*", "b4rf00", true),
+        ("S21", "allowed_serial_numbers", "f00*,b4r*", "foobar", false),
+        ("S22", "allowed_serial_numbers", "", "x", false),
+        ("S22: no serial", "allowed_serial_numbers", "", "", true),
+        ("S23", "allowed_user_ids", "", "humanoid", false),
+        ("S24", "allowed_user_ids", "*", "humanoid,robot", true),
+        ("S25", "allowed_user_ids", "humanoid", "robot", false),
+        ("S25", "allowed_user_ids", "humanoid", "humanoid,robot", false),
+        ("S26: case is ignored", "allowed_user_ids", "humanoid", "HUMANOID", true),
+        ("S27", "allowed_user_ids", "human*", "humanoid", true),
+        ("S27", "allowed_user_ids", "human*", "human", true),
+        ("S27", "allowed_user_ids", "human*", "human*", true),
+        ("S27", "allowed_user_ids", "human*", "robot", false),
+    ] {
+        let field = if member == "allowed_user_ids" { "user_ids" } else { "serial_number" };
+        let result = issue(&any_with(member, json!(allowed)), &json!({"common_name": "a.foo", field: asked}));
+        assert_eq!(result.is_ok(), expected, "{case}: {result:?}");
+        if let Ok((names, _)) = result {
+            let got = if field == "user_ids" { names.user_ids.join(",") } else { names.serial_number };
+            assert_eq!(got, asked, "{case}");
+        }
+    }
+}
+
+#[test]
+fn certificates_without_a_common_name() {
+    let mut role = flags("foo.com", "sub");
+    assert!(issue(&role, &json!({})).unwrap_err().text().contains("require_cn"), "S31");
+    assert!(issue(&role, &json!({"common_name": " "})).is_err(), "S31: blanks");
+    role["require_cn"] = false.into();
+    let (names, _) = issue(&role, &json!({"alt_names": "a.foo.com"})).unwrap();
+    assert_eq!((names.common_name.as_str(), names.dns.as_slice()), ("", &own(&["a.foo.com"])[..]), "S32");
+    assert_eq!(issue(&role, &json!({})).unwrap().0, NameSet::default(), "S33: the role's subject may be a name");
+    let mut any = any_with("allowed_other_sans", json!("*"));
+    any["require_cn"] = false.into();
+    let (names, _) = issue(&any, &json!({"alt_names": "a.foo.com", "other_sans": "1.2.3;UTF8:x"})).unwrap();
+    assert_eq!((names.dns.len(), names.other.len(), names.common_name.len()), (1, 1, 0), "S44");
+}
+
+#[test]
+fn s30_subject_values_of_a_role_stay_as_written() {
+    // The encoder drops the second `a` when it makes the RDN.
+    assert_eq!(role(&json!({"ou": "a,b,a", "organization": "o"})).ou, ["a", "b", "a"]);
+}
+
+#[test]
+fn s42_e_mail_names_do_not_need_the_e_mail_usage() {
+    let role = flags("x.com", "bare");
+    assert_eq!(issue(&role, &json!({"common_name": "a@x.com"})).unwrap().0.emails, ["a@x.com"]);
+}
+
+#[test]
+fn csr_common_names_and_sans() {
+    let api = json!({"common_name": "b.foo", "alt_names": "y.foo"});
+    let csr = CsrNames { common_name: "a.foo".into(), dns: own(&["x.foo"]), ..CsrNames::default() };
+    let (names, warnings) = sign(&flags("foo", "sub"), &api, &csr).unwrap();
+    assert_eq!((names.common_name.as_str(), &names.dns), ("a.foo", &own(&["x.foo", "a.foo"])), "C15, C18");
+    assert!(warnings[0].starts_with("common_name") && warnings[1].starts_with("alt_names"), "{warnings:?}");
+    let mut role = flags("foo", "sub");
+    role["use_csr_common_name"] = false.into();
+    assert_eq!(sign(&role, &api, &csr).unwrap().0.dns, ["x.foo", "b.foo"], "C16");
+    role["use_csr_sans"] = false.into();
+    assert_eq!(sign(&role, &api, &csr).unwrap().0.dns, ["b.foo", "y.foo"], "C19");
+    let nameless = CsrNames { common_name: String::new(), ..csr.clone() };
+    let (names, warnings) = sign(&flags("foo", "sub"), &json!({"common_name": "b.foo"}), &nameless).unwrap();
+    assert_eq!((names.common_name.as_str(), warnings.len()), ("b.foo", 0), "C17: a fallback is not ignored");
+    let evil = CsrNames { dns: own(&["evil.com"]), ..csr.clone() };
+    let error = sign(&flags("foo", "sub"), &json!({}), &evil).unwrap_err();
+    assert!(error.text().starts_with("csr: ") && error.text().contains("evil.com"), "C20: {error}");
+}
+
+#[test]
+fn csr_sans_keep_the_rules_of_the_role() {
+    let base = CsrNames { common_name: "localhost".into(), ..CsrNames::default() };
+    let ip = CsrNames { ips: vec!["1.2.3.4".parse().unwrap()], ..base.clone() };
+    let mut role = json!({"allowed_ip_sans_cidr": "8.8.8.8/32"});
+    assert!(sign(&role, &json!({}), &ip).unwrap_err().text().starts_with("csr: "), "S4");
+    role["use_csr_sans"] = false.into();
+    assert_eq!(sign(&role, &json!({}), &ip).unwrap().0.ips.len(), 0, "S5");
+    assert!(sign(&json!({"allow_ip_sans": false}), &json!({}), &ip).is_err());
+    let any = flags("", "any !host");
+    for (case, csr) in [
+        ("an empty DNS name", CsrNames { dns: own(&[""]), ..base.clone() }),
+        ("an address as DNS name", CsrNames { dns: own(&["a@b.c"]), ..base.clone() }),
+        ("a host as e-mail address", CsrNames { emails: own(&["b.c"]), ..base.clone() }),
+        ("NUL", CsrNames { dns: own(&["a\0b.c"]), ..base.clone() }),
+        ("NUL", CsrNames { common_name: "a\0b".into(), ..base.clone() }),
+        ("octets beyond ASCII", CsrNames { dns: own(&["bücher.foo"]), ..base.clone() }),
+        ("URIs under an empty list", CsrNames { uris: own(&["spiffe://x/y"]), ..base.clone() }),
+        ("C26: an otherName of another type", CsrNames { other: vec![("1.2.3".into(), None)], ..base.clone() }),
+        (
+            "otherNames under an empty list",
+            CsrNames { other: vec![("1.2.3".into(), Some("x".into()))], ..base.clone() },
+        ),
+        ("a kind without a rule", CsrNames { unruled: Some("directoryName"), ..base.clone() }),
+        ("a UID under an empty list", CsrNames { user_ids: own(&["x"]), ..base.clone() }),
+        ("a serial under an empty list", CsrNames { serial_number: "x".into(), ..base.clone() }),
+    ] {
+        assert!(sign(&any, &json!({}), &csr).is_err(), "{case}");
+    }
+    let other = CsrNames { other: vec![("1.2.3".into(), Some("b".into()))], ..base.clone() };
+    let both = json!({"other_sans": "1.2.3;UTF8:a"});
+    let (names, _) = sign(&any_with("allowed_other_sans", json!("*")), &both, &other).unwrap();
+    let values: Vec<&str> = names.other.iter().map(|(_, value)| value.as_str()).collect();
+    assert_eq!(values, ["a", "b"], "otherNames of both");
+}
+
+#[test]
+fn csr_subject_values_are_fallbacks() {
+    let csr = CsrNames {
+        common_name: "a.foo".into(),
+        serial_number: "sn".into(),
+        user_ids: own(&["humanoid"]),
+        ..CsrNames::default()
+    };
+    let mut role = flags("foo", "sub");
+    role["allowed_user_ids"] = "human*".into();
+    role["allowed_serial_numbers"] = "*".into();
+    let (names, _) = sign(&role, &json!({}), &csr).unwrap();
+    assert_eq!((names.user_ids, names.serial_number.as_str()), (own(&["humanoid"]), "sn"), "S28");
+    let (names, _) = sign(&role, &json!({"user_ids": "human", "serial_number": "own"}), &csr).unwrap();
+    assert_eq!((names.user_ids, names.serial_number.as_str()), (own(&["human"]), "own"));
+    role["serial_number_source"] = "json".into();
+    assert_eq!(sign(&role, &json!({}), &csr).unwrap().0.serial_number, "", "only from the request");
+}
+
+#[test]
+fn ca_certificates_have_no_policy_but_the_same_syntax() {
+    let names = |body: Value| unchecked(&request(&body)).map(|(names, _)| names.0);
+    let root = names(json!({"common_name": "My Root CA", "alt_names": "ca.example,a@b.c", "ip_sans": "10.0.0.1",
+        "uri_sans": "http://x/y", "other_sans": "1.2.3;UTF8:x", "serial_number": "7"}))
+    .unwrap();
+    assert_eq!(
+        (root.common_name.as_str(), root.dns, root.emails),
+        ("My Root CA", own(&["ca.example"]), own(&["a@b.c"]))
+    );
+    assert_eq!((root.ips.len(), root.uris.len(), root.other.len(), root.serial_number.as_str()), (1, 1, 1, "7"));
+    assert_eq!(names(json!({"common_name": "ca.example"})).unwrap().dns, ["ca.example"]);
+    assert_eq!(names(json!({})).unwrap(), NameSet::default());
+    for bad in [
+        json!({"ip_sans": "x"}),
+        json!({"uri_sans": "x"}),
+        json!({"other_sans": "x"}),
+        json!({"common_name": "a\u{0}"}),
+    ] {
+        assert!(names(bad.clone()).is_err(), "{bad}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_name_that_comes_out_passes_the_policy(
+        domain in "[ab]{1,2}(\\.[ab]{1,2})?",
+        common_name in "([ab*]{1,2}\\.){0,2}[ab]{1,2}(\\.[ab]{1,2})?|[ab]@[ab.]{1,5}",
+        alt_names in proptest::collection::vec("([ab*ü]{1,2}\\.){0,2}[ab]{1,2}|[ab]@[ab.]{1,5}|\\PC{0,6}", 0..4),
+        words in proptest::sample::subsequence(vec!["bare", "sub", "any", "!wild", "!host"], 0..=5),
+        from_csr in any::<bool>(),
+    ) {
+        let role_body = flags(&domain, &words.join(" "));
+        let (role, asked) = (role(&role_body), RequestedNames { common_name, alt_names, ..RequestedNames::default() });
+        let csr = CsrNames {
+            common_name: asked.common_name.clone(),
+            dns: asked.alt_names.clone(),
+            ..CsrNames::default()
+        };
+        let result = if from_csr {
+            for_sign(&role, &RequestedNames::default(), &csr, "")
+        } else {
+            for_issue(&role, &asked, "")
+        };
+        if let Ok((names, _)) = result {
+            let policy = Policy { role: &role, display_name: "" };
+            for name in names.dns.iter().chain(&names.emails).chain([&names.common_name]) {
+                prop_assert!(policy.allows(name), "{}", name);
+                prop_assert!(!name.chars().any(char::is_control));
+            }
+            prop_assert!(names.dns.iter().all(|n| n.is_ascii() && !n.contains('@')));
+            prop_assert!(from_csr || names.dns.iter().all(|n| hostname::dns_form(n) == Ok(Some(n.clone()))));
+            let distinct: HashSet<_> = names.dns.iter().collect();
+            prop_assert_eq!(distinct.len(), names.dns.len());
+        }
+    }
+
+    #[test]
+    fn no_request_panics(texts in proptest::collection::vec("\\PC{0,20}|[a-z.@*;:/]{0,12}", 7), any_name in any::<bool>()) {
+        let list = |i: usize| vec![texts[i].clone()];
+        let role = Role {
+            allow_any_name: any_name,
+            enforce_hostnames: false,
+            allowed_uri_sans: own(&["*"]),
+            allowed_other_sans: own(&["*"]),
+            allowed_user_ids: list(6),
+            ..Role::default()
+        };
+        let asked = RequestedNames {
+            common_name: texts[0].clone(), alt_names: list(1), ip_sans: list(2), uri_sans: list(3), other_sans: list(4),
+            user_ids: list(6), ..RequestedNames::default()
+        };
+        let csr = CsrNames {
+            common_name: texts[1].clone(), dns: list(0), emails: list(1), uris: list(3), user_ids: list(5),
+            other: vec![(texts[4].clone(), Some(texts[5].clone()))], ..CsrNames::default()
+        };
+        let _ = (for_issue(&role, &asked, &texts[5]), for_sign(&role, &asked, &csr, &texts[5]), unchecked(&asked));
+    }
+}

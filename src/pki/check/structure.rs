@@ -1,0 +1,414 @@
+//! The last check before a signature: the very bytes that will be signed are read back and held against
+//! the structure that RFC 5280 demands, whoever put them together and wherever their parts came from.
+//!
+//! Each check is a function named after its source. Called by [`prepared`](super::prepared) alone, for
+//! every certificate, CRL and OCSP answer (those [here](ocsp)); it refuses, it never mends.
+
+pub(crate) mod ocsp;
+
+use crate::error::Result;
+use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::certificate::CertificateFields;
+use crate::x509::crl::EncodedTbs;
+use crate::x509::profile::{self, Known};
+use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef, MAX_EXTENSIONS, TOO_MANY};
+use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::usage::KeyUsage;
+use crate::x509::writer::{GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, context, context_constructed};
+use crate::x509::{name, oid};
+
+/// What kind of certificate it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Of a key that signs no certificates.
+    Leaf,
+    /// Of a certificate authority.
+    Authority,
+    /// As `Leaf`, after a template whose maker chose the serial number.
+    TemplateLeaf,
+    /// As `Authority`, after a template whose maker chose the serial number.
+    TemplateAuthority,
+    /// An authority's certificate that was made elsewhere and is signed as it is: what its maker chose
+    /// freely (serial number, unique identifiers, a missing key identifier) stays.
+    Kept,
+}
+
+/// What the bytes must say about who signs them.
+pub(crate) struct Expected<'a> {
+    /// The algorithm of the signature to come.
+    pub(crate) algorithm: SignatureAlgorithm,
+    /// The issuer's name, byte for byte.
+    pub(crate) issuer: &'a [u8],
+    /// The issuer's key identifier.
+    pub(crate) key_id: &'a [u8],
+}
+
+/// Holds a TBSCertificate against every check.
+///
+/// # Errors
+/// `Invalid`, naming the rule and its source.
+pub(crate) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> Result<()> {
+    let of = |e: DerError| e.of("certificate");
+    rule(tbs.len() <= MAX_TBS, "the signed part is longer than 46 KiB").map_err(of)?;
+    let fields = Reader::only(tbs, SEQUENCE).and_then(|tbs| CertificateFields::read(tbs.reader())).map_err(of)?;
+    let extensions = Extensions::read(fields.extensions.unwrap_or(Reader::new(&[]))).map_err(of)?;
+    profile::name(fields.subject).map_err(|e| e.of("certificate: subject"))?;
+    extensions.hold("certificate", profile::of_certificate)?;
+    let check = || {
+        let candidate = Candidate::new(fields, extensions, shape, expected)?;
+        CERTIFICATE_CHECKS.iter().try_for_each(|check| check(&candidate))
+    };
+    check().map_err(of)
+}
+
+/// Holds a TBSCertList against every check. Its entries are this server's own encodings and not read
+/// again: a list of a million costs no more than an empty one.
+///
+/// # Errors
+/// `Invalid`, naming the rule and its source.
+pub(crate) fn crl(tbs: &EncodedTbs, expected: &Expected<'_>) -> Result<()> {
+    let of = |e: DerError| e.of("crl");
+    let list = List::read(tbs, expected).map_err(of)?;
+    list.extensions.hold("crl", profile::of_list)?;
+    CRL_CHECKS.iter().try_for_each(|check| check(&list)).map_err(of)
+}
+
+/// Longest TBSCertificate: with the largest signature the certificate can be brought back as PEM
+/// ([`Certificate::submitted`](crate::x509::certificate::Certificate::submitted)), to be revoked or imported.
+const MAX_TBS: usize = 46 << 10;
+
+fn rule(holds: bool, text: &'static str) -> Read<()> {
+    if holds { Ok(()) } else { Err(DerError(text)) }
+}
+
+/// Extensions of a certificate or CRL, in their order.
+struct Extensions<'a>(Vec<ExtensionRef<'a>>);
+
+impl<'a> Extensions<'a> {
+    fn read(mut list: Reader<'a>) -> Read<Self> {
+        let mut all = Vec::with_capacity(12);
+        while !list.is_empty() {
+            if all.len() == MAX_EXTENSIONS {
+                return Err(TOO_MANY);
+            }
+            all.push(ExtensionRef::next(&mut list)?);
+        }
+        Ok(Self(all))
+    }
+
+    /// Reads every extension that the profile knows to its end. `field` names what they stand in.
+    fn hold(&self, field: &str, known: fn(&[u8]) -> Option<Known>) -> Result<()> {
+        for extension in &self.0 {
+            oid::check_size(extension.oid).map_err(|e| e.of(&format!("{field}: an extension's identifier")))?;
+            let Some(known) = known(extension.oid) else { continue };
+            known.hold(field, extension.critical == Some(true), extension.value)?;
+        }
+        Ok(())
+    }
+
+    fn find(&self, oid: &[u8]) -> Option<&ExtensionRef<'a>> {
+        self.0.iter().find(|extension| extension.oid == oid)
+    }
+
+    /// RFC 5280 4.2 and 5.2. They are few: to compare them all takes less than a set.
+    fn one_of_each(&self) -> Read<()> {
+        let twice = |(i, one): (usize, &ExtensionRef<'_>)| self.0[..i].iter().any(|other| other.oid == one.oid);
+        rule(!self.0.iter().enumerate().any(twice), "an extension appears twice (RFC 5280 4.2)")
+    }
+
+    /// X.690 11.5: a default is not written.
+    fn without_defaults(&self) -> Read<()> {
+        rule(self.0.iter().all(|e| e.critical != Some(false)), "critical FALSE is written out (X.690 11.5)")
+    }
+
+    /// RFC 5280 4.2.1.1 and 5.2.1: the keyIdentifier is the issuer's.
+    fn authority_key_id(&self, key_id: &[u8]) -> Read<()> {
+        let missing = DerError("authorityKeyIdentifier is missing (RFC 5280 4.2.1.1)");
+        let extension = self.find(oid::AUTHORITY_KEY_ID).ok_or(missing)?;
+        let mut fields = Reader::only(extension.value, SEQUENCE)?.reader();
+        let found = fields.optional(context(0))?.map(|id| id.content);
+        rule(found == Some(key_id), "authorityKeyIdentifier is not the issuer's key identifier (RFC 5280 4.2.1.1)")
+    }
+}
+
+/// A certificate that waits for its checks.
+struct Candidate<'a> {
+    shape: Shape,
+    expected: &'a Expected<'a>,
+    fields: CertificateFields<'a>,
+    extensions: Extensions<'a>,
+    key_usage: Option<KeyUsage>,
+    basic_constraints: Option<BasicConstraints>,
+}
+
+impl<'a> Candidate<'a> {
+    fn new(
+        fields: CertificateFields<'a>,
+        extensions: Extensions<'a>,
+        shape: Shape,
+        expected: &'a Expected<'a>,
+    ) -> Read<Self> {
+        let value = |oid| extensions.find(oid).map(|e| e.value);
+        Ok(Self {
+            shape,
+            expected,
+            key_usage: value(oid::KEY_USAGE).map(raw_extension::read_key_usage).transpose()?,
+            basic_constraints: value(oid::BASIC_CONSTRAINTS).map(raw_extension::read_basic_constraints).transpose()?,
+            fields,
+            extensions,
+        })
+    }
+
+    /// Whether an authority is made, not only signed.
+    fn is_new_authority(&self) -> bool {
+        matches!(self.shape, Shape::Authority | Shape::TemplateAuthority)
+    }
+
+    fn is_ca(&self) -> bool {
+        !matches!(self.shape, Shape::Leaf | Shape::TemplateLeaf)
+    }
+}
+
+const CERTIFICATE_CHECKS: &[fn(&Candidate<'_>) -> Read<()>] = &[
+    rfc5280_4_1_2_1_version,
+    rfc5280_4_1_2_2_serial_number,
+    cabf_br_7_1_serial_entropy,
+    rfc5280_4_1_2_3_signature,
+    rfc5280_4_1_2_4_issuer,
+    rfc5280_4_1_2_5_validity,
+    rfc5280_4_1_2_6_subject,
+    rfc5280_4_1_2_8_unique_identifiers,
+    rfc5280_4_2_extensions,
+    rfc5280_4_2_1_1_authority_key_identifier,
+    rfc5280_4_2_1_2_subject_key_identifier,
+    rfc5280_4_2_1_3_key_usage,
+    rfc5280_4_2_1_6_subject_alternative_name,
+    rfc5280_4_2_1_9_basic_constraints,
+    rfc5280_4_2_1_10_name_constraints,
+];
+
+/// Extensions need version 3, and every certificate made here has some.
+fn rfc5280_4_1_2_1_version(c: &Candidate<'_>) -> Read<()> {
+    rule(c.fields.version_number == 2, "the version must be 3 (RFC 5280 4.1.2.1)")
+}
+
+/// Positive, at most 20 octets.
+fn rfc5280_4_1_2_2_serial_number(c: &Candidate<'_>) -> Read<()> {
+    let octets = c.fields.serial;
+    // The sign bit makes a 21st octet.
+    let len = octets.len() + usize::from(octets[0] >= 0x80);
+    rule(octets != [0] && len <= 20, "the serial number must be positive and at most 20 octets (RFC 5280 4.1.2.2)")
+}
+
+/// At least 64 bits from a CSPRNG. Of 159 random bits the first 95 are zero once in 2^95 certificates.
+fn cabf_br_7_1_serial_entropy(c: &Candidate<'_>) -> Read<()> {
+    rule(
+        !matches!(c.shape, Shape::Leaf | Shape::Authority) || c.fields.serial.len() >= 8,
+        "the serial number must hold 64 random bits (CA/Browser Forum baseline requirements 7.1)",
+    )
+}
+
+/// The same algorithm as the signature's.
+fn rfc5280_4_1_2_3_signature(c: &Candidate<'_>) -> Read<()> {
+    let same = c.fields.algorithm == c.expected.algorithm.der();
+    rule(same, "the signature algorithm is not the signer's (RFC 5280 4.1.2.3)")
+}
+
+/// Byte for byte the issuer's subject, so that every way of comparing names finds it; and not empty.
+fn rfc5280_4_1_2_4_issuer(c: &Candidate<'_>) -> Read<()> {
+    rule(!name::is_empty(c.fields.issuer), "the issuer's name is empty (RFC 5280 4.1.2.4)")?;
+    rule(c.fields.issuer == c.expected.issuer, "the issuer is not the signer's subject (RFC 5280 4.1.2.4)")
+}
+
+/// A positive span; UTCTime through 2049, GeneralizedTime from 2050 on.
+fn rfc5280_4_1_2_5_validity(c: &Candidate<'_>) -> Read<()> {
+    times(c.fields.validity.reader())?;
+    rule(c.fields.not_before < c.fields.not_after, "notBefore must lie before notAfter (RFC 5280 4.1.2.5)")
+}
+
+fn times(mut fields: Reader<'_>) -> Read<()> {
+    while !fields.is_empty() {
+        time_form(&mut fields)?;
+    }
+    Ok(())
+}
+
+/// 2050-01-01T00:00:00Z and 1950-01-01T00:00:00Z.
+const UTC_TIMES: std::ops::Range<i64> = -631_152_000..2_524_608_000;
+
+fn time_form(fields: &mut Reader<'_>) -> Read<i64> {
+    let mut ahead = *fields;
+    let at = crate::x509::time::read(fields)?;
+    let wanted = if UTC_TIMES.contains(&at) { UTC_TIME } else { GENERALIZED_TIME };
+    rule(
+        ahead.any()?.tag == wanted,
+        "a time must be UTCTime through 2049 and GeneralizedTime after (RFC 5280 4.1.2.5)",
+    )?;
+    Ok(at)
+}
+
+/// A name that says nothing is legal for a leaf whose names stand in the SAN alone; the SAN's criticality is checked with it.
+fn rfc5280_4_1_2_6_subject(c: &Candidate<'_>) -> Read<()> {
+    if !name::is_nameless(c.fields.subject) {
+        return Ok(());
+    }
+    rule(!c.is_ca(), "an authority must have a subject (RFC 5280 4.1.2.6)")?;
+    let named = c.extensions.find(oid::SUBJECT_ALT_NAME).is_some();
+    rule(named, "it names nobody: without a subject it needs a subjectAltName (RFC 5280 4.1.2.6)")
+}
+
+/// Authorities do not make them.
+fn rfc5280_4_1_2_8_unique_identifiers(c: &Candidate<'_>) -> Read<()> {
+    let none = c.fields.unique_ids.iter().all(|id| id.is_empty());
+    rule(none || c.shape == Shape::Kept, "unique identifiers must not be used (RFC 5280 4.1.2.8)")
+}
+
+fn rfc5280_4_2_extensions(c: &Candidate<'_>) -> Read<()> {
+    rule(!c.extensions.0.is_empty(), "the list of extensions is empty (RFC 5280 4.1.2.9)")?;
+    c.extensions.without_defaults()?;
+    c.extensions.one_of_each()
+}
+
+fn rfc5280_4_2_1_1_authority_key_identifier(c: &Candidate<'_>) -> Read<()> {
+    c.extensions.authority_key_id(c.expected.key_id)
+}
+
+/// Present in everything made here.
+fn rfc5280_4_2_1_2_subject_key_identifier(c: &Candidate<'_>) -> Read<()> {
+    let there = c.extensions.find(oid::SUBJECT_KEY_ID).is_some();
+    rule(there || c.shape == Shape::Kept, "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)")
+}
+
+/// keyCertSign belongs to authorities, and theirs has it.
+fn rfc5280_4_2_1_3_key_usage(c: &Candidate<'_>) -> Read<()> {
+    let Some(usage) = c.key_usage else {
+        return rule(!c.is_new_authority(), "keyUsage of an authority is missing (RFC 5280 4.2.1.3)");
+    };
+    let cert_sign = usage.contains(KeyUsage::CERT_SIGN);
+    rule(!cert_sign || c.is_ca(), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)")?;
+    rule(cert_sign || !c.is_ca(), "keyUsage of an authority must have keyCertSign (RFC 5280 4.2.1.3)")
+}
+
+/// Critical under an empty subject.
+fn rfc5280_4_2_1_6_subject_alternative_name(c: &Candidate<'_>) -> Read<()> {
+    let Some(extension) = c.extensions.find(oid::SUBJECT_ALT_NAME) else { return Ok(()) };
+    rule(
+        !name::is_empty(c.fields.subject) || extension.critical == Some(true),
+        "subjectAltName must be critical when the subject is empty (RFC 5280 4.1.2.6)",
+    )
+}
+
+/// Authorities have cA TRUE, leaves do not; a path length stands beside cA TRUE alone.
+fn rfc5280_4_2_1_9_basic_constraints(c: &Candidate<'_>) -> Read<()> {
+    let constraints = c.basic_constraints.unwrap_or_default();
+    rule(constraints.ca == c.is_ca(), "basicConstraints do not fit the kind of certificate (RFC 5280 4.2.1.9)")?;
+    rule(constraints.ca || constraints.path_length.is_none(), "a path length needs cA TRUE (RFC 5280 4.2.1.9)")?;
+    let critical = c.extensions.find(oid::BASIC_CONSTRAINTS).is_some_and(|e| e.critical == Some(true));
+    rule(critical || !c.is_new_authority(), "basicConstraints of an authority must be critical (RFC 5280 4.2.1.9)")
+}
+
+/// In authorities' certificates alone, critical.
+fn rfc5280_4_2_1_10_name_constraints(c: &Candidate<'_>) -> Read<()> {
+    let Some(extension) = c.extensions.find(oid::NAME_CONSTRAINTS) else { return Ok(()) };
+    rule(c.is_ca(), "nameConstraints need cA TRUE (RFC 5280 4.2.1.10)")?;
+    let critical = extension.critical == Some(true) || c.shape == Shape::Kept;
+    rule(critical, "nameConstraints must be critical (RFC 5280 4.2.1.10)")
+}
+
+/// A CRL that waits for its checks.
+struct List<'a> {
+    expected: &'a Expected<'a>,
+    version: &'a [u8],
+    algorithm: &'a [u8],
+    issuer: &'a [u8],
+    this_update: i64,
+    next_update: i64,
+    /// Length of the list of entries, as its header says; `None` without one.
+    entries: Option<usize>,
+    entries_there: usize,
+    extensions: Extensions<'a>,
+}
+
+impl<'a> List<'a> {
+    fn read(tbs: &'a EncodedTbs, expected: &'a Expected<'a>) -> Read<Self> {
+        let (len, mut fields) = Reader::open(tbs.head(), SEQUENCE)?;
+        let there = fields.rest().len() + tbs.entries_len() + tbs.tail().len();
+        rule(len == there, "the list is not as long as it says (X.690 8.1.3)")?;
+        let version = fields.expect(INTEGER)?.content;
+        let algorithm = fields.expect(SEQUENCE)?.raw;
+        let issuer = fields.expect(SEQUENCE)?.raw;
+        let (this_update, next_update) = (time_form(&mut fields)?, time_form(&mut fields)?);
+        let entries = match fields.rest() {
+            [] => None,
+            header => {
+                let (len, after) = Reader::open(header, SEQUENCE)?;
+                after.done()?;
+                Some(len)
+            }
+        };
+        let explicit = Reader::only(tbs.tail(), context_constructed(0))?;
+        let extensions = Extensions::read(Reader::only(explicit.content, SEQUENCE)?.reader())?;
+        let entries_there = tbs.entries_len();
+        Ok(Self { expected, version, algorithm, issuer, this_update, next_update, entries, entries_there, extensions })
+    }
+}
+
+const CRL_CHECKS: &[fn(&List<'_>) -> Read<()>] = &[
+    rfc5280_5_1_2_1_version,
+    rfc5280_5_1_2_2_signature,
+    rfc5280_5_1_2_3_issuer,
+    rfc5280_5_1_2_5_next_update,
+    rfc5280_5_1_2_6_revoked_certificates,
+    rfc5280_5_2_extensions,
+    rfc5280_5_2_3_crl_number,
+    rfc5280_5_2_4_delta_indicator,
+];
+
+fn rfc5280_5_1_2_1_version(list: &List<'_>) -> Read<()> {
+    rule(list.version == [1], "the version must be 2 (RFC 5280 5.1.2.1)")
+}
+
+fn rfc5280_5_1_2_2_signature(list: &List<'_>) -> Read<()> {
+    let same = list.algorithm == list.expected.algorithm.der();
+    rule(same, "the signature algorithm is not the signer's (RFC 5280 5.1.2.2)")
+}
+
+fn rfc5280_5_1_2_3_issuer(list: &List<'_>) -> Read<()> {
+    rule(list.issuer == list.expected.issuer, "the issuer is not the signer's subject (RFC 5280 5.1.2.3)")
+}
+
+fn rfc5280_5_1_2_5_next_update(list: &List<'_>) -> Read<()> {
+    rule(list.this_update < list.next_update, "nextUpdate must lie after thisUpdate (RFC 5280 5.1.2.5)")
+}
+
+/// Absent without entries, and as long as they are.
+fn rfc5280_5_1_2_6_revoked_certificates(list: &List<'_>) -> Read<()> {
+    rule(list.entries != Some(0), "revokedCertificates must be absent when empty (RFC 5280 5.1.2.6)")?;
+    rule(
+        list.entries.unwrap_or(0) == list.entries_there,
+        "revokedCertificates is not as long as its entries (X.690 8.1.3)",
+    )
+}
+
+fn rfc5280_5_2_extensions(list: &List<'_>) -> Read<()> {
+    list.extensions.without_defaults()?;
+    list.extensions.one_of_each()?;
+    list.extensions.authority_key_id(list.expected.key_id)
+}
+
+fn rfc5280_5_2_3_crl_number(list: &List<'_>) -> Read<()> {
+    rule(list.extensions.find(oid::CRL_NUMBER).is_some(), "cRLNumber is missing (RFC 5280 5.2.3)")
+}
+
+/// A delta adds to a list before it, and has no delta of its own (RFC 5280 5.2.6).
+fn rfc5280_5_2_4_delta_indicator(list: &List<'_>) -> Read<()> {
+    let number = |oid| list.extensions.find(oid).map(|e| Reader::new(e.value).unsigned()).transpose();
+    let Some(base) = number(oid::DELTA_CRL_INDICATOR)? else { return Ok(()) };
+    let own = number(oid::CRL_NUMBER)?.unwrap_or_default();
+    rule((base.len(), base) <= (own.len(), own), "the base number is above the list's own (RFC 5280 5.2.4)")?;
+    let freshest = list.extensions.find(oid::FRESHEST_CRL).is_some();
+    rule(!freshest, "freshestCRL must not stand in a delta CRL (RFC 5280 5.2.6)")
+}
+
+#[cfg(test)]
+mod tests;

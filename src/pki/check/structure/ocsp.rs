@@ -1,0 +1,275 @@
+//! The checks of what an OCSP signature is put under: ResponseData, read back from the very bytes.
+
+use super::{Extensions, rule};
+use crate::error::Result;
+use crate::x509::ocsp::{CertId, IssuerHashes, MAX_CERTIFICATES, NONCE};
+use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::writer::{ENUMERATED, GENERALIZED_TIME, OCTET_STRING, SEQUENCE, context, context_constructed};
+use crate::x509::{oid, time};
+
+/// Holds ResponseData (RFC 6960 4.2.1) against every check. `signer` identifies who signs.
+///
+/// # Errors
+/// `Invalid`, naming the rule and its source.
+pub(crate) fn response(data: &[u8], signer: &IssuerHashes) -> Result<()> {
+    let check = || {
+        let answer = Answer::read(data, signer)?;
+        CHECKS.iter().try_for_each(|check| check(&answer))
+    };
+    check().map_err(|e: DerError| e.of("ocsp answer"))
+}
+
+/// An answer that waits for its checks.
+struct Answer<'a> {
+    signer: &'a IssuerHashes,
+    /// The responder's name for itself: tag and content of the choice.
+    responder: (u8, &'a [u8]),
+    produced_at: i64,
+    singles: Vec<Single<'a>>,
+    extensions: Extensions<'a>,
+}
+
+/// What is said of one certificate.
+struct Single<'a> {
+    id: CertId<'a>,
+    status: u8,
+    /// Of a revoked one, where it is given.
+    reason: Option<&'a [u8]>,
+    this_update: i64,
+    next_update: Option<i64>,
+}
+
+impl<'a> Answer<'a> {
+    fn read(data: &'a [u8], signer: &'a IssuerHashes) -> Read<Self> {
+        let mut fields = Reader::only(data, SEQUENCE)?.reader();
+        let responder = fields.any()?;
+        let produced_at = generalized(&mut fields)?;
+        let mut list = fields.sequence()?;
+        let mut singles = Vec::with_capacity(1);
+        while !list.is_empty() {
+            singles.push(Single::next(&mut list)?);
+        }
+        let extensions = match fields.optional(context_constructed(1))? {
+            Some(explicit) => Extensions::read(Reader::only(explicit.content, SEQUENCE)?.reader())?,
+            None => Extensions(Vec::new()),
+        };
+        fields.done()?;
+        Ok(Self { signer, responder: (responder.tag, responder.content), produced_at, singles, extensions })
+    }
+}
+
+impl<'a> Single<'a> {
+    fn next(list: &mut Reader<'a>) -> Read<Self> {
+        let mut fields = list.sequence()?;
+        let id = CertId::next(&mut fields)?;
+        let status = fields.any()?;
+        let reason = match status.tag {
+            REVOKED => revoked_info(status.reader())?,
+            _ => rule(status.content.is_empty(), "a status has a content (RFC 6960 4.2.1)").map(|()| None)?,
+        };
+        let this_update = generalized(&mut fields)?;
+        let next_update = match fields.optional(context_constructed(0))? {
+            Some(explicit) => {
+                let mut inner = explicit.reader();
+                let at = generalized(&mut inner)?;
+                inner.done()?;
+                Some(at)
+            }
+            None => None,
+        };
+        fields.done()?;
+        Ok(Self { id, status: status.tag, reason, this_update, next_update })
+    }
+}
+
+/// When, which must be a time, and the reason's octets.
+fn revoked_info(mut fields: Reader<'_>) -> Read<Option<&[u8]>> {
+    generalized(&mut fields)?;
+    let reason = match fields.optional(context_constructed(0))? {
+        Some(explicit) => Some(Reader::only(explicit.content, ENUMERATED)?.content),
+        None => None,
+    };
+    fields.done()?;
+    Ok(reason)
+}
+
+/// RFC 6960 4.2.2.1 has GeneralizedTime for every year.
+fn generalized(fields: &mut Reader<'_>) -> Read<i64> {
+    let mut ahead = *fields;
+    let form = ahead.any()?.tag == GENERALIZED_TIME;
+    rule(form, "a time of an answer must be GeneralizedTime (RFC 6960 4.2.2.1)")?;
+    time::read(fields)
+}
+
+const GOOD: u8 = context(0);
+const REVOKED: u8 = context_constructed(1);
+const UNKNOWN: u8 = context(2);
+
+const CHECKS: &[fn(&Answer<'_>) -> Read<()>] = &[
+    rfc6960_4_2_1_responder_id,
+    rfc6960_4_2_1_responses,
+    rfc6960_4_2_1_cert_status,
+    rfc6960_4_2_2_1_times,
+    rfc6960_4_2_2_2_authorized_responder,
+    rfc6960_4_4_extensions,
+    rfc9654_2_1_nonce,
+];
+
+/// The signer, by the SHA-1 hash of its key.
+fn rfc6960_4_2_1_responder_id(answer: &Answer<'_>) -> Read<()> {
+    let (tag, content) = answer.responder;
+    let own = tag == context_constructed(2) && Reader::only(content, OCTET_STRING)?.content == answer.signer.key_hash();
+    rule(own, "the responder must name itself by the signer's key (RFC 6960 4.2.1)")
+}
+
+fn rfc6960_4_2_1_responses(answer: &Answer<'_>) -> Read<()> {
+    let some = (1..=MAX_CERTIFICATES).contains(&answer.singles.len());
+    rule(some, "an answer must be about a certificate, and not about too many (RFC 6960 4.2.1)")
+}
+
+/// One of the three; a reason is one of RFC 5280 5.3.1 that is written.
+fn rfc6960_4_2_1_cert_status(answer: &Answer<'_>) -> Read<()> {
+    let known = answer.singles.iter().all(|s| matches!(s.status, GOOD | REVOKED | UNKNOWN));
+    rule(known, "a status must be good, revoked or unknown (RFC 6960 4.2.1)")?;
+    let written = answer.singles.iter().filter_map(|s| s.reason).all(|r| matches!(r, [1..=6 | 8..=10]));
+    rule(written, "the reason of a revocation is none of RFC 5280 5.3.1")
+}
+
+/// What is said was known when it was said, and newer information comes later.
+fn rfc6960_4_2_2_1_times(answer: &Answer<'_>) -> Read<()> {
+    let known = answer.singles.iter().all(|s| s.this_update <= answer.produced_at);
+    rule(known, "thisUpdate must not lie after producedAt (RFC 6960 2.4)")?;
+    let later = answer.singles.iter().all(|s| s.next_update.is_none_or(|next| s.this_update < next));
+    rule(later, "nextUpdate must lie after thisUpdate (RFC 6960 4.2.2.1)")
+}
+
+/// Who signs speaks for its own certificates only; of others it says that it does not know them.
+fn rfc6960_4_2_2_2_authorized_responder(answer: &Answer<'_>) -> Read<()> {
+    let own = |s: &Single<'_>| s.status == UNKNOWN || answer.signer.of(s.id.hash) == s.id.issuer();
+    rule(answer.singles.iter().all(own), "the signer is not the issuer of a certificate (RFC 6960 4.2.2.2)")
+}
+
+fn rfc6960_4_4_extensions(answer: &Answer<'_>) -> Read<()> {
+    answer.extensions.without_defaults()?;
+    answer.extensions.one_of_each()?;
+    let only_nonce = answer.extensions.0.iter().all(|e| e.oid == oid::OCSP_NONCE && e.critical.is_none());
+    rule(only_nonce, "an answer has no extension but the nonce, which is not critical (RFC 6960 4.4)")
+}
+
+fn rfc9654_2_1_nonce(answer: &Answer<'_>) -> Read<()> {
+    let Some(nonce) = answer.extensions.find(oid::OCSP_NONCE) else { return Ok(()) };
+    let octets = Reader::only(nonce.value, OCTET_STRING)?.content;
+    rule(NONCE.contains(&octets.len()), "the nonce must have 1 to 128 octets (RFC 9654 2.1)")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::x509::ocsp::{IdHash, ResponseData, SingleResponse, Status};
+    use crate::x509::writer::{INTEGER, NULL, build};
+
+    const NAME: &[u8] = &[SEQUENCE, 0];
+    const KEY: &[u8] = b"a key";
+    const REVOCATION: Status = Status::Revoked { at: 1_700_000_000, reason: Some(1) };
+
+    fn cert_id(hash: IdHash, name: &[u8]) -> Vec<u8> {
+        build(SEQUENCE, 128, |w| {
+            w.nest(SEQUENCE, |w| {
+                w.oid(hash.oid());
+                w.tlv(NULL, &[]);
+            });
+            w.tlv(OCTET_STRING, hash.digest(name).as_ref());
+            w.tlv(OCTET_STRING, hash.digest(KEY).as_ref());
+            w.tlv(INTEGER, &[7]);
+        })
+    }
+
+    struct Case {
+        cert_id: Vec<u8>,
+        status: Status,
+        count: usize,
+        responder: [u8; 20],
+        next_update: Option<i64>,
+        nonce: Option<Vec<u8>>,
+    }
+
+    impl Default for Case {
+        fn default() -> Self {
+            Self {
+                cert_id: cert_id(IdHash::Sha1, NAME),
+                status: Status::Good,
+                count: 1,
+                responder: signer().key_hash().try_into().unwrap(),
+                next_update: Some(1_800_000_001),
+                nonce: Some(vec![1; 16]),
+            }
+        }
+    }
+
+    fn signer() -> IssuerHashes {
+        IssuerHashes::new(NAME, KEY)
+    }
+
+    fn encoded(case: &Case) -> Vec<u8> {
+        let one = || SingleResponse { cert_id: &case.cert_id, status: case.status };
+        let responses: Vec<_> = (0..case.count).map(|_| one()).collect();
+        ResponseData {
+            responder_key_hash: &case.responder,
+            produced_at: 1_800_000_000,
+            next_update: case.next_update,
+            responses: &responses,
+            nonce: case.nonce.as_deref(),
+        }
+        .encode()
+    }
+
+    #[test]
+    fn answers_as_they_should_be_pass() {
+        for hash in IdHash::ALL {
+            for status in [Status::Good, Status::Unknown, REVOCATION, Status::Revoked { at: 0, reason: None }] {
+                for (count, nonce) in [(1, None), (32, Some(vec![1; 128]))] {
+                    let cert_id = cert_id(hash, NAME);
+                    let case = Case { cert_id, status, count, nonce, next_update: None, ..Case::default() };
+                    response(&encoded(&case), &signer()).unwrap();
+                }
+            }
+        }
+        let of_another = Case { cert_id: cert_id(IdHash::Sha1, b"other"), status: Status::Unknown, ..Case::default() };
+        response(&encoded(&of_another), &signer()).unwrap();
+    }
+
+    #[test]
+    fn each_rule_refuses_what_breaks_it() {
+        let reason = |code| Status::Revoked { at: 0, reason: Some(code) };
+        let other = || cert_id(IdHash::Sha1, b"other");
+        let cases = [
+            (Case { responder: [0; 20], ..Case::default() }, "by the signer's key"),
+            (Case { count: 0, ..Case::default() }, "must be about a certificate"),
+            (Case { count: 33, ..Case::default() }, "not about too many"),
+            (Case { status: reason(7), ..Case::default() }, "reason"),
+            (Case { status: reason(11), ..Case::default() }, "reason"),
+            (Case { next_update: Some(1_800_000_000), ..Case::default() }, "nextUpdate"),
+            (Case { cert_id: other(), ..Case::default() }, "not the issuer"),
+            (Case { cert_id: other(), status: REVOCATION, ..Case::default() }, "not the issuer"),
+            (Case { nonce: Some(vec![1; 129]), ..Case::default() }, "RFC 9654"),
+            (Case { nonce: Some(Vec::new()), ..Case::default() }, "RFC 9654"),
+        ];
+        for (case, text) in cases {
+            let error = response(&encoded(&case), &signer()).unwrap_err();
+            assert!(error.text().contains(text), "{text}: {error}");
+        }
+        assert!(response(&[encoded(&Case::default()), vec![0]].concat(), &signer()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn changed_answers_are_read_or_refused(at in any::<usize>(), byte in any::<u8>()) {
+            let mut data = encoded(&Case { status: REVOCATION, ..Case::default() });
+            let at = at % data.len();
+            data[at] = byte;
+            let _ = response(&data, &signer());
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! When a certificate starts and ends.
+//!
+//! Pure arithmetic on whole seconds: role, request, the mount's lifetimes and the issuer go in, two
+//! instants come out. Every sum is checked: a certificate lies between 1970 and the year 9999 (what
+//! GeneralizedTime can write, RFC 5280 4.1.2.5), or is refused. The start never moves the end: a
+//! lifetime counts from now, however far a certificate is backdated.
+//!
+//! [`for_leaf`] serves everything that an issuer signs (also `sign-verbatim` and `sign-intermediate`,
+//! with the role that those give), [`for_root`] what signs itself.
+
+use std::time::Duration;
+
+use super::request::RequestedValidity;
+use crate::clock::{Time, compact, rfc3339};
+use crate::error::{Error, Result};
+use crate::pki::mount::issuer::LeafNotAfter;
+use crate::pki::mount::role::{DEFAULT_NOT_BEFORE_DURATION, NotAfterBound, NotBeforeBound, Role};
+use crate::pki::values::written::WrittenTime;
+
+/// Start and end of a certificate, UTC, whole seconds, both inclusive (RFC 5280 4.1.2.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// Start.
+    pub not_before: Time,
+    /// End, after the start.
+    pub not_after: Time,
+}
+
+/// The mount's lifetimes, resolved: neither is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Lifetime when neither request nor role names one.
+    pub mount_default: Duration,
+    /// Longest lifetime where the role has none.
+    pub mount_max: Duration,
+}
+
+/// The validity of a certificate that an issuer signs. `issuer_not_after` is in epoch seconds. The
+/// second part of the answer are warnings for the caller.
+///
+/// # Errors
+/// `Invalid` naming field and rule.
+pub fn for_leaf(
+    role: &Role,
+    asked: &RequestedValidity,
+    limits: Limits,
+    issuer_not_after: i64,
+    behaviour: LeafNotAfter,
+    now: Time,
+) -> Result<(Validity, Vec<String>)> {
+    let mut leaf = Leaf { role, asked, limits, now: now.unix_timestamp(), warnings: Vec::new() };
+    if issuer_not_after < leaf.now {
+        return Err(Error::invalid("issuer_ref: the CA certificate has expired, it issues no more"));
+    }
+    let end = leaf.not_after()?;
+    if end < leaf.now {
+        return Err(Error::invalid("not_after: lies in the past"));
+    }
+    let not_after = within_issuer(end, issuer_not_after, behaviour, &mut leaf.warnings)?;
+    let not_before = leaf.not_before()?;
+    Ok((validity(not_before, not_after)?, leaf.warnings))
+}
+
+/// The validity of a self-signed certificate. A `ttl` above the mount's maximum is capped, with a
+/// warning; `not_after` is not.
+///
+/// # Errors
+/// `Invalid` naming field and rule.
+pub fn for_root(
+    asked: &RequestedValidity,
+    not_before_duration: Duration,
+    limits: Limits,
+    now: Time,
+) -> Result<(Validity, Vec<String>)> {
+    let now = now.unix_timestamp();
+    let mut warnings = Vec::new();
+    let end = match asked.not_after {
+        Some(_) if asked.ttl.is_some() => return Err(both_ends()),
+        Some(end) => end.unix_timestamp(),
+        None => {
+            let wanted = asked.ttl.unwrap_or(limits.mount_default).as_secs();
+            let max = limits.mount_max.as_secs();
+            if wanted > max {
+                warnings.push(format!("ttl: {} is above the mount's maximum: {} was used", span(wanted), span(max)));
+            }
+            after(now, wanted.min(max))
+        }
+    };
+    if end < now {
+        return Err(Error::invalid("not_after: lies in the past"));
+    }
+    let start = match asked.not_before {
+        Some(start) => start.unix_timestamp(),
+        None => before(now, backdating(not_before_duration.as_secs())),
+    };
+    Ok((validity(start, end)?, warnings))
+}
+
+struct Leaf<'a> {
+    role: &'a Role,
+    asked: &'a RequestedValidity,
+    limits: Limits,
+    now: i64,
+    warnings: Vec<String>,
+}
+
+impl Leaf<'_> {
+    /// The end that role and request ask for, in epoch seconds.
+    fn not_after(&mut self) -> Result<i64> {
+        let (role, bound) = (self.role, &self.role.not_after_bound);
+        let requested = self.asked.not_after.map(Time::unix_timestamp);
+        if requested.is_some() && *bound == NotAfterBound::Forbid {
+            return Err(Error::invalid("not_after: the role forbids it (not_after_bound)"));
+        }
+        let fixed = role.not_after.as_ref().map(WrittenTime::at);
+        if self.asked.ttl.is_some() && (fixed.is_some() || requested.is_some()) {
+            return Err(both_ends());
+        }
+        let (ttl, cut) = self.ttl()?;
+        let latest = after(self.now, ttl);
+        let end = match (fixed, requested) {
+            (Some(fixed), _) => {
+                if requested.is_some() {
+                    self.warnings.push("not_after ignored: the role sets it".to_owned());
+                }
+                fixed
+            }
+            (None, Some(requested)) => {
+                self.check_requested(requested, latest)?;
+                requested
+            }
+            (None, None) => {
+                self.warnings.extend(cut);
+                latest
+            }
+        };
+        if let NotAfterBound::Until(latest) = bound
+            && end > latest.at()
+        {
+            let latest = latest.as_str();
+            return Err(Error::invalid(format!("not_after: later than the role allows (not_after_bound is {latest})")));
+        }
+        Ok(end)
+    }
+
+    /// The lifetime in seconds: of the request, which must keep the limit, else of the role or mount,
+    /// which the limit cuts with a warning.
+    fn ttl(&self) -> Result<(u64, Option<String>)> {
+        let limit = if self.role.max_ttl > 0 { self.role.max_ttl } else { self.limits.mount_max.as_secs() };
+        let whose = if self.role.max_ttl > 0 { "the role's max_ttl" } else { "the mount's maximum" };
+        if let Some(ttl) = self.asked.ttl.map(|ttl| ttl.as_secs()) {
+            if ttl > limit {
+                return Err(Error::invalid(format!("ttl: {} is above {whose}, {}", span(ttl), span(limit))));
+            }
+            return Ok((ttl, None));
+        }
+        let ttl = if self.role.ttl > 0 { self.role.ttl } else { self.limits.mount_default.as_secs() };
+        let cut = (ttl > limit)
+            .then(|| format!("ttl: the default, {}, is above {whose}: {} was used", span(ttl), span(limit)));
+        Ok((ttl.min(limit), cut))
+    }
+
+    /// Holds a requested end against the role. Without the first rule a client escapes `max_ttl` by
+    /// naming a date in place of a lifetime.
+    fn check_requested(&self, requested: i64, latest: i64) -> Result<()> {
+        if self.role.max_ttl > 0 && requested > after(self.now, self.role.max_ttl) {
+            let max = span(self.role.max_ttl);
+            return Err(Error::invalid(format!("not_after: lies beyond the role's max_ttl, {max} from now")));
+        }
+        if self.role.not_after_bound == NotAfterBound::TtlLimited && requested > latest {
+            return Err(Error::invalid("not_after: lies beyond the role's ttl (not_after_bound is ttl-limited)"));
+        }
+        Ok(())
+    }
+
+    /// The start, in epoch seconds. A bound limits how far back a request may go, never how far ahead.
+    fn not_before(&mut self) -> Result<i64> {
+        let role = self.role;
+        let earliest = before(self.now, backdating(role.not_before_duration));
+        let requested = self.asked.not_before.map(Time::unix_timestamp);
+        if requested.is_some() && role.not_before_bound == NotBeforeBound::Forbid {
+            return Err(Error::invalid("not_before: the role forbids it (not_before_bound)"));
+        }
+        if let Some(fixed) = &role.not_before {
+            if requested.is_some() {
+                self.warnings.push("not_before ignored: the role sets it".to_owned());
+            }
+            return Ok(fixed.at());
+        }
+        match requested {
+            Some(start) if role.not_before_bound == NotBeforeBound::Duration && start < earliest => {
+                Err(Error::invalid(
+                    "not_before: further back than the role's not_before_duration (not_before_bound is duration)",
+                ))
+            }
+            Some(start) => Ok(start),
+            None => Ok(earliest),
+        }
+    }
+}
+
+/// The end of a certificate, epoch seconds, as the issuer's setting has it when it lies beyond the issuer's
+/// own end.
+///
+/// # Errors
+/// `Invalid` when the setting refuses it.
+pub(crate) fn within_issuer(
+    end: i64,
+    issuer_end: i64,
+    behaviour: LeafNotAfter,
+    warnings: &mut Vec<String>,
+) -> Result<i64> {
+    if end <= issuer_end {
+        return Ok(end);
+    }
+    let (asked, issuer) = (shown(end), shown(issuer_end));
+    let beyond = format!("not_after: notAfter {asked} is beyond the expiration of the CA certificate, {issuer}");
+    match behaviour {
+        LeafNotAfter::Err | LeafNotAfter::AlwaysEnforceErr => Err(Error::invalid(beyond)),
+        LeafNotAfter::Truncate => {
+            warnings.push(format!("{beyond}: it was truncated to that"));
+            Ok(issuer_end)
+        }
+        LeafNotAfter::Permit => {
+            warnings.push(beyond);
+            Ok(end)
+        }
+    }
+}
+
+/// Zero stands for the default.
+fn backdating(seconds: u64) -> u64 {
+    if seconds == 0 { DEFAULT_NOT_BEFORE_DURATION } else { seconds }
+}
+
+/// Saturates: what is out of range is refused by [`validity`].
+fn after(now: i64, seconds: u64) -> i64 {
+    now.saturating_add_unsigned(seconds)
+}
+
+fn before(now: i64, seconds: u64) -> i64 {
+    now.saturating_sub_unsigned(seconds)
+}
+
+/// The refusal of two ends of validity.
+pub(crate) fn both_ends() -> Error {
+    Error::invalid("ttl: give either ttl or not_after")
+}
+
+fn span(seconds: u64) -> String {
+    compact(Duration::from_secs(seconds))
+}
+
+fn shown(seconds: i64) -> String {
+    Time::from_unix_timestamp(seconds).map_or_else(|_| "beyond the year 9999".to_owned(), rfc3339)
+}
+
+/// The end of checks: a positive span inside what certificates can express.
+pub(crate) fn validity(start: i64, end: i64) -> Result<Validity> {
+    if start < 0 {
+        return Err(Error::invalid("not_before: lies before 1970"));
+    }
+    if start >= end {
+        return Err(Error::invalid("not_before: must be before not_after"));
+    }
+    let time = |field: &str, seconds| {
+        Time::from_unix_timestamp(seconds).map_err(|_| Error::invalid(format!("{field}: lies beyond the year 9999")))
+    };
+    Ok(Validity { not_before: time("not_before", start)?, not_after: time("not_after", end)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{parse_duration, parse_rfc3339};
+    use crate::pki::mount::role::role_of;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+    use time::macros::datetime;
+
+    const NOW: Time = datetime!(2030-06-01 12:00:00.7 UTC);
+    const HOUR: i64 = 3600;
+    const FAR: i64 = 253_402_300_799;
+    const LIMITS: Limits =
+        Limits { mount_default: Duration::from_secs(768 * 3600), mount_max: Duration::from_secs(768 * 3600) };
+
+    fn now() -> i64 {
+        NOW.unix_timestamp()
+    }
+
+    /// An RFC 3339 text `seconds` from now.
+    fn at(seconds: i64) -> String {
+        rfc3339(Time::from_unix_timestamp(now() + seconds).unwrap())
+    }
+
+    fn asked(request: &Value) -> Result<RequestedValidity> {
+        let time = |name: &str| request[name].as_str().map(|text| parse_rfc3339(name, text)).transpose();
+        let ttl = request["ttl"].as_str().map(|text| parse_duration(text).unwrap());
+        Ok(RequestedValidity { ttl, not_after: time("not_after")?, not_before: time("not_before")? })
+    }
+
+    /// Seconds from now of start and end, and the warnings.
+    fn leaf_under(
+        role: Value,
+        request: Value,
+        issuer: i64,
+        behaviour: LeafNotAfter,
+    ) -> Result<(i64, i64, Vec<String>)> {
+        let role = role_of(&role);
+        let (validity, warnings) = for_leaf(&role, &asked(&request)?, LIMITS, issuer, behaviour, NOW)?;
+        for time in [validity.not_before, validity.not_after] {
+            assert_eq!(time.nanosecond(), 0);
+        }
+        Ok((validity.not_before.unix_timestamp() - now(), validity.not_after.unix_timestamp() - now(), warnings))
+    }
+
+    fn leaf(role: Value, request: Value) -> Result<(i64, i64)> {
+        leaf_under(role, request, FAR, LeafNotAfter::Err).map(|(start, end, _)| (start, end))
+    }
+
+    fn refused(case: &str, result: Result<impl std::fmt::Debug>, field: &str) {
+        let error = result.expect_err(case);
+        assert!(error.text().starts_with(&format!("{field}: ")), "{case}: {error}");
+    }
+
+    #[test]
+    fn lifetimes_come_from_request_role_or_mount() {
+        let h4_max8 = json!({"ttl": "4h", "max_ttl": "8h"});
+        for (case, role, request, end) in [
+            ("T1: neither names one: the mount's 768h", json!({}), json!({}), 768 * HOUR),
+            ("T2: the request's within max_ttl", h4_max8.clone(), json!({"ttl": "5h"}), 5 * HOUR),
+            ("T4: the role's", h4_max8, json!({}), 4 * HOUR),
+            (
+                "a role max_ttl above the mount's wins over it",
+                json!({"max_ttl": "2000h"}),
+                json!({"ttl": "1900h"}),
+                1900 * HOUR,
+            ),
+        ] {
+            assert_eq!(leaf(role, request).unwrap(), (-30, end), "{case}");
+        }
+        refused(
+            "T3: a requested ttl above max_ttl",
+            leaf(json!({"ttl": "4h", "max_ttl": "8h"}), json!({"ttl": "12h"})),
+            "ttl",
+        );
+        refused("a requested ttl above the mount's maximum", leaf(json!({}), json!({"ttl": "769h"})), "ttl");
+    }
+
+    #[test]
+    fn a_default_above_the_limit_is_capped_with_a_warning() {
+        let (_, end, warnings) = leaf_under(json!({"max_ttl": "8h"}), json!({}), FAR, LeafNotAfter::Err).unwrap();
+        assert_eq!(end, 8 * HOUR);
+        assert!(warnings[0].contains("768h"), "{warnings:?}");
+        let (_, end, warnings) = leaf_under(json!({"ttl": "1000h"}), json!({}), FAR, LeafNotAfter::Err).unwrap();
+        assert_eq!((end, warnings.len()), (768 * HOUR, 1));
+    }
+
+    #[test]
+    fn not_after_is_an_alternative_to_ttl() {
+        let last = "9999-12-31T23:59:59Z";
+        assert_eq!(leaf(json!({}), json!({"not_after": last})).unwrap().1, FAR - now(), "T5: exact value");
+        refused(
+            "T5: beyond the role's max_ttl",
+            leaf(json!({"max_ttl": "8h"}), json!({"not_after": last})),
+            "not_after",
+        );
+        refused("T6: no zone", leaf(json!({}), json!({"not_after": "9999-12-31T23:59:59"})), "not_after");
+        refused("T7: both", leaf(json!({}), json!({"not_after": at(HOUR), "ttl": "1h"})), "ttl");
+        refused("a role not_after and a ttl", leaf(json!({"not_after": last}), json!({"ttl": "1h"})), "ttl");
+        let (_, end) = leaf(json!({"not_after": at(5 * HOUR)}), json!({"not_after": at(HOUR)})).unwrap();
+        assert_eq!(end, 5 * HOUR, "T14: the role's wins");
+        refused("T18: one hour ago", leaf(json!({}), json!({"not_after": at(-HOUR)})), "not_after");
+        let backdated = leaf(json!({"not_before_duration": "2h"}), json!({"not_after": at(-HOUR)}));
+        refused("T18: one hour ago, whatever the start", backdated, "not_after");
+    }
+
+    #[test]
+    fn bounds_limit_what_a_request_may_set() {
+        let forbid = json!({"not_after_bound": "forbid"});
+        refused("T8", leaf(forbid, json!({"not_after": at(HOUR)})), "not_after");
+        let bound = json!({"not_after_bound": at(2 * HOUR), "ttl": "1h"});
+        refused("T9: later", leaf(bound.clone(), json!({"not_after": at(3 * HOUR)})), "not_after");
+        assert_eq!(leaf(bound.clone(), json!({"not_after": at(HOUR)})).unwrap().1, HOUR, "T9: earlier");
+        refused("T9: by ttl", leaf(bound, json!({"ttl": "3h"})), "not_after");
+        let limited = json!({"not_after_bound": "ttl-limited", "ttl": "1h"});
+        refused("T10", leaf(limited.clone(), json!({"not_after": at(2 * HOUR)})), "not_after");
+        assert_eq!(leaf(limited, json!({"not_after": at(HOUR)})).unwrap().1, HOUR, "T10: at the ttl");
+        refused("T11", leaf(json!({"not_before_bound": "forbid"}), json!({"not_before": at(-60)})), "not_before");
+        let duration = json!({"not_before_bound": "duration", "not_before_duration": "1h"});
+        refused("T12: three hours back", leaf(duration.clone(), json!({"not_before": at(-3 * HOUR)})), "not_before");
+        assert_eq!(leaf(duration.clone(), json!({"not_before": at(-1800)})).unwrap().0, -1800, "T12: half an hour");
+        assert_eq!(leaf(duration, json!({"not_before": at(1800)})).unwrap().0, 1800, "a future value");
+    }
+
+    #[test]
+    fn the_start_is_the_roles_else_the_requests_else_backdated() {
+        assert_eq!(
+            leaf(json!({"not_before_duration": "2h", "ttl": "1h"}), json!({})).unwrap(),
+            (-2 * HOUR, HOUR),
+            "T13"
+        );
+        assert_eq!(leaf(json!({"not_before_duration": 0}), json!({})).unwrap().0, -30, "0 is 30 seconds");
+        assert_eq!(leaf(json!({}), json!({"not_before": at(-HOUR)})).unwrap().0, -HOUR);
+        let fixed = leaf(json!({"not_before": at(-2 * HOUR)}), json!({"not_before": at(-HOUR)}));
+        assert_eq!(fixed.unwrap().0, -2 * HOUR);
+        let late = leaf(json!({}), json!({"not_before": at(2 * HOUR), "not_after": at(HOUR)}));
+        refused("T22: not_before after not_after", late, "not_before");
+        refused("equal", leaf(json!({}), json!({"not_before": at(HOUR), "ttl": "1h"})), "not_before");
+        refused("before 1970", leaf(json!({}), json!({"not_before": "1969-12-31T23:59:59Z"})), "not_before");
+    }
+
+    #[test]
+    fn a_certificate_that_would_outlive_its_issuer() {
+        use LeafNotAfter::{AlwaysEnforceErr, Err, Permit, Truncate};
+        let soon = now() + 10;
+        let under = |request: Value, behaviour| leaf_under(json!({}), request, soon, behaviour);
+        assert_eq!(under(json!({"ttl": "1s"}), Err).unwrap().1, 1, "T15: ends before");
+        refused("T15: the default", under(json!({}), Err), "not_after");
+        refused("always_enforce_err", under(json!({}), AlwaysEnforceErr), "not_after");
+        assert_eq!(under(json!({}), Permit).unwrap().1, 768 * HOUR, "T16");
+        let (_, end, warnings) = under(json!({}), Truncate).unwrap();
+        assert_eq!((end, warnings.len()), (10, 1), "T17");
+        for behaviour in [Err, Truncate, Permit, AlwaysEnforceErr] {
+            refused("T18", under(json!({"not_after": at(-HOUR)}), behaviour), "not_after");
+            let expired = leaf_under(json!({}), json!({"ttl": "1s"}), now() - 1, behaviour);
+            refused("T19, T25: an expired issuer never issues", expired, "issuer_ref");
+        }
+        assert_eq!(leaf_under(json!({}), json!({}), now(), Truncate).unwrap().1, 0, "the issuer's last second");
+    }
+
+    #[test]
+    fn endpoints_that_truncate_by_default() {
+        use LeafNotAfter::{AlwaysEnforceErr, Err, Permit, Truncate};
+        for (own, enforced, holds) in [
+            (Err, false, Truncate),
+            (Permit, false, Truncate),
+            (Err, true, Err),
+            (Permit, true, Permit),
+            (AlwaysEnforceErr, false, AlwaysEnforceErr),
+            (AlwaysEnforceErr, true, AlwaysEnforceErr),
+        ] {
+            assert_eq!(own.truncating_unless(enforced), holds);
+            assert_eq!(LeafNotAfter::parse(own.as_str()).unwrap(), own);
+            assert_eq!(serde_json::to_value(own).unwrap(), json!(own.as_str()));
+        }
+        assert!(LeafNotAfter::parse("ERR").is_err());
+    }
+
+    #[test]
+    fn a_root_is_capped_at_the_mount_maximum_with_a_warning() {
+        let backdate = Duration::from_secs(30);
+        let root = |ttl: Option<u64>, not_after: Option<&str>, not_before: Option<&str>| {
+            let time = |name: &str, text: Option<&str>| text.map(|text| parse_rfc3339(name, text)).transpose();
+            let asked = RequestedValidity {
+                ttl: ttl.map(Duration::from_secs),
+                not_after: time("not_after", not_after)?,
+                not_before: time("not_before", not_before)?,
+            };
+            for_root(&asked, backdate, LIMITS, NOW)
+                .map(|(v, w)| (v.not_before.unix_timestamp() - now(), v.not_after.unix_timestamp() - now(), w.len()))
+        };
+        assert_eq!(root(None, None, None).unwrap(), (-30, 768 * HOUR, 0));
+        assert_eq!(root(Some(3600), None, None).unwrap(), (-30, HOUR, 0));
+        assert_eq!(root(Some(87_600 * 3600), None, None).unwrap(), (-30, 768 * HOUR, 1));
+        assert_eq!(root(None, Some("9999-12-31T23:59:59Z"), None).unwrap(), (-30, FAR - now(), 0));
+        assert_eq!(root(None, None, Some(&at(-HOUR))).unwrap(), (-HOUR, 768 * HOUR, 0));
+        refused("both", root(Some(1), Some(&at(HOUR)), None), "ttl");
+        refused("past", root(None, Some(&at(-HOUR)), None), "not_after");
+        refused("order", root(None, Some(&at(HOUR)), Some(&at(HOUR))), "not_before");
+        refused("no zone", root(None, None, Some("2030-01-01T00:00:00")), "not_before");
+    }
+
+    #[test]
+    fn sums_beyond_the_year_9999_are_refused() {
+        let huge = json!({"max_ttl": 300_000_000_000u64, "ttl": 299_000_000_000u64});
+        refused("a huge ttl", leaf_under(huge, json!({}), i64::MAX, LeafNotAfter::Permit), "not_after");
+        let zone = json!({"not_after": "9999-12-31T23:59:59-01:00"});
+        refused("a zone past the last second", leaf(json!({}), zone), "not_after");
+        let limits = Limits { mount_default: Duration::MAX, mount_max: Duration::MAX };
+        refused(
+            "a huge mount default",
+            for_root(&RequestedValidity::default(), Duration::MAX, limits, NOW),
+            "not_before",
+        );
+        refused(
+            "a huge mount default",
+            for_root(&RequestedValidity::default(), Duration::ZERO, limits, NOW),
+            "not_after",
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn start_and_end_are_exact_to_the_second(ttl in 1u64..2_764_800, back in 1u64..1_000_000, nanos in 0i64..1_000_000_000, offset in 0i64..1_000_000_000) {
+            let now = Time::from_unix_timestamp(1_700_000_000 + offset).unwrap() + time::Duration::nanoseconds(nanos);
+            let role = Role { not_before_duration: back, ..Role::default() };
+            let request = RequestedValidity { ttl: Some(Duration::from_secs(ttl)), ..Default::default() };
+            let (validity, warnings) = for_leaf(&role, &request, LIMITS, FAR, LeafNotAfter::Err, now).unwrap();
+            prop_assert_eq!(validity.not_after.unix_timestamp() - now.unix_timestamp(), ttl as i64);
+            prop_assert_eq!(now.unix_timestamp() - validity.not_before.unix_timestamp(), back as i64);
+            prop_assert_eq!(validity.not_after.nanosecond(), 0);
+            prop_assert!(warnings.is_empty());
+        }
+
+        #[test]
+        fn never_panics_and_keeps_its_promises(
+            role_ttl in any::<u64>(), max_ttl in any::<u64>(), back in any::<u64>(), ttl in proptest::option::of(any::<u64>()),
+            mount in any::<(u64, u64)>(), issuer in any::<i64>(), not_after in "\\PC{0,12}|[0-9]{4}-12-31T23:59:59[+-][0-9]{2}:[0-9]{2}",
+            which in 0u8..4,
+        ) {
+            let role = Role { ttl: role_ttl, max_ttl, not_before_duration: back, ..Role::default() };
+            let role = NotAfterBound::parse(&not_after).map_or(role.clone(), |not_after_bound| Role { not_after_bound, ..role });
+            let request = RequestedValidity {
+                ttl: ttl.map(Duration::from_secs),
+                not_after: (which == 0).then(|| parse_rfc3339("not_after", &not_after).ok()).flatten(),
+                not_before: None,
+            };
+            let limits = Limits { mount_default: Duration::from_secs(mount.0), mount_max: Duration::from_secs(mount.1) };
+            let behaviour = [LeafNotAfter::Err, LeafNotAfter::Truncate, LeafNotAfter::Permit, LeafNotAfter::AlwaysEnforceErr][usize::from(which)];
+            if let Ok((validity, _)) = for_leaf(&role, &request, limits, issuer, behaviour, NOW) {
+                prop_assert!(validity.not_before < validity.not_after);
+                prop_assert!(behaviour == LeafNotAfter::Permit || validity.not_after.unix_timestamp() <= issuer);
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! OCSP answers that were signed a moment ago: the state behind [`ocsp`](crate::pki::revocation::ocsp).
+//!
+//! An answer is used again only as long as its row says what it says: it is believed without a look
+//! at the row for one second at most, and not at all once a revocation was recorded on this server
+//! since the row was read. So a revocation that was answered is seen by the next request; one of
+//! another server a second later. When the row still says the same, the signature is used again, for
+//! a part of the answer's life. Only single questions without a nonce about certificates that are
+//! known are kept, so that nobody fills the table with made-up numbers. It is bounded: two halves, and
+//! the older one is dropped when the younger one is full.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::clock::Time;
+use crate::documents::MountId;
+use crate::error::{Error, Kind, Result};
+use crate::pki::mount::view::View;
+use crate::x509::ocsp::Status;
+
+/// How long a row that was read is believed.
+const MAX_AGE: Duration = Duration::from_secs(1);
+/// A signature is used again for this part of an answer's life.
+const PARTS: u32 = 12;
+const SHARDS: usize = 16;
+/// Answers of one half of a shard; each has at most a few kilobytes.
+const MAX_PER_HALF: usize = 1_024;
+/// Slow signatures that run or wait for a thread; more are put off.
+const MAX_SLOW: usize = 64;
+
+/// When an answer was true, and when there will be newer information at the latest: epoch seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// thisUpdate.
+    pub this_update: i64,
+    /// nextUpdate; `None`: newer information may be there at any time.
+    pub next_update: Option<i64>,
+}
+
+/// The answers of a server.
+pub struct Answers {
+    shards: [Mutex<Shard>; SHARDS],
+    /// Moves on with every revocation of this server.
+    epoch: AtomicU64,
+    slow: Semaphore,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self { shards: Default::default(), epoch: AtomicU64::new(0), slow: Semaphore::new(MAX_SLOW) }
+    }
+}
+
+#[derive(Default)]
+struct Shard {
+    young: HashMap<Question, Kept>,
+    old: HashMap<Question, Kept>,
+}
+
+/// What was asked: the mount, and the CertID byte for byte.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Question(MountId, Box<[u8]>);
+
+impl Question {
+    pub(crate) fn new(mount: MountId, cert_id: &[u8]) -> Self {
+        Self(mount, cert_id.into())
+    }
+}
+
+/// What was answered.
+#[derive(Clone)]
+pub(crate) struct Signed {
+    pub(crate) der: Bytes,
+    pub(crate) status: Status,
+    pub(crate) times: Times,
+}
+
+struct Kept {
+    signed: Signed,
+    /// The view that it was made by. The weak reference keeps the place from being used again, so that
+    /// an equal address is an equal view.
+    view: Weak<View>,
+    read: RowRead,
+}
+
+/// When a row was read: the clock, and the epoch before the read began.
+#[derive(Clone, Copy)]
+pub(crate) struct RowRead {
+    at: Time,
+    epoch: u64,
+}
+
+/// What is there for a question.
+pub(crate) enum Found {
+    /// An answer to send.
+    Fresh(Signed),
+    /// An answer to send if the row still says the same.
+    Signed(Signed),
+    /// Nothing.
+    Nothing,
+}
+
+impl Answers {
+    /// To be called when a revocation is stored, before that is answered.
+    pub fn revoked(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// To be called before a row is read.
+    pub(crate) fn reading(&self, now: Time) -> RowRead {
+        RowRead { at: now, epoch: self.epoch.load(Ordering::SeqCst) }
+    }
+
+    /// What is there for a question under this view.
+    pub(crate) fn find(&self, question: &Question, view: &Arc<View>, now: RowRead) -> Found {
+        let shard = &mut *self.shard(question);
+        let Some(kept) = shard.young.get(question).or_else(|| shard.old.get(question)) else { return Found::Nothing };
+        let Signed { times, .. } = kept.signed;
+        let second = now.at.unix_timestamp();
+        // A clock that was set back makes an answer one of the future.
+        let usable = times.next_update.is_some_and(|next| {
+            let part = (next - times.this_update) / i64::from(PARTS);
+            (times.this_update..times.this_update + part).contains(&second)
+        });
+        if !usable || !std::ptr::eq(kept.view.as_ptr(), Arc::as_ptr(view)) {
+            return Found::Nothing;
+        }
+        let age = now.at - kept.read.at;
+        let fresh = kept.read.epoch == now.epoch && !age.is_negative() && age < MAX_AGE;
+        let signed = kept.signed.clone();
+        if fresh { Found::Fresh(signed) } else { Found::Signed(signed) }
+    }
+
+    /// Keeps an answer whose row was read at `read`.
+    pub(crate) fn keep(&self, question: Question, signed: Signed, view: &Arc<View>, read: RowRead) {
+        let shard = &mut *self.shard(&question);
+        if shard.young.len() >= MAX_PER_HALF && !shard.young.contains_key(&question) {
+            shard.old = std::mem::take(&mut shard.young);
+        }
+        shard.young.insert(question, Kept { signed, view: Arc::downgrade(view), read });
+    }
+
+    /// A place for a signature that takes long.
+    ///
+    /// # Errors
+    /// `Busy` when too many run or wait.
+    pub(crate) fn place(&self) -> Result<SemaphorePermit<'_>> {
+        self.slow.try_acquire().map_err(|_| Error::new(Kind::Busy, "too many OCSP answers wait for their signature"))
+    }
+
+    fn shard(&self, question: &Question) -> MutexGuard<'_, Shard> {
+        // The serial number, of random octets, ends the CertID.
+        let last = question.1.last().copied().unwrap_or_default();
+        // No code panics while it holds the lock, and a half-made entry cannot exist.
+        self.shards[usize::from(last) % SHARDS].lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: i64 = 1_800_000_000;
+
+    fn at(seconds: f64) -> Time {
+        Time::from_unix_timestamp(START).unwrap() + Duration::from_secs_f64(seconds)
+    }
+
+    fn signed(status: Status) -> Signed {
+        let times = Times { this_update: START, next_update: Some(START + 12 * 3600) };
+        Signed { der: Bytes::from_static(b"an answer"), status, times }
+    }
+
+    fn question(n: u16) -> Question {
+        Question::new(MountId(1), &n.to_be_bytes())
+    }
+
+    fn word(found: &Found) -> &'static str {
+        match found {
+            Found::Fresh(_) => "fresh",
+            Found::Signed(_) => "signed",
+            Found::Nothing => "nothing",
+        }
+    }
+
+    #[test]
+    fn an_answer_is_believed_for_a_second_and_its_signature_lasts_longer() {
+        let (answers, view) = (Answers::default(), Arc::new(View::empty(MountId(1))));
+        answers.keep(question(1), signed(Status::Good), &view, answers.reading(at(0.0)));
+        let find = |seconds| word(&answers.find(&question(1), &view, answers.reading(at(seconds))));
+        for (seconds, expected) in
+            [(0.0, "fresh"), (0.9, "fresh"), (1.0, "signed"), (3599.0, "signed"), (3600.0, "nothing")]
+        {
+            assert_eq!(find(seconds), expected, "{seconds}");
+        }
+        let before = answers.reading(at(0.0) - Duration::from_secs(5));
+        assert_eq!(word(&answers.find(&question(1), &view, before)), "nothing", "a clock that was set back");
+        assert_eq!(word(&answers.find(&question(2), &view, answers.reading(at(0.0)))), "nothing");
+    }
+
+    #[test]
+    fn a_revocation_or_another_view_is_seen_at_once() {
+        let (answers, view) = (Answers::default(), Arc::new(View::empty(MountId(1))));
+        let before = answers.reading(at(0.0));
+        answers.revoked();
+        // The row was read before the revocation, and is kept after it.
+        answers.keep(question(1), signed(Status::Good), &view, before);
+        assert_eq!(word(&answers.find(&question(1), &view, answers.reading(at(0.0)))), "signed");
+        let next = Arc::new(View::clone(&view));
+        drop(view);
+        assert_eq!(word(&answers.find(&question(1), &next, answers.reading(at(0.0)))), "nothing");
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_drops_the_oldest() {
+        let (answers, view) = (Answers::default(), Arc::new(View::empty(MountId(1))));
+        let read = answers.reading(at(0.0));
+        for n in 0..u16::MAX {
+            answers.keep(question(n), signed(Status::Good), &view, read);
+        }
+        let count: usize = answers.shards.iter().map(|s| s.lock().unwrap()).map(|s| s.young.len() + s.old.len()).sum();
+        assert!(count <= 2 * MAX_PER_HALF * SHARDS, "{count}");
+        assert_eq!(word(&answers.find(&question(u16::MAX - 1), &view, read)), "fresh");
+        assert_eq!(word(&answers.find(&question(0), &view, read)), "nothing");
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_not_used_again() {
+        let (answers, view) = (Answers::default(), Arc::new(View::empty(MountId(1))));
+        let mut endless = signed(Status::Good);
+        endless.times.next_update = None;
+        answers.keep(question(1), endless, &view, answers.reading(at(0.0)));
+        assert_eq!(word(&answers.find(&question(1), &view, answers.reading(at(0.0)))), "nothing");
+    }
+}

@@ -1,0 +1,140 @@
+//! What this node knows of the tidying of a mount: the run under way, and when the next one is due as far as
+//! was read. The runs themselves are in [`tidy`](crate::pki::tidy).
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::clock::Time;
+use crate::pki::mount::settings::tidy::AutoTidy;
+
+/// Words from the server to a run.
+#[derive(Default)]
+pub(crate) struct Signals {
+    pub(crate) wake: Notify,
+    stopping: AtomicBool,
+}
+
+impl Signals {
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// What this node knows of the tidying of a mount.
+pub(crate) struct Tidying {
+    background: Handle,
+    /// When the mount was opened here.
+    opened_at: Time,
+    /// Where in the range of the start-up delays this node has its first run, 0 to 255.
+    share: u8,
+    /// From when on the next automatic run is reckoned, as far as it was read; epoch microseconds.
+    reckoned_from: AtomicI64,
+    /// No look before this; epoch microseconds.
+    quiet_until: AtomicI64,
+    run: Mutex<Option<(Arc<Signals>, JoinHandle<()>)>>,
+}
+
+impl Tidying {
+    pub(crate) fn new(background: Handle, opened_at: Time) -> Self {
+        Self {
+            background,
+            opened_at,
+            share: crate::random::bytes::<1>()[0],
+            reckoned_from: AtomicI64::new(i64::MIN),
+            quiet_until: AtomicI64::new(i64::MIN),
+            run: Mutex::default(),
+        }
+    }
+
+    /// Whether, as far as this node knows, a run is due.
+    pub(crate) fn may_be_due(&self, config: &AutoTidy, now: Time) -> bool {
+        let delay = config.min_startup_backoff
+            + (config.max_startup_backoff - config.min_startup_backoff) * u64::from(self.share) / 255;
+        config.enabled
+            && now - self.opened_at >= Duration::from_secs(delay)
+            && micros(now) >= self.quiet_until.load(Ordering::Relaxed)
+            && is_due(self.reckoned_from.load(Ordering::Relaxed), config.interval, now)
+    }
+
+    /// Runs work in the background: it outlives whoever asked for it.
+    pub(crate) fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.background.spawn(work)
+    }
+
+    /// From when on the next automatic run is reckoned, epoch microseconds.
+    pub(crate) fn reckon_from(&self, at: i64) {
+        self.reckoned_from.store(at, Ordering::Relaxed);
+    }
+
+    /// No look whether a run is due before this.
+    pub(crate) fn quiet_until(&self, at: Time) {
+        self.quiet_until.store(micros(at), Ordering::Relaxed);
+    }
+
+    /// A run has begun.
+    pub(crate) fn begun(&self, signals: Arc<Signals>, task: JoinHandle<()>) {
+        *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some((signals, task));
+    }
+
+    /// Wakes the run of this node, if there is one.
+    pub(crate) fn wake(&self) {
+        if let Some((signals, _)) = &*self.run.lock().unwrap_or_else(PoisonError::into_inner) {
+            signals.wake.notify_one();
+        }
+    }
+
+    /// Ends the run of this node after the step that it is at.
+    pub(crate) async fn stop(&self) {
+        let run = self.run.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((signals, task)) = run {
+            signals.stopping.store(true, Ordering::Relaxed);
+            signals.wake.notify_one();
+            let _ = task.await;
+        }
+    }
+}
+
+/// Whether so many seconds have passed since then.
+pub(crate) fn is_due(since: i64, interval: u64, now: Time) -> bool {
+    let interval = i64::try_from(interval).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+    micros(now) >= since.saturating_add(interval)
+}
+
+/// Epoch microseconds, rounded down.
+pub(crate) fn micros(at: Time) -> i64 {
+    // Years up to 9999 are 2.6e17 µs: far inside the range.
+    at.unix_timestamp_nanos().div_euclid(1000) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_run_is_due_after_the_delay_of_the_start_and_the_interval() {
+        let opened = Time::UNIX_EPOCH + Duration::from_secs(10_000);
+        let mut tidying = Tidying::new(Handle::current(), opened);
+        let config = AutoTidy {
+            enabled: true,
+            interval: 100,
+            min_startup_backoff: 5,
+            max_startup_backoff: 15,
+            ..AutoTidy::default()
+        };
+        let after = |seconds| opened + Duration::from_secs(seconds);
+        for (share, delay) in [(0, 5), (255, 15)] {
+            tidying.share = share;
+            assert!(!tidying.may_be_due(&config, after(delay - 1)) && tidying.may_be_due(&config, after(delay)));
+        }
+        assert!(!tidying.may_be_due(&AutoTidy { enabled: false, ..config.clone() }, after(999)));
+        tidying.reckoned_from.store(micros(after(20)), Ordering::Relaxed);
+        assert!(!tidying.may_be_due(&config, after(119)) && tidying.may_be_due(&config, after(120)));
+        tidying.quiet_until.store(micros(after(200)), Ordering::Relaxed);
+        assert!(!tidying.may_be_due(&config, after(199)) && tidying.may_be_due(&config, after(200)));
+    }
+}

@@ -1,0 +1,161 @@
+//! What is recorded beside a certificate, in the same commit: the lease that its role wants, and what the
+//! caller attaches to it (`cert_metadata`).
+//!
+//! Called by every endpoint that issues under a role. Refuses attachments that are no base64, too large or
+//! against the role, and a lease for a token that ends with this request.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use super::issued::Lease;
+use super::request::{Origin, Requester};
+use crate::error::{Error, Result};
+use crate::pki::mount::role::Role;
+use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, PkiWrite};
+
+/// Characters of the random part of an id.
+const RANDOM: usize = 24;
+/// Longest `cert_metadata`, characters of base64.
+const MAX_METADATA: usize = 64 << 10;
+
+/// What one request wants recorded beside its certificate.
+#[derive(Default)]
+pub(crate) struct Beside {
+    lease: Option<Wanted>,
+    metadata: Option<String>,
+}
+
+/// A lease that the role wants.
+struct Wanted {
+    path: String,
+    token: [u8; 32],
+}
+
+/// What is attached to a certificate, as stored and as read.
+#[derive(Serialize, Deserialize)]
+pub struct Metadata {
+    /// The issuer's id.
+    pub issuer: String,
+    /// The role, when one was used.
+    pub role: Option<String>,
+    /// The attachment: base64 as it was given.
+    pub metadata: String,
+}
+
+impl Metadata {
+    /// Reads a stored attachment.
+    ///
+    /// # Errors
+    /// `Internal` when it is damaged.
+    pub fn of(row: &MetadataRow) -> Result<Self> {
+        serde_json::from_slice(&row.body).map_err(Error::internal)
+    }
+}
+
+impl Beside {
+    /// What a request with this `metadata` wants under its role; without a role there is nothing to want.
+    ///
+    /// # Errors
+    /// `Invalid` naming `cert_metadata` and the rule; `Invalid` for a lease on a token's last use: it would
+    /// end at once.
+    pub(crate) fn of(origin: &Origin, metadata: Option<&str>, role: Option<&Role>) -> Result<Self> {
+        let metadata = checked(metadata, role)?;
+        let lease = role
+            .is_some_and(|role| role.generate_lease && !role.no_store)
+            .then(|| wanted(&origin.path, &origin.requester));
+        Ok(Self { lease: lease.transpose()?, metadata })
+    }
+
+    /// A lease for a request at `path`, and nothing else.
+    ///
+    /// # Errors
+    /// `Invalid` on a token's last use.
+    pub(crate) fn leased(path: &str, requester: &Requester) -> Result<Self> {
+        Ok(Self { lease: Some(wanted(path, requester)?), metadata: None })
+    }
+
+    /// Whether nothing is wanted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lease.is_none() && self.metadata.is_none()
+    }
+
+    /// The writes beside the one of `certificate` (which a role may leave out), and the lease that the
+    /// caller gets once they are durable.
+    ///
+    /// # Errors
+    /// `Internal` when an attachment cannot be encoded.
+    pub(crate) fn writes(&self, certificate: &CertificateRow) -> Result<(Vec<PkiWrite>, Option<Lease>)> {
+        let CertificateRow { mount, serial, not_after, issued_at, .. } = *certificate;
+        let mut writes = Vec::new();
+        if let Some(metadata) = &self.metadata {
+            let (issuer, role) = (certificate.issuer.clone(), certificate.role.clone());
+            let body = serde_json::to_vec(&Metadata { issuer, role, metadata: metadata.clone() });
+            let body = body.map_err(Error::internal)?;
+            writes.push(PkiWrite::Metadata(MetadataRow { mount, serial, not_after, body }));
+        }
+        let lease = self.lease.as_ref().map(|Wanted { path, token }| {
+            let id = new_id(path);
+            let row = LeaseRow { id: id.clone(), mount, serial, token: *token, issued_at, expires_at: not_after };
+            writes.push(PkiWrite::Lease(row));
+            Lease { id, seconds: u64::try_from(not_after - issued_at).unwrap_or(0) }
+        });
+        Ok((writes, lease))
+    }
+}
+
+/// A new id for a lease of the request at `path`.
+pub(crate) fn new_id(path: &str) -> String {
+    format!("{path}/{}", crate::random::base62(RANDOM))
+}
+
+fn wanted(path: &str, requester: &Requester) -> Result<Wanted> {
+    if requester.last_use {
+        return Err(Error::invalid("lease: the token is on its last use; a lease would be revoked with it at once"));
+    }
+    Ok(Wanted { path: path.to_owned(), token: requester.token })
+}
+
+/// `cert_metadata`, as the role has it; the empty text is none.
+fn checked(metadata: Option<&str>, role: Option<&Role>) -> Result<Option<String>> {
+    let refuse = |why: &str| Err(Error::invalid(format!("cert_metadata: {why}")));
+    let Some(text) = metadata.filter(|text| !text.is_empty()) else { return Ok(None) };
+    match role {
+        None => return refuse("needs a role"),
+        Some(role) if role.no_store_metadata => return refuse("the role forbids it (no_store_metadata)"),
+        Some(_) => {}
+    }
+    if text.len() > MAX_METADATA {
+        return refuse("longer than 65536 characters");
+    }
+    if STANDARD.decode(text).is_err() {
+        return refuse("must be standard base64");
+    }
+    Ok(Some(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, role: Option<&Role>) -> Result<Option<String>> {
+        checked(Some(text), role)
+    }
+
+    #[test]
+    fn attachments_are_base64_within_a_limit_and_as_the_role_has_it() {
+        let (role, forbids) = (Role::default(), Role { no_store_metadata: true, ..Role::default() });
+        assert_eq!(read("aGk=", Some(&role)).unwrap().as_deref(), Some("aGk="), "kept as given");
+        for role in [None, Some(&role), Some(&forbids)] {
+            assert_eq!(read("", role).unwrap(), None, "the empty text is none");
+        }
+        let refused = |text: &str, role| read(text, role).unwrap_err().text().to_owned();
+        assert_eq!(refused("aGk=", None), "cert_metadata: needs a role");
+        assert!(refused("aGk=", Some(&forbids)).contains("no_store_metadata"));
+        for text in ["aGk", "a-_k", "aGk=\n", " aGk=", "!!!!"] {
+            assert_eq!(refused(text, Some(&role)), "cert_metadata: must be standard base64", "{text:?}");
+        }
+        assert!(read(&"A".repeat(MAX_METADATA), Some(&role)).is_ok());
+        assert!(refused(&"A".repeat(MAX_METADATA + 4), Some(&role)).contains("longer than"));
+    }
+}

@@ -1,0 +1,52 @@
+//! The key that a certificate is asked for, and the request (CSR) that proves it.
+
+use crate::error::{Error, Result};
+use crate::pki::mount::role::{Role, RoleKeys};
+use crate::x509::algorithm::KeyKind;
+use crate::x509::csr::Csr;
+use crate::x509::public_key::PublicKey;
+use crate::x509::weak_key;
+
+/// Key rules of `sign` (RSA below 2048 bits is refused whatever the role).
+pub(crate) fn check_key(role: &Role, kind: KeyKind) -> Result<()> {
+    let key_type = role.keys.key_type();
+    if role.keys != RoleKeys::Any && key_type != kind.name() {
+        return Err(Error::invalid(format!("csr: role requires keys of type {key_type}")));
+    }
+    let wanted = role.keys.bits().max(smallest_key(kind));
+    if kind != KeyKind::Ed25519 && kind.bits() < wanted {
+        return Err(Error::invalid(format!("csr: role requires a minimum of an {wanted}-bit key")));
+    }
+    Ok(())
+}
+
+/// Bits of the smallest key that anything is certified for, whatever the role.
+fn smallest_key(kind: KeyKind) -> u32 {
+    match kind {
+        KeyKind::Rsa { .. } => 2048,
+        KeyKind::Ec(_) => 224,
+        KeyKind::Ed25519 => 0,
+    }
+}
+
+/// Verifies the request of an endpoint without key rules of its own.
+///
+/// # Errors
+/// `Invalid` naming `csr` and the rule.
+pub(crate) fn verify(csr: &Csr) -> Result<()> {
+    check_outside_key("csr", &csr.key)?;
+    csr.verify()
+}
+
+/// Refuses keys below the smallest that anything is certified for, and those that are weak by their shape.
+/// `what` is the field.
+///
+/// # Errors
+/// `Invalid` naming field and rule.
+pub(crate) fn check_outside_key(what: &str, key: &PublicKey) -> Result<()> {
+    let smallest = smallest_key(key.kind());
+    if key.kind().bits() < smallest {
+        return Err(Error::invalid(format!("{what}: keys of this type need at least {smallest} bits")));
+    }
+    weak_key::refuse(what, key)
+}

@@ -1,0 +1,194 @@
+//! From the policy engine's template to a certificate: what the engine chose stays byte for byte, what
+//! only the issuer can say is the issuer's.
+//!
+//! Kept are subject, key, lifetime, serial number and extensions. The issuer's name and
+//! authorityKeyIdentifier are replaced, URLs where the issuer has some, the signature always. The template
+//! is input: it must certify the key of the request, be an authority only where one may be made, keep the
+//! issuer's dates, path length and name constraints, and pass the checks before every signature.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Mode;
+use super::wire::Consent;
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::pki::issue::beside::Beside;
+use crate::pki::issue::issued::Issued;
+use crate::pki::issue::request::Origin;
+use crate::pki::issue::{self_issued, signer};
+
+use crate::pki::check::structure::Shape;
+use crate::pki::check::validity::{self, Validity};
+use crate::pki::issue::release::{Draft, Record, SubjectKeyId};
+use crate::pki::issue::stages::Stages;
+use crate::pki::mount::profile::Pieces;
+use crate::pki::mount::signer::Signer;
+use crate::pki::mount::view::View;
+use crate::pki::tools::Tools;
+use crate::x509::certificate::Certificate;
+use crate::x509::public_key::PublicKey;
+use crate::x509::serial::Serial;
+use crate::x509::{extension, oid, pem};
+
+/// Octets of a serial number that holds 64 bits: no other certificate has it by chance.
+const ENTROPY_OCTETS: usize = 8;
+
+/// Certifies `key` by the template.
+///
+/// # Errors
+/// `Invalid` naming the rule that the template breaks; `Unavailable` when the record cannot be stored.
+pub(super) async fn issue(
+    view: &View,
+    tools: &Tools,
+    origin: &Origin,
+    mode: &Mode,
+    consent: &Consent,
+    key: &PublicKey,
+    stages: &Stages,
+) -> Result<Issued> {
+    let beside = beside(origin, consent)?;
+    let template = read(&consent.certificate)?;
+    check(&template, mode, key)?;
+    let signer = signer::signer(view, &consent.issuer_ref)?;
+    let now = tools.clock.now();
+    let mut warnings = Vec::new();
+    let draft = draft(&template, &signer, now, &mut warnings)?;
+    let kept = kept_serial(&template, view, tools, consent.store).await?;
+    let tools = offering(kept, tools);
+    let who = &origin.requester;
+    let record = Record { role: None, requester: &who.recorded_as, watch: &who.watch, store: consent.store, beside };
+    let issued = draft.release(view, &tools, key, &record, stages).await?;
+    if issued.serial != template.serial() {
+        warnings.push("the template's serial number was replaced: it is taken, or may be".to_owned());
+    }
+    Ok(Issued { warnings, ..issued })
+}
+
+/// The lease that the engine wants: only a certificate that is stored can be revoked by one.
+fn beside(origin: &Origin, consent: &Consent) -> Result<Beside> {
+    match (consent.lease, consent.store) {
+        (false, _) => Ok(Beside::default()),
+        (true, false) => refuse("generate_lease needs store_certificate"),
+        (true, true) => Beside::leased(&origin.path, &origin.requester),
+    }
+}
+
+fn refuse<T>(rule: &str) -> Result<T> {
+    Err(Error::invalid(format!("external policy: {rule}")))
+}
+
+fn read(text: &str) -> Result<Certificate> {
+    if text.len() > pem::MAX_TEXT {
+        return refuse("the template is longer than 64 KiB");
+    }
+    let blocks = pem::blocks(text).map_err(|e| Error::invalid(format!("external policy: template: {}", e.text())))?;
+    match blocks.as_slice() {
+        [(label, der)] if label == "CERTIFICATE" => {
+            Certificate::submitted(der).map_err(|e| Error::invalid(format!("external policy: template: {}", e.text())))
+        }
+        _ => refuse("the template must be one PEM block CERTIFICATE"),
+    }
+}
+
+/// What the mode allows, whoever signs.
+fn check(template: &Certificate, mode: &Mode, key: &PublicKey) -> Result<()> {
+    if template.key() != key {
+        return refuse("the template's public key is not the request's");
+    }
+    if template.is_ca() && !matches!(mode, Mode::SignIntermediate(_)) {
+        return refuse("the template is a CA certificate, which sign-intermediate alone may make");
+    }
+    if template.has_unique_ids() {
+        return refuse("the template has unique identifiers, which must not be used (RFC 5280 4.1.2.8)");
+    }
+    Ok(())
+}
+
+fn draft(template: &Certificate, signer: &Arc<Signer>, now: Time, warnings: &mut Vec<String>) -> Result<Draft> {
+    let key = signer::usable_key(signer, now)?;
+    let pieces = signer.pieces()?;
+    if template.is_ca() {
+        check_path_length(template, signer)?;
+    }
+    Ok(Draft {
+        algorithm: self_issued::algorithm(template, key.public().kind())?,
+        key,
+        shape: if template.is_ca() { Shape::TemplateAuthority } else { Shape::TemplateLeaf },
+        subject: template.subject().to_vec(),
+        common_name: template.common_name(),
+        validity: lifetime(template, signer, now, warnings)?,
+        head: extensions(template, pieces).concat(),
+        key_id: SubjectKeyId::Copied,
+        tail: Vec::new(),
+        signer: Arc::clone(signer),
+    })
+}
+
+fn check_path_length(template: &Certificate, signer: &Signer) -> Result<()> {
+    let most = signer::below(signer)?;
+    // Without one of its own the authority is bounded by those above it (RFC 5280 6.1.4).
+    match (template.path_length(), most) {
+        (Some(length), Some(most)) if length > most => refuse(&format!(
+            "the template's path length is more than the issuing chain allows, {most} (RFC 5280 4.2.1.9)"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The template's dates; its end as the issuer's setting has it when it lies beyond the issuer's own.
+fn lifetime(template: &Certificate, signer: &Signer, now: Time, warnings: &mut Vec<String>) -> Result<Validity> {
+    if template.not_after() < now.unix_timestamp() {
+        return refuse("the template's notAfter lies in the past");
+    }
+    let issuer = &signer.issuer;
+    let behaviour = issuer.record.leaf_not_after_behavior;
+    let end = validity::within_issuer(template.not_after(), issuer.certificate.not_after(), behaviour, warnings)?;
+    validity::validity(template.not_before(), end)
+}
+
+/// The template's extensions in their order, the issuer's own in the place of those that they replace or
+/// at the end. A template without a subject key identifier gets one, as everything made here has.
+fn extensions(template: &Certificate, pieces: &Pieces) -> Vec<Vec<u8>> {
+    let locations = &pieces.locations;
+    let key_id = match template.extension(oid::SUBJECT_KEY_ID) {
+        Some(_) => Vec::new(),
+        None => extension::subject_key_id(&template.key().key_id()),
+    };
+    self_issued::with_replaced(
+        template,
+        &[
+            (oid::SUBJECT_KEY_ID, &key_id),
+            (oid::AUTHORITY_KEY_ID, &pieces.authority_key_id),
+            (oid::AUTHORITY_INFO_ACCESS, &locations.authority_info),
+            (oid::CRL_DISTRIBUTION_POINTS, &locations.distribution_points),
+            (oid::FRESHEST_CRL, &locations.freshest_crl),
+        ],
+    )
+}
+
+/// The template's serial number, when it is positive and unused. Whether it is unused the record decides;
+/// of a certificate that is not recorded only a serial number with 64 bits is taken, because nobody could
+/// tell that a shorter one is free (RFC 5280 4.1.2.2).
+async fn kept_serial(template: &Certificate, view: &View, tools: &Tools, stored: bool) -> Result<Option<Serial>> {
+    let serial = template.serial();
+    let octets = serial.octets();
+    // The sign bit makes a 21st octet.
+    if octets == [0] || octets.len() + usize::from(octets[0] >= 0x80) > 20 {
+        return Ok(None);
+    }
+    if stored {
+        return Ok(Some(serial));
+    }
+    let free = octets.len() >= ENTROPY_OCTETS && tools.store.certificate(view.mount, serial).await?.is_none();
+    Ok(free.then_some(serial))
+}
+
+/// Tools whose first serial number is this one.
+fn offering(first: Option<Serial>, tools: &Tools) -> Tools {
+    let (first, others) = (Mutex::new(first), Arc::clone(&tools.serials));
+    let next = move || {
+        let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        first.unwrap_or_else(|| others())
+    };
+    Tools { serials: Arc::new(next), ..tools.clone() }
+}

@@ -1,0 +1,239 @@
+//! `sign-intermediate`: certifies the key of a CSR as a certificate authority below an issuer.
+//!
+//! The operator says what the authority is called and may do; with `use_csr_values` the CSR's subject,
+//! names and extensions are taken instead, except for what only the operator and the server can say:
+//! basicConstraints, authorityKeyIdentifier and CRL URLs never come from a CSR, name constraints, key
+//! identifier and other URLs only where nothing else sets them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::beside::Beside;
+use super::csr;
+use super::issued::Issued;
+use super::release::{Draft, Record, SubjectKeyId};
+use super::request::{AuthorityNames, IntermediateRequest, Origin};
+use super::signer::{below, signer, usable_key};
+use super::stages::Stages;
+use super::verbatim;
+use crate::error::{Error, Result};
+use crate::pki::check::names::{self, subject_alt_names};
+use crate::pki::check::request::{RequestedNames, RequestedSubject};
+use crate::pki::check::structure::Shape;
+use crate::pki::check::{ca_request, validity};
+use crate::pki::mount::profile::Pieces;
+use crate::pki::mount::role::Role;
+use crate::pki::mount::signer::Signer;
+use crate::pki::mount::urls::NO_URLS;
+use crate::pki::mount::view::View;
+use crate::pki::tools::Tools;
+use crate::pki::values::subject_bounds;
+use crate::x509::csr::{Csr, OtherValue};
+use crate::x509::extension::{self, KeyUsage, SubjectAltNames};
+use crate::x509::{name, oid};
+
+/// Certifies an authority.
+///
+/// # Errors
+/// `Invalid` naming field and rule; `Unavailable` when the record cannot be stored.
+pub async fn sign(
+    view: Arc<View>,
+    tools: Tools,
+    origin: Origin,
+    request: IntermediateRequest,
+    stages: Stages,
+) -> Result<Issued> {
+    let started = Instant::now();
+    let csr = &request.csr;
+    csr::verify(csr)?;
+    let signer = signer(&view, origin.issuer_or("default"))?;
+    let key = usable_key(&signer, tools.clock.now())?;
+    let pieces = signer.pieces()?;
+    let mut warnings = Vec::new();
+    let path_length = path_length(request.max_path_length, &signer, &mut warnings)?;
+    let issuer = &signer.issuer;
+    let naming = naming(&request.names, csr, &mut warnings)?;
+    if naming.subject == issuer.certificate.subject() {
+        warnings.push("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
+    }
+    let enforce = request.enforce_leaf_not_after_behavior;
+    let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
+    let lifetimes = Role { not_before_duration: request.not_before_duration.as_secs(), ..Role::default() };
+    let end = issuer.certificate.not_after();
+    let (validity, more) =
+        validity::for_leaf(&lifetimes, &request.validity, origin.limits, end, behaviour, tools.clock.now())?;
+    warnings.extend(more);
+    let locations = &pieces.locations;
+    if [&locations.authority_info, &locations.distribution_points].iter().all(|l| l.is_empty()) {
+        warnings.push(NO_URLS.to_owned());
+    }
+    let constraints = ca_request::name_constraints(&request.constraints)?;
+    let (usages, copies, key_id) = usages_and_copies(&request, pieces, &naming, !constraints.is_empty());
+    let draft = Draft {
+        algorithm: request.signature.algorithm(key.public().kind())?,
+        key,
+        shape: Shape::Authority,
+        common_name: name::common_name(&naming.subject),
+        subject: naming.subject,
+        validity,
+        head: [usages, extension::basic_constraints(true, path_length)].concat(),
+        key_id,
+        tail: [
+            &pieces.authority_key_id[..],
+            &locations.authority_info,
+            &naming.san,
+            &constraints,
+            &locations.distribution_points,
+            &locations.freshest_crl,
+            &copies,
+        ]
+        .concat(),
+        signer,
+    };
+    stages.rules(started);
+    let who = &origin.requester;
+    let record =
+        Record { role: None, requester: &who.recorded_as, watch: &who.watch, store: true, beside: Beside::default() };
+    let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
+    Ok(Issued { warnings, ..issued })
+}
+
+/// The path length to write: as asked, or one less than the issuer's where that has one.
+fn path_length(asked: Option<u8>, signer: &Signer, warnings: &mut Vec<String>) -> Result<Option<u32>> {
+    let most = below(signer)?;
+    let length = match (asked.map(u32::from), most) {
+        (None, most) => most,
+        (Some(asked), Some(most)) if asked > most => {
+            return Err(Error::invalid(format!(
+                "max_path_length: {asked} is more than the issuing chain allows, {most} (RFC 5280 4.2.1.9)"
+            )));
+        }
+        (asked, _) => asked,
+    };
+    if length == Some(0) {
+        warnings.push("the path length is 0: this CA can sign leaf certificates only".to_owned());
+    }
+    Ok(length)
+}
+
+/// What the authority is called, and what of the CSR counts.
+struct Naming {
+    /// The whole Name.
+    subject: Vec<u8>,
+    /// subjectAltName; empty without, and where the CSR's is copied.
+    san: Vec<u8>,
+    /// Whether extensions of the CSR are taken.
+    from_csr: bool,
+}
+
+fn naming(asked: &AuthorityNames, csr: &Csr, warnings: &mut Vec<String>) -> Result<Naming> {
+    let naming = match asked {
+        AuthorityNames::Requested { names, subject } => of_request(names, subject, csr, warnings)?,
+        AuthorityNames::OfCsr { other_sans, ignored } => {
+            if !ignored.is_empty() {
+                warnings.push(format!("{} ignored: use_csr_values takes them from the CSR", ignored.join(", ")));
+            }
+            of_csr(other_sans, csr)?
+        }
+    };
+    ca_request::check_subject(if naming.from_csr { "csr" } else { "common_name" }, &naming.subject)?;
+    warnings.extend(subject_bounds::of_subject(naming.from_csr.then_some("csr"), &naming.subject));
+    Ok(naming)
+}
+
+fn of_request(
+    names: &RequestedNames,
+    subject: &RequestedSubject,
+    csr: &Csr,
+    warnings: &mut Vec<String>,
+) -> Result<Naming> {
+    let mut asked = names.clone();
+    if asked.common_name.is_empty() {
+        asked.common_name = csr.common_name().trim().to_owned();
+    }
+    if asked.common_name.is_empty() {
+        return Err(Error::invalid("common_name: must be given when the CSR has none"));
+    }
+    let (names, more) = names::unchecked(&asked)?;
+    warnings.extend(more);
+    let subject = ca_request::subject(subject, &names.common_name, &names.serial_number)?;
+    let san = extension::subject_alt_name(&subject_alt_names(&names)?, name::is_empty(&subject));
+    Ok(Naming { subject, san, from_csr: false })
+}
+
+fn of_csr(other_sans: &[String], csr: &Csr) -> Result<Naming> {
+    let subject = csr.subject.clone();
+    if other_sans.is_empty() {
+        return Ok(Naming { subject, san: Vec::new(), from_csr: true });
+    }
+    // otherNames of the request join the CSR's names in one extension.
+    let only_other = RequestedNames { other_sans: other_sans.to_vec(), ..RequestedNames::default() };
+    let (names, _) = names::unchecked(&only_other)?;
+    let sans = csr.sans()?;
+    if let Some(kind) = sans.unruled {
+        return Err(Error::invalid(format!(
+            "csr: subject alternative names of the kind {kind} cannot be joined with other_sans"
+        )));
+    }
+    let mut other = subject_alt_names(&names)?.other;
+    let mut known: HashSet<_> = other.iter().cloned().collect();
+    for (oid, value) in sans.other {
+        let OtherValue::Utf8(text) = value else {
+            return Err(Error::invalid("csr: an otherName is not a UTF8String; it cannot be joined with other_sans"));
+        };
+        let name = (oid, text);
+        if known.insert(name.clone()) {
+            other.push(name);
+        }
+    }
+    let all = SubjectAltNames { dns: sans.dns, emails: sans.emails, ips: sans.ips, uris: sans.uris, other };
+    let san = extension::subject_alt_name(&all, name::is_empty(&subject));
+    Ok(Naming { subject, san, from_csr: true })
+}
+
+/// keyUsage and extKeyUsage, the CSR's extensions that are copied, and the subject's key identifier.
+fn usages_and_copies(
+    request: &IntermediateRequest,
+    pieces: &Pieces,
+    naming: &Naming,
+    constrained: bool,
+) -> (Vec<u8>, Vec<u8>, SubjectKeyId) {
+    let (csr, key_id) = (&request.csr, request.key_id.clone());
+    let mut usages = extension::key_usage(ca_request::key_usage(&request.usages));
+    let purposes = extension::ext_key_usage(&request.usages.ext_key_usage);
+    if !naming.from_csr {
+        usages.extend(purposes);
+        return (usages, Vec::new(), key_id.map_or(SubjectKeyId::OfKey, SubjectKeyId::Given));
+    }
+    let taken = |oid: &[u8]| match oid {
+        oid::BASIC_CONSTRAINTS | oid::CRL_DISTRIBUTION_POINTS | oid::FRESHEST_CRL => false,
+        oid::NAME_CONSTRAINTS => !constrained,
+        oid::SUBJECT_KEY_ID => key_id.is_none(),
+        oid::SUBJECT_ALT_NAME => naming.san.is_empty(),
+        _ => true,
+    };
+    // What the CSR lacks of an authority's usages is added to its own; a whole set is copied as it is.
+    let wanting = csr.key_usage().filter(|usage| !usage.contains(KeyUsage::CERT_SIGN));
+    let copied: Vec<_> = csr
+        .extensions
+        .iter()
+        .filter(|e| taken(&e.oid) && verbatim::is_copied(e, &pieces.locations))
+        .filter(|e| wanting.is_none() || e.oid != oid::KEY_USAGE)
+        .collect();
+    let has = |oid: &[u8]| copied.iter().any(|extension| extension.oid == oid);
+    if let Some(usage) = wanting {
+        usages = extension::key_usage(usage.union(ca_request::AUTHORITY));
+    } else if has(oid::KEY_USAGE) {
+        usages.clear();
+    }
+    if !has(oid::EXT_KEY_USAGE) {
+        usages.extend(purposes);
+    }
+    let key_id = match key_id {
+        Some(octets) => SubjectKeyId::Given(octets),
+        None if has(oid::SUBJECT_KEY_ID) => SubjectKeyId::Copied,
+        None => SubjectKeyId::OfKey,
+    };
+    (usages, copied.iter().flat_map(|e| e.raw.iter().copied()).collect(), key_id)
+}

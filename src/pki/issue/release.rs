@@ -1,0 +1,171 @@
+//! From a draft that passed its endpoint's rules to a certificate that may leave: serial → structural
+//! checks → signature → record → release, in that order. A certificate leaves only after its record is
+//! durable.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::beside::Beside;
+use super::issued::{Issued, Lease};
+use super::request::Origin;
+use super::stages::Stages;
+use crate::clock::Time;
+use crate::documents::MountId;
+use crate::error::{Error, Result};
+use crate::keys::pool::Watch;
+use crate::pki::check::prepared::Prepared;
+use crate::pki::check::structure::{Expected, Shape};
+use crate::pki::check::validity::Validity;
+use crate::pki::mount::issuer::Key;
+use crate::pki::mount::role::Role;
+use crate::pki::mount::signer::Signer;
+use crate::pki::mount::view::View;
+use crate::pki::store::{CertificateRow, PkiOutcome, PkiWrite};
+use crate::pki::tools::Tools;
+use crate::telemetry;
+use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::extension;
+use crate::x509::public_key::PublicKey;
+use crate::x509::serial::Serial;
+use crate::x509::tbs::CertificateTbs;
+
+/// Tries before a serial collision is reported: one is already practically impossible.
+const SERIAL_TRIES: usize = 3;
+
+/// A certificate that only waits for its key and serial.
+pub(crate) struct Draft {
+    pub(crate) signer: Arc<Signer>,
+    pub(crate) key: Arc<Key>,
+    pub(crate) algorithm: SignatureAlgorithm,
+    pub(crate) shape: Shape,
+    /// The whole Name.
+    pub(crate) subject: Vec<u8>,
+    pub(crate) common_name: String,
+    pub(crate) validity: Validity,
+    /// Extensions before subjectKeyIdentifier.
+    pub(crate) head: Vec<u8>,
+    pub(crate) key_id: SubjectKeyId,
+    /// Extensions after it.
+    pub(crate) tail: Vec<u8>,
+}
+
+/// Where subjectKeyIdentifier comes from.
+pub(crate) enum SubjectKeyId {
+    /// Worked out from the subject's key (RFC 5280 4.2.1.2, method 1).
+    OfKey,
+    /// These octets.
+    Given(Vec<u8>),
+    /// It is among the other extensions.
+    Copied,
+}
+
+/// How a certificate is recorded.
+pub(crate) struct Record<'a> {
+    /// The role, when one was used.
+    pub(crate) role: Option<&'a str>,
+    /// Who asked, as records name it.
+    pub(crate) requester: &'a str,
+    /// Whether they still wait.
+    pub(crate) watch: &'a Watch,
+    /// Whether the certificate itself is stored.
+    pub(crate) store: bool,
+    /// What is recorded beside it, in the same commit.
+    pub(crate) beside: Beside,
+}
+
+impl<'a> Record<'a> {
+    /// How a certificate is recorded that is issued by a role, here with its name, or without one.
+    ///
+    /// # Errors
+    /// Those of [`Beside::of`].
+    pub(crate) fn of(origin: &'a Origin, role: Option<(&'a str, &Role)>, metadata: Option<&str>) -> Result<Self> {
+        let (name, role) = role.unzip();
+        Ok(Self {
+            role: name,
+            requester: &origin.requester.recorded_as,
+            watch: &origin.requester.watch,
+            store: role.is_none_or(|role| !role.no_store),
+            beside: Beside::of(origin, metadata, role)?,
+        })
+    }
+}
+
+impl Draft {
+    /// Signs, stores and only then releases the certificate.
+    ///
+    /// # Errors
+    /// `Invalid` from the structural checks; `Unavailable` when the record cannot be stored.
+    pub(crate) async fn release(
+        self,
+        view: &View,
+        tools: &Tools,
+        subject_key: &PublicKey,
+        record: &Record<'_>,
+        stages: &Stages,
+    ) -> Result<Issued> {
+        for _ in 0..SERIAL_TRIES {
+            let started = Instant::now();
+            let serial = view.new_serial(&*tools.serials)?;
+            let prepared = self.prepare(&serial, subject_key)?;
+            let der = prepared.sign(&*tools.signers, record.watch).await?.der();
+            let started = stages.sign(started);
+            if !record.store && record.beside.is_empty() {
+                return Ok(self.released(der, serial, None));
+            }
+            let row = self.row(view.mount, serial, &der, record, tools.clock.now());
+            let (mut unit, lease) = record.beside.writes(&row)?;
+            unit.extend(record.store.then_some(PkiWrite::Certificate(row)));
+            let outcome = tools.store.commit(unit).await?;
+            stages.store(started);
+            if !outcome.contains(&PkiOutcome::SerialTaken) {
+                metrics::counter!(telemetry::PKI_LEASES).increment(u64::from(lease.is_some()));
+                return Ok(self.released(der, serial, lease));
+            }
+        }
+        Err(Error::internal("no free serial number found"))
+    }
+
+    fn prepare(&self, serial: &Serial, subject_key: &PublicKey) -> Result<Prepared> {
+        let pieces = self.signer.pieces()?;
+        let key_id = match &self.key_id {
+            SubjectKeyId::OfKey => extension::subject_key_id(&subject_key.key_id()),
+            SubjectKeyId::Given(octets) => extension::subject_key_id(octets),
+            SubjectKeyId::Copied => Vec::new(),
+        };
+        let issuer = self.signer.issuer.certificate.subject();
+        let tbs = CertificateTbs {
+            serial,
+            algorithm: self.algorithm,
+            issuer,
+            not_before: self.validity.not_before,
+            not_after: self.validity.not_after,
+            subject: &self.subject,
+            spki: subject_key.spki(),
+            extensions: &[&self.head, &key_id, &self.tail],
+        }
+        .encode();
+        let expected = Expected { algorithm: self.algorithm, issuer, key_id: &pieces.key_id };
+        Prepared::certificate(tbs, self.shape, &expected, &pieces.constraints, &self.key.signing)
+    }
+
+    fn released(self, der: Vec<u8>, serial: Serial, lease: Option<Lease>) -> Issued {
+        let Validity { not_before, not_after, .. } = self.validity;
+        let (not_before, not_after) = (not_before.unix_timestamp(), not_after.unix_timestamp());
+        Issued { der, serial, not_before, not_after, signer: self.signer, key: None, warnings: Vec::new(), lease }
+    }
+
+    fn row(&self, mount: MountId, serial: Serial, der: &[u8], record: &Record<'_>, now: Time) -> CertificateRow {
+        CertificateRow {
+            mount,
+            serial,
+            issuer: self.signer.issuer.record.id.clone(),
+            role: record.role.map(str::to_owned),
+            common_name: (!self.common_name.is_empty()).then(|| self.common_name.clone()),
+            not_before: self.validity.not_before.unix_timestamp(),
+            not_after: self.validity.not_after.unix_timestamp(),
+            issued_at: now.unix_timestamp(),
+            requester: record.requester.to_owned(),
+            der: der.to_vec(),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Leaves by a role: [`issue`] makes key and certificate, [`sign`] certifies the key of a request (CSR).
+//!
+//! Both run the same pipeline on one published view. The rules come first and cost little; a key is generated
+//! only when they have passed. What they let through is a [`Draft`], which is checked once more, signed,
+//! recorded and only then released.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::csr::check_key;
+use super::issued::Issued;
+use super::release::{Draft, Record, SubjectKeyId};
+use super::request::{IssueRequest, Origin, SignRequest};
+use super::signer::{role, signer, usable_key};
+use super::stages::Stages;
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::keys::local::KeySpec;
+use crate::pki::check::names::{self, CsrNames, Names, subject_alt_names};
+use crate::pki::check::request::{RequestedKey, RequestedValidity};
+use crate::pki::check::structure::Shape;
+use crate::pki::check::validity::{self, Limits};
+use crate::pki::mount::profile::RoleEntry;
+use crate::pki::mount::role::{Role, RoleKeys};
+use crate::pki::mount::signer::Signer;
+use crate::pki::mount::view::View;
+use crate::pki::tools::Tools;
+use crate::pki::values::subject_bounds;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::csr::{Csr, OtherValue};
+use crate::x509::extension;
+use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::weak_key;
+
+/// `issue`: generates a key and certifies it.
+///
+/// # Errors
+/// `Invalid` naming field and rule; `Busy` when too many RSA keys are asked for; `Unavailable` when the
+/// record cannot be stored, and then no certificate is released.
+pub async fn issue(
+    view: Arc<View>,
+    tools: Tools,
+    origin: Origin,
+    request: IssueRequest,
+    stages: Stages,
+) -> Result<Issued> {
+    let started = Instant::now();
+    let entry = role(&view, &request.role)?;
+    let record = Record::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
+    let mut warnings = Vec::new();
+    let spec = key_spec(&entry.role, &request.key, &mut warnings)?;
+    let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
+    let (names, more) = names::for_issue(&entry.role, &request.names, &origin.requester.display_name)?;
+    warnings.extend(more);
+    let now = tools.clock.now();
+    let (draft, more) = leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, now)?;
+    warnings.extend(more);
+    let started = stages.rules(started);
+    let key = tools.pool.generate(spec, view.mount, &origin.requester.watch).await?;
+    stages.key(started);
+    let issued = draft.release(&view, &tools, key.public(), &record, &stages).await?;
+    Ok(Issued { key: Some(Arc::new(key)), warnings, ..issued })
+}
+
+/// `sign`: certifies the key of a request made elsewhere.
+///
+/// # Errors
+/// As [`issue`]; what the request asks for is held against the role like any other input.
+pub async fn sign(
+    view: Arc<View>,
+    tools: Tools,
+    origin: Origin,
+    request: SignRequest,
+    stages: Stages,
+) -> Result<Issued> {
+    let started = Instant::now();
+    let entry = role(&view, &request.role)?;
+    let record = Record::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
+    let csr = &request.csr;
+    check_key(&entry.role, csr.key.kind())?;
+    weak_key::refuse("csr", &csr.key)?;
+    csr.verify()?;
+    let mut warnings = Vec::new();
+    if csr.basic_constraints().is_some() {
+        warnings.push("basicConstraints of the CSR ignored: this endpoint issues leaf certificates only".to_owned());
+    }
+    let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
+    let display_name = &origin.requester.display_name;
+    let (names, more) = names::for_sign(&entry.role, &request.names, &csr_names(csr)?, display_name)?;
+    warnings.extend(more);
+    let now = tools.clock.now();
+    let (draft, more) = leaf(&entry, csr.key.kind(), signer, &names, &request.validity, origin.limits, now)?;
+    warnings.extend(more);
+    stages.rules(started);
+    let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
+    Ok(Issued { warnings, ..issued })
+}
+
+/// Which key `issue` generates: the role's, or under `any` the request's.
+fn key_spec(role: &Role, asked: &RequestedKey, warnings: &mut Vec<String>) -> Result<KeySpec> {
+    let RoleKeys::Only(spec) = role.keys else {
+        let key_type = asked
+            .key_type
+            .as_deref()
+            .filter(|t| !t.is_empty())
+            .ok_or_else(|| Error::invalid("key_type: must be given when the role permits any"))?;
+        return KeySpec::new(key_type, asked.bits.unwrap_or(0));
+    };
+    if asked.key_type.is_some() || asked.bits.is_some() {
+        warnings.push("key_type and key_bits ignored: the role decides them".to_owned());
+    }
+    Ok(spec)
+}
+
+fn csr_names(csr: &Csr) -> Result<CsrNames> {
+    let sans = csr.sans()?;
+    let first = |attribute| name::values(&csr.subject, attribute).map(|v| v.into_iter().next().unwrap_or_default());
+    let other = |(oid, value): (Vec<u8>, OtherValue)| {
+        let text = match value {
+            OtherValue::Utf8(text) => Some(text),
+            OtherValue::Other => None,
+        };
+        (extension::oid_text(&oid), text)
+    };
+    Ok(CsrNames {
+        common_name: first(Attribute::CommonName)?,
+        serial_number: first(Attribute::SerialNumber)?,
+        user_ids: name::values(&csr.subject, Attribute::UserId)?,
+        dns: sans.dns,
+        emails: sans.emails,
+        ips: sans.ips,
+        uris: sans.uris,
+        other: sans.other.into_iter().map(other).collect(),
+        unruled: sans.unruled,
+    })
+}
+
+/// The draft of a leaf by a role, for a key of this kind, and warnings for the caller.
+fn leaf(
+    entry: &RoleEntry,
+    kind: KeyKind,
+    signer: Arc<Signer>,
+    names: &Names,
+    asked: &RequestedValidity,
+    limits: Limits,
+    now: Time,
+) -> Result<(Draft, Vec<String>)> {
+    let issuer = &signer.issuer;
+    let key = usable_key(&signer, now)?;
+    let pieces = signer.pieces()?;
+    let role = &entry.role;
+    let behaviour = issuer.record.leaf_not_after_behavior;
+    let end = issuer.certificate.not_after();
+    let (validity, mut warnings) = validity::for_leaf(role, asked, limits, end, behaviour, now)?;
+    warnings.extend(subject_bounds::settle(
+        role.strict_subject,
+        subject_bounds::of_names(&names.common_name, &names.serial_number),
+    )?);
+    let subject = subject(entry, names);
+    let sans = subject_alt_names(names)?;
+    // The certificate is held against this too; here it is refused before a key is made.
+    if name::is_empty(&subject) && sans.is_empty() {
+        return Err(Error::invalid("common_name: the certificate names nobody: a name must be given"));
+    }
+    // RFC 5280 4.2.1.6: critical when the subject is empty.
+    let san = extension::subject_alt_name(&sans, name::is_empty(&subject));
+    let locations = &pieces.locations;
+    let tail = [
+        &pieces.authority_key_id[..],
+        &locations.authority_info,
+        &san,
+        &entry.policies,
+        &locations.distribution_points,
+        &locations.freshest_crl,
+    ]
+    .concat();
+    let draft = Draft {
+        algorithm: SignatureAlgorithm::for_issuer(key.public().kind(), role.signature_bits.bits(), role.use_pss)?,
+        key,
+        shape: Shape::Leaf,
+        subject,
+        common_name: names.common_name.clone(),
+        validity,
+        head: entry.leading(kind).to_vec(),
+        key_id: SubjectKeyId::OfKey,
+        tail,
+        signer,
+    };
+    Ok((draft, warnings))
+}
+
+/// Subject of a leaf: the role's RDNs, CN, SERIALNUMBER, then one RDN per user id.
+fn subject(entry: &RoleEntry, names: &Names) -> Vec<u8> {
+    let one = |attribute, value: &String| {
+        if value.is_empty() { Vec::new() } else { rdn(attribute, std::slice::from_ref(value)) }
+    };
+    let common_name = one(Attribute::CommonName, &names.common_name);
+    let serial_number = one(Attribute::SerialNumber, &names.serial_number);
+    let user_ids: Vec<u8> = names.user_ids.iter().flat_map(|id| one(Attribute::UserId, id)).collect();
+    name::name(&[&entry.subject, &common_name, &serial_number, &user_ids])
+}

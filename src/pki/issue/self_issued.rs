@@ -1,0 +1,106 @@
+//! `sign-self-issued`: signs another authority's self-issued certificate as it is, so that both roots
+//! lead to the same keys.
+//!
+//! Only the issuer's name, authorityKeyIdentifier and, where URLs are configured, the distribution points
+//! change; every other byte stays. The certificate is not recorded: its serial number is its maker's.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::csr::check_outside_key;
+use super::issued::Issued;
+use super::request::{Origin, SelfIssuedRequest};
+use super::signer::{below, signer, usable_key};
+use super::stages::Stages;
+use crate::error::{Error, Result};
+use crate::pki::check::prepared::Prepared;
+use crate::pki::check::structure::{Expected, Shape};
+use crate::pki::mount::view::View;
+use crate::pki::tools::Tools;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::certificate::Certificate;
+use crate::x509::oid;
+
+/// Signs a self-issued certificate.
+///
+/// # Errors
+/// `Invalid` naming field and rule.
+pub async fn sign(
+    view: Arc<View>,
+    tools: Tools,
+    origin: Origin,
+    request: SelfIssuedRequest,
+    stages: Stages,
+) -> Result<Issued> {
+    let started = Instant::now();
+    let certificate = &request.certificate;
+    check(certificate)?;
+    let signer = signer(&view, origin.issuer_or("default"))?;
+    let key = usable_key(&signer, tools.clock.now())?;
+    let pieces = signer.pieces()?;
+    below(&signer)?;
+    let kind = key.public().kind();
+    if request.matching_key_types && kind.name() != certificate.key().kind().name() {
+        return Err(Error::invalid(format!(
+            "require_matching_certificate_algorithms: the certificate's key is of type {}, the issuer's of type {}",
+            certificate.key().kind().name(),
+            kind.name()
+        )));
+    }
+    let started = stages.rules(started);
+    let algorithm = algorithm(certificate, kind)?;
+    let issuer = signer.issuer.certificate.subject();
+    let own = [
+        (oid::AUTHORITY_KEY_ID, &pieces.authority_key_id),
+        (oid::CRL_DISTRIBUTION_POINTS, &pieces.locations.distribution_points),
+    ];
+    let extensions = with_replaced(certificate, &own);
+    let slices: Vec<&[u8]> = extensions.iter().map(Vec::as_slice).collect();
+    let tbs = certificate.reissue_tbs(algorithm, issuer, &slices);
+    let expected = Expected { algorithm, issuer, key_id: &pieces.key_id };
+    let prepared = Prepared::certificate(tbs, Shape::Kept, &expected, &pieces.constraints, &key.signing)?;
+    let signed = prepared.sign(&*tools.signers, &origin.requester.watch).await?;
+    stages.sign(started);
+    Ok(Issued {
+        der: signed.der(),
+        serial: certificate.serial(),
+        not_before: certificate.not_before(),
+        not_after: certificate.not_after(),
+        signer,
+        key: None,
+        warnings: Vec::new(),
+        lease: None,
+    })
+}
+
+/// Refuses what is no authority's own certificate.
+fn check(certificate: &Certificate) -> Result<()> {
+    let refuse = |rule: &str| Err(Error::invalid(format!("certificate: {rule}")));
+    check_outside_key("certificate", certificate.key())?;
+    if !certificate.is_ca() {
+        return refuse("basicConstraints must say cA TRUE");
+    }
+    if certificate.issuer() != certificate.subject() {
+        return refuse("must be self-issued: its issuer and subject differ");
+    }
+    Ok(())
+}
+
+/// The certificate's own algorithm where the issuer's key can make it, else what the key implies. One
+/// over SHA-1 or MD5 is never kept.
+pub(crate) fn algorithm(certificate: &Certificate, kind: KeyKind) -> Result<SignatureAlgorithm> {
+    match certificate.signature_algorithm().filter(|algorithm| algorithm.is_usual_for(kind)) {
+        Some(algorithm) => Ok(algorithm),
+        None => SignatureAlgorithm::for_issuer(kind, 0, false),
+    }
+}
+
+/// The extensions in their order, the issuer's `own` in the place of those that they replace or at the end;
+/// an empty one replaces nothing.
+pub(crate) fn with_replaced(certificate: &Certificate, own: &[(&[u8], &Vec<u8>)]) -> Vec<Vec<u8>> {
+    let of = |oid: &[u8]| own.iter().find(|(own, der)| *own == oid && !der.is_empty()).map(|(_, der)| (*der).clone());
+    let mut all: Vec<Vec<u8>> =
+        certificate.extensions().iter().map(|e| of(&e.oid).unwrap_or_else(|| e.raw.clone())).collect();
+    all.extend(own.iter().filter(|(oid, _)| certificate.extension(oid).is_none()).map(|(_, der)| (*der).clone()));
+    all
+}

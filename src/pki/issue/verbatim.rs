@@ -1,0 +1,160 @@
+//! `sign-verbatim`: certifies what a CSR says as it stands, as a leaf. No name rules and no key rules
+//! beyond the smallest keys; a role, when one is given, decides lifetimes, issuer and storage.
+//!
+//! The CSR's extensions are copied byte for byte, in their order, behind the server's own. The server's
+//! word stands for who issued the certificate and where to ask about it: authorityKeyIdentifier always,
+//! URLs where the issuer has some. Refused: anything that makes an authority.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::csr;
+use super::issued::Issued;
+use super::release::{Draft, Record, SubjectKeyId};
+use super::request::{Origin, VerbatimRequest};
+use super::signer::{role, signer, usable_key};
+use super::stages::Stages;
+use crate::error::{Error, Result};
+use crate::pki::check::names::MAX_ALL_BYTES;
+use crate::pki::check::structure::Shape;
+use crate::pki::check::validity;
+use crate::pki::mount::profile::Locations;
+use crate::pki::mount::role::Role;
+use crate::pki::mount::view::View;
+use crate::pki::tools::Tools;
+use crate::pki::values::subject_bounds;
+use crate::x509::csr::{Csr, RawExtension};
+use crate::x509::extension::{self, KeyUsage};
+use crate::x509::name::{self, Attribute};
+use crate::x509::oid;
+
+/// keyUsage where neither CSR nor request names one.
+const DEFAULT_KEY_USAGE: KeyUsage =
+    KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_AGREEMENT).union(KeyUsage::KEY_ENCIPHERMENT);
+
+/// Certifies a CSR verbatim.
+///
+/// # Errors
+/// `Invalid` naming field and rule; `Unavailable` when the record cannot be stored.
+pub async fn sign(
+    view: Arc<View>,
+    tools: Tools,
+    origin: Origin,
+    request: VerbatimRequest,
+    stages: Stages,
+) -> Result<Issued> {
+    let started = Instant::now();
+    let role = match &request.role {
+        None => Role::default(),
+        Some(name) => role(&view, name)?.role.for_verbatim(),
+    };
+    let named = request.role.as_deref().map(|name| (name, &role));
+    let record = Record::of(&origin, named, request.metadata.as_deref())?;
+    let csr = &request.csr;
+    csr::verify(csr)?;
+    refuse_authority(csr)?;
+    let signer = signer(&view, origin.issuer_or(&role.issuer_ref))?;
+    let key = usable_key(&signer, tools.clock.now())?;
+    let pieces = signer.pieces()?;
+    let issuer = &signer.issuer;
+    let enforce = request.enforce_leaf_not_after_behavior;
+    let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
+    let end = issuer.certificate.not_after();
+    let (validity, mut warnings) =
+        validity::for_leaf(&role, &request.validity, origin.limits, end, behaviour, tools.clock.now())?;
+    let subject = subject(csr, &request.user_ids)?;
+    let broken = subject_bounds::of_subject(Some("csr"), &csr.subject);
+    warnings.extend(subject_bounds::settle(role.strict_subject, broken)?);
+    let copies = copies(csr, &pieces.locations, name::is_empty(&subject), &mut warnings);
+    let locations = &pieces.locations;
+    let draft = Draft {
+        algorithm: request.signature.algorithm(key.public().kind())?,
+        key,
+        shape: Shape::Leaf,
+        common_name: name::common_name(&subject),
+        subject,
+        validity,
+        head: leading(&request, &role)?,
+        key_id: if csr.extension(oid::SUBJECT_KEY_ID).is_some() { SubjectKeyId::Copied } else { SubjectKeyId::OfKey },
+        tail: [
+            &pieces.authority_key_id[..],
+            &locations.authority_info,
+            &locations.distribution_points,
+            &locations.freshest_crl,
+            &copies,
+        ]
+        .concat(),
+        signer,
+    };
+    stages.rules(started);
+    let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
+    Ok(Issued { warnings, ..issued })
+}
+
+fn refuse_authority(csr: &Csr) -> Result<()> {
+    if csr.is_ca_request() {
+        return Err(Error::invalid("csr: basicConstraints say cA TRUE; sign-verbatim issues no CA certificates"));
+    }
+    if csr.key_usage().is_some_and(|usage| usage.contains(KeyUsage::CERT_SIGN)) {
+        return Err(Error::invalid(
+            "csr: keyUsage has keyCertSign, which belongs to CA certificates (RFC 5280 4.2.1.3)",
+        ));
+    }
+    Ok(())
+}
+
+/// The CSR's subject, byte for byte, and one RDN for each user id.
+fn subject(csr: &Csr, user_ids: &[String]) -> Result<Vec<u8>> {
+    if user_ids.is_empty() {
+        return Ok(csr.subject.clone());
+    }
+    if user_ids.iter().map(String::len).sum::<usize>() > MAX_ALL_BYTES {
+        return Err(Error::invalid(format!("user_ids: together longer than {MAX_ALL_BYTES} bytes")));
+    }
+    let ids = user_ids.iter().map(|id| name::rdn(Attribute::UserId, std::slice::from_ref(id)));
+    name::appended(&csr.subject, &ids.collect::<Vec<_>>().concat())
+}
+
+/// keyUsage, extKeyUsage and basicConstraints as the request wants them, each where the CSR has none.
+fn leading(request: &VerbatimRequest, role: &Role) -> Result<Vec<u8>> {
+    let usage = request.usages.key_usage.unwrap_or(DEFAULT_KEY_USAGE);
+    if usage.contains(KeyUsage::CERT_SIGN) {
+        return Err(Error::invalid("key_usage: CertSign belongs to CA certificates (RFC 5280 4.2.1.3)"));
+    }
+    let flagged = request.basic_constraints_valid_for_non_ca.unwrap_or(role.basic_constraints_valid_for_non_ca);
+    let constraints = if flagged { extension::basic_constraints(false, None) } else { Vec::new() };
+    let unless_in_csr = |oid, extension| if request.csr.extension(oid).is_some() { Vec::new() } else { extension };
+    Ok([
+        unless_in_csr(oid::KEY_USAGE, extension::key_usage(usage)),
+        unless_in_csr(oid::EXT_KEY_USAGE, extension::ext_key_usage(&request.usages.ext_key_usage)),
+        unless_in_csr(oid::BASIC_CONSTRAINTS, constraints),
+    ]
+    .concat())
+}
+
+/// The CSR's extensions that are copied.
+fn copies(csr: &Csr, own: &Locations, subject_is_empty: bool, warnings: &mut Vec<String>) -> Vec<u8> {
+    let mut copied = Vec::new();
+    for extension in csr.extensions.iter().filter(|extension| is_copied(extension, own)) {
+        // RFC 5280 4.1.2.6: names that stand here alone must not be skipped by relying parties.
+        if extension.oid == oid::SUBJECT_ALT_NAME && subject_is_empty && !extension.critical {
+            warnings.push("csr: subjectAltName was marked critical, because the subject is empty".to_owned());
+            copied.extend(extension::extension(&extension.oid, true, &extension.value));
+        } else {
+            copied.extend_from_slice(&extension.raw);
+        }
+    }
+    copied
+}
+
+/// Whether an extension of a CSR may stand in the certificate: not what only the server can say, and
+/// URLs only where the server has none. Also what holds under `use_csr_values` of `sign-intermediate`.
+pub(crate) fn is_copied(extension: &RawExtension, own: &Locations) -> bool {
+    match extension.oid.as_slice() {
+        oid::AUTHORITY_KEY_ID => false,
+        oid::AUTHORITY_INFO_ACCESS => own.authority_info.is_empty(),
+        oid::CRL_DISTRIBUTION_POINTS => own.distribution_points.is_empty(),
+        oid::FRESHEST_CRL => own.freshest_crl.is_empty(),
+        _ => true,
+    }
+}

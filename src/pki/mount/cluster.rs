@@ -1,0 +1,85 @@
+//! The mount's own addresses, as clients and relying parties reach it (`config/cluster`). URLs that are
+//! templates and, later, ACME are built on them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::x509::profile;
+
+/// Longest URL of a mount's configuration.
+pub const MAX_URL: usize = 2_048;
+
+/// An absolute URL with a host; empty for one that is not configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Address(String);
+
+impl Address {
+    /// Takes a URL, or the empty text.
+    ///
+    /// # Errors
+    /// `Invalid` naming `field` when it is no absolute URL with a host, or longer than [`MAX_URL`].
+    pub fn new(field: &str, url: impl Into<String>) -> Result<Self> {
+        let url = url.into();
+        if url.len() > MAX_URL {
+            return Err(Error::invalid(format!("{field}: longer than {MAX_URL} bytes")));
+        }
+        if !url.is_empty() && !is_absolute_url(&url) {
+            return Err(Error::invalid(format!("{field}: must be an absolute URL with a scheme and a host")));
+        }
+        Ok(Self(url))
+    }
+
+    /// The URL.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Where this mount is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cluster {
+    /// The API of the mount, such as `https://ca.example.test/v1/pki`.
+    pub path: Address,
+    /// Where authority information is fetched; often plain HTTP.
+    pub aia_path: Address,
+}
+
+impl Cluster {
+    /// A URL with the placeholders of this configuration replaced, as far as they have a value.
+    pub(crate) fn fill(&self, url: &str) -> String {
+        [(PLACEHOLDERS[0], &self.path), (PLACEHOLDERS[1], &self.aia_path)]
+            .into_iter()
+            .filter(|(_, value)| **value != Address::default())
+            .fold(url.to_owned(), |url, (placeholder, value)| url.replace(placeholder, value.as_str()))
+    }
+}
+
+/// What URLs may hold of this configuration.
+pub(crate) const PLACEHOLDERS: [&str; 2] = ["{{cluster_path}}", "{{cluster_aia_path}}"];
+
+/// Whether a text is an absolute URL with a host, in visible ASCII, so that it fits into a certificate.
+pub(crate) fn is_absolute_url(text: &str) -> bool {
+    profile::location(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(|url| url.has_host())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_checked_and_filled_in() {
+        let one = Cluster { path: Address::new("path", "https://ca.test/v1/pki").unwrap(), ..Cluster::default() };
+        let both = Cluster { aia_path: Address::new("aia_path", "http://aia.test").unwrap(), ..one.clone() };
+        assert_eq!(both.fill("{{cluster_aia_path}}/ca"), "http://aia.test/ca");
+        assert_eq!(both.fill("{{cluster_path}}/ca"), "https://ca.test/v1/pki/ca");
+        assert_eq!(one.fill("{{cluster_aia_path}}/ca"), "{{cluster_aia_path}}/ca");
+        assert!(Address::new("path", "").is_ok());
+        let long = format!("http://ca.test/{}", "x".repeat(MAX_URL));
+        for bad in ["ca.test", "/v1/pki", "http://", "https://ca.test/\u{e9}", "https://ca test", &long] {
+            let error = Address::new("path", bad).unwrap_err();
+            assert!(error.text().starts_with("path: "), "{bad}: {error}");
+        }
+    }
+}

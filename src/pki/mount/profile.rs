@@ -1,0 +1,157 @@
+//! Pre-encoded pieces: what every certificate of a role, and every certificate of an issuer, has in
+//! common is encoded once when the role or issuer changes, so that issuing only concatenates.
+
+use std::sync::Arc;
+
+use super::derived::Derived;
+use super::issuer::Issuer;
+use super::role::Role;
+use super::urls::Urls;
+use crate::error::{Error, Result};
+use crate::pki::constraints::Constraints;
+use crate::x509::algorithm::{Curve, KeyKind};
+use crate::x509::extension::{self, Policy};
+use crate::x509::name::{Attribute, rdn};
+use crate::x509::pem;
+
+/// A role with its pre-encoded pieces.
+pub struct RoleEntry {
+    /// The role.
+    pub role: Role,
+    /// Version of the stored document.
+    pub version: u64,
+    /// The role's RDNs, in subject order: C, ST, L, STREET, POSTALCODE, O, OU.
+    pub subject: Vec<u8>,
+    /// keyUsage, extKeyUsage and basicConstraints, each when the role gives one, in that order: for keys
+    /// of RSA, of EC, and Ed25519.
+    leading: [Vec<u8>; 3],
+    /// certificatePolicies; empty when the role has none.
+    pub policies: Vec<u8>,
+}
+
+impl RoleEntry {
+    /// Encodes the pieces of a role.
+    ///
+    /// # Errors
+    /// `Invalid` when an OID of the role does not parse.
+    pub fn new(role: Role, version: u64) -> Result<Self> {
+        let subject = [
+            (Attribute::Country, &role.country),
+            (Attribute::Province, &role.province),
+            (Attribute::Locality, &role.locality),
+            (Attribute::StreetAddress, &role.street_address),
+            (Attribute::PostalCode, &role.postal_code),
+            (Attribute::Organization, &role.organization),
+            (Attribute::OrganizationalUnit, &role.ou),
+        ]
+        .into_iter()
+        .flat_map(|(attribute, values)| rdn(attribute, values))
+        .collect();
+        let policies = policies(&role)?;
+        // A default depends on the family of the key alone, not on its size.
+        let (rsa, ec) = (KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P256));
+        let leading = [leading(&role, rsa)?, leading(&role, ec)?, leading(&role, KeyKind::Ed25519)?];
+        Ok(Self { subject, leading, policies, role, version })
+    }
+
+    /// keyUsage, extKeyUsage and basicConstraints of a certificate for a key of this kind.
+    pub fn leading(&self, kind: KeyKind) -> &[u8] {
+        let [rsa, ec, ed25519] = &self.leading;
+        match kind {
+            KeyKind::Rsa { .. } => rsa,
+            KeyKind::Ec(_) => ec,
+            KeyKind::Ed25519 => ed25519,
+        }
+    }
+}
+
+fn leading(role: &Role, kind: KeyKind) -> Result<Vec<u8>> {
+    let purposes = extension::eku_oids(
+        &role.ext_key_usage,
+        role.server_flag,
+        role.client_flag,
+        role.code_signing_flag,
+        role.email_protection_flag,
+        &role.ext_key_usage_oids,
+    )?;
+    let mut pieces = extension::key_usage(role.key_usage_for(kind));
+    pieces.extend(extension::ext_key_usage(&purposes));
+    if role.basic_constraints_valid_for_non_ca {
+        pieces.extend(extension::basic_constraints(false, None));
+    }
+    Ok(pieces)
+}
+
+fn policies(role: &Role) -> Result<Vec<u8>> {
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    let policies = role
+        .policy_identifiers
+        .iter()
+        .map(|p| {
+            let oid = extension::parse_oid(p.oid())
+                .ok_or_else(|| Error::invalid("policy_identifiers: every entry must be a dotted OID"))?;
+            Ok(Policy { oid, cps: owned(p.cps()), notice: owned(p.notice()) })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    Ok(extension::certificate_policies(&policies))
+}
+
+/// What every certificate of one issuer has in common.
+pub struct Pieces {
+    /// The issuer certificate's SKI octets, whatever their length.
+    pub key_id: Vec<u8>,
+    /// authorityKeyIdentifier with [`Pieces::key_id`].
+    pub authority_key_id: Vec<u8>,
+    /// The name constraints that hold below the issuer ([`constraints`](super::issuer::constraints)).
+    pub constraints: Vec<Arc<Constraints>>,
+    /// Where information about the issuer is.
+    pub locations: Locations,
+    /// What the wires word of the issuer and its chain.
+    pub worded: Derived,
+}
+
+/// The extensions that carry an issuer's URLs; each is empty when there are none.
+pub struct Locations {
+    /// authorityInfoAccess.
+    pub authority_info: Vec<u8>,
+    /// cRLDistributionPoints.
+    pub distribution_points: Vec<u8>,
+    /// freshestCRL.
+    pub freshest_crl: Vec<u8>,
+}
+
+impl Locations {
+    /// Encodes URLs that are expanded.
+    pub fn new(urls: &Urls) -> Self {
+        Self {
+            authority_info: extension::authority_info_access(&urls.ocsp_servers, &urls.issuing_certificates),
+            distribution_points: extension::crl_distribution_points(&urls.crl_distribution_points),
+            freshest_crl: extension::freshest_crl(&urls.delta_crl_distribution_points),
+        }
+    }
+}
+
+impl Pieces {
+    /// Encodes the pieces of an issuer whose URLs are expanded.
+    pub fn new(issuer: &Issuer, constraints: Vec<Arc<Constraints>>, urls: &Urls) -> Self {
+        let key_id = issuer_key_id(issuer);
+        Self {
+            authority_key_id: extension::authority_key_id(&key_id),
+            key_id,
+            constraints,
+            locations: Locations::new(urls),
+            worded: Derived::default(),
+        }
+    }
+}
+
+/// The key identifier of an issuer: its certificate's SKI, else method 1 over its key.
+pub fn issuer_key_id(issuer: &Issuer) -> Vec<u8> {
+    let certificate = &issuer.certificate;
+    certificate.subject_key_id().map_or_else(|| certificate.key().key_id().to_vec(), <[u8]>::to_vec)
+}
+
+/// The PEM text of an issuer's certificate, without a trailing newline.
+pub fn certificate_pem(issuer: &Issuer) -> String {
+    pem::encode("CERTIFICATE", issuer.certificate.der())
+}

@@ -1,0 +1,163 @@
+//! The rules that a role must keep, whoever wrote it.
+
+use super::Role;
+use crate::error::{Error, Result, Warnings};
+use crate::pki::mount::role::SignatureBits;
+use crate::pki::values::oid::{check_size, is_dotted_oid};
+use crate::pki::values::{Most, check_ext_key_usage, check_key_usage, parse_network, parse_other, subject_bounds};
+
+/// A list of texts of a role.
+pub struct RoleList {
+    /// Its field.
+    pub field: &'static str,
+    /// The most that is taken: every request under the role walks its patterns, every certificate has its
+    /// subject values.
+    pub most: Most,
+    /// The list.
+    pub of: fn(&Role) -> &Vec<String>,
+    /// The list, to be changed.
+    pub of_mut: fn(&mut Role) -> &mut Vec<String>,
+}
+
+macro_rules! lists {
+    ($($most:ident: $($field:ident)+;)+) => {
+        &[$($(RoleList { field: stringify!($field), most: $most, of: |r| &r.$field, of_mut: |r| &mut r.$field }),+),+]
+    };
+}
+
+const PATTERNS: Most = Most::new(1_000, 1_024);
+const WORDS: Most = Most::new(64, 128);
+/// The most values of one attribute in a subject, and the longest: the largest upper bounds of RFC 5280
+/// appendix A.1 are 256 characters.
+pub const SUBJECT_VALUES: Most = Most::new(64, 1_024);
+
+/// The lists of texts that a role has.
+pub const LISTS: &[RoleList] = lists! {
+    PATTERNS: allowed_domains allowed_ip_sans_cidr allowed_uri_sans allowed_other_sans allowed_serial_numbers
+        allowed_user_ids;
+    WORDS: key_usage ext_key_usage ext_key_usage_oids cn_validations;
+    SUBJECT_VALUES: ou organization country locality province street_address postal_code;
+};
+
+/// Those that are a subject's values: they are encoded as they are.
+const SUBJECT: &[&str] = &["ou", "organization", "country", "locality", "province", "street_address", "postal_code"];
+
+impl Role {
+    /// This role in the form in which it is stored, and warnings for whoever wrote it.
+    ///
+    /// # Errors
+    /// `Invalid` naming field and rule.
+    pub fn checked(self) -> Result<(Self, Warnings)> {
+        self.checked_after(None)
+    }
+
+    /// As [`Role::checked`], for a role that was `before`: lists that an older version took stay as they are.
+    ///
+    /// # Errors
+    /// As [`Role::checked`].
+    pub fn checked_after(mut self, before: Option<&Self>) -> Result<(Self, Warnings)> {
+        for list in LISTS.iter().filter(|list| before.is_none_or(|before| (list.of)(before) != (list.of)(&self))) {
+            list.most.hold(list.field, (list.of)(&self))?;
+        }
+        if before.is_none_or(|before| before.key_usage != self.key_usage) {
+            check_key_usage(&self.key_usage)?;
+        }
+        if before.is_none_or(|before| before.ext_key_usage != self.ext_key_usage) {
+            check_ext_key_usage(&self.ext_key_usage)?;
+        }
+        let mut warnings = self.settle_leases();
+        self.check_limits()?;
+        if self.issuer_ref.is_empty() {
+            self.issuer_ref = "default".to_owned();
+        }
+        if self.keys.are_rsa() && self.signature_bits == SignatureBits::OF_ISSUER {
+            self.signature_bits = SignatureBits::SHA_256;
+        }
+        self.settle_lists()?;
+        let subject = [&self.country, &self.province, &self.locality, &self.organization, &self.ou];
+        let broken = subject_bounds::of_role(subject.map(Vec::as_slice));
+        warnings.extend(subject_bounds::settle(self.strict_subject, broken)?);
+        Ok((self, warnings))
+    }
+
+    fn settle_leases(&mut self) -> Warnings {
+        let mut warnings = Warnings::default();
+        if self.no_store && self.generate_lease {
+            self.generate_lease = false;
+            warnings.add("generate_lease was set to false: no_store and generate_lease are mutually exclusive");
+        }
+        if self.generate_lease {
+            warnings.add("generate_lease: every certificate costs the store a lease too; prefer short lifetimes");
+        }
+        warnings
+    }
+
+    /// The rules of flags and lifetimes.
+    ///
+    /// # Errors
+    /// `Invalid` naming field and rule.
+    pub(crate) fn check_limits(&self) -> Result<()> {
+        for (field, value) in [
+            ("allowed_domains_template", self.allowed_domains_template),
+            ("allow_globs_in_identity_templates", self.allow_globs_in_identity_templates),
+            ("allowed_uri_sans_template", self.allowed_uri_sans_template),
+        ] {
+            if value {
+                return Err(Error::invalid(format!("{field}: true is not supported yet; only false is taken")));
+            }
+        }
+        if self.max_ttl > 0 && self.ttl > self.max_ttl {
+            return Err(Error::invalid("ttl: ttl must not exceed max_ttl"));
+        }
+        Ok(())
+    }
+
+    /// Brings the lists into their stored form.
+    ///
+    /// # Errors
+    /// `Invalid` naming field and rule.
+    pub(crate) fn settle_lists(&mut self) -> Result<()> {
+        if !self.ext_key_usage_oids.iter().all(|oid| is_dotted_oid(oid)) {
+            return Err(Error::invalid("ext_key_usage_oids: every entry must be a dotted OID"));
+        }
+        self.ext_key_usage_oids.iter().try_for_each(|oid| check_size("ext_key_usage_oids", oid))?;
+        self.policy_identifiers.iter().try_for_each(|policy| check_size("policy_identifiers", policy.oid()))?;
+        if self.allowed_other_sans != ["*"] {
+            self.allowed_other_sans
+                .iter()
+                .try_for_each(|entry| parse_other("error parsing allowed_other_sans", entry).map(drop))?;
+        }
+        for network in &mut self.allowed_ip_sans_cidr {
+            let rule = "allowed_ip_sans_cidr: every entry must be a network such as 10.0.0.0/8";
+            *network = parse_network(network).ok_or_else(|| Error::invalid(rule))?.to_string();
+        }
+        settle_cn_validations(&mut self.cn_validations)?;
+        for list in LISTS.iter().filter(|list| SUBJECT.contains(&list.field)) {
+            if (list.of)(self).iter().any(|value| value.chars().any(char::is_control)) {
+                return Err(Error::invalid(format!("{}: control characters are not allowed", list.field)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn settle_cn_validations(words: &mut Vec<String>) -> Result<()> {
+    words.iter_mut().for_each(|word| word.make_ascii_lowercase());
+    let refuse = |problem: &str| Err(Error::invalid(format!("cn_validations: {problem}")));
+    if words.iter().any(|word| !["email", "hostname", "disabled"].contains(&word.as_str())) {
+        return refuse("must be email and hostname, or disabled");
+    }
+    if words.iter().enumerate().any(|(at, word)| words[..at].contains(word)) {
+        return refuse("an entry is given twice");
+    }
+    if words.len() > 1 && words.iter().any(|word| word == "disabled") {
+        return refuse("disabled must stand alone");
+    }
+    if words.is_empty() {
+        *words = Role::default().cn_validations;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! The certificate policies of a role, with optional qualifiers (RFC 5280 4.2.1.4).
+//!
+//! Stored as one text per policy: the bare dotted OID, or the JSON text of an object with `oid`, `cps` and `notice`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::pki::values::Most;
+use crate::pki::values::oid::is_dotted_oid;
+
+/// The most policies, and the longest text of one as it is stored.
+pub const MOST_POLICIES: Most = Most::new(64, 2_048);
+/// Longest explicitText (RFC 5280 4.2.1.4).
+const MAX_NOTICE: usize = 200;
+
+/// One certificate policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PolicyInformation {
+    oid: String,
+    cps: Option<String>,
+    notice: Option<String>,
+}
+
+impl PolicyInformation {
+    /// A policy by its dotted OID; empty qualifiers are none.
+    ///
+    /// # Errors
+    /// `Invalid` naming `policy_identifiers` and the rule.
+    pub fn new(oid: &str, cps: Option<String>, notice: Option<String>) -> Result<Self> {
+        let oid = oid.trim();
+        if !is_dotted_oid(oid) {
+            return Err(wrong("every entry must be a dotted OID, or JSON text of objects with one"));
+        }
+        let given = |text: Option<String>| text.filter(|t| !t.is_empty());
+        let policy = Self { oid: oid.to_owned(), cps: given(cps), notice: given(notice) };
+        if policy.cps.iter().chain(&policy.notice).any(|text| text.chars().any(char::is_control)) {
+            return Err(wrong("cps and notice must not hold control characters"));
+        }
+        if policy.cps.as_ref().is_some_and(|cps| !cps.is_ascii()) {
+            return Err(wrong("cps must be ASCII"));
+        }
+        if policy.notice.as_ref().is_some_and(|notice| notice.chars().count() > MAX_NOTICE) {
+            return Err(wrong("notice is longer than 200 characters"));
+        }
+        Ok(policy)
+    }
+
+    /// The policy's dotted OID.
+    pub fn oid(&self) -> &str {
+        &self.oid
+    }
+
+    /// CPS pointer: an ASCII URI.
+    pub fn cps(&self) -> Option<&str> {
+        self.cps.as_deref()
+    }
+
+    /// explicitText of a user notice, at most 200 characters.
+    pub fn notice(&self) -> Option<&str> {
+        self.notice.as_deref()
+    }
+}
+
+/// A policy with qualifiers, as it is stored.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    oid: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cps: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    notice: Option<String>,
+}
+
+impl TryFrom<String> for PolicyInformation {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        if !text.starts_with('{') {
+            return Self::new(&text, None, None);
+        }
+        let stored: Stored = serde_json::from_str(&text).map_err(|_| wrong("a stored entry cannot be read"))?;
+        Self::new(&stored.oid, stored.cps, stored.notice)
+    }
+}
+
+impl From<PolicyInformation> for String {
+    fn from(policy: PolicyInformation) -> Self {
+        let PolicyInformation { oid, cps, notice } = policy;
+        if cps.is_none() && notice.is_none() {
+            return oid;
+        }
+        serde_json::to_string(&Stored { oid, cps, notice }).expect("a record of texts always serialises")
+    }
+}
+
+/// The policies of a role, each OID once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CertificatePolicies(Vec<PolicyInformation>);
+
+impl CertificatePolicies {
+    /// Takes policies in their order; one that is there twice counts once.
+    ///
+    /// # Errors
+    /// `Invalid` naming `policy_identifiers`: for one OID with different qualifiers, and for more or longer ones
+    /// than [`MOST_POLICIES`].
+    pub fn new(policies: Vec<PolicyInformation>) -> Result<Self> {
+        let mut kept: Vec<PolicyInformation> = Vec::new();
+        if policies.len() > MOST_POLICIES.entries {
+            return Err(wrong(&format!("at most {} entries are taken", MOST_POLICIES.entries)));
+        }
+        for policy in policies {
+            match kept.iter().find(|known| known.oid == policy.oid) {
+                None => kept.push(policy),
+                Some(known) if *known == policy => {}
+                // RFC 5280 4.2.1.4: a policy OID must not appear more than once.
+                Some(_) => return Err(wrong("one OID is given twice with different qualifiers")),
+            }
+        }
+        let stored: Vec<String> = kept.iter().cloned().map(String::from).collect();
+        MOST_POLICIES.hold(FIELD, &stored)?;
+        Ok(Self(kept))
+    }
+
+    /// The policies.
+    pub fn iter(&self) -> impl Iterator<Item = &PolicyInformation> {
+        self.0.iter()
+    }
+}
+
+const FIELD: &str = "policy_identifiers";
+
+fn wrong(problem: &str) -> Error {
+    Error::invalid(format!("{FIELD}: {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const QUALIFIED: &str = r#"{"oid":"1.3.6.1.4.1.7.9","cps":"https://x/cps","notice":"héllo"}"#;
+
+    #[test]
+    fn policies_are_stored_as_texts() {
+        let stored = json!(["1.2.3", QUALIFIED]);
+        let policies: CertificatePolicies = serde_json::from_value(stored.clone()).unwrap();
+        let [plain, qualified] = policies.iter().collect::<Vec<_>>()[..] else { panic!("two") };
+        assert_eq!((plain.oid(), plain.cps(), plain.notice()), ("1.2.3", None, None));
+        assert_eq!((qualified.cps(), qualified.notice()), (Some("https://x/cps"), Some("héllo")));
+        assert_eq!(serde_json::to_value(policies).unwrap(), stored);
+        for bad in [json!(["not-oid"]), json!(["{}"]), json!(["{"]), json!([""])] {
+            assert!(serde_json::from_value::<CertificatePolicies>(bad).is_err());
+        }
+    }
+
+    #[test]
+    fn an_oid_stands_once_and_lists_have_an_end() {
+        let policy = |n: usize, cps: &str| PolicyInformation::new(&format!("1.2.{n}"), Some(cps.into()), None).unwrap();
+        let kept = CertificatePolicies::new(vec![policy(1, "a"), policy(2, ""), policy(1, "a")]).unwrap();
+        assert_eq!(kept.iter().map(PolicyInformation::oid).collect::<Vec<_>>(), ["1.2.1", "1.2.2"]);
+        let refusal = |policies: Vec<_>| CertificatePolicies::new(policies).unwrap_err().text().to_owned();
+        assert!(refusal(vec![policy(1, "a"), policy(1, "b")]).contains("given twice"));
+        assert!(refusal((0..65).map(|n| policy(n, "")).collect()).contains("at most 64 entries"));
+        assert!(refusal(vec![policy(1, &"x".repeat(2_048))]).contains("an entry is longer than 2048 bytes"));
+    }
+}

@@ -1,0 +1,307 @@
+//! The words of a role, read once: its keys, and what bounds the dates of a certificate.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::keys::local::KeySpec;
+use crate::pki::values::written::WrittenTime;
+use crate::x509::algorithm::KeyKind;
+
+/// Which keys a role certifies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "KeyWords", into = "KeyWords")]
+pub enum RoleKeys {
+    /// Any that this server certifies; `issue` generates the one that the request names.
+    Any,
+    /// Those of one type: `issue` generates this one, `sign` takes any that is no smaller.
+    Only(KeySpec),
+}
+
+/// How keys are stored.
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+struct KeyWords {
+    key_type: String,
+    key_bits: u32,
+}
+
+impl Default for KeyWords {
+    fn default() -> Self {
+        Self { key_type: "rsa".to_owned(), key_bits: 0 }
+    }
+}
+
+impl RoleKeys {
+    /// RSA with 2048 bits.
+    pub const DEFAULT: Self = Self::Only(KeySpec::RSA_2048);
+
+    /// Keys of a type (`rsa`, `ec`, `ed25519`, `any`) and size; 0 bits are the type's default. Sizes of `ed25519`
+    /// and `any` count for nothing.
+    ///
+    /// # Errors
+    /// `Invalid` naming `key_type` or `key_bits`.
+    pub fn new(key_type: &str, bits: u32) -> Result<Self> {
+        let rule = match (key_type, bits) {
+            ("any", _) => return Ok(Self::Any),
+            ("rsa", 0 | 2048 | 3072 | 4096 | 8192) | ("ec", 0 | 224 | 256 | 384 | 521) | ("ed25519", _) => {
+                return KeySpec::new(key_type, i64::from(bits)).map(Self::Only);
+            }
+            ("rsa", ..2048) => "key_bits: RSA keys below 2048 bits are not supported",
+            ("rsa", _) => "key_bits: unsupported bit length: must be 2048, 3072, 4096 or 8192",
+            ("ec", _) => "key_bits: unsupported curve size: must be 224, 256, 384 or 521",
+            _ => "key_type: unknown key type: must be rsa, ec, ed25519 or any",
+        };
+        Err(Error::invalid(rule))
+    }
+
+    /// `rsa`, `ec`, `ed25519` or `any`.
+    pub fn key_type(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Only(spec) => spec.key_type(),
+        }
+    }
+
+    /// The size of keys that are generated, and the least of those that are certified; 0 under `ed25519` and
+    /// `any`.
+    pub fn bits(self) -> u32 {
+        match self {
+            Self::Any => 0,
+            Self::Only(spec) => spec.bits(),
+        }
+    }
+
+    pub(super) fn are_rsa(self) -> bool {
+        matches!(self, Self::Only(spec) if matches!(spec.kind(), KeyKind::Rsa { .. }))
+    }
+}
+
+impl TryFrom<KeyWords> for RoleKeys {
+    type Error = Error;
+
+    fn try_from(words: KeyWords) -> Result<Self> {
+        Self::new(&words.key_type, words.key_bits)
+    }
+}
+
+impl From<RoleKeys> for KeyWords {
+    fn from(keys: RoleKeys) -> Self {
+        Self { key_type: keys.key_type().to_owned(), key_bits: keys.bits() }
+    }
+}
+
+/// The hash of signatures under an RSA issuer, by its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct SignatureBits(u32);
+
+impl SignatureBits {
+    /// The default of the issuer's key.
+    pub const OF_ISSUER: Self = Self(0);
+    /// SHA-256.
+    pub const SHA_256: Self = Self(256);
+
+    /// A size.
+    ///
+    /// # Errors
+    /// `Invalid` for anything but 0, 256, 384 and 512.
+    pub fn new(bits: u32) -> Result<Self> {
+        match bits {
+            0 | 256 | 384 | 512 => Ok(Self(bits)),
+            _ => Err(Error::invalid("signature_bits: unsupported hash size: must be 0, 256, 384 or 512")),
+        }
+    }
+
+    /// 0, 256, 384 or 512.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl TryFrom<u32> for SignatureBits {
+    type Error = Error;
+
+    fn try_from(bits: u32) -> Result<Self> {
+        Self::new(bits)
+    }
+}
+
+impl From<SignatureBits> for u32 {
+    fn from(bits: SignatureBits) -> Self {
+        bits.0
+    }
+}
+
+/// Whether requests may say when a certificate begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NotBeforeBound {
+    /// They may.
+    Permit,
+    /// No further back than the role's own backdating.
+    Duration,
+    /// They may not.
+    Forbid,
+}
+
+impl NotBeforeBound {
+    /// Reads the setting's word.
+    ///
+    /// # Errors
+    /// `Invalid` for any other word.
+    pub fn parse(word: &str) -> Result<Self> {
+        match word {
+            "permit" => Ok(Self::Permit),
+            "duration" => Ok(Self::Duration),
+            "forbid" => Ok(Self::Forbid),
+            _ => Err(Error::invalid("not_before_bound: must be permit, duration or forbid")),
+        }
+    }
+
+    /// The setting's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Permit => "permit",
+            Self::Duration => "duration",
+            Self::Forbid => "forbid",
+        }
+    }
+}
+
+/// Whether requests may say when a certificate ends, and the latest end of all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum NotAfterBound {
+    /// They may.
+    Permit,
+    /// They may not.
+    Forbid,
+    /// No later than the role's own lifetime.
+    TtlLimited,
+    /// They may; no certificate ends later than this.
+    Until(WrittenTime),
+}
+
+impl NotAfterBound {
+    /// Reads the setting's word, or instant.
+    ///
+    /// # Errors
+    /// `Invalid` for anything else.
+    pub fn parse(word: &str) -> Result<Self> {
+        match word {
+            "permit" => Ok(Self::Permit),
+            "forbid" => Ok(Self::Forbid),
+            "ttl-limited" => Ok(Self::TtlLimited),
+            other => WrittenTime::new("not_after_bound", other).map(Self::Until).map_err(|_| {
+                Error::invalid("not_after_bound: must be permit, forbid, ttl-limited or an RFC 3339 time")
+            }),
+        }
+    }
+
+    /// The setting's word, or the instant as it was written.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Permit => "permit",
+            Self::Forbid => "forbid",
+            Self::TtlLimited => "ttl-limited",
+            Self::Until(latest) => latest.as_str(),
+        }
+    }
+}
+
+impl TryFrom<String> for NotAfterBound {
+    type Error = Error;
+
+    fn try_from(word: String) -> Result<Self> {
+        Self::parse(&word)
+    }
+}
+
+impl From<NotAfterBound> for String {
+    fn from(bound: NotAfterBound) -> Self {
+        bound.as_str().to_owned()
+    }
+}
+
+/// Where the subject's serialNumber may come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SerialNumberSource {
+    /// The request's body, else its CSR.
+    JsonCsr,
+    /// The request's body alone.
+    Json,
+}
+
+impl SerialNumberSource {
+    /// Reads the setting's word.
+    ///
+    /// # Errors
+    /// `Invalid` for any other word.
+    pub fn parse(word: &str) -> Result<Self> {
+        match word {
+            "json-csr" => Ok(Self::JsonCsr),
+            "json" => Ok(Self::Json),
+            _ => Err(Error::invalid("serial_number_source: must be json-csr or json")),
+        }
+    }
+
+    /// The setting's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::JsonCsr => "json-csr",
+            Self::Json => "json",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x509::algorithm::Curve;
+
+    #[test]
+    fn key_types_and_sizes() {
+        for (kind, bits, stored) in [
+            ("rsa", 0, 2048),
+            ("rsa", 8192, 8192),
+            ("ec", 0, 256),
+            ("ec", 521, 521),
+            ("ed25519", 256, 0),
+            ("any", 4096, 0),
+        ] {
+            let keys = RoleKeys::new(kind, bits).unwrap();
+            assert_eq!((keys.key_type(), keys.bits()), (kind, stored), "{kind} {bits}");
+        }
+        for (kind, bits, rule) in [
+            ("rsa", 1024, "key_bits: RSA keys below"),
+            ("rsa", 2049, "key_bits: unsupported bit length"),
+            ("ec", 2048, "key_bits: unsupported curve size"),
+            ("", 0, "key_type: "),
+            ("RSA", 1, "key_type: "),
+        ] {
+            let error = RoleKeys::new(kind, bits).unwrap_err();
+            assert!(error.text().starts_with(rule), "{kind} {bits}: {error}");
+        }
+        let p521 = RoleKeys::new("ec", 521).unwrap();
+        assert!(matches!(p521, RoleKeys::Only(spec) if spec.kind() == KeyKind::Ec(Curve::P521)));
+    }
+
+    #[test]
+    fn words_are_stored_as_they_are_spelt() {
+        for word in ["permit", "duration", "forbid"] {
+            let bound = NotBeforeBound::parse(word).unwrap();
+            assert_eq!((serde_json::to_value(bound).unwrap(), bound.as_str()), (word.into(), word));
+        }
+        for word in ["permit", "forbid", "ttl-limited", "2030-01-01T01:00:00+01:00"] {
+            let bound = NotAfterBound::parse(word).unwrap();
+            assert_eq!((serde_json::to_value(&bound).unwrap(), bound.as_str()), (word.into(), word));
+        }
+        for word in ["json-csr", "json"] {
+            let source = SerialNumberSource::parse(word).unwrap();
+            assert_eq!((serde_json::to_value(source).unwrap(), source.as_str()), (word.into(), word));
+        }
+        assert!(NotBeforeBound::parse("").is_err() && NotAfterBound::parse("maybe").is_err());
+        assert!(SerialNumberSource::parse("csr").is_err());
+    }
+}

@@ -1,0 +1,261 @@
+//! `config/crl`: how long CRLs and OCSP answers live, what makes a list be built, and which lists there
+//! are. Refuses settings that contradict each other, so that whoever reads one need not check again.
+//!
+//! Durations are kept as they were written and shown so.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::parse_duration;
+use crate::error::{Error, Result};
+use crate::pki::values::written::WrittenDuration;
+
+/// Longest life of a list or answer: with it every time stays one that certificates can hold.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
+
+/// What OCSP says of a serial number that is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownSerial {
+    /// That it is not known: what was never issued is not vouched for.
+    Unknown,
+    /// That it is good: for mounts whose roles do not store what they issue.
+    Good,
+}
+
+impl UnknownSerial {
+    /// Reads the setting's word.
+    ///
+    /// # Errors
+    /// `Invalid` for any other word.
+    pub fn parse(word: &str) -> Result<Self> {
+        match word {
+            "unknown" => Ok(Self::Unknown),
+            "good" => Ok(Self::Good),
+            _ => Err(Error::invalid("ocsp_unknown_serial: must be unknown or good")),
+        }
+    }
+
+    /// The setting's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Good => "good",
+        }
+    }
+}
+
+/// The settings of a mount's CRLs and OCSP answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CrlConfig {
+    /// Life of a CRL.
+    pub expiry: WrittenDuration,
+    /// Complete CRLs are empty; revocations are recorded all the same, and OCSP answers them.
+    pub disable: bool,
+    /// OCSP answers nothing but that it will not.
+    pub ocsp_disable: bool,
+    /// Life of an OCSP answer.
+    pub ocsp_expiry: WrittenDuration,
+    /// What OCSP says of serial numbers that are not stored.
+    pub ocsp_unknown_serial: UnknownSerial,
+    /// CRLs are built by the timer in place of by every revocation.
+    pub auto_rebuild: bool,
+    /// With `auto_rebuild`: how long before its end a CRL is built again.
+    pub auto_rebuild_grace_period: WrittenDuration,
+    /// New revocations are published in delta CRLs between the complete ones.
+    pub enable_delta: bool,
+    /// With `enable_delta`: how often delta CRLs take up what was revoked.
+    pub delta_rebuild_interval: WrittenDuration,
+    /// Certificates past their end may be revoked.
+    pub allow_expired_cert_revocation: bool,
+    /// Revocations of certificates that only other clusters have are queued for them.
+    pub cross_cluster_revocation: bool,
+    /// The lists of all clusters together are served too.
+    pub unified_crl: bool,
+    /// … in the place of this cluster's own.
+    pub unified_crl_on_existing_paths: bool,
+    /// The most entries a complete CRL may have; `None`, stored as -1, is any number.
+    #[serde(with = "limit")]
+    pub max_crl_entries: Option<u64>,
+}
+
+impl Default for CrlConfig {
+    fn default() -> Self {
+        let written = |text| WrittenDuration::new(text).expect("a duration");
+        Self {
+            expiry: written("72h"),
+            disable: false,
+            ocsp_disable: false,
+            ocsp_expiry: written("12h"),
+            ocsp_unknown_serial: UnknownSerial::Unknown,
+            auto_rebuild: false,
+            auto_rebuild_grace_period: written("12h"),
+            enable_delta: false,
+            delta_rebuild_interval: written("15m"),
+            allow_expired_cert_revocation: false,
+            cross_cluster_revocation: false,
+            unified_crl: false,
+            unified_crl_on_existing_paths: false,
+            max_crl_entries: None,
+        }
+    }
+}
+
+impl CrlConfig {
+    /// Life of a CRL: nextUpdate − thisUpdate; at least a second.
+    pub fn expiry(&self) -> Duration {
+        self.expiry.duration()
+    }
+
+    /// Life of an OCSP answer; zero is an answer without nextUpdate.
+    pub fn ocsp_expiry(&self) -> Duration {
+        self.ocsp_expiry.duration()
+    }
+
+    /// With `auto_rebuild`: how long before its end a CRL is built again; shorter than [`Self::expiry`].
+    pub fn auto_rebuild_grace_period(&self) -> Duration {
+        self.auto_rebuild_grace_period.duration()
+    }
+
+    /// With `enable_delta`: how often delta CRLs take up what was revoked; shorter than [`Self::expiry`].
+    pub fn delta_rebuild_interval(&self) -> Duration {
+        self.delta_rebuild_interval.duration()
+    }
+
+    /// The most entries a complete CRL may have; `None` is any number.
+    pub fn max_crl_entries(&self) -> Option<usize> {
+        self.max_crl_entries.and_then(|most| usize::try_from(most).ok())
+    }
+
+    /// These settings, when they do not contradict each other.
+    ///
+    /// # Errors
+    /// `Invalid` naming the field and the rule.
+    pub fn checked(self) -> Result<Self> {
+        for (name, written) in [
+            ("expiry", &self.expiry),
+            ("ocsp_expiry", &self.ocsp_expiry),
+            ("auto_rebuild_grace_period", &self.auto_rebuild_grace_period),
+            ("delta_rebuild_interval", &self.delta_rebuild_interval),
+        ] {
+            within_a_century(name, written.duration())?;
+        }
+        self.check().map(|()| self)
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |text: &'static str| Err(Error::invalid(text));
+        let expiry = self.expiry();
+        // Times on lists are whole seconds.
+        if expiry < Duration::from_secs(1) {
+            return refuse("expiry: must be at least one second");
+        }
+        if self.auto_rebuild && self.auto_rebuild_grace_period() >= expiry {
+            return refuse("auto_rebuild_grace_period: must be shorter than expiry when auto_rebuild is on");
+        }
+        if self.enable_delta && self.delta_rebuild_interval() >= expiry {
+            return refuse("delta_rebuild_interval: must be shorter than expiry when enable_delta is on");
+        }
+        for (name, flag) in [
+            ("enable_delta", self.enable_delta),
+            ("cross_cluster_revocation", self.cross_cluster_revocation),
+            ("unified_crl", self.unified_crl),
+        ] {
+            if flag && !self.auto_rebuild {
+                return Err(Error::invalid(format!("{name}: requires auto_rebuild")));
+            }
+        }
+        if self.unified_crl_on_existing_paths && !self.unified_crl {
+            return refuse("unified_crl_on_existing_paths: requires unified_crl");
+        }
+        Ok(())
+    }
+}
+
+/// Reads how long something lives.
+///
+/// # Errors
+/// `Invalid` naming `field`.
+pub fn lifetime(field: &str, text: &str) -> Result<Duration> {
+    let duration = parse_duration(text).ok_or_else(|| no_duration(field))?;
+    within_a_century(field, duration)?;
+    Ok(duration)
+}
+
+/// As [`lifetime`], kept as it is written.
+///
+/// # Errors
+/// As [`lifetime`].
+pub fn written_lifetime(field: &str, text: String) -> Result<WrittenDuration> {
+    lifetime(field, &text)?;
+    WrittenDuration::new(text).ok_or_else(|| no_duration(field))
+}
+
+fn no_duration(field: &str) -> Error {
+    Error::invalid(format!("{field}: must be a duration such as 72h, 15m or a number of seconds"))
+}
+
+fn within_a_century(field: &str, duration: Duration) -> Result<()> {
+    if duration > LONGEST {
+        return Err(Error::invalid(format!("{field}: must be at most 100 years")));
+    }
+    Ok(())
+}
+
+/// How the most entries are stored: -1 for any number.
+mod limit {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(most: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+        match most {
+            Some(most) => serializer.serialize_u64(*most),
+            None => serializer.serialize_i64(-1),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+        i64::deserialize(deserializer).map(|most| u64::try_from(most).ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(text: &str) -> WrittenDuration {
+        WrittenDuration::new(text).unwrap()
+    }
+
+    #[test]
+    fn a_stored_document_of_fewer_members_has_the_defaults_of_the_others() {
+        let read: CrlConfig = serde_json::from_str(r#"{"expiry":"5h"}"#).unwrap();
+        assert_eq!(read.expiry(), Duration::from_secs(5 * 3600));
+        assert_eq!(read.ocsp_expiry(), Duration::from_secs(12 * 3600));
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused() {
+        let default = CrlConfig::default;
+        let auto = || CrlConfig { auto_rebuild: true, ..default() };
+        for (config, field) in [
+            (CrlConfig { expiry: written("0"), ..default() }, "expiry"),
+            (CrlConfig { ocsp_expiry: written("200000d"), ..default() }, "ocsp_expiry"),
+            (CrlConfig { auto_rebuild_grace_period: written("72h"), ..auto() }, "auto_rebuild_grace_period"),
+            (CrlConfig { enable_delta: true, ..default() }, "enable_delta"),
+            (
+                CrlConfig { enable_delta: true, delta_rebuild_interval: written("72h"), ..auto() },
+                "delta_rebuild_interval",
+            ),
+            (CrlConfig { cross_cluster_revocation: true, ..default() }, "cross_cluster_revocation"),
+            (CrlConfig { unified_crl: true, ..default() }, "unified_crl"),
+            (CrlConfig { unified_crl_on_existing_paths: true, ..auto() }, "unified_crl_on_existing_paths"),
+        ] {
+            let error = config.checked().unwrap_err();
+            assert!(error.text().starts_with(&format!("{field}: ")), "{error}");
+        }
+        assert!(auto().checked().is_ok());
+        assert!(written_lifetime("f", "soon".to_owned()).unwrap_err().text().starts_with("f: must be a duration"));
+    }
+}

@@ -1,0 +1,198 @@
+//! `config/external-policy`: where the policy engine is, whom to trust for it, and how to show who asks.
+//!
+//! Each member is checked whenever it is written; enabling needs an address and something to trust. The
+//! client's private key is sealed like every document and never read back.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::pki::policy_engine::PolicyEngine;
+use crate::pki::policy_engine::tls::{Material, certificates_alone};
+use crate::secret::{Secret, sealed};
+
+/// Longest time for one exchange, seconds: requests that wait for the engine wait no longer.
+const MAX_TIMEOUT: u64 = 60;
+
+/// Longest text, but for certificates.
+pub const MAX_TEXT: usize = 2_048;
+/// Longest PEM text of certificates to trust.
+pub const MAX_CERTIFICATES: usize = 256 << 10;
+
+/// The settings. No `Debug`: a private key is among them.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    /// Whether the endpoints may be used.
+    pub enabled: bool,
+    /// Where questions are posted: https.
+    pub url: String,
+    /// Longest time for one exchange, seconds.
+    pub timeout: u64,
+    /// PEM: authorities for the engine's TLS certificate.
+    pub trusted_ca: String,
+    /// PEM: the certificates of which the engine must show one.
+    pub trusted_leaves: String,
+    /// PEM: the certificate chain and the key that are shown to the engine.
+    #[serde(with = "sealed")]
+    pub client_bundle: Secret,
+    /// What is selected of an entity before it is sent.
+    pub entity_jmespath: String,
+    /// What is selected of groups before they are sent.
+    pub group_jmespath: String,
+    /// When the settings were written last, epoch seconds; 0 is never.
+    pub updated_at: i64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            url: String::new(),
+            timeout: 15,
+            trusted_ca: String::new(),
+            trusted_leaves: String::new(),
+            client_bundle: Secret::default(),
+            entity_jmespath: String::new(),
+            group_jmespath: String::new(),
+            updated_at: 0,
+        }
+    }
+}
+
+impl Config {
+    /// These settings, when each member and all of them together keep the rules.
+    ///
+    /// # Errors
+    /// `Invalid` naming the member and the rule, never quoting it.
+    pub fn checked(self) -> Result<Self> {
+        for (field, text, most) in [
+            ("external_service_url", &self.url, MAX_TEXT),
+            ("trusted_ca", &self.trusted_ca, MAX_CERTIFICATES),
+            ("trusted_leaf_certificate_bundle", &self.trusted_leaves, MAX_CERTIFICATES),
+            ("entity_jmespath", &self.entity_jmespath, MAX_TEXT),
+            ("group_jmespath", &self.group_jmespath, MAX_TEXT),
+        ] {
+            if text.len() > most {
+                return Err(Error::invalid(format!("{field}: longer than {most} bytes")));
+            }
+        }
+        self.check().map(|()| self)
+    }
+
+    fn check(&self) -> Result<()> {
+        if !(1..=MAX_TIMEOUT).contains(&self.timeout) {
+            return Err(Error::invalid(format!("timeout: must be 1s to {MAX_TIMEOUT}s")));
+        }
+        if !self.url.is_empty() {
+            check_url(&self.url)?;
+        }
+        self.trust()?;
+        check_expression("entity_jmespath", &self.entity_jmespath)?;
+        check_expression("group_jmespath", &self.group_jmespath)?;
+        if self.enabled && self.url.is_empty() {
+            return Err(Error::invalid("external_service_url: must be set while enabled is true"));
+        }
+        if self.enabled && self.trusted_ca.trim().is_empty() && self.trusted_leaves.trim().is_empty() {
+            return Err(Error::invalid(
+                "trusted_ca: it or trusted_leaf_certificate_bundle must be set while enabled is true",
+            ));
+        }
+        Ok(())
+    }
+
+    fn trust(&self) -> Result<Material> {
+        Material::read(&self.trusted_ca, &self.trusted_leaves, &self.client_bundle)
+    }
+
+    /// The way that these settings describe; nothing is called yet.
+    ///
+    /// # Errors
+    /// `Invalid` naming the member, `Internal` when TLS cannot be set up.
+    pub(crate) fn engine(&self) -> Result<PolicyEngine> {
+        PolicyEngine::new(&self.url, Duration::from_secs(self.timeout), self.trust()?)
+    }
+
+    /// Whether the way to the engine is the same.
+    pub(crate) fn leads_to_the_same(&self, other: &Self) -> bool {
+        let way = |config: &Self| Self { updated_at: 0, ..config.clone() };
+        way(self) == way(other)
+    }
+
+    /// The certificates of the client's bundle, PEM: all of it that is shown.
+    pub fn client_certificates(&self) -> String {
+        certificates_alone(&self.client_bundle)
+    }
+}
+
+fn check_url(text: &str) -> Result<()> {
+    let refuse = |rule: &str| Err(Error::invalid(format!("external_service_url: {rule}")));
+    let Ok(url) = url::Url::parse(text) else { return refuse("is not a URL") };
+    if url.scheme() != "https" || !url.has_host() {
+        return refuse("must begin with https:// and have a host");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return refuse("must hold no user name or password; use service_client_cert_bundle");
+    }
+    if url.fragment().is_some() {
+        return refuse("must have no fragment");
+    }
+    Ok(())
+}
+
+/// Of JMESPath the whole value (`@`, or nothing) and members of members (`metadata.team`).
+fn check_expression(field: &str, text: &str) -> Result<()> {
+    let is_member = |name: &str| {
+        let mut bytes = name.bytes();
+        bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+            && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    };
+    if matches!(text, "" | "@") || text.split('.').all(is_member) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{field}: not supported: of JMESPath, @ and names joined by dots (a.b) are")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(change: fn(&mut Config)) -> Config {
+        let mut config = Config::default();
+        change(&mut config);
+        config
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_refused_by_its_name() {
+        assert!(Config::default().checked().is_ok());
+        for (config, rule) in [
+            (with(|c| c.timeout = 0), "timeout: must be"),
+            (with(|c| c.timeout = 61), "timeout: must be"),
+            (with(|c| c.url = "http://e.test".to_owned()), "external_service_url: must begin with https"),
+            (with(|c| c.url = "e.test".to_owned()), "external_service_url: is not a URL"),
+            (with(|c| c.url = "https://u:p@e.test".to_owned()), "external_service_url: must hold no user"),
+            (with(|c| c.url = "https://e.test/#x".to_owned()), "external_service_url: must have no fragment"),
+            (with(|c| c.url = "x".repeat(2_049)), "external_service_url: longer than 2048 bytes"),
+            (with(|c| c.trusted_ca = "x".to_owned()), "trusted_ca: "),
+            (with(|c| c.trusted_leaves = "x".to_owned()), "trusted_leaf_certificate_bundle: "),
+            (with(|c| c.client_bundle = Secret::new("x".to_owned())), "service_client_cert_bundle: "),
+            (with(|c| c.entity_jmespath = "a[0]".to_owned()), "entity_jmespath: not supported"),
+            (with(|c| c.group_jmespath = "a..b".to_owned()), "group_jmespath: not supported"),
+            (with(|c| c.enabled = true), "external_service_url: must be set"),
+        ] {
+            let error = config.checked().err().unwrap();
+            assert!(error.text().starts_with(rule), "{rule}: {error}");
+        }
+        let untrusting = Config { enabled: true, url: "https://e.test".to_owned(), ..Config::default() };
+        assert!(untrusting.checked().err().unwrap().text().starts_with("trusted_ca: it or"));
+    }
+
+    #[test]
+    fn another_way_is_told_from_a_later_write_of_the_same() {
+        let later = with(|c| c.updated_at = 5);
+        assert!(later.leads_to_the_same(&Config::default()));
+        assert!(!with(|c| c.timeout = 3).leads_to_the_same(&later));
+    }
+}

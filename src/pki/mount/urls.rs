@@ -1,0 +1,193 @@
+//! Authority information URLs: where relying parties find the CA certificate, CRLs and OCSP
+//! responders (RFC 5280 4.2.1.13, 4.2.2.1). A set stands in the mount's configuration and, when an
+//! issuer has one of its own, wholly replaces it there.
+
+use serde::{Deserialize, Serialize};
+
+use super::cluster::{Cluster, PLACEHOLDERS, is_absolute_url};
+use crate::error::{Error, Result};
+use crate::pki::values::Most;
+
+/// A set of authority information URLs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Urls {
+    /// caIssuers of authorityInfoAccess.
+    pub issuing_certificates: Vec<String>,
+    /// cRLDistributionPoints, one per URL.
+    pub crl_distribution_points: Vec<String>,
+    /// freshestCRL, one per URL.
+    pub delta_crl_distribution_points: Vec<String>,
+    /// OCSP of authorityInfoAccess.
+    pub ocsp_servers: Vec<String>,
+    /// Whether `{{issuer_id}}` and the mount's own addresses are replaced in the URLs.
+    pub templating: bool,
+}
+
+/// The most that a list takes: every certificate carries them.
+pub const MOST: Most = Most::new(16, 1024);
+
+const ISSUER_ID: &str = "{{issuer_id}}";
+
+/// The warning for whoever gets a certificate without any.
+pub(crate) const NO_URLS: &str = "no authority information URLs are configured for this mount";
+
+/// The four lists, by field name.
+pub const LIST_FIELDS: [&str; 4] =
+    ["issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers"];
+
+impl Urls {
+    /// Whether there is no URL at all.
+    pub fn is_empty(&self) -> bool {
+        self.lists().iter().all(|(_, list)| list.is_empty())
+    }
+
+    /// The lists, by field name.
+    pub fn lists(&self) -> [(&'static str, &Vec<String>); 4] {
+        [
+            (LIST_FIELDS[0], &self.issuing_certificates),
+            (LIST_FIELDS[1], &self.crl_distribution_points),
+            (LIST_FIELDS[2], &self.delta_crl_distribution_points),
+            (LIST_FIELDS[3], &self.ocsp_servers),
+        ]
+    }
+
+    /// The lists, to be changed.
+    pub fn lists_mut(&mut self) -> [(&'static str, &mut Vec<String>); 4] {
+        [
+            (LIST_FIELDS[0], &mut self.issuing_certificates),
+            (LIST_FIELDS[1], &mut self.crl_distribution_points),
+            (LIST_FIELDS[2], &mut self.delta_crl_distribution_points),
+            (LIST_FIELDS[3], &mut self.ocsp_servers),
+        ]
+    }
+
+    /// This set, which comes in the place of another, when every entry is an absolute URL with a host. Lists
+    /// that an older version took stay as they are.
+    ///
+    /// # Errors
+    /// `Invalid` naming the list and the rule.
+    pub fn checked_after(self, before: &Self) -> Result<Self> {
+        for ((name, list), (_, old)) in self.lists().into_iter().zip(before.lists()) {
+            if list != old {
+                MOST.hold(name, list)?;
+            }
+        }
+        // A dry run with any issuer id shows whether the texts are URLs once expanded.
+        self.expanded("00000000-0000-4000-8000-000000000000", true)?;
+        Ok(self)
+    }
+
+    /// The set with the mount's own addresses filled in, as far as they are configured.
+    #[must_use]
+    pub fn in_cluster(&self, cluster: &Cluster) -> Self {
+        let mut urls = self.clone();
+        if urls.templating {
+            for (_, list) in urls.lists_mut() {
+                list.iter_mut().for_each(|url| *url = cluster.fill(url));
+            }
+        }
+        urls
+    }
+
+    /// The set with its placeholders replaced for one issuer; [`Urls::in_cluster`] comes first.
+    ///
+    /// # Errors
+    /// `Invalid` when an entry is no URL, or names a placeholder that has no value.
+    pub fn for_issuer(&self, issuer_id: &str) -> Result<Self> {
+        self.expanded(issuer_id, false)
+    }
+
+    fn expanded(&self, issuer_id: &str, dry_run: bool) -> Result<Self> {
+        let expand = |(name, list): (&str, &Vec<String>)| {
+            list.iter().map(|url| self.expand_one(name, url, issuer_id, dry_run)).collect::<Result<Vec<_>>>()
+        };
+        let [ca, crl, delta, ocsp] = self.lists();
+        Ok(Self {
+            issuing_certificates: expand(ca)?,
+            crl_distribution_points: expand(crl)?,
+            delta_crl_distribution_points: expand(delta)?,
+            ocsp_servers: expand(ocsp)?,
+            templating: self.templating,
+        })
+    }
+
+    fn expand_one(&self, field: &str, url: &str, issuer_id: &str, dry_run: bool) -> Result<String> {
+        let mut text = url.to_owned();
+        if self.templating {
+            text = text.replace(ISSUER_ID, issuer_id);
+            for cluster in PLACEHOLDERS {
+                if !text.contains(cluster) {
+                    continue;
+                }
+                if !dry_run {
+                    return Err(Error::invalid(format!("{field}: {cluster} has no value: cluster config missing")));
+                }
+                text = text.replace(cluster, "http://cluster.invalid");
+            }
+        }
+        if !is_absolute_url(&text) {
+            return Err(Error::invalid(format!(
+                "{field}: every entry must be an absolute URL with a scheme and a host"
+            )));
+        }
+        Ok(text)
+    }
+
+    /// Whether some URL holds the issuer's id, which a root does not have before it is signed.
+    pub fn names_issuer(&self) -> bool {
+        self.templating && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(ISSUER_ID)))
+    }
+
+    /// Whether some URL holds an address of the mount that is not filled in.
+    pub fn unresolved(&self) -> bool {
+        let open = |url: &String| PLACEHOLDERS.iter().any(|placeholder| url.contains(placeholder));
+        self.templating && self.lists().iter().any(|(_, list)| list.iter().any(open))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(urls: Urls) -> Result<Urls> {
+        urls.checked_after(&Urls::default())
+    }
+
+    fn one(url: &str) -> Vec<String> {
+        vec![url.to_owned()]
+    }
+
+    #[test]
+    fn entries_must_be_absolute_urls() {
+        assert!(checked(Urls { ocsp_servers: one("http://o.example.test/ocsp"), ..Urls::default() }).is_ok());
+        for bad in ["example.test", "/v1/pki/ca", "http://", "http://{{issuer_id}}/x y z\u{e9}"] {
+            let error = checked(Urls { issuing_certificates: one(bad), ..Urls::default() }).unwrap_err();
+            assert!(error.text().starts_with("issuing_certificates: "), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn lists_have_an_end_but_for_those_that_are_there() {
+        let long = Urls { ocsp_servers: vec!["http://a.test".to_owned(); 17], ..Urls::default() };
+        let error = checked(long.clone()).unwrap_err();
+        assert_eq!(error.text(), "ocsp_servers: at most 16 entries are taken");
+        assert!(Urls { templating: true, ..long.clone() }.checked_after(&long).is_ok());
+        let url = format!("http://a.test/{}", "x".repeat(1024));
+        let error = checked(Urls { crl_distribution_points: one(&url), ..Urls::default() }).unwrap_err();
+        assert_eq!(error.text(), "crl_distribution_points: an entry is longer than 1024 bytes");
+    }
+
+    #[test]
+    fn placeholders_are_replaced() {
+        let first =
+            Urls { crl_distribution_points: one("http://h/{{issuer_id}}/crl"), templating: true, ..Urls::default() };
+        assert_eq!(first.for_issuer("abc").unwrap().crl_distribution_points, ["http://h/abc/crl"]);
+        let cluster = checked(Urls { ocsp_servers: one("{{cluster_path}}/ocsp"), ..first }).unwrap();
+        assert!(cluster.for_issuer("abc").unwrap_err().text().contains("cluster config missing"));
+        let path = super::super::cluster::Address::new("path", "https://c/v1/pki").unwrap();
+        let filled = cluster.in_cluster(&Cluster { path, ..Cluster::default() });
+        assert_eq!(filled.for_issuer("abc").unwrap().ocsp_servers, ["https://c/v1/pki/ocsp"]);
+        assert_eq!(cluster.for_issuer("abc").unwrap_err().kind(), crate::error::Kind::Invalid);
+    }
+}

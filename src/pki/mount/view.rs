@@ -1,0 +1,560 @@
+//! The published state of a mount: roles, issuers, keys, settings, and what is worked out of them.
+//!
+//! A [`View`] is immutable once published. The mount's control actor alone publishes one; requests
+//! load it once and see one consistent state from beginning to end. A change clones the view (its
+//! parts are shared), alters the clone, and hands it back with the documents to store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::cluster::Cluster;
+use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord, authority_id};
+use super::profile::{Pieces, RoleEntry};
+use super::responders::Responders;
+use super::role::Role;
+use super::settings::crl::CrlConfig;
+use super::settings::external_policy;
+use super::settings::tidy::AutoTidy;
+use super::signer::Signer;
+use super::urls::Urls;
+use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
+use crate::error::{Error, Result};
+use crate::pki::policy_engine::PolicyEngine;
+use crate::pki::store::PkiWrite;
+use crate::secret::PartlySecret;
+use crate::x509::certificate::Certificate;
+use crate::x509::public_key::PublicKey;
+use crate::x509::serial::Serial;
+
+/// Draws of a serial number before it is reported that none is free: one is practically always enough.
+const SERIAL_DRAWS: usize = 8;
+
+/// Document kinds of a mount.
+mod kind {
+    pub(crate) const ROLE: &str = "role";
+    pub(crate) const ISSUER: &str = "issuer";
+    pub(crate) const KEY: &str = "key";
+    pub(crate) const CONFIG: &str = "config";
+}
+
+/// A settings document with its stored version (0: never written, the default stands).
+#[derive(Clone, Debug, Default)]
+pub struct Setting<T> {
+    /// The settings.
+    pub value: T,
+    version: u64,
+}
+
+/// `config/issuers`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IssuersConfig {
+    /// Id of the default issuer, or empty.
+    pub default: String,
+    /// Whether a newly generated issuer becomes the default.
+    pub default_follows_latest_issuer: bool,
+    /// When another issuer became the default or one was removed, epoch seconds; 0 for never.
+    pub changed_at: i64,
+    /// Ids of issuers that were deleted, with the [name and key](super::issuer::authority_id) that they were:
+    /// their revocations are for the lists of whoever has these now.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub former: BTreeMap<String, String>,
+}
+
+/// `config/keys`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeysConfig {
+    /// Id of the default key, or empty.
+    pub default: String,
+}
+
+/// The state of a mount at one moment.
+#[derive(Clone)]
+pub struct View {
+    /// The mount.
+    pub mount: MountId,
+    roles: BTreeMap<String, Arc<RoleEntry>>,
+    issuers: BTreeMap<String, Arc<Issuer>>,
+    keys: BTreeMap<String, Arc<Key>>,
+    /// Default issuer.
+    pub issuers_config: Setting<IssuersConfig>,
+    /// Default key.
+    pub keys_config: Setting<KeysConfig>,
+    /// The mount's authority information URLs.
+    pub urls: Setting<Urls>,
+    /// The mount's own addresses.
+    pub cluster: Setting<Cluster>,
+    /// How CRLs are built, and OCSP answers.
+    pub crl_config: Setting<CrlConfig>,
+    /// Who decides in the place of roles.
+    pub external_policy: Setting<external_policy::Config>,
+    /// The way there, when it is enabled; the error is what an attempt to use it answers.
+    policy_engine: Option<Result<Arc<PolicyEngine>, String>>,
+    /// When the mount is tidied, and how.
+    pub auto_tidy: Setting<AutoTidy>,
+    parents: issuer::Parents,
+    signers: BTreeMap<String, Arc<Signer>>,
+    responders: Arc<Responders>,
+    /// Whether what is worked out waits for [`View::settle`].
+    deferred: bool,
+}
+
+impl View {
+    /// The state that a mount's documents describe.
+    ///
+    /// # Errors
+    /// `Internal` when a document cannot be read: nothing is guessed.
+    pub fn load(mount: MountId, documents: Vec<Document>) -> Result<Self> {
+        let mut view = Self::empty(mount);
+        for document in documents {
+            view.take(document)?;
+        }
+        view.parents = issuer::parents(&view.issuers);
+        view.work_out();
+        Ok(view)
+    }
+
+    /// A mount without anything.
+    pub fn empty(mount: MountId) -> Self {
+        Self {
+            mount,
+            roles: BTreeMap::new(),
+            issuers: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            issuers_config: Setting::default(),
+            keys_config: Setting::default(),
+            urls: Setting::default(),
+            cluster: Setting::default(),
+            crl_config: Setting::default(),
+            external_policy: Setting::default(),
+            auto_tidy: Setting::default(),
+            policy_engine: None,
+            parents: BTreeMap::new(),
+            signers: BTreeMap::new(),
+            responders: Arc::default(),
+            deferred: false,
+        }
+    }
+
+    fn take(&mut self, document: Document) -> Result<()> {
+        let (name, version, body) = (document.key.name, document.version, &Zeroizing::new(document.body));
+        match document.key.kind {
+            kind::ROLE => {
+                let entry = RoleEntry::new(read(body)?, version)?;
+                self.roles.insert(name, Arc::new(entry));
+            }
+            kind::ISSUER => {
+                let issuer = Issuer::new(read(body)?, version)?;
+                self.issuers.insert(name, Arc::new(issuer));
+            }
+            kind::KEY => {
+                let key = Key::new(&read::<KeyRecord>(body)?, version, self.mount)?;
+                self.keys.insert(name, Arc::new(key));
+            }
+            kind::CONFIG => match name.as_str() {
+                "issuers" => self.issuers_config = Setting { value: read(body)?, version },
+                "keys" => self.keys_config = Setting { value: read(body)?, version },
+                "urls" => self.urls = Setting { value: read(body)?, version },
+                "cluster" => self.cluster = Setting { value: read(body)?, version },
+                "crl" => self.crl_config = Setting { value: read(body)?, version },
+                "auto-tidy" => self.auto_tidy = Setting { value: read(body)?, version },
+                "external-policy" => {
+                    let config: external_policy::Config = read(body)?;
+                    let engine = config.enabled.then(|| config.engine());
+                    self.policy_engine = engine.map(|e| e.map(Arc::new).map_err(|e| e.text().to_owned()));
+                    self.external_policy = Setting { value: config, version };
+                }
+                _ => return Err(Error::internal(format!("unknown stored setting {name}"))),
+            },
+            other => return Err(Error::internal(format!("unknown stored document kind {other}"))),
+        }
+        Ok(())
+    }
+
+    /// Begins several changes: signers and chains stay as they are until [`View::settle`]. What each change
+    /// works out alone would be the square of them.
+    pub(crate) fn defer(&mut self) {
+        self.deferred = true;
+    }
+
+    /// Ends several changes.
+    pub(crate) fn settle(&mut self) {
+        self.deferred = false;
+        self.work_out();
+    }
+
+    /// Works out chains and pre-encoded pieces again.
+    fn work_out(&mut self) {
+        if self.deferred {
+            return;
+        }
+        self.signers = self
+            .issuers
+            .iter()
+            .map(|(id, issuer)| {
+                let chain = issuer::chain(id, &self.issuers, &self.parents);
+                let constraints = issuer::constraints(id, &self.issuers, &self.parents);
+                let pieces = self
+                    .urls_of(issuer)
+                    .and_then(|urls| Ok(Pieces::new(issuer, constraints?, &urls)))
+                    .map_err(|e| e.text().to_owned());
+                let key = self.keys.get(&issuer.record.key_id).cloned();
+                let path_length = issuer::path_length(id, &self.issuers, &self.parents);
+                (id.clone(), Arc::new(Signer { issuer: Arc::clone(issuer), key, chain, path_length, pieces }))
+            })
+            .collect();
+        self.responders = Arc::new(Responders::new(&self.signers, &self.parents));
+    }
+
+    // --- Roles ---
+
+    /// A role by name.
+    pub fn role(&self, name: &str) -> Option<&Arc<RoleEntry>> {
+        self.roles.get(name)
+    }
+
+    /// The names of all roles, in byte order.
+    pub fn role_names(&self) -> impl Iterator<Item = &str> {
+        self.roles.keys().map(String::as_str)
+    }
+
+    /// Names of at most `limit` roles that name this issuer reference.
+    pub fn roles_using(&self, reference: &str, limit: usize) -> Vec<&str> {
+        let uses = |entry: &&Arc<RoleEntry>| entry.role.issuer_ref == reference;
+        self.roles.iter().filter(|(_, e)| uses(e)).map(|(n, _)| n.as_str()).take(limit).collect()
+    }
+
+    /// Stores a role in this view.
+    pub fn put_role(&mut self, name: &str, role: Role) -> Result<PkiWrite> {
+        let version = self.roles.get(name).map_or(0, |e| e.version);
+        let write = self.document(kind::ROLE, name, version, Some(&role));
+        self.roles.insert(name.to_owned(), Arc::new(RoleEntry::new(role, version + 1)?));
+        Ok(write)
+    }
+
+    /// Removes a role; `None` when there is none.
+    pub fn remove_role(&mut self, name: &str) -> Option<PkiWrite> {
+        let version = self.roles.remove(name)?.version;
+        Some(self.document::<Role>(kind::ROLE, name, version, None))
+    }
+
+    // --- Issuers ---
+
+    /// An issuer by reference: `default` in any letter case, an id, or a name.
+    pub fn signer(&self, reference: &str) -> Option<&Arc<Signer>> {
+        if reference.eq_ignore_ascii_case("default") {
+            return self.signers.get(&self.issuers_config.value.default);
+        }
+        self.signers
+            .get(reference)
+            .or_else(|| self.signers.values().find(|s| !reference.is_empty() && s.issuer.record.name == reference))
+    }
+
+    /// All issuers, by id.
+    pub fn signers(&self) -> impl Iterator<Item = &Arc<Signer>> {
+        self.signers.values()
+    }
+
+    /// When what any path says of issuers last changed, epoch seconds: chains go through several of them.
+    pub fn issuers_changed_at(&self) -> i64 {
+        let records = self.issuers.values().map(|issuer| issuer.record.modified_at);
+        records.max().unwrap_or(0).max(self.issuers_config.value.changed_at)
+    }
+
+    /// Who answers OCSP requests.
+    pub fn responders(&self) -> &Responders {
+        &self.responders
+    }
+
+    /// Whether `id` is the default issuer.
+    pub fn is_default_issuer(&self, id: &str) -> bool {
+        self.issuers_config.value.default == id
+    }
+
+    /// All issuers, by id, those of changes that are not [settled](View::settle) too.
+    pub(crate) fn issuers(&self) -> impl Iterator<Item = &Arc<Issuer>> {
+        self.issuers.values()
+    }
+
+    /// The issuer with this certificate, byte for byte.
+    pub fn issuer_with_der(&self, der: &[u8]) -> Option<&Arc<Issuer>> {
+        self.issuers.values().find(|issuer| issuer.certificate.der() == der)
+    }
+
+    /// The issuer that signed a certificate; of several with the same key, the first by id.
+    pub fn signed_by(&self, certificate: &Certificate) -> Option<&Arc<Issuer>> {
+        let signed = |i: &&Arc<Issuer>| {
+            i.certificate.subject() == certificate.issuer() && certificate.is_signed_by(i.certificate.key())
+        };
+        self.signers.values().map(|signer| &signer.issuer).find(signed)
+    }
+
+    /// Ids of the other issuers of this mount that certify an issuer: self-signed ones first, each group
+    /// by id.
+    pub fn parents(&self, id: &str) -> &[String] {
+        self.parents.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// A serial number for a new certificate: none that an issuer of the mount has, imported or not.
+    /// That storage does not have it yet is seen when the certificate is stored.
+    ///
+    /// # Errors
+    /// `Internal` when `draw` keeps drawing numbers that are taken.
+    pub fn new_serial(&self, draw: &dyn Fn() -> Serial) -> Result<Serial> {
+        let taken = |serial: &Serial| self.issuers.values().any(|i| i.certificate.serial() == *serial);
+        (0..SERIAL_DRAWS)
+            .map(|_| draw())
+            .find(|serial| !taken(serial))
+            .ok_or_else(|| Error::internal("no free serial number found"))
+    }
+
+    /// Stores an issuer (new, or a new record of one) in this view.
+    ///
+    /// # Errors
+    /// `Invalid` when its name is already another's, or for one more of a subject than a mount takes.
+    pub fn put_issuer(&mut self, record: IssuerRecord) -> Result<PkiWrite> {
+        issuer::check_name("issuer_name", &record.name)?;
+        let id = record.id.clone();
+        let taken = |other: &Arc<Issuer>| {
+            other.record.id != id && (other.record.name == record.name || other.record.id == record.name)
+        };
+        if !record.name.is_empty() && self.issuers.values().any(taken) {
+            return Err(Error::invalid("issuer_name: issuer name already in use"));
+        }
+        let version = self.issuers.get(&id).map_or(0, |i| i.version);
+        let write = self.document(kind::ISSUER, &id, version, Some(&record));
+        let issuer = match self.issuers.get(&id) {
+            Some(known) => Arc::new(known.with_record(record, version + 1)),
+            None => {
+                let new = Arc::new(Issuer::new(record, version + 1)?);
+                self.check_room(&new.certificate)?;
+                issuer::add_parents(&mut self.parents, &self.issuers, &new);
+                new
+            }
+        };
+        self.issuers.insert(id, issuer);
+        self.work_out();
+        Ok(write)
+    }
+
+    /// Refuses an issuer of whose subject, or subject and key, there are as many as a mount takes.
+    ///
+    /// # Errors
+    /// `Invalid` with the limit.
+    pub(crate) fn check_room(&self, certificate: &Certificate) -> Result<()> {
+        issuer::check_room(&self.issuers, certificate)
+    }
+
+    /// Removes issuers; their keys stay. A default issuer among them leaves the mount without one.
+    pub fn remove_issuers(&mut self, ids: &[String], now: i64) -> Vec<PkiWrite> {
+        let (mut config, mut writes) = (self.issuers_config.value.clone(), Vec::with_capacity(ids.len() + 1));
+        for id in ids {
+            let Some(gone) = self.issuers.remove(id) else { continue };
+            issuer::remove_parents(&mut self.parents, id);
+            writes.push(self.document::<IssuerRecord>(kind::ISSUER, id, gone.version, None));
+            config.former.insert(id.clone(), authority_id(&gone.certificate));
+            if config.default == *id {
+                config.default = String::new();
+            }
+        }
+        if !writes.is_empty() {
+            config.changed_at = now;
+            writes.push(self.set_issuers_config(config));
+            self.work_out();
+        }
+        writes
+    }
+
+    /// Removes every issuer and key.
+    pub fn remove_all_issuers_and_keys(&mut self, now: i64) -> Vec<PkiWrite> {
+        let ids: Vec<String> = self.issuers.keys().cloned().collect();
+        let keys = std::mem::take(&mut self.keys);
+        let mut writes = self.remove_issuers(&ids, now);
+        self.work_out();
+        writes.extend(keys.iter().map(|(id, k)| self.document::<KeyRecord>(kind::KEY, id, k.version, None)));
+        writes
+    }
+
+    // --- Keys ---
+
+    /// A key by reference: `default` in any letter case, an id, or a name.
+    pub fn key(&self, reference: &str) -> Option<&Arc<Key>> {
+        if reference.eq_ignore_ascii_case("default") {
+            return self.keys.get(&self.keys_config.value.default);
+        }
+        self.keys.get(reference).or_else(|| self.keys.values().find(|k| !reference.is_empty() && k.name == reference))
+    }
+
+    /// All keys, by id.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<Key>> {
+        self.keys.values()
+    }
+
+    /// The key with this public half.
+    pub fn key_of(&self, public: &PublicKey) -> Option<&Arc<Key>> {
+        self.keys.values().find(|key| key.public() == public)
+    }
+
+    /// Whether `id` is the default key.
+    pub fn is_default_key(&self, id: &str) -> bool {
+        self.keys_config.value.default == id
+    }
+
+    /// Stores a key (new, or under a new name) in this view.
+    ///
+    /// # Errors
+    /// `Invalid` when its name is already another's.
+    pub fn put_key(&mut self, key: Key) -> Result<PkiWrite> {
+        issuer::check_name("key_name", &key.name)?;
+        let taken = |other: &Arc<Key>| other.id != key.id && (other.name == key.name || other.id == key.name);
+        if !key.name.is_empty() && self.keys.values().any(taken) {
+            return Err(Error::invalid("key_name: key name already in use"));
+        }
+        let version = self.keys.get(&key.id).map_or(0, |k| k.version);
+        let write = self.document(kind::KEY, &key.id, version, Some(&key.record()?));
+        self.keys.insert(key.id.clone(), Arc::new(Key { version: version + 1, ..key }));
+        self.work_out();
+        Ok(write)
+    }
+
+    /// Removes a key; `None` when there is none.
+    pub fn remove_key(&mut self, id: &str) -> Option<PkiWrite> {
+        let version = self.keys.remove(id)?.version;
+        self.work_out();
+        Some(self.document::<KeyRecord>(kind::KEY, id, version, None))
+    }
+
+    // --- Settings ---
+
+    /// Stores `config/issuers`.
+    pub fn set_issuers_config(&mut self, value: IssuersConfig) -> PkiWrite {
+        let version = self.issuers_config.version;
+        let write = self.document(kind::CONFIG, "issuers", version, Some(&value));
+        self.issuers_config = Setting { value, version: version + 1 };
+        write
+    }
+
+    /// Stores `config/keys`.
+    pub fn set_keys_config(&mut self, value: KeysConfig) -> PkiWrite {
+        let version = self.keys_config.version;
+        let write = self.document(kind::CONFIG, "keys", version, Some(&value));
+        self.keys_config = Setting { value, version: version + 1 };
+        write
+    }
+
+    /// Stores `config/urls`.
+    pub fn set_urls(&mut self, value: Urls) -> PkiWrite {
+        let version = self.urls.version;
+        let write = self.document(kind::CONFIG, "urls", version, Some(&value));
+        self.urls = Setting { value, version: version + 1 };
+        self.work_out();
+        write
+    }
+
+    /// Stores `config/cluster`.
+    pub fn set_cluster(&mut self, value: Cluster) -> PkiWrite {
+        let version = self.cluster.version;
+        let write = self.document(kind::CONFIG, "cluster", version, Some(&value));
+        self.cluster = Setting { value, version: version + 1 };
+        self.work_out();
+        write
+    }
+
+    /// Stores `config/crl`.
+    pub fn set_crl_config(&mut self, value: CrlConfig) -> PkiWrite {
+        let version = self.crl_config.version;
+        let write = self.document(kind::CONFIG, "crl", version, Some(&value));
+        self.crl_config = Setting { value, version: version + 1 };
+        write
+    }
+
+    /// The URLs of an issuer: its own where it has some, else the mount's, with placeholders replaced.
+    ///
+    /// # Errors
+    /// `Invalid` when an entry is no URL, or names a placeholder that has no value.
+    pub fn urls_of(&self, issuer: &Issuer) -> Result<Urls> {
+        let own = &issuer.record.urls;
+        let urls = if own.is_empty() { &self.urls.value } else { own };
+        urls.in_cluster(&self.cluster.value).for_issuer(&issuer.record.id)
+    }
+
+    /// The mount's URLs with its own addresses filled in.
+    pub fn global_urls(&self) -> Urls {
+        self.urls.value.in_cluster(&self.cluster.value)
+    }
+
+    /// Stores `config/external-policy`. The way to the engine is made anew only when it is another one.
+    ///
+    /// # Errors
+    /// `Invalid` when the settings lead nowhere.
+    pub fn set_external_policy(&mut self, value: external_policy::Config) -> Result<PkiWrite> {
+        let Setting { value: old, version } = &self.external_policy;
+        let version = *version;
+        if !value.leads_to_the_same(old) {
+            let engine = value.enabled.then(|| value.engine()).transpose()?;
+            self.policy_engine = engine.map(Arc::new).map(Ok);
+        }
+        let write = self.document(kind::CONFIG, "external-policy", version, Some(&value));
+        self.external_policy = Setting { value, version: version + 1 };
+        Ok(write)
+    }
+
+    /// Stores `config/auto-tidy`.
+    pub fn set_auto_tidy(&mut self, value: AutoTidy) -> PkiWrite {
+        let version = self.auto_tidy.version;
+        let write = self.document(kind::CONFIG, "auto-tidy", version, Some(&value));
+        self.auto_tidy = Setting { value, version: version + 1 };
+        write
+    }
+
+    /// Keeps the way to the policy engine that another view has, with what is known of the engine's
+    /// health, where both lead to the same.
+    pub(crate) fn with_engine_of(mut self, other: &Self) -> Self {
+        let same = self.external_policy.value.leads_to_the_same(&other.external_policy.value);
+        if same && matches!((&self.policy_engine, &other.policy_engine), (Some(Ok(_)), Some(Ok(_)))) {
+            self.policy_engine.clone_from(&other.policy_engine);
+        }
+        self
+    }
+
+    /// The way to the policy engine.
+    ///
+    /// # Errors
+    /// `Invalid` when external policy is not enabled, or its settings lead nowhere.
+    pub fn policy_engine(&self) -> Result<&Arc<PolicyEngine>> {
+        match &self.policy_engine {
+            Some(engine) => engine.as_ref().map_err(|text| Error::invalid(text.clone())),
+            None => Err(Error::invalid("external policy is not configured")),
+        }
+    }
+
+    fn document<T: Serialize>(&self, kind: &'static str, name: &str, expected: u64, value: Option<&T>) -> PkiWrite {
+        let body = value.map(|v| {
+            // A private key may be in it: storage overwrites this text when it has sealed it, and nothing is
+            // left where it grew.
+            let mut body = PartlySecret::default();
+            let written = body.secretly(|body| serde_json::to_writer(body, v));
+            written.expect("records of plain members always serialise");
+            body.into_bytes()
+        });
+        PkiWrite::Document(DocumentWrite {
+            key: DocumentKey { mount: self.mount, kind, name: name.to_owned() },
+            expected,
+            body,
+        })
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    // The cause names members, never values: the body may hold a private key.
+    serde_json::from_slice(body).map_err(|e| Error::internal(format!("stored document unreadable: {:?}", e.classify())))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! Whom to trust for the policy engine's TLS certificate, and what to show it.
+//!
+//! Nothing but the configured authorities and certificates is trusted; the system's are not looked at.
+//! With pinned certificates the one that is shown must be one of them, and where authorities are
+//! configured too, also be signed by them for the engine's name. That the engine has the key of what it
+//! shows is checked in every handshake. TLS 1.2 and 1.3 by rustls on aws-lc-rs.
+
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore, SignatureScheme};
+use zeroize::Zeroizing;
+
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+use crate::x509::certificate::Certificate;
+use crate::x509::pem;
+
+/// The member with the client's certificate chain and private key: a secret.
+pub const CLIENT_BUNDLE: &str = "service_client_cert_bundle";
+
+/// Longest PEM text of a member, octets.
+const MAX_PEM: usize = 256 * 1024;
+
+/// What the PEM members hold, checked.
+pub(crate) struct Material {
+    provider: Arc<CryptoProvider>,
+    roots: RootCertStore,
+    pinned: Vec<Pinned>,
+    client: Option<CertifiedKey>,
+}
+
+impl Material {
+    /// Reads the members: authorities, certificates of which the engine must show one, and what it is shown.
+    ///
+    /// # Errors
+    /// `Invalid` naming the member and the rule, never quoting it.
+    pub(crate) fn read(trusted_ca: &str, trusted_leaves: &str, client_bundle: &Secret) -> Result<Self> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        Ok(Self {
+            roots: roots(trusted_ca)?,
+            pinned: pinned(trusted_leaves)?,
+            client: client(client_bundle)?,
+            provider,
+        })
+    }
+
+    /// The TLS settings of a client.
+    ///
+    /// # Errors
+    /// `Invalid` when there is nothing to trust, `Internal` when the provider lacks what TLS needs.
+    pub(crate) fn client_config(self) -> Result<ClientConfig> {
+        let trust = Trust::new(self.roots, self.pinned, &self.provider)?;
+        let builder = ClientConfig::builder_with_provider(self.provider)
+            .with_safe_default_protocol_versions()
+            .map_err(Error::internal)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(trust));
+        Ok(match self.client {
+            Some(client) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(client))),
+            None => builder.with_no_client_auth(),
+        })
+    }
+}
+
+/// The blocks of a member; none of an empty one.
+fn blocks(field: &str, text: &str) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
+    if text.len() > MAX_PEM {
+        return Err(Error::invalid(format!("{field}: longer than {MAX_PEM} bytes")));
+    }
+    let blocks = pem::blocks(text).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
+    Ok(blocks.into_iter().map(|(label, der)| (label, Zeroizing::new(der))).collect())
+}
+
+/// The certificates of a member that holds nothing else.
+fn certificates(field: &str, text: &str) -> Result<Vec<Vec<u8>>> {
+    let only = |(label, der): (String, Zeroizing<Vec<u8>>)| {
+        if label == "CERTIFICATE" {
+            return Ok(der.to_vec());
+        }
+        Err(Error::invalid(format!("{field}: must hold PEM blocks CERTIFICATE only")))
+    };
+    blocks(field, text)?.into_iter().map(only).collect()
+}
+
+fn roots(text: &str) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for der in certificates("trusted_ca", text)? {
+        roots
+            .add(CertificateDer::from(der))
+            .map_err(|_| Error::invalid("trusted_ca: a certificate cannot be used as an authority"))?;
+    }
+    Ok(roots)
+}
+
+fn pinned(text: &str) -> Result<Vec<Pinned>> {
+    const FIELD: &str = "trusted_leaf_certificate_bundle";
+    let read = |der: Vec<u8>| {
+        let certificate = Certificate::submitted(&der).map_err(|e| Error::invalid(format!("{FIELD}: {}", e.text())))?;
+        Ok(Pinned { der, not_before: certificate.not_before(), not_after: certificate.not_after() })
+    };
+    certificates(FIELD, text)?.into_iter().map(read).collect()
+}
+
+/// The chain and its one key; the key must be the first certificate's.
+fn client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
+    let refuse = |rule: &str| Err(Error::invalid(format!("{CLIENT_BUNDLE}: {rule}")));
+    let Some(text) = bundle.expose_text() else { return refuse("must be PEM") };
+    let blocks = blocks(CLIENT_BUNDLE, text)?;
+    if blocks.is_empty() {
+        return Ok(None);
+    }
+    let (mut chain, mut keys) = (Vec::new(), Vec::new());
+    for (label, der) in &blocks {
+        match label.as_str() {
+            "CERTIFICATE" => chain.push(CertificateDer::from(der.to_vec())),
+            // Borrowed: who owned them would not overwrite them.
+            "PRIVATE KEY" => keys.push(PrivateKeyDer::Pkcs8(der.as_slice().into())),
+            "RSA PRIVATE KEY" => keys.push(PrivateKeyDer::Pkcs1(der.as_slice().into())),
+            "EC PRIVATE KEY" => keys.push(PrivateKeyDer::Sec1(der.as_slice().into())),
+            _ => return refuse("must hold PEM blocks CERTIFICATE and one private key"),
+        }
+    }
+    let (Some(key), true, false) = (keys.pop(), keys.is_empty(), chain.is_empty()) else {
+        return refuse("must hold a certificate chain and exactly one private key");
+    };
+    let Ok(key) = any_supported_type(&key) else {
+        return refuse("the key must be of RSA, ECDSA (P-256, P-384, P-521) or Ed25519");
+    };
+    let certified = CertifiedKey::new(chain, key);
+    match certified.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(Some(certified)),
+        Err(rustls::Error::InconsistentKeys(_)) => refuse("the private key is not the first certificate's"),
+        Err(_) => refuse("the first certificate cannot be read"),
+    }
+}
+
+/// The certificates of a bundle, for reading back.
+pub(crate) fn certificates_alone(bundle: &Secret) -> String {
+    let blocks = blocks("", bundle.expose_text().unwrap_or_default()).unwrap_or_default();
+    let certificates = blocks.iter().filter(|(label, _)| label == "CERTIFICATE");
+    certificates.map(|(label, der)| pem::encode(label, der) + "\n").collect()
+}
+
+/// A certificate that the engine may show.
+#[derive(Debug)]
+struct Pinned {
+    der: Vec<u8>,
+    not_before: i64,
+    not_after: i64,
+}
+
+/// Decides about the certificate that the engine shows.
+#[derive(Debug)]
+struct Trust {
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    pinned: Vec<Pinned>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Trust {
+    fn new(roots: RootCertStore, pinned: Vec<Pinned>, provider: &Arc<CryptoProvider>) -> Result<Self> {
+        let chain = if roots.is_empty() {
+            None
+        } else {
+            let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+            Some(builder.build().map_err(Error::internal)?)
+        };
+        if chain.is_none() && pinned.is_empty() {
+            return Err(Error::invalid("trusted_ca: nothing is trusted"));
+        }
+        Ok(Self { chain, pinned, provider: Arc::clone(provider) })
+    }
+
+    /// Whether it is one of the pinned ones, and valid now.
+    fn is_pinned(&self, shown: &[u8], now: UnixTime) -> Result<(), CertificateError> {
+        let Some(pinned) = self.pinned.iter().find(|pinned| pinned.der == shown) else {
+            return Err(CertificateError::ApplicationVerificationFailure);
+        };
+        match i64::try_from(now.as_secs()).unwrap_or(i64::MAX) {
+            now if now < pinned.not_before => Err(CertificateError::NotValidYet),
+            now if now > pinned.not_after => Err(CertificateError::Expired),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ServerCertVerifier for Trust {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if !self.pinned.is_empty() {
+            self.is_pinned(shown, now)?;
+        }
+        match &self.chain {
+            Some(chain) => chain.verify_server_cert(shown, intermediates, name, ocsp, now),
+            // Trust::new has seen to it that something is pinned then.
+            None => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x509::testing;
+
+    /// The PEM members.
+    #[derive(Default)]
+    struct Members {
+        trusted_ca: String,
+        trusted_leaves: String,
+        client_bundle: Secret,
+    }
+
+    impl Members {
+        fn read(&self) -> Result<Material> {
+            Material::read(&self.trusted_ca, &self.trusted_leaves, &self.client_bundle)
+        }
+    }
+
+    fn refusal(members: Members) -> String {
+        members.read().err().unwrap().text().to_owned()
+    }
+
+    #[test]
+    fn a_client_bundle_is_a_chain_and_its_one_key() {
+        let (key, certificate) = testing::root("ec", 256);
+        let (other, _) = testing::root("ec", 256);
+        let certificate = pem::encode("CERTIFICATE", certificate.der());
+        let pkcs8 = |key: &crate::keys::local::PrivateKey| pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
+        let (label, sec1) = key.traditional().unwrap();
+        let bundle = |text: String| Members { client_bundle: Secret::new(text), ..Members::default() };
+        for own in [pkcs8(&key), pem::encode(label, sec1.expose())] {
+            let both = bundle(format!("{certificate}\n{own}"));
+            assert!(both.read().unwrap().client.is_some());
+            assert_eq!(certificates_alone(&both.client_bundle), format!("{certificate}\n"));
+        }
+        for (text, rule) in [
+            (certificate.clone(), "exactly one private key"),
+            (pkcs8(&key), "exactly one private key"),
+            (format!("{certificate}\n{}\n{}", pkcs8(&key), pkcs8(&key)), "exactly one private key"),
+            (format!("{certificate}\n{}", pkcs8(&other)), "not the first certificate's"),
+            (format!("{certificate}\n{}", pem::encode("DH PARAMETERS", b"x")), "PEM blocks"),
+            ("garbage".to_owned(), "index 0"),
+        ] {
+            let refusal = refusal(bundle(text));
+            assert!(refusal.starts_with("service_client_cert_bundle: ") && refusal.contains(rule), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn trust_is_certificates_alone_and_never_nothing() {
+        let (key, certificate) = testing::root("ec", 256);
+        let certificate = pem::encode("CERTIFICATE", certificate.der());
+        let key = pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
+        let ca = |text: &str| Members { trusted_ca: text.to_owned(), ..Members::default() };
+        let leaf = |text: &str| Members { trusted_leaves: text.to_owned(), ..Members::default() };
+        assert!(ca(&certificate).read().unwrap().client_config().is_ok());
+        assert!(leaf(&certificate).read().unwrap().client_config().is_ok());
+        let none = Members::default().read().unwrap().client_config().err().unwrap();
+        assert!(none.text().contains("nothing is trusted"));
+        assert!(refusal(ca(&key)).starts_with("trusted_ca: must hold PEM blocks CERTIFICATE only"));
+        assert!(refusal(leaf(&key)).starts_with("trusted_leaf_certificate_bundle: must hold PEM blocks"));
+        let broken = pem::encode("CERTIFICATE", b"hunter2");
+        assert!(refusal(ca(&broken)).starts_with("trusted_ca: a certificate cannot be used"));
+        assert!(refusal(leaf(&broken)).starts_with("trusted_leaf_certificate_bundle: certificate"));
+        assert!(refusal(ca(&"x".repeat(MAX_PEM + 1))).contains("262144 bytes"));
+    }
+
+    #[test]
+    fn a_pinned_certificate_counts_while_it_is_valid() {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let pinned = vec![Pinned { der: vec![1], not_before: 10, not_after: 20 }];
+        let trust = Trust::new(RootCertStore::empty(), pinned, &provider).unwrap();
+        let at = |seconds| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+        assert_eq!(trust.is_pinned(&[1], at(10)), Ok(()));
+        assert_eq!(trust.is_pinned(&[1], at(20)), Ok(()));
+        assert_eq!(trust.is_pinned(&[1], at(9)), Err(CertificateError::NotValidYet));
+        assert_eq!(trust.is_pinned(&[1], at(21)), Err(CertificateError::Expired));
+        assert_eq!(trust.is_pinned(&[2], at(15)), Err(CertificateError::ApplicationVerificationFailure));
+    }
+}

@@ -1,0 +1,250 @@
+//! Leases: whoever ends one revokes its certificate.
+//!
+//! A role with `generate_lease` has a lease stored in the commit of every certificate. It belongs to the
+//! token that asked. It ends in four ways: it is revoked (by id or prefix), its token ends, its mount goes
+//! (the store removes its rows), or its certificate expires (then nothing is revoked).
+//!
+//! Ending is two steps, so that a crash in between loses nothing: first the lease is marked, from when on
+//! nobody is shown it; then its certificate is revoked and the lease removed in one commit. A token that
+//! ends leaves word of its leases in its own commit. [`Engine::sweep_leases`] finds whatever was marked or
+//! left, on any node, as often as it takes: both steps are safe to repeat.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::revoke;
+use crate::documents::MountId;
+use crate::error::{Error, Result};
+use crate::pki::engine::{Authority, Engine};
+use crate::pki::store::{LeaseRow, PkiOutcome, PkiWrite};
+use crate::telemetry;
+
+/// Leases that are marked, or swept, in one commit; leases that are read for a list at a time.
+const STEP: u32 = 500;
+/// Leases whose certificates are revoked in one commit.
+const REVOKE_STEP: u32 = 100;
+/// Longest id that is looked for: a path and its random part.
+const MAX_ID: usize = 4096;
+/// Ids are ASCII: all of them lie below this.
+const END_OF_IDS: &str = "\u{7f}";
+
+/// Whether a text can be the id, or the begin of the id, of a lease.
+fn is_id(text: &str) -> bool {
+    text.len() <= MAX_ID && text.bytes().all(|b| b.is_ascii_graphic())
+}
+
+/// What lies below a path: above the first and below the second text.
+fn below(prefix: &str) -> (String, String) {
+    match prefix.trim_end_matches('/') {
+        "" => (String::new(), END_OF_IDS.to_owned()),
+        // '0' follows '/'.
+        path => (format!("{path}/"), format!("{path}0")),
+    }
+}
+
+impl Engine {
+    /// A lease that has neither ended nor been revoked.
+    ///
+    /// # Errors
+    /// `Unavailable` from storage.
+    pub async fn lease(&self, id: &str) -> Result<Option<LeaseRow>> {
+        if !is_id(id) {
+            return Ok(None);
+        }
+        let now = self.tools().clock.now().unix_timestamp();
+        Ok(self.tools().store.lease(id.to_owned()).await?.filter(|lease| now < lease.expires_at))
+    }
+
+    /// What lies directly below a path, in byte order: random parts of leases, and segments of longer
+    /// paths with a trailing `/`. Gives at most `limit` keys above `after`.
+    ///
+    /// # Errors
+    /// `Unavailable` from storage.
+    pub async fn lease_keys(&self, prefix: &str, after: &str, limit: Option<usize>) -> Result<Vec<String>> {
+        let mut keys = Vec::new();
+        if !is_id(prefix) || !is_id(after) {
+            return Ok(keys);
+        }
+        let (start, end) = below(prefix);
+        // Everything below a segment that was shown is passed over, as the segment's own text says.
+        let mut from =
+            if after.ends_with('/') { below(&format!("{start}{after}")).1 } else { format!("{start}{after}") };
+        while limit.is_none_or(|limit| keys.len() < limit) {
+            let page = self.tools().store.lease_ids(from.clone(), end.clone(), STEP).await?;
+            let Some(last) = page.last() else { break };
+            let full = page.len() == STEP as usize;
+            from.clone_from(last);
+            for id in &page {
+                let rest = &id[start.len()..];
+                match rest.split_once('/') {
+                    None => keys.push(rest.to_owned()),
+                    Some((segment, _)) => {
+                        let key = format!("{segment}/");
+                        from = from.max(below(&format!("{start}{segment}")).1);
+                        if keys.last() != Some(&key) {
+                            keys.push(key);
+                        }
+                    }
+                }
+            }
+            if !full {
+                break;
+            }
+        }
+        keys.truncate(limit.unwrap_or(usize::MAX));
+        Ok(keys)
+    }
+
+    /// Revokes a lease and its certificate; nothing when there is no such lease. With `wait` false it is
+    /// only made sure that this happens, soon.
+    ///
+    /// # Errors
+    /// `Unavailable` or `Busy` from storage; with `wait` also when no CRL can be built. What was marked is
+    /// revoked all the same, later.
+    pub async fn revoke_lease(self: &Arc<Self>, id: &str, wait: bool) -> Result<()> {
+        if id.is_empty() || !is_id(id) {
+            return Ok(());
+        }
+        self.tools().store.commit(vec![PkiWrite::LeasesMark(vec![id.to_owned()])]).await?;
+        // The id itself is above its own begin and below itself with '!'.
+        self.carry_out(&id[..id.len() - 1], &format!("{id}!"), wait).await
+    }
+
+    /// Revokes all leases below a path, or the one lease with this id; as [`Engine::revoke_lease`].
+    ///
+    /// # Errors
+    /// As [`Engine::revoke_lease`].
+    pub async fn revoke_leases(self: &Arc<Self>, prefix: &str, wait: bool) -> Result<()> {
+        if !is_id(prefix) {
+            return Ok(());
+        }
+        if self.tools().store.lease(prefix.to_owned()).await?.is_some() {
+            return self.revoke_lease(prefix, wait).await;
+        }
+        let (start, end) = below(prefix);
+        let mut after = start;
+        loop {
+            let ids = self.tools().store.lease_ids(after, end.clone(), STEP).await?;
+            let Some(last) = ids.last() else { break };
+            after = last.clone();
+            self.tools().store.commit(vec![PkiWrite::LeasesMark(ids)]).await?;
+        }
+        // From below the prefix itself: it may be the id of a lease that an earlier try has marked.
+        let path = prefix.trim_end_matches('/');
+        self.carry_out(path.get(..path.len().saturating_sub(1)).unwrap_or_default(), &end, wait).await
+    }
+
+    /// Ends what is marked between two texts, and perhaps more of what is marked.
+    async fn carry_out(self: &Arc<Self>, after: &str, below: &str, wait: bool) -> Result<()> {
+        if !wait {
+            self.wake_leases();
+            return Ok(());
+        }
+        // A task of its own: a caller that leaves must not separate the records from their CRLs.
+        let (engine, after, below) = (Arc::clone(self), after.to_owned(), below.to_owned());
+        tokio::spawn(async move { engine.end_marked(&after, &below).await }).await.map_err(Error::internal)?
+    }
+
+    /// Revokes the certificates of marked leases and of tokens that have ended, and removes leases whose
+    /// certificates have expired. To be called again and again; stopping at any point does no harm.
+    ///
+    /// # Errors
+    /// `Unavailable` from storage, or when a certificate could not be revoked; the next call tries again.
+    pub async fn sweep_leases(&self) -> Result<()> {
+        let store = &self.tools().store;
+        while store.mark_ended(STEP).await? == STEP {}
+        let revoked = self.end_marked("", END_OF_IDS).await;
+        let now = self.tools().clock.now().unix_timestamp();
+        loop {
+            let swept = store.sweep_leases(now, STEP).await?;
+            metrics::counter!(telemetry::PKI_LEASES_ENDED, "result" => "expired").increment(u64::from(swept));
+            if swept < STEP {
+                return revoked;
+            }
+        }
+    }
+
+    /// Revokes the certificates of the marked leases between two texts, and builds the CRLs once.
+    async fn end_marked(&self, after: &str, below: &str) -> Result<()> {
+        let mut after = after.to_owned();
+        let mut changed = BTreeMap::new();
+        let mut outcome = Ok(());
+        loop {
+            let page = self.tools().store.ending_leases(after, below.to_owned(), REVOKE_STEP).await?;
+            let Some(last) = page.last() else { break };
+            after = last.id.clone();
+            let mut by_mount: BTreeMap<MountId, Vec<LeaseRow>> = BTreeMap::new();
+            page.into_iter().for_each(|lease| by_mount.entry(lease.mount).or_default().push(lease));
+            for (mount, leases) in by_mount {
+                // One mount that fails does not hold up the others.
+                match self.end(mount, leases).await {
+                    Ok(Some(authority)) => drop(changed.insert(mount, authority)),
+                    Ok(None) => {}
+                    Err(error) => outcome = Err(error),
+                }
+            }
+        }
+        for authority in changed.into_values() {
+            outcome =
+                authority.publish_revocations(u64::MAX, authority.announce_revocation()).await.map(drop).and(outcome);
+        }
+        outcome
+    }
+
+    /// Revokes the certificates of leases of one mount and removes the leases, in one commit. Gives the
+    /// mount when its CRLs have to be built.
+    async fn end(&self, mount: MountId, leases: Vec<LeaseRow>) -> Result<Option<Arc<Authority>>> {
+        // The store gives leases of mounts that exist only: one that is not open here was just enabled.
+        self.open(mount).await?;
+        let authority = self.authority(mount)?;
+        let mut unit = Vec::with_capacity(leases.len() + 1);
+        for lease in &leases {
+            unit.extend(revoke::of_lease(&authority, lease.serial).await?.map(PkiWrite::Revocation));
+        }
+        unit.push(PkiWrite::LeasesEnd(leases.into_iter().map(|lease| lease.id).collect()));
+        let mut revoked = 0;
+        let outcomes = self.tools().store.commit(unit).await;
+        // After a failure, too: the records may be there.
+        self.answers().revoked();
+        for outcome in outcomes? {
+            match outcome {
+                PkiOutcome::Revoked { fresh, .. } => revoked += u64::from(fresh),
+                PkiOutcome::Changed(count) => {
+                    let ended = metrics::counter!(telemetry::PKI_LEASES_ENDED, "result" => "revoked");
+                    ended.increment(u64::from(count));
+                }
+                PkiOutcome::Done | PkiOutcome::SerialTaken | PkiOutcome::Kept { .. } | PkiOutcome::Removed(_) => {}
+            }
+        }
+        metrics::counter!(telemetry::PKI_REVOCATIONS).increment(revoked);
+        Ok((revoked > 0).then_some(authority))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::issue::beside::new_id;
+
+    #[test]
+    fn what_lies_below_a_path_is_between_two_texts() {
+        let within = |prefix: &str, id: &str| {
+            let (start, end) = below(prefix);
+            id > start.as_str() && id < end.as_str()
+        };
+        for prefix in ["", "/", "pki", "pki/", "pki/issue", "pki/issue/web", "pki/issue/web/"] {
+            assert!(within(prefix, "pki/issue/web/zzzz"), "{prefix}");
+        }
+        for prefix in ["pk", "pki2", "pki/issue/we", "pki/issue/web2", "pki/issue/web/zzzz", "pki/sign"] {
+            assert!(!within(prefix, "pki/issue/web/zzzz"), "{prefix}");
+        }
+    }
+
+    #[test]
+    fn ids_are_a_path_and_a_random_part() {
+        let id = new_id("pki/issue/web");
+        let random = id.strip_prefix("pki/issue/web/").unwrap();
+        assert!(random.len() == 24 && random.bytes().all(|b| b.is_ascii_alphanumeric()), "{id}");
+        assert!(is_id(&id) && !is_id("ä") && !is_id("a b") && !is_id("a\0") && !is_id(&"a".repeat(5000)));
+    }
+}

@@ -1,0 +1,236 @@
+//! The OCSP responder of a mount (RFC 6960, with the nonce of RFC 9654): tells anyone whether a
+//! certificate of this mount is revoked.
+//!
+//! One answer has one signer: the issuer of the first certificate that is asked about and known here,
+//! else the default issuer. It speaks for its own certificates; others of the same request are `unknown`
+//! to it. What was never issued is `unknown` too, unless the mount's settings vouch for it. The issuer
+//! signs itself; there are no responder certificates. An issuer without its key here or without the
+//! usage `ocsp-signing` makes the answer `unauthorized`; so does `ocsp_disable`, and a managed key that the
+//! mount may not use. A store or a signer that is out of reach or too busy is `tryLater`, every other failure
+//! `internalError`.
+//!
+//! Statuses come from one indexed read per certificate. Single answers without a nonce are
+//! [kept](crate::pki::engine::answers) for a while. Called by the HTTP layer alone, for every mount.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::error::{Error, Kind, Result};
+use crate::keys::pool::Watch;
+use crate::pki::check::prepared::Prepared;
+use crate::pki::engine::Authority;
+use crate::pki::engine::answers::{Found, Question, Signed, Times};
+use crate::pki::mount::responders::{Responder, Signing};
+use crate::pki::mount::settings::crl::UnknownSerial;
+use crate::pki::mount::view::View;
+use crate::telemetry;
+use crate::x509::certificate::Certificate;
+use crate::x509::ocsp::{self, CertId, Request, ResponseData, SingleResponse, Status};
+
+/// What became of a request (OCSPResponseStatus, RFC 6960 4.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was answered.
+    Successful = 0,
+    /// It cannot be read.
+    MalformedRequest = 1,
+    /// A defect.
+    InternalError = 2,
+    /// Storage or the signer cannot be reached now.
+    TryLater = 3,
+    /// Nobody here may sign an answer.
+    Unauthorized = 6,
+}
+
+impl Outcome {
+    /// The label of metrics.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Successful => "successful",
+            Self::MalformedRequest => "malformed_request",
+            Self::InternalError => "internal_error",
+            Self::TryLater => "try_later",
+            Self::Unauthorized => "unauthorized",
+        }
+    }
+}
+
+/// An answer, ready to send.
+pub struct Answered {
+    /// What became of the request.
+    pub outcome: Outcome,
+    /// The OCSPResponse, DER.
+    pub der: Bytes,
+    /// Its times, when anybody may keep it until then: it has no nonce, and nothing in it is unknown.
+    pub lasting: Option<Times>,
+}
+
+impl Answered {
+    /// An answer without a signature.
+    pub fn failure(outcome: Outcome) -> Self {
+        Self { outcome, der: Bytes::copy_from_slice(&ocsp::failure(outcome as u8)), lasting: None }
+    }
+
+    /// What a failure of storage or signer is to the one who asks; the cause goes to the log.
+    pub fn failed(error: &Error) -> Self {
+        let outcome = match error.kind() {
+            Kind::Busy | Kind::Unavailable | Kind::Quota => Outcome::TryLater,
+            // The mount may not use the key, or not so.
+            Kind::Invalid => Outcome::Unauthorized,
+            _ => Outcome::InternalError,
+        };
+        tracing::error!(%error, cause = ?std::error::Error::source(error), "OCSP answer failed");
+        Self::failure(outcome)
+    }
+}
+
+/// Counts an answer that leaves.
+pub fn count(answered: &Answered) {
+    metrics::counter!(telemetry::PKI_OCSP_ANSWERS, "result" => answered.outcome.name()).increment(1);
+}
+
+/// Answers a request in DER.
+pub async fn answer(authority: &Authority, request: &[u8]) -> Answered {
+    let view = authority.view();
+    if view.crl_config.value.ocsp_disable {
+        return Answered::failure(Outcome::Unauthorized);
+    }
+    match Request::parse(request) {
+        Ok(request) => respond(authority, &view, &request).await.unwrap_or_else(|error| Answered::failed(&error)),
+        Err(_) => Answered::failure(Outcome::MalformedRequest),
+    }
+}
+
+async fn respond(authority: &Authority, view: &Arc<View>, request: &Request<'_>) -> Result<Answered> {
+    if let (None, [id]) = (request.nonce, &request.certificates[..]) {
+        return single(authority, view, id).await;
+    }
+    let Some((responder, signing)) = responder(view, &request.certificates) else {
+        return Ok(Answered::failure(Outcome::Unauthorized));
+    };
+    let mut responses = Vec::with_capacity(request.certificates.len());
+    for id in &request.certificates {
+        let status = status(authority, view, responder, id).await?;
+        responses.push(SingleResponse { cert_id: id.raw, status });
+    }
+    let (der, times) = sign(authority, view, responder, signing, &responses, request.nonce).await?;
+    let lasting = request.nonce.is_none() && responses.iter().all(|single| single.status != Status::Unknown);
+    Ok(Answered { outcome: Outcome::Successful, der, lasting: lasting.then_some(times) })
+}
+
+/// Answers the usual question, about one certificate without a nonce: perhaps with an answer that is there.
+async fn single(authority: &Authority, view: &Arc<View>, id: &CertId<'_>) -> Result<Answered> {
+    let (tools, answers) = (authority.tools(), authority.answers());
+    let (question, read) = (Question::new(view.mount, id.raw), answers.reading(tools.clock.now()));
+    let earlier = match answers.find(&question, view, read) {
+        Found::Fresh(signed) => return Ok(again(signed)),
+        Found::Signed(signed) => Some(signed),
+        Found::Nothing => None,
+    };
+    let Some((responder, signing)) = responder(view, std::slice::from_ref(id)) else {
+        return Ok(Answered::failure(Outcome::Unauthorized));
+    };
+    let status = status(authority, view, responder, id).await?;
+    if let Some(signed) = earlier.filter(|signed| signed.status == status) {
+        answers.keep(question, signed.clone(), view, read);
+        return Ok(again(signed));
+    }
+    metrics::counter!(telemetry::PKI_OCSP_KEPT, "result" => "miss").increment(1);
+    let responses = [SingleResponse { cert_id: id.raw, status }];
+    let (der, times) = sign(authority, view, responder, signing, &responses, None).await?;
+    let known = status != Status::Unknown;
+    if known {
+        answers.keep(question, Signed { der: der.clone(), status, times }, view, read);
+    }
+    Ok(Answered { outcome: Outcome::Successful, der, lasting: known.then_some(times) })
+}
+
+fn again(signed: Signed) -> Answered {
+    metrics::counter!(telemetry::PKI_OCSP_KEPT, "result" => "hit").increment(1);
+    Answered { outcome: Outcome::Successful, der: signed.der, lasting: Some(signed.times) }
+}
+
+/// Who answers: the responder of the first certificate that has one, else the default issuer's; `None`
+/// when that one may not sign.
+fn responder<'a>(view: &'a View, ids: &[CertId<'_>]) -> Option<(&'a Responder, &'a Signing)> {
+    let responders = view.responders();
+    let meant = ids.iter().find_map(|id| responders.meant(id));
+    let responder = meant.or_else(|| responders.of(view.signer("default")?))?;
+    Some((responder, responder.signing.as_ref()?))
+}
+
+/// What a responder knows of a certificate.
+async fn status(authority: &Authority, view: &View, responder: &Responder, id: &CertId<'_>) -> Result<Status> {
+    if !responder.is_meant(id) {
+        return Ok(Status::Unknown);
+    }
+    let stored = authority.tools().store.status(authority.mount(), id.serial).await?;
+    let gone = |issuer: &str| !view.signers().any(|signer| signer.issuer.record.id == issuer);
+    // The revocation of an issuer that was deleted counts under every issuer that it may have been: who
+    // asks has a certificate of that name and key.
+    if let Some(revocation) =
+        stored.revocation.map(|r| r.row).filter(|row| responder.has(&row.issuer) || gone(&row.issuer))
+    {
+        return Ok(Status::Revoked { at: revocation.revoked_at.unix_timestamp(), reason: revocation.reason });
+    }
+    // Issuers that were imported are not among the stored certificates.
+    if let Some(revoked_at) = responder.certified(&id.serial) {
+        return Ok(revoked_at.map_or(Status::Good, |at| Status::Revoked { at, reason: None }));
+    }
+    let known = match stored.issuer {
+        Some(issuer) if responder.has(&issuer) => true,
+        Some(issuer) if gone(&issuer) => was_signed_by(authority, responder, id).await?,
+        Some(_) => false,
+        None => view.crl_config.value.ocsp_unknown_serial == UnknownSerial::Good,
+    };
+    Ok(if known { Status::Good } else { Status::Unknown })
+}
+
+/// Whether a stored certificate, whose issuer was deleted, is one of this responder's: its issuer may have
+/// been imported again.
+async fn was_signed_by(authority: &Authority, responder: &Responder, id: &CertId<'_>) -> Result<bool> {
+    let Some(stored) = authority.tools().store.certificate(authority.mount(), id.serial).await? else {
+        return Ok(false);
+    };
+    Ok(Certificate::parse(&stored.row.der).is_ok_and(|certificate| responder.signed(&certificate)))
+}
+
+/// Makes an answer of now.
+async fn sign(
+    authority: &Authority,
+    view: &View,
+    responder: &Responder,
+    signing: &Signing,
+    responses: &[SingleResponse<'_>],
+    nonce: Option<&[u8]>,
+) -> Result<(Bytes, Times)> {
+    let started = Instant::now();
+    let this_update = authority.tools().clock.now().unix_timestamp();
+    let life = view.crl_config.value.ocsp_expiry().as_secs();
+    let next_update = i64::try_from(life).ok().filter(|&life| life > 0).map(|life| this_update + life);
+    let data = ResponseData {
+        responder_key_hash: responder.hashes().key_hash(),
+        produced_at: this_update,
+        next_update,
+        responses,
+        nonce,
+    }
+    .encode();
+    let prepared = Prepared::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
+        // The answer is our own: what is wrong with it is not the fault of who asks.
+        .map_err(Error::internal)?;
+    let _place = if prepared.is_slow() { Some(authority.answers().place()?) } else { None };
+    let basic = prepared.sign(&*authority.tools().signers, &Watch::ALWAYS).await?.der();
+    metrics::histogram!(telemetry::PKI_OCSP_SIGN_SECONDS).record(started.elapsed().as_secs_f64());
+    for single in responses {
+        let word = match single.status {
+            Status::Good => "good",
+            Status::Revoked { .. } => "revoked",
+            Status::Unknown => "unknown",
+        };
+        metrics::counter!(telemetry::PKI_OCSP_SIGNED, "result" => word).increment(1);
+    }
+    Ok((Bytes::from(ocsp::successful(&basic)), Times { this_update, next_update }))
+}

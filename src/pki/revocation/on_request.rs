@@ -1,0 +1,278 @@
+//! Lists that a caller words: from entries of any serial numbers, or from other lists of the same key. Both are
+//! signed and handed out; nothing is stored, and what the mount publishes does not know of them. Refuses issuers
+//! that may not sign CRLs.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result, Warnings};
+use crate::keys::signing::Signers;
+use crate::pki::check::blocking::{self, Outside};
+use crate::pki::crl::batch::Batch;
+use crate::pki::crl::entries::Entries;
+use crate::pki::crl::list::{Draft, Frame};
+use crate::pki::engine::Authority;
+use crate::pki::mount::signer::Signer;
+use crate::x509::crl::{Crl, entry, entry_with_extensions};
+use crate::x509::extension::{MAX_EXTENSIONS, extension};
+use crate::x509::oid;
+use crate::x509::profile;
+use crate::x509::public_key::PublicKey;
+use crate::x509::raw_extension::ExtensionRef;
+use crate::x509::reader::Reader;
+use crate::x509::serial::Serial;
+use crate::x509::writer::ENUMERATED;
+
+/// Life of a list when nobody names one.
+const LIFE: Duration = Duration::from_secs(72 * 3600);
+/// Extensions that the server itself writes.
+const RESERVED: [(&[u8], &str); 3] = [
+    (oid::AUTHORITY_KEY_ID, "authorityKeyIdentifier"),
+    (oid::CRL_NUMBER, "cRLNumber"),
+    (oid::DELTA_CRL_INDICATOR, "deltaCRLIndicator"),
+];
+/// Most lists that are joined: the signature of each is checked.
+pub const MAX_LISTS: usize = 100;
+/// Longest entry, in octets.
+const LONGEST_ENTRY: usize = 16 << 10;
+
+/// An issuer that signs lists on request.
+pub struct ListSigner {
+    signer: Arc<Signer>,
+    signers: Arc<dyn Signers>,
+    now: i64,
+}
+
+/// A list to sign.
+pub struct WordedList {
+    /// Its numbers and its life.
+    pub terms: ListTerms,
+    /// What is on it: of [`WordedEntries`] or a [`Union`].
+    pub entries: Batch,
+    /// Further extensions of the list.
+    pub extensions: WordedExtensions,
+}
+
+impl ListSigner {
+    /// The issuer that `reference` names.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown issuer; `Invalid` when it may not sign CRLs, or cannot.
+    pub fn of(authority: &Authority, reference: &str) -> Result<Self> {
+        let signer = authority.view().signer(reference).cloned().ok_or_else(Error::not_found)?;
+        if !signer.issuer.record.usage.crl {
+            return Err(Error::invalid("issuer_ref: the issuer's usage has no crl-signing"));
+        }
+        if signer.key.is_none() {
+            return Err(Error::invalid("issuer_ref: the issuer has no private key in this mount"));
+        }
+        let tools = authority.tools();
+        Ok(Self { signer, signers: Arc::clone(&tools.signers), now: tools.clock.now().unix_timestamp() })
+    }
+
+    /// Signs a list, off the worker; gives its DER.
+    ///
+    /// # Errors
+    /// `Invalid` when an extension is one that the server writes itself, or the list breaks a rule.
+    pub async fn sign(self, list: WordedList) -> Result<Vec<u8>> {
+        let WordedList { terms, entries, extensions } = list;
+        let has = |oid: &[u8]| extensions.0.iter().any(|(id, _)| id == oid);
+        if let Some((_, name)) = RESERVED.iter().find(|(oid, _)| has(oid)) {
+            return Err(Error::invalid(format!("extensions: {name} is written by the server")));
+        }
+        let Self { signer, signers, now } = self;
+        let work = |outside: Outside| async move {
+            let frame = terms.from(now);
+            let entries = Entries::default().with(entries);
+            let draft = Draft::new(&signer, &entries, frame, &extensions.slices())?;
+            let signature = draft.sign(&signer, &*signers, &outside).await?;
+            Ok(draft.finish(&signature).pieces().flatten().collect())
+        };
+        blocking::run(None, work).await?
+    }
+}
+
+/// The numbers and the life of a list.
+#[derive(Clone, Copy)]
+pub struct ListTerms {
+    number: u64,
+    base: Option<u64>,
+    life: Duration,
+}
+
+impl ListTerms {
+    /// A list with its number, for 72 hours; with the number of a complete list it is a delta CRL of that.
+    ///
+    /// # Errors
+    /// `Invalid` when the base comes later (RFC 5280 5.2.4).
+    pub fn numbered(number: u64, base: Option<u64>) -> Result<Self> {
+        if base.is_some_and(|base| base > number) {
+            return Err(Error::invalid("delta_crl_base_number: must not be above crl_number (RFC 5280 5.2.4)"));
+        }
+        Ok(Self { number, base, life: LIFE })
+    }
+
+    /// With another life, of at most [a century](crate::pki::mount::settings::crl::lifetime).
+    ///
+    /// # Errors
+    /// `Invalid` when it is shorter than a second.
+    pub fn lasting(self, life: Duration) -> Result<Self> {
+        if life.as_secs() == 0 {
+            return Err(Error::invalid("next_update: must be at least one second"));
+        }
+        Ok(Self { life, ..self })
+    }
+
+    fn from(self, now: i64) -> Frame {
+        let Self { number, base, life } = self;
+        Frame { number, base, this_update: now, next_update: now.saturating_add_unsigned(life.as_secs()) }
+    }
+}
+
+/// Extensions of an entry or a list: identifiers and whole SEQUENCEs, in their order.
+#[derive(Default)]
+pub struct WordedExtensions(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl WordedExtensions {
+    /// One more, by the content octets of its identifier and its value; errors name it by `path`.
+    ///
+    /// # Errors
+    /// `Invalid` for one that is there before, and for too many.
+    pub fn push(&mut self, path: &str, id: Vec<u8>, critical: bool, value: &[u8]) -> Result<()> {
+        if self.0.iter().any(|(known, _)| *known == id) {
+            return Err(Error::invalid(format!("{path}: its id is there before (RFC 5280 4.2)")));
+        }
+        if self.0.len() == MAX_EXTENSIONS {
+            return Err(Error::invalid(format!("{path}: at most {MAX_EXTENSIONS} extensions are taken")));
+        }
+        let raw = extension(&id, critical, value);
+        self.0.push((id, raw));
+        Ok(())
+    }
+
+    fn slices(&self) -> Vec<&[u8]> {
+        self.0.iter().map(|(_, raw)| raw.as_slice()).collect()
+    }
+}
+
+/// An entry that a caller words.
+pub struct WordedEntry {
+    /// Any serial number.
+    pub serial: Serial,
+    /// Epoch seconds, from 1970 to 9999.
+    pub revoked_at: i64,
+    /// Its extensions.
+    pub extensions: WordedExtensions,
+}
+
+/// The entries of a list that a caller words.
+pub struct WordedEntries {
+    batch: Batch,
+    seen: HashSet<Serial>,
+    is_delta: bool,
+}
+
+impl WordedEntries {
+    /// None yet, for a list on these terms.
+    pub fn of(terms: &ListTerms) -> Self {
+        Self { batch: Batch::default(), seen: HashSet::new(), is_delta: terms.base.is_some() }
+    }
+
+    /// One more.
+    ///
+    /// # Errors
+    /// `Invalid` naming the entry by its place in `revoked_certs`.
+    pub fn push(&mut self, entry: &WordedEntry) -> Result<()> {
+        let path = format!("revoked_certs[{}]", self.batch.len());
+        let WordedEntry { serial, revoked_at, extensions } = entry;
+        if !self.seen.insert(*serial) {
+            return Err(Error::invalid(format!("{path}: its serial_number is listed before")));
+        }
+        extensions.0.iter().try_for_each(|(_, raw)| check_entry_extension(raw, &path, self.is_delta))?;
+        let encoded = entry_with_extensions(serial, *revoked_at, &extensions.slices());
+        if encoded.len() > LONGEST_ENTRY {
+            return Err(Error::invalid(format!("{path}: the entry is above 16 KiB")));
+        }
+        self.batch.push(*serial, &encoded, i64::MAX);
+        Ok(())
+    }
+
+    /// The entries, to be signed.
+    pub fn into_batch(self) -> Batch {
+        self.batch
+    }
+}
+
+/// Entries are not read back before a list is signed: what a caller words is held here.
+fn check_entry_extension(raw: &[u8], path: &str, is_delta: bool) -> Result<()> {
+    let extension = ExtensionRef::next(&mut Reader::new(raw)).map_err(|e| e.of(path))?;
+    oid::check_size(extension.oid).map_err(|e| e.of(&format!("{path}: extensions")))?;
+    let Some(known) = profile::of_entry(extension.oid) else { return Ok(()) };
+    known.hold(&format!("{path}: extensions"), extension.critical == Some(true), extension.value)?;
+    if extension.oid == oid::REASON_CODE && extension.value == REMOVE_FROM_CRL && !is_delta {
+        let text = format!("{path}: extensions: reasonCode: removeFromCRL stands in delta CRLs alone (RFC 5280 5.3.1)");
+        return Err(Error::invalid(text));
+    }
+    Ok(())
+}
+
+/// The reason with which an entry leaves the list, as an ENUMERATED.
+const REMOVE_FROM_CRL: [u8; 3] = [ENUMERATED, 1, 8];
+
+/// The entries of several lists of one key; of a serial that is on several the first revocation counts.
+pub struct Union<'a> {
+    key: &'a PublicKey,
+    entries: BTreeMap<Serial, i64>,
+    lists: usize,
+    repeated: usize,
+    stripped: usize,
+}
+
+impl<'a> Union<'a> {
+    /// None yet, of lists that this issuer's key has signed.
+    pub fn by(signer: &'a ListSigner) -> Self {
+        let key = signer.signer.issuer.certificate.key();
+        Self { key, entries: BTreeMap::new(), lists: 0, repeated: 0, stripped: 0 }
+    }
+
+    /// The entries of one more list.
+    ///
+    /// # Errors
+    /// `Invalid` naming the list by its place in `crls` when another key signed it, or for too many.
+    pub fn push(&mut self, crl: &Crl) -> Result<()> {
+        let at = self.lists;
+        if at == MAX_LISTS {
+            return Err(Error::invalid(format!("crls: at most {MAX_LISTS} lists are taken")));
+        }
+        if !crl.is_signed_by(self.key) {
+            return Err(Error::invalid(format!("crls: CRL index {at} was not signed by the requested issuer")));
+        }
+        self.lists += 1;
+        for listed in crl.entries() {
+            self.stripped += usize::from(listed.has_extensions);
+            let known = self.entries.entry(listed.serial).or_insert(i64::MAX);
+            self.repeated += usize::from(*known != i64::MAX);
+            *known = listed.revoked_at.min(*known);
+        }
+        Ok(())
+    }
+
+    /// The entries, to be signed, and what was left out of them.
+    pub fn into_batch(self) -> (Batch, Warnings) {
+        let Self { entries, repeated, stripped, .. } = self;
+        let mut warnings = Warnings::default();
+        if repeated > 0 {
+            let text = "serial numbers are on several lists; the earliest revocation was kept";
+            warnings.add(format!("{repeated} {text}"));
+        }
+        if stripped > 0 {
+            warnings.add(format!("the extensions of {stripped} entries were dropped"));
+        }
+        let mut batch = Batch::default();
+        for (serial, revoked_at) in entries {
+            batch.push(serial, &entry(&serial, revoked_at, None, None), i64::MAX);
+        }
+        (batch, warnings)
+    }
+}

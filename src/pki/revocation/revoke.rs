@@ -1,0 +1,362 @@
+//! Revoking: certificates by serial number, by themselves, by proof of possession of their key, or through
+//! a lease; and issuers.
+//!
+//! The record comes first: from then on the certificate counts as revoked, whatever happens to the
+//! CRL. The answer comes when a CRL that lists it is published. An issuer's revocation stands in its own
+//! record, and beside the certificates' in the same commit, so that deleting the issuer takes it from no
+//! CRL.
+
+use std::sync::Arc;
+
+use crate::clock::Time;
+use crate::documents::MountId;
+use crate::error::{Error, Result, Warnings};
+use crate::keys::local::PrivateKey;
+use crate::pki::actor::{Coming, Planned};
+use crate::pki::engine::Authority;
+use crate::pki::mount::issuer::Issuer;
+use crate::pki::mount::view::View;
+use crate::pki::store::{CertificateRow, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation};
+use crate::telemetry;
+use crate::x509::certificate::Certificate;
+use crate::x509::serial::Serial;
+
+/// A certificate that ends within this many seconds is not worth an entry.
+const ALMOST_EXPIRED: i64 = 2;
+/// A revocation that is asked for.
+pub struct Revocation {
+    /// The certificate.
+    pub certificate: Named,
+    /// Why; `None` is unspecified.
+    pub reason: Option<Reason>,
+    /// From when on the certificate is not to be trusted, epoch seconds.
+    pub invalidity_date: Option<i64>,
+}
+
+/// A certificate that a caller names.
+pub enum Named {
+    /// By its serial number; it is stored.
+    Serial(Serial),
+    /// Itself; it need not be stored.
+    Certificate(Box<Certificate>),
+}
+
+/// Reasons that a leaf's revocation may have (RFC 5280 5.3.1): no hold, no removal, nothing for CAs only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Its key is known to others.
+    KeyCompromise = 1,
+    /// Something of its subject changed.
+    AffiliationChanged = 3,
+    /// Another one came in its place.
+    Superseded = 4,
+    /// It is not needed any more.
+    CessationOfOperation = 5,
+    /// Something that it grants was taken back.
+    PrivilegeWithdrawn = 9,
+}
+
+impl Reason {
+    /// The number of the reason in an entry.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// What a revocation came to.
+pub enum Outcome {
+    /// Revoked, now or earlier.
+    Revoked {
+        /// The time of the first revocation.
+        at: Time,
+        /// What did not go well when the CRL was built.
+        warnings: Warnings,
+    },
+    /// Its end of validity is past: nothing was recorded.
+    Expired,
+}
+
+/// The certificate that a request names.
+struct Target {
+    /// Its revocation, if it was revoked before.
+    revocation: Option<StoredRevocation>,
+    serial: Serial,
+    issuer: String,
+    not_after: i64,
+    der: Vec<u8>,
+    /// Brought by the caller and not stored here yet.
+    brought: Option<Box<CertificateRow>>,
+}
+
+impl Target {
+    fn stored(found: StoredCertificate) -> Self {
+        Self {
+            revocation: found.revocation,
+            serial: found.row.serial,
+            issuer: found.row.issuer,
+            not_after: found.row.not_after,
+            der: found.row.der,
+            brought: None,
+        }
+    }
+
+    fn has_expired(&self, now: Time) -> bool {
+        self.not_after < now.unix_timestamp() + ALMOST_EXPIRED
+    }
+
+    fn revoked(self, mount: MountId, now: Time, why: Why) -> RevocationRow {
+        RevocationRow {
+            mount,
+            serial: self.serial,
+            issuer: self.issuer,
+            revoked_at: now,
+            not_after: self.not_after,
+            reason: why.reason.map(Reason::code),
+            invalidity_date: why.invalidity_date,
+        }
+    }
+}
+
+/// Revokes a certificate.
+///
+/// # Errors
+/// `Invalid` naming the rule; `Unavailable` when the record cannot be stored or no CRL can be built
+/// (then the record stays).
+pub async fn revoke(authority: &Arc<Authority>, revocation: Revocation, requester: &str) -> Result<Outcome> {
+    let coming = authority.announce_revocation();
+    let (target, why) = target(authority, revocation, requester).await?;
+    carry_out(authority, target, why, coming).await
+}
+
+/// As [`revoke`], for whoever has the certificate's private key: `proof` gives it, whose parts belong together,
+/// and is asked when the certificate is there.
+///
+/// # Errors
+/// As [`revoke`]; what `proof` refuses; `Invalid` when the key is another one. Never quotes it.
+pub async fn revoke_with_key(
+    authority: &Arc<Authority>,
+    revocation: Revocation,
+    proof: impl FnOnce() -> Result<PrivateKey> + Send + 'static,
+    requester: &str,
+) -> Result<Outcome> {
+    let (target, why) = target(authority, revocation, requester).await?;
+    let der = target.der.clone();
+    // Off the worker: the check of a large RSA key takes milliseconds.
+    tokio::task::spawn_blocking(move || prove_possession(&der, proof)).await.map_err(Error::internal)??;
+    carry_out(authority, target, why, authority.announce_revocation()).await
+}
+
+/// Holds the public half of a private key against a certificate.
+fn prove_possession(der: &[u8], proof: impl FnOnce() -> Result<PrivateKey>) -> Result<()> {
+    let refuse = |why: &str| Err(Error::invalid(format!("private_key: {why}")));
+    let certificate = Certificate::parse(der).map_err(Error::internal)?;
+    let key = proof()?;
+    if key.kind().name() != certificate.key().kind().name() {
+        return refuse("is of another type than the certificate's key");
+    }
+    if key.kind() != certificate.key().kind() || key.public().bits() != certificate.key().bits() {
+        return refuse("does not belong to the certificate");
+    }
+    Ok(())
+}
+
+/// The revocation that the end of a lease asks for; none for a certificate that is not stored, is revoked
+/// already, has expired, or is an issuer.
+pub(crate) async fn of_lease(authority: &Authority, serial: Serial) -> Result<Option<RevocationRow>> {
+    let Some(found) = authority.tools().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
+    let now = authority.tools().clock.now();
+    let target = Target::stored(found);
+    let is_issuer = authority.view().issuer_with_der(&target.der).is_some();
+    let done = target.revocation.is_some() || target.has_expired(now) || is_issuer;
+    Ok((!done).then(|| target.revoked(authority.mount(), now, Why::default())))
+}
+
+/// What the caller says of the reasons.
+#[derive(Default)]
+struct Why {
+    reason: Option<Reason>,
+    invalidity_date: Option<i64>,
+}
+
+async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why, coming: Coming) -> Result<Outcome> {
+    // Before its end of validity is looked at: what was revoked in time stays so.
+    if let Some(earlier) = target.revocation.take() {
+        // Its CRL may still be on the way, and whoever stored it may not know: the answer means the same
+        // for every caller.
+        authority.answers().revoked();
+        let warnings = authority.publish_revocations(earlier.sequence, coming).await?;
+        return Ok(Outcome::Revoked { at: earlier.row.revoked_at, warnings: warnings.into() });
+    }
+    let now = authority.tools().clock.now();
+    let expired_too = authority.view().crl_config.value.allow_expired_cert_revocation;
+    if target.has_expired(now) && !expired_too {
+        return Ok(Outcome::Expired);
+    }
+    let mut unit = Vec::with_capacity(2);
+    unit.extend(target.brought.take().map(|row| PkiWrite::Certificate(*row)));
+    unit.push(PkiWrite::Revocation(target.revoked(authority.mount(), now, why)));
+    // A task of its own: a caller that leaves must not separate the record from its CRL.
+    let authority = Arc::clone(authority);
+    tokio::spawn(async move { record(&authority, unit, coming).await }).await.map_err(Error::internal)?
+}
+
+async fn record(authority: &Authority, unit: Vec<PkiWrite>, coming: Coming) -> Result<Outcome> {
+    let outcomes = authority.tools().store.commit(unit).await;
+    // After a failure, too: the record may be there.
+    authority.answers().revoked();
+    let Some(PkiOutcome::Revoked { stored, fresh }) = outcomes?.into_iter().next_back() else {
+        // The brought certificate was stored by another request at this moment: a retry finds it.
+        return Err(Error::unavailable("certificate: stored by another request just now; try again", "serial taken"));
+    };
+    if fresh {
+        metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
+    }
+    // Another request's revocation of this moment, too, is answered when a CRL lists it.
+    let warnings = authority.publish_revocations(stored.sequence, coming).await?;
+    Ok(Outcome::Revoked { at: stored.row.revoked_at, warnings: warnings.into() })
+}
+
+async fn target(authority: &Authority, revocation: Revocation, requester: &str) -> Result<(Target, Why)> {
+    let Revocation { certificate, reason, invalidity_date } = revocation;
+    let view = authority.view();
+    let target = match certificate {
+        Named::Serial(serial) => by_serial(authority, &view, serial).await?,
+        Named::Certificate(certificate) => by_certificate(authority, &view, &certificate, requester).await?,
+    };
+    Ok((target, Why { reason, invalidity_date }))
+}
+
+async fn by_serial(authority: &Authority, view: &View, serial: Serial) -> Result<Target> {
+    match authority.tools().store.certificate(authority.mount(), serial).await? {
+        Some(found) if view.issuer_with_der(&found.row.der).is_some() => Err(is_issuer("serial_number")),
+        Some(found) => Ok(Target::stored(found)),
+        // An imported issuer is not among the certificates.
+        None if view.signers().any(|s| s.issuer.certificate.serial() == serial) => Err(is_issuer("serial_number")),
+        None => Err(Error::invalid(format!("serial_number: certificate with serial {serial} not found"))),
+    }
+}
+
+async fn by_certificate(
+    authority: &Authority,
+    view: &View,
+    certificate: &Certificate,
+    requester: &str,
+) -> Result<Target> {
+    let serial = certificate.serial();
+    if view.issuer_with_der(certificate.der()).is_some() {
+        return Err(is_issuer("certificate"));
+    }
+    if let Some(stored) = authority.tools().store.certificate(authority.mount(), serial).await? {
+        if stored.row.der != certificate.der() {
+            return Err(Error::invalid("certificate: its serial collides with another certificate of this mount"));
+        }
+        return Ok(Target::stored(stored));
+    }
+    let issuer = view
+        .signed_by(certificate)
+        .ok_or_else(|| Error::invalid("certificate: not signed by an issuer of this mount"))?;
+    let brought = row(authority, certificate, &issuer.record.id, requester);
+    let (issuer, not_after, der) = (brought.issuer.clone(), brought.not_after, brought.der.clone());
+    Ok(Target { revocation: None, serial, issuer, not_after, der, brought: Some(Box::new(brought)) })
+}
+
+/// The record of a certificate that was not stored when it was issued.
+fn row(authority: &Authority, certificate: &Certificate, issuer: &str, requester: &str) -> CertificateRow {
+    let common_name = certificate.common_name();
+    CertificateRow {
+        mount: authority.mount(),
+        serial: certificate.serial(),
+        issuer: issuer.to_owned(),
+        role: None,
+        common_name: (!common_name.is_empty()).then_some(common_name),
+        not_before: certificate.not_before(),
+        not_after: certificate.not_after(),
+        issued_at: authority.tools().clock.now().unix_timestamp(),
+        requester: requester.to_owned(),
+        der: certificate.der().to_vec(),
+    }
+}
+
+fn is_issuer(field: &str) -> Error {
+    Error::invalid(format!("{field}: issuers cannot be revoked here; use issuer/:ref/revoke"))
+}
+
+/// Revokes an issuer: it signs no certificate from now on, and the CRLs of the issuers of this mount that
+/// certify it list it. It still signs its own CRL. Gives its id, and warnings; of an issuer that is revoked
+/// already nothing changes.
+///
+/// # Errors
+/// `NotFound` for an unknown issuer; `Unavailable` from storage.
+pub async fn revoke_issuer(authority: &Authority, reference: &str, requester: &str) -> Result<(String, Warnings)> {
+    let view = authority.view();
+    let issuer = &view.signer(reference).ok_or_else(Error::not_found)?.issuer;
+    let id = issuer.record.id.clone();
+    let now = authority.tools().clock.now();
+    let rows = issuer_rows(authority, &view, issuer, now, requester).await?;
+    let wanted = id.clone();
+    let (warnings, crls) = authority
+        .change_and_crls(move |view| {
+            let issuer = &view.signer(&wanted).ok_or_else(Error::not_found)?.issuer;
+            let mut next = view.clone();
+            if issuer.record.revoked_at.is_some() {
+                return Ok((Planned { view: next, writes: Vec::new(), crls: false }, None));
+            }
+            let mut record = issuer.record.clone();
+            record.usage.issuing = false;
+            record.revoked_at = Some(now.unix_timestamp());
+            record.modified_at = now.unix_timestamp();
+            let mut writes = vec![next.put_issuer(record)?];
+            writes.extend(rows.iter().cloned());
+            Ok((Planned { view: next, writes, crls: true }, Some(issuer_warnings(view, issuer))))
+        })
+        .await?;
+    let Some(mut warnings) = warnings else { return Ok((id, Warnings::default())) };
+    metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
+    warnings.extend(crls);
+    Ok((id, warnings))
+}
+
+/// What stands beside the issuer's own record: the revocation of its certificate, and the certificate
+/// where an issuer of this mount signed it and it is not stored yet. Nothing when nobody here signed it,
+/// or when another certificate has its number: then its record alone says so.
+async fn issuer_rows(
+    authority: &Authority,
+    view: &View,
+    issuer: &Issuer,
+    now: Time,
+    requester: &str,
+) -> Result<Vec<PkiWrite>> {
+    let certificate = &issuer.certificate;
+    let stored = authority.tools().store.certificate(authority.mount(), certificate.serial()).await?;
+    let parent = view.parents(&issuer.record.id).first();
+    let (issuer, brought) = match (stored, parent) {
+        (Some(stored), _) if stored.row.der == certificate.der() => (stored.row.issuer, None),
+        (None, Some(parent)) => (parent.clone(), Some(row(authority, certificate, parent, requester))),
+        _ => return Ok(Vec::new()),
+    };
+    let revocation = RevocationRow {
+        mount: authority.mount(),
+        serial: certificate.serial(),
+        issuer,
+        revoked_at: now,
+        not_after: certificate.not_after(),
+        reason: None,
+        invalidity_date: None,
+    };
+    Ok(brought.map(PkiWrite::Certificate).into_iter().chain([PkiWrite::Revocation(revocation)]).collect())
+}
+
+fn issuer_warnings(view: &View, issuer: &Issuer) -> Warnings {
+    let id = &issuer.record.id;
+    let mut warnings = Warnings::default();
+    if issuer.self_signed {
+        warnings.add("the issuer is a self-signed root: relying parties do not look for its revocation");
+    }
+    if view.parents(id).is_empty() {
+        warnings.add("no other issuer of this mount certifies the issuer: no CRL here lists it");
+    }
+    if view.is_default_issuer(id) {
+        warnings.add("the revoked issuer is the default: requests that name no other issuer are refused");
+    }
+    warnings
+}

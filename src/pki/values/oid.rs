@@ -1,0 +1,69 @@
+//! Object identifiers as dotted texts: the checks that roles and requests share. Encoding belongs to `x509`.
+
+use crate::error::{Error, Result};
+use crate::x509::oid;
+
+/// Longest dotted text taken, in characters.
+const MAX_LENGTH: usize = 256;
+
+/// Whether `text` is a dotted OID: at least two arcs, decimal without leading zeros, the first 0 to 2,
+/// the second below 40 under 0 and 1 (X.660), every arc within 128 bits (UUID-based OIDs need them all).
+pub fn is_dotted_oid(text: &str) -> bool {
+    if text.len() > MAX_LENGTH {
+        return false;
+    }
+    let Some(arcs) = text.split('.').map(arc).collect::<Option<Vec<u128>>>() else { return false };
+    match arcs.as_slice() {
+        [0 | 1, second, ..] => *second < 40,
+        [2, _, ..] => true,
+        _ => false,
+    }
+}
+
+/// Refuses a dotted OID that not every reader of certificates can take. What was stored before this rule is
+/// still read; the checks before a signature refuse it.
+///
+/// # Errors
+/// `Invalid` naming `field`, the text and the rule (RFC 5280 Appendix B).
+pub(crate) fn check_size(field: &str, text: &str) -> Result<()> {
+    let checked = oid::parse_oid(text).map_or(Ok(()), |content| oid::check_size(&content));
+    checked.map_err(|e| Error::invalid(format!("{field}: {text}: {}", e.0)))
+}
+
+fn arc(text: &str) -> Option<u128> {
+    let canonical = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if canonical { text.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn dotted_oids_are_told_from_other_texts() {
+        for good in ["1.2.3", "1.3.6.1.4.1.311.20.2.3", "2.5.29.37.0", "2.999.1", "0.9.2342.19200300.100.1.1", "1.2"] {
+            assert!(is_dotted_oid(good), "{good}");
+        }
+        let long = format!("1.2{}", ".3".repeat(200));
+        for bad in
+            ["", ".", "1", "1.", ".1", "3.1.2", "1.40.1", "1.02.3", "1.2.x", "1.2. 3", "1.+2.3", "not-oid", &long]
+        {
+            assert!(!is_dotted_oid(bad), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_judged_without_a_panic(text in "\\PC{0,40}") {
+            let _ = is_dotted_oid(&text);
+        }
+
+        #[test]
+        fn joined_arcs_are_oids(first in 0u8..3, second in 0u8..40, more in proptest::collection::vec(any::<u64>(), 0..6)) {
+            let mut text = format!("{first}.{second}");
+            more.iter().for_each(|arc| text.push_str(&format!(".{arc}")));
+            prop_assert!(is_dotted_oid(&text));
+        }
+    }
+}

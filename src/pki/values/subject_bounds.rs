@@ -1,0 +1,150 @@
+//! String types and upper bounds of subject attributes (RFC 5280 appendix A.1). Subjects that break them are
+//! issued all the same, with a warning that names the rule, because many private authorities have some; a
+//! role refuses them with `strict_subject`.
+//!
+//! Attributes that the appendix gives no bound (street, postal code, user id) have none here.
+
+use crate::error::{Error, Result};
+use crate::x509::name::{self, Attribute};
+use crate::x509::writer::{IA5_STRING, PRINTABLE_STRING};
+
+/// What the appendix says of an attribute.
+struct Bound {
+    attribute: Attribute,
+    /// The body member, or the attribute's name where there is none.
+    field: &'static str,
+    /// Most characters, and what the appendix calls them.
+    longest: Option<(usize, &'static str)>,
+    /// The one string type that it may have.
+    tag: Option<u8>,
+}
+
+const fn text(attribute: Attribute, field: &'static str, longest: usize, name: &'static str) -> Bound {
+    Bound { attribute, field, longest: Some((longest, name)), tag: None }
+}
+
+const BOUNDS: [Bound; 11] = [
+    Bound { attribute: Attribute::Country, field: "country", longest: None, tag: Some(PRINTABLE_STRING) },
+    text(Attribute::Province, "province", 128, "ub-state-name"),
+    text(Attribute::Locality, "locality", 128, "ub-locality-name"),
+    text(Attribute::Organization, "organization", 64, "ub-organization-name"),
+    text(Attribute::OrganizationalUnit, "ou", 64, "ub-organizational-unit-name"),
+    COMMON_NAME,
+    SERIAL_NUMBER,
+    text(Attribute::Title, "title", 64, "ub-title"),
+    text(Attribute::Surname, "surname", 32768, "ub-name"),
+    Bound { tag: Some(IA5_STRING), ..text(Attribute::EmailAddress, "emailAddress", 255, "ub-emailaddress-length") },
+    Bound { attribute: Attribute::DomainComponent, field: "domainComponent", longest: None, tag: Some(IA5_STRING) },
+];
+const COMMON_NAME: Bound = text(Attribute::CommonName, "common_name", 64, "ub-common-name");
+const SERIAL_NUMBER: Bound =
+    Bound { tag: Some(PRINTABLE_STRING), ..text(Attribute::SerialNumber, "serial_number", 64, "ub-serial-number") };
+
+impl Bound {
+    /// The rule that a value breaks, if any; `tag` is its string type.
+    fn broken(&self, tag: u8, value: &str) -> Option<String> {
+        if self.attribute == Attribute::Country && !(value.len() == 2 && value.bytes().all(|b| b.is_ascii_alphabetic()))
+        {
+            return Some("must be two letters (RFC 5280 A.1, countryName; ISO 3166)".to_owned());
+        }
+        if self.tag.is_some_and(|only| only != tag) {
+            let word = if self.tag == Some(IA5_STRING) { "IA5String" } else { "PrintableString" };
+            return Some(format!("must be a {word} (RFC 5280 A.1)"));
+        }
+        // Octets are counted first: they are never fewer than characters.
+        let (longest, name) = self.longest?;
+        let too_long = value.len() > longest && value.chars().count() > longest;
+        too_long.then(|| format!("must be at most {longest} characters long (RFC 5280 A.1, {name})"))
+    }
+
+    /// The first rule that a value of this server's own encoding breaks.
+    fn broken_by(&self, values: &[impl AsRef<str>]) -> Option<String> {
+        let rule = values
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(|v| !v.is_empty())
+            .find_map(|v| self.broken(self.attribute.string_tag(v), v))?;
+        Some(format!("{}: {rule}", self.field))
+    }
+}
+
+/// What the values of a role's subject break: field and rule, a text for each attribute. The order is the
+/// one of a role's subject: C, ST, L, O, OU.
+pub(crate) fn of_role(values: [&[String]; 5]) -> Vec<String> {
+    BOUNDS.iter().zip(values).filter_map(|(bound, values)| bound.broken_by(values)).collect()
+}
+
+/// What the subject that a request decides breaks.
+pub(crate) fn of_names(common_name: &str, serial_number: &str) -> Vec<String> {
+    let own = [(&COMMON_NAME, common_name), (&SERIAL_NUMBER, serial_number)];
+    own.into_iter().filter_map(|(bound, value)| bound.broken_by(&[value])).collect()
+}
+
+/// What a whole Name breaks, an attribute at a time. `source` is the field that holds it; without one the
+/// attributes have fields of their own.
+pub(crate) fn of_subject(source: Option<&str>, subject: &[u8]) -> Vec<String> {
+    let broken = |bound: &Bound| {
+        // Values that cannot be read are refused with the certificate.
+        let tags = name::tagged_values(subject, bound.attribute).ok()?;
+        let values = name::values(subject, bound.attribute).ok()?;
+        let rule = tags.iter().zip(&values).find_map(|((tag, _), value)| bound.broken(*tag, value))?;
+        Some(match source {
+            Some(source) => format!("{source}: {} {rule}", bound.field),
+            None => format!("{}: {rule}", bound.field),
+        })
+    };
+    BOUNDS.iter().filter_map(broken).collect()
+}
+
+/// The rules that are broken as warnings, or under `strict_subject` the first of them as a refusal.
+///
+/// # Errors
+/// `Invalid` naming field and rule.
+pub(crate) fn settle(strict: bool, mut broken: Vec<String>) -> Result<Vec<String>> {
+    if strict && !broken.is_empty() {
+        return Err(Error::invalid(format!("{}: refused by strict_subject", broken.remove(0))));
+    }
+    Ok(broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x509::name::rdn;
+
+    fn broken(attribute: Attribute, values: &[&str]) -> Vec<String> {
+        let values: Vec<String> = values.iter().map(|&v| v.to_owned()).collect();
+        of_subject(None, &name::name(&[&rdn(attribute, &values)]))
+    }
+
+    #[test]
+    fn upper_bounds_count_characters_and_name_their_rule() {
+        for bound in BOUNDS.iter().filter(|b| b.tag.is_none()) {
+            let (longest, name) = bound.longest.unwrap();
+            assert!(broken(bound.attribute, &[&"ü".repeat(longest)]).is_empty(), "{name}");
+            let texts = broken(bound.attribute, &["a", &"b".repeat(longest + 1)]);
+            assert_eq!(texts.len(), 1, "{name}");
+            assert!(texts[0].starts_with(bound.field) && texts[0].contains(name), "{texts:?}");
+        }
+        assert!(broken(Attribute::SerialNumber, &[&"1".repeat(64)]).is_empty());
+        assert!(broken(Attribute::SerialNumber, &[&"1".repeat(65)])[0].contains("ub-serial-number"));
+    }
+
+    #[test]
+    fn string_types_are_those_of_the_appendix() {
+        for (attribute, good, bad) in [
+            (Attribute::Country, "NZ", ["New Zealand", "N", "N1", "ÄÖ", "ü"].as_slice()),
+            (Attribute::SerialNumber, "12-34", &["1_2", "ü", "a@b"]),
+            (Attribute::DomainComponent, "example", &["bücher"]),
+            (Attribute::EmailAddress, "a@b.test", &["ü@b.test"]),
+        ] {
+            assert!(broken(attribute, &[good]).is_empty(), "{good}");
+            for bad in bad {
+                assert_eq!(broken(attribute, &[good, bad]).len(), 1, "{bad}");
+            }
+        }
+        assert!(broken(Attribute::UserId, &[&"ü".repeat(5000)]).is_empty());
+        assert!(broken(Attribute::PostalCode, &[&"1".repeat(5000)]).is_empty());
+        assert!(of_subject(Some("csr"), b"no name").is_empty());
+    }
+}

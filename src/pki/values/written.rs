@@ -1,0 +1,109 @@
+//! Durations and times that are kept as they were written, because they are shown so.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{MAX_DURATION_TEXT, parse_duration, parse_rfc3339};
+use crate::error::{Error, Result};
+
+/// A duration as it was written, such as `72h` or `90`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WrittenDuration(String);
+
+impl WrittenDuration {
+    /// Takes a text that [`parse_duration`] reads, of at most [`MAX_DURATION_TEXT`] octets; `None` for others.
+    pub fn new(text: impl Into<String>) -> Option<Self> {
+        let text = text.into();
+        (text.len() <= MAX_DURATION_TEXT && parse_duration(&text).is_some()).then_some(Self(text))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The duration.
+    pub fn duration(&self) -> Duration {
+        // Only what can be read is taken in.
+        parse_duration(&self.0).unwrap_or_default()
+    }
+}
+
+/// An instant as it was written (RFC 3339).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct WrittenTime {
+    text: String,
+    at: i64,
+}
+
+impl WrittenTime {
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// `Invalid` naming `field`.
+    pub fn new(field: &str, text: impl Into<String>) -> Result<Self> {
+        let text = text.into();
+        let at = parse_rfc3339(field, &text)?.unix_timestamp();
+        Ok(Self { text, at })
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Epoch seconds.
+    pub fn at(&self) -> i64 {
+        self.at
+    }
+}
+
+impl TryFrom<String> for WrittenTime {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        Self::new("stored time", text)
+    }
+}
+
+impl From<WrittenTime> for String {
+    fn from(time: WrittenTime) -> Self {
+        time.text
+    }
+}
+
+/// Stores an instant that need not be there as a text that may be empty.
+pub(crate) mod or_empty {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    use super::WrittenTime;
+
+    pub(crate) fn serialize<S: Serializer>(time: &Option<WrittenTime>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(time.as_ref().map_or("", WrittenTime::as_str))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<WrittenTime>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.is_empty() { Ok(None) } else { WrittenTime::try_from(text).map(Some).map_err(D::Error::custom) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_kept_with_its_value() {
+        for text in ["72h", "90", "", " 1h "] {
+            assert_eq!(WrittenDuration::new(text).unwrap().as_str(), text);
+        }
+        assert_eq!(WrittenDuration::new("90").unwrap().duration(), Duration::from_secs(90));
+        assert!(WrittenDuration::new("soon").is_none() && WrittenDuration::new("0".repeat(65)).is_none());
+        let time = WrittenTime::new("f", "1970-01-01T01:00:10+01:00").unwrap();
+        assert_eq!((time.as_str(), time.at()), ("1970-01-01T01:00:10+01:00", 10));
+        assert!(WrittenTime::new("f", "1970-01-01").unwrap_err().text().starts_with("f: "));
+    }
+}

@@ -1,0 +1,164 @@
+//! The way of requests to the store: how many may be there, waiting ones included, and where their work runs.
+//!
+//! A request's part at the store is a task of the thread that asks for it, which is the worker that took the
+//! request: with PostgreSQL rules run and rows are read on every worker, and only the number of sessions is
+//! shared. The embedded engine, whose connections block, runs the work beside its connections instead: reads on
+//! threads that may block, writes with the group commit on its one thread.
+//!
+//! A request that was begun runs to its end, whether or not its caller still waits, so that no session is
+//! left in the middle of a transaction.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::store::ProjectStore;
+use crate::error::{Error, Kind, Result};
+use crate::telemetry;
+
+/// Most requests at the store, waiting ones included.
+const ADMITTED: usize = 512;
+
+/// The way to the store; clones share the limit.
+#[derive(Clone)]
+pub struct Admission {
+    store: Arc<dyn ProjectStore>,
+    places: Arc<Semaphore>,
+}
+
+/// One request's place at the store, given back when this is dropped.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    queue: metrics::Gauge,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.queue.decrement(1);
+    }
+}
+
+impl Admission {
+    /// To this store.
+    pub fn new(store: Arc<dyn ProjectStore>) -> Self {
+        Self { store, places: Arc::new(Semaphore::new(ADMITTED)) }
+    }
+
+    /// Runs `job` with the store and gives what it gives. It is a task of this thread, whose runtime must be
+    /// one with local tasks, such as that of every HTTP worker.
+    ///
+    /// # Errors
+    /// `Busy` at once when too many requests are at the store; `Internal` when the job panics.
+    pub async fn run<T: 'static>(
+        &self,
+        job: impl FnOnce(&dyn ProjectStore) -> LocalBoxFuture<'static, T>,
+    ) -> Result<T> {
+        let place = self.place()?;
+        let job = job(&*self.store);
+        let task = tokio::task::spawn_local(async move {
+            let _place = place;
+            AssertUnwindSafe(job).catch_unwind().await
+        });
+        match task.await {
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err(_)) => {
+                metrics::counter!(telemetry::PANICS).increment(1);
+                Err(Error::internal("a request at the project store panicked"))
+            }
+            Err(_) => Err(Error::internal("a request at the project store ended with its thread")),
+        }
+    }
+
+    fn place(&self) -> Result<Place> {
+        let permit = Arc::clone(&self.places).try_acquire_owned();
+        let permit = permit.map_err(|_| Error::new(Kind::Busy, "too many requests at the project store, try again"))?;
+        let queue = metrics::gauge!(telemetry::PROJECTS_QUEUE);
+        queue.increment(1);
+        Ok(Place { _permit: permit, queue })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use tokio::sync::Notify;
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::sql::{Failure, Work};
+
+    /// A store that nobody asks.
+    struct Unasked;
+
+    impl ProjectStore for Unasked {
+        fn read(&self, _: &'static str, _: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+            unreachable!("no job of these tests asks the store")
+        }
+
+        fn write(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+            self.read(name, work)
+        }
+    }
+
+    fn on_this_thread<T>(work: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        LocalSet::new().block_on(&runtime, work)
+    }
+
+    #[test]
+    fn work_runs_on_the_thread_that_asks_for_it() {
+        let admission = Admission::new(Arc::new(Unasked));
+        let asker = || {
+            let admission = admission.clone();
+            move || {
+                let ran_on = admission.run(|_| async { std::thread::current().id() }.boxed_local());
+                (on_this_thread(ran_on).unwrap(), std::thread::current().id())
+            }
+        };
+        let workers = [std::thread::spawn(asker()), std::thread::spawn(asker())].map(|worker| worker.join().unwrap());
+        assert!(workers.iter().all(|(ran_on, asked_on)| ran_on == asked_on), "{workers:?}");
+    }
+
+    #[test]
+    fn what_was_begun_runs_to_its_end_and_gives_its_place_back_though_its_caller_has_left() {
+        on_this_thread(async {
+            let admission = Admission::new(Arc::new(Unasked));
+            let (go_on, ended) = (Rc::new(Notify::new()), Rc::new(Cell::new(false)));
+            let job = {
+                let (go_on, ended) = (Rc::clone(&go_on), Rc::clone(&ended));
+                async move {
+                    go_on.notified().await;
+                    ended.set(true);
+                }
+            };
+            let asked = admission.run(|_| job.boxed_local());
+            assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
+            assert_eq!((ended.get(), admission.places.available_permits()), (false, ADMITTED - 1));
+            go_on.notify_one();
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!((ended.get(), admission.places.available_permits()), (true, ADMITTED));
+        });
+    }
+
+    #[test]
+    fn who_finds_no_place_is_told_at_once_and_a_panic_costs_its_own_request() {
+        on_this_thread(async {
+            let admission = Admission::new(Arc::new(Unasked));
+            let panicked = admission.run(|_| async { panic!("a defect") }.boxed_local()).await;
+            assert_eq!(panicked.map(|()| "done").unwrap_err().kind(), Kind::Internal);
+            let full = Arc::clone(&admission.places).acquire_many_owned(ADMITTED as u32).await.unwrap();
+            let refused = admission.run(|_| async { "done" }.boxed_local()).await;
+            assert_eq!(refused.unwrap_err().kind(), Kind::Busy);
+            drop(full);
+            assert_eq!(admission.run(|_| async { "done" }.boxed_local()).await.unwrap(), "done");
+        });
+    }
+}

@@ -1,0 +1,267 @@
+//! Stored tokens: of users, teams and organizations; who may make, see and revoke them.
+//!
+//! The secret is in what [`create`] gives and nowhere else. A token counts until its row is gone or it has
+//! expired; nothing is kept in memory, so a revoked one is refused by the next request on any node.
+
+use super::attributes::{Attributes, Given};
+use super::caller::{Caller, Subject};
+use super::page::{self, Filter, Listed, Order, Page, Source};
+use super::refusal::{Outcome, Refusal};
+use super::token::{self, NewToken};
+use super::tx::Tx;
+use super::{id, member, team};
+use crate::clock::Time;
+use crate::secret::Secret;
+use crate::sql::{Row, Value};
+
+/// Longest description, characters.
+const DESCRIPTION: usize = 256;
+
+/// Whose token it is, by row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A user's.
+    User(i64),
+    /// A team's.
+    Team(i64),
+    /// An organization's: one of each kind.
+    Organization(i64, Kind),
+}
+
+/// The kinds of an organization's tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Acts as an owner.
+    Standard,
+    /// May do nothing in this API.
+    AuditTrails,
+}
+
+impl Kind {
+    /// As stored and as callers name it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::AuditTrails => "audit-trails",
+        }
+    }
+}
+
+/// A token as stored.
+#[derive(Clone, Debug)]
+pub struct Token {
+    /// Row.
+    pub id: i64,
+    /// External id.
+    pub ext_id: String,
+    /// Whose it is.
+    pub holder: Holder,
+    /// External id of the team, when it is a team's.
+    pub team: Option<String>,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Type and id of who made it, as documents name them.
+    pub created_by: (String, String),
+    /// When it was made.
+    pub created_at: Time,
+    /// When it was last used, to the minute.
+    pub last_used_at: Option<Time>,
+    /// When it ends; `None` is never.
+    pub expired_at: Option<Time>,
+}
+
+/// The columns that [`Token::read`] takes. The maker is named as of now where that is an organization,
+/// whose id in documents is its name.
+const COLUMNS: &str = "t.id, t.ext_id, t.user_id, t.team_id, t.org_id, t.kind, m.ext_id, t.description, t.created_by,
+    o.name, t.created_at, t.last_used_at, t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
+    LEFT JOIN organizations o ON 'organizations/' || o.ext_id = t.created_by";
+
+impl Token {
+    fn read(row: &mut Row) -> Outcome<Self> {
+        let (id, ext_id) = (row.get()?, row.get()?);
+        let (user, team, org): (Option<i64>, Option<i64>, Option<i64>) = (row.get()?, row.get()?, row.get()?);
+        let kind: String = row.get()?;
+        let kind = if kind == Kind::Standard.word() { Kind::Standard } else { Kind::AuditTrails };
+        let holder = match (user, team, org) {
+            (Some(user), ..) => Holder::User(user),
+            (_, Some(team), _) => Holder::Team(team),
+            (_, _, org) => Holder::Organization(org.unwrap_or_default(), kind),
+        };
+        let (team, description, maker, name): (_, _, String, Option<String>) =
+            (row.get()?, row.get()?, row.get()?, row.get()?);
+        let (kind, maker) = maker.split_once('/').unwrap_or(("users", &maker));
+        let created_by = (kind.to_owned(), name.unwrap_or_else(|| maker.to_owned()));
+        let (created_at, last_used_at, expired_at) = (row.get()?, row.get()?, row.get()?);
+        Ok(Self { id, ext_id, holder, team, description, created_by, created_at, last_used_at, expired_at })
+    }
+}
+
+/// What a create asks for.
+pub struct Wanted {
+    /// What the token is for.
+    pub description: Option<String>,
+    /// When it ends; `None` is never.
+    pub expired_at: Option<Time>,
+}
+
+impl Wanted {
+    /// Reads and checks the attributes of a create at `now`. A token of which no end is said ends after two
+    /// calendar years; null is never.
+    pub fn read(attributes: &mut Attributes<'_>, now: Time) -> Self {
+        let description = attributes.short_text("description", DESCRIPTION).value();
+        let expired_at = match attributes.time("expired-at") {
+            Given::Absent => Some(two_years_after(now)),
+            Given::Null => None,
+            Given::Value(end) => {
+                if end <= now {
+                    attributes.fault("expired-at", "Expired at must be in the future");
+                }
+                Some(end)
+            }
+        };
+        Self { description, expired_at }
+    }
+}
+
+/// The same time of the calendar two years later, 1 March for 29 February; to the millisecond, as documents
+/// show when a token was made.
+fn two_years_after(now: Time) -> Time {
+    let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
+    let year = now.year() + 2;
+    let later = now.replace_year(year).ok();
+    let march = || now.replace_day(28).ok()?.replace_year(year).ok()?.checked_add(time::Duration::DAY);
+    later.or_else(march).unwrap_or(now)
+}
+
+/// Makes a token: what is stored and the secret.
+///
+/// # Errors
+/// `Invalid` when the description is taken in a team.
+pub async fn create(tx: &mut Tx<'_>, caller: &Caller, holder: Holder, wanted: Wanted) -> Outcome<(Token, Secret)> {
+    let NewToken { text, lookup, hash } = token::draw();
+    let (user, team, org, kind) = match holder {
+        Holder::User(user) => (Some(user), None, None, Kind::Standard),
+        Holder::Team(team) => (None, Some(team), None, Kind::Standard),
+        Holder::Organization(org, kind) => (None, None, Some(org), kind),
+    };
+    let insert = "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, team_id, org_id, kind, description,
+        created_by, created_at, expired_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING id";
+    let values: [Value; 11] = [
+        id::new("at").into(),
+        lookup.into(),
+        hash.into(),
+        user.into(),
+        team.into(),
+        org.into(),
+        kind.word().into(),
+        wanted.description.into(),
+        caller.reference().into(),
+        tx.now.into(),
+        wanted.expired_at.into(),
+    ];
+    let row: i64 = tx.one(insert, &values).await?.get()?;
+    let stored = where_is(tx, "t.id = $1", &[row.into()]).await?;
+    Ok((stored.ok_or_else(Refusal::not_found)?, text))
+}
+
+/// Makes the one token of a slot: of a team the one without a description, of an organization the one of
+/// its kind. The one before it is gone. One maker after the other.
+///
+/// # Errors
+/// Those of the store.
+pub async fn replace(tx: &mut Tx<'_>, caller: &Caller, holder: Holder, wanted: Wanted) -> Outcome<(Token, Secret)> {
+    let (lock, row) = match holder {
+        Holder::User(user) => ("SELECT id FROM users WHERE id = $1 FOR UPDATE", user),
+        Holder::Team(team) => ("SELECT id FROM teams WHERE id = $1 FOR UPDATE", team),
+        Holder::Organization(org, _) => ("SELECT id FROM organizations WHERE id = $1 FOR UPDATE", org),
+    };
+    tx.row(lock, &[row.into()]).await?.ok_or_else(Refusal::not_found)?;
+    if let Some(before) = of_slot(tx, holder).await? {
+        delete(tx, &before).await?;
+    }
+    create(tx, caller, holder, wanted).await
+}
+
+/// The token of a slot, if there is one.
+///
+/// # Errors
+/// Those of the store.
+pub async fn of_slot(tx: &mut Tx<'_>, holder: Holder) -> Outcome<Option<Token>> {
+    match holder {
+        // A user has no slot.
+        Holder::User(_) => Ok(None),
+        Holder::Team(team) => where_is(tx, "t.team_id = $1 AND t.description IS NULL", &[team.into()]).await,
+        Holder::Organization(org, kind) => {
+            where_is(tx, "t.org_id = $1 AND t.kind = $2", &[org.into(), kind.word().into()]).await
+        }
+    }
+}
+
+async fn where_is(tx: &mut Tx<'_>, condition: &str, values: &[Value]) -> Outcome<Option<Token>> {
+    match tx.row(&format!("SELECT {COLUMNS} WHERE {condition}"), values).await? {
+        Some(mut row) => Token::read(&mut row).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// A token of any kind that the caller may manage: a user's own, a team's, an organization's.
+///
+/// # Errors
+/// `NotFound` when it is absent or not the caller's to manage.
+pub async fn manageable(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<Token> {
+    let token = where_is(tx, "t.ext_id = $1", &[ext_id.into()]).await?.ok_or_else(Refusal::not_found)?;
+    let may = match token.holder {
+        Holder::User(user) => matches!(caller.subject, Subject::User { id, .. } if id == user),
+        Holder::Team(row) => {
+            let (member, team) = team::at(tx, caller, row).await?;
+            team::may_manage_tokens(caller, &member, &team)
+        }
+        Holder::Organization(org, _) => member::at(tx, caller, org).await?.owner,
+    };
+    Refusal::hidden_unless(may)?;
+    Ok(token)
+}
+
+/// A page of the tokens of a user or a team, newest first.
+///
+/// # Errors
+/// Those of the store.
+pub async fn list(tx: &mut Tx<'_>, holder: Holder, page: Page) -> Outcome<Listed<Token>> {
+    const TOKENS: Source = Source { id: "t.id", from: "api_tokens t" };
+    const ORDER: Order = Order { column: "t.id", descending: true };
+    let filter = match holder {
+        Holder::User(user) => Filter::new("t.user_id = {}", user),
+        Holder::Team(team) => Filter::new("t.team_id = {}", team),
+        Holder::Organization(org, _) => Filter::new("t.org_id = {}", org),
+    };
+    let (ids, matching) = page::counted_ids(tx, TOKENS, filter, ORDER, page).await?;
+    let sql = format!("SELECT {COLUMNS} WHERE t.id = ANY($1)");
+    let items = page::these(tx, &sql, &ids, Token::read, |token| token.id).await?;
+    Ok(Listed { items, matching })
+}
+
+/// Revokes a token.
+///
+/// # Errors
+/// Those of the store.
+pub async fn delete(tx: &mut Tx<'_>, token: &Token) -> Outcome<()> {
+    tx.execute("DELETE FROM api_tokens WHERE id = $1", &[token.id.into()]).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+
+    #[test]
+    fn two_calendar_years() {
+        for (now, end) in [
+            (datetime!(2026-01-02 03:04:05.678901 UTC), datetime!(2028-01-02 03:04:05.678 UTC)),
+            (datetime!(2028-02-29 23:59:59 UTC), datetime!(2030-03-01 23:59:59 UTC)),
+            (datetime!(2026-02-28 00:00 UTC), datetime!(2028-02-28 00:00 UTC)),
+        ] {
+            assert_eq!(two_years_after(now), end);
+        }
+    }
+}

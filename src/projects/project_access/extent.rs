@@ -1,0 +1,166 @@
+//! How far access to a project goes, so that it can be compared: nobody gives more than they have.
+
+use super::super::rights::{Flag, OrganizationRights};
+use super::Level;
+use super::keys::{Block, Key, PLACES, Settings, keys_of};
+
+/// The project is seen, and its workspaces.
+const READS: usize = PLACES;
+/// Its workspaces are administered: the levels `maintain` and `admin` do that, and no key says so.
+const ADMINISTERS: usize = PLACES + 1;
+
+/// For each key how far its word goes, then whether the project is seen and its workspaces are administered.
+/// Access adds up over teams, so that the further word of each key counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent([u8; PLACES + 2]);
+
+impl Extent {
+    /// No access at all.
+    pub const NONE: Self = Self([0; PLACES + 2]);
+
+    /// That of a team which was given a level with these values.
+    pub fn of(level: Level, settings: &Settings) -> Self {
+        let mut extent = Self::NONE;
+        extent.0[..PLACES].copy_from_slice(&settings.ranks());
+        extent.0[READS] = 1;
+        extent.0[ADMINISTERS] = u8::from(matches!(level, Level::Maintain | Level::Admin));
+        extent
+    }
+
+    /// As stored: the level's word, and the keys of a custom one.
+    pub fn stored(level: &str, custom: Option<&str>) -> Self {
+        Level::of(level).map_or(Self::NONE, |level| Self::of(level, &Settings::stored(level, custom)))
+    }
+
+    /// What rights in the whole organization mean on one of its projects.
+    pub fn of_organization(rights: OrganizationRights, is_default: bool) -> Self {
+        let admin = Self::of(Level::Admin, &Settings::of(Level::Admin));
+        if rights.has(Flag::ManageProjects) {
+            return admin;
+        }
+        let mut extent = Self::NONE;
+        let workspaces = |of: Self| keys_of(Block::Workspace).map(move |key| (key, of.0[key.place()]));
+        if rights.manages_workspaces() {
+            extent.0[ADMINISTERS] = 1;
+            // Making and moving workspaces are rights on the project.
+            for (key, rank) in workspaces(admin).filter(|(key, _)| !matches!(key, Key::Create | Key::Move)) {
+                extent.0[key.place()] = rank;
+            }
+            if is_default {
+                extent.0[Key::Create.place()] = 1;
+            }
+        } else if rights.reads_workspaces() {
+            for (key, rank) in workspaces(Self::of(Level::Read, &Settings::of(Level::Read))) {
+                extent.0[key.place()] = rank;
+            }
+        }
+        extent.0[READS] = u8::from(rights.has(Flag::ReadProjects) || (is_default && rights.manages_workspaces()));
+        extent
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        for (own, other) in self.0.iter_mut().zip(other.0) {
+            *own = (*own).max(other);
+        }
+        self
+    }
+
+    /// Whether `other` goes no further anywhere.
+    pub fn covers(self, other: Self) -> bool {
+        self.0.iter().zip(other.0).all(|(own, other)| *own >= other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::projects::rights::ProjectRights;
+    use crate::projects::workspace::WorkspaceRights;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const LEVELS: [&str; 5] = ["read", "write", "maintain", "admin", "custom"];
+
+    fn organization(flags: &[Flag]) -> OrganizationRights {
+        flags.iter().fold(OrganizationRights::NONE, |rights, flag| rights.with(*flag, true))
+    }
+
+    #[test]
+    fn levels_cover_those_below_them() {
+        for (n, higher) in LEVELS[..4].iter().enumerate() {
+            for (m, lower) in LEVELS[..4].iter().enumerate() {
+                assert_eq!(
+                    Extent::stored(higher, None).covers(Extent::stored(lower, None)),
+                    m <= n,
+                    "{higher} {lower}"
+                );
+            }
+            assert!(!Extent::NONE.covers(Extent::stored(higher, None)));
+            assert!(Extent::stored(higher, None).covers(Extent::stored("custom", None)));
+        }
+        assert!(!Extent::NONE.covers(Extent::stored("custom", None)), "the project is not even seen");
+    }
+
+    #[test]
+    fn every_key_of_a_custom_level_is_less_than_administering() {
+        let keys = json!({
+            "project-access": { "settings": "delete", "teams": "manage", "variable-sets": "write" },
+            "workspace-access": { "runs": "apply", "sentinel-mocks": "read", "state-versions": "write",
+                "variables": "write", "create": true, "locking": true, "delete": true, "move": true,
+                "run-tasks": true, "policy-overrides": true },
+        });
+        let all = Extent::stored("custom", Some(&keys.to_string()));
+        assert!(!all.covers(Extent::stored("maintain", None)) && Extent::stored("admin", None).covers(all));
+        assert!(all.and(Extent::stored("maintain", None)).covers(Extent::stored("admin", None)), "they add up");
+    }
+
+    #[test]
+    fn flags_of_the_organization_mean_something_on_each_project() {
+        let on = |flags: &[Flag], is_default| Extent::of_organization(organization(flags), is_default);
+        let (admin, read) = (Extent::stored("admin", None), Extent::stored("read", None));
+        assert!(on(&[Flag::ManageProjects], false).covers(admin));
+        assert_eq!(on(&[Flag::ManageTeams], true), Extent::NONE);
+        let manages = on(&[Flag::ManageWorkspaces], false);
+        assert!(!manages.covers(Extent::stored("custom", None)) && manages.covers(on(&[Flag::ReadWorkspaces], false)));
+        let creates = Extent::stored("custom", Some(r#"{"workspace-access":{"create":true,"runs":"apply"}}"#));
+        let moves = Extent::stored("custom", Some(r#"{"workspace-access":{"move":true}}"#));
+        let on_default = on(&[Flag::ManageWorkspaces], true);
+        assert!(on_default.covers(creates) && !on_default.covers(moves) && !on_default.covers(admin));
+        assert!(!on(&[Flag::ReadWorkspaces], true).covers(Extent::stored("custom", None)));
+        let reads = on(&[Flag::ReadProjects], false);
+        assert!(reads.covers(Extent::stored("custom", None)) && !reads.covers(creates) && !reads.covers(read));
+    }
+
+    fn any_access() -> impl Strategy<Value = (&'static str, Option<String>)> {
+        let flags = prop::collection::vec(any::<bool>(), 4);
+        let keys = (0..3usize, 0..3usize, 0..3usize, flags).prop_map(|(settings, teams, runs, flags)| {
+            let (settings, teams) = (["read", "update", "delete"][settings], ["none", "read", "manage"][teams]);
+            let runs = ["read", "plan", "apply"][runs];
+            json!({
+                "project-access": { "settings": settings, "teams": teams },
+                "workspace-access": { "runs": runs, "create": flags[0], "move": flags[1],
+                    "delete": flags[2], "locking": flags[3] },
+            })
+            .to_string()
+        });
+        (0..LEVELS.len(), keys).prop_map(|(level, keys)| (LEVELS[level], (level == 4).then_some(keys)))
+    }
+
+    proptest! {
+        /// What is covered gives no right, on the project or on its workspaces, that the other does not give.
+        #[test]
+        fn what_is_covered_gives_nothing_more(own in any_access(), other in any_access()) {
+            let extent = |(level, keys): &(&str, Option<String>)| Extent::stored(level, keys.as_deref());
+            if extent(&own).covers(extent(&other)) {
+                let project = |(level, keys): &(&str, Option<String>)| -> ProjectRights {
+                    Settings::stored(Level::of(level).unwrap(), keys.as_deref()).rights()
+                };
+                let workspace = |(level, keys): &(&str, Option<String>)| WorkspaceRights::of_level(level, keys.as_deref());
+                prop_assert!(project(&own).has(project(&other)));
+                prop_assert!(workspace(&own).has(workspace(&other)));
+            }
+        }
+    }
+}

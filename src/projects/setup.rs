@@ -1,0 +1,35 @@
+//! What a command prepares before anybody has a token: an organization that is there when a server is.
+//! The first user of an installation is [`user::bootstrap`].
+
+use super::refusal::Outcome;
+use super::team::people;
+use super::token::NewToken;
+use super::tx::Tx;
+use super::{id, organization, user};
+
+/// Sees to it that there is an organization of this name with an owner of the same name, and that the owner's
+/// one token of that description is `token`, which does not end.
+///
+/// # Errors
+/// `Conflict` when the text of the token is that of another one.
+pub async fn organization(tx: &mut Tx<'_>, name: &str, email: &str, token: &NewToken) -> Outcome<()> {
+    let user: i64 = match tx.row("SELECT id FROM users WHERE username_lc = $1", &[name.into()]).await? {
+        Some(mut row) => row.get()?,
+        None => user::create(tx, name, email).await?,
+    };
+    let owners = "SELECT t.org_id, t.id FROM teams t JOIN organizations o ON o.id = t.org_id
+        WHERE o.name_lc = $1 AND t.is_owners";
+    match tx.row(owners, &[name.into()]).await? {
+        None => drop(organization::create(tx, user, name, email, "{}").await?),
+        Some(mut row) => {
+            let (org, team): (i64, i64) = (row.get()?, row.get()?);
+            let member = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
+                VALUES ($1, $2, $3, 'active', $4) ON CONFLICT DO NOTHING";
+            tx.execute(member, &[id::new("ou").into(), org.into(), user.into(), tx.now.into()]).await?;
+            people::add(tx, team, &[user]).await?;
+        }
+    }
+    let before = "DELETE FROM api_tokens WHERE user_id = $1 AND description = $2";
+    tx.execute(before, &[user.into(), name.into()]).await?;
+    user::give(tx, user, Some(name), token).await
+}

@@ -1,0 +1,99 @@
+//! A session at work: what rules and rows of this API speak to the store through.
+
+use super::refusal::Outcome;
+use crate::clock::Time;
+use crate::error::Error;
+use crate::sql::{Column, Failure, Row, Session, Value};
+
+/// A session at work, at one point in time.
+pub struct Tx<'s> {
+    session: &'s mut dyn Session,
+    /// The time that everything in this session happens at.
+    pub now: Time,
+    holds: bool,
+}
+
+impl<'s> Tx<'s> {
+    /// Work in `session` at `now`.
+    pub(super) fn new(session: &'s mut dyn Session, now: Time) -> Self {
+        Self { session, now, holds: false }
+    }
+}
+
+impl Tx<'_> {
+    /// From here on a resource that is looked up to be changed is locked at once, so that what is then read
+    /// of it still holds when it is changed. Only in sessions that write.
+    pub fn hold(&mut self) {
+        self.holds = true;
+    }
+
+    /// Whether what is looked up is to be locked.
+    pub fn holds(&self) -> bool {
+        self.holds
+    }
+
+    /// Has the texts that follow planned for their values, as lists need it ([`Session::fit`]).
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn fit(&mut self) -> Outcome<()> {
+        Ok(self.session.fit().await?)
+    }
+
+    /// All rows of a text.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn rows(&mut self, sql: &str, values: &[Value]) -> Outcome<Vec<Row>> {
+        Ok(self.session.query(sql, values).await?)
+    }
+
+    /// The first column of all rows of a text.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn column<T: Column>(&mut self, sql: &str, values: &[Value]) -> Outcome<Vec<T>> {
+        let rows = self.rows(sql, values).await?;
+        rows.into_iter().map(|mut row| row.get().map_err(Into::into)).collect()
+    }
+
+    /// The first row of a text, if there is one.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn row(&mut self, sql: &str, values: &[Value]) -> Outcome<Option<Row>> {
+        Ok(self.rows(sql, values).await?.into_iter().next())
+    }
+
+    /// The one row of a text that always has one.
+    ///
+    /// # Errors
+    /// Those of the store; `Internal` when there is none.
+    pub async fn one(&mut self, sql: &str, values: &[Value]) -> Outcome<Row> {
+        let row = self.row(sql, values).await?;
+        row.ok_or_else(|| Failure::Engine(Error::internal("a row is missing that is always there")).into())
+    }
+
+    /// Runs a text that gives no rows; how many rows it changed.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn execute(&mut self, sql: &str, values: &[Value]) -> Outcome<u64> {
+        Ok(self.session.execute(sql, values).await?)
+    }
+}
+
+impl From<Time> for Value {
+    /// Epoch microseconds, rounded down.
+    fn from(at: Time) -> Self {
+        // Years up to 9999 are 2.6e17 µs: far inside the range.
+        Self::Int(at.unix_timestamp_nanos().div_euclid(1000) as i64)
+    }
+}
+
+impl Column for Time {
+    fn read(value: Value) -> Option<Self> {
+        let Value::Int(micros) = value else { return None };
+        Self::from_unix_timestamp_nanos(i128::from(micros) * 1000).ok()
+    }
+}

@@ -1,0 +1,412 @@
+//! HTTP/2 (RFC 9113) for clients that ask for it when they agree on TLS.
+//!
+//! The frames are the `h2` library's; which of them a client may send, how many and how fast, is decided here.
+//! A connection is one task (`dispatch`) with its requests in it: nothing of a request outlives its stream, its
+//! connection or a stop. The app is the one of HTTP/1.1, with the same limits for heads, bodies and time; what a
+//! connection is doing is told as there, so that the same ones end when places are short. It is *busy* while a
+//! request is with its handler, *idle* while answers are on their way or nothing is, and *opening* while a frame
+//! has begun that does not end.
+//!
+//! What a client may do, and how much of it, is in `bounds`.
+
+mod answer;
+mod bounds;
+mod dispatch;
+mod exchange;
+mod frames;
+mod request;
+mod wire;
+
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use actix_http::body::{BoxBody, MessageBody};
+use actix_http::error::DispatchError;
+use actix_http::{Protocol, Request, Response};
+use actix_service::{Service, ServiceFactory, fn_factory, forward_ready};
+use futures_util::FutureExt as _;
+use futures_util::future::{Either, LocalBoxFuture};
+
+use super::expect::Shared;
+use super::stream::Stream;
+use answer::Date;
+use dispatch::Dispatch;
+use exchange::Incoming;
+use wire::{Activity, Wire};
+
+/// What a connection comes with.
+type Accepted = (Stream, Protocol, Option<SocketAddr>);
+
+/// HTTP/2 beside `http1`, for the streams of one worker: both call the same app.
+pub(super) fn beside<H, S, B>(
+    http1: H,
+    app: Shared<S>,
+) -> impl ServiceFactory<Accepted, Config = (), Response = (), Error = DispatchError, InitError = ()>
+where
+    H: ServiceFactory<Accepted, Config = (), Response = (), Error = DispatchError, InitError = ()> + 'static,
+    S: Service<Request> + 'static,
+    S::Response: Into<Response<B>>,
+    S::Error: Into<Response<BoxBody>>,
+    B: MessageBody + 'static,
+{
+    fn_factory(move || {
+        let (http1, app) = (http1.new_service(()), app.clone());
+        async move {
+            let http1 = http1.await?;
+            let app = app.get().ok_or(())?;
+            Ok(Protocols { http1, app, date: Rc::default(), body: PhantomData })
+        }
+    })
+}
+
+/// Serves a connection as its client asks for.
+struct Protocols<H, S, B> {
+    http1: H,
+    app: Rc<S>,
+    date: Rc<Date>,
+    body: PhantomData<B>,
+}
+
+impl<H, S, B> Service<Accepted> for Protocols<H, S, B>
+where
+    H: Service<Accepted, Response = (), Error = DispatchError>,
+    S: Service<Request> + 'static,
+    S::Response: Into<Response<B>>,
+    S::Error: Into<Response<BoxBody>>,
+    B: MessageBody + 'static,
+{
+    type Response = ();
+    type Error = DispatchError;
+    type Future = Either<H::Future, LocalBoxFuture<'static, Result<(), DispatchError>>>;
+
+    forward_ready!(http1);
+
+    fn call(&self, (stream, protocol, peer): Accepted) -> Self::Future {
+        match (protocol, peer) {
+            (Protocol::Http2, Some(peer)) => {
+                let served = serve(stream, peer, Rc::clone(&self.app), Rc::clone(&self.date));
+                Either::Right(served.map(Ok).boxed_local())
+            }
+            _ => Either::Left(self.http1.call((stream, protocol, peer))),
+        }
+    }
+}
+
+/// Serves a connection until it ends.
+async fn serve<S, B>(stream: Stream, peer: SocketAddr, app: Rc<S>, date: Rc<Date>)
+where
+    S: Service<Request>,
+    S::Response: Into<Response<B>>,
+    S::Error: Into<Response<BoxBody>>,
+    B: MessageBody,
+{
+    let (transport, place) = stream.into_parts();
+    let (activity, room) = (Activity::new(place.connection().clone()), place.room());
+    let wire = Wire::new(transport, place, &activity);
+    let agreed = tokio::select! {
+        agreed = bounds::builder().handshake(wire) => agreed,
+        () = activity.connection.told() => return,
+    };
+    // What ends here was never HTTP/2; it is nothing to tell anybody.
+    let Ok(http2) = agreed else { return };
+    let begin = |incoming: Incoming| {
+        exchange::exchange(Rc::clone(&app), incoming, peer, Rc::clone(&date), Rc::clone(&activity))
+    };
+    Dispatch::new(http2, begin, room, Rc::clone(&activity)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::{pending, poll_fn};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use actix_web::body::SizedStream;
+    use actix_web::{App, HttpRequest, HttpResponse, web};
+    use bytes::Bytes;
+    use futures_util::future::join_all;
+    use futures_util::stream;
+    use h2::client::{ResponseFuture, SendRequest};
+    use h2::{Reason, SendStream};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Notify;
+    use tokio::task::JoinHandle;
+
+    use super::bounds::{CONNECTION_WINDOW, STREAMS, WINDOW};
+    use super::*;
+    use crate::server::capacity::Caps;
+    use crate::server::connections::Connections;
+    use crate::server::stream::Transport;
+
+    /// A client, its connection, and the task that serves it.
+    struct Pair {
+        requests: SendRequest<Bytes>,
+        client: JoinHandle<Result<(), h2::Error>>,
+        server: JoinHandle<()>,
+    }
+
+    /// One connection, without TLS. `app` answers whatever is asked.
+    async fn connected<F, R>(connections: &Arc<Connections>, app: F) -> Pair
+    where
+        F: Fn(HttpRequest, web::Payload) -> R + Clone + 'static,
+        R: Future<Output = HttpResponse> + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, peer) = listener.accept().await.unwrap();
+        let place = connections.admit(peer.ip()).unwrap();
+        let service = actix_web::test::init_service(App::new().default_service(web::to(app))).await;
+        let accepted = Stream::new(Transport::Tcp(accepted), place);
+        let server = actix_rt::spawn(serve(accepted, peer, Rc::new(service), Rc::default()));
+        let (requests, client) = h2::client::handshake(stream).await.unwrap();
+        Pair { requests, client: actix_rt::spawn(client), server }
+    }
+
+    fn table(total: usize) -> Arc<Connections> {
+        Connections::new("main", Caps { total, per_address: total }, Vec::new())
+    }
+
+    impl Pair {
+        /// Sends the head of a request whose body may follow.
+        async fn begin(&self, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
+            let request = http_types::Request::post(format!("https://t/{path}")).body(()).unwrap();
+            self.requests.clone().ready().await.unwrap().send_request(request, false).unwrap()
+        }
+
+        /// Sends a request; its status and its body, or why there is none.
+        async fn ask(&self, path: &str) -> Result<(http_types::Response<()>, usize), h2::Error> {
+            let (answer, mut body) = self.begin(path).await;
+            body.send_data(Bytes::new(), true)?;
+            let (head, mut body) = answer.await?.into_parts();
+            let mut length = 0;
+            while let Some(chunk) = body.data().await {
+                length += chunk.as_ref().map_or(0, Bytes::len);
+                body.flow_control().release_capacity(chunk?.len())?;
+            }
+            Ok((http_types::Response::from_parts(head, ()), length))
+        }
+    }
+
+    async fn until(what: impl Fn() -> bool) {
+        let started = Instant::now();
+        while !what() {
+            assert!(started.elapsed() < Duration::from_secs(8), "never");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Counts calls that began, and those that were dropped or ended.
+    #[derive(Clone, Default)]
+    struct Calls(Rc<(Cell<usize>, Cell<usize>)>);
+
+    impl Calls {
+        fn begin(&self) -> Self {
+            self.0.0.set(self.0.0.get() + 1);
+            self.clone()
+        }
+
+        fn counted(&self) -> (usize, usize) {
+            (self.0.0.get(), self.0.1.get())
+        }
+    }
+
+    /// A call under way.
+    struct Call(Calls);
+
+    impl Drop for Call {
+        fn drop(&mut self) {
+            self.0.0.1.set(self.0.0.1.get() + 1);
+        }
+    }
+
+    /// An app that never answers, and counts its calls.
+    fn endless(
+        calls: &Calls,
+    ) -> impl Fn(HttpRequest, web::Payload) -> futures_util::future::LocalBoxFuture<'static, HttpResponse> + Clone + use<>
+    {
+        let calls = calls.clone();
+        move |_, payload| {
+            let call = Call(calls.begin());
+            async move {
+                let _held = (call, payload);
+                pending().await
+            }
+            .boxed_local()
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_call_ends_with_its_stream_and_all_of_them_with_their_connection() {
+        let (calls, connections) = (Calls::default(), table(10));
+        let pair = connected(&connections, endless(&calls)).await;
+        let mut begun = join_all((0..3).map(|_| pair.begin(""))).await;
+        until(|| calls.counted() == (3, 0)).await;
+        begun[1].1.send_reset(Reason::CANCEL);
+        until(|| calls.counted() == (3, 1)).await;
+        pair.client.abort();
+        until(|| calls.counted() == (3, 3)).await;
+        pair.server.await.unwrap();
+        assert_eq!(connections.open(), 0);
+    }
+
+    #[actix_web::test]
+    async fn a_panic_ends_its_request_and_no_other() {
+        let app = async |request: HttpRequest, mut payload: web::Payload| {
+            assert_ne!(request.path(), "/panic");
+            while futures_util::StreamExt::next(&mut payload).await.is_some() {}
+            HttpResponse::Ok().finish()
+        };
+        let pair = connected(&table(10), app).await;
+        let (beside, mut body) = pair.begin("").await;
+        assert_eq!(pair.ask("panic").await.unwrap_err().reason(), Some(Reason::INTERNAL_ERROR));
+        body.send_data(Bytes::new(), true).unwrap();
+        assert_eq!(beside.await.unwrap().status(), 200);
+        assert_eq!(pair.ask("").await.unwrap().0.status(), 200);
+    }
+
+    #[actix_web::test]
+    async fn of_bodies_that_nobody_reads_only_so_much_comes() {
+        let read = Rc::new(Notify::new());
+        let waited = Rc::clone(&read);
+        let app = move |_: HttpRequest, mut payload: web::Payload| {
+            let read = Rc::clone(&waited);
+            async move {
+                read.notified().await;
+                let mut length = 0;
+                while let Some(chunk) = futures_util::StreamExt::next(&mut payload).await {
+                    length += chunk.unwrap().len();
+                }
+                HttpResponse::Ok().body(length.to_string())
+            }
+        };
+        let pair = connected(&table(10), app).await;
+        const LENGTH: usize = 1 << 20;
+        let sent = Rc::new(Cell::new(0));
+        let send = async |mut body: SendStream<Bytes>, sent: Rc<Cell<usize>>| {
+            let mut left = LENGTH;
+            while left > 0 {
+                body.reserve_capacity(left.min(16 << 10));
+                let room = poll_fn(|cx| body.poll_capacity(cx)).await.unwrap().unwrap();
+                left -= room.min(left);
+                sent.set(sent.get() + room);
+                body.send_data(vec![7; room].into(), left == 0).unwrap();
+            }
+        };
+        let mut answers = Vec::new();
+        for (requests, most) in [(1, WINDOW), (8, CONNECTION_WINDOW)] {
+            while answers.len() < requests {
+                let (answer, body) = pair.begin("").await;
+                actix_rt::spawn(send(body, Rc::clone(&sent)));
+                answers.push(answer);
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            assert_eq!(sent.get(), most as usize, "{requests}");
+        }
+        read.notify_waiters();
+        for answer in answers {
+            let mut body = answer.await.unwrap().into_body();
+            assert_eq!(body.data().await.unwrap().unwrap(), LENGTH.to_string());
+        }
+    }
+
+    #[actix_web::test]
+    async fn who_sends_a_body_in_tiny_pieces_that_pile_up_is_told_to_calm_down() {
+        let pair = connected(&table(10), endless(&Calls::default())).await;
+        let (_answer, mut body) = pair.begin("").await;
+        for _ in 0..5000 {
+            let _ = body.send_data(Bytes::from_static(b"x"), false);
+        }
+        pair.server.await.unwrap();
+        let told = pair.client.await.unwrap().unwrap_err();
+        assert!(told.is_io() || told.reason() == Some(Reason::ENHANCE_YOUR_CALM), "{told}");
+    }
+
+    #[actix_web::test]
+    async fn a_client_that_takes_nothing_of_its_answer_does_not_keep_its_place() {
+        let connections = table(1);
+        actix_rt::spawn(Arc::clone(&connections).sweep());
+        let large = async |_: HttpRequest, _: web::Payload| HttpResponse::Ok().body(vec![0; 32 << 20]);
+        let greedy = connected(&connections, large).await;
+        let (answer, _body) = greedy.begin("").await;
+        let answer = answer.await.unwrap();
+        let started = Instant::now();
+        let next = connected(&connections, async |_, _| HttpResponse::Ok().finish()).await;
+        assert_eq!(next.ask("").await.unwrap().0.status(), 200);
+        tokio::time::timeout(Duration::from_secs(8), greedy.server).await.unwrap().unwrap();
+        assert!(started.elapsed() >= Duration::from_secs(2), "it had its time: {:?}", started.elapsed());
+        drop(answer);
+    }
+
+    #[actix_web::test]
+    async fn a_client_that_takes_its_answer_slowly_gets_all_of_it_even_when_its_connection_leaves() {
+        let connections = table(10);
+        actix_rt::spawn(Arc::clone(&connections).sweep());
+        let large = async |_: HttpRequest, _: web::Payload| HttpResponse::Ok().body(vec![0; 1 << 20]);
+        let pair = connected(&connections, large).await;
+        let (answer, mut body) = pair.begin("").await;
+        body.send_data(Bytes::new(), true).unwrap();
+        let mut body = answer.await.unwrap().into_body();
+        connections.close();
+        let (mut length, started) = (0, Instant::now());
+        while let Some(chunk) = body.data().await {
+            length += chunk.as_ref().unwrap().len();
+            body.flow_control().release_capacity(chunk.unwrap().len()).unwrap();
+            tokio::time::sleep(Duration::from_millis(70)).await;
+        }
+        assert_eq!(length, 1 << 20);
+        assert!(started.elapsed() > Duration::from_secs(4), "longer than octets may be stuck: {:?}", started.elapsed());
+        pair.server.await.unwrap();
+    }
+
+    #[actix_web::test]
+    async fn answers_without_a_length_are_whole_and_those_that_are_short_of_theirs_are_not() {
+        let app = async |request: HttpRequest, _: web::Payload| {
+            let pieces =
+                stream::iter([Ok::<_, actix_web::Error>(Bytes::from_static(b"12")), Ok(Bytes::from_static(b"345"))]);
+            match request.path() {
+                "/short" => HttpResponse::Ok().body(SizedStream::new(10, pieces)),
+                "/long" => HttpResponse::Ok().body(SizedStream::new(4, pieces)),
+                _ => HttpResponse::Ok().streaming(pieces),
+            }
+        };
+        let pair = connected(&table(10), app).await;
+        for (path, length, read) in [("", None, 5), ("long", Some("4"), 4)] {
+            let (head, found) = pair.ask(path).await.unwrap();
+            let declared = head.headers().get("content-length").map(|value| value.to_str().unwrap());
+            assert_eq!((declared, found), (length, read), "{path}");
+        }
+        assert_eq!(pair.ask("short").await.unwrap_err().reason(), Some(Reason::INTERNAL_ERROR));
+    }
+
+    #[actix_web::test]
+    async fn many_requests_of_many_connections_leave_room_for_the_first_one_of_each() {
+        let (calls, connections) = (Calls::default(), table(20));
+        let pairs = join_all((0..11).map(|_| connected(&connections, endless(&calls)))).await;
+        let mut begun = Vec::new();
+        for pair in &pairs {
+            begun.extend(join_all((0..STREAMS).map(|_| pair.begin(""))).await);
+        }
+        // A thousand beside the first ones.
+        let refused = Rc::new(Cell::new(0));
+        for (answer, _body) in begun {
+            let refused = Rc::clone(&refused);
+            actix_rt::spawn(async move {
+                let _held = _body;
+                if answer.await.is_err_and(|error| error.reason() == Some(Reason::REFUSED_STREAM)) {
+                    refused.set(refused.get() + 1);
+                }
+            });
+        }
+        until(|| refused.get() == 11 * (STREAMS - 1) - 1000).await;
+        assert_eq!(calls.counted(), (1011, 0));
+        let late = connected(&connections, async |_, _| HttpResponse::Ok().finish()).await;
+        assert_eq!(late.ask("").await.unwrap().0.status(), 200);
+        for pair in pairs {
+            pair.client.abort();
+            pair.server.await.unwrap();
+        }
+        assert_eq!(calls.counted(), (1011, 1011));
+    }
+}

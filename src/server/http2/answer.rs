@@ -1,0 +1,199 @@
+//! An answer of the app over HTTP/2: its head, and its body as fast as the client takes it.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, UNIX_EPOCH};
+
+use actix_http::body::{BodySize, MessageBody};
+use actix_http::header::{self, HttpDate};
+use actix_http::{Response, ResponseHead, StatusCode};
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http_types::HeaderMap;
+use http_types::header::{CONTENT_LENGTH, DATE, HeaderName, HeaderValue};
+
+use super::bounds::PIECE;
+use super::wire::Activity;
+use crate::clock::Clock;
+
+/// The date of answers; written once a second.
+#[derive(Default)]
+pub(super) struct Date(RefCell<Option<(u64, HeaderValue)>>);
+
+impl Date {
+    fn now(&self) -> Option<HeaderValue> {
+        let second = Clock::system().now().unix_timestamp().unsigned_abs();
+        let mut last = self.0.borrow_mut();
+        if last.as_ref().is_none_or(|(of, _)| *of != second) {
+            let date = HttpDate::from(UNIX_EPOCH + Duration::from_secs(second)).to_string();
+            *last = HeaderValue::try_from(date).ok().map(|date| (second, date));
+        }
+        last.as_ref().map(|(_, date)| date.clone())
+    }
+}
+
+/// Sends an answer. `only_head` is what a request with HEAD asks for.
+///
+/// # Errors
+/// When the client does not want it any more.
+pub(super) async fn sent<B: MessageBody>(
+    response: Response<B>,
+    only_head: bool,
+    respond: &mut SendResponse<Bytes>,
+    date: &Date,
+    activity: &Activity,
+) -> Result<(), h2::Error> {
+    let (response, body) = response.into_parts();
+    let size = size_of(response.status(), body.size());
+    let ends = only_head || matches!(size, BodySize::None | BodySize::Sized(0));
+    let mut stream = respond.send_response(head(response.head(), size, date), ends)?;
+    if ends {
+        return Ok(());
+    }
+    let mut left = match size {
+        BodySize::Sized(length) => Some(length),
+        _ => None,
+    };
+    let mut body = pin!(body);
+    while left != Some(0) {
+        let next = poll_fn(|cx| match is_reset(&mut stream, cx) {
+            Some(error) => Poll::Ready(Err(error)),
+            None => body.as_mut().poll_next(cx).map(Ok),
+        });
+        let Some(Ok(mut chunk)) = next.await? else { break };
+        if let Some(left) = &mut left {
+            chunk.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+            *left -= chunk.len() as u64;
+        }
+        while !chunk.is_empty() {
+            let room = room(&mut stream, chunk.len()).await?;
+            let piece = chunk.split_to(room.min(chunk.len()));
+            stream.send_data(piece, left == Some(0) && chunk.is_empty())?;
+            activity.moves();
+        }
+    }
+    match left {
+        Some(0) => {}
+        None => stream.send_data(Bytes::new(), true)?,
+        // Less than its head says: the client must not take it for the whole.
+        Some(_) => stream.send_reset(Reason::INTERNAL_ERROR),
+    }
+    Ok(())
+}
+
+/// Waits until some of so much may be sent; how much.
+async fn room(stream: &mut SendStream<Bytes>, wanted: usize) -> Result<usize, h2::Error> {
+    stream.reserve_capacity(wanted.min(PIECE));
+    poll_fn(|cx| {
+        if stream.capacity() > 0 {
+            return Poll::Ready(Ok(stream.capacity()));
+        }
+        match stream.poll_capacity(cx) {
+            Poll::Ready(Some(room)) => Poll::Ready(room),
+            Poll::Ready(None) => Poll::Ready(Err(is_reset(stream, cx).unwrap_or_else(|| Reason::CANCEL.into()))),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+fn is_reset(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Option<h2::Error> {
+    match stream.poll_reset(cx) {
+        Poll::Ready(Ok(reason)) => Some(reason.into()),
+        Poll::Ready(Err(error)) => Some(error),
+        Poll::Pending => None,
+    }
+}
+
+/// What there is of a body with this status (RFC 9110, 6.4.1).
+fn size_of(status: StatusCode, size: BodySize) -> BodySize {
+    match status {
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => BodySize::None,
+        status if status.is_informational() => BodySize::None,
+        _ => size,
+    }
+}
+
+fn head(head: &ResponseHead, size: BodySize, date: &Date) -> http_types::Response<()> {
+    let mut response = http_types::Response::new(());
+    // What is a status there is one here.
+    *response.status_mut() = http_types::StatusCode::from_u16(head.status.as_u16()).unwrap_or_default();
+    let fields = response.headers_mut();
+    fields.reserve(head.headers.len() + 2);
+    append(fields, head, size);
+    if let BodySize::Sized(length) = size {
+        fields.insert(CONTENT_LENGTH, length.into());
+    }
+    if !fields.contains_key(DATE)
+        && let Some(date) = date.now()
+    {
+        fields.insert(DATE, date);
+    }
+    response
+}
+
+/// The fields of an answer, without those that are about a connection (RFC 9113, 8.2.2).
+fn append(fields: &mut HeaderMap, head: &ResponseHead, size: BodySize) {
+    // Only who is asked whether something changed says a length without a body.
+    let keeps_length = head.status == StatusCode::NOT_MODIFIED || size == BodySize::Stream && !head.chunked();
+    for (name, value) in head.headers.iter() {
+        match *name {
+            header::CONNECTION | header::TRANSFER_ENCODING | header::UPGRADE => continue,
+            header::CONTENT_LENGTH if !keeps_length => continue,
+            _ if matches!(name.as_str(), "keep-alive" | "proxy-connection") => continue,
+            _ => {}
+        }
+        let name = HeaderName::from_bytes(name.as_str().as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
+            fields.append(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_http::header::HeaderMap as Headers;
+
+    use super::*;
+
+    fn headed(status: StatusCode, lines: &[(&str, &str)], size: BodySize) -> http_types::Response<()> {
+        let mut response = Response::new(status);
+        let headers: Headers =
+            lines.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        *response.headers_mut() = headers;
+        head(response.head(), size_of(status, size), &Date::default())
+    }
+
+    #[test]
+    fn nothing_about_a_connection_is_said_and_a_length_only_where_it_is_one() {
+        let lines = [
+            ("connection", "close"),
+            ("keep-alive", "timeout=5"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "x"),
+            ("content-length", "7"),
+            ("vary", "a"),
+            ("vary", "b"),
+        ];
+        for (status, size, length) in [
+            (StatusCode::OK, BodySize::Sized(3), Some("3")),
+            (StatusCode::OK, BodySize::Sized(0), Some("0")),
+            (StatusCode::OK, BodySize::Stream, None),
+            (StatusCode::NO_CONTENT, BodySize::Sized(3), None),
+            (StatusCode::NOT_MODIFIED, BodySize::Sized(3), Some("7")),
+        ] {
+            let response = headed(status, &lines, size);
+            let length = length.map(HeaderValue::from_static);
+            assert_eq!(response.headers().get(CONTENT_LENGTH), length.as_ref(), "{status} {size:?}");
+            assert_eq!(response.headers().get_all("vary").iter().collect::<Vec<_>>(), ["a", "b"]);
+            let date = response.headers()[DATE].to_str().unwrap();
+            assert!(date.parse::<HttpDate>().is_ok(), "{date}");
+            let names = response.headers().keys().map(HeaderName::as_str).filter(|name| *name != "content-length");
+            assert_eq!(names.collect::<std::collections::BTreeSet<_>>(), ["date", "vary"].into());
+        }
+        assert_eq!(headed(StatusCode::OK, &[("date", "then")], BodySize::None).headers()[DATE], "then");
+    }
+}

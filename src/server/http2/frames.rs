@@ -1,0 +1,98 @@
+//! Where in a client's frames (RFC 9113, 4.1) what was read ends: between two of them, or in the middle of one.
+//!
+//! That is all this looks at. A client that begins something and never ends it looks like an idle one to
+//! everything else.
+
+/// What a client sends before its first frame, octets (RFC 9113, 3.4).
+const PREFACE: usize = 24;
+const HEAD: usize = 9;
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
+
+/// A place in what a client sends.
+pub(super) struct Frames {
+    /// What is left of the preface, or of the payload of a frame.
+    left: usize,
+    head: [u8; HEAD],
+    /// How much of the head is there.
+    filled: usize,
+    /// Whether the fields of a request go on in the next frame: they count as one with it.
+    goes_on: bool,
+}
+
+impl Frames {
+    /// Nothing was read.
+    pub(super) fn new() -> Self {
+        Self { left: PREFACE, head: [0; HEAD], filled: 0, goes_on: false }
+    }
+
+    /// Whether what was read ends in the middle of something.
+    pub(super) fn is_partial(&self) -> bool {
+        self.left > 0 || self.filled > 0 || self.goes_on
+    }
+
+    /// Reads on; whether something came to its end.
+    pub(super) fn read(&mut self, mut octets: &[u8]) -> bool {
+        let mut any_ended = false;
+        while !octets.is_empty() {
+            if self.left > 0 {
+                let taken = self.left.min(octets.len());
+                self.left -= taken;
+                octets = &octets[taken..];
+            } else {
+                self.head[self.filled] = octets[0];
+                self.filled += 1;
+                octets = &octets[1..];
+                if self.filled < HEAD {
+                    continue;
+                }
+                self.filled = 0;
+                let [a, b, c, kind, flags, ..] = self.head;
+                self.left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                if matches!(kind, HEADERS | CONTINUATION) {
+                    self.goes_on = flags & END_HEADERS == 0;
+                }
+            }
+            any_ended |= !self.is_partial();
+        }
+        any_ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {
+        let [.., a, b, c] = length.to_be_bytes();
+        [vec![a, b, c, kind, flags, 0, 0, 0, 1], vec![7; length]].concat()
+    }
+
+    #[test]
+    fn the_end_of_each_frame_is_found_however_it_is_cut() {
+        let whole = [vec![0; PREFACE], frame(4, 0, 0), frame(6, 0, 8), frame(0, 1, 70_000)].concat();
+        let ends = [PREFACE, PREFACE + 9, PREFACE + 26, whole.len()];
+        for step in [1, 2, 8, 9, 10, 4096] {
+            let mut frames = Frames::new();
+            assert!(frames.is_partial(), "the preface is yet to come");
+            let mut at = 0;
+            for piece in whole.chunks(step) {
+                let ended = frames.read(piece);
+                assert_eq!(ended, ends.iter().any(|end| (at + 1..=at + piece.len()).contains(end)), "{step} {at}");
+                at += piece.len();
+                assert_eq!(frames.is_partial(), !ends.contains(&at), "{step} {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn fields_that_go_on_in_further_frames_are_one_with_them() {
+        let mut frames = Frames::new();
+        assert!(frames.read(&[0; PREFACE]) && !frames.is_partial());
+        for (kind, flags, ended) in [(1, 0, false), (9, 0, false), (9, 4, true), (1, 4, true), (1, 5, true)] {
+            assert_eq!(frames.read(&frame(kind, flags, 10)), ended, "{kind} {flags}");
+            assert_eq!(frames.is_partial(), !ended);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What the octets of an HTTP/2 connection move on, and what its task learns from them.
+//!
+//! One turn of the task reads only so much: a client in full flow leaves room for the others of the worker.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::frames::Frames;
+use crate::server::connection::Connection;
+use crate::server::connections::Place;
+use crate::server::stream::Transport;
+
+/// How much is read before others have their turn, octets.
+const SHARE: usize = 64 << 10;
+
+/// What happens on a connection, for its task. Times are the connection's.
+pub(super) struct Activity {
+    /// Its connection.
+    pub(super) connection: Arc<Connection>,
+    /// Requests with their handlers.
+    handled: Cell<usize>,
+    /// Whether an answer went on, or a request ended, since the task looked.
+    moved: Cell<bool>,
+    /// Since when something that the client began is not there whole.
+    partial: Cell<Option<u64>>,
+    /// What may still be read in this turn.
+    share: Cell<usize>,
+}
+
+impl Activity {
+    /// Of a connection on which nothing has happened.
+    pub(super) fn new(connection: Arc<Connection>) -> Rc<Self> {
+        let (handled, moved, partial, share) = (Cell::new(0), Cell::new(false), Cell::new(None), Cell::new(SHARE));
+        Rc::new(Self { connection, handled, moved, partial, share })
+    }
+
+    /// Begins a turn of the task.
+    pub(super) fn begin_turn(&self) {
+        self.share.set(SHARE);
+    }
+
+    /// Whether a request is with its handler.
+    pub(super) fn is_busy(&self) -> bool {
+        self.handled.get() > 0
+    }
+
+    /// Since when the client has not ended what it began.
+    pub(super) fn partial(&self) -> Option<u64> {
+        self.partial.get()
+    }
+
+    /// An answer went on.
+    pub(super) fn moves(&self) {
+        self.moved.set(true);
+    }
+
+    /// Whether something went on since this was asked last.
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved.take()
+    }
+}
+
+/// A request with its handler.
+pub(super) struct Handled(Rc<Activity>);
+
+impl Handled {
+    /// Begins when the request was read.
+    pub(super) fn begin(activity: &Rc<Activity>) -> Self {
+        activity.handled.set(activity.handled.get() + 1);
+        Self(Rc::clone(activity))
+    }
+}
+
+impl Drop for Handled {
+    fn drop(&mut self) {
+        self.0.handled.set(self.0.handled.get() - 1);
+        self.0.moves();
+    }
+}
+
+/// The octets of a connection. The socket closes before the place is free.
+pub(super) struct Wire {
+    transport: Transport,
+    frames: Frames,
+    /// Whether octets wait for the client to take some.
+    blocked: bool,
+    activity: Rc<Activity>,
+    _place: Place,
+}
+
+impl Wire {
+    /// The octets of the connection in a place.
+    pub(super) fn new(transport: Transport, place: Place, activity: &Rc<Activity>) -> Self {
+        Self { transport, frames: Frames::new(), blocked: false, activity: Rc::clone(activity), _place: place }
+    }
+
+    fn heard(&mut self, octets: &[u8]) {
+        let Activity { connection, partial, share, .. } = &*self.activity;
+        share.set(share.get().saturating_sub(octets.len()));
+        let any_ended = self.frames.read(octets);
+        if !self.frames.is_partial() {
+            partial.set(None);
+        } else if any_ended || partial.get().is_none() {
+            partial.set(Some(connection.now()));
+        }
+    }
+
+    /// Notes whether octets move.
+    fn noted<T>(&mut self, polled: Poll<T>) -> Poll<T> {
+        if polled.is_pending() {
+            self.blocked = true;
+        } else if std::mem::take(&mut self.blocked) {
+            self.activity.moves();
+        }
+        polled
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.activity.share.get() == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut this.transport).poll_read(cx, buffer);
+        this.heard(&buffer.filled()[before..]);
+        polled
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.transport).poll_write(cx, octets);
+        this.noted(polled)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.transport).poll_write_vectored(cx, pieces);
+        this.noted(polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.transport.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.transport).poll_flush(cx);
+        this.noted(polled)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
+        this.noted(polled)
+    }
+}

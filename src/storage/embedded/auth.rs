@@ -1,0 +1,69 @@
+//! What authentication reads and writes, on SQLite: each read and each write goes from here to the file of its
+//! table.
+
+use futures_util::future::BoxFuture;
+use rusqlite::Connection;
+
+use super::mounts::{self, Touched};
+use super::query::Failure;
+use super::reader::Pool;
+use super::{documents, tokens};
+use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use crate::clock::Time;
+use crate::documents::{Document, SYSTEM};
+use crate::error::Result;
+use crate::storage::store::Store;
+
+/// One write, in the transaction of its batch.
+pub(super) fn write(
+    db: &Connection,
+    touched: &mut Touched,
+    write: &AuthWrite,
+    now: Time,
+) -> Result<AuthOutcome, Failure> {
+    Ok(match write {
+        AuthWrite::Document(write) => {
+            touched.mount(db, write.key.mount)?;
+            documents::write(db, write)?;
+            AuthOutcome::Done
+        }
+        AuthWrite::MountCreate(mount) => {
+            mounts::create(db, *mount)?;
+            AuthOutcome::Done
+        }
+        AuthWrite::MountDrop(mount) => {
+            touched.forget(*mount);
+            mounts::drop_mount(db, *mount)?;
+            AuthOutcome::Done
+        }
+        AuthWrite::TokenInsert(row) => {
+            tokens::insert(db, row)?;
+            AuthOutcome::Done
+        }
+        AuthWrite::TokenUpdate { hash, expires_at, body } => match tokens::update(db, hash, *expires_at, body, now)? {
+            true => AuthOutcome::Done,
+            false => AuthOutcome::Absent,
+        },
+        AuthWrite::TokenSpend(hash) => tokens::spend(db, hash)?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft),
+        AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(tokens::revoke(db, hash)?),
+        AuthWrite::TokenSweep { now, limit } => AuthOutcome::Swept(tokens::sweep(db, *now, *limit)?),
+    })
+}
+
+impl AuthStore for Store<Pool> {
+    fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>> {
+        self.submit(unit)
+    }
+
+    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.open_documents(SYSTEM, Some(kind))
+    }
+
+    fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
+        self.open_row(self.reader.read(move |db| tokens::by_hash(db, &hash)))
+    }
+
+    fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
+        self.open_row(self.reader.read(move |db| tokens::by_accessor(db, &accessor)))
+    }
+}

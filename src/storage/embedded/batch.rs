@@ -1,0 +1,31 @@
+//! A unit inside the transaction of a batch: each write goes to its domain, whatever domain that is.
+
+use rusqlite::Connection;
+
+use super::mounts::Touched;
+use super::query::Failure;
+use super::{auth, meta, pki, session};
+use crate::storage::backend::{Outcomes, Unit};
+
+/// Runs the writes of a unit in order. After a failure the caller undoes what it wrote, and what `touched`
+/// counted.
+pub(super) fn unit(db: &Connection, touched: &mut Touched, unit: &Unit) -> Result<Outcomes, Failure> {
+    match unit {
+        Unit::Pki(writes) => {
+            let outcomes = writes.iter().map(|write| pki::write(db, touched, write));
+            outcomes.collect::<Result<_, _>>().map(Outcomes::Pki)
+        }
+        Unit::Auth { writes, now } => {
+            let outcomes = writes.iter().map(|write| auth::write(db, touched, write, *now));
+            outcomes.collect::<Result<_, _>>().map(Outcomes::Auth)
+        }
+        Unit::Facts(facts) => {
+            facts.iter().try_for_each(|(name, value)| meta::insert(db, name, value))?;
+            Ok(Outcomes::Done)
+        }
+        Unit::Work(work) => {
+            session::in_savepoint(db, work)?;
+            Ok(Outcomes::Done)
+        }
+    }
+}

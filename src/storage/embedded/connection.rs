@@ -1,0 +1,98 @@
+//! The connections of a database: what they are set to, the lock on its folder, and what must hold of it.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+use rustix::fs::FlockOperation;
+
+use crate::error::{Error, Kind, Result};
+
+/// Longest wait of a write for the end of a checkpoint that needs the writer's place.
+const WRITER_WAIT: Duration = Duration::from_secs(30);
+/// Longest wait of a read for the start of the database's log.
+const READER_WAIT: Duration = Duration::from_secs(5);
+/// Room for every statement of this engine.
+const STATEMENTS: usize = 256;
+
+/// Takes the folder for this process, for as long as the file is open.
+///
+/// # Errors
+/// `Conflict` when another process has it.
+pub(super) fn lock(folder: &Path) -> Result<File> {
+    let path = folder.join("signet.lock");
+    let failed = |e| Error::unavailable(format!("{}: cannot be opened", path.display()), e);
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        Error::new(Kind::Conflict, format!("data folder {}: in use by another signet process", folder.display()))
+    })?;
+    Ok(file)
+}
+
+/// The connection that writes.
+pub(super) fn writer(path: &Path) -> Result<Connection> {
+    let failed = |e| Error::unavailable(format!("{}: cannot be opened", path.display()), e);
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .map_err(failed)?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS);
+    db.busy_timeout(WRITER_WAIT).map_err(failed)?;
+    // 16 MiB hold the upper levels of the serial index, which serials that are random hit everywhere. A larger
+    // cache costs more than it saves: a commit that split a page walks the cache's whole hash table.
+    db.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;
+         PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;",
+    )
+    .map_err(failed)?;
+    keep_log_on_close(&db, true).map_err(failed)?;
+    require_durable(&db, path)?;
+    Ok(db)
+}
+
+/// A connection that reads.
+pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS);
+    db.busy_timeout(READER_WAIT)?;
+    db.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;")?;
+    Ok(db)
+}
+
+/// Refuses a database that would lose what was answered as written.
+fn require_durable(db: &Connection, path: &Path) -> Result<()> {
+    let failed = |e| Error::unavailable(format!("{}: cannot be read", path.display()), e);
+    let mode: String = db.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(failed)?;
+    let synchronous: i64 = db.query_row("PRAGMA synchronous", [], |row| row.get(0)).map_err(failed)?;
+    if mode != "wal" || synchronous < 2 {
+        return Err(Error::invalid(format!(
+            "{}: durability is off (journal mode {mode}, synchronous {synchronous}; needed: wal, 2)",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Whether closing the connection leaves the log alone. Otherwise SQLite moves it and removes it, even
+/// when an earlier sync has failed.
+pub(super) fn keep_log_on_close(db: &Connection, keep: bool) -> rusqlite::Result<()> {
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durability_that_is_switched_off_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.db");
+        let db = Connection::open(&path).unwrap();
+        assert!(require_durable(&db, &path).is_err(), "rollback journal");
+        db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL").unwrap();
+        assert!(require_durable(&db, &path).unwrap_err().to_string().contains("synchronous 1"));
+        db.execute_batch("PRAGMA synchronous = FULL").unwrap();
+        assert!(require_durable(&db, &path).is_ok());
+    }
+}

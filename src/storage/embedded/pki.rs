@@ -1,0 +1,160 @@
+//! What the certificate authority engine reads and writes, on SQLite: each read and each write goes from here to
+//! the file of its table.
+
+use futures_util::future::BoxFuture;
+use rusqlite::Connection;
+
+use super::mounts::{self, Touched};
+use super::query::Failure;
+use super::reader::Pool;
+use super::{certificates, crls, documents, leases, metadata, revocations, tidy};
+use crate::documents::{Document, MountId};
+use crate::error::Result;
+use crate::pki::store::{
+    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate,
+    StoredRevocation, TidyRow,
+};
+use crate::storage::store::Store;
+use crate::x509::serial::Serial;
+
+/// One write, in the transaction of its batch.
+pub(super) fn write(db: &Connection, touched: &mut Touched, write: &PkiWrite) -> Result<PkiOutcome, Failure> {
+    Ok(match write {
+        PkiWrite::Document(write) => {
+            touched.mount(db, write.key.mount)?;
+            documents::write(db, write)?;
+            PkiOutcome::Done
+        }
+        PkiWrite::Certificate(row) => {
+            let inserted = touched.mount(db, row.mount)?;
+            certificates::insert(db, row)?;
+            inserted.certificates += 1;
+            PkiOutcome::Done
+        }
+        PkiWrite::Revocation(row) => {
+            let inserted = touched.mount(db, row.mount)?;
+            let (stored, fresh) = revocations::insert(db, row)?;
+            inserted.revocations += i64::from(fresh);
+            PkiOutcome::Revoked { stored, fresh }
+        }
+        PkiWrite::Crl(row) => {
+            touched.mount(db, row.mount)?;
+            crls::publish(db, row)?;
+            PkiOutcome::Done
+        }
+        PkiWrite::Lease(row) => {
+            touched.mount(db, row.mount)?;
+            leases::insert(db, row)?;
+            PkiOutcome::Done
+        }
+        PkiWrite::LeasesMark(ids) => PkiOutcome::Changed(leases::mark(db, ids)?),
+        PkiWrite::LeasesEnd(ids) => PkiOutcome::Changed(leases::end(db, ids)?),
+        PkiWrite::LeasesMarkEnded { limit } => PkiOutcome::Changed(leases::mark_ended(db, *limit)?),
+        PkiWrite::LeasesSweep { now, limit } => PkiOutcome::Changed(leases::sweep(db, *now, *limit)?),
+        PkiWrite::Metadata(row) => {
+            touched.mount(db, row.mount)?;
+            metadata::insert(db, row)?;
+            PkiOutcome::Done
+        }
+        PkiWrite::RevocationIssuer { mount, serial, issuer } => {
+            touched.mount(db, *mount)?;
+            PkiOutcome::Changed(revocations::set_issuer(db, *mount, serial, issuer)?)
+        }
+        PkiWrite::TidyBegin { row, seen, now } => {
+            touched.mount(db, row.mount)?;
+            PkiOutcome::Changed(tidy::begin(db, row, *seen, *now)?)
+        }
+        PkiWrite::TidyKeep { mount, run, valid_until, report } => {
+            PkiOutcome::Kept { cancelled: tidy::keep(db, *mount, *run, *valid_until, report)? }
+        }
+        PkiWrite::TidyCancel { mount, now } => PkiOutcome::Changed(tidy::cancel(db, *mount, *now)?),
+        PkiWrite::Remove { mount, what, limit } => {
+            let counted = touched.mount(db, *mount)?;
+            let removed = tidy::remove(db, *mount, what, *limit)?;
+            counted.certificates -= i64::from(removed.certificates);
+            counted.revocations -= i64::from(removed.revocations);
+            PkiOutcome::Removed(removed)
+        }
+    })
+}
+
+impl PkiStore for Store<Pool> {
+    fn commit(&self, unit: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
+        self.submit(unit)
+    }
+
+    fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.open_documents(mount, None)
+    }
+
+    fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
+        self.reader.read(move |db| certificates::get(db, mount, serial))
+    }
+
+    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
+        self.reader.read(move |db| certificates::status(db, mount, serial))
+    }
+
+    fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.reader.read(move |db| certificates::serials(db, mount, after, limit))
+    }
+
+    fn revoked_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.reader.read(move |db| revocations::serials(db, mount, after, limit))
+    }
+
+    fn revocations(&self, mount: MountId, after: u64, limit: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
+        self.reader.read(move |db| revocations::by_sequence(db, mount, after, limit))
+    }
+
+    fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
+        self.reader.read(move |db| crls::list(db, mount))
+    }
+
+    fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
+        self.reader.read(move |db| mounts::counts(db, mount))
+    }
+
+    fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
+        self.reader.read(move |db| leases::get(db, &id))
+    }
+
+    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader.read(move |db| leases::ids(db, &after, &below, limit))
+    }
+
+    fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
+        self.reader.read(move |db| leases::ending(db, &after, &below, limit))
+    }
+
+    fn certificates(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+        self.reader.read(move |db| certificates::with_der(db, mount, after, limit))
+    }
+
+    fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
+        self.reader.read(move |db| tidy::get(db, mount))
+    }
+
+    fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
+        self.open_row(self.reader.read(move |db| metadata::get(db, mount, serial)))
+    }
+
+    fn metadata_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.reader.read(move |db| metadata::serials(db, mount, after, limit))
+    }
+}

@@ -1,0 +1,44 @@
+//! The projects API's store on SQLite: work that writes travels with the group commit, so that one writer stays
+//! one writer; work that only reads has a connection of its own.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+
+use super::reader::Pool;
+use crate::error::Error;
+use crate::projects::store::ProjectStore;
+use crate::sql::{Failure, Work};
+use crate::storage::backend::Unit;
+use crate::storage::store::Store;
+
+impl ProjectStore for Store<Pool> {
+    fn read(&self, _: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        let found = self.reader.session(work);
+        async move { found.await.unwrap_or_else(|error| Err(Failure::Engine(error))) }.boxed_local()
+    }
+
+    fn write(&self, _: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        // What the work says of itself does not pass through the commit, which knows no such failures.
+        let told = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&told);
+        let told_work: Work = Arc::new(move |session| {
+            let (work, slot) = (Arc::clone(&work), Arc::clone(&slot));
+            async move {
+                let outcome = work(session).await;
+                let failed = outcome.is_err();
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+                if failed { Err(Failure::Refused) } else { Ok(()) }
+            }
+            .boxed_local()
+        });
+        let submitted = self.commits.submit(Unit::Work(told_work));
+        async move {
+            submitted.outcome().await.map_err(Failure::Engine)?;
+            let outcome = told.lock().unwrap_or_else(PoisonError::into_inner).take();
+            outcome.unwrap_or_else(|| Err(Failure::Engine(Error::internal("work that did not run"))))
+        }
+        .boxed_local()
+    }
+}

@@ -1,0 +1,70 @@
+//! What the file of every table needs: statements, why they fail, and the columns of types of our own.
+
+use rusqlite::types::Type;
+use rusqlite::{CachedStatement, Connection, Row, params};
+
+use crate::clock::Time;
+use crate::documents::MountId;
+use crate::error::Kind;
+use crate::storage::backend::from_micros;
+use crate::x509::serial::Serial;
+
+/// Why one unit was not stored.
+pub(super) enum Failure {
+    /// A certificate's serial is taken.
+    SerialTaken,
+    /// What the unit builds on has changed.
+    Conflict(&'static str),
+    /// The engine failed.
+    Engine(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+/// The statement, from the connection's cache.
+pub(super) fn prepared<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
+    let statement = db.prepare_cached(sql)?;
+    // SQLite numbers `$n` by first appearance: only in that order is it what PostgreSQL understands.
+    debug_assert!(
+        (1..=statement.parameter_count()).all(|i| statement.parameter_name(i) == Some(&format!("${i}"))),
+        "parameters out of order: {sql}"
+    );
+    Ok(statement)
+}
+
+/// A keyset page of serials; no serial is as small as the empty octet string.
+pub(super) fn page(
+    db: &Connection,
+    sql: &str,
+    mount: MountId,
+    after: Option<Serial>,
+    limit: u32,
+) -> rusqlite::Result<Vec<Serial>> {
+    let after = after.as_ref().map_or(&[][..], Serial::octets);
+    prepared(db, sql)?.query_map(params![mount.0, after, limit], |row| serial(row, 0))?.collect()
+}
+
+/// The serial in a column.
+pub(super) fn serial(row: &Row<'_>, column: usize) -> rusqlite::Result<Serial> {
+    let octets = row.get_ref(column)?.as_blob()?;
+    Serial::from_octets(octets).map_err(|e| {
+        debug_assert_eq!(e.kind(), Kind::Invalid);
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, Box::new(e))
+    })
+}
+
+/// The time in a column of epoch microseconds.
+pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Time> {
+    let micros = row.get(column)?;
+    from_micros(micros)
+        .ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(column, Type::Integer, "a time out of range".into()))
+}
+
+/// A number of rows, as the domains count them.
+pub(super) fn count(rows: usize) -> u32 {
+    u32::try_from(rows).unwrap_or(u32::MAX)
+}

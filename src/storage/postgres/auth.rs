@@ -1,0 +1,86 @@
+//! What authentication reads and writes, on PostgreSQL: each read and each write goes from here to the file of its
+//! table.
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use super::gathered::Turn;
+use super::query::Failure;
+use super::reader::Pool;
+use super::transaction::Transaction;
+use super::{mounts, tokens};
+use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use crate::clock::Time;
+use crate::documents::{Document, SYSTEM};
+use crate::error::Result;
+use crate::storage::store::Store;
+
+/// When a write is sent.
+pub(super) fn turn(write: &AuthWrite) -> Turn {
+    match write {
+        AuthWrite::MountDrop(_) => Turn::AfterAll,
+        AuthWrite::TokenSpend(_) | AuthWrite::TokenRevoke(_) | AuthWrite::TokenSweep { .. } => Turn::AfterLeases,
+        _ => Turn::AtOnce,
+    }
+}
+
+/// One write, in the transaction of its batch.
+pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time) -> Result<AuthOutcome, Failure> {
+    let db = tx.db;
+    Ok(match write {
+        AuthWrite::Document(write) => {
+            tx.document(write).await?;
+            AuthOutcome::Done
+        }
+        AuthWrite::MountCreate(mount) => {
+            mounts::create(db, *mount).await?;
+            AuthOutcome::Done
+        }
+        AuthWrite::MountDrop(mount) => {
+            tx.forget_mount(*mount);
+            mounts::drop_mount(db, *mount).await?;
+            AuthOutcome::Done
+        }
+        AuthWrite::TokenInsert(row) => {
+            tokens::insert(db, row).await?;
+            AuthOutcome::Done
+        }
+        AuthWrite::TokenUpdate { hash, expires_at, body } => {
+            match tokens::update(db, hash, *expires_at, body, now).await? {
+                true => AuthOutcome::Done,
+                false => AuthOutcome::Absent,
+            }
+        }
+        AuthWrite::TokenSpend(hash) => {
+            tx.forget_token(hash);
+            tokens::spend(db, hash).await?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft)
+        }
+        AuthWrite::TokenRevoke(hash) => {
+            // Its descendants go with it: nobody counts as held any more.
+            tx.forget_tokens();
+            AuthOutcome::Revoked(tokens::revoke(db, hash).await?)
+        }
+        AuthWrite::TokenSweep { now, limit } => {
+            tx.forget_tokens();
+            AuthOutcome::Swept(tokens::sweep(db, *now, *limit).await?)
+        }
+    })
+}
+
+impl AuthStore for Store<Pool> {
+    fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>> {
+        self.submit(unit)
+    }
+
+    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.open_documents(SYSTEM, Some(kind))
+    }
+
+    fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
+        self.open_row(self.reader.read("token", move |db| tokens::by_hash(db, hash).boxed()))
+    }
+
+    fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
+        self.open_row(self.reader.read("token", move |db| tokens::by_accessor(db, accessor).boxed()))
+    }
+}

@@ -1,0 +1,187 @@
+//! What the certificate authority engine reads and writes, on PostgreSQL: each read and each write goes from here
+//! to the file of its table, or is gathered.
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use super::gathered::{Place, Turn};
+use super::query::Failure;
+use super::reader::Pool;
+use super::transaction::Transaction;
+use super::{certificates, crls, leases, metadata, mounts, revocations, tidy};
+use crate::documents::{Document, MountId};
+use crate::error::Result;
+use crate::pki::store::{
+    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate,
+    StoredRevocation, TidyRow,
+};
+use crate::storage::store::Store;
+use crate::x509::serial::Serial;
+
+/// When a write is sent.
+pub(super) fn turn(write: &PkiWrite) -> Turn {
+    match write {
+        PkiWrite::Certificate(_) | PkiWrite::Lease(_) | PkiWrite::Metadata(_) | PkiWrite::Revocation(_) => {
+            Turn::Gathered
+        }
+        PkiWrite::LeasesMark(_)
+        | PkiWrite::LeasesEnd(_)
+        | PkiWrite::LeasesMarkEnded { .. }
+        | PkiWrite::LeasesSweep { .. } => Turn::AfterLeases,
+        // What is only gathered yet is none of the business of a removal: it has hardly expired.
+        _ => Turn::AtOnce,
+    }
+}
+
+/// One write, in the transaction of its batch. The outcome of a revocation is known once it is sent, and
+/// takes its place then.
+pub(super) async fn write<'a>(
+    tx: &mut Transaction<'a>,
+    place: Place,
+    write: &'a PkiWrite,
+) -> Result<PkiOutcome, Failure> {
+    let db = tx.db;
+    Ok(match write {
+        PkiWrite::Document(write) => {
+            tx.document(write).await?;
+            PkiOutcome::Done
+        }
+        PkiWrite::Certificate(row) => {
+            tx.gathered.certificates.push(row);
+            PkiOutcome::Done
+        }
+        PkiWrite::Revocation(row) => {
+            tx.gathered.revocations.push((place, row));
+            PkiOutcome::Done
+        }
+        PkiWrite::Crl(row) => {
+            tx.hold(row.mount).await?;
+            crls::publish(db, row).await?;
+            tx.marks(row.mount).crls = true;
+            PkiOutcome::Done
+        }
+        PkiWrite::Lease(row) => {
+            tx.hold_token(row.token).await?;
+            tx.gathered.leases.push(row);
+            PkiOutcome::Done
+        }
+        PkiWrite::LeasesMark(ids) => PkiOutcome::Changed(leases::mark(db, ids).await?),
+        PkiWrite::LeasesEnd(ids) => PkiOutcome::Changed(leases::end(db, ids).await?),
+        PkiWrite::LeasesMarkEnded { limit } => PkiOutcome::Changed(leases::mark_ended(db, *limit).await?),
+        PkiWrite::LeasesSweep { now, limit } => PkiOutcome::Changed(leases::sweep(db, *now, *limit).await?),
+        PkiWrite::Metadata(row) => {
+            tx.gathered.metadata.push(row);
+            PkiOutcome::Done
+        }
+        PkiWrite::RevocationIssuer { mount, serial, issuer } => {
+            tx.hold(*mount).await?;
+            PkiOutcome::Changed(revocations::set_issuer(db, *mount, serial, issuer).await?)
+        }
+        PkiWrite::TidyBegin { row, seen, now } => {
+            tx.hold(row.mount).await?;
+            PkiOutcome::Changed(tidy::begin(db, row, *seen, *now).await?)
+        }
+        PkiWrite::TidyKeep { mount, run, valid_until, report } => {
+            PkiOutcome::Kept { cancelled: tidy::keep(db, *mount, *run, *valid_until, report).await? }
+        }
+        PkiWrite::TidyCancel { mount, now } => PkiOutcome::Changed(tidy::cancel(db, *mount, *now).await?),
+        PkiWrite::Remove { mount, what, limit } => {
+            tx.hold(*mount).await?;
+            let removed = tidy::remove(db, *mount, what, *limit).await?;
+            let counted = tx.inserted(*mount);
+            counted.certificates -= i64::from(removed.certificates);
+            counted.revocations -= i64::from(removed.revocations);
+            PkiOutcome::Removed(removed)
+        }
+    })
+}
+
+impl PkiStore for Store<Pool> {
+    fn commit(&self, unit: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
+        self.submit(unit)
+    }
+
+    fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.open_documents(mount, None)
+    }
+
+    fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
+        self.reader.read("certificate", move |db| certificates::get(db, mount, serial).boxed())
+    }
+
+    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
+        self.reader.read("status", move |db| certificates::status(db, mount, serial).boxed())
+    }
+
+    fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.reader.read("serials", move |db| certificates::serials(db, mount, after, limit).boxed())
+    }
+
+    fn revoked_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.reader.read("revoked_serials", move |db| revocations::serials(db, mount, after, limit).boxed())
+    }
+
+    fn revocations(&self, mount: MountId, after: u64, limit: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
+        self.reader.read("revocations", move |db| revocations::by_sequence(db, mount, after, limit).boxed())
+    }
+
+    fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
+        self.reader.read("crls", move |db| crls::list(db, mount).boxed())
+    }
+
+    fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
+        self.reader.read("counts", move |db| mounts::counts(db, mount).boxed())
+    }
+
+    fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
+        self.reader.read("lease", move |db| {
+            let id = id.clone();
+            async move { leases::get(db, &id).await }.boxed()
+        })
+    }
+
+    fn lease_ids(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader.read("lease_ids", move |db| {
+            let (after, below) = (after.clone(), below.clone());
+            async move { leases::ids(db, &after, &below, limit).await }.boxed()
+        })
+    }
+
+    fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
+        self.reader.read("ending_leases", move |db| {
+            let (after, below) = (after.clone(), below.clone());
+            async move { leases::ending(db, &after, &below, limit).await }.boxed()
+        })
+    }
+
+    fn certificates(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
+        self.reader.read("certificates", move |db| certificates::with_der(db, mount, after, limit).boxed())
+    }
+
+    fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
+        self.reader.read("tidy", move |db| tidy::get(db, mount).boxed())
+    }
+
+    fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
+        self.open_row(self.reader.read("metadata", move |db| metadata::get(db, mount, serial).boxed()))
+    }
+
+    fn metadata_serials(
+        &self,
+        mount: MountId,
+        after: Option<Serial>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
+        self.reader.read("metadata_serials", move |db| metadata::serials(db, mount, after, limit).boxed())
+    }
+}

@@ -1,0 +1,19 @@
+//! The projects API's store on PostgreSQL: its work has sessions of its own, whether it writes or not.
+
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+
+use super::reader::Pool;
+use crate::projects::store::ProjectStore;
+use crate::sql::{Failure, Work};
+use crate::storage::store::Store;
+
+impl ProjectStore for Store<Pool> {
+    fn read(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        self.reader.clone().run(name, work, false).boxed_local()
+    }
+
+    fn write(&self, name: &'static str, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        self.reader.clone().run(name, work, true).boxed_local()
+    }
+}

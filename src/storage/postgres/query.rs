@@ -1,0 +1,161 @@
+//! What the file of every table needs: statements, why they fail, and the columns of types of our own.
+
+use deadpool_postgres::ClientWrapper;
+use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+
+use crate::clock::Time;
+use crate::documents::MountId;
+use crate::error::{Error, Kind, Result};
+use crate::storage::backend::from_micros;
+use crate::x509::serial::Serial;
+
+/// A connection with its prepared statements.
+pub(super) type Session = ClientWrapper;
+
+/// Why something was not stored or read.
+pub(super) enum Failure {
+    /// A certificate's serial is taken.
+    SerialTaken,
+    /// What the unit builds on has changed.
+    Conflict(&'static str),
+    /// A stored value is not one of ours.
+    Unreadable(&'static str),
+    /// The engine failed.
+    Engine(tokio_postgres::Error),
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl Failure {
+    fn code(&self) -> Option<&SqlState> {
+        if let Self::Engine(error) = self { error.code() } else { None }
+    }
+
+    /// Two transactions got in each other's way: the same again will do.
+    pub(super) fn is_clash(&self) -> bool {
+        matches!(self.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
+    }
+
+    /// The connection is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        let Self::Engine(error) = self else { return false };
+        match error.as_db_error() {
+            Some(answer) => ends_connection(answer.code()),
+            None => {
+                error.is_closed() || std::error::Error::source(error).is_some_and(|cause| cause.is::<std::io::Error>())
+            }
+        }
+    }
+
+    /// It came of what one unit holds, so that other units may fare better without it: a condition that
+    /// does not hold, a value that the engine does not take (classes 22, 23 and 54), a lock that another
+    /// node keeps. A statement that came after the one that failed, in the same flight, may be heard first.
+    pub(super) fn is_of_one_unit(&self) -> bool {
+        match self {
+            Self::SerialTaken | Self::Conflict(_) => true,
+            Self::Unreadable(_) => false,
+            Self::Engine(_) => self.code().is_some_and(|code| {
+                is_value(code)
+                    || code.code().starts_with("23")
+                    || matches!(*code, SqlState::LOCK_NOT_AVAILABLE | SqlState::IN_FAILED_SQL_TRANSACTION)
+            }),
+        }
+    }
+
+    pub(super) fn of_read(self) -> Error {
+        self.public("storage: the read failed")
+    }
+
+    pub(super) fn of_write(self) -> Error {
+        self.public("storage: the write failed")
+    }
+
+    pub(super) fn public(self, text: &'static str) -> Error {
+        match self {
+            Self::SerialTaken => Error::new(Kind::Conflict, "storage: the serial is taken"),
+            Self::Conflict(text) => Error::new(Kind::Conflict, text),
+            Self::Unreadable(what) => Error::unavailable(text, what),
+            Self::Engine(error) if error.code().is_some_and(is_value) => {
+                Error::invalid("storage: a value is too long, or holds a character that the database cannot keep")
+            }
+            Self::Engine(error) => Error::unavailable(text, error),
+        }
+    }
+}
+
+/// Classes 22 (data exception, such as NUL in a text) and 54 (program limit exceeded).
+fn is_value(code: &SqlState) -> bool {
+    code.code().starts_with("22") || code.code().starts_with("54")
+}
+
+/// Classes 08 (connection exception) and 57P (the server ends the session), and a transaction that was
+/// left open for too long.
+fn ends_connection(code: &SqlState) -> bool {
+    code.code().starts_with("08")
+        || code.code().starts_with("57P")
+        || *code == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+}
+
+type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+pub(super) async fn execute(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<u64, Failure> {
+    let statement = db.prepare_cached(sql).await?;
+    Ok(db.execute(&statement, parameters).await?)
+}
+
+/// Inserts rows of which none may be there yet. A plain INSERT: with ON CONFLICT every row would be looked
+/// for first and logged twice, and what is taken is as good as never.
+pub(super) async fn insert(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<(), Failure> {
+    match execute(db, sql, parameters).await {
+        Err(failure) if failure.code() == Some(&SqlState::UNIQUE_VIOLATION) => Err(Failure::SerialTaken),
+        result => result.map(drop),
+    }
+}
+
+pub(super) async fn rows(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Failure> {
+    let statement = db.prepare_cached(sql).await?;
+    Ok(db.query(&statement, parameters).await?)
+}
+
+pub(super) async fn row(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<Option<Row>, Failure> {
+    let statement = db.prepare_cached(sql).await?;
+    Ok(db.query_opt(&statement, parameters).await?)
+}
+
+pub(super) async fn exists(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<bool, Failure> {
+    Ok(row(db, sql, parameters).await?.is_some())
+}
+
+/// A keyset page of serials; no serial is as small as the empty octet string.
+pub(super) async fn page(
+    db: &Session,
+    sql: &str,
+    mount: MountId,
+    after: Option<Serial>,
+    limit: u32,
+) -> Result<Vec<Serial>, Failure> {
+    let after = after.as_ref().map_or(&[][..], Serial::octets);
+    let found = rows(db, sql, &[&mount.0, &after, &i64::from(limit)]).await?;
+    found.iter().map(|row| serial(row, 0)).collect()
+}
+
+/// The serial in a column.
+pub(super) fn serial(row: &Row, column: usize) -> Result<Serial, Failure> {
+    Serial::from_octets(row.try_get(column)?).map_err(|_| Failure::Unreadable("a stored serial"))
+}
+
+/// The time of stored epoch microseconds.
+pub(super) fn time(micros: i64) -> Result<Time, Failure> {
+    from_micros(micros).ok_or(Failure::Unreadable("a stored time"))
+}
+
+/// A number of rows, as the domains count them.
+pub(super) fn count(rows: u64) -> u32 {
+    u32::try_from(rows).unwrap_or(u32::MAX)
+}

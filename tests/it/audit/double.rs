@@ -1,0 +1,161 @@
+//! A device that keeps what it is told, or does worse.
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, pending};
+use serde_json::{Value, json};
+use signet::audit::{Data, Device, Entry, Step};
+use signet::error::{Error, Result};
+
+use crate::support::Answer;
+
+/// What it does with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mood {
+    Keep,
+    Refuse,
+    /// Keeps what is asked and refuses what is answered.
+    RefuseOutcomes,
+    /// Never ends with what is asked of this path.
+    HangOn(&'static str),
+    /// Never ends with what is answered to this path.
+    HangOnOutcomesOf(&'static str),
+    Panic,
+}
+
+/// One entry.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub step: &'static str,
+    pub id: String,
+    pub operation: String,
+    pub path: String,
+    pub mount: String,
+    pub address: String,
+    pub token: String,
+    /// Display name, accessor and policies.
+    pub caller: Option<(String, String, Vec<String>)>,
+    pub data: Value,
+    pub status: u16,
+    pub answer: Value,
+    /// The token that is handed out.
+    pub handed_out: String,
+    pub errors: Vec<String>,
+}
+
+pub struct Double {
+    mood: Mutex<Mood>,
+    lines: Mutex<Vec<Line>>,
+}
+
+impl Double {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { mood: Mutex::new(Mood::Keep), lines: Mutex::default() })
+    }
+
+    pub fn set(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    /// What was told of the request that this is the answer to.
+    pub fn of(&self, answer: &Answer) -> Vec<Line> {
+        let id = answer.header("x-request-id");
+        assert!(!id.is_empty());
+        self.lines.lock().unwrap().iter().filter(|line| line.id == id).cloned().collect()
+    }
+
+    /// How many entries there are.
+    pub fn count(&self) -> usize {
+        self.lines.lock().unwrap().len()
+    }
+
+    /// That a request left what was asked, as this step, and what was answered, and nothing else.
+    #[track_caller]
+    pub fn assert_told(&self, answer: &Answer, step: &str, what: &str) {
+        let lines = self.of(answer);
+        let steps: Vec<_> = lines.iter().map(|line| line.step).collect();
+        assert_eq!(steps, [step, "outcome"], "{what}: {} {}", answer.status, answer.text);
+        assert_eq!(lines[1].status, answer.status, "{what}: {}", answer.text);
+        assert_eq!(lines[0].errors.is_empty(), step == "intent", "{what}: {}", answer.text);
+    }
+}
+
+fn json_of(data: Data<'_>) -> Value {
+    match data {
+        Data::None => Value::Null,
+        Data::Fields(fields) => fields.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect(),
+        Data::Json(value) => value.clone(),
+        Data::JsonText(text) => serde_json::from_slice(text).unwrap(),
+        Data::Raw { media_type, bytes } => json!([media_type, String::from_utf8_lossy(bytes)]),
+        Data::Streamed { media_type, octets } => json!([media_type, octets]),
+    }
+}
+
+fn line(entry: &Entry<'_>) -> Line {
+    let request = entry.request;
+    let mut line = Line {
+        step: "intent",
+        id: request.id.to_owned(),
+        operation: request.operation.to_owned(),
+        path: request.path.to_owned(),
+        mount: request.mount.map_or("", |mount| &mount.path).to_owned(),
+        address: request.remote_address.map(|address| address.to_string()).unwrap_or_default(),
+        token: request.token.unwrap_or_default().to_owned(),
+        caller: request
+            .caller
+            .as_ref()
+            .map(|caller| (caller.display_name.to_string(), caller.accessor.to_owned(), caller.policies.to_vec())),
+        data: json_of(request.data),
+        status: 0,
+        answer: Value::Null,
+        handed_out: String::new(),
+        errors: Vec::new(),
+    };
+    let told = |texts: &[&str], kind| match texts {
+        [] => vec![format!("{kind:?}")],
+        texts => texts.iter().map(|text| (*text).to_owned()).collect(),
+    };
+    match entry.step {
+        Step::Intent => {}
+        Step::Refusal(refused) => (line.step, line.errors) = ("refusal", told(&refused.texts, refused.kind)),
+        Step::Outcome(outcome) => {
+            (line.step, line.status) = ("outcome", outcome.status);
+            match &outcome.answer {
+                Ok(response) => {
+                    line.answer = json_of(response.data);
+                    line.handed_out =
+                        response.auth.and_then(|(token, _)| token.expose_text()).unwrap_or_default().to_owned();
+                }
+                Err(refused) => line.errors = told(&refused.texts, refused.kind),
+            }
+        }
+    }
+    line
+}
+
+impl Device for Double {
+    fn name(&self) -> &str {
+        "double"
+    }
+
+    fn record<'e>(&'e self, entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>> {
+        let mood = *self.mood.lock().unwrap();
+        async move {
+            // As a device that writes: it does not answer at once.
+            tokio::task::yield_now().await;
+            let line = line(entry);
+            let is_outcome = line.step == "outcome";
+            match mood {
+                Mood::Refuse => return Err(Error::internal("a full disk")),
+                Mood::RefuseOutcomes if is_outcome => return Err(Error::internal("a full disk")),
+                Mood::HangOn(path) if line.path == path && !is_outcome => pending().await,
+                Mood::HangOnOutcomesOf(path) if line.path == path && is_outcome => pending().await,
+                Mood::Panic => panic!("a device"),
+                _ => self.lines.lock().unwrap().push(line),
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}

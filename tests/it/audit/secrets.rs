@@ -1,0 +1,225 @@
+//! The secrets service and its devices.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use signet::audit::Device;
+use signet::documents::MountId;
+
+use super::double::{Double, Mood};
+use crate::support::{Answer, App, Builder, send};
+
+/// A server with an authority and a role `web`, and the device that is told.
+async fn told(builder: Builder) -> (App, Arc<Double>) {
+    let device = Double::new();
+    let app = builder.audit([device.clone() as Arc<dyn Device>]).start().await;
+    let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
+    assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h" });
+    assert_eq!(app.client.post("pki/roles/web", role).await.status, 200);
+    (app, device)
+}
+
+fn leaf() -> Value {
+    json!({ "common_name": "web.test" })
+}
+
+/// How many certificates are stored, by the store itself.
+async fn stored(app: &App) -> u64 {
+    let mount: MountId = app.shared().auth.mounts().get("pki").unwrap().id;
+    app.shared().engine.authority(mount).unwrap().tools().store.counts(mount).await.unwrap().0
+}
+
+#[actix_web::test]
+async fn every_refusal_leaves_what_was_asked_and_what_was_answered() {
+    let (app, device) = told(App::builder().settings(|settings| settings.max_body = 10_000)).await;
+    app.policy("some", "path \"pki/issue/web\" { capabilities = [\"update\"]\n denied_parameters = { \"ttl\" = [] } }")
+        .await;
+    let (root, some) = (&app.client, app.with_policies(&["some"]).await);
+    let stranger = root.with_token("");
+    let issue = |client: &crate::support::Client| client.request("POST", "pki/issue/web");
+    for (what, request, status) in [
+        ("no token", issue(&stranger).json(&leaf()), 403),
+        ("an unknown token", issue(&root.with_token("s.unknown")).json(&leaf()), 403),
+        ("no right to the path", some.request("GET", "pki/roles/web"), 403),
+        ("no right to the parameter", issue(&some).json(&json!({ "common_name": "a.test", "ttl": "1h" })), 403),
+        ("two tokens", issue(root).header("X-Vault-Token", "other").json(&leaf()), 400),
+        ("a path that does not read", root.request("GET", "pki//roles"), 400),
+        ("a path without a mount", root.request("GET", "nothing/here"), 404),
+        ("a path without a route", root.request("GET", "pki/nothing"), 404),
+        ("a method that the path does not take", root.request("DELETE", "pki/issue/web"), 405),
+        ("no method of this wire", root.request("FETCH", "pki/issue/web"), 405),
+        ("a body that does not read", issue(root).body("{\"common_name\":"), 400),
+        ("a body that is too large", issue(root).body("x".repeat(20_000)), 413),
+        ("a body that is packed", issue(root).header("Content-Encoding", "gzip").body("x"), 415),
+        ("another namespace", issue(root).header("X-Vault-Namespace", "team").json(&leaf()), 404),
+        ("a wrapped answer", issue(root).header("X-Vault-Wrap-TTL", "60").json(&leaf()), 400),
+        ("a query that does not read", root.request("GET", "pki/roles/web?list=maybe"), 400),
+        ("no right to sudo", some.request("DELETE", "pki/root"), 403),
+        ("an open path without a method", stranger.request("DELETE", "pki/ca/pem"), 405),
+    ] {
+        let answer = send(request).await;
+        assert_eq!(answer.status, status, "{what}: {}", answer.text);
+        device.assert_told(&answer, "refusal", what);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn every_request_that_runs_leaves_its_intent_and_its_outcome() {
+    let (app, device) = told(App::builder()).await;
+    let (root, stranger) = (&app.client, app.client.with_token(""));
+    for (what, request, status) in [
+        ("a certificate", root.request("POST", "pki/issue/web").json(&leaf()), 200),
+        ("a role that is not there", root.request("POST", "pki/issue/none").json(&leaf()), 400),
+        ("a rule that is broken", root.request("POST", "pki/issue/web").json(&json!({ "ttl": "soon" })), 400),
+        ("a read", root.request("GET", "pki/roles/web"), 200),
+        ("its head", root.request("HEAD", "pki/roles/web"), 200),
+        ("a list", root.request("LIST", "pki/roles"), 200),
+        ("a removal", root.request("DELETE", "pki/roles/other"), 204),
+        (
+            "a merge",
+            root.request("PATCH", "pki/roles/web").header("Content-Type", "application/merge-patch+json").body("{}"),
+            200,
+        ),
+        ("an open read", stranger.request("GET", "pki/ca/pem"), 200),
+        ("an open read of pieces", stranger.request("GET", "pki/crl"), 200),
+        ("an OCSP request in a path", stranger.request("GET", "pki/ocsp/MA=="), 400),
+        ("an OCSP request in a body", stranger.request("POST", "pki/ocsp").body("x"), 400),
+        ("help", root.request("GET", "pki/roles/web?help=1"), 200),
+        ("a token", root.request("POST", "auth/token/create").json(&json!({})), 200),
+        ("a mount", root.request("POST", "sys/mounts/other").json(&json!({ "type": "pki" })), 204),
+        ("a mount of an unknown type", root.request("POST", "sys/mounts/kv").json(&json!({ "type": "kv" })), 400),
+    ] {
+        let answer = send(request).await;
+        assert_eq!(answer.status, status, "{what}: {}", answer.text);
+        device.assert_told(&answer, "intent", what);
+    }
+    let ca = root.get("pki/ca/pem").await;
+    let again = send(stranger.request("GET", "pki/ca/pem").header("If-None-Match", ca.header("etag"))).await;
+    assert_eq!(again.status, 304);
+    device.assert_told(&again, "intent", "a read that changed nothing");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn nobody_is_told_of_those_who_ask_whether_the_server_lives() {
+    let (app, device) = told(App::builder()).await;
+    let before = device.count();
+    for path in ["sys/health", "sys/seal-status", "sys/init", "sys/leader", "sys/metrics"] {
+        let answer = app.client.get(path).await;
+        assert_eq!(answer.status, 200, "{path}");
+    }
+    assert_eq!(device.count(), before);
+    device.set(Mood::Refuse);
+    assert_eq!(app.client.get("sys/health").await.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn entries_tell_who_asked_what_from_where_and_what_they_got() {
+    let (app, device) = told(App::builder()).await;
+    app.policy("web", "path \"pki/issue/web\" { capabilities = [\"update\"] }").await;
+    let wanted = json!({ "policies": ["web"], "display_name": "builder" });
+    let made = app.client.post("auth/token/create", wanted).await;
+    let auth = &made.body["auth"];
+    let (token, accessor) = (auth["client_token"].as_str().unwrap(), auth["accessor"].as_str().unwrap());
+    assert_eq!(device.of(&made)[1].handed_out, token);
+    let client = app.client.with_token(token);
+    let issued = client.post("pki/issue/web", leaf()).await;
+    let [intent, outcome] = <[_; 2]>::try_from(device.of(&issued)).unwrap();
+    for line in [&intent, &outcome] {
+        assert_eq!((&line.operation[..], &line.path[..], &line.mount[..]), ("update", "pki/issue/web", "pki/"));
+        assert_eq!((&line.address[..], &line.token[..], &line.data), ("127.0.0.1", token, &leaf()));
+        let policies = vec!["default".to_owned(), "web".to_owned()];
+        assert_eq!(line.caller, Some(("token-builder".to_owned(), accessor.to_owned(), policies)));
+    }
+    assert_eq!(intent.answer, Value::Null);
+    assert_eq!(outcome.answer["serial_number"], issued.body["data"]["serial_number"]);
+    let refused = client.post("pki/roles/web", json!({})).await;
+    let refusal = &device.of(&refused)[0];
+    assert_eq!(refusal.errors, ["permission denied"]);
+    assert!(refusal.caller.is_some(), "who has no right is known all the same");
+    let unknown = app.client.with_token("s.unknown").get("pki/roles/web").await;
+    let refusal = &device.of(&unknown)[0];
+    assert_eq!((&refusal.token[..], &refusal.caller), ("s.unknown", &None));
+    let crooked = app.client.get("pki//roles").await;
+    let refusal = &device.of(&crooked)[0];
+    assert_eq!((&refusal.path[..], &refusal.operation[..], &refusal.address[..]), ("pki//roles", "GET", "127.0.0.1"));
+    app.stop().await;
+}
+
+fn assert_held_back(answer: &Answer) {
+    assert_eq!(answer.status, 503, "{}", answer.text);
+    assert_eq!(answer.body, json!({ "errors": ["audit: the request cannot be recorded"] }));
+    assert_eq!(answer.header("retry-after"), "1");
+}
+
+#[actix_web::test]
+async fn nothing_is_done_and_nothing_said_when_no_device_takes_the_entry() {
+    let (app, device) = told(App::builder()).await;
+    let before = stored(&app).await;
+    for mood in [Mood::Refuse, Mood::Panic] {
+        device.set(mood);
+        let told = device.count();
+        assert_held_back(&app.client.post("pki/issue/web", leaf()).await);
+        assert_held_back(&app.client.with_token("").post("pki/issue/web", leaf()).await);
+        assert_held_back(&app.client.get("pki//roles").await);
+        assert_held_back(&app.client.post("sys/mounts/other", json!({ "type": "pki" })).await);
+        assert_eq!((stored(&app).await, device.count()), (before, told), "{mood:?}");
+        assert!(app.shared().auth.mounts().get("other").is_none());
+    }
+    device.set(Mood::RefuseOutcomes);
+    // It is stored by then, and nobody hears of it.
+    assert_held_back(&app.client.post("pki/issue/web", leaf()).await);
+    assert_held_back(&app.client.post("auth/token/create", json!({})).await);
+    assert_held_back(&app.client.get("pki/roles/none").await);
+    assert_eq!(stored(&app).await, before + 1);
+    device.set(Mood::Keep);
+    assert_eq!(app.client.post("pki/issue/web", leaf()).await.status, 200);
+    assert_eq!(stored(&app).await, before + 2);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn one_device_that_takes_the_entry_is_enough_and_all_are_told() {
+    let devices = [Double::new(), Double::new()];
+    let app = App::builder().audit(devices.iter().map(|device| device.clone() as Arc<dyn Device>)).start().await;
+    let answer = app.client.get("sys/mounts").await;
+    devices.iter().for_each(|device| device.assert_told(&answer, "intent", "both keep"));
+    devices[0].set(Mood::Refuse);
+    let answer = app.client.get("sys/mounts").await;
+    assert_eq!((answer.status, devices[0].of(&answer).len()), (200, 0));
+    devices[1].assert_told(&answer, "intent", "one keeps");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_device_that_hangs_holds_its_request_alone_and_no_longer_than_the_request_may_take() {
+    let limit = Duration::from_secs(2);
+    let (app, device) = told(App::builder().settings(|settings| settings.max_duration = limit)).await;
+    let before = stored(&app).await;
+    device.set(Mood::HangOn("pki/issue/web"));
+    let started = Instant::now();
+    let held = async {
+        let answer = app.client.post("pki/issue/web", leaf()).await;
+        (answer, started.elapsed())
+    };
+    let others = async {
+        for _ in 0..20 {
+            assert_eq!(app.client.get("pki/roles/web").await.status, 200);
+        }
+        started.elapsed()
+    };
+    let ((held, took), others) = futures_util::future::join(held, others).await;
+    assert_held_back(&held);
+    assert!(took >= limit && took < limit + Duration::from_secs(2), "{took:?}");
+    assert!(others < limit, "{others:?}");
+    assert_eq!((stored(&app).await, device.of(&held).len()), (before, 0));
+    device.set(Mood::HangOnOutcomesOf("pki/issue/web"));
+    let started = Instant::now();
+    assert_held_back(&app.client.post("pki/issue/web", leaf()).await);
+    assert!(started.elapsed() < limit + Duration::from_secs(2));
+    app.stop().await;
+}

@@ -1,0 +1,213 @@
+//! The parts of a folder name each other in one direction.
+//!
+//! The parts of a folder are its direct children: `x.rs` and everything below `x/` are one part. Whoever
+//! names something of another part depends on it, and no chain of these leads back to where it began. A
+//! folder's front door (`foo.rs` of `foo/`) is a part like any other, so it re-exports nothing that its own parts
+//! name through it; but for the small [`FAMILIES`], whose front door holds the type that its parts work on.
+
+mod paths;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::paths::{named, resolved};
+use crate::source::{Source, sources};
+
+/// Folders whose parts may name their front door although it names them. An entry that is no longer needed has
+/// to go.
+const FAMILIES: &[&str] = &[
+    "auth",
+    "auth/mounts",
+    "auth/policy",
+    "auth/token",
+    "config",
+    "fields",
+    "http/secrets",
+    "http/secrets/pki",
+    "http/secrets/sys",
+    "pki/actor",
+    "pki/crl",
+    "pki/issue/external_policy",
+    "pki/mount/role",
+    "projects/project",
+    "projects/workspace",
+    "server",
+    "x509/ocsp",
+    "x509/profile",
+];
+
+/// What stands for a folder's front door among its parts.
+const FRONT_DOOR: &str = "(front door)";
+
+/// One module names something of another one.
+#[derive(Debug)]
+struct Naming {
+    from: String,
+    to: String,
+    path: String,
+}
+
+/// Every naming of another module of the crate.
+fn namings(sources: &[Source]) -> Vec<Naming> {
+    let modules: BTreeSet<&str> = sources.iter().map(|source| source.path.trim_end_matches(".rs")).collect();
+    let mut found = Vec::new();
+    for source in sources {
+        let from = source.path.trim_end_matches(".rs");
+        for path in named(&source.code) {
+            if let Some(to) = resolved(from, &path, &modules).filter(|to| to != from) {
+                found.push(Naming { from: from.to_owned(), to, path });
+            }
+        }
+    }
+    found
+}
+
+/// The part of a folder that a module belongs to; `None` for a module outside of the folder.
+fn part<'m>(folder: &str, module: &'m str) -> Option<&'m str> {
+    if module == folder || (folder.is_empty() && module == "lib") {
+        return Some(FRONT_DOOR);
+    }
+    let below = if folder.is_empty() { module } else { module.strip_prefix(folder)?.strip_prefix('/')? };
+    below.split('/').next()
+}
+
+/// The namings of a folder by the two parts, without those inside of one part.
+type Edges<'n> = BTreeMap<(&'n str, &'n str), Vec<&'n Naming>>;
+
+fn edges<'n>(folder: &str, namings: &'n [Naming], front_door: bool) -> Edges<'n> {
+    let mut edges = Edges::new();
+    for naming in namings {
+        let (Some(from), Some(to)) = (part(folder, &naming.from), part(folder, &naming.to)) else { continue };
+        if from != to && (front_door || (from != FRONT_DOOR && to != FRONT_DOOR)) {
+            edges.entry((from, to)).or_default().push(naming);
+        }
+    }
+    edges
+}
+
+/// The parts that can be reached from one, in one step or more.
+fn reached<'n>(edges: &Edges<'n>, part: &'n str) -> BTreeSet<&'n str> {
+    let mut reached = BTreeSet::new();
+    let mut next = vec![part];
+    while let Some(part) = next.pop() {
+        let steps = edges.keys().filter(|(from, _)| *from == part).map(|(_, to)| *to);
+        next.extend(steps.filter(|to| reached.insert(*to)));
+    }
+    reached
+}
+
+/// Every circle of a folder: its parts, and which file names what on the way round. Empty without one.
+fn circles(folder: &str, namings: &[Naming], front_door: bool) -> Vec<String> {
+    let edges = edges(folder, namings, front_door);
+    let parts: BTreeSet<&str> = edges.keys().map(|(from, _)| *from).collect();
+    let reach: BTreeMap<&str, BTreeSet<&str>> = parts.iter().map(|part| (*part, reached(&edges, part))).collect();
+    let mut told = BTreeSet::new();
+    let mut found = Vec::new();
+    for part in &parts {
+        if !reach[part].contains(part) || told.contains(part) {
+            continue;
+        }
+        let circle: BTreeSet<&str> =
+            parts.iter().copied().filter(|other| reach[part].contains(other) && reach[other].contains(part)).collect();
+        let folder = if folder.is_empty() { "src" } else { folder };
+        let mut text = format!("{folder}: {} parts name each other in a circle\n", circle.len());
+        text.push_str(&edges_text(&edges, &circle));
+        told.extend(circle);
+        found.push(text);
+    }
+    found
+}
+
+/// The edges between the parts of a circle, each with its first few namings.
+fn edges_text(edges: &Edges<'_>, circle: &BTreeSet<&str>) -> String {
+    const MOST: usize = 3;
+    let mut text = String::new();
+    for ((from, to), namings) in edges.iter().filter(|((from, to), _)| circle.contains(from) && circle.contains(to)) {
+        text.push_str(&format!("  {from} -> {to}\n"));
+        for naming in namings.iter().take(MOST) {
+            text.push_str(&format!("      {}.rs names {}\n", naming.from, naming.path));
+        }
+        if namings.len() > MOST {
+            text.push_str(&format!("      and {} more\n", namings.len() - MOST));
+        }
+    }
+    text
+}
+
+/// Every folder that has modules; the root is `""`.
+fn folders(sources: &[Source]) -> BTreeSet<&str> {
+    sources.iter().map(|source| source.path.rsplit_once('/').map_or("", |(folder, _)| folder)).collect()
+}
+
+#[test]
+fn the_parts_of_a_folder_name_each_other_in_one_direction() {
+    let sources = sources();
+    let namings = namings(&sources);
+    let of = |folder: &&str| circles(folder, &namings, !FAMILIES.contains(folder));
+    let wrong: Vec<String> = folders(&sources).iter().flat_map(of).collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_families_are_those_whose_front_door_is_in_a_circle() {
+    let sources = sources();
+    let namings = namings(&sources);
+    let needless = FAMILIES.iter().filter(|folder| circles(folder, &namings, true).is_empty());
+    let mut wrong: Vec<String> = needless.map(|folder| format!("{folder} is no family any more")).collect();
+    wrong.extend(absent(&sources, FAMILIES));
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Entries of a list that are no folders.
+fn absent(sources: &[Source], list: &[&str]) -> Vec<String> {
+    let folders = folders(sources);
+    list.iter().filter(|folder| !folders.contains(**folder)).map(|folder| format!("{folder} is no folder")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crate_of(files: &[(&str, &str)]) -> Vec<Source> {
+        let source = |(path, code): &(&str, &str)| Source {
+            path: (*path).to_owned(),
+            text: (*code).to_owned(),
+            code: (*code).to_owned(),
+        };
+        files.iter().map(source).collect()
+    }
+
+    #[test]
+    fn a_circle_is_told_with_the_files_that_make_it() {
+        let sources = crate_of(&[
+            ("lib.rs", "pub mod a;"),
+            ("a.rs", "mod one;\nmod two;\nmod three;\npub use one::X;"),
+            ("a/one.rs", "use super::two::inner::Y;"),
+            ("a/two.rs", "mod inner;"),
+            ("a/two/inner.rs", "fn f() { crate::a::three::g(); }"),
+            ("a/three.rs", "use super::{one::{self, X as Z}};"),
+            ("a/four.rs", "use super::one::X;\nuse super::X;"),
+        ]);
+        let namings = namings(&sources);
+        let found = circles("a", &namings, false);
+        assert_eq!(found.len(), 1, "{found:?}");
+        for line in [
+            "a: 3 parts name each other in a circle\n",
+            "  one -> two\n      a/one.rs names super::two::inner::Y\n",
+            "  two -> three\n      a/two/inner.rs names crate::a::three::g\n",
+            "  three -> one\n      a/three.rs names super::one\n      a/three.rs names super::one::X\n",
+        ] {
+            assert!(found[0].contains(line), "{}", found[0]);
+        }
+        assert!(!found[0].contains("four"), "{}", found[0]);
+        assert!(circles("a/two", &namings, false).is_empty());
+        assert!(circles("", &namings, false).is_empty());
+    }
+
+    #[test]
+    fn a_front_door_makes_a_circle_only_where_it_counts() {
+        let sources = crate_of(&[("a.rs", "mod one;\nuse one::X;"), ("a/one.rs", "use super::Y;")]);
+        let namings = namings(&sources);
+        assert!(circles("a", &namings, false).is_empty());
+        assert_eq!(circles("a", &namings, true).len(), 1);
+    }
+}

@@ -1,0 +1,140 @@
+//! The certificate authority engine by its own types: no server, no body, no header.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use signet::auth::store::AuthWrite;
+use signet::clock::Clock;
+use signet::documents::MountId;
+use signet::error::Kind;
+use signet::keys::signing::NoSigners;
+use signet::pki::actor::{Planned, ReplicaLink};
+use signet::pki::ca::intermediate::{self, CsrRequest};
+use signet::pki::ca::key::{KeyOrigin, KeyRequest};
+use signet::pki::ca::root::{self, Generated, RootRequest};
+use signet::pki::check::request::{RequestedKey, RequestedNames, RequestedValidity};
+use signet::pki::check::validity::Limits;
+use signet::pki::issue::request::{IssueRequest, Origin, Request, Requester, SignRequest};
+use signet::pki::mount::role::{Role, RoleKeys};
+use signet::pki::serials::SerialNumbers;
+use signet::pki::{Authority, Engine};
+use signet::storage::seal::SealKey;
+use signet::storage::{self, Database, Storage};
+use signet::x509::certificate::Certificate;
+use signet::x509::csr::Csr;
+use signet::x509::extension::{self, SubjectAltNames};
+use signet::x509::oid;
+
+const MOUNT: MountId = MountId(7);
+const HOUR: Duration = Duration::from_secs(3600);
+const LIMITS: Limits = Limits { mount_default: HOUR, mount_max: Duration::from_secs(24 * 3600) };
+
+/// An engine with one mount, which has a root and the role `web`.
+struct Domain {
+    authority: Arc<Authority>,
+    replica: ReplicaLink,
+    root: Generated,
+    storage: Storage,
+    _engine: Arc<Engine>,
+    _folder: tempfile::TempDir,
+}
+
+impl Domain {
+    async fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let seal_key = SealKey::create_file(&folder.path().join("seal.key")).unwrap();
+        let (database, clock) = (Database::Embedded(folder.path().to_owned()), Clock::system());
+        let storage =
+            storage::open(storage::Options { database, seal_key, clock: clock.clone(), queue: 16 }).await.unwrap();
+        storage.auth().commit(vec![AuthWrite::MountCreate(MOUNT)]).await.unwrap();
+        let engine = Engine::new(storage.pki(), SerialNumbers::default().source(&clock), Arc::new(NoSigners), clock);
+        engine.open(MOUNT).await.unwrap();
+        let authority = engine.authority(MOUNT).unwrap();
+        let validity = RequestedValidity { ttl: Some(12 * HOUR), ..RequestedValidity::default() };
+        let key = ec(KeyOrigin::Internal);
+        let root = RootRequest { key, names: called("Root"), validity, ..RootRequest::default() };
+        let root = root::generate(&authority, root, LIMITS, "operator").await.unwrap();
+        let role = Role {
+            allowed_domains: vec!["example.test".to_owned()],
+            allow_subdomains: true,
+            keys: RoleKeys::new("ec", 256).unwrap(),
+            ..Role::default()
+        };
+        let put = authority.change(move |view| {
+            let mut next = view.clone();
+            let write = next.put_role("web", role.clone())?;
+            Ok((Planned { view: next, writes: vec![write], crls: false }, ()))
+        });
+        put.await.unwrap();
+        let replica = authority.replica();
+        Self { authority, replica, root, storage, _engine: engine, _folder: folder }
+    }
+
+    fn origin() -> Origin {
+        let requester = Requester { recorded_as: "somebody".to_owned(), ..Requester::default() };
+        Origin { path: "orders/1".to_owned(), issuer_ref: None, requester, limits: LIMITS }
+    }
+
+    /// A CSR for a key that nobody else has.
+    async fn csr(&self) -> Csr {
+        let request = CsrRequest { key: ec(KeyOrigin::Exported), names: called("from the CSR"), ..Default::default() };
+        let made = intermediate::generate(&self.authority, request).await.unwrap();
+        assert_eq!(made.key.exported.unwrap().kind(), made.key.kind);
+        Csr::from_der(&made.der).unwrap()
+    }
+}
+
+fn ec(origin: KeyOrigin) -> KeyRequest {
+    let key = RequestedKey { key_type: Some("ec".to_owned()), bits: Some(256) };
+    KeyRequest { origin, key, ..KeyRequest::default() }
+}
+
+fn called(common_name: &str) -> RequestedNames {
+    RequestedNames { common_name: common_name.to_owned(), ..RequestedNames::default() }
+}
+
+#[actix_web::test]
+async fn a_csr_is_signed_through_the_domains_types_alone() {
+    let domain = Domain::open().await;
+    let csr = domain.csr().await;
+    let key = csr.key.clone();
+    let names = RequestedNames { alt_names: vec!["b.example.test".to_owned()], ..called("a.example.test") };
+    let validity = RequestedValidity { ttl: Some(2 * HOUR), ..RequestedValidity::default() };
+    // The role takes names of CSRs by default; these are the request's.
+    let sign = SignRequest { role: "web".to_owned(), csr, names, validity, metadata: None };
+    let refused = domain.replica.run(Domain::origin(), Request::Sign(sign.clone())).await.err().unwrap();
+    assert_eq!((refused.kind(), refused.text().starts_with("common_name: ")), (Kind::Invalid, true), "{refused}");
+
+    let put = domain.authority.change(move |view| {
+        let mut next = view.clone();
+        let role = &view.role("web").unwrap().role;
+        let write = next.put_role("web", Role { use_csr_common_name: false, use_csr_sans: false, ..role.clone() })?;
+        Ok((Planned { view: next, writes: vec![write], crls: false }, ()))
+    });
+    put.await.unwrap();
+    let issued = domain.replica.run(Domain::origin(), Request::Sign(sign)).await.unwrap();
+    let (certificate, root) = (Certificate::parse(&issued.der).unwrap(), Certificate::parse(&domain.root.der).unwrap());
+    assert!(certificate.is_signed_by(root.key()) && certificate.key() == &key);
+    assert_eq!(certificate.common_name(), "a.example.test");
+    let dns = ["a.example.test", "b.example.test"].map(str::to_owned).to_vec();
+    let expected = extension::subject_alt_name(&SubjectAltNames { dns, ..SubjectAltNames::default() }, false);
+    assert_eq!(certificate.extension(oid::SUBJECT_ALT_NAME).unwrap().raw, expected);
+    assert_eq!((issued.serial, issued.not_after), (certificate.serial(), certificate.not_after()));
+    assert_eq!(issued.signer.issuer.record.id, domain.root.issuer_id);
+    assert!(issued.key.is_none() && issued.lease.is_none() && issued.warnings.is_empty());
+    let stored = domain.storage.pki().certificate(MOUNT, issued.serial).await.unwrap().unwrap();
+    assert_eq!((stored.row.der, stored.row.requester.as_str()), (issued.der, "somebody"));
+}
+
+#[actix_web::test]
+async fn a_key_that_is_made_leaves_with_its_certificate() {
+    let domain = Domain::open().await;
+    let request = IssueRequest { role: "web".to_owned(), names: called("a.example.test"), ..IssueRequest::default() };
+    let issued = domain.replica.run(Domain::origin(), Request::Issue(request)).await.unwrap();
+    let certificate = Certificate::parse(&issued.der).unwrap();
+    assert_eq!(issued.key.unwrap().public(), certificate.key());
+    // The mount's default.
+    assert_eq!(issued.not_after - issued.not_before, 3600 + 30);
+    let nobody = Request::Issue(IssueRequest { role: "other".to_owned(), ..IssueRequest::default() });
+    assert_eq!(domain.replica.run(Domain::origin(), nobody).await.err().unwrap().text(), "unknown role: other");
+}

@@ -1,0 +1,553 @@
+//! HTTP/2 over TLS: the real program, curl, a correct client, and one that writes frames by hand.
+
+mod client;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use h2::Reason;
+use serde_json::json;
+
+use self::client::{
+    CALM, CONTINUATION, Client, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RESET, SETTINGS, Wire, agree,
+    field, fields, frame,
+};
+use crate::serve::{Served, Site};
+
+/// Longer than anything but a time limit of the server's takes.
+const SOON: Duration = Duration::from_secs(5);
+/// Later than the head of a request may come, and the second in which that is looked at.
+const HEAD: Duration = Duration::from_secs(14);
+const HEALTH: &str = "v1/sys/health";
+const ISSUE: &str = "v1/pki/issue/web";
+const STREAMS: usize = 100;
+
+/// A server with these settings and a role that issues; and the token of its operator.
+async fn site(more: &str) -> (Site, Served, String) {
+    let site = Site::new().with_tls("0x1001");
+    site.configure(&format!("{}{more}", site.tls_settings()));
+    let token = site.init();
+    let served = site.serve();
+    let client = Client::open(&site, &served, &token).await;
+    for (path, body) in [
+        ("v1/sys/mounts/pki", json!({ "type": "pki" })),
+        ("v1/pki/root/generate/internal", json!({ "common_name": "root.test", "key_type": "ec" })),
+        ("v1/pki/roles/web", json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" })),
+    ] {
+        let answer = client.post(path, &body.to_string()).await;
+        assert!(answer.status < 300, "{path}: {}", answer.text);
+    }
+    (site, served, token)
+}
+
+fn name() -> String {
+    json!({ "common_name": "web.test" }).to_string()
+}
+
+/// The head of a request for a certificate; a body follows.
+fn issue(token: &str) -> Vec<u8> {
+    fields("POST", "/v1/pki/issue/web", &[("x-service-token", token)])
+}
+
+fn value(page: &str, series: &str) -> usize {
+    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{series} in {page}")).parse().unwrap()
+}
+
+/// That a new client, who comes now, is served soon.
+async fn assert_served(site: &Site, served: &Served, token: &str) {
+    let started = Instant::now();
+    let client = Client::open(site, served, token).await;
+    assert_eq!(client.post(ISSUE, &name()).await.status, 200);
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+}
+
+#[actix_web::test]
+async fn a_client_gets_http_2_when_it_asks_for_it_over_tls_and_http_1_otherwise() {
+    let (site, served, _) = site("").await;
+    for (offered, agreed) in [
+        (&["h2", "http/1.1"][..], Some("h2")),
+        (&["http/1.1", "h2"], Some("h2")),
+        (&["http/1.1"], Some("http/1.1")),
+        (&[], None),
+    ] {
+        let stream = agree(&site, &served, offered).await.unwrap();
+        let protocol = stream.get_ref().1.alpn_protocol().map(|name| std::str::from_utf8(name).unwrap());
+        assert_eq!(protocol, agreed, "{offered:?}");
+    }
+    assert!(agree(&site, &served, &["h3"]).await.is_err());
+    for (version, line) in [("--http2", "HTTP/2 200"), ("--http1.1", "HTTP/1.1 200 OK")] {
+        let health = site.curl(&[version, &served.url(HEALTH)]);
+        assert!(health.starts_with(line), "{health}");
+        assert!(health.to_ascii_lowercase().contains("strict-transport-security: max-age=31536000"), "{health}");
+    }
+    served.terminate();
+}
+
+#[test]
+fn without_tls_there_is_no_http_2() {
+    let site = Site::new();
+    site.init();
+    let served = site.serve();
+    let mut knows = Command::new("curl");
+    knows.args(["-sS", "--noproxy", "*", "--http2-prior-knowledge", &served.url(HEALTH)]);
+    assert!(!knows.output().unwrap().status.success());
+    // Who asks for it in a request is answered as if it had not.
+    let asked = Command::new("curl").args(["-sSi", "--noproxy", "*", "--http2", &served.url(HEALTH)]).output().unwrap();
+    assert!(String::from_utf8(asked.stdout).unwrap().starts_with("HTTP/1.1 200"));
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn curl_gets_a_certificate_over_http_2() {
+    let (site, served, token) = site("").await;
+    let header = format!("X-Service-Token: {token}");
+    let answer = site.curl(&["--http2", "-H", &header, "-d", &name(), &served.url(ISSUE)]);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/2 200") && body.contains("BEGIN CERTIFICATE"), "{answer}");
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    assert_eq!(length.trim().parse::<usize>().unwrap(), body.len());
+    assert!(head.contains("date: ") && head.contains("content-type: application/json"), "{head}");
+    for absent in ["connection:", "keep-alive:", "transfer-encoding:"] {
+        assert!(!head.contains(absent), "{head}");
+    }
+    // curl asks before it sends a large body, and sends it when it is told to.
+    let large = format!("{{\"common_name\":\"web.test\",\"pad\":\"{}\"}}", "x".repeat(1 << 20));
+    std::fs::write(site.path("large.json"), large).unwrap();
+    let data = format!("@{}", site.path("large.json").display());
+    let expect = ["--http2", "-H", "Expect: 100-continue", "-H", &header, "--data-binary", &data];
+    let told = site.curl(&[&expect[..], &[&served.url(ISSUE)]].concat());
+    assert!(told.starts_with("HTTP/2 100") && told.contains("\r\nHTTP/2 200"), "{told}");
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn a_body_that_was_waited_for_is_asked_for_only_where_it_is_wanted() {
+    let (site, served, token) = site("").await;
+    let client = Client::open(&site, &served, &token).await;
+    let ask = |token: &str, length: usize| {
+        let request = http_types::Request::builder().method("POST").uri(served.url(ISSUE));
+        request.header("x-service-token", token).header("content-length", length).header("expect", "100-continue")
+    };
+    let (mut answer, mut body) = client.begin(ask(&token, name().len())).await.unwrap();
+    let told = std::future::poll_fn(|cx| answer.poll_informational(cx)).await.unwrap().unwrap();
+    assert_eq!(told.status(), 100);
+    body.send_data(name().into(), true).unwrap();
+    let answer = client::read(answer.await.unwrap()).await.unwrap();
+    assert!(answer.status == 200 && answer.text.contains("BEGIN CERTIFICATE"), "{}", answer.text);
+    for (token, length, status) in [("unknown", 100, 403), (&token[..], 64 << 20, 413)] {
+        let (mut answer, _body) = client.begin(ask(token, length)).await.unwrap();
+        assert!(std::future::poll_fn(|cx| answer.poll_informational(cx)).await.is_none(), "{status}");
+        assert_eq!(answer.await.unwrap().status(), status);
+    }
+    assert_eq!(client.get(HEALTH).await.status, 200);
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn more_requests_than_the_cap_wait_at_the_client_and_all_are_answered() {
+    let (site, served, token) = site("").await;
+    let client = Client::open(&site, &served, &token).await;
+    assert_eq!(client.get(HEALTH).await.status, 200);
+    assert_eq!(client.requests.current_max_send_streams(), STREAMS);
+    let body = name();
+    for answer in join_all((0..2 * STREAMS).map(|_| client.post(ISSUE, &body))).await {
+        assert!(answer.status == 200 && answer.text.contains("BEGIN CERTIFICATE"), "{}", answer.text);
+    }
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn requests_beyond_the_cap_of_a_client_that_knows_no_cap_are_refused_and_the_others_answered() {
+    let (site, served, token) = site("").await;
+    let mut wire = Wire::open(&site, &served).await;
+    let ids: Vec<u32> = (0..STREAMS as u32 + 10).map(|n| 2 * n + 1).collect();
+    let heads = ids.iter().flat_map(|id| frame(HEADERS, END_HEADERS, *id, &issue(&token)));
+    wire.send(&heads.collect::<Vec<_>>()).await;
+    let mut refused = Vec::new();
+    while refused.len() < 10 {
+        let (stream, reason) = wire.next_of(RESET).await.unwrap();
+        assert_eq!(reason, u32::from(Reason::REFUSED_STREAM).to_be_bytes());
+        refused.push(stream);
+    }
+    assert_eq!(refused, ids[STREAMS..]);
+    let bodies = ids[..STREAMS].iter().flat_map(|id| frame(DATA, END_STREAM, *id, name().as_bytes()));
+    wire.send(&bodies.collect::<Vec<_>>()).await;
+    let mut answered: Vec<u32> = Vec::new();
+    while answered.len() < STREAMS {
+        answered.push(wire.next_of(HEADERS).await.unwrap().0);
+    }
+    answered.sort_unstable();
+    assert_eq!(answered, ids[..STREAMS]);
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn oversized_fields_are_refused_and_others_on_the_connection_go_on() {
+    let (site, served, token) = site("").await;
+    let client = Client::open(&site, &served, &token).await;
+    let long = "x".repeat(10_000);
+    let with = |lines: usize, value: &str| {
+        let request = client.request("GET", HEALTH);
+        (0..lines).fold(request, |request, n| request.header(format!("x-{n}"), value))
+    };
+    // The list is counted with 32 octets for each line of it.
+    for (lines, value, status) in [(6, &long[..], 200), (7, &long, 431), (90, "x", 200), (97, "x", 431)] {
+        let (beside, mut body) = client.begin(client.request("POST", ISSUE)).await.unwrap();
+        let answer = client.send(with(lines, value), "").await.unwrap();
+        assert_eq!(answer.status, status, "{lines}: {}", answer.text);
+        assert_eq!(answer.text.is_empty(), status == 431, "nobody has looked at it: {}", answer.text);
+        body.send_data(name().into(), true).unwrap();
+        assert_eq!(beside.await.unwrap().status(), 200);
+    }
+    // There is an end to that; who is still sending may not hear why.
+    let ended = client.send(with(90, &long), "").await.err().unwrap();
+    assert!(ended.is_io() || ended.reason() == Some(Reason::ENHANCE_YOUR_CALM), "{ended:?}");
+    client.until_ended(SOON).await.unwrap_err();
+    assert_served(&site, &served, &token).await;
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn a_large_body_of_somebody_without_a_right_is_refused_and_kept_nowhere() {
+    let (site, served, token) = site("").await;
+    let client = Client::open(&site, &served, "unknown").await;
+    let large = format!("{{\"common_name\":\"{}\"}}", "x".repeat(4_000_000));
+    let before = resident(&served);
+    for answer in join_all((0..20).map(|_| client.post(ISSUE, &large))).await {
+        assert_eq!((answer.status, &answer.text[..]), (403, "{\"errors\":[\"permission denied\"]}"));
+    }
+    let grown = resident(&served).saturating_sub(before);
+    assert!(grown < 16 << 10, "80 MB in pieces cost {grown} KB");
+    // Nor is one waited for that never comes.
+    let started = Instant::now();
+    let (answer, _body) = client.begin(client.request("POST", ISSUE)).await.unwrap();
+    assert_eq!(answer.await.unwrap().status(), 403);
+    assert!(started.elapsed() < Duration::from_secs(7));
+    assert_served(&site, &served, &token).await;
+    served.terminate();
+}
+
+/// The most memory that a server ever had, KB.
+fn resident(served: &Served) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", served.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[actix_web::test]
+async fn a_body_that_trickles_has_the_time_that_it_has_over_http_1() {
+    let (site, served, token) = site("body_timeout = \"2s\"\n").await;
+    let client = Client::open(&site, &served, &token).await;
+    let (answer, mut body) = client.begin(client.request("POST", ISSUE)).await.unwrap();
+    let started = Instant::now();
+    let trickle = async {
+        for octet in name().into_bytes().into_iter().take(12) {
+            let _ = body.send_data(Bytes::from(vec![octet]), false);
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    };
+    let (answer, ()) = futures_util::future::join(answer, trickle).await;
+    let answer = client::read(answer.unwrap()).await.unwrap();
+    assert_eq!(answer.status, 400, "{}", answer.text);
+    assert!(answer.text.contains("took too long to arrive"), "{}", answer.text);
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    assert_eq!(client.get(HEALTH).await.status, 200, "the connection goes on");
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn head_has_the_length_of_get_and_no_body() {
+    let (site, served, token) = site("").await;
+    let client = Client::open(&site, &served, &token).await;
+    for path in [HEALTH, "v1/pki/ca/pem", "v1/pki/crl/pem"] {
+        let (get, head) = (client.get(path).await, client.send(client.request("HEAD", path), "").await.unwrap());
+        assert_eq!((get.status, head.status, &head.text[..]), (200, 200, ""), "{path}");
+        let length = get.header("content-length");
+        assert_eq!((length, head.header("content-length")), (&get.text.len().to_string()[..], length), "{path}");
+    }
+    let tag = client.get("v1/pki/ca/pem").await.header("etag").to_owned();
+    let known = client.request("GET", "v1/pki/ca/pem").header("if-none-match", tag);
+    let known = client.send(known, "").await.unwrap();
+    assert_eq!((known.status, &known.text[..], known.header("content-length")), (304, "", ""));
+    let written = client.post("v1/sys/policies/acl/x", "{\"policy\":\"path \\\"x\\\" {}\"}").await;
+    assert_eq!((written.status, &written.text[..], written.header("content-length")), (204, "", ""));
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn all_methods_of_both_wires_are_understood() {
+    let (site, served, token) = site("").await;
+    let client = Client::open(&site, &served, &token).await;
+    let listed = client.send(client.request("LIST", "v1/pki/roles"), "").await.unwrap();
+    assert!(listed.status == 200 && listed.text.contains("\"web\""), "{}", listed.text);
+    let patch = client.request("PATCH", "v1/pki/roles/web").header("content-type", "application/merge-patch+json");
+    assert_eq!(client.send(patch, "{\"ttl\":\"2h\"}").await.unwrap().status, 200);
+    assert_eq!(client.send(client.request("DELETE", "v1/pki/roles/web"), "").await.unwrap().status, 204);
+    assert_eq!(client.send(client.request("DELETE", HEALTH), "").await.unwrap().status, 405);
+    assert_eq!(client.get("api/v2/organizations").await.status, 401);
+    assert_eq!(client.get("v1/sys/../sys/health").await.status, 400);
+    assert_eq!(client.get("nowhere").await.status, 404);
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn a_trusted_proxy_is_known_by_its_address() {
+    for (trusted, status) in [("trusted_proxies = [\"127.0.0.0/8\"]\n", 400), ("", 200)] {
+        let (site, served, token) = site(trusted).await;
+        let client = Client::open(&site, &served, &token).await;
+        let forwarded = |line: &str| client.request("GET", HEALTH).header("x-forwarded-for", line.to_owned());
+        assert_eq!(client.send(forwarded("no address"), "").await.unwrap().status, status, "{trusted}");
+        assert_eq!(client.send(forwarded("198.51.100.1"), "").await.unwrap().status, 200);
+        served.terminate();
+    }
+}
+
+#[actix_web::test]
+async fn requests_that_are_taken_back_at_once_end_their_connection_and_nobody_elses() {
+    let (site, served, token) = site("").await;
+    let mut wire = Wire::open(&site, &served).await;
+    let pairs = (0..10_000).flat_map(|n| {
+        let id = 2 * n + 1;
+        [frame(HEADERS, END_HEADERS, id, &issue(&token)), frame(RESET, 0, id, &[0, 0, 0, 8])].concat()
+    });
+    let (pairs, started): (Vec<u8>, _) = (pairs.collect(), Instant::now());
+    // The server stops to listen long before the end.
+    let flood = async { drop(wire.try_send(&pairs).await) };
+    futures_util::future::join(flood, assert_served(&site, &served, &token)).await;
+    wire.until_closed(SOON).await;
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    let page = Client::open(&site, &served, &token).await.get("v1/sys/metrics").await.text;
+    assert_eq!(value(&page, "signet_connections_closed_total{reason=\"flood\"}"), 1);
+    assert!(!served.log().contains("h2"), "{}", served.log());
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn requests_that_are_taken_back_while_they_are_handled_count_too_and_answered_ones_make_up_for_them() {
+    let (site, served, token) = site("").await;
+    let mut wire = Wire::open(&site, &served).await;
+    let mut id = 1;
+    let mut take_back = async |wire: &mut Wire, answered: bool| {
+        wire.send(&frame(HEADERS, END_HEADERS, id, &issue(&token))).await;
+        // A round trip: the request has begun.
+        wire.send(&frame(PING, 0, 0, &[0; 8])).await;
+        let pong = wire.next_of(PING).await;
+        if answered {
+            wire.send(&frame(DATA, END_STREAM, id, name().as_bytes())).await;
+            assert_eq!(wire.next_of(HEADERS).await.unwrap().0, id);
+        } else if pong.is_some() {
+            let _ = wire.try_send(&frame(RESET, 0, id, &[0, 0, 0, 8])).await;
+        }
+        id += 2;
+        pong.is_some()
+    };
+    for answered in [false, true] {
+        for _ in 0..90 {
+            assert!(take_back(&mut wire, answered).await);
+        }
+    }
+    let mut most = 0;
+    while take_back(&mut wire, false).await {
+        most += 1;
+        assert!(most < 110);
+    }
+    assert!(most >= 100, "{most}");
+    assert_served(&site, &served, &token).await;
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn fields_that_go_on_and_on_and_empty_pieces_of_bodies_end_their_connection() {
+    let (site, served, token) = site("").await;
+    let continued = || {
+        let more = frame(CONTINUATION, 0, 1, &field("x-more", &"x".repeat(100)));
+        [frame(HEADERS, 0, 1, &fields("GET", "/v1/sys/health", &[])), more.repeat(10_000)].concat()
+    };
+    let empty = || [frame(HEADERS, END_HEADERS, 1, &issue(&token)), frame(DATA, 0, 1, &[]).repeat(10_000)].concat();
+    let small = || {
+        let one = frame(DATA, 0, 1, b"x");
+        // The handler reads none of it: it has another body to wait for.
+        [frame(HEADERS, END_HEADERS, 1, &fields("POST", "/v1/sys/health", &[])), one.repeat(60_000)].concat()
+    };
+    for (what, flood) in [("continued", continued()), ("empty", empty())] {
+        let mut wire = Wire::open(&site, &served).await;
+        let _ = wire.try_send(&flood).await;
+        let reasons = wire.until_closed(SOON).await;
+        assert!(reasons.is_empty() || reasons == [CALM], "{what}: {reasons:?}");
+    }
+    // Nor do small ones cost more than their window.
+    let before = resident(&served);
+    let mut wire = Wire::open(&site, &served).await;
+    let _ = wire.try_send(&small()).await;
+    assert!(resident(&served) - before < 16 << 10, "{} KB", resident(&served) - before);
+    assert_served(&site, &served, &token).await;
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn pings_and_settings_without_end_keep_nobody_from_being_served() {
+    let (site, served, token) = site("").await;
+    let mut wire = Wire::open(&site, &served).await;
+    let flood = [frame(PING, 0, 0, &[1; 8]), frame(SETTINGS, 0, 0, &[])].concat().repeat(20_000);
+    // Nobody takes the answers: nor may they pile up.
+    let before = resident(&served);
+    let flooding = async { drop(tokio::time::timeout(SOON, wire.try_send(&flood)).await) };
+    let others = async {
+        for _ in 0..10 {
+            assert_served(&site, &served, &token).await;
+        }
+    };
+    futures_util::future::join(flooding, others).await;
+    assert!(resident(&served) - before < 32 << 10, "{} KB", resident(&served) - before);
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn what_does_not_read_is_no_line_of_the_log() {
+    let (site, served, token) = site("").await;
+    let request = |fields: &[u8]| frame(HEADERS, END_HEADERS | END_STREAM, 1, fields);
+    let lower = field("X-Upper", "x");
+    for text in [
+        b"GET / HTTP/1.1\r\nHost: t\r\n\r\n".to_vec(),
+        frame(DATA, 0, 1, b"x"),
+        frame(PING, 1, 0, &[7; 8]),
+        frame(PING, 0, 0, b"short"),
+        frame(HEADERS, END_HEADERS, 2, &fields("GET", "/", &[])),
+        request(&[0xff; 40]),
+        request(&[&fields("GET", "/", &[])[..], &lower].concat()),
+        request(&fields("GET", "/", &[("connection", "close")])),
+        request(&fields("GET", "no path", &[])),
+        request(&fields("", "/", &[])),
+        request(&fields("CONNECT", "/", &[])),
+        request(&field(":method", "GET")),
+    ] {
+        let mut wire = Wire::open(&site, &served).await;
+        let _ = wire.try_send(&text).await;
+        let _ = wire.try_send(&frame(GOAWAY, 0, 0, &[0; 8])).await;
+        wire.until_closed(SOON).await;
+    }
+    let mut garbage = agree(&site, &served, &["h2"]).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut garbage, &[b'x'; 1000]).await.unwrap();
+    let connect = {
+        let mut wire = Wire::open(&site, &served).await;
+        let authority = [(":method", "CONNECT"), (":authority", "other.test:443")];
+        let fields: Vec<u8> = authority.iter().flat_map(|(name, value)| field(name, value)).collect();
+        wire.send(&frame(HEADERS, END_HEADERS, 1, &fields)).await;
+        tokio::time::timeout(SOON, wire.next_of(HEADERS)).await.unwrap()
+    };
+    assert!(connect.is_some());
+    assert_served(&site, &served, &token).await;
+    let log = served.log();
+    assert!(!log.contains("ERROR") && !log.contains("WARN"), "{log}");
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn a_stop_finishes_what_is_under_way_and_takes_nothing_new() {
+    let (site, served, token) = site("").await;
+    let client = Client::open(&site, &served, &token).await;
+    let mut silent = Wire::open(&site, &served).await;
+    silent.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields("GET", "/v1/sys/health", &[]))).await;
+    silent.next_of(HEADERS).await.unwrap();
+    let (under_way, mut body) = client.begin(client.request("POST", ISSUE)).await.unwrap();
+    let mut raw = Wire::open(&site, &served).await;
+    raw.send(&frame(HEADERS, END_HEADERS, 1, &issue(&token))).await;
+    raw.send(&frame(PING, 0, 0, &[0; 8])).await;
+    raw.next_of(PING).await.unwrap();
+    let started = Instant::now();
+    served.send_sigterm();
+    // One that does nothing has nothing to wait for.
+    assert_eq!(silent.until_closed(SOON).await, [0]);
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    // The first farewell still names no last request; what comes after it is refused all the same.
+    let (_, farewell) = raw.next_of(GOAWAY).await.unwrap();
+    assert_eq!(farewell, [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+    raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &fields("GET", "/v1/sys/health", &[]))).await;
+    let refused = raw.next_of(RESET).await.unwrap();
+    assert_eq!(refused, (3, u32::from(Reason::REFUSED_STREAM).to_be_bytes().to_vec()));
+    assert!(client.send(client.request("GET", HEALTH), "").await.is_err());
+    raw.send(&frame(DATA, END_STREAM, 1, name().as_bytes())).await;
+    assert_eq!(raw.next_of(HEADERS).await.unwrap().0, 1);
+    assert_eq!(raw.until_closed(SOON).await, [0]);
+    body.send_data(name().into(), true).unwrap();
+    let answer = client::read(under_way.await.unwrap()).await.unwrap();
+    assert!(answer.status == 200 && answer.text.contains("BEGIN CERTIFICATE"), "{}", answer.text);
+    client.until_ended(SOON).await.unwrap();
+    served.wait();
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+}
+
+#[actix_web::test]
+async fn what_never_comes_whole_ends_its_connection_as_over_http_1() {
+    let (site, served, _) = site("").await;
+    let mut none = Wire::open(&site, &served).await;
+    let mut no_preface = agree(&site, &served, &["h2"]).await.unwrap();
+    let [mut half, mut dribbles, mut alive] =
+        [Wire::open(&site, &served).await, Wire::open(&site, &served).await, Wire::open(&site, &served).await];
+    let health = fields("GET", "/v1/sys/health", &[]);
+    for wire in [&mut half, &mut dribbles, &mut alive] {
+        wire.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &health)).await;
+        wire.next_of(DATA).await.unwrap();
+    }
+    let started = Instant::now();
+    half.send(&frame(HEADERS, 0, 3, &health)).await;
+    let dribbling = async {
+        let head = frame(HEADERS, END_HEADERS | END_STREAM, 3, &fields("GET", "/", &[("x", &"x".repeat(100))]));
+        for octet in head {
+            if dribbles.try_send(&[octet]).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+        dribbles.until_closed(HEAD).await
+    };
+    let living = async {
+        // Small signs of life are no request, and no beginning of one.
+        while started.elapsed() < HEAD {
+            alive.send(&frame(PING, 0, 0, &[0; 8])).await;
+            alive.next_of(PING).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        alive.send(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &health)).await;
+        alive.next_of(HEADERS).await.unwrap();
+    };
+    let ends = async {
+        let mut nothing = Vec::new();
+        let _ = tokio::io::AsyncReadExt::read_to_end(&mut no_preface, &mut nothing).await;
+        assert_eq!(none.until_closed(HEAD).await, [0]);
+        assert_eq!(half.until_closed(HEAD).await, [0]);
+        started.elapsed()
+    };
+    let (ended, reasons, ()) = futures_util::future::join3(ends, dribbling, living).await;
+    assert_eq!(reasons, [0]);
+    assert!(ended < HEAD && ended > SOON, "{ended:?}");
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn idle_connections_leave_their_places_to_others_and_busy_ones_keep_them() {
+    let (site, served, token) = site("max_connections = 20\n").await;
+    let mut busy = Wire::open(&site, &served).await;
+    busy.send(&frame(HEADERS, END_HEADERS, 1, &issue(&token))).await;
+    let mut idle = Vec::new();
+    let started = Instant::now();
+    for _ in 0..200 {
+        let mut wire = Wire::open(&site, &served).await;
+        wire.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields("GET", "/v1/sys/health", &[]))).await;
+        wire.next_of(HEADERS).await.unwrap();
+        idle.push(wire);
+    }
+    // They never acknowledge anything, and are not waited for.
+    assert!(started.elapsed() < 2 * SOON, "{:?}", started.elapsed());
+    assert_eq!(idle[0].until_closed(SOON).await, [0]);
+    assert_served(&site, &served, &token).await;
+    busy.send(&frame(DATA, END_STREAM, 1, name().as_bytes())).await;
+    busy.next_of(HEADERS).await.unwrap();
+    let page = Client::open(&site, &served, &token).await.get("v1/sys/metrics").await.text;
+    assert!(value(&page, "signet_connections_closed_total{reason=\"full\"}") >= 180, "{page}");
+    assert_eq!(value(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
+    served.terminate();
+}

@@ -1,0 +1,78 @@
+//! The life of mounts: opened when they are asked for, closed when they are gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+use serde_json::json;
+use signet::auth::mounts::MountKind;
+use signet::auth::store::AuthWrite;
+use signet::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM};
+use signet::fields::Fields;
+
+use crate::faults::double::Faults;
+use crate::support::App;
+
+async fn app() -> (App, Arc<Faults>) {
+    let faults = Arc::new(Faults::default());
+    (App::builder().faults(&faults).start().await, faults)
+}
+
+#[actix_web::test]
+async fn a_mount_whose_enabling_was_cut_short_opens_at_its_first_request() {
+    let (app, _) = app().await;
+    let (auth, engine) = (&app.shared().auth, &app.shared().engine);
+    let late = auth.mount_enable("late", &Fields::parse(br#"{"type":"pki"}"#).unwrap()).await.unwrap();
+    assert!(engine.authority(late.id).is_err());
+    assert_eq!(app.client.list("late/roles").await.status, 404);
+    assert!(engine.authority(late.id).is_ok());
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_mount_that_is_disabled_while_a_request_wakes_it_does_not_stay_open() {
+    let (app, faults) = app().await;
+    let (auth, engine) = (&app.shared().auth, &app.shared().engine);
+    let late = auth.mount_enable("late", &Fields::parse(br#"{"type":"pki"}"#).unwrap()).await.unwrap();
+    let go = faults.hold("documents (pki)");
+    let woken = app.client.list("late/roles");
+    let disabled = async {
+        // By then the request waits for the mount's documents.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let disabled = app.client.delete("sys/mounts/late").await;
+        go.notify_one();
+        disabled.status
+    };
+    let (woken, disabled) = join(woken, disabled).await;
+    assert_eq!((woken.status, disabled), (404, 204), "{}", woken.text);
+    assert!(engine.authority(late.id).is_err(), "nobody closes it any more");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_mount_of_a_type_that_only_a_newer_program_knows_is_left_alone() {
+    let (app, faults) = app().await;
+    let shared = app.shared();
+    let mut body = serde_json::to_value(&**shared.auth.mounts().get("pki").unwrap()).unwrap();
+    assert_eq!(body["kind"], "pki");
+    let id = MountId::random();
+    (body["kind"], body["path"], body["id"]) = (json!("vault"), json!("newer/"), id.0.into());
+    let key = DocumentKey { mount: SYSTEM, kind: "mount", name: "newer/".to_owned() };
+    let write = DocumentWrite { key, expected: 0, body: Some(body.to_string().into_bytes()) };
+    faults.real().auth.commit(vec![AuthWrite::MountCreate(id), AuthWrite::Document(write)]).await.unwrap();
+    shared.mounts.follow_table().await.unwrap();
+    let kind = shared.auth.mounts().get("newer").unwrap().kind.clone();
+    assert_eq!(kind, MountKind::Unknown("vault".into()));
+    assert!(app.client.get("sys/mounts").await.body["data"].get("newer/").is_none());
+    assert_eq!(app.client.get("newer/anything").await.status, 404);
+    let taken = app.client.post("sys/mounts/newer", json!({ "type": "pki" })).await;
+    assert_eq!((taken.status, taken.error()), (400, "path is already in use at newer/"));
+    // What is tuned stays what it is.
+    assert_eq!(app.client.post("sys/mounts/newer/tune", json!({ "description": "later" })).await.status, 204);
+    let stored = faults.real().auth.documents("mount").await.unwrap();
+    let newer = stored.iter().find(|document| document.key.name == "newer/").unwrap();
+    let newer: serde_json::Value = serde_json::from_slice(&newer.body).unwrap();
+    assert_eq!((&newer["kind"], &newer["description"]), (&json!("vault"), &json!("later")));
+    assert_eq!(app.client.delete("sys/mounts/newer").await.status, 204);
+    app.stop().await;
+}

@@ -1,0 +1,75 @@
+//! What the server answers, on record: every route of both wires, asked well and badly, on a fresh store with
+//! a clock that stands still. The answers are compared with the files beside this module byte for byte, but
+//! for what differs by nature ([`names`]).
+//!
+//! `SIGNET_ACCEPT=1 cargo test --test it -- recorded` writes the files anew. A new route has to be asked by
+//! one of the walks: the secrets service's by `faults::requests`, the projects API's by [`projects`].
+
+mod authority;
+mod der;
+mod describe;
+mod golden;
+mod json;
+mod names;
+mod projects;
+mod recorder;
+mod routes;
+mod secrets;
+
+use self::golden::assert_same;
+use self::recorder::Recorder;
+
+/// That a recording is what its file says, and that it asked every route of these kinds that `of` takes.
+fn assert_complete(name: &str, recorder: Recorder, of: impl Fn(&routes::Name) -> bool, refuses: &[(&str, &str, &str)]) {
+    let (text, asked) = recorder.finish();
+    assert_same(name, &text);
+    let missing = routes::missing(of, &asked, refuses);
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// A test for each area of the secrets service.
+macro_rules! areas {
+    ($($test:ident: $area:literal,)*) => {
+        $(#[actix_web::test] async fn $test() {
+            let recorder = secrets::walk($area).await;
+            let of = |route: &routes::Name| secrets::area(route.0, route.2) == $area;
+            assert_complete($area, recorder, of, secrets::REFUSES);
+        })*
+
+        #[test]
+        fn every_route_of_the_secrets_service_is_in_an_area() {
+            let areas = [$($area),*];
+            for (kind, _, pattern) in routes::all().into_iter().filter(|(kind, ..)| *kind != "projects") {
+                assert!(areas.contains(&secrets::area(kind, pattern)), "{kind} {pattern}");
+            }
+        }
+    };
+}
+
+areas! {
+    the_server_answers_about_itself_as_recorded: "system",
+    policies_and_leases_answer_as_recorded: "policies",
+    tokens_answer_as_recorded: "token",
+    roles_and_leaves_answer_as_recorded: "pki-leaves",
+    external_policy_answers_as_recorded: "pki-external-policy",
+    authorities_are_made_as_recorded: "pki-authorities",
+    issuers_and_keys_answer_as_recorded: "pki-issuers",
+    certificates_are_shown_as_recorded: "pki-certificates",
+    revocation_answers_as_recorded: "pki-revocation",
+    acme_answers_as_recorded: "pki-acme",
+}
+
+#[actix_web::test]
+async fn the_life_of_an_authority_is_as_recorded() {
+    let mut recorder = Recorder::default();
+    authority::walk(&mut recorder).await;
+    assert_complete("authority", recorder, |_| false, &[]);
+}
+
+#[actix_web::test]
+async fn the_projects_api_answers_as_recorded() {
+    let mut recorder = Recorder::default();
+    let refused = projects::walk(&mut recorder).await;
+    assert_same("projects-refused", &refused);
+    assert_complete("projects", recorder, |(kind, ..)| *kind == "projects", projects::REFUSES);
+}

@@ -1,0 +1,103 @@
+//! Which route a request asks, and which routes were never asked.
+
+use std::collections::BTreeSet;
+
+use reqwest::{Method, Request};
+use signet::http::jsonapi::table::all_routes as projects_routes;
+use signet::http::secrets::all_routes as secrets_routes;
+use signet::http::secrets::route::{Operation, operation_word};
+
+/// A route in words: the kind of its mount (or `projects`), its operation or method, its pattern.
+pub type Name = (&'static str, String, &'static str);
+
+/// A route that was asked, and whether it answered with success.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub struct Asked {
+    pub route: Name,
+    pub answered: bool,
+}
+
+/// Every route of both wires.
+pub fn all() -> Vec<Name> {
+    let secrets =
+        secrets_routes().map(|(kind, route)| (kind, operation_word(route.operation).to_owned(), route.pattern));
+    let projects = projects_routes().map(|route| ("projects", route.method.to_string(), route.pattern));
+    secrets.chain(projects).collect()
+}
+
+/// The route that a request asks; `None` for a path without one.
+pub fn of(request: &Request) -> Option<Name> {
+    let path = request.url().path();
+    if let Some(path) = path.strip_prefix("/api/v2/") {
+        let candidates =
+            all().into_iter().filter(|(kind, method, _)| *kind == "projects" && method == request.method().as_str());
+        return best(candidates, path);
+    }
+    let path = path.strip_prefix("/v1/")?;
+    let (kind, below) = match path.split_once('/')? {
+        ("sys", below) => ("system", below),
+        ("auth", below) => ("token", below.strip_prefix("token/")?),
+        (_, below) => ("pki", below),
+    };
+    let operation = operation(request)?;
+    let word = operation_word(operation);
+    best(all().into_iter().filter(|(k, o, _)| *k == kind && o == word), below.trim_end_matches('/'))
+}
+
+fn operation(request: &Request) -> Option<Operation> {
+    let lists = request.url().query_pairs().any(|(name, value)| name == "list" && value == "true");
+    Some(match *request.method() {
+        Method::GET if lists => Operation::List,
+        Method::GET | Method::HEAD => Operation::Read,
+        Method::POST | Method::PUT => Operation::Update,
+        Method::PATCH => Operation::Patch,
+        Method::DELETE => Operation::Delete,
+        _ if request.method().as_str() == "LIST" => Operation::List,
+        _ => return None,
+    })
+}
+
+/// The most literal of the patterns that match a path.
+fn best(candidates: impl Iterator<Item = Name>, path: &str) -> Option<Name> {
+    let segments: Vec<&str> = path.split('/').collect();
+    let ranked =
+        candidates.filter_map(|route| Some((rank(&route.2.split('/').collect::<Vec<_>>(), &segments)?, route)));
+    ranked.min_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, route)| route)
+}
+
+/// How a pattern matches a path, segment by segment: 0 literally, then by ever less.
+fn rank(pattern: &[&str], path: &[&str]) -> Option<Vec<u8>> {
+    let Some((first, pattern)) = pattern.split_first() else {
+        // A pattern that ends here comes behind one that says more.
+        return path.is_empty().then(|| vec![u8::MAX]);
+    };
+    let (segment, rest) = path.split_first()?;
+    let then = |rank: u8, rest: &[&str]| {
+        let mut ranks = self::rank(pattern, rest)?;
+        ranks.insert(0, rank);
+        Some(ranks)
+    };
+    let is_serial = |text: &str| text.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '-'));
+    match *first {
+        ":serial" => is_serial(segment).then(|| then(1, rest)).flatten(),
+        first if first.starts_with(':') => then(2, rest),
+        first if first.starts_with('*') => (0..path.len()).filter_map(|taken| then(3, &path[taken + 1..])).min(),
+        first => (first == *segment).then(|| then(0, rest)).flatten(),
+    }
+}
+
+/// The routes that were not asked, and those that never answered with success though they could.
+pub fn missing(of: impl Fn(&Name) -> bool, asked: &BTreeSet<Asked>, refuses: &[(&str, &str, &str)]) -> Vec<String> {
+    let was =
+        |route: &Name, answered: bool| asked.iter().any(|asked| asked.route == *route && (asked.answered || !answered));
+    let refuses = |(kind, word, pattern): &Name| refuses.iter().any(|(k, w, p)| k == kind && w == word && p == pattern);
+    let told = |route: Name| {
+        let never = match (was(&route, false), was(&route, true) || refuses(&route)) {
+            (false, _) => "is never asked",
+            (true, false) => "never answers with success",
+            (true, true) => return None,
+        };
+        Some(format!("{} {} {} {never}", route.0, route.1, route.2))
+    };
+    all().into_iter().filter(of).filter_map(told).collect()
+}

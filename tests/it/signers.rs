@@ -1,0 +1,20 @@
+//! Keys that are not in the process, without the server around them: every backend goes through one suite
+//! (`contract`), and a PKCS #11 module through everything that can happen to it (`healing`, `token`).
+//!
+//! A module is loaded once per process and reads its configuration there, so each of these tests runs in a
+//! process of its own ([`hsm::alone`]), with tokens of its own.
+
+mod contract;
+mod double;
+mod healing;
+mod hsm;
+mod metrics;
+mod softhsm;
+mod token;
+
+/// One signature of a managed key, for its metrics.
+pub async fn sign_once(name: &str) {
+    let actor = double::actor(name);
+    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    contract::signs(&signer, contract::usual(signer.public().kind()), b"message").await;
+}

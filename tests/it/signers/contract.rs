@@ -1,0 +1,130 @@
+//! What every backend of a managed key does, whatever it is. What one cannot do it says ([`Subject`]), and the
+//! suite holds it to that: a lack that is none fails, too.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use signet::error::Kind;
+use signet::keys::{Input, KeySpec, PrivateKey, RemoteSigner, SignerActor, TestHash, TestSign, Wants};
+use signet::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
+
+/// One key at one backend.
+pub struct Subject {
+    pub kind: KeyKind,
+    /// May make the key. It is not there yet where it can be made.
+    pub maker: SignerActor,
+    /// The same key, that may not be made.
+    pub user: SignerActor,
+    /// Whether the backend makes keys of this kind.
+    pub generates: bool,
+    /// Hashes of test signatures that it cannot make, with PSS or without.
+    pub lacks: Vec<(TestHash, bool)>,
+}
+
+/// All algorithms.
+fn algorithms() -> impl Iterator<Item = SignatureAlgorithm> {
+    use SignatureAlgorithm::{Ecdsa, Ed25519, RsaPkcs1, RsaPss};
+    let hashes = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
+    hashes.into_iter().flat_map(|hash| [RsaPkcs1(hash), RsaPss(hash), Ecdsa(hash)]).chain([Ed25519])
+}
+
+/// The input that a signer wants for a message.
+pub fn input(signer: &dyn RemoteSigner, algorithm: SignatureAlgorithm, message: &[u8]) -> Input {
+    match (signer.wants(algorithm).unwrap(), algorithm.hash()) {
+        (Wants::Digest, Some(hash)) => Input::Digest(hash.digest(message).as_ref().to_vec()),
+        _ => Input::Message(message.to_vec()),
+    }
+}
+
+/// A signature that verifies.
+pub async fn signs(signer: &Arc<dyn RemoteSigner>, algorithm: SignatureAlgorithm, message: &[u8]) {
+    let signature = signer.sign(algorithm, input(&**signer, algorithm, message)).await.unwrap();
+    signer.public().verify(algorithm, message, &signature).unwrap();
+}
+
+/// The algorithm that certificates are signed with by a key of this kind.
+pub fn usual(kind: KeyKind) -> SignatureAlgorithm {
+    SignatureAlgorithm::for_issuer(kind, 0, false).unwrap()
+}
+
+/// The whole suite.
+pub async fn holds(subject: Subject) {
+    a_key_is_made_once_and_only_where_it_may(&subject).await;
+    let signer = subject.user.signer(subject.user.public_key(false).await.unwrap());
+    every_algorithm_that_fits_signs_and_no_other(&subject, &signer).await;
+    many_sign_at_a_time(&subject, &signer).await;
+    the_key_of_somebody_else_is_not_signed_for(&subject).await;
+    test_signatures_are_made_as_asked_for(&subject).await;
+}
+
+async fn a_key_is_made_once_and_only_where_it_may(subject: &Subject) {
+    if subject.generates {
+        for create in [false, true] {
+            let error = subject.user.public_key(create).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid);
+            assert!(error.text().starts_with("key does not exist in backend"), "{error}");
+        }
+        let error = subject.user.test_sign(TestSign::default()).await.unwrap_err();
+        let text = "configuration: key does not exist in backend and allow_generate_key is false";
+        assert_eq!((error.kind(), error.text()), (Kind::Invalid, text));
+        assert!(subject.maker.public_key(false).await.is_err(), "not made by the way");
+    }
+    let made = join_all((0..4).map(|_| subject.maker.public_key(true))).await;
+    let made: Vec<_> = made.into_iter().map(Result::unwrap).collect();
+    assert_eq!(made[0].kind(), subject.kind);
+    assert!(made.iter().all(|key| *key == made[0]), "one key");
+    assert_eq!(subject.user.public_key(true).await.unwrap(), made[0]);
+}
+
+async fn every_algorithm_that_fits_signs_and_no_other(subject: &Subject, signer: &Arc<dyn RemoteSigner>) {
+    // Longer than what some services take as a message.
+    let message: Vec<u8> = (0..9000_u32).map(|n| (n % 251) as u8).collect();
+    for algorithm in algorithms() {
+        if algorithm.fits(subject.kind) {
+            signs(signer, algorithm, &message).await;
+            if let (Wants::Digest, Some(hash)) = (signer.wants(algorithm).unwrap(), algorithm.hash()) {
+                for octets in [0, 20, hash.octets() as usize - 1, hash.octets() as usize + 1] {
+                    let error = signer.sign(algorithm, Input::Digest(vec![7; octets])).await.unwrap_err();
+                    assert_eq!(error.kind(), Kind::Invalid, "{octets}");
+                }
+                let error = signer.sign(algorithm, Input::Message(message.clone())).await.unwrap_err();
+                assert_eq!(error.kind(), Kind::Invalid);
+            }
+        } else {
+            assert_eq!(signer.wants(algorithm).unwrap_err().kind(), Kind::Invalid);
+            let error = signer.sign(algorithm, Input::Digest(vec![7; 32])).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid);
+        }
+    }
+}
+
+async fn many_sign_at_a_time(subject: &Subject, signer: &Arc<dyn RemoteSigner>) {
+    // Enough for every length that the numbers of an ECDSA signature may have.
+    let messages: Vec<String> = (0..96).map(|n| format!("message {n}")).collect();
+    join_all(messages.iter().map(|message| signs(signer, usual(subject.kind), message.as_bytes()))).await;
+}
+
+async fn the_key_of_somebody_else_is_not_signed_for(subject: &Subject) {
+    let spec = KeySpec::new(subject.kind.name(), i64::from(subject.kind.bits())).unwrap();
+    let other = subject.user.signer(PrivateKey::generate(spec).unwrap().public().clone());
+    let algorithm = usual(subject.kind);
+    let error = other.sign(algorithm, input(&*other, algorithm, b"message")).await.unwrap_err();
+    assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "managed key changed in backend"));
+}
+
+async fn test_signatures_are_made_as_asked_for(subject: &Subject) {
+    subject.user.test_sign(TestSign::default()).await.unwrap();
+    let is_rsa = matches!(subject.kind, KeyKind::Rsa { .. });
+    for hash in TestHash::all() {
+        for pss in [false, true] {
+            let test = TestSign { hash: Some(hash), use_pss: Some(pss) };
+            let outcome = subject.user.test_sign(test).await;
+            let possible = (is_rsa || !pss) && !subject.lacks.contains(&(hash, pss));
+            assert_eq!(outcome.is_ok(), possible, "{:?} {} pss {pss}: {outcome:?}", subject.kind, hash.word());
+            if let Err(error) = outcome {
+                assert_eq!(error.kind(), Kind::Invalid, "{error}");
+                assert!(error.text().starts_with("configuration: "), "{error}");
+            }
+        }
+    }
+}

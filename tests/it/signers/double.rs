@@ -1,0 +1,96 @@
+//! A key of this process that behaves like one that is elsewhere: the suite's measure.
+
+use std::sync::{Arc, Mutex};
+
+use signet::error::{Error, Result};
+use signet::keys::actor::{Answer, BlockingBackend, Lane, Meter, Request};
+use signet::keys::{Backend, Input, KeySpec, Limits, PrivateKey, SignerActor, TestHash, TestSign, Wants};
+use signet::x509::algorithm::{Curve, KeyKind, SignatureAlgorithm};
+
+use super::contract::{Subject, holds, usual};
+
+/// Where the key is, once there is one.
+type Store = Arc<Mutex<Option<PrivateKey>>>;
+
+struct Double {
+    store: Store,
+    generate: Option<KeySpec>,
+}
+
+impl BlockingBackend for Double {
+    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<Wants> {
+        Ok(Wants::Message)
+    }
+
+    fn lane(self: Arc<Self>, _: Meter) -> Box<dyn Lane> {
+        Box::new(Place(self))
+    }
+}
+
+struct Place(Arc<Double>);
+
+impl Lane for Place {
+    fn call(&mut self, request: &Request) -> Result<Answer> {
+        let mut store = self.0.store.lock().unwrap();
+        let create = matches!(request, Request::Find { create: true } | Request::TestSign(_));
+        match (store.is_none(), create, self.0.generate) {
+            (true, true, Some(spec)) => *store = Some(PrivateKey::generate(spec)?),
+            (true, true, None) => {
+                return Err(Error::invalid("key does not exist in backend and allow_generate_key is false"));
+            }
+            _ => {}
+        }
+        let key = store.as_ref().ok_or_else(|| Error::invalid("key does not exist in backend"))?;
+        match request {
+            Request::Find { .. } => Ok(Answer::Key(key.public().clone())),
+            Request::Sign { key: wanted, .. } if **wanted != *key.public() => Ok(Answer::Changed),
+            Request::Sign { algorithm, input, .. } => {
+                let (Input::Digest(message) | Input::Message(message)) = &**input;
+                key.sign(*algorithm, message).map(Answer::Signature)
+            }
+            Request::TestSign(test) => tested(key, *test),
+        }
+    }
+}
+
+fn tested(key: &PrivateKey, test: TestSign) -> Result<Answer> {
+    let hash = test.hash.unwrap_or(TestHash::Sha256).usual().ok_or_else(|| Error::invalid("hash_algorithm"))?;
+    let algorithm = match (key.kind(), test.use_pss) {
+        (KeyKind::Rsa { .. }, Some(true)) => SignatureAlgorithm::RsaPss(hash),
+        (KeyKind::Rsa { .. }, _) => SignatureAlgorithm::RsaPkcs1(hash),
+        (_, Some(true)) => return Err(Error::invalid("use_pss: is for RSA keys alone")),
+        (KeyKind::Ec(_), _) => SignatureAlgorithm::Ecdsa(hash),
+        (kind, _) => usual(kind),
+    };
+    let signature = key.sign(algorithm, b"test")?;
+    let verified = key.public().verify(algorithm, b"test", &signature);
+    Ok(if verified.is_ok() { Answer::Tested } else { Answer::Wrong })
+}
+
+/// An actor before a key that is made when it is asked for.
+pub fn actor(name: &str) -> SignerActor {
+    let generate = Some(KeySpec::new("ec", 256).unwrap());
+    let backend = Arc::new(Double { store: Store::default(), generate });
+    SignerActor::start(name, Backend::Blocking(backend), 1, Limits::default())
+}
+
+#[tokio::test]
+async fn a_key_of_this_process_behind_an_actor_holds_the_contract() {
+    for kind in [KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P256), KeyKind::Ec(Curve::P521)] {
+        let store = Store::default();
+        let start = |generate| {
+            let backend = Arc::new(Double { store: Arc::clone(&store), generate });
+            SignerActor::start("double", Backend::Blocking(backend), 4, Limits::default())
+        };
+        let lacks =
+            TestHash::all().filter(|hash| hash.usual().is_none()).flat_map(|hash| [(hash, false), (hash, true)]);
+        holds(Subject {
+            kind,
+            maker: start(Some(KeySpec::new(kind.name(), i64::from(kind.bits())).unwrap())),
+            user: start(None),
+            generates: true,
+            lacks: lacks.collect(),
+        })
+        .await;
+    }
+}

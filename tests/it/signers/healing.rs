@@ -1,0 +1,246 @@
+//! Every row of the healing table, by a module that answers what it is told to.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use signet::error::Kind;
+use signet::keys::{Limits, TestSign};
+use signet::x509::algorithm::{Curve, KeyKind};
+
+use super::contract::{input, signs, usual};
+use super::hsm::{ECDSA, Hsm, actor, alone, backend, config, start, wide};
+
+const P256: KeyKind = KeyKind::Ec(Curve::P256);
+
+/// A row: codes, whether one of them heals, and what two of them are answered with.
+struct Row {
+    codes: &'static [&'static str],
+    heals: bool,
+    answer: Kind,
+}
+
+const ROWS: [Row; 6] = [
+    // SESSION_HANDLE_INVALID, SESSION_CLOSED, OPERATION_NOT_INITIALIZED
+    Row { codes: &["0xb3", "0xb0", "0x91"], heals: true, answer: Kind::Unavailable },
+    // USER_NOT_LOGGED_IN, OBJECT_HANDLE_INVALID, KEY_HANDLE_INVALID
+    Row { codes: &["0x101", "0x82", "0x60"], heals: true, answer: Kind::Unavailable },
+    // TOKEN_NOT_PRESENT, DEVICE_REMOVED, TOKEN_NOT_RECOGNIZED, SLOT_ID_INVALID
+    Row { codes: &["0xe0", "0x32", "0xe1", "0x3"], heals: true, answer: Kind::Unavailable },
+    // CRYPTOKI_NOT_INITIALIZED
+    Row { codes: &["0x190"], heals: true, answer: Kind::Unavailable },
+    // DEVICE_ERROR, DEVICE_MEMORY, HOST_MEMORY, GENERAL_ERROR, FUNCTION_FAILED, and one of a vendor
+    Row { codes: &["0x30", "0x31", "0x2", "0x5", "0x6", "0x80000001"], heals: true, answer: Kind::Unavailable },
+    // MECHANISM_INVALID, KEY_TYPE_INCONSISTENT, KEY_FUNCTION_NOT_PERMITTED, MECHANISM_PARAM_INVALID, DATA_LEN_RANGE
+    Row { codes: &["0x70", "0x63", "0x68", "0x71", "0x21"], heals: false, answer: Kind::Invalid },
+];
+
+#[test]
+fn every_row_of_the_healing_table_holds() {
+    alone(module_path!(), "every_row_of_the_healing_table_holds", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
+        let signer = key.signer(key.public_key(true).await.unwrap());
+        for row in &ROWS {
+            for code in row.codes {
+                for function in ["C_SignInit", "C_Sign"] {
+                    signs(&signer, usual(P256), b"before").await;
+                    hsm.calls("C_Sign");
+                    hsm.order(function, &[code]);
+                    let once = signer.sign(usual(P256), input(&*signer, usual(P256), b"message")).await;
+                    assert_eq!(once.is_ok(), row.heals, "{code} {function}: {once:?}");
+                    hsm.order(function, &[code, code]);
+                    let error = signer.sign(usual(P256), input(&*signer, usual(P256), b"message")).await.unwrap_err();
+                    assert_eq!(error.kind(), row.answer, "{code} {function}: {error}");
+                    assert!(hsm.calls("C_Sign") <= 4, "{code} {function}: repeated once");
+                    hsm.order(function, &[]);
+                }
+            }
+        }
+        signs(&signer, usual(P256), b"after").await;
+    });
+}
+
+#[test]
+fn every_row_heals_where_a_session_is_opened_or_the_key_is_looked_for() {
+    alone(
+        module_path!(),
+        "every_row_heals_where_a_session_is_opened_or_the_key_is_looked_for",
+        |hsm: Hsm| async move {
+            hsm.token("one");
+            let libraries = hsm.shim();
+            let first = actor(&libraries, config(ECDSA, "web", Some(P256))).public_key(true).await.unwrap();
+            for code in ["0xb3", "0x101", "0x3", "0x190", "0x30"] {
+                for function in ["C_OpenSession", "C_FindObjectsInit", "C_Login", "C_GetTokenInfo"] {
+                    // A place that has nothing open.
+                    let key = actor(&libraries, config(ECDSA, "web", None));
+                    hsm.order(function, &[code]);
+                    let found = key.public_key(false).await;
+                    assert!(found.as_ref().is_ok_and(|found| *found == first), "{code} {function}: {found:?}");
+                    hsm.order(function, &[]);
+                    key.stop(Duration::from_secs(5)).await;
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn sessions_closed_behind_our_back_are_opened_again() {
+    alone(module_path!(), "sessions_closed_behind_our_back_are_opened_again", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        let key = wide(&libraries, config(ECDSA, "web", Some(P256)), 4);
+        let signer = key.signer(key.public_key(true).await.unwrap());
+        join_all((0..32).map(|_| signs(&signer, usual(P256), b"before"))).await;
+        hsm.calls("C_Login");
+        hsm.order("C_SignInit", &["close"]);
+        join_all((0..32).map(|_| signs(&signer, usual(P256), b"after"))).await;
+        let logins = hsm.calls("C_Login");
+        assert!((1..=4).contains(&logins), "{logins}");
+    });
+}
+
+#[test]
+fn a_library_that_is_initialised_again_disturbs_no_other_key_on_it() {
+    alone(module_path!(), "a_library_that_is_initialised_again_disturbs_no_other_key_on_it", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        let (web, mail) = (
+            wide(&libraries, config(ECDSA, "web", Some(P256)), 2),
+            wide(&libraries, config(ECDSA, "mail", Some(P256)), 2),
+        );
+        let signers =
+            [web.signer(web.public_key(true).await.unwrap()), mail.signer(mail.public_key(true).await.unwrap())];
+        hsm.calls("C_Initialize");
+        for _ in 0..5 {
+            hsm.order("C_SignInit", &["0x190"]);
+            let all = (0..40).map(|n| signs(&signers[n % 2], usual(P256), b"message"));
+            join_all(all).await;
+        }
+        assert_eq!(hsm.calls("C_Initialize"), 5, "once each");
+    });
+}
+
+#[test]
+fn a_flood_of_errors_initialises_the_library_once_for_all() {
+    alone(module_path!(), "a_flood_of_errors_initialises_the_library_once_for_all", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        let key = wide(&libraries, config(ECDSA, "web", Some(P256)), 8);
+        let signer = key.signer(key.public_key(true).await.unwrap());
+        // All eight are in the module before one of them hears of it.
+        hsm.order("C_SignInit", &["later 0x190"; 8]);
+        hsm.calls("C_Initialize");
+        join_all((0..8).map(|_| signs(&signer, usual(P256), b"message"))).await;
+        assert_eq!(hsm.calls("C_Initialize"), 1);
+    });
+}
+
+#[test]
+fn a_wrong_signature_of_a_module_is_given_to_nobody() {
+    alone(module_path!(), "a_wrong_signature_of_a_module_is_given_to_nobody", |hsm: Hsm| async move {
+        hsm.token("one");
+        let key = actor(&hsm.shim(), config(ECDSA, "web", Some(P256)));
+        let signer = key.signer(key.public_key(true).await.unwrap());
+        hsm.order("C_Sign", &["flip"]);
+        let error = signer.sign(usual(P256), input(&*signer, usual(P256), b"message")).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::BadGateway);
+        assert!(error.text().contains("wrong signature"), "{error}");
+        hsm.order("C_Sign", &["flip"]);
+        let error = key.test_sign(TestSign::default()).await.unwrap_err();
+        assert_eq!((error.kind(), error.text()), (Kind::Invalid, "verification: the test signature does not verify"));
+        signs(&signer, usual(P256), b"message").await;
+    });
+}
+
+#[test]
+fn a_key_that_was_replaced_under_its_label_is_refused() {
+    alone(module_path!(), "a_key_that_was_replaced_under_its_label_is_refused", |hsm: Hsm| async move {
+        let p256 = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"];
+        hsm.token("one");
+        hsm.import("one", "web", "0a", &p256);
+        let libraries = hsm.shim();
+        let key = actor(&libraries, config(ECDSA, "web", None));
+        let signer = key.signer(key.public_key(false).await.unwrap());
+        signs(&signer, usual(P256), b"message").await;
+        // Another token of the same name in its place, with another key of the same name on it.
+        hsm.remove_tokens();
+        hsm.token("one");
+        hsm.import("one", "web", "0a", &p256);
+        let sign = || signer.sign(usual(P256), input(&*signer, usual(P256), b"message"));
+        let since = Instant::now();
+        loop {
+            let error = sign().await.unwrap_err();
+            if error.text() == "managed key changed in backend" {
+                assert_eq!(error.kind(), Kind::BadGateway);
+                break;
+            }
+            assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+            assert!(since.elapsed() < Duration::from_secs(10), "{error}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(sign().await.is_err());
+        signs(&key.signer(key.public_key(false).await.unwrap()), usual(P256), b"message").await;
+    });
+}
+
+#[test]
+fn a_module_that_hangs_holds_up_its_own_key_alone() {
+    alone(module_path!(), "a_module_that_hangs_holds_up_its_own_key_alone", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        let limits = Limits { call_timeout: Duration::from_secs(2), ..Limits::default() };
+        let key = |label: &str| start(label, backend(&libraries, config(ECDSA, label, Some(P256))), 1, limits);
+        let (web, mail) = (key("web"), key("mail"));
+        let web_signer = web.signer(web.public_key(true).await.unwrap());
+        let mail_signer = mail.signer(mail.public_key(true).await.unwrap());
+        hsm.order("C_SignInit", &["sleep 7000"]);
+        hsm.calls("C_Sign");
+        let sign = || web_signer.sign(usual(P256), input(&*web_signer, usual(P256), b"message"));
+        let since = Instant::now();
+        let outcomes = join_all((0..4).map(|_| sign())).await;
+        assert!(since.elapsed() < Duration::from_secs(4));
+        assert!(outcomes.iter().all(|outcome| outcome.as_ref().unwrap_err().kind() == Kind::Unavailable));
+        assert_eq!(hsm.calls("C_Sign"), 0, "its only session is in the module");
+        join_all((0..16).map(|_| signs(&mail_signer, usual(P256), b"message"))).await;
+        assert!(since.elapsed() < Duration::from_secs(6));
+        assert!(sign().await.is_err());
+        tokio::time::sleep(Duration::from_millis(7100).saturating_sub(since.elapsed())).await;
+        signs(&web_signer, usual(P256), b"message").await;
+    });
+}
+
+#[test]
+fn a_key_that_is_made_where_all_templates_are_not_taken_is_made_without() {
+    alone(
+        module_path!(),
+        "a_key_that_is_made_where_all_templates_are_not_taken_is_made_without",
+        |hsm: Hsm| async move {
+            hsm.token("one");
+            // TEMPLATE_INCONSISTENT
+            hsm.order("C_GenerateKeyPair", &["0xd1"]);
+            let key = actor(&hsm.shim(), config(ECDSA, "web", Some(P256)));
+            let public = key.public_key(true).await.unwrap();
+            assert_eq!(hsm.calls("C_GenerateKeyPair"), 2);
+            signs(&key.signer(public), usual(P256), b"message").await;
+        },
+    );
+}
+
+#[test]
+fn libraries_that_are_closed_begin_anew() {
+    alone(module_path!(), "libraries_that_are_closed_begin_anew", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
+        let public = key.public_key(true).await.unwrap();
+        key.stop(Duration::from_secs(5)).await;
+        assert_eq!((hsm.calls("C_OpenSession"), hsm.calls("C_CloseSession")), (2, 2), "one of them to make the key");
+        libraries.close();
+        hsm.calls("C_Initialize");
+        let key = actor(&libraries, config(ECDSA, "web", None));
+        signs(&key.signer(public), usual(P256), b"message").await;
+        assert_eq!(hsm.calls("C_Initialize"), 1);
+    });
+}

@@ -1,0 +1,197 @@
+//! SoftHSM with tokens of one test, in a process of its own, and a shim in front of it that says what it is
+//! told to.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use signet::keys::pkcs11::TokenAddress;
+use signet::keys::{Backend, Libraries, Limits, Pkcs11Config, Pkcs11Key, SignerActor};
+use signet::secret::Secret;
+use signet::x509::algorithm::KeyKind;
+
+/// The PIN of every token.
+pub const PIN: &str = "4711-pin";
+/// The module.
+const SOFTHSM: &str = "/usr/lib/softhsm/libsofthsm2.so";
+/// In its presence a test is in its own process already.
+const FOLDER: &str = "SIGNET_TEST_HSM";
+
+pub const RSA: u64 = 0x0001;
+pub const RSA_PSS: u64 = 0x000d;
+pub const ECDSA: u64 = 0x1041;
+pub const EDDSA: u64 = 0x1057;
+
+/// Every actor of the process.
+static STARTED: Mutex<Vec<SignerActor>> = Mutex::new(Vec::new());
+
+/// Tokens of one test.
+pub struct Hsm {
+    folder: PathBuf,
+}
+
+/// Runs `test`, which is the test `name` of `module`, in a process of its own with an empty SoftHSM.
+pub fn alone<F: Future<Output = ()>>(module: &str, name: &str, test: impl FnOnce(Hsm) -> F) {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        return runtime.block_on(async {
+            test(Hsm { folder: folder.into() }).await;
+            // A module must not be in use when the process ends.
+            let started = std::mem::take(&mut *STARTED.lock().unwrap());
+            join_all(started.iter().map(|actor| actor.stop(Duration::from_secs(5)))).await;
+        });
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens");
+    std::fs::create_dir(&tokens).unwrap();
+    let settings = folder.path().join("softhsm2.conf");
+    let text = format!("directories.tokendir = {}\nobjectstore.backend = file\nlog.level = ERROR\n", tokens.display());
+    std::fs::write(&settings, text).unwrap();
+    let test = format!("{}::{name}", module.split_once("::").unwrap().1);
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &test, "--nocapture", "--test-threads=1"])
+        .env(FOLDER, folder.path())
+        .env("SOFTHSM2_CONF", &settings)
+        .env("SHIM_MODULE", SOFTHSM)
+        .env("SHIM_ORDERS", folder.path())
+        .output()
+        .unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{test}: {}\n{out}\n{err}", output.status);
+}
+
+/// Runs a program to its end and gives what it printed.
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+impl Hsm {
+    /// The folder with everything.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Makes a token.
+    pub fn token(&self, label: &str) {
+        let arguments = ["--init-token", "--free", "--label", label, "--so-pin", "so-pin-1", "--pin", PIN];
+        run("softhsm2-util", &arguments);
+    }
+
+    /// Puts a key made by openssl on a token.
+    pub fn import(&self, token: &str, label: &str, id: &str, arguments: &[&str]) {
+        let key = self.folder.join("key.pem");
+        let key = key.to_str().unwrap();
+        run("openssl", &[&["genpkey", "-out", key], arguments].concat());
+        let arguments = ["--import", key, "--token", token, "--label", label, "--id", id, "--pin", PIN];
+        run("softhsm2-util", &arguments);
+    }
+
+    /// The number of the slot of a token.
+    pub fn slot(&self, label: &str) -> u64 {
+        let slots = run("softhsm2-util", &["--show-slots"]);
+        let slot = slots
+            .split("\nSlot ")
+            .find(|slot| slot.lines().any(|line| line.trim() == format!("Label:            {label}")));
+        slot.unwrap().lines().next().unwrap().trim().parse().unwrap()
+    }
+
+    /// SoftHSM as `hsm`.
+    pub fn libraries(&self) -> Libraries {
+        Libraries::new([("hsm".to_owned(), PathBuf::from(SOFTHSM))]).unwrap()
+    }
+
+    /// The shim as `hsm`.
+    pub fn shim(&self) -> Libraries {
+        let shim = self.folder.join("shim.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/signers/shim.c");
+        run(
+            "cc",
+            &["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", shim.to_str().unwrap(), source.to_str().unwrap()],
+        );
+        Libraries::new([("hsm".to_owned(), shim)]).unwrap()
+    }
+
+    /// What the shim does at the next calls of a function, one after the other.
+    pub fn order(&self, function: &str, orders: &[&str]) {
+        std::fs::write(self.folder.join(function), orders.join("\n") + "\n").unwrap();
+    }
+
+    /// How often the shim was called by a function since the last look.
+    pub fn calls(&self, function: &str) -> usize {
+        let log = self.folder.join("log");
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let count = text.lines().filter(|line| *line == function).count();
+        let others: String = text.lines().filter(|line| *line != function).map(|line| format!("{line}\n")).collect();
+        std::fs::write(&log, others).unwrap();
+        count
+    }
+
+    /// Most sessions that were open at a time, as the shim saw it.
+    pub fn most_open(&self) -> usize {
+        let log = std::fs::read_to_string(self.folder.join("log")).unwrap();
+        let changes = log.lines().map(|line| match line {
+            "C_OpenSession" => 1,
+            "C_CloseSession" => -1,
+            _ => 0_isize,
+        });
+        let open = changes.scan(0, |open, change| {
+            *open += change;
+            Some(*open)
+        });
+        open.max().unwrap().try_into().unwrap()
+    }
+
+    /// Takes the tokens away, as if somebody had pulled the device.
+    pub fn remove_tokens(&self) {
+        std::fs::rename(self.folder.join("tokens"), self.folder.join("pulled")).unwrap();
+        std::fs::create_dir(self.folder.join("tokens")).unwrap();
+    }
+
+    /// Brings them back.
+    pub fn restore_tokens(&self) {
+        std::fs::remove_dir_all(self.folder.join("tokens")).unwrap();
+        std::fs::rename(self.folder.join("pulled"), self.folder.join("tokens")).unwrap();
+    }
+}
+
+/// A key by its label, on the token `one`, which may be generated.
+pub fn config(mechanism: u64, label: &str, generate: Option<KeyKind>) -> Pkcs11Config {
+    Pkcs11Config {
+        library: "hsm".to_owned(),
+        token: TokenAddress::Label("one".to_owned()),
+        key_label: Some(label.to_owned()),
+        key_id: None,
+        mechanism,
+        pin: Secret::new(PIN),
+        force_rw_session: false,
+        generate,
+    }
+}
+
+/// The backend of a configuration.
+pub fn backend(libraries: &Libraries, config: Pkcs11Config) -> Backend {
+    Backend::Blocking(Pkcs11Key::new(libraries, config).unwrap())
+}
+
+/// An actor with one session.
+pub fn actor(libraries: &Libraries, config: Pkcs11Config) -> SignerActor {
+    wide(libraries, config, 1)
+}
+
+/// An actor with several.
+pub fn wide(libraries: &Libraries, config: Pkcs11Config, max_parallel: usize) -> SignerActor {
+    let name = config.key_label.clone().unwrap_or_else(|| "key".to_owned());
+    start(&name, backend(libraries, config), max_parallel, Limits::default())
+}
+
+/// An actor that is stopped when the test has ended.
+pub fn start(name: &str, backend: Backend, max_parallel: usize, limits: Limits) -> SignerActor {
+    let actor = SignerActor::start(name, backend, max_parallel, limits);
+    STARTED.lock().unwrap().push(actor.clone());
+    actor
+}

@@ -1,0 +1,220 @@
+//! SoftHSM: a real module through the suite, its keys however they are addressed, and what is refused.
+
+use signet::error::Kind;
+use signet::keys::pkcs11::TokenAddress;
+use signet::keys::{Libraries, Pkcs11Config, Pkcs11Key, TestHash, TestSign, Wants};
+use signet::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
+
+use super::contract::{Subject, holds, signs, usual};
+use super::hsm::{ECDSA, EDDSA, Hsm, RSA, RSA_PSS, actor, alone, config, wide};
+
+const RSA_2048: KeyKind = KeyKind::Rsa { bits: 2048 };
+const P256: KeyKind = KeyKind::Ec(Curve::P256);
+const SHA3: [TestHash; 4] = [TestHash::Sha3_224, TestHash::Sha3_256, TestHash::Sha3_384, TestHash::Sha3_512];
+
+fn subject(libraries: &Libraries, mechanism: u64, kind: KeyKind, lacks: Vec<(TestHash, bool)>) -> Subject {
+    let label = format!("{}-{}", kind.name(), kind.bits());
+    Subject {
+        kind,
+        maker: wide(libraries, config(mechanism, &label, Some(kind)), 4),
+        user: wide(libraries, config(mechanism, &label, None), 4),
+        generates: true,
+        lacks,
+    }
+}
+
+#[test]
+fn rsa_keys_of_softhsm_hold_the_contract() {
+    alone(module_path!(), "rsa_keys_of_softhsm_hold_the_contract", |hsm: Hsm| async move {
+        hsm.token("one");
+        // It knows no PSS with SHA-3.
+        let lacks = SHA3.into_iter().map(|hash| (hash, true)).collect();
+        holds(subject(&hsm.libraries(), RSA, RSA_2048, lacks)).await;
+    });
+}
+
+#[test]
+fn ec_keys_of_softhsm_hold_the_contract() {
+    alone(module_path!(), "ec_keys_of_softhsm_hold_the_contract", |hsm: Hsm| async move {
+        hsm.token("one");
+        for curve in [Curve::P256, Curve::P384, Curve::P521] {
+            holds(subject(&hsm.libraries(), ECDSA, KeyKind::Ec(curve), vec![])).await;
+        }
+    });
+}
+
+#[test]
+fn an_ed25519_key_of_softhsm_holds_the_contract() {
+    alone(module_path!(), "an_ed25519_key_of_softhsm_holds_the_contract", |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.import("one", "ed25519-0", "0a0b", &["-algorithm", "ED25519"]);
+        let lacks = TestHash::all().flat_map(|hash| [(hash, false), (hash, true)]).collect();
+        let subject = subject(&hsm.libraries(), EDDSA, KeyKind::Ed25519, lacks);
+        holds(Subject { generates: false, ..subject }).await;
+    });
+}
+
+#[test]
+fn a_key_is_found_by_slot_by_identifier_and_by_both_names() {
+    alone(module_path!(), "a_key_is_found_by_slot_by_identifier_and_by_both_names", |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.import("one", "web", "0a0b", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+        hsm.import("one", "mail", "0c0d", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+        let libraries = hsm.libraries();
+        let web = actor(&libraries, config(ECDSA, "web", None)).public_key(false).await.unwrap();
+        let by = |token: TokenAddress, label: Option<&str>, id: Option<&[u8]>| {
+            let (key_label, key_id) = (label.map(str::to_owned), id.map(<[u8]>::to_vec));
+            actor(&libraries, Pkcs11Config { token, key_label, key_id, ..config(ECDSA, "web", Some(P256)) })
+        };
+        let slot = || TokenAddress::Slot(hsm.slot("one"));
+        let label = || TokenAddress::Label("one".to_owned());
+        for found in [
+            by(slot(), Some("web"), None),
+            by(slot(), None, Some(&[0x0a, 0x0b])),
+            by(label(), Some("web"), Some(&[0x0a, 0x0b])),
+        ] {
+            assert_eq!(found.public_key(false).await.unwrap(), web);
+            signs(&found.signer(web.clone()), usual(P256), b"message").await;
+        }
+        // Both have to match, and nothing is made for an identifier.
+        for missing in [by(label(), Some("mail"), Some(&[0x0a, 0x0b])), by(label(), None, Some(&[0x0e]))] {
+            let error = missing.public_key(true).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid);
+            assert!(error.text().contains("is given to a key by its module"), "{error}");
+            assert!(missing.public_key(false).await.is_err(), "nothing was made");
+        }
+        for absent in [
+            by(TokenAddress::Slot(999_999), Some("web"), None),
+            by(TokenAddress::Label("two".to_owned()), Some("web"), None),
+        ] {
+            let error = absent.public_key(false).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Unavailable);
+            assert!(error.text().contains("is not present"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn two_keys_and_two_tokens_of_one_label_are_ambiguous() {
+    alone(module_path!(), "two_keys_and_two_tokens_of_one_label_are_ambiguous", |hsm: Hsm| async move {
+        hsm.token("one");
+        let p256 = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"];
+        hsm.import("one", "web", "0a", &p256);
+        hsm.import("one", "web", "0b", &p256);
+        let libraries = hsm.libraries();
+        let error = actor(&libraries, config(ECDSA, "web", Some(P256))).public_key(true).await.unwrap_err();
+        assert_eq!((error.kind(), error.text()), (Kind::Invalid, "key label is ambiguous"));
+    });
+}
+
+#[test]
+fn two_tokens_of_one_label_are_ambiguous() {
+    alone(module_path!(), "two_tokens_of_one_label_are_ambiguous", |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.token("one");
+        let error = actor(&hsm.libraries(), config(ECDSA, "web", Some(P256))).public_key(true).await.unwrap_err();
+        assert_eq!((error.kind(), error.text()), (Kind::Invalid, "token label is ambiguous"));
+    });
+}
+
+#[test]
+fn keys_that_contradict_their_mechanism_or_are_weak_are_refused() {
+    alone(module_path!(), "keys_that_contradict_their_mechanism_or_are_weak_are_refused", |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.import("one", "weak", "0a", &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"]);
+        hsm.import("one", "ec", "0b", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+        let libraries = hsm.libraries();
+        let error = actor(&libraries, config(RSA, "weak", None)).public_key(false).await.unwrap_err();
+        assert!(error.text().contains("below 2048 bits"), "{error}");
+        let crossed = actor(&libraries, config(RSA, "ec", None));
+        let signer = crossed.signer(crossed.public_key(false).await.unwrap());
+        let error = signer.wants(SignatureAlgorithm::Ecdsa(Hash::Sha256)).unwrap_err();
+        assert_eq!(error.text(), "mechanism 0x0001 is not for a key of type ec");
+        let error = crossed.test_sign(TestSign::default()).await.unwrap_err();
+        assert_eq!(error.text(), "configuration: mechanism 0x0001 is not for a key of type ec");
+        for mechanism in [0x1087, 0x0101] {
+            let error =
+                actor(&libraries, config(mechanism, "ec", None)).test_sign(TestSign::default()).await.unwrap_err();
+            assert_eq!(error.text(), format!("configuration: unsupported mechanism {mechanism:#06x}"));
+        }
+        // What no mechanism is known for is not made either.
+        let error = actor(&libraries, config(EDDSA, "new", Some(KeyKind::Ed25519))).public_key(true).await.unwrap_err();
+        assert!(error.text().contains("no ed25519 key can be generated"), "{error}");
+    });
+}
+
+#[test]
+fn a_mechanism_with_its_own_hash_signs_messages_and_pss_alone_signs_nothing_else() {
+    let name = "a_mechanism_with_its_own_hash_signs_messages_and_pss_alone_signs_nothing_else";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.libraries();
+        let public = actor(&libraries, config(RSA, "rsa", Some(RSA_2048))).public_key(true).await.unwrap();
+        for (mechanism, algorithm) in [
+            (0x0040, SignatureAlgorithm::RsaPkcs1(Hash::Sha256)),
+            (0x0042, SignatureAlgorithm::RsaPkcs1(Hash::Sha512)),
+            (0x0044, SignatureAlgorithm::RsaPss(Hash::Sha384)),
+        ] {
+            let own = actor(&libraries, config(mechanism, "rsa", None));
+            let signer = own.signer(public.clone());
+            assert_eq!(signer.wants(algorithm).unwrap(), Wants::Message);
+            signs(&signer, algorithm, b"message").await;
+            own.test_sign(TestSign::default()).await.unwrap();
+            let error = own.test_sign(TestSign { hash: Some(TestHash::Sha1), use_pss: None }).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid);
+        }
+        let pss = actor(&libraries, config(RSA_PSS, "rsa", None));
+        let signer = pss.signer(public);
+        signs(&signer, SignatureAlgorithm::RsaPss(Hash::Sha256), b"message").await;
+        assert!(signer.wants(SignatureAlgorithm::RsaPkcs1(Hash::Sha256)).is_err());
+        pss.test_sign(TestSign::default()).await.unwrap();
+        let error = pss.test_sign(TestSign { hash: None, use_pss: Some(false) }).await.unwrap_err();
+        assert!(error.text().contains("does not sign with RSASSA-PKCS1-v1_5"), "{error}");
+    });
+}
+
+#[test]
+fn libraries_are_named_and_never_paths() {
+    alone(module_path!(), "libraries_are_named_and_never_paths", |hsm: Hsm| async move {
+        let libraries = hsm.libraries();
+        for library in ["other", "/usr/lib/softhsm/libsofthsm2.so", ""] {
+            let config = Pkcs11Config { library: library.to_owned(), ..config(ECDSA, "web", None) };
+            let error = Pkcs11Key::new(&libraries, config).err().unwrap();
+            assert_eq!(error.text(), format!("no kms_library configured with name {library:?}"));
+        }
+        let file = hsm.folder().join("file");
+        std::fs::write(&file, "no module").unwrap();
+        let named = |name: &str, path: &std::path::Path| Libraries::new([(name.to_owned(), path.to_owned())]);
+        for (name, path, rule) in [
+            ("hsm", "relative.so", "absolute"),
+            ("hsm", "/no/such.so", "does not exist"),
+            ("hsm", "/usr", "regular"),
+            ("h/m", "/usr/lib/softhsm/libsofthsm2.so", "letters"),
+        ] {
+            let error = named(name, path.as_ref()).err().unwrap();
+            assert!(error.text().contains(rule), "{error}");
+        }
+        let twice = ["hsm", "HSM"].map(|name| (name.to_owned(), file.clone()));
+        assert!(Libraries::new(twice).err().unwrap().text().contains("twice"));
+        // A file that is no module holds up no start.
+        let none = actor(&named("hsm", &file).unwrap(), config(ECDSA, "web", None));
+        let error = none.public_key(false).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable);
+        assert!(!error.text().contains("file"), "{error}");
+    });
+}
+
+#[test]
+fn the_pin_is_in_no_error_and_no_log() {
+    alone(module_path!(), "the_pin_is_in_no_error_and_no_log", |hsm: Hsm| async move {
+        hsm.token("one");
+        let wrong = Pkcs11Config { pin: signet::secret::Secret::new("canary-4711"), ..config(ECDSA, "web", None) };
+        let actor = actor(&hsm.libraries(), wrong);
+        for error in
+            [actor.public_key(false).await.unwrap_err(), actor.test_sign(TestSign::default()).await.unwrap_err()]
+        {
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            assert!(!format!("{error}{error:?}{cause}").contains("canary"), "{error}");
+        }
+    });
+}

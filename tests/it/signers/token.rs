@@ -1,0 +1,194 @@
+//! What belongs to a token and not to a key: its login and its PINs, how many sessions it has, and whether it
+//! is there at all.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use signet::error::Kind;
+use signet::keys::pkcs11::TokenAddress;
+use signet::keys::{Pkcs11Config, SignerActor, TestSign};
+use signet::secret::Secret;
+use signet::x509::algorithm::{Curve, KeyKind};
+
+use super::contract::{input, signs, usual};
+use super::hsm::{ECDSA, Hsm, PIN, actor, alone, backend, config, wide};
+
+const P256: KeyKind = KeyKind::Ec(Curve::P256);
+
+fn with_pin(label: &str, pin: &str) -> Pkcs11Config {
+    Pkcs11Config { pin: Secret::new(pin), ..config(ECDSA, label, Some(P256)) }
+}
+
+async fn kind_of(actor: &SignerActor) -> (Kind, String) {
+    let error = actor.public_key(false).await.unwrap_err();
+    (error.kind(), error.text().to_owned())
+}
+
+#[test]
+fn a_wrong_pin_is_tried_once_and_a_right_one_heals() {
+    alone(module_path!(), "a_wrong_pin_is_tried_once_and_a_right_one_heals", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        let key = wide(&libraries, with_pin("web", "wrong"), 4);
+        let tried = join_all((0..8).map(|_| kind_of(&key))).await;
+        assert!(tried.iter().all(|(kind, _)| *kind == Kind::BadGateway), "{tried:?}");
+        assert_eq!(hsm.calls("C_Login"), 1);
+        // Another key with the same PIN, written before, and this one again.
+        assert_eq!(kind_of(&key).await.0, Kind::BadGateway);
+        assert_eq!(hsm.calls("C_Login"), 0);
+        // A test signature is an operator's wish: one try.
+        let error = key.test_sign(TestSign::default()).await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.text()),
+            (Kind::Invalid, "configuration: pkcs11 module: C_Login: CKR_PIN_INCORRECT")
+        );
+        assert_eq!(hsm.calls("C_Login"), 1);
+        kind_of(&key).await;
+        assert_eq!(hsm.calls("C_Login"), 0);
+        // Written again with the same PIN: one try. With the right one: it works.
+        key.configure(backend(&libraries, with_pin("web", "wrong")), 4).unwrap();
+        join_all((0..8).map(|_| kind_of(&key))).await;
+        assert_eq!(hsm.calls("C_Login"), 1);
+        key.configure(backend(&libraries, with_pin("web", PIN)), 4).unwrap();
+        signs(&key.signer(key.public_key(true).await.unwrap()), usual(P256), b"message").await;
+        assert_eq!(hsm.calls("C_Login"), 1);
+    });
+}
+
+#[test]
+fn two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried() {
+    alone(
+        module_path!(),
+        "two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried",
+        |hsm: Hsm| async move {
+            hsm.token("one");
+            let libraries = hsm.shim();
+            let (web, mail) = (wide(&libraries, with_pin("web", PIN), 4), wide(&libraries, with_pin("mail", PIN), 4));
+            let (web_key, mail_key) = (web.public_key(true).await.unwrap(), mail.public_key(true).await.unwrap());
+            let (web_signer, mail_signer) = (web.signer(web_key), mail.signer(mail_key));
+            join_all((0..16).map(|_| signs(&web_signer, usual(P256), b"web"))).await;
+            join_all((0..16).map(|_| signs(&mail_signer, usual(P256), b"mail"))).await;
+            assert_eq!(hsm.calls("C_Login"), 1);
+            let other = actor(&libraries, with_pin("other", "guess"));
+            let text = "a different pin is in use for this token".to_owned();
+            assert_eq!(kind_of(&other).await, (Kind::BadGateway, text));
+            assert_eq!(hsm.calls("C_Login"), 0);
+            signs(&web_signer, usual(P256), b"web").await;
+        },
+    );
+}
+
+#[test]
+fn a_token_that_asks_for_its_last_try_is_not_tried() {
+    alone(module_path!(), "a_token_that_asks_for_its_last_try_is_not_tried", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        // For the label, and before the login.
+        hsm.order("C_GetTokenInfo", &["", "", "final"]);
+        let key = actor(&libraries, with_pin("web", PIN));
+        let (kind, text) = kind_of(&key).await;
+        assert_eq!(kind, Kind::BadGateway);
+        assert!(text.contains("one more try"), "{text}");
+        assert_eq!(hsm.calls("C_Login"), 0);
+        key.public_key(true).await.unwrap();
+    });
+}
+
+#[test]
+fn a_token_with_few_sessions_is_shared_and_none_starves() {
+    alone(module_path!(), "a_token_with_few_sessions_is_shared_and_none_starves", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        let made = actor(&libraries, with_pin("web", PIN)).public_key(true).await.unwrap();
+        actor(&libraries, with_pin("mail", PIN)).public_key(true).await.unwrap();
+        // The token has one left, and it is this key's: it gives it back when another asks for it.
+        hsm.order("C_OpenSession", &["", "0xb1"]);
+        let (web, other) = (actor(&libraries, with_pin("web", PIN)), actor(&libraries, with_pin("mail", PIN)));
+        let signer = web.signer(made);
+        signs(&signer, usual(P256), b"message").await;
+        let since = Instant::now();
+        other.public_key(false).await.unwrap();
+        assert!(since.elapsed() < Duration::from_secs(3));
+        signs(&signer, usual(P256), b"message").await;
+    });
+}
+
+#[test]
+fn a_token_that_says_how_many_sessions_it_has_gets_no_more() {
+    alone(module_path!(), "a_token_that_says_how_many_sessions_it_has_gets_no_more", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        // Three, and one of them is left to others.
+        hsm.order("C_GetTokenInfo", &["sessions 3"; 20]);
+        let key = wide(&libraries, with_pin("web", PIN), 8);
+        let signer = key.signer(key.public_key(true).await.unwrap());
+        hsm.order("C_SignInit", &["sleep 50"; 16]);
+        join_all((0..16).map(|_| signs(&signer, usual(P256), b"message"))).await;
+        assert_eq!(hsm.most_open(), 2);
+    });
+}
+
+#[test]
+fn a_token_whose_information_cannot_be_read_works_by_its_slot() {
+    alone(module_path!(), "a_token_whose_information_cannot_be_read_works_by_its_slot", |hsm: Hsm| async move {
+        hsm.token("one");
+        let token = TokenAddress::Slot(hsm.slot("one"));
+        let libraries = hsm.shim();
+        hsm.order("C_GetTokenInfo", &["nonsense"; 50]);
+        let key = actor(&libraries, Pkcs11Config { token, ..with_pin("web", PIN) });
+        signs(&key.signer(key.public_key(true).await.unwrap()), usual(P256), b"message").await;
+        assert!(hsm.calls("C_GetTokenInfo") > 0);
+    });
+}
+
+#[test]
+fn a_token_that_is_pulled_and_put_back_signs_again() {
+    alone(module_path!(), "a_token_that_is_pulled_and_put_back_signs_again", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.libraries();
+        pulled_and_put_back(&hsm, wide(&libraries, with_pin("web", PIN), 2)).await;
+        let token = TokenAddress::Slot(hsm.slot("one"));
+        pulled_and_put_back(&hsm, wide(&libraries, Pkcs11Config { token, ..with_pin("web", PIN) }, 2)).await;
+    });
+}
+
+async fn pulled_and_put_back(hsm: &Hsm, key: SignerActor) {
+    let signer = key.signer(key.public_key(true).await.unwrap());
+    signs(&signer, usual(P256), b"message").await;
+    hsm.remove_tokens();
+    let sign = || signer.sign(usual(P256), input(&*signer, usual(P256), b"message"));
+    for _ in 0..8 {
+        let error = sign().await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    }
+    // Somebody has to look in vain, too.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert_eq!(sign().await.unwrap_err().kind(), Kind::Unavailable);
+    hsm.restore_tokens();
+    let since = Instant::now();
+    let mut heard = Vec::new();
+    while let Err(error) = sign().await {
+        heard.push(error.text().to_owned());
+        heard.dedup();
+        assert!(since.elapsed() < Duration::from_secs(10), "it does not come back: {heard:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    join_all((0..8).map(|_| signs(&signer, usual(P256), b"message"))).await;
+}
+
+#[test]
+fn a_test_signature_looks_for_the_token_at_once() {
+    alone(module_path!(), "a_test_signature_looks_for_the_token_at_once", |hsm: Hsm| async move {
+        hsm.token("one");
+        let key = actor(&hsm.libraries(), with_pin("web", PIN));
+        key.test_sign(TestSign::default()).await.unwrap();
+        hsm.remove_tokens();
+        let error = key.test_sign(TestSign::default()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+        assert!(error.text().starts_with("backend: "), "{error}");
+        assert!(key.test_sign(TestSign::default()).await.is_err());
+        hsm.restore_tokens();
+        key.test_sign(TestSign::default()).await.unwrap();
+        key.public_key(false).await.unwrap();
+    });
+}

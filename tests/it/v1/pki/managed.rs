@@ -1,0 +1,313 @@
+//! Keys that are not in the process: everything that is signed is signed by their signer, and a signer that
+//! is slow, refuses, lies or hangs is nobody's trouble but its own mount's.
+
+mod device;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use signet::error::Kind;
+use signet::x509::ocsp::IdHash;
+
+use self::device::{Device, Mode};
+use super::foreign::{Crl, csr, csr_text, openssl_verifies_chain};
+use super::mount::{FAR, Pki, parse};
+use super::ocsp::{cert_id, request};
+use crate::support::{Answer, App, Client};
+
+/// How long a request may take on the servers of these tests.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// A server with a device, whose mount `pki` has a key of this type in it, called `token`.
+async fn with_key(key_type: &str) -> (Arc<Device>, Pki) {
+    let device = Device::new();
+    let app = App::builder().signers(device.clone()).settings(|settings| settings.max_duration = LIMIT);
+    let pki = Pki { app: app.start().await };
+    device.attach(&pki.app, "pki/", "token", key_type).await;
+    (device, pki)
+}
+
+/// As [`with_key`], with a root of that key, named `root`, and a role `r`.
+async fn with_root(key_type: &str) -> (Arc<Device>, Pki) {
+    let (device, pki) = with_key(key_type).await;
+    pki.post("root/generate/existing", root("root")).await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    (device, pki)
+}
+
+fn root(name: &str) -> Value {
+    json!({ "common_name": "Root", "issuer_name": name, "key_ref": "token", "not_after": FAR })
+}
+
+async fn delta(pki: &Pki) -> Crl {
+    Crl::new(pki.fetch("GET", "crl/delta", &[]).await.bytes().await.unwrap().to_vec())
+}
+
+fn text<'a>(data: &'a Value, member: &str) -> &'a str {
+    data[member].as_str().unwrap_or_else(|| panic!("{member} is no text in {data}"))
+}
+
+async fn everything_is_signed(key_type: &str) {
+    let (device, pki) = with_root(key_type).await;
+    let issuer = text(&pki.get("issuer/root").await, "certificate").to_owned();
+    let leaf = pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
+    openssl_verifies_chain(&issuer, &[], &leaf.pem).unwrap();
+    let body = json!({ "csr": csr("ec-256", "/CN=b.test", ""), "common_name": "b.test" });
+    pki.ask("sign/r", body.clone()).await;
+    pki.ask("sign-verbatim", body.clone()).await;
+    assert!(pki.certify("root/sign-intermediate", body).await.certificate.is_ca());
+    let itself = pki.post("root/sign-self-issued", json!({ "certificate": issuer })).await;
+    assert!(parse(text(&itself.body["data"], "certificate")).is_signed_by(parse(&issuer).key()));
+    let wanted = json!({ "common_name": "Below", "key_ref": "token" });
+    let wanted = pki.post("intermediate/generate/existing", wanted).await;
+    assert!(csr_text(text(&wanted.body["data"], "csr")).contains("CN=Below"));
+
+    let list = json!({ "crl_number": 7, "format": "pem" });
+    let made = pki.post("issuer/root/sign-revocation-list", list).await.body["data"].clone();
+    let (_, der) = signet::x509::pem::first(text(&made, "crl")).unwrap().unwrap();
+    assert!(Crl::new(der).is_signed_by(&issuer));
+    let about = request(&[cert_id(IdHash::Sha1, &parse(&issuer), &leaf.certificate.serial())], None);
+    assert_eq!(pki.ocsp(&about).await.statuses(), ["good"]);
+    pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true })).await;
+    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    assert_eq!(pki.ocsp(&about).await.statuses(), ["revoked"]);
+    pki.get("crl/rotate-delta").await;
+    let (complete, added) = (pki.crl("root").await, delta(&pki).await);
+    assert_eq!((complete.serials(), added.serials()), (vec![], vec![leaf.serial()]));
+    pki.get("crl/rotate").await;
+    let complete = pki.crl("root").await;
+    assert_eq!(complete.serials(), [leaf.serial()]);
+    assert!(complete.is_signed_by(&issuer) && added.is_signed_by(&issuer));
+
+    let shown = pki.get("key/token").await;
+    let kind = (&shown["key_type"], &shown["managed_key_name"], &shown["managed_key_id"]);
+    assert_eq!(kind, (&key_type.into(), &"token".into(), &"uuid of token".into()));
+    // What is stored of the key is enough to load it, and the lists need no new signature.
+    let begun = device.begun.load(Ordering::SeqCst);
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.crl("root").await.der, complete.der);
+    assert_eq!(device.begun.load(Ordering::SeqCst), begun);
+    pki.ask("issue/r", json!({ "common_name": "c.test" })).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn everything_that_is_signed_can_be_signed_by_a_signer_of_digests() {
+    everything_is_signed("ec").await;
+}
+
+#[actix_web::test]
+async fn everything_that_is_signed_can_be_signed_by_a_signer_of_messages() {
+    everything_is_signed("ed25519").await;
+}
+
+#[actix_web::test]
+async fn a_managed_key_is_named_linked_and_deleted_like_any_other() {
+    let (_device, pki) = with_root("ec").await;
+    let before = pki.get("issuer/root").await;
+    assert_eq!(pki.app.client.delete("pki/key/token").await.status, 400, "an issuer uses it");
+    assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
+    pki.post("key/token", json!({ "key_name": "renamed" })).await;
+    assert_eq!(pki.get("key/renamed").await["managed_key_name"], "token", "its own name stays");
+    let imported = pki.post("issuers/import/cert", json!({ "pem_bundle": before["certificate"] })).await;
+    let issuer = imported.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
+    assert_eq!(imported.body["data"]["mapping"][&issuer], before["key_id"]);
+    pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
+    let exported = pki.app.client.get("pki/key/renamed").await.text;
+    assert!(!exported.contains("private_key"), "{exported}");
+    assert_eq!(pki.app.client.delete(&format!("pki/issuer/{issuer}")).await.status, 200);
+    assert_eq!(pki.app.client.delete("pki/key/renamed").await.status, 204);
+    assert_eq!(pki.list("keys").await, [""; 0]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn without_signers_a_managed_key_is_shown_and_signs_nothing() {
+    let pki = Pki::start().await;
+    let device = Device::new();
+    device.attach(&pki.app, "pki/", "token", "ec").await;
+    let before = pki.stored().await;
+    for path in ["root/generate/existing", "intermediate/generate/existing"] {
+        let answer = pki.app.client.post(&format!("pki/{path}"), root("other")).await;
+        assert_eq!((answer.status, answer.error()), (400, "managed keys are not supported"), "{path}");
+    }
+    assert_eq!(pki.stored().await, before);
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.get("key/token").await["managed_key_id"], "uuid of token");
+    assert_eq!(pki.list("keys").await.len(), 2);
+    pki.stop().await;
+}
+
+/// What each way to fail is to callers, and to those who ask about certificates: statuses of HTTP and OCSP.
+const FAILURES: [(Option<Mode>, u16, (u16, u8)); 6] = [
+    (Some(Mode::Refuses(Kind::Invalid)), 400, (401, 6)),
+    (Some(Mode::Refuses(Kind::Busy)), 503, (503, 3)),
+    (Some(Mode::Refuses(Kind::Unavailable)), 503, (503, 3)),
+    (Some(Mode::Dies), 503, (503, 3)),
+    (Some(Mode::Lies), 502, (500, 2)),
+    // The key may not be used any more.
+    (None, 400, (401, 6)),
+];
+
+#[actix_web::test]
+async fn what_is_not_signed_right_is_refused_and_not_stored() {
+    let (device, pki) = with_root("ec").await;
+    let issuer = parse(text(&pki.get("issuer/root").await, "certificate"));
+    let list = pki.crl("root").await;
+    let client = &pki.app.client;
+    for (mode, status, ocsp) in FAILURES {
+        device.set(Mode::Slow);
+        let leaf = pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
+        let before = pki.stored().await;
+        mode.map_or_else(|| device.deny(true), |mode| device.set(mode));
+        let csr = csr("ec-256", "/CN=b.test", "");
+        for (path, body) in [
+            ("issue/r", json!({ "common_name": "b.test" })),
+            ("sign-verbatim", json!({ "csr": csr })),
+            ("root/sign-intermediate", json!({ "csr": csr, "common_name": "b.test" })),
+            ("root/sign-self-issued", json!({ "certificate": pki.get("issuer/root").await["certificate"] })),
+            ("root/generate/existing", root("other")),
+            ("intermediate/generate/existing", json!({ "common_name": "Below", "key_ref": "token" })),
+            ("issuer/root/sign-revocation-list", json!({ "crl_number": 7 })),
+        ] {
+            let answer = client.post(&format!("pki/{path}"), body).await;
+            assert_eq!(answer.status, status, "{mode:?} {path}: {}", answer.text);
+            assert!(!answer.text.contains("internal error"), "{mode:?} {path}: {}", answer.text);
+        }
+        assert_eq!(pki.stored().await, before, "{mode:?}");
+        let about = request(&[cert_id(IdHash::Sha1, &issuer, &leaf.certificate.serial())], None);
+        pki.ocsp(&about).await.assert_fails(ocsp.0, ocsp.1);
+        assert_eq!(client.get("pki/crl/rotate").await.status, status, "{mode:?}");
+        assert_eq!(pki.crl("root").await.number(), list.number(), "{mode:?}: the last list stays");
+        device.deny(false);
+    }
+    device.set(Mode::Slow);
+    pki.get("crl/rotate").await;
+    assert!(pki.crl("root").await.number() > list.number());
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_root_that_is_signed_is_held_against_what_the_mount_has_become() {
+    let (device, pki) = with_key("ec").await;
+    let client = &pki.app.client;
+    for (change, rule) in [("name", "issuer_name: issuer name already in use"), ("key", "key_ref: names no key")] {
+        device.set(Mode::Hangs);
+        let signed = device.begun.load(Ordering::SeqCst);
+        let asked = async { client.post("pki/root/generate/existing", root("other")).await };
+        let meanwhile = async {
+            until(|| device.begun.load(Ordering::SeqCst) > signed).await;
+            // A change is not behind the signature.
+            match change {
+                "name" => drop(pki.root(json!({ "issuer_name": "other" })).await),
+                _ => assert_eq!(client.delete("pki/key/token").await.status, 204),
+            }
+            let stored = pki.stored().await;
+            device.set(Mode::Slow);
+            stored
+        };
+        let (refused, stored) = tokio::join!(asked, meanwhile);
+        assert_eq!(refused.status, 400, "{}", refused.text);
+        assert!(refused.error().contains(rule), "{}", refused.text);
+        assert_eq!(pki.stored().await, stored);
+        client.delete("pki/issuer/other").await;
+    }
+    pki.stop().await;
+}
+
+async fn until(done: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A mount with a root of a managed key of its own, and a certificate of it.
+async fn another_mount(device: &Device, pki: &Pki, name: &str) -> String {
+    let client = &pki.app.client;
+    assert_eq!(client.post(&format!("sys/mounts/{name}"), json!({ "type": "pki" })).await.status, 204);
+    device.attach(&pki.app, &format!("{name}/"), name, "ec").await;
+    let root = json!({ "common_name": name, "key_ref": name, "not_after": FAR });
+    taken(client.post(&format!("{name}/root/generate/existing"), root).await);
+    taken(client.post(&format!("{name}/roles/r"), json!({ "allow_any_name": true, "key_type": "ec" })).await);
+    issued(client, name).await
+}
+
+fn taken(answer: Answer) -> Answer {
+    assert!(matches!(answer.status, 200 | 204), "{}", answer.text);
+    answer
+}
+
+/// Issues in a mount; the serial number.
+async fn issued(client: &Client, mount: &str) -> String {
+    let answer = taken(client.post(&format!("{mount}/issue/r"), json!({ "common_name": "a.test" })).await);
+    text(&answer.body["data"], "serial_number").to_owned()
+}
+
+#[actix_web::test]
+async fn a_signer_that_hangs_holds_up_its_own_mount_alone_and_that_not_for_ever() {
+    let (device, pki) = with_root("ec").await;
+    let client = &pki.app.client;
+    // More mounts than there are places for builds of lists.
+    let mut hanging = vec![("pki".to_owned(), issued(client, "pki").await)];
+    for name in ["one", "two", "three"] {
+        hanging.push((name.to_owned(), another_mount(&device, &pki, name).await));
+    }
+    taken(client.post("sys/mounts/well", json!({ "type": "pki" })).await);
+    let root = json!({ "common_name": "Well", "key_type": "ec", "not_after": FAR });
+    taken(client.post("well/root/generate/internal", root).await);
+    taken(client.post("well/roles/r", json!({ "allow_any_name": true, "key_type": "ec" })).await);
+    let issuer = parse(text(&pki.get("issuer/root").await, "certificate"));
+    let leaf = parse(text(&pki.get(&format!("cert/{}", hanging[0].1)).await, "certificate"));
+    let about = request(&[cert_id(IdHash::Sha1, &issuer, &leaf.serial())], None);
+    let certs = pki.list("certs").await;
+    device.set(Mode::Hangs);
+    let begun = device.begun.load(Ordering::SeqCst);
+
+    // As many as it takes for several on each worker.
+    let body = json!({ "common_name": "b.test" });
+    let issuing = join_all((0..16).map(|_| client.post("pki/issue/r", body.clone())));
+    let revoking = join_all(hanging.iter().map(|(mount, serial)| {
+        let path = format!("{mount}/revoke");
+        async move { client.post(&path, json!({ "serial_number": serial })).await }
+    }));
+    let roots = async { client.post("pki/root/generate/existing", self::root("other")).await };
+    let listing = async { client.post("pki/issuer/root/sign-revocation-list", json!({ "crl_number": 7 })).await };
+    let asking = async { pki.ocsp(&about).await };
+    let meanwhile = async {
+        until(|| device.begun.load(Ordering::SeqCst) >= begun + 16 + hanging.len() + 3).await;
+        let started = Instant::now();
+        for _ in 0..4 {
+            let serial = issued(client, "well").await;
+            // Its list is built before it is answered.
+            taken(client.post("well/revoke", json!({ "serial_number": serial })).await);
+        }
+        // The mount's own changes, lists and reads go on, too.
+        pki.role(&json!({ "allow_any_name": true, "ttl": "1h" })).await;
+        assert_eq!(pki.crl("root").await.serials(), [""; 0]);
+        started.elapsed()
+    };
+    let started = Instant::now();
+    let (issuing, revoking, roots, listing, asking, took) =
+        tokio::join!(issuing, revoking, roots, listing, asking, meanwhile);
+    assert!(took < LIMIT, "{took:?}");
+    assert!(started.elapsed() < LIMIT + Duration::from_secs(3), "{:?}", started.elapsed());
+    for answer in issuing.iter().chain(&revoking).chain([&roots, &listing]) {
+        assert_eq!((answer.status, answer.error()), (503, "the request took too long"), "{}", answer.text);
+    }
+    assert_eq!(asking.status, 503);
+
+    // Whoever left took the job back; only the lists are still waited for, of each mount one.
+    until(|| device.taken_back.load(Ordering::SeqCst) == 16 + 3).await;
+    device.set(Mode::Slow);
+    pki.get("crl/rotate").await;
+    assert_eq!(pki.crl("root").await.serials(), [hanging[0].1.clone()]);
+    assert_eq!(pki.list("certs").await, certs, "nobody was there to take a certificate");
+    assert_eq!(pki.list("issuers").await.len(), 1);
+    issued(client, "pki").await;
+    pki.stop().await;
+}
