@@ -32,6 +32,23 @@ pub trait Signers: Send + Sync {
     /// `Invalid` when there is no such key or the mount may not use it, in the same words; `Unavailable` when
     /// its backend cannot be used now.
     fn signer(&self, mount: MountId, uuid: &str) -> Result<Arc<dyn RemoteSigner>>;
+
+    /// A managed key that a mount takes into use, with the public half that its backend shows now. One that is
+    /// not there is made where its configuration allows that.
+    ///
+    /// # Errors
+    /// `Invalid` when there is no such key or the mount may not use it, in the same words, or when its backend
+    /// has none that can be used; `Busy`, `Unavailable` and `BadGateway` as [`RemoteSigner::sign`].
+    fn take(&self, mount: MountId, key: ManagedKeyRef) -> BoxFuture<'static, Result<ManagedKey>>;
+}
+
+/// What a request names a managed key by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ManagedKeyRef {
+    /// Its name, in lower case.
+    Name(String),
+    /// Its UUID.
+    Uuid(String),
 }
 
 /// The signers of a server without managed keys.
@@ -39,8 +56,16 @@ pub struct NoSigners;
 
 impl Signers for NoSigners {
     fn signer(&self, _: MountId, _: &str) -> Result<Arc<dyn RemoteSigner>> {
-        Err(Error::invalid("managed keys are not supported"))
+        Err(unsupported())
     }
+
+    fn take(&self, _: MountId, _: ManagedKeyRef) -> BoxFuture<'static, Result<ManagedKey>> {
+        std::future::ready(Err(unsupported())).boxed()
+    }
+}
+
+fn unsupported() -> Error {
+    Error::invalid("managed keys are not supported")
 }
 
 /// A key of a mount, wherever it is.
@@ -220,6 +245,11 @@ mod tests {
         fn signer(&self, _: MountId, uuid: &str) -> Result<Arc<dyn RemoteSigner>> {
             assert_eq!(uuid, "u");
             Ok(self.0.clone())
+        }
+
+        fn take(&self, mount: MountId, _: ManagedKeyRef) -> BoxFuture<'static, Result<ManagedKey>> {
+            let (name, public) = ("token".to_owned(), self.0.key.public().clone());
+            std::future::ready(Ok(ManagedKey { mount, uuid: "u".to_owned(), name, public })).boxed()
         }
     }
 

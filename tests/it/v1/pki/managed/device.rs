@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use signet::documents::MountId;
 use signet::error::{Error, Kind, Result};
 use signet::keys::signer::{Input, RemoteSigner, Wants};
-use signet::keys::signing::{ManagedKey, Signers, SigningKey};
+use signet::keys::signing::{ManagedKey, ManagedKeyRef, Signers, SigningKey};
 use signet::pki::actor::Planned;
 use signet::pki::mount::issuer::Key;
 use signet::x509::algorithm::SignatureAlgorithm;
@@ -130,6 +130,16 @@ impl Signers for Device {
         let (pair, public) = self.keys.lock().unwrap()[uuid].clone();
         let (begun, taken_back) = (Arc::clone(&self.begun), Arc::clone(&self.taken_back));
         Ok(Arc::new(Signer { pair, public, mode: self.mode.subscribe(), begun, taken_back }))
+    }
+
+    fn take(&self, mount: MountId, key: ManagedKeyRef) -> BoxFuture<'static, Result<ManagedKey>> {
+        let (name, uuid) = match key {
+            ManagedKeyRef::Name(name) => (name.clone(), format!("uuid of {name}")),
+            ManagedKeyRef::Uuid(uuid) => (uuid.trim_start_matches("uuid of ").to_owned(), uuid),
+        };
+        let known = self.keys.lock().unwrap().get(&uuid).filter(|_| !*self.denied.lock().unwrap()).cloned();
+        let taken = known.map(|(_, public)| ManagedKey { mount, uuid, name, public });
+        std::future::ready(taken.ok_or_else(|| Error::invalid("managed key is not allowed for this mount"))).boxed()
     }
 }
 
