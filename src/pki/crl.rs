@@ -27,12 +27,14 @@ mod summary;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub use self::builder::{Builder, Built, Wanted};
+use crate::error::Warnings;
+
+pub use self::builder::{Builder, Built, WantedCrls};
 pub use self::list::Published;
 pub use self::summary::{Summaries, Summary};
 
 /// What did not go well in a build, as the answers of whatever led to it say it.
-pub(crate) fn numbered(warnings: Vec<String>) -> Vec<String> {
+pub(crate) fn numbered(warnings: Warnings) -> Warnings {
     let with_number = |(at, text): (usize, String)| format!("Warning {} during CRL rebuild: {text}", at + 1);
     warnings.into_iter().enumerate().map(with_number).collect()
 }

@@ -10,14 +10,14 @@ use crate::projects::page::Page;
 use crate::projects::refusal::Refusal;
 
 /// The page of a list that is asked for, and what its links keep of the request.
-pub struct Asked {
+pub struct ListRequest {
     /// The page.
     pub page: Page,
     request: Arc<Request>,
     known: &'static [&'static str],
 }
 
-impl Asked {
+impl ListRequest {
     /// The page that a call asks for; links keep the parameters `known`.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::key::{CaKey, CaKeyInfo, KeyOrder, KeyRequest};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::keys::pool::Watch;
 use crate::keys::signing::SigningKey;
 use crate::pki::actor::Planned;
@@ -69,7 +69,7 @@ pub struct Generated {
     /// Its key.
     pub key: CaKeyInfo,
     /// Warnings for the caller.
-    pub warnings: Vec<String>,
+    pub warnings: Warnings,
 }
 
 /// What an issuer without a name is called.
@@ -93,7 +93,7 @@ pub async fn generate(
     requester: &str,
 ) -> Result<Generated> {
     let view = authority.view();
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let key = KeyOrder::new(request.key.clone(), &view, &mut warnings)?;
     let mut order = Order::new(request, key.kind(), limits, authority)?;
     order.warnings.splice(..0, warnings);
@@ -128,7 +128,7 @@ struct Order {
     head: Vec<u8>,
     san: Vec<u8>,
     name_constraints: Vec<u8>,
-    warnings: Vec<String>,
+    warnings: Warnings,
 }
 
 impl Order {
@@ -253,9 +253,9 @@ impl Order {
     /// The mount's URLs as far as a root can carry them.
     fn locations(&mut self, urls: &Urls) -> Result<Locations> {
         if urls.is_empty() {
-            self.warnings.push(NO_URLS.to_owned());
+            self.warnings.add(NO_URLS.to_owned());
         } else if urls.names_issuer() {
-            self.warnings.push(
+            self.warnings.add(
                 "authority information left out of the root: its URLs are templates, and the issuer's id is not known before it is signed"
                     .to_owned(),
             );
@@ -293,10 +293,10 @@ fn default_issuer(view: &mut View, issuer_id: &str) -> Option<PkiWrite> {
 }
 
 /// keyUsage, extKeyUsage, basicConstraints.
-fn head(request: &RootRequest, warnings: &mut Vec<String>) -> Vec<u8> {
+fn head(request: &RootRequest, warnings: &mut Warnings) -> Vec<u8> {
     let path_length = request.max_path_length.map(u32::from);
     if path_length == Some(0) {
-        warnings.push("max_path_length is 0: this CA can sign leaf certificates only".to_owned());
+        warnings.add("max_path_length is 0: this CA can sign leaf certificates only".to_owned());
     }
     let mut head = extension::key_usage(ca_request::key_usage(&request.usages));
     head.extend(extension::ext_key_usage(&request.usages.ext_key_usage));

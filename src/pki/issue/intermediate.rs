@@ -17,7 +17,7 @@ use super::request::{AuthorityNames, IntermediateRequest, Origin};
 use super::signer::{below, signer, usable_key};
 use super::stages::Stages;
 use super::verbatim;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::pki::check::names::{self, subject_alt_names};
 use crate::pki::check::request::{RequestedNames, RequestedSubject};
 use crate::pki::check::structure::Shape;
@@ -50,12 +50,12 @@ pub async fn sign(
     let signer = signer(&view, origin.issuer_or("default"))?;
     let key = usable_key(&signer, tools.clock.now())?;
     let pieces = signer.pieces()?;
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let path_length = path_length(request.max_path_length, &signer, &mut warnings)?;
     let issuer = &signer.issuer;
     let naming = naming(&request.names, csr, &mut warnings)?;
     if naming.subject == issuer.certificate.subject() {
-        warnings.push("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
+        warnings.add("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
     }
     let enforce = request.enforce_leaf_not_after_behavior;
     let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
@@ -66,7 +66,7 @@ pub async fn sign(
     warnings.extend(more);
     let locations = &pieces.locations;
     if [&locations.authority_info, &locations.distribution_points].iter().all(|l| l.is_empty()) {
-        warnings.push(NO_URLS.to_owned());
+        warnings.add(NO_URLS.to_owned());
     }
     let constraints = ca_request::name_constraints(&request.constraints)?;
     let (usages, copies, key_id) = usages_and_copies(&request, pieces, &naming, !constraints.is_empty());
@@ -100,7 +100,7 @@ pub async fn sign(
 }
 
 /// The path length to write: as asked, or one less than the issuer's where that has one.
-fn path_length(asked: Option<u8>, signer: &Signer, warnings: &mut Vec<String>) -> Result<Option<u32>> {
+fn path_length(asked: Option<u8>, signer: &Signer, warnings: &mut Warnings) -> Result<Option<u32>> {
     let most = below(signer)?;
     let length = match (asked.map(u32::from), most) {
         (None, most) => most,
@@ -112,7 +112,7 @@ fn path_length(asked: Option<u8>, signer: &Signer, warnings: &mut Vec<String>) -
         (asked, _) => asked,
     };
     if length == Some(0) {
-        warnings.push("the path length is 0: this CA can sign leaf certificates only".to_owned());
+        warnings.add("the path length is 0: this CA can sign leaf certificates only".to_owned());
     }
     Ok(length)
 }
@@ -127,12 +127,12 @@ struct Naming {
     from_csr: bool,
 }
 
-fn naming(asked: &AuthorityNames, csr: &Csr, warnings: &mut Vec<String>) -> Result<Naming> {
+fn naming(asked: &AuthorityNames, csr: &Csr, warnings: &mut Warnings) -> Result<Naming> {
     let naming = match asked {
         AuthorityNames::Requested { names, subject } => of_request(names, subject, csr, warnings)?,
         AuthorityNames::OfCsr { other_sans, ignored } => {
             if !ignored.is_empty() {
-                warnings.push(format!("{} ignored: use_csr_values takes them from the CSR", ignored.join(", ")));
+                warnings.add(format!("{} ignored: use_csr_values takes them from the CSR", ignored.join(", ")));
             }
             of_csr(other_sans, csr)?
         }
@@ -146,7 +146,7 @@ fn of_request(
     names: &RequestedNames,
     subject: &RequestedSubject,
     csr: &Csr,
-    warnings: &mut Vec<String>,
+    warnings: &mut Warnings,
 ) -> Result<Naming> {
     let mut asked = names.clone();
     if asked.common_name.is_empty() {

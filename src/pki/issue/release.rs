@@ -11,7 +11,7 @@ use super::request::Origin;
 use super::stages::Stages;
 use crate::clock::Time;
 use crate::documents::MountId;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::keys::pool::Watch;
 use crate::pki::check::prepared::Prepared;
 use crate::pki::check::structure::{Expected, Shape};
@@ -151,7 +151,16 @@ impl Draft {
     fn released(self, der: Vec<u8>, serial: Serial, lease: Option<Lease>) -> Issued {
         let Validity { not_before, not_after, .. } = self.validity;
         let (not_before, not_after) = (not_before.unix_timestamp(), not_after.unix_timestamp());
-        Issued { der, serial, not_before, not_after, signer: self.signer, key: None, warnings: Vec::new(), lease }
+        Issued {
+            der,
+            serial,
+            not_before,
+            not_after,
+            signer: self.signer,
+            key: None,
+            warnings: Warnings::default(),
+            lease,
+        }
     }
 
     fn row(&self, mount: MountId, serial: Serial, der: &[u8], record: &Record<'_>, now: Time) -> CertificateRow {

@@ -14,7 +14,7 @@ use super::request::{IssueRequest, Origin, SignRequest};
 use super::signer::{role, signer, usable_key};
 use super::stages::Stages;
 use crate::clock::Time;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::keys::local::KeySpec;
 use crate::pki::check::names::{self, CsrNames, Names, subject_alt_names};
 use crate::pki::check::request::{RequestedKey, RequestedValidity};
@@ -47,7 +47,7 @@ pub async fn issue(
     let started = Instant::now();
     let entry = role(&view, &request.role)?;
     let record = Record::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let spec = key_spec(&entry.role, &request.key, &mut warnings)?;
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
     let (names, more) = names::for_issue(&entry.role, &request.names, &origin.requester.display_name)?;
@@ -80,9 +80,9 @@ pub async fn sign(
     check_key(&entry.role, csr.key.kind())?;
     weak_key::refuse("csr", &csr.key)?;
     csr.verify()?;
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     if csr.basic_constraints().is_some() {
-        warnings.push("basicConstraints of the CSR ignored: this endpoint issues leaf certificates only".to_owned());
+        warnings.add("basicConstraints of the CSR ignored: this endpoint issues leaf certificates only".to_owned());
     }
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
     let display_name = &origin.requester.display_name;
@@ -97,7 +97,7 @@ pub async fn sign(
 }
 
 /// Which key `issue` generates: the role's, or under `any` the request's.
-fn key_spec(role: &Role, asked: &RequestedKey, warnings: &mut Vec<String>) -> Result<KeySpec> {
+fn key_spec(role: &Role, asked: &RequestedKey, warnings: &mut Warnings) -> Result<KeySpec> {
     let RoleKeys::Only(spec) = role.keys else {
         let key_type = asked
             .key_type
@@ -107,7 +107,7 @@ fn key_spec(role: &Role, asked: &RequestedKey, warnings: &mut Vec<String>) -> Re
         return KeySpec::new(key_type, asked.bits.unwrap_or(0));
     };
     if asked.key_type.is_some() || asked.bits.is_some() {
-        warnings.push("key_type and key_bits ignored: the role decides them".to_owned());
+        warnings.add("key_type and key_bits ignored: the role decides them".to_owned());
     }
     Ok(spec)
 }
@@ -144,7 +144,7 @@ fn leaf(
     asked: &RequestedValidity,
     limits: Limits,
     now: Time,
-) -> Result<(Draft, Vec<String>)> {
+) -> Result<(Draft, Warnings)> {
     let issuer = &signer.issuer;
     let key = usable_key(&signer, now)?;
     let pieces = signer.pieces()?;

@@ -12,7 +12,7 @@ use super::issued::Issued;
 use super::request::{Origin, SelfIssuedRequest};
 use super::signer::{below, signer, usable_key};
 use super::stages::Stages;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::pki::check::prepared::Prepared;
 use crate::pki::check::structure::{Expected, Shape};
 use crate::pki::mount::view::View;
@@ -68,7 +68,7 @@ pub async fn sign(
         not_after: certificate.not_after(),
         signer,
         key: None,
-        warnings: Vec::new(),
+        warnings: Warnings::default(),
         lease: None,
     })
 }

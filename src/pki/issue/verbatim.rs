@@ -14,7 +14,7 @@ use super::release::{Draft, Record, SubjectKeyId};
 use super::request::{Origin, VerbatimRequest};
 use super::signer::{role, signer, usable_key};
 use super::stages::Stages;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::pki::check::names::MAX_ALL_BYTES;
 use crate::pki::check::structure::Shape;
 use crate::pki::check::validity;
@@ -133,12 +133,12 @@ fn leading(request: &VerbatimRequest, role: &Role) -> Result<Vec<u8>> {
 }
 
 /// The CSR's extensions that are copied.
-fn copies(csr: &Csr, own: &Locations, subject_is_empty: bool, warnings: &mut Vec<String>) -> Vec<u8> {
+fn copies(csr: &Csr, own: &Locations, subject_is_empty: bool, warnings: &mut Warnings) -> Vec<u8> {
     let mut copied = Vec::new();
     for extension in csr.extensions.iter().filter(|extension| is_copied(extension, own)) {
         // RFC 5280 4.1.2.6: names that stand here alone must not be skipped by relying parties.
         if extension.oid == oid::SUBJECT_ALT_NAME && subject_is_empty && !extension.critical {
-            warnings.push("csr: subjectAltName was marked critical, because the subject is empty".to_owned());
+            warnings.add("csr: subjectAltName was marked critical, because the subject is empty".to_owned());
             copied.extend(extension::extension(&extension.oid, true, &extension.value));
         } else {
             copied.extend_from_slice(&extension.raw);

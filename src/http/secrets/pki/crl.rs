@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::http::secrets::answer::{Answer, Body, MAX_AGE, Pieces, Validators};
 use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
-use crate::pki::crl::{Published, Wanted};
+use crate::pki::crl::{Published, WantedCrls};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::x509::pem;
 
@@ -38,7 +38,7 @@ pub(super) async fn write_config(mut call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn rotate(call: Call) -> Result<Answer> {
-    let warnings = call.authority().await?.build_crls(Wanted { complete: true, ..Wanted::DUE }).await?;
+    let warnings = call.authority().await?.build_crls(WantedCrls { complete: true, ..WantedCrls::DUE }).await?;
     Ok(Answer::data(json!({ "success": true })).with_warnings(warnings))
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn rotate_delta(call: Call) -> Result<Answer> {
     if !authority.view().crl_config.value.enable_delta {
         return Ok(answer.with_warnings(["delta CRLs are not enabled (config/crl): this was a no-op".to_owned()]));
     }
-    let warnings = authority.build_crls(Wanted { delta: true, ..Wanted::DUE }).await?;
+    let warnings = authority.build_crls(WantedCrls { delta: true, ..WantedCrls::DUE }).await?;
     Ok(answer.with_warnings(warnings))
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Mode;
 use super::wire::Consent;
 use crate::clock::Time;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::pki::issue::beside::Beside;
 use crate::pki::issue::issued::Issued;
 use crate::pki::issue::request::Origin;
@@ -51,7 +51,7 @@ pub(super) async fn issue(
     check(&template, mode, key)?;
     let signer = signer::signer(view, &consent.issuer_ref)?;
     let now = tools.clock.now();
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let draft = draft(&template, &signer, now, &mut warnings)?;
     let kept = kept_serial(&template, view, tools, consent.store).await?;
     let tools = offering(kept, tools);
@@ -59,7 +59,7 @@ pub(super) async fn issue(
     let record = Record { role: None, requester: &who.recorded_as, watch: &who.watch, store: consent.store, beside };
     let issued = draft.release(view, &tools, key, &record, stages).await?;
     if issued.serial != template.serial() {
-        warnings.push("the template's serial number was replaced: it is taken, or may be".to_owned());
+        warnings.add("the template's serial number was replaced: it is taken, or may be".to_owned());
     }
     Ok(Issued { warnings, ..issued })
 }
@@ -104,7 +104,7 @@ fn check(template: &Certificate, mode: &Mode, key: &PublicKey) -> Result<()> {
     Ok(())
 }
 
-fn draft(template: &Certificate, signer: &Arc<Signer>, now: Time, warnings: &mut Vec<String>) -> Result<Draft> {
+fn draft(template: &Certificate, signer: &Arc<Signer>, now: Time, warnings: &mut Warnings) -> Result<Draft> {
     let key = signer::usable_key(signer, now)?;
     let pieces = signer.pieces()?;
     if template.is_ca() {
@@ -136,7 +136,7 @@ fn check_path_length(template: &Certificate, signer: &Signer) -> Result<()> {
 }
 
 /// The template's dates; its end as the issuer's setting has it when it lies beyond the issuer's own.
-fn lifetime(template: &Certificate, signer: &Signer, now: Time, warnings: &mut Vec<String>) -> Result<Validity> {
+fn lifetime(template: &Certificate, signer: &Signer, now: Time, warnings: &mut Warnings) -> Result<Validity> {
     if template.not_after() < now.unix_timestamp() {
         return refuse("the template's notAfter lies in the past");
     }

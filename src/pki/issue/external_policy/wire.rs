@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Mode;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, Warnings};
 use crate::pki::check::validity::Limits;
 use crate::pki::mount::profile::certificate_pem;
 use crate::pki::mount::signer::Signer;
@@ -167,7 +167,7 @@ pub(super) struct Answer {
     /// What it decided; a refusal is the text for the caller.
     pub(super) decision: std::result::Result<Consent, String>,
     /// For the caller.
-    pub(super) warnings: Vec<String>,
+    pub(super) warnings: Warnings,
 }
 
 impl Answer {
