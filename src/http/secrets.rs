@@ -102,7 +102,7 @@ struct Trail<'a> {
     raw_path: &'a str,
     mount: Option<Arc<Mount>>,
     meter: Option<&'static RouteMeter>,
-    courtesies: Vec<String>,
+    courtesies: Warnings,
     compressible: bool,
     /// The methods of a path that does not take the one of the request.
     methods: Option<String>,
@@ -126,7 +126,7 @@ impl<'a> Trail<'a> {
             raw_path,
             mount: None,
             meter: None,
-            courtesies: Vec::new(),
+            courtesies: Warnings::default(),
             compressible: false,
             methods: None,
             seen,

@@ -282,7 +282,7 @@ impl Control {
                     if reload {
                         actor.build(FOLLOW, Waiter::Nobody, ctx);
                     }
-                    let _ = change.reply.send(Ok(Vec::new()));
+                    let _ = change.reply.send(Ok(Warnings::default()));
                 }
                 Changed::Failed { error, reloaded } => {
                     if let Some(view) = reloaded {

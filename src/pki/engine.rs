@@ -224,7 +224,7 @@ impl Authority {
     /// As [`Authority::build_crls`].
     pub async fn publish_revocations(&self, sequence: u64, coming: Coming) -> Result<Warnings> {
         if self.crls_cover(sequence) {
-            return Ok(Vec::new());
+            return Ok(Warnings::default());
         }
         self.control.build_crls(WantedCrls::DUE, Some(coming)).await
     }

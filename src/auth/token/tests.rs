@@ -85,7 +85,7 @@ async fn t1_policies_of_a_child() {
     let parent = f.token(&f.root, json!({"policies": ["web", "Extra"]})).await;
     let (auth, warnings) = f.create(&parent, false, json!({})).await.unwrap();
     assert_eq!(auth["policies"], json!(["default", "extra", "web"]));
-    assert_eq!(warnings, ["Policy \"extra\" does not exist"]);
+    assert_eq!(*warnings, ["Policy \"extra\" does not exist"]);
     let (auth, _) = f.create(&parent, false, json!({"policies": "web"})).await.unwrap();
     assert_eq!(auth["token_policies"], json!(["default", "web"]));
     let (auth, _) = f.create(&parent, false, json!({"policies": ["web"], "no_default_policy": true})).await.unwrap();
@@ -170,7 +170,7 @@ async fn t7_a_renewal_repeats_the_last_grant_up_to_the_maximum() {
     let capped = f.renew(&token, 0).await.unwrap();
     assert_eq!(life(&capped), 2 * 3600);
     let want = "TTL of \"3h\" exceeded the effective max_ttl of \"4h\"; TTL value is capped accordingly";
-    assert_eq!(capped.1, [want]);
+    assert_eq!(*capped.1, [want]);
     assert_eq!(life(&f.renew(&token, 60).await.unwrap()), 60);
     f.renew(&token, 7200).await.unwrap();
     f.advance(2.0 * 3600.0 - 0.9);

@@ -97,7 +97,7 @@ mod tests {
         let grant = limits().grant(START + 9 * HOUR, 2 * HOUR).unwrap();
         assert_eq!(grant.ttl, HOUR);
         let want = "TTL of \"2h\" exceeded the effective max_ttl of \"10h\"; TTL value is capped accordingly";
-        assert_eq!(grant.warnings, [want]);
+        assert_eq!(*grant.warnings, [want]);
         assert!(limits().grant(START + 10 * HOUR - Duration::from_millis(999), HOUR).is_err());
     }
 

@@ -47,7 +47,7 @@ pub struct Context<'a> {
     /// The kind of the mount that answered.
     pub mount_type: &'a str,
     /// Warnings about the request's fields; they join an envelope but never make one.
-    pub courtesies: Vec<String>,
+    pub courtesies: Warnings,
     /// The request's headers, for its conditions.
     pub headers: Option<&'a HeaderMap>,
     /// Whether only the head was asked for.

@@ -117,14 +117,14 @@ fn is_private_key(label: &str) -> bool {
 }
 
 fn is_skipped(label: &str) -> bool {
-    matches!(label, "X509 CRL" | "EC PARAMETERS")
+    matches!(label, pem::CRL | "EC PARAMETERS")
 }
 
 /// Why a block is refused. The label is the caller's text: it is not quoted.
 fn other_block(label: &str) -> &'static str {
     match label {
         "ENCRYPTED PRIVATE KEY" => "encrypted private keys are not supported: decrypt the key first",
-        "CERTIFICATE" | "X509 CRL" => "not a private key",
+        "CERTIFICATE" | pem::CRL => "not a private key",
         _ => "a PEM block of a type that is not taken here",
     }
 }

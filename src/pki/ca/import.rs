@@ -227,12 +227,11 @@ impl Import {
         if !crl {
             let serial = certificate.serial();
             self.warnings
-                .push(format!("the issuer with serial number {serial} may not sign CRLs: no cRLSign in its keyUsage"));
+                .add(format!("the issuer with serial number {serial} may not sign CRLs: no cRLSign in its keyUsage"));
         }
         if revoked_at.is_some() {
             let serial = certificate.serial();
-            self.warnings
-                .push(format!("the issuer with serial number {serial} was revoked in this mount and stays so"));
+            self.warnings.add(format!("the issuer with serial number {serial} was revoked in this mount and stays so"));
         }
         let record = IssuerRecord {
             id: crate::random::uuid(),

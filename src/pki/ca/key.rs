@@ -185,7 +185,7 @@ pub(crate) fn put_key(next: &mut View, key: Key) -> Result<Vec<PkiWrite>> {
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
 pub async fn generate(authority: &Authority, request: KeyRequest) -> Result<CaKeyInfo> {
-    let order = KeyOrder::new(request, &authority.view(), &mut Vec::new())?;
+    let order = KeyOrder::new(request, &authority.view(), &mut Warnings::default())?;
     let key = order.obtain(authority).await?;
     let info = key.info();
     authority

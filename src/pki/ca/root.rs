@@ -96,7 +96,8 @@ pub async fn generate(
     let mut warnings = Warnings::default();
     let key = KeyOrder::new(request.key.clone(), &view, &mut warnings)?;
     let mut order = Order::new(request, key.kind(), limits, authority)?;
-    order.warnings.splice(..0, warnings);
+    warnings.extend(std::mem::take(&mut order.warnings));
+    order.warnings = warnings;
     // Names are checked before the costly key, and again in the change itself.
     order.check_name_free(&view)?;
     let key = key.obtain(authority).await?;

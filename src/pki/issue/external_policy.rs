@@ -114,7 +114,9 @@ pub async fn run(
     view.policy_engine()?;
     let consent = answer.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;
     let issued = template::issue(&view, &tools, &origin, &mode, &consent, &subject.key, &stages).await?;
-    Ok(Issued { key: subject.private, warnings: [answer.warnings, issued.warnings].concat(), ..issued })
+    let mut warnings = answer.warnings;
+    warnings.extend(issued.warnings);
+    Ok(Issued { key: subject.private, warnings, ..issued })
 }
 
 /// Reads and verifies the caller's CSR, or makes a key and an empty CSR. Every cheap refusal comes before

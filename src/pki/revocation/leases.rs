@@ -137,13 +137,7 @@ impl Engine {
     }
 
     /// Ends what is marked between two texts, and perhaps more of what is marked.
-    async fn carry_out(
-        self: &Arc<Self>,
-        after: &str,
-        below: &str,
-        mount: Option<MountId>,
-        wait: bool,
-    ) -> Result<()> {
+    async fn carry_out(self: &Arc<Self>, after: &str, below: &str, mount: Option<MountId>, wait: bool) -> Result<()> {
         if !wait {
             self.wake_leases();
             return Ok(());

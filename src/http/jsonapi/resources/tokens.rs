@@ -10,7 +10,7 @@ use super::super::reply::{Reply, empty};
 use super::super::request::Call;
 use super::super::route::{Route, route};
 use crate::error::Kind as Cause;
-use crate::projects::api_token::{self, Holder, Kind, NewToken, Token};
+use crate::projects::api_token::{self, ApiTokenRequest, Holder, Kind, Token};
 use crate::projects::attributes::Attributes;
 use crate::projects::caller::Subject;
 use crate::projects::member::{self, Member};
@@ -102,7 +102,7 @@ async fn organization_slot(tx: &mut Tx<'_>, call: &Call) -> Outcome<Holder> {
 
 async fn replace_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret)> {
     let team = acted_for(tx, call).await?;
-    let wanted = NewToken { description: None, ..wanted(tx, call)? };
+    let wanted = ApiTokenRequest { description: None, ..wanted(tx, call)? };
     api_token::replace(tx, &call.caller, Holder::Team(team.id), wanted).await
 }
 
@@ -161,10 +161,10 @@ async fn delete_slot(tx: &mut Tx<'_>, slot: Holder) -> Outcome<()> {
 }
 
 /// What a create asks for. Known clients send an empty type, or nothing at all.
-fn wanted(tx: &Tx<'_>, call: &Call) -> Outcome<NewToken> {
+fn wanted(tx: &Tx<'_>, call: &Call) -> Outcome<ApiTokenRequest> {
     let resource = Resource::read(&call.document, TypeRule::Any, None)?;
     let mut attributes = Attributes::new(resource.attributes());
-    let wanted = NewToken::read(&mut attributes, tx.now);
+    let wanted = ApiTokenRequest::read(&mut attributes, tx.now);
     attributes.finish()?;
     Ok(wanted)
 }

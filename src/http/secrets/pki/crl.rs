@@ -23,8 +23,6 @@ use crate::x509::pem;
 
 const DER: &str = "application/pkix-crl";
 const PEM: &str = "application/x-pem-file";
-/// The label of PEM texts.
-const LABEL: &str = "X509 CRL";
 
 pub(super) async fn read_config(call: Call) -> Result<Answer> {
     Ok(Answer::data(config::shown(&call.authority().await?.view().crl_config.value)))
@@ -97,7 +95,7 @@ async fn find(call: &Call) -> Result<Option<(i64, Arc<Published>)>> {
 }
 
 fn pem_pieces(list: &Published, newline: &'static str) -> Pieces {
-    let (len, pieces) = pem::encode_pieces(LABEL, list.len, list.pieces(), newline);
+    let (len, pieces) = pem::encode_pieces(pem::CRL, list.len, list.pieces(), newline);
     Pieces { len, pieces: Box::new(pieces) }
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use crate::error::{Error, Result, Warnings};
+use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::local::PrivateKey;
 use crate::pki::ca::key::CaKeyInfo;
@@ -329,7 +329,7 @@ mod tests {
             not_after: 1,
             signer: Arc::clone(view.signer("a").unwrap()),
             key: key.cloned(),
-            warnings: Warnings::default(),
+            warnings: crate::error::Warnings::default(),
             lease: None,
         }
     }
