@@ -163,11 +163,6 @@ impl Server {
         &self.shared
     }
 
-    /// The store as authentication sees it, for commands that prepare a server.
-    pub fn auth_store(&self) -> Arc<dyn AuthStore> {
-        self.storage.auth()
-    }
-
     /// Binds and serves. Must run on an actix system.
     ///
     /// # Errors

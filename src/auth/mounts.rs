@@ -145,11 +145,6 @@ impl Mount {
         self.id == SYSTEM
     }
 
-    /// Its key in the listing of its family: `pki/`, and `token/` for `auth/token/`.
-    pub fn listing_key(&self) -> &str {
-        self.path.strip_prefix("auth/").unwrap_or(&self.path)
-    }
-
     /// Longest life of what it hands out.
     pub fn max_ttl(&self) -> Duration {
         match self.max_lease_ttl {
@@ -279,15 +274,6 @@ impl MountTable {
         self.sorted.iter()
     }
 
-    /// The mounts of secret engines.
-    pub fn secrets(&self) -> impl Iterator<Item = &Arc<Mount>> {
-        self.iter().filter(|mount| !mount.is_auth())
-    }
-
-    /// The mounts of authentication methods.
-    pub fn auths(&self) -> impl Iterator<Item = &Arc<Mount>> {
-        self.iter().filter(|mount| mount.is_auth())
-    }
 }
 
 #[cfg(test)]
@@ -340,9 +326,8 @@ mod tests {
     #[test]
     fn the_built_in_mounts_are_always_there() {
         let table = table(&["pki/"]);
-        let secrets: Vec<&str> = table.secrets().map(|m| m.listing_key()).collect();
-        assert_eq!(secrets, ["cubbyhole/", "identity/", "pki/", "sys/"]);
-        assert_eq!(table.auths().map(|m| m.listing_key()).collect::<Vec<_>>(), ["token/"]);
+        let paths: Vec<&str> = table.iter().map(|mount| &mount.path[..]).collect();
+        assert_eq!(paths, ["auth/token/", "cubbyhole/", "identity/", "pki/", "sys/"]);
         let sys = table.get("sys").unwrap();
         assert!(sys.is_built_in() && sys.kind == MountKind::System);
         assert_eq!(**sys, Mount::built_in("sys/", MountKind::System, BUILT_IN[0].2));

@@ -12,7 +12,7 @@ use super::general_name::{DNS, EMAIL, IP, URI};
 use super::oid;
 pub use super::oid::{oid_text, parse_oid};
 pub use super::raw_extension::{BasicConstraints, MAX_EXTENSIONS, RawExtension};
-pub use super::usage::{KeyUsage, eku_oids, eku_text, unknown_eku};
+pub use super::usage::{KeyUsage, eku_oids, unknown_eku};
 use super::writer::{
     BIT_STRING, BOOLEAN, IA5_STRING, OCTET_STRING, OID, SEQUENCE, UTF8_STRING, Writer, build, context,
     context_constructed,

@@ -133,19 +133,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
 /// What belongs to the wires, and the places (begins of paths) in `pki` that may name it all the same: bodies, and
 /// what reads and writes them. The domain takes and gives types.
 const WIRE_WORDS: &[(&str, &[&str])] = &[
-    (
-        "Fields",
-        // Settings.
-        &[
-            "pki/ca/changes.rs",
-            "pki/mount/cluster.rs",
-            "pki/mount/role",
-            "pki/mount/settings",
-            "pki/mount/urls.rs",
-            "pki/revocation",
-            "pki/tidy",
-        ],
-    ),
+    ("Fields", &[]),
     (
         "serde_json",
         &[
@@ -153,13 +141,9 @@ const WIRE_WORDS: &[(&str, &[&str])] = &[
             "pki/issue/external_policy/wire.rs",
             // Documents as they are stored.
             "pki/issue/beside.rs",
+            "pki/mount/role/policies.rs",
             "pki/mount/view.rs",
-            "pki/tidy",
-            // Settings.
-            "pki/mount/role",
-            "pki/mount/settings",
-            "pki/mount/urls.rs",
-            "pki/revocation",
+            "pki/tidy/report.rs",
         ],
     ),
     ("PartlySecret", &["pki/mount/view.rs"]),
