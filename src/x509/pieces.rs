@@ -1,8 +1,9 @@
 //! The encoded pieces that certificates, CRLs and requests are put together from, each a type of its own: a
-//! list of extensions cannot stand where a name belongs. They are made once, by the encoders of
-//! [`name`](super::name) and [`extension`](super::extension) or of what was read, and from then on copied.
+//! list of extensions cannot stand where a name belongs. They come from the encoders in [`name`](super::name)
+//! and [`extension`](super::extension) or from what was read, and from then on they are only copied.
 //!
-//! A piece is as whole as DER makes it; what it says is judged elsewhere, before anything is signed.
+//! The type says which values a piece consists of (SEQUENCEs, SETs), and that they are whole. What is inside of
+//! them is checked where everything is that is signed.
 
 use super::reader::{Read, Reader};
 use super::writer::{SEQUENCE, SET};
@@ -13,7 +14,7 @@ use super::writer::{SEQUENCE, SET};
 pub struct Name(Vec<u8>);
 
 impl Name {
-    /// Of what an encoder wrote.
+    /// From what an encoder wrote.
     pub(super) fn encoded(der: Vec<u8>) -> Self {
         Self(der)
     }
@@ -39,7 +40,7 @@ impl Name {
 pub struct Rdns(Vec<u8>);
 
 impl Rdns {
-    /// Of what an encoder wrote.
+    /// From what an encoder wrote.
     pub(super) fn encoded(der: Vec<u8>) -> Self {
         Self(der)
     }
@@ -63,7 +64,7 @@ impl Rdns {
     }
 }
 
-/// All of them, in their order.
+/// All RDNs of the pieces, in their order.
 impl FromIterator<Self> for Rdns {
     fn from_iter<I: IntoIterator<Item = Self>>(pieces: I) -> Self {
         let mut all = Vec::new();
@@ -79,7 +80,7 @@ impl FromIterator<Self> for Rdns {
 pub struct Extensions(Vec<u8>);
 
 impl Extensions {
-    /// Of what an encoder wrote.
+    /// From what an encoder wrote.
     pub(super) fn encoded(der: Vec<u8>) -> Self {
         Self(der)
     }
@@ -92,7 +93,7 @@ impl Extensions {
         whole(der, SEQUENCE).map(Self)
     }
 
-    /// All of them, in their order.
+    /// All extensions of the pieces, in their order.
     pub fn joined(pieces: &[&Self]) -> Self {
         let mut all = Vec::with_capacity(pieces.iter().map(|piece| piece.0.len()).sum());
         pieces.iter().for_each(|piece| all.extend_from_slice(&piece.0));
