@@ -34,7 +34,7 @@ use signet::storage::{self, Database, PostgresUrl};
 
 /// The arguments of `signet dev`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Where to listen, on the loopback; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8200")]
     listen: SocketAddr,
@@ -60,7 +60,7 @@ const ROOT_TTL: Duration = Duration::from_secs(87_600 * 3_600);
 const QUEUE: usize = 4096;
 
 /// Serves until a signal comes.
-pub async fn run(arguments: Arguments) -> Result<()> {
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     if arguments.database_url.is_some() && arguments.data_dir.is_none() {
         return Err(Error::invalid(
             "--database-url: needs --data-dir, which holds the seal key: what is in the database cannot be read without it",

@@ -16,7 +16,7 @@ use super::installation::{ROOT_NAME, prepared, storage_options};
 
 /// The arguments of `signet serve`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The configuration file, TOML; signet.example.toml explains every setting. The environment
     /// (SIGNET_LISTEN, …) wins over it.
     #[arg(long, value_name = "FILE")]
@@ -24,7 +24,7 @@ pub struct Arguments {
 }
 
 /// Serves until a signal comes.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let config = prepared(&arguments.config)?;
     actix_rt::System::new().block_on(serve(config))
 }

@@ -1,7 +1,7 @@
 //! Leaves by a role: [`issue`] makes key and certificate, [`sign`] certifies the key of a request (CSR).
 //!
 //! Both run the same pipeline on one published view. The rules come first and cost little; a key is generated
-//! only when they have passed. What they let through is a [`Draft`], which is checked once more, signed,
+//! only when they have passed. What they let through is a `Draft`, which is checked once more, signed,
 //! recorded and only then released.
 
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use crate::projects::page::Listed;
 use crate::projects::refusal::Outcome;
 use crate::projects::workspace::Workspace;
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/agent-pools", "agent_pool_create", create => created),
     route!(GET "organizations/:organization_name/agent-pools", "agent_pool_list", list => listed),
     route!(GET "agent-pools/:agent_pool_id", "agent_pool_show", show => shown),

@@ -17,7 +17,7 @@ use crate::projects::team::Team;
 use crate::projects::user::is_address;
 use crate::projects::{Tx, team};
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/organization-memberships", "membership_create", create => created),
     route!(GET "organizations/:organization_name/organization-memberships", "membership_list", list => listed),
     route!(GET "organization-memberships/:membership_id", "membership_show", show => shown),

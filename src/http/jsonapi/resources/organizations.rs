@@ -20,7 +20,7 @@ use crate::projects::project::{self, Project};
 use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations", "organization_create", create => created),
     route!(GET "organizations", "organization_list", list => listed),
     route!(GET "organizations/:organization_name", "organization_show", show => shown),

@@ -19,7 +19,7 @@ use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
 use crate::projects::tag::{self, Binding, Holder};
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/projects", "project_create", create => created),
     route!(GET "organizations/:organization_name/projects", "project_list", list => listed),
     route!(GET "projects/:project_id", "project_show", show => shown),

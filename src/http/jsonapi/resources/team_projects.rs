@@ -13,7 +13,7 @@ use crate::projects::rights::ProjectRights;
 use crate::projects::team_access::{self, Access, TeamAccessChange};
 use crate::projects::{Tx, project};
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "team-projects", "team_project_create", create => created),
     route!(GET "team-projects", "team_project_list", list => listed),
     route!(GET "team-projects/:access_id", "team_project_show", show => shown),

@@ -18,7 +18,7 @@ use crate::projects::refusal::Outcome;
 use crate::projects::team::{self, Team, TeamChange, TeamFilter, people};
 use crate::projects::{Tx, escalation};
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/teams", "team_create", create => created),
     route!(GET "organizations/:organization_name/teams", "team_list", list => listed),
     route!(GET "teams/:team_id", "team_show", show => shown),

@@ -20,7 +20,7 @@ use crate::projects::team::{self, Team};
 use crate::projects::{Tx, escalation};
 use crate::secret::Secret;
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "users/:user_id/authentication-tokens", "user_token_create", create_of_user => created),
     route!(GET "users/:user_id/authentication-tokens", "user_token_list", list_of_user => listed),
     route!(GET "authentication-tokens/:token_id", "token_show", show => shown),

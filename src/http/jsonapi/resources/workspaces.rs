@@ -21,7 +21,7 @@ use crate::projects::tag::{self, Binding, Holder};
 use crate::projects::workspace::{self, Fields, Workspace, WorkspaceFilter, WorkspaceRights};
 use crate::projects::{Tx, organization, project};
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/workspaces", "workspace_create", create => created),
     route!(GET "organizations/:organization_name/workspaces", "workspace_list", list => listed),
     route!(GET "organizations/:organization_name/workspaces/:workspace_name", "workspace_show_named", show => shown),

@@ -21,16 +21,16 @@ use crate::x509::pem;
 use crate::x509::serial::Serial;
 
 /// Fields of `sign-revocation-list`.
-pub const SIGN_FIELDS: &[&str] =
+pub(crate) const SIGN_FIELDS: &[&str] =
     &["revoked_certs", "extensions", "crl_number", "delta_crl_base_number", "next_update", "format"];
 /// Fields of `resign-crls`.
-pub const RESIGN_FIELDS: &[&str] = &["crls", "crl_number", "delta_crl_base_number", "next_update", "format"];
+pub(crate) const RESIGN_FIELDS: &[&str] = &["crls", "crl_number", "delta_crl_base_number", "next_update", "format"];
 
-pub async fn sign(call: Call) -> Result<Answer> {
+pub(crate) async fn sign(call: Call) -> Result<Answer> {
     make(call, worded).await
 }
 
-pub async fn resign(call: Call) -> Result<Answer> {
+pub(crate) async fn resign(call: Call) -> Result<Answer> {
     make(call, joined).await
 }
 
