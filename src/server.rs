@@ -239,13 +239,7 @@ struct Given {
     skew_limit: Duration,
 }
 
-async fn domains(
-    stores: Stores,
-    audit: Audit,
-    keys: Keys,
-    given: Given,
-    storage_type: &'static str,
-) -> Result<Shared> {
+async fn domains(stores: Stores, audit: Audit, keys: Keys, given: Given, storage_type: &'static str) -> Result<Shared> {
     let Given { clock, settings, skew_limit } = given;
     // Before anything is read: what changes from now on is followed.
     let baseline = match stores.changes {

@@ -2,9 +2,9 @@
 //!
 //! | part | has |
 //! |---|---|
-//! | `record` | the configuration of a key: what all types share, and that of its backend |
+//! | `record` | a key as it is stored |
+//! | `terms`, `usage` | what all types are configured with |
 //! | `backend` | the types of backends, and what each is configured with |
-//! | `usage` | what a key may be used for |
 //! | `view` | all keys at one moment, with their actors |
 //! | `registry` | [`ManagedKeys`]: loading, following, reading, testing, stopping |
 //! | `change` | writing and deleting a key |
@@ -25,11 +25,16 @@ mod grants;
 mod record;
 mod registry;
 mod signers;
+mod terms;
 mod usage;
 mod view;
 
 pub use self::backend::{BackendConfig, BackendType};
 pub use self::grants::{Grants, Users};
-pub use self::record::{Record, Terms};
+pub use self::record::Record;
 pub use self::registry::ManagedKeys;
+pub use self::terms::Terms;
 pub use self::usage::{Usage, Usages};
+
+#[cfg(test)]
+mod tests;

@@ -166,7 +166,8 @@ impl Builder {
     }
 }
 
-fn no_module() -> Libraries {
+/// The libraries of every server of tests that asks for no others.
+pub fn no_module() -> Libraries {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     Libraries::new([(NO_MODULE.to_owned(), file)]).unwrap()
 }
@@ -286,8 +287,7 @@ impl App {
         let database = Some(Arc::clone(self.builder.database.as_ref().unwrap()));
         let (queue, skew_limit, libraries, signers) = (*queue, *skew_limit, libraries.clone(), signers.clone());
         let (faults, tls, audit) = (None, None, Vec::new());
-        let builder =
-            Builder { clock, settings, queue, database, faults, skew_limit, tls, audit, libraries, signers };
+        let builder = Builder { clock, settings, queue, database, faults, skew_limit, tls, audit, libraries, signers };
         let folder = tempfile::tempdir().unwrap();
         // A copied file keeps its mode.
         std::fs::copy(self.folder().join("seal.key"), folder.path().join("seal.key")).unwrap();

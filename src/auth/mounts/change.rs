@@ -291,6 +291,7 @@ fn absent(path: &str) -> Error {
 mod tests {
     use super::*;
     use crate::auth::memory::Memory;
+    use crate::auth::store::AuthStore as _;
     use crate::clock::Clock;
     use serde_json::{Value, json};
 
@@ -387,6 +388,34 @@ mod tests {
         ] {
             assert!(auth.mount_tune("pki", &body(bad)).await.is_err());
         }
+    }
+
+    #[tokio::test]
+    async fn who_lists_a_managed_key_is_known_together_with_a_write_that_fails_when_it_changes() {
+        let (auth, store) = auth().await;
+        pki(&auth, json!({ "allowed_managed_keys": "one,two" })).await.unwrap();
+        assert_eq!(auth.users_of_key("two").await.unwrap().0, ["pki/"]);
+        let commit = async |write| store.commit(vec![AuthWrite::Document(write)]).await.map(drop);
+        let changes = [
+            json!({ "allowed_managed_keys": ["one"] }),
+            json!({ "allowed_managed_keys": ["one", "four"] }),
+            json!({ "allowed_managed_keys": [] }),
+        ];
+        for change in changes {
+            let (paths, unchanged) = auth.users_of_key("three").await.unwrap();
+            assert_eq!(paths, [""; 0]);
+            auth.mount_tune("pki", &body(change)).await.unwrap();
+            assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
+        }
+        let (_, unchanged) = auth.users_of_key("three").await.unwrap();
+        auth.mount_enable("team", &body(json!({ "type": "pki", "config": { "allowed_managed_keys": "three" } })))
+            .await
+            .unwrap();
+        assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
+        let (paths, unchanged) = auth.users_of_key("three").await.unwrap();
+        assert_eq!(paths, ["team/"]);
+        auth.mount_tune("pki", &body(json!({ "description": "web" }))).await.unwrap();
+        commit(unchanged).await.unwrap();
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::record::Terms;
+use super::terms::Terms;
 use crate::error::{Error, Result};
 use crate::keys::actor::Backend;
 use crate::keys::pkcs11::{Libraries, Pkcs11Key, Pkcs11Settings};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tokio::sync::MutexGuard;
 
 use super::backend::{BackendConfig, BackendType};
-use super::record::{Record, Terms};
+use super::record::Record;
 use super::registry::ManagedKeys;
+use super::terms::Terms;
 use super::view::{Entry, View};
 use crate::documents::DocumentWrite;
 use crate::error::{Error, Kind, Result};

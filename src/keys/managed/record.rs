@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::backend::{BackendConfig, BackendType};
-use super::usage::{Usage, Usages};
+use super::terms::Terms;
+use super::usage::Usage;
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Result};
 use crate::secret::{PartlySecret, Secret};
@@ -22,21 +23,6 @@ pub struct Record {
     pub terms: Terms,
     /// Its backend.
     pub backend: BackendConfig,
-}
-
-/// What may be done with a key, whatever its type.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Terms {
-    /// Whether a key that is missing in the backend is made there.
-    pub allow_generate_key: bool,
-    /// Whether a key in the backend may be replaced by a new one.
-    pub allow_replace_key: bool,
-    /// Whether a private key of this server may be copied into the backend.
-    pub allow_store_key: bool,
-    /// Whether mounts that do not list the key may use it.
-    pub any_mount: bool,
-    /// What the key may be used for.
-    pub usages: Usages,
 }
 
 impl Record {

@@ -21,9 +21,7 @@ impl ManagedKeys {
     /// The key, if it is there and the mount may use it; `asked` is what a refusal calls it, which does not say
     /// which of the two it was.
     fn granted(&self, mount: MountId, key: Option<&Arc<Entry>>, asked: &str) -> Result<(Arc<Entry>, SignerActor)> {
-        let may = |entry: &&Arc<Entry>| {
-            entry.record.terms.any_mount || self.grants.lists(mount, &entry.record.name)
-        };
+        let may = |entry: &&Arc<Entry>| entry.record.terms.any_mount || self.grants.lists(mount, &entry.record.name);
         let Some(entry) = key.filter(may) else {
             let (name, path) = (asked.chars().take(LONGEST).collect::<String>(), self.grants.path(mount));
             return Err(Error::invalid(format!("managed key {name:?} is not allowed for mount {path:?}")));

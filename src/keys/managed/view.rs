@@ -25,9 +25,7 @@ impl Entry {
             let earlier = earlier.and_then(|entry| entry.actor.as_ref().ok());
             match earlier {
                 Some(actor) => actor.configure(opened.backend, opened.max_parallel).map(|()| actor.clone()),
-                None => {
-                    Ok(SignerActor::start(&record.name, opened.backend, opened.max_parallel, Limits::default()))
-                }
+                None => Ok(SignerActor::start(&record.name, opened.backend, opened.max_parallel, Limits::default())),
             }
         });
         if let Err(error) = &actor {

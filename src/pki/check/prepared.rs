@@ -142,9 +142,7 @@ impl<'a> PreparedCrl<'a> {
     pub(crate) async fn sign(self, signers: &dyn Signers, outside: &Outside) -> Result<Vec<u8>> {
         match self.key {
             SigningKey::Local(key) => key.sign_pieces(self.algorithm, self.tbs.pieces()),
-            SigningKey::Managed(key) => {
-                outside.wait(key.ask(signers, self.algorithm, self.tbs.pieces())?).await
-            }
+            SigningKey::Managed(key) => outside.wait(key.ask(signers, self.algorithm, self.tbs.pieces())?).await,
         }
     }
 }

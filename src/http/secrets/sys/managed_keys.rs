@@ -200,7 +200,8 @@ mod tests {
 
     #[test]
     fn the_route_reads_what_the_types_read_and_nothing_else() {
-        let own: Vec<&str> = [BackendType::Pkcs11].into_iter().flat_map(|kind| own_fields(kind).unwrap()).copied().collect();
+        let own: Vec<&str> =
+            [BackendType::Pkcs11].into_iter().flat_map(|kind| own_fields(kind).unwrap()).copied().collect();
         assert!(own.iter().all(|name| FIELDS[SHARED..].contains(name)));
         assert!(FIELDS[SHARED..].iter().all(|name| own.contains(name)));
         assert!(!FIELDS[..SHARED].iter().any(|name| own.contains(name)));

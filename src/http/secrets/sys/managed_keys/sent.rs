@@ -64,9 +64,9 @@ impl Sent {
         match (given.filter(|secret| secret.expose() != REDACTED.as_bytes()), stored) {
             (Some(secret), _) => Ok(secret.clone()),
             (None, Some(stored)) => Ok(stored.clone()),
-            (None, None) if given.is_some() => {
-                Err(Error::invalid(format!("{name}: {REDACTED:?} is what is shown in its place, and there is none yet")))
-            }
+            (None, None) if given.is_some() => Err(Error::invalid(format!(
+                "{name}: {REDACTED:?} is what is shown in its place, and there is none yet"
+            ))),
             (None, None) => Ok(Secret::default()),
         }
     }
