@@ -1,7 +1,7 @@
 //! Private keys: made and loaded here ([`local`]), with a pool of quiet threads for the slow kind
 //! ([`pool`]), or kept in a device or a service that signs with them ([`signer`]): each of those has an
-//! actor ([`actor`]) in front, and behind it a PKCS #11 module ([`pkcs11`]). What signs for a mount is
-//! one of both ([`signing`]).
+//! actor ([`actor`]) in front, and behind it a PKCS #11 module ([`pkcs11`]). How those are configured, and which
+//! mount may use which, is the registry's ([`managed`]). What signs for a mount is one of both ([`signing`]).
 //!
 //! EC and Ed25519 keys cost 10 to 20 µs and are made where the request is. An RSA key costs 60 ms to
 //! seconds, which would hold up everything else on that worker, so it comes from the pool. Private key
@@ -10,16 +10,19 @@
 pub mod actor;
 pub mod local;
 mod local_der;
+pub mod managed;
 pub mod pkcs11;
 pub mod pool;
 pub mod signer;
 pub mod signing;
+pub mod store;
 pub mod test_sign;
 
 pub use actor::{Backend, Limits, SignerActor};
 pub use local::{KeySpec, PrivateKey};
+pub use managed::ManagedKeys;
 pub use pkcs11::{Libraries, Pkcs11Config, Pkcs11Key};
 pub use pool::{KeyPool, Presence, Watch};
-pub use signer::{Input, RemoteSigner, Wants};
+pub use signer::{Input, RemoteSigner, Verified, Wants};
 pub use signing::{ManagedKey, ManagedKeyRef, NoSigners, Signers, SigningKey};
 pub use test_sign::{TestHash, TestSign};

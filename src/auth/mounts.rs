@@ -227,6 +227,8 @@ impl Mount {
 pub struct MountTable {
     /// By path without the trailing `/`.
     by_path: HashMap<Box<str>, Arc<Mount>>,
+    /// But for the built-in ones, which share an id.
+    by_id: HashMap<MountId, Arc<Mount>>,
     /// In the order of their paths.
     sorted: Vec<Arc<Mount>>,
     /// Most segments of a mount's path.
@@ -242,7 +244,8 @@ impl MountTable {
         let mut sorted: Vec<Arc<Mount>> = by_path.values().cloned().collect();
         sorted.sort_by(|a, b| a.path.cmp(&b.path));
         let deepest = by_path.keys().map(|path| path.split('/').count()).max().unwrap_or(0);
-        Self { by_path, sorted, deepest }
+        let by_id = sorted.iter().filter(|mount| !mount.is_built_in()).map(|mount| (mount.id, mount.clone())).collect();
+        Self { by_path, by_id, sorted, deepest }
     }
 
     /// This table with `mount` at `path`, or with nothing there.
@@ -267,6 +270,11 @@ impl MountTable {
     /// The mount at exactly this path, with or without its slashes at both ends.
     pub fn get(&self, path: &str) -> Option<&Arc<Mount>> {
         self.by_path.get(path.trim_matches('/'))
+    }
+
+    /// The mount with this id; none that is built in.
+    pub fn by_id(&self, id: MountId) -> Option<&Arc<Mount>> {
+        self.by_id.get(&id)
     }
 
     /// All mounts by path, authentication methods among them.

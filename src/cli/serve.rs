@@ -2,12 +2,11 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use signet::clock::Clock;
 use signet::config::Config;
 use signet::error::{Error, Result};
-use signet::keys::signing::NoSigners;
+use signet::keys::Libraries;
 use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
 use signet::server::{ConnectionLimits, Options, Server, Signals};
@@ -47,7 +46,8 @@ async fn serve(config: Config) -> Result<()> {
         },
         storage: storage_options(&config, clock.clone())?,
         clock,
-        signers: Arc::new(NoSigners),
+        pkcs11_libraries: Libraries::new(config.pkcs11_libraries)?,
+        signers: None,
         settings: config.http,
         audit: Vec::new(),
     })

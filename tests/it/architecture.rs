@@ -21,7 +21,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("auth", &["clock", "documents", "error", "fields", "random", "telemetry"]),
     ("audit", &["auth", "clock", "error", "fields", "secret"]),
     ("pki", &["clock", "documents", "error", "fields", "keys", "random", "secret", "telemetry", "x509"]),
-    ("mounts", &["auth", "documents", "error", "fields", "pki", "telemetry"]),
+    ("mounts", &["auth", "documents", "error", "fields", "keys", "pki", "telemetry"]),
     ("nodes", &["clock", "documents", "error", "mounts", "telemetry"]),
     ("projects", &["clock", "error", "random", "secret", "sql", "telemetry"]),
     (
@@ -31,6 +31,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "clock",
             "documents",
             "error",
+            "keys",
             "nodes",
             "pki",
             "projects",
@@ -317,7 +318,7 @@ fn storage_knows_domains_by_their_store_traits_only() {
         if module(&source.path) != "storage" {
             return vec![];
         }
-        let named = ["crate::pki::", "crate::auth::", "crate::projects::"]
+        let named = ["crate::pki::", "crate::auth::", "crate::projects::", "crate::keys::"]
             .into_iter()
             .flat_map(|domain| after(&source.code, domain));
         named.filter(|name| *name != "store").map(|name| format!("names {name} of a domain")).collect()
