@@ -21,5 +21,5 @@ pub use local::{KeySpec, PrivateKey};
 pub use pkcs11::{Libraries, Pkcs11Config, Pkcs11Key};
 pub use pool::{KeyPool, Presence, Watch};
 pub use signer::{Input, RemoteSigner, Wants};
-pub use signing::{ManagedKey, ManagedKeyRef, NoSigners, Signers, SigningKey};
+pub use signing::{ManagedKey, ManagedKeyRef, NoSigners, Signers, SigningKey, Taking};
 pub use test_sign::{TestHash, TestSign};

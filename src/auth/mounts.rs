@@ -273,7 +273,6 @@ impl MountTable {
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Mount>> {
         self.sorted.iter()
     }
-
 }
 
 #[cfg(test)]

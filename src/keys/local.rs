@@ -60,7 +60,6 @@ impl KeySpec {
     pub fn kind(self) -> KeyKind {
         self.kind
     }
-
 }
 
 /// A private key, ready to sign.
