@@ -7,7 +7,7 @@
 mod contract;
 mod double;
 mod healing;
-mod hsm;
+pub mod hsm;
 mod metrics;
 mod softhsm;
 mod token;

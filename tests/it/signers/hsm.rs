@@ -36,8 +36,7 @@ pub struct Hsm {
 /// Runs `test`, which is the test `name` of `module`, in a process of its own with an empty SoftHSM.
 pub fn alone<F: Future<Output = ()>>(module: &str, name: &str, test: impl FnOnce(Hsm) -> F) {
     if let Some(folder) = std::env::var_os(FOLDER) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        return runtime.block_on(async {
+        return actix_web::rt::System::new().block_on(async {
             test(Hsm { folder: folder.into() }).await;
             // A module must not be in use when the process ends.
             let started = std::mem::take(&mut *STARTED.lock().unwrap());
