@@ -11,7 +11,7 @@ use crate::keys::local::PrivateKey;
 use crate::pki::check::ca_request::check_key;
 use crate::pki::check::ca_request::check_subject;
 use crate::x509::certificate::Certificate;
-use crate::x509::{name, pem, profile, weak_key};
+use crate::x509::{pem, profile, weak_key};
 
 /// Longest text, in octets: a long chain with large keys is a tenth of it.
 const MAX_TEXT: usize = 512 * 1024;
@@ -147,8 +147,8 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     }
     check_subject("certificate", certificate.subject())?;
     // It becomes the issuer's name of everything that is signed by it.
-    profile::name(certificate.subject()).map_err(|e| e.of("certificate: subject"))?;
-    if name::is_nameless(certificate.issuer()) {
+    profile::name(certificate.subject().as_der()).map_err(|e| e.of("certificate: subject"))?;
+    if certificate.issuer().is_nameless() {
         return Err(Error::invalid("certificate: its issuer's name is empty (RFC 5280 4.1.2.4)"));
     }
     check_key("certificate", certificate.key().kind())?;

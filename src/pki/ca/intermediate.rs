@@ -58,12 +58,12 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     // What the CA that signs takes over is its own rule: a usage stands here only when it was asked for.
     let mut extensions = extension::key_usage(key_usage.unwrap_or_default());
     if add_basic_constraints {
-        extensions.extend(extension::basic_constraints(true, None));
+        extensions.extend(&extension::basic_constraints(true, None));
     }
-    extensions.extend(extension::subject_alt_name(&subject_alt_names(&names)?, false));
+    extensions.extend(&extension::subject_alt_name(&subject_alt_names(&names)?, false));
     let key = order.obtain(authority).await?;
     let algorithm = signature.algorithm(key.key.public().kind())?;
-    let info = request_info(&subject, key.key.public().spki(), &[&extensions]);
+    let info = request_info(&subject, key.key.public().spki(), &extensions);
     let prepared = Prepared::request(info, algorithm, &key.key.signing);
     let der = prepared.sign(&*authority.tools().signers, &Watch::ALWAYS).await?.der();
     // What leaves is what other authorities read: held against the rules for requests that come in.

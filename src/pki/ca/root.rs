@@ -25,6 +25,7 @@ use crate::pki::store::{CertificateRow, PkiWrite};
 use crate::pki::values::subject_bounds;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::extension::{self, NameConstraints};
+use crate::x509::pieces::{Extensions, Name};
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
 
@@ -123,14 +124,14 @@ struct Unstored {
 struct Order {
     naming: Naming,
     issuer_name: String,
-    subject: Vec<u8>,
+    subject: Name,
     common_name: String,
     validity: Validity,
     signature: RequestedSignature,
     /// keyUsage, extKeyUsage, basicConstraints.
-    head: Vec<u8>,
-    san: Vec<u8>,
-    name_constraints: Vec<u8>,
+    head: Extensions,
+    san: Extensions,
+    name_constraints: Extensions,
     warnings: Warnings,
 }
 
@@ -238,15 +239,14 @@ impl Order {
     ) -> Result<Prepared> {
         let key_id = key.public().key_id();
         let locations = self.locations(&view.global_urls())?;
-        let tail = [
-            &extension::authority_key_id(&key_id)[..],
+        let tail = Extensions::joined(&[
+            &extension::authority_key_id(&key_id),
             &locations.authority_info,
             &self.san,
             &self.name_constraints,
             &locations.distribution_points,
             &locations.freshest_crl,
-        ]
-        .concat();
+        ]);
         let tbs = CertificateTbs {
             serial,
             algorithm,
@@ -305,13 +305,13 @@ fn default_issuer(view: &mut View, issuer_id: &str) -> Option<PkiWrite> {
 }
 
 /// keyUsage, extKeyUsage, basicConstraints.
-fn head(request: &RootRequest, warnings: &mut Warnings) -> Vec<u8> {
+fn head(request: &RootRequest, warnings: &mut Warnings) -> Extensions {
     let path_length = request.max_path_length.map(u32::from);
     if path_length == Some(0) {
         warnings.add("max_path_length is 0: this CA can sign leaf certificates only".to_owned());
     }
     let mut head = extension::key_usage(ca_request::key_usage(&request.usages));
-    head.extend(extension::ext_key_usage(&request.usages.ext_key_usage));
-    head.extend(extension::basic_constraints(true, path_length));
+    head.extend(&extension::ext_key_usage(&request.usages.ext_key_usage));
+    head.extend(&extension::basic_constraints(true, path_length));
     head
 }

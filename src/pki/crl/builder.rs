@@ -24,6 +24,7 @@ use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 use crate::pki::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
 use crate::x509::extension;
+use crate::x509::pieces::Extensions;
 
 /// Revocations read from storage at a time.
 const PAGE: u32 = 10_000;
@@ -503,9 +504,9 @@ fn draft(view: &View, signer: &Signer, entries: &Entries, frame: Frame) -> Resul
     let urls = view.urls_of(&signer.issuer).unwrap_or_default();
     let freshest = match frame.base {
         None => extension::freshest_crl(&urls.delta_crl_distribution_points),
-        Some(_) => Vec::new(),
+        Some(_) => Extensions::default(),
     };
-    Draft::new(signer, entries, frame, &[&freshest])
+    Draft::new(signer, entries, frame, &freshest)
 }
 
 /// The list that a row was stored of, made again.

@@ -38,6 +38,7 @@ use crate::pki::policy_engine::PolicyEngine;
 use crate::pki::tools::Tools;
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, request_info};
+use crate::x509::pieces::Extensions;
 use crate::x509::public_key::PublicKey;
 use crate::x509::{name, pem};
 
@@ -159,7 +160,7 @@ async fn empty_csr(key: &Arc<PrivateKey>) -> Result<String> {
         KeyKind::Ec(curve) => SignatureAlgorithm::Ecdsa(curve.hash()),
         KeyKind::Ed25519 => SignatureAlgorithm::Ed25519,
     };
-    let info = request_info(&name::name(&[]), key.public().spki(), &[]);
+    let info = request_info(&name::name(&[]), key.public().spki(), &Extensions::default());
     let prepared = Prepared::request(info, algorithm, &SigningKey::Local(Arc::clone(key)));
     let der = prepared.sign(&NoSigners, &Watch::ALWAYS).await?.der();
     Ok(pem::encode(CSR_LABEL, &der))

@@ -31,7 +31,8 @@ use crate::pki::tools::Tools;
 use crate::pki::values::subject_bounds;
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension::{self, KeyUsage, SubjectAltNames};
-use crate::x509::{name, oid};
+use crate::x509::oid;
+use crate::x509::pieces::{Extensions, Name};
 
 /// Certifies an authority.
 ///
@@ -54,7 +55,7 @@ pub async fn sign(
     let path_length = path_length(request.max_path_length, &signer, &mut warnings)?;
     let issuer = &signer.issuer;
     let naming = naming(&request.names, csr, &mut warnings)?;
-    if naming.subject == issuer.certificate.subject() {
+    if &naming.subject == issuer.certificate.subject() {
         warnings.add("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
     }
     let enforce = request.enforce_leaf_not_after_behavior;
@@ -74,21 +75,20 @@ pub async fn sign(
         algorithm: request.signature.algorithm(key.public().kind())?,
         key,
         shape: Shape::Authority,
-        common_name: name::common_name(&naming.subject),
+        common_name: naming.subject.common_name(),
         subject: naming.subject,
         validity,
-        head: [usages, extension::basic_constraints(true, path_length)].concat(),
+        head: Extensions::joined(&[&usages, &extension::basic_constraints(true, path_length)]),
         key_id,
-        tail: [
-            &pieces.authority_key_id[..],
+        tail: Extensions::joined(&[
+            &pieces.authority_key_id,
             &locations.authority_info,
             &naming.san,
             &constraints,
             &locations.distribution_points,
             &locations.freshest_crl,
             &copies,
-        ]
-        .concat(),
+        ]),
         signer,
     };
     stages.rules(started);
@@ -119,10 +119,9 @@ fn path_length(asked: Option<u8>, signer: &Signer, warnings: &mut Warnings) -> R
 
 /// What the authority is called, and what of the CSR counts.
 struct Naming {
-    /// The whole Name.
-    subject: Vec<u8>,
+    subject: Name,
     /// subjectAltName; empty without, and where the CSR's is copied.
-    san: Vec<u8>,
+    san: Extensions,
     /// Whether extensions of the CSR are taken.
     from_csr: bool,
 }
@@ -158,14 +157,14 @@ fn of_request(
     let (names, more) = names::unchecked(&asked)?;
     warnings.extend(more);
     let subject = ca_request::subject(subject, &names.common_name, &names.serial_number)?;
-    let san = extension::subject_alt_name(&subject_alt_names(&names)?, name::is_empty(&subject));
+    let san = extension::subject_alt_name(&subject_alt_names(&names)?, subject.is_empty());
     Ok(Naming { subject, san, from_csr: false })
 }
 
 fn of_csr(other_sans: &[String], csr: &Csr) -> Result<Naming> {
     let subject = csr.subject.clone();
     if other_sans.is_empty() {
-        return Ok(Naming { subject, san: Vec::new(), from_csr: true });
+        return Ok(Naming { subject, san: Extensions::default(), from_csr: true });
     }
     // otherNames of the request join the CSR's names in one extension.
     let only_other = RequestedNames { other_sans: other_sans.to_vec(), ..RequestedNames::default() };
@@ -188,7 +187,7 @@ fn of_csr(other_sans: &[String], csr: &Csr) -> Result<Naming> {
         }
     }
     let all = SubjectAltNames { dns: sans.dns, emails: sans.emails, ips: sans.ips, uris: sans.uris, other };
-    let san = extension::subject_alt_name(&all, name::is_empty(&subject));
+    let san = extension::subject_alt_name(&all, subject.is_empty());
     Ok(Naming { subject, san, from_csr: true })
 }
 
@@ -198,13 +197,13 @@ fn usages_and_copies(
     pieces: &Pieces,
     naming: &Naming,
     constrained: bool,
-) -> (Vec<u8>, Vec<u8>, SubjectKeyId) {
+) -> (Extensions, Extensions, SubjectKeyId) {
     let (csr, key_id) = (&request.csr, request.key_id.clone());
     let mut usages = extension::key_usage(ca_request::key_usage(&request.usages));
     let purposes = extension::ext_key_usage(&request.usages.ext_key_usage);
     if !naming.from_csr {
-        usages.extend(purposes);
-        return (usages, Vec::new(), key_id.map_or(SubjectKeyId::OfKey, SubjectKeyId::Given));
+        usages.extend(&purposes);
+        return (usages, Extensions::default(), key_id.map_or(SubjectKeyId::OfKey, SubjectKeyId::Given));
     }
     let taken = |oid: &[u8]| match oid {
         oid::BASIC_CONSTRAINTS | oid::CRL_DISTRIBUTION_POINTS | oid::FRESHEST_CRL => false,
@@ -225,15 +224,16 @@ fn usages_and_copies(
     if let Some(usage) = wanting {
         usages = extension::key_usage(usage.union(ca_request::AUTHORITY));
     } else if has(oid::KEY_USAGE) {
-        usages.clear();
+        usages = Extensions::default();
     }
     if !has(oid::EXT_KEY_USAGE) {
-        usages.extend(purposes);
+        usages.extend(&purposes);
     }
     let key_id = match key_id {
         Some(octets) => SubjectKeyId::Given(octets),
         None if has(oid::SUBJECT_KEY_ID) => SubjectKeyId::Copied,
         None => SubjectKeyId::OfKey,
     };
-    (usages, copied.iter().flat_map(|e| e.raw.iter().copied()).collect(), key_id)
+    let copied: Vec<_> = copied.iter().map(|extension| &extension.raw).collect();
+    (usages, Extensions::joined(&copied), key_id)
 }

@@ -25,6 +25,7 @@ use crate::pki::tools::Tools;
 use crate::telemetry;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::extension;
+use crate::x509::pieces::{Extensions, Name};
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
@@ -38,15 +39,14 @@ pub(crate) struct Draft {
     pub(crate) key: Arc<Key>,
     pub(crate) algorithm: SignatureAlgorithm,
     pub(crate) shape: Shape,
-    /// The whole Name.
-    pub(crate) subject: Vec<u8>,
+    pub(crate) subject: Name,
     pub(crate) common_name: String,
     pub(crate) validity: Validity,
     /// Extensions before subjectKeyIdentifier.
-    pub(crate) head: Vec<u8>,
+    pub(crate) head: Extensions,
     pub(crate) key_id: SubjectKeyId,
     /// Extensions after it.
-    pub(crate) tail: Vec<u8>,
+    pub(crate) tail: Extensions,
 }
 
 /// Where subjectKeyIdentifier comes from.
@@ -130,7 +130,7 @@ impl Draft {
         let key_id = match &self.key_id {
             SubjectKeyId::OfKey => extension::subject_key_id(&subject_key.key_id()),
             SubjectKeyId::Given(octets) => extension::subject_key_id(octets),
-            SubjectKeyId::Copied => Vec::new(),
+            SubjectKeyId::Copied => Extensions::default(),
         };
         let issuer = self.signer.issuer.certificate.subject();
         let tbs = CertificateTbs {

@@ -30,6 +30,7 @@ use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension;
 use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::pieces::{Extensions, Name, Rdns};
 use crate::x509::weak_key;
 
 /// `issue`: generates a key and certifies it.
@@ -114,7 +115,7 @@ fn key_spec(role: &Role, asked: &RequestedKey, warnings: &mut Warnings) -> Resul
 
 fn csr_names(csr: &Csr) -> Result<CsrNames> {
     let sans = csr.sans()?;
-    let first = |attribute| name::values(&csr.subject, attribute).map(|v| v.into_iter().next().unwrap_or_default());
+    let first = |attribute| csr.subject_values(attribute).map(|v| v.into_iter().next().unwrap_or_default());
     let other = |(oid, value): (Vec<u8>, OtherValue)| {
         let text = match value {
             OtherValue::Utf8(text) => Some(text),
@@ -125,7 +126,7 @@ fn csr_names(csr: &Csr) -> Result<CsrNames> {
     Ok(CsrNames {
         common_name: first(Attribute::CommonName)?,
         serial_number: first(Attribute::SerialNumber)?,
-        user_ids: name::values(&csr.subject, Attribute::UserId)?,
+        user_ids: csr.subject_values(Attribute::UserId)?,
         dns: sans.dns,
         emails: sans.emails,
         ips: sans.ips,
@@ -159,21 +160,20 @@ fn leaf(
     let subject = subject(entry, names);
     let sans = subject_alt_names(names)?;
     // The certificate is held against this too; here it is refused before a key is made.
-    if name::is_empty(&subject) && sans.is_empty() {
+    if subject.is_empty() && sans.is_empty() {
         return Err(Error::invalid("common_name: the certificate names nobody: a name must be given"));
     }
     // RFC 5280 4.2.1.6: critical when the subject is empty.
-    let san = extension::subject_alt_name(&sans, name::is_empty(&subject));
+    let san = extension::subject_alt_name(&sans, subject.is_empty());
     let locations = &pieces.locations;
-    let tail = [
-        &pieces.authority_key_id[..],
+    let tail = Extensions::joined(&[
+        &pieces.authority_key_id,
         &locations.authority_info,
         &san,
         &entry.policies,
         &locations.distribution_points,
         &locations.freshest_crl,
-    ]
-    .concat();
+    ]);
     let draft = Draft {
         algorithm: SignatureAlgorithm::for_issuer(key.public().kind(), role.signature_bits.bits(), role.use_pss)?,
         key,
@@ -181,7 +181,7 @@ fn leaf(
         subject,
         common_name: names.common_name.clone(),
         validity,
-        head: entry.leading(kind).to_vec(),
+        head: entry.leading(kind).clone(),
         key_id: SubjectKeyId::OfKey,
         tail,
         signer,
@@ -190,12 +190,12 @@ fn leaf(
 }
 
 /// Subject of a leaf: the role's RDNs, CN, SERIALNUMBER, then one RDN per user id.
-fn subject(entry: &RoleEntry, names: &Names) -> Vec<u8> {
+fn subject(entry: &RoleEntry, names: &Names) -> Name {
     let one = |attribute, value: &String| {
-        if value.is_empty() { Vec::new() } else { rdn(attribute, std::slice::from_ref(value)) }
+        if value.is_empty() { Rdns::default() } else { rdn(attribute, std::slice::from_ref(value)) }
     };
     let common_name = one(Attribute::CommonName, &names.common_name);
     let serial_number = one(Attribute::SerialNumber, &names.serial_number);
-    let user_ids: Vec<u8> = names.user_ids.iter().flat_map(|id| one(Attribute::UserId, id)).collect();
+    let user_ids: Rdns = names.user_ids.iter().map(|id| one(Attribute::UserId, id)).collect();
     name::name(&[&entry.subject, &common_name, &serial_number, &user_ids])
 }

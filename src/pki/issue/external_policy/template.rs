@@ -26,6 +26,7 @@ use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 use crate::pki::tools::Tools;
 use crate::x509::certificate::Certificate;
+use crate::x509::pieces::Extensions;
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 use crate::x509::{extension, oid, pem};
@@ -114,12 +115,12 @@ fn draft(template: &Certificate, signer: &Arc<Signer>, now: Time, warnings: &mut
         algorithm: self_issued::algorithm(template, key.public().kind())?,
         key,
         shape: if template.is_ca() { Shape::TemplateAuthority } else { Shape::TemplateLeaf },
-        subject: template.subject().to_vec(),
+        subject: template.subject().clone(),
         common_name: template.common_name(),
         validity: lifetime(template, signer, now, warnings)?,
-        head: extensions(template, pieces).concat(),
+        head: extensions(template, pieces),
         key_id: SubjectKeyId::Copied,
-        tail: Vec::new(),
+        tail: Extensions::default(),
         signer: Arc::clone(signer),
     })
 }
@@ -148,10 +149,10 @@ fn lifetime(template: &Certificate, signer: &Signer, now: Time, warnings: &mut W
 
 /// The template's extensions in their order, the issuer's own in the place of those that they replace or
 /// at the end. A template without a subject key identifier gets one, as everything made here has.
-fn extensions(template: &Certificate, pieces: &Pieces) -> Vec<Vec<u8>> {
+fn extensions(template: &Certificate, pieces: &Pieces) -> Extensions {
     let locations = &pieces.locations;
     let key_id = match template.extension(oid::SUBJECT_KEY_ID) {
-        Some(_) => Vec::new(),
+        Some(_) => Extensions::default(),
         None => extension::subject_key_id(&template.key().key_id()),
     };
     self_issued::with_replaced(
