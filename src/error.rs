@@ -100,6 +100,12 @@ impl Error {
         Self { kind: Kind::Internal, text: Cow::Borrowed("internal error"), source: Some(Arc::from(source.into())) }
     }
 
+    /// The same error, its text behind what was being done or the field that was read.
+    #[must_use]
+    pub fn within(self, what: &str) -> Self {
+        Self { text: format!("{what}: {}", self.text).into(), ..self }
+    }
+
     /// The kind, for the wire's status.
     pub fn kind(&self) -> Kind {
         self.kind
@@ -145,6 +151,9 @@ mod tests {
             let causes = [&copy, &error].map(|error| error.source().map(ToString::to_string));
             assert_eq!(causes[0], causes[1]);
         }
+        let within = Error::unavailable("storage: away", std::io::Error::other("the disk")).within("key");
+        assert_eq!((within.kind(), within.text()), (Kind::Unavailable, "key: storage: away"));
+        assert_eq!(within.source().unwrap().to_string(), "the disk");
         let unavailable = Error::unavailable("storage: away", std::io::Error::other("the disk"));
         let cause = unavailable.clone().source.unwrap();
         assert!(cause.downcast_ref::<std::io::Error>().is_some_and(|cause| cause.to_string() == "the disk"));

@@ -24,5 +24,5 @@ pub use managed::ManagedKeys;
 pub use pkcs11::{Libraries, Pkcs11Config, Pkcs11Key};
 pub use pool::{KeyPool, Presence, Watch};
 pub use signer::{Input, RemoteSigner, Verified, Wants};
-pub use signing::{ManagedKey, ManagedKeyRef, NoSigners, Signers, SigningKey};
+pub use signing::{ManagedKey, ManagedKeyRef, NoSigners, Signers, SigningKey, Taking};
 pub use test_sign::{TestHash, TestSign};

@@ -38,10 +38,14 @@ pub trait Signers: Send + Sync {
     /// not there is made where its configuration allows that.
     ///
     /// # Errors
-    /// `Invalid` when there is no such key or the mount may not use it, in the same words, or when its backend
-    /// has none that can be used; `Busy`, `Unavailable` and `BadGateway` as [`RemoteSigner::sign`].
-    fn take(&self, mount: MountId, key: ManagedKeyRef) -> BoxFuture<'static, Result<ManagedKey>>;
+    /// `Invalid` when there is no such key or the mount may not use it, in the same words. Of the future: `Invalid`
+    /// when the backend has none that can be used; `Busy`, `Unavailable` and `BadGateway` as
+    /// [`RemoteSigner::sign`].
+    fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<Taking>;
 }
+
+/// A managed key that its backend is asked for.
+pub type Taking = BoxFuture<'static, Result<ManagedKey>>;
 
 /// What a request names a managed key by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +64,8 @@ impl Signers for NoSigners {
         Err(unsupported())
     }
 
-    fn take(&self, _: MountId, _: ManagedKeyRef) -> BoxFuture<'static, Result<ManagedKey>> {
-        std::future::ready(Err(unsupported())).boxed()
+    fn take(&self, _: MountId, _: ManagedKeyRef) -> Result<Taking> {
+        Err(unsupported())
     }
 }
 
@@ -210,9 +214,9 @@ mod tests {
             Ok(self.0.clone())
         }
 
-        fn take(&self, mount: MountId, _: ManagedKeyRef) -> BoxFuture<'static, Result<ManagedKey>> {
+        fn take(&self, mount: MountId, _: ManagedKeyRef) -> Result<Taking> {
             let (name, public) = ("token".to_owned(), self.0.key.public().clone());
-            std::future::ready(Ok(ManagedKey { mount, uuid: "u".to_owned(), name, public })).boxed()
+            Ok(std::future::ready(Ok(ManagedKey { mount, uuid: "u".to_owned(), name, public })).boxed())
         }
     }
 

@@ -1,7 +1,7 @@
 //! A mount's state, as it is published for issuing: roles, issuers, keys and settings, and what is worked
 //! out of them once per change.
 //!
-//! Nothing here asks storage or signs: a [view](view) is made of documents, and a change of one gives the
+//! Nothing here asks storage or signs: a [view] is made of documents, and a change of one gives the
 //! documents to store.
 
 pub mod cluster;

@@ -57,7 +57,7 @@ rm -rf "$dir"
 "#;
 
 /// A running cluster.
-pub struct Cluster {
+pub(crate) struct Cluster {
     binaries: PathBuf,
     folder: PathBuf,
     databases: AtomicU32,
@@ -83,14 +83,14 @@ impl Keeper {
 }
 
 /// The cluster of this process, started by whoever asks first.
-pub fn shared() -> &'static Arc<Cluster> {
+pub(crate) fn shared() -> &'static Arc<Cluster> {
     static SHARED: OnceLock<Arc<Cluster>> = OnceLock::new();
     SHARED.get_or_init(Cluster::new)
 }
 
 impl Cluster {
     /// A cluster for the caller alone.
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let binaries = binaries();
         let mut script = unprivileged("sh")
             .args(["-c", KEEPER, "keeper"])
@@ -106,33 +106,33 @@ impl Cluster {
     }
 
     /// Ends the server at once (SIGQUIT), as a crash does, and waits until it is gone.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let mut keeper = self.keeper.lock().unwrap();
         keeper.words.write_all(b"stop\n").unwrap();
         keeper.answer("stopped");
     }
 
     /// Starts the server again and waits until it takes connections.
-    pub fn start(&self) {
+    pub(crate) fn start(&self) {
         let mut keeper = self.keeper.lock().unwrap();
         keeper.words.write_all(b"start\n").unwrap();
         keeper.answer("ready");
     }
 
     /// The folder that holds everything, the socket too.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// A new, empty database.
-    pub fn database(self: &Arc<Self>) -> Database {
+    pub(crate) fn database(self: &Arc<Self>) -> Database {
         let name = format!("t{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.psql("postgres", &format!("CREATE DATABASE {name}"));
         Database { cluster: self.clone(), name }
     }
 
     /// Runs a statement as the superuser; what it answers, without headings.
-    pub fn psql(&self, database: &str, sql: &str) -> String {
+    pub(crate) fn psql(&self, database: &str, sql: &str) -> String {
         let out = self.run("psql", &["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", sql]);
         String::from_utf8(out).unwrap().trim_end().to_owned()
     }
@@ -148,29 +148,29 @@ impl Cluster {
 }
 
 /// The database of one test.
-pub struct Database {
+pub(crate) struct Database {
     cluster: Arc<Cluster>,
     pub name: String,
 }
 
 impl Database {
     /// Where it is, as the program is told.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("postgres:///{}?host={}&user=signet", self.name, self.cluster.folder.display())
     }
 
     /// Runs a statement in it; what it answers.
-    pub fn psql(&self, sql: &str) -> String {
+    pub(crate) fn psql(&self, sql: &str) -> String {
         self.cluster.psql(&self.name, sql)
     }
 
     /// All of it as SQL text.
-    pub fn dump(&self) -> Vec<u8> {
+    pub(crate) fn dump(&self) -> Vec<u8> {
         self.cluster.run("pg_dump", &["-d", &self.name])
     }
 
     /// The files of its tables and their indexes, as they are on disk.
-    pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+    pub(crate) fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         self.psql("CHECKPOINT");
         let own = "SELECT pg_relation_filepath(oid) FROM pg_class WHERE pg_relation_filepath(oid) IS NOT NULL \
             AND (relnamespace = 'public'::regnamespace OR oid IN (SELECT t.reltoastrelid FROM pg_class t \
@@ -182,20 +182,20 @@ impl Database {
     }
 
     /// Takes the database away from everyone, as a server that stops does; `false` gives it back.
-    pub fn out_of_reach(&self, out: bool) {
+    pub(crate) fn out_of_reach(&self, out: bool) {
         let name = &self.name;
         self.cluster.psql("postgres", &format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS {}", !out));
         self.end_connections();
     }
 
     /// Ends every connection to it.
-    pub fn end_connections(&self) {
+    pub(crate) fn end_connections(&self) {
         let all = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'", self.name);
         self.cluster.psql("postgres", &all);
     }
 
     /// Sends a signal to the server process of every connection: `STOP` is a server that hangs.
-    pub fn signal_connections(&self, signal: &str) {
+    pub(crate) fn signal_connections(&self, signal: &str) {
         let pids = format!("SELECT pid FROM pg_stat_activity WHERE datname = '{}'", self.name);
         for pid in self.cluster.psql("postgres", &pids).lines() {
             let sent = unprivileged("kill").args(["-s", signal, pid]).status().unwrap().success();

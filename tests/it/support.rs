@@ -260,7 +260,13 @@ impl App {
 
     /// Stops the server and starts another one on the same data, with the same clock, settings and token.
     pub async fn restart(self) -> Self {
+        self.restart_as(|builder| builder).await
+    }
+
+    /// As [`App::restart`], otherwise built.
+    pub async fn restart_as(self, change: impl FnOnce(Builder) -> Builder) -> Self {
         let Self { running, client, clock, builder, folder } = self;
+        let builder = change(builder);
         running.stop().await.unwrap();
         let running = builder.open(&folder).await.start().await.unwrap();
         let client = client_of(&running, &client.token);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, ready};
 
 use super::registry::ManagedKeys;
 use super::usage::Usage;
@@ -12,7 +11,7 @@ use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::keys::actor::SignerActor;
 use crate::keys::signer::RemoteSigner;
-use crate::keys::signing::{ManagedKey, ManagedKeyRef, Signers};
+use crate::keys::signing::{ManagedKey, ManagedKeyRef, Signers, Taking};
 
 /// Characters of a name that an error repeats.
 const LONGEST: usize = 128;
@@ -41,23 +40,20 @@ impl Signers for ManagedKeys {
         Ok(actor.signer(key.public.clone()))
     }
 
-    fn take(&self, mount: MountId, key: ManagedKeyRef) -> BoxFuture<'static, Result<ManagedKey>> {
+    fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<Taking> {
         let view = self.view();
-        let granted = match &key {
+        let (entry, actor) = match &key {
             ManagedKeyRef::Name(name) => {
                 let name = name.to_ascii_lowercase();
                 self.granted(mount, view.by_name(&name), &name)
             }
             ManagedKeyRef::Uuid(uuid) => self.granted(mount, view.by_uuid(uuid), uuid),
+        }?;
+        let taking = async move {
+            let public = actor.public_key(true).await?;
+            let (uuid, name) = (entry.record.uuid.clone(), entry.record.name.clone());
+            Ok(ManagedKey { mount, uuid, name, public })
         };
-        match granted {
-            Err(error) => ready(Err(error)).boxed(),
-            Ok((entry, actor)) => async move {
-                let public = actor.public_key(true).await?;
-                let (uuid, name) = (entry.record.uuid.clone(), entry.record.name.clone());
-                Ok(ManagedKey { mount, uuid, name, public })
-            }
-            .boxed(),
-        }
+        Ok(taking.boxed())
     }
 }

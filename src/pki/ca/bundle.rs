@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use super::key::check_ca_key;
 use crate::error::{Error, Result};
 use crate::keys::local::PrivateKey;
+use crate::pki::check::ca_request::check_key;
 use crate::pki::check::ca_request::check_subject;
 use crate::x509::certificate::Certificate;
 use crate::x509::{pem, profile, weak_key};
@@ -131,7 +131,7 @@ fn other_block(label: &str) -> &'static str {
 
 fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
     let key = PrivateKey::from_block(label, content)?;
-    check_ca_key("private key", key.kind())?;
+    check_key("private key", key.kind())?;
     weak_key::refuse("private key", key.public())?;
     Ok(key)
 }
@@ -151,7 +151,7 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     if certificate.issuer().is_nameless() {
         return Err(Error::invalid("certificate: its issuer's name is empty (RFC 5280 4.1.2.4)"));
     }
-    check_ca_key("certificate", certificate.key().kind())?;
+    check_key("certificate", certificate.key().kind())?;
     weak_key::refuse("certificate", certificate.key())?;
     certificate.check_algorithm()?;
     Ok(certificate)

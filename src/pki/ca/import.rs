@@ -12,13 +12,14 @@ use base64::Engine as _;
 
 pub use super::bundle::PrivateKeys;
 use super::bundle::{Bundle, parse_key};
-use super::key::put_key;
+use super::key::put::put_key;
 use crate::error::{Error, Result, Warnings};
 use crate::keys::local::PrivateKey;
-use crate::keys::signing::SigningKey;
+use crate::keys::signing::{Signers, SigningKey};
 use crate::pki::actor::Planned;
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::{IssuerRecord, Key, LeafNotAfter, Usage, check_name, may_sign_crls};
+use crate::pki::mount::signer::unchosen_revocation_algorithm;
 use crate::pki::mount::urls::NO_URLS;
 use crate::pki::mount::view::View;
 use crate::pki::store::PkiWrite;
@@ -66,10 +67,10 @@ pub async fn bundle(
 ) -> Result<Imported> {
     let bundle = off_worker(move || Bundle::parse(field, exposed(field, &text)?, private_keys)).await?;
     let stored = stored_before(authority, field, &bundle.certificates).await?;
-    let now = authority.tools().clock.now().unix_timestamp();
+    let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let (mut imported, crls) = authority
         .change_and_crls(move |view| {
-            let mut import = Import::new(view, now);
+            let mut import = Import::new(view, &*signers, now);
             for key in &bundle.keys {
                 import.key(Arc::clone(key), "")?;
             }
@@ -92,10 +93,10 @@ pub async fn key(authority: &Authority, text: Secret, name: String) -> Result<Im
     check_name("key_name", &name)?;
     let parse = move || parse_key("pem_bundle", exposed("pem_bundle", &text)?).map(Arc::new);
     let key = off_worker(parse).await?;
-    let now = authority.tools().clock.now().unix_timestamp();
+    let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let (mut imported, crls) = authority
         .change_and_crls(move |view| {
-            let mut import = Import::new(view, now);
+            let mut import = Import::new(view, &*signers, now);
             let public = key.public().clone();
             import.key(Arc::clone(&key), &name)?;
             let known = !import.existing_keys.is_empty();
@@ -158,8 +159,9 @@ fn refuse_same_identity(field: &str, certificate: &Certificate, other: &Certific
 }
 
 /// An import in the making.
-struct Import {
+struct Import<'a> {
     next: View,
+    signers: &'a dyn Signers,
     now: i64,
     writes: Vec<PkiWrite>,
     imported_issuers: Vec<String>,
@@ -171,12 +173,13 @@ struct Import {
     warnings: Warnings,
 }
 
-impl Import {
-    fn new(view: &View, now: i64) -> Self {
+impl<'a> Import<'a> {
+    fn new(view: &View, signers: &'a dyn Signers, now: i64) -> Self {
         let mut next = view.clone();
         next.defer();
         Self {
             next,
+            signers,
             now,
             writes: Vec::new(),
             imported_issuers: Vec::new(),
@@ -190,26 +193,13 @@ impl Import {
 
     /// Adds a key, and links the issuers that have waited for it.
     fn key(&mut self, private: Arc<PrivateKey>, name: &str) -> Result<()> {
-        if let Some(known) = self.next.key_of(private.public()) {
-            self.existing_keys.push(known.id.clone());
-            return Ok(());
-        }
-        let public = private.public().clone();
-        let id = crate::random::uuid();
-        let signing = SigningKey::Local(private);
-        self.writes
-            .extend(put_key(&mut self.next, Key { id: id.clone(), name: name.to_owned(), version: 0, signing })?);
-        let waiting: Vec<IssuerRecord> = self
-            .next
-            .issuers()
-            .filter(|issuer| *issuer.certificate.key() == public)
-            .map(|issuer| IssuerRecord { key_id: id.clone(), modified_at: self.now, ..issuer.record.clone() })
-            .collect();
-        for record in waiting {
-            self.linked.push(record.id.clone());
-            self.writes.push(self.next.put_issuer(record)?);
-        }
-        self.imported_keys.push(id);
+        let (id, signing) = (crate::random::uuid(), SigningKey::Local(private));
+        let key = Key { id, name: name.to_owned(), version: 0, signing };
+        let put = put_key(&mut self.next, key, self.signers, self.now)?;
+        let keys = if put.known { &mut self.existing_keys } else { &mut self.imported_keys };
+        keys.push(put.key.id.clone());
+        self.writes.extend(put.writes);
+        self.linked.extend(put.linked);
         Ok(())
     }
 
@@ -222,7 +212,9 @@ impl Import {
         for issuer in self.next.issuers() {
             refuse_same_identity(field, certificate, &issuer.certificate)?;
         }
-        let key_id = self.next.key_of(certificate.key()).map(|key| key.id.clone()).unwrap_or_default();
+        let key = self.next.key_of(certificate.key());
+        let key_id = key.map(|key| key.id.clone()).unwrap_or_default();
+        let algorithm = key.map(|key| unchosen_revocation_algorithm(&key.signing, self.signers));
         let crl = may_sign_crls(certificate);
         if !crl {
             let serial = certificate.serial();
@@ -241,7 +233,7 @@ impl Import {
             manual_chain: Vec::new(),
             leaf_not_after_behavior: LeafNotAfter::Err,
             usage: Usage { issuing: revoked_at.is_none(), crl, ocsp: true },
-            revocation_signature_algorithm: String::new(),
+            revocation_signature_algorithm: algorithm.unwrap_or_default(),
             urls: Default::default(),
             revoked_at,
             modified_at: self.now,

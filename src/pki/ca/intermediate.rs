@@ -4,7 +4,6 @@
 use super::key::{CaKeyInfo, KeyOrder, KeyRequest};
 use crate::error::{Result, Warnings};
 use crate::keys::pool::Watch;
-use crate::pki::actor::Planned;
 use crate::pki::check::ca_request;
 use crate::pki::check::names::{self, subject_alt_names};
 use crate::pki::check::prepared::Prepared;
@@ -42,7 +41,7 @@ pub struct GeneratedCsr {
     pub warnings: Warnings,
 }
 
-/// Makes a CSR for a new or an existing key; a new key is stored.
+/// Makes a CSR for a key; one that the mount does not have yet is stored.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
@@ -50,7 +49,6 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     let CsrRequest { key, names, subject, key_usage, add_basic_constraints, signature } = request;
     let mut warnings = Warnings::default();
     let order = KeyOrder::new(key, &authority.view(), &mut warnings)?;
-    let algorithm = signature.algorithm(order.kind())?;
     let (names, more) = names::unchecked(&names)?;
     warnings.extend(more);
     let subject = ca_request::subject(&subject, &names.common_name, &names.serial_number)?;
@@ -64,18 +62,13 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     }
     extensions.extend(&extension::subject_alt_name(&subject_alt_names(&names)?, false));
     let key = order.obtain(authority).await?;
+    let algorithm = signature.algorithm(key.key.public().kind())?;
     let info = request_info(&subject, key.key.public().spki(), &extensions);
     let prepared = Prepared::request(info, algorithm, &key.key.signing);
     let der = prepared.sign(&*authority.tools().signers, &Watch::ALWAYS).await?.der();
     // What leaves is what other authorities read: held against the rules for requests that come in.
     Csr::from_der(&der)?.verify()?;
-    let generated = GeneratedCsr { der, key: key.info(), warnings };
-    authority
-        .change(move |view| {
-            let mut next = view.clone();
-            let writes = key.put(&mut next)?;
-            Ok((Planned { view: next, writes, crls: false }, ()))
-        })
-        .await?;
-    Ok(generated)
+    let (key, more) = key.store(authority).await?;
+    warnings.extend(more);
+    Ok(GeneratedCsr { der, key, warnings })
 }

@@ -1,22 +1,30 @@
-//! The key of a CA request: generated for it, or one that the mount has. Roots, requests of
-//! intermediates and `keys/generate` share this; what is stored and what leaves is decided here.
+//! The key of a CA request: generated for it, one that the mount has, or a managed one that the mount takes into
+//! use. Roots, requests of intermediates and `keys/generate` share this; what is stored and what leaves is decided
+//! here.
+//!
+//! A mount has one entry for a public key (`put`): a managed key that it has already is not stored again.
+
+mod managed;
+pub(crate) mod put;
 
 use std::sync::Arc;
 
+use self::managed::{is_meant, take};
+use self::put::{Put, put_key};
 use crate::error::{Error, Result, Warnings};
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::keys::pool::Watch;
-use crate::keys::signing::SigningKey;
+use crate::keys::signing::{ManagedKeyRef, Signers, SigningKey};
 use crate::pki::actor::Planned;
+use crate::pki::check::ca_request::check_key;
 use crate::pki::check::request::RequestedKey;
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::{Key, check_name};
 use crate::pki::mount::view::View;
-use crate::pki::store::PkiWrite;
-use crate::x509::algorithm::{Curve, KeyKind};
+use crate::x509::algorithm::KeyKind;
 
 /// Where the key of a CA request comes from, and whether it leaves the server, once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KeyOrigin {
     /// Generated, kept and never returned.
     #[default]
@@ -25,6 +33,8 @@ pub enum KeyOrigin {
     Exported,
     /// A key of the mount, which is never returned.
     Existing,
+    /// A managed key, of which the mount keeps what names it and its public half.
+    Managed(ManagedKeyRef),
 }
 
 /// Which key is asked for.
@@ -34,7 +44,7 @@ pub struct KeyRequest {
     pub origin: KeyOrigin,
     /// Name of a new one; empty for none.
     pub name: String,
-    /// Kind of a new one; RSA without one.
+    /// Kind of a generated one; RSA without one.
     pub key: RequestedKey,
     /// Id or name of an existing one; without it the default one.
     pub key_ref: Option<String>,
@@ -58,11 +68,13 @@ pub(crate) enum KeyOrder {
     New { spec: KeySpec, name: String, exported: bool },
     /// One that the mount has.
     Stored(Arc<Key>),
+    /// One that the mount takes into use.
+    Managed { named: ManagedKeyRef, name: String },
 }
 
 impl KeyOrder {
-    /// The key, as far as it can be said without generating one. Names are checked against the view, before
-    /// anybody generates a costly key for nothing.
+    /// The key, as far as it can be said without generating one or asking anybody for one. Names are checked against
+    /// the view, before that is done for nothing.
     ///
     /// # Errors
     /// `Invalid` naming field and rule.
@@ -70,130 +82,129 @@ impl KeyOrder {
         let KeyRequest { origin, name, key, key_ref } = request;
         let key_type = key.key_type.as_deref().unwrap_or_default();
         let bits = key.bits.unwrap_or(0);
-        if origin == KeyOrigin::Existing {
-            if !key_type.is_empty() || bits != 0 {
-                return Err(Error::invalid("key_type, key_bits: must be absent: an existing key has its own"));
+        let has_kind = !key_type.is_empty() || bits != 0;
+        match origin {
+            KeyOrigin::Existing => {
+                if has_kind {
+                    return Err(Error::invalid("key_type, key_bits: must be absent: an existing key has its own"));
+                }
+                if !name.is_empty() {
+                    warnings.add("key_name ignored: an existing key keeps its name");
+                }
+                let reference = key_ref.as_deref().unwrap_or("default");
+                let key = view.key(reference).ok_or_else(|| Error::invalid("key_ref: names no key of this mount"))?;
+                check_key("key_ref", key.public().kind())?;
+                Ok(Self::Stored(Arc::clone(key)))
             }
-            if !name.is_empty() {
-                warnings.add("key_name ignored: an existing key keeps its name".to_owned());
+            KeyOrigin::Managed(named) => {
+                if has_kind {
+                    return Err(Error::invalid(
+                        "invalid parameter for the kms/existing path parameter, key_type nor key_bits arguments can be \
+                         set in this mode",
+                    ));
+                }
+                check_new_name(&name, view, |key| key.signing.managed().is_some_and(|key| is_meant(&named, key)))?;
+                Ok(Self::Managed { named, name })
             }
-            let reference = key_ref.as_deref().unwrap_or("default");
-            let key = view.key(reference).ok_or_else(|| Error::invalid("key_ref: names no key of this mount"))?;
-            check_ca_key("key_ref", key.public().kind())?;
-            return Ok(Self::Stored(Arc::clone(key)));
+            KeyOrigin::Internal | KeyOrigin::Exported => {
+                check_new_name(&name, view, |_| false)?;
+                let spec = KeySpec::new(if key_type.is_empty() { "rsa" } else { key_type }, bits)?;
+                check_key("key_bits", spec.kind())?;
+                Ok(Self::New { spec, name, exported: origin == KeyOrigin::Exported })
+            }
         }
-        check_name("key_name", &name)?;
-        if !name.is_empty() && view.key(&name).is_some() {
-            return Err(Error::invalid("key_name: key name already in use"));
-        }
-        let spec = KeySpec::new(if key_type.is_empty() { "rsa" } else { key_type }, bits)?;
-        check_ca_key("key_bits", spec.kind())?;
-        Ok(Self::New { spec, name, exported: origin == KeyOrigin::Exported })
     }
 
-    /// Kind and size of the key.
-    pub(crate) fn kind(&self) -> KeyKind {
-        match self {
-            Self::New { spec, .. } => spec.kind(),
-            Self::Stored(key) => key.public().kind(),
-        }
-    }
-
-    /// The key itself, generated if need be.
+    /// The key itself: generated if need be, or taken into use.
     ///
     /// # Errors
-    /// `Busy` when too many RSA keys are asked for.
+    /// `Busy` when too many RSA keys are asked for; those of [`take`].
     pub(crate) async fn obtain(self, authority: &Authority) -> Result<CaKey> {
-        Ok(match self {
-            Self::Stored(key) => CaKey { key, fresh: false, exported: false },
+        let (signing, name, exported) = match self {
+            Self::Stored(key) => return Ok(CaKey { key, fresh: false, exported: false }),
             Self::New { spec, name, exported } => {
                 let (pool, mount) = (&authority.tools().pool, authority.mount());
-                let signing = SigningKey::Local(Arc::new(pool.generate(spec, mount, &Watch::ALWAYS).await?));
-                let key = Arc::new(Key { id: crate::random::uuid(), name, version: 0, signing });
-                CaKey { key, fresh: true, exported }
+                let key = pool.generate(spec, mount, &Watch::ALWAYS).await?;
+                (SigningKey::Local(Arc::new(key)), name, exported)
             }
-        })
+            Self::Managed { named, name } => {
+                (SigningKey::Managed(Arc::new(take(authority, named).await?)), name, false)
+            }
+        };
+        let key = Arc::new(Key { id: crate::random::uuid(), name, version: 0, signing });
+        Ok(CaKey { key, fresh: true, exported })
     }
 }
 
-/// Whether a key may be a CA's.
-///
-/// # Errors
-/// `Invalid` naming `field`: P-224, which no issuer may have, and RSA below 2048 bits.
-pub(crate) fn check_ca_key(field: &str, kind: KeyKind) -> Result<()> {
-    match kind {
-        KeyKind::Ec(Curve::P224) => Err(Error::invalid(format!("{field}: a P-224 key cannot sign certificates"))),
-        KeyKind::Rsa { bits: ..2048 } => {
-            Err(Error::invalid(format!("{field}: RSA keys below 2048 bits are not supported")))
-        }
-        _ => Ok(()),
+/// Refuses a name that another key has than the one that is `asked` for.
+fn check_new_name(name: &str, view: &View, asked: impl Fn(&Key) -> bool) -> Result<()> {
+    check_name("key_name", name)?;
+    if !name.is_empty() && view.key(name).is_some_and(|key| !asked(key)) {
+        return Err(Error::invalid("key_name: key name already in use"));
     }
+    Ok(())
 }
 
 /// The key of a CA request, ready to sign.
 pub(crate) struct CaKey {
     /// The key.
     pub(crate) key: Arc<Key>,
-    /// It was generated for this request and is not stored yet.
+    /// It came with this request and is not stored yet.
     fresh: bool,
     exported: bool,
 }
 
 impl CaKey {
-    /// Stores a new key in the view, and makes it the default when there is none. An existing one must
-    /// still be there.
+    /// Stores a new key in the view, as [`put_key`]. An existing one must still be there.
     ///
     /// # Errors
     /// `Invalid` when the name was taken, or the existing key deleted, in the meantime.
-    pub(crate) fn put(&self, next: &mut View) -> Result<Vec<PkiWrite>> {
-        if !self.fresh {
-            let there = next.key(&self.key.id).is_some();
-            return if there { Ok(Vec::new()) } else { Err(Error::invalid("key_ref: names no key of this mount")) };
+    pub(crate) fn put(&self, next: &mut View, signers: &dyn Signers, now: i64) -> Result<Put> {
+        if self.fresh {
+            return put_key(next, Key::clone(&self.key), signers, now);
         }
-        put_key(next, Key::clone(&self.key))
+        let there = next.key(&self.key.id).is_some();
+        there
+            .then(|| Put::known(Arc::clone(&self.key)))
+            .ok_or_else(|| Error::invalid("key_ref: names no key of this mount"))
     }
 
-    /// What its owner may know of it. A managed key does not leave.
-    pub(crate) fn info(&self) -> CaKeyInfo {
-        let Key { id, name, signing, .. } = &*self.key;
+    /// What its owner may know of it, `stored` as it is. A managed key does not leave.
+    pub(crate) fn info(&self, stored: &Key) -> CaKeyInfo {
+        let Key { id, name, .. } = stored;
         CaKeyInfo {
             id: id.clone(),
             name: name.clone(),
             kind: self.key.public().kind(),
-            exported: signing.local().filter(|_| self.exported).cloned(),
+            exported: self.key.signing.local().filter(|_| self.exported).cloned(),
         }
     }
-}
 
-/// Stores a new key in the view; it becomes the default when there is none.
-///
-/// # Errors
-/// `Invalid` when its name is taken.
-pub(crate) fn put_key(next: &mut View, key: Key) -> Result<Vec<PkiWrite>> {
-    let mut writes = Vec::with_capacity(2);
-    if next.keys_config.value.default.is_empty() {
-        let mut config = next.keys_config.value.clone();
-        config.default.clone_from(&key.id);
-        writes.push(next.set_keys_config(config));
+    /// Stores it, when nothing else is to be stored with it. Gives warnings.
+    ///
+    /// # Errors
+    /// As [`CaKey::put`].
+    pub(crate) async fn store(self, authority: &Authority) -> Result<(CaKeyInfo, Warnings)> {
+        let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
+        let ((info, mut warnings), crls) = authority
+            .change_and_crls(move |view| {
+                let mut next = view.clone();
+                let mut put = self.put(&mut next, &*signers, now)?;
+                put.default_issuer(&mut next);
+                let (info, crls) = (self.info(&put.key), !put.linked.is_empty());
+                Ok((Planned { view: next, writes: put.writes, crls }, (info, put.warnings)))
+            })
+            .await?;
+        warnings.extend(crls);
+        Ok((info, warnings))
     }
-    writes.push(next.put_key(key)?);
-    Ok(writes)
 }
 
-/// `keys/generate`: generates and stores a key.
+/// `keys/generate`: generates a key, or takes a managed one into use, and stores it. Gives warnings.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
-pub async fn generate(authority: &Authority, request: KeyRequest) -> Result<CaKeyInfo> {
+pub async fn generate(authority: &Authority, request: KeyRequest) -> Result<(CaKeyInfo, Warnings)> {
     let order = KeyOrder::new(request, &authority.view(), &mut Warnings::default())?;
-    let key = order.obtain(authority).await?;
-    let info = key.info();
-    authority
-        .change(move |view| {
-            let mut next = view.clone();
-            let writes = key.put(&mut next)?;
-            Ok((Planned { view: next, writes, crls: false }, ()))
-        })
-        .await?;
-    Ok(info)
+    order.obtain(authority).await?.store(authority).await
 }

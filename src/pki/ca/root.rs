@@ -1,11 +1,12 @@
 //! Generating a root: key (or one that the mount has), self-signed certificate, issuer, all in one change.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::key::{CaKey, CaKeyInfo, KeyOrder, KeyRequest};
 use crate::error::{Error, Result, Warnings};
 use crate::keys::pool::Watch;
-use crate::keys::signing::SigningKey;
+use crate::keys::signing::{Signers, SigningKey};
 use crate::pki::actor::Planned;
 use crate::pki::check::ca_request;
 use crate::pki::check::names::{self, subject_alt_names};
@@ -22,7 +23,7 @@ use crate::pki::mount::urls::{NO_URLS, Urls};
 use crate::pki::mount::view::View;
 use crate::pki::store::{CertificateRow, PkiWrite};
 use crate::pki::values::subject_bounds;
-use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::extension::{self, NameConstraints};
 use crate::x509::pieces::{Extensions, Name};
 use crate::x509::serial::Serial;
@@ -96,16 +97,16 @@ pub async fn generate(
     let view = authority.view();
     let mut warnings = Warnings::default();
     let key = KeyOrder::new(request.key.clone(), &view, &mut warnings)?;
-    let mut order = Order::new(request, key.kind(), limits, authority)?;
+    let mut order = Order::new(request, limits, authority)?;
     warnings.extend(std::mem::take(&mut order.warnings));
     order.warnings = warnings;
     // Names are checked before the costly key, and again in the change itself.
     order.check_name_free(&view)?;
     let key = key.obtain(authority).await?;
     let root = order.sign(authority, &key).await?;
-    let now = authority.tools().clock.now().unix_timestamp();
+    let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let requester = requester.to_owned();
-    let plan = move |view: &View| order.clone().plan(view, &key, &root, now, &requester);
+    let plan = move |view: &View| order.clone().plan(view, &key, &root, &*signers, now, &requester);
     let (mut generated, crls) = authority.change_and_crls(plan).await?;
     generated.warnings.extend(crls);
     Ok(generated)
@@ -115,6 +116,7 @@ pub async fn generate(
 struct Unstored {
     serial: Serial,
     der: Vec<u8>,
+    algorithm: SignatureAlgorithm,
 }
 
 /// Everything about the root that the request decides.
@@ -125,7 +127,7 @@ struct Order {
     subject: Name,
     common_name: String,
     validity: Validity,
-    algorithm: SignatureAlgorithm,
+    signature: RequestedSignature,
     /// keyUsage, extKeyUsage, basicConstraints.
     head: Extensions,
     san: Extensions,
@@ -134,9 +136,8 @@ struct Order {
 }
 
 impl Order {
-    fn new(request: RootRequest, kind: KeyKind, limits: Limits, authority: &Authority) -> Result<Self> {
+    fn new(request: RootRequest, limits: Limits, authority: &Authority) -> Result<Self> {
         check_name("issuer_name", &request.issuer_name)?;
-        let algorithm = request.signature.algorithm(kind)?;
         let (names, mut warnings) = names::unchecked(&request.names)?;
         let subject = ca_request::subject(&request.subject, &names.common_name, &names.serial_number)?;
         ca_request::check_subject("common_name", &subject)?;
@@ -157,7 +158,7 @@ impl Order {
             issuer_name: request.issuer_name,
             subject,
             validity,
-            algorithm,
+            signature: request.signature,
             san,
             warnings,
         })
@@ -174,9 +175,10 @@ impl Order {
     async fn sign(&mut self, authority: &Authority, key: &CaKey) -> Result<Unstored> {
         let (view, tools) = (authority.view(), authority.tools());
         let serial = view.new_serial(&*tools.serials)?;
-        let prepared = self.certificate(&view, &key.key.signing, &serial)?;
+        let algorithm = self.signature.algorithm(key.key.public().kind())?;
+        let prepared = self.certificate(&view, &key.key.signing, algorithm, &serial)?;
         let der = prepared.sign(&*tools.signers, &Watch::ALWAYS).await?.der();
-        Ok(Unstored { serial, der })
+        Ok(Unstored { serial, der, algorithm })
     }
 
     /// Puts the signed root into the mount's state, where that still takes it: its name, its key and its room
@@ -186,6 +188,7 @@ impl Order {
         view: &View,
         key: &CaKey,
         root: &Unstored,
+        signers: &dyn Signers,
         now: i64,
         requester: &str,
     ) -> Result<(Planned, Generated)> {
@@ -197,7 +200,8 @@ impl Order {
             return Err(Error::internal("serial collision"));
         }
         let mut next = view.clone();
-        let record = self.record(&key.key.id, &der, now);
+        let put = key.put(&mut next, signers, now)?;
+        let record = self.record(&put.key.id, root, now);
         let mut writes = vec![PkiWrite::Certificate(CertificateRow {
             mount: view.mount,
             serial,
@@ -210,22 +214,29 @@ impl Order {
             requester: requester.to_owned(),
             der: der.clone(),
         })];
+        self.warnings.extend(put.warnings);
         let generated = Generated {
             der,
             serial,
             not_after: self.validity.not_after.unix_timestamp(),
             issuer_id: record.id.clone(),
             issuer_name: record.name.clone(),
-            key: key.info(),
+            key: key.info(&put.key),
             warnings: self.warnings,
         };
-        writes.extend(key.put(&mut next)?);
+        writes.extend(put.writes);
         writes.extend(default_issuer(&mut next, &generated.issuer_id));
         writes.push(next.put_issuer(record)?);
         Ok((Planned { view: next, writes, crls: true }, generated))
     }
 
-    fn certificate(&mut self, view: &View, key: &SigningKey, serial: &Serial) -> Result<Prepared> {
+    fn certificate(
+        &mut self,
+        view: &View,
+        key: &SigningKey,
+        algorithm: SignatureAlgorithm,
+        serial: &Serial,
+    ) -> Result<Prepared> {
         let key_id = key.public().key_id();
         let locations = self.locations(&view.global_urls())?;
         let tail = Extensions::joined(&[
@@ -238,7 +249,7 @@ impl Order {
         ]);
         let tbs = CertificateTbs {
             serial,
-            algorithm: self.algorithm,
+            algorithm,
             issuer: &self.subject,
             not_before: self.validity.not_before,
             not_after: self.validity.not_after,
@@ -247,7 +258,7 @@ impl Order {
             extensions: &[&self.head, &extension::subject_key_id(&key_id), &tail],
         }
         .encode();
-        let expected = Expected { algorithm: self.algorithm, issuer: &self.subject, key_id: &key_id };
+        let expected = Expected { algorithm, issuer: &self.subject, key_id: &key_id };
         Prepared::certificate(tbs, Shape::Authority, &expected, &[], key)
     }
 
@@ -265,17 +276,17 @@ impl Order {
         Ok(Locations::new(&urls.for_issuer("")?))
     }
 
-    fn record(&self, key_id: &str, der: &[u8], now: i64) -> IssuerRecord {
+    fn record(&self, key_id: &str, root: &Unstored, now: i64) -> IssuerRecord {
         use base64::Engine as _;
         IssuerRecord {
             id: crate::random::uuid(),
             name: self.issuer_name.clone(),
             key_id: key_id.to_owned(),
-            certificate: base64::engine::general_purpose::STANDARD.encode(der),
+            certificate: base64::engine::general_purpose::STANDARD.encode(&root.der),
             manual_chain: Vec::new(),
             leaf_not_after_behavior: LeafNotAfter::Err,
             usage: Usage::ALL,
-            revocation_signature_algorithm: self.algorithm.name().to_owned(),
+            revocation_signature_algorithm: root.algorithm.name().to_owned(),
             urls: Default::default(),
             revoked_at: None,
             modified_at: now,

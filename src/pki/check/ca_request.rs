@@ -1,13 +1,28 @@
 //! What a request for a CA certificate, or for a CSR of one, decides beyond the names and dates that it
-//! shares with leaves: subject, usages, name constraints. Each function names the field that it refuses.
+//! shares with leaves: key, subject, usages, name constraints. Each function names the field that it refuses.
 
 use super::request::{RequestedSubject, RequestedUsages};
 use crate::error::{Error, Result};
+use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::pieces::{Extensions, Name};
 use crate::x509::profile;
 use crate::x509::reader::Read;
+
+/// Whether a key may be a CA's.
+///
+/// # Errors
+/// `Invalid` naming `field`: P-224, which no issuer may have, and RSA below 2048 bits.
+pub(crate) fn check_key(field: &str, kind: KeyKind) -> Result<()> {
+    match kind {
+        KeyKind::Ec(Curve::P224) => Err(Error::invalid(format!("{field}: a P-224 key cannot sign certificates"))),
+        KeyKind::Rsa { bits: ..2048 } => {
+            Err(Error::invalid(format!("{field}: RSA keys below 2048 bits are not supported")))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// The usages of every authority.
 pub(crate) const AUTHORITY: KeyUsage = KeyUsage::CERT_SIGN.union(KeyUsage::CRL_SIGN);

@@ -140,7 +140,7 @@ async fn a_lease_is_revoked_on_another_node_than_the_one_that_made_it() {
 async fn refusal(node: &App) -> Kind {
     let shared = node.shared();
     let mount = shared.auth.mounts().get("pki").unwrap().id;
-    shared.managed_keys.take(mount, ManagedKeyRef::Name("hsm".to_owned())).await.err().unwrap().kind()
+    shared.managed_keys.take(mount, ManagedKeyRef::Name("hsm".to_owned())).err().unwrap().kind()
 }
 
 #[actix_web::test]

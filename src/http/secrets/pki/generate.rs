@@ -21,7 +21,7 @@ fn origin(call: &Call) -> Result<KeyOrigin> {
         "internal" => Ok(KeyOrigin::Internal),
         "exported" => Ok(KeyOrigin::Exported),
         "existing" => Ok(KeyOrigin::Existing),
-        "kms" => Err(Error::invalid("type: kms: managed keys are not supported by this server yet")),
+        "kms" => Ok(KeyOrigin::Managed(fields::managed_key(&call.fields)?)),
         _ => Err(Error::new(Kind::NotFound, "unsupported path")),
     }
 }
@@ -101,9 +101,9 @@ pub(super) async fn key(call: Call) -> Result<Answer> {
         return Err(Error::new(Kind::NotFound, "unsupported path"));
     }
     let authority = call.authority().await?;
-    let key = key::generate(&authority, fields::key(&call.fields, origin)?).await?;
+    let (key, warnings) = key::generate(&authority, fields::key(&call.fields, origin)?).await?;
     let mut data = Data::default();
     data.add("key_type", key.kind.name());
     rendering::add_key(&mut data, &key, Rendering::default())?;
-    Ok(Answer::rendered(data.finish()))
+    Ok(Answer::rendered(data.finish()).with_warnings(warnings))
 }

@@ -1,13 +1,16 @@
 //! Writing an issuer's settings: what may be written of it, and what of that depends on the mount.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result, Warnings};
+use crate::keys::signing::{Signers, SigningKey};
 use crate::pki::actor::Planned;
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::{LeafNotAfter, Usage};
-use crate::pki::mount::signer::Signer;
+use crate::pki::mount::signer::{Signer, unchosen_revocation_algorithm};
 use crate::pki::mount::urls::Urls;
 use crate::pki::mount::view::View;
-use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::algorithm::SignatureAlgorithm;
 
 /// What may be written of an issuer.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,7 +103,7 @@ pub async fn write_issuer(
     merge: impl Fn(&Standing<'_>) -> Result<IssuerSettings> + Send + 'static,
 ) -> Result<(String, Warnings)> {
     let reference = reference.to_owned();
-    let now = authority.tools().clock.now().unix_timestamp();
+    let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let ((id, mut warnings), crls) = authority
         .change_and_crls(move |view| {
             let signer = view.signer(&reference).ok_or_else(Error::not_found)?;
@@ -119,8 +122,7 @@ pub async fn write_issuer(
                     warnings.add(format!("roles still name the issuer by its old name: {}", roles.join(", ")));
                 }
             }
-            let algorithm = settings.revocation_signature_algorithm;
-            check_algorithm(&algorithm, signer.issuer.certificate.key().kind())?;
+            let algorithm = revocation_algorithm(&settings.revocation_signature_algorithm, signer, &*signers)?;
             let crls = usage.crl != old.usage.crl || algorithm != old.revocation_signature_algorithm;
             let mut record = old.clone();
             record.name = settings.name;
@@ -140,15 +142,24 @@ pub async fn write_issuer(
     Ok((id, warnings))
 }
 
-/// The signature algorithm must be one that the issuer's key can make.
-fn check_algorithm(name: &str, kind: KeyKind) -> Result<()> {
-    if name.is_empty() {
-        return Ok(());
+/// The setting for the algorithm of lists and answers, of which one is asked for that the issuer's key can make. A
+/// managed key is asked when the setting changes, not whether the mount may use it just now.
+fn revocation_algorithm(asked: &str, signer: &Signer, signers: &dyn Signers) -> Result<String> {
+    const FIELD: &str = "revocation_signature_algorithm";
+    let key = signer.key.as_ref().map(|key| &key.signing);
+    if asked.is_empty() {
+        return Ok(key.map(|key| unchosen_revocation_algorithm(key, signers)).unwrap_or_default());
     }
-    let algorithm = SignatureAlgorithm::parse_name(name)
-        .ok_or_else(|| Error::invalid("revocation_signature_algorithm: unknown signature algorithm"))?;
-    if algorithm.fits(kind) {
-        return Ok(());
+    let algorithm = SignatureAlgorithm::parse_name(asked)
+        .ok_or_else(|| Error::invalid(format!("{FIELD}: unknown signature algorithm")))?;
+    if !algorithm.fits(signer.issuer.certificate.key().kind()) {
+        return Err(Error::invalid(format!("{FIELD}: does not suit the issuer's key")));
     }
-    Err(Error::invalid("revocation_signature_algorithm: does not suit the issuer's key"))
+    if asked != signer.issuer.record.revocation_signature_algorithm
+        && let Some(managed) = key.and_then(SigningKey::managed)
+        && let Ok(signer) = signers.signer(managed)
+    {
+        signer.wants(algorithm).map_err(|e| e.within(FIELD))?;
+    }
+    Ok(asked.to_owned())
 }

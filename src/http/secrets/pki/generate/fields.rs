@@ -1,8 +1,9 @@
 //! The fields of generated roots, requests of intermediates and keys, and what is read of them.
 
-use crate::error::Result;
-use crate::fields::Fields;
+use crate::error::{Error, Result};
+use crate::fields::{Fields, MAX_NAME};
 use crate::http::secrets::pki::asked::{self, flag, joined};
+use crate::keys::signing::ManagedKeyRef;
 use crate::pki::ca::intermediate::CsrRequest;
 use crate::pki::ca::key::{KeyOrigin, KeyRequest};
 use crate::pki::ca::root::{Naming, RootRequest};
@@ -86,6 +87,21 @@ pub(super) fn intermediate(fields: &Fields, origin: KeyOrigin) -> Result<CsrRequ
         key_usage: asked::key_usage(fields)?,
         add_basic_constraints: flag(fields, "add_basic_constraints")?,
     })
+}
+
+/// The managed key of a path that ends in `kms`: its name, in whichever letter case, or its UUID.
+pub(super) fn managed_key(fields: &Fields) -> Result<ManagedKeyRef> {
+    let given = |name: &str| -> Result<Option<String>> {
+        Ok(fields.text_within(name, MAX_NAME)?.filter(|text| !text.is_empty()))
+    };
+    match (given("managed_key_name")?, given("managed_key_id")?) {
+        (Some(name), None) => Ok(ManagedKeyRef::Name(name.to_lowercase())),
+        (None, Some(uuid)) => Ok(ManagedKeyRef::Uuid(uuid)),
+        (None, None) => Err(Error::invalid("missing argument managed_key_name or managed_key_id")),
+        (Some(_), Some(_)) => {
+            Err(Error::invalid("only one argument of managed_key_name or managed_key_id should be specified"))
+        }
+    }
 }
 
 /// The key of either, or a key alone.

@@ -1,29 +1,33 @@
 //! A device that keeps keys and signs as a test says: well, slowly, wrongly, never.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aws_lc_rs::digest::{Digest, SHA256};
+use aws_lc_rs::digest::{Digest, SHA256, SHA384, SHA512};
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
+use aws_lc_rs::rsa::KeySize;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384,
+    RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
+};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use signet::documents::MountId;
 use signet::error::{Error, Kind, Result};
 use signet::keys::signer::{Input, RemoteSigner, Verified, Wants};
-use signet::keys::signing::{ManagedKey, ManagedKeyRef, Signers, SigningKey};
-use signet::pki::actor::Planned;
-use signet::pki::mount::issuer::Key;
-use signet::x509::algorithm::SignatureAlgorithm;
+use signet::keys::signing::{ManagedKey, ManagedKeyRef, Signers, Taking};
+use signet::x509::algorithm::{Hash, SignatureAlgorithm};
 use signet::x509::public_key::PublicKey;
 use tokio::sync::{oneshot, watch};
 
-use crate::support::App;
+use crate::v1::pki::foreign::{new_key, openssl};
 
-/// How a device signs.
+/// What is said of a key that is not there, and of one that a mount may not use.
+pub const REFUSAL: &str = "managed key is not allowed for this mount";
+
+/// How a device answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// On a thread of its own, after a while.
@@ -34,25 +38,20 @@ pub enum Mode {
     Dies,
     /// Not before the test sets another mode; then well.
     Hangs,
-    /// Something else than it was asked to.
+    /// Something else than it was asked for.
     Lies,
 }
 
 enum Pair {
     P256(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),
+    Rsa(RsaKeyPair),
+    /// Of a kind that nobody signs with.
+    Unused,
 }
 
 impl Pair {
-    fn public(&self) -> PublicKey {
-        let spki = match self {
-            Self::P256(pair) => pair.public_key().as_der().unwrap(),
-            Self::Ed25519(pair) => pair.public_key().as_der().unwrap(),
-        };
-        PublicKey::parse(spki.as_ref()).unwrap()
-    }
-
-    fn sign(&self, input: &Input) -> Vec<u8> {
+    fn sign(&self, algorithm: SignatureAlgorithm, input: &Input) -> Vec<u8> {
         match (self, input) {
             (Self::P256(pair), Input::Digest(digest)) => {
                 let digest = Digest::import_less_safe(digest, &SHA256).unwrap();
@@ -62,19 +61,47 @@ impl Pair {
                 pair.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec()
             }
             (Self::Ed25519(pair), Input::Message(message)) => pair.sign(message).as_ref().to_vec(),
-            (Self::Ed25519(_), Input::Digest(_)) => panic!("Ed25519 signs messages"),
+            (Self::Rsa(pair), Input::Digest(digest)) => {
+                let (encoding, hash): (&'static dyn RsaEncoding, _) = match algorithm {
+                    SignatureAlgorithm::RsaPkcs1(Hash::Sha256) => (&RSA_PKCS1_SHA256, &SHA256),
+                    SignatureAlgorithm::RsaPkcs1(Hash::Sha384) => (&RSA_PKCS1_SHA384, &SHA384),
+                    SignatureAlgorithm::RsaPkcs1(Hash::Sha512) => (&RSA_PKCS1_SHA512, &SHA512),
+                    SignatureAlgorithm::RsaPss(Hash::Sha256) => (&RSA_PSS_SHA256, &SHA256),
+                    SignatureAlgorithm::RsaPss(Hash::Sha384) => (&RSA_PSS_SHA384, &SHA384),
+                    SignatureAlgorithm::RsaPss(Hash::Sha512) => (&RSA_PSS_SHA512, &SHA512),
+                    other => panic!("{other:?} of an RSA key"),
+                };
+                let mut signature = vec![0; pair.public_modulus_len()];
+                let digest = Digest::import_less_safe(digest, hash).unwrap();
+                pair.sign_digest(encoding, &digest, &mut signature).unwrap();
+                signature
+            }
+            _ => panic!("{algorithm:?} is not what this key signs"),
         }
     }
 }
 
-/// A device with keys, by UUID, and what each may be used for.
+/// A key of the device.
+#[derive(Clone)]
+struct Kept {
+    name: String,
+    uuid: String,
+    pair: Arc<Pair>,
+    public: PublicKey,
+    /// Whether it signs with RSASSA-PSS alone.
+    pss: bool,
+}
+
+/// A device with keys, and what it does with them.
 pub struct Device {
-    keys: Mutex<HashMap<String, (Arc<Pair>, PublicKey)>>,
+    keys: Mutex<Vec<Kept>>,
     mode: watch::Sender<Mode>,
     denied: Mutex<bool>,
-    /// Jobs that were begun.
+    /// Keys that were asked for.
+    pub taken: Arc<AtomicUsize>,
+    /// Signatures that were begun.
     pub begun: Arc<AtomicUsize>,
-    /// Jobs that were taken back before they were done.
+    /// Jobs of both kinds that were taken back before they were done.
     pub taken_back: Arc<AtomicUsize>,
 }
 
@@ -84,6 +111,7 @@ impl Device {
             keys: Mutex::default(),
             mode: watch::Sender::new(Mode::Slow),
             denied: Mutex::default(),
+            taken: Arc::default(),
             begun: Arc::default(),
             taken_back: Arc::default(),
         })
@@ -98,54 +126,99 @@ impl Device {
         *self.denied.lock().unwrap() = denied;
     }
 
-    /// Makes a key of this type and gives it to a mount, whose name for it is that of the managed key. Its id.
-    pub async fn attach(&self, app: &App, mount: &str, name: &str, key_type: &str) -> String {
-        let pair = match key_type {
-            "ec" => Pair::P256(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap()),
-            _ => Pair::Ed25519(Ed25519KeyPair::generate().unwrap()),
+    /// Makes a key, whose UUID is `uuid of <name>`: `ec` (P-256), `ed25519`, `rsa` (2048 bits), `rsa-pss`, which
+    /// signs with PSS alone, or one of openssl's that nobody signs with.
+    pub fn make(&self, name: &str, key_type: &str) -> PublicKey {
+        match key_type {
+            "ec" => {
+                let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
+                let public = pair.public_key().as_der().unwrap().as_ref().to_vec();
+                self.keep(name, Pair::P256(pair), &public, false)
+            }
+            "ed25519" => {
+                let pair = Ed25519KeyPair::generate().unwrap();
+                let public = pair.public_key().as_der().unwrap().as_ref().to_vec();
+                self.keep(name, Pair::Ed25519(pair), &public, false)
+            }
+            "rsa" | "rsa-pss" => {
+                let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
+                let public = pair.public_key().as_der().unwrap().as_ref().to_vec();
+                self.keep(name, Pair::Rsa(pair), &public, key_type == "rsa-pss")
+            }
+            other => self.show(name, &new_key(other)),
+        }
+    }
+
+    /// Has a P-256 key that others have, too; its PEM.
+    pub fn share(&self, name: &str) -> String {
+        let pem = new_key("ec-256");
+        let pkcs8 = openssl(&["pkcs8", "-topk8", "-nocrypt", "-outform", "DER"], pem.as_bytes());
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &pkcs8).unwrap();
+        let public = pair.public_key().as_der().unwrap().as_ref().to_vec();
+        self.keep(name, Pair::P256(pair), &public, false);
+        pem
+    }
+
+    /// Shows the public half of a private key, PEM, that it does not sign with.
+    pub fn show(&self, name: &str, pem: &str) -> PublicKey {
+        let public = openssl(&["pkey", "-pubout", "-outform", "DER"], pem.as_bytes());
+        self.keep(name, Pair::Unused, &public, false)
+    }
+
+    fn keep(&self, name: &str, pair: Pair, public: &[u8], pss: bool) -> PublicKey {
+        let public = PublicKey::parse(public).unwrap();
+        let kept = Kept {
+            name: name.to_owned(),
+            uuid: format!("uuid of {name}"),
+            pair: Arc::new(pair),
+            public: public.clone(),
+            pss,
         };
-        let (public, uuid) = (pair.public(), format!("uuid of {name}"));
-        self.keys.lock().unwrap().insert(uuid.clone(), (Arc::new(pair), public.clone()));
-        let shared = app.shared();
-        let mount = shared.auth.mounts().iter().find(|known| known.path == mount).unwrap().id;
-        let key = Arc::new(ManagedKey { mount, uuid, name: name.to_owned(), public });
-        let (id, name) = (format!("id-of-{name}"), name.to_owned());
-        let answered = id.clone();
-        let plan = move |view: &signet::pki::mount::view::View| {
-            let mut next = view.clone();
-            let signing = SigningKey::Managed(Arc::clone(&key));
-            let write = next.put_key(Key { id: id.clone(), name: name.clone(), version: 0, signing })?;
-            Ok((Planned { view: next, writes: vec![write], crls: false }, ()))
-        };
-        shared.engine.authority(mount).unwrap().change(plan).await.unwrap();
-        answered
+        self.keys.lock().unwrap().push(kept);
+        public
+    }
+
+    /// Deletes a key and makes it again, as the same key under the same name, which has another UUID then.
+    pub fn recreate(&self, name: &str) {
+        let mut keys = self.keys.lock().unwrap();
+        let kept = keys.iter_mut().find(|kept| kept.name == name).unwrap();
+        kept.uuid = format!("new {}", kept.uuid);
+    }
+
+    fn find(&self, meant: impl Fn(&Kept) -> bool) -> Result<Kept> {
+        let found = self.keys.lock().unwrap().iter().find(|kept| meant(kept)).cloned();
+        found.filter(|_| !*self.denied.lock().unwrap()).ok_or_else(|| Error::invalid(REFUSAL))
     }
 }
 
 impl Signers for Device {
     fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
-        if *self.denied.lock().unwrap() {
-            return Err(Error::invalid("managed key is not allowed for this mount"));
-        }
-        let (pair, public) = self.keys.lock().unwrap()[&key.uuid].clone();
+        let kept = self.find(|kept| kept.uuid == key.uuid)?;
         let (begun, taken_back) = (Arc::clone(&self.begun), Arc::clone(&self.taken_back));
-        Ok(Arc::new(Signer { pair, public, mode: self.mode.subscribe(), begun, taken_back }))
+        Ok(Arc::new(Signer { kept, mode: self.mode.subscribe(), begun, taken_back }))
     }
 
-    fn take(&self, mount: MountId, key: ManagedKeyRef) -> BoxFuture<'static, Result<ManagedKey>> {
-        let (name, uuid) = match key {
-            ManagedKeyRef::Name(name) => (name.clone(), format!("uuid of {name}")),
-            ManagedKeyRef::Uuid(uuid) => (uuid.trim_start_matches("uuid of ").to_owned(), uuid),
+    fn take(&self, mount: MountId, named: ManagedKeyRef) -> Result<Taking> {
+        let Kept { name, uuid, public, .. } = self.find(|kept| match &named {
+            ManagedKeyRef::Name(name) => kept.name == *name,
+            ManagedKeyRef::Uuid(uuid) => kept.uuid == *uuid,
+        })?;
+        let (taken, mode, taken_back) = (Arc::clone(&self.taken), self.mode.subscribe(), Arc::clone(&self.taken_back));
+        let taking = async move {
+            taken.fetch_add(1, Ordering::SeqCst);
+            let other = || {
+                let other = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
+                PublicKey::parse(other.public_key().as_der().unwrap().as_ref()).unwrap()
+            };
+            let public = answered(mode, taken_back, move |lies| if lies { other() } else { public.clone() }).await?;
+            Ok(ManagedKey { mount, uuid, name, public })
         };
-        let known = self.keys.lock().unwrap().get(&uuid).filter(|_| !*self.denied.lock().unwrap()).cloned();
-        let taken = known.map(|(_, public)| ManagedKey { mount, uuid, name, public });
-        std::future::ready(taken.ok_or_else(|| Error::invalid("managed key is not allowed for this mount"))).boxed()
+        Ok(taking.boxed())
     }
 }
 
 struct Signer {
-    pair: Arc<Pair>,
-    public: PublicKey,
+    kept: Kept,
     mode: watch::Receiver<Mode>,
     begun: Arc<AtomicUsize>,
     taken_back: Arc<AtomicUsize>,
@@ -170,40 +243,53 @@ impl Drop for Job {
 
 impl RemoteSigner for Signer {
     fn public(&self) -> &PublicKey {
-        &self.public
+        &self.kept.public
     }
 
     fn wants(&self, algorithm: SignatureAlgorithm) -> Result<Wants> {
+        if self.kept.pss && !matches!(algorithm, SignatureAlgorithm::RsaPss(_)) {
+            return Err(Error::invalid("the key signs with RSASSA-PSS alone"));
+        }
         Ok(if algorithm.hash().is_some() { Wants::Digest } else { Wants::Message })
     }
 
     fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
-        let (pair, mut mode) = (Arc::clone(&self.pair), self.mode.clone());
-        let (public, asked) = (self.public.clone(), input.clone());
-        let (begun, job) = (Arc::clone(&self.begun), Job(Some(Arc::clone(&self.taken_back))));
+        let (pair, mode) = (Arc::clone(&self.kept.pair), self.mode.clone());
+        let (public, asked) = (self.kept.public.clone(), input.clone());
+        let (begun, taken_back) = (Arc::clone(&self.begun), Arc::clone(&self.taken_back));
         async move {
             begun.fetch_add(1, Ordering::SeqCst);
-            let now = *mode.borrow_and_update();
-            let (reply, done) = oneshot::channel();
-            match now {
-                Mode::Refuses(kind) => drop(reply.send(Err(Error::new(kind, "the device refuses")))),
-                Mode::Dies => drop(reply),
-                Mode::Lies => drop(reply.send(Ok(pair.sign(&other(&input))))),
-                Mode::Hangs => {
-                    mode.wait_for(|mode| *mode != Mode::Hangs).await.unwrap();
-                    drop(reply.send(Ok(pair.sign(&input))));
-                }
-                Mode::Slow => drop(std::thread::spawn(move || {
-                    std::thread::sleep(Duration::from_millis(5));
-                    let _ = reply.send(Ok(pair.sign(&input)));
-                })),
-            }
-            let answer = done.await.unwrap_or_else(|gone| Err(Error::unavailable("the device is gone", gone)));
-            job.ends();
-            Verified::new(&public, algorithm, &asked, answer?)
+            let sign = move |lies| pair.sign(algorithm, &if lies { other(&input) } else { input.clone() });
+            Verified::new(&public, algorithm, &asked, answered(mode, taken_back, sign).await?)
         }
         .boxed()
     }
+}
+
+/// What the device answers in the mode of now, by `make`, which is told whether it lies.
+async fn answered<T: Send + 'static>(
+    mut mode: watch::Receiver<Mode>,
+    taken_back: Arc<AtomicUsize>,
+    make: impl Fn(bool) -> T + Send + 'static,
+) -> Result<T> {
+    let (job, now) = (Job(Some(taken_back)), *mode.borrow_and_update());
+    let (reply, done) = oneshot::channel();
+    match now {
+        Mode::Refuses(kind) => drop(reply.send(Err(Error::new(kind, "the device refuses")))),
+        Mode::Dies => drop(reply),
+        Mode::Lies => drop(reply.send(Ok(make(true)))),
+        Mode::Hangs => {
+            mode.wait_for(|mode| *mode != Mode::Hangs).await.unwrap();
+            drop(reply.send(Ok(make(false))));
+        }
+        Mode::Slow => drop(std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(5));
+            let _ = reply.send(Ok(make(false)));
+        })),
+    }
+    let answer = done.await.unwrap_or_else(|gone| Err(Error::unavailable("the device is gone", gone)));
+    job.ends();
+    answer
 }
 
 /// Another input of the same kind.

@@ -50,7 +50,7 @@ async fn tune(app: &App, keys: Value) {
 async fn taken(app: &App, name: &str) -> signet::error::Result<ManagedKey> {
     let shared = app.shared();
     let mount = shared.auth.mounts().get("pki").unwrap().id;
-    shared.managed_keys.take(mount, ManagedKeyRef::Name(name.to_owned())).await
+    shared.managed_keys.take(mount, ManagedKeyRef::Name(name.to_owned()))?.await
 }
 
 /// Gives the mount `pki` the key, and makes a root with it and a role `r`.

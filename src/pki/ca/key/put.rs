@@ -1,0 +1,100 @@
+//! Storing a key in a mount's state, and what follows from it: a mount has one entry for a public key, a first
+//! default key, and issuers that have waited for their key.
+
+use std::sync::Arc;
+
+use crate::error::{Result, Warnings};
+use crate::keys::signing::{Signers, SigningKey};
+use crate::pki::mount::issuer::{IssuerRecord, Key};
+use crate::pki::mount::signer::unchosen_revocation_algorithm;
+use crate::pki::mount::view::View;
+use crate::pki::store::PkiWrite;
+
+/// A key that is in the mount's state.
+pub(crate) struct Put {
+    /// It, or the entry that the mount had of it.
+    pub(crate) key: Arc<Key>,
+    /// Whether the mount had it before.
+    pub(crate) known: bool,
+    /// What to store.
+    pub(crate) writes: Vec<PkiWrite>,
+    /// Issuers that have it from now on.
+    pub(crate) linked: Vec<String>,
+    /// For the caller.
+    pub(crate) warnings: Warnings,
+}
+
+impl Put {
+    /// A key that was there.
+    pub(crate) fn known(key: Arc<Key>) -> Self {
+        Self { key, known: true, writes: Vec::new(), linked: Vec::new(), warnings: Warnings::default() }
+    }
+
+    /// Makes the first issuer that got its key the default, where the mount has none.
+    pub(crate) fn default_issuer(&mut self, next: &mut View) {
+        let mut config = next.issuers_config.value.clone();
+        if let Some(first) = self.linked.first().filter(|_| config.default.is_empty()) {
+            config.default.clone_from(first);
+            self.writes.push(next.set_issuers_config(config));
+        }
+    }
+}
+
+/// Stores a key, which becomes the default when there is none, and links the issuers that have waited for it; `now`
+/// is when they change, epoch seconds. A public key that is there has its entry already: it keeps its name, and goes
+/// on to sign with the managed key of now, where it is of one.
+///
+/// # Errors
+/// `Invalid` when the name of a new one is taken.
+pub(crate) fn put_key(next: &mut View, key: Key, signers: &dyn Signers, now: i64) -> Result<Put> {
+    if let Some(known) = next.key_of(key.public()) {
+        let known = Arc::clone(known);
+        return put_again(next, known, &key);
+    }
+    let mut writes = Vec::with_capacity(2);
+    if next.keys_config.value.default.is_empty() {
+        let mut config = next.keys_config.value.clone();
+        config.default.clone_from(&key.id);
+        writes.push(next.set_keys_config(config));
+    }
+    let (id, algorithm) = (key.id.clone(), unchosen_revocation_algorithm(&key.signing, signers));
+    writes.push(next.put_key(key.clone())?);
+    let waiting = next.issuers().filter(|issuer| issuer.certificate.key() == key.public());
+    let waiting: Vec<IssuerRecord> = waiting
+        .map(|issuer| {
+            let mut record = IssuerRecord { key_id: id.clone(), modified_at: now, ..issuer.record.clone() };
+            if record.revocation_signature_algorithm.is_empty() {
+                record.revocation_signature_algorithm.clone_from(&algorithm);
+            }
+            record
+        })
+        .collect();
+    let mut linked = Vec::with_capacity(waiting.len());
+    for record in waiting {
+        linked.push(record.id.clone());
+        writes.push(next.put_issuer(record)?);
+    }
+    Ok(Put { key: Arc::new(key), known: false, writes, linked, warnings: Warnings::default() })
+}
+
+fn put_again(next: &mut View, known: Arc<Key>, key: &Key) -> Result<Put> {
+    let mut put = Put::known(known);
+    if !key.name.is_empty() && key.name != put.key.name {
+        put.warnings.add("key_name ignored: the mount has this key already, which keeps its name");
+    }
+    match (&put.key.signing, &key.signing) {
+        (SigningKey::Managed(before), SigningKey::Managed(now)) if before.uuid != now.uuid => {
+            let name = &now.name;
+            put.warnings
+                .add(format!("the mount has this key already, which signs with managed key {name:?} from now on"));
+            let relinked = Key { signing: key.signing.clone(), ..Key::clone(&put.key) };
+            put.writes.push(next.put_key(relinked.clone())?);
+            put.key = Arc::new(relinked);
+        }
+        (SigningKey::Local(_), SigningKey::Managed(_)) => {
+            put.warnings.add("the mount has this key itself, and goes on to sign with it without the backend");
+        }
+        _ => {}
+    }
+    Ok(put)
+}

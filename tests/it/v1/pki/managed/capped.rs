@@ -1,0 +1,159 @@
+//! Managed keys behind their actors: whatever is signed is signed in a place of the key, and there are no more of
+//! those than it may have.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use serde_json::json;
+use signet::documents::MountId;
+use signet::error::{Error, Result};
+use signet::keys::actor::{Answer, BlockingBackend, Lane, Meter, Request};
+use signet::keys::{
+    Backend, Input, KeySpec, Limits, ManagedKey, ManagedKeyRef, PrivateKey, RemoteSigner, SignerActor, Signers, Taking,
+    Wants,
+};
+use signet::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use signet::x509::ocsp::IdHash;
+use signet::x509::public_key::PublicKey;
+
+use super::device::REFUSAL;
+use super::{accepted, text};
+use crate::support::App;
+use crate::v1::pki::mount::{FAR, Pki, parse};
+use crate::v1::pki::ocsp::{cert_id, request};
+
+/// Managed keys, each of which every mount may use: its name is its UUID.
+#[derive(Default)]
+pub struct Actors(Mutex<BTreeMap<String, (SignerActor, Option<PublicKey>)>>);
+
+impl Actors {
+    pub fn new(actors: impl IntoIterator<Item = SignerActor>) -> Arc<Self> {
+        let named = actors.into_iter().map(|actor| (actor.name().to_owned(), (actor, None)));
+        Arc::new(Self(Mutex::new(named.collect())))
+    }
+
+    fn find(&self, name: &str) -> Result<(SignerActor, Option<PublicKey>)> {
+        self.0.lock().unwrap().get(name).cloned().ok_or_else(|| Error::invalid(REFUSAL))
+    }
+}
+
+/// Who has the actors, for what is answered later.
+pub struct Shared(pub Arc<Actors>);
+
+impl Signers for Shared {
+    fn signer(&self, _: MountId, uuid: &str) -> Result<Arc<dyn RemoteSigner>> {
+        let (actor, public) = self.0.find(uuid)?;
+        Ok(actor.signer(public.expect("it was taken")))
+    }
+
+    fn take(&self, mount: MountId, named: ManagedKeyRef) -> Result<Taking> {
+        let (ManagedKeyRef::Name(name) | ManagedKeyRef::Uuid(name)) = named;
+        let ((actor, _), actors) = (self.0.find(&name)?, Arc::clone(&self.0));
+        let taking = async move {
+            let public = actor.public_key(true).await?;
+            actors.0.lock().unwrap().get_mut(&name).unwrap().1 = Some(public.clone());
+            Ok(ManagedKey { mount, uuid: name.clone(), name, public })
+        };
+        Ok(taking.boxed())
+    }
+}
+
+/// Signs in five milliseconds, and counts.
+struct Counting {
+    key: PrivateKey,
+    signed: AtomicUsize,
+    running: AtomicUsize,
+    peak: AtomicUsize,
+}
+
+impl BlockingBackend for Counting {
+    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<Wants> {
+        Ok(Wants::Message)
+    }
+
+    fn lane(self: Arc<Self>, _: Meter) -> Box<dyn Lane> {
+        Box::new(Place(self))
+    }
+}
+
+struct Place(Arc<Counting>);
+
+impl Lane for Place {
+    fn call(&mut self, request: &Request) -> Result<Answer> {
+        let Request::Sign { algorithm, input, .. } = request else {
+            return Ok(Answer::Key(self.0.key.public().clone()));
+        };
+        let Input::Message(message) = &**input else { panic!("a message was wanted") };
+        let running = self.0.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.0.peak.fetch_max(running, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(5));
+        let signature = self.0.key.sign(*algorithm, message);
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+        self.0.signed.fetch_add(1, Ordering::SeqCst);
+        signature.map(Answer::Signature)
+    }
+}
+
+/// A server whose mount has a root of a key with so many places.
+async fn with_root(max_parallel: usize) -> (Arc<Counting>, SignerActor, Pki) {
+    let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
+    let zero = AtomicUsize::default;
+    let backend = Arc::new(Counting { key, signed: zero(), running: zero(), peak: zero() });
+    let actor = SignerActor::start("token", Backend::Blocking(backend.clone()), max_parallel, Limits::default());
+    let app = App::builder().signers(Arc::new(Shared(Actors::new([actor.clone()])))).start().await;
+    let pki = Pki { app };
+    let root = json!({ "common_name": "Root", "issuer_name": "root", "managed_key_name": "token", "not_after": FAR });
+    pki.post("root/generate/kms", root).await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    (backend, actor, pki)
+}
+
+#[actix_web::test]
+async fn vector_16_7_h41_fifty_certificates_at_a_time_are_signed_one_after_the_other() {
+    let (backend, actor, pki) = with_root(1).await;
+    let client = &pki.app.client;
+    let body = json!({ "common_name": "a.test" });
+    let before = backend.signed.load(Ordering::SeqCst);
+    let all = join_all((0..50).map(|_| client.post("pki/issue/r", body.clone()))).await;
+    all.into_iter().for_each(|answer| drop(accepted(answer)));
+    assert_eq!(backend.signed.load(Ordering::SeqCst) - before, 50);
+    assert_eq!(backend.peak.load(Ordering::SeqCst), 1);
+    pki.stop().await;
+    actor.stop(Duration::from_secs(5)).await;
+}
+
+#[actix_web::test]
+async fn vector_k39_lists_and_answers_are_signed_in_the_places_of_the_key_like_certificates() {
+    for max_parallel in [1, 3] {
+        let (backend, actor, pki) = with_root(max_parallel).await;
+        let client = &pki.app.client;
+        pki.post("config/crl", json!({ "ocsp_expiry": "1h" })).await;
+        let issuer = parse(text(&pki.get("issuer/root").await, "certificate"));
+        let mut leaves = Vec::new();
+        for _ in 0..8 {
+            leaves.push(pki.ask("issue/r", json!({ "common_name": "a.test" })).await.certificate.serial());
+        }
+        // Each signature of its own: nobody else has asked about these.
+        let signed = backend.signed.load(Ordering::SeqCst);
+        let about: Vec<_> =
+            leaves.iter().map(|serial| request(&[cert_id(IdHash::Sha1, &issuer, serial)], None)).collect();
+        let asking = join_all(about.iter().map(|about| pki.ocsp(about)));
+        let issuing = join_all((0..8).map(|_| client.post("pki/issue/r", json!({ "common_name": "b.test" }))));
+        let listing = join_all(
+            (0..8).map(|number| client.post("pki/issuer/root/sign-revocation-list", json!({ "crl_number": number }))),
+        );
+        let rotating = async { client.get("pki/crl/rotate").await };
+        let (asked, issued, listed, rotated) = tokio::join!(asking, issuing, listing, rotating);
+        asked.iter().for_each(|reply| assert_eq!(reply.statuses(), ["good"]));
+        issued.into_iter().chain(listed).chain([rotated]).for_each(|answer| drop(accepted(answer)));
+        // A complete list and its delta.
+        assert_eq!(backend.signed.load(Ordering::SeqCst) - signed, 8 + 8 + 8 + 2);
+        assert_eq!(backend.peak.load(Ordering::SeqCst), max_parallel);
+        pki.stop().await;
+        actor.stop(Duration::from_secs(5)).await;
+    }
+}

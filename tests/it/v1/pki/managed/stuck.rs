@@ -1,0 +1,121 @@
+//! A device that is gone, for everything that a mount asks of it: the mount's own requests end in their time, and
+//! everybody else's go on.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, FutureExt as _, join_all};
+use serde_json::json;
+use signet::x509::ocsp::IdHash;
+
+use super::device::{Device, Mode};
+use super::taken::PATHS;
+use super::{LIMIT, accepted, issued, text, until, with_root};
+use crate::support::{Answer, Client};
+use crate::v1::pki::mount::{FAR, Pki, parse};
+use crate::v1::pki::ocsp::{cert_id, request};
+
+/// Another mount, with keys of its own.
+async fn well(client: &Client) {
+    accepted(client.post("sys/mounts/well", json!({ "type": "pki" })).await);
+    let root = json!({ "common_name": "Well", "key_type": "ec", "not_after": FAR });
+    accepted(client.post("well/root/generate/internal", root).await);
+    accepted(client.post("well/roles/r", json!({ "allow_any_name": true, "key_type": "ec" })).await);
+}
+
+/// Everything else goes on: how long it takes.
+async fn meanwhile(pki: &Pki) -> Duration {
+    let (client, started) = (&pki.app.client, Instant::now());
+    for _ in 0..4 {
+        let serial = issued(client, "well").await;
+        accepted(client.post("well/revoke", json!({ "serial_number": serial })).await);
+    }
+    pki.role(&json!({ "allow_any_name": true, "ttl": "1h" })).await;
+    accepted(client.post("pki/keys/generate/internal", json!({ "key_type": "ec" })).await);
+    pki.crl("root").await;
+    assert_eq!(client.with_token("").get("sys/health").await.status, 200);
+    started.elapsed()
+}
+
+/// What a request came to that waited for the device.
+async fn ended(answer: impl Future<Output = Answer>) -> u16 {
+    let answer = answer.await;
+    assert_eq!(answer.error(), "the request took too long", "{}", answer.text);
+    answer.status
+}
+
+/// Asks for all of it while the device hangs, which has so many `jobs` then.
+async fn all_end_in_time(device: &Arc<Device>, pki: &Pki, jobs: usize, asked: Vec<BoxFuture<'_, u16>>) {
+    let begun = || device.begun.load(Ordering::SeqCst) + device.taken.load(Ordering::SeqCst);
+    let (before, started) = (begun(), Instant::now());
+    device.set(Mode::Hangs);
+    let others = async {
+        until(|| begun() >= before + jobs).await;
+        meanwhile(pki).await
+    };
+    let (answers, took) = tokio::join!(join_all(asked), others);
+    assert!(took < LIMIT, "{took:?}");
+    assert!(started.elapsed() < LIMIT + Duration::from_secs(3), "{:?}", started.elapsed());
+    assert!(answers.iter().all(|status| *status == 503), "{answers:?}");
+}
+
+#[actix_web::test]
+async fn a_key_that_never_comes_is_waited_for_by_nobody_else() {
+    let (device, pki) = with_root("ec").await;
+    let client = &pki.app.client;
+    well(client).await;
+    device.make("other", "ec");
+    let body = json!({ "common_name": "Other", "managed_key_name": "other", "not_after": FAR });
+    let ask = |path: &'static str| {
+        let body = body.clone();
+        async move { ended(client.post(&format!("pki/{path}"), body)).await }.boxed()
+    };
+    // More than there are workers, of each.
+    let asked: Vec<_> = PATHS.iter().flat_map(|path| std::iter::repeat_n(*path, 3)).map(ask).collect();
+    all_end_in_time(&device, &pki, asked.len(), asked).await;
+    // They left, and took back what they had asked for: it stores nothing afterwards.
+    until(|| device.taken_back.load(Ordering::SeqCst) == 3 * PATHS.len()).await;
+    let stored = pki.stored().await;
+    device.set(Mode::Slow);
+    pki.get("crl/rotate").await;
+    assert_eq!(pki.stored().await, stored);
+    pki.post("root/generate/kms", body).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn signatures_that_never_come_are_waited_for_by_nobody_else() {
+    let (device, pki) = with_root("ec").await;
+    let client = &pki.app.client;
+    well(client).await;
+    let issuer = parse(text(&pki.get("issuer/root").await, "certificate"));
+    let leaf = pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
+    let about = request(&[cert_id(IdHash::Sha1, &issuer, &leaf.certificate.serial())], None);
+    pki.post("config/crl", json!({ "enable_delta": true, "auto_rebuild": true })).await;
+    let body = json!({ "common_name": "Other", "managed_key_name": "token", "not_after": FAR });
+    let post = |path: &'static str| {
+        let body = body.clone();
+        async move { ended(client.post(&format!("pki/{path}"), body)).await }.boxed()
+    };
+    let get = |path: &'static str| async move { ended(client.get(&format!("pki/{path}"))).await }.boxed();
+    let asked: Vec<BoxFuture<'_, u16>> = vec![
+        async { pki.ocsp(&about).await.status }.boxed(),
+        post("root/generate/existing"),
+        post("intermediate/generate/existing"),
+        post("issue/r"),
+        post("issue/r"),
+        get("crl/rotate"),
+        get("crl/rotate-delta"),
+    ];
+    // One build of lists is under way, the other waits for it.
+    let jobs = asked.len() - 1;
+    all_end_in_time(&device, &pki, jobs, asked).await;
+    device.set(Mode::Slow);
+    pki.get("crl/rotate").await;
+    pki.get("crl/rotate-delta").await;
+    assert_eq!(pki.ocsp(&about).await.statuses(), ["good"]);
+    issued(client, "pki").await;
+    pki.stop().await;
+}

@@ -1,0 +1,343 @@
+//! Paths that end in `kms`: a mount takes a managed key into use.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+use signet::error::Kind;
+use signet::x509::csr::Csr;
+use signet::x509::pem;
+
+use super::device::{Device, Mode, REFUSAL};
+use super::text;
+use crate::support::App;
+use crate::v1::pki::foreign::{CA, Ca, openssl_verifies_chain};
+use crate::v1::pki::mount::{FAR, Pki, parse, with};
+use crate::v1::rights::{granted, only};
+
+/// Every one of them.
+pub const PATHS: [&str; 6] = [
+    "root/generate/kms",
+    "root/rotate/kms",
+    "issuers/generate/root/kms",
+    "intermediate/generate/kms",
+    "issuers/generate/intermediate/kms",
+    "keys/generate/kms",
+];
+
+/// A server with a device, without a key.
+async fn start() -> (Arc<Device>, Pki) {
+    let device = Device::new();
+    let app = App::builder().signers(device.clone()).start().await;
+    (device, Pki { app })
+}
+
+/// What each of the paths takes, but for the key: `keys/generate` ignores it.
+fn request(more: Value) -> Value {
+    with(&json!({ "common_name": "Managed", "not_after": FAR }), more)
+}
+
+#[actix_web::test]
+async fn each_path_takes_a_key_for_whoever_may_ask_there_and_nowhere_else() {
+    let (device, pki) = start().await;
+    for (at, path) in PATHS.into_iter().enumerate() {
+        let (name, key_type) = (format!("token-{at}"), ["ec", "rsa", "ed25519"][at % 3]);
+        let public = device.make(&name, key_type);
+        let client = only(&pki.app, &name, &granted(&format!("pki/{path}"), &["update"])).await;
+        let by = match at % 2 {
+            // Names are in lower case, however they are asked for.
+            0 => json!({ "managed_key_name": name.to_uppercase(), "managed_key_id": "" }),
+            _ => json!({ "managed_key_id": format!("uuid of {name}") }),
+        };
+        let body = with(&request(by), json!({ "key_name": format!("key-{at}"), "format": "pem_bundle" }));
+        for other in PATHS.into_iter().filter(|other| *other != path) {
+            client.post(&format!("pki/{other}"), body.clone()).await.assert_denied();
+        }
+        let answer = client.post(&format!("pki/{path}"), body).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        assert!(
+            !answer.text.contains("private_key") && !answer.text.contains("PRIVATE KEY"),
+            "{path}: {}",
+            answer.text
+        );
+        let data = &answer.body["data"];
+        assert_eq!(data["key_name"], format!("key-{at}"), "{path}");
+        let shown = pki.get(&format!("key/key-{at}")).await;
+        let named = (&shown["managed_key_name"], &shown["managed_key_id"], &shown["key_type"], &shown["key_id"]);
+        let uuid = format!("uuid of {name}");
+        assert_eq!(named, (&json!(name), &json!(uuid), &json!(key_type), &data["key_id"]), "{path}");
+        if path.contains("root") {
+            let root = parse(text(data, "certificate"));
+            assert!(*root.key() == public && root.is_signed_by(&public), "{path}");
+            assert_eq!(data["issuer_name"], if path.contains("rotate") { "next" } else { "" }, "{path}");
+        } else if path.contains("intermediate") {
+            let (_, der) = pem::first(text(data, "csr")).unwrap().unwrap();
+            let csr = Csr::from_der(&der).unwrap();
+            csr.verify().unwrap();
+            assert_eq!(csr.key, public, "{path}");
+        } else {
+            assert_eq!(data["key_type"], key_type, "{path}");
+        }
+    }
+    assert_eq!(pki.list("keys").await.len(), PATHS.len());
+    assert_eq!(pki.get("config/keys").await["default"], pki.get("key/key-0").await["key_id"]);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_k38_which_key_is_meant_must_be_said_and_nothing_of_its_kind() {
+    let (device, pki) = start().await;
+    device.make("token", "ec");
+    let kind = "invalid parameter for the kms/existing path parameter, key_type nor key_bits arguments can be set in \
+                this mode";
+    let unknown = format!("unable to determine managed key id: {REFUSAL}");
+    let token = json!({ "managed_key_name": "token" });
+    for path in PATHS {
+        for (more, rule) in [
+            (json!({}), "missing argument managed_key_name or managed_key_id"),
+            (json!({ "managed_key_name": "", "managed_key_id": null }), "missing argument managed_key_name or"),
+            (
+                json!({ "managed_key_name": "token", "managed_key_id": "uuid of token" }),
+                "only one argument of managed_key_name or managed_key_id should be specified",
+            ),
+            (with(&token, json!({ "key_type": "ec" })), kind),
+            (with(&token, json!({ "key_bits": 256 })), kind),
+            (json!({ "managed_key_name": ["token"] }), "managed_key_name"),
+            (json!({ "managed_key_id": { "a": 1 } }), "managed_key_id"),
+            (json!({ "managed_key_name": "x".repeat(129) }), "managed_key_name: longer than 128 bytes"),
+            (json!({ "managed_key_name": "uuid of token" }), &unknown),
+            (json!({ "managed_key_id": "token" }), &unknown),
+            (with(&token, json!({ "key_name": "default" })), "key_name: name is reserved"),
+        ] {
+            pki.refused(path, request(more), rule).await;
+        }
+    }
+    // What else is wrong with a request is said before the device is asked for anything.
+    for path in ["root/generate/kms", "root/rotate/kms", "issuers/generate/root/kms"] {
+        let body = with(&request(token.clone()), json!({ "ttl": "1h", "not_after": "2099-12-31T23:59:59Z" }));
+        pki.refused(path, body, "ttl").await;
+    }
+    for path in PATHS.into_iter().filter(|path| !path.starts_with("keys")) {
+        pki.refused(path, with(&token, json!({ "common_name": "" })), "common_name: ").await;
+    }
+    assert_eq!(device.taken.load(Ordering::SeqCst), 0);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_key_that_no_authority_may_have_is_not_taken() {
+    let (device, pki) = start().await;
+    for (key_type, rule) in
+        [("ec-224", "a P-224 key cannot sign certificates"), ("rsa-1024", "RSA keys below 2048 bits are not supported")]
+    {
+        device.make(key_type, key_type);
+        for path in PATHS {
+            let by_name = request(json!({ "managed_key_name": key_type }));
+            pki.refused(path, by_name, &format!("managed_key_name: {rule}")).await;
+            let by_id = request(json!({ "managed_key_id": format!("uuid of {key_type}") }));
+            pki.refused(path, by_id, &format!("managed_key_id: {rule}")).await;
+        }
+    }
+    device.show("weak", include_str!("../../../fixtures/roca-2048.key.pem"));
+    let body = request(json!({ "managed_key_name": "weak" }));
+    pki.refused("keys/generate/kms", body, "managed_key_name: the RSA key's primes").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn vector_k14_a_mount_without_the_grant_uses_no_key_and_cannot_tell_whether_it_exists() {
+    let (device, pki) = start().await;
+    device.make("token", "ec");
+    pki.post("root/generate/kms", request(json!({ "managed_key_name": "token", "issuer_name": "root" }))).await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let list = pki.crl("root").await;
+    device.deny(true);
+    for path in PATHS {
+        let ask = async |named: Value| pki.app.client.post(&format!("pki/{path}"), request(named)).await;
+        let existing = [json!({ "managed_key_name": "token" }), json!({ "managed_key_id": "uuid of token" })];
+        let missing = [json!({ "managed_key_name": "other" }), json!({ "managed_key_id": "uuid of other" })];
+        for (existing, missing) in existing.into_iter().zip(missing) {
+            let (existing, missing) = (ask(existing).await, ask(missing).await);
+            assert_eq!((existing.status, existing.error()), (400, missing.error()), "{path}");
+        }
+    }
+    for path in ["issue/r", "issuer/root/issue/r"] {
+        pki.refused(path, json!({ "common_name": "a.test" }), REFUSAL).await;
+    }
+    assert_eq!(pki.app.client.get("pki/crl/rotate").await.status, 400);
+    // What was signed is there, and everything of the issuer can be read and written that needs no signature.
+    assert_eq!(pki.crl("root").await.der, list.der);
+    pki.post("issuer/root", json!({ "issuer_name": "renamed" })).await;
+    assert_eq!(pki.get("issuer/renamed").await["revocation_signature_algorithm"], "");
+    device.deny(false);
+    pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_mount_has_one_key_of_a_managed_key_however_often_it_is_taken() {
+    let (device, pki) = start().await;
+    device.make("token", "rsa");
+    device.make("other", "ec");
+    let first = pki.post("keys/generate/kms", json!({ "managed_key_name": "token", "key_name": "mine" })).await;
+    assert_eq!(first.warnings(), "");
+    let id = first.body["data"]["key_id"].clone();
+    for path in PATHS {
+        for (more, warned) in [
+            (json!({ "managed_key_name": "token" }), false),
+            (json!({ "managed_key_id": "uuid of token", "key_name": "mine" }), false),
+            (json!({ "managed_key_name": "token", "key_name": "yours" }), true),
+        ] {
+            let answer = pki.post(path, request(more)).await;
+            let data = &answer.body["data"];
+            assert_eq!((&data["key_id"], &data["key_name"]), (&id, &json!("mine")), "{path}");
+            assert_eq!(answer.warnings().contains("key_name ignored"), warned, "{path}: {}", answer.text);
+        }
+    }
+    assert_eq!(json!(pki.list("keys").await), json!([id]));
+    assert_eq!(pki.list("issuers").await.len(), 9);
+    // The name of another key is not free, and nobody is asked for a key then.
+    let taken = device.taken.load(Ordering::SeqCst);
+    for path in PATHS {
+        let body = request(json!({ "managed_key_name": "other", "key_name": "mine" }));
+        pki.refused(path, body, "key_name: key name already in use").await;
+    }
+    assert_eq!(device.taken.load(Ordering::SeqCst), taken);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_managed_key_that_was_made_again_is_another_one_until_it_is_taken_again() {
+    let (device, pki) = start().await;
+    device.make("token", "ec");
+    pki.post("root/generate/kms", request(json!({ "managed_key_name": "token", "issuer_name": "root" }))).await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let before = pki.get("issuer/root").await["key_id"].clone();
+    device.recreate("token");
+    pki.refused("issue/r", json!({ "common_name": "a.test" }), REFUSAL).await;
+    let again = pki.post("keys/generate/kms", json!({ "managed_key_name": "token" })).await;
+    assert_eq!(again.body["data"]["key_id"], before);
+    assert!(again.warnings().contains("signs with managed key \"token\" from now on"), "{}", again.text);
+    let pki = Pki { app: pki.app.restart().await };
+    let shown = pki.get(&format!("key/{}", before.as_str().unwrap())).await;
+    assert_eq!(shown["managed_key_id"], "new uuid of token");
+    pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
+    pki.get("crl/rotate").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn issuers_that_were_imported_get_their_key_when_it_is_taken() {
+    let (device, pki) = start().await;
+    let client = &pki.app.client;
+    device.make("token", "ec");
+    assert_eq!(client.post("sys/mounts/elsewhere", json!({ "type": "pki" })).await.status, 204);
+    let root = request(json!({ "managed_key_name": "token" }));
+    let root = client.post("elsewhere/root/generate/kms", root).await.body["data"]["certificate"].clone();
+    let imported = pki.post("issuers/import/cert", json!({ "pem_bundle": root })).await;
+    let id = imported.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
+    assert_eq!(imported.body["data"]["mapping"][&id], "");
+    assert_eq!(pki.get("config/issuers").await["default"], "");
+    let taken = pki.post("keys/generate/kms", json!({ "managed_key_name": "token" })).await;
+    assert_eq!(taken.warnings(), "");
+    assert_eq!(pki.get(&format!("issuer/{id}")).await["key_id"], taken.body["data"]["key_id"]);
+    assert_eq!(pki.get("config/issuers").await["default"], id);
+    let root = root.as_str().unwrap();
+    assert!(pki.crl(&id).await.is_signed_by(root));
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let leaf = pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
+    openssl_verifies_chain(root, &[], &leaf.pem).unwrap();
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_private_key_and_a_managed_one_with_the_same_public_half_are_one_key() {
+    let (device, pki) = start().await;
+    let begun = || device.begun.load(Ordering::SeqCst);
+    // The managed one first: what is imported is not stored, and the device goes on to sign.
+    let ca = Ca::root_with(device.share("shared"), "/CN=Shared", CA, &[]);
+    let id =
+        pki.post("keys/generate/kms", json!({ "managed_key_name": "shared" })).await.body["data"]["key_id"].clone();
+    let imported = pki.post("issuers/import/bundle", json!({ "pem_bundle": ca.bundle() })).await.body["data"].clone();
+    assert_eq!((&imported["imported_keys"], &imported["existing_keys"]), (&json!([]), &json!([id])));
+    let again = pki.post("keys/import", json!({ "pem_bundle": ca.key })).await;
+    assert_eq!(again.body["data"]["key_id"], id);
+    assert!(again.warnings().contains("already imported"), "{}", again.text);
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let before = begun();
+    let leaf = pki.ask("issue/r", json!({ "common_name": "a.test", "ttl": "1h" })).await;
+    openssl_verifies_chain(&ca.pem, &[], &leaf.pem).unwrap();
+    assert_eq!(begun(), before + 1);
+    // The private one first: it stays, and the device is not asked.
+    let local = Ca::root_with(device.share("local"), "/CN=Local", CA, &[]);
+    let imported =
+        pki.post("issuers/import/bundle", json!({ "pem_bundle": local.bundle() })).await.body["data"].clone();
+    let taken = pki.post("keys/generate/kms", json!({ "managed_key_name": "local" })).await;
+    assert_eq!(taken.body["data"]["key_id"], imported["imported_keys"][0]);
+    assert!(taken.warnings().contains("the mount has this key itself"), "{}", taken.text);
+    let before = begun();
+    let path = format!("issuer/{}/issue/r", imported["imported_issuers"][0].as_str().unwrap());
+    pki.ask(&path, json!({ "common_name": "a.test", "ttl": "1h" })).await;
+    assert_eq!(begun(), before);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_root_and_an_intermediate_of_managed_keys_are_a_chain_that_openssl_accepts() {
+    for (root_type, below_type) in [("ec", "rsa"), ("rsa", "ec"), ("ed25519", "ed25519")] {
+        let (device, pki) = start().await;
+        device.make("root", root_type);
+        device.make("below", below_type);
+        let root = request(json!({ "managed_key_name": "root", "issuer_name": "root" }));
+        let root = text(&pki.post("root/generate/kms", root).await.body["data"], "certificate").to_owned();
+        let wanted = json!({ "common_name": "Below", "managed_key_name": "below", "key_name": "below" });
+        let csr = pki.post("intermediate/generate/kms", wanted).await.body["data"]["csr"].clone();
+        let signing = json!({ "csr": csr, "common_name": "Below", "ttl": "2h" });
+        let below = pki.certify("root/sign-intermediate", signing).await.pem;
+        let set = pki.post("intermediate/set-signed", json!({ "certificate": below })).await.body["data"].clone();
+        let id = set["imported_issuers"][0].as_str().unwrap().to_owned();
+        assert_eq!(set["mapping"][&id], pki.get("key/below").await["key_id"]);
+        pki.role(&json!({ "allow_any_name": true })).await;
+        let leaf = pki.ask(&format!("issuer/{id}/issue/r"), json!({ "common_name": "a.test", "ttl": "1h" })).await;
+        openssl_verifies_chain(&root, &[&below], &leaf.pem).unwrap();
+        assert!(pki.crl(&id).await.is_signed_by(&below));
+        pki.stop().await;
+    }
+}
+
+#[actix_web::test]
+async fn vector_16_7_h40_a_device_that_fails_is_told_as_such_and_nothing_is_stored() {
+    let (device, pki) = start().await;
+    device.make("token", "ec");
+    for (mode, status) in [
+        (Mode::Refuses(Kind::Invalid), 400),
+        (Mode::Refuses(Kind::Busy), 503),
+        (Mode::Refuses(Kind::Unavailable), 503),
+        (Mode::Refuses(Kind::BadGateway), 502),
+        (Mode::Dies, 503),
+    ] {
+        device.set(mode);
+        for path in PATHS {
+            let before = pki.stored().await;
+            let body = request(json!({ "managed_key_name": "token" }));
+            let answer = pki.app.client.post(&format!("pki/{path}"), body).await;
+            assert_eq!(answer.status, status, "{mode:?} {path}: {}", answer.text);
+            let prefix = "failed to lookup public key from managed key: the device ";
+            assert!(answer.error().starts_with(prefix), "{mode:?} {path}: {}", answer.text);
+            assert_eq!(pki.stored().await, before, "{mode:?} {path}");
+        }
+    }
+    // It shows another key than it signs with.
+    device.set(Mode::Lies);
+    for path in PATHS.into_iter().filter(|path| !path.starts_with("keys")) {
+        let body = request(json!({ "managed_key_name": "token" }));
+        let answer = pki.app.client.post(&format!("pki/{path}"), body).await;
+        assert_eq!(answer.status, 502, "{path}: {}", answer.text);
+    }
+    assert_eq!(pki.list("keys").await, [""; 0]);
+    device.set(Mode::Slow);
+    for path in PATHS {
+        pki.post(path, request(json!({ "managed_key_name": "token" }))).await;
+    }
+    pki.stop().await;
+}
