@@ -15,7 +15,7 @@ use signet::secret::Secret;
 use signet::x509::algorithm::KeyKind;
 
 /// The PIN of every token.
-pub const PIN: &str = "4711-pin";
+pub const PIN: &str = "4711-pin-of-the-hsm";
 /// The module.
 pub const SOFTHSM: &str = "/usr/lib/softhsm/libsofthsm2.so";
 /// In its presence a test is in its own process already.
