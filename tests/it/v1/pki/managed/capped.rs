@@ -2,8 +2,8 @@
 //! those than it may have.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -18,7 +18,6 @@ use signet::keys::{
 };
 use signet::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use signet::x509::ocsp::IdHash;
-use signet::x509::public_key::PublicKey;
 
 use super::device::REFUSAL;
 use super::{accepted, text};
@@ -27,35 +26,28 @@ use crate::v1::pki::mount::{FAR, Pki, parse};
 use crate::v1::pki::ocsp::{cert_id, request};
 
 /// Managed keys, each of which every mount may use: its name is its UUID.
-#[derive(Default)]
-pub struct Actors(Mutex<BTreeMap<String, (SignerActor, Option<PublicKey>)>>);
+pub struct Actors(BTreeMap<String, SignerActor>);
 
 impl Actors {
     pub fn new(actors: impl IntoIterator<Item = SignerActor>) -> Arc<Self> {
-        let named = actors.into_iter().map(|actor| (actor.name().to_owned(), (actor, None)));
-        Arc::new(Self(Mutex::new(named.collect())))
+        Arc::new(Self(actors.into_iter().map(|actor| (actor.name().to_owned(), actor)).collect()))
     }
 
-    fn find(&self, name: &str) -> Result<(SignerActor, Option<PublicKey>)> {
-        self.0.lock().unwrap().get(name).cloned().ok_or_else(|| Error::invalid(REFUSAL))
+    fn find(&self, name: &str) -> Result<SignerActor> {
+        self.0.get(name).cloned().ok_or_else(|| Error::invalid(REFUSAL))
     }
 }
 
-/// Who has the actors, for what is answered later.
-pub struct Shared(pub Arc<Actors>);
-
-impl Signers for Shared {
-    fn signer(&self, _: MountId, uuid: &str) -> Result<Arc<dyn RemoteSigner>> {
-        let (actor, public) = self.0.find(uuid)?;
-        Ok(actor.signer(public.expect("it was taken")))
+impl Signers for Actors {
+    fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
+        Ok(self.find(&key.uuid)?.signer(key.public.clone()))
     }
 
     fn take(&self, mount: MountId, named: ManagedKeyRef) -> Result<Taking> {
         let (ManagedKeyRef::Name(name) | ManagedKeyRef::Uuid(name)) = named;
-        let ((actor, _), actors) = (self.0.find(&name)?, Arc::clone(&self.0));
+        let actor = self.find(&name)?;
         let taking = async move {
             let public = actor.public_key(true).await?;
-            actors.0.lock().unwrap().get_mut(&name).unwrap().1 = Some(public.clone());
             Ok(ManagedKey { mount, uuid: name.clone(), name, public })
         };
         Ok(taking.boxed())
@@ -104,7 +96,7 @@ async fn with_root(max_parallel: usize) -> (Arc<Counting>, SignerActor, Pki) {
     let zero = AtomicUsize::default;
     let backend = Arc::new(Counting { key, signed: zero(), running: zero(), peak: zero() });
     let actor = SignerActor::start("token", Backend::Blocking(backend.clone()), max_parallel, Limits::default());
-    let app = App::builder().signers(Arc::new(Shared(Actors::new([actor.clone()])))).start().await;
+    let app = App::builder().signers(Actors::new([actor.clone()])).start().await;
     let pki = Pki { app };
     let root = json!({ "common_name": "Root", "issuer_name": "root", "managed_key_name": "token", "not_after": FAR });
     pki.post("root/generate/kms", root).await;

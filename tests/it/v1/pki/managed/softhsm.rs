@@ -1,13 +1,11 @@
 //! Authorities with their keys in a token, SoftHSM's: an RSA and a P-256 key, each as the root's and as the
 //! intermediate's. What they sign is judged by openssl.
 
-use std::sync::Arc;
-
 use serde_json::json;
 use signet::x509::algorithm::{Curve, KeyKind};
 use signet::x509::ocsp::IdHash;
 
-use super::capped::{Actors, Shared};
+use super::capped::Actors;
 use super::{delta, text};
 use crate::signers::hsm::{ECDSA, Hsm, RSA, alone, config, wide};
 use crate::support::App;
@@ -21,7 +19,7 @@ async fn start(hsm: &Hsm) -> Pki {
     let libraries = hsm.libraries();
     let keys = [("rsa", RSA, KeyKind::Rsa { bits: 2048 }), ("ec", ECDSA, KeyKind::Ec(Curve::P256))];
     let actors = keys.map(|(name, mechanism, kind)| wide(&libraries, config(mechanism, name, Some(kind)), 4));
-    Pki { app: App::builder().signers(Arc::new(Shared(Actors::new(actors)))).start().await }
+    Pki { app: App::builder().signers(Actors::new(actors)).start().await }
 }
 
 /// What a relying party asks about a leaf, before and after it is revoked.
