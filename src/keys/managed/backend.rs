@@ -85,17 +85,11 @@ impl BackendConfig {
         }
     }
 
-    /// Holds it against the rules of its type; `terms` are what it shares with all types.
-    pub(super) fn check(&self, terms: &Terms) -> Result<()> {
-        match self {
-            Self::Pkcs11(settings) => settings.check(terms.allow_generate_key),
-        }
-    }
-
-    /// The backend; made anew whenever the record is written. Asks no device.
+    /// The backend; made anew whenever the record is written. `terms` are what it shares with all types. Asks no
+    /// device.
     ///
     /// # Errors
-    /// `Invalid` when this server lacks what the configuration names.
+    /// `Invalid` for a configuration against the rules of its type, and when this server lacks what it names.
     pub(super) fn open(&self, terms: &Terms, devices: &Devices) -> Result<Opened> {
         match self {
             Self::Pkcs11(settings) => {

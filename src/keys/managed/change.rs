@@ -38,7 +38,7 @@ impl ManagedKeys {
                 return Err(Error::invalid(format!("a managed key named {name:?} of type {word:?} already exists")));
             }
             let (terms, backend) = change(known.map(|entry| &*entry.record))?;
-            backend.check(&terms)?;
+            // That it is right, and that this server has what it names.
             backend.open(&terms, &self.devices)?;
             let uuid = known.map_or_else(crate::random::uuid, |entry| entry.record.uuid.clone());
             let record = Record { uuid, name: name.to_owned(), terms, backend };
