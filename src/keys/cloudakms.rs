@@ -25,9 +25,6 @@ pub use self::config::{CloudAkmsChange, CloudAkmsConfig};
 use super::actor::AsyncBackend;
 use crate::error::Result;
 
-/// The service, as it stands in texts.
-pub const NAME: &str = "cloudakms";
-
 /// The backend of a key; made anew whenever its configuration is written. `generate` is whether a key that is not
 /// there may be made. Asks nobody.
 ///

@@ -26,9 +26,6 @@ use super::actor::AsyncBackend;
 use super::cloud::{CloudKey, CloudServices};
 use crate::error::Result;
 
-/// The service, as it stands in texts.
-pub const NAME: &str = "cloudckms";
-
 /// The backend of a key; made anew whenever its configuration is written. `generate` is whether a key that is not
 /// there may be made. Asks nobody.
 ///

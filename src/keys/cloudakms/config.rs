@@ -7,6 +7,9 @@ use crate::keys::cloud::rules;
 use crate::secret::{Secret, sealed};
 use crate::x509::algorithm::{Curve, KeyKind};
 
+/// The service, as it stands in texts.
+pub(super) const NAME: &str = "cloudakms";
+
 /// The configuration of one key.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudAkmsConfig {

@@ -4,7 +4,7 @@
 use aws_sdk_kms::config::http::HttpResponse;
 use aws_sdk_kms::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 
-use super::NAME;
+use super::config::NAME;
 use crate::error::{Error, Kind};
 
 /// Begins of codes that the service gives while it is overloaded or broken.

@@ -5,9 +5,8 @@ use aws_sdk_kms::primitives::Blob;
 use aws_sdk_kms::types::{KeyMetadata, KeySpec, KeyState, KeyUsageType, MessageType, SigningAlgorithmSpec};
 use tokio::sync::OnceCell;
 
-use super::NAME;
 use super::client::{connect, once};
-use super::config::CloudAkmsConfig;
+use super::config::{CloudAkmsConfig, NAME};
 use super::failure::failed;
 use crate::error::{Error, Kind, Result};
 use crate::keys::cloud::{Found, Service};

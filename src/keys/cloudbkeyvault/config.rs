@@ -7,6 +7,8 @@ use crate::error::{Error, Result};
 use crate::keys::cloud::{CloudServices, rules};
 use crate::secret::{Secret, sealed};
 
+/// The service, as it stands in texts.
+pub(super) const NAME: &str = "cloudbkeyvault";
 /// The one type of keys.
 pub(super) const KEY_TYPE: &str = "RSA-HSM";
 

@@ -8,8 +8,7 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::NAME;
-use super::config::{CloudBkeyvaultConfig, KEY_TYPE};
+use super::config::{CloudBkeyvaultConfig, KEY_TYPE, NAME};
 use super::credential;
 use crate::error::{Error, Kind, Result};
 use crate::keys::cloud::{CloudServices, Found, Reply, Service, Tokens, Tries};

@@ -7,6 +7,8 @@ use super::file::CredentialFile;
 use crate::error::{Error, Result};
 use crate::keys::cloud::{CloudServices, rules};
 
+/// The service, as it stands in texts.
+pub(super) const NAME: &str = "cloudckms";
 /// The version that a new key begins with.
 const FIRST_VERSION: &str = "1";
 

@@ -9,10 +9,9 @@ use reqwest::{Method, RequestBuilder};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::NAME;
 use super::algorithm::Algorithm;
 use super::checksum::crc32c;
-use super::config::CloudCkmsConfig;
+use super::config::{CloudCkmsConfig, NAME};
 use super::credential;
 use super::file::CredentialFile;
 use crate::error::{Error, Kind, Result};
