@@ -42,5 +42,5 @@ pub fn backend(config: CloudAkmsConfig, generate: bool) -> Result<Arc<dyn AsyncB
 /// `Invalid`.
 #[cfg(not(feature = "keys-aws"))]
 pub fn backend(_: CloudAkmsConfig, _: bool) -> Result<Arc<dyn AsyncBackend>> {
-    Err(crate::error::Error::invalid("this build has no cloudakms"))
+    Err(crate::error::Error::invalid(format!("this build has no {}", config::NAME)))
 }

@@ -124,6 +124,7 @@ impl CloudAkmsConfig {
     }
 
     /// The kind of the key; `None` for an elliptic curve that is left open.
+    #[cfg_attr(not(feature = "keys-aws"), allow(dead_code))]
     pub(super) fn kind(&self) -> Option<KeyKind> {
         match self.key_type.as_str() {
             "RSA" => Some(KeyKind::Rsa { bits: rules::rsa_bits(&self.key_bits, true).ok()? }),
