@@ -19,7 +19,7 @@ use signet::telemetry::{self, LogFormat};
 /// Signet: an actor-based signing server.
 #[derive(Parser)]
 #[command(name = "signet", version)]
-pub struct Command {
+pub(crate) struct Command {
     #[command(subcommand)]
     word: Word,
 }
@@ -45,7 +45,7 @@ enum Word {
 
 impl Command {
     /// Runs it to its end.
-    pub fn run(self) -> Result<()> {
+    pub(crate) fn run(self) -> Result<()> {
         match self.word {
             Word::Dev(arguments) => {
                 logs_from_environment()?;

@@ -313,6 +313,8 @@ mod tests {
             ("log = \"a=b=c\"", "log: must be"),
             ("pkcs11_libraries = { \"a/b\" = \"/x\" }", "pkcs11_libraries: must be"),
             ("pkcs11_libraries = { a = \"x\" }", "pkcs11_libraries: must be"),
+            ("pkcs11_libraries = { A = \"/x\" }", "pkcs11_libraries: must be"),
+            ("pkcs11_libraries = \"a=/x,a=/y\"", "pkcs11_libraries: must be"),
             ("commit_queue = 0", "commit_queue: must be"),
             ("serial_numbers = \"uuid\"", "serial_numbers: must be time or random"),
             ("max_connections = -1", "max_connections: must be"),

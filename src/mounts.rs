@@ -4,7 +4,8 @@
 //! [`Mounts`] keeps the two together, for whoever has a reason to: the start opens what is stored, a request
 //! that enables or disables a mount changes the table and the engine with it, a request to a mount that is not
 //! open yet wakes it, the follower of other nodes (`follow`) hands on what they changed, and what engines do
-//! by themselves now and then is begun in `background`. Nobody else opens or closes a mount.
+//! by themselves now and then is begun in `background`. Nobody else opens or closes a mount. Which managed keys a
+//! mount may use stands in the table, too: `grants` tells the registry of keys, which is followed with the table.
 //!
 //! A kind of mount is one variant of [`MountKind`]. What it opens and how it is closed are its arms in this
 //! file; what happens when another node changed it is its arm of `Open` in `follow`.
@@ -13,6 +14,7 @@
 
 mod background;
 mod follow;
+mod grants;
 
 use std::sync::Arc;
 
@@ -21,11 +23,15 @@ use crate::auth::mounts::{Mount, MountKind};
 use crate::documents::MountId;
 use crate::error::Result;
 use crate::fields::Fields;
+use crate::keys::ManagedKeys;
 use crate::pki::{Authority, Engine};
+
+pub use grants::MountGrants;
 
 /// All mounts of one server.
 pub struct Mounts {
     auth: Arc<Auth>,
+    keys: Arc<ManagedKeys>,
     pki: Arc<Engine>,
 }
 
@@ -43,8 +49,8 @@ impl Mounts {
     ///
     /// # Errors
     /// `Unavailable` from storage, `Internal` when what is stored of a mount cannot be read.
-    pub async fn open(auth: Arc<Auth>, pki: Arc<Engine>) -> Result<Arc<Self>> {
-        let mounts = Self { auth, pki };
+    pub async fn open(auth: Arc<Auth>, keys: Arc<ManagedKeys>, pki: Arc<Engine>) -> Result<Arc<Self>> {
+        let mounts = Self { auth, keys, pki };
         for mount in mounts.auth.mounts().iter() {
             mounts.open_one(mount, From::Stored).await?;
         }

@@ -41,7 +41,8 @@ use crate::http::reach::Reach;
 use crate::http::settings::Settings;
 use crate::http::state::{Identity, Shared, State, Stopping};
 use crate::keys::signing::Signers;
-use crate::mounts::Mounts;
+use crate::keys::{CloudServices, CloudSettings, Devices, Libraries, ManagedKeys};
+use crate::mounts::{MountGrants, Mounts};
 use crate::nodes::{Baseline, Nodes};
 use crate::pki::Engine;
 use crate::projects::Projects;
@@ -58,6 +59,8 @@ const METRICS_CAPS: Caps = Caps { total: 32, per_address: 16 };
 /// How long the store may take to close once requests have drained. With the drain, a stop takes less than
 /// ten seconds.
 const CLOSE: Duration = Duration::from_secs(2);
+/// How long the signers of managed keys may take to end, and then their modules.
+const SIGNERS_END: Duration = Duration::from_secs(1);
 /// Between two sweeps of ended tokens.
 const SWEEP: Duration = Duration::from_secs(30);
 /// Between two upkeeps of the metrics.
@@ -81,8 +84,12 @@ pub struct Options {
     pub clock: Clock,
     /// The store.
     pub storage: storage::Options,
-    /// Who signs with managed keys.
-    pub signers: Arc<dyn Signers>,
+    /// The PKCS #11 libraries that managed keys may name.
+    pub pkcs11_libraries: Libraries,
+    /// What is configured of the cloud services of managed keys.
+    pub cloud: CloudSettings,
+    /// Who signs for mounts in place of the managed keys that are registered; usually nobody.
+    pub signers: Option<Arc<dyn Signers>>,
     /// Settings of the wires.
     pub settings: Settings,
     /// Who is told of every request and answer. Without one nobody is; with some, whatever none of them takes is
@@ -137,17 +144,11 @@ impl Server {
         let storage = storage::open(options.storage).await?;
         let stores = between(storage.stores());
         let audit = Audit::new(options.audit, options.clock.clone());
-        let Options { signers, clock, settings, skew_limit, .. } = options;
-        match domains(stores, audit, signers, clock, settings, skew_limit, storage_type).await {
-            Ok(shared) => Ok(Self {
-                shared: Arc::new(shared),
-                storage,
-                listen: options.listen,
-                tls: options.tls,
-                metrics_listen: options.metrics_listen,
-                workers,
-                caps,
-            }),
+        let Options { listen, tls, metrics_listen, .. } = options;
+        let keys = Keys { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
+        let given = Given { clock: options.clock, settings: options.settings, skew_limit: options.skew_limit };
+        match domains(stores, audit, keys, given, storage_type).await {
+            Ok(shared) => Ok(Self { shared: Arc::new(shared), storage, listen, tls, metrics_listen, workers, caps }),
             Err(error) => {
                 // Lets go of the data, so that the next attempt finds it free.
                 if let Err(second) = storage.shutdown().await {
@@ -161,11 +162,6 @@ impl Server {
     /// The domains and settings.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
-    }
-
-    /// The store as authentication sees it, for commands that prepare a server.
-    pub fn auth_store(&self) -> Arc<dyn AuthStore> {
-        self.storage.auth()
     }
 
     /// Binds and serves. Must run on an actix system.
@@ -227,15 +223,22 @@ fn bind_metrics(address: SocketAddr) -> Result<Bound<impl FnOnce() -> dev::Serve
     listener::bind(Setup { address, tls: None, workers: 1, connections }, app)
 }
 
-async fn domains(
-    stores: Stores,
-    audit: Audit,
-    signers: Arc<dyn Signers>,
+/// What managed keys are made of.
+struct Keys {
+    libraries: Libraries,
+    cloud: CloudSettings,
+    signers: Option<Arc<dyn Signers>>,
+}
+
+/// What the domains are given.
+struct Given {
     clock: Clock,
     settings: Settings,
     skew_limit: Duration,
-    storage_type: &'static str,
-) -> Result<Shared> {
+}
+
+async fn domains(stores: Stores, audit: Audit, keys: Keys, given: Given, storage_type: &'static str) -> Result<Shared> {
+    let Given { clock, settings, skew_limit } = given;
     // Before anything is read: what changes from now on is followed.
     let baseline = match stores.changes {
         Some(log) => Some(Baseline::read(log, clock.clone(), skew_limit).await?),
@@ -244,8 +247,12 @@ async fn domains(
     let identity = identity(&*stores.auth, storage_type).await?;
     let reach = Reach::new(Arc::clone(&stores.auth));
     let auth = Auth::open(stores.auth, clock.clone()).await?;
+    let grants = Arc::new(MountGrants::new(auth.clone()));
+    let devices = Devices { libraries: keys.libraries, cloud: CloudServices::new(keys.cloud, clock.clone())? };
+    let managed_keys = ManagedKeys::open(stores.managed_keys, devices, grants).await?;
+    let signers = keys.signers.unwrap_or_else(|| managed_keys.clone());
     let engine = Engine::new(stores.pki, settings.serial_numbers.source(&clock), signers, clock.clone());
-    let mounts = Mounts::open(auth.clone(), engine.clone()).await?;
+    let mounts = Mounts::open(auth.clone(), managed_keys.clone(), engine.clone()).await?;
     let stopping = Stopping::default();
     let nodes = Nodes::new(baseline, mounts.clone());
     let projects = Projects::start(stores.projects, clock.clone());
@@ -256,6 +263,7 @@ async fn domains(
         auth,
         engine,
         mounts,
+        managed_keys,
         projects,
         limits,
         address,
@@ -401,7 +409,7 @@ impl Running {
         metrics::counter!(telemetry::TLS_RELOADS, "result" => result).increment(1);
     }
 
-    /// Takes no new connections, lets running requests finish, closes the store.
+    /// Takes no new connections, lets running requests finish, ends the signers of managed keys, closes the store.
     ///
     /// # Errors
     /// Those of [`Server::close`]; `Internal` when the listener had failed.
@@ -415,6 +423,7 @@ impl Running {
         }
         self.tasks.iter().for_each(JoinHandle::abort);
         self.server.shared.mounts.stop().await;
+        self.server.shared.managed_keys.stop(SIGNERS_END).await;
         self.server.close().await?;
         served
     }

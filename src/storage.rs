@@ -1,7 +1,7 @@
 //! The store of one server: implements what the domains' `store.rs` modules ask for.
 //!
 //! [`open`] is the front door; it gives every domain its own handle ([`Stores`]). A domain's writes are one enum,
-//! its reads one trait. A unit of writes is sealed where it holds a body (`pki`, `auth`), goes through the commit
+//! its reads one trait. A unit of writes is sealed where it holds a body (`pki`, `auth`, `managed_keys`), goes through the commit
 //! actor ([`commit`]) and is answered when the batch that carries it is on disk; a read goes to the backend's own
 //! connections and is opened on the way back (`store`, which every engine shares). The engines are behind
 //! `backend`: the embedded one is SQLite, one file in the data folder; the other is PostgreSQL, for any
@@ -49,6 +49,7 @@ pub mod commit;
 mod documents;
 mod embedded;
 mod keys;
+mod managed_keys;
 mod pki;
 mod postgres;
 pub mod seal;
@@ -64,6 +65,7 @@ use std::sync::Arc;
 use crate::auth::store::AuthStore;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::keys::store::KeyStore;
 use crate::nodes::store::ChangeLog;
 use crate::pki::store::PkiStore;
 use crate::projects::store::ProjectStore;
@@ -115,6 +117,8 @@ pub struct Stores {
     pub changes: Option<Arc<dyn ChangeLog>>,
     /// The projects API's.
     pub projects: Arc<dyn ProjectStore>,
+    /// The registry's of managed keys.
+    pub managed_keys: Arc<dyn KeyStore>,
 }
 
 /// An open store; clones are the same store.
@@ -156,7 +160,13 @@ impl Storage {
     where
         Store<R>: PkiStore + AuthStore + ProjectStore + 'static,
     {
-        let stores = Stores { pki: store.clone(), auth: store.clone(), changes, projects: store.clone() };
+        let stores = Stores {
+            pki: store.clone(),
+            auth: store.clone(),
+            changes,
+            projects: store.clone(),
+            managed_keys: store.clone(),
+        };
         let reader = Arc::new(store.reader.clone());
         Self { stores, commits: store.commits.clone(), reader, keys: store.keys.clone() }
     }

@@ -1,6 +1,6 @@
 //! X.509: the only place that knows ASN.1.
 //!
-//! Certificates, certification requests and CRLs are written from pre-encoded pieces with a small DER
+//! Certificates, certification requests and CRLs are written from pre-encoded [`pieces`] with a small DER
 //! [`writer`] and read with a strict zero-copy [`reader`]; names, keys and copied extensions stay the
 //! bytes they were. Nothing here decides a policy and nothing here signs: callers encode a
 //! to-be-signed structure ([`tbs`], [`crl`], [`csr`]), have it signed wherever the key lives, and join
@@ -21,6 +21,7 @@ pub mod name;
 pub mod ocsp;
 pub mod oid;
 pub mod pem;
+pub mod pieces;
 pub mod profile;
 pub mod public_key;
 pub mod raw_extension;

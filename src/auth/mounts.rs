@@ -145,11 +145,6 @@ impl Mount {
         self.id == SYSTEM
     }
 
-    /// Its key in the listing of its family: `pki/`, and `token/` for `auth/token/`.
-    pub fn listing_key(&self) -> &str {
-        self.path.strip_prefix("auth/").unwrap_or(&self.path)
-    }
-
     /// Longest life of what it hands out.
     pub fn max_ttl(&self) -> Duration {
         match self.max_lease_ttl {
@@ -232,6 +227,8 @@ impl Mount {
 pub struct MountTable {
     /// By path without the trailing `/`.
     by_path: HashMap<Box<str>, Arc<Mount>>,
+    /// But for the built-in ones, which share an id.
+    by_id: HashMap<MountId, Arc<Mount>>,
     /// In the order of their paths.
     sorted: Vec<Arc<Mount>>,
     /// Most segments of a mount's path.
@@ -247,7 +244,8 @@ impl MountTable {
         let mut sorted: Vec<Arc<Mount>> = by_path.values().cloned().collect();
         sorted.sort_by(|a, b| a.path.cmp(&b.path));
         let deepest = by_path.keys().map(|path| path.split('/').count()).max().unwrap_or(0);
-        Self { by_path, sorted, deepest }
+        let by_id = sorted.iter().filter(|mount| !mount.is_built_in()).map(|mount| (mount.id, mount.clone())).collect();
+        Self { by_path, by_id, sorted, deepest }
     }
 
     /// This table with `mount` at `path`, or with nothing there.
@@ -274,19 +272,14 @@ impl MountTable {
         self.by_path.get(path.trim_matches('/'))
     }
 
+    /// The mount with this id; none that is built in.
+    pub fn by_id(&self, id: MountId) -> Option<&Arc<Mount>> {
+        self.by_id.get(&id)
+    }
+
     /// All mounts by path, authentication methods among them.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Mount>> {
         self.sorted.iter()
-    }
-
-    /// The mounts of secret engines.
-    pub fn secrets(&self) -> impl Iterator<Item = &Arc<Mount>> {
-        self.iter().filter(|mount| !mount.is_auth())
-    }
-
-    /// The mounts of authentication methods.
-    pub fn auths(&self) -> impl Iterator<Item = &Arc<Mount>> {
-        self.iter().filter(|mount| mount.is_auth())
     }
 }
 
@@ -340,9 +333,8 @@ mod tests {
     #[test]
     fn the_built_in_mounts_are_always_there() {
         let table = table(&["pki/"]);
-        let secrets: Vec<&str> = table.secrets().map(|m| m.listing_key()).collect();
-        assert_eq!(secrets, ["cubbyhole/", "identity/", "pki/", "sys/"]);
-        assert_eq!(table.auths().map(|m| m.listing_key()).collect::<Vec<_>>(), ["token/"]);
+        let paths: Vec<&str> = table.iter().map(|mount| &mount.path[..]).collect();
+        assert_eq!(paths, ["auth/token/", "cubbyhole/", "identity/", "pki/", "sys/"]);
         let sys = table.get("sys").unwrap();
         assert!(sys.is_built_in() && sys.kind == MountKind::System);
         assert_eq!(**sys, Mount::built_in("sys/", MountKind::System, BUILT_IN[0].2));

@@ -16,7 +16,7 @@ use super::store::{AuthStore, AuthWrite};
 use super::{Auth, ROOT, repeated};
 use crate::clock::{Clock, Time, parse_rfc3339, rfc3339};
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
 
 const KIND: &str = "policy";
@@ -162,11 +162,11 @@ impl Auth {
     /// # Errors
     /// `Invalid` for a name that cannot be written, a text that cannot be read, or a `cas` that is
     /// missing though required, or not the stored version.
-    pub async fn policy_write(&self, name: &str, fields: &Fields) -> Result<Vec<String>> {
+    pub async fn policy_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
         let (given, name) = (name, writable(name)?);
-        let mut warnings = Vec::new();
+        let mut warnings = Warnings::default();
         if given != name {
-            warnings.push(Self::policy_respelt(&name));
+            warnings.add(Self::policy_respelt(&name));
         }
         let mut text = fields.text_within("policy", MAX_TEXT)?.unwrap_or_default();
         if text.trim().is_empty() {
@@ -174,7 +174,7 @@ impl Auth {
             if text.trim().is_empty() {
                 return Err(Error::invalid("'policy' parameter not supplied or empty"));
             }
-            warnings.push("'rules' is deprecated, please use 'policy' instead".to_owned());
+            warnings.add("'rules' is deprecated, please use 'policy' instead".to_owned());
         }
         let text = Policy::text_of(&text);
         let policy = Policy::parse(&text)?;

@@ -19,7 +19,7 @@ use super::mounts::TOKEN_MOUNT;
 use super::store::{AuthOutcome, AuthWrite, TokenHash, TokenRow};
 use super::{Auth, Caller};
 use crate::clock::{Time, rfc3339};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, Warnings};
 
 /// Longest token or accessor that is looked at, in bytes.
 const MAX_TEXT: usize = 512;
@@ -179,7 +179,7 @@ impl Auth {
         caller: &Caller,
         token: &str,
         increment: Option<Duration>,
-    ) -> Result<(Value, Vec<String>)> {
+    ) -> Result<(Value, Warnings)> {
         self.renew_row(self.live_row(caller.hash).await?, token, increment).await
     }
 
@@ -187,7 +187,7 @@ impl Auth {
     ///
     /// # Errors
     /// As [`Auth::renew_self`].
-    pub async fn renew(&self, token: &str, increment: Option<Duration>) -> Result<(Value, Vec<String>)> {
+    pub async fn renew(&self, token: &str, increment: Option<Duration>) -> Result<(Value, Warnings)> {
         let row = match hash_of(token) {
             Some(hash) => self.live_row(hash).await?,
             None => None,
@@ -199,7 +199,7 @@ impl Auth {
     ///
     /// # Errors
     /// As [`Auth::renew_self`]; `invalid accessor`.
-    pub async fn renew_accessor(&self, accessor: &str, increment: Option<Duration>) -> Result<(Value, Vec<String>)> {
+    pub async fn renew_accessor(&self, accessor: &str, increment: Option<Duration>) -> Result<(Value, Warnings)> {
         let row = self.row_by_accessor(accessor).await?;
         let row = row.ok_or_else(|| Error::invalid("invalid accessor"))?;
         self.renew_row(Some(row), "", increment).await
@@ -210,7 +210,7 @@ impl Auth {
         row: Option<TokenRow>,
         token: &str,
         increment: Option<Duration>,
-    ) -> Result<(Value, Vec<String>)> {
+    ) -> Result<(Value, Warnings)> {
         let gone = || Error::invalid("token not found");
         let row = row.ok_or_else(gone)?;
         let mut record = Record::of(&row)?;

@@ -22,7 +22,7 @@ const SHORTEST: usize = 32;
 
 /// The arguments of `signet bootstrap`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -35,7 +35,7 @@ pub struct Arguments {
 }
 
 /// Makes the first user and prints the token, unless that came from the environment.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let config = prepared(&arguments.config)?;
     actix_rt::System::new().block_on(bootstrap(&config, arguments))
 }

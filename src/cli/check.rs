@@ -7,14 +7,14 @@ use signet::error::Result;
 
 /// The arguments of `signet check`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }
 
 /// Says that the file is good, or everything that is wrong with it.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     config::load(&arguments.config)?;
     println!("{}: ok", arguments.config.display());
     Ok(())

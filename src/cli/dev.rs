@@ -7,7 +7,6 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -17,7 +16,7 @@ use signet::clock::Clock;
 use signet::error::{Error, Result};
 use signet::fields::Fields;
 use signet::http::settings::Settings;
-use signet::keys::signing::NoSigners;
+use signet::keys::{CloudSettings, Libraries};
 use signet::nodes::SKEW_LIMIT;
 use signet::pki::Authority;
 use signet::pki::ca::changes;
@@ -34,7 +33,7 @@ use signet::storage::{self, Database, PostgresUrl};
 
 /// The arguments of `signet dev`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Where to listen, on the loopback; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8200")]
     listen: SocketAddr,
@@ -48,6 +47,10 @@ pub struct Arguments {
     /// needs --data-dir for the seal key.
     #[arg(long, value_name = "URL", env = "SIGNET_DATABASE_URL", hide_env_values = true)]
     database_url: Option<String>,
+    /// A PKCS#11 library for managed keys, under a name; may be given several times, in the environment with commas
+    /// between.
+    #[arg(long, value_name = "NAME=PATH", env = "SIGNET_PKCS11_LIBRARIES", value_delimiter = ',')]
+    pkcs11_library: Vec<String>,
 }
 
 /// What the root token of a development server is called; starting again replaces it.
@@ -60,7 +63,7 @@ const ROOT_TTL: Duration = Duration::from_secs(87_600 * 3_600);
 const QUEUE: usize = 4096;
 
 /// Serves until a signal comes.
-pub async fn run(arguments: Arguments) -> Result<()> {
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     if arguments.database_url.is_some() && arguments.data_dir.is_none() {
         return Err(Error::invalid(
             "--database-url: needs --data-dir, which holds the seal key: what is in the database cannot be read without it",
@@ -84,7 +87,8 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         (Database::Embedded(_), Some(folder)) => format!("Data is kept in {}.", folder.display()),
         (Database::Embedded(_), None) => "Data is temporary and goes when the server stops.".to_owned(),
     };
-    let server = Server::open(options(folder, database, arguments.listen)?).await?;
+    let libraries = libraries(&arguments.pkcs11_library)?;
+    let server = Server::open(options(folder, database, arguments.listen, libraries)?).await?;
     let prepared = prepare(&server, arguments.root_token.as_deref()).await;
     let token = match prepared {
         Ok(token) => token,
@@ -98,7 +102,17 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     running.until(signals).await
 }
 
-fn options(folder: &Path, database: Database, listen: SocketAddr) -> Result<Options> {
+/// The libraries of `NAME=PATH` pairs.
+fn libraries(pairs: &[String]) -> Result<Libraries> {
+    let pairs = pairs.iter().map(|pair| pair.trim()).filter(|pair| !pair.is_empty());
+    let stanza = |pair: &str| match pair.split_once('=') {
+        Some((name, path)) => Ok((name.trim().to_owned(), PathBuf::from(path.trim()))),
+        None => Err(Error::invalid("--pkcs11-library: must be NAME=PATH")),
+    };
+    Libraries::new(pairs.map(stanza).collect::<Result<Vec<_>>>()?)
+}
+
+fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_libraries: Libraries) -> Result<Options> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
         Error::unavailable(format!("--data-dir: {} cannot be made ({})", folder.display(), e.kind()), e)
     })?;
@@ -115,7 +129,9 @@ fn options(folder: &Path, database: Database, listen: SocketAddr) -> Result<Opti
         connections: ConnectionLimits::default(),
         clock,
         storage,
-        signers: Arc::new(NoSigners),
+        pkcs11_libraries,
+        cloud: CloudSettings::default().in_environment(),
+        signers: None,
         settings,
         audit: Vec::new(),
         skew_limit: SKEW_LIMIT,

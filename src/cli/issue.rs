@@ -30,7 +30,7 @@ const LONGEST_ANSWER: usize = 4 << 20;
 
 /// The arguments of `signet issue`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The certificate's common name.
     name: String,
     /// The role that decides what may be issued.
@@ -60,7 +60,7 @@ pub struct Arguments {
 }
 
 /// Asks for the certificate and writes the files.
-pub async fn run(arguments: Arguments) -> Result<()> {
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let files = Files::of(&arguments)?;
     files.must_be_new()?;
     let issued = Issued::read(&ask(&arguments).await?)?;

@@ -15,14 +15,14 @@ use super::installation::storage_options;
 
 /// The arguments of `signet migrate`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }
 
 /// Opens the store, which applies what is missing, and closes it.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let config = config::load(&arguments.config)?;
     // Whatever the filter, the migrations are told: they are what this command is for.
     telemetry::install_logs(&format!("{},signet::storage=info", config.log), config.log_format)?;

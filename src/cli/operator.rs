@@ -20,7 +20,7 @@ use super::installation::{ROOT_NAME, prepared, storage_options};
 
 /// The words of `signet operator`.
 #[derive(Subcommand)]
-pub enum Word {
+pub(crate) enum Word {
     /// Make the first root token and print it, once. The server must not run. A new installation
     /// without a seal key gets a key file.
     Init(Arguments),
@@ -28,14 +28,14 @@ pub enum Word {
 
 /// The arguments of `signet operator init`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }
 
 /// Runs one word.
-pub fn run(Word::Init(arguments): &Word) -> Result<()> {
+pub(crate) fn run(Word::Init(arguments): &Word) -> Result<()> {
     let config = prepared(&arguments.config)?;
     actix_rt::System::new().block_on(init(&config))
 }

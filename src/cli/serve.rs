@@ -2,12 +2,11 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use signet::clock::Clock;
 use signet::config::Config;
 use signet::error::{Error, Result};
-use signet::keys::signing::NoSigners;
+use signet::keys::{CloudSettings, Libraries};
 use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
 use signet::server::{ConnectionLimits, Options, Server, Signals};
@@ -16,7 +15,7 @@ use super::installation::{ROOT_NAME, prepared, storage_options};
 
 /// The arguments of `signet serve`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The configuration file, TOML; signet.example.toml explains every setting. The environment
     /// (SIGNET_LISTEN, …) wins over it.
     #[arg(long, value_name = "FILE")]
@@ -24,7 +23,7 @@ pub struct Arguments {
 }
 
 /// Serves until a signal comes.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let config = prepared(&arguments.config)?;
     actix_rt::System::new().block_on(serve(config))
 }
@@ -47,7 +46,9 @@ async fn serve(config: Config) -> Result<()> {
         },
         storage: storage_options(&config, clock.clone())?,
         clock,
-        signers: Arc::new(NoSigners),
+        pkcs11_libraries: Libraries::new(config.pkcs11_libraries)?,
+        cloud: CloudSettings::default().in_environment(),
+        signers: None,
         settings: config.http,
         audit: Vec::new(),
     })

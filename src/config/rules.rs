@@ -10,7 +10,7 @@ use url::Url;
 
 use super::{Config, SealKeySource, Store, TlsFiles};
 use crate::error::Result;
-use crate::fields::{Fields, is_name};
+use crate::fields::Fields;
 use crate::http::settings::Settings;
 use crate::pki::serials::SerialNumbers;
 use crate::secret::Secret;
@@ -241,11 +241,18 @@ impl Reader<'_> {
     }
 
     fn libraries(&mut self) -> BTreeMap<String, PathBuf> {
-        let rule = "names, each with the absolute path of a library";
+        let rule = "names of a-z, 0-9, _ and -, each once, with the absolute path of a library";
         let given = self.one("pkcs11_libraries", Fields::map, rule).unwrap_or_default();
         let libraries: BTreeMap<_, _> = given.into_iter().map(|(name, path)| (name, PathBuf::from(path))).collect();
+        let is_name = |name: &str| {
+            let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-');
+            !name.is_empty() && name.bytes().all(allowed)
+        };
+        // Of pairs in a text, the last of a name would win.
+        let pairs = self.fields.str("pkcs11_libraries").ok().flatten().filter(|text| !text.trim().starts_with('{'));
+        let once = pairs.is_none_or(|text| text.split(',').count() == libraries.len() || text.trim().is_empty());
         // A relative path would be searched for in places that others may write to.
-        if !libraries.iter().all(|(name, path)| is_name(name) && path.is_absolute()) {
+        if !once || !libraries.iter().all(|(name, path)| is_name(name) && path.is_absolute()) {
             self.problem("pkcs11_libraries", &format!("must be {rule}"));
         }
         libraries

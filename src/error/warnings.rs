@@ -6,18 +6,16 @@
 pub struct Warnings(Vec<String>);
 
 impl Warnings {
-    /// One more.
+    /// Adds one.
     pub fn add(&mut self, text: impl Into<String>) {
         self.0.push(text.into());
     }
+}
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
+impl std::ops::Deref for Warnings {
+    type Target = [String];
 
-    /// The texts.
-    pub fn texts(&self) -> &[String] {
+    fn deref(&self) -> &[String] {
         &self.0
     }
 }
@@ -31,6 +29,12 @@ impl From<Vec<String>> for Warnings {
 impl Extend<String> for Warnings {
     fn extend<T: IntoIterator<Item = String>>(&mut self, texts: T) {
         self.0.extend(texts);
+    }
+}
+
+impl FromIterator<String> for Warnings {
+    fn from_iter<T: IntoIterator<Item = String>>(texts: T) -> Self {
+        Self(texts.into_iter().collect())
     }
 }
 
@@ -53,7 +57,7 @@ mod tests {
         assert!(Warnings::default().is_empty() && !warnings.is_empty());
         warnings.add("c");
         warnings.extend(Some("b".to_owned()));
-        assert_eq!(warnings.texts(), ["a", "c", "b"]);
+        assert_eq!(*warnings, ["a", "c", "b"]);
         assert_eq!(warnings.into_iter().collect::<Vec<_>>(), ["a", "c", "b"]);
     }
 }

@@ -44,7 +44,7 @@ use crate::audit::Record;
 use crate::auth::Caller;
 use crate::auth::mounts::{Mount, MountKind, MountTable};
 use crate::auth::policy::{Parameters, Place};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
 use crate::telemetry::{self, RouteMeter};
 use answer::Answer;
@@ -102,7 +102,7 @@ struct Trail<'a> {
     raw_path: &'a str,
     mount: Option<Arc<Mount>>,
     meter: Option<&'static RouteMeter>,
-    courtesies: Vec<String>,
+    courtesies: Warnings,
     compressible: bool,
     /// The methods of a path that does not take the one of the request.
     methods: Option<String>,
@@ -126,7 +126,7 @@ impl<'a> Trail<'a> {
             raw_path,
             mount: None,
             meter: None,
-            courtesies: Vec::new(),
+            courtesies: Warnings::default(),
             compressible: false,
             methods: None,
             seen,
@@ -318,9 +318,9 @@ fn one_refusal(error: Error) -> Error {
 }
 
 /// Lets path parameters win over fields of the same name, and says so; names fields nobody reads.
-fn courtesies(route: &Route, params: &Params, fields: &mut Fields, below: &str) -> Vec<String> {
+fn courtesies(route: &Route, params: &Params, fields: &mut Fields, below: &str) -> Warnings {
     if fields.is_empty() || route.body == BodyKind::Verbatim {
-        return Vec::new();
+        return Warnings::default();
     }
     let mut replaced = Vec::new();
     for (name, value) in params.iter(below).filter(|(name, _)| fields.has(name)).collect::<Vec<_>>() {
@@ -328,9 +328,9 @@ fn courtesies(route: &Route, params: &Params, fields: &mut Fields, below: &str) 
         replaced.push(name);
     }
     let unknown = fields.unknown(route.fields).filter(|name| params.iter(below).all(|(n, _)| n != *name));
-    let mut warnings: Vec<String> = unrecognised(unknown).into_iter().collect();
+    let mut warnings: Warnings = unrecognised(unknown).into_iter().collect();
     if !replaced.is_empty() {
-        warnings.push(format!(
+        warnings.add(format!(
             "Endpoint replaced the value of these parameters with the values captured from the endpoint's path: [{}]",
             replaced.join(" ")
         ));

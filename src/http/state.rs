@@ -16,6 +16,7 @@ use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::Result;
+use crate::keys::ManagedKeys;
 use crate::mounts::Mounts;
 use crate::nodes::Nodes;
 use crate::pki::Engine;
@@ -30,6 +31,8 @@ pub struct Shared {
     pub engine: Arc<Engine>,
     /// The life of mounts.
     pub mounts: Arc<Mounts>,
+    /// The managed keys.
+    pub managed_keys: Arc<ManagedKeys>,
     /// The projects API.
     pub projects: Projects,
     /// How often callers of the projects API may ask.

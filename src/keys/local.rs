@@ -60,16 +60,6 @@ impl KeySpec {
     pub fn kind(self) -> KeyKind {
         self.kind
     }
-
-    /// `rsa`, `ec` or `ed25519`.
-    pub fn key_type(self) -> &'static str {
-        self.kind.name()
-    }
-
-    /// Size in bits; 0 for Ed25519.
-    pub fn bits(self) -> u32 {
-        self.kind.bits()
-    }
 }
 
 /// A private key, ready to sign.

@@ -2,6 +2,7 @@
 //!
 //! | part | owns |
 //! |---|---|
+//! | `settings` | what a key is configured with, as it was written, and the rules for it |
 //! | `key` | the configuration of a key, and what all its sessions share |
 //! | `library` | the libraries by configured name, one per file, and their tokens |
 //! | `module` | a library's code: loaded once per process, initialised, and initialised again |
@@ -30,6 +31,7 @@ mod module;
 mod object;
 mod pin;
 mod session;
+mod settings;
 mod token;
 mod trouble;
 
@@ -38,6 +40,7 @@ use std::sync::Arc;
 pub use self::key::{Pkcs11Config, Pkcs11Key};
 pub use self::library::Libraries;
 pub use self::mechanism::is_supported_mechanism;
+pub use self::settings::Pkcs11Settings;
 pub use self::token::TokenAddress;
 use super::actor::{BlockingBackend, Lane, Meter};
 use super::signer::Wants;

@@ -1,11 +1,12 @@
 //! The seam between checked bytes and a key that is not in this process.
 //!
 //! Whoever signs asks [`RemoteSigner::wants`] what to hand over, a digest or the message, and waits for
-//! one future. What comes out was verified with [`RemoteSigner::public`] before; [`super::actor`] does it.
+//! one future. What comes out is [`Verified`], and nothing but verification makes one: every signature is
+//! verified once, by the signer, which also knows what to do about one that is wrong.
 
 use futures_util::future::BoxFuture;
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::public_key::PublicKey;
 
@@ -27,6 +28,30 @@ pub enum Input {
     Message(Vec<u8>),
 }
 
+/// A signature that verifies, in the form of X.509.
+#[derive(Debug)]
+pub struct Verified(Vec<u8>);
+
+impl Verified {
+    /// Holds a signature about `input` against the public key.
+    ///
+    /// # Errors
+    /// `BadGateway` when it is not the key's.
+    pub fn new(key: &PublicKey, algorithm: SignatureAlgorithm, input: &Input, signature: Vec<u8>) -> Result<Self> {
+        let verified = match input {
+            Input::Digest(digest) => key.verify_digest(algorithm, digest, &signature),
+            Input::Message(message) => key.verify(algorithm, message, &signature),
+        };
+        verified.map_err(|_| Error::new(Kind::BadGateway, "the signature of a managed key does not verify"))?;
+        Ok(Self(signature))
+    }
+
+    /// The signature.
+    pub fn into_signature(self) -> Vec<u8> {
+        self.0
+    }
+}
+
 /// A key that is not in this process: one call per signature.
 pub trait RemoteSigner: Send + Sync {
     /// The public key, as it was when the signer was made.
@@ -38,12 +63,13 @@ pub trait RemoteSigner: Send + Sync {
     /// `Invalid`, saying why, when the key does not sign with the algorithm.
     fn wants(&self, algorithm: SignatureAlgorithm) -> Result<Wants>;
 
-    /// Signs; gives the signature in the form of X.509, ECDSA as DER. Dropping the future takes back what
-    /// has not begun. Needs a tokio runtime with a timer.
+    /// Signs; gives the signature in the form of X.509, ECDSA as DER, once it verifies under
+    /// [`RemoteSigner::public`]. Dropping the future takes back what has not begun. Needs a tokio runtime with a
+    /// timer.
     ///
     /// # Errors
     /// `Busy` when too many wait for the key, `Unavailable` when its backend is out of reach, fails or is
     /// too slow, `BadGateway` when it refuses our credential or is not to be trusted (a wrong signature,
     /// another key in the key's place), `Invalid` when it does not sign like this.
-    fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Vec<u8>>>;
+    fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>>;
 }

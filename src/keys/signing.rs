@@ -2,8 +2,9 @@
 //! wherever its [`RemoteSigner`] is.
 //!
 //! A managed key is resolved to its signer for every signature anew ([`Signers`]): what the key may be used
-//! for, and by which mount, is decided there, and a grant that was taken away counts at once. No signature of
-//! a signer goes further before it verifies under the public key that the mount knows.
+//! for, and by which mount, is decided there, and a grant that was taken away counts at once. What a signer
+//! gives is [verified](super::signer::Verified) under its public key, and that has to be the one that the mount
+//! knows.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use super::local::PrivateKey;
-use super::signer::{Input, RemoteSigner, Wants};
+use super::signer::{Input, RemoteSigner, Verified, Wants};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
@@ -25,13 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Finds the signers of managed keys.
 pub trait Signers: Send + Sync {
-    /// The signer of a managed key, for one signature of a mount. Called for every signature, on workers:
-    /// it neither blocks nor asks a device.
+    /// The signer of a managed key, for one signature of the mount that has it, with the public key that the
+    /// mount knows. Called for every signature, on workers: it neither blocks nor asks a device.
     ///
     /// # Errors
-    /// `Invalid` when there is no such key or the mount may not use it, in the same words; `Unavailable` when
-    /// its backend cannot be used now.
-    fn signer(&self, mount: MountId, uuid: &str) -> Result<Arc<dyn RemoteSigner>>;
+    /// `Invalid` when there is no such key or the mount may not use it, in the same words, or when the key is
+    /// not for signing; `Unavailable` when its backend cannot be used now.
+    fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>>;
 
     /// A managed key that a mount takes into use, with the public half that its backend shows now. One that is
     /// not there is made where its configuration allows that.
@@ -55,7 +56,7 @@ pub enum ManagedKeyRef {
 pub struct NoSigners;
 
 impl Signers for NoSigners {
-    fn signer(&self, _: MountId, _: &str) -> Result<Arc<dyn RemoteSigner>> {
+    fn signer(&self, _: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
         Err(unsupported())
     }
 
@@ -125,8 +126,7 @@ pub type Asked = BoxFuture<'static, Result<Vec<u8>>>;
 
 impl ManagedKey {
     /// Asks the key's signer to sign the message in `pieces`, hashed as they come where a digest is all that it
-    /// wants. Nothing happens before the future is polled, and dropping it takes the job back. What it gives
-    /// counts for nothing before [`Proof::hold`].
+    /// wants. Nothing happens before the future is polled, and dropping it takes the job back.
     ///
     /// # Errors
     /// Those of [`Signers::signer`] and [`RemoteSigner::wants`]; `BadGateway` when the signer has another key by
@@ -136,29 +136,19 @@ impl ManagedKey {
         signers: &dyn Signers,
         algorithm: SignatureAlgorithm,
         pieces: impl Iterator<Item = &'m [u8]>,
-    ) -> Result<(Asked, Proof)> {
-        let signer = signers.signer(self.mount, &self.uuid)?;
+    ) -> Result<Asked> {
+        let signer = signers.signer(self)?;
         if *signer.public() != self.public {
-            return Err(self.not_to_be_trusted("its backend has another key in its place"));
+            return Err(self.replaced());
         }
-        let (input, signed) = match (signer.wants(algorithm)?, algorithm.hash()) {
-            (Wants::Digest, Some(hash)) => {
-                let digest = hash.digest_pieces(pieces).as_ref().to_vec();
-                (Input::Digest(digest.clone()), Signed::Digest(digest))
-            }
+        let input = match (signer.wants(algorithm)?, algorithm.hash()) {
+            (Wants::Digest, Some(hash)) => Input::Digest(hash.digest_pieces(pieces).as_ref().to_vec()),
             (Wants::Digest, None) => return Err(Error::internal("a signer wants the digest of an Ed25519 message")),
-            (Wants::Message, hash) => {
-                let message = pieces.collect::<Vec<_>>().concat();
-                let signed = match hash {
-                    Some(hash) => Signed::Digest(hash.digest(&message).as_ref().to_vec()),
-                    None => Signed::Message(message.clone()),
-                };
-                (Input::Message(message), signed)
-            }
+            (Wants::Message, _) => Input::Message(pieces.collect::<Vec<_>>().concat()),
         };
         let key = Arc::clone(self);
         let asked = async move { key.answer(&*signer, algorithm, input, PATIENCE).await };
-        Ok((asked.boxed(), Proof { key: Arc::clone(self), algorithm, signed }))
+        Ok(asked.map(|answer| answer.map(Verified::into_signature)).boxed())
     }
 
     /// Bounds what a signer does, whatever that is: others wait with its caller.
@@ -168,7 +158,7 @@ impl ManagedKey {
         algorithm: SignatureAlgorithm,
         input: Input,
         patience: Duration,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Verified> {
         let answer = AssertUnwindSafe(async { signer.sign(algorithm, input).await }).catch_unwind();
         match tokio::time::timeout(patience, answer).await {
             Ok(Ok(answer)) => answer,
@@ -177,38 +167,10 @@ impl ManagedKey {
         }
     }
 
-    fn not_to_be_trusted(&self, why: &str) -> Error {
+    fn replaced(&self) -> Error {
+        let why = "its backend has another key in its place";
         tracing::error!(key = self.name, uuid = self.uuid, mount = self.mount.0, "managed key not used: {why}");
         Error::new(Kind::BadGateway, format!("managed key {:?} is not to be trusted: {why}", self.name))
-    }
-}
-
-/// What a signature that was [asked](ManagedKey::ask) for is held against.
-pub(crate) struct Proof {
-    key: Arc<ManagedKey>,
-    algorithm: SignatureAlgorithm,
-    signed: Signed,
-}
-
-enum Signed {
-    Digest(Vec<u8>),
-    /// Of an algorithm that signs no digest.
-    Message(Vec<u8>),
-}
-
-impl Proof {
-    /// Gives the signature when it is the key's.
-    ///
-    /// # Errors
-    /// `BadGateway` when it does not verify.
-    pub(crate) fn hold(self, signature: Vec<u8>) -> Result<Vec<u8>> {
-        let public = &self.key.public;
-        let verified = match &self.signed {
-            Signed::Digest(digest) => public.verify_digest(self.algorithm, digest, &signature),
-            Signed::Message(message) => public.verify(self.algorithm, message, &signature),
-        };
-        verified.map_err(|_| self.key.not_to_be_trusted("its signature does not verify"))?;
-        Ok(signature)
     }
 }
 
@@ -222,7 +184,7 @@ mod tests {
     struct Double {
         key: Arc<PrivateKey>,
         wants: Wants,
-        answer: fn(&PrivateKey, SignatureAlgorithm, Input) -> Asked,
+        answer: fn(&PrivateKey, SignatureAlgorithm, &Input) -> Asked,
     }
 
     impl RemoteSigner for Double {
@@ -234,16 +196,17 @@ mod tests {
             Ok(self.wants)
         }
 
-        fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Vec<u8>>> {
-            (self.answer)(&self.key, algorithm, input)
+        fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
+            let (answer, key) = ((self.answer)(&self.key, algorithm, &input), Arc::clone(&self.key));
+            async move { Verified::new(key.public(), algorithm, &input, answer.await?) }.boxed()
         }
     }
 
     struct Only(Arc<Double>);
 
     impl Signers for Only {
-        fn signer(&self, _: MountId, uuid: &str) -> Result<Arc<dyn RemoteSigner>> {
-            assert_eq!(uuid, "u");
+        fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
+            assert_eq!(key.uuid, "u");
             Ok(self.0.clone())
         }
 
@@ -264,17 +227,16 @@ mod tests {
         Arc::new(ManagedKey { mount: MountId(1), uuid, name, public: public.clone() })
     }
 
-    fn honest(key: &PrivateKey, algorithm: SignatureAlgorithm, input: Input) -> Asked {
+    fn honest(key: &PrivateKey, algorithm: SignatureAlgorithm, input: &Input) -> Asked {
         let Input::Message(message) = input else { unreachable!("a message was wanted") };
-        let signature = key.sign(algorithm, &message);
+        let signature = key.sign(algorithm, message);
         async { signature }.boxed()
     }
 
     /// Asks for the signature of a message in two pieces.
     async fn signed(double: Double, key: &Arc<ManagedKey>, algorithm: SignatureAlgorithm) -> Result<Vec<u8>> {
         let pieces = [&b"one "[..], b"message"];
-        let (asked, proof) = key.ask(&Only(Arc::new(double)), algorithm, pieces.into_iter())?;
-        proof.hold(asked.await?)
+        key.ask(&Only(Arc::new(double)), algorithm, pieces.into_iter())?.await
     }
 
     #[tokio::test]
@@ -289,8 +251,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_signs_digests_is_given_the_digest() {
-        let answer = |_: &PrivateKey, _, input| {
-            assert!(input == Input::Digest(Hash::Sha256.digest(b"one message").as_ref().to_vec()));
+        let answer = |_: &PrivateKey, _, input: &Input| {
+            assert!(*input == Input::Digest(Hash::Sha256.digest(b"one message").as_ref().to_vec()));
             async { Err(Error::new(Kind::Busy, "enough")) }.boxed()
         };
         let key = local("ec");
@@ -305,7 +267,7 @@ mod tests {
         let replaced = signed(double(honest), &managed(other.public()), P256).await.unwrap_err();
         assert_eq!(replaced.kind(), Kind::BadGateway);
         assert!(replaced.text().contains("another key"), "{replaced}");
-        let wrong = |key: &PrivateKey, algorithm, _| {
+        let wrong = |key: &PrivateKey, algorithm, _: &Input| {
             let signature = key.sign(algorithm, b"another message");
             async { signature }.boxed()
         };

@@ -40,14 +40,15 @@ impl Open {
 }
 
 impl Mounts {
-    /// Another node changed policies or the mount table: reads them again, and closes and opens mounts as
-    /// the table says.
+    /// Another node changed policies, the mount table or managed keys: reads them again, and closes and opens
+    /// mounts as the table says.
     ///
     /// # Errors
     /// `Unavailable` or `Busy` from storage. A mount whose documents cannot be read is logged and stays
     /// closed.
     pub async fn follow_table(&self) -> Result<()> {
         self.auth.reload().await?;
+        self.keys.reload().await.or_else(|error| tolerate("managed keys of another node cannot be read", error))?;
         counter!(telemetry::CHANGES_RELOADS, "part" => "system").increment(1);
         self.close_absent();
         for mount in self.auth.mounts().iter() {

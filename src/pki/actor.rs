@@ -30,9 +30,9 @@ pub use self::build::Coming;
 use self::build::{Arrivals, Pace, run_build};
 use self::change::{Changed, run_change};
 use crate::clock::Clock;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::pool::Presence;
-use crate::pki::crl::{self, Builder, Crls, Summaries, Wanted};
+use crate::pki::crl::{self, Builder, Crls, Summaries, WantedCrls};
 use crate::pki::issue::issued::Issued;
 use crate::pki::issue::operation::Operation;
 use crate::pki::issue::request::{Origin, Request};
@@ -117,7 +117,7 @@ impl ControlLink {
             behind: false,
             outdated: false,
             builder: Some(builder),
-            wanted: Wanted::DUE,
+            wanted: WantedCrls::DUE,
             waiting: Vec::new(),
             look: None,
             pace: Pace::of(arrivals.clone()),
@@ -125,7 +125,7 @@ impl ControlLink {
         };
         let addr = Control::start_in_arbiter(&thread.arbiter, |_| control);
         // Nobody waits for these: what is not there yet is built by whoever asks next.
-        addr.do_send(BuildCrls { wanted: Wanted::DUE, reply: Waiter::Nobody, coming: None });
+        addr.do_send(BuildCrls { wanted: WantedCrls::DUE, reply: Waiter::Nobody, coming: None });
         Self { control: addr, arrivals }
     }
 
@@ -134,7 +134,7 @@ impl ControlLink {
     ///
     /// # Errors
     /// What `plan` refuses; `Busy` when too many wait; `Unavailable` or `Conflict` from storage.
-    pub async fn change(&self, plan: Plan) -> Result<Vec<String>> {
+    pub async fn change(&self, plan: Plan) -> Result<Warnings> {
         let (reply, done) = oneshot::channel();
         self.control.do_send(Change { plan, reply });
         done.await.map_err(stopping)?
@@ -166,7 +166,7 @@ impl ControlLink {
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
-    pub async fn build_crls(&self, wanted: Wanted, coming: Option<Coming>) -> Result<Vec<String>> {
+    pub async fn build_crls(&self, wanted: WantedCrls, coming: Option<Coming>) -> Result<Warnings> {
         let (reply, done) = oneshot::channel();
         self.control.do_send(BuildCrls { wanted, reply: Waiter::Builds(reply), coming });
         done.await.map_err(stopping)?
@@ -186,7 +186,7 @@ struct Change {
 }
 
 /// Told the warnings of what was done, or why it was not.
-type Reply = oneshot::Sender<Result<Vec<String>>>;
+type Reply = oneshot::Sender<Result<Warnings>>;
 
 /// Who waits for a build.
 enum Waiter {
@@ -199,14 +199,14 @@ enum Waiter {
 }
 
 impl Waiter {
-    fn tell(self, outcome: &Result<Vec<String>>) {
+    fn tell(self, outcome: &Result<Warnings>) {
         match (self, outcome) {
             (Self::Nobody, _) => {}
             (Self::Builds(reply) | Self::Changed(reply), Ok(warnings)) => drop(reply.send(Ok(warnings.clone()))),
-            (Self::Builds(reply), Err(e)) => drop(reply.send(Err(Error::new(e.kind(), e.text().to_owned())))),
+            (Self::Builds(reply), Err(e)) => drop(reply.send(Err(e.clone()))),
             (Self::Changed(reply), Err(e)) => {
                 let warning = format!("the change is stored, but CRLs could not be built yet: {}", e.text());
-                let _ = reply.send(Ok(crl::numbered(vec![warning])));
+                let _ = reply.send(Ok(crl::numbered(vec![warning].into())));
             }
         }
     }
@@ -217,7 +217,7 @@ impl Waiter {
 #[derive(Message)]
 #[rtype(result = "()")]
 struct BuildCrls {
-    wanted: Wanted,
+    wanted: WantedCrls,
     reply: Waiter,
     coming: Option<Coming>,
 }
@@ -230,7 +230,7 @@ struct Reload {
 }
 
 /// Lists that other nodes published are taken over.
-const FOLLOW: Wanted = Wanted { follow: true, ..Wanted::DUE };
+const FOLLOW: WantedCrls = WantedCrls { follow: true, ..WantedCrls::DUE };
 
 /// The control actor of a mount.
 struct Control {
@@ -247,7 +247,7 @@ struct Control {
     /// `None` while a build runs.
     builder: Option<Builder>,
     /// What the next build makes beside what is due.
-    wanted: Wanted,
+    wanted: WantedCrls,
     waiting: Vec<Waiter>,
     /// The next look before the next tick.
     look: Option<SpawnHandle>,
@@ -274,7 +274,7 @@ impl Control {
             match changed {
                 Changed::Stored { view, crls: true } => {
                     actor.view.store(Arc::new(view));
-                    let all = Wanted { complete: true, follow: reload, ..Wanted::DUE };
+                    let all = WantedCrls { complete: true, follow: reload, ..WantedCrls::DUE };
                     actor.build(all, Waiter::Changed(change.reply), ctx);
                 }
                 Changed::Stored { view, crls: false } => {
@@ -282,7 +282,7 @@ impl Control {
                     if reload {
                         actor.build(FOLLOW, Waiter::Nobody, ctx);
                     }
-                    let _ = change.reply.send(Ok(Vec::new()));
+                    let _ = change.reply.send(Ok(Warnings::default()));
                 }
                 Changed::Failed { error, reloaded } => {
                     if let Some(view) = reloaded {
@@ -321,7 +321,7 @@ impl Control {
         });
     }
 
-    fn build(&mut self, wanted: Wanted, waiter: Waiter, ctx: &mut Context<Self>) {
+    fn build(&mut self, wanted: WantedCrls, waiter: Waiter, ctx: &mut Context<Self>) {
         self.wanted = self.wanted.and(wanted);
         self.waiting.push(waiter);
         self.pace.came(Instant::now());
@@ -377,7 +377,7 @@ impl Control {
         if left < TICK {
             let look = |actor: &mut Self, ctx: &mut Context<Self>| {
                 if ctx.connected() {
-                    actor.build(Wanted::DUE, Waiter::Nobody, ctx);
+                    actor.build(WantedCrls::DUE, Waiter::Nobody, ctx);
                 }
             };
             self.look = Some(ctx.run_later(left.max(SOON), look));

@@ -373,12 +373,12 @@ mod tests {
     fn directory_names_are_held_by_their_first_rdns_in_any_letter_case() {
         let organization = rdn(Attribute::Organization, &["Example  Org".into()]);
         let base = name::name(&[&organization]);
-        let sides = constraints(&[(DIRECTORY, &base)], &[]);
+        let sides = constraints(&[(DIRECTORY, base.as_der())], &[]);
         let other_case = rdn(Attribute::Organization, &["EXAMPLE org".into()]);
         let common_name = rdn(Attribute::CommonName, &["a".into()]);
-        assert!(allowed(&sides, DIRECTORY, &name::name(&[&other_case, &common_name])));
-        assert!(!allowed(&sides, DIRECTORY, &name::name(&[&common_name, &organization])));
-        assert!(!allowed(&sides, DIRECTORY, &name::name(&[&common_name])));
+        assert!(allowed(&sides, DIRECTORY, name::name(&[&other_case, &common_name]).as_der()));
+        assert!(!allowed(&sides, DIRECTORY, name::name(&[&common_name, &organization]).as_der()));
+        assert!(!allowed(&sides, DIRECTORY, name::name(&[&common_name]).as_der()));
     }
 
     #[test]
@@ -394,7 +394,7 @@ mod tests {
         sides.excluded.ips.push("10.0.0.0/8".parse().unwrap());
         let mut encoded = Reader::new(&[]);
         let bytes = extension::name_constraints(&sides);
-        encoded.clone_from(&Reader::new(&bytes));
+        encoded.clone_from(&Reader::new(bytes.as_der()));
         let value = ExtensionRef::next(&mut encoded).unwrap().value;
         let read = Constraints::read(value).unwrap();
         assert_eq!(read, constraints(&[(DNS, b"a.test")], &[(IP, &[10, 0, 0, 0, 255, 0, 0, 0])]));

@@ -11,7 +11,7 @@
 //! numbers; with every complete CRL an empty delta CRL of the same number is published (RFC 5280 5.2.3).
 //! Published lists are stored as number, times, covered sequence and signature; after a restart, and on
 //! the other nodes of a database, the same bytes are made again and checked against that signature, and
-//! only when they differ is a new number published. A [`guard`] stands before every publication.
+//! only when they differ is a new number published. A `guard` stands before every publication.
 
 pub mod batch;
 mod builder;
@@ -27,12 +27,14 @@ mod summary;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub use self::builder::{Builder, Built, Wanted};
+use crate::error::Warnings;
+
+pub use self::builder::{Builder, Built, WantedCrls};
 pub use self::list::Published;
 pub use self::summary::{Summaries, Summary};
 
 /// What did not go well in a build, as the answers of whatever led to it say it.
-pub(crate) fn numbered(warnings: Vec<String>) -> Vec<String> {
+pub(crate) fn numbered(warnings: Warnings) -> Warnings {
     let with_number = |(at, text): (usize, String)| format!("Warning {} during CRL rebuild: {text}", at + 1);
     warnings.into_iter().enumerate().map(with_number).collect()
 }

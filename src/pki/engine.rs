@@ -17,14 +17,14 @@ use tokio::sync::{Mutex, Notify, mpsc};
 use self::answers::Answers;
 use self::tidying::Tidying;
 use super::actor::{Coming, ControlLink, ControlThread, Planned, ReplicaLink};
-use super::crl::{Builder, Crls, Lists, Wanted};
+use super::crl::{Builder, Crls, Lists, WantedCrls};
 use super::mount::view::View;
 use super::serials::Serials;
 use super::store::PkiStore;
 use super::tools::Tools;
 use crate::clock::{Clock, Time};
 use crate::documents::MountId;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::keys::pool::KeyPool;
 use crate::keys::signing::Signers;
 
@@ -206,7 +206,7 @@ impl Authority {
     /// `Unavailable` or `Internal` when the first build fails.
     pub async fn crls(&self, issuer_id: &str) -> Result<Option<Lists>> {
         if self.crls.load().is_none() {
-            self.build_crls(Wanted::DUE).await?;
+            self.build_crls(WantedCrls::DUE).await?;
         }
         Ok(self.crls.load().as_ref().and_then(|crls| crls.by_issuer.get(issuer_id).cloned()))
     }
@@ -222,11 +222,11 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn publish_revocations(&self, sequence: u64, coming: Coming) -> Result<Vec<String>> {
+    pub async fn publish_revocations(&self, sequence: u64, coming: Coming) -> Result<Warnings> {
         if self.crls_cover(sequence) {
-            return Ok(Vec::new());
+            return Ok(Warnings::default());
         }
-        self.control.build_crls(Wanted::DUE, Some(coming)).await
+        self.control.build_crls(WantedCrls::DUE, Some(coming)).await
     }
 
     /// Whether the published CRLs hold every revocation up to `sequence`, as far as the mount's settings want
@@ -244,8 +244,8 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn reload_revocations(&self, moved: bool) -> Result<Vec<String>> {
-        self.build_crls(Wanted { reload: true, moved, ..Wanted::DUE }).await
+    pub async fn reload_revocations(&self, moved: bool) -> Result<Warnings> {
+        self.build_crls(WantedCrls { reload: true, moved, ..WantedCrls::DUE }).await
     }
 
     /// Reads what is stored again and publishes it, in turn with the changes: for what another node changed.
@@ -287,7 +287,7 @@ impl Authority {
     pub async fn change_and_crls<T: Send + 'static>(
         &self,
         plan: impl Fn(&View) -> Result<(Planned, T)> + Send + 'static,
-    ) -> Result<(T, Vec<String>)> {
+    ) -> Result<(T, Warnings)> {
         let (told, mut answer) = mpsc::unbounded_channel();
         let plan = Box::new(move |view: &View| {
             let (planned, result) = plan(view)?;
@@ -306,7 +306,7 @@ impl Authority {
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; what was published stays.
-    pub async fn build_crls(&self, wanted: Wanted) -> Result<Vec<String>> {
+    pub async fn build_crls(&self, wanted: WantedCrls) -> Result<Warnings> {
         self.control.build_crls(wanted, None).await
     }
 }

@@ -1,7 +1,7 @@
 //! The call: one question posted to the policy engine, one answer, inside of bounds.
 //!
-//! At most [`MAX_IN_FLIGHT`] calls of a mount are on their way, one more is Busy at once; behind an open
-//! [breaker](self::breaker) nobody waits. One time limit covers connecting, asking and reading.
+//! At most `MAX_IN_FLIGHT` calls of a mount are on their way, one more is Busy at once; behind an open
+//! breaker nobody waits. One time limit covers connecting, asking and reading.
 //! Redirects are not followed, proxies of the environment not used, calls not repeated. What the engine
 //! says beyond the answer's members reaches neither callers nor logs.
 //!

@@ -3,7 +3,7 @@
 //! A run is asked for ([`Authority::tidy`]) or starts by itself ([`Engine::tidy_due`], as
 //! `config/auto-tidy` says). A mount has one run at a time, whatever the number of nodes: its turn is a
 //! row that counts for a limited time and that every step of the run renews, together with what the step
-//! removes ([`run`]). A certificate that is revoked and has not expired is never removed, nor is its
+//! removes (`run`). A certificate that is revoked and has not expired is never removed, nor is its
 //! revocation: only rows whose end of validity is past by a buffer of at least a second are looked at.
 //! Whether a certificate has expired is read from its row, not from its DER.
 //!

@@ -321,7 +321,7 @@ pub async fn workspaces(tx: &mut Tx<'_>, member: &Member, pools: &[Pool]) -> Out
 
 /// What a list is asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct PoolFilter {
     /// Part of the name, without case.
     pub q: Option<String>,
     /// Name of a workspace: pools that are for it, and those for the whole organization.
@@ -357,7 +357,7 @@ impl Default for By {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<Listed<Pool>> {
+pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &PoolFilter, page: Page) -> Outcome<Listed<Pool>> {
     let mut filter = Filter::new("a.org_id = {}", member.organization.id);
     if let Some(q) = &wanted.q {
         filter.and(r"a.name_lc LIKE {} ESCAPE '\'", containing(q));

@@ -97,14 +97,14 @@ impl Token {
 }
 
 /// What a create asks for.
-pub struct Wanted {
+pub struct ApiTokenRequest {
     /// What the token is for.
     pub description: Option<String>,
     /// When it ends; `None` is never.
     pub expired_at: Option<Time>,
 }
 
-impl Wanted {
+impl ApiTokenRequest {
     /// Reads and checks the attributes of a create at `now`. A token of which no end is said ends after two
     /// calendar years; null is never.
     pub fn read(attributes: &mut Attributes<'_>, now: Time) -> Self {
@@ -137,7 +137,12 @@ fn two_years_after(now: Time) -> Time {
 ///
 /// # Errors
 /// `Invalid` when the description is taken in a team.
-pub async fn create(tx: &mut Tx<'_>, caller: &Caller, holder: Holder, wanted: Wanted) -> Outcome<(Token, Secret)> {
+pub async fn create(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    holder: Holder,
+    wanted: ApiTokenRequest,
+) -> Outcome<(Token, Secret)> {
     let NewToken { text, lookup, hash } = token::draw();
     let (user, team, org, kind) = match holder {
         Holder::User(user) => (Some(user), None, None, Kind::Standard),
@@ -169,7 +174,12 @@ pub async fn create(tx: &mut Tx<'_>, caller: &Caller, holder: Holder, wanted: Wa
 ///
 /// # Errors
 /// Those of the store.
-pub async fn replace(tx: &mut Tx<'_>, caller: &Caller, holder: Holder, wanted: Wanted) -> Outcome<(Token, Secret)> {
+pub async fn replace(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    holder: Holder,
+    wanted: ApiTokenRequest,
+) -> Outcome<(Token, Secret)> {
     let (lock, row) = match holder {
         Holder::User(user) => ("SELECT id FROM users WHERE id = $1 FOR UPDATE", user),
         Holder::Team(team) => ("SELECT id FROM teams WHERE id = $1 FOR UPDATE", team),

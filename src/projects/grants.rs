@@ -51,7 +51,7 @@ impl Grants {
     }
 }
 
-/// What the member's teams have; `None` when that is more than [`FEW`] grants.
+/// What the member's teams have; `None` when that is more than `FEW` grants.
 ///
 /// # Errors
 /// Those of the store.

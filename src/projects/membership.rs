@@ -115,7 +115,7 @@ pub async fn of_users(tx: &mut Tx<'_>, member: &Member, users: &[i64]) -> Outcom
 
 /// What a list is asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct MembershipFilter {
     /// Addresses, any of them, without case.
     pub emails: Vec<String>,
     /// `active` or `invited`.
@@ -128,7 +128,12 @@ pub struct Wanted {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<Listed<Membership>> {
+pub async fn list(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    wanted: &MembershipFilter,
+    page: Page,
+) -> Outcome<Listed<Membership>> {
     const MEMBERSHIPS: Source = Source { id: "m.id", from: FROM };
     const ORDER: Order = Order { column: "m.id", descending: true };
     let mut filter = Filter::new("m.org_id = {}", member.organization.id);

@@ -53,7 +53,7 @@ pub const WORKSPACE: Level =
 
 /// What a request makes of the mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ModeChange {
     /// It stays as it is; on a create, it is inherited.
     Unchanged,
     /// It is inherited from now on.
@@ -92,16 +92,21 @@ impl Level {
 
 /// Reads what a request says about the mode. `stored` is the level's own mode so far. `related` is the
 /// pool where a relationship names it; other levels give [`Given::Absent`].
-pub fn read(attributes: &mut Attributes<'_>, level: &Level, related: Given<String>, stored: Option<&Mode>) -> Change {
+pub fn read(
+    attributes: &mut Attributes<'_>,
+    level: &Level,
+    related: Given<String>,
+    stored: Option<&Mode>,
+) -> ModeChange {
     let mode = read_mode(attributes, level);
     let overwrites = if level.inherits { read_overwrites(attributes, level) } else { Ok(None) };
     let pool = if level.by_attribute { attributes.text(&level.pool_attribute()) } else { related };
     // An empty text names no pool.
     let pool = if pool.as_value().is_some_and(String::is_empty) { Given::Null } else { pool };
-    let (Ok(mode), Ok(overwrites)) = (mode, overwrites) else { return Change::Unchanged };
+    let (Ok(mode), Ok(overwrites)) = (mode, overwrites) else { return ModeChange::Unchanged };
     decide(level, mode, overwrites, pool, stored).unwrap_or_else(|fault| {
         attributes.push(fault);
-        Change::Unchanged
+        ModeChange::Unchanged
     })
 }
 
@@ -149,13 +154,13 @@ fn decide(
     overwrites: Option<bool>,
     pool: Given<String>,
     stored: Option<&Mode>,
-) -> Result<Change, Fault> {
+) -> Result<ModeChange, Fault> {
     let stray_pool = || level.pool_fault("must not be specified unless using 'agent' execution mode");
     if overwrites == Some(false) {
         return match (mode, pool) {
             (Some(_), _) => Err(level.mode_fault("must not be specified when setting-overwrites are false")),
             (None, Given::Value(_)) => Err(stray_pool()),
-            (None, _) => Ok(Change::Inherit),
+            (None, _) => Ok(ModeChange::Inherit),
         };
     }
     let named = mode.is_some();
@@ -163,24 +168,24 @@ fn decide(
         return match (overwrites, pool) {
             (Some(true), _) => Err(level.mode_fault("must be specified when setting-overwrites are true")),
             (_, Given::Value(_)) => Err(stray_pool()),
-            _ => Ok(Change::Unchanged),
+            _ => Ok(ModeChange::Unchanged),
         };
     };
     if name != "agent" {
         return match pool {
             Given::Value(_) => Err(stray_pool()),
-            _ if named => Ok(Change::Own(Mode { name, pool: None })),
-            _ => Ok(Change::Unchanged),
+            _ if named => Ok(ModeChange::Own(Mode { name, pool: None })),
+            _ => Ok(ModeChange::Unchanged),
         };
     }
     // Named again without a pool, it keeps the one it has.
     match pool.over(stored.and_then(|stored| stored.pool.clone())) {
-        Some(pool) => Ok(Change::Own(Mode { name, pool: Some(pool) })),
+        Some(pool) => Ok(ModeChange::Own(Mode { name, pool: Some(pool) })),
         None => Err(level.pool_fault("must be specified when using 'agent' execution mode")),
     }
 }
 
-impl Change {
+impl ModeChange {
     /// The columns to store; `None` leaves them as they are. A pool that the organization does not have is
     /// a fault.
     ///
@@ -222,7 +227,7 @@ mod tests {
         Mode { name: name.to_owned(), pool: pool.map(str::to_owned) }
     }
 
-    fn read_all(level: &Level, body: &Value, stored: Option<&Mode>) -> Result<Change, Vec<(String, String)>> {
+    fn read_all(level: &Level, body: &Value, stored: Option<&Mode>) -> Result<ModeChange, Vec<(String, String)>> {
         let mut attributes = Attributes::new(body.as_object().unwrap());
         let change = read(&mut attributes, level, Given::Absent, stored);
         match attributes.finish() {
@@ -244,9 +249,9 @@ mod tests {
     fn a_mode_is_taken_with_its_pool_or_not_at_all() {
         let agent = mode("agent", Some("apool-1"));
         let body = json!({ "default-execution-mode": "agent", "default-agent-pool-id": "apool-1" });
-        assert_eq!(read_all(&PROJECT, &body, None), Ok(Change::Own(agent.clone())));
+        assert_eq!(read_all(&PROJECT, &body, None), Ok(ModeChange::Own(agent.clone())));
         let again = json!({ "default-execution-mode": "agent" });
-        assert_eq!(read_all(&PROJECT, &again, Some(&agent)), Ok(Change::Own(agent.clone())), "it keeps its pool");
+        assert_eq!(read_all(&PROJECT, &again, Some(&agent)), Ok(ModeChange::Own(agent.clone())), "it keeps its pool");
         let pool = "default-agent-pool-id";
         let (unless, when) = ("must not be specified unless using 'agent'", "must be specified when using 'agent'");
         refused(&PROJECT, again, None, pool, "Default agent pool must be specified when using 'agent' execution mode");
@@ -258,11 +263,11 @@ mod tests {
         let other = json!({ pool: "apool-2" });
         assert_eq!(
             read_all(&PROJECT, &other, Some(&agent)),
-            Ok(Change::Own(mode("agent", Some("apool-2")))),
+            Ok(ModeChange::Own(mode("agent", Some("apool-2")))),
             "another pool alone"
         );
         let remote = json!({ "default-execution-mode": "remote" });
-        assert_eq!(read_all(&PROJECT, &remote, Some(&agent)), Ok(Change::Own(mode("remote", None))));
+        assert_eq!(read_all(&PROJECT, &remote, Some(&agent)), Ok(ModeChange::Own(mode("remote", None))));
         refused(
             &PROJECT,
             json!({ "default-execution-mode": "fast" }),
@@ -280,12 +285,12 @@ mod tests {
         for inherits in
             [flags(json!(false), json!(false)), flags(json!(false), Value::Null), json!({"agent-pool": false})]
         {
-            assert_eq!(read_all(&WORKSPACE, &with(inherits), Some(&own)), Ok(Change::Inherit));
+            assert_eq!(read_all(&WORKSPACE, &with(inherits), Some(&own)), Ok(ModeChange::Inherit));
         }
         for nothing in [json!({}), Value::Null, flags(Value::Null, Value::Null)] {
-            assert_eq!(read_all(&WORKSPACE, &with(nothing), Some(&own)), Ok(Change::Unchanged));
+            assert_eq!(read_all(&WORKSPACE, &with(nothing), Some(&own)), Ok(ModeChange::Unchanged));
         }
-        assert_eq!(read_all(&WORKSPACE, &with(flags(json!(true), json!(true))), Some(&own)), Ok(Change::Unchanged));
+        assert_eq!(read_all(&WORKSPACE, &with(flags(json!(true), json!(true))), Some(&own)), Ok(ModeChange::Unchanged));
         let unequal = with(flags(json!(true), json!(false)));
         refused(&WORKSPACE, unequal, None, "setting-overwrites", "If agent-pool and execution-mode are both included");
         refused(&WORKSPACE, with(flags(json!(true), json!(true))), None, "execution-mode", "must be specified");
@@ -293,15 +298,15 @@ mod tests {
         refused(&WORKSPACE, both, None, "execution-mode", "must not be specified");
         refused(&WORKSPACE, with(json!({ "agent-pool": "x" })), None, "setting-overwrites", "must hold booleans");
         let true_and_mode = json!({ "execution-mode": "local", "setting-overwrites": { "execution-mode": true } });
-        assert_eq!(read_all(&WORKSPACE, &true_and_mode, None), Ok(Change::Own(own)));
+        assert_eq!(read_all(&WORKSPACE, &true_and_mode, None), Ok(ModeChange::Own(own)));
     }
 
     #[test]
     fn operations_are_the_older_form_of_workspaces_alone() {
         let of = |value: bool| json!({ "operations": value });
-        assert_eq!(read_all(&WORKSPACE, &of(true), None), Ok(Change::Own(mode("remote", None))));
-        assert_eq!(read_all(&WORKSPACE, &of(false), None), Ok(Change::Own(mode("local", None))));
-        assert_eq!(read_all(&PROJECT, &of(false), None), Ok(Change::Unchanged));
+        assert_eq!(read_all(&WORKSPACE, &of(true), None), Ok(ModeChange::Own(mode("remote", None))));
+        assert_eq!(read_all(&WORKSPACE, &of(false), None), Ok(ModeChange::Own(mode("local", None))));
+        assert_eq!(read_all(&PROJECT, &of(false), None), Ok(ModeChange::Unchanged));
         let both = json!({ "operations": true, "execution-mode": "remote" });
         refused(&WORKSPACE, both, None, "operations", "must not be given together");
     }
@@ -312,7 +317,7 @@ mod tests {
         let mut attributes = Attributes::new(body.as_object().unwrap());
         let remote = mode("remote", None);
         let change = read(&mut attributes, &ORGANIZATION, Given::Value("apool-1".to_owned()), Some(&remote));
-        assert_eq!(change, Change::Own(mode("agent", Some("apool-1"))));
+        assert_eq!(change, ModeChange::Own(mode("agent", Some("apool-1"))));
         let nothing = json!({});
         let mut attributes = Attributes::new(nothing.as_object().unwrap());
         read(&mut attributes, &ORGANIZATION, Given::Value("apool-1".to_owned()), Some(&remote));
@@ -334,7 +339,7 @@ mod tests {
             pool.map(|pool| body.insert("agent-pool-id".into(), pool.into()));
             overwrites.map(|flag| body.insert("setting-overwrites".into(), json!({ "agent-pool": flag })));
             let stored = stored.map(|name| mode(name, (name == "agent").then_some("apool-0")));
-            if let Ok(Change::Own(own)) = read_all(&WORKSPACE, &Value::Object(body), stored.as_ref()) {
+            if let Ok(ModeChange::Own(own)) = read_all(&WORKSPACE, &Value::Object(body), stored.as_ref()) {
                 prop_assert_eq!(own.name == "agent", own.pool.is_some());
             }
         }

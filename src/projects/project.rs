@@ -18,7 +18,7 @@ use super::tx::Tx;
 use crate::clock::Time;
 use crate::sql::{Row, Value};
 pub use fields::{Fields, read_duration};
-pub use list::{Wanted, list};
+pub use list::{ProjectFilter, list};
 pub use moves::move_workspaces;
 
 /// A project as stored, with what the caller may do with it.

@@ -50,7 +50,7 @@ impl Fault {
 /// Most faults that one answer tells.
 const MOST: usize = 100;
 
-/// Faults as they are found. The first [`MOST`] are kept: what is told does not grow with what was sent.
+/// Faults as they are found. The first `MOST` are kept: what is told does not grow with what was sent.
 #[derive(Debug, Default)]
 pub struct Faults(Vec<Fault>);
 

@@ -184,7 +184,7 @@ pub async fn replace(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) ->
 /// Adds flat tags; a key that has a value keeps it.
 ///
 /// # Errors
-/// `Invalid` when the resource would have more than [`MOST_BOUND`].
+/// `Invalid` when the resource would have more than `MOST_BOUND`.
 pub async fn add_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
     if tags.is_empty() {
         return Ok(());

@@ -165,7 +165,7 @@ pub async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Team>> {
 
 /// What a list is asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct TeamFilter {
     /// Names, any of them, without case.
     pub names: Vec<String>,
     /// Part of the name, without case.
@@ -176,7 +176,7 @@ pub struct Wanted {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<Listed<Team>> {
+pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &TeamFilter, page: Page) -> Outcome<Listed<Team>> {
     const TEAMS: Source = Source { id: "t.id", from: "teams t" };
     const ORDER: Order = Order { column: "t.name_lc", descending: false };
     let mut filter = Filter::new("t.org_id = {}", member.organization.id);
@@ -200,7 +200,7 @@ pub(super) fn seen(member: &Member, filter: &mut Filter) {
 }
 
 /// What a create or an update says; what is absent stays.
-pub struct Change {
+pub struct TeamChange {
     name: Option<String>,
     visibility: Option<Visibility>,
     flags: Flags,
@@ -208,7 +208,7 @@ pub struct Change {
     member_tokens: Option<bool>,
 }
 
-impl Change {
+impl TeamChange {
     /// Reads and checks the attributes; the flags are checked against those of the team later.
     pub fn read(attributes: &mut Attributes<'_>) -> Self {
         let name = attributes.text("name");
@@ -231,7 +231,7 @@ impl Change {
         }
     }
 
-    /// As [`Change::read`], with the name that a create needs.
+    /// As [`TeamChange::read`], with the name that a create needs.
     pub fn read_new(attributes: &mut Attributes<'_>) -> Self {
         if !attributes.has("name") {
             attributes.fault("name", "Name can't be blank");
@@ -286,7 +286,7 @@ pub fn may_create(member: &Member) -> Outcome<()> {
 /// # Errors
 /// `Invalid` when the name is taken or the flags do not go together; `Forbidden` for flags that the member
 /// may not grant.
-pub async fn create(tx: &mut Tx<'_>, member: &Member, new: Change) -> Outcome<Team> {
+pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> Outcome<Team> {
     let access = new.access(member, OrganizationRights::NONE)?;
     let name = new.name.unwrap_or_default();
     let insert = "INSERT INTO teams (ext_id, org_id, name, name_lc, visibility, org_access, sso_team_id, member_tokens)
@@ -309,7 +309,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, new: Change) -> Outcome<Te
 ///
 /// # Errors
 /// As [`create`]; `Conflict` for another name or fewer rights of the owners team.
-pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: Change) -> Outcome<Team> {
+pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamChange) -> Outcome<Team> {
     // Flags are changed one request after the other: each keeps what it does not name.
     let sql = format!("SELECT {COLUMNS} WHERE t.id = $1 FOR UPDATE");
     let mut row = tx.row(&sql, &[team.id.into()]).await?.ok_or_else(Refusal::not_found)?;

@@ -109,12 +109,12 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, project: &Project, page: Pag
 }
 
 /// What a create or an update says.
-pub struct Change {
+pub struct TeamAccessChange {
     level: Option<Level>,
     named: Named,
 }
 
-impl Change {
+impl TeamAccessChange {
     /// Reads the attributes; whether keys may be named shows with the level.
     pub fn read(attributes: &mut Attributes<'_>) -> Self {
         let word = attributes.text("access").value();
@@ -125,7 +125,7 @@ impl Change {
         Self { level, named: Named::read(attributes) }
     }
 
-    /// As [`Change::read`], with the level that a create needs.
+    /// As [`TeamAccessChange::read`], with the level that a create needs.
     pub fn read_new(attributes: &mut Attributes<'_>) -> Self {
         let change = Self::read(attributes);
         if change.level.is_none() && attributes.is_sound() {
@@ -140,7 +140,13 @@ impl Change {
 /// # Errors
 /// `Invalid` when it has some already, or keys are named beside a level that has its own; `Forbidden` when it goes
 /// further than that of the member.
-pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, team: &Team, new: Change) -> Outcome<Access> {
+pub async fn create(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    project: &Project,
+    team: &Team,
+    new: TeamAccessChange,
+) -> Outcome<Access> {
     let level = new.level.unwrap_or(Level::Custom);
     let settings = new.named.over(level, Settings::of(level))?;
     escalation::refuse_access(tx, member, project, Extent::NONE, Extent::of(level, &settings)).await?;
@@ -173,7 +179,7 @@ pub async fn update(
     member: &Member,
     project: &Project,
     access: &Access,
-    change: Change,
+    change: TeamAccessChange,
 ) -> Outcome<Access> {
     let sql = "SELECT access, custom FROM team_project_access WHERE id = $1 FOR UPDATE";
     let mut row = tx.row(sql, &[access.id.into()]).await?.ok_or_else(Refusal::not_found)?;

@@ -23,7 +23,7 @@ use super::tx::Tx;
 use crate::clock::Time;
 use crate::sql::{Row, Value};
 pub use fields::Fields;
-pub use list::{Wanted, list, seen};
+pub use list::{WorkspaceFilter, list, seen};
 pub use lock::{lock, unlock, unlock_by_force};
 pub use rights::WorkspaceRights;
 pub use settings::Settings;

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 
 use crate::auth::store::{AuthOutcome, AuthWrite};
 use crate::clock::Time;
-use crate::documents::MountId;
+use crate::documents::{DocumentWrite, MountId};
 use crate::error::{Error, Result};
 use crate::pki::store::{PkiOutcome, PkiWrite};
 use crate::sql::Work;
@@ -25,6 +25,8 @@ pub(crate) enum Unit {
         /// When they were asked for: a token that has ended by then is not renewed.
         now: Time,
     },
+    /// System documents, of a domain that has nothing else.
+    Documents(Vec<DocumentWrite>),
     /// New facts of the installation; `Conflict` when the name of one is there.
     Facts(Vec<Fact>),
     /// Work of a session of SQL, where the engine has no sessions of its own for it. What it refuses it

@@ -14,172 +14,175 @@ pub(super) const REMOVE_SOME: [&str; 4] =
 
 /// Issued certificates.
 pub(super) mod certificates {
-    pub const GET: &str =
+    pub(crate) const GET: &str =
         "SELECT c.issuer, c.role, c.common_name, c.not_before, c.not_after, c.issued_at, c.requester, c.der,
             r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
         FROM certificate c LEFT JOIN revocation r ON r.mount = c.mount AND r.serial = c.serial
         WHERE c.mount = $1 AND c.serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
     /// Without the certificate itself, and of a serial whose certificate is gone as well.
-    pub const STATUS: &str = "SELECT c.issuer,
+    pub(crate) const STATUS: &str = "SELECT c.issuer,
             r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
         FROM (SELECT id FROM mount WHERE id = $1) m
             LEFT JOIN certificate c ON c.mount = m.id AND c.serial = $2
             LEFT JOIN revocation r ON r.mount = m.id AND r.serial = $2";
-    pub const SERIALS: &str = "SELECT serial FROM certificate
+    pub(crate) const SERIALS: &str = "SELECT serial FROM certificate
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
-    pub const PAGE: &str = "SELECT serial, der FROM certificate
+    pub(crate) const PAGE: &str = "SELECT serial, der FROM certificate
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
-    pub const SOME_OF_MOUNT: &str = "DELETE FROM certificate WHERE mount = $1 AND serial IN
+    pub(crate) const SOME_OF_MOUNT: &str = "DELETE FROM certificate WHERE mount = $1 AND serial IN
         (SELECT serial FROM certificate WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
 /// Revocations.
 pub(super) mod revocations {
-    pub const SET_ISSUER: &str = "UPDATE revocation SET issuer = $1 WHERE mount = $2 AND serial = $3";
-    pub const SERIALS: &str = "SELECT serial FROM revocation
+    pub(crate) const SET_ISSUER: &str = "UPDATE revocation SET issuer = $1 WHERE mount = $2 AND serial = $3";
+    pub(crate) const SERIALS: &str = "SELECT serial FROM revocation
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
-    pub const PAGE: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
+    pub(crate) const PAGE: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
         FROM revocation WHERE mount = $1 AND seq > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         ORDER BY seq LIMIT $3";
-    pub const SOME_OF_MOUNT: &str = "DELETE FROM revocation WHERE mount = $1 AND serial IN
+    pub(crate) const SOME_OF_MOUNT: &str = "DELETE FROM revocation WHERE mount = $1 AND serial IN
         (SELECT serial FROM revocation WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
 /// Leases. Those that are shown are not being revoked, their token lives and their mount exists.
 pub(super) mod leases {
-    pub const GET: &str = "SELECT id, mount, serial, token, issued_at, expires_at FROM lease
+    pub(crate) const GET: &str = "SELECT id, mount, serial, token, issued_at, expires_at FROM lease
         WHERE id = $1 AND ending = 0 AND NOT EXISTS (SELECT 1 FROM ended_token WHERE hash = lease.token)
             AND EXISTS (SELECT 1 FROM mount WHERE mount.id = lease.mount)";
-    pub const IDS: &str = "SELECT id FROM lease
+    pub(crate) const IDS: &str = "SELECT id FROM lease
         WHERE id > $1 AND id < $2 AND ending = 0
             AND NOT EXISTS (SELECT 1 FROM ended_token WHERE hash = lease.token)
             AND EXISTS (SELECT 1 FROM mount WHERE mount.id = lease.mount)
         ORDER BY id LIMIT $3";
-    pub const ENDING: &str = "SELECT id, mount, serial, token, issued_at, expires_at FROM lease
+    pub(crate) const ENDING: &str = "SELECT id, mount, serial, token, issued_at, expires_at FROM lease
         WHERE ending = 1 AND id > $1 AND id < $2 AND EXISTS (SELECT 1 FROM mount WHERE mount.id = lease.mount)
         ORDER BY id LIMIT $3";
     /// Marks leases of ended tokens, then lets go of the tokens that have no other lease left.
-    pub const MARK_ENDED: &str = "UPDATE lease SET ending = 1 WHERE id IN
+    pub(crate) const MARK_ENDED: &str = "UPDATE lease SET ending = 1 WHERE id IN
         (SELECT lease.id FROM ended_token JOIN lease ON lease.token = ended_token.hash AND lease.ending = 0 LIMIT $1)";
-    pub const FORGET_ENDED: &str = "DELETE FROM ended_token WHERE NOT EXISTS
+    pub(crate) const FORGET_ENDED: &str = "DELETE FROM ended_token WHERE NOT EXISTS
         (SELECT 1 FROM lease WHERE lease.token = ended_token.hash AND lease.ending = 0)";
-    pub const SWEEP: &str = "DELETE FROM lease WHERE id IN
+    pub(crate) const SWEEP: &str = "DELETE FROM lease WHERE id IN
         (SELECT id FROM lease WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)";
-    pub const SOME_OF_MOUNT: &str = "DELETE FROM lease WHERE mount = $1 AND serial IN
+    pub(crate) const SOME_OF_MOUNT: &str = "DELETE FROM lease WHERE mount = $1 AND serial IN
         (SELECT serial FROM lease WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
 /// What callers attached to certificates.
 pub(super) mod metadata {
-    pub const GET: &str = "SELECT not_after, body FROM certificate_metadata
+    pub(crate) const GET: &str = "SELECT not_after, body FROM certificate_metadata
         WHERE mount = $1 AND serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
-    pub const SERIALS: &str = "SELECT serial FROM certificate_metadata
+    pub(crate) const SERIALS: &str = "SELECT serial FROM certificate_metadata
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
-    pub const SOME_OF_MOUNT: &str = "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
+    pub(crate) const SOME_OF_MOUNT: &str = "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
         (SELECT serial FROM certificate_metadata WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
 /// Runs of tidy, and what they remove.
 pub(super) mod tidy {
-    pub const GET: &str = "SELECT run, valid_until, cancelled, report FROM tidy WHERE mount = $1";
-    pub const BEGIN: &str = "INSERT INTO tidy (mount, run, valid_until, cancelled, report) VALUES ($1, $2, $3, 0, $4)
+    pub(crate) const GET: &str = "SELECT run, valid_until, cancelled, report FROM tidy WHERE mount = $1";
+    pub(crate) const BEGIN: &str =
+        "INSERT INTO tidy (mount, run, valid_until, cancelled, report) VALUES ($1, $2, $3, 0, $4)
         ON CONFLICT (mount) DO UPDATE SET run = excluded.run, valid_until = excluded.valid_until, cancelled = 0,
             report = excluded.report
         WHERE tidy.valid_until <= $5 AND tidy.run = $6";
-    pub const KEEP: &str = "UPDATE tidy SET valid_until = $1, report = $2 WHERE mount = $3 AND run = $4
+    pub(crate) const KEEP: &str = "UPDATE tidy SET valid_until = $1, report = $2 WHERE mount = $3 AND run = $4
         RETURNING cancelled";
-    pub const CANCEL: &str = "UPDATE tidy SET cancelled = 1 WHERE mount = $1 AND valid_until > $2";
+    pub(crate) const CANCEL: &str = "UPDATE tidy SET cancelled = 1 WHERE mount = $1 AND valid_until > $2";
     /// Ended certificates in the order of their end, and whether they are revoked.
-    pub const CERTIFICATES: &str = "SELECT serial, not_after, CAST(CASE WHEN EXISTS (SELECT 1 FROM revocation
+    pub(crate) const CERTIFICATES: &str = "SELECT serial, not_after, CAST(CASE WHEN EXISTS (SELECT 1 FROM revocation
             WHERE revocation.mount = certificate.mount AND revocation.serial = certificate.serial)
             THEN 1 ELSE 0 END AS BIGINT)
         FROM certificate WHERE mount = $1 AND not_after < $2 AND (not_after, serial) > ($3, $4)
         ORDER BY not_after, serial LIMIT $5";
-    pub const REVOCATIONS: &str =
+    pub(crate) const REVOCATIONS: &str =
         "SELECT serial FROM revocation WHERE mount = $1 AND not_after < $2 ORDER BY not_after LIMIT $3";
-    pub const METADATA: &str = "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
+    pub(crate) const METADATA: &str = "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
         (SELECT serial FROM certificate_metadata WHERE mount = $1 AND not_after < $2 ORDER BY not_after LIMIT $3)";
-    pub const OF_MOUNT: &str = "DELETE FROM tidy WHERE mount = $1";
+    pub(crate) const OF_MOUNT: &str = "DELETE FROM tidy WHERE mount = $1";
 }
 
 /// Sealed configuration: compare-and-set on the version.
 pub(super) mod documents {
-    pub const INSERT: &str = "INSERT INTO document (mount, kind, name, version, body) VALUES ($1, $2, $3, 1, $4)
+    pub(crate) const INSERT: &str = "INSERT INTO document (mount, kind, name, version, body) VALUES ($1, $2, $3, 1, $4)
         ON CONFLICT (mount, kind, name) DO NOTHING";
-    pub const UPDATE: &str = "UPDATE document SET version = version + 1, body = $1
+    pub(crate) const UPDATE: &str = "UPDATE document SET version = version + 1, body = $1
         WHERE mount = $2 AND kind = $3 AND name = $4 AND version = $5";
-    pub const DELETE: &str = "DELETE FROM document WHERE mount = $1 AND kind = $2 AND name = $3 AND version = $4";
-    pub const EXISTS: &str = "SELECT 1 FROM document WHERE mount = $1 AND kind = $2 AND name = $3";
-    pub const LIST: &str = "SELECT kind, name, version, body FROM document WHERE mount = $1 ORDER BY kind, name";
-    pub const LIST_KIND: &str =
+    pub(crate) const DELETE: &str =
+        "DELETE FROM document WHERE mount = $1 AND kind = $2 AND name = $3 AND version = $4";
+    pub(crate) const EXISTS: &str = "SELECT 1 FROM document WHERE mount = $1 AND kind = $2 AND name = $3";
+    pub(crate) const LIST: &str = "SELECT kind, name, version, body FROM document WHERE mount = $1 ORDER BY kind, name";
+    pub(crate) const LIST_KIND: &str =
         "SELECT kind, name, version, body FROM document WHERE mount = $1 AND kind = $2 ORDER BY name";
-    pub const OF_MOUNT: &str = "DELETE FROM document WHERE mount = $1";
+    pub(crate) const OF_MOUNT: &str = "DELETE FROM document WHERE mount = $1";
 }
 
 /// Published CRLs.
 pub(super) mod crls {
-    pub const PUBLISH: &str = "INSERT INTO crl (mount, grp, number, covers, this_update, next_update, signature)
+    pub(crate) const PUBLISH: &str = "INSERT INTO crl (mount, grp, number, covers, this_update, next_update, signature)
         VALUES ($1, $2, $3, $4, $5, $6, $7)
         ON CONFLICT (mount, grp) DO UPDATE SET number = excluded.number, covers = excluded.covers,
             this_update = excluded.this_update, next_update = excluded.next_update, signature = excluded.signature
         WHERE excluded.number > crl.number AND excluded.covers >= crl.covers";
-    pub const LIST: &str = "SELECT grp, number, covers, this_update, next_update, signature FROM crl
+    pub(crate) const LIST: &str = "SELECT grp, number, covers, this_update, next_update, signature FROM crl
         WHERE mount = $1 ORDER BY grp";
-    pub const OF_MOUNT: &str = "DELETE FROM crl WHERE mount = $1";
+    pub(crate) const OF_MOUNT: &str = "DELETE FROM crl WHERE mount = $1";
 }
 
 /// Mounts, their end, and the counters.
 pub(super) mod mounts {
-    pub const EXISTS: &str = "SELECT 1 FROM mount WHERE id = $1";
-    pub const CREATE: &str = "INSERT INTO mount (id) VALUES ($1) ON CONFLICT (id) DO NOTHING";
-    pub const IS_DROPPED: &str = "SELECT 1 FROM dropped_mount WHERE id = $1";
-    pub const MARK: &str = "INSERT INTO dropped_mount (id) VALUES ($1) ON CONFLICT (id) DO NOTHING";
-    pub const DROP: &str = "DELETE FROM mount WHERE id = $1";
-    pub const ANY_DROPPED: &str = "SELECT 1 FROM dropped_mount LIMIT 1";
-    pub const NEXT_DROPPED: &str = "SELECT id FROM dropped_mount ORDER BY id LIMIT 1";
-    pub const REMOVED: &str = "DELETE FROM dropped_mount WHERE id = $1";
-    pub const COUNT: &str = "INSERT INTO counter (mount, node, certificates, revocations) VALUES ($1, $2, $3, $4)
+    pub(crate) const EXISTS: &str = "SELECT 1 FROM mount WHERE id = $1";
+    pub(crate) const CREATE: &str = "INSERT INTO mount (id) VALUES ($1) ON CONFLICT (id) DO NOTHING";
+    pub(crate) const IS_DROPPED: &str = "SELECT 1 FROM dropped_mount WHERE id = $1";
+    pub(crate) const MARK: &str = "INSERT INTO dropped_mount (id) VALUES ($1) ON CONFLICT (id) DO NOTHING";
+    pub(crate) const DROP: &str = "DELETE FROM mount WHERE id = $1";
+    pub(crate) const ANY_DROPPED: &str = "SELECT 1 FROM dropped_mount LIMIT 1";
+    pub(crate) const NEXT_DROPPED: &str = "SELECT id FROM dropped_mount ORDER BY id LIMIT 1";
+    pub(crate) const REMOVED: &str = "DELETE FROM dropped_mount WHERE id = $1";
+    pub(crate) const COUNT: &str =
+        "INSERT INTO counter (mount, node, certificates, revocations) VALUES ($1, $2, $3, $4)
         ON CONFLICT (mount, node) DO UPDATE SET certificates = counter.certificates + excluded.certificates,
             revocations = counter.revocations + excluded.revocations";
-    pub const COUNTS: &str =
+    pub(crate) const COUNTS: &str =
         "SELECT CAST(COALESCE(SUM(certificates), 0) AS BIGINT), CAST(COALESCE(SUM(revocations), 0) AS BIGINT)
         FROM counter WHERE mount = $1";
-    pub const COUNTERS_OF_MOUNT: &str = "DELETE FROM counter WHERE mount = $1";
+    pub(crate) const COUNTERS_OF_MOUNT: &str = "DELETE FROM counter WHERE mount = $1";
 }
 
 /// Tokens.
 pub(super) mod tokens {
-    pub const INSERT: &str = "INSERT INTO token (hash, accessor_hash, parent, expires_at_micros, uses, body)
+    pub(crate) const INSERT: &str = "INSERT INTO token (hash, accessor_hash, parent, expires_at_micros, uses, body)
         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
-    pub const UPDATE: &str = "UPDATE token SET expires_at_micros = $1, body = $2
+    pub(crate) const UPDATE: &str = "UPDATE token SET expires_at_micros = $1, body = $2
         WHERE hash = $3 AND (expires_at_micros IS NULL OR expires_at_micros > $4)";
-    pub const SPEND: &str = "UPDATE token SET uses = uses - 1 WHERE hash = $1 AND uses > 0 RETURNING uses";
-    pub const DELETE: &str = "DELETE FROM token WHERE hash = $1";
-    pub const BY_HASH: &str =
+    pub(crate) const SPEND: &str = "UPDATE token SET uses = uses - 1 WHERE hash = $1 AND uses > 0 RETURNING uses";
+    pub(crate) const DELETE: &str = "DELETE FROM token WHERE hash = $1";
+    pub(crate) const BY_HASH: &str =
         "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros FROM token WHERE hash = $1";
-    pub const BY_ACCESSOR: &str =
+    pub(crate) const BY_ACCESSOR: &str =
         "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros FROM token WHERE accessor_hash = $1";
 }
 
 /// The installation's own facts.
 pub(super) mod meta {
-    pub const INSERT: &str = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
-    pub const LIST: &str = "SELECT name, value FROM meta ORDER BY name";
-    pub const SCHEMA: &str = "SELECT value FROM meta WHERE name = 'schema'";
-    pub const SCHEMA_SET: &str = "INSERT INTO meta (name, value) VALUES ('schema', $1)
+    pub(crate) const INSERT: &str = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+    pub(crate) const LIST: &str = "SELECT name, value FROM meta ORDER BY name";
+    pub(crate) const SCHEMA: &str = "SELECT value FROM meta WHERE name = 'schema'";
+    pub(crate) const SCHEMA_SET: &str = "INSERT INTO meta (name, value) VALUES ('schema', $1)
         ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 }
 
 /// What the caller of a refused write hears, whichever engine refused it.
 pub(super) mod conflict {
-    pub const MOUNT_GONE: &str = "storage: the mount is gone";
-    pub const MOUNT_EXISTS: &str = "storage: the mount exists";
-    pub const DOCUMENT_CHANGED: &str = "storage: the document has changed meanwhile";
-    pub const CRL_PUBLISHED: &str =
+    pub(crate) const MOUNT_GONE: &str = "storage: the mount is gone";
+    pub(crate) const MOUNT_EXISTS: &str = "storage: the mount exists";
+    pub(crate) const DOCUMENT_CHANGED: &str = "storage: the document has changed meanwhile";
+    pub(crate) const CRL_PUBLISHED: &str =
         "storage: a CRL with this or a higher number, or of later revocations, is published";
-    pub const TIDY_TAKEN: &str = "storage: another run of tidy has taken the place of this one";
-    pub const PARENT_GONE: &str = "storage: the parent token is gone";
-    pub const TOKEN_GONE: &str = "the token that asks has ended meanwhile";
-    pub const TOKEN_EXISTS: &str = "storage: the token or its accessor exists";
-    pub const DATA_KEYS_CHANGED: &str = "storage: another process changed the data keys first";
+    pub(crate) const TIDY_TAKEN: &str = "storage: another run of tidy has taken the place of this one";
+    pub(crate) const PARENT_GONE: &str = "storage: the parent token is gone";
+    pub(crate) const TOKEN_GONE: &str = "the token that asks has ended meanwhile";
+    pub(crate) const TOKEN_EXISTS: &str = "storage: the token or its accessor exists";
+    pub(crate) const DATA_KEYS_CHANGED: &str = "storage: another process changed the data keys first";
 }

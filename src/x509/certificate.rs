@@ -4,6 +4,8 @@
 mod fields;
 
 use super::algorithm::SignatureAlgorithm;
+use super::pem;
+use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
 use super::raw_extension::{self, BasicConstraints, RawExtension};
 use super::reader::{DerError, Read, Reader};
@@ -11,7 +13,6 @@ use super::serial::Serial;
 use super::tbs::write_extensions;
 use super::usage::KeyUsage;
 use super::writer::{SEQUENCE, build};
-use super::{name, pem};
 use crate::error::{Error, Result};
 pub use fields::CertificateFields;
 
@@ -22,11 +23,11 @@ pub struct Certificate {
     tbs: Vec<u8>,
     version: Vec<u8>,
     serial: Serial,
-    issuer: Vec<u8>,
+    issuer: Name,
     validity: Vec<u8>,
     not_before: i64,
     not_after: i64,
-    subject: Vec<u8>,
+    subject: Name,
     key: PublicKey,
     unique_ids: Vec<u8>,
     extensions: Vec<RawExtension>,
@@ -74,11 +75,11 @@ impl Certificate {
             tbs: tbs.to_vec(),
             version: fields.version.to_vec(),
             serial: Serial::from_octets(fields.serial)?,
-            issuer: fields.issuer.to_vec(),
+            issuer: Name::from_der(fields.issuer).map_err(of)?,
             validity: fields.validity.raw.to_vec(),
             not_before: fields.not_before,
             not_after: fields.not_after,
-            subject: fields.subject.to_vec(),
+            subject: Name::from_der(fields.subject).map_err(of)?,
             key,
             unique_ids: fields.unique_ids.concat(),
             basic_constraints: raw_extension::basic_constraints(&extensions).map_err(of)?.unwrap_or_default(),
@@ -107,13 +108,13 @@ impl Certificate {
         self.serial
     }
 
-    /// The whole Name of the subject, byte for byte.
-    pub fn subject(&self) -> &[u8] {
+    /// The subject, byte for byte.
+    pub fn subject(&self) -> &Name {
         &self.subject
     }
 
-    /// The whole Name of the issuer, byte for byte.
-    pub fn issuer(&self) -> &[u8] {
+    /// The issuer, byte for byte.
+    pub fn issuer(&self) -> &Name {
         &self.issuer
     }
 
@@ -202,23 +203,23 @@ impl Certificate {
 
     /// The subject's common name; empty without.
     pub fn common_name(&self) -> String {
-        name::common_name(&self.subject)
+        self.subject.common_name()
     }
 
     /// The bytes to sign for the same certificate under another issuer: version, serial number,
-    /// validity, subject, key and unique identifiers keep their bytes, issuer, algorithm and the list of
-    /// extensions are the ones given.
-    pub fn reissue_tbs(&self, algorithm: SignatureAlgorithm, issuer: &[u8], extensions: &[&[u8]]) -> Vec<u8> {
-        build(SEQUENCE, self.tbs.len() + issuer.len() + 160, |w| {
+    /// validity, subject, key and unique identifiers keep their bytes, issuer, algorithm and extensions are
+    /// the ones given.
+    pub fn reissue_tbs(&self, algorithm: SignatureAlgorithm, issuer: &Name, extensions: &Extensions) -> Vec<u8> {
+        build(SEQUENCE, self.tbs.len() + issuer.as_der().len() + 160, |w| {
             w.raw(&self.version);
             w.unsigned(self.serial.octets());
             w.raw(algorithm.der());
-            w.raw(issuer);
+            w.raw(issuer.as_der());
             w.raw(&self.validity);
-            w.raw(&self.subject);
+            w.raw(self.subject.as_der());
             w.raw(self.key.spki());
             w.raw(&self.unique_ids);
-            write_extensions(w, 3, extensions);
+            write_extensions(w, 3, &[extensions]);
         })
     }
 }

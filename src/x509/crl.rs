@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use super::algorithm::SignatureAlgorithm;
+use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
 use super::raw_extension::RawExtension;
 use super::reader::{DerError, Read, Reader};
@@ -93,15 +94,13 @@ fn put<const N: usize>(out: &mut Vec<u8>, piece: &[u8; N], used: usize) {
     out.truncate(end);
 }
 
-/// One element of revokedCertificates with whole `Extension` SEQUENCEs; without any the field is absent.
-pub fn entry_with_extensions(serial: &Serial, revoked_at: i64, extensions: &[&[u8]]) -> Vec<u8> {
+/// One element of revokedCertificates with these extensions; without any the field is absent.
+pub fn entry_with_extensions(serial: &Serial, revoked_at: i64, extensions: &Extensions) -> Vec<u8> {
     build(SEQUENCE, 40, |w| {
         w.unsigned(serial.octets());
         time::write(w, time::from_epoch(revoked_at));
-        let len: usize = extensions.iter().map(|e| e.len()).sum();
-        if len > 0 {
-            w.header(SEQUENCE, len);
-            extensions.iter().for_each(|e| w.raw(e));
+        if !extensions.is_empty() {
+            w.tlv(SEQUENCE, extensions.as_der());
         }
     })
 }
@@ -111,23 +110,23 @@ pub struct CrlTbs<'a> {
     /// What it will be signed with.
     pub algorithm: SignatureAlgorithm,
     /// The issuer certificate's subject, byte for byte.
-    pub issuer: &'a [u8],
+    pub issuer: &'a Name,
     /// When the list is made, epoch seconds.
     pub this_update: i64,
     /// When the next one will be there at the latest, epoch seconds.
     pub next_update: i64,
-    /// Whole `Extension` SEQUENCEs; empty slices are skipped.
-    pub extensions: &'a [&'a [u8]],
+    /// In their order; empty ones are skipped.
+    pub extensions: &'a [&'a Extensions],
 }
 
 impl CrlTbs<'_> {
     /// The bytes to sign. `entries` are pieces of [`entry`]s, joined and ascending by serial number;
     /// without any the field is absent. They are shared, not copied.
     pub fn encode(&self, entries: Vec<Bytes>) -> EncodedTbs {
-        let mut fields = Writer::with_capacity(self.issuer.len() + 128);
+        let mut fields = Writer::with_capacity(self.issuer.as_der().len() + 128);
         fields.integer(1);
         fields.raw(self.algorithm.der());
-        fields.raw(self.issuer);
+        fields.raw(self.issuer.as_der());
         time::write(&mut fields, time::from_epoch(self.this_update));
         time::write(&mut fields, time::from_epoch(self.next_update));
         let mut tail = Writer::default();
@@ -235,7 +234,7 @@ pub fn first(entries: &[u8]) -> Option<(&[u8], usize)> {
 #[derive(Clone, Debug)]
 pub struct Crl {
     tbs: Vec<u8>,
-    issuer: Vec<u8>,
+    issuer: Name,
     this_update: i64,
     next_update: Option<i64>,
     entries: Vec<CrlEntry>,
@@ -279,7 +278,7 @@ impl Crl {
         if fields.expect(SEQUENCE)?.raw != algorithm {
             return Err(DerError("the two signature algorithms must be equal (RFC 5280 5.1.1.2)"));
         }
-        let issuer = fields.expect(SEQUENCE)?.raw;
+        let issuer = Name::from_der(fields.expect(SEQUENCE)?.raw)?;
         let this_update = time::read(&mut fields)?;
         let next_update = if is_time(&fields) { Some(time::read(&mut fields)?) } else { None };
         let entries = fields.optional(SEQUENCE)?.map_or(Ok(Vec::new()), |list| read_entries(list.reader()))?;
@@ -290,7 +289,7 @@ impl Crl {
         fields.done()?;
         Ok(Self {
             tbs: tbs.raw.to_vec(),
-            issuer: issuer.to_vec(),
+            issuer,
             this_update,
             next_update,
             entries,
@@ -300,8 +299,8 @@ impl Crl {
         })
     }
 
-    /// The whole Name of the issuer, byte for byte.
-    pub fn issuer(&self) -> &[u8] {
+    /// The issuer, byte for byte.
+    pub fn issuer(&self) -> &Name {
         &self.issuer
     }
 
@@ -358,11 +357,11 @@ mod tests {
     use crate::x509::certificate::Certificate;
     use crate::x509::tbs::signed;
     use crate::x509::testing::{KINDS, OpenSsl, root};
-    use crate::x509::{extension, oid, pem};
+    use crate::x509::{extension, name, oid, pem};
 
     fn list(root: &Certificate, algorithm: SignatureAlgorithm, entries: &[u8], delta: bool) -> Vec<u8> {
         let authority = extension::authority_key_id(&root.key().key_id());
-        let base = if delta { extension::delta_crl_indicator(300) } else { Vec::new() };
+        let base = if delta { extension::delta_crl_indicator(300) } else { Extensions::default() };
         let number = extension::crl_number(301);
         CrlTbs {
             algorithm,
@@ -449,7 +448,7 @@ mod tests {
                 w.finish()
             };
             let invalid = date.map(|at| extension::extension(oid::INVALIDITY_DATE, false, &date_value(at)));
-            let further: Vec<&[u8]> = code.iter().chain(&invalid).map(Vec::as_slice).collect();
+            let further = Extensions::joined(&code.iter().chain(&invalid).collect::<Vec<_>>());
             prop_assert_eq!(entry(&serial, at, reason, date), entry_with_extensions(&serial, at, &further));
         }
 
@@ -462,7 +461,7 @@ mod tests {
                 let further = extension::extension(&[0x55, 0x1d, 99], false, &vec![7; *long]);
                 let entry = match long {
                     0 => entry(&serial, 1_700_000_000, *reason, None),
-                    _ => entry_with_extensions(&serial, 1_700_000_000, &[&further]),
+                    _ => entry_with_extensions(&serial, 1_700_000_000, &further),
                 };
                 (serial, entry)
             }).collect();
@@ -481,7 +480,8 @@ mod tests {
         fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
             let algorithm = SignatureAlgorithm::Ed25519;
             let entries = entry(&serial(1), 1, Some(1), Some(2));
-            let tbs = CrlTbs { algorithm, issuer: &[0x30, 0], this_update: 0, next_update: 1, extensions: &[&extension::crl_number(1)] };
+            let (issuer, number) = (name::name(&[]), extension::crl_number(1));
+            let tbs = CrlTbs { algorithm, issuer: &issuer, this_update: 0, next_update: 1, extensions: &[&number] };
             let mut der = tbs.encode(vec![Bytes::from(entries)]).signed(algorithm, &[0; 64]).concat();
             prop_assert!(Crl::parse(&der).is_ok());
             prop_assert!(Crl::parse(&der[..cut.index(der.len())]).is_err());

@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::algorithm::SignatureAlgorithm;
 pub use super::general_name::{CsrSans, OtherValue};
 use super::name::{self, Attribute};
+use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
 use super::raw_extension::{self, find};
 pub use super::raw_extension::{BasicConstraints, RawExtension};
@@ -23,8 +24,8 @@ const MAX_ATTRIBUTES: usize = 100;
 /// A certification request whose self-signature is not verified yet ([`Csr::verify`]).
 #[derive(Clone, Debug)]
 pub struct Csr {
-    /// The whole Name of the subject, byte for byte.
-    pub subject: Vec<u8>,
+    /// The subject, byte for byte.
+    pub subject: Name,
     /// The public key, with its bytes.
     pub key: PublicKey,
     /// The extensions of the extensionRequest attribute, in order. `raw` is the request's bytes, but
@@ -84,7 +85,7 @@ impl Csr {
         };
         let info_at = der.len() - outer.content.len();
         Ok(Self {
-            subject: parts.subject.to_vec(),
+            subject: Name::from_der(parts.subject).map_err(of_csr)?,
             key,
             basic_constraints: raw_extension::basic_constraints(&extensions).map_err(of_csr)?,
             key_usage: raw_extension::key_usage(&extensions).map_err(of_csr)?,
@@ -143,7 +144,7 @@ impl Csr {
 
     /// The subject's common name, the last one where there are several; empty without.
     pub fn common_name(&self) -> String {
-        name::common_name(&self.subject)
+        self.subject.common_name()
     }
 
     /// All values of a subject attribute, in order.
@@ -151,7 +152,7 @@ impl Csr {
     /// # Errors
     /// `Invalid` when a value is not a character string.
     pub fn subject_values(&self, attribute: Attribute) -> Result<Vec<String>> {
-        name::values(&self.subject, attribute)
+        self.subject.values(attribute)
     }
 }
 
@@ -217,21 +218,21 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// A CertificationRequestInfo to be signed (RFC 2986 4.1): whole Name, whole SubjectPublicKeyInfo, whole
-/// `Extension` SEQUENCEs. Join it with its signature by [`super::tbs::signed`].
-pub fn request_info(subject: &[u8], spki: &[u8], extensions: &[&[u8]]) -> Vec<u8> {
-    let requested = build(SEQUENCE, 0, |w| extensions.iter().for_each(|e| w.raw(e)));
-    build(SEQUENCE, subject.len() + spki.len() + requested.len() + 48, |w| {
+/// A CertificationRequestInfo to be signed (RFC 2986 4.1); `spki` is a whole SubjectPublicKeyInfo. Join it with
+/// its signature by [`super::tbs::signed`].
+pub fn request_info(subject: &Name, spki: &[u8], extensions: &Extensions) -> Vec<u8> {
+    let (subject, requested) = (subject.as_der(), extensions.as_der());
+    build(SEQUENCE, subject.len() + spki.len() + requested.len() + 52, |w| {
         w.integer(0);
         w.raw(subject);
         w.raw(spki);
         w.nest(context_constructed(0), |w| {
-            if extensions.iter().all(|e| e.is_empty()) {
+            if extensions.is_empty() {
                 return;
             }
             w.nest(SEQUENCE, |w| {
                 w.oid(oid::EXTENSION_REQUEST);
-                w.nest(SET, |w| w.raw(&requested));
+                w.nest(SET, |w| w.tlv(SEQUENCE, requested));
             });
         });
     })

@@ -1,5 +1,5 @@
 //! Encoders of certificate and CRL extensions. Each gives one whole `Extension` SEQUENCE, with the
-//! criticality of the profile that this server issues, or an empty result when it is asked to encode
+//! criticality of the profile that this server issues, or none at all when it is asked to encode
 //! an empty list; an empty piece disappears when a certificate is put together.
 //!
 //! Texts that become IA5String (URLs, host names, mailboxes) must be ASCII: the rules that accept them
@@ -11,8 +11,9 @@ pub use super::general_name::{CsrSans, OtherValue, SubjectAltNames};
 use super::general_name::{DNS, EMAIL, IP, URI};
 use super::oid;
 pub use super::oid::{oid_text, parse_oid};
+use super::pieces::Extensions;
 pub use super::raw_extension::{BasicConstraints, MAX_EXTENSIONS, RawExtension};
-pub use super::usage::{KeyUsage, eku_oids, eku_text, unknown_eku};
+pub use super::usage::{KeyUsage, eku_oids, unknown_eku};
 use super::writer::{
     BIT_STRING, BOOLEAN, IA5_STRING, OCTET_STRING, OID, SEQUENCE, UTF8_STRING, Writer, build, context,
     context_constructed,
@@ -20,33 +21,33 @@ use super::writer::{
 
 /// Any extension (RFC 5280 4.2): `oid` as DER content octets, `value` as the bytes inside of the OCTET
 /// STRING. FALSE is the default of `critical` and not written.
-pub fn extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
+pub fn extension(oid: &[u8], critical: bool, value: &[u8]) -> Extensions {
     with(oid, critical, value.len() + 24, |w| w.raw(value))
 }
 
-fn with(oid: &[u8], critical: bool, capacity: usize, value: impl FnOnce(&mut Writer)) -> Vec<u8> {
-    build(SEQUENCE, capacity, |w| {
+fn with(oid: &[u8], critical: bool, capacity: usize, value: impl FnOnce(&mut Writer)) -> Extensions {
+    Extensions::encoded(build(SEQUENCE, capacity, |w| {
         w.tlv(OID, oid);
         if critical {
             w.tlv(BOOLEAN, &[0xff]);
         }
         w.nest(OCTET_STRING, value);
-    })
+    }))
 }
 
 /// keyUsage (RFC 5280 4.2.1.3), critical. Empty for no usage.
-pub fn key_usage(bits: KeyUsage) -> Vec<u8> {
+pub fn key_usage(bits: KeyUsage) -> Extensions {
     if bits.is_empty() {
-        return Vec::new();
+        return Extensions::default();
     }
     let (content, len) = bits.bit_string_content();
     with(oid::KEY_USAGE, true, 24, |w| w.tlv(BIT_STRING, &content[..len]))
 }
 
 /// extKeyUsage (RFC 5280 4.2.1.12), not critical, of identifiers as DER content octets. Empty for none.
-pub fn ext_key_usage(oids: &[Vec<u8>]) -> Vec<u8> {
+pub fn ext_key_usage(oids: &[Vec<u8>]) -> Extensions {
     if oids.is_empty() {
-        return Vec::new();
+        return Extensions::default();
     }
     with(oid::EXT_KEY_USAGE, false, 24 + 12 * oids.len(), |w| {
         w.nest(SEQUENCE, |w| oids.iter().for_each(|oid| w.oid(oid)));
@@ -55,7 +56,7 @@ pub fn ext_key_usage(oids: &[Vec<u8>]) -> Vec<u8> {
 
 /// basicConstraints (RFC 5280 4.2.1.9), critical. The empty SEQUENCE when `ca` is false; the path length
 /// is written only for a CA.
-pub fn basic_constraints(ca: bool, path_length: Option<u32>) -> Vec<u8> {
+pub fn basic_constraints(ca: bool, path_length: Option<u32>) -> Extensions {
     with(oid::BASIC_CONSTRAINTS, true, 24, |w| {
         w.nest(SEQUENCE, |w| {
             if !ca {
@@ -70,20 +71,20 @@ pub fn basic_constraints(ca: bool, path_length: Option<u32>) -> Vec<u8> {
 }
 
 /// subjectKeyIdentifier (RFC 5280 4.2.1.2), not critical.
-pub fn subject_key_id(id: &[u8]) -> Vec<u8> {
+pub fn subject_key_id(id: &[u8]) -> Extensions {
     with(oid::SUBJECT_KEY_ID, false, id.len() + 16, |w| w.tlv(OCTET_STRING, id))
 }
 
 /// authorityKeyIdentifier (RFC 5280 4.2.1.1), not critical: keyIdentifier alone, no issuer and serial.
-pub fn authority_key_id(id: &[u8]) -> Vec<u8> {
+pub fn authority_key_id(id: &[u8]) -> Extensions {
     with(oid::AUTHORITY_KEY_ID, false, id.len() + 16, |w| w.nest(SEQUENCE, |w| w.tlv(context(0), id)))
 }
 
 /// authorityInfoAccess (RFC 5280 4.2.2.1), not critical: OCSP responders, then issuer certificates, each
 /// in the order given. Empty for none.
-pub fn authority_info_access(ocsp: &[String], ca_issuers: &[String]) -> Vec<u8> {
+pub fn authority_info_access(ocsp: &[String], ca_issuers: &[String]) -> Extensions {
     if ocsp.is_empty() && ca_issuers.is_empty() {
-        return Vec::new();
+        return Extensions::default();
     }
     let methods = [(oid::ACCESS_OCSP, ocsp), (oid::ACCESS_CA_ISSUERS, ca_issuers)];
     with(oid::AUTHORITY_INFO_ACCESS, false, 64 * (1 + ocsp.len() + ca_issuers.len()), |w| {
@@ -102,19 +103,19 @@ pub fn authority_info_access(ocsp: &[String], ca_issuers: &[String]) -> Vec<u8> 
 
 /// cRLDistributionPoints (RFC 5280 4.2.1.13), not critical: one point per URL, each with one full name.
 /// Empty for none.
-pub fn crl_distribution_points(urls: &[String]) -> Vec<u8> {
+pub fn crl_distribution_points(urls: &[String]) -> Extensions {
     distribution_points(oid::CRL_DISTRIBUTION_POINTS, urls)
 }
 
 /// freshestCRL (RFC 5280 4.2.1.15 and 5.2.6), not critical, in the shape of
 /// [`crl_distribution_points`]. Empty for none.
-pub fn freshest_crl(urls: &[String]) -> Vec<u8> {
+pub fn freshest_crl(urls: &[String]) -> Extensions {
     distribution_points(oid::FRESHEST_CRL, urls)
 }
 
-fn distribution_points(oid: &[u8], urls: &[String]) -> Vec<u8> {
+fn distribution_points(oid: &[u8], urls: &[String]) -> Extensions {
     if urls.is_empty() {
-        return Vec::new();
+        return Extensions::default();
     }
     with(oid, false, 64 * (1 + urls.len()), |w| {
         w.nest(SEQUENCE, |w| {
@@ -132,9 +133,9 @@ fn distribution_points(oid: &[u8], urls: &[String]) -> Vec<u8> {
 
 /// subjectAltName (RFC 5280 4.2.1.6): otherName, DNS, e-mail, IP, URI. It must be critical when the
 /// subject is empty. Empty for no names.
-pub fn subject_alt_name(names: &SubjectAltNames, critical: bool) -> Vec<u8> {
+pub fn subject_alt_name(names: &SubjectAltNames, critical: bool) -> Extensions {
     if names.is_empty() {
-        return Vec::new();
+        return Extensions::default();
     }
     with(oid::SUBJECT_ALT_NAME, critical, 128, |w| w.nest(SEQUENCE, |w| names.write(w)))
 }
@@ -151,9 +152,9 @@ pub struct Policy {
 }
 
 /// certificatePolicies (RFC 5280 4.2.1.4), not critical. Empty for none.
-pub fn certificate_policies(policies: &[Policy]) -> Vec<u8> {
+pub fn certificate_policies(policies: &[Policy]) -> Extensions {
     if policies.is_empty() {
-        return Vec::new();
+        return Extensions::default();
     }
     with(oid::CERTIFICATE_POLICIES, false, 64 * policies.len(), |w| {
         w.nest(SEQUENCE, |w| policies.iter().for_each(|policy| w.nest(SEQUENCE, |w| write_policy(w, policy))));
@@ -249,9 +250,9 @@ impl NameConstraints {
 }
 
 /// nameConstraints (RFC 5280 4.2.1.10), critical. Empty for none.
-pub fn name_constraints(constraints: &NameConstraints) -> Vec<u8> {
+pub fn name_constraints(constraints: &NameConstraints) -> Extensions {
     if constraints.is_empty() {
-        return Vec::new();
+        return Extensions::default();
     }
     with(oid::NAME_CONSTRAINTS, true, 128, |w| {
         w.nest(SEQUENCE, |w| {
@@ -262,12 +263,12 @@ pub fn name_constraints(constraints: &NameConstraints) -> Vec<u8> {
 }
 
 /// cRLNumber (RFC 5280 5.2.3), not critical.
-pub fn crl_number(number: u64) -> Vec<u8> {
+pub fn crl_number(number: u64) -> Extensions {
     with(oid::CRL_NUMBER, false, 24, |w| w.integer(number))
 }
 
 /// deltaCRLIndicator (RFC 5280 5.2.4), critical: the number of the complete CRL that a delta builds on.
-pub fn delta_crl_indicator(base_number: u64) -> Vec<u8> {
+pub fn delta_crl_indicator(base_number: u64) -> Extensions {
     with(oid::DELTA_CRL_INDICATOR, true, 24, |w| w.integer(base_number))
 }
 
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn encodings_are_those_of_the_profile() {
-        let cases: [(&str, Vec<u8>, &[u8]); 8] = [
+        let cases: [(&str, Extensions, &[u8]); 8] = [
             (
                 "digitalSignature, keyEncipherment, keyAgreement; critical",
                 key_usage(KeyUsage(0b1_0101)),
@@ -312,7 +313,7 @@ mod tests {
             ("subject key identifier", subject_key_id(&[9]), &[0x30, 10, 6, 3, 0x55, 0x1d, 14, 4, 3, 4, 1, 9]),
         ];
         for (name, encoded, expected) in cases {
-            assert_eq!(encoded, expected, "{name}");
+            assert_eq!(encoded.as_der(), expected, "{name}");
         }
     }
 
@@ -328,6 +329,6 @@ mod tests {
             certificate_policies(&[]),
             name_constraints(&NameConstraints::default()),
         ];
-        assert!(empty.iter().all(Vec::is_empty));
+        assert!(empty.iter().all(Extensions::is_empty));
     }
 }

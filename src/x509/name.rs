@@ -4,6 +4,7 @@
 //! decoded at all, only spliced.
 
 use super::oid::oid_text;
+use super::pieces::{Name, Rdns};
 use super::reader::{DerError, Read, Reader};
 use super::writer::{IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING, Writer, build};
 use crate::error::Result;
@@ -89,11 +90,11 @@ pub(crate) fn is_printable(b: u8) -> bool {
 /// else UTF8String. Repeated and empty values are left out (a DirectoryString has at least one
 /// character); several values form one SET OF in DER order. Without values the result is empty, and
 /// disappears when it is joined.
-pub fn rdn(attribute: Attribute, values: &[String]) -> Vec<u8> {
+pub fn rdn(attribute: Attribute, values: &[String]) -> Rdns {
     match values {
-        [] => Vec::new(),
-        [value] if value.is_empty() => Vec::new(),
-        [value] => build(SET, 2 * value.len().min(64) + 32, |w| pair(w, attribute, value)),
+        [] => Rdns::default(),
+        [value] if value.is_empty() => Rdns::default(),
+        [value] => Rdns::encoded(build(SET, 2 * value.len().min(64) + 32, |w| pair(w, attribute, value))),
         _ => several(attribute, values),
     }
 }
@@ -105,7 +106,7 @@ fn pair(w: &mut Writer, attribute: Attribute, value: &str) {
     });
 }
 
-fn several(attribute: Attribute, values: &[String]) -> Vec<u8> {
+fn several(attribute: Attribute, values: &[String]) -> Rdns {
     let mut encoded: Vec<Vec<u8>> = values
         .iter()
         .filter(|value| !value.is_empty())
@@ -119,23 +120,71 @@ fn several(attribute: Attribute, values: &[String]) -> Vec<u8> {
     encoded.sort_unstable();
     encoded.dedup();
     if encoded.is_empty() {
-        return Vec::new();
+        return Rdns::default();
     }
-    build(SET, encoded.iter().map(Vec::len).sum::<usize>() + 4, |w| encoded.iter().for_each(|pair| w.raw(pair)))
+    let len = encoded.iter().map(Vec::len).sum::<usize>() + 4;
+    Rdns::encoded(build(SET, len, |w| encoded.iter().for_each(|pair| w.raw(pair))))
 }
 
 /// A whole Name of already encoded RDNs, in their order.
-pub fn name(rdns: &[&[u8]]) -> Vec<u8> {
-    build(SEQUENCE, rdns.iter().map(|rdn| rdn.len()).sum::<usize>() + 4, |w| rdns.iter().for_each(|rdn| w.raw(rdn)))
+pub fn name(rdns: &[&Rdns]) -> Name {
+    of_encoded(rdns.iter().map(|rdns| rdns.as_der()))
 }
 
-/// A whole Name with more RDNs at its end; its own bytes stay.
-///
-/// # Errors
-/// `Invalid` when `name_der` is not a Name.
-pub fn appended(name_der: &[u8], rdns: &[u8]) -> Result<Vec<u8>> {
-    let own = Reader::only(name_der, SEQUENCE).map_err(|e| e.of("subject"))?.content;
-    Ok(name(&[own, rdns]))
+fn of_encoded<'a>(rdns: impl Iterator<Item = &'a [u8]> + Clone) -> Name {
+    let len = rdns.clone().map(<[u8]>::len).sum::<usize>() + 4;
+    Name::encoded(build(SEQUENCE, len, |w| rdns.for_each(|rdns| w.raw(rdns))))
+}
+
+impl Name {
+    /// The name with more RDNs at its end; its own bytes stay.
+    ///
+    /// # Errors
+    /// None today: a name is one whole SEQUENCE.
+    pub fn appended(&self, rdns: &Rdns) -> Result<Self> {
+        let own = Reader::only(self.as_der(), SEQUENCE).map_err(|e| e.of("subject"))?.content;
+        Ok(of_encoded([own, rdns.as_der()].into_iter()))
+    }
+
+    /// All values of `attribute`, in order of appearance.
+    ///
+    /// # Errors
+    /// Those of [`values`].
+    pub fn values(&self, attribute: Attribute) -> Result<Vec<String>> {
+        values(self.as_der(), attribute)
+    }
+
+    /// The common name: the last one where there are several, the empty text where there is none or it
+    /// cannot be read.
+    pub fn common_name(&self) -> String {
+        self.values(Attribute::CommonName).ok().and_then(|mut all| all.pop()).unwrap_or_default()
+    }
+
+    /// Whether the name has no RDN.
+    pub fn is_empty(&self) -> bool {
+        is_empty(self.as_der())
+    }
+
+    /// Whether the name says nothing, as [`is_nameless`] has it.
+    pub fn is_nameless(&self) -> bool {
+        is_nameless(self.as_der())
+    }
+
+    /// The name as one line for people and logs, in order of appearance: `C=DE, O=Example, CN=a.example`.
+    /// Commas inside of values are escaped (RFC 4514 2.4); unreadable values are shown as `?`.
+    pub fn display(&self) -> String {
+        let mut parts = Vec::new();
+        let read = walk(self.as_der(), |oid, tag, content| {
+            let value = string(tag, content).ok().flatten().unwrap_or_else(|| "?".into());
+            let value: String = value.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+            parts.push(format!("{}={}", short_name(oid), value.replace('\\', "\\\\").replace(',', "\\,")));
+            Ok(())
+        });
+        if read.is_err() {
+            parts.push("?".into());
+        }
+        parts.join(", ")
+    }
 }
 
 /// All values of `attribute`, in order of appearance.
@@ -160,12 +209,6 @@ pub(crate) fn tagged_values(name_der: &[u8], attribute: Attribute) -> Read<Vec<(
         Ok(())
     })?;
     Ok(found)
-}
-
-/// The common name: the last one where there are several, the empty text where there is none or it
-/// cannot be read.
-pub fn common_name(name_der: &[u8]) -> String {
-    values(name_der, Attribute::CommonName).ok().and_then(|mut all| all.pop()).unwrap_or_default()
 }
 
 /// Whether the name has no RDN.
@@ -292,22 +335,6 @@ fn string(tag: u8, content: &[u8]) -> Read<Option<String>> {
     text.map(Some)
 }
 
-/// The name as one line for people and logs, in order of appearance: `C=DE, O=Example, CN=a.example`.
-/// Commas inside of values are escaped (RFC 4514 2.4); unreadable values are shown as `?`.
-pub fn display(name_der: &[u8]) -> String {
-    let mut parts = Vec::new();
-    let read = walk(name_der, |oid, tag, content| {
-        let value = string(tag, content).ok().flatten().unwrap_or_else(|| "?".into());
-        let value: String = value.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-        parts.push(format!("{}={}", short_name(oid), value.replace('\\', "\\\\").replace(',', "\\,")));
-        Ok(())
-    });
-    if read.is_err() {
-        parts.push("?".into());
-    }
-    parts.join(", ")
-}
-
 fn short_name(attribute: &[u8]) -> String {
     const NAMES: [(Attribute, &str); 12] = [
         (Attribute::CommonName, "CN"),
@@ -343,7 +370,7 @@ mod tests {
     fn the_string_type_is_printable_where_the_repertoire_allows() {
         let tag = |value: &str| {
             let one = rdn(Attribute::Organization, &list(&[value]));
-            one[9]
+            one.as_der()[9]
         };
         assert_eq!(tag("Example (Test), Inc. 1/2:'+-=?"), PRINTABLE_STRING);
         for value in ["a*b", "a@b", "a&b", "a_b", "bücher"] {
@@ -355,8 +382,8 @@ mod tests {
     fn several_values_of_one_type_form_one_set_in_der_order_without_duplicates() {
         let ou = rdn(Attribute::OrganizationalUnit, &list(&["bb", "a", "bb", "", "ü"]));
         let whole = name(&[&ou]);
-        assert_eq!(values(&whole, Attribute::OrganizationalUnit).unwrap(), list(&["a", "ü", "bb"]));
-        assert_eq!(Reader::only(&ou, SET).unwrap().raw.len(), ou.len());
+        assert_eq!(whole.values(Attribute::OrganizationalUnit).unwrap(), list(&["a", "ü", "bb"]));
+        assert_eq!(Reader::only(ou.as_der(), SET).unwrap().raw, ou.as_der());
         assert_eq!(
             rdn(Attribute::OrganizationalUnit, &list(&["a", "a"])),
             rdn(Attribute::OrganizationalUnit, &list(&["a"]))
@@ -368,24 +395,26 @@ mod tests {
         assert!(rdn(Attribute::Country, &[]).is_empty());
         assert!(rdn(Attribute::Country, &list(&[""])).is_empty());
         assert!(rdn(Attribute::Country, &list(&["", ""])).is_empty());
-        assert!(is_empty(&name(&[&[], &[]])));
-        assert_eq!(common_name(&name(&[])), "");
+        assert!(name(&[&Rdns::default(), &Rdns::default()]).is_empty());
+        assert_eq!(name(&[]).common_name(), "");
     }
 
     #[test]
     fn a_name_says_something_when_a_value_has_characters() {
-        let empty = |count| name(&vec![&build(SET, 0, |w| pair(w, Attribute::CommonName, ""))[..]; count]);
-        assert!(is_nameless(&name(&[])) && is_nameless(&empty(1)) && is_nameless(&empty(3)) && is_nameless(b"x"));
+        let nothing = Rdns::encoded(build(SET, 0, |w| pair(w, Attribute::CommonName, "")));
+        let empty = |count| name(&vec![&nothing; count]);
+        assert!(name(&[]).is_nameless() && empty(1).is_nameless() && empty(3).is_nameless() && is_nameless(b"x"));
         let said = rdn(Attribute::Organization, &list(&["a"]));
-        assert!(!is_nameless(&name(&[&said])));
-        assert!(!is_nameless(&appended(&empty(1), &said).unwrap()));
+        assert!(!name(&[&said]).is_nameless());
+        assert!(!empty(1).appended(&said).unwrap().is_nameless());
+        assert_eq!(empty(1).appended(&said).unwrap(), name(&[&nothing, &said]));
     }
 
     #[test]
     fn attributes_of_a_name_are_counted() {
-        let many = |count| name(&vec![&rdn(Attribute::UserId, &list(&["a"]))[..]; count]);
-        assert!(check(&many(MAX_ATTRIBUTES)).is_ok());
-        assert!(check(&many(MAX_ATTRIBUTES + 1)).unwrap_err().0.contains(&MAX_ATTRIBUTES.to_string()));
+        let many = |count| name(&vec![&rdn(Attribute::UserId, &list(&["a"])); count]);
+        assert!(check(many(MAX_ATTRIBUTES).as_der()).is_ok());
+        assert!(check(many(MAX_ATTRIBUTES + 1).as_der()).unwrap_err().0.contains(&MAX_ATTRIBUTES.to_string()));
     }
 
     #[test]
@@ -395,9 +424,9 @@ mod tests {
                 w.oid(Attribute::CommonName.oid());
                 w.tlv(tag, content);
             });
-            name(&[&build(SET, 0, |w| w.raw(&pair))])
+            name(&[&Rdns::encoded(build(SET, 0, |w| w.raw(&pair)))])
         };
-        let read = |tag, content: &[u8]| values(&with(tag, content), Attribute::CommonName).map(|mut v| v.remove(0));
+        let read = |tag, content: &[u8]| with(tag, content).values(Attribute::CommonName).map(|mut v| v.remove(0));
         assert_eq!(read(0x14, b"b\xfccher").unwrap(), "bücher");
         assert_eq!(read(0x1e, &[0, b'a', 0, 0xfc]).unwrap(), "aü");
         assert_eq!(read(0x1c, &[0, 0, 0, b'a']).unwrap(), "a");
@@ -406,33 +435,33 @@ mod tests {
         assert!(read(0x16, &[0xfc]).is_err(), "IA5String is ASCII");
         assert!(read(0x0c, &[0xfc]).is_err(), "not UTF-8");
         assert!(read(0x03, &[0, 1]).is_err(), "not a string");
-        assert!(check(&with(0x03, &[0, 1])).is_ok());
-        assert!(check(&with(0x0c, b"a\0b")).is_err());
-        assert!(check(&with(0x13, b"a\nb")).is_err());
-        assert!(check(&with(0x1e, &[0, 0])).is_err());
+        assert!(check(with(0x03, &[0, 1]).as_der()).is_ok());
+        assert!(check(with(0x0c, b"a\0b").as_der()).is_err());
+        assert!(check(with(0x13, b"a\nb").as_der()).is_err());
+        assert!(check(with(0x1e, &[0, 0]).as_der()).is_err());
     }
 
     #[test]
     fn the_last_common_name_counts() {
         let both = [rdn(Attribute::CommonName, &list(&["a"])), rdn(Attribute::CommonName, &list(&["b"]))];
         let whole = name(&[&both[0], &both[1]]);
-        assert_eq!(common_name(&whole), "b");
-        assert_eq!(display(&whole), "CN=a, CN=b");
+        assert_eq!(whole.common_name(), "b");
+        assert_eq!(whole.display(), "CN=a, CN=b");
     }
 
     proptest! {
         #[test]
         fn values_read_back_whatever_their_characters(value in "\\PC{1,40}") {
             let whole = name(&[&rdn(Attribute::UserId, std::slice::from_ref(&value))]);
-            prop_assert_eq!(values(&whole, Attribute::UserId).unwrap(), vec![value]);
-            prop_assert!(check(&whole).is_ok());
+            prop_assert_eq!(whole.values(Attribute::UserId).unwrap(), vec![value]);
+            prop_assert!(check(whole.as_der()).is_ok());
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(der in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = values(&der, Attribute::CommonName);
             let _ = check(&der);
-            let _ = display(&der);
+            let _ = Name::encoded(der).display();
         }
     }
 }

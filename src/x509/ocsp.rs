@@ -10,6 +10,7 @@ pub mod response;
 
 use super::algorithm::Hash;
 use super::oid;
+use super::pieces::Name;
 use super::reader::{DerError, Read, Reader};
 use super::serial::Serial;
 use aws_lc_rs::digest;
@@ -119,9 +120,9 @@ impl<'a> CertId<'a> {
 pub struct IssuerHashes([Vec<u8>; IdHash::ALL.len()]);
 
 impl IssuerHashes {
-    /// From the whole Name, and the content of the key's BIT STRING.
-    pub fn new(name: &[u8], key: &[u8]) -> Self {
-        Self(IdHash::ALL.map(|hash| hash.of_issuer(name, key)))
+    /// From the issuer's name, and the content of its key's BIT STRING.
+    pub fn new(name: &Name, key: &[u8]) -> Self {
+        Self(IdHash::ALL.map(|hash| hash.of_issuer(name.as_der(), key)))
     }
 
     /// Name and key under one hash, joined.

@@ -14,6 +14,8 @@ pub const MAX_DER: usize = MAX_TEXT / 4 * 3;
 /// Most blocks of a text.
 pub const MAX_BLOCKS: usize = 100;
 
+/// The label of CRLs (RFC 7468 section 6).
+pub const CRL: &str = "X509 CRL";
 /// Octets of one line.
 const LINE: usize = 48;
 /// Characters of one line.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::oid::{self, oid_text};
+use super::pieces::Extensions;
 use super::reader::{DerError, Read, Reader};
 use super::usage::KeyUsage;
 use super::writer::{BIT_STRING, SEQUENCE, context};
@@ -19,8 +20,8 @@ pub struct RawExtension {
     pub critical: bool,
     /// The bytes inside of the OCTET STRING.
     pub value: Vec<u8>,
-    /// The whole `Extension` SEQUENCE, byte for byte.
-    pub raw: Vec<u8>,
+    /// All of it, byte for byte.
+    pub raw: Extensions,
 }
 
 impl RawExtension {
@@ -52,7 +53,7 @@ impl RawExtension {
             let ExtensionRef { oid, critical, value, raw } = next;
             // An explicit FALSE is not DER, but old authorities wrote it, and their certificates live.
             let critical = critical.unwrap_or(false);
-            all.push(Self { oid: oid.to_vec(), critical, value: value.to_vec(), raw: raw.to_vec() });
+            all.push(Self { oid: oid.to_vec(), critical, value: value.to_vec(), raw: Extensions::from_der(raw)? });
         }
         Ok(all)
     }
@@ -157,8 +158,8 @@ mod tests {
     use super::*;
     use crate::x509::extension;
 
-    fn read(pieces: &[Vec<u8>]) -> Read<Vec<RawExtension>> {
-        RawExtension::read_all(Reader::new(&pieces.concat()))
+    fn read(pieces: &[Extensions]) -> Read<Vec<RawExtension>> {
+        RawExtension::read_all(Reader::new(Extensions::joined(&pieces.iter().collect::<Vec<_>>()).as_der()))
     }
 
     #[test]
@@ -188,7 +189,7 @@ mod tests {
     #[test]
     fn extensions_that_somebody_brings_are_counted_before_they_are_read() {
         let of = |n: usize| extension::extension(&[0x2a, 3, (n / 100) as u8, (n % 100) as u8], false, &[5, 0]);
-        let many = |count: usize| (0..count).flat_map(of).collect::<Vec<u8>>();
+        let many = |count: usize| (0..count).flat_map(|n| of(n).as_der().to_vec()).collect::<Vec<u8>>();
         assert_eq!(RawExtension::read_few(Reader::new(&many(MAX_EXTENSIONS))).unwrap().len(), MAX_EXTENSIONS);
         assert_eq!(RawExtension::read_few(Reader::new(&many(MAX_EXTENSIONS + 1))), Err(TOO_MANY));
         // What comes after the last one that is counted is not looked at.
@@ -200,7 +201,8 @@ mod tests {
 
     #[test]
     fn an_explicit_false_is_read_as_false() {
-        let all = read(&[vec![0x30, 13, 6, 3, 0x55, 0x1d, 14, 1, 1, 0, 4, 3, 4, 1, 9]]).unwrap();
+        let explicit = [0x30, 13, 6, 3, 0x55, 0x1d, 14, 1, 1, 0, 4, 3, 4, 1, 9];
+        let all = RawExtension::read_all(Reader::new(&explicit)).unwrap();
         assert!(!all[0].critical);
         assert_eq!(subject_key_id(&all), Ok(Some(vec![9])));
     }

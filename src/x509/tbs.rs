@@ -2,6 +2,7 @@
 //! lives) → the certificate. Nothing is parsed or encoded twice on the way.
 
 use super::algorithm::SignatureAlgorithm;
+use super::pieces::{Extensions, Name};
 use super::serial::Serial;
 use super::time;
 use super::writer::{BIT_STRING, SEQUENCE, Writer, build, context_constructed, tlv_len};
@@ -14,17 +15,17 @@ pub struct CertificateTbs<'a> {
     /// What it will be signed with.
     pub algorithm: SignatureAlgorithm,
     /// The issuer certificate's subject, byte for byte.
-    pub issuer: &'a [u8],
+    pub issuer: &'a Name,
     /// Start of validity.
     pub not_before: Time,
     /// End of validity, inclusive.
     pub not_after: Time,
-    /// The whole Name of the subject.
-    pub subject: &'a [u8],
+    /// The subject.
+    pub subject: &'a Name,
     /// The whole SubjectPublicKeyInfo.
     pub spki: &'a [u8],
-    /// Whole `Extension` SEQUENCEs in their order; empty slices are skipped.
-    pub extensions: &'a [&'a [u8]],
+    /// In their order; empty ones are skipped.
+    pub extensions: &'a [&'a Extensions],
 }
 
 /// `[0] { INTEGER 2 }`: version 3.
@@ -33,18 +34,19 @@ const VERSION_3: [u8; 5] = [0xa0, 3, 2, 1, 2];
 impl CertificateTbs<'_> {
     /// The bytes to sign.
     pub fn encode(&self) -> Vec<u8> {
-        let fixed = self.issuer.len() + self.subject.len() + self.spki.len();
-        let extensions: usize = self.extensions.iter().map(|e| e.len()).sum();
+        let (issuer, subject) = (self.issuer.as_der(), self.subject.as_der());
+        let fixed = issuer.len() + subject.len() + self.spki.len();
+        let extensions: usize = self.extensions.iter().map(|e| e.as_der().len()).sum();
         build(SEQUENCE, fixed + extensions + 160, |w| {
             w.raw(&VERSION_3);
             w.unsigned(self.serial.octets());
             w.raw(self.algorithm.der());
-            w.raw(self.issuer);
+            w.raw(issuer);
             w.nest(SEQUENCE, |w| {
                 time::write(w, self.not_before);
                 time::write(w, self.not_after);
             });
-            w.raw(self.subject);
+            w.raw(subject);
             w.raw(self.spki);
             write_extensions(w, 3, self.extensions);
         })
@@ -52,14 +54,14 @@ impl CertificateTbs<'_> {
 }
 
 /// `[tag] EXPLICIT Extensions`, absent without extensions.
-pub(crate) fn write_extensions(w: &mut Writer, tag: u8, extensions: &[&[u8]]) {
-    let len: usize = extensions.iter().map(|e| e.len()).sum();
+pub(crate) fn write_extensions(w: &mut Writer, tag: u8, extensions: &[&Extensions]) {
+    let len: usize = extensions.iter().map(|e| e.as_der().len()).sum();
     if len == 0 {
         return;
     }
     w.header(context_constructed(tag), tlv_len(len));
     w.header(SEQUENCE, len);
-    extensions.iter().for_each(|extension| w.raw(extension));
+    extensions.iter().for_each(|extension| w.raw(extension.as_der()));
 }
 
 /// `SEQUENCE { tbs, algorithm, BIT STRING signature }`: the outer shape of certificates, CRLs and

@@ -7,6 +7,7 @@ use super::algorithm::{Curve, KeyKind, SignatureAlgorithm};
 use super::certificate::Certificate;
 use super::extension::{self, KeyUsage};
 use super::name;
+use super::pieces::{Extensions, Name};
 use super::serial::Serial;
 use super::tbs::{CertificateTbs, signed};
 use super::time::from_epoch;
@@ -88,12 +89,12 @@ pub(crate) fn root(key_type: &str, bits: i64) -> (PrivateKey, Certificate) {
 pub(crate) fn issue(
     key: &PrivateKey,
     algorithm: SignatureAlgorithm,
-    issuer: &[u8],
-    subject: &[u8],
+    issuer: &Name,
+    subject: &Name,
     spki: &[u8],
-    extensions: &[Vec<u8>],
+    extensions: &[Extensions],
 ) -> Vec<u8> {
-    let pieces: Vec<&[u8]> = extensions.iter().map(Vec::as_slice).collect();
+    let pieces: Vec<&Extensions> = extensions.iter().collect();
     let tbs = CertificateTbs {
         serial: &Serial::random(),
         algorithm,

@@ -1,6 +1,6 @@
 //! Key usages and extended key usages by name (RFC 5280 4.2.1.3, 4.2.1.12).
 
-use super::oid::{oid_text, parse_oid};
+use super::oid::parse_oid;
 use crate::error::{Error, Result};
 
 /// A set of key usage bits; bit n of RFC 5280 4.2.1.3 is `1 << n`.
@@ -175,16 +175,12 @@ pub fn unknown_eku(names: &[String]) -> Option<usize> {
     names.iter().position(|name| !known(name))
 }
 
-/// The name of an extended key usage, else its dotted identifier, for texts.
-pub fn eku_text(oid: &[u8]) -> String {
-    EXT_KEY_USAGES.iter().find(|(_, known)| *known == oid).map_or_else(|| oid_text(oid), |(name, _)| (*name).to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::x509::oid::oid_text;
 
     fn list(values: &[&str]) -> Vec<String> {
         values.iter().map(|&v| v.to_owned()).collect()

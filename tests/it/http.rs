@@ -333,7 +333,8 @@ fn a_request_that_does_not_read_is_no_error_in_the_log() {
     let send = |text: &[u8]| {
         let mut socket = TcpStream::connect(served.socket()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        socket.write_all(text).unwrap();
+        // A server that has heard enough ends the connection before all is written.
+        let _ = socket.write_all(text);
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()

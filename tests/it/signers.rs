@@ -9,7 +9,7 @@ mod cloud;
 mod contract;
 mod double;
 mod healing;
-mod hsm;
+pub mod hsm;
 mod metrics;
 mod softhsm;
 mod token;

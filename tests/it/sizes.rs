@@ -89,6 +89,7 @@ fn example(kind: &str, pattern: &str) -> String {
         ":name" => "dev".to_owned(),
         ":issuer_ref" => "default".to_owned(),
         ":type" => "internal".to_owned(),
+        ":backend" => "pkcs11".to_owned(),
         other if other.starts_with([':', '*']) => "0a".to_owned(),
         other => other.to_owned(),
     };
@@ -165,6 +166,11 @@ async fn four_megabytes_in_a_single_field_are_refused_cheaply() {
         ("auth/token/create", "policies"),
         ("auth/token/create", "meta"),
         ("sys/capabilities-self", "paths"),
+        ("sys/managed-keys/pkcs11/long", "usages"),
+        ("sys/managed-keys/pkcs11/long", "pin"),
+        ("sys/managed-keys/pkcs11/long", "mechanism"),
+        ("sys/managed-keys/pkcs11/long", "key_id"),
+        ("sys/managed-keys/pkcs11/long/test/sign", "hash_algorithm"),
     ] {
         for (name, long) in LONG {
             let body = format!("{{\"{field}\":{}}}", long(SIZE - 100));

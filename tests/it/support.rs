@@ -15,7 +15,8 @@ use signet::error::Kind;
 use signet::fields::Fields;
 use signet::http::settings::Settings;
 use signet::http::state::Shared;
-use signet::keys::signing::{NoSigners, Signers};
+use signet::keys::Libraries;
+use signet::keys::signing::Signers;
 use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
 use signet::server::{ConnectionLimits, Options, Running, Server};
@@ -35,13 +36,24 @@ pub struct Builder {
     skew_limit: Duration,
     tls: Option<TlsFiles>,
     audit: Vec<Arc<dyn Device>>,
-    signers: Arc<dyn Signers>,
+    libraries: Libraries,
+    signers: Option<Arc<dyn Signers>>,
 }
 
+/// The name of the library that every server of tests has: a file that is no module, so that keys on it can be
+/// configured and not used.
+pub const NO_MODULE: &str = "none";
+
 impl Builder {
-    /// Who signs with managed keys; by default there are none.
+    /// PKCS #11 libraries for managed keys.
+    pub fn libraries(mut self, libraries: Libraries) -> Self {
+        self.libraries = libraries;
+        self
+    }
+
+    /// Who signs for mounts in place of the registered keys.
     pub fn signers(mut self, signers: Arc<dyn Signers>) -> Self {
-        self.signers = signers;
+        self.signers = Some(signers);
         self
     }
 
@@ -145,12 +157,20 @@ impl Builder {
                 clock: self.clock.clone(),
                 queue: self.queue,
             },
-            signers: Arc::clone(&self.signers),
+            pkcs11_libraries: self.libraries.clone(),
+            cloud: signet::keys::CloudSettings::default(),
+            signers: self.signers.clone(),
             settings: self.settings.clone(),
             audit: self.audit.clone(),
             skew_limit: self.skew_limit,
         }
     }
+}
+
+/// The libraries of every server of tests that asks for no others.
+pub fn no_module() -> Libraries {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    Libraries::new([(NO_MODULE.to_owned(), file)]).unwrap()
 }
 
 /// A running server and a client that holds its root token.
@@ -179,7 +199,8 @@ impl App {
             skew_limit: SKEW_LIMIT,
             tls: None,
             audit: Vec::new(),
-            signers: Arc::new(NoSigners),
+            libraries: no_module(),
+            signers: None,
         }
     }
 
@@ -262,11 +283,12 @@ impl App {
     }
 
     fn beside(&self) -> (Builder, tempfile::TempDir) {
-        let Builder { settings, queue, skew_limit, signers, .. } = &self.builder;
+        let Builder { settings, queue, skew_limit, libraries, signers, .. } = &self.builder;
         let (clock, settings) = (self.clock.clone(), settings.clone());
         let database = Some(Arc::clone(self.builder.database.as_ref().unwrap()));
-        let (queue, skew_limit, audit, signers) = (*queue, *skew_limit, Vec::new(), Arc::clone(signers));
-        let builder = Builder { clock, settings, queue, database, faults: None, skew_limit, tls: None, audit, signers };
+        let (queue, skew_limit, libraries, signers) = (*queue, *skew_limit, libraries.clone(), signers.clone());
+        let (faults, tls, audit) = (None, None, Vec::new());
+        let builder = Builder { clock, settings, queue, database, faults, skew_limit, tls, audit, libraries, signers };
         let folder = tempfile::tempdir().unwrap();
         // A copied file keeps its mode.
         std::fs::copy(self.folder().join("seal.key"), folder.path().join("seal.key")).unwrap();

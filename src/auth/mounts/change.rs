@@ -17,7 +17,8 @@ use crate::fields::Fields;
 /// The kind of the stored documents; the name is the mount's path.
 const KIND: &str = "mount";
 
-/// The name of the settings document whose version orders the enabling of mounts.
+/// The name of the settings document whose version orders the enabling of mounts, and the lists of managed keys
+/// against the deletion of keys.
 const ORDER: &str = "mount-order";
 
 /// Longest path of a mount.
@@ -110,7 +111,11 @@ impl Auth {
             if mount == known {
                 return Ok(());
             }
-            let unit = vec![AuthWrite::Document(document(&mount, version)?)];
+            let mut unit = vec![AuthWrite::Document(document(&mount, version)?)];
+            if mount.allowed_managed_keys != known.allowed_managed_keys {
+                // Whoever deletes a key at this moment looks again.
+                unit.push(AuthWrite::Document(self.order().await?));
+            }
             self.commit_mount(unit, &known.path, Some(mount)).await
         };
         repeated(attempt).await.map_err(|error| came_first(error, path))
@@ -164,8 +169,21 @@ impl Auth {
         Err(error)
     }
 
-    /// The write that every enabling makes: nodes that enable different paths at the same time, one perhaps
-    /// inside the other, meet in it, and the second looks again.
+    /// The paths of the mounts that list a managed key, as they are stored, and a write that fails with `Conflict`
+    /// where any mount has come to list any key since.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn users_of_key(&self, name: &str) -> Result<(Vec<String>, DocumentWrite)> {
+        // Read before the table: whoever changes a list in between makes the write fail.
+        let order = self.order().await?;
+        let mounts = load(&*self.store).await?;
+        let lists = |mount: &&Arc<Mount>| mount.allowed_managed_keys.iter().any(|listed| listed == name);
+        Ok((mounts.iter().filter(lists).map(|mount| mount.path.clone()).collect(), order))
+    }
+
+    /// The write that every enabling and every change of a list of managed keys makes: nodes that enable different
+    /// paths at the same time, one perhaps inside the other, meet in it, and the second looks again.
     async fn order(&self) -> Result<DocumentWrite> {
         let key = DocumentKey { mount: SYSTEM, kind: "config", name: ORDER.to_owned() };
         let known = self.store.documents("config").await?.into_iter().find(|document| document.key == key);
@@ -273,6 +291,7 @@ fn absent(path: &str) -> Error {
 mod tests {
     use super::*;
     use crate::auth::memory::Memory;
+    use crate::auth::store::AuthStore as _;
     use crate::clock::Clock;
     use serde_json::{Value, json};
 
@@ -369,6 +388,34 @@ mod tests {
         ] {
             assert!(auth.mount_tune("pki", &body(bad)).await.is_err());
         }
+    }
+
+    #[tokio::test]
+    async fn who_lists_a_managed_key_is_known_together_with_a_write_that_fails_when_it_changes() {
+        let (auth, store) = auth().await;
+        pki(&auth, json!({ "allowed_managed_keys": "one,two" })).await.unwrap();
+        assert_eq!(auth.users_of_key("two").await.unwrap().0, ["pki/"]);
+        let commit = async |write| store.commit(vec![AuthWrite::Document(write)]).await.map(drop);
+        let changes = [
+            json!({ "allowed_managed_keys": ["one"] }),
+            json!({ "allowed_managed_keys": ["one", "four"] }),
+            json!({ "allowed_managed_keys": [] }),
+        ];
+        for change in changes {
+            let (paths, unchanged) = auth.users_of_key("three").await.unwrap();
+            assert_eq!(paths, [""; 0]);
+            auth.mount_tune("pki", &body(change)).await.unwrap();
+            assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
+        }
+        let (_, unchanged) = auth.users_of_key("three").await.unwrap();
+        auth.mount_enable("team", &body(json!({ "type": "pki", "config": { "allowed_managed_keys": "three" } })))
+            .await
+            .unwrap();
+        assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
+        let (paths, unchanged) = auth.users_of_key("three").await.unwrap();
+        assert_eq!(paths, ["team/"]);
+        auth.mount_tune("pki", &body(json!({ "description": "web" }))).await.unwrap();
+        commit(unchanged).await.unwrap();
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use super::{MAX_PATH, Operation};
 use crate::clock::{Time, parse_duration, parse_rfc3339};
 
 /// The accepted values of parameters, by lower-cased name; an empty list stands for any value.
-pub type ParameterLists = BTreeMap<String, Vec<Value>>;
+pub(crate) type ParameterLists = BTreeMap<String, Vec<Value>>;
 
 /// A set of capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Names that have several spellings, in requests and in rules.
 //!
-//! `ADMIN` names the policy `admin`, `0A-0B` the serial `0a:0b`, `DEFAULT` the default issuer. Each such
-//! name has one canonical spelling. A request is decided, acted on and recorded under its path in that
+//! `ADMIN` names the policy `admin`, `HSM` the managed key `hsm`, `0A-0B` the serial `0a:0b`, `DEFAULT` the default
+//! issuer. Each such name has one canonical spelling. A request is decided, acted on and recorded under its path in that
 //! spelling. A rule is held against such a path as if it were written that way too, so a deny holds in
 //! every spelling of either, and so does a grant. Which names these are is known by the route of the
 //! request and not by the rule (`+/acl/ADMIN` matches paths of several routes): rules are therefore put
@@ -18,6 +18,8 @@ use std::borrow::Cow;
 pub enum Spelling {
     /// The name of a policy: in lower case, without blanks at its ends. May have several segments.
     PolicyName,
+    /// The name of a managed key: in lower case.
+    KeyName,
     /// A serial number: lower-case octets joined by `:`, without leading zero octets.
     Serial,
     /// A reference of which the word `default` is known in any case; others are what they are.
@@ -28,12 +30,13 @@ pub enum Spelling {
 const DEFAULT: &str = "default";
 
 impl Spelling {
-    const ALL: [Self; 3] = [Self::PolicyName, Self::Serial, Self::Reference];
+    const ALL: [Self; 4] = [Self::PolicyName, Self::KeyName, Self::Serial, Self::Reference];
 
     /// The canonical spelling of a name. What is no name of this kind stays as it is.
     pub fn canonical(self, name: &str) -> Cow<'_, str> {
         match self {
             Self::PolicyName => policy_name(name),
+            Self::KeyName => lower(name),
             Self::Serial => serial(name),
             Self::Reference if name.eq_ignore_ascii_case(DEFAULT) => Cow::Borrowed(DEFAULT),
             Self::Reference => Cow::Borrowed(name),
@@ -53,6 +56,7 @@ impl Spelling {
         };
         let canonical = match self {
             Self::PolicyName => lower(begin.trim_start()),
+            Self::KeyName => lower(begin),
             Self::Serial => serial(begin),
             // Only a path with `default` itself is held against this.
             Self::Reference if is_start_of_default(begin) => Cow::Owned(begin.to_ascii_lowercase()),
@@ -160,6 +164,7 @@ mod tests {
             (Spelling::PolicyName, "\u{212a}ilo", "kilo"),
             (Spelling::PolicyName, " ", " "),
             (Spelling::PolicyName, " /Admin", " /admin"),
+            (Spelling::KeyName, "Web_1.A", "web_1.a"),
             (Spelling::Serial, "0A-0b:0C", "0a:0b:0c"),
             (Spelling::Serial, "00:00-0a", "0a"),
             (Spelling::Serial, "00", "00"),
@@ -183,6 +188,8 @@ mod tests {
             ("sys/policies/acl/ +", spelt(3, Spelling::PolicyName), "sys/policies/acl/ +"),
             ("sys/policies/acl/A* ", spelt(3, Spelling::PolicyName), "sys/policies/acl/A* "),
             ("sys/*", spelt(3, Spelling::PolicyName), "sys/*"),
+            ("sys/managed-keys/pkcs11/WEB/test", spelt(3, Spelling::KeyName), "sys/managed-keys/pkcs11/web/test"),
+            ("sys/managed-keys/pkcs11/W*", spelt(3, Spelling::KeyName), "sys/managed-keys/pkcs11/w*"),
             ("PKI/cert-metadata/00-0A*", spelt(2, Spelling::Serial), "PKI/cert-metadata/0a*"),
             ("pki/cert-metadata/00:*", spelt(2, Spelling::Serial), "pki/cert-metadata/00:*"),
             ("pki/issuer/DEF*", spelt(2, Spelling::Reference), "pki/issuer/def*"),

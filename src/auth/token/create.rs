@@ -10,7 +10,7 @@ use super::{ACCESSOR_CHARACTERS, Record, TOKEN_CHARACTERS, hash_of, ttl};
 use crate::auth::policies::{DEFAULT, MAX_NAME, folded, is_assignable};
 use crate::auth::store::{AuthOutcome, AuthWrite, TokenHash, TokenRow};
 use crate::auth::{Auth, Caller, ROOT};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::{Cap, Fields};
 
 /// Most policies of one token.
@@ -21,7 +21,7 @@ const MAX_META: (usize, usize) = (64, 4_096);
 const MAX_DISPLAY_NAME: usize = 128;
 
 /// What the body asks for; zero times and an empty list mean "not given".
-struct Wanted {
+struct TokenRequest {
     policies: Vec<String>,
     no_parent: bool,
     no_default_policy: bool,
@@ -42,7 +42,7 @@ impl Auth {
     ///
     /// # Errors
     /// `Invalid` with the rule that the request breaks; those of the store.
-    pub async fn create_token(&self, parent: &Caller, sudo: bool, fields: &Fields) -> Result<(Value, Vec<String>)> {
+    pub async fn create_token(&self, parent: &Caller, sudo: bool, fields: &Fields) -> Result<(Value, Warnings)> {
         self.create(parent, sudo, false, fields).await
     }
 
@@ -50,12 +50,7 @@ impl Auth {
     ///
     /// # Errors
     /// As [`Auth::create_token`].
-    pub async fn create_orphan_token(
-        &self,
-        parent: &Caller,
-        sudo: bool,
-        fields: &Fields,
-    ) -> Result<(Value, Vec<String>)> {
+    pub async fn create_orphan_token(&self, parent: &Caller, sudo: bool, fields: &Fields) -> Result<(Value, Warnings)> {
         self.create(parent, sudo, true, fields).await
     }
 
@@ -65,7 +60,7 @@ impl Auth {
         sudo: bool,
         orphan_path: bool,
         fields: &Fields,
-    ) -> Result<(Value, Vec<String>)> {
+    ) -> Result<(Value, Warnings)> {
         let sudo = sudo || parent.is_root();
         self.check_parent(parent).await?;
         let wanted = read(fields)?;
@@ -77,7 +72,7 @@ impl Auth {
         if !wanted.period.is_zero() && !sudo {
             return Err(Error::invalid("root or sudo privileges required to create periodic token"));
         }
-        let mut warnings: Vec<String> = policies
+        let mut warnings: Warnings = policies
             .iter()
             .filter(|name| !self.policy_exists(name))
             .map(|name| format!("Policy {name:?} does not exist"))
@@ -109,7 +104,7 @@ impl Auth {
     }
 
     /// The life of a new token; `None` for a root token without an end.
-    fn first_ttl(&self, record: &Record, asked: Duration, warnings: &mut Vec<String>) -> Result<Option<Duration>> {
+    fn first_ttl(&self, record: &Record, asked: Duration, warnings: &mut Warnings) -> Result<Option<Duration>> {
         let endless = asked.is_zero() && record.period.is_zero() && record.explicit_max_ttl.is_zero();
         if endless && record.policies == [ROOT] {
             return Ok(None);
@@ -189,7 +184,7 @@ fn no_parent() -> Error {
     Error::invalid("parent token lookup failed: no parent found")
 }
 
-fn read(fields: &Fields) -> Result<Wanted> {
+fn read(fields: &Fields) -> Result<TokenRequest> {
     match fields.text("type")?.unwrap_or_default().as_str() {
         "" | "service" => {}
         "batch" => return Err(Error::invalid("type: batch tokens are not supported; \"service\" is")),
@@ -208,7 +203,7 @@ fn read(fields: &Fields) -> Result<Wanted> {
     let uses = u32::try_from(uses).map_err(|_| Error::invalid("num_uses: too large"))?;
     let time = |name| Ok::<_, Error>(fields.duration(name)?.unwrap_or_default());
     let (ttl, lease) = (time("ttl")?, time("lease")?);
-    Ok(Wanted {
+    Ok(TokenRequest {
         policies: sanitised(fields.list("policies")?.unwrap_or_default())?,
         no_parent: fields.bool("no_parent")?.unwrap_or(false),
         no_default_policy: fields.bool("no_default_policy")?.unwrap_or(false),
@@ -243,7 +238,7 @@ fn sanitised(names: Vec<String>) -> Result<Vec<String>> {
 }
 
 /// The policies of the new token, by what was asked for and what the parent may give.
-fn policies_of(wanted: &Wanted, parent: &Caller, sudo: bool) -> Result<Vec<String>> {
+fn policies_of(wanted: &TokenRequest, parent: &Caller, sudo: bool) -> Result<Vec<String>> {
     let has = |names: &[String], name: &str| names.iter().any(|n| n == name);
     let mut names = if wanted.policies.is_empty() { parent.policies.clone() } else { wanted.policies.clone() };
     if !wanted.policies.is_empty() {

@@ -10,6 +10,7 @@ use super::*;
 use crate::auth::memory::Memory;
 use crate::auth::policy::Operation;
 use crate::clock::Clock;
+use crate::error::Warnings;
 use crate::fields::Fields;
 
 const DENIED: &str = "permission denied";
@@ -50,7 +51,7 @@ impl Fixture {
         self.auth.identify(token).await.map_err(|e| e.to_string()).unwrap()
     }
 
-    async fn create(&self, parent: &str, sudo: bool, body: Value) -> Result<(Value, Vec<String>)> {
+    async fn create(&self, parent: &str, sudo: bool, body: Value) -> Result<(Value, Warnings)> {
         let caller = self.auth.identify(parent).await?;
         self.auth.create_token(&caller, sudo, &fields(body)).await
     }
@@ -69,7 +70,7 @@ impl Fixture {
         self.auth.identify(token).await.is_err_and(|e| e.text() == DENIED && e.kind() == Kind::Forbidden)
     }
 
-    async fn renew(&self, token: &str, increment: u64) -> Result<(Value, Vec<String>), String> {
+    async fn renew(&self, token: &str, increment: u64) -> Result<(Value, Warnings), String> {
         self.auth.renew(token, Some(Duration::from_secs(increment))).await.map_err(|e| e.text().to_owned())
     }
 
@@ -84,7 +85,7 @@ async fn t1_policies_of_a_child() {
     let parent = f.token(&f.root, json!({"policies": ["web", "Extra"]})).await;
     let (auth, warnings) = f.create(&parent, false, json!({})).await.unwrap();
     assert_eq!(auth["policies"], json!(["default", "extra", "web"]));
-    assert_eq!(warnings, ["Policy \"extra\" does not exist"]);
+    assert_eq!(*warnings, ["Policy \"extra\" does not exist"]);
     let (auth, _) = f.create(&parent, false, json!({"policies": "web"})).await.unwrap();
     assert_eq!(auth["token_policies"], json!(["default", "web"]));
     let (auth, _) = f.create(&parent, false, json!({"policies": ["web"], "no_default_policy": true})).await.unwrap();
@@ -161,7 +162,7 @@ async fn t7_a_renewal_repeats_the_last_grant_up_to_the_maximum() {
     let f = Fixture::new().await;
     f.auth.mount_tune("auth/token", &fields(json!({"max_lease_ttl": "4h"}))).await.unwrap();
     let token = f.token(&f.root, json!({"ttl": "2h"})).await;
-    let life = |answer: &(Value, Vec<String>)| answer.0["lease_duration"].as_u64().unwrap();
+    let life = |answer: &(Value, Warnings)| answer.0["lease_duration"].as_u64().unwrap();
     assert_eq!(life(&f.renew(&token, 0).await.unwrap()), 7200);
     assert_eq!(life(&f.renew(&token, 3 * 3600).await.unwrap()), 3 * 3600);
     assert_eq!(life(&f.renew(&token, 0).await.unwrap()), 3 * 3600);
@@ -169,7 +170,7 @@ async fn t7_a_renewal_repeats_the_last_grant_up_to_the_maximum() {
     let capped = f.renew(&token, 0).await.unwrap();
     assert_eq!(life(&capped), 2 * 3600);
     let want = "TTL of \"3h\" exceeded the effective max_ttl of \"4h\"; TTL value is capped accordingly";
-    assert_eq!(capped.1, [want]);
+    assert_eq!(*capped.1, [want]);
     assert_eq!(life(&f.renew(&token, 60).await.unwrap()), 60);
     f.renew(&token, 7200).await.unwrap();
     f.advance(2.0 * 3600.0 - 0.9);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Time;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 
 /// What bounds the life of one token. Zero stands for "not set".
 pub(super) struct Limits {
@@ -18,7 +18,7 @@ pub(super) struct Limits {
 /// A life to be counted from now, and what has to be said about it.
 pub(super) struct Grant {
     pub ttl: Duration,
-    pub warnings: Vec<String>,
+    pub warnings: Warnings,
 }
 
 impl Limits {
@@ -28,7 +28,7 @@ impl Limits {
     /// `Invalid` in the last second before the bound: a life that rounds to 0 must mean an end, and
     /// never reads as one without an end.
     pub(super) fn grant(&self, now: Time, asked: Duration) -> Result<Grant> {
-        let mut warnings = Vec::new();
+        let mut warnings = Warnings::default();
         let (mut ttl, longest) = if self.period.is_zero() {
             let max = if self.explicit_max.is_zero() { self.mount_max } else { self.mount_max.min(self.explicit_max) };
             (if asked.is_zero() { self.mount_default } else { asked }, Some(max))
@@ -37,7 +37,7 @@ impl Limits {
         };
         if !self.period.is_zero() && self.period > self.mount_max {
             ttl = self.mount_max;
-            warnings.push(capped("period", self.period, self.mount_max));
+            warnings.add(capped("period", self.period, self.mount_max));
         }
         if let Some(longest) = longest {
             let left = super::remaining(after(self.start, longest), now);
@@ -45,7 +45,7 @@ impl Limits {
                 return Err(Error::invalid("past the max TTL, cannot renew"));
             }
             if ttl > left {
-                warnings.push(capped("TTL", ttl, longest));
+                warnings.add(capped("TTL", ttl, longest));
                 ttl = left;
             }
         }
@@ -97,7 +97,7 @@ mod tests {
         let grant = limits().grant(START + 9 * HOUR, 2 * HOUR).unwrap();
         assert_eq!(grant.ttl, HOUR);
         let want = "TTL of \"2h\" exceeded the effective max_ttl of \"10h\"; TTL value is capped accordingly";
-        assert_eq!(grant.warnings, [want]);
+        assert_eq!(*grant.warnings, [want]);
         assert!(limits().grant(START + 10 * HOUR - Duration::from_millis(999), HOUR).is_err());
     }
 

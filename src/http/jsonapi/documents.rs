@@ -1,14 +1,14 @@
 //! The documents of resources, each the same wherever it is shown: a value of the domain in, a rendered resource
 //! out. Pure functions, called when a session is over.
 
-pub mod agent_pools;
-pub mod memberships;
-pub mod organizations;
-pub mod pieces;
-pub mod projects;
-pub mod tags;
-pub mod team_projects;
-pub mod teams;
-pub mod tokens;
-pub mod users;
-pub mod workspaces;
+pub(crate) mod agent_pools;
+pub(crate) mod memberships;
+pub(crate) mod organizations;
+pub(crate) mod pieces;
+pub(crate) mod projects;
+pub(crate) mod tags;
+pub(crate) mod team_projects;
+pub(crate) mod teams;
+pub(crate) mod tokens;
+pub(crate) mod users;
+pub(crate) mod workspaces;

@@ -10,25 +10,30 @@ use crate::projects::page::Page;
 use crate::projects::refusal::Refusal;
 
 /// The page of a list that is asked for, and what its links keep of the request.
-pub struct Asked {
+pub(crate) struct ListRequest {
     /// The page.
     pub page: Page,
     request: Arc<Request>,
     known: &'static [&'static str],
 }
 
-impl Asked {
+impl ListRequest {
     /// The page that a call asks for; links keep the parameters `known`.
     ///
     /// # Errors
     /// `Malformed` for what is no page.
-    pub fn read(call: &Call, known: &'static [&'static str]) -> Result<Self, Refusal> {
+    pub(crate) fn read(call: &Call, known: &'static [&'static str]) -> Result<Self, Refusal> {
         Ok(Self { page: call.query.page()?, request: Arc::clone(&call.request), known })
     }
 
     /// The list's document: a page of `matching` resources. `total` is how many the caller sees without any filter,
     /// where the list tells that.
-    pub fn document(&self, items: impl IntoIterator<Item = Rendered>, matching: i64, total: Option<i64>) -> Reply {
+    pub(crate) fn document(
+        &self,
+        items: impl IntoIterator<Item = Rendered>,
+        matching: i64,
+        total: Option<i64>,
+    ) -> Reply {
         let page = self.page;
         let pages = (matching + page.size - 1).div_euclid(page.size).max(1);
         let previous = (page.number > 1).then(|| (page.number - 1).min(pages));

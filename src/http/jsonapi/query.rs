@@ -11,9 +11,9 @@ const LARGEST: i64 = 100;
 /// Items of a page that nobody asked to be larger.
 const USUAL: i64 = 20;
 /// Most names or addresses that a list can be narrowed by.
-pub const MOST_LISTED: usize = 1000;
+pub(crate) const MOST_LISTED: usize = 1000;
 /// Most tags that a list can be narrowed by, by one parameter.
-pub const MOST_TAGS: usize = 20;
+pub(crate) const MOST_TAGS: usize = 20;
 /// Most values of `include`.
 const MOST_INCLUDED: usize = 100;
 /// Most parameters of one request.

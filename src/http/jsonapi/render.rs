@@ -20,7 +20,7 @@ use crate::projects::refusal::{Fault, Refusal, Source};
 const API_VERSION: &str = "2.6";
 
 /// The media type of everything here.
-pub const MEDIA_TYPE: &str = "application/vnd.api+json";
+pub(crate) const MEDIA_TYPE: &str = "application/vnd.api+json";
 /// How long a client should wait after a 503.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 

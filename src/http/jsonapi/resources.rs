@@ -2,14 +2,14 @@
 //! asynchronous and runs in a session: what was sent is read, the rules in [`projects`](crate::projects) are asked,
 //! and what they found is given out. The second shows that, on the worker, when the session is over.
 
-pub mod account;
-pub mod agent_pools;
-pub mod locks;
-pub mod memberships;
-pub mod organizations;
-pub mod projects;
-pub mod tags;
-pub mod team_projects;
-pub mod teams;
-pub mod tokens;
-pub mod workspaces;
+pub(crate) mod account;
+pub(crate) mod agent_pools;
+pub(crate) mod locks;
+pub(crate) mod memberships;
+pub(crate) mod organizations;
+pub(crate) mod projects;
+pub(crate) mod tags;
+pub(crate) mod team_projects;
+pub(crate) mod teams;
+pub(crate) mod tokens;
+pub(crate) mod workspaces;

@@ -3,6 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::Value;
 
+use crate::error::Warnings;
 use crate::secret::{PartlySecret, Secret};
 
 /// Seconds for which certificates and lists may be kept without asking again: others may come at any time,
@@ -17,7 +18,7 @@ pub struct Answer {
     /// The body.
     pub body: Body,
     /// Warnings of the endpoint itself. They turn an empty 204 into a 200 with `data` null.
-    pub warnings: Vec<String>,
+    pub warnings: Warnings,
     /// Further headers; a `cache-control` here replaces the default `no-store`.
     pub headers: Vec<(&'static str, String)>,
     /// The lease that the caller got with the answer.

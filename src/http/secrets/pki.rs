@@ -85,7 +85,7 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate/:policy" external_policy::SIGN => external_policy::sign_intermediate)
         .with_verbatim_body(),
     route!(token Update "revoke" revoking::FIELDS => revoking::revoke),
-    route!(token Update "revoke-with-key" revoking::WITH_KEY_FIELDS => revoking::revoke_with_key),
+    route!(token Update "revoke-with-key" revoking::BY_KEY_FIELDS => revoking::revoke_with_key),
     route!(token Update "tidy" tidy::FIELDS => tidy::begin),
     route!(token Read "tidy-status" &[] => tidy::status),
     route!(token Update "tidy-cancel" &[] => tidy::cancel),

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use self::pieces::InPieces;
 use super::answer::{Answer, Auth, Body, Lease, Pieces};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Warnings};
 use crate::http::request_id::RequestId;
 use crate::secret::PartlySecret;
 
@@ -47,7 +47,7 @@ pub struct Context<'a> {
     /// The kind of the mount that answered.
     pub mount_type: &'a str,
     /// Warnings about the request's fields; they join an envelope but never make one.
-    pub courtesies: Vec<String>,
+    pub courtesies: Warnings,
     /// The request's headers, for its conditions.
     pub headers: Option<&'a HeaderMap>,
     /// Whether only the head was asked for.
@@ -152,13 +152,7 @@ fn set_header(response: &mut HttpResponse, name: HeaderName, value: HeaderValue)
 const MEMBERS: [&str; 9] =
     ["request_id", "lease_id", "renewable", "lease_duration", "data", "wrap_info", "warnings", "auth", "mount_type"];
 
-fn envelope(
-    body: Body,
-    lease: Option<&Lease>,
-    mut warnings: Vec<String>,
-    id: &RequestId,
-    context: Context<'_>,
-) -> Parts {
+fn envelope(body: Body, lease: Option<&Lease>, mut warnings: Warnings, id: &RequestId, context: Context<'_>) -> Parts {
     warnings.extend(context.courtesies);
     // Of an answer with a private key or a token this is the last place that it is written to.
     let mut out = PartlySecret::with_capacity(256 + rendered_len(&body));
@@ -184,7 +178,7 @@ fn envelope(
         _ => out.push(b"null"),
     }
     out.push(b",\"wrap_info\":null,\"warnings\":");
-    push(&mut out, &(!warnings.is_empty()).then_some(warnings));
+    push(&mut out, &(!warnings.is_empty()).then_some(&*warnings));
     out.push(b",\"auth\":");
     match &body {
         Body::Auth(auth) => push_auth(&mut out, auth),

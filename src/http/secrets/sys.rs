@@ -1,7 +1,8 @@
-//! The server about itself (`sys/`): health, mounts, policies, capabilities, leases.
+//! The server about itself (`sys/`): health, mounts, policies, capabilities, leases, managed keys.
 
 mod health;
 mod leases;
+mod managed_keys;
 mod mounts;
 mod policies;
 
@@ -111,6 +112,15 @@ pub static ROUTES: &[Route] = &[
     Route::sudo(Update, "leases/revoke-force/*prefix", &[], |call| Box::pin(leases::revoke_force(call))),
     Route::token(Read, "leases/count", &["type"], |call| Box::pin(leases::count(call))),
     Route::token(Update, "leases/tidy", &[], |call| Box::pin(leases::tidy(call))),
+    Route::token(List, "managed-keys/:backend", PAGE, |call| Box::pin(managed_keys::list(call))),
+    Route::token(Read, "managed-keys/:backend/:managed_key", &[], |call| Box::pin(managed_keys::read(call))),
+    Route::token(Update, "managed-keys/:backend/:managed_key", managed_keys::FIELDS, |call| {
+        Box::pin(managed_keys::write(call))
+    }),
+    Route::token(Delete, "managed-keys/:backend/:managed_key", &[], |call| Box::pin(managed_keys::delete(call))),
+    Route::token(Update, "managed-keys/:backend/:managed_key/test/sign", managed_keys::TEST, |call| {
+        Box::pin(managed_keys::test_sign(call))
+    }),
 ];
 
 /// Runs a change in a task of its own: a caller that leaves must not separate what is stored from what is

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::answer::Answer;
 use super::route::Operation::{Read, Update};
 use super::route::{Call, Route};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 
 /// What a new token may be given.
 const CREATE: &[&str] = &[
@@ -89,7 +89,7 @@ async fn renew_accessor(call: Call) -> Result<Answer> {
     Ok(renewed(call.state.auth.renew_accessor(&accessor(&call)?, increment(&call)?).await?))
 }
 
-fn renewed((auth, warnings): (Value, Vec<String>)) -> Answer {
+fn renewed((auth, warnings): (Value, Warnings)) -> Answer {
     Answer::auth(auth).with_warnings(warnings)
 }
 

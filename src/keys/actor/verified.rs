@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use super::backend::{Answer, Request};
 use super::link::{Link, unexpected};
 use crate::error::{Error, Kind, Result};
-use crate::keys::signer::{Input, RemoteSigner, Wants};
+use crate::keys::signer::{Input, RemoteSigner, Verified, Wants};
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::public_key::PublicKey;
 
@@ -42,7 +42,7 @@ impl RemoteSigner for Signer {
         self.link.line().backend().wants(self.key.kind(), algorithm)
     }
 
-    fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Vec<u8>>> {
+    fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
         let fits = self.wants(algorithm).and_then(|wants| check(wants, algorithm, &input));
         let (link, key) = (self.link.clone(), Arc::clone(&self.key));
         async move {
@@ -50,8 +50,10 @@ impl RemoteSigner for Signer {
             let input = Arc::new(input);
             let request = Request::Sign { algorithm, input: Arc::clone(&input), key: Arc::clone(&key) };
             match link.ask(request).await? {
-                Answer::Signature(signature) if verifies(&key, algorithm, &input, &signature) => Ok(signature),
-                Answer::Signature(_) => Err(wrong(&link, &key).await),
+                Answer::Signature(signature) => match Verified::new(&key, algorithm, &input, signature) {
+                    Ok(verified) => Ok(verified),
+                    Err(_) => Err(wrong(&link, &key).await),
+                },
                 Answer::Changed => Err(changed(&link)),
                 _ => Err(unexpected()),
             }
@@ -78,14 +80,6 @@ pub(super) fn check(wants: Wants, algorithm: SignatureAlgorithm, input: &Input) 
         (Wants::Digest, _) => Err(Error::invalid("signing input: the key signs digests, not messages")),
         (Wants::Message, _) => Err(Error::invalid("signing input: the key signs messages, not digests")),
     }
-}
-
-fn verifies(key: &PublicKey, algorithm: SignatureAlgorithm, input: &Input, signature: &[u8]) -> bool {
-    match input {
-        Input::Digest(digest) => key.verify_digest(algorithm, digest, signature),
-        Input::Message(message) => key.verify(algorithm, message, signature),
-    }
-    .is_ok()
 }
 
 /// What a signature that does not verify comes from: another key, or a device that errs.

@@ -17,6 +17,14 @@ pub struct CloudSettings {
     pub google: GoogleSettings,
 }
 
+impl CloudSettings {
+    /// As [`GoogleSettings::in_environment`].
+    #[must_use]
+    pub fn in_environment(self) -> Self {
+        Self { google: self.google.in_environment(), ..self }
+    }
+}
+
 /// Settings of `cloudbkeyvault`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AzureSettings {

@@ -60,6 +60,24 @@ pub fn is_supported_mechanism(number: u64) -> bool {
     TABLE.iter().any(|row| row.0 == number)
 }
 
+/// The keys that a mechanism is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyFamily {
+    Rsa,
+    Ec,
+    Ed25519,
+}
+
+/// The keys that sign with this mechanism; `None` where none does.
+pub(super) fn family(number: u64) -> Option<KeyFamily> {
+    let (_, schemes, _) = TABLE.iter().find(|row| row.0 == number)?;
+    schemes.first().map(|scheme| match scheme {
+        Pkcs1 | Pss => KeyFamily::Rsa,
+        Ecdsa => KeyFamily::Ec,
+        Ed25519 => KeyFamily::Ed25519,
+    })
+}
+
 /// One way to sign, with one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {

@@ -79,7 +79,7 @@ async fn forty_calls_for_rsa_8192_that_have_left_hold_up_no_other_key() {
     let (end, ended) = mpsc::channel::<()>();
     let ended = Arc::new(Mutex::new(ended));
     pool.staff(move |spec| {
-        if spec.bits() == 8192 {
+        if spec.kind().bits() == 8192 {
             begin.send(()).unwrap();
             // Until the test is over.
             let _ = ended.lock().unwrap().recv();
@@ -113,7 +113,7 @@ async fn keys_of_4096_bits_hold_up_no_smaller_one() {
     let ended = Arc::new(Mutex::new(ended));
     let (begin, begun) = mpsc::channel();
     pool.staff(move |spec| {
-        if spec.bits() == 4096 {
+        if spec.kind().bits() == 4096 {
             begin.send(()).unwrap();
             let _ = ended.lock().unwrap().recv();
         }
@@ -142,7 +142,7 @@ fn every_lane_has_its_thread_and_a_thread_takes_its_lanes_in_turns() {
     let queue = Arc::clone(&pool.0.0);
     let make = move |spec: KeySpec| {
         let mut seen = seen.lock().unwrap();
-        seen.push(spec.bits());
+        seen.push(spec.kind().bits());
         queue.lock().closed = seen.len() == 5;
         cheap(spec)
     };

@@ -12,7 +12,7 @@ use super::panicked;
 use crate::documents::MountId;
 use crate::error::Result;
 use crate::pki::check::blocking::{self, Outside};
-use crate::pki::crl::{Builder, Built, Wanted};
+use crate::pki::crl::{Builder, Built, WantedCrls};
 use crate::pki::mount::view::View;
 use crate::telemetry;
 
@@ -102,7 +102,7 @@ impl Pace {
 pub(super) async fn run_build(
     mut builder: Builder,
     view: Arc<View>,
-    wanted: Wanted,
+    wanted: WantedCrls,
     builds: Arc<Semaphore>,
 ) -> (Builder, Result<Built>, Duration) {
     let mount = view.mount;

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::keys::local::PrivateKey;
 use crate::pki::check::ca_request::check_subject;
 use crate::x509::certificate::Certificate;
-use crate::x509::{name, pem, profile, weak_key};
+use crate::x509::{pem, profile, weak_key};
 
 /// Longest text, in octets: a long chain with large keys is a tenth of it.
 const MAX_TEXT: usize = 512 * 1024;
@@ -117,14 +117,14 @@ fn is_private_key(label: &str) -> bool {
 }
 
 fn is_skipped(label: &str) -> bool {
-    matches!(label, "X509 CRL" | "EC PARAMETERS")
+    matches!(label, pem::CRL | "EC PARAMETERS")
 }
 
 /// Why a block is refused. The label is the caller's text: it is not quoted.
 fn other_block(label: &str) -> &'static str {
     match label {
         "ENCRYPTED PRIVATE KEY" => "encrypted private keys are not supported: decrypt the key first",
-        "CERTIFICATE" | "X509 CRL" => "not a private key",
+        "CERTIFICATE" | pem::CRL => "not a private key",
         _ => "a PEM block of a type that is not taken here",
     }
 }
@@ -147,8 +147,8 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     }
     check_subject("certificate", certificate.subject())?;
     // It becomes the issuer's name of everything that is signed by it.
-    profile::name(certificate.subject()).map_err(|e| e.of("certificate: subject"))?;
-    if name::is_nameless(certificate.issuer()) {
+    profile::name(certificate.subject().as_der()).map_err(|e| e.of("certificate: subject"))?;
+    if certificate.issuer().is_nameless() {
         return Err(Error::invalid("certificate: its issuer's name is empty (RFC 5280 4.1.2.4)"));
     }
     check_ca_key("certificate", certificate.key().kind())?;

@@ -285,7 +285,7 @@ pub async fn write_crl_config(
             Ok((Planned { view: next, writes, crls }, ()))
         })
         .await?;
-    Ok(warnings.into())
+    Ok(warnings)
 }
 
 /// Writes `config/external-policy`. The engine is not called.

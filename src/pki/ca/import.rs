@@ -13,7 +13,7 @@ use base64::Engine as _;
 pub use super::bundle::PrivateKeys;
 use super::bundle::{Bundle, parse_key};
 use super::key::put_key;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::keys::local::PrivateKey;
 use crate::keys::signing::SigningKey;
 use crate::pki::actor::Planned;
@@ -39,7 +39,7 @@ pub struct Imported {
     /// The keys of all these issuers, by the issuer; empty for one whose key is not here.
     pub mapping: BTreeMap<String, String>,
     /// Warnings for the caller.
-    pub warnings: Vec<String>,
+    pub warnings: Warnings,
 }
 
 /// A key that is here, imported now or before.
@@ -51,7 +51,7 @@ pub struct ImportedKey {
     /// Its kind.
     pub kind: KeyKind,
     /// Warnings for the caller.
-    pub warnings: Vec<String>,
+    pub warnings: Warnings,
 }
 
 /// Imports the PEM bundle that was `given` in `field`.
@@ -168,7 +168,7 @@ struct Import {
     existing_keys: Vec<String>,
     /// Issuers that were there before and have their key from now on.
     linked: Vec<String>,
-    warnings: Vec<String>,
+    warnings: Warnings,
 }
 
 impl Import {
@@ -184,7 +184,7 @@ impl Import {
             imported_keys: Vec::new(),
             existing_keys: Vec::new(),
             linked: Vec::new(),
-            warnings: Vec::new(),
+            warnings: Warnings::default(),
         }
     }
 
@@ -227,12 +227,11 @@ impl Import {
         if !crl {
             let serial = certificate.serial();
             self.warnings
-                .push(format!("the issuer with serial number {serial} may not sign CRLs: no cRLSign in its keyUsage"));
+                .add(format!("the issuer with serial number {serial} may not sign CRLs: no cRLSign in its keyUsage"));
         }
         if revoked_at.is_some() {
             let serial = certificate.serial();
-            self.warnings
-                .push(format!("the issuer with serial number {serial} was revoked in this mount and stays so"));
+            self.warnings.add(format!("the issuer with serial number {serial} was revoked in this mount and stays so"));
         }
         let record = IssuerRecord {
             id: crate::random::uuid(),
@@ -283,7 +282,7 @@ impl Import {
             (_, true, _) => new.first().copied().or_else(|| self.linked.first()),
             ([only], false, true) => Some(*only),
             ([_, _, ..], false, true) => {
-                self.warnings.push("several issuers imported: the default issuer is unchanged".to_owned());
+                self.warnings.add("several issuers imported: the default issuer is unchanged".to_owned());
                 None
             }
             _ => None,
@@ -298,10 +297,10 @@ impl Import {
             return;
         }
         if self.next.signer("default").is_some_and(|s| s.key.is_none()) {
-            self.warnings.push("the default issuer has no private key in this mount".to_owned());
+            self.warnings.add("the default issuer has no private key in this mount".to_owned());
         }
         if before.urls.value.is_empty() {
-            self.warnings.push(NO_URLS.to_owned());
+            self.warnings.add(NO_URLS.to_owned());
         }
     }
 }

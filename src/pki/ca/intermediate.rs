@@ -2,7 +2,7 @@
 //! No issuer comes of it before the signed certificate is imported.
 
 use super::key::{CaKeyInfo, KeyOrder, KeyRequest};
-use crate::error::Result;
+use crate::error::{Result, Warnings};
 use crate::keys::pool::Watch;
 use crate::pki::actor::Planned;
 use crate::pki::check::ca_request;
@@ -39,7 +39,7 @@ pub struct GeneratedCsr {
     /// Its key.
     pub key: CaKeyInfo,
     /// Warnings for the caller.
-    pub warnings: Vec<String>,
+    pub warnings: Warnings,
 }
 
 /// Makes a CSR for a new or an existing key; a new key is stored.
@@ -48,7 +48,7 @@ pub struct GeneratedCsr {
 /// `Invalid` naming field and rule; nothing is stored then.
 pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<GeneratedCsr> {
     let CsrRequest { key, names, subject, key_usage, add_basic_constraints, signature } = request;
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let order = KeyOrder::new(key, &authority.view(), &mut warnings)?;
     let algorithm = signature.algorithm(order.kind())?;
     let (names, more) = names::unchecked(&names)?;
@@ -60,11 +60,11 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     // What the CA that signs takes over is its own rule: a usage stands here only when it was asked for.
     let mut extensions = extension::key_usage(key_usage.unwrap_or_default());
     if add_basic_constraints {
-        extensions.extend(extension::basic_constraints(true, None));
+        extensions.extend(&extension::basic_constraints(true, None));
     }
-    extensions.extend(extension::subject_alt_name(&subject_alt_names(&names)?, false));
+    extensions.extend(&extension::subject_alt_name(&subject_alt_names(&names)?, false));
     let key = order.obtain(authority).await?;
-    let info = request_info(&subject, key.key.public().spki(), &[&extensions]);
+    let info = request_info(&subject, key.key.public().spki(), &extensions);
     let prepared = Prepared::request(info, algorithm, &key.key.signing);
     let der = prepared.sign(&*authority.tools().signers, &Watch::ALWAYS).await?.der();
     // What leaves is what other authorities read: held against the rules for requests that come in.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::keys::pool::Watch;
 use crate::keys::signing::SigningKey;
@@ -66,7 +66,7 @@ impl KeyOrder {
     ///
     /// # Errors
     /// `Invalid` naming field and rule.
-    pub(crate) fn new(request: KeyRequest, view: &View, warnings: &mut Vec<String>) -> Result<Self> {
+    pub(crate) fn new(request: KeyRequest, view: &View, warnings: &mut Warnings) -> Result<Self> {
         let KeyRequest { origin, name, key, key_ref } = request;
         let key_type = key.key_type.as_deref().unwrap_or_default();
         let bits = key.bits.unwrap_or(0);
@@ -75,7 +75,7 @@ impl KeyOrder {
                 return Err(Error::invalid("key_type, key_bits: must be absent: an existing key has its own"));
             }
             if !name.is_empty() {
-                warnings.push("key_name ignored: an existing key keeps its name".to_owned());
+                warnings.add("key_name ignored: an existing key keeps its name".to_owned());
             }
             let reference = key_ref.as_deref().unwrap_or("default");
             let key = view.key(reference).ok_or_else(|| Error::invalid("key_ref: names no key of this mount"))?;
@@ -185,7 +185,7 @@ pub(crate) fn put_key(next: &mut View, key: Key) -> Result<Vec<PkiWrite>> {
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
 pub async fn generate(authority: &Authority, request: KeyRequest) -> Result<CaKeyInfo> {
-    let order = KeyOrder::new(request, &authority.view(), &mut Vec::new())?;
+    let order = KeyOrder::new(request, &authority.view(), &mut Warnings::default())?;
     let key = order.obtain(authority).await?;
     let info = key.info();
     authority

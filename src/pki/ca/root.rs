@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::key::{CaKey, CaKeyInfo, KeyOrder, KeyRequest};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::keys::pool::Watch;
 use crate::keys::signing::SigningKey;
 use crate::pki::actor::Planned;
@@ -24,6 +24,7 @@ use crate::pki::store::{CertificateRow, PkiWrite};
 use crate::pki::values::subject_bounds;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::extension::{self, NameConstraints};
+use crate::x509::pieces::{Extensions, Name};
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
 
@@ -69,7 +70,7 @@ pub struct Generated {
     /// Its key.
     pub key: CaKeyInfo,
     /// Warnings for the caller.
-    pub warnings: Vec<String>,
+    pub warnings: Warnings,
 }
 
 /// What an issuer without a name is called.
@@ -93,10 +94,11 @@ pub async fn generate(
     requester: &str,
 ) -> Result<Generated> {
     let view = authority.view();
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let key = KeyOrder::new(request.key.clone(), &view, &mut warnings)?;
     let mut order = Order::new(request, key.kind(), limits, authority)?;
-    order.warnings.splice(..0, warnings);
+    warnings.extend(std::mem::take(&mut order.warnings));
+    order.warnings = warnings;
     // Names are checked before the costly key, and again in the change itself.
     order.check_name_free(&view)?;
     let key = key.obtain(authority).await?;
@@ -120,15 +122,15 @@ struct Unstored {
 struct Order {
     naming: Naming,
     issuer_name: String,
-    subject: Vec<u8>,
+    subject: Name,
     common_name: String,
     validity: Validity,
     algorithm: SignatureAlgorithm,
     /// keyUsage, extKeyUsage, basicConstraints.
-    head: Vec<u8>,
-    san: Vec<u8>,
-    name_constraints: Vec<u8>,
-    warnings: Vec<String>,
+    head: Extensions,
+    san: Extensions,
+    name_constraints: Extensions,
+    warnings: Warnings,
 }
 
 impl Order {
@@ -226,15 +228,14 @@ impl Order {
     fn certificate(&mut self, view: &View, key: &SigningKey, serial: &Serial) -> Result<Prepared> {
         let key_id = key.public().key_id();
         let locations = self.locations(&view.global_urls())?;
-        let tail = [
-            &extension::authority_key_id(&key_id)[..],
+        let tail = Extensions::joined(&[
+            &extension::authority_key_id(&key_id),
             &locations.authority_info,
             &self.san,
             &self.name_constraints,
             &locations.distribution_points,
             &locations.freshest_crl,
-        ]
-        .concat();
+        ]);
         let tbs = CertificateTbs {
             serial,
             algorithm: self.algorithm,
@@ -253,9 +254,9 @@ impl Order {
     /// The mount's URLs as far as a root can carry them.
     fn locations(&mut self, urls: &Urls) -> Result<Locations> {
         if urls.is_empty() {
-            self.warnings.push(NO_URLS.to_owned());
+            self.warnings.add(NO_URLS.to_owned());
         } else if urls.names_issuer() {
-            self.warnings.push(
+            self.warnings.add(
                 "authority information left out of the root: its URLs are templates, and the issuer's id is not known before it is signed"
                     .to_owned(),
             );
@@ -293,13 +294,13 @@ fn default_issuer(view: &mut View, issuer_id: &str) -> Option<PkiWrite> {
 }
 
 /// keyUsage, extKeyUsage, basicConstraints.
-fn head(request: &RootRequest, warnings: &mut Vec<String>) -> Vec<u8> {
+fn head(request: &RootRequest, warnings: &mut Warnings) -> Extensions {
     let path_length = request.max_path_length.map(u32::from);
     if path_length == Some(0) {
-        warnings.push("max_path_length is 0: this CA can sign leaf certificates only".to_owned());
+        warnings.add("max_path_length is 0: this CA can sign leaf certificates only".to_owned());
     }
     let mut head = extension::key_usage(ca_request::key_usage(&request.usages));
-    head.extend(extension::ext_key_usage(&request.usages.ext_key_usage));
-    head.extend(extension::basic_constraints(true, path_length));
+    head.extend(&extension::ext_key_usage(&request.usages.ext_key_usage));
+    head.extend(&extension::basic_constraints(true, path_length));
     head
 }

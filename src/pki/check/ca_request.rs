@@ -5,6 +5,7 @@ use super::request::{RequestedSubject, RequestedUsages};
 use crate::error::{Error, Result};
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
 use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::pieces::{Extensions, Name};
 use crate::x509::profile;
 use crate::x509::reader::Read;
 
@@ -20,7 +21,7 @@ pub(crate) fn key_usage(asked: &RequestedUsages) -> KeyUsage {
 ///
 /// # Errors
 /// `Invalid` naming the field with control characters.
-pub(crate) fn subject(asked: &RequestedSubject, common_name: &str, serial_number: &str) -> Result<Vec<u8>> {
+pub(crate) fn subject(asked: &RequestedSubject, common_name: &str, serial_number: &str) -> Result<Name> {
     let mut rdns = Vec::new();
     for (attribute, field, values) in [
         (Attribute::Country, "country", &asked.country),
@@ -41,8 +42,7 @@ pub(crate) fn subject(asked: &RequestedSubject, common_name: &str, serial_number
             rdns.push(rdn(attribute, &[value.to_owned()]));
         }
     }
-    let rdns: Vec<&[u8]> = rdns.iter().map(Vec::as_slice).collect();
-    Ok(name::name(&rdns))
+    Ok(name::name(&rdns.iter().collect::<Vec<_>>()))
 }
 
 /// Refuses the subject of an authority that names nobody. `field` is where it comes from. What is signed is
@@ -50,8 +50,8 @@ pub(crate) fn subject(asked: &RequestedSubject, common_name: &str, serial_number
 ///
 /// # Errors
 /// `Invalid` naming the field.
-pub(crate) fn check_subject(field: &str, subject: &[u8]) -> Result<()> {
-    if name::is_nameless(subject) {
+pub(crate) fn check_subject(field: &str, subject: &Name) -> Result<()> {
+    if subject.is_nameless() {
         return Err(Error::invalid(format!("{field}: an authority must have a subject (RFC 5280 4.1.2.6)")));
     }
     Ok(())
@@ -61,7 +61,7 @@ pub(crate) fn check_subject(field: &str, subject: &[u8]) -> Result<()> {
 ///
 /// # Errors
 /// `Invalid` naming the list and the rule.
-pub(crate) fn name_constraints(asked: &NameConstraints) -> Result<Vec<u8>> {
+pub(crate) fn name_constraints(asked: &NameConstraints) -> Result<Extensions> {
     check_subtrees("permitted", &asked.permitted)?;
     check_subtrees("excluded", &asked.excluded)?;
     Ok(extension::name_constraints(asked))

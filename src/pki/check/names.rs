@@ -30,7 +30,7 @@ use std::ops::Deref;
 
 use self::policy::Policy;
 use super::request::RequestedNames;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::pki::mount::role::{Role, SerialNumberSource};
 use crate::pki::values::shown;
 use crate::x509::extension::{self, SubjectAltNames};
@@ -105,7 +105,7 @@ impl Deref for Names {
 /// # Errors
 /// `Invalid`, naming field, value and rule, for the first name that the role does not allow or that
 /// cannot be encoded; nothing of the request is issued then.
-pub fn for_issue(role: &Role, request: &RequestedNames, display_name: &str) -> Result<(Names, Vec<String>)> {
+pub fn for_issue(role: &Role, request: &RequestedNames, display_name: &str) -> Result<(Names, Warnings)> {
     let mut draft = Draft::new(&request.common_name);
     draft.take_request_sans(request)?;
     draft.set.user_ids.clone_from(&request.user_ids);
@@ -122,7 +122,7 @@ pub fn for_sign(
     request: &RequestedNames,
     csr: &CsrNames,
     display_name: &str,
-) -> Result<(Names, Vec<String>)> {
+) -> Result<(Names, Warnings)> {
     let csr_common_name = csr.common_name.trim();
     let from_csr = role.use_csr_common_name && !csr_common_name.is_empty();
     let mut draft = Draft::new(if from_csr { csr_common_name } else { &request.common_name });
@@ -149,7 +149,7 @@ pub fn for_sign(
 ///
 /// # Errors
 /// `Invalid`, naming field and value, for a name that cannot be encoded.
-pub fn unchecked(request: &RequestedNames) -> Result<(Names, Vec<String>)> {
+pub fn unchecked(request: &RequestedNames) -> Result<(Names, Warnings)> {
     let mut draft = Draft::new(&request.common_name);
     draft.take_request_sans(request)?;
     draft.set.serial_number.clone_from(&request.serial_number);
@@ -202,7 +202,7 @@ fn place(field: &str, name: &str) -> Result<Place> {
 /// Names on their way to being checked.
 struct Draft {
     set: NameSet,
-    warnings: Vec<String>,
+    warnings: Warnings,
     /// Where SANs come from, for error texts.
     from_csr: bool,
 }
@@ -210,11 +210,11 @@ struct Draft {
 impl Draft {
     fn new(common_name: &str) -> Self {
         let set = NameSet { common_name: common_name.to_owned(), ..NameSet::default() };
-        Self { set, warnings: Vec::new(), from_csr: false }
+        Self { set, warnings: Warnings::default(), from_csr: false }
     }
 
     fn warn(&mut self, text: impl Into<String>) {
-        self.warnings.push(text.into());
+        self.warnings.add(text.into());
     }
 
     fn source(&self, field: &'static str) -> &'static str {
@@ -310,7 +310,7 @@ impl Draft {
     }
 
     /// Applies the role.
-    fn checked(mut self, role: &Role, display_name: &str) -> Result<(Names, Vec<String>)> {
+    fn checked(mut self, role: &Role, display_name: &str) -> Result<(Names, Warnings)> {
         check_size(&self.set)?;
         let policy = Policy { role, display_name };
         let (set, sources) = (&self.set, |field| self.source(field));
@@ -335,7 +335,7 @@ impl Draft {
     }
 
     /// Syntax and final order, the same for every certificate.
-    fn finished(mut self) -> Result<(Names, Vec<String>)> {
+    fn finished(mut self) -> Result<(Names, Warnings)> {
         let (dns, emails, uris) = (self.source("alt_names"), self.source("alt_names"), self.source("uri_sans"));
         for (source, names) in [(dns, &self.set.dns), (emails, &self.set.emails)] {
             for name in names {

@@ -3,8 +3,8 @@
 //! authorities, CRLs and OCSP answers alike, whatever endpoint, template or request their parts came
 //! from. Requests of our own (PKCS #10) pass through it too; they certify nothing.
 //!
-//! A key may be [elsewhere](crate::keys::signing). Then its signer is awaited, the signature is verified
-//! before it goes any further, and nobody but the caller waits: no worker, no actor, no thread.
+//! A key may be [elsewhere](crate::keys::signing). Then its signer is awaited, which gives no signature that does
+//! not verify, and nobody but the caller waits: no worker, no actor, no thread.
 
 use std::sync::Arc;
 
@@ -109,11 +109,11 @@ async fn by_signer(
     tbs: &[u8],
     caller: &Watch,
 ) -> Result<Vec<u8>> {
-    let (asked, proof) = key.ask(signers, algorithm, std::iter::once(tbs))?;
+    let asked = key.ask(signers, algorithm, std::iter::once(tbs))?;
     tokio::select! {
         biased;
         () = caller.ended() => Err(Error::new(Kind::Unavailable, "nobody waits for this signature any more")),
-        signature = asked => proof.hold(signature?),
+        signature = asked => signature,
     }
 }
 
@@ -142,10 +142,7 @@ impl<'a> PreparedCrl<'a> {
     pub(crate) async fn sign(self, signers: &dyn Signers, outside: &Outside) -> Result<Vec<u8>> {
         match self.key {
             SigningKey::Local(key) => key.sign_pieces(self.algorithm, self.tbs.pieces()),
-            SigningKey::Managed(key) => {
-                let (asked, proof) = key.ask(signers, self.algorithm, self.tbs.pieces())?;
-                proof.hold(outside.wait(asked).await?)
-            }
+            SigningKey::Managed(key) => outside.wait(key.ask(signers, self.algorithm, self.tbs.pieces())?).await,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::certificate::CertificateFields;
 use crate::x509::crl::EncodedTbs;
+use crate::x509::pieces::Name;
 use crate::x509::profile::{self, Known};
 use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef, MAX_EXTENSIONS, TOO_MANY};
 use crate::x509::reader::{DerError, Read, Reader};
@@ -38,7 +39,7 @@ pub(crate) struct Expected<'a> {
     /// The algorithm of the signature to come.
     pub(crate) algorithm: SignatureAlgorithm,
     /// The issuer's name, byte for byte.
-    pub(crate) issuer: &'a [u8],
+    pub(crate) issuer: &'a Name,
     /// The issuer's key identifier.
     pub(crate) key_id: &'a [u8],
 }
@@ -51,7 +52,7 @@ pub(crate) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> 
     let of = |e: DerError| e.of("certificate");
     rule(tbs.len() <= MAX_TBS, "the signed part is longer than 46 KiB").map_err(of)?;
     let fields = Reader::only(tbs, SEQUENCE).and_then(|tbs| CertificateFields::read(tbs.reader())).map_err(of)?;
-    let extensions = Extensions::read(fields.extensions.unwrap_or(Reader::new(&[]))).map_err(of)?;
+    let extensions = ReadExtensions::read(fields.extensions.unwrap_or(Reader::new(&[]))).map_err(of)?;
     profile::name(fields.subject).map_err(|e| e.of("certificate: subject"))?;
     extensions.hold("certificate", profile::of_certificate)?;
     let check = || {
@@ -81,10 +82,10 @@ fn rule(holds: bool, text: &'static str) -> Read<()> {
     if holds { Ok(()) } else { Err(DerError(text)) }
 }
 
-/// Extensions of a certificate or CRL, in their order.
-struct Extensions<'a>(Vec<ExtensionRef<'a>>);
+/// Extensions that are read back, in their order.
+struct ReadExtensions<'a>(Vec<ExtensionRef<'a>>);
 
-impl<'a> Extensions<'a> {
+impl<'a> ReadExtensions<'a> {
     fn read(mut list: Reader<'a>) -> Read<Self> {
         let mut all = Vec::with_capacity(12);
         while !list.is_empty() {
@@ -136,7 +137,7 @@ struct Candidate<'a> {
     shape: Shape,
     expected: &'a Expected<'a>,
     fields: CertificateFields<'a>,
-    extensions: Extensions<'a>,
+    extensions: ReadExtensions<'a>,
     key_usage: Option<KeyUsage>,
     basic_constraints: Option<BasicConstraints>,
 }
@@ -144,7 +145,7 @@ struct Candidate<'a> {
 impl<'a> Candidate<'a> {
     fn new(
         fields: CertificateFields<'a>,
-        extensions: Extensions<'a>,
+        extensions: ReadExtensions<'a>,
         shape: Shape,
         expected: &'a Expected<'a>,
     ) -> Read<Self> {
@@ -217,7 +218,7 @@ fn rfc5280_4_1_2_3_signature(c: &Candidate<'_>) -> Read<()> {
 /// Byte for byte the issuer's subject, so that every way of comparing names finds it; and not empty.
 fn rfc5280_4_1_2_4_issuer(c: &Candidate<'_>) -> Read<()> {
     rule(!name::is_empty(c.fields.issuer), "the issuer's name is empty (RFC 5280 4.1.2.4)")?;
-    rule(c.fields.issuer == c.expected.issuer, "the issuer is not the signer's subject (RFC 5280 4.1.2.4)")
+    rule(c.fields.issuer == c.expected.issuer.as_der(), "the issuer is not the signer's subject (RFC 5280 4.1.2.4)")
 }
 
 /// A positive span; UTCTime through 2049, GeneralizedTime from 2050 on.
@@ -326,7 +327,7 @@ struct List<'a> {
     /// Length of the list of entries, as its header says; `None` without one.
     entries: Option<usize>,
     entries_there: usize,
-    extensions: Extensions<'a>,
+    extensions: ReadExtensions<'a>,
 }
 
 impl<'a> List<'a> {
@@ -347,7 +348,7 @@ impl<'a> List<'a> {
             }
         };
         let explicit = Reader::only(tbs.tail(), context_constructed(0))?;
-        let extensions = Extensions::read(Reader::only(explicit.content, SEQUENCE)?.reader())?;
+        let extensions = ReadExtensions::read(Reader::only(explicit.content, SEQUENCE)?.reader())?;
         let entries_there = tbs.entries_len();
         Ok(Self { expected, version, algorithm, issuer, this_update, next_update, entries, entries_there, extensions })
     }
@@ -374,7 +375,7 @@ fn rfc5280_5_1_2_2_signature(list: &List<'_>) -> Read<()> {
 }
 
 fn rfc5280_5_1_2_3_issuer(list: &List<'_>) -> Read<()> {
-    rule(list.issuer == list.expected.issuer, "the issuer is not the signer's subject (RFC 5280 5.1.2.3)")
+    rule(list.issuer == list.expected.issuer.as_der(), "the issuer is not the signer's subject (RFC 5280 5.1.2.3)")
 }
 
 fn rfc5280_5_1_2_5_next_update(list: &List<'_>) -> Read<()> {

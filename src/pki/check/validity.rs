@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::request::RequestedValidity;
 use crate::clock::{Time, compact, rfc3339};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::pki::mount::issuer::LeafNotAfter;
 use crate::pki::mount::role::{DEFAULT_NOT_BEFORE_DURATION, NotAfterBound, NotBeforeBound, Role};
 use crate::pki::values::written::WrittenTime;
@@ -47,8 +47,8 @@ pub fn for_leaf(
     issuer_not_after: i64,
     behaviour: LeafNotAfter,
     now: Time,
-) -> Result<(Validity, Vec<String>)> {
-    let mut leaf = Leaf { role, asked, limits, now: now.unix_timestamp(), warnings: Vec::new() };
+) -> Result<(Validity, Warnings)> {
+    let mut leaf = Leaf { role, asked, limits, now: now.unix_timestamp(), warnings: Warnings::default() };
     if issuer_not_after < leaf.now {
         return Err(Error::invalid("issuer_ref: the CA certificate has expired, it issues no more"));
     }
@@ -71,9 +71,9 @@ pub fn for_root(
     not_before_duration: Duration,
     limits: Limits,
     now: Time,
-) -> Result<(Validity, Vec<String>)> {
+) -> Result<(Validity, Warnings)> {
     let now = now.unix_timestamp();
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let end = match asked.not_after {
         Some(_) if asked.ttl.is_some() => return Err(both_ends()),
         Some(end) => end.unix_timestamp(),
@@ -81,7 +81,7 @@ pub fn for_root(
             let wanted = asked.ttl.unwrap_or(limits.mount_default).as_secs();
             let max = limits.mount_max.as_secs();
             if wanted > max {
-                warnings.push(format!("ttl: {} is above the mount's maximum: {} was used", span(wanted), span(max)));
+                warnings.add(format!("ttl: {} is above the mount's maximum: {} was used", span(wanted), span(max)));
             }
             after(now, wanted.min(max))
         }
@@ -101,7 +101,7 @@ struct Leaf<'a> {
     asked: &'a RequestedValidity,
     limits: Limits,
     now: i64,
-    warnings: Vec<String>,
+    warnings: Warnings,
 }
 
 impl Leaf<'_> {
@@ -121,7 +121,7 @@ impl Leaf<'_> {
         let end = match (fixed, requested) {
             (Some(fixed), _) => {
                 if requested.is_some() {
-                    self.warnings.push("not_after ignored: the role sets it".to_owned());
+                    self.warnings.add("not_after ignored: the role sets it".to_owned());
                 }
                 fixed
             }
@@ -183,7 +183,7 @@ impl Leaf<'_> {
         }
         if let Some(fixed) = &role.not_before {
             if requested.is_some() {
-                self.warnings.push("not_before ignored: the role sets it".to_owned());
+                self.warnings.add("not_before ignored: the role sets it".to_owned());
             }
             return Ok(fixed.at());
         }
@@ -208,7 +208,7 @@ pub(crate) fn within_issuer(
     end: i64,
     issuer_end: i64,
     behaviour: LeafNotAfter,
-    warnings: &mut Vec<String>,
+    warnings: &mut Warnings,
 ) -> Result<i64> {
     if end <= issuer_end {
         return Ok(end);
@@ -218,11 +218,11 @@ pub(crate) fn within_issuer(
     match behaviour {
         LeafNotAfter::Err | LeafNotAfter::AlwaysEnforceErr => Err(Error::invalid(beyond)),
         LeafNotAfter::Truncate => {
-            warnings.push(format!("{beyond}: it was truncated to that"));
+            warnings.add(format!("{beyond}: it was truncated to that"));
             Ok(issuer_end)
         }
         LeafNotAfter::Permit => {
-            warnings.push(beyond);
+            warnings.add(beyond);
             Ok(end)
         }
     }
@@ -300,12 +300,7 @@ mod tests {
     }
 
     /// Seconds from now of start and end, and the warnings.
-    fn leaf_under(
-        role: Value,
-        request: Value,
-        issuer: i64,
-        behaviour: LeafNotAfter,
-    ) -> Result<(i64, i64, Vec<String>)> {
+    fn leaf_under(role: Value, request: Value, issuer: i64, behaviour: LeafNotAfter) -> Result<(i64, i64, Warnings)> {
         let role = role_of(&role);
         let (validity, warnings) = for_leaf(&role, &asked(&request)?, LIMITS, issuer, behaviour, NOW)?;
         for time in [validity.not_before, validity.not_after] {

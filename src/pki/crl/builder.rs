@@ -16,7 +16,7 @@ use super::summary::Summary;
 use super::{Crls, Lists};
 use crate::clock::Clock;
 use crate::documents::MountId;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::signing::Signers;
 use crate::pki::check::blocking::Outside;
 use crate::pki::mount::settings::crl::CrlConfig;
@@ -24,6 +24,7 @@ use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 use crate::pki::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
 use crate::x509::extension;
+use crate::x509::pieces::Extensions;
 
 /// Revocations read from storage at a time.
 const PAGE: u32 = 10_000;
@@ -32,7 +33,7 @@ const NUMBER_TRIES: usize = 50;
 
 /// What a build is to do beside what is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedCrls {
     /// Every complete CRL anew.
     pub complete: bool,
     /// Every delta CRL anew, where there are such.
@@ -45,7 +46,7 @@ pub struct Wanted {
     pub follow: bool,
 }
 
-impl Wanted {
+impl WantedCrls {
     /// Only what is due.
     pub const DUE: Self = Self { complete: false, delta: false, reload: false, moved: false, follow: false };
 
@@ -94,7 +95,7 @@ pub struct Built {
     /// When something is due next, epoch seconds; never, without lists.
     pub next_look: Option<i64>,
     /// Issuers that cannot have a CRL, for the caller.
-    pub warnings: Vec<String>,
+    pub warnings: Warnings,
     /// Why some could not be made; the others were.
     pub failure: Option<Error>,
 }
@@ -145,7 +146,7 @@ impl Builder {
     ///
     /// # Errors
     /// `Unavailable` when the revocations cannot be read. What was published stays.
-    pub async fn build(&mut self, view: &View, wanted: Wanted, outside: &Outside) -> Result<Built> {
+    pub async fn build(&mut self, view: &View, wanted: WantedCrls, outside: &Outside) -> Result<Built> {
         let groups = groups(view);
         self.adopt(Layout::new(view, &groups), &groups);
         if wanted.reload && self.restored {
@@ -157,7 +158,7 @@ impl Builder {
             made: 0,
             summary: Summary::default(),
             next_look: None,
-            warnings: Vec::new(),
+            warnings: Warnings::default(),
             failure: None,
         };
         for group in &groups {
@@ -326,7 +327,13 @@ impl Builder {
     }
 
     /// Makes what is due for a group; how many lists that were.
-    async fn build_group(&mut self, view: &View, group: &Group, wanted: Wanted, outside: &Outside) -> Result<usize> {
+    async fn build_group(
+        &mut self,
+        view: &View,
+        group: &Group,
+        wanted: WantedCrls,
+        outside: &Outside,
+    ) -> Result<usize> {
         let Some(signer) = &group.signer else { return Ok(0) };
         let config = &view.crl_config.value;
         let now = self.clock.now().unix_timestamp();
@@ -428,7 +435,7 @@ impl Builder {
     /// Tells what a group has now.
     fn report(&self, view: &View, group: &Group, built: &mut Built) {
         if group.signer.is_none() {
-            built.warnings.push(format!(
+            built.warnings.add(format!(
                 "no CRL for issuers {}: none of them has its key here and the usage crl-signing",
                 group.issuers.join(", ")
             ));
@@ -497,9 +504,9 @@ fn draft(view: &View, signer: &Signer, entries: &Entries, frame: Frame) -> Resul
     let urls = view.urls_of(&signer.issuer).unwrap_or_default();
     let freshest = match frame.base {
         None => extension::freshest_crl(&urls.delta_crl_distribution_points),
-        Some(_) => Vec::new(),
+        Some(_) => Extensions::default(),
     };
-    Draft::new(signer, entries, frame, &[&freshest])
+    Draft::new(signer, entries, frame, &freshest)
 }
 
 /// The list that a row was stored of, made again.

@@ -15,6 +15,7 @@ use crate::pki::values::hex;
 use crate::x509::algorithm::{Hash, SignatureAlgorithm};
 use crate::x509::crl::{CrlTbs, EncodedTbs};
 use crate::x509::extension;
+use crate::x509::pieces::Extensions;
 
 /// A published list. Its bytes are pieces that it shares with other lists; nobody joins them.
 pub struct Published {
@@ -68,21 +69,20 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Puts a list together. `extensions` are whole `Extension`s beside authorityKeyIdentifier, CRLNumber
-    /// and deltaCRLIndicator; empty ones are skipped.
-    pub(crate) fn new(signer: &Signer, entries: &Entries, frame: Frame, extensions: &[&[u8]]) -> Result<Self> {
+    /// Puts a list together. `extensions` are those beside authorityKeyIdentifier, CRLNumber and
+    /// deltaCRLIndicator.
+    pub(crate) fn new(signer: &Signer, entries: &Entries, frame: Frame, extensions: &Extensions) -> Result<Self> {
         let issuer = &signer.issuer;
         let algorithm = revocation_algorithm(signer)?;
         let key_id = extension::authority_key_id(&issuer_key_id(issuer));
         let number = extension::crl_number(frame.number);
         let base = frame.base.map(extension::delta_crl_indicator).unwrap_or_default();
-        let extensions = [&[&key_id[..], &number, &base], extensions].concat();
         let tbs = CrlTbs {
             algorithm,
             issuer: issuer.certificate.subject(),
             this_update: frame.this_update,
             next_update: frame.next_update,
-            extensions: &extensions,
+            extensions: &[&key_id, &number, &base, extensions],
         }
         .encode(entries.pieces());
         Ok(Self { algorithm, tbs, frame, entries: entries.len() })

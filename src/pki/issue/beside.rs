@@ -22,12 +22,12 @@ const MAX_METADATA: usize = 64 << 10;
 /// What one request wants recorded beside its certificate.
 #[derive(Default)]
 pub(crate) struct Beside {
-    lease: Option<Wanted>,
+    lease: Option<LeaseRequest>,
     metadata: Option<String>,
 }
 
 /// A lease that the role wants.
-struct Wanted {
+struct LeaseRequest {
     path: String,
     token: [u8; 32],
 }
@@ -94,7 +94,7 @@ impl Beside {
             let body = body.map_err(Error::internal)?;
             writes.push(PkiWrite::Metadata(MetadataRow { mount, serial, not_after, body }));
         }
-        let lease = self.lease.as_ref().map(|Wanted { path, token }| {
+        let lease = self.lease.as_ref().map(|LeaseRequest { path, token }| {
             let id = new_id(path);
             let row = LeaseRow { id: id.clone(), mount, serial, token: *token, issued_at, expires_at: not_after };
             writes.push(PkiWrite::Lease(row));
@@ -109,11 +109,11 @@ pub(crate) fn new_id(path: &str) -> String {
     format!("{path}/{}", crate::random::base62(RANDOM))
 }
 
-fn wanted(path: &str, requester: &Requester) -> Result<Wanted> {
+fn wanted(path: &str, requester: &Requester) -> Result<LeaseRequest> {
     if requester.last_use {
         return Err(Error::invalid("lease: the token is on its last use; a lease would be revoked with it at once"));
     }
-    Ok(Wanted { path: path.to_owned(), token: requester.token })
+    Ok(LeaseRequest { path: path.to_owned(), token: requester.token })
 }
 
 /// `cert_metadata`, as the role has it; the empty text is none.

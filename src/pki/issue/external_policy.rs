@@ -38,6 +38,7 @@ use crate::pki::policy_engine::PolicyEngine;
 use crate::pki::tools::Tools;
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, request_info};
+use crate::x509::pieces::Extensions;
 use crate::x509::public_key::PublicKey;
 use crate::x509::{name, pem};
 
@@ -114,7 +115,9 @@ pub async fn run(
     view.policy_engine()?;
     let consent = answer.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;
     let issued = template::issue(&view, &tools, &origin, &mode, &consent, &subject.key, &stages).await?;
-    Ok(Issued { key: subject.private, warnings: [answer.warnings, issued.warnings].concat(), ..issued })
+    let mut warnings = answer.warnings;
+    warnings.extend(issued.warnings);
+    Ok(Issued { key: subject.private, warnings, ..issued })
 }
 
 /// Reads and verifies the caller's CSR, or makes a key and an empty CSR. Every cheap refusal comes before
@@ -157,7 +160,7 @@ async fn empty_csr(key: &Arc<PrivateKey>) -> Result<String> {
         KeyKind::Ec(curve) => SignatureAlgorithm::Ecdsa(curve.hash()),
         KeyKind::Ed25519 => SignatureAlgorithm::Ed25519,
     };
-    let info = request_info(&name::name(&[]), key.public().spki(), &[]);
+    let info = request_info(&name::name(&[]), key.public().spki(), &Extensions::default());
     let prepared = Prepared::request(info, algorithm, &SigningKey::Local(Arc::clone(key)));
     let der = prepared.sign(&NoSigners, &Watch::ALWAYS).await?.der();
     Ok(pem::encode(CSR_LABEL, &der))

@@ -17,7 +17,7 @@ use super::request::{AuthorityNames, IntermediateRequest, Origin};
 use super::signer::{below, signer, usable_key};
 use super::stages::Stages;
 use super::verbatim;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::pki::check::names::{self, subject_alt_names};
 use crate::pki::check::request::{RequestedNames, RequestedSubject};
 use crate::pki::check::structure::Shape;
@@ -31,7 +31,8 @@ use crate::pki::tools::Tools;
 use crate::pki::values::subject_bounds;
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension::{self, KeyUsage, SubjectAltNames};
-use crate::x509::{name, oid};
+use crate::x509::oid;
+use crate::x509::pieces::{Extensions, Name};
 
 /// Certifies an authority.
 ///
@@ -50,12 +51,12 @@ pub async fn sign(
     let signer = signer(&view, origin.issuer_or("default"))?;
     let key = usable_key(&signer, tools.clock.now())?;
     let pieces = signer.pieces()?;
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let path_length = path_length(request.max_path_length, &signer, &mut warnings)?;
     let issuer = &signer.issuer;
     let naming = naming(&request.names, csr, &mut warnings)?;
-    if naming.subject == issuer.certificate.subject() {
-        warnings.push("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
+    if &naming.subject == issuer.certificate.subject() {
+        warnings.add("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
     }
     let enforce = request.enforce_leaf_not_after_behavior;
     let behaviour = issuer.record.leaf_not_after_behavior.truncating_unless(enforce);
@@ -66,7 +67,7 @@ pub async fn sign(
     warnings.extend(more);
     let locations = &pieces.locations;
     if [&locations.authority_info, &locations.distribution_points].iter().all(|l| l.is_empty()) {
-        warnings.push(NO_URLS.to_owned());
+        warnings.add(NO_URLS.to_owned());
     }
     let constraints = ca_request::name_constraints(&request.constraints)?;
     let (usages, copies, key_id) = usages_and_copies(&request, pieces, &naming, !constraints.is_empty());
@@ -74,21 +75,20 @@ pub async fn sign(
         algorithm: request.signature.algorithm(key.public().kind())?,
         key,
         shape: Shape::Authority,
-        common_name: name::common_name(&naming.subject),
+        common_name: naming.subject.common_name(),
         subject: naming.subject,
         validity,
-        head: [usages, extension::basic_constraints(true, path_length)].concat(),
+        head: Extensions::joined(&[&usages, &extension::basic_constraints(true, path_length)]),
         key_id,
-        tail: [
-            &pieces.authority_key_id[..],
+        tail: Extensions::joined(&[
+            &pieces.authority_key_id,
             &locations.authority_info,
             &naming.san,
             &constraints,
             &locations.distribution_points,
             &locations.freshest_crl,
             &copies,
-        ]
-        .concat(),
+        ]),
         signer,
     };
     stages.rules(started);
@@ -100,7 +100,7 @@ pub async fn sign(
 }
 
 /// The path length to write: as asked, or one less than the issuer's where that has one.
-fn path_length(asked: Option<u8>, signer: &Signer, warnings: &mut Vec<String>) -> Result<Option<u32>> {
+fn path_length(asked: Option<u8>, signer: &Signer, warnings: &mut Warnings) -> Result<Option<u32>> {
     let most = below(signer)?;
     let length = match (asked.map(u32::from), most) {
         (None, most) => most,
@@ -112,27 +112,26 @@ fn path_length(asked: Option<u8>, signer: &Signer, warnings: &mut Vec<String>) -
         (asked, _) => asked,
     };
     if length == Some(0) {
-        warnings.push("the path length is 0: this CA can sign leaf certificates only".to_owned());
+        warnings.add("the path length is 0: this CA can sign leaf certificates only".to_owned());
     }
     Ok(length)
 }
 
 /// What the authority is called, and what of the CSR counts.
 struct Naming {
-    /// The whole Name.
-    subject: Vec<u8>,
+    subject: Name,
     /// subjectAltName; empty without, and where the CSR's is copied.
-    san: Vec<u8>,
+    san: Extensions,
     /// Whether extensions of the CSR are taken.
     from_csr: bool,
 }
 
-fn naming(asked: &AuthorityNames, csr: &Csr, warnings: &mut Vec<String>) -> Result<Naming> {
+fn naming(asked: &AuthorityNames, csr: &Csr, warnings: &mut Warnings) -> Result<Naming> {
     let naming = match asked {
         AuthorityNames::Requested { names, subject } => of_request(names, subject, csr, warnings)?,
         AuthorityNames::OfCsr { other_sans, ignored } => {
             if !ignored.is_empty() {
-                warnings.push(format!("{} ignored: use_csr_values takes them from the CSR", ignored.join(", ")));
+                warnings.add(format!("{} ignored: use_csr_values takes them from the CSR", ignored.join(", ")));
             }
             of_csr(other_sans, csr)?
         }
@@ -146,7 +145,7 @@ fn of_request(
     names: &RequestedNames,
     subject: &RequestedSubject,
     csr: &Csr,
-    warnings: &mut Vec<String>,
+    warnings: &mut Warnings,
 ) -> Result<Naming> {
     let mut asked = names.clone();
     if asked.common_name.is_empty() {
@@ -158,14 +157,14 @@ fn of_request(
     let (names, more) = names::unchecked(&asked)?;
     warnings.extend(more);
     let subject = ca_request::subject(subject, &names.common_name, &names.serial_number)?;
-    let san = extension::subject_alt_name(&subject_alt_names(&names)?, name::is_empty(&subject));
+    let san = extension::subject_alt_name(&subject_alt_names(&names)?, subject.is_empty());
     Ok(Naming { subject, san, from_csr: false })
 }
 
 fn of_csr(other_sans: &[String], csr: &Csr) -> Result<Naming> {
     let subject = csr.subject.clone();
     if other_sans.is_empty() {
-        return Ok(Naming { subject, san: Vec::new(), from_csr: true });
+        return Ok(Naming { subject, san: Extensions::default(), from_csr: true });
     }
     // otherNames of the request join the CSR's names in one extension.
     let only_other = RequestedNames { other_sans: other_sans.to_vec(), ..RequestedNames::default() };
@@ -188,7 +187,7 @@ fn of_csr(other_sans: &[String], csr: &Csr) -> Result<Naming> {
         }
     }
     let all = SubjectAltNames { dns: sans.dns, emails: sans.emails, ips: sans.ips, uris: sans.uris, other };
-    let san = extension::subject_alt_name(&all, name::is_empty(&subject));
+    let san = extension::subject_alt_name(&all, subject.is_empty());
     Ok(Naming { subject, san, from_csr: true })
 }
 
@@ -198,13 +197,13 @@ fn usages_and_copies(
     pieces: &Pieces,
     naming: &Naming,
     constrained: bool,
-) -> (Vec<u8>, Vec<u8>, SubjectKeyId) {
+) -> (Extensions, Extensions, SubjectKeyId) {
     let (csr, key_id) = (&request.csr, request.key_id.clone());
     let mut usages = extension::key_usage(ca_request::key_usage(&request.usages));
     let purposes = extension::ext_key_usage(&request.usages.ext_key_usage);
     if !naming.from_csr {
-        usages.extend(purposes);
-        return (usages, Vec::new(), key_id.map_or(SubjectKeyId::OfKey, SubjectKeyId::Given));
+        usages.extend(&purposes);
+        return (usages, Extensions::default(), key_id.map_or(SubjectKeyId::OfKey, SubjectKeyId::Given));
     }
     let taken = |oid: &[u8]| match oid {
         oid::BASIC_CONSTRAINTS | oid::CRL_DISTRIBUTION_POINTS | oid::FRESHEST_CRL => false,
@@ -225,15 +224,16 @@ fn usages_and_copies(
     if let Some(usage) = wanting {
         usages = extension::key_usage(usage.union(ca_request::AUTHORITY));
     } else if has(oid::KEY_USAGE) {
-        usages.clear();
+        usages = Extensions::default();
     }
     if !has(oid::EXT_KEY_USAGE) {
-        usages.extend(purposes);
+        usages.extend(&purposes);
     }
     let key_id = match key_id {
         Some(octets) => SubjectKeyId::Given(octets),
         None if has(oid::SUBJECT_KEY_ID) => SubjectKeyId::Copied,
         None => SubjectKeyId::OfKey,
     };
-    (usages, copied.iter().flat_map(|e| e.raw.iter().copied()).collect(), key_id)
+    let copied: Vec<_> = copied.iter().map(|extension| &extension.raw).collect();
+    (usages, Extensions::joined(&copied), key_id)
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::error::Warnings;
 use crate::keys::local::PrivateKey;
 use crate::pki::mount::signer::Signer;
 use crate::x509::serial::Serial;
@@ -21,7 +22,7 @@ pub struct Issued {
     /// Its key, when it was made here. It is kept nowhere else.
     pub key: Option<Arc<PrivateKey>>,
     /// Warnings for the caller.
-    pub warnings: Vec<String>,
+    pub warnings: Warnings,
     /// The lease that comes with it, when the role wants one.
     pub lease: Option<Lease>,
 }

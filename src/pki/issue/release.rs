@@ -11,7 +11,7 @@ use super::request::Origin;
 use super::stages::Stages;
 use crate::clock::Time;
 use crate::documents::MountId;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::keys::pool::Watch;
 use crate::pki::check::prepared::Prepared;
 use crate::pki::check::structure::{Expected, Shape};
@@ -25,6 +25,7 @@ use crate::pki::tools::Tools;
 use crate::telemetry;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::extension;
+use crate::x509::pieces::{Extensions, Name};
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
@@ -38,15 +39,14 @@ pub(crate) struct Draft {
     pub(crate) key: Arc<Key>,
     pub(crate) algorithm: SignatureAlgorithm,
     pub(crate) shape: Shape,
-    /// The whole Name.
-    pub(crate) subject: Vec<u8>,
+    pub(crate) subject: Name,
     pub(crate) common_name: String,
     pub(crate) validity: Validity,
     /// Extensions before subjectKeyIdentifier.
-    pub(crate) head: Vec<u8>,
+    pub(crate) head: Extensions,
     pub(crate) key_id: SubjectKeyId,
     /// Extensions after it.
-    pub(crate) tail: Vec<u8>,
+    pub(crate) tail: Extensions,
 }
 
 /// Where subjectKeyIdentifier comes from.
@@ -130,7 +130,7 @@ impl Draft {
         let key_id = match &self.key_id {
             SubjectKeyId::OfKey => extension::subject_key_id(&subject_key.key_id()),
             SubjectKeyId::Given(octets) => extension::subject_key_id(octets),
-            SubjectKeyId::Copied => Vec::new(),
+            SubjectKeyId::Copied => Extensions::default(),
         };
         let issuer = self.signer.issuer.certificate.subject();
         let tbs = CertificateTbs {
@@ -151,7 +151,16 @@ impl Draft {
     fn released(self, der: Vec<u8>, serial: Serial, lease: Option<Lease>) -> Issued {
         let Validity { not_before, not_after, .. } = self.validity;
         let (not_before, not_after) = (not_before.unix_timestamp(), not_after.unix_timestamp());
-        Issued { der, serial, not_before, not_after, signer: self.signer, key: None, warnings: Vec::new(), lease }
+        Issued {
+            der,
+            serial,
+            not_before,
+            not_after,
+            signer: self.signer,
+            key: None,
+            warnings: Warnings::default(),
+            lease,
+        }
     }
 
     fn row(&self, mount: MountId, serial: Serial, der: &[u8], record: &Record<'_>, now: Time) -> CertificateRow {

@@ -1,7 +1,7 @@
 //! Leaves by a role: [`issue`] makes key and certificate, [`sign`] certifies the key of a request (CSR).
 //!
 //! Both run the same pipeline on one published view. The rules come first and cost little; a key is generated
-//! only when they have passed. What they let through is a [`Draft`], which is checked once more, signed,
+//! only when they have passed. What they let through is a `Draft`, which is checked once more, signed,
 //! recorded and only then released.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::request::{IssueRequest, Origin, SignRequest};
 use super::signer::{role, signer, usable_key};
 use super::stages::Stages;
 use crate::clock::Time;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::keys::local::KeySpec;
 use crate::pki::check::names::{self, CsrNames, Names, subject_alt_names};
 use crate::pki::check::request::{RequestedKey, RequestedValidity};
@@ -30,6 +30,7 @@ use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension;
 use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::pieces::{Extensions, Name, Rdns};
 use crate::x509::weak_key;
 
 /// `issue`: generates a key and certifies it.
@@ -47,7 +48,7 @@ pub async fn issue(
     let started = Instant::now();
     let entry = role(&view, &request.role)?;
     let record = Record::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let spec = key_spec(&entry.role, &request.key, &mut warnings)?;
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
     let (names, more) = names::for_issue(&entry.role, &request.names, &origin.requester.display_name)?;
@@ -80,9 +81,9 @@ pub async fn sign(
     check_key(&entry.role, csr.key.kind())?;
     weak_key::refuse("csr", &csr.key)?;
     csr.verify()?;
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     if csr.basic_constraints().is_some() {
-        warnings.push("basicConstraints of the CSR ignored: this endpoint issues leaf certificates only".to_owned());
+        warnings.add("basicConstraints of the CSR ignored: this endpoint issues leaf certificates only".to_owned());
     }
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
     let display_name = &origin.requester.display_name;
@@ -97,7 +98,7 @@ pub async fn sign(
 }
 
 /// Which key `issue` generates: the role's, or under `any` the request's.
-fn key_spec(role: &Role, asked: &RequestedKey, warnings: &mut Vec<String>) -> Result<KeySpec> {
+fn key_spec(role: &Role, asked: &RequestedKey, warnings: &mut Warnings) -> Result<KeySpec> {
     let RoleKeys::Only(spec) = role.keys else {
         let key_type = asked
             .key_type
@@ -107,14 +108,14 @@ fn key_spec(role: &Role, asked: &RequestedKey, warnings: &mut Vec<String>) -> Re
         return KeySpec::new(key_type, asked.bits.unwrap_or(0));
     };
     if asked.key_type.is_some() || asked.bits.is_some() {
-        warnings.push("key_type and key_bits ignored: the role decides them".to_owned());
+        warnings.add("key_type and key_bits ignored: the role decides them".to_owned());
     }
     Ok(spec)
 }
 
 fn csr_names(csr: &Csr) -> Result<CsrNames> {
     let sans = csr.sans()?;
-    let first = |attribute| name::values(&csr.subject, attribute).map(|v| v.into_iter().next().unwrap_or_default());
+    let first = |attribute| csr.subject_values(attribute).map(|v| v.into_iter().next().unwrap_or_default());
     let other = |(oid, value): (Vec<u8>, OtherValue)| {
         let text = match value {
             OtherValue::Utf8(text) => Some(text),
@@ -125,7 +126,7 @@ fn csr_names(csr: &Csr) -> Result<CsrNames> {
     Ok(CsrNames {
         common_name: first(Attribute::CommonName)?,
         serial_number: first(Attribute::SerialNumber)?,
-        user_ids: name::values(&csr.subject, Attribute::UserId)?,
+        user_ids: csr.subject_values(Attribute::UserId)?,
         dns: sans.dns,
         emails: sans.emails,
         ips: sans.ips,
@@ -144,7 +145,7 @@ fn leaf(
     asked: &RequestedValidity,
     limits: Limits,
     now: Time,
-) -> Result<(Draft, Vec<String>)> {
+) -> Result<(Draft, Warnings)> {
     let issuer = &signer.issuer;
     let key = usable_key(&signer, now)?;
     let pieces = signer.pieces()?;
@@ -159,21 +160,20 @@ fn leaf(
     let subject = subject(entry, names);
     let sans = subject_alt_names(names)?;
     // The certificate is held against this too; here it is refused before a key is made.
-    if name::is_empty(&subject) && sans.is_empty() {
+    if subject.is_empty() && sans.is_empty() {
         return Err(Error::invalid("common_name: the certificate names nobody: a name must be given"));
     }
     // RFC 5280 4.2.1.6: critical when the subject is empty.
-    let san = extension::subject_alt_name(&sans, name::is_empty(&subject));
+    let san = extension::subject_alt_name(&sans, subject.is_empty());
     let locations = &pieces.locations;
-    let tail = [
-        &pieces.authority_key_id[..],
+    let tail = Extensions::joined(&[
+        &pieces.authority_key_id,
         &locations.authority_info,
         &san,
         &entry.policies,
         &locations.distribution_points,
         &locations.freshest_crl,
-    ]
-    .concat();
+    ]);
     let draft = Draft {
         algorithm: SignatureAlgorithm::for_issuer(key.public().kind(), role.signature_bits.bits(), role.use_pss)?,
         key,
@@ -181,7 +181,7 @@ fn leaf(
         subject,
         common_name: names.common_name.clone(),
         validity,
-        head: entry.leading(kind).to_vec(),
+        head: entry.leading(kind).clone(),
         key_id: SubjectKeyId::OfKey,
         tail,
         signer,
@@ -190,12 +190,12 @@ fn leaf(
 }
 
 /// Subject of a leaf: the role's RDNs, CN, SERIALNUMBER, then one RDN per user id.
-fn subject(entry: &RoleEntry, names: &Names) -> Vec<u8> {
+fn subject(entry: &RoleEntry, names: &Names) -> Name {
     let one = |attribute, value: &String| {
-        if value.is_empty() { Vec::new() } else { rdn(attribute, std::slice::from_ref(value)) }
+        if value.is_empty() { Rdns::default() } else { rdn(attribute, std::slice::from_ref(value)) }
     };
     let common_name = one(Attribute::CommonName, &names.common_name);
     let serial_number = one(Attribute::SerialNumber, &names.serial_number);
-    let user_ids: Vec<u8> = names.user_ids.iter().flat_map(|id| one(Attribute::UserId, id)).collect();
+    let user_ids: Rdns = names.user_ids.iter().map(|id| one(Attribute::UserId, id)).collect();
     name::name(&[&entry.subject, &common_name, &serial_number, &user_ids])
 }

@@ -12,7 +12,7 @@ use super::issued::Issued;
 use super::request::{Origin, SelfIssuedRequest};
 use super::signer::{below, signer, usable_key};
 use super::stages::Stages;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::pki::check::prepared::Prepared;
 use crate::pki::check::structure::{Expected, Shape};
 use crate::pki::mount::view::View;
@@ -20,6 +20,7 @@ use crate::pki::tools::Tools;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::certificate::Certificate;
 use crate::x509::oid;
+use crate::x509::pieces::Extensions;
 
 /// Signs a self-issued certificate.
 ///
@@ -55,8 +56,7 @@ pub async fn sign(
         (oid::CRL_DISTRIBUTION_POINTS, &pieces.locations.distribution_points),
     ];
     let extensions = with_replaced(certificate, &own);
-    let slices: Vec<&[u8]> = extensions.iter().map(Vec::as_slice).collect();
-    let tbs = certificate.reissue_tbs(algorithm, issuer, &slices);
+    let tbs = certificate.reissue_tbs(algorithm, issuer, &extensions);
     let expected = Expected { algorithm, issuer, key_id: &pieces.key_id };
     let prepared = Prepared::certificate(tbs, Shape::Kept, &expected, &pieces.constraints, &key.signing)?;
     let signed = prepared.sign(&*tools.signers, &origin.requester.watch).await?;
@@ -68,7 +68,7 @@ pub async fn sign(
         not_after: certificate.not_after(),
         signer,
         key: None,
-        warnings: Vec::new(),
+        warnings: Warnings::default(),
         lease: None,
     })
 }
@@ -97,10 +97,9 @@ pub(crate) fn algorithm(certificate: &Certificate, kind: KeyKind) -> Result<Sign
 
 /// The extensions in their order, the issuer's `own` in the place of those that they replace or at the end;
 /// an empty one replaces nothing.
-pub(crate) fn with_replaced(certificate: &Certificate, own: &[(&[u8], &Vec<u8>)]) -> Vec<Vec<u8>> {
-    let of = |oid: &[u8]| own.iter().find(|(own, der)| *own == oid && !der.is_empty()).map(|(_, der)| (*der).clone());
-    let mut all: Vec<Vec<u8>> =
-        certificate.extensions().iter().map(|e| of(&e.oid).unwrap_or_else(|| e.raw.clone())).collect();
-    all.extend(own.iter().filter(|(oid, _)| certificate.extension(oid).is_none()).map(|(_, der)| (*der).clone()));
-    all
+pub(crate) fn with_replaced(certificate: &Certificate, own: &[(&[u8], &Extensions)]) -> Extensions {
+    let of = |oid: &[u8]| own.iter().find(|(own, one)| *own == oid && !one.is_empty()).map(|(_, one)| *one);
+    let kept = certificate.extensions().iter().map(|e| of(&e.oid).unwrap_or(&e.raw));
+    let added = own.iter().filter(|(oid, _)| certificate.extension(oid).is_none()).map(|(_, one)| *one);
+    Extensions::joined(&kept.chain(added).collect::<Vec<_>>())
 }

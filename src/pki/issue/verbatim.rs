@@ -14,7 +14,7 @@ use super::release::{Draft, Record, SubjectKeyId};
 use super::request::{Origin, VerbatimRequest};
 use super::signer::{role, signer, usable_key};
 use super::stages::Stages;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::pki::check::names::MAX_ALL_BYTES;
 use crate::pki::check::structure::Shape;
 use crate::pki::check::validity;
@@ -27,6 +27,7 @@ use crate::x509::csr::{Csr, RawExtension};
 use crate::x509::extension::{self, KeyUsage};
 use crate::x509::name::{self, Attribute};
 use crate::x509::oid;
+use crate::x509::pieces::{Extensions, Name};
 
 /// keyUsage where neither CSR nor request names one.
 const DEFAULT_KEY_USAGE: KeyUsage =
@@ -65,25 +66,24 @@ pub async fn sign(
     let subject = subject(csr, &request.user_ids)?;
     let broken = subject_bounds::of_subject(Some("csr"), &csr.subject);
     warnings.extend(subject_bounds::settle(role.strict_subject, broken)?);
-    let copies = copies(csr, &pieces.locations, name::is_empty(&subject), &mut warnings);
+    let copies = copies(csr, &pieces.locations, subject.is_empty(), &mut warnings);
     let locations = &pieces.locations;
     let draft = Draft {
         algorithm: request.signature.algorithm(key.public().kind())?,
         key,
         shape: Shape::Leaf,
-        common_name: name::common_name(&subject),
+        common_name: subject.common_name(),
         subject,
         validity,
         head: leading(&request, &role)?,
         key_id: if csr.extension(oid::SUBJECT_KEY_ID).is_some() { SubjectKeyId::Copied } else { SubjectKeyId::OfKey },
-        tail: [
-            &pieces.authority_key_id[..],
+        tail: Extensions::joined(&[
+            &pieces.authority_key_id,
             &locations.authority_info,
             &locations.distribution_points,
             &locations.freshest_crl,
             &copies,
-        ]
-        .concat(),
+        ]),
         signer,
     };
     stages.rules(started);
@@ -104,7 +104,7 @@ fn refuse_authority(csr: &Csr) -> Result<()> {
 }
 
 /// The CSR's subject, byte for byte, and one RDN for each user id.
-fn subject(csr: &Csr, user_ids: &[String]) -> Result<Vec<u8>> {
+fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
     if user_ids.is_empty() {
         return Ok(csr.subject.clone());
     }
@@ -112,36 +112,36 @@ fn subject(csr: &Csr, user_ids: &[String]) -> Result<Vec<u8>> {
         return Err(Error::invalid(format!("user_ids: together longer than {MAX_ALL_BYTES} bytes")));
     }
     let ids = user_ids.iter().map(|id| name::rdn(Attribute::UserId, std::slice::from_ref(id)));
-    name::appended(&csr.subject, &ids.collect::<Vec<_>>().concat())
+    csr.subject.appended(&ids.collect())
 }
 
 /// keyUsage, extKeyUsage and basicConstraints as the request wants them, each where the CSR has none.
-fn leading(request: &VerbatimRequest, role: &Role) -> Result<Vec<u8>> {
+fn leading(request: &VerbatimRequest, role: &Role) -> Result<Extensions> {
     let usage = request.usages.key_usage.unwrap_or(DEFAULT_KEY_USAGE);
     if usage.contains(KeyUsage::CERT_SIGN) {
         return Err(Error::invalid("key_usage: CertSign belongs to CA certificates (RFC 5280 4.2.1.3)"));
     }
     let flagged = request.basic_constraints_valid_for_non_ca.unwrap_or(role.basic_constraints_valid_for_non_ca);
-    let constraints = if flagged { extension::basic_constraints(false, None) } else { Vec::new() };
-    let unless_in_csr = |oid, extension| if request.csr.extension(oid).is_some() { Vec::new() } else { extension };
-    Ok([
-        unless_in_csr(oid::KEY_USAGE, extension::key_usage(usage)),
-        unless_in_csr(oid::EXT_KEY_USAGE, extension::ext_key_usage(&request.usages.ext_key_usage)),
-        unless_in_csr(oid::BASIC_CONSTRAINTS, constraints),
-    ]
-    .concat())
+    let constraints = if flagged { extension::basic_constraints(false, None) } else { Extensions::default() };
+    let unless_in_csr =
+        |oid, extension| if request.csr.extension(oid).is_some() { Extensions::default() } else { extension };
+    Ok(Extensions::joined(&[
+        &unless_in_csr(oid::KEY_USAGE, extension::key_usage(usage)),
+        &unless_in_csr(oid::EXT_KEY_USAGE, extension::ext_key_usage(&request.usages.ext_key_usage)),
+        &unless_in_csr(oid::BASIC_CONSTRAINTS, constraints),
+    ]))
 }
 
 /// The CSR's extensions that are copied.
-fn copies(csr: &Csr, own: &Locations, subject_is_empty: bool, warnings: &mut Vec<String>) -> Vec<u8> {
-    let mut copied = Vec::new();
+fn copies(csr: &Csr, own: &Locations, subject_is_empty: bool, warnings: &mut Warnings) -> Extensions {
+    let mut copied = Extensions::default();
     for extension in csr.extensions.iter().filter(|extension| is_copied(extension, own)) {
         // RFC 5280 4.1.2.6: names that stand here alone must not be skipped by relying parties.
         if extension.oid == oid::SUBJECT_ALT_NAME && subject_is_empty && !extension.critical {
-            warnings.push("csr: subjectAltName was marked critical, because the subject is empty".to_owned());
-            copied.extend(extension::extension(&extension.oid, true, &extension.value));
+            warnings.add("csr: subjectAltName was marked critical, because the subject is empty".to_owned());
+            copied.extend(&extension::extension(&extension.oid, true, &extension.value));
         } else {
-            copied.extend_from_slice(&extension.raw);
+            copied.extend(&extension.raw);
         }
     }
     copied

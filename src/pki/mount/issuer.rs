@@ -331,7 +331,7 @@ impl Key {
 
 /// What issuers with one subject and key have in common: the group of their lists.
 pub(crate) fn authority_id(certificate: &Certificate) -> String {
-    let authority = [certificate.subject(), certificate.key().spki()].concat();
+    let authority = [certificate.subject().as_der(), certificate.key().spki()].concat();
     hex(&digest(&SHA256, &authority).as_ref()[..16])
 }
 

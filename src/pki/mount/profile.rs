@@ -13,6 +13,7 @@ use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::extension::{self, Policy};
 use crate::x509::name::{Attribute, rdn};
 use crate::x509::pem;
+use crate::x509::pieces::{Extensions, Rdns};
 
 /// A role with its pre-encoded pieces.
 pub struct RoleEntry {
@@ -21,12 +22,12 @@ pub struct RoleEntry {
     /// Version of the stored document.
     pub version: u64,
     /// The role's RDNs, in subject order: C, ST, L, STREET, POSTALCODE, O, OU.
-    pub subject: Vec<u8>,
+    pub subject: Rdns,
     /// keyUsage, extKeyUsage and basicConstraints, each when the role gives one, in that order: for keys
     /// of RSA, of EC, and Ed25519.
-    leading: [Vec<u8>; 3],
+    leading: [Extensions; 3],
     /// certificatePolicies; empty when the role has none.
-    pub policies: Vec<u8>,
+    pub policies: Extensions,
 }
 
 impl RoleEntry {
@@ -45,7 +46,7 @@ impl RoleEntry {
             (Attribute::OrganizationalUnit, &role.ou),
         ]
         .into_iter()
-        .flat_map(|(attribute, values)| rdn(attribute, values))
+        .map(|(attribute, values)| rdn(attribute, values))
         .collect();
         let policies = policies(&role)?;
         // A default depends on the family of the key alone, not on its size.
@@ -55,7 +56,7 @@ impl RoleEntry {
     }
 
     /// keyUsage, extKeyUsage and basicConstraints of a certificate for a key of this kind.
-    pub fn leading(&self, kind: KeyKind) -> &[u8] {
+    pub fn leading(&self, kind: KeyKind) -> &Extensions {
         let [rsa, ec, ed25519] = &self.leading;
         match kind {
             KeyKind::Rsa { .. } => rsa,
@@ -65,7 +66,7 @@ impl RoleEntry {
     }
 }
 
-fn leading(role: &Role, kind: KeyKind) -> Result<Vec<u8>> {
+fn leading(role: &Role, kind: KeyKind) -> Result<Extensions> {
     let purposes = extension::eku_oids(
         &role.ext_key_usage,
         role.server_flag,
@@ -75,14 +76,14 @@ fn leading(role: &Role, kind: KeyKind) -> Result<Vec<u8>> {
         &role.ext_key_usage_oids,
     )?;
     let mut pieces = extension::key_usage(role.key_usage_for(kind));
-    pieces.extend(extension::ext_key_usage(&purposes));
+    pieces.extend(&extension::ext_key_usage(&purposes));
     if role.basic_constraints_valid_for_non_ca {
-        pieces.extend(extension::basic_constraints(false, None));
+        pieces.extend(&extension::basic_constraints(false, None));
     }
     Ok(pieces)
 }
 
-fn policies(role: &Role) -> Result<Vec<u8>> {
+fn policies(role: &Role) -> Result<Extensions> {
     let owned = |text: Option<&str>| text.map(str::to_owned);
     let policies = role
         .policy_identifiers
@@ -101,7 +102,7 @@ pub struct Pieces {
     /// The issuer certificate's SKI octets, whatever their length.
     pub key_id: Vec<u8>,
     /// authorityKeyIdentifier with [`Pieces::key_id`].
-    pub authority_key_id: Vec<u8>,
+    pub authority_key_id: Extensions,
     /// The name constraints that hold below the issuer ([`constraints`](super::issuer::constraints)).
     pub constraints: Vec<Arc<Constraints>>,
     /// Where information about the issuer is.
@@ -113,11 +114,11 @@ pub struct Pieces {
 /// The extensions that carry an issuer's URLs; each is empty when there are none.
 pub struct Locations {
     /// authorityInfoAccess.
-    pub authority_info: Vec<u8>,
+    pub authority_info: Extensions,
     /// cRLDistributionPoints.
-    pub distribution_points: Vec<u8>,
+    pub distribution_points: Extensions,
     /// freshestCRL.
-    pub freshest_crl: Vec<u8>,
+    pub freshest_crl: Extensions,
 }
 
 impl Locations {

@@ -60,7 +60,7 @@ pub struct IssuersConfig {
     pub default_follows_latest_issuer: bool,
     /// When another issuer became the default or one was removed, epoch seconds; 0 for never.
     pub changed_at: i64,
-    /// Ids of issuers that were deleted, with the [name and key](super::issuer::authority_id) that they were:
+    /// Ids of issuers that were deleted, with the name and key that they were:
     /// their revocations are for the lists of whoever has these now.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub former: BTreeMap<String, String>,

@@ -22,7 +22,7 @@ use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
 /// The member with the client's certificate chain and private key: a secret.
-pub const CLIENT_BUNDLE: &str = "service_client_cert_bundle";
+pub(crate) const CLIENT_BUNDLE: &str = "service_client_cert_bundle";
 
 /// Longest PEM text of a member, octets.
 const MAX_PEM: usize = 256 * 1024;

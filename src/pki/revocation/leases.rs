@@ -105,9 +105,11 @@ impl Engine {
         if id.is_empty() || !is_id(id) {
             return Ok(());
         }
-        self.tools().store.commit(vec![PkiWrite::LeasesMark(vec![id.to_owned()])]).await?;
+        let store = &self.tools().store;
+        let mount = store.lease(id.to_owned()).await?.map(|lease| lease.mount);
+        store.commit(vec![PkiWrite::LeasesMark(vec![id.to_owned()])]).await?;
         // The id itself is above its own begin and below itself with '!'.
-        self.carry_out(&id[..id.len() - 1], &format!("{id}!"), wait).await
+        self.carry_out(&id[..id.len() - 1], &format!("{id}!"), mount, wait).await
     }
 
     /// Revokes all leases below a path, or the one lease with this id; as [`Engine::revoke_lease`].
@@ -131,18 +133,18 @@ impl Engine {
         }
         // From below the prefix itself: it may be the id of a lease that an earlier try has marked.
         let path = prefix.trim_end_matches('/');
-        self.carry_out(path.get(..path.len().saturating_sub(1)).unwrap_or_default(), &end, wait).await
+        self.carry_out(path.get(..path.len().saturating_sub(1)).unwrap_or_default(), &end, None, wait).await
     }
 
     /// Ends what is marked between two texts, and perhaps more of what is marked.
-    async fn carry_out(self: &Arc<Self>, after: &str, below: &str, wait: bool) -> Result<()> {
+    async fn carry_out(self: &Arc<Self>, after: &str, below: &str, mount: Option<MountId>, wait: bool) -> Result<()> {
         if !wait {
             self.wake_leases();
             return Ok(());
         }
         // A task of its own: a caller that leaves must not separate the records from their CRLs.
         let (engine, after, below) = (Arc::clone(self), after.to_owned(), below.to_owned());
-        tokio::spawn(async move { engine.end_marked(&after, &below).await }).await.map_err(Error::internal)?
+        tokio::spawn(async move { engine.end_marked(&after, &below, mount).await }).await.map_err(Error::internal)?
     }
 
     /// Revokes the certificates of marked leases and of tokens that have ended, and removes leases whose
@@ -153,7 +155,7 @@ impl Engine {
     pub async fn sweep_leases(&self) -> Result<()> {
         let store = &self.tools().store;
         while store.mark_ended(STEP).await? == STEP {}
-        let revoked = self.end_marked("", END_OF_IDS).await;
+        let revoked = self.end_marked("", END_OF_IDS, None).await;
         let now = self.tools().clock.now().unix_timestamp();
         loop {
             let swept = store.sweep_leases(now, STEP).await?;
@@ -164,10 +166,12 @@ impl Engine {
         }
     }
 
-    /// Revokes the certificates of the marked leases between two texts, and builds the CRLs once.
-    async fn end_marked(&self, after: &str, below: &str) -> Result<()> {
+    /// Revokes the certificates of the marked leases between two texts, and builds the CRLs once; those of `mount`
+    /// also when a sweep was faster and its CRLs are still to come.
+    async fn end_marked(&self, after: &str, below: &str, mount: Option<MountId>) -> Result<()> {
         let mut after = after.to_owned();
-        let mut changed = BTreeMap::new();
+        let open = mount.and_then(|mount| Some((mount, self.authority(mount).ok()?)));
+        let mut changed = BTreeMap::from_iter(open);
         let mut outcome = Ok(());
         loop {
             let page = self.tools().store.ending_leases(after, below.to_owned(), REVOKE_STEP).await?;

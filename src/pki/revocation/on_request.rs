@@ -17,6 +17,7 @@ use crate::pki::mount::signer::Signer;
 use crate::x509::crl::{Crl, entry, entry_with_extensions};
 use crate::x509::extension::{MAX_EXTENSIONS, extension};
 use crate::x509::oid;
+use crate::x509::pieces::Extensions;
 use crate::x509::profile;
 use crate::x509::public_key::PublicKey;
 use crate::x509::raw_extension::ExtensionRef;
@@ -85,7 +86,7 @@ impl ListSigner {
         let work = |outside: Outside| async move {
             let frame = terms.from(now);
             let entries = Entries::default().with(entries);
-            let draft = Draft::new(&signer, &entries, frame, &extensions.slices())?;
+            let draft = Draft::new(&signer, &entries, frame, &extensions.joined())?;
             let signature = draft.sign(&signer, &*signers, &outside).await?;
             Ok(draft.finish(&signature).pieces().flatten().collect())
         };
@@ -130,9 +131,9 @@ impl ListTerms {
     }
 }
 
-/// Extensions of an entry or a list: identifiers and whole SEQUENCEs, in their order.
+/// Extensions of an entry or a list, each with its identifier, in their order.
 #[derive(Default)]
-pub struct WordedExtensions(Vec<(Vec<u8>, Vec<u8>)>);
+pub struct WordedExtensions(Vec<(Vec<u8>, Extensions)>);
 
 impl WordedExtensions {
     /// One more, by the content octets of its identifier and its value; errors name it by `path`.
@@ -151,8 +152,8 @@ impl WordedExtensions {
         Ok(())
     }
 
-    fn slices(&self) -> Vec<&[u8]> {
-        self.0.iter().map(|(_, raw)| raw.as_slice()).collect()
+    fn joined(&self) -> Extensions {
+        Extensions::joined(&self.0.iter().map(|(_, raw)| raw).collect::<Vec<_>>())
     }
 }
 
@@ -190,7 +191,7 @@ impl WordedEntries {
             return Err(Error::invalid(format!("{path}: its serial_number is listed before")));
         }
         extensions.0.iter().try_for_each(|(_, raw)| check_entry_extension(raw, &path, self.is_delta))?;
-        let encoded = entry_with_extensions(serial, *revoked_at, &extensions.slices());
+        let encoded = entry_with_extensions(serial, *revoked_at, &extensions.joined());
         if encoded.len() > LONGEST_ENTRY {
             return Err(Error::invalid(format!("{path}: the entry is above 16 KiB")));
         }
@@ -205,8 +206,8 @@ impl WordedEntries {
 }
 
 /// Entries are not read back before a list is signed: what a caller words is held here.
-fn check_entry_extension(raw: &[u8], path: &str, is_delta: bool) -> Result<()> {
-    let extension = ExtensionRef::next(&mut Reader::new(raw)).map_err(|e| e.of(path))?;
+fn check_entry_extension(raw: &Extensions, path: &str, is_delta: bool) -> Result<()> {
+    let extension = ExtensionRef::next(&mut Reader::new(raw.as_der())).map_err(|e| e.of(path))?;
     oid::check_size(extension.oid).map_err(|e| e.of(&format!("{path}: extensions")))?;
     let Some(known) = profile::of_entry(extension.oid) else { return Ok(()) };
     known.hold(&format!("{path}: extensions"), extension.critical == Some(true), extension.value)?;

@@ -185,7 +185,7 @@ async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why, com
         // for every caller.
         authority.answers().revoked();
         let warnings = authority.publish_revocations(earlier.sequence, coming).await?;
-        return Ok(Outcome::Revoked { at: earlier.row.revoked_at, warnings: warnings.into() });
+        return Ok(Outcome::Revoked { at: earlier.row.revoked_at, warnings });
     }
     let now = authority.tools().clock.now();
     let expired_too = authority.view().crl_config.value.allow_expired_cert_revocation;
@@ -213,7 +213,7 @@ async fn record(authority: &Authority, unit: Vec<PkiWrite>, coming: Coming) -> R
     }
     // Another request's revocation of this moment, too, is answered when a CRL lists it.
     let warnings = authority.publish_revocations(stored.sequence, coming).await?;
-    Ok(Outcome::Revoked { at: stored.row.revoked_at, warnings: warnings.into() })
+    Ok(Outcome::Revoked { at: stored.row.revoked_at, warnings })
 }
 
 async fn target(authority: &Authority, revocation: Revocation, requester: &str) -> Result<(Target, Why)> {

@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::x509::name::{self, Attribute};
+use crate::x509::pieces::Name;
 use crate::x509::writer::{IA5_STRING, PRINTABLE_STRING};
 
 /// What the appendix says of an attribute.
@@ -82,11 +83,11 @@ pub(crate) fn of_names(common_name: &str, serial_number: &str) -> Vec<String> {
 
 /// What a whole Name breaks, an attribute at a time. `source` is the field that holds it; without one the
 /// attributes have fields of their own.
-pub(crate) fn of_subject(source: Option<&str>, subject: &[u8]) -> Vec<String> {
+pub(crate) fn of_subject(source: Option<&str>, subject: &Name) -> Vec<String> {
     let broken = |bound: &Bound| {
         // Values that cannot be read are refused with the certificate.
-        let tags = name::tagged_values(subject, bound.attribute).ok()?;
-        let values = name::values(subject, bound.attribute).ok()?;
+        let tags = name::tagged_values(subject.as_der(), bound.attribute).ok()?;
+        let values = subject.values(bound.attribute).ok()?;
         let rule = tags.iter().zip(&values).find_map(|((tag, _), value)| bound.broken(*tag, value))?;
         Some(match source {
             Some(source) => format!("{source}: {} {rule}", bound.field),
@@ -145,6 +146,6 @@ mod tests {
         }
         assert!(broken(Attribute::UserId, &[&"ü".repeat(5000)]).is_empty());
         assert!(broken(Attribute::PostalCode, &[&"1".repeat(5000)]).is_empty());
-        assert!(of_subject(Some("csr"), b"no name").is_empty());
+        assert!(of_subject(Some("csr"), &Name::from_der(b"\x30\x01a").unwrap()).is_empty());
     }
 }

@@ -10,17 +10,17 @@ use super::{Organization, at_row};
 use crate::sql::Value;
 
 /// What a create or an update says; what is absent stays.
-pub struct Change {
+pub struct OrganizationChange {
     name: Option<String>,
     email: Option<String>,
-    mode: mode::Change,
+    mode: mode::ModeChange,
     columns: Option<Columns>,
     user_tokens_enabled: Option<bool>,
     allow_force_delete: Option<bool>,
     settings: Named,
 }
 
-impl Change {
+impl OrganizationChange {
     /// Reads and checks the attributes of an update of `stored`; `pool` is the relationship
     /// `default-agent-pool`.
     pub fn read(attributes: &mut Attributes<'_>, pool: Given<String>, stored: Option<&Organization>) -> Self {
@@ -48,7 +48,7 @@ impl Change {
         }
     }
 
-    /// As [`Change::read`], with the name and the address that a create needs.
+    /// As [`OrganizationChange::read`], with the name and the address that a create needs.
     pub fn read_new(attributes: &mut Attributes<'_>, pool: Given<String>) -> Self {
         for (name, detail) in [("name", "Name can't be blank"), ("email", "Email can't be blank")] {
             if !attributes.has(name) {
@@ -69,7 +69,7 @@ impl Change {
     /// # Errors
     /// `Invalid` with everything that was wrong.
     pub async fn checked(mut self, tx: &mut Tx<'_>, id: i64, mut attributes: Attributes<'_>) -> Outcome<Self> {
-        let mode = std::mem::replace(&mut self.mode, mode::Change::Unchanged);
+        let mode = std::mem::replace(&mut self.mode, mode::ModeChange::Unchanged);
         self.columns = mode.columns(tx, id, &ORGANIZATION, &mut attributes).await?;
         attributes.finish()?;
         Ok(self)

@@ -17,7 +17,7 @@ const PROJECTS: Source = Source { id: "p.id", from: "projects p" };
 
 /// What a list is asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct ProjectFilter {
     /// Names, any of them, without case; wins over `q`.
     pub names: Vec<String>,
     /// Part of the name, without case.
@@ -30,7 +30,7 @@ pub struct Wanted {
     pub by_name: Option<bool>,
 }
 
-impl Wanted {
+impl ProjectFilter {
     /// Whether only some of what the caller sees is asked for, by what it is.
     fn narrows(&self) -> bool {
         !self.names.is_empty() || self.q.is_some() || !self.tagged.is_empty()
@@ -41,7 +41,12 @@ impl Wanted {
 ///
 /// # Errors
 /// Those of the store; `Unavailable` when too much must be looked at.
-pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<(Listed<Project>, i64)> {
+pub async fn list(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    wanted: &ProjectFilter,
+    page: Page,
+) -> Outcome<(Listed<Project>, i64)> {
     let needed = ProjectRights::READ | wanted.granted;
     let grants = if member.rights.on_projects().has(needed) { Has::None } else { Has::read(tx, member).await? };
     if wanted.narrows() || wanted.by_name.is_some() || matches!(grants, Has::Many(_)) {
@@ -171,7 +176,7 @@ fn by_looking(member: &Member, missing: ProjectRights) -> Filter {
 
 impl Seen {
     /// Lets through only what has the name and the tags that are asked for.
-    fn narrow(&mut self, wanted: &Wanted) {
+    fn narrow(&mut self, wanted: &ProjectFilter) {
         let before = self.filter.values.len();
         if !wanted.names.is_empty() {
             let names: Vec<String> = wanted.names.iter().map(|name| name.to_lowercase()).collect();

@@ -13,7 +13,7 @@ use super::{Member, Outcome, Tx, Workspace, these};
 
 /// What a list is asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct WorkspaceFilter {
     /// Part of the name, without case.
     pub name: Option<String>,
     /// The whole name, where `*` stands for anything, without case.
@@ -36,7 +36,12 @@ const WORKSPACES: Source = Source { id: "w.id", from: "workspaces w" };
 ///
 /// # Errors
 /// Those of the store; `Unavailable` when too much must be looked at.
-pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &Wanted, page: Page) -> Outcome<Listed<Workspace>> {
+pub async fn list(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    wanted: &WorkspaceFilter,
+    page: Page,
+) -> Outcome<Listed<Workspace>> {
     let everything = match &wanted.project {
         Some(project) => of_project(tx, member, project).await?,
         None => seen(tx, member).await?,
@@ -104,7 +109,7 @@ async fn of_project(tx: &mut Tx<'_>, member: &Member, project: &str) -> Outcome<
     Ok(Some(Seen { filter: Filter::new("w.project_id = {}", id), known: Some(known) }))
 }
 
-fn narrow(filter: &mut Filter, wanted: &Wanted) {
+fn narrow(filter: &mut Filter, wanted: &WorkspaceFilter) {
     if let Some(name) = &wanted.name {
         filter.and(r"w.name_lc LIKE {} ESCAPE '\'", containing(name));
     }

@@ -84,7 +84,7 @@ impl BitOrAssign for WorkspaceRights {
 }
 
 /// What the member may do with every workspace of the organization.
-pub fn everywhere(member: &Member) -> WorkspaceRights {
+pub(crate) fn everywhere(member: &Member) -> WorkspaceRights {
     if member.owner && member.teams.is_empty() {
         // The organization itself, by its token: it owns everything and runs nothing.
         WorkspaceRights(WorkspaceRights::ALL.0 & !(WorkspaceRights::PLAN.0 | WorkspaceRights::APPLY.0))
@@ -101,7 +101,7 @@ pub fn everywhere(member: &Member) -> WorkspaceRights {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn by_project(
+pub(crate) async fn by_project(
     tx: &mut Tx<'_>,
     member: &Member,
     mut projects: Vec<i64>,

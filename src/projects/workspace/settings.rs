@@ -103,7 +103,7 @@ fn json_of<T: Into<Value>>(given: Given<T>) -> Given<Value> {
 }
 
 /// A text of at most [`LONGEST`] characters.
-pub fn short(attributes: &mut Attributes<'_>, name: &str) -> Given<String> {
+pub(crate) fn short(attributes: &mut Attributes<'_>, name: &str) -> Given<String> {
     attributes.short_text(name, LONGEST)
 }
 
@@ -118,10 +118,10 @@ fn few(attributes: &mut Attributes<'_>, name: &str) -> Given<Vec<String>> {
 }
 
 /// The version that is used when none is named.
-pub const LATEST: &str = "latest";
+pub(crate) const LATEST: &str = "latest";
 
 /// The attribute `terraform-version`: `latest`, a version, or constraints of versions.
-pub fn read_version(attributes: &mut Attributes<'_>) -> Given<String> {
+pub(crate) fn read_version(attributes: &mut Attributes<'_>) -> Given<String> {
     const NAME: &str = "terraform-version";
     let version = attributes.text(NAME);
     if version.as_value().is_some_and(|text| text != LATEST && !is_constraint(text)) {

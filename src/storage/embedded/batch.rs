@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use super::mounts::Touched;
 use super::query::Failure;
-use super::{auth, meta, pki, session};
+use super::{auth, documents, meta, pki, session};
 use crate::storage::backend::{Outcomes, Unit};
 
 /// Runs the writes of a unit in order. After a failure the caller undoes what it wrote, and what `touched`
@@ -18,6 +18,13 @@ pub(super) fn unit(db: &Connection, touched: &mut Touched, unit: &Unit) -> Resul
         Unit::Auth { writes, now } => {
             let outcomes = writes.iter().map(|write| auth::write(db, touched, write, *now));
             outcomes.collect::<Result<_, _>>().map(Outcomes::Auth)
+        }
+        Unit::Documents(writes) => {
+            for write in writes {
+                touched.mount(db, write.key.mount)?;
+                documents::write(db, write)?;
+            }
+            Ok(Outcomes::Done)
         }
         Unit::Facts(facts) => {
             facts.iter().try_for_each(|(name, value)| meta::insert(db, name, value))?;

@@ -102,6 +102,13 @@ impl<'a> Batch<'a> {
                 }
                 Ok(Outcomes::Auth(outcomes))
             }
+            Unit::Documents(writes) => {
+                for write in writes {
+                    wait(tx, Turn::AtOnce).await?;
+                    tx.document(write).await?;
+                }
+                Ok(Outcomes::Done)
+            }
             Unit::Facts(facts) => {
                 for (name, value) in facts {
                     meta::insert(tx.db, name, value).await?;
@@ -143,7 +150,7 @@ fn any(unit: &Unit, is: impl Fn(Turn) -> bool) -> bool {
     match unit {
         Unit::Pki(writes) => writes.iter().any(|write| is(pki::turn(write))),
         Unit::Auth { writes, .. } => writes.iter().any(|write| is(auth::turn(write))),
-        Unit::Facts(_) | Unit::Work(_) => is(Turn::AtOnce),
+        Unit::Documents(_) | Unit::Facts(_) | Unit::Work(_) => is(Turn::AtOnce),
     }
 }
 
@@ -154,6 +161,7 @@ fn fails_half_way(unit: &Unit) -> bool {
     let several = match unit {
         Unit::Pki(writes) => writes.len() > 1,
         Unit::Auth { writes, .. } => writes.len() > 1,
+        Unit::Documents(writes) => writes.len() > 1,
         Unit::Facts(facts) => facts.len() > 1,
         Unit::Work(_) => false,
     };

@@ -12,14 +12,14 @@ use crate::x509::name::{Attribute, rdn};
 use crate::x509::tbs::{CertificateTbs, signed};
 use crate::x509::testing::{KEYS, KINDS, OpenSsl, issue, root};
 use crate::x509::time;
-use crate::x509::{oid, pem};
+use crate::x509::{name, oid, pem};
 
 fn text_list(values: &[&str]) -> Vec<String> {
     values.iter().map(|&v| v.to_owned()).collect()
 }
 
 /// Every extension of a leaf, in the order of the profile.
-fn leaf_extensions(leaf: &PublicKey, issuer: &Certificate) -> Vec<Vec<u8>> {
+fn leaf_extensions(leaf: &PublicKey, issuer: &Certificate) -> Vec<Extensions> {
     let names = SubjectAltNames {
         dns: text_list(&["a.example", "*.b.example"]),
         emails: text_list(&["m@example"]),
@@ -52,7 +52,7 @@ fn leaf_extensions(leaf: &PublicKey, issuer: &Certificate) -> Vec<Vec<u8>> {
     ]
 }
 
-fn leaf_subject() -> Vec<u8> {
+fn leaf_subject() -> Name {
     name::name(&[
         &rdn(Attribute::Country, &text_list(&["DE"])),
         &rdn(Attribute::Organization, &text_list(&["Bücher & Co"])),
@@ -100,7 +100,7 @@ fn roots_and_leafs_of_every_kind_satisfy_openssl() {
         }
         let read = Certificate::parse(&der).unwrap();
         assert!(read.is_signed_by(root.key()) && !read.is_ca() && !read.is_self_signed());
-        assert_eq!((read.subject(), read.issuer()), (&leaf_subject()[..], root.subject()));
+        assert_eq!((read.subject(), read.issuer()), (&leaf_subject(), root.subject()));
         assert_eq!(read.key(), leaf.public());
         assert_eq!(read.extensions().iter().map(|e| e.raw.clone()).collect::<Vec<_>>(), extensions);
         assert_eq!(read.authority_key_id().as_deref(), root.subject_key_id());
@@ -150,7 +150,7 @@ fn name_constraints_and_far_dates_satisfy_openssl() {
         extension::authority_key_id(root.subject_key_id().unwrap()),
         extension::name_constraints(&constraints),
     ];
-    let pieces: Vec<&[u8]> = extensions.iter().map(Vec::as_slice).collect();
+    let pieces: Vec<&Extensions> = extensions.iter().collect();
     let algorithm = root.signature_algorithm().unwrap();
     let tbs = CertificateTbs {
         serial: &Serial::from_octets(&[0xff]).unwrap(),
@@ -195,12 +195,12 @@ fn strict_ca(openssl: &OpenSsl, root: &Certificate, der: &[u8]) -> String {
 fn an_empty_subject_and_no_extensions_are_legal_der() {
     let (key, root) = root("ed25519", 0);
     let algorithm = SignatureAlgorithm::Ed25519;
-    let der = issue(&key, algorithm, root.subject(), &name::name(&[]), key.public().spki(), &[Vec::new()]);
+    let der = issue(&key, algorithm, root.subject(), &name::name(&[]), key.public().spki(), &[Extensions::default()]);
     let openssl = OpenSsl::new();
     let file = openssl.file("a.der", &der);
     openssl.run(&["x509", "-in", &file, "-inform", "DER", "-noout"]);
     let read = Certificate::parse(&der).unwrap();
-    assert!(name::is_empty(read.subject()) && read.extensions().is_empty());
+    assert!(read.subject().is_empty() && read.extensions().is_empty());
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn certificates_of_openssl_are_read() {
 fn a_certificate_under_another_issuer_keeps_every_other_byte() {
     let (key, root) = root("ec", 256);
     let (_, other) = self::root("rsa", 2048);
-    let kept: Vec<&[u8]> = other.extensions().iter().map(|e| &e.raw[..]).collect();
+    let kept = Extensions::joined(&other.extensions().iter().map(|e| &e.raw).collect::<Vec<_>>());
     let same = other.reissue_tbs(other.signature_algorithm().unwrap(), other.issuer(), &kept);
     assert_eq!(same, other.tbs());
     let algorithm = root.signature_algorithm().unwrap();

@@ -67,9 +67,11 @@ fn what_the_request_asks_for_is_read_byte_for_byte() {
     assert!(csr.key_usage().unwrap().contains(KeyUsage::CERT_SIGN));
     assert!(csr.extension(&extension::parse_oid("1.2.3.4.5").unwrap()).is_some());
     for extension in &csr.extensions {
-        assert!(csr.der.windows(extension.raw.len()).any(|w| w == extension.raw), "{}", extension.oid_text());
+        let raw = extension.raw.as_der();
+        assert!(csr.der.windows(raw.len()).any(|w| w == raw), "{}", extension.oid_text());
     }
-    assert!(csr.der.windows(csr.subject.len()).any(|w| w == csr.subject));
+    let subject = csr.subject.as_der();
+    assert!(csr.der.windows(subject.len()).any(|w| w == subject));
 }
 
 #[test]
@@ -144,11 +146,11 @@ fn texts_that_are_no_request_are_refused_with_a_reason() {
 }
 
 /// A request made here, of a P-256 key, with the attributes that `attributes` writes.
-fn own(subject: &[u8], attributes: impl FnOnce(&mut Writer)) -> Vec<u8> {
+fn own(subject: &Name, attributes: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
     let info = build(SEQUENCE, 0, |w| {
         w.integer(0);
-        w.raw(subject);
+        w.raw(subject.as_der());
         w.raw(key.public().spki());
         attributes(w);
     });
@@ -156,10 +158,10 @@ fn own(subject: &[u8], attributes: impl FnOnce(&mut Writer)) -> Vec<u8> {
     signed(&info, algorithm, &key.sign(algorithm, &info).unwrap())
 }
 
-fn extension_request(w: &mut Writer, extensions: &[Vec<u8>]) {
+fn extension_request(w: &mut Writer, extensions: &[Extensions]) {
     w.nest(SEQUENCE, |w| {
         w.oid(oid::EXTENSION_REQUEST);
-        w.nest(SET, |w| w.nest(SEQUENCE, |w| extensions.iter().for_each(|e| w.raw(e))));
+        w.nest(SET, |w| w.nest(SEQUENCE, |w| extensions.iter().for_each(|e| w.raw(e.as_der()))));
     });
 }
 
@@ -170,7 +172,7 @@ fn duplicates_and_texts_outside_of_their_type_are_refused() {
         let value = build(SEQUENCE, 0, |w| w.tlv(0x82, value));
         extension::extension(oid::SUBJECT_ALT_NAME, false, &value)
     };
-    let with = |extensions: &[Vec<u8>]| own(&empty, |w| w.nest(0xa0, |w| extension_request(w, extensions)));
+    let with = |extensions: &[Extensions]| own(&empty, |w| w.nest(0xa0, |w| extension_request(w, extensions)));
     let twice = own(&empty, |w| {
         w.nest(0xa0, |w| {
             extension_request(w, &[san(b"a")]);
@@ -198,7 +200,7 @@ fn a_missing_attribute_set_and_an_explicit_false_are_tolerated() {
     let csr = Csr::from_der(&own(&empty, |_| ())).unwrap();
     csr.verify().unwrap();
     assert!(csr.extensions.is_empty() && csr.sans().unwrap() == CsrSans::default());
-    let explicit = vec![0x30, 13, 6, 3, 0x55, 0x1d, 14, 1, 1, 0, 4, 3, 4, 1, 9];
+    let explicit = Extensions::from_der(&[0x30, 13, 6, 3, 0x55, 0x1d, 14, 1, 1, 0, 4, 3, 4, 1, 9]).unwrap();
     let csr = Csr::from_der(&own(&empty, |w| w.nest(0xa0, |w| extension_request(w, &[explicit])))).unwrap();
     csr.verify().unwrap();
     assert_eq!(csr.extensions[0].raw, extension::subject_key_id(&[9]));
@@ -210,21 +212,21 @@ fn requests_made_here_satisfy_openssl() {
     let subject = name::name(&[&name::rdn(Attribute::CommonName, &["Int CA".into()])]);
     let names = SubjectAltNames { dns: vec!["ca.example".into()], ..Default::default() };
     let extensions = [extension::basic_constraints(true, None), extension::subject_alt_name(&names, false)];
-    let pieces: Vec<&[u8]> = extensions.iter().map(Vec::as_slice).collect();
+    let both = Extensions::joined(&[&extensions[0], &extensions[1]]);
     for (key_type, bits) in [("rsa", 2048), ("ec", 224), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)] {
         let key = PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap();
         let algorithm = match key.kind() {
             KeyKind::Ec(curve) => SignatureAlgorithm::Ecdsa(curve.hash()),
             kind => SignatureAlgorithm::for_issuer(kind, 0, false).unwrap(),
         };
-        for pieces in [&pieces[..], &[]] {
+        for (pieces, count) in [(&both, 2), (&Extensions::default(), 0)] {
             let info = request_info(&subject, key.public().spki(), pieces);
             let der = signed(&info, algorithm, &key.sign(algorithm, &info).unwrap());
             let file = openssl.file("csr.pem", pem::encode("CERTIFICATE REQUEST", &der));
             openssl.run(&["req", "-in", &file, "-verify", "-noout"]);
             let csr = Csr::from_der(&der).unwrap();
             csr.verify().unwrap();
-            assert_eq!(csr.extensions.len(), pieces.len());
+            assert_eq!(csr.extensions.len(), count);
         }
     }
 }

@@ -59,7 +59,7 @@ impl ResponseData<'_> {
                 let value = build(OCTET_STRING, octets.len() + 4, |w| w.raw(octets));
                 extension(oid::OCSP_NONCE, false, &value)
             });
-            write_extensions(w, 1, &[nonce.as_deref().unwrap_or_default()]);
+            write_extensions(w, 1, &[&nonce.unwrap_or_default()]);
         })
     }
 

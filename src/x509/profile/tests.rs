@@ -637,13 +637,13 @@ fn what_the_encoders_write_fits_the_profile() {
         extension::certificate_policies(&[policy]),
         extension::name_constraints(&constraints),
     ] {
-        let extension = ExtensionRef::next(&mut Reader::new(&written)).unwrap();
+        let extension = ExtensionRef::next(&mut Reader::new(written.as_der())).unwrap();
         let known = of_certificate(extension.oid).unwrap();
         known.hold("", extension.critical == Some(true), extension.value).unwrap();
     }
     let texts = ["bücher", "a@b", "Example, Inc.", "b", "a"].map(str::to_owned);
     for attribute in [Attribute::OrganizationalUnit, Attribute::EmailAddress, Attribute::DomainComponent] {
-        name(&names_of_the_directory::name(&[&rdn(attribute, &texts)])).unwrap();
+        name(names_of_the_directory::name(&[&rdn(attribute, &texts)]).as_der()).unwrap();
     }
 }
 

@@ -6,8 +6,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use signet::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
 use signet::clock::Time;
-use signet::documents::{Document, MountId};
+use signet::documents::{Document, DocumentWrite, MountId};
 use signet::error::{Error, Kind, Result};
+use signet::keys::store::KeyStore;
 use signet::pki::store::{
     CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate,
     StoredRevocation, TidyRow,
@@ -65,7 +66,7 @@ impl Faults {
         let between = Arc::new(Double(Arc::clone(self)));
         let (changes, projects) = (stores.changes.clone(), Arc::clone(&stores.projects));
         assert!(self.real.set(stores).is_ok(), "one server for each script");
-        Stores { pki: between.clone(), auth: between, changes, projects }
+        Stores { pki: between.clone(), auth: between.clone(), changes, projects, managed_keys: between }
     }
 
     /// The store itself.
@@ -169,6 +170,16 @@ impl AuthStore for Double {
     /// No part of any request: it always passes.
     fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
         self.0.real().auth.sweep_tokens(now, limit)
+    }
+}
+
+impl KeyStore for Double {
+    fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>> {
+        self.call("commit (keys)", |s| s.managed_keys.commit(unit))
+    }
+
+    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.call("documents (keys)", |s| s.managed_keys.documents(kind))
     }
 }
 

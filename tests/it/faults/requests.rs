@@ -5,6 +5,7 @@ use signet::auth::policy::Operation::{self, Delete, List, Patch, Read, Update};
 
 use super::stage::Stage;
 use crate::process::openssl;
+use crate::support::NO_MODULE;
 
 /// What a store that fails after the request's change is stored means for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,11 @@ impl Ask {
 async fn token(stage: &Stage) -> (String, String) {
     let made = stage.post("auth/token/create", json!({ "policies": ["default"], "ttl": "700h" })).await;
     ["client_token", "accessor"].map(|name| made.body["auth"][name].as_str().unwrap().to_owned()).into()
+}
+
+/// A managed key that never signs.
+fn managed_key() -> Value {
+    json!({ "library": NO_MODULE, "token_label": "one", "key_label": "web", "mechanism": "0x1041", "pin": "4711" })
 }
 
 /// A fresh certificate with a lease; the lease's id.
@@ -136,6 +142,27 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
         }
         (Read, "leases/count") => Ask::read("sys/leases/count?type=irrevocable"),
         (Update, "leases/tidy") => Ask::new(path, json!({})),
+        (_, "managed-keys/:backend") => {
+            stage.post("sys/managed-keys/pkcs11/hsm", managed_key()).await;
+            Ask::read("sys/managed-keys/pkcs11")
+        }
+        (Read, "managed-keys/:backend/:managed_key") => {
+            stage.post("sys/managed-keys/pkcs11/hsm", managed_key()).await;
+            Ask::read("sys/managed-keys/pkcs11/hsm")
+        }
+        (Update, "managed-keys/:backend/:managed_key") => {
+            stage.app.client.delete("sys/managed-keys/pkcs11/written").await;
+            Ask::new("sys/managed-keys/pkcs11/written", managed_key())
+        }
+        (Delete, "managed-keys/:backend/:managed_key") => {
+            stage.post("sys/managed-keys/pkcs11/gone", managed_key()).await;
+            Ask::read("sys/managed-keys/pkcs11/gone")
+        }
+        // There is no module that could sign.
+        (Update, "managed-keys/:backend/:managed_key/test/sign") => {
+            stage.post("sys/managed-keys/pkcs11/hsm", managed_key()).await;
+            Ask::new("sys/managed-keys/pkcs11/hsm/test/sign", json!({})).status(503)
+        }
         (Update, "capabilities-self") => Ask::new(path, json!({ "path": "pki/roles/web" })),
         (Update, "capabilities") => Ask::new(path, json!({ "path": "pki/roles/web", "token": token(stage).await.0 })),
         (Update, "capabilities-accessor") => {

@@ -11,12 +11,15 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use signet::auth::Auth;
 use signet::auth::mounts::MountKind;
+use signet::keys::managed::BackendType;
+use signet::keys::{CloudServices, CloudSettings, Devices, ManagedKeys};
+use signet::mounts::MountGrants;
 use signet::pki::mount::view::View;
 use time::macros::datetime;
 use tokio::sync::OnceCell;
 
 use super::double::Faults;
-use crate::support::{Answer, App, Builder};
+use crate::support::{Answer, App, Builder, no_module};
 use crate::v1::pki::external_policy::engine::{Engine, Reply, Template, consent_to};
 use crate::v1::pki::external_policy::settings;
 
@@ -166,6 +169,11 @@ impl Stage {
             }
         };
         compare("policies and mounts", access(&shared.auth), access(&stored));
+        let grants = Arc::new(MountGrants::new(Arc::clone(&stored)));
+        let cloud = CloudServices::new(CloudSettings::default(), signet::clock::Clock::system()).unwrap();
+        let devices = Devices { libraries: no_module(), cloud };
+        let keys = ManagedKeys::open(Arc::clone(&real.managed_keys), devices, grants).await.unwrap();
+        compare("managed keys", managed(&shared.managed_keys), managed(&keys));
         for mount in stored.mounts().iter().filter(|mount| mount.kind == MountKind::Pki) {
             if let Ok(authority) = shared.engine.authority(mount.id) {
                 let documents = real.pki.documents(mount.id).await.unwrap();
@@ -194,6 +202,11 @@ fn access(auth: &Auth) -> Value {
     let mounts: Vec<_> = auth.mounts().iter().map(|mount| json!([mount.path, mount.id.0, mount.tune_json()])).collect();
     let policies: Vec<_> = auth.policy_names().iter().map(|name| auth.policy_read(name)).collect();
     json!({ "mounts": mounts, "policies": policies })
+}
+
+fn managed(keys: &ManagedKeys) -> Value {
+    let of = |name: String| keys.read(BackendType::Pkcs11, &name).map(|record| json!(*record));
+    keys.names(BackendType::Pkcs11).into_iter().map(of).collect()
 }
 
 fn shown(view: &View) -> Value {

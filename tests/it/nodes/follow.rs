@@ -2,7 +2,11 @@
 
 use serde_json::json;
 
+use signet::error::Kind;
+use signet::keys::signing::{ManagedKeyRef, Signers as _};
+
 use super::{issue, nodes, ok, stop, until};
+use crate::support::{App, NO_MODULE};
 
 const READ: &str = "path \"pki/roles/*\" { capabilities = [\"read\"] }";
 const NOTHING: &str = "path \"pki/none\" { capabilities = [\"read\"] }";
@@ -129,5 +133,62 @@ async fn a_lease_is_revoked_on_another_node_than_the_one_that_made_it() {
     let revoked = ok(a.client.get(&format!("pki/cert/{serial}")).await);
     assert!(revoked["data"]["revocation_time"].as_i64().unwrap() > 0);
     issue(&b.client).await;
+    stop(a, [b]).await;
+}
+
+/// What the mount `pki` of a node hears that wants the managed key `hsm`, whose module is none.
+async fn refusal(node: &App) -> Kind {
+    let shared = node.shared();
+    let mount = shared.auth.mounts().get("pki").unwrap().id;
+    shared.managed_keys.take(mount, ManagedKeyRef::Name("hsm".to_owned())).await.err().unwrap().kind()
+}
+
+#[actix_web::test]
+async fn managed_keys_and_what_mounts_list_follow() {
+    let (a, [b]) = nodes().await;
+    let path = "sys/managed-keys/pkcs11/hsm";
+    let key =
+        json!({ "library": NO_MODULE, "token_label": "one", "key_label": "k", "mechanism": "0x1041", "pin": "1234" });
+    ok(a.client.post(path, key.clone()).await);
+    until("a new key", async || b.client.get(path).await.status == 200).await;
+    let shown = ok(a.client.get(path).await)["data"].clone();
+    assert_eq!(ok(b.client.get(path).await)["data"], shown);
+    ok(b.client.post(path, json!({ "max_parallel": 7 })).await);
+    let changed = async || ok(a.client.get(path).await)["data"]["max_parallel"] == 7;
+    until("the changed key", changed).await;
+    assert_eq!(ok(a.client.get(path).await)["data"]["UUID"], shown["UUID"]);
+
+    assert_eq!(refusal(&b).await, Kind::Invalid);
+    ok(a.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": "hsm" })).await);
+    // From here on its module is asked.
+    until("a grant", async || refusal(&b).await == Kind::Unavailable).await;
+    // Whether this node has followed or not.
+    ok(b.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": "other" })).await);
+    ok(b.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": "hsm" })).await);
+    assert_eq!(a.client.delete(path).await.error(), "managed key \"hsm\" is in use by mount \"pki/\"");
+    ok(b.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": [] })).await);
+    until("no grant", async || refusal(&a).await == Kind::Invalid).await;
+    ok(a.client.delete(path).await);
+    until("a deleted key", async || b.client.get(path).await.status == 404).await;
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn writers_of_one_managed_key_on_two_nodes_make_one_key() {
+    let (a, [b]) = nodes().await;
+    let key = |n: u32| {
+        json!({ "library": NO_MODULE, "token_label": "one", "key_label": "k", "mechanism": "0x1041", "pin": "1234",
+            "max_parallel": n })
+    };
+    for round in 0..6 {
+        let path = format!("sys/managed-keys/pkcs11/k{round}");
+        let writes = [a.client.post(&path, key(1)), b.client.post(&path, key(2))];
+        let [one, other] = futures_util::future::join_all(writes).await.try_into().ok().unwrap();
+        ok(one);
+        ok(other);
+        let uuid = async |node: &App| ok(node.client.get(&path).await)["data"].clone();
+        let same = async || uuid(&a).await == uuid(&b).await;
+        until("the same key on both", same).await;
+    }
     stop(a, [b]).await;
 }

@@ -20,11 +20,13 @@ use crate::v1::pki::mount::parse;
 use crate::v1::pki::ocsp;
 use crate::v1::rights::only;
 
-/// Routes whose best answer is a refusal: nothing is renewed, there is no method to enable, and no ACME.
+/// Routes whose best answer is a refusal: nothing is renewed, there is no method to enable, no device that signs, and
+/// no ACME.
 pub const REFUSES: &[(&str, &str, &str)] = &[
     ("system", "update", "leases/renew"),
     ("system", "update", "leases/renew/*lease_id"),
     ("system", "update", "auth/*path"),
+    ("system", "update", "managed-keys/:backend/:managed_key/test/sign"),
     ("pki", "list", "certs/revocation-queue"),
     ("pki", "read", "acme/*path"),
     ("pki", "update", "acme/*path"),
@@ -53,6 +55,7 @@ pub fn area(kind: &str, pattern: &str) -> &'static str {
     match kind {
         "token" => "token",
         "system" if has(&["polic", "capabilities", "leases"]) => "policies",
+        "system" if has(&["managed-keys"]) => "managed-keys",
         "system" => "system",
         "pki" if has(&["acme"]) => "pki-acme",
         "pki" if has(&["external-policy"]) => "pki-external-policy",
@@ -276,6 +279,10 @@ fn example(kind: &str, pattern: &str) -> String {
         "token" => "auth/token",
         kind => kind,
     };
-    let segment = |s: &str| if s.starts_with([':', '*']) { "0a".to_owned() } else { s.to_owned() };
+    let segment = |s: &str| match s {
+        ":backend" => "pkcs11".to_owned(),
+        s if s.starts_with([':', '*']) => "0a".to_owned(),
+        s => s.to_owned(),
+    };
     format!("{mount}/{}", pattern.split('/').map(segment).collect::<Vec<_>>().join("/"))
 }

@@ -41,7 +41,7 @@ pub fn input(signer: &dyn RemoteSigner, algorithm: SignatureAlgorithm, message: 
 /// A signature that verifies.
 pub async fn signs(signer: &Arc<dyn RemoteSigner>, algorithm: SignatureAlgorithm, message: &[u8]) {
     let signature = signer.sign(algorithm, input(&**signer, algorithm, message)).await.unwrap();
-    signer.public().verify(algorithm, message, &signature).unwrap();
+    signer.public().verify(algorithm, message, &signature.into_signature()).unwrap();
 }
 
 /// The algorithm that certificates are signed with by a key of this kind.

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use actix_web::rt::System;
 use futures_util::future::join_all;
 use signet::keys::pkcs11::TokenAddress;
 use signet::keys::{Backend, Libraries, Limits, Pkcs11Config, Pkcs11Key, SignerActor};
@@ -16,7 +17,7 @@ use signet::x509::algorithm::KeyKind;
 /// The PIN of every token.
 pub const PIN: &str = "4711-pin";
 /// The module.
-const SOFTHSM: &str = "/usr/lib/softhsm/libsofthsm2.so";
+pub const SOFTHSM: &str = "/usr/lib/softhsm/libsofthsm2.so";
 /// In its presence a test is in its own process already.
 const FOLDER: &str = "SIGNET_TEST_HSM";
 
@@ -36,8 +37,7 @@ pub struct Hsm {
 /// Runs `test`, which is the test `name` of `module`, in a process of its own with an empty SoftHSM.
 pub fn alone<F: Future<Output = ()>>(module: &str, name: &str, test: impl FnOnce(Hsm) -> F) {
     if let Some(folder) = std::env::var_os(FOLDER) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        return runtime.block_on(async {
+        return System::new().block_on(async {
             test(Hsm { folder: folder.into() }).await;
             // A module must not be in use when the process ends.
             let started = std::mem::take(&mut *STARTED.lock().unwrap());
@@ -45,16 +45,12 @@ pub fn alone<F: Future<Output = ()>>(module: &str, name: &str, test: impl FnOnce
         });
     }
     let folder = tempfile::tempdir().unwrap();
-    let tokens = folder.path().join("tokens");
-    std::fs::create_dir(&tokens).unwrap();
-    let settings = folder.path().join("softhsm2.conf");
-    let text = format!("directories.tokendir = {}\nobjectstore.backend = file\nlog.level = ERROR\n", tokens.display());
-    std::fs::write(&settings, text).unwrap();
+    let hsm = Hsm::new(folder.path());
     let test = format!("{}::{name}", module.split_once("::").unwrap().1);
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &test, "--nocapture", "--test-threads=1"])
         .env(FOLDER, folder.path())
-        .env("SOFTHSM2_CONF", &settings)
+        .env("SOFTHSM2_CONF", hsm.settings())
         .env("SHIM_MODULE", SOFTHSM)
         .env("SHIM_ORDERS", folder.path())
         .output()
@@ -63,14 +59,28 @@ pub fn alone<F: Future<Output = ()>>(module: &str, name: &str, test: impl FnOnce
     assert!(output.status.success() && out.contains("1 passed"), "{test}: {}\n{out}\n{err}", output.status);
 }
 
-/// Runs a program to its end and gives what it printed.
-fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 impl Hsm {
+    /// An empty SoftHSM in this folder.
+    pub fn new(folder: &Path) -> Self {
+        let (hsm, tokens) = (Self { folder: folder.to_owned() }, folder.join("tokens"));
+        std::fs::create_dir(&tokens).unwrap();
+        let tokens = format!("directories.tokendir = {}\n", tokens.display());
+        std::fs::write(hsm.settings(), tokens + "objectstore.backend = file\nlog.level = ERROR\n").unwrap();
+        hsm
+    }
+
+    /// The file that `SOFTHSM2_CONF` names for whoever is to use it.
+    pub fn settings(&self) -> PathBuf {
+        self.folder.join("softhsm2.conf")
+    }
+
+    /// Runs a program to its end and gives what it printed.
+    fn run(&self, program: &str, arguments: &[&str]) -> String {
+        let output = Command::new(program).args(arguments).env("SOFTHSM2_CONF", self.settings()).output().unwrap();
+        assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     /// The folder with everything.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -79,21 +89,21 @@ impl Hsm {
     /// Makes a token.
     pub fn token(&self, label: &str) {
         let arguments = ["--init-token", "--free", "--label", label, "--so-pin", "so-pin-1", "--pin", PIN];
-        run("softhsm2-util", &arguments);
+        self.run("softhsm2-util", &arguments);
     }
 
     /// Puts a key made by openssl on a token.
     pub fn import(&self, token: &str, label: &str, id: &str, arguments: &[&str]) {
         let key = self.folder.join("key.pem");
         let key = key.to_str().unwrap();
-        run("openssl", &[&["genpkey", "-out", key], arguments].concat());
+        self.run("openssl", &[&["genpkey", "-out", key], arguments].concat());
         let arguments = ["--import", key, "--token", token, "--label", label, "--id", id, "--pin", PIN];
-        run("softhsm2-util", &arguments);
+        self.run("softhsm2-util", &arguments);
     }
 
     /// The number of the slot of a token.
     pub fn slot(&self, label: &str) -> u64 {
-        let slots = run("softhsm2-util", &["--show-slots"]);
+        let slots = self.run("softhsm2-util", &["--show-slots"]);
         let slot = slots
             .split("\nSlot ")
             .find(|slot| slot.lines().any(|line| line.trim() == format!("Label:            {label}")));
@@ -109,7 +119,7 @@ impl Hsm {
     pub fn shim(&self) -> Libraries {
         let shim = self.folder.join("shim.so");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/signers/shim.c");
-        run(
+        self.run(
             "cc",
             &["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", shim.to_str().unwrap(), source.to_str().unwrap()],
         );

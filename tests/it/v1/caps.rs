@@ -194,3 +194,28 @@ async fn lists_of_mounts_tokens_and_policies_are_capped() {
     assert_eq!(client.get("sys/policies/acl/new").await.status, 404);
     app.stop().await;
 }
+
+#[actix_web::test]
+async fn what_a_managed_key_is_configured_with_is_capped() {
+    let app = App::start().await;
+    let path = "sys/managed-keys/pkcs11/new";
+    for form in forms(&entries(17, |_| "sign".to_owned())) {
+        refused(&app.client, path, json!({ "usages": form }), "usages", "at most 16 entries").await;
+    }
+    refused(&app.client, path, json!({ "usages": ["x".repeat(65)] }), "usages", "an entry is longer than 64").await;
+    for (field, most) in [
+        ("library", 128),
+        ("key_label", 255),
+        ("token_label", 255),
+        ("key_id", 512),
+        ("mechanism", 32),
+        ("slot", 32),
+        ("curve", 32),
+        ("pin", 4096),
+    ] {
+        let text = "1".repeat(most + 1);
+        refused(&app.client, path, json!({ field: text }), field, &format!("longer than {most} bytes")).await;
+    }
+    assert_eq!(app.client.get(path).await.status, 404);
+    app.stop().await;
+}

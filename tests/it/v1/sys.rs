@@ -1,4 +1,6 @@
-//! `sys/`: status pages, mounts, policies, capabilities, metrics.
+//! `sys/`: status pages, mounts, policies, capabilities, metrics, managed keys.
+
+mod managed_keys;
 
 use serde_json::{Value, json};
 

@@ -8,10 +8,10 @@ use crate::projects::agent_pool::Pool;
 use crate::projects::member::Member;
 
 /// The type of pool documents.
-pub const TYPE: &str = "agent-pools";
+pub(crate) const TYPE: &str = "agent-pools";
 
 /// A pool.
-pub fn document(member: &Member, pool: &Pool) -> Rendered {
+pub(crate) fn document(member: &Member, pool: &Pool) -> Rendered {
     json!({
         "id": pool.ext_id,
         "type": TYPE,

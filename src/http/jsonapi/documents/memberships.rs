@@ -8,10 +8,10 @@ use crate::projects::member::Member;
 use crate::projects::membership::Membership;
 
 /// The type of membership documents.
-pub const TYPE: &str = "organization-memberships";
+pub(crate) const TYPE: &str = "organization-memberships";
 
 /// A membership.
-pub fn document(member: &Member, membership: &Membership) -> Rendered {
+pub(crate) fn document(member: &Member, membership: &Membership) -> Rendered {
     json!({
         "id": membership.ext_id,
         "type": TYPE,

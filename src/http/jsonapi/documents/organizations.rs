@@ -16,7 +16,7 @@ fn link(name: &str) -> String {
 }
 
 /// The member's organization; its default project by the external id.
-pub fn document(member: &Member, default_project: Option<&str>) -> Rendered {
+pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Rendered {
     let (organization, rights, owner) = (&member.organization, member.rights, member.owner);
     let mut attributes = settings::all(&organization.settings);
     let own = json!({
@@ -62,7 +62,7 @@ pub fn document(member: &Member, default_project: Option<&str>) -> Rendered {
 /// What this server has of what known clients look for. `operations` sends a plan or an apply here, where it is
 /// refused before anything has changed; without it they would run at the client's, and what they made would have
 /// no state.
-pub fn entitlements(organization: &Organization) -> Rendered {
+pub(crate) fn entitlements(organization: &Organization) -> Rendered {
     json!({
         "id": organization.ext_id,
         "type": "entitlement-sets",

@@ -4,30 +4,30 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 /// A time as documents show it: UTC, milliseconds, `Z`.
-pub fn time(at: OffsetDateTime) -> String {
+pub(crate) fn time(at: OffsetDateTime) -> String {
     let at = at.to_offset(time::UtcOffset::UTC);
     let (date, clock) = (at.date(), at.time());
     format!("{date}T{:02}:{:02}:{:02}.{:03}Z", clock.hour(), clock.minute(), clock.second(), clock.millisecond())
 }
 
 /// What names a resource.
-pub fn identifier(kind: &str, id: &str) -> Value {
+pub(crate) fn identifier(kind: &str, id: &str) -> Value {
     json!({ "id": id, "type": kind })
 }
 
 /// A relationship to one resource, or to none.
-pub fn to_one(kind: &str, id: Option<&str>) -> Value {
+pub(crate) fn to_one(kind: &str, id: Option<&str>) -> Value {
     json!({ "data": id.map(|id| identifier(kind, id)) })
 }
 
 /// A relationship to several resources.
-pub fn to_many<'i>(kind: &str, ids: impl IntoIterator<Item = &'i String>) -> Value {
+pub(crate) fn to_many<'i>(kind: &str, ids: impl IntoIterator<Item = &'i String>) -> Value {
     let data: Value = ids.into_iter().map(|id| identifier(kind, id)).collect();
     json!({ "data": data })
 }
 
 /// A relationship to a resource that has a path of its own.
-pub fn related(kind: &str, id: &str) -> Value {
+pub(crate) fn related(kind: &str, id: &str) -> Value {
     json!({ "data": identifier(kind, id), "links": { "related": format!("/api/v2/{kind}/{id}") } })
 }
 

@@ -11,10 +11,10 @@ use crate::projects::rights::ProjectRights;
 use crate::projects::tag::Binding;
 
 /// The type of project documents.
-pub const TYPE: &str = "projects";
+pub(crate) const TYPE: &str = "projects";
 
 /// A project.
-pub fn document(member: &Member, project: &Project) -> Rendered {
+pub(crate) fn document(member: &Member, project: &Project) -> Rendered {
     let path = format!("/api/v2/projects/{}", project.ext_id);
     let mode = project.mode(member);
     let (own, rights) = (project.own_mode.is_some(), project.rights);
@@ -52,6 +52,6 @@ pub fn document(member: &Member, project: &Project) -> Rendered {
 }
 
 /// A project that names the tags which hold for it.
-pub fn naming_tags(member: &Member, project: &Project, tags: &[Binding]) -> Rendered {
+pub(crate) fn naming_tags(member: &Member, project: &Project, tags: &[Binding]) -> Rendered {
     document(member, project).with(tags::EFFECTIVE_DATA, tags::effective_identifiers(tags))
 }

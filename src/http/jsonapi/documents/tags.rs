@@ -10,10 +10,10 @@ use crate::projects::tag::Binding;
 const EFFECTIVE: &str = "effective-tag-bindings";
 
 /// Where a resource names the bindings that hold for it.
-pub const EFFECTIVE_DATA: &[&str] = &["relationships", EFFECTIVE, "data"];
+pub(crate) const EFFECTIVE_DATA: &[&str] = &["relationships", EFFECTIVE, "data"];
 
 /// A resource's own binding.
-pub fn document(binding: &Binding) -> Rendered {
+pub(crate) fn document(binding: &Binding) -> Rendered {
     json!({
         "id": binding.ext_id,
         "type": "tag-bindings",
@@ -24,7 +24,7 @@ pub fn document(binding: &Binding) -> Rendered {
 
 /// A binding that holds for a resource. `from` is the project that it is inherited from; an own one has no
 /// links at all.
-pub fn effective(binding: &Binding, from: Option<&str>) -> Rendered {
+pub(crate) fn effective(binding: &Binding, from: Option<&str>) -> Rendered {
     let document = document(binding).with(&["type"], EFFECTIVE);
     match from {
         Some(project) => document.with(&["links"], json!({ "inherited-from": format!("/api/v2/projects/{project}") })),
@@ -33,6 +33,6 @@ pub fn effective(binding: &Binding, from: Option<&str>) -> Rendered {
 }
 
 /// The identifiers of bindings that hold for a resource, for [`EFFECTIVE_DATA`].
-pub fn effective_identifiers<'b>(bindings: impl IntoIterator<Item = &'b Binding>) -> Value {
+pub(crate) fn effective_identifiers<'b>(bindings: impl IntoIterator<Item = &'b Binding>) -> Value {
     bindings.into_iter().map(|binding| identifier(EFFECTIVE, &binding.ext_id)).collect()
 }

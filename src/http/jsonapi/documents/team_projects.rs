@@ -7,7 +7,7 @@ use super::pieces::related;
 use crate::projects::team_access::Access;
 
 /// A team's access: every key, at every level.
-pub fn document(access: &Access) -> Rendered {
+pub(crate) fn document(access: &Access) -> Rendered {
     let (project, workspace) = access.settings.blocks();
     json!({
         "id": access.ext_id,

@@ -14,7 +14,7 @@ use crate::projects::team::{self, Team};
 const TYPE: &str = "teams";
 
 /// A team.
-pub fn document(member: &Member, team: &Team) -> Rendered {
+pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
     let flags: Map<String, Value> =
         Flag::ALL.into_iter().map(|flag| (flag.word().to_owned(), team.access.has(flag).into())).collect();
     let (manages, changes_people) = (team::may_manage(member, team), team::may_change_people(member, team));
@@ -39,14 +39,14 @@ pub fn document(member: &Member, team: &Team) -> Rendered {
 
 /// A team that names its people as users.
 #[must_use]
-pub fn naming_users(team: Rendered, people: &[&Membership]) -> Rendered {
+pub(crate) fn naming_users(team: Rendered, people: &[&Membership]) -> Rendered {
     let users = to_many("users", people.iter().map(|one| &one.user.ext_id));
     team.with(&["relationships", "users"], users)
 }
 
 /// A team that names its people by their memberships.
 #[must_use]
-pub fn naming_memberships(team: Rendered, people: &[&Membership]) -> Rendered {
+pub(crate) fn naming_memberships(team: Rendered, people: &[&Membership]) -> Rendered {
     let all = to_many(memberships::TYPE, people.iter().map(|one| &one.ext_id));
     team.with(&["relationships", "organization-memberships"], all)
 }

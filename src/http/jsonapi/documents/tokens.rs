@@ -9,7 +9,7 @@ use crate::projects::api_token::Token;
 use crate::secret::Secret;
 
 /// A token; its text where that was just made, and `null` ever after.
-pub fn document(token: &Token, secret: Option<&Secret>) -> Rendered {
+pub(crate) fn document(token: &Token, secret: Option<&Secret>) -> Rendered {
     let (kind, maker) = &token.created_by;
     let mut relationships = json!({ "created-by": to_one(kind, Some(maker)) });
     if let Some(team) = &token.team {

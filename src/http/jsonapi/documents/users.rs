@@ -9,7 +9,7 @@ use crate::projects::user::User;
 const PICTURE: &str = "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'/%3E";
 
 /// A user, beside other resources.
-pub fn document(user: &User) -> Rendered {
+pub(crate) fn document(user: &User) -> Rendered {
     json!({
         "id": user.ext_id,
         "type": "users",
@@ -25,7 +25,7 @@ pub fn document(user: &User) -> Rendered {
 }
 
 /// A user's own account.
-pub fn account(user: &User) -> Rendered {
+pub(crate) fn account(user: &User) -> Rendered {
     let permissions = json!({
         "can-create-organizations": true,
         "can-manage-user-tokens": true,

@@ -10,10 +10,10 @@ use crate::projects::tag::Binding;
 use crate::projects::workspace::{Workspace, WorkspaceRights};
 
 /// The type of workspace documents.
-pub const TYPE: &str = "workspaces";
+pub(crate) const TYPE: &str = "workspaces";
 
 /// A workspace; but see [`for_planning`].
-pub fn document(member: &Member, workspace: &Workspace) -> Rendered {
+pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
     let (organization, name) = (&member.organization.name, &workspace.name);
     let path = format!("/api/v2/workspaces/{}", workspace.ext_id);
     let mode = workspace.mode(member);
@@ -41,13 +41,13 @@ pub fn document(member: &Member, workspace: &Workspace) -> Rendered {
 /// A workspace as a client sees it that plans and applies. In mode `local` it would change things on its own and
 /// then look for a place for their state. So it is sent where it is told that there is none.
 #[must_use]
-pub fn for_planning(workspace: Rendered) -> Rendered {
+pub(crate) fn for_planning(workspace: Rendered) -> Rendered {
     workspace.with(&["attributes", "execution-mode"], "remote")
 }
 
 /// A workspace that names the tags which hold for it.
 #[must_use]
-pub fn naming_tags<'b>(workspace: Rendered, tags: impl IntoIterator<Item = &'b Binding>) -> Rendered {
+pub(crate) fn naming_tags<'b>(workspace: Rendered, tags: impl IntoIterator<Item = &'b Binding>) -> Rendered {
     workspace.with(tags::EFFECTIVE_DATA, tags::effective_identifiers(tags))
 }
 

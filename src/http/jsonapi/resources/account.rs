@@ -9,7 +9,7 @@ use crate::projects::caller::Subject;
 use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::user::{self, User};
 
-pub const ROUTES: &[Route] = &[route!(GET "account/details", "account_show", show => shown)];
+pub(crate) const ROUTES: &[Route] = &[route!(GET "account/details", "account_show", show => shown)];
 
 /// Only users have an account.
 async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<User> {

@@ -3,19 +3,19 @@
 use super::super::body::{MOST_NAMED, Resource, TypeRule};
 use super::super::documents::agent_pools::{TYPE, document};
 use super::super::documents::workspaces;
-use super::super::list::Asked;
+use super::super::list::ListRequest;
 use super::super::reply::{Rendered, Reply, empty};
 use super::super::request::Call;
 use super::super::route::{Route, route};
 use crate::projects::Tx;
-use crate::projects::agent_pool::{self, By, Fields, Lists, Pool, Wanted};
+use crate::projects::agent_pool::{self, By, Fields, Lists, Pool, PoolFilter};
 use crate::projects::attributes::Attributes;
 use crate::projects::member::{self, Member};
 use crate::projects::page::Listed;
 use crate::projects::refusal::Outcome;
 use crate::projects::workspace::Workspace;
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/agent-pools", "agent_pool_create", create => created),
     route!(GET "organizations/:organization_name/agent-pools", "agent_pool_list", list => listed),
     route!(GET "agent-pools/:agent_pool_id", "agent_pool_show", show => shown),
@@ -75,7 +75,7 @@ async fn read(tx: &mut Tx<'_>, call: &Call, member: &Member, stored: Option<&Poo
 
 /// A page of pools, with their workspaces where they were asked for.
 struct Many {
-    asked: Asked,
+    asked: ListRequest,
     member: Member,
     listed: Listed<Pool>,
     workspaces: Option<Vec<Workspace>>,
@@ -83,10 +83,10 @@ struct Many {
 
 async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
     let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked) = (&call.query, Asked::read(call, PARAMETERS)?);
+    let (query, asked) = (&call.query, ListRequest::read(call, PARAMETERS)?);
     let include = query.include(INCLUDED, NEVER_THERE)?;
     let text = |name: &str| query.text(name).map(str::to_owned);
-    let wanted = Wanted {
+    let wanted = PoolFilter {
         q: text("q"),
         for_workspace: text("filter[allowed_workspaces][name]"),
         for_project: text("filter[allowed_projects][name]"),

@@ -10,7 +10,7 @@ use crate::projects::member::Member;
 use crate::projects::refusal::Outcome;
 use crate::projects::workspace::{self, Workspace, WorkspaceRights};
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "workspaces/:workspace_id/actions/lock", "workspace_lock", lock => shown),
     route!(POST "workspaces/:workspace_id/actions/unlock", "workspace_unlock", unlock => shown),
     route!(POST "workspaces/:workspace_id/actions/force-unlock", "workspace_force_unlock", force_unlock => shown),

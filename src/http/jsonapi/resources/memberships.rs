@@ -3,21 +3,21 @@
 use super::super::body::{self, Resource, TypeRule};
 use super::super::documents::memberships::document;
 use super::super::documents::{teams, users};
-use super::super::list::Asked;
+use super::super::list::ListRequest;
 use super::super::query::MOST_LISTED;
 use super::super::reply::{Rendered, Reply, empty};
 use super::super::request::Call;
 use super::super::route::{Route, route};
 use crate::projects::attributes::{Attributes, Given};
 use crate::projects::member::{self, Member};
-use crate::projects::membership::{self, Membership, Wanted};
+use crate::projects::membership::{self, Membership, MembershipFilter};
 use crate::projects::page::Listed;
 use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::team::Team;
 use crate::projects::user::is_address;
 use crate::projects::{Tx, team};
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/organization-memberships", "membership_create", create => created),
     route!(GET "organizations/:organization_name/organization-memberships", "membership_list", list => listed),
     route!(GET "organization-memberships/:membership_id", "membership_show", show => shown),
@@ -71,7 +71,7 @@ struct Beside {
 
 /// A page of memberships.
 struct Many {
-    asked: Asked,
+    asked: ListRequest,
     member: Member,
     listed: Listed<Membership>,
     beside: Option<Beside>,
@@ -79,9 +79,9 @@ struct Many {
 
 async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
     let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked) = (&call.query, Asked::read(call, PARAMETERS)?);
+    let (query, asked) = (&call.query, ListRequest::read(call, PARAMETERS)?);
     let includes = includes(call)?;
-    let wanted = Wanted {
+    let wanted = MembershipFilter {
         emails: query.list("filter[email]", MOST_LISTED)?,
         status: query.text("filter[status]").map(str::to_owned),
         q: query.text("q").map(str::to_owned),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::super::body::{Resource, TypeRule};
 use super::super::documents::organizations::document;
 use super::super::documents::{organizations, projects};
-use super::super::list::Asked;
+use super::super::list::ListRequest;
 use super::super::reply::{Reply, empty};
 use super::super::request::Call;
 use super::super::route::{Route, route};
@@ -13,14 +13,14 @@ use crate::projects::Tx;
 use crate::projects::attributes::{Attributes, Given};
 use crate::projects::caller::{Caller, Subject};
 use crate::projects::member::{self, Member};
-use crate::projects::organization::change::Change;
+use crate::projects::organization::change::OrganizationChange;
 use crate::projects::organization::{self, Organization};
 use crate::projects::page::Listed;
 use crate::projects::project::{self, Project};
 use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations", "organization_create", create => created),
     route!(GET "organizations", "organization_list", list => listed),
     route!(GET "organizations/:organization_name", "organization_show", show => shown),
@@ -45,7 +45,7 @@ async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     };
     let resource = Resource::read(&call.document, TypeRule::Any, None)?;
     let mut attributes = Attributes::new(resource.attributes());
-    let new = Change::read_new(&mut attributes, pool_of(&resource)?);
+    let new = OrganizationChange::read_new(&mut attributes, pool_of(&resource)?);
     let new = new.checked(tx, 0, attributes).await?;
     let (name, email) = new.name_and_email();
     let id = organization::create(tx, *user, name, email, "{}").await?;
@@ -59,13 +59,13 @@ fn created(One { member, project, .. }: One) -> Reply {
 
 /// A page of organizations, with the default project of each by the organization's row.
 struct Many {
-    asked: Asked,
+    asked: ListRequest,
     listed: Listed<Member>,
     projects: HashMap<i64, String>,
 }
 
 async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
-    let asked = Asked::read(call, &["q"])?;
+    let asked = ListRequest::read(call, &["q"])?;
     let listed = member::list(tx, &call.caller, call.query.text("q"), asked.page).await?;
     let rows = listed.items.iter().map(|member| member.organization.id).collect();
     let projects = organization::default_projects(tx, rows).await?;
@@ -102,7 +102,7 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     organization::lock(tx, id).await?;
     let member = member::at(tx, &call.caller, id).await?;
     let mut attributes = Attributes::new(resource.attributes());
-    let change = Change::read(&mut attributes, pool_of(&resource)?, Some(&member.organization));
+    let change = OrganizationChange::read(&mut attributes, pool_of(&resource)?, Some(&member.organization));
     change.checked(tx, id, attributes).await?.store(tx, id).await?;
     // As it was for the caller when the change was asked for: it may switch the caller's own token off.
     let organization = organization::at_row(tx, id).await?;

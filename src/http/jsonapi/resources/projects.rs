@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::super::body::{self, Resource, TypeRule};
 use super::super::documents::projects::{TYPE, document, naming_tags};
 use super::super::documents::tags::effective;
-use super::super::list::Asked;
+use super::super::list::ListRequest;
 use super::super::query::MOST_LISTED;
 use super::super::reply::{Reply, empty};
 use super::super::request::Call;
@@ -14,12 +14,12 @@ use crate::projects::Tx;
 use crate::projects::attributes::Attributes;
 use crate::projects::member::{self, Member};
 use crate::projects::page::Listed;
-use crate::projects::project::{self, Fields, Project, Wanted};
+use crate::projects::project::{self, Fields, Project, ProjectFilter};
 use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
 use crate::projects::tag::{self, Binding, Holder};
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/projects", "project_create", create => created),
     route!(GET "organizations/:organization_name/projects", "project_list", list => listed),
     route!(GET "projects/:project_id", "project_show", show => shown),
@@ -72,7 +72,7 @@ async fn given(tx: &mut Tx<'_>, member: &Member, resource: &Resource<'_>, stored
 
 /// A page of projects, with the tags that hold for each, by its row, where they were asked for.
 struct Many {
-    asked: Asked,
+    asked: ListRequest,
     member: Member,
     listed: Listed<Project>,
     total: i64,
@@ -81,7 +81,7 @@ struct Many {
 
 async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
     let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked, with_tags) = (&call.query, Asked::read(call, PARAMETERS)?, includes_tags(call)?);
+    let (query, asked, with_tags) = (&call.query, ListRequest::read(call, PARAMETERS)?, includes_tags(call)?);
     let mut granted = ProjectRights::NONE;
     if query.has("filter[permissions][update]") {
         granted |= ProjectRights::UPDATE;
@@ -89,7 +89,7 @@ async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
     if query.has("filter[permissions][create-workspace]") {
         granted |= ProjectRights::CREATE_WORKSPACE;
     }
-    let wanted = Wanted {
+    let wanted = ProjectFilter {
         names: query.list("filter[names]", MOST_LISTED)?,
         q: query.text("q").map(str::to_owned),
         granted,

@@ -10,7 +10,7 @@ use crate::projects::tag::{self, Binding, Holder};
 use crate::projects::workspace::{self, WorkspaceRights};
 use crate::projects::{Tx, project};
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(GET "projects/:project_id/tag-bindings", "project_tags", of_project => own),
     route!(PATCH "projects/:project_id/tag-bindings", "project_tags_merge", merge_of_project => own),
     route!(GET "projects/:project_id/effective-tag-bindings", "project_tags_effective", of_project => held),

@@ -2,7 +2,7 @@
 
 use super::super::body::{Resource, TypeRule};
 use super::super::documents::team_projects::document;
-use super::super::list::Asked;
+use super::super::list::ListRequest;
 use super::super::reply::{Reply, empty};
 use super::super::request::Call;
 use super::super::route::{Route, route};
@@ -10,10 +10,10 @@ use crate::projects::attributes::Attributes;
 use crate::projects::page::Listed;
 use crate::projects::refusal::{Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
-use crate::projects::team_access::{self, Access, Change};
+use crate::projects::team_access::{self, Access, TeamAccessChange};
 use crate::projects::{Tx, project};
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "team-projects", "team_project_create", create => created),
     route!(GET "team-projects", "team_project_list", list => listed),
     route!(GET "team-projects/:access_id", "team_project_show", show => shown),
@@ -31,7 +31,7 @@ async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<Access> {
     let (member, project) = project::visible(tx, &call.caller, &project, ProjectRights::MANAGE_TEAMS).await?;
     let team = team_access::team_of(tx, &call.caller, &member, &team).await?;
     let mut attributes = Attributes::new(resource.attributes());
-    let new = Change::read_new(&mut attributes);
+    let new = TeamAccessChange::read_new(&mut attributes);
     attributes.finish()?;
     team_access::create(tx, &member, &project, &team, new).await
 }
@@ -46,16 +46,16 @@ fn related(resource: &Resource<'_>, name: &str) -> Outcome<String> {
     Ok(resource.to_one(name)?.flatten().ok_or_else(missing)?)
 }
 
-async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Asked, Listed<Access>)> {
+async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Listed<Access>)> {
     let missing = || Refusal::parameter(PROJECT, format!("{PROJECT} is required"));
     let wanted = call.query.text(PROJECT).ok_or_else(missing)?;
-    let asked = Asked::read(call, &[PROJECT])?;
+    let asked = ListRequest::read(call, &[PROJECT])?;
     let (member, project) = project::visible(tx, &call.caller, wanted, ProjectRights::READ).await?;
     let listed = team_access::list(tx, &member, &project, asked.page).await?;
     Ok((asked, listed))
 }
 
-fn listed((asked, listed): (Asked, Listed<Access>)) -> Reply {
+fn listed((asked, listed): (ListRequest, Listed<Access>)) -> Reply {
     asked.document(listed.items.iter().map(document), listed.matching, None)
 }
 
@@ -73,7 +73,7 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<Access> {
     let (member, project, access) = team_access::visible(tx, &call.caller, call.param("access_id"), needed).await?;
     let resource = Resource::read(&call.document, TypeRule::Any, Some(&access.ext_id))?;
     let mut attributes = Attributes::new(resource.attributes());
-    let change = Change::read(&mut attributes);
+    let change = TeamAccessChange::read(&mut attributes);
     attributes.finish()?;
     team_access::update(tx, &member, &project, &access, change).await
 }

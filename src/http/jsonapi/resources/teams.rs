@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::super::body::{self, Resource, TypeRule};
 use super::super::documents::teams::{document, naming_memberships, naming_users};
 use super::super::documents::{memberships, users};
-use super::super::list::Asked;
+use super::super::list::ListRequest;
 use super::super::query::MOST_LISTED;
 use super::super::reply::{Rendered, Reply, empty};
 use super::super::request::Call;
@@ -15,10 +15,10 @@ use crate::projects::member::{self, Member};
 use crate::projects::membership::{self, Membership};
 use crate::projects::page::Listed;
 use crate::projects::refusal::Outcome;
-use crate::projects::team::{self, Change, Team, Wanted, people};
+use crate::projects::team::{self, Team, TeamChange, TeamFilter, people};
 use crate::projects::{Tx, escalation};
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/teams", "team_create", create => created),
     route!(GET "organizations/:organization_name/teams", "team_list", list => listed),
     route!(GET "teams/:team_id", "team_show", show => shown),
@@ -46,7 +46,7 @@ async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Team)> {
     team::may_create(&member)?;
     let resource = Resource::read(&call.document, TypeRule::Any, None)?;
     let mut attributes = Attributes::new(resource.attributes());
-    let new = Change::read_new(&mut attributes);
+    let new = TeamChange::read_new(&mut attributes);
     attributes.finish()?;
     let team = team::create(tx, &member, new).await?;
     Ok((member, team))
@@ -58,7 +58,7 @@ fn created((member, team): (Member, Team)) -> Reply {
 
 /// A page of teams, with their people where they were asked for.
 struct Many {
-    asked: Asked,
+    asked: ListRequest,
     member: Member,
     listed: Listed<Team>,
     people: Option<People>,
@@ -66,10 +66,10 @@ struct Many {
 
 async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
     let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked) = (&call.query, Asked::read(call, PARAMETERS)?);
+    let (query, asked) = (&call.query, ListRequest::read(call, PARAMETERS)?);
     let includes = includes(call)?;
     let names = query.list("filter[names]", MOST_LISTED)?;
-    let wanted = Wanted { names, q: query.text("q").map(str::to_owned) };
+    let wanted = TeamFilter { names, q: query.text("q").map(str::to_owned) };
     let listed = team::list(tx, &member, &wanted, asked.page).await?;
     let people = people_of(tx, &member, &listed.items, includes).await?;
     Ok(Many { asked, member, listed, people })
@@ -97,7 +97,7 @@ async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
     let (member, team) = team::granted(tx, &call.caller, call.param("team_id"), team::may_manage).await?;
     let resource = Resource::read(&call.document, TypeRule::Any, Some(&team.ext_id))?;
     let mut attributes = Attributes::new(resource.attributes());
-    let change = Change::read(&mut attributes);
+    let change = TeamChange::read(&mut attributes);
     attributes.finish()?;
     let team = team::update(tx, &member, &team, change).await?;
     Ok(One { member, team, people: None })

@@ -5,12 +5,12 @@
 
 use super::super::body::{Resource, TypeRule};
 use super::super::documents::tokens::document;
-use super::super::list::Asked;
+use super::super::list::ListRequest;
 use super::super::reply::{Reply, empty};
 use super::super::request::Call;
 use super::super::route::{Route, route};
 use crate::error::Kind as Cause;
-use crate::projects::api_token::{self, Holder, Kind, Token, Wanted};
+use crate::projects::api_token::{self, ApiTokenRequest, Holder, Kind, Token};
 use crate::projects::attributes::Attributes;
 use crate::projects::caller::Subject;
 use crate::projects::member::{self, Member};
@@ -20,7 +20,7 @@ use crate::projects::team::{self, Team};
 use crate::projects::{Tx, escalation};
 use crate::secret::Secret;
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "users/:user_id/authentication-tokens", "user_token_create", create_of_user => created),
     route!(GET "users/:user_id/authentication-tokens", "user_token_list", list_of_user => listed),
     route!(GET "authentication-tokens/:token_id", "token_show", show => shown),
@@ -42,8 +42,8 @@ async fn create_of_user(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret)
 }
 
 /// Those of somebody else are an empty list, whether or not there is such a user.
-async fn list_of_user(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Asked, Listed<Token>)> {
-    let asked = Asked::read(call, &[])?;
+async fn list_of_user(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Listed<Token>)> {
+    let asked = ListRequest::read(call, &[])?;
     let listed = match own_row(call) {
         Some(user) => api_token::list(tx, Holder::User(user), asked.page).await?,
         None => Listed::none(),
@@ -102,7 +102,7 @@ async fn organization_slot(tx: &mut Tx<'_>, call: &Call) -> Outcome<Holder> {
 
 async fn replace_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret)> {
     let team = acted_for(tx, call).await?;
-    let wanted = Wanted { description: None, ..wanted(tx, call)? };
+    let wanted = ApiTokenRequest { description: None, ..wanted(tx, call)? };
     api_token::replace(tx, &call.caller, Holder::Team(team.id), wanted).await
 }
 
@@ -126,9 +126,9 @@ async fn create_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Token, Secret)
     }
 }
 
-async fn list_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Asked, Listed<Token>)> {
+async fn list_of_team(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Listed<Token>)> {
     let team = team_of(tx, call).await?;
-    let asked = Asked::read(call, &[])?;
+    let asked = ListRequest::read(call, &[])?;
     let listed = api_token::list(tx, Holder::Team(team.id), asked.page).await?;
     Ok((asked, listed))
 }
@@ -161,10 +161,10 @@ async fn delete_slot(tx: &mut Tx<'_>, slot: Holder) -> Outcome<()> {
 }
 
 /// What a create asks for. Known clients send an empty type, or nothing at all.
-fn wanted(tx: &Tx<'_>, call: &Call) -> Outcome<Wanted> {
+fn wanted(tx: &Tx<'_>, call: &Call) -> Outcome<ApiTokenRequest> {
     let resource = Resource::read(&call.document, TypeRule::Any, None)?;
     let mut attributes = Attributes::new(resource.attributes());
-    let wanted = Wanted::read(&mut attributes, tx.now);
+    let wanted = ApiTokenRequest::read(&mut attributes, tx.now);
     attributes.finish()?;
     Ok(wanted)
 }
@@ -173,7 +173,7 @@ fn created((token, secret): (Token, Secret)) -> Reply {
     Reply::created(document(&token, Some(&secret)))
 }
 
-fn listed((asked, listed): (Asked, Listed<Token>)) -> Reply {
+fn listed((asked, listed): (ListRequest, Listed<Token>)) -> Reply {
     asked.document(listed.items.iter().map(|token| document(token, None)), listed.matching, None)
 }
 

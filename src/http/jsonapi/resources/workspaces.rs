@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::super::body::{Resource, TypeRule};
 use super::super::documents::workspaces::{TYPE, document, for_planning, naming_tags};
 use super::super::documents::{organizations, projects, tags};
-use super::super::list::Asked;
+use super::super::list::ListRequest;
 use super::super::query::{MOST_TAGS, Query};
 use super::super::reply::{Rendered, Reply, empty};
 use super::super::request::Call;
@@ -18,10 +18,10 @@ use crate::projects::project::Project;
 use crate::projects::refusal::{Fault, Outcome, Refusal};
 use crate::projects::rights::ProjectRights;
 use crate::projects::tag::{self, Binding, Holder};
-use crate::projects::workspace::{self, Fields, Wanted, Workspace, WorkspaceRights};
+use crate::projects::workspace::{self, Fields, Workspace, WorkspaceFilter, WorkspaceRights};
 use crate::projects::{Tx, organization, project};
 
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route!(POST "organizations/:organization_name/workspaces", "workspace_create", create => created),
     route!(GET "organizations/:organization_name/workspaces", "workspace_list", list => listed),
     route!(GET "organizations/:organization_name/workspaces/:workspace_name", "workspace_show_named", show => shown),
@@ -109,7 +109,7 @@ fn created((member, workspace): (Member, Workspace)) -> Reply {
 
 /// A page of workspaces, with what was asked for beside them.
 struct Many {
-    asked: Asked,
+    asked: ListRequest,
     member: Member,
     listed: Listed<Workspace>,
     beside: Option<Beside>,
@@ -117,12 +117,12 @@ struct Many {
 
 async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
     let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked) = (&call.query, Asked::read(call, PARAMETERS)?);
+    let (query, asked) = (&call.query, ListRequest::read(call, PARAMETERS)?);
     let include = query.include(INCLUDED, NEVER_THERE)?;
     // The time of the last run orders nothing: nothing is run here.
     let sort = query.sort(&["name", "current-run.created-at"])?;
     let text = |name: &str| query.text(name).map(str::to_owned);
-    let wanted = Wanted {
+    let wanted = WorkspaceFilter {
         name: text("search[name]"),
         wildcard: wildcard(query)?,
         tags: query.list("search[tags]", MOST_TAGS)?,

@@ -17,14 +17,12 @@ use crate::error::{Error, Result};
 use crate::http::secrets::answer::{Answer, Body, MAX_AGE, Pieces, Validators};
 use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
-use crate::pki::crl::{Published, Wanted};
+use crate::pki::crl::{Published, WantedCrls};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::x509::pem;
 
 const DER: &str = "application/pkix-crl";
 const PEM: &str = "application/x-pem-file";
-/// The label of PEM texts.
-const LABEL: &str = "X509 CRL";
 
 pub(super) async fn read_config(call: Call) -> Result<Answer> {
     Ok(Answer::data(config::shown(&call.authority().await?.view().crl_config.value)))
@@ -38,7 +36,7 @@ pub(super) async fn write_config(mut call: Call) -> Result<Answer> {
 }
 
 pub(super) async fn rotate(call: Call) -> Result<Answer> {
-    let warnings = call.authority().await?.build_crls(Wanted { complete: true, ..Wanted::DUE }).await?;
+    let warnings = call.authority().await?.build_crls(WantedCrls { complete: true, ..WantedCrls::DUE }).await?;
     Ok(Answer::data(json!({ "success": true })).with_warnings(warnings))
 }
 
@@ -48,7 +46,7 @@ pub(super) async fn rotate_delta(call: Call) -> Result<Answer> {
     if !authority.view().crl_config.value.enable_delta {
         return Ok(answer.with_warnings(["delta CRLs are not enabled (config/crl): this was a no-op".to_owned()]));
     }
-    let warnings = authority.build_crls(Wanted { delta: true, ..Wanted::DUE }).await?;
+    let warnings = authority.build_crls(WantedCrls { delta: true, ..WantedCrls::DUE }).await?;
     Ok(answer.with_warnings(warnings))
 }
 
@@ -97,7 +95,7 @@ async fn find(call: &Call) -> Result<Option<(i64, Arc<Published>)>> {
 }
 
 fn pem_pieces(list: &Published, newline: &'static str) -> Pieces {
-    let (len, pieces) = pem::encode_pieces(LABEL, list.len, list.pieces(), newline);
+    let (len, pieces) = pem::encode_pieces(pem::CRL, list.len, list.pieces(), newline);
     Pieces { len, pieces: Box::new(pieces) }
 }
 

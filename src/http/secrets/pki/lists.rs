@@ -16,8 +16,8 @@ use crate::http::secrets::route::Call;
 use crate::pki::store::{PkiStore, SerialAndDer};
 use crate::x509::certificate::Certificate;
 use crate::x509::general_name::CsrSans;
+use crate::x509::oid;
 use crate::x509::serial::Serial;
-use crate::x509::{name, oid};
 
 /// Rows read from storage at a time.
 const PAGE: usize = 1_000;
@@ -58,7 +58,7 @@ fn details(certificate: &Certificate) -> Value {
     let dns: Vec<String> = sans.into_iter().flat_map(|sans| sans.dns).take(MOST_NAMES).collect();
     json!({
         "common_name": certificate.common_name(),
-        "issuer": name::display(certificate.issuer()),
+        "issuer": certificate.issuer().display(),
         "key_type": kind.name(),
         "key_bits": kind.bits(),
         "not_before": time(certificate.not_before()),

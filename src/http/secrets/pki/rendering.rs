@@ -329,7 +329,7 @@ mod tests {
             not_after: 1,
             signer: Arc::clone(view.signer("a").unwrap()),
             key: key.cloned(),
-            warnings: Vec::new(),
+            warnings: crate::error::Warnings::default(),
             lease: None,
         }
     }

@@ -17,8 +17,7 @@ use crate::x509::serial::Serial;
 /// Fields of `revoke`.
 pub(super) const FIELDS: &[&str] = &["serial_number", "certificate", "reason", "invalidity_date"];
 /// Fields of `revoke-with-key`.
-pub(super) const WITH_KEY_FIELDS: &[&str] =
-    &["serial_number", "certificate", "private_key", "reason", "invalidity_date"];
+pub(super) const BY_KEY_FIELDS: &[&str] = &["serial_number", "certificate", "private_key", "reason", "invalidity_date"];
 /// Shortest text that can hold a certificate; anything shorter is usually a file name.
 const SHORTEST_PEM: usize = 75;
 /// Shortest text that can hold a private key.

@@ -8,7 +8,7 @@ use super::super::page::Page;
 use super::super::route::Call;
 use super::to_the_end;
 use crate::auth::{Auth, Caller};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::fields::{Cap, Fields};
 
 /// The most paths of one question. Of any length: what no path can be has no rights either.
@@ -49,7 +49,7 @@ pub(super) async fn write(call: Call) -> Result<Answer> {
     to_the_end(async move {
         let mut warnings = call.state.auth.policy_write(call.param("name"), &call.fields).await?;
         if call.respelt {
-            warnings.push(Auth::policy_respelt(call.param("name")));
+            warnings.add(Auth::policy_respelt(call.param("name")));
         }
         Ok(Answer::empty().with_warnings(warnings))
     })
@@ -58,10 +58,10 @@ pub(super) async fn write(call: Call) -> Result<Answer> {
 
 /// `POST sys/policy/:name`, which also takes the text as `rules`, with a warning.
 pub(super) async fn old_write(mut call: Call) -> Result<Answer> {
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     if let (false, Some(rules)) = (call.fields.has("policy"), call.fields.value("rules").cloned()) {
         call.fields.set("policy", rules);
-        warnings.push("'rules' is deprecated, please use 'policy' instead".to_owned());
+        warnings.add("'rules' is deprecated, please use 'policy' instead".to_owned());
     }
     Ok(write(call).await?.with_warnings(warnings))
 }

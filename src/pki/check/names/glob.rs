@@ -5,7 +5,7 @@
 ///
 /// Linear in both lengths: between the first and the last piece the leftmost match of each piece is
 /// always good enough, so nothing is tried twice.
-pub fn glob(pattern: &str, text: &str) -> bool {
+pub(crate) fn glob(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
     let Some(text) = text.strip_prefix(first) else { return false };

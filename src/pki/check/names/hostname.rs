@@ -18,7 +18,7 @@ const MAX_NAME: usize = 253;
 
 /// Why a text has no ASCII form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unconvertible {
+pub(crate) enum Unconvertible {
     /// `..`, a leading dot, or nothing at all.
     EmptyLabel,
     /// A label above 63 octets in ASCII.
@@ -29,7 +29,7 @@ pub enum Unconvertible {
 
 impl Unconvertible {
     /// The problem in words, to follow a name.
-    pub fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Self::EmptyLabel => "has an empty label",
             Self::LongLabel => "has a label longer than 63 characters",
@@ -39,7 +39,7 @@ impl Unconvertible {
 }
 
 /// The ASCII form of a name, label by label; one trailing dot stays.
-pub fn to_ascii(name: &str) -> Result<Cow<'_, str>, Unconvertible> {
+pub(crate) fn to_ascii(name: &str) -> Result<Cow<'_, str>, Unconvertible> {
     // An ASCII form is never shorter in characters: refuse before any work grows with the input.
     if name.chars().nth(MAX_NAME + 1).is_some() {
         return Err(Unconvertible::LongName);
@@ -78,7 +78,7 @@ fn label_to_ascii(label: &str) -> Result<Cow<'_, str>, Unconvertible> {
 /// The form of `name` that belongs into a dNSName: its ASCII form when it is a host name, with or
 /// without a leading `*.`. `None` when it is not one; a trailing dot makes it none, because the
 /// preferred name syntax of RFC 5280 4.2.1.6 has no place for it.
-pub fn dns_form(name: &str) -> Result<Option<String>, Unconvertible> {
+pub(crate) fn dns_form(name: &str) -> Result<Option<String>, Unconvertible> {
     let ascii = to_ascii(name)?;
     let plain = ascii.strip_prefix("*.").unwrap_or(&ascii);
     let is_host = plain.split('.').all(is_label) && name.split('.').all(is_stable);
@@ -86,13 +86,13 @@ pub fn dns_form(name: &str) -> Result<Option<String>, Unconvertible> {
 }
 
 /// Whether `name` (without wildcard) is a host name: IDNA conversion and syntax hold.
-pub fn is_host_name(name: &str) -> bool {
+pub(crate) fn is_host_name(name: &str) -> bool {
     !name.starts_with("*.") && matches!(dns_form(name), Ok(Some(_)))
 }
 
 /// Whether a label with one `*` is a wildcard label: `*` alone, or next to whole labels, so that no
 /// hyphen touches the `*`.
-pub fn is_wildcard_label(label: &str) -> bool {
+pub(crate) fn is_wildcard_label(label: &str) -> bool {
     let fits = |part: &str| part.is_empty() || is_label(part);
     label.split_once('*').is_some_and(|(left, right)| fits(left) && fits(right))
 }

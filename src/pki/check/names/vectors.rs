@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::error::Warnings;
 use crate::pki::mount::role::role_of;
 
 fn role(body: &Value) -> Role {
@@ -33,11 +34,11 @@ fn request(body: &Value) -> RequestedNames {
     }
 }
 
-fn issue(role_body: &Value, request_body: &Value) -> Result<(NameSet, Vec<String>)> {
+fn issue(role_body: &Value, request_body: &Value) -> Result<(NameSet, Warnings)> {
     for_issue(&role(role_body), &request(request_body), "").map(|(names, warnings)| (names.0, warnings))
 }
 
-fn sign(role_body: &Value, request_body: &Value, csr: &CsrNames) -> Result<(NameSet, Vec<String>)> {
+fn sign(role_body: &Value, request_body: &Value, csr: &CsrNames) -> Result<(NameSet, Warnings)> {
     for_sign(&role(role_body), &request(request_body), csr, "").map(|(names, warnings)| (names.0, warnings))
 }
 

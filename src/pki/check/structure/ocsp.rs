@@ -1,6 +1,6 @@
 //! The checks of what an OCSP signature is put under: ResponseData, read back from the very bytes.
 
-use super::{Extensions, rule};
+use super::{ReadExtensions, rule};
 use crate::error::Result;
 use crate::x509::ocsp::{CertId, IssuerHashes, MAX_CERTIFICATES, NONCE};
 use crate::x509::reader::{DerError, Read, Reader};
@@ -26,7 +26,7 @@ struct Answer<'a> {
     responder: (u8, &'a [u8]),
     produced_at: i64,
     singles: Vec<Single<'a>>,
-    extensions: Extensions<'a>,
+    extensions: ReadExtensions<'a>,
 }
 
 /// What is said of one certificate.
@@ -50,8 +50,8 @@ impl<'a> Answer<'a> {
             singles.push(Single::next(&mut list)?);
         }
         let extensions = match fields.optional(context_constructed(1))? {
-            Some(explicit) => Extensions::read(Reader::only(explicit.content, SEQUENCE)?.reader())?,
-            None => Extensions(Vec::new()),
+            Some(explicit) => ReadExtensions::read(Reader::only(explicit.content, SEQUENCE)?.reader())?,
+            None => ReadExtensions(Vec::new()),
         };
         fields.done()?;
         Ok(Self { signer, responder: (responder.tag, responder.content), produced_at, singles, extensions })
@@ -168,6 +168,7 @@ mod tests {
 
     use super::*;
     use crate::x509::ocsp::{IdHash, ResponseData, SingleResponse, Status};
+    use crate::x509::pieces::Name;
     use crate::x509::writer::{INTEGER, NULL, build};
 
     const NAME: &[u8] = &[SEQUENCE, 0];
@@ -209,7 +210,7 @@ mod tests {
     }
 
     fn signer() -> IssuerHashes {
-        IssuerHashes::new(NAME, KEY)
+        IssuerHashes::new(&Name::from_der(NAME).unwrap(), KEY)
     }
 
     fn encoded(case: &Case) -> Vec<u8> {

@@ -4,6 +4,7 @@ use super::*;
 use crate::x509::crl::{CrlTbs, EncodedTbs};
 use crate::x509::extension::{self, NameConstraints};
 use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::pieces::Extensions;
 use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
 use crate::x509::time;
@@ -14,13 +15,13 @@ const KEY_ID: [u8; 2] = [7, 7];
 /// What a test changes of a good certificate.
 struct Parts {
     serial: Vec<u8>,
-    issuer: Vec<u8>,
-    subject: Vec<u8>,
+    issuer: Name,
+    subject: Name,
     span: (i64, i64),
-    extensions: Vec<Vec<u8>>,
+    extensions: Vec<Extensions>,
 }
 
-fn named(text: &str) -> Vec<u8> {
+fn named(text: &str) -> Name {
     name::name(&[&rdn(Attribute::CommonName, &[text.to_owned()])])
 }
 
@@ -54,7 +55,7 @@ fn authority() -> Parts {
 
 impl Parts {
     fn tbs(&self) -> Vec<u8> {
-        let extensions: Vec<&[u8]> = self.extensions.iter().map(Vec::as_slice).collect();
+        let extensions: Vec<&Extensions> = self.extensions.iter().collect();
         CertificateTbs {
             serial: &Serial::from_octets(&self.serial).unwrap(),
             algorithm: SignatureAlgorithm::Ed25519,
@@ -69,8 +70,8 @@ impl Parts {
     }
 
     /// In place of the extension with the same identifier, else at the end.
-    fn with(mut self, extension: Vec<u8>) -> Self {
-        let oid = |e: &Vec<u8>| ExtensionRef::next(&mut Reader::new(e)).unwrap().oid.to_vec();
+    fn with(mut self, extension: Extensions) -> Self {
+        let oid = |e: &Extensions| ExtensionRef::next(&mut Reader::new(e.as_der())).unwrap().oid.to_vec();
         match self.extensions.iter().position(|e| oid(e) == oid(&extension)) {
             Some(at) => self.extensions[at] = extension,
             None => self.extensions.push(extension),
@@ -91,7 +92,7 @@ impl Parts {
 }
 
 /// An extension with a value that no encoder here writes.
-fn odd(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
+fn odd(oid: &[u8], critical: bool, value: &[u8]) -> Extensions {
     extension::extension(oid, critical, value)
 }
 
@@ -111,7 +112,7 @@ fn each_rule_for_leaves_is_held() {
         ("7.1", Parts { serial: vec![1; 7], ..leaf() }),
         ("4.1.2.4", Parts { issuer: named("Other CA"), ..leaf() }),
         ("4.1.2.5", Parts { span: (1000, 1000), ..leaf() }),
-        ("RelativeDistinguishedName", Parts { subject: build(SEQUENCE, 0, |w| w.tlv(0x31, &[])), ..leaf() }),
+        ("RelativeDistinguishedName", Parts { subject: Name::from_der(&[SEQUENCE, 2, 0x31, 0]).unwrap(), ..leaf() }),
         ("control characters", Parts { subject: named("a\u{0}b"), ..leaf() }),
         ("appears twice", {
             let mut parts = leaf();
@@ -160,11 +161,14 @@ fn each_rule_for_leaves_is_held() {
         ),
         (
             "X.690 11.5",
-            leaf().with(build(SEQUENCE, 0, |w| {
-                w.oid(oid::SUBJECT_KEY_ID);
-                w.tlv(crate::x509::writer::BOOLEAN, &[0]);
-                w.tlv(OCTET_STRING, &[4, 1, 1]);
-            })),
+            leaf().with({
+                let explicit = build(SEQUENCE, 0, |w| {
+                    w.oid(oid::SUBJECT_KEY_ID);
+                    w.tlv(crate::x509::writer::BOOLEAN, &[0]);
+                    w.tlv(OCTET_STRING, &[4, 1, 1]);
+                });
+                Extensions::from_der(&explicit).unwrap()
+            }),
         ),
     ];
     for (rule, parts) in cases {
@@ -176,8 +180,8 @@ fn each_rule_for_leaves_is_held() {
 }
 
 /// A subject whose one value is the empty text.
-fn named_by_nothing() -> Vec<u8> {
-    build(SEQUENCE, 0, |w| w.raw(&[0x31, 9, 0x30, 7, 6, 3, 0x55, 4, 3, 0x0c, 0]))
+fn named_by_nothing() -> Name {
+    Name::from_der(&[SEQUENCE, 11, 0x31, 9, 0x30, 7, 6, 3, 0x55, 4, 3, 0x0c, 0]).unwrap()
 }
 
 fn policies(count: u64) -> Vec<u8> {
@@ -282,8 +286,8 @@ fn algorithm_version_and_time_form_are_read_from_the_bytes() {
 fn each_rule_for_crls_is_held() {
     let issuer = named("CA");
     let expected = Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID };
-    let tbs = |issuer: &[u8], next_update, extensions: &[Vec<u8>]| {
-        let extensions: Vec<&[u8]> = extensions.iter().map(Vec::as_slice).collect();
+    let tbs = |issuer: &Name, next_update, extensions: &[Extensions]| {
+        let extensions: Vec<&Extensions> = extensions.iter().collect();
         let algorithm = SignatureAlgorithm::Ed25519;
         CrlTbs { algorithm, issuer, this_update: 0, next_update, extensions: &extensions }.encode(Vec::new())
     };
@@ -312,7 +316,8 @@ fn each_rule_for_crls_is_held() {
             tbs(&issuer, 9, &[&both[..], &[delta(1), freshest.clone()]].concat()),
         ),
         ("freshestCRL: must not be critical", {
-            let critical = odd(oid::FRESHEST_CRL, true, ExtensionRef::next(&mut Reader::new(&freshest)).unwrap().value);
+            let critical =
+                odd(oid::FRESHEST_CRL, true, ExtensionRef::next(&mut Reader::new(freshest.as_der())).unwrap().value);
             tbs(&issuer, 9, &[&both[..], &[critical]].concat())
         }),
         (

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Mode;
 use super::wire::Consent;
 use crate::clock::Time;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::pki::issue::beside::Beside;
 use crate::pki::issue::issued::Issued;
 use crate::pki::issue::request::Origin;
@@ -26,6 +26,7 @@ use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 use crate::pki::tools::Tools;
 use crate::x509::certificate::Certificate;
+use crate::x509::pieces::Extensions;
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 use crate::x509::{extension, oid, pem};
@@ -51,7 +52,7 @@ pub(super) async fn issue(
     check(&template, mode, key)?;
     let signer = signer::signer(view, &consent.issuer_ref)?;
     let now = tools.clock.now();
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let draft = draft(&template, &signer, now, &mut warnings)?;
     let kept = kept_serial(&template, view, tools, consent.store).await?;
     let tools = offering(kept, tools);
@@ -59,7 +60,7 @@ pub(super) async fn issue(
     let record = Record { role: None, requester: &who.recorded_as, watch: &who.watch, store: consent.store, beside };
     let issued = draft.release(view, &tools, key, &record, stages).await?;
     if issued.serial != template.serial() {
-        warnings.push("the template's serial number was replaced: it is taken, or may be".to_owned());
+        warnings.add("the template's serial number was replaced: it is taken, or may be".to_owned());
     }
     Ok(Issued { warnings, ..issued })
 }
@@ -104,7 +105,7 @@ fn check(template: &Certificate, mode: &Mode, key: &PublicKey) -> Result<()> {
     Ok(())
 }
 
-fn draft(template: &Certificate, signer: &Arc<Signer>, now: Time, warnings: &mut Vec<String>) -> Result<Draft> {
+fn draft(template: &Certificate, signer: &Arc<Signer>, now: Time, warnings: &mut Warnings) -> Result<Draft> {
     let key = signer::usable_key(signer, now)?;
     let pieces = signer.pieces()?;
     if template.is_ca() {
@@ -114,12 +115,12 @@ fn draft(template: &Certificate, signer: &Arc<Signer>, now: Time, warnings: &mut
         algorithm: self_issued::algorithm(template, key.public().kind())?,
         key,
         shape: if template.is_ca() { Shape::TemplateAuthority } else { Shape::TemplateLeaf },
-        subject: template.subject().to_vec(),
+        subject: template.subject().clone(),
         common_name: template.common_name(),
         validity: lifetime(template, signer, now, warnings)?,
-        head: extensions(template, pieces).concat(),
+        head: extensions(template, pieces),
         key_id: SubjectKeyId::Copied,
-        tail: Vec::new(),
+        tail: Extensions::default(),
         signer: Arc::clone(signer),
     })
 }
@@ -136,7 +137,7 @@ fn check_path_length(template: &Certificate, signer: &Signer) -> Result<()> {
 }
 
 /// The template's dates; its end as the issuer's setting has it when it lies beyond the issuer's own.
-fn lifetime(template: &Certificate, signer: &Signer, now: Time, warnings: &mut Vec<String>) -> Result<Validity> {
+fn lifetime(template: &Certificate, signer: &Signer, now: Time, warnings: &mut Warnings) -> Result<Validity> {
     if template.not_after() < now.unix_timestamp() {
         return refuse("the template's notAfter lies in the past");
     }
@@ -148,10 +149,10 @@ fn lifetime(template: &Certificate, signer: &Signer, now: Time, warnings: &mut V
 
 /// The template's extensions in their order, the issuer's own in the place of those that they replace or
 /// at the end. A template without a subject key identifier gets one, as everything made here has.
-fn extensions(template: &Certificate, pieces: &Pieces) -> Vec<Vec<u8>> {
+fn extensions(template: &Certificate, pieces: &Pieces) -> Extensions {
     let locations = &pieces.locations;
     let key_id = match template.extension(oid::SUBJECT_KEY_ID) {
-        Some(_) => Vec::new(),
+        Some(_) => Extensions::default(),
         None => extension::subject_key_id(&template.key().key_id()),
     };
     self_issued::with_replaced(

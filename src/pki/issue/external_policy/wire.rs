@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Mode;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, Warnings};
 use crate::pki::check::validity::Limits;
 use crate::pki::mount::profile::certificate_pem;
 use crate::pki::mount::signer::Signer;
@@ -167,7 +167,7 @@ pub(super) struct Answer {
     /// What it decided; a refusal is the text for the caller.
     pub(super) decision: std::result::Result<Consent, String>,
     /// For the caller.
-    pub(super) warnings: Vec<String>,
+    pub(super) warnings: Warnings,
 }
 
 impl Answer {
@@ -183,8 +183,9 @@ impl Answer {
         if raw.request_uuid != uuid {
             return Err(Error::invalid("external policy: the engine answered another request: request_uuid differs"));
         }
-        let mut warnings: Vec<String> =
-            raw.warnings.unwrap_or_default().iter().take(MAX_WARNINGS).map(|w| cleaned(w)).collect();
+        let given = raw.warnings.unwrap_or_default();
+        let mut warnings: Warnings =
+            given.iter().take(MAX_WARNINGS).map(|w| cleaned(w)).filter(|text| !text.is_empty()).collect();
         let error = raw.error.map(|text| cleaned(&text)).filter(|text| !text.is_empty());
         let Some(certificate) = raw.certificate.filter(|text| !text.trim().is_empty()) else {
             let error = error.unwrap_or_else(|| "the engine gave no certificate and no reason".to_owned());
@@ -193,7 +194,6 @@ impl Answer {
         let issuer_ref =
             raw.issuer_ref.filter(|text| !text.is_empty()).ok_or_else(|| malformed("has no issuer_ref"))?;
         warnings.extend(error);
-        warnings.retain(|text| !text.is_empty());
         let (store, lease) = (raw.store_certificate.unwrap_or(false), raw.generate_lease.unwrap_or(false));
         Ok(Self { decision: Ok(Consent { certificate, issuer_ref, store, lease }), warnings })
     }
@@ -221,14 +221,14 @@ mod tests {
         }))
         .unwrap();
         let expected = Consent { certificate: "c".into(), issuer_ref: "i".into(), store: true, lease: false };
-        assert_eq!(consent, Answer { decision: Ok(expected), warnings: vec![] });
+        assert_eq!(consent, Answer { decision: Ok(expected), warnings: Warnings::default() });
         let refusal =
             read(json!({ "request_uuid": "u", "error": "no", "warnings": ["w"], "certificate": "" })).unwrap();
-        assert_eq!(refusal, Answer { decision: Err("no".into()), warnings: vec!["w".into()] });
+        assert_eq!(refusal, Answer { decision: Err("no".into()), warnings: vec!["w".into()].into() });
         assert!(read(json!({ "request_uuid": "u" })).unwrap().decision.unwrap_err().contains("no reason"));
         let both =
             json!({ "request_uuid": "u", "error": "e", "certificate": "c", "issuer_ref": "i", "warnings": ["w"] });
-        assert_eq!(read(both).unwrap().warnings, ["w", "e"]);
+        assert_eq!(*read(both).unwrap().warnings, ["w", "e"]);
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl RoleKeys {
     pub fn key_type(self) -> &'static str {
         match self {
             Self::Any => "any",
-            Self::Only(spec) => spec.key_type(),
+            Self::Only(spec) => spec.kind().name(),
         }
     }
 
@@ -67,7 +67,7 @@ impl RoleKeys {
     pub fn bits(self) -> u32 {
         match self {
             Self::Any => 0,
-            Self::Only(spec) => spec.bits(),
+            Self::Only(spec) => spec.kind().bits(),
         }
     }
 

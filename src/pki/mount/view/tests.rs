@@ -12,6 +12,7 @@ use crate::pki::mount::issuer::Usage;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::extension;
 use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::pieces::Name;
 use crate::x509::testing::{issue, root};
 
 fn record(id: &str, der: &[u8]) -> IssuerRecord {
@@ -34,7 +35,7 @@ fn new_key() -> PrivateKey {
     PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap()
 }
 
-fn common_name(text: &str) -> Vec<u8> {
+fn common_name(text: &str) -> Name {
     name::name(&[&rdn(Attribute::CommonName, &[text.to_owned()])])
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use signet::x509::writer::{SEQUENCE, build};
-use signet::x509::{extension, oid};
+use signet::x509::{extension, name, oid};
 
 use super::foreign::{csr, csr_of_pieces};
 use super::mount::{Pki, with};
@@ -11,7 +11,7 @@ use super::mount::{Pki, with};
 /// A request whose SAN holds these GeneralNames.
 fn csr_of_names(names: &[(u8, &[u8])]) -> String {
     let value = build(SEQUENCE, 0, |w| names.iter().for_each(|(tag, content)| w.tlv(*tag, content)));
-    csr_of_pieces(&[SEQUENCE, 0], &[&extension::extension(oid::SUBJECT_ALT_NAME, true, &value)])
+    csr_of_pieces(&name::name(&[]), &[&extension::extension(oid::SUBJECT_ALT_NAME, true, &value)])
 }
 
 /// That a name is refused as CN, as an excluded CN, as SAN, and each of them out of a CSR.

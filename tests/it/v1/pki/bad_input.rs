@@ -1,8 +1,9 @@
 //! What is refused, with which status and words; and that nothing of it stays.
 
 use serde_json::{Value, json};
+use signet::x509::pieces::Extensions;
 use signet::x509::writer::{BIT_STRING, NULL, OID, SEQUENCE, build};
-use signet::x509::{extension, pem};
+use signet::x509::{extension, name, pem};
 
 use super::foreign::{csr, csr_of_pieces, csr_with};
 use super::mount::{Pki, with};
@@ -24,7 +25,7 @@ fn rsa_csr(bits: usize, exponent: &[u8]) -> String {
         });
         w.bit_string(&public);
     });
-    let info = signet::x509::csr::request_info(&[0x30, 0], &spki, &[]);
+    let info = signet::x509::csr::request_info(&name::name(&[]), &spki, &Extensions::default());
     let der = build(SEQUENCE, 0, |w| {
         w.raw(&info);
         w.nest(SEQUENCE, |w| {
@@ -174,9 +175,9 @@ async fn extensions_twice_in_a_request() {
         extension::extension(&[0x55, 0x1d, 0x11], false, &names)
     };
     // One that the role allows before one that it does not: neither may be looked at.
-    let twice = csr_of_pieces(&[0x30, 0], &[&san(b"a.foo"), &san(b"evil.com")]);
+    let twice = csr_of_pieces(&name::name(&[]), &[&san(b"a.foo"), &san(b"evil.com")]);
     pki.deny_sign(&role(), json!({ "csr": twice }), "csr: ").await;
-    let once = csr_of_pieces(&[0x30, 0], &[&san(b"a.foo")]);
+    let once = csr_of_pieces(&name::name(&[]), &[&san(b"a.foo")]);
     assert_eq!(pki.sign(&role(), json!({ "csr": once })).await.sans(), ["DNS:a.foo"]);
     pki.stop().await;
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use signet::x509::extension;
 use signet::x509::name::{self, Attribute, rdn};
 use signet::x509::oid;
+use signet::x509::pieces::Rdns;
 use signet::x509::writer::{SEQUENCE, build};
 
 use super::foreign::{self, CA, Ca, Files, csr, csr_of_pieces, openssl_refuses, openssl_verifies_chain};
@@ -292,7 +293,7 @@ async fn names_of_the_directory() {
     let other_script = |side: u8| {
         let organization = rdn(Attribute::Organization, &["Bücher".to_owned()]);
         let base = name::name(&[&organization]);
-        let subtrees = build(SEQUENCE, 0, |w| w.nest(side, |w| w.nest(SEQUENCE, |w| w.tlv(0xa4, &base))));
+        let subtrees = build(SEQUENCE, 0, |w| w.nest(side, |w| w.nest(SEQUENCE, |w| w.tlv(0xa4, base.as_der()))));
         format!("DER:{}", subtrees.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
     };
     hold(&pki, &other_script(0xa0), &[("/O=Bücher/CN=x", "", Signed), ("/O=BÜCHER/CN=x", "", Refused)]).await;
@@ -304,12 +305,13 @@ async fn names_of_the_directory() {
 async fn names_that_openssl_req_does_not_write() {
     let pki = Pki::empty().await;
     let pair = |attribute: Attribute, tag: u8, value: &[u8]| {
-        build(0x31, 0, |w| {
+        let rdn = build(0x31, 0, |w| {
             w.nest(SEQUENCE, |w| {
                 w.oid(attribute.oid());
                 w.tlv(tag, value);
             });
-        })
+        });
+        Rdns::from_der(&rdn).unwrap()
     };
     let issuer = Constrained::new(&pki, "permitted;DNS:good.com,permitted;email:good.com").await;
     for (case, rdn, expected) in [
@@ -450,8 +452,8 @@ fn bases() -> Vec<(u8, Vec<u8>)> {
         (IP, vec![0; 8]),
         (IP, vec![10, 0, 0, 1, 255, 0, 0, 255]),
         (IP, vec![0; 32]),
-        (DIRECTORY, organization("Good")),
-        (DIRECTORY, name::name(&[])),
+        (DIRECTORY, organization("Good").as_der().to_vec()),
+        (DIRECTORY, name::name(&[]).as_der().to_vec()),
         (OTHER, vec![6, 1, 0x2a, 0xa0, 2, 0x0c, 0]),
         (REGISTERED, vec![0x2a]),
     ];
@@ -491,8 +493,8 @@ fn alternative_names() -> Vec<(u8, u8, Vec<u8>)> {
         (IP, IP, [&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 1]].concat()),
         (REGISTERED, REGISTERED, vec![0x2a]),
         (OTHER, OTHER, vec![6, 1, 0x2a, 0xa0, 2, 0x0c, 0]),
-        (DIRECTORY, DIRECTORY, organization),
-        (DIRECTORY, DIRECTORY, name::name(&[])),
+        (DIRECTORY, DIRECTORY, organization.as_der().to_vec()),
+        (DIRECTORY, DIRECTORY, name::name(&[]).as_der().to_vec()),
     ];
     for host in HOSTS.iter().chain(&MORE_HOSTS) {
         all.push((DNS, DNS, host.as_bytes().to_vec()));

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use signet::x509::extension::{self, KeyUsage, SubjectAltNames};
 use signet::x509::name;
+use signet::x509::pieces::{Extensions, Name};
 
 use super::external_policy::engine::{Engine, Reply, Template, common_name, consent_to, dns};
 use super::external_policy::settings;
@@ -163,7 +164,7 @@ async fn add_roots(corpus: &Corpus) {
 }
 
 /// What a policy engine's leaves differ in: subject and extensions beside keyUsage.
-fn decided_leaves() -> [(Vec<u8>, Vec<Vec<u8>>); 5] {
+fn decided_leaves() -> [(Name, Vec<Extensions>); 5] {
     let sans = SubjectAltNames { dns: vec!["d.test".into()], ..SubjectAltNames::default() };
     let purposes = extension::eku_oids(&[], true, true, false, false, &[]).unwrap();
     [

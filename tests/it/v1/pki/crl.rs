@@ -535,7 +535,7 @@ async fn what_tidying_removed_leaves_the_list_and_nothing_else_does() {
     // When it has ended, nobody misses it; nor the short one.
     pki.app.clock.set(now + Duration::from_secs(6 * 3600));
     remove(&short);
-    assert_eq!(authority.reload_revocations(false).await.unwrap(), [""; 0]);
+    assert!(authority.reload_revocations(false).await.unwrap().is_empty());
     let after = pki.crl("default").await;
     assert_eq!((after.serials(), after.number()), (vec![kept.serial()], before.number() + 1));
     let pki = Pki { app: pki.app.restart().await };

@@ -8,6 +8,7 @@ use std::sync::{LazyLock, Mutex};
 
 use signet::x509::algorithm::{Hash, SignatureAlgorithm};
 use signet::x509::csr::request_info;
+use signet::x509::pieces::{Extensions, Name};
 use signet::x509::{pem, tbs};
 
 /// Runs a program on `input`.
@@ -77,10 +78,10 @@ pub fn csr_with(key_kind: &str, subject: &str, extensions: &str, arguments: &[&s
     openssl_text(&all, b"")
 }
 
-/// A request of whole DER pieces (a Name, `Extension` SEQUENCEs) for the P-256 key, signed by openssl: for
-/// what `openssl req` would not write.
-pub fn csr_of_pieces(subject: &[u8], extensions: &[&[u8]]) -> String {
-    pem::encode("CERTIFICATE REQUEST", &signed_by_p256(&request_info(subject, &p256_spki(), extensions)))
+/// A request of whole DER pieces for the P-256 key, signed by openssl: for what `openssl req` would not write.
+pub fn csr_of_pieces(subject: &Name, extensions: &[&Extensions]) -> String {
+    let info = request_info(subject, &p256_spki(), &Extensions::joined(extensions));
+    pem::encode("CERTIFICATE REQUEST", &signed_by_p256(&info))
 }
 
 /// The SubjectPublicKeyInfo of the P-256 key.

@@ -125,14 +125,15 @@ async fn a_managed_key_is_named_linked_and_deleted_like_any_other() {
 }
 
 #[actix_web::test]
-async fn without_signers_a_managed_key_is_shown_and_signs_nothing() {
+async fn a_managed_key_that_is_not_registered_is_shown_and_signs_nothing() {
     let pki = Pki::start().await;
     let device = Device::new();
     device.attach(&pki.app, "pki/", "token", "ec").await;
     let before = pki.stored().await;
     for path in ["root/generate/existing", "intermediate/generate/existing"] {
         let answer = pki.app.client.post(&format!("pki/{path}"), root("other")).await;
-        assert_eq!((answer.status, answer.error()), (400, "managed keys are not supported"), "{path}");
+        let refusal = "managed key \"token\" is not allowed for mount \"pki/\"";
+        assert_eq!((answer.status, answer.error()), (400, refusal), "{path}");
     }
     assert_eq!(pki.stored().await, before);
     let pki = Pki { app: pki.app.restart().await };

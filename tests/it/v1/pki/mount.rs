@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 use signet::x509::certificate::Certificate;
 use signet::x509::pem;
+use signet::x509::pieces::Extensions;
 
 use super::foreign::{self, Crl};
 use crate::support::{Answer, App};
@@ -237,7 +238,7 @@ impl Leaf {
     }
 
     /// The whole `Extension` of this dotted identifier, byte for byte.
-    pub fn raw(&self, oid: &str) -> Option<Vec<u8>> {
+    pub fn raw(&self, oid: &str) -> Option<Extensions> {
         let mut found = self.certificate.extensions().iter().filter(|e| e.oid_text() == oid);
         let raw = found.next().map(|e| e.raw.clone());
         assert!(found.next().is_none(), "{oid} appears twice");

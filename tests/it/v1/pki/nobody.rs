@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use signet::x509::extension::extension;
 use signet::x509::name::{self, Attribute};
 use signet::x509::oid;
+use signet::x509::pieces::{Name, Rdns};
 use signet::x509::writer::{SEQUENCE, SET, build, context_constructed};
 
 use super::foreign::{CA, Ca, csr, csr_of_pieces, new_key};
@@ -14,16 +15,14 @@ const NOBODY: &str = "names nobody";
 const NAMELESS: &str = "must have a subject";
 
 /// `SEQUENCE {}`, and a subject whose one value is the empty text.
-fn subjects() -> [Vec<u8>; 2] {
-    let empty_value = build(SEQUENCE, 0, |w| {
-        w.nest(SET, |w| {
-            w.nest(SEQUENCE, |w| {
-                w.oid(Attribute::CommonName.oid());
-                w.tlv(0x0c, b"");
-            });
+fn subjects() -> [Name; 2] {
+    let empty_value = build(SET, 0, |w| {
+        w.nest(SEQUENCE, |w| {
+            w.oid(Attribute::CommonName.oid());
+            w.tlv(0x0c, b"");
         });
     });
-    [name::name(&[]), empty_value]
+    [name::name(&[]), name::name(&[&Rdns::from_der(&empty_value).unwrap()])]
 }
 
 #[actix_web::test]
@@ -42,7 +41,7 @@ async fn a_certificate_of_nobody_is_signed_on_no_path() {
             pki.refused(path, body.clone(), NOBODY).await;
         }
         // A directoryName without a name is no name either.
-        let nameless = build(SEQUENCE, 0, |w| w.nest(context_constructed(4), |w| w.raw(&subject)));
+        let nameless = build(SEQUENCE, 0, |w| w.nest(context_constructed(4), |w| w.raw(subject.as_der())));
         let csr = csr_of_pieces(&subject, &[&extension(oid::SUBJECT_ALT_NAME, true, &nameless)]);
         pki.refused("sign-verbatim", json!({ "csr": csr }), "directoryName is empty").await;
         for path in ["root/sign-intermediate", "issuer/root/sign-intermediate"] {

@@ -24,7 +24,7 @@ pub fn cert_id(hash: IdHash, issuer: &Certificate, serial: &Serial) -> Vec<u8> {
             w.oid(hash.oid());
             w.tlv(NULL, &[]);
         });
-        w.tlv(OCTET_STRING, hash.digest(issuer.subject()).as_ref());
+        w.tlv(OCTET_STRING, hash.digest(issuer.subject().as_der()).as_ref());
         w.tlv(OCTET_STRING, hash.digest(issuer.key().bits()).as_ref());
         w.unsigned(serial.octets());
     })

@@ -16,6 +16,7 @@ use signet::x509::algorithm::{Hash, SignatureAlgorithm};
 use signet::x509::csr::{Csr, request_info};
 use signet::x509::extension::{self, RawExtension, extension as any};
 use signet::x509::ocsp::IdHash;
+use signet::x509::pieces::{Extensions, Name};
 use signet::x509::serial::Serial;
 use signet::x509::writer::{SEQUENCE, build};
 use signet::x509::{name, oid, pem, tbs};
@@ -76,7 +77,7 @@ struct Play {
     random: Random,
     key: PrivateKey,
     extensions: Vec<RawExtension>,
-    subject: Vec<u8>,
+    subject: Name,
     left: Vec<Left>,
     /// Per path: how often something was signed, and refused.
     counts: [(u32, u32); PATHS.len()],
@@ -112,8 +113,9 @@ impl Play {
         Self { pki, engine, random: Random::new(seed), key, extensions, subject, left: Vec::new(), counts }
     }
 
-    /// A subject, and up to three extensions besides those of `own`; one of them all was changed.
-    fn pieces(&mut self, own: &[&[u8]]) -> (Vec<u8>, Vec<Vec<u8>>) {
+    /// A subject, which may be no Name any more, and up to three extensions besides those of `own`; one of them
+    /// all was changed.
+    fn pieces(&mut self, own: &[&[u8]]) -> (Vec<u8>, Vec<Extensions>) {
         let random = &mut self.random;
         let mut chosen: Vec<RawExtension> = Vec::new();
         for _ in 0..random.of(1..4) {
@@ -128,7 +130,8 @@ impl Play {
             false => one.raw.clone(),
         };
         let extensions = chosen.iter().enumerate().map(|one| raw(one, random)).collect();
-        let subject = if changed == 0 { mutated(&self.subject, random) } else { self.subject.clone() };
+        let subject = self.subject.as_der();
+        let subject = if changed == 0 { mutated(subject, random) } else { subject.to_vec() };
         (subject, extensions)
     }
 
@@ -138,8 +141,14 @@ impl Play {
 
     fn request(&mut self, own: &[&[u8]]) -> String {
         let (subject, extensions) = self.pieces(own);
-        let extensions: Vec<&[u8]> = extensions.iter().map(Vec::as_slice).collect();
-        self.signed(&request_info(&subject, self.key.public().spki(), &extensions), "CERTIFICATE REQUEST")
+        let info = build(SEQUENCE, 0, |w| {
+            w.integer(0);
+            w.raw(&subject);
+            w.raw(self.key.public().spki());
+            let requested = tlv(SEQUENCE, &extensions.iter().map(Extensions::as_der).collect::<Vec<_>>());
+            w.raw(&tlv(0xa0, &[&tlv(SEQUENCE, &[&tlv(6, &[oid::EXTENSION_REQUEST]), &tlv(0x31, &[&requested])])]));
+        });
+        self.signed(&info, "CERTIFICATE REQUEST")
     }
 
     /// A self-issued authority.
@@ -156,7 +165,7 @@ impl Play {
             w.raw(&tlv(SEQUENCE, &[&tlv(0x17, &[b"250101000000Z"]), &tlv(0x18, &[b"20990101000000Z"])]));
             w.raw(&subject);
             w.raw(self.key.public().spki());
-            w.nest(0xa3, |w| w.nest(SEQUENCE, |w| extensions.iter().for_each(|e| w.raw(e))));
+            w.nest(0xa3, |w| w.nest(SEQUENCE, |w| extensions.iter().for_each(|e| w.raw(e.as_der()))));
         });
         self.signed(&tbs, "CERTIFICATE")
     }
@@ -267,6 +276,8 @@ impl Play {
             extensions.push(extension::basic_constraints(true, None));
             extensions.push(any(oid::KEY_USAGE, true, &[3, 2, 1, 6]));
         }
+        // A template has a Name; subjects that are none any more are for the other paths.
+        let subject = Name::from_der(&subject).unwrap_or_else(|_| self.subject.clone());
         let template = Template { subject, extensions, ..Template::default() };
         self.engine.says(move |question| Reply::json(consent_to(question, &template)));
         let body = json!({ "csr": csr_of(self) });
@@ -358,7 +369,10 @@ impl Play {
 
 /// A request whose subject and extensions do not matter.
 fn csr_of(play: &Play) -> String {
-    play.signed(&request_info(&name::name(&[]), play.key.public().spki(), &[]), "CERTIFICATE REQUEST")
+    play.signed(
+        &request_info(&name::name(&[]), play.key.public().spki(), &Extensions::default()),
+        "CERTIFICATE REQUEST",
+    )
 }
 
 fn private(key: &PrivateKey) -> String {
@@ -425,7 +439,7 @@ async fn the_readers_can_say_no() {
     let csr = Csr::from_pem(&csr("ec-256", "/CN=a", "")).unwrap();
     let der = |template: &Template| pem::first(&template.pem(&csr)).unwrap().unwrap().1;
     let good = Left { name: "good".into(), kind: "certificate", der: der(&template) };
-    let odd = Template { subject: tlv(SEQUENCE, &[&[0x31, 0]]), ..template };
+    let odd = Template { subject: Name::from_der(&[SEQUENCE, 2, 0x31, 0]).unwrap(), ..template };
     let odd = Left { name: "odd".into(), kind: "certificate", der: der(&odd) };
     let cut = |kind| Left { name: format!("cut {kind}"), kind, der: good.der[..40].to_vec() };
     let folder = |left: &[Left]| written(left);

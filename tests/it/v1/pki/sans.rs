@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::foreign::{csr, csr_of_pieces, openssl};
 use super::mount::{Leaf, Pki, with};
 use signet::x509::extension;
+use signet::x509::name;
+use signet::x509::pieces::Extensions;
 
 fn localhost(more: Value) -> Value {
     with(&json!({ "common_name": "localhost" }), more)
@@ -284,7 +286,7 @@ async fn sans_of_every_kind_in_their_order_from_request_and_csr() {
 }
 
 /// A subjectAltName extension of one name in raw octets.
-fn raw_san(tag: u8, octets: &[u8]) -> Vec<u8> {
+fn raw_san(tag: u8, octets: &[u8]) -> Extensions {
     let name = [&[tag, octets.len() as u8], octets].concat();
     let value = [&[0x30, name.len() as u8], &name[..]].concat();
     extension::extension(&[0x55, 0x1d, 0x11], false, &value)
@@ -315,12 +317,12 @@ async fn names_of_a_csr_are_no_way_around_the_syntax() {
         // An address of five octets.
         (0x87, &[1, 2, 3, 4, 5]),
     ] {
-        let csr = csr_of_pieces(&[0x30, 0], &[&raw_san(tag, octets)]);
+        let csr = csr_of_pieces(&name::name(&[]), &[&raw_san(tag, octets)]);
         // The request itself is in order: its own maker verifies it.
         openssl(&["req", "-verify", "-noout"], csr.as_bytes());
         pki.deny_sign(&role, json!({ "csr": csr }), "csr: ").await;
     }
-    let fine = csr_of_pieces(&[0x30, 0], &[&raw_san(0x82, b"a.foo")]);
+    let fine = csr_of_pieces(&name::name(&[]), &[&raw_san(0x82, b"a.foo")]);
     assert_eq!(pki.sign(&role, json!({ "csr": fine })).await.sans(), ["DNS:a.foo"]);
     pki.stop().await;
 }

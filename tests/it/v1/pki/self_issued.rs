@@ -5,6 +5,7 @@ use signet::x509::algorithm::{Hash, SignatureAlgorithm};
 use signet::x509::certificate::Certificate;
 use signet::x509::extension;
 use signet::x509::name::{self, Attribute, rdn};
+use signet::x509::pieces::{Extensions, Name, Rdns};
 use signet::x509::writer::{OCTET_STRING, SEQUENCE, build, context_constructed};
 use signet::x509::{oid, pem};
 
@@ -119,8 +120,8 @@ async fn signatures_keep_their_algorithm_while_it_is_accepted() {
 
 /// The certificate of an odd authority, in pieces.
 struct Odd {
-    extensions: Vec<Vec<u8>>,
-    subject: Vec<u8>,
+    extensions: Vec<Extensions>,
+    subject: Name,
 }
 
 impl Odd {
@@ -145,25 +146,25 @@ impl Odd {
                 extension::basic_constraints(true, Some(9)),
                 extension::extension(oid::KEY_USAGE, false, &[3, 2, 1, 6]),
             ],
-            subject: name::name(&[&teletex, &common_name]),
+            subject: name::name(&[&Rdns::from_der(&teletex).unwrap(), &common_name]),
         }
     }
 
-    fn tbs(&self, issuer: &[u8], extensions: &[Vec<u8>]) -> Vec<u8> {
+    fn tbs(&self, issuer: &Name, extensions: &[Extensions]) -> Vec<u8> {
         build(SEQUENCE, 0, |w| {
             w.nest(context_constructed(0), |w| w.integer(2));
             w.integer(77);
             w.raw(SignatureAlgorithm::Ecdsa(Hash::Sha256).der());
-            w.raw(issuer);
+            w.raw(issuer.as_der());
             w.nest(SEQUENCE, |w| {
                 w.tlv(0x17, b"500101000000Z");
                 w.tlv(0x18, b"99991231235959Z");
             });
-            w.raw(&self.subject);
+            w.raw(self.subject.as_der());
             w.raw(&p256_spki());
             w.tlv(0x81, &[0, 1, 2]);
             w.tlv(0x82, &[4, 0xf0]);
-            w.nest(context_constructed(3), |w| w.nest(SEQUENCE, |w| extensions.iter().for_each(|e| w.raw(e))));
+            w.nest(context_constructed(3), |w| w.nest(SEQUENCE, |w| extensions.iter().for_each(|e| w.raw(e.as_der()))));
         })
     }
 }

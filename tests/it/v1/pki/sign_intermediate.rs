@@ -303,10 +303,10 @@ async fn values_of_the_csr_byte_for_byte() {
         with(&of(extensions), json!({ "use_csr_values": true, "alt_names": "ignored.test", "ou": "ignored" }));
     let asked = Csr::from_pem(request["csr"].as_str().unwrap()).unwrap();
     let leaf = pki.certify(PATH, request.clone()).await;
-    assert_eq!(leaf.certificate.subject(), asked.subject);
+    assert_eq!(leaf.certificate.subject(), &asked.subject);
     for extension in asked.extensions.iter().filter(|e| e.oid != oid::BASIC_CONSTRAINTS) {
-        let at = asked.der().windows(extension.raw.len()).position(|window| window == extension.raw);
-        assert!(at.is_some(), "{}", extension.oid_text());
+        let raw = extension.raw.as_der();
+        assert!(asked.der().windows(raw.len()).any(|window| window == raw), "{}", extension.oid_text());
         assert_eq!(leaf.raw(&extension.oid_text()).as_ref(), Some(&extension.raw), "{}", extension.oid_text());
     }
     assert_eq!(basic_constraints(&leaf), "CA:TRUE");

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use signet::x509::extension::{self, extension as any, parse_oid};
 use signet::x509::name::{self, Attribute, rdn};
+use signet::x509::pieces::{Extensions, Name, Rdns};
 use signet::x509::writer::{SEQUENCE, SET, build};
 use signet::x509::{oid, pem};
 
@@ -23,16 +24,16 @@ fn attribute(tag: u8, value: &[u8]) -> Vec<u8> {
     tlv(SEQUENCE, &[&tlv(6, &[Attribute::CommonName.oid()]), &tlv(tag, &[value])])
 }
 
-fn subject(attributes: &[&[u8]]) -> Vec<u8> {
-    tlv(SEQUENCE, &[&tlv(SET, attributes)])
+fn subject(attributes: &[&[u8]]) -> Name {
+    name::name(&[&Rdns::from_der(&tlv(SET, attributes)).unwrap()])
 }
 
-fn good_subject() -> Vec<u8> {
+fn good_subject() -> Name {
     name::name(&[&rdn(Attribute::CommonName, &["a.foo".to_owned()])])
 }
 
 /// A CSR's subject that is no DER, or that others do not read; and the rule.
-fn subjects() -> Vec<(Vec<u8>, &'static str)> {
+fn subjects() -> Vec<(Name, &'static str)> {
     vec![
         (subject(&[&attribute(0x01, &[1])]), "no character string"),
         (subject(&[&attribute(0x2c, &[0x0c, 1, b'a'])]), "no character string"),
@@ -44,12 +45,12 @@ fn subjects() -> Vec<(Vec<u8>, &'static str)> {
     ]
 }
 
-fn san(name: &[u8]) -> Vec<u8> {
+fn san(name: &[u8]) -> Extensions {
     any(oid::SUBJECT_ALT_NAME, false, &tlv(SEQUENCE, &[name]))
 }
 
 /// Extensions of a CSR with a content that is false; the extension's name and the rule.
-fn extensions() -> Vec<(Vec<u8>, &'static str, &'static str)> {
+fn extensions() -> Vec<(Extensions, &'static str, &'static str)> {
     let policy = tlv(SEQUENCE, &[&[6, 2, 42, 3], &[0x30, 0]]);
     let access = tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&[6, 2, 42, 3], &tlv(0x86, &[b"http://a.test/"])])]);
     vec![
@@ -102,7 +103,7 @@ async fn what_sign_verbatim_and_use_csr_values_copy_is_read_to_its_end() {
         pki.refused("sign-verbatim", json!({ "csr": csr }), rule).await;
         pki.refused("root/sign-intermediate", csr_values(csr), rule).await;
     }
-    let no_name = csr_of_pieces(&[0x30, 2, 5, 0], &[]);
+    let no_name = csr_of_pieces(&Name::from_der(&[0x30, 2, 5, 0]).unwrap(), &[]);
     pki.refused("sign-verbatim", json!({ "csr": no_name }), "csr: unexpected DER tag").await;
     for (extension, name, rule) in extensions() {
         let csr = csr_of_pieces(&good_subject(), &[&extension]);
@@ -133,7 +134,7 @@ async fn what_a_template_says_is_read_to_its_end() {
         .map(|(subject, rule)| (Template { subject, ..Template::default() }, format!("subject: {rule}")))
         .chain(extensions().into_iter().map(|(extension, name, rule)| {
             let mut template = Template::default();
-            template.extensions.retain(|own| own[2..7] != extension[2..7]);
+            template.extensions.retain(|own| own.as_der()[2..7] != extension.as_der()[2..7]);
             template.extensions.push(extension);
             (template, format!("{name}: {rule}"))
         }));
@@ -150,7 +151,7 @@ async fn what_a_template_says_is_read_to_its_end() {
 }
 
 /// A self-issued authority of these pieces, signed by the P-256 key.
-fn self_issued(subject: &[u8], more: &[Vec<u8>]) -> String {
+fn self_issued(subject: &Name, more: &[Extensions]) -> String {
     let own = [
         extension::basic_constraints(true, None),
         any(oid::KEY_USAGE, true, &[3, 2, 1, 6]),
@@ -159,14 +160,14 @@ fn self_issued(subject: &[u8], more: &[Vec<u8>]) -> String {
     let tbs = build(SEQUENCE, 0, |w| {
         w.raw(&[0xa0, 3, 2, 1, 2, 2, 1, 77]);
         w.raw(signet::x509::algorithm::SignatureAlgorithm::Ecdsa(signet::x509::algorithm::Hash::Sha256).der());
-        w.raw(subject);
+        w.raw(subject.as_der());
         w.nest(SEQUENCE, |w| {
             w.tlv(0x17, b"500101000000Z");
             w.tlv(0x18, b"99991231235959Z");
         });
-        w.raw(subject);
+        w.raw(subject.as_der());
         w.raw(&p256_spki());
-        w.nest(0xa3, |w| w.nest(SEQUENCE, |w| own.iter().chain(more).for_each(|e| w.raw(e))));
+        w.nest(0xa3, |w| w.nest(SEQUENCE, |w| own.iter().chain(more).for_each(|e| w.raw(e.as_der()))));
     });
     pem::encode("CERTIFICATE", &signed_by_p256(&tbs))
 }
@@ -189,6 +190,7 @@ async fn what_a_self_issued_authority_says_is_read_to_its_end() {
     }
     // Readers that are strict about DER refuse a whole certificate for it.
     let explicit = tlv(SEQUENCE, &[&[6, 2, 42, 3], &[1, 1, 0], &[4, 2, 5, 0]]);
+    let explicit = Extensions::from_der(&explicit).unwrap();
     refused(self_issued(&good_subject(), &[explicit]), "critical FALSE is written out").await;
     pki.stop().await;
 }

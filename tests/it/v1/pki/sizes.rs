@@ -6,6 +6,7 @@ use signet::x509::algorithm::{Hash, SignatureAlgorithm};
 use signet::x509::extension::{basic_constraints, extension};
 use signet::x509::name::{self, Attribute, rdn};
 use signet::x509::oid::{self, parse_oid};
+use signet::x509::pieces::{Extensions, Name, Rdns};
 use signet::x509::serial::Serial;
 use signet::x509::tbs::{CertificateTbs, signed};
 use signet::x509::writer::{SEQUENCE, SET, build, context, context_constructed};
@@ -15,7 +16,7 @@ use super::foreign::{self, CA, Ca, csr, csr_of_pieces, p256_spki, signed_by_p256
 use super::mount::{Pki, with};
 
 /// Extensions of so many identifiers, and nothing in them.
-fn extensions(count: usize) -> Vec<Vec<u8>> {
+fn extensions(count: usize) -> Vec<Extensions> {
     (0..count).map(|n| extension(&parse_oid(&format!("1.3.6.1.4.1.99999.{n}")).unwrap(), false, &[5, 0])).collect()
 }
 
@@ -23,7 +24,7 @@ fn extensions(count: usize) -> Vec<Vec<u8>> {
 fn certificate(count: usize) -> String {
     let mut all = vec![basic_constraints(true, None)];
     all.extend(extensions(count - 1));
-    let pieces: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+    let pieces: Vec<&Extensions> = all.iter().collect();
     let algorithm = SignatureAlgorithm::Ecdsa(Hash::Sha256);
     let subject = common_name("Very Long");
     let tbs = CertificateTbs {
@@ -39,16 +40,16 @@ fn certificate(count: usize) -> String {
     pem::encode("CERTIFICATE", &signed(&tbs.encode(), algorithm, &[0x30, 6, 2, 1, 1, 2, 1, 1]))
 }
 
-fn common_name(text: &str) -> Vec<u8> {
+fn common_name(text: &str) -> Name {
     name::name(&[&rdn(Attribute::CommonName, &[text.to_owned()])])
 }
 
-fn request_of(extensions: &[Vec<u8>]) -> String {
-    csr_of_pieces(&common_name("a.test"), &extensions.iter().map(Vec::as_slice).collect::<Vec<_>>())
+fn request_of(extensions: &[Extensions]) -> String {
+    csr_of_pieces(&common_name("a.test"), &extensions.iter().collect::<Vec<_>>())
 }
 
 /// A subjectAltName of so many host names.
-fn host_names(count: usize) -> Vec<u8> {
+fn host_names(count: usize) -> Extensions {
     let names = build(SEQUENCE, 0, |w| (0..count).for_each(|n| w.tlv(context(2), format!("n{n}.test").as_bytes())));
     extension(oid::SUBJECT_ALT_NAME, false, &names)
 }
@@ -98,12 +99,12 @@ async fn a_request_with_very_many_extensions_names_or_attributes_is_refused() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true })).await;
     let long_subject = {
-        let values: Vec<Vec<u8>> = (0..1001).map(|n| rdn(Attribute::OrganizationalUnit, &[n.to_string()])).collect();
-        name::name(&values.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        let values: Rdns = (0..1001).map(|n| rdn(Attribute::OrganizationalUnit, &[n.to_string()])).collect();
+        name::name(&[&values])
     };
     let attributes = build(SEQUENCE, 0, |w| {
         w.integer(0);
-        w.raw(&common_name("a.test"));
+        w.raw(common_name("a.test").as_der());
         w.raw(&p256_spki());
         w.nest(context_constructed(0), |w| {
             for n in 0..101 {

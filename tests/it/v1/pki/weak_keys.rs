@@ -4,6 +4,7 @@ use serde_json::json;
 use signet::x509::algorithm::SignatureAlgorithm;
 use signet::x509::csr::request_info;
 use signet::x509::name::{self, Attribute};
+use signet::x509::pieces::Extensions;
 use signet::x509::{pem, tbs};
 
 use super::foreign::{CA, Ca, Files, openssl_text};
@@ -31,7 +32,8 @@ fn identity_csr() -> String {
     // SubjectPublicKeyInfo of RFC 8410 4.
     let spki = [&[0x30, 42, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 33, 0][..], &identity].concat();
     let signature = [&identity[..], &[0; 32]].concat();
-    let signed = tbs::signed(&request_info(&subject, &spki, &[]), SignatureAlgorithm::Ed25519, &signature);
+    let signed =
+        tbs::signed(&request_info(&subject, &spki, &Extensions::default()), SignatureAlgorithm::Ed25519, &signature);
     pem::encode("CERTIFICATE REQUEST", &signed)
 }
 

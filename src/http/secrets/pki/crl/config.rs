@@ -9,7 +9,7 @@ use crate::pki::mount::settings::crl::{CrlConfig, UnknownSerial, written_lifetim
 use crate::pki::values::written::WrittenDuration;
 
 /// Fields of `config/crl`.
-pub const FIELDS: &[&str] = &[
+pub(crate) const FIELDS: &[&str] = &[
     "expiry",
     "disable",
     "ocsp_disable",
@@ -33,7 +33,7 @@ const UNLIMITED: i64 = -1;
 ///
 /// # Errors
 /// `Invalid` naming the field and the rule.
-pub fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
+pub(crate) fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
     let mut config = stored.clone();
     for (name, flag) in flags(&mut config) {
         *flag = fields.bool(name)?.unwrap_or(*flag);
@@ -56,7 +56,7 @@ pub fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
 }
 
 /// The members of an answer.
-pub fn shown(config: &CrlConfig) -> Value {
+pub(crate) fn shown(config: &CrlConfig) -> Value {
     // The places lend mutably.
     let mut own = config.clone();
     let mut members = json!({

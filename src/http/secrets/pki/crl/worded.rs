@@ -5,7 +5,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::LABEL;
 use crate::clock::{Time, parse_rfc3339};
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
@@ -22,16 +21,16 @@ use crate::x509::pem;
 use crate::x509::serial::Serial;
 
 /// Fields of `sign-revocation-list`.
-pub const SIGN_FIELDS: &[&str] =
+pub(crate) const SIGN_FIELDS: &[&str] =
     &["revoked_certs", "extensions", "crl_number", "delta_crl_base_number", "next_update", "format"];
 /// Fields of `resign-crls`.
-pub const RESIGN_FIELDS: &[&str] = &["crls", "crl_number", "delta_crl_base_number", "next_update", "format"];
+pub(crate) const RESIGN_FIELDS: &[&str] = &["crls", "crl_number", "delta_crl_base_number", "next_update", "format"];
 
-pub async fn sign(call: Call) -> Result<Answer> {
+pub(crate) async fn sign(call: Call) -> Result<Answer> {
     make(call, worded).await
 }
 
-pub async fn resign(call: Call) -> Result<Answer> {
+pub(crate) async fn resign(call: Call) -> Result<Answer> {
     make(call, joined).await
 }
 
@@ -48,7 +47,7 @@ async fn make(mut call: Call, read: Read) -> Result<Answer> {
     };
     let (is_der, signer, list, warnings) = off_the_worker(work).await??;
     let der = signer.sign(list).await?;
-    let text = move || if is_der { STANDARD.encode(&der) } else { pem::encode(LABEL, &der) };
+    let text = move || if is_der { STANDARD.encode(&der) } else { pem::encode(pem::CRL, &der) };
     Ok(Answer::data(json!({ "crl": off_the_worker(text).await? })).with_warnings(warnings))
 }
 
@@ -116,7 +115,7 @@ fn read(text: &str) -> Result<Crl> {
         return Crl::parse(&der.map_err(|_| Error::invalid("must be PEM or base64"))?);
     }
     match pem::blocks(text)?.as_slice() {
-        [(label, der)] if label == LABEL => Crl::parse(der),
+        [(label, der)] if label == pem::CRL => Crl::parse(der),
         _ => Err(Error::invalid("must be exactly one PEM block X509 CRL")),
     }
 }

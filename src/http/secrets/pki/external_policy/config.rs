@@ -11,7 +11,7 @@ use crate::pki::values::whole_seconds;
 use crate::secret::Secret;
 
 /// Body members.
-pub const FIELDS: &[&str] = &[
+pub(crate) const FIELDS: &[&str] = &[
     "enabled",
     "external_service_url",
     "timeout",
@@ -26,7 +26,7 @@ pub const FIELDS: &[&str] = &[
 ///
 /// # Errors
 /// `Invalid` naming the member and the rule, never quoting it.
-pub fn merged(stored: &Config, fields: &Fields, bundle: Option<&Secret>) -> Result<Config> {
+pub(crate) fn merged(stored: &Config, fields: &Fields, bundle: Option<&Secret>) -> Result<Config> {
     let within =
         |name: &str, old: &str, bytes| fields.text_within(name, bytes).map(|new| new.unwrap_or_else(|| old.to_owned()));
     let (text, certificates) =
@@ -45,7 +45,7 @@ pub fn merged(stored: &Config, fields: &Fields, bundle: Option<&Secret>) -> Resu
 }
 
 /// The members of an answer. Of the client's bundle only the certificates are shown.
-pub fn shown(config: &Config) -> Map<String, Value> {
+pub(crate) fn shown(config: &Config) -> Map<String, Value> {
     let updated = Time::from_unix_timestamp(config.updated_at).ok().filter(|_| config.updated_at > 0);
     [
         ("enabled", json!(config.enabled)),

@@ -8,7 +8,7 @@ use crate::pki::mount::issuer::{LeafNotAfter, MAX_CHAIN, Usage};
 use crate::pki::mount::urls::Urls;
 
 /// Fields of an issuer write.
-pub const FIELDS: &[&str] = &[
+pub(crate) const FIELDS: &[&str] = &[
     "issuer_name",
     "manual_chain",
     "leaf_not_after_behavior",
@@ -30,7 +30,7 @@ const CHAIN: Cap = Cap::new(MAX_CHAIN, MAX_NAME);
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
-pub fn read(fields: &Fields, write: Write, issuer: &Standing<'_>) -> Result<IssuerSettings> {
+pub(crate) fn read(fields: &Fields, write: Write, issuer: &Standing<'_>) -> Result<IssuerSettings> {
     let (defaults, stands) = (issuer.defaults(), issuer.settings());
     let absent = |name: &str| if write == Write::Merge && !fields.is_null(name) { &stands } else { &defaults };
     let (name, behavior, algorithm) = ("issuer_name", "leaf_not_after_behavior", "revocation_signature_algorithm");

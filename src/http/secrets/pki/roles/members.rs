@@ -16,7 +16,7 @@ use crate::pki::values::written::WrittenTime;
 use crate::pki::values::{check_ext_key_usage, check_key_usage, whole_seconds};
 
 /// The members that a role write reads.
-pub const FIELDS: &[&str] = &[
+pub(crate) const FIELDS: &[&str] = &[
     "issuer_ref",
     "ttl",
     "max_ttl",
@@ -112,7 +112,7 @@ const SECONDS: Slots<u64> = &[
 
 /// A role as it is shown: lists always as arrays, durations as whole seconds but for the two whose form the
 /// dialect has.
-pub fn shown(role: &Role, dialect: Dialect) -> Value {
+pub(crate) fn shown(role: &Role, dialect: Dialect) -> Value {
     let mut members = Map::new();
     // The slots lend mutably.
     let mut own = role.clone();
@@ -143,7 +143,7 @@ pub fn shown(role: &Role, dialect: Dialect) -> Value {
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
-pub fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
+pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
     let mut reader = Reader { fields, role: base.cloned().unwrap_or_default(), blank: Role::default() };
     reader.read(FLAGS, |name| fields.bool(name))?;
     for list in LISTS {

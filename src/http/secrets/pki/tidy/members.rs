@@ -12,7 +12,7 @@ use crate::pki::tidy::Status;
 use crate::pki::tidy::report::{Counts, State};
 
 /// Fields of `tidy`.
-pub const FIELDS: &[&str] = &[
+pub(crate) const FIELDS: &[&str] = &[
     "tidy_cert_store",
     "tidy_revoked_certs",
     REVOKED_ALIAS,
@@ -33,7 +33,7 @@ pub const FIELDS: &[&str] = &[
     "page_size",
 ];
 /// Fields of `config/auto-tidy`: those of `tidy`, and when.
-pub const AUTO_FIELDS: &[&str] = &{
+pub(crate) const AUTO_FIELDS: &[&str] = &{
     let own = [
         "enabled",
         "interval_duration",
@@ -57,7 +57,7 @@ const REVOKED_ALIAS: &str = "tidy_revocation_list";
 ///
 /// # Errors
 /// `Invalid` naming the field and the rule.
-pub fn merged(stored: &Config, fields: &Fields) -> Result<Config> {
+pub(crate) fn merged(stored: &Config, fields: &Fields) -> Result<Config> {
     let mut config = stored.clone();
     for task in Task::ALL {
         let mut wanted = fields.bool(task.field())?;
@@ -93,7 +93,7 @@ pub fn merged(stored: &Config, fields: &Fields) -> Result<Config> {
 ///
 /// # Errors
 /// As [`merged`].
-pub fn merged_auto(stored: &AutoTidy, fields: &Fields) -> Result<AutoTidy> {
+pub(crate) fn merged_auto(stored: &AutoTidy, fields: &Fields) -> Result<AutoTidy> {
     let or = |name, stored| seconds(fields, name).map(|seconds| seconds.unwrap_or(stored));
     let flag = |name, stored| fields.bool(name).map(|flag| flag.unwrap_or(stored));
     Ok(AutoTidy {
@@ -126,7 +126,7 @@ fn shown(config: &Config) -> Map<String, Value> {
 }
 
 /// The members of `config/auto-tidy`.
-pub fn auto(config: &AutoTidy) -> Map<String, Value> {
+pub(crate) fn auto(config: &AutoTidy) -> Map<String, Value> {
     let mut members = shown(&config.what);
     let own = [
         ("enabled", json!(config.enabled)),
@@ -141,7 +141,7 @@ pub fn auto(config: &AutoTidy) -> Map<String, Value> {
 }
 
 /// The members of `tidy-status`; without a run those of one that is null throughout.
-pub fn status(status: &Status) -> Map<String, Value> {
+pub(crate) fn status(status: &Status) -> Map<String, Value> {
     let report = status.report.as_ref();
     let time = |micros: i64| Time::from_unix_timestamp_nanos(i128::from(micros) * 1000).map(rfc3339).ok();
     let counts = report.map(|report| &report.counts);

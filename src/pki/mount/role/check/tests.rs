@@ -58,8 +58,8 @@ fn a_role_takes_its_stored_form() {
     assert_eq!(role.cn_validations, ["email", "hostname"]);
     let leases = Role { no_store: true, generate_lease: true, country: texts(&["NZL"]), ..Role::default() };
     let (role, warnings) = leases.checked().unwrap();
-    assert!(!role.generate_lease && warnings.texts()[0].contains("mutually exclusive"));
-    assert!(warnings.texts()[1].starts_with("country: "));
+    assert!(!role.generate_lease && warnings[0].contains("mutually exclusive"));
+    assert!(warnings[1].starts_with("country: "));
 }
 
 #[test]

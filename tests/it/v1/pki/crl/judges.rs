@@ -5,6 +5,7 @@ use serde_json::json;
 use signet::x509::algorithm::SignatureAlgorithm;
 use signet::x509::crl::{CrlTbs, entry};
 use signet::x509::extension;
+use signet::x509::name;
 use signet::x509::serial::Serial;
 use signet::x509::tbs::signed;
 
@@ -119,7 +120,7 @@ fn pkilint_sees_what_is_wrong_with_a_list() {
     // Neither a number nor the issuer's key, and a nextUpdate before thisUpdate.
     let tbs = CrlTbs {
         algorithm,
-        issuer: &[0x30, 0],
+        issuer: &name::name(&[]),
         this_update: 1_800_000_000,
         next_update: 1_700_000_000,
         extensions: &[&extension::delta_crl_indicator(1)],

@@ -20,6 +20,7 @@ use signet::x509::algorithm::{Hash, SignatureAlgorithm};
 use signet::x509::csr::Csr;
 use signet::x509::extension::{self, KeyUsage, SubjectAltNames};
 use signet::x509::name::{self, Attribute, rdn};
+use signet::x509::pieces::{Extensions, Name};
 use signet::x509::serial::Serial;
 use signet::x509::tbs::{CertificateTbs, signed};
 use signet::x509::{oid, pem};
@@ -188,16 +189,16 @@ pub fn csr_of(question: &Value) -> Csr {
 #[derive(Clone)]
 pub struct Template {
     pub serial: Serial,
-    pub subject: Vec<u8>,
+    pub subject: Name,
     pub not_before: i64,
     pub not_after: i64,
-    pub extensions: Vec<Vec<u8>>,
+    pub extensions: Vec<Extensions>,
     /// Another key than the CSR's.
     pub other_key: bool,
 }
 
 /// An extension that nobody here knows, 1.3.6.1.4.1.99999.1.
-pub fn unknown_extension() -> Vec<u8> {
+pub fn unknown_extension() -> Extensions {
     extension::extension(&[0x2b, 6, 1, 4, 1, 0x86, 0x8d, 0x1f, 1], false, &[4, 3, 1, 2, 3])
 }
 
@@ -221,12 +222,12 @@ impl Default for Template {
 }
 
 /// A subject of one common name.
-pub fn common_name(text: &str) -> Vec<u8> {
+pub fn common_name(text: &str) -> Name {
     name::name(&[&rdn(Attribute::CommonName, &[text.to_owned()])])
 }
 
 /// subjectAltName of one DNS name.
-pub fn dns(text: &str) -> Vec<u8> {
+pub fn dns(text: &str) -> Extensions {
     extension::subject_alt_name(&SubjectAltNames { dns: vec![text.into()], ..SubjectAltNames::default() }, false)
 }
 
@@ -245,7 +246,7 @@ impl Template {
         static SCRAP: LazyLock<PrivateKey> =
             LazyLock::new(|| PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap());
         let algorithm = SignatureAlgorithm::Ecdsa(Hash::Sha256);
-        let extensions: Vec<&[u8]> = self.extensions.iter().map(Vec::as_slice).collect();
+        let extensions: Vec<&Extensions> = self.extensions.iter().collect();
         let tbs = CertificateTbs {
             serial: &self.serial,
             algorithm,
@@ -262,12 +263,12 @@ impl Template {
 }
 
 /// Whether a certificate of the engine has this extension, byte for byte.
-pub fn has(certificate: &signet::x509::certificate::Certificate, extension: &[u8]) -> bool {
-    certificate.extensions().iter().any(|found| found.raw == extension)
+pub fn has(certificate: &signet::x509::certificate::Certificate, extension: &Extensions) -> bool {
+    certificate.extensions().iter().any(|found| &found.raw == extension)
 }
 
-/// The AKI of a certificate, as bytes of the extension.
-pub fn authority_key_id(certificate: &signet::x509::certificate::Certificate) -> Vec<u8> {
+/// The AKI of a certificate, the whole extension.
+pub fn authority_key_id(certificate: &signet::x509::certificate::Certificate) -> Extensions {
     certificate.extension(oid::AUTHORITY_KEY_ID).unwrap().raw.clone()
 }
 

@@ -5,6 +5,7 @@ use signet::clock::{Clock, Time, rfc3339};
 use signet::x509::extension::{self, KeyUsage};
 use signet::x509::name;
 use signet::x509::oid;
+use signet::x509::pieces::{Extensions, Name};
 use signet::x509::serial::Serial;
 
 use super::engine::{Reply, Template, authority_key_id, common_name, consent_to, csr_of, dns, has, unknown_extension};
@@ -42,12 +43,12 @@ async fn what_the_engine_chose_stays_and_what_the_issuer_says_is_the_issuers() {
     let template = Template::default();
     let leaf = governed.made_of(&template, json!({})).await;
     let made = &leaf.certificate;
-    assert_eq!((made.subject(), made.serial()), (template.subject.as_slice(), template.serial));
+    assert_eq!((made.subject(), made.serial()), (&template.subject, template.serial));
     assert_eq!((made.not_before(), made.not_after()), (template.not_before, template.not_after));
     let mut expected = template.extensions.clone();
     expected[2] = made.extension(oid::AUTHORITY_KEY_ID).unwrap().raw.clone();
     expected.push(extension::subject_key_id(&made.key().key_id()));
-    let found: Vec<Vec<u8>> = made.extensions().iter().map(|e| e.raw.clone()).collect();
+    let found: Vec<Extensions> = made.extensions().iter().map(|e| e.raw.clone()).collect();
     assert_eq!(found, expected, "byte for byte, in their order; a missing key identifier is added");
     assert_ne!(expected[2], template.extensions[2]);
     assert_eq!(leaf.sans(), ["DNS:policy.test"]);
@@ -113,7 +114,7 @@ async fn without_a_default_issuer_the_engine_names_one() {
     let service = &governed.engine.question()["service_request_values"];
     assert_eq!((&service["requested_issuer_id"], &service["requested_issuer_cert"]), (&json!(""), &json!("")));
     let leaf = governed.made_of(&Template::default(), json!({ "issuer_ref": "other" })).await;
-    assert_eq!(leaf.certificate.issuer(), common_name("other"));
+    assert_eq!(leaf.certificate.issuer(), &common_name("other"));
     governed.stop().await;
 }
 
@@ -122,7 +123,7 @@ async fn a_template_keeps_the_rules_of_every_certificate() {
     let governed = Governed::start().await;
     let good = Template::default();
     let extended =
-        |more: Vec<Vec<u8>>| Template { extensions: [good.extensions.clone(), more].concat(), ..good.clone() };
+        |more: Vec<Extensions>| Template { extensions: [good.extensions.clone(), more].concat(), ..good.clone() };
     let at = |not_before, not_after| Template { not_before, not_after, ..good.clone() };
     for (template, rule) in [
         (Template::authority(None), "CA certificate, which sign-intermediate alone may make"),
@@ -133,12 +134,12 @@ async fn a_template_keeps_the_rules_of_every_certificate() {
             "path length needs cA TRUE",
         ),
         (extended(vec![extension::subject_key_id(&[])]), "subjectKeyIdentifier: must not be empty"),
-        (Template { subject: vec![0x30, 2, 0x31, 0], ..good.clone() }, "certificate: "),
+        (Template { subject: Name::from_der(&[0x30, 2, 0x31, 0]).unwrap(), ..good.clone() }, "certificate: "),
         (
             Template { extensions: vec![extension::key_usage(KeyUsage::CERT_SIGN)], ..good.clone() },
             "keyCertSign needs cA TRUE",
         ),
-        (Template { subject: vec![0x30, 0], ..good.clone() }, "subjectAltName must be critical"),
+        (Template { subject: name::name(&[]), ..good.clone() }, "subjectAltName must be critical"),
     ] {
         governed.refuses(&template, json!({}), rule).await;
     }

@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use signet::documents::MountId;
 use signet::error::{Error, Kind, Result};
-use signet::keys::signer::{Input, RemoteSigner, Wants};
+use signet::keys::signer::{Input, RemoteSigner, Verified, Wants};
 use signet::keys::signing::{ManagedKey, ManagedKeyRef, Signers, SigningKey};
 use signet::pki::actor::Planned;
 use signet::pki::mount::issuer::Key;
@@ -123,11 +123,11 @@ impl Device {
 }
 
 impl Signers for Device {
-    fn signer(&self, _: MountId, uuid: &str) -> Result<Arc<dyn RemoteSigner>> {
+    fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
         if *self.denied.lock().unwrap() {
             return Err(Error::invalid("managed key is not allowed for this mount"));
         }
-        let (pair, public) = self.keys.lock().unwrap()[uuid].clone();
+        let (pair, public) = self.keys.lock().unwrap()[&key.uuid].clone();
         let (begun, taken_back) = (Arc::clone(&self.begun), Arc::clone(&self.taken_back));
         Ok(Arc::new(Signer { pair, public, mode: self.mode.subscribe(), begun, taken_back }))
     }
@@ -177,8 +177,9 @@ impl RemoteSigner for Signer {
         Ok(if algorithm.hash().is_some() { Wants::Digest } else { Wants::Message })
     }
 
-    fn sign(&self, _: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Vec<u8>>> {
+    fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
         let (pair, mut mode) = (Arc::clone(&self.pair), self.mode.clone());
+        let (public, asked) = (self.public.clone(), input.clone());
         let (begun, job) = (Arc::clone(&self.begun), Job(Some(Arc::clone(&self.taken_back))));
         async move {
             begun.fetch_add(1, Ordering::SeqCst);
@@ -199,7 +200,7 @@ impl RemoteSigner for Signer {
             }
             let answer = done.await.unwrap_or_else(|gone| Err(Error::unavailable("the device is gone", gone)));
             job.ends();
-            answer
+            Verified::new(&public, algorithm, &asked, answer?)
         }
         .boxed()
     }

@@ -135,7 +135,7 @@ fn h9_no_store_with_generate_lease_stores_a_false_lease_and_warns() {
     let body = json!({"no_store": true, "generate_lease": true});
     let (role, warnings) = written(&body).unwrap();
     assert!(!role.generate_lease && role.no_store);
-    assert!(warnings.texts()[0].contains("mutually exclusive"));
+    assert!(warnings[0].contains("mutually exclusive"));
 }
 
 #[test]

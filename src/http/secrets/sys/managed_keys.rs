@@ -1,0 +1,256 @@
+//! Managed keys (`sys/managed-keys`): writing, showing, listing, testing and deleting them.
+//!
+//! The parameters that all types share are read here, those of a type in its own file: a type is its words in
+//! `FIELDS`, a file with its members, and its arms in the four matches below.
+
+mod cloudakms;
+mod cloudbkeyvault;
+mod cloudckms;
+mod pkcs11;
+mod sent;
+
+use serde_json::{Map, Value, json};
+
+use self::sent::Sent;
+use super::super::answer::{Answer, Body};
+use super::super::page::Page;
+use super::super::route::Call;
+use super::super::unrecognised;
+use super::to_the_end;
+use crate::error::{Error, Result};
+use crate::fields::{Cap, Fields};
+use crate::keys::managed::{BackendConfig, BackendType, Record, Terms, Usages};
+use crate::keys::{TestHash, TestSign};
+
+/// The parameters of a write, of all types.
+pub(super) const FIELDS: &[&str] = &[
+    "type",
+    "name",
+    "allow_generate_key",
+    "allow_replace_key",
+    "allow_store_key",
+    "any_mount",
+    "usages",
+    "library",
+    "key_label",
+    "key_id",
+    "mechanism",
+    "pin",
+    "slot",
+    "token_label",
+    "curve",
+    "key_bits",
+    "force_rw_session",
+    "max_parallel",
+    "access_key",
+    "secret_key",
+    "key_type",
+    "kms_key",
+    "endpoint",
+    "region",
+    "tenant_id",
+    "client_id",
+    "client_secret",
+    "environment",
+    "vault_name",
+    "key_name",
+    "resource",
+    "credentials",
+    "crypto_key",
+    "crypto_key_version",
+    "key_ring",
+    "project",
+    "algorithm",
+];
+
+/// The parameters of a test signature.
+pub(super) const TEST: &[&str] = &["use_pss", "hash_algorithm"];
+
+/// Those that every type has: the first seven of [`FIELDS`].
+const SHARED: usize = 7;
+
+/// The most usages of a list.
+const USAGES: Cap = Cap::new(16, 64);
+
+/// LIST `sys/managed-keys/:type`.
+pub(super) async fn list(call: Call) -> Result<Answer> {
+    let names = call.state.managed_keys.names(backend(&call)?);
+    let names = Page::of(&call.fields)?.cut(names.iter().map(String::as_str));
+    if names.is_empty() {
+        return Err(Error::not_found());
+    }
+    Ok(Body::DataAndTop(json!({ "keys": names })).into())
+}
+
+/// `GET sys/managed-keys/:type/:name`.
+pub(super) async fn read(call: Call) -> Result<Answer> {
+    let record = call.state.managed_keys.read(backend(&call)?, name(&call)).ok_or_else(Error::not_found)?;
+    Ok(Answer::data(shown(&record)))
+}
+
+/// `POST sys/managed-keys/:type/:name`: a new key, or a merge into the one that is there.
+pub(super) async fn write(mut call: Call) -> Result<Answer> {
+    let kind = backend(&call)?;
+    let fields = std::mem::take(&mut call.fields);
+    agrees_with_path(&call, &fields)?;
+    let own = own_fields(kind);
+    let foreign = fields.iter().map(|(name, _)| name);
+    let foreign = foreign.filter(|name| FIELDS[SHARED..].contains(name) && !own.contains(name));
+    let mut warnings: Vec<String> = unrecognised(foreign).into_iter().collect();
+    if call.respelt {
+        warnings.push(format!("the key name was changed to {:?}: names are in lower case", name(&call)));
+    }
+    let sent = Sent::new(fields, secret_fields(kind))?;
+    to_the_end(async move {
+        let change = |stored: Option<&Record>| changed(kind, &sent, stored);
+        let record = call.state.managed_keys.write(kind, name(&call), change).await?;
+        if record.terms.allow_generate_key {
+            warnings.push("disable allow_generate_key after initial creation".to_owned());
+        }
+        warnings.extend(match &record.backend {
+            BackendConfig::Pkcs11(settings) => pkcs11::warning(settings),
+            BackendConfig::CloudAkms(_) | BackendConfig::CloudBKeyVault(_) | BackendConfig::CloudCkms(_) => None,
+        });
+        Ok(Answer::empty().with_warnings(warnings))
+    })
+    .await
+}
+
+/// `DELETE sys/managed-keys/:type/:name`, of an absent one too.
+pub(super) async fn delete(call: Call) -> Result<Answer> {
+    let kind = backend(&call)?;
+    to_the_end(async move {
+        call.state.managed_keys.delete(kind, name(&call)).await?;
+        Ok(Answer::empty())
+    })
+    .await
+}
+
+/// `POST sys/managed-keys/:type/:name/test/sign`.
+pub(super) async fn test_sign(call: Call) -> Result<Answer> {
+    let kind = backend(&call)?;
+    let hash = call.fields.text("hash_algorithm")?.map(|word| TestHash::parse(&word)).transpose()?;
+    let test = TestSign { hash, use_pss: call.fields.bool("use_pss")? };
+    call.state.managed_keys.test_sign(kind, name(&call), test).await?;
+    Ok(Answer::empty())
+}
+
+fn backend(call: &Call) -> Result<BackendType> {
+    BackendType::parse(call.param("backend"))
+}
+
+/// The name of the key, in lower case as all paths are that have one.
+fn name(call: &Call) -> &str {
+    call.param("managed_key")
+}
+
+/// What the body repeats of the path has to say the same.
+fn agrees_with_path(call: &Call, fields: &Fields) -> Result<()> {
+    for (field, of_path) in [("type", call.param("backend")), ("name", name(call))] {
+        if fields.text(field)?.is_some_and(|given| !given.eq_ignore_ascii_case(of_path)) {
+            return Err(Error::invalid(format!("{field}: must be {of_path:?}, as the path says")));
+        }
+    }
+    Ok(())
+}
+
+/// The parameters of a type.
+fn own_fields(kind: BackendType) -> &'static [&'static str] {
+    match kind {
+        BackendType::Pkcs11 => pkcs11::FIELDS,
+        BackendType::CloudAkms => cloudakms::FIELDS,
+        BackendType::CloudBKeyVault => cloudbkeyvault::FIELDS,
+        BackendType::CloudCkms => cloudckms::FIELDS,
+    }
+}
+
+/// Those of them that are secret.
+fn secret_fields(kind: BackendType) -> &'static [&'static str] {
+    match kind {
+        BackendType::Pkcs11 => pkcs11::SECRETS,
+        BackendType::CloudAkms => cloudakms::SECRETS,
+        BackendType::CloudBKeyVault => cloudbkeyvault::SECRETS,
+        BackendType::CloudCkms => cloudckms::SECRETS,
+    }
+}
+
+/// What a write makes of the configuration that stands.
+fn changed(kind: BackendType, sent: &Sent, stored: Option<&Record>) -> Result<(Terms, BackendConfig)> {
+    let terms = terms(sent, stored)?;
+    // A key of another type under this name is refused by the registry.
+    let stored = stored.map(|record| &record.backend);
+    let backend = match kind {
+        BackendType::Pkcs11 => {
+            let own = stored.and_then(|stored| if let BackendConfig::Pkcs11(own) = stored { Some(own) } else { None });
+            BackendConfig::Pkcs11(pkcs11::read(sent, own)?)
+        }
+        BackendType::CloudAkms => {
+            let own =
+                stored.and_then(|stored| if let BackendConfig::CloudAkms(own) = stored { Some(own) } else { None });
+            BackendConfig::CloudAkms(cloudakms::read(sent, own)?)
+        }
+        BackendType::CloudBKeyVault => {
+            let own = stored
+                .and_then(|stored| if let BackendConfig::CloudBKeyVault(own) = stored { Some(own) } else { None });
+            BackendConfig::CloudBKeyVault(cloudbkeyvault::read(sent, own)?)
+        }
+        BackendType::CloudCkms => {
+            let own =
+                stored.and_then(|stored| if let BackendConfig::CloudCkms(own) = stored { Some(own) } else { None });
+            BackendConfig::CloudCkms(cloudckms::read(sent, own)?)
+        }
+    };
+    Ok((terms, backend))
+}
+
+fn terms(sent: &Sent, stored: Option<&Record>) -> Result<Terms> {
+    let mut terms = stored.map(|record| record.terms.clone()).unwrap_or_default();
+    sent.flag("allow_generate_key", &mut terms.allow_generate_key)?;
+    sent.flag("allow_replace_key", &mut terms.allow_replace_key)?;
+    sent.flag("allow_store_key", &mut terms.allow_store_key)?;
+    sent.flag("any_mount", &mut terms.any_mount)?;
+    if let Some(words) = sent.fields().list_within("usages", USAGES)? {
+        terms.usages = Usages::parse(words.iter().map(String::as_str))?;
+    }
+    Ok(terms)
+}
+
+/// A key as it is shown: no secret is.
+fn shown(record: &Record) -> Value {
+    let Terms { allow_generate_key, allow_replace_key, allow_store_key, any_mount, usages } = &record.terms;
+    let shared = [
+        ("UUID", json!(record.uuid)),
+        ("name", json!(record.name)),
+        ("type", json!(record.kind().word())),
+        ("allow_generate_key", json!(allow_generate_key)),
+        ("allow_replace_key", json!(allow_replace_key)),
+        ("allow_store_key", json!(allow_store_key)),
+        ("any_mount", json!(any_mount)),
+        ("usages", json!(usages.words().collect::<Vec<_>>())),
+    ];
+    let own = match &record.backend {
+        BackendConfig::Pkcs11(settings) => pkcs11::shown(settings),
+        BackendConfig::CloudAkms(config) => cloudakms::shown(config),
+        BackendConfig::CloudBKeyVault(config) => cloudbkeyvault::shown(config),
+        BackendConfig::CloudCkms(config) => cloudckms::shown(config),
+    };
+    let members = shared.into_iter().chain(own).map(|(name, value)| (name.to_owned(), value));
+    Value::Object(members.collect::<Map<_, _>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KINDS: [BackendType; 4] =
+        [BackendType::Pkcs11, BackendType::CloudAkms, BackendType::CloudBKeyVault, BackendType::CloudCkms];
+
+    #[test]
+    fn the_route_reads_what_the_types_read_and_nothing_else() {
+        let own: Vec<&str> = KINDS.into_iter().flat_map(own_fields).copied().collect();
+        assert!(own.iter().all(|name| FIELDS[SHARED..].contains(name)));
+        assert!(FIELDS[SHARED..].iter().all(|name| own.contains(name)));
+        assert!(!FIELDS[..SHARED].iter().any(|name| own.contains(name)));
+        assert!(KINDS.into_iter().all(|kind| secret_fields(kind).iter().all(|name| own_fields(kind).contains(name))));
+    }
+}

@@ -1,0 +1,85 @@
+//! The members of a managed key of type `pkcs11`.
+
+use serde_json::{Value, json};
+
+use super::sent::{REDACTED, Sent};
+use crate::error::Result;
+use crate::fields::MAX_NAME;
+use crate::keys::pkcs11::{Pkcs11Settings, is_supported_mechanism};
+
+/// The members that a write reads.
+pub(super) const FIELDS: &[&str] = &[
+    "library",
+    "key_label",
+    "key_id",
+    "mechanism",
+    "pin",
+    "slot",
+    "token_label",
+    "curve",
+    "key_bits",
+    "force_rw_session",
+    "max_parallel",
+];
+
+/// Those that are secret.
+pub(super) const SECRETS: &[&str] = &["pin"];
+
+/// Longest label of a key or a token, bytes.
+const LABEL: usize = 255;
+/// Longest identifier of a key, hexadecimal digits.
+const ID: usize = 512;
+/// Longest text of a number or a word.
+const WORD: usize = 32;
+
+/// What a write makes of the settings that stand.
+pub(super) fn read(sent: &Sent, stored: Option<&Pkcs11Settings>) -> Result<Pkcs11Settings> {
+    let fields = sent.fields();
+    let mut settings = stored.cloned().unwrap_or_default();
+    sent.text("library", MAX_NAME, &mut settings.library)?;
+    sent.text("key_label", LABEL, &mut settings.key_label)?;
+    sent.text("key_id", ID, &mut settings.key_id)?;
+    sent.text("token_label", LABEL, &mut settings.token_label)?;
+    sent.flag("force_rw_session", &mut settings.force_rw_session)?;
+    settings.pin = sent.secret("pin", stored.map(|settings| &settings.pin))?;
+    if let Some(text) = fields.text_within("mechanism", WORD)? {
+        settings.mechanism = Some(Pkcs11Settings::parse_mechanism(&text)?);
+    }
+    if let Some(text) = fields.text_within("slot", WORD)? {
+        settings.slot = Pkcs11Settings::parse_slot(&text)?;
+    }
+    if let Some(text) = fields.text_within("curve", WORD)? {
+        settings.curve = Pkcs11Settings::parse_curve(&text)?;
+    }
+    if let Some(bits) = fields.int("key_bits")? {
+        settings.key_bits = Pkcs11Settings::parse_key_bits(bits)?;
+    }
+    if let Some(count) = fields.int("max_parallel")? {
+        settings.max_parallel = Pkcs11Settings::parse_max_parallel(count)?;
+    }
+    Ok(settings)
+}
+
+/// What is told of settings that are taken and do not work.
+pub(super) fn warning(settings: &Pkcs11Settings) -> Option<String> {
+    let unsupported = settings.mechanism.filter(|number| !is_supported_mechanism(*number));
+    unsupported.map(|number| format!("mechanism {number:#06x} is none that this server signs with"))
+}
+
+/// The members as they are shown. A mechanism is a number there, and so is a slot: 0 where the token is found by
+/// its label.
+pub(super) fn shown(settings: &Pkcs11Settings) -> Vec<(&'static str, Value)> {
+    vec![
+        ("library", json!(settings.library)),
+        ("key_label", json!(settings.key_label)),
+        ("key_id", json!(settings.key_id)),
+        ("mechanism", json!(settings.mechanism)),
+        ("pin", json!(REDACTED)),
+        ("slot", json!(settings.slot.unwrap_or(0))),
+        ("token_label", json!(settings.token_label)),
+        ("curve", json!(settings.curve)),
+        ("key_bits", json!(settings.key_bits)),
+        ("force_rw_session", json!(settings.force_rw_session)),
+        ("max_parallel", json!(settings.max_parallel)),
+    ]
+}

@@ -1,0 +1,105 @@
+//! Writing and deleting managed keys.
+
+use std::sync::Arc;
+
+use tokio::sync::MutexGuard;
+
+use super::backend::{BackendConfig, BackendType};
+use super::record::Record;
+use super::registry::ManagedKeys;
+use super::terms::Terms;
+use super::view::{Entry, View};
+use crate::documents::DocumentWrite;
+use crate::error::{Error, Kind, Result};
+
+/// Times that a change is tried before its caller is told that other nodes were always first.
+const TRIES: usize = 5;
+
+impl ManagedKeys {
+    /// Writes the key `name`, in lower case. `change` makes the new configuration of the one that stands, and is
+    /// asked again when another node was first.
+    ///
+    /// # Errors
+    /// `Invalid` when there is a key of this name and another type, for a configuration against the rules, and one
+    /// that names something that this server lacks; those of `change` and of the store.
+    pub async fn write(
+        &self,
+        kind: BackendType,
+        name: &str,
+        change: impl Fn(Option<&Record>) -> Result<(Terms, BackendConfig)>,
+    ) -> Result<Arc<Record>> {
+        let one_writer = self.writer().await;
+        let attempt = async || {
+            self.reload_held(&one_writer).await?;
+            let view = self.view();
+            let known = view.by_name(name);
+            if let Some(other) = known.map(|entry| entry.record.kind()).filter(|other| *other != kind) {
+                let word = other.word();
+                return Err(Error::invalid(format!("a managed key named {name:?} of type {word:?} already exists")));
+            }
+            let (terms, backend) = change(known.map(|entry| &*entry.record))?;
+            backend.check(&terms, &self.devices)?;
+            backend.open(&terms, &self.devices)?;
+            let uuid = known.map_or_else(crate::random::uuid, |entry| entry.record.uuid.clone());
+            let record = Record { uuid, name: name.to_owned(), terms, backend };
+            let version = known.map_or(0, |entry| entry.version);
+            self.commit(vec![record.write(version)?], &one_writer).await?;
+            // Nothing can fail any more.
+            let entry = Entry::new(record, version + 1, known.map(Arc::as_ref), &self.devices);
+            let written = Arc::clone(&entry.record);
+            self.publish(view.with(entry));
+            Ok(written)
+        };
+        repeated(attempt).await.map_err(|error| came_first(error, name))
+    }
+
+    /// Deletes a key; one that is absent is deleted already. The key in the backend stays.
+    ///
+    /// # Errors
+    /// `Invalid` while a mount lists the name, naming all that do; those of the store.
+    pub async fn delete(&self, kind: BackendType, name: &str) -> Result<()> {
+        let one_writer = self.writer().await;
+        let attempt = async || {
+            self.reload_held(&one_writer).await?;
+            let view: Arc<View> = self.view();
+            let Some(entry) = view.by_name(name).filter(|entry| entry.record.kind() == kind) else { return Ok(()) };
+            let users = self.grants.users(name.to_owned()).await?;
+            if !users.paths.is_empty() {
+                let paths: Vec<String> = users.paths.iter().map(|path| format!("{path:?}")).collect();
+                let paths = paths.join(", ");
+                return Err(Error::invalid(format!("managed key {name:?} is in use by mount {paths}")));
+            }
+            self.commit(vec![entry.record.removal(entry.version), users.unchanged], &one_writer).await?;
+            self.publish(view.without(entry));
+            Ok(())
+        };
+        repeated(attempt).await.map_err(|error| came_first(error, name))
+    }
+
+    async fn commit(&self, unit: Vec<DocumentWrite>, one_writer: &MutexGuard<'_, ()>) -> Result<()> {
+        let Err(error) = self.store.commit(unit).await else { return Ok(()) };
+        self.recheck(&error, one_writer).await;
+        Err(error)
+    }
+}
+
+/// Tries a change again when another node changed the same at that moment; each attempt reads anew.
+async fn repeated<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
+    for _ in 1..TRIES {
+        match attempt().await {
+            Err(error) if error.kind() == Kind::Conflict => {}
+            done => return done,
+        }
+    }
+    attempt().await
+}
+
+/// What a caller hears when other nodes were always first.
+fn came_first(error: Error, name: &str) -> Error {
+    match error.kind() {
+        Kind::Conflict => {
+            Error::invalid(format!("managed key {name:?}: another change of it came first; read it and repeat"))
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,67 @@
+//! A managed key as it is stored.
+
+use serde::{Deserialize, Serialize};
+
+use super::backend::{BackendConfig, BackendType};
+use super::terms::Terms;
+use super::usage::Usage;
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
+use crate::error::{Error, Result};
+use crate::secret::{PartlySecret, Secret};
+
+/// The kind of the documents; the name is that of the key.
+pub(super) const KIND: &str = "managed-key";
+
+/// The configuration of one managed key.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Record {
+    /// Made with the key, kept for as long as it is there, never used again.
+    pub uuid: String,
+    /// In lower case; there is no other key of this name, of whatever type.
+    pub name: String,
+    /// What all types have.
+    pub terms: Terms,
+    /// Its backend.
+    pub backend: BackendConfig,
+}
+
+impl Record {
+    /// Its type.
+    pub fn kind(&self) -> BackendType {
+        self.backend.kind()
+    }
+
+    /// That the key may be used like this.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the use.
+    pub(super) fn check_usage(&self, usage: Usage) -> Result<()> {
+        if self.terms.usages.contains(usage) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("managed key {:?} does not allow usage {}", self.name, usage.word())))
+    }
+
+    /// Reads a stored one.
+    pub(super) fn of(document: Document) -> Result<Self> {
+        // Overwritten when it has been read.
+        let body = Secret::new(document.body);
+        serde_json::from_slice(body.expose()).map_err(|_| Error::internal("a managed key's record cannot be read"))
+    }
+
+    /// The write that puts it in the place of version `expected`.
+    pub(super) fn write(&self, expected: u64) -> Result<DocumentWrite> {
+        let mut body = PartlySecret::with_capacity(1024);
+        body.secretly(|body| serde_json::to_writer(body, self)).map_err(Error::internal)?;
+        Ok(DocumentWrite { key: key(&self.name), expected, body: Some(body.into_bytes()) })
+    }
+
+    /// The write that removes version `expected` of it.
+    pub(super) fn removal(&self, expected: u64) -> DocumentWrite {
+        DocumentWrite { key: key(&self.name), expected, body: None }
+    }
+}
+
+fn key(name: &str) -> DocumentKey {
+    DocumentKey { mount: SYSTEM, kind: KIND, name: name.to_owned() }
+}

@@ -1,0 +1,147 @@
+//! [`ManagedKeys`]: the published view and how it follows what is stored.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures_util::future::join_all;
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::backend::{BackendType, Devices};
+use super::grants::Grants;
+use super::record::{KIND, Record};
+use super::usage::Usage;
+use super::view::{Entry, View};
+use crate::error::{Error, Kind, Result};
+use crate::keys::store::KeyStore;
+use crate::keys::test_sign::TestSign;
+
+/// How long the calls of a key that was deleted may take to end.
+const END: Duration = Duration::from_secs(30);
+
+/// The managed keys of one server.
+pub struct ManagedKeys {
+    pub(super) store: Arc<dyn KeyStore>,
+    pub(super) devices: Devices,
+    pub(super) grants: Arc<dyn Grants>,
+    view: ArcSwap<View>,
+    /// Held while a key changes.
+    writing: Mutex<()>,
+    /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes only under
+    /// `writing`.
+    behind: AtomicBool,
+}
+
+impl ManagedKeys {
+    /// Loads all keys. Asks no device: one that does not work must not hold up a start.
+    ///
+    /// # Errors
+    /// Those of the store; `Internal` when a record cannot be read.
+    pub async fn open(store: Arc<dyn KeyStore>, devices: Devices, grants: Arc<dyn Grants>) -> Result<Arc<Self>> {
+        let view = View::load(store.documents(KIND).await?, &View::default(), &devices)?;
+        let (view, writing, behind) = (ArcSwap::from_pointee(view), Mutex::default(), AtomicBool::new(false));
+        Ok(Arc::new(Self { store, devices, grants, view, writing, behind }))
+    }
+
+    /// Reads all keys again: for the follower of other nodes' changes.
+    ///
+    /// # Errors
+    /// As [`ManagedKeys::open`]; what was published stays.
+    pub async fn reload(&self) -> Result<()> {
+        let one_writer = self.writer().await;
+        self.reload_held(&one_writer).await
+    }
+
+    /// Reads all keys again when a write failed and may be stored all the same; whether it did. To be called again
+    /// and again.
+    ///
+    /// # Errors
+    /// As [`ManagedKeys::reload`].
+    pub async fn catch_up(&self) -> Result<bool> {
+        let behind = self.behind.load(Ordering::Relaxed);
+        if behind {
+            self.reload().await?;
+        }
+        Ok(behind)
+    }
+
+    /// The names of all keys of a type, sorted.
+    pub fn names(&self, kind: BackendType) -> Vec<String> {
+        let view = self.view.load();
+        view.iter().filter(|entry| entry.record.kind() == kind).map(|entry| entry.record.name.clone()).collect()
+    }
+
+    /// A key's configuration; `None` where there is no such key of this type.
+    pub fn read(&self, kind: BackendType, name: &str) -> Option<Arc<Record>> {
+        self.entry(kind, name).map(|entry| Arc::clone(&entry.record))
+    }
+
+    /// Makes a test signature of random octets and verifies it; makes the key first where it is missing and that is
+    /// allowed. A PIN that was refused is tried once more.
+    ///
+    /// # Errors
+    /// `NotFound` without such a key; `Invalid` when the key is not for signing, and with the class of the cause in
+    /// front as [`SignerActor::test_sign`](crate::keys::SignerActor::test_sign) says.
+    pub async fn test_sign(&self, kind: BackendType, name: &str, test: TestSign) -> Result<()> {
+        let entry = self.entry(kind, name).ok_or_else(Error::not_found)?;
+        entry.record.check_usage(Usage::Sign)?;
+        entry.record.check_usage(Usage::Verify)?;
+        let actor = entry.actor().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?;
+        actor.test_sign(test).await
+    }
+
+    /// Ends all signers, which answer what they have begun, and then the use of all modules. What takes longer than
+    /// `limit` is left as it is.
+    pub async fn stop(&self, limit: Duration) {
+        let view = self.view.load_full();
+        join_all(view.iter().filter_map(|entry| entry.actor().ok()).map(|actor| actor.stop(limit))).await;
+        let libraries = self.devices.libraries.clone();
+        let closed = tokio::task::spawn_blocking(move || libraries.close());
+        if tokio::time::timeout(limit, closed).await.is_err() {
+            tracing::warn!("a pkcs11 module hangs: it was not closed");
+        }
+    }
+
+    /// The place of the one writer.
+    pub(super) async fn writer(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().await
+    }
+
+    /// The keys as they are published.
+    pub(super) fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    fn entry(&self, kind: BackendType, name: &str) -> Option<Arc<Entry>> {
+        self.view.load().by_name(name).filter(|entry| entry.record.kind() == kind).cloned()
+    }
+
+    pub(super) async fn reload_held(&self, _one_writer: &MutexGuard<'_, ()>) -> Result<()> {
+        let documents = self.store.documents(KIND).await?;
+        self.publish(View::load(documents, &self.view.load(), &self.devices)?);
+        self.behind.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Publishes a view; signers of keys that are not in it any more end.
+    pub(super) fn publish(&self, next: View) {
+        let next = Arc::new(next);
+        let before = self.view.swap(Arc::clone(&next));
+        for entry in before.iter().filter(|entry| next.by_uuid(&entry.record.uuid).is_none()) {
+            if let Ok(actor) = entry.actor() {
+                let actor = actor.clone();
+                tokio::spawn(async move { actor.stop(END).await });
+            }
+        }
+    }
+
+    /// After a write that failed with `error`: it may be stored all the same, or another node's is. What is stored
+    /// decides, now or as soon as it can be read.
+    pub(super) async fn recheck(&self, error: &Error, one_writer: &MutexGuard<'_, ()>) {
+        // What was not admitted is not stored.
+        if error.kind() != Kind::Busy && self.reload_held(one_writer).await.is_err() {
+            self.behind.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What mounts sign with: every use of a key is decided here, anew each time.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
+
+use super::registry::ManagedKeys;
+use super::usage::Usage;
+use super::view::Entry;
+use crate::documents::MountId;
+use crate::error::{Error, Kind, Result};
+use crate::keys::actor::SignerActor;
+use crate::keys::signer::RemoteSigner;
+use crate::keys::signing::{ManagedKey, ManagedKeyRef, Signers};
+
+/// Characters of a name that an error repeats.
+const LONGEST: usize = 128;
+
+impl ManagedKeys {
+    /// The key, if it is there and the mount may use it; `asked` is what a refusal calls it, which does not say
+    /// which of the two it was.
+    fn granted(&self, mount: MountId, key: Option<&Arc<Entry>>, asked: &str) -> Result<(Arc<Entry>, SignerActor)> {
+        let may = |entry: &&Arc<Entry>| entry.record.terms.any_mount || self.grants.lists(mount, &entry.record.name);
+        let Some(entry) = key.filter(may) else {
+            let (name, path) = (asked.chars().take(LONGEST).collect::<String>(), self.grants.path(mount));
+            return Err(Error::invalid(format!("managed key {name:?} is not allowed for mount {path:?}")));
+        };
+        entry.record.check_usage(Usage::Sign)?;
+        let actor = entry.actor().map_err(|error| {
+            let text = format!("managed key {:?} cannot be used: {}", entry.record.name, error.text());
+            Error::new(Kind::Unavailable, text)
+        })?;
+        Ok((Arc::clone(entry), actor.clone()))
+    }
+}
+
+impl Signers for ManagedKeys {
+    fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
+        let (_, actor) = self.granted(key.mount, self.view().by_uuid(&key.uuid), &key.name)?;
+        Ok(actor.signer(key.public.clone()))
+    }
+
+    fn take(&self, mount: MountId, key: ManagedKeyRef) -> BoxFuture<'static, Result<ManagedKey>> {
+        let view = self.view();
+        let granted = match &key {
+            ManagedKeyRef::Name(name) => {
+                let name = name.to_ascii_lowercase();
+                self.granted(mount, view.by_name(&name), &name)
+            }
+            ManagedKeyRef::Uuid(uuid) => self.granted(mount, view.by_uuid(uuid), uuid),
+        };
+        match granted {
+            Err(error) => ready(Err(error)).boxed(),
+            Ok((entry, actor)) => async move {
+                let public = actor.public_key(true).await?;
+                let (uuid, name) = (entry.record.uuid.clone(), entry.record.name.clone());
+                Ok(ManagedKey { mount, uuid, name, public })
+            }
+            .boxed(),
+        }
+    }
+}

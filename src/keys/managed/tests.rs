@@ -1,0 +1,330 @@
+//! The registry over a store in memory.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
+
+use super::*;
+use crate::clock::Clock;
+use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM};
+use crate::error::{Error, Kind, Result};
+use crate::keys::cloud::{CloudServices, CloudSettings};
+use crate::keys::pkcs11::{Libraries, Pkcs11Settings};
+use crate::keys::signing::{ManagedKeyRef, Signers as _};
+use crate::keys::store::KeyStore;
+use crate::secret::Secret;
+
+/// Documents by kind and name.
+#[derive(Default)]
+struct Memory {
+    documents: Mutex<BTreeMap<(&'static str, String), Document>>,
+    /// Refuses commits: after they are stored, where it is true.
+    fails: Mutex<Option<bool>>,
+    reads: AtomicUsize,
+    /// Refuses reads.
+    blind: Mutex<bool>,
+}
+
+impl Memory {
+    fn write(&self, unit: Vec<DocumentWrite>) -> Result<()> {
+        let mut documents = self.documents.lock().unwrap();
+        let place = |write: &DocumentWrite| (write.key.kind, write.key.name.clone());
+        for write in &unit {
+            if documents.get(&place(write)).map_or(0, |document| document.version) != write.expected {
+                return Err(Error::new(Kind::Conflict, "version"));
+            }
+        }
+        for write in unit {
+            let place = place(&write);
+            match write.body {
+                None => drop(documents.remove(&place)),
+                Some(body) => {
+                    drop(documents.insert(place, Document { key: write.key, version: write.expected + 1, body }));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl KeyStore for Memory {
+    fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>> {
+        let fails = *self.fails.lock().unwrap();
+        let stored = if fails == Some(false) { Ok(()) } else { self.write(unit) };
+        let answer = if fails.is_some() { Err(Error::new(Kind::Unavailable, "switched off")) } else { stored };
+        ready(answer).boxed()
+    }
+
+    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let answer = match *self.blind.lock().unwrap() {
+            true => Err(Error::new(Kind::Unavailable, "switched off")),
+            false => {
+                let documents = self.documents.lock().unwrap();
+                Ok(documents.values().filter(|document| document.key.kind == kind).cloned().collect())
+            }
+        };
+        ready(answer).boxed()
+    }
+}
+
+/// Mounts 1 and 2, and what they list. The document of their order is in the same store.
+struct Lists {
+    store: Arc<Memory>,
+    lists: Mutex<BTreeMap<i64, Vec<String>>>,
+    /// What mount 2 comes to list while somebody asks.
+    meanwhile: Mutex<Option<String>>,
+}
+
+impl Lists {
+    fn set(&self, mount: i64, names: &[&str]) {
+        self.lists.lock().unwrap().insert(mount, names.iter().map(|name| (*name).to_owned()).collect());
+        self.store.write(vec![self.order()]).unwrap();
+    }
+
+    fn order(&self) -> DocumentWrite {
+        let key = DocumentKey { mount: SYSTEM, kind: "config", name: "order".to_owned() };
+        let documents = self.store.documents.lock().unwrap();
+        let expected = documents.get(&(key.kind, key.name.clone())).map_or(0, |document| document.version);
+        DocumentWrite { key, expected, body: Some(Vec::new()) }
+    }
+}
+
+impl Grants for Lists {
+    fn lists(&self, mount: MountId, name: &str) -> bool {
+        self.lists.lock().unwrap().get(&mount.0).is_some_and(|names| names.iter().any(|listed| listed == name))
+    }
+
+    fn path(&self, mount: MountId) -> String {
+        format!("mount-{}/", mount.0)
+    }
+
+    fn users(&self, name: String) -> BoxFuture<'static, Result<Users>> {
+        let unchanged = self.order();
+        let lists = self.lists.lock().unwrap().clone();
+        let paths = lists.iter().filter(|(_, names)| names.contains(&name));
+        let paths = paths.map(|(mount, _)| self.path(MountId(*mount))).collect();
+        if let Some(listed) = self.meanwhile.lock().unwrap().take() {
+            self.set(2, &[&listed]);
+        }
+        ready(Ok(Users { paths, unchanged })).boxed()
+    }
+}
+
+struct World {
+    store: Arc<Memory>,
+    lists: Arc<Lists>,
+    keys: Arc<ManagedKeys>,
+}
+
+/// A file that is no module, and cloud services that nobody asks.
+fn devices() -> Devices {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let libraries = Libraries::new([("hsm".to_owned(), file)]).unwrap();
+    Devices { libraries, cloud: CloudServices::new(CloudSettings::default(), Clock::system()).unwrap() }
+}
+
+async fn world() -> World {
+    let store = Arc::new(Memory::default());
+    let lists = Arc::new(Lists { store: store.clone(), lists: Mutex::default(), meanwhile: Mutex::default() });
+    let keys = ManagedKeys::open(store.clone(), devices(), lists.clone()).await.unwrap();
+    World { store, lists, keys }
+}
+
+fn settings() -> Pkcs11Settings {
+    Pkcs11Settings {
+        library: "hsm".to_owned(),
+        token_label: "one".to_owned(),
+        key_label: "web".to_owned(),
+        mechanism: Some(0x1041),
+        pin: Secret::new("4711"),
+        ..Pkcs11Settings::default()
+    }
+}
+
+/// The change that sets how many calls there may be at a time.
+fn parallel(count: u32) -> impl Fn(Option<&Record>) -> Result<(Terms, BackendConfig)> {
+    move |_| Ok((Terms::default(), BackendConfig::Pkcs11(Pkcs11Settings { max_parallel: count, ..settings() })))
+}
+
+impl World {
+    async fn write(&self, name: &str, count: u32) -> Arc<Record> {
+        self.keys.write(BackendType::Pkcs11, name, parallel(count)).await.unwrap()
+    }
+
+    fn count(&self, name: &str) -> Option<u32> {
+        self.keys.read(BackendType::Pkcs11, name).map(|record| match &record.backend {
+            BackendConfig::Pkcs11(settings) => settings.max_parallel,
+            _ => panic!("a key of another type"),
+        })
+    }
+
+    async fn another(&self) -> Arc<ManagedKeys> {
+        ManagedKeys::open(self.store.clone(), devices(), self.lists.clone()).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_kept_under_one_uuid_and_its_actor_goes_on() {
+    let w = world().await;
+    let first = w.write("web", 1).await;
+    let entry = w.keys.view().by_name("web").unwrap().clone();
+    let second = w.write("web", 2).await;
+    assert_eq!((&first.uuid, w.count("web")), (&second.uuid, Some(2)));
+    // Of an actor that went on nothing is stopped with the entry before.
+    let before = entry.actor().unwrap().clone();
+    drop(entry);
+    let kind = before.public_key(false).await.unwrap_err();
+    assert!(kind.text().contains("cannot be loaded"), "{kind}");
+    let reopened = w.another().await;
+    assert_eq!(reopened.read(BackendType::Pkcs11, "web").unwrap().uuid, first.uuid);
+    assert!(reopened.read(BackendType::CloudAkms, "web").is_none());
+    w.keys.delete(BackendType::CloudAkms, "web").await.unwrap();
+    assert_eq!(w.keys.names(BackendType::Pkcs11), ["web"]);
+    w.keys.delete(BackendType::Pkcs11, "web").await.unwrap();
+    w.keys.delete(BackendType::Pkcs11, "web").await.unwrap();
+    assert_eq!((w.keys.names(BackendType::Pkcs11).len(), w.count("web")), (0, None));
+    // Its signer ends with it.
+    let since = std::time::Instant::now();
+    while !before.public_key(false).await.unwrap_err().text().contains("is stopping") {
+        assert!(since.elapsed() < Duration::from_secs(5));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_ne!(w.write("web", 1).await.uuid, first.uuid);
+}
+
+#[tokio::test]
+async fn a_writer_on_another_node_is_never_overwritten_unseen() {
+    let w = world().await;
+    let other = w.another().await;
+    let uuid = w.write("web", 1).await.uuid.clone();
+    // It has not followed yet: it reads before it writes.
+    let merged = other
+        .write(BackendType::Pkcs11, "web", |stored| {
+            let stored = stored.unwrap();
+            let BackendConfig::Pkcs11(settings) = &stored.backend else { panic!("a key of another type") };
+            let settings = Pkcs11Settings { max_parallel: settings.max_parallel + 7, ..settings.clone() };
+            Ok((stored.terms.clone(), BackendConfig::Pkcs11(settings)))
+        })
+        .await
+        .unwrap();
+    assert_eq!(merged.uuid, uuid);
+    assert_eq!(w.count("web"), Some(1));
+    w.keys.reload().await.unwrap();
+    assert_eq!(w.count("web"), Some(8));
+    // What did not change is taken over.
+    let entry = w.keys.view().by_name("web").unwrap().clone();
+    w.keys.reload().await.unwrap();
+    assert!(Arc::ptr_eq(&entry, w.keys.view().by_name("web").unwrap()));
+    other.delete(BackendType::Pkcs11, "web").await.unwrap();
+    w.keys.reload().await.unwrap();
+    assert_eq!(w.count("web"), None);
+}
+
+#[tokio::test]
+async fn a_name_that_a_mount_comes_to_list_meanwhile_is_not_deleted() {
+    let w = world().await;
+    w.write("web", 1).await;
+    *w.lists.meanwhile.lock().unwrap() = Some("web".to_owned());
+    let error = w.keys.delete(BackendType::Pkcs11, "web").await.unwrap_err();
+    assert_eq!((error.kind(), error.text()), (Kind::Invalid, "managed key \"web\" is in use by mount \"mount-2/\""));
+    w.lists.set(1, &["web"]);
+    let error = w.keys.delete(BackendType::Pkcs11, "web").await.unwrap_err();
+    assert!(error.text().ends_with("mount \"mount-1/\", \"mount-2/\""), "{error}");
+    w.lists.set(1, &[]);
+    w.lists.set(2, &["other"]);
+    // Somebody lists another one meanwhile: looked at again, and deleted.
+    *w.lists.meanwhile.lock().unwrap() = Some("third".to_owned());
+    w.keys.delete(BackendType::Pkcs11, "web").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_write_of_which_nobody_knows_whether_it_is_stored_is_looked_at_again() {
+    let w = world().await;
+    w.write("web", 1).await;
+    for (stored, count) in [(false, 1), (true, 2)] {
+        *w.store.fails.lock().unwrap() = Some(stored);
+        let error = w.keys.write(BackendType::Pkcs11, "web", parallel(2)).await.err().unwrap();
+        assert_eq!((error.kind(), w.count("web")), (Kind::Unavailable, Some(count)));
+        *w.store.fails.lock().unwrap() = None;
+        assert!(!w.keys.catch_up().await.unwrap());
+    }
+    // The store is away behind a commit that it took.
+    let change = |_: Option<&Record>| {
+        (*w.store.fails.lock().unwrap(), *w.store.blind.lock().unwrap()) = (Some(true), true);
+        parallel(3)(None)
+    };
+    assert!(w.keys.write(BackendType::Pkcs11, "web", change).await.is_err());
+    assert_eq!(w.count("web"), Some(2));
+    assert!(w.keys.catch_up().await.is_err());
+    (*w.store.fails.lock().unwrap(), *w.store.blind.lock().unwrap()) = (None, false);
+    assert!(w.keys.catch_up().await.unwrap() && !w.keys.catch_up().await.unwrap());
+    assert_eq!(w.count("web"), Some(3));
+}
+
+#[tokio::test]
+async fn other_types_and_rules_are_refused_and_nothing_is_stored() {
+    let w = world().await;
+    w.write("web", 1).await;
+    let error = w.keys.write(BackendType::CloudAkms, "web", parallel(2)).await.err().unwrap();
+    assert_eq!(error.text(), "a managed key named \"web\" of type \"pkcs11\" already exists");
+    let nothing = |_: Option<&Record>| {
+        Ok((Terms::default(), BackendConfig::Pkcs11(Pkcs11Settings { pin: Secret::default(), ..settings() })))
+    };
+    let error = w.keys.write(BackendType::Pkcs11, "new", nothing).await.err().unwrap();
+    assert_eq!(error.text(), "pin is required");
+    let other = |_: Option<&Record>| {
+        let settings = Pkcs11Settings { library: "other".to_owned(), ..settings() };
+        Ok((Terms::default(), BackendConfig::Pkcs11(settings)))
+    };
+    let error = w.keys.write(BackendType::Pkcs11, "new", other).await.err().unwrap();
+    assert_eq!(error.text(), "no kms_library configured with name \"other\"");
+    assert_eq!(w.another().await.names(BackendType::Pkcs11), ["web"]);
+}
+
+#[tokio::test]
+async fn a_signer_is_given_to_mounts_that_may_for_keys_that_may() {
+    let w = world().await;
+    let uuid = w.write("web", 1).await.uuid.clone();
+    let public = crate::keys::PrivateKey::generate(crate::keys::KeySpec::new("ec", 256).unwrap()).unwrap();
+    let public = public.public().clone();
+    let ask = |mount: i64, uuid: &str| {
+        let (uuid, name) = (uuid.to_owned(), "web".to_owned());
+        let key = crate::keys::ManagedKey { mount: MountId(mount), uuid, name, public: public.clone() };
+        w.keys.signer(&key).map(|signer| signer.public().clone()).map_err(|error| error.text().to_owned())
+    };
+    let refusal = |mount| Err(format!("managed key \"web\" is not allowed for mount \"mount-{mount}/\""));
+    assert_eq!(ask(1, &uuid), refusal(1));
+    assert_eq!(ask(1, "another"), refusal(1));
+    w.lists.set(1, &["web"]);
+    // For the key that the mount knows.
+    assert_eq!((ask(1, &uuid), ask(2, &uuid), ask(1, "another")), (Ok(public.clone()), refusal(2), refusal(1)));
+    w.lists.set(1, &[]);
+    assert_eq!(ask(1, &uuid), refusal(1));
+    let terms =
+        |usages: &str, any_mount| Terms { any_mount, usages: Usages::parse([usages]).unwrap(), ..Terms::default() };
+    let backend = || BackendConfig::Pkcs11(settings());
+    w.keys.write(BackendType::Pkcs11, "web", |_| Ok((terms("sign", true), backend()))).await.unwrap();
+    assert_eq!((ask(1, &uuid), ask(2, &uuid)), (Ok(public.clone()), Ok(public.clone())));
+    w.keys.write(BackendType::Pkcs11, "web", |_| Ok((terms("mac", true), backend()))).await.unwrap();
+    assert_eq!(ask(1, &uuid), Err("managed key \"web\" does not allow usage sign".to_owned()));
+    let taken = w.keys.take(MountId(1), ManagedKeyRef::Name("x".repeat(10_000))).await.err().unwrap();
+    assert!(taken.text().len() < 300, "{taken}");
+    w.keys.stop(Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn what_is_stored_and_cannot_be_read_is_an_error_that_quotes_nothing() {
+    let w = world().await;
+    let key = DocumentKey { mount: SYSTEM, kind: "managed-key", name: "web".to_owned() };
+    let body = Some(br#"{"uuid":"u","pin":"canary"}"#.to_vec());
+    w.store.write(vec![DocumentWrite { key, expected: 0, body }]).unwrap();
+    let error = w.keys.reload().await.unwrap_err();
+    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    assert!(error.kind() == Kind::Internal && !format!("{error:?}{cause}").contains("canary"), "{error:?}");
+}

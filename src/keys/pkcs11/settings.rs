@@ -1,0 +1,312 @@
+//! What a managed key of type `pkcs11` is configured with, as it was written, and the rules for it.
+
+use serde::{Deserialize, Serialize};
+
+use super::key::Pkcs11Config;
+use super::mechanism::{self, KeyFamily};
+use super::token::TokenAddress;
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+use crate::x509::algorithm::{Curve, KeyKind};
+
+/// Curves that keys are made on, by their words.
+const CURVES: [(&str, Curve); 3] = [("P256", Curve::P256), ("P384", Curve::P384), ("P521", Curve::P521)];
+
+/// Sizes of RSA keys that are made, bits.
+const RSA_BITS: [u32; 3] = [2048, 3072, 4096];
+
+/// Most sessions of one key.
+const MOST_PARALLEL: i64 = 1024;
+
+/// Most hexadecimal digits of a mechanism's number.
+const MECHANISM_DIGITS: usize = 8;
+
+/// The parameters of a key. What is not set is empty or 0, as clients send it.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Pkcs11Settings {
+    /// Name of a configured library.
+    pub library: String,
+    /// Number of the slot, where the token is found by that.
+    pub slot: Option<u64>,
+    /// Label of the token, where it is found by that.
+    pub token_label: String,
+    /// Label of the key (`CKA_LABEL`), also of one that is made.
+    pub key_label: String,
+    /// Identifier of the key (`CKA_ID`), hexadecimal.
+    pub key_id: String,
+    /// Number of the mechanism, a `CKM_` constant.
+    pub mechanism: Option<u64>,
+    /// PIN of the token's user.
+    #[serde(with = "crate::secret::sealed")]
+    pub pin: Secret,
+    /// Curve of an EC key that is made: `P256`, `P384` or `P521`.
+    pub curve: String,
+    /// Bits of an RSA key that is made.
+    pub key_bits: u32,
+    /// Whether sessions are read-write even where none is needed.
+    pub force_rw_session: bool,
+    /// Most calls to the module at a time.
+    pub max_parallel: u32,
+}
+
+impl Default for Pkcs11Settings {
+    fn default() -> Self {
+        Self {
+            library: String::new(),
+            slot: None,
+            token_label: String::new(),
+            key_label: String::new(),
+            key_id: String::new(),
+            mechanism: None,
+            pin: Secret::default(),
+            curve: String::new(),
+            key_bits: 0,
+            force_rw_session: false,
+            max_parallel: 1,
+        }
+    }
+}
+
+impl Pkcs11Settings {
+    /// Reads `mechanism`: `0x` and at most eight hexadecimal digits.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn parse_mechanism(text: &str) -> Result<u64> {
+        let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+        let digits = digits.filter(|digits| (1..=MECHANISM_DIGITS).contains(&digits.len()));
+        let all_hexadecimal = |digits: &&str| digits.bytes().all(|b| b.is_ascii_hexdigit());
+        let number = digits.filter(all_hexadecimal).and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        number.ok_or_else(|| Error::invalid("mechanism must be a hexadecimal value with a 0x prefix"))
+    }
+
+    /// Reads `slot`: decimal, up to 64 bits; an empty text is none.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn parse_slot(text: &str) -> Result<Option<u64>> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let number = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+        number.map(Some).ok_or_else(|| Error::invalid("slot must be a decimal number"))
+    }
+
+    /// Reads `curve`, in any letter case and with a `-` or without; gives its word. An empty text is none.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn parse_curve(text: &str) -> Result<String> {
+        if text.is_empty() {
+            return Ok(String::new());
+        }
+        let is = |word: &str| text.eq_ignore_ascii_case(word) || text.eq_ignore_ascii_case(&word.replace('P', "P-"));
+        let found = CURVES.iter().find(|(word, _)| is(word));
+        found.map(|(word, _)| (*word).to_owned()).ok_or_else(|| Error::invalid("curve must be one of P256, P384, P521"))
+    }
+
+    /// Reads `key_bits`; 0 is none.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn parse_key_bits(number: i64) -> Result<u32> {
+        let bits = u32::try_from(number).ok().filter(|bits| *bits == 0 || RSA_BITS.contains(bits));
+        bits.ok_or_else(|| Error::invalid("key_bits must be one of 2048, 3072, 4096"))
+    }
+
+    /// Reads `max_parallel`.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn parse_max_parallel(number: i64) -> Result<u32> {
+        match number {
+            ..=0 => Err(Error::invalid("max_parallel must be at least 1")),
+            1..=MOST_PARALLEL => Ok(u32::try_from(number).unwrap_or(1)),
+            _ => Err(Error::invalid(format!("max_parallel must be at most {MOST_PARALLEL}"))),
+        }
+    }
+
+    /// Holds the parameters against each other.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the parameter and its rule.
+    pub fn check(&self, allow_generate_key: bool) -> Result<()> {
+        if self.library.is_empty() {
+            return Err(Error::invalid("missing library"));
+        }
+        match (self.slot.is_some(), !self.token_label.is_empty()) {
+            (false, false) => return Err(Error::invalid("either slot or token_label is required")),
+            (true, true) => return Err(Error::invalid("only one of slot or token_label can be set")),
+            _ => {}
+        }
+        if self.key_label.is_empty() && self.key_id.is_empty() {
+            return Err(Error::invalid("either key_label or key_id is required"));
+        }
+        self.id()?;
+        let mechanism = self.number()?;
+        if self.pin.expose().is_empty() {
+            return Err(Error::invalid("pin is required"));
+        }
+        if !allow_generate_key {
+            return Ok(());
+        }
+        match mechanism::family(mechanism) {
+            Some(KeyFamily::Ec) if self.curve.is_empty() => {
+                Err(Error::invalid("curve is required when allow_generate_key is true and the mechanism is ECDSA"))
+            }
+            Some(KeyFamily::Rsa) if self.key_bits == 0 => {
+                Err(Error::invalid("key_bits must be one of 2048, 3072, 4096 when allow_generate_key is true"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the backend is made with.
+    ///
+    /// # Errors
+    /// As [`Pkcs11Settings::check`].
+    pub fn config(&self, allow_generate_key: bool) -> Result<Pkcs11Config> {
+        self.check(allow_generate_key)?;
+        let token = match self.slot {
+            Some(number) => TokenAddress::Slot(number),
+            None => TokenAddress::Label(self.token_label.clone()),
+        };
+        let mechanism = self.number()?;
+        Ok(Pkcs11Config {
+            library: self.library.clone(),
+            token,
+            key_label: Some(self.key_label.clone()).filter(|label| !label.is_empty()),
+            key_id: self.id()?,
+            mechanism,
+            pin: self.pin.clone(),
+            force_rw_session: self.force_rw_session,
+            generate: allow_generate_key.then(|| self.made(mechanism)),
+        })
+    }
+
+    fn number(&self) -> Result<u64> {
+        self.mechanism.ok_or_else(|| Error::invalid("missing mechanism"))
+    }
+
+    /// The key that is made where there is none. What no key can be made for is refused when that is tried.
+    fn made(&self, mechanism: u64) -> KeyKind {
+        let curve = CURVES.iter().find(|(word, _)| *word == self.curve).map(|(_, curve)| KeyKind::Ec(*curve));
+        let rsa = KeyKind::Rsa { bits: self.key_bits };
+        match mechanism::family(mechanism) {
+            Some(KeyFamily::Rsa) => rsa,
+            Some(KeyFamily::Ed25519) => KeyKind::Ed25519,
+            Some(KeyFamily::Ec) | None => curve.unwrap_or(rsa),
+        }
+    }
+
+    /// The octets of `key_id`.
+    fn id(&self) -> Result<Option<Vec<u8>>> {
+        if self.key_id.is_empty() {
+            return Ok(None);
+        }
+        let digits = self.key_id.strip_prefix("0x").unwrap_or(&self.key_id).as_bytes();
+        let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        let is_hexadecimal = digits.len().is_multiple_of(2) && digits.iter().all(u8::is_ascii_hexdigit);
+        let octets = is_hexadecimal.then(|| digits.chunks(2).map(octet).collect::<Option<Vec<u8>>>()).flatten();
+        let octets = octets.filter(|octets| !octets.is_empty());
+        octets.map(Some).ok_or_else(|| Error::invalid("key_id must be the octets of the identifier, hexadecimal"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Pkcs11Settings {
+        Pkcs11Settings {
+            library: "hsm".to_owned(),
+            token_label: "one".to_owned(),
+            key_label: "web".to_owned(),
+            mechanism: Some(0x1041),
+            pin: Secret::new("4711"),
+            ..Pkcs11Settings::default()
+        }
+    }
+
+    #[test]
+    fn numbers_and_words_are_read_as_they_are_written() {
+        for (text, number) in [("0x1041", 0x1041), ("0X000d", 13), ("0xFFFFFFFF", 0xffff_ffff)] {
+            assert_eq!(Pkcs11Settings::parse_mechanism(text).unwrap(), number);
+        }
+        for text in ["1041", "4161", "0x", "0xZZ", "0x100000000", "0x-1", "0x+1", "", " 0x1"] {
+            assert!(Pkcs11Settings::parse_mechanism(text).is_err(), "{text}");
+        }
+        for (text, slot) in [("", None), ("0", Some(0)), ("18446744073709551615", Some(u64::MAX))] {
+            assert_eq!(Pkcs11Settings::parse_slot(text).unwrap(), slot);
+        }
+        for text in ["18446744073709551616", "-1", "+1", "0x1", "one", " 1"] {
+            assert!(Pkcs11Settings::parse_slot(text).is_err(), "{text}");
+        }
+        for (text, word) in [("", ""), ("p256", "P256"), ("P-384", "P384"), ("p-521", "P521")] {
+            assert_eq!(Pkcs11Settings::parse_curve(text).unwrap(), word);
+        }
+        for text in ["P224", "secp256r1", "256"] {
+            assert!(Pkcs11Settings::parse_curve(text).is_err(), "{text}");
+        }
+        assert!([0, 2048, 3072, 4096].into_iter().all(|bits| Pkcs11Settings::parse_key_bits(bits).is_ok()));
+        assert!([-1, 1024, 2049, 8192, i64::MAX].into_iter().all(|bits| Pkcs11Settings::parse_key_bits(bits).is_err()));
+        assert!([1, 1024].into_iter().all(|n| Pkcs11Settings::parse_max_parallel(n).is_ok()));
+        for (number, text) in
+            [(0, "max_parallel must be at least 1"), (1025, "max_parallel must be at most 1024"), (i64::MIN, "max_")]
+        {
+            assert!(Pkcs11Settings::parse_max_parallel(number).unwrap_err().text().starts_with(text));
+        }
+    }
+
+    type Change = fn(&mut Pkcs11Settings);
+
+    #[test]
+    fn parameters_are_held_against_each_other() {
+        good().check(false).unwrap();
+        let wrong: [(Change, &str); 9] = [
+            (|s| s.library.clear(), "missing library"),
+            (|s| s.token_label.clear(), "either slot or token_label is required"),
+            (|s| s.slot = Some(1), "only one of slot or token_label can be set"),
+            (|s| s.key_label.clear(), "either key_label or key_id is required"),
+            (|s| s.key_id = "0a0".to_owned(), "key_id must be the octets"),
+            (|s| s.key_id = "0x".to_owned(), "key_id must be the octets"),
+            (|s| s.key_id = "ä0".to_owned(), "key_id must be the octets"),
+            (|s| s.mechanism = None, "missing mechanism"),
+            (|s| s.pin = Secret::default(), "pin is required"),
+        ];
+        for (change, text) in wrong {
+            let mut settings = good();
+            change(&mut settings);
+            let error = settings.check(false).unwrap_err();
+            assert!(error.text().starts_with(text), "{error}");
+        }
+        let by_id = Pkcs11Settings { key_label: String::new(), key_id: "0x0A0b".to_owned(), ..good() };
+        let config = by_id.config(false).unwrap();
+        assert_eq!((config.key_label, config.key_id), (None, Some(vec![0x0a, 0x0b])));
+    }
+
+    #[test]
+    fn what_may_be_made_says_what_it_is() {
+        let of = |mechanism, curve: &str, key_bits| Pkcs11Settings {
+            mechanism: Some(mechanism),
+            curve: curve.to_owned(),
+            key_bits,
+            ..good()
+        };
+        for (mechanism, text) in [
+            (0x1041, "curve is required"),
+            (0x1044, "curve is required"),
+            (0x0001, "key_bits must be one of"),
+            (0x0043, "key_bits must be one of"),
+        ] {
+            let error = of(mechanism, "", 0).check(true).unwrap_err();
+            assert!(error.text().starts_with(text), "{error}");
+            of(mechanism, "", 0).check(false).unwrap();
+        }
+        assert_eq!(of(0x1041, "P384", 0).config(true).unwrap().generate, Some(KeyKind::Ec(Curve::P384)));
+        assert_eq!(of(0x0009, "", 3072).config(true).unwrap().generate, Some(KeyKind::Rsa { bits: 3072 }));
+        assert_eq!(of(0x1041, "P384", 0).config(false).unwrap().generate, None);
+        // Nobody knows what keys this is for: it is stored, and refused when one is to be made.
+        assert_eq!(of(0x1087, "", 0).config(true).unwrap().generate, Some(KeyKind::Rsa { bits: 0 }));
+    }
+}

@@ -1,0 +1,42 @@
+//! Which mounts may use which managed key, as the mount table says. Asked by the registry of keys
+//! ([`managed`](crate::keys::managed)).
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use crate::auth::Auth;
+use crate::documents::MountId;
+use crate::error::Result;
+use crate::keys::managed::{Grants, Users};
+
+/// The lists of all mounts.
+pub struct MountGrants(Arc<Auth>);
+
+impl MountGrants {
+    /// Those of this mount table.
+    pub fn new(auth: Arc<Auth>) -> Self {
+        Self(auth)
+    }
+}
+
+impl Grants for MountGrants {
+    fn lists(&self, mount: MountId, name: &str) -> bool {
+        let mounts = self.0.mounts();
+        mounts.by_id(mount).is_some_and(|mount| mount.allowed_managed_keys.iter().any(|listed| listed == name))
+    }
+
+    fn path(&self, mount: MountId) -> String {
+        self.0.mounts().by_id(mount).map(|mount| mount.path.clone()).unwrap_or_default()
+    }
+
+    fn users(&self, name: String) -> BoxFuture<'static, Result<Users>> {
+        let auth = Arc::clone(&self.0);
+        async move {
+            let (paths, unchanged) = auth.users_of_key(&name).await?;
+            Ok(Users { paths, unchanged })
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,244 @@
+//! Parameters: how they are read, merged, held against each other, shown and kept.
+
+use serde_json::{Value, json};
+
+use super::{key, refused, shown, with, with_key, write};
+use crate::support::{App, NO_MODULE, send};
+
+/// A key is written like this, and shown like this.
+#[actix_web::test]
+async fn k1_a_key_of_the_least_parameters_is_shown_with_all_of_them_and_keeps_its_uuid() {
+    let app = App::start().await;
+    let written = app.client.post("sys/managed-keys/pkcs11/web", key()).await;
+    assert_eq!((written.status, written.text.as_str()), (204, ""));
+    let data = shown(&app.client, "web").await;
+    let expected = json!({
+        "UUID": data["UUID"], "name": "web", "type": "pkcs11",
+        "allow_generate_key": false, "allow_replace_key": false, "allow_store_key": false, "any_mount": false,
+        "usages": ["sign", "verify"],
+        "library": NO_MODULE, "key_label": "web", "key_id": "", "mechanism": 4161, "pin": "redacted", "slot": 0,
+        "token_label": "one", "curve": "", "key_bits": 0, "force_rw_session": false, "max_parallel": 1,
+    });
+    assert_eq!(data, expected);
+    assert_eq!(data["UUID"].as_str().unwrap().len(), 36);
+    let body =
+        json!({ "slot": 7, "token_label": "", "any_mount": "true", "usages": "Sign", "force_rw_session": "true" });
+    write(&app.client, "web", with(body, json!({ "mechanism": "0X000d", "max_parallel": "4" }))).await;
+    let updated = shown(&app.client, "web").await;
+    let changed = json!({ "slot": 7, "token_label": "", "any_mount": true, "usages": ["sign"],
+        "force_rw_session": true, "mechanism": 13, "max_parallel": 4 });
+    assert_eq!(updated, with(data.clone(), changed), "what is absent stays, and the UUID too");
+    // One that comes after it is another key.
+    assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
+    assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
+    write(&app.client, "web", key()).await;
+    assert_ne!(shown(&app.client, "web").await["UUID"], data["UUID"]);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_nothing_is_stored() {
+    let app = App::start().await;
+    let hexadecimal = "mechanism must be a hexadecimal value with a 0x prefix";
+    let bits = "key_bits must be one of 2048, 3072, 4096";
+    for (members, text) in [
+        (json!({ "slot": "5" }), "only one of slot or token_label can be set"),
+        (json!({ "token_label": "" }), "either slot or token_label is required"),
+        (json!({ "slot": "one", "token_label": "" }), "slot must be a decimal number"),
+        (json!({ "slot": -1, "token_label": "" }), "slot must be a decimal number"),
+        (json!({ "slot": "18446744073709551616", "token_label": "" }), "slot must be a decimal number"),
+        (json!({ "key_label": "" }), "either key_label or key_id is required"),
+        (json!({ "key_id": "xyz" }), "key_id must be the octets of the identifier, hexadecimal"),
+        (json!({ "mechanism": null }), "missing mechanism"),
+        (json!({ "mechanism": "1041" }), hexadecimal),
+        (json!({ "mechanism": 4161 }), hexadecimal),
+        (json!({ "mechanism": "0xZZ" }), hexadecimal),
+        (json!({ "mechanism": "0x123456789" }), hexadecimal),
+        (
+            json!({ "allow_generate_key": "true" }),
+            "curve is required when allow_generate_key is true and the mechanism is ECDSA",
+        ),
+        (json!({ "curve": "P224" }), "curve must be one of P256, P384, P521"),
+        (
+            json!({ "allow_generate_key": true, "mechanism": "0x1" }),
+            "key_bits must be one of 2048, 3072, 4096 when allow_generate_key is true",
+        ),
+        (json!({ "allow_generate_key": true, "mechanism": "0x1", "key_bits": 1024 }), bits),
+        (json!({ "key_bits": "2049" }), bits),
+        (json!({ "key_bits": -2048 }), bits),
+        (json!({ "library": null }), "missing library"),
+        (json!({ "library": "" }), "missing library"),
+        (json!({ "library": "other" }), "no kms_library configured with name \"other\""),
+        (
+            json!({ "library": "/usr/lib/softhsm/libsofthsm2.so" }),
+            "no kms_library configured with name \"/usr/lib/softhsm/libsofthsm2.so\"",
+        ),
+        (json!({ "pin": null }), "pin is required"),
+        (json!({ "pin": "" }), "pin is required"),
+        (json!({ "pin": "redacted" }), "pin: \"redacted\" is what is shown in its place, and there is none yet"),
+        (json!({ "max_parallel": 0 }), "max_parallel must be at least 1"),
+        (json!({ "max_parallel": "-3" }), "max_parallel must be at least 1"),
+        (json!({ "max_parallel": 1025 }), "max_parallel must be at most 1024"),
+        (json!({ "usages": "sign,sigh" }), "invalid usage \"sigh\""),
+        (json!({ "usages": ["sign", "SIGH"] }), "invalid usage \"SIGH\""),
+        (json!({ "type": "cloudakms" }), "type: must be \"pkcs11\", as the path says"),
+        (json!({ "name": "other" }), "name: must be \"web\", as the path says"),
+    ] {
+        refused(&app.client, "web", with(key(), members), text).await;
+    }
+    for field in ["any_mount", "max_parallel", "pin", "library", "usages", "slot"] {
+        let answer = app.client.post("sys/managed-keys/pkcs11/web", with(key(), json!({ field: { "a": 1 } }))).await;
+        assert_eq!(answer.status, 400, "{field}");
+        assert!(answer.error().contains(&format!("\"{field}\": must be")), "{}", answer.text);
+    }
+    assert_eq!(app.client.get("sys/managed-keys/pkcs11/web").await.status, 404);
+    // What else is right.
+    for members in [
+        json!({ "slot": "18446744073709551615", "token_label": "" }),
+        json!({ "key_label": "", "key_id": "0x0A0b" }),
+        json!({ "key_id": "0a0b", "mechanism": "0xffffffff" }),
+        json!({ "library": "NONE", "type": "pkcs11", "name": "WEB" }),
+        json!({ "usages": "", "max_parallel": 1024 }),
+        json!({ "usages": "encrypt,decrypt,sign,verify,wrap,unwrap,mac,generate_random" }),
+    ] {
+        write(&app.client, "web", with(key(), members)).await;
+        assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn an_update_is_held_against_the_rules_as_a_whole() {
+    let app = with_key().await;
+    for (members, text) in [
+        (json!({ "slot": 1 }), "only one of slot or token_label can be set"),
+        (json!({ "token_label": "" }), "either slot or token_label is required"),
+        (json!({ "pin": "" }), "pin is required"),
+        (
+            json!({ "allow_generate_key": "1" }),
+            "curve is required when allow_generate_key is true and the mechanism is ECDSA",
+        ),
+    ] {
+        refused(&app.client, "web", members, text).await;
+    }
+    let before = shown(&app.client, "web").await;
+    for members in [json!({}), json!({ "pin": "redacted" }), json!({ "pin": null }), before.clone()] {
+        // What is shown can be written back, but for what it says of the slot and the mechanism.
+        let members = match members.get("slot") {
+            Some(_) => with(members, json!({ "slot": "", "mechanism": "0x1041" })),
+            None => members,
+        };
+        write(&app.client, "web", members).await;
+        assert_eq!(shown(&app.client, "web").await, before);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn writes_warn_of_generation_of_what_no_key_signs_with_and_of_another_spelling() {
+    let app = App::start().await;
+    let warned = async |name: &str, body: Value| {
+        let answer = write(&app.client, name, body).await;
+        assert_eq!((answer.status, &answer.body["data"]), (200, &Value::Null), "{}", answer.text);
+        answer.body["warnings"].clone()
+    };
+    let body = with(key(), json!({ "allow_generate_key": "true", "curve": "p-384" }));
+    assert_eq!(warned("web", body).await, json!(["disable allow_generate_key after initial creation"]));
+    assert_eq!(shown(&app.client, "web").await["curve"], "P384");
+    let warnings = warned("web", json!({ "allow_generate_key": "false", "mechanism": "0x1087" })).await;
+    assert_eq!(warnings, json!(["mechanism 0x1087 is none that this server signs with"]));
+    let warnings = warned("Third", with(key(), json!({ "bogus": 1 }))).await;
+    let unknown = "Endpoint ignored these unrecognized parameters: [bogus]";
+    assert_eq!(warnings, json!(["the key name was changed to \"third\": names are in lower case", unknown]));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn k7_and_k8_names_are_unique_over_all_types_and_types_are_words() {
+    let app = App::start().await;
+    write(&app.client, "K1", key()).await;
+    for kind in ["cloudakms", "cloudbkeyvault", "cloudckms"] {
+        let other = app.client.post(&format!("sys/managed-keys/{kind}/k1"), key()).await;
+        let text = "a managed key named \"k1\" of type \"pkcs11\" already exists";
+        assert_eq!((other.status, other.error()), (400, text));
+        assert_eq!(app.client.list(&format!("sys/managed-keys/{kind}")).await.text, "{\"errors\":[]}");
+        assert_eq!(app.client.get(&format!("sys/managed-keys/{kind}/k1")).await.status, 404);
+        assert_eq!(app.client.delete(&format!("sys/managed-keys/{kind}/k1")).await.status, 204);
+        let test = app.client.post(&format!("sys/managed-keys/{kind}/k1/test/sign"), json!({})).await;
+        assert_eq!((test.status, test.text.as_str()), (404, "{\"errors\":[]}"));
+    }
+    let list = app.client.list("sys/managed-keys/pkcs11").await;
+    assert_eq!((&list.body["data"]["keys"], &list.body["keys"]), (&json!(["k1"]), &json!(["k1"])));
+    assert_eq!(shown(&app.client, "K1").await["name"], "k1");
+    for path in ["sys/managed-keys/hsm/k1", "sys/managed-keys/PKCS11/k1"] {
+        let word = path.split('/').nth(2).unwrap();
+        let text = format!("unknown managed key type \"{word}\"");
+        for answer in [app.client.get(path).await, app.client.delete(path).await, app.client.post(path, key()).await] {
+            assert_eq!((answer.status, answer.error()), (400, text.as_str()), "{path}");
+        }
+    }
+    assert_eq!(app.client.list("sys/managed-keys/hsm").await.error(), "unknown managed key type \"hsm\"");
+    for name in ["-web", "web-", "we b", "w/eb", "wéb"] {
+        let answer = app.client.post(&format!("sys/managed-keys/pkcs11/{name}"), key()).await;
+        assert_eq!((answer.status, answer.error()), (404, "unsupported path"), "{name}");
+    }
+    let long = "n".repeat(129);
+    let text = "managed_key: longer than 128 characters";
+    refused(&app.client, &long, key(), text).await;
+    write(&app.client, &long[..128], key()).await;
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn lists_come_in_pages_and_writes_in_every_form() {
+    let app = App::start().await;
+    assert_eq!(app.client.list("sys/managed-keys/pkcs11").await.status, 404);
+    for name in ["c", "a", "b.1"] {
+        write(&app.client, name, key()).await;
+    }
+    for (query, keys) in
+        [("", json!(["a", "b.1", "c"])), ("&after=a&limit=1", json!(["b.1"])), ("&limit=2", json!(["a", "b.1"]))]
+    {
+        let page = app.client.get(&format!("sys/managed-keys/pkcs11?list=true{query}")).await;
+        assert_eq!(page.body["data"]["keys"], keys, "{query}");
+    }
+    assert_eq!(app.client.get("sys/managed-keys/pkcs11?list=true&after=c").await.status, 404);
+    let put = app.client.request("PUT", "sys/managed-keys/pkcs11/d").json(&key());
+    assert_eq!(send(put).await.status, 204);
+    let form = format!("library={NO_MODULE}&token_label=one&key_label=web&mechanism=0x1041&pin=4711&any_mount=true");
+    let form = app.client.request("POST", "sys/managed-keys/pkcs11/e").body(form);
+    assert_eq!(send(form.header("content-type", "application/x-www-form-urlencoded")).await.status, 204);
+    assert_eq!(shown(&app.client, "e").await["any_mount"], true);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn keys_are_kept_over_a_restart_and_one_whose_library_is_gone_is_shown_and_not_used() {
+    let app = with_key().await;
+    write(&app.client, "open", with(key(), json!({ "any_mount": true }))).await;
+    let before = [shown(&app.client, "web").await, shown(&app.client, "open").await];
+    let app = app.restart().await;
+    assert_eq!([shown(&app.client, "web").await, shown(&app.client, "open").await], before);
+    let place = app.leave().await;
+    let options = signet::server::Options { pkcs11_libraries: signet::keys::Libraries::default(), ..place.options() };
+    let running = signet::server::Server::open(options).await.unwrap().start().await.unwrap();
+    let client = crate::support::Client::new(running.address(), &place.token);
+    assert_eq!(shown(&client, "open").await, before[1]);
+    let test = client.post("sys/managed-keys/pkcs11/open/test/sign", json!({})).await;
+    assert_eq!((test.status, test.error()), (400, "configuration: no kms_library configured with name \"none\""));
+    refused(&client, "open", json!({ "any_mount": false }), "no kms_library configured with name \"none\"").await;
+    assert_eq!(client.delete("sys/managed-keys/pkcs11/open").await.status, 204);
+    running.stop().await.unwrap();
+}
+
+#[actix_web::test]
+async fn many_writers_of_one_key_are_taken_in_turn() {
+    let app = App::start().await;
+    let writes = (1..=12).map(|n| write(&app.client, "web", with(key(), json!({ "max_parallel": n }))));
+    futures_util::future::join_all(writes).await;
+    let list = app.client.list("sys/managed-keys/pkcs11").await;
+    assert_eq!(list.body["keys"], json!(["web"]));
+    let count = shown(&app.client, "web").await["max_parallel"].as_i64().unwrap();
+    assert!((1..=12).contains(&count));
+    app.stop().await;
+}

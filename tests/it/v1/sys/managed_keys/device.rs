@@ -1,0 +1,282 @@
+//! Keys on SoftHSM, configured, test-signed and used through the routes. Each test in a process of its own.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use signet::error::Kind;
+use signet::keys::Libraries;
+use signet::keys::signing::{ManagedKey, ManagedKeyRef, Signers as _, SigningKey};
+use signet::pki::actor::Planned;
+use signet::pki::mount::issuer::Key;
+use signet::pki::mount::view::View;
+
+use super::{shown, with, write};
+use crate::signers::hsm::{Hsm, PIN, alone};
+use crate::support::{Answer, App};
+use crate::v1::pki::mount::FAR;
+
+const P256: [&str; 4] = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"];
+const RSA: [&str; 4] = ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"];
+
+/// A server with these libraries.
+async fn server(libraries: Libraries) -> App {
+    App::builder().libraries(libraries).start().await
+}
+
+/// The body of a key on the token `one`.
+fn key(label: &str, mechanism: &str) -> Value {
+    json!({ "library": "hsm", "token_label": "one", "key_label": label, "mechanism": mechanism, "pin": PIN })
+}
+
+async fn test(app: &App, name: &str, body: Value) -> Answer {
+    app.client.post(&format!("sys/managed-keys/pkcs11/{name}/test/sign"), body).await
+}
+
+async fn tested(app: &App, name: &str, body: Value) {
+    let answer = test(app, name, body.clone()).await;
+    assert_eq!((answer.status, answer.text.as_str()), (204, ""), "{name} {body}");
+}
+
+async fn test_refused(app: &App, name: &str, body: Value, text: &str) {
+    let answer = test(app, name, body.clone()).await;
+    assert_eq!((answer.status, answer.error()), (400, text), "{name} {body}: {}", answer.text);
+}
+
+async fn tune(app: &App, keys: Value) {
+    let answer = app.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": keys })).await;
+    assert_eq!(answer.status, 204, "{}", answer.text);
+}
+
+async fn taken(app: &App, name: &str) -> signet::error::Result<ManagedKey> {
+    let shared = app.shared();
+    let mount = shared.auth.mounts().get("pki").unwrap().id;
+    shared.managed_keys.take(mount, ManagedKeyRef::Name(name.to_owned())).await
+}
+
+/// Gives the mount `pki` the key, and makes a root with it and a role `r`.
+async fn with_root(app: &App, name: &str) {
+    let key = std::sync::Arc::new(taken(app, name).await.unwrap());
+    let (mount, name) = (key.mount, name.to_owned());
+    let plan = move |view: &View| {
+        let mut next = view.clone();
+        let signing = SigningKey::Managed(key.clone());
+        let write = next.put_key(Key { id: format!("id-of-{name}"), name: name.clone(), version: 0, signing })?;
+        Ok((Planned { view: next, writes: vec![write], crls: false }, name.clone()))
+    };
+    let name = app.shared().engine.authority(mount).unwrap().change(plan).await.unwrap();
+    let root = json!({ "common_name": "Root", "issuer_name": "root", "key_ref": name, "not_after": FAR });
+    let made = app.client.post("pki/root/generate/existing", root).await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" });
+    assert_eq!(app.client.post("pki/roles/r", role).await.status, 200);
+}
+
+async fn issue(app: &App) -> Answer {
+    app.client.post("pki/issue/r", json!({ "common_name": "a.test" })).await
+}
+
+async fn issued(app: &App) {
+    let answer = issue(app).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+}
+
+#[test]
+fn k9_every_hash_word_signs_with_rsa_and_ec_and_no_other() {
+    alone(module_path!(), "k9_every_hash_word_signs_with_rsa_and_ec_and_no_other", |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.import("one", "ec", "0a", &P256);
+        hsm.import("one", "rsa", "0b", &RSA);
+        let app = server(hsm.libraries()).await;
+        write(&app.client, "ec", key("ec", "0x1041")).await;
+        write(&app.client, "rsa", key("rsa", "0x0001")).await;
+        let words = ["sha1", "sha2-224", "sha2-256", "sha2-384", "sha2-512"];
+        let more = ["sha3-224", "sha3-256", "sha3-384", "sha3-512", "sha256"];
+        for word in words.into_iter().chain(more) {
+            for name in ["ec", "rsa"] {
+                tested(&app, name, json!({ "hash_algorithm": word })).await;
+            }
+        }
+        for name in ["ec", "rsa"] {
+            tested(&app, name, json!({})).await;
+            tested(&app, name, json!({ "use_pss": "false" })).await;
+            let text = "unsupported hash_algorithm \"sha-256\"";
+            test_refused(&app, name, json!({ "hash_algorithm": "sha-256" }), text).await;
+        }
+        tested(&app, "rsa", json!({ "use_pss": true, "hash_algorithm": "sha2-384" })).await;
+        test_refused(&app, "ec", json!({ "use_pss": true }), "configuration: use_pss: is for RSA keys alone").await;
+        // A mechanism that nobody signs with is stored.
+        write(&app.client, "aes", key("ec", "0x1087")).await;
+        test_refused(&app, "aes", json!({}), "configuration: unsupported mechanism 0x1087").await;
+        app.stop().await;
+    });
+}
+
+#[test]
+fn k10_and_k11_a_missing_key_is_made_once_where_that_is_allowed() {
+    alone(module_path!(), "k10_and_k11_a_missing_key_is_made_once_where_that_is_allowed", |hsm: Hsm| async move {
+        hsm.token("one");
+        let app = server(hsm.libraries()).await;
+        tune(&app, json!("new,other")).await;
+        write(&app.client, "new", key("new", "0x1041")).await;
+        let forbidden = "key does not exist in backend and allow_generate_key is false";
+        test_refused(&app, "new", json!({}), &format!("configuration: {forbidden}")).await;
+        let error = taken(&app, "new").await.err().unwrap();
+        assert_eq!((error.kind(), error.text()), (Kind::Invalid, forbidden));
+        write(&app.client, "new", json!({ "allow_generate_key": "true", "curve": "P256" })).await;
+        tested(&app, "new", json!({})).await;
+        write(&app.client, "new", json!({ "allow_generate_key": "false" })).await;
+        tested(&app, "new", json!({})).await;
+        let made = taken(&app, "new").await.unwrap();
+        write(&app.client, "new", json!({ "allow_generate_key": "true" })).await;
+        tested(&app, "new", json!({})).await;
+        assert!(taken(&app, "new").await.unwrap().public == made.public, "the same key");
+        let rsa = with(key("other", "0x0001"), json!({ "allow_generate_key": true, "key_bits": "2048" }));
+        write(&app.client, "other", rsa).await;
+        assert_eq!(taken(&app, "other").await.unwrap().public.kind().bits(), 2048, "made when a mount takes it");
+        let by_id = json!({ "key_label": "", "key_id": "0e0f", "allow_generate_key": true });
+        write(&app.client, "other", by_id).await;
+        let text = "configuration: key does not exist in backend: one is found by key_id, which is given to a key by \
+                    its module";
+        test_refused(&app, "other", json!({}), text).await;
+        app.stop().await;
+    });
+}
+
+#[test]
+fn k12_and_k40_a_wrong_pin_is_tried_once_for_each_writing_and_a_pin_that_is_shown_is_kept() {
+    let name = "k12_and_k40_a_wrong_pin_is_tried_once_for_each_writing_and_a_pin_that_is_shown_is_kept";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.import("one", "web", "0a", &P256);
+        let app = server(hsm.shim()).await;
+        tune(&app, json!("web")).await;
+        let wrong = "configuration: pkcs11 module: C_Login: CKR_PIN_INCORRECT";
+        write(&app.client, "web", with(key("web", "0x1041"), json!({ "pin": "wrong" }))).await;
+        assert_eq!(hsm.calls("C_Login"), 0, "a write asks no module");
+        test_refused(&app, "web", json!({}), wrong).await;
+        assert_eq!(hsm.calls("C_Login"), 1);
+        for _ in 0..3 {
+            assert_eq!(taken(&app, "web").await.err().unwrap().kind(), Kind::BadGateway);
+        }
+        assert_eq!(hsm.calls("C_Login"), 0, "mounts do not try it again");
+        test_refused(&app, "web", json!({}), wrong).await;
+        assert_eq!(hsm.calls("C_Login"), 1, "an operator does");
+        write(&app.client, "web", json!({ "pin": "redacted", "max_parallel": 2 })).await;
+        for _ in 0..3 {
+            assert_eq!(taken(&app, "web").await.err().unwrap().kind(), Kind::BadGateway);
+        }
+        assert_eq!(hsm.calls("C_Login"), 1, "written again, it is tried once");
+        write(&app.client, "web", json!({ "pin": PIN })).await;
+        with_root(&app, "web").await;
+        issued(&app).await;
+        let pin = shown(&app.client, "web").await["pin"].clone();
+        write(&app.client, "web", json!({ "pin": pin })).await;
+        tested(&app, "web", json!({})).await;
+        issued(&app).await;
+        app.stop().await;
+    });
+}
+
+#[test]
+fn k14_to_k16_what_a_key_may_be_used_for_is_looked_at_for_every_signature() {
+    let name = "k14_to_k16_what_a_key_may_be_used_for_is_looked_at_for_every_signature";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.import("one", "web", "0a", &P256);
+        let app = server(hsm.libraries()).await;
+        write(&app.client, "web", key("web", "0x1041")).await;
+        tune(&app, json!("web")).await;
+        with_root(&app, "web").await;
+        issued(&app).await;
+        let refusal = "managed key \"web\" is not allowed for mount \"pki/\"";
+        let refused = async |text: &str| {
+            for answer in [issue(&app).await, app.client.get("pki/crl/rotate").await] {
+                assert_eq!((answer.status, answer.error()), (400, text), "{}", answer.text);
+            }
+        };
+        tune(&app, json!([])).await;
+        refused(refusal).await;
+        write(&app.client, "web", json!({ "any_mount": "true" })).await;
+        issued(&app).await;
+        write(&app.client, "web", json!({ "usages": "verify" })).await;
+        refused("managed key \"web\" does not allow usage sign").await;
+        write(&app.client, "web", json!({ "usages": "sign" })).await;
+        issued(&app).await;
+        // The key of the token under another UUID is another key.
+        assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
+        refused(refusal).await;
+        write(&app.client, "web", with(key("web", "0x1041"), json!({ "any_mount": true }))).await;
+        refused(refusal).await;
+        app.stop().await;
+    });
+}
+
+#[test]
+fn k21_a_token_that_is_pulled_and_put_back_issues_again_also_after_a_restart() {
+    let name = "k21_a_token_that_is_pulled_and_put_back_issues_again_also_after_a_restart";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.import("one", "web", "0a", &RSA);
+        let app = server(hsm.libraries()).await;
+        write(&app.client, "web", with(key("web", "0x0001"), json!({ "any_mount": true, "max_parallel": 2 }))).await;
+        with_root(&app, "web").await;
+        issued(&app).await;
+        let app = app.restart().await;
+        issued(&app).await;
+        hsm.remove_tokens();
+        let gone = issue(&app).await;
+        assert_eq!((gone.status, gone.header("retry-after")), (503, "1"), "{}", gone.text);
+        let other = json!({ "common_name": "Local", "issuer_name": "local", "key_type": "ec" });
+        assert_eq!(app.client.post("pki/root/generate/internal", other).await.status, 200, "others go on");
+        hsm.restore_tokens();
+        let since = Instant::now();
+        while issue(&app).await.status != 200 {
+            assert!(since.elapsed() < Duration::from_secs(10), "it does not come back");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        app.stop().await;
+    });
+}
+
+#[test]
+fn k24_a_key_that_was_replaced_signs_no_certificate() {
+    alone(module_path!(), "k24_a_key_that_was_replaced_signs_no_certificate", |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.import("one", "web", "0a", &P256);
+        hsm.import("one", "other", "0b", &P256);
+        let app = server(hsm.libraries()).await;
+        write(&app.client, "web", with(key("web", "0x1041"), json!({ "any_mount": true }))).await;
+        with_root(&app, "web").await;
+        write(&app.client, "web", json!({ "key_label": "other" })).await;
+        let replaced = issue(&app).await;
+        assert_eq!((replaced.status, replaced.error()), (502, "managed key changed in backend"));
+        tested(&app, "web", json!({})).await;
+        write(&app.client, "web", json!({ "key_label": "web" })).await;
+        issued(&app).await;
+        let page = app.client.page("/metrics").await.text;
+        assert!(page.contains("signet_signer_errors_total{key=\"web\",kind=\"changed\"} 1"), "{page}");
+        app.stop().await;
+    });
+}
+
+#[test]
+fn k25_two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried() {
+    let name = "k25_two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried";
+    alone(module_path!(), name, |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.import("one", "web", "0a", &P256);
+        hsm.import("one", "mail", "0b", &RSA);
+        let app = server(hsm.shim()).await;
+        write(&app.client, "web", key("web", "0x1041")).await;
+        write(&app.client, "mail", key("mail", "0x000d")).await;
+        tested(&app, "web", json!({})).await;
+        tested(&app, "mail", json!({})).await;
+        assert_eq!(hsm.calls("C_Login"), 1);
+        write(&app.client, "guess", with(key("web", "0x1041"), json!({ "pin": "guess" }))).await;
+        let text = "configuration: a different pin is in use for this token";
+        test_refused(&app, "guess", json!({}), text).await;
+        assert_eq!(hsm.calls("C_Login"), 0);
+        tested(&app, "web", json!({})).await;
+        app.stop().await;
+    });
+}
