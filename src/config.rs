@@ -129,6 +129,12 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "PKCS#11 libraries by name: a table, or NAME=PATH pairs joined by commas.",
     ),
+    setting(
+        "google_credentials_dir",
+        "SIGNET_GOOGLE_CREDENTIALS_DIR",
+        "",
+        "Folder of the credential files that managed keys of type cloudckms may name.",
+    ),
 ];
 
 /// A checked configuration.
@@ -160,6 +166,8 @@ pub struct Config {
     pub log_format: LogFormat,
     /// The PKCS#11 libraries that managed keys may name.
     pub pkcs11_libraries: BTreeMap<String, PathBuf>,
+    /// The folder of the credential files that managed keys may name; `None` for none.
+    pub google_credentials_dir: Option<PathBuf>,
 }
 
 /// The files of a TLS certificate, PEM.
@@ -315,6 +323,7 @@ mod tests {
             ("pkcs11_libraries = { a = \"x\" }", "pkcs11_libraries: must be"),
             ("pkcs11_libraries = { A = \"/x\" }", "pkcs11_libraries: must be"),
             ("pkcs11_libraries = \"a=/x,a=/y\"", "pkcs11_libraries: must be"),
+            ("google_credentials_dir = \"keys\"", "google_credentials_dir: must be"),
             ("commit_queue = 0", "commit_queue: must be"),
             ("serial_numbers = \"uuid\"", "serial_numbers: must be time or random"),
             ("max_connections = -1", "max_connections: must be"),

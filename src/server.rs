@@ -41,7 +41,7 @@ use crate::http::reach::Reach;
 use crate::http::settings::Settings;
 use crate::http::state::{Identity, Shared, State, Stopping};
 use crate::keys::signing::Signers;
-use crate::keys::{Libraries, ManagedKeys};
+use crate::keys::{CloudServices, CloudSettings, Devices, Libraries, ManagedKeys};
 use crate::mounts::{MountGrants, Mounts};
 use crate::nodes::{Baseline, Nodes};
 use crate::pki::Engine;
@@ -86,6 +86,8 @@ pub struct Options {
     pub storage: storage::Options,
     /// The PKCS #11 libraries that managed keys may name.
     pub pkcs11_libraries: Libraries,
+    /// What is configured of the cloud services of managed keys.
+    pub cloud: CloudSettings,
     /// Who signs for mounts in place of the managed keys that are registered; usually nobody.
     pub signers: Option<Arc<dyn Signers>>,
     /// Settings of the wires.
@@ -143,7 +145,7 @@ impl Server {
         let stores = between(storage.stores());
         let audit = Audit::new(options.audit, options.clock.clone());
         let Options { listen, tls, metrics_listen, .. } = options;
-        let keys = Keys { libraries: options.pkcs11_libraries, signers: options.signers };
+        let keys = Keys { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
         let given = Given { clock: options.clock, settings: options.settings, skew_limit: options.skew_limit };
         match domains(stores, audit, keys, given, storage_type).await {
             Ok(shared) => Ok(Self { shared: Arc::new(shared), storage, listen, tls, metrics_listen, workers, caps }),
@@ -224,6 +226,7 @@ fn bind_metrics(address: SocketAddr) -> Result<Bound<impl FnOnce() -> dev::Serve
 /// What managed keys are made of.
 struct Keys {
     libraries: Libraries,
+    cloud: CloudSettings,
     signers: Option<Arc<dyn Signers>>,
 }
 
@@ -245,7 +248,8 @@ async fn domains(stores: Stores, audit: Audit, keys: Keys, given: Given, storage
     let reach = Reach::new(Arc::clone(&stores.auth));
     let auth = Auth::open(stores.auth, clock.clone()).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
-    let managed_keys = ManagedKeys::open(stores.managed_keys, keys.libraries, grants).await?;
+    let devices = Devices { libraries: keys.libraries, cloud: CloudServices::new(keys.cloud, clock.clone())? };
+    let managed_keys = ManagedKeys::open(stores.managed_keys, devices, grants).await?;
     let signers = keys.signers.unwrap_or_else(|| managed_keys.clone());
     let engine = Engine::new(stores.pki, settings.serial_numbers.source(&clock), signers, clock.clone());
     let mounts = Mounts::open(auth.clone(), managed_keys.clone(), engine.clone()).await?;

@@ -16,7 +16,7 @@ use signet::clock::Clock;
 use signet::error::{Error, Result};
 use signet::fields::Fields;
 use signet::http::settings::Settings;
-use signet::keys::Libraries;
+use signet::keys::{CloudSettings, Libraries};
 use signet::nodes::SKEW_LIMIT;
 use signet::pki::Authority;
 use signet::pki::ca::changes;
@@ -130,6 +130,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
         clock,
         storage,
         pkcs11_libraries,
+        cloud: CloudSettings::default().in_environment(),
         signers: None,
         settings,
         audit: Vec::new(),

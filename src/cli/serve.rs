@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use signet::clock::Clock;
 use signet::config::Config;
 use signet::error::{Error, Result};
-use signet::keys::Libraries;
+use signet::keys::{CloudSettings, Libraries};
 use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
 use signet::server::{ConnectionLimits, Options, Server, Signals};
@@ -47,6 +47,7 @@ async fn serve(config: Config) -> Result<()> {
         storage: storage_options(&config, clock.clone())?,
         clock,
         pkcs11_libraries: Libraries::new(config.pkcs11_libraries)?,
+        cloud: CloudSettings::with_credentials_dir(config.google_credentials_dir).in_environment(),
         signers: None,
         settings: config.http,
         audit: Vec::new(),

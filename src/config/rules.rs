@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -47,6 +47,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         log: read.log(),
         log_format: read.log_format(),
         pkcs11_libraries: read.libraries(),
+        google_credentials_dir: read.credentials_dir(),
     }
 }
 
@@ -238,6 +239,15 @@ impl Reader<'_> {
                 LogFormat::Text
             }
         }
+    }
+
+    fn credentials_dir(&mut self) -> Option<PathBuf> {
+        let rule = "the absolute path of a folder";
+        let folder = self.path("google_credentials_dir", rule);
+        if folder.as_deref().is_some_and(Path::is_relative) {
+            self.problem("google_credentials_dir", &format!("must be {rule}"));
+        }
+        folder
     }
 
     fn libraries(&mut self) -> BTreeMap<String, PathBuf> {

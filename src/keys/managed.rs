@@ -29,7 +29,7 @@ mod terms;
 mod usage;
 mod view;
 
-pub use self::backend::{BackendConfig, BackendType};
+pub use self::backend::{BackendConfig, BackendType, Devices};
 pub use self::grants::{Grants, Users};
 pub use self::record::Record;
 pub use self::registry::ManagedKeys;

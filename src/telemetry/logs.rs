@@ -23,7 +23,24 @@ pub enum LogFormat {
 }
 
 /// Libraries that write request heads or bodies at their lowest levels: only their warnings count.
-const QUIET: [&str; 6] = ["actix_http", "actix_web", "hyper", "hyper_util", "reqwest", "rustls"];
+const QUIET: [&str; 16] = [
+    "actix_http",
+    "actix_web",
+    "aws_config",
+    "aws_credential_types",
+    "aws_runtime",
+    "aws_sdk_kms",
+    "aws_sdk_sts",
+    "aws_sigv4",
+    "aws_smithy_http_client",
+    "aws_smithy_runtime",
+    "aws_smithy_runtime_api",
+    "aws_smithy_types",
+    "hyper",
+    "hyper_util",
+    "reqwest",
+    "rustls",
+];
 /// The library whose warnings are about single frames of a client, who may send as many as it likes.
 const FRAMES: &str = "h2";
 /// The library whose lines about starting and stopping are for those who debug.

@@ -233,6 +233,19 @@ fn read_kind(algorithm: &mut Reader<'_>, bits: &[u8]) -> Read<KeyKind> {
     Err(UNSUPPORTED)
 }
 
+/// The RSA key of a modulus and an exponent, both big-endian; zeros in front of them do not count.
+///
+/// # Errors
+/// As [`PublicKey::parse`].
+pub(crate) fn rsa(modulus: &[u8], exponent: &[u8]) -> Result<PublicKey> {
+    let bits = build(SEQUENCE, modulus.len() + 24, |w| {
+        w.unsigned(modulus);
+        w.unsigned(exponent);
+    });
+    // Put together from what somebody says, and read as if it came from anywhere.
+    PublicKey::parse(PublicKey::trusted(KeyKind::Rsa { bits: 0 }, &bits).spki())
+}
+
 /// Checks modulus and exponent, both without leading zeros, by their bits alone; gives the bits of the
 /// modulus. Verification cost grows with both, so the limits come before any arithmetic.
 pub(crate) fn check_rsa(modulus: &[u8], exponent: &[u8]) -> Read<u32> {

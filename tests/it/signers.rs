@@ -2,8 +2,10 @@
 //! (`contract`), and a PKCS #11 module through everything that can happen to it (`healing`, `token`).
 //!
 //! A module is loaded once per process and reads its configuration there, so each of these tests runs in a
-//! process of its own ([`hsm::alone`]), with tokens of its own.
+//! process of its own ([`hsm::alone`]), with tokens of its own. Cloud services are spoken to over HTTP on the
+//! loopback (`cloud`).
 
+mod cloud;
 mod contract;
 mod double;
 mod healing;

@@ -158,6 +158,7 @@ impl Builder {
                 queue: self.queue,
             },
             pkcs11_libraries: self.libraries.clone(),
+            cloud: signet::keys::CloudSettings::default(),
             signers: self.signers.clone(),
             settings: self.settings.clone(),
             audit: self.audit.clone(),

@@ -10,7 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::terms::Terms;
 use crate::error::{Error, Result};
-use crate::keys::actor::Backend;
+use crate::keys::actor::{AsyncBackend, Backend};
+use crate::keys::cloud::CloudServices;
+use crate::keys::cloudakms::{self, CloudAkmsConfig};
+use crate::keys::cloudbkeyvault::{self, CloudBkeyvaultConfig};
+use crate::keys::cloudckms::{self, CloudCkmsConfig};
 use crate::keys::pkcs11::{Libraries, Pkcs11Key, Pkcs11Settings};
 
 /// Where a managed key is.
@@ -50,11 +54,6 @@ impl BackendType {
     pub fn word(self) -> &'static str {
         WORDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
     }
-
-    /// The refusal to configure a key of a type that there is no backend for.
-    pub fn unsupported(self) -> Error {
-        Error::invalid(format!("managed keys of type {:?} are not supported by this server", self.word()))
-    }
 }
 
 /// The configuration of a key's backend. It is stored as it is, secrets in clear, in a sealed document.
@@ -63,12 +62,24 @@ impl BackendType {
 pub enum BackendConfig {
     /// A key on a token of a PKCS #11 module.
     Pkcs11(Pkcs11Settings),
+    /// A key at the key management service of AWS.
+    CloudAkms(CloudAkmsConfig),
+    /// A key in a key store of Azure.
+    CloudBKeyVault(CloudBkeyvaultConfig),
+    /// A key at the key management service of Google.
+    CloudCkms(CloudCkmsConfig),
 }
 
+/// Calls at a time to a key at a cloud service.
+const CLOUD_PARALLEL: usize = 16;
+
 /// What this server has for backends.
-#[derive(Clone, Default)]
-pub(super) struct Devices {
-    pub(super) libraries: Libraries,
+#[derive(Clone)]
+pub struct Devices {
+    /// PKCS #11 libraries by name.
+    pub libraries: Libraries,
+    /// The way to cloud services.
+    pub cloud: Arc<CloudServices>,
 }
 
 /// A backend in one version of its configuration, and how many calls it takes at a time.
@@ -77,11 +88,20 @@ pub(super) struct Opened {
     pub(super) max_parallel: usize,
 }
 
+impl Opened {
+    fn cloud(backend: Arc<dyn AsyncBackend>) -> Self {
+        Self { backend: Backend::Async(backend), max_parallel: CLOUD_PARALLEL }
+    }
+}
+
 impl BackendConfig {
     /// Its type.
     pub fn kind(&self) -> BackendType {
         match self {
             Self::Pkcs11(_) => BackendType::Pkcs11,
+            Self::CloudAkms(_) => BackendType::CloudAkms,
+            Self::CloudBKeyVault(_) => BackendType::CloudBKeyVault,
+            Self::CloudCkms(_) => BackendType::CloudCkms,
         }
     }
 
@@ -96,6 +116,13 @@ impl BackendConfig {
                 let config = settings.config(terms.allow_generate_key)?;
                 let key: Arc<Pkcs11Key> = Pkcs11Key::new(&devices.libraries, config)?;
                 Ok(Opened { backend: Backend::Blocking(key), max_parallel: settings.max_parallel as usize })
+            }
+            Self::CloudAkms(config) => cloudakms::backend(config.clone(), terms.allow_generate_key).map(Opened::cloud),
+            Self::CloudBKeyVault(config) => {
+                cloudbkeyvault::backend(&devices.cloud, config.clone(), terms.allow_generate_key).map(Opened::cloud)
+            }
+            Self::CloudCkms(config) => {
+                cloudckms::backend(&devices.cloud, config.clone(), terms.allow_generate_key).map(Opened::cloud)
             }
         }
     }
@@ -113,7 +140,5 @@ mod tests {
         for word in ["PKCS11", "", "awskms", "pkcs11 "] {
             assert_eq!(BackendType::parse(word).unwrap_err().text(), format!("unknown managed key type {word:?}"));
         }
-        let text = BackendType::CloudCkms.unsupported().text().to_owned();
-        assert_eq!(text, "managed keys of type \"cloudckms\" are not supported by this server");
     }
 }

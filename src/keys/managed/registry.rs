@@ -14,7 +14,6 @@ use super::record::{KIND, Record};
 use super::usage::Usage;
 use super::view::{Entry, View};
 use crate::error::{Error, Kind, Result};
-use crate::keys::pkcs11::Libraries;
 use crate::keys::store::KeyStore;
 use crate::keys::test_sign::TestSign;
 
@@ -39,8 +38,7 @@ impl ManagedKeys {
     ///
     /// # Errors
     /// Those of the store; `Internal` when a record cannot be read.
-    pub async fn open(store: Arc<dyn KeyStore>, libraries: Libraries, grants: Arc<dyn Grants>) -> Result<Arc<Self>> {
-        let devices = Devices { libraries };
+    pub async fn open(store: Arc<dyn KeyStore>, devices: Devices, grants: Arc<dyn Grants>) -> Result<Arc<Self>> {
         let view = View::load(store.documents(KIND).await?, &View::default(), &devices)?;
         let (view, writing, behind) = (ArcSwap::from_pointee(view), Mutex::default(), AtomicBool::new(false));
         Ok(Arc::new(Self { store, devices, grants, view, writing, behind }))

@@ -10,8 +10,10 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 
 use super::*;
+use crate::clock::Clock;
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM};
 use crate::error::{Error, Kind, Result};
+use crate::keys::cloud::{CloudServices, CloudSettings};
 use crate::keys::pkcs11::{Libraries, Pkcs11Settings};
 use crate::keys::signing::{ManagedKeyRef, Signers as _};
 use crate::keys::store::KeyStore;
@@ -120,16 +122,17 @@ struct World {
     keys: Arc<ManagedKeys>,
 }
 
-/// A file that is no module.
-fn libraries() -> Libraries {
+/// A file that is no module, and cloud services that nobody asks.
+fn devices() -> Devices {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    Libraries::new([("hsm".to_owned(), file)]).unwrap()
+    let libraries = Libraries::new([("hsm".to_owned(), file)]).unwrap();
+    Devices { libraries, cloud: CloudServices::new(CloudSettings::default(), Clock::system()).unwrap() }
 }
 
 async fn world() -> World {
     let store = Arc::new(Memory::default());
     let lists = Arc::new(Lists { store: store.clone(), lists: Mutex::default(), meanwhile: Mutex::default() });
-    let keys = ManagedKeys::open(store.clone(), libraries(), lists.clone()).await.unwrap();
+    let keys = ManagedKeys::open(store.clone(), devices(), lists.clone()).await.unwrap();
     World { store, lists, keys }
 }
 
@@ -157,11 +160,12 @@ impl World {
     fn count(&self, name: &str) -> Option<u32> {
         self.keys.read(BackendType::Pkcs11, name).map(|record| match &record.backend {
             BackendConfig::Pkcs11(settings) => settings.max_parallel,
+            _ => panic!("a key of another type"),
         })
     }
 
     async fn another(&self) -> Arc<ManagedKeys> {
-        ManagedKeys::open(self.store.clone(), libraries(), self.lists.clone()).await.unwrap()
+        ManagedKeys::open(self.store.clone(), devices(), self.lists.clone()).await.unwrap()
     }
 }
 
@@ -203,7 +207,7 @@ async fn a_writer_on_another_node_is_never_overwritten_unseen() {
     let merged = other
         .write(BackendType::Pkcs11, "web", |stored| {
             let stored = stored.unwrap();
-            let BackendConfig::Pkcs11(settings) = &stored.backend;
+            let BackendConfig::Pkcs11(settings) = &stored.backend else { panic!("a key of another type") };
             let settings = Pkcs11Settings { max_parallel: settings.max_parallel + 7, ..settings.clone() };
             Ok((stored.terms.clone(), BackendConfig::Pkcs11(settings)))
         })

@@ -11,8 +11,8 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use signet::auth::Auth;
 use signet::auth::mounts::MountKind;
-use signet::keys::ManagedKeys;
 use signet::keys::managed::BackendType;
+use signet::keys::{CloudServices, CloudSettings, Devices, ManagedKeys};
 use signet::mounts::MountGrants;
 use signet::pki::mount::view::View;
 use time::macros::datetime;
@@ -170,7 +170,9 @@ impl Stage {
         };
         compare("policies and mounts", access(&shared.auth), access(&stored));
         let grants = Arc::new(MountGrants::new(Arc::clone(&stored)));
-        let keys = ManagedKeys::open(Arc::clone(&real.managed_keys), no_module(), grants).await.unwrap();
+        let cloud = CloudServices::new(CloudSettings::default(), signet::clock::Clock::system()).unwrap();
+        let devices = Devices { libraries: no_module(), cloud };
+        let keys = ManagedKeys::open(Arc::clone(&real.managed_keys), devices, grants).await.unwrap();
         compare("managed keys", managed(&shared.managed_keys), managed(&keys));
         for mount in stored.mounts().iter().filter(|mount| mount.kind == MountKind::Pki) {
             if let Ok(authority) = shared.engine.authority(mount.id) {

@@ -140,7 +140,10 @@ async fn a_lease_is_revoked_on_another_node_than_the_one_that_made_it() {
 async fn refusal(node: &App) -> Kind {
     let shared = node.shared();
     let mount = shared.auth.mounts().get("pki").unwrap().id;
-    shared.managed_keys.take(mount, ManagedKeyRef::Name("hsm".to_owned())).err().unwrap().kind()
+    match shared.managed_keys.take(mount, ManagedKeyRef::Name("hsm".to_owned())) {
+        Ok(taking) => taking.await.err().unwrap().kind(),
+        Err(refused) => refused.kind(),
+    }
 }
 
 #[actix_web::test]

@@ -89,6 +89,7 @@ async fn a_key_of_this_process_behind_an_actor_holds_the_contract() {
             maker: start(Some(KeySpec::new(kind.name(), i64::from(kind.bits())).unwrap())),
             user: start(None),
             generates: true,
+            refuses: vec![],
             lacks: lacks.collect(),
         })
         .await;

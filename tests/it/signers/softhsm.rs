@@ -19,6 +19,7 @@ fn subject(libraries: &Libraries, mechanism: u64, kind: KeyKind, lacks: Vec<(Tes
         maker: wide(libraries, config(mechanism, &label, Some(kind)), 4),
         user: wide(libraries, config(mechanism, &label, None), 4),
         generates: true,
+        refuses: vec![],
         lacks,
     }
 }

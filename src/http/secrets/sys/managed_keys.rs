@@ -3,6 +3,9 @@
 //! The parameters that all types share are read here, those of a type in its own file: a type is its words in
 //! `FIELDS`, a file with its members, and its arms in the four matches below.
 
+mod cloudakms;
+mod cloudbkeyvault;
+mod cloudckms;
 mod pkcs11;
 mod sent;
 
@@ -39,6 +42,25 @@ pub(super) const FIELDS: &[&str] = &[
     "key_bits",
     "force_rw_session",
     "max_parallel",
+    "access_key",
+    "secret_key",
+    "key_type",
+    "kms_key",
+    "endpoint",
+    "region",
+    "tenant_id",
+    "client_id",
+    "client_secret",
+    "environment",
+    "vault_name",
+    "key_name",
+    "resource",
+    "credentials",
+    "crypto_key",
+    "crypto_key_version",
+    "key_ring",
+    "project",
+    "algorithm",
 ];
 
 /// The parameters of a test signature.
@@ -71,7 +93,7 @@ pub(super) async fn write(mut call: Call) -> Result<Answer> {
     let kind = backend(&call)?;
     let fields = std::mem::take(&mut call.fields);
     agrees_with_path(&call, &fields)?;
-    let own = own_fields(kind)?;
+    let own = own_fields(kind);
     let foreign = fields.iter().map(|(name, _)| name);
     let foreign = foreign.filter(|name| FIELDS[SHARED..].contains(name) && !own.contains(name));
     let mut warnings: Vec<String> = unrecognised(foreign).into_iter().collect();
@@ -87,6 +109,7 @@ pub(super) async fn write(mut call: Call) -> Result<Answer> {
         }
         warnings.extend(match &record.backend {
             BackendConfig::Pkcs11(settings) => pkcs11::warning(settings),
+            BackendConfig::CloudAkms(_) | BackendConfig::CloudBKeyVault(_) | BackendConfig::CloudCkms(_) => None,
         });
         Ok(Answer::empty().with_warnings(warnings))
     })
@@ -132,10 +155,12 @@ fn agrees_with_path(call: &Call, fields: &Fields) -> Result<()> {
 }
 
 /// The parameters of a type.
-fn own_fields(kind: BackendType) -> Result<&'static [&'static str]> {
+fn own_fields(kind: BackendType) -> &'static [&'static str] {
     match kind {
-        BackendType::Pkcs11 => Ok(pkcs11::FIELDS),
-        BackendType::CloudAkms | BackendType::CloudBKeyVault | BackendType::CloudCkms => Err(kind.unsupported()),
+        BackendType::Pkcs11 => pkcs11::FIELDS,
+        BackendType::CloudAkms => cloudakms::FIELDS,
+        BackendType::CloudBKeyVault => cloudbkeyvault::FIELDS,
+        BackendType::CloudCkms => cloudckms::FIELDS,
     }
 }
 
@@ -143,20 +168,36 @@ fn own_fields(kind: BackendType) -> Result<&'static [&'static str]> {
 fn secret_fields(kind: BackendType) -> &'static [&'static str] {
     match kind {
         BackendType::Pkcs11 => pkcs11::SECRETS,
-        BackendType::CloudAkms | BackendType::CloudBKeyVault | BackendType::CloudCkms => &[],
+        BackendType::CloudAkms => cloudakms::SECRETS,
+        BackendType::CloudBKeyVault => cloudbkeyvault::SECRETS,
+        BackendType::CloudCkms => cloudckms::SECRETS,
     }
 }
 
 /// What a write makes of the configuration that stands.
 fn changed(kind: BackendType, sent: &Sent, stored: Option<&Record>) -> Result<(Terms, BackendConfig)> {
     let terms = terms(sent, stored)?;
-    let backend = match (kind, stored.map(|record| &record.backend)) {
-        (BackendType::Pkcs11, None) => BackendConfig::Pkcs11(pkcs11::read(sent, None)?),
-        (BackendType::Pkcs11, Some(BackendConfig::Pkcs11(stored))) => {
-            BackendConfig::Pkcs11(pkcs11::read(sent, Some(stored))?)
+    // A key of another type under this name is refused by the registry.
+    let stored = stored.map(|record| &record.backend);
+    let backend = match kind {
+        BackendType::Pkcs11 => {
+            let own = stored.and_then(|stored| if let BackendConfig::Pkcs11(own) = stored { Some(own) } else { None });
+            BackendConfig::Pkcs11(pkcs11::read(sent, own)?)
         }
-        (BackendType::CloudAkms | BackendType::CloudBKeyVault | BackendType::CloudCkms, _) => {
-            return Err(kind.unsupported());
+        BackendType::CloudAkms => {
+            let own =
+                stored.and_then(|stored| if let BackendConfig::CloudAkms(own) = stored { Some(own) } else { None });
+            BackendConfig::CloudAkms(cloudakms::read(sent, own)?)
+        }
+        BackendType::CloudBKeyVault => {
+            let own = stored
+                .and_then(|stored| if let BackendConfig::CloudBKeyVault(own) = stored { Some(own) } else { None });
+            BackendConfig::CloudBKeyVault(cloudbkeyvault::read(sent, own)?)
+        }
+        BackendType::CloudCkms => {
+            let own =
+                stored.and_then(|stored| if let BackendConfig::CloudCkms(own) = stored { Some(own) } else { None });
+            BackendConfig::CloudCkms(cloudckms::read(sent, own)?)
         }
     };
     Ok((terms, backend))
@@ -189,6 +230,9 @@ fn shown(record: &Record) -> Value {
     ];
     let own = match &record.backend {
         BackendConfig::Pkcs11(settings) => pkcs11::shown(settings),
+        BackendConfig::CloudAkms(config) => cloudakms::shown(config),
+        BackendConfig::CloudBKeyVault(config) => cloudbkeyvault::shown(config),
+        BackendConfig::CloudCkms(config) => cloudckms::shown(config),
     };
     let members = shared.into_iter().chain(own).map(|(name, value)| (name.to_owned(), value));
     Value::Object(members.collect::<Map<_, _>>())
@@ -198,13 +242,15 @@ fn shown(record: &Record) -> Value {
 mod tests {
     use super::*;
 
+    const KINDS: [BackendType; 4] =
+        [BackendType::Pkcs11, BackendType::CloudAkms, BackendType::CloudBKeyVault, BackendType::CloudCkms];
+
     #[test]
     fn the_route_reads_what_the_types_read_and_nothing_else() {
-        let own: Vec<&str> =
-            [BackendType::Pkcs11].into_iter().flat_map(|kind| own_fields(kind).unwrap()).copied().collect();
+        let own: Vec<&str> = KINDS.into_iter().flat_map(own_fields).copied().collect();
         assert!(own.iter().all(|name| FIELDS[SHARED..].contains(name)));
         assert!(FIELDS[SHARED..].iter().all(|name| own.contains(name)));
         assert!(!FIELDS[..SHARED].iter().any(|name| own.contains(name)));
-        assert!(secret_fields(BackendType::Pkcs11).iter().all(|name| own.contains(name)));
+        assert!(KINDS.into_iter().all(|kind| secret_fields(kind).iter().all(|name| own_fields(kind).contains(name))));
     }
 }

@@ -66,7 +66,7 @@ async fn vector_16_5_a06_what_an_existing_key_does_not_go_with() {
             pki.refused(path, with(&json!({ "common_name": "x" }), more), rule).await;
         }
     }
-    let rule = "managed keys are not supported";
+    let rule = "unable to determine managed key id: managed key \"k\" is not allowed for mount \"pki/\"";
     for path in ["root/generate/kms", "issuers/generate/root/kms", "root/rotate/kms", "intermediate/generate/kms"] {
         pki.refused(path, json!({ "common_name": "x", "managed_key_name": "k" }), rule).await;
     }

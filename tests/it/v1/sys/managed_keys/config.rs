@@ -159,8 +159,8 @@ async fn k7_and_k8_names_are_unique_over_all_types_and_types_are_words() {
     write(&app.client, "K1", key()).await;
     for kind in ["cloudakms", "cloudbkeyvault", "cloudckms"] {
         let other = app.client.post(&format!("sys/managed-keys/{kind}/k1"), key()).await;
-        let text = format!("managed keys of type \"{kind}\" are not supported by this server");
-        assert_eq!((other.status, other.error()), (400, text.as_str()));
+        let text = "a managed key named \"k1\" of type \"pkcs11\" already exists";
+        assert_eq!((other.status, other.error()), (400, text));
         assert_eq!(app.client.list(&format!("sys/managed-keys/{kind}")).await.text, "{\"errors\":[]}");
         assert_eq!(app.client.get(&format!("sys/managed-keys/{kind}/k1")).await.status, 404);
         assert_eq!(app.client.delete(&format!("sys/managed-keys/{kind}/k1")).await.status, 204);

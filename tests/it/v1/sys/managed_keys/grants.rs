@@ -24,7 +24,10 @@ fn assert_in_use(answer: &Answer, text: &str) {
 async fn use_of(app: &App, mount: &str, key: ManagedKeyRef) -> (Kind, String) {
     let shared = app.shared();
     let mount = shared.auth.mounts().get(mount).unwrap().id;
-    let error = shared.managed_keys.take(mount, key).err().unwrap();
+    let error = match shared.managed_keys.take(mount, key) {
+        Ok(taking) => taking.await.err().unwrap(),
+        Err(refused) => refused,
+    };
     (error.kind(), error.text().to_owned())
 }
 

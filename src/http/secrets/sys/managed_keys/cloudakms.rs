@@ -1,0 +1,38 @@
+//! The members of a managed key of type `cloudakms`.
+
+use serde_json::Value;
+
+use super::sent::Sent;
+use crate::error::Result;
+use crate::keys::{CloudAkmsChange, CloudAkmsConfig};
+
+/// The members that a write reads.
+pub(super) const FIELDS: &[&str] =
+    &["access_key", "secret_key", "key_type", "key_bits", "curve", "kms_key", "endpoint", "region"];
+
+/// Those that are secret.
+pub(super) const SECRETS: &[&str] = &["access_key", "secret_key"];
+
+/// Longest text, bytes.
+const LONGEST: usize = 2048;
+
+/// What a write makes of the configuration that stands.
+pub(super) fn read(sent: &Sent, stored: Option<&CloudAkmsConfig>) -> Result<CloudAkmsConfig> {
+    let text = |name| sent.fields().text_within(name, LONGEST);
+    let change = CloudAkmsChange {
+        access_key: Some(sent.secret("access_key", stored.map(|stored| &stored.access_key))?),
+        secret_key: Some(sent.secret("secret_key", stored.map(|stored| &stored.secret_key))?),
+        key_type: text("key_type")?,
+        key_bits: text("key_bits")?,
+        curve: text("curve")?,
+        kms_key: text("kms_key")?,
+        endpoint: text("endpoint")?,
+        region: text("region")?,
+    };
+    CloudAkmsConfig::changed(stored, change)
+}
+
+/// The members as they are shown.
+pub(super) fn shown(config: &CloudAkmsConfig) -> Vec<(&'static str, Value)> {
+    config.shown().into_iter().map(|(name, text)| (name, Value::String(text))).collect()
+}

@@ -1,0 +1,48 @@
+//! The members of a managed key of type `cloudbkeyvault`.
+
+use serde_json::Value;
+
+use super::sent::Sent;
+use crate::error::Result;
+use crate::keys::{CloudBkeyvaultChange, CloudBkeyvaultConfig};
+
+/// The members that a write reads.
+pub(super) const FIELDS: &[&str] = &[
+    "client_secret",
+    "tenant_id",
+    "client_id",
+    "environment",
+    "vault_name",
+    "key_name",
+    "resource",
+    "key_bits",
+    "key_type",
+];
+
+/// Those that are secret.
+pub(super) const SECRETS: &[&str] = &["client_secret"];
+
+/// Longest text, bytes.
+const LONGEST: usize = 2048;
+
+/// What a write makes of the configuration that stands.
+pub(super) fn read(sent: &Sent, stored: Option<&CloudBkeyvaultConfig>) -> Result<CloudBkeyvaultConfig> {
+    let text = |name| sent.fields().text_within(name, LONGEST);
+    let change = CloudBkeyvaultChange {
+        client_secret: Some(sent.secret("client_secret", stored.map(|stored| &stored.client_secret))?),
+        tenant_id: text("tenant_id")?,
+        client_id: text("client_id")?,
+        environment: text("environment")?,
+        vault_name: text("vault_name")?,
+        key_name: text("key_name")?,
+        resource: text("resource")?,
+        key_bits: text("key_bits")?,
+        key_type: text("key_type")?,
+    };
+    CloudBkeyvaultConfig::changed(stored, change)
+}
+
+/// The members as they are shown.
+pub(super) fn shown(config: &CloudBkeyvaultConfig) -> Vec<(&'static str, Value)> {
+    config.shown().into_iter().map(|(name, text)| (name, Value::String(text))).collect()
+}

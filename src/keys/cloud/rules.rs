@@ -1,0 +1,173 @@
+//! Rules of parameters that several services share. A text that is `""` counts as not given.
+
+use std::net::IpAddr;
+
+use url::{Host, Url};
+
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+
+/// What stands for a secret where a configuration is read. Written back, it leaves the secret as it is.
+pub(in crate::keys) const REDACTED: &str = "redacted";
+/// Longest text of a parameter, bytes.
+pub(in crate::keys) const LONGEST: usize = 2048;
+
+/// Replaces what stands where something is written.
+pub(in crate::keys) fn write(standing: &mut String, written: Option<String>) {
+    if let Some(written) = written {
+        *standing = written;
+    }
+}
+
+/// Replaces a secret that stands where one is written; [`REDACTED`] is none.
+///
+/// # Errors
+/// `Invalid` for [`REDACTED`] where nothing stands.
+pub(in crate::keys) fn write_secret(name: &str, standing: &mut Secret, written: Option<Secret>) -> Result<()> {
+    match written {
+        Some(written) if written.expose() == REDACTED.as_bytes() => {
+            let text = || format!("{name}: \"{REDACTED}\" is what is shown in place of the value, and not one");
+            if is_set(standing) { Ok(()) } else { Err(Error::invalid(text())) }
+        }
+        Some(written) => {
+            *standing = written;
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether a secret is given.
+pub(in crate::keys) fn is_set(secret: &Secret) -> bool {
+    !secret.expose().is_empty()
+}
+
+/// How a secret is shown.
+pub(in crate::keys) fn shown(secret: &Secret) -> String {
+    if is_set(secret) { REDACTED.to_owned() } else { String::new() }
+}
+
+/// Refuses what is longer than a parameter may be.
+pub(in crate::keys) fn bounded<'t>(texts: impl IntoIterator<Item = (&'static str, &'t [u8])>) -> Result<()> {
+    match texts.into_iter().find(|(_, text)| text.len() > LONGEST) {
+        Some((name, _)) => Err(Error::invalid(format!("{name}: longer than {LONGEST} bytes"))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses an absent text.
+pub(in crate::keys) fn required(name: &str, text: &str) -> Result<()> {
+    if text.is_empty() { Err(Error::invalid(format!("{name} is required"))) } else { Ok(()) }
+}
+
+/// Holds a text that becomes a part of a URL to letters and digits of ASCII, those of `others`, and a length.
+pub(in crate::keys) fn word(
+    name: &str,
+    text: &str,
+    others: &str,
+    lengths: std::ops::RangeInclusive<usize>,
+) -> Result<()> {
+    required(name, text)?;
+    if lengths.contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c)) {
+        return Ok(());
+    }
+    let others: Vec<String> = others.chars().map(|c| c.to_string()).collect();
+    let (least, most, others) = (lengths.start(), lengths.end(), others.join(" "));
+    Err(Error::invalid(format!("{name}: must be {least} to {most} letters, digits or {others}")))
+}
+
+/// The size of an RSA key; 0 where none is given.
+///
+/// # Errors
+/// `Invalid` for other sizes than 2048, 3072 and 4096, and for none where one is required.
+pub(in crate::keys) fn rsa_bits(key_bits: &str, is_required: bool) -> Result<u32> {
+    match key_bits {
+        "" if !is_required => Ok(0),
+        "2048" => Ok(2048),
+        "3072" => Ok(3072),
+        "4096" => Ok(4096),
+        _ => Err(Error::invalid("key_bits must be one of 2048, 3072, 4096")),
+    }
+}
+
+/// An absolute URL without credentials, query and fragment: https, and http on the loopback alone.
+///
+/// # Errors
+/// `Invalid`, naming the rule.
+pub(in crate::keys) fn base_url(name: &str, text: &str) -> Result<Url> {
+    let wrong = || {
+        Error::invalid(format!(
+            "{name}: must be an absolute https URL without credentials and query; http is for the loopback alone"
+        ))
+    };
+    let url = Url::parse(text).map_err(|_| wrong())?;
+    let is_loopback = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => IpAddr::V4(address).is_loopback(),
+        Some(Host::Ipv6(address)) => IpAddr::V6(address).is_loopback(),
+        None => return Err(wrong()),
+    };
+    let is_bare =
+        url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
+    let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_loopback);
+    if is_bare && is_safe { Ok(url) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_https_or_on_the_loopback_and_bare() {
+        for good in [
+            "https://kms.example",
+            "https://kms.example:8443/base",
+            "http://127.0.0.1:4566",
+            "http://localhost:1",
+            "http://[::1]:1/",
+        ] {
+            base_url("endpoint", good).unwrap();
+        }
+        for bad in [
+            "",
+            "kms.example",
+            "/kms",
+            "ftp://kms.example",
+            "http://kms.example",
+            "http://127.0.0.1.example",
+            "http://localhost.example",
+            "https://user@kms.example",
+            "https://user:word@kms.example",
+            "https://kms.example/?a=b",
+            "https://kms.example/#a",
+            "file:///etc/passwd",
+        ] {
+            let error = base_url("endpoint", bad).unwrap_err();
+            assert!(error.text().starts_with("endpoint: must be an absolute https URL"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_stands_for_a_secret_leaves_it_and_is_none_itself() {
+        let mut secret = Secret::default();
+        let error = write_secret("secret_key", &mut secret, Some(Secret::new(REDACTED))).unwrap_err();
+        assert!(error.text().starts_with("secret_key: \"redacted\" is what is shown"), "{error}");
+        write_secret("secret_key", &mut secret, Some(Secret::new("s"))).unwrap();
+        for kept in [None, Some(Secret::new(REDACTED))] {
+            write_secret("secret_key", &mut secret, kept).unwrap();
+            assert!(secret.expose() == b"s" && shown(&secret) == REDACTED);
+        }
+        write_secret("secret_key", &mut secret, Some(Secret::default())).unwrap();
+        assert_eq!(shown(&secret), "");
+    }
+
+    #[test]
+    fn parts_of_urls_are_held_to_their_characters() {
+        word("project", "my-project_1", "_-", 1..=63).unwrap();
+        assert_eq!(word("project", "", "_-", 1..=63).unwrap_err().text(), "project is required");
+        for bad in ["a/b", "a.b", "..", "a b", "ä", "a%2f", &"a".repeat(64)] {
+            let text = word("project", bad, "_-", 1..=63).unwrap_err();
+            assert_eq!(text.text(), "project: must be 1 to 63 letters, digits or _ -");
+        }
+    }
+}

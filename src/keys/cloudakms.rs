@@ -1,0 +1,46 @@
+//! Keys at the key management service of AWS, through its official SDK.
+//!
+//! | part | owns |
+//! |---|---|
+//! | `config` | the parameters of a key and their rules |
+//! | `client` | the way to the service: credentials, region, endpoint; bounds of time and size |
+//! | `service` | the calls |
+//! | `failure` | what an error of the SDK is to whoever asked |
+//!
+//! The endpoint is the region's own, or the one of the key's `endpoint`; variables and profiles that name another
+//! one are not read. The SDK comes with the cargo feature `keys-aws`; in a build without it there is the
+//! configuration alone, and no backend.
+
+#[cfg(feature = "keys-aws")]
+mod client;
+mod config;
+#[cfg(feature = "keys-aws")]
+mod failure;
+#[cfg(feature = "keys-aws")]
+mod service;
+
+use std::sync::Arc;
+
+pub use self::config::{CloudAkmsChange, CloudAkmsConfig};
+use super::actor::AsyncBackend;
+use crate::error::Result;
+
+/// The backend of a key; made anew whenever its configuration is written. `generate` is whether a key that is not
+/// there may be made. Asks nobody.
+///
+/// # Errors
+/// Those of [`CloudAkmsConfig::check`]; `Invalid` in a build without the SDK.
+#[cfg(feature = "keys-aws")]
+pub fn backend(config: CloudAkmsConfig, generate: bool) -> Result<Arc<dyn AsyncBackend>> {
+    config.check(generate)?;
+    Ok(super::cloud::CloudKey::backend(service::Kms::new(config), generate))
+}
+
+/// There is none in this build.
+///
+/// # Errors
+/// `Invalid`.
+#[cfg(not(feature = "keys-aws"))]
+pub fn backend(_: CloudAkmsConfig, _: bool) -> Result<Arc<dyn AsyncBackend>> {
+    Err(crate::error::Error::invalid(format!("this build has no {}", config::NAME)))
+}

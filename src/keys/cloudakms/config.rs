@@ -1,0 +1,269 @@
+//! The parameters of a key and their rules. All of them are texts; `""` is one that is not given.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::keys::cloud::rules;
+use crate::secret::{Secret, sealed};
+use crate::x509::algorithm::{Curve, KeyKind};
+
+/// The service, as it stands in texts.
+pub(super) const NAME: &str = "cloudakms";
+
+/// The configuration of one key.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloudAkmsConfig {
+    /// Identifier of the access key. Without the two of them the credential is the one of the process's
+    /// environment: variables, profile, container or machine.
+    #[serde(with = "sealed")]
+    pub access_key: Secret,
+    /// The access key.
+    #[serde(with = "sealed")]
+    pub secret_key: Secret,
+    /// `RSA` or `ECDSA`.
+    pub key_type: String,
+    /// Bits of an RSA key, decimal.
+    pub key_bits: String,
+    /// `P256`, `P384` or `P521`.
+    pub curve: String,
+    /// Identifier, ARN, alias or ARN of the alias of the key.
+    pub kms_key: String,
+    /// URL of the service, in place of the region's own.
+    pub endpoint: String,
+    /// The region. Without one it is the one of the process's environment, or else `us-east-1`.
+    pub region: String,
+}
+
+/// What is written over a configuration. `None` leaves what stands.
+#[derive(Default)]
+#[allow(missing_docs)] // As the members of [`CloudAkmsConfig`].
+pub struct CloudAkmsChange {
+    pub access_key: Option<Secret>,
+    pub secret_key: Option<Secret>,
+    pub key_type: Option<String>,
+    pub key_bits: Option<String>,
+    pub curve: Option<String>,
+    pub kms_key: Option<String>,
+    pub endpoint: Option<String>,
+    pub region: Option<String>,
+}
+
+impl CloudAkmsConfig {
+    /// Writes `change` over what stands, in the parameters' usual spelling. The rules are for
+    /// [`CloudAkmsConfig::check`], but for the one of the errors.
+    ///
+    /// # Errors
+    /// `Invalid` for a text that is too long, or a secret that only stands for one.
+    pub fn changed(standing: Option<&Self>, change: CloudAkmsChange) -> Result<Self> {
+        let mut config = standing.cloned().unwrap_or_default();
+        rules::write_secret("access_key", &mut config.access_key, change.access_key)?;
+        rules::write_secret("secret_key", &mut config.secret_key, change.secret_key)?;
+        rules::write(&mut config.key_type, change.key_type.map(|text| text.to_ascii_uppercase()));
+        rules::write(&mut config.key_bits, change.key_bits.map(|text| if text == "0" { String::new() } else { text }));
+        rules::write(&mut config.curve, change.curve.map(|text| text.to_ascii_uppercase().replace('-', "")));
+        rules::write(&mut config.kms_key, change.kms_key);
+        rules::write(&mut config.endpoint, change.endpoint);
+        rules::write(&mut config.region, change.region);
+        let texts = config.parameters().map(|(name, text)| (name, text.as_bytes()));
+        let secrets = [("access_key", config.access_key.expose()), ("secret_key", config.secret_key.expose())];
+        rules::bounded(texts.into_iter().chain(secrets))?;
+        Ok(config)
+    }
+
+    /// Holds the parameters to their rules; `generate` is whether a key may be made.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the parameter and the rule.
+    pub fn check(&self, generate: bool) -> Result<()> {
+        if rules::is_set(&self.access_key) != rules::is_set(&self.secret_key) {
+            return Err(Error::invalid("access_key and secret_key are required together, or neither of them"));
+        }
+        let is_rsa = match self.key_type.as_str() {
+            "RSA" => true,
+            "ECDSA" => false,
+            "" => return Err(Error::invalid("key_type is required")),
+            _ => return Err(Error::invalid("key_type must be RSA or ECDSA")),
+        };
+        rules::rsa_bits(&self.key_bits, is_rsa)?;
+        if !self.curve.is_empty() && self.curve().is_none() {
+            return Err(Error::invalid("curve must be one of P256, P384, P521"));
+        }
+        if generate && !is_rsa && self.curve.is_empty() {
+            return Err(Error::invalid("curve is required when allow_generate_key is true and key_type is ECDSA"));
+        }
+        self.check_kms_key(generate)?;
+        if !self.endpoint.is_empty() {
+            rules::base_url("endpoint", &self.endpoint)?;
+        }
+        if self.region.is_empty() { Ok(()) } else { rules::word("region", &self.region, "-", 1..=32) }
+    }
+
+    fn check_kms_key(&self, generate: bool) -> Result<()> {
+        rules::word("kms_key", &self.kms_key, ":/_-", 1..=rules::LONGEST)?;
+        let is_alias = self.alias().is_some_and(|alias| !alias.starts_with("alias/aws/"));
+        if generate && !is_alias {
+            return Err(Error::invalid("kms_key must be an alias when allow_generate_key is true"));
+        }
+        Ok(())
+    }
+
+    /// The alias in `kms_key`, with `alias/` in front; `None` where it is no alias.
+    pub(super) fn alias(&self) -> Option<&str> {
+        let name = match self.kms_key.starts_with("arn:") {
+            // arn:partition:service:region:account:alias/name
+            true => self.kms_key.splitn(6, ':').nth(5)?,
+            false => &self.kms_key,
+        };
+        name.strip_prefix("alias/").filter(|name| !name.is_empty()).map(|_| name)
+    }
+
+    fn curve(&self) -> Option<Curve> {
+        [("P256", Curve::P256), ("P384", Curve::P384), ("P521", Curve::P521)]
+            .into_iter()
+            .find_map(|(name, curve)| (name == self.curve).then_some(curve))
+    }
+
+    /// The kind of the key; `None` for an elliptic curve that is left open.
+    #[cfg_attr(not(feature = "keys-aws"), allow(dead_code))]
+    pub(super) fn kind(&self) -> Option<KeyKind> {
+        match self.key_type.as_str() {
+            "RSA" => Some(KeyKind::Rsa { bits: rules::rsa_bits(&self.key_bits, true).ok()? }),
+            _ => self.curve().map(KeyKind::Ec),
+        }
+    }
+
+    /// Parameters as they are shown, secrets hidden.
+    pub fn shown(&self) -> Vec<(&'static str, String)> {
+        let secrets = [("access_key", &self.access_key), ("secret_key", &self.secret_key)];
+        let secrets = secrets.map(|(name, secret)| (name, rules::shown(secret)));
+        secrets.into_iter().chain(self.parameters().map(|(name, text)| (name, text.clone()))).collect()
+    }
+
+    fn parameters(&self) -> [(&'static str, &String); 6] {
+        [
+            ("key_type", &self.key_type),
+            ("key_bits", &self.key_bits),
+            ("curve", &self.curve),
+            ("kms_key", &self.kms_key),
+            ("endpoint", &self.endpoint),
+            ("region", &self.region),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rsa() -> CloudAkmsConfig {
+        CloudAkmsConfig {
+            key_type: "RSA".to_owned(),
+            key_bits: "2048".to_owned(),
+            kms_key: "alias/x".to_owned(),
+            ..CloudAkmsConfig::default()
+        }
+    }
+
+    #[test]
+    fn a_key_that_may_be_made_is_named_by_an_alias() {
+        for (kms_key, may) in [
+            ("alias/x", true),
+            ("alias/a/b_c-d", true),
+            ("arn:aws:kms:us-east-1:000000000000:alias/x", true),
+            ("alias/", false),
+            ("alias/aws/x", false),
+            ("arn:aws:kms:us-east-1:000000000000:alias/aws/x", false),
+            ("arn:aws:kms:us-east-1:000000000000:key/1234abcd-12ab-34cd-56ef-1234567890ab", false),
+            ("1234abcd-12ab-34cd-56ef-1234567890ab", false),
+        ] {
+            let config = CloudAkmsConfig { kms_key: kms_key.to_owned(), ..rsa() };
+            config.check(false).unwrap();
+            match config.check(true) {
+                Ok(()) => assert!(may, "{kms_key}"),
+                Err(error) => {
+                    assert!(!may, "{kms_key}");
+                    assert_eq!(error.text(), "kms_key must be an alias when allow_generate_key is true");
+                }
+            }
+        }
+        let arn = CloudAkmsConfig { kms_key: "arn:aws:kms:us-east-1:000000000000:alias/x".to_owned(), ..rsa() };
+        assert_eq!(arn.alias(), Some("alias/x"));
+    }
+
+    #[test]
+    fn the_parameters_have_rules() {
+        type Edit = fn(&mut CloudAkmsConfig);
+        let cases: [(Edit, bool, &str); 12] = [
+            (|c| c.key_type.clear(), false, "key_type is required"),
+            (|c| c.key_type = "DSA".into(), false, "key_type must be RSA or ECDSA"),
+            (|c| c.key_bits.clear(), false, "key_bits must be one of 2048, 3072, 4096"),
+            (|c| c.key_bits = "1024".into(), false, "key_bits must be one of 2048, 3072, 4096"),
+            (|c| c.curve = "P224".into(), false, "curve must be one of P256, P384, P521"),
+            (
+                |c| c.key_type = "ECDSA".into(),
+                true,
+                "curve is required when allow_generate_key is true and key_type is ECDSA",
+            ),
+            (|c| c.kms_key.clear(), false, "kms_key is required"),
+            (|c| c.kms_key = "alias/a b".into(), false, "kms_key: must be 1 to 2048 letters, digits or : / _ -"),
+            (
+                |c| c.access_key = Secret::new("a"),
+                false,
+                "access_key and secret_key are required together, or neither of them",
+            ),
+            (|c| c.region = "evil.example/".into(), false, "region: must be 1 to 32 letters, digits or -"),
+            (
+                |c| c.endpoint = "http://kms.example".into(),
+                false,
+                "endpoint: must be an absolute https URL without credentials and query; http is for the loopback alone",
+            ),
+            (
+                |c| c.endpoint = "kms".into(),
+                false,
+                "endpoint: must be an absolute https URL without credentials and query; http is for the loopback alone",
+            ),
+        ];
+        for (edit, generate, text) in cases {
+            let mut config = rsa();
+            edit(&mut config);
+            assert_eq!(config.check(generate).unwrap_err().text(), text);
+        }
+    }
+
+    #[test]
+    fn a_change_keeps_what_it_leaves_out_and_hides_its_secrets() {
+        let change = CloudAkmsChange {
+            access_key: Some(Secret::new("AK")),
+            secret_key: Some(Secret::new("SK")),
+            key_type: Some("ecdsa".to_owned()),
+            curve: Some("p-256".to_owned()),
+            kms_key: Some("alias/x".to_owned()),
+            ..CloudAkmsChange::default()
+        };
+        let config = CloudAkmsConfig::changed(None, change).unwrap();
+        config.check(true).unwrap();
+        assert_eq!(config.kind(), Some(KeyKind::Ec(Curve::P256)));
+        let change = CloudAkmsChange {
+            secret_key: Some(Secret::new(rules::REDACTED)),
+            region: Some("eu-central-1".to_owned()),
+            ..CloudAkmsChange::default()
+        };
+        let config = CloudAkmsConfig::changed(Some(&config), change).unwrap();
+        let shown = config.shown();
+        let of = |name| shown.iter().find(|(found, _)| *found == name).unwrap().1.as_str();
+        assert_eq!(
+            ["access_key", "secret_key", "key_type", "curve", "region", "key_bits"].map(of),
+            ["redacted", "redacted", "ECDSA", "P256", "eu-central-1", ""]
+        );
+        let stored = serde_json::to_string(&config).unwrap();
+        assert!(serde_json::from_str::<CloudAkmsConfig>(&stored).unwrap() == config);
+        assert!(config.secret_key.expose() == b"SK");
+        let change = CloudAkmsChange { access_key: Some(Secret::new("redacted")), ..CloudAkmsChange::default() };
+        assert!(CloudAkmsConfig::changed(None, change).is_err());
+        let change = CloudAkmsChange { region: Some("x".repeat(3000)), ..CloudAkmsChange::default() };
+        assert_eq!(
+            CloudAkmsConfig::changed(None, change).map(drop).unwrap_err().text(),
+            "region: longer than 2048 bytes"
+        );
+    }
+}

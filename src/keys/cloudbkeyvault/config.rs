@@ -1,0 +1,232 @@
+//! The parameters of a key and their rules. All of them are texts; `""` is one that is not given.
+
+use serde::{Deserialize, Serialize};
+
+use super::environment::{Environment, is_trusted};
+use crate::error::{Error, Result};
+use crate::keys::cloud::{CloudServices, rules};
+use crate::secret::{Secret, sealed};
+
+/// The service, as it stands in texts.
+pub(super) const NAME: &str = "cloudbkeyvault";
+/// The one type of keys.
+pub(super) const KEY_TYPE: &str = "RSA-HSM";
+
+/// The configuration of one key.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloudBkeyvaultConfig {
+    /// The directory's tenant, an identifier or a domain.
+    pub tenant_id: String,
+    /// The application whose secret is `client_secret`. Without the two of them the machine's own identity is used.
+    pub client_id: String,
+    /// Its secret.
+    #[serde(with = "sealed")]
+    pub client_secret: Secret,
+    /// The cloud; the public one where none is given.
+    pub environment: String,
+    /// The key store.
+    pub vault_name: String,
+    /// The key in it.
+    pub key_name: String,
+    /// DNS suffix of the store; the environment's usual one where none is given.
+    pub resource: String,
+    /// Bits of the key, decimal.
+    pub key_bits: String,
+    /// `RSA-HSM`.
+    pub key_type: String,
+}
+
+/// What is written over a configuration. `None` leaves what stands.
+#[derive(Default)]
+#[allow(missing_docs)] // As the members of [`CloudBkeyvaultConfig`].
+pub struct CloudBkeyvaultChange {
+    pub tenant_id: Option<String>,
+    pub client_id: Option<String>,
+    pub client_secret: Option<Secret>,
+    pub environment: Option<String>,
+    pub vault_name: Option<String>,
+    pub key_name: Option<String>,
+    pub resource: Option<String>,
+    pub key_bits: Option<String>,
+    pub key_type: Option<String>,
+}
+
+impl CloudBkeyvaultConfig {
+    /// Writes `change` over what stands, in the parameters' usual spelling. The rules are for
+    /// [`CloudBkeyvaultConfig::check`], but for the one of the errors.
+    ///
+    /// # Errors
+    /// `Invalid` for a text that is too long, or a secret that only stands for one.
+    pub fn changed(standing: Option<&Self>, change: CloudBkeyvaultChange) -> Result<Self> {
+        let mut config = standing.cloned().unwrap_or_default();
+        rules::write(&mut config.tenant_id, change.tenant_id);
+        rules::write(&mut config.client_id, change.client_id);
+        rules::write_secret("client_secret", &mut config.client_secret, change.client_secret)?;
+        rules::write(&mut config.environment, change.environment);
+        rules::write(&mut config.vault_name, change.vault_name);
+        rules::write(&mut config.key_name, change.key_name);
+        rules::write(&mut config.resource, change.resource.map(|text| text.to_ascii_lowercase()));
+        rules::write(&mut config.key_bits, change.key_bits.map(|text| if text == "0" { String::new() } else { text }));
+        rules::write(&mut config.key_type, change.key_type.map(|text| text.to_ascii_uppercase()));
+        let texts = config.parameters().map(|(name, text)| (name, text.as_bytes()));
+        rules::bounded(texts.into_iter().chain([("client_secret", config.client_secret.expose())]))?;
+        Ok(config)
+    }
+
+    /// Holds the parameters to their rules; `generate` is whether a key may be made.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the parameter and the rule.
+    pub fn check(&self, generate: bool, services: &CloudServices) -> Result<()> {
+        rules::word("tenant_id", &self.tenant_id, ".-", 1..=128)?;
+        if self.client_id.is_empty() == rules::is_set(&self.client_secret) {
+            let text = "client_id and client_secret are required together, or neither of them for a managed identity";
+            return Err(Error::invalid(text));
+        }
+        if Environment::named(&self.environment).is_none() {
+            return Err(Error::invalid(
+                "environment must be one of AZUREPUBLICCLOUD, AZUREUSGOVERNMENTCLOUD, AZURECHINACLOUD",
+            ));
+        }
+        rules::word("vault_name", &self.vault_name, "-", 3..=24)?;
+        rules::word("key_name", &self.key_name, "-", 1..=127)?;
+        // It becomes a part of a URL that a token is sent to.
+        rules::word("resource", self.resource(), ".-", 1..=253)?;
+        if !is_trusted(self.resource(), &services.settings.azure.extra_suffixes) {
+            return Err(Error::invalid("resource: must be the DNS suffix of a key store of the provider"));
+        }
+        rules::required("key_type", &self.key_type)?;
+        if self.key_type != KEY_TYPE {
+            return Err(Error::invalid("key_type must be RSA-HSM"));
+        }
+        rules::rsa_bits(&self.key_bits, generate).map(drop)
+    }
+
+    /// The cloud.
+    pub(super) fn cloud(&self) -> Result<&'static Environment> {
+        Environment::named(&self.environment).ok_or_else(|| Error::internal("an environment that was not checked"))
+    }
+
+    /// The DNS suffix of the store.
+    pub(super) fn resource(&self) -> &str {
+        match self.resource.as_str() {
+            "" => Environment::named(&self.environment).map_or("", Environment::suffix),
+            resource => resource,
+        }
+    }
+
+    /// Bits of the key; 0 where they are left open.
+    pub(super) fn bits(&self) -> u32 {
+        rules::rsa_bits(&self.key_bits, false).unwrap_or_default()
+    }
+
+    /// Parameters as they are shown: the secret hidden, defaults in place of what is not given.
+    pub fn shown(&self) -> Vec<(&'static str, String)> {
+        let environment = Environment::named(&self.environment).map_or("", |environment| environment.name);
+        let effective = |(name, text): (&'static str, &String)| match name {
+            "environment" if text.is_empty() => (name, environment.to_owned()),
+            "resource" => (name, self.resource().to_owned()),
+            _ => (name, text.clone()),
+        };
+        let shown = self.parameters().map(effective);
+        shown.into_iter().chain([("client_secret", rules::shown(&self.client_secret))]).collect()
+    }
+
+    fn parameters(&self) -> [(&'static str, &String); 8] {
+        [
+            ("tenant_id", &self.tenant_id),
+            ("client_id", &self.client_id),
+            ("environment", &self.environment),
+            ("vault_name", &self.vault_name),
+            ("key_name", &self.key_name),
+            ("resource", &self.resource),
+            ("key_bits", &self.key_bits),
+            ("key_type", &self.key_type),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::cloud::CloudSettings;
+
+    fn services() -> std::sync::Arc<CloudServices> {
+        CloudServices::new(CloudSettings::default(), crate::clock::Clock::system()).unwrap()
+    }
+
+    fn good() -> CloudBkeyvaultConfig {
+        let change = CloudBkeyvaultChange {
+            tenant_id: Some("11111111-2222-3333-4444-555555555555".to_owned()),
+            client_id: Some("app".to_owned()),
+            client_secret: Some(Secret::new("hunter2")),
+            vault_name: Some("store".to_owned()),
+            key_name: Some("key".to_owned()),
+            key_type: Some("rsa-hsm".to_owned()),
+            ..CloudBkeyvaultChange::default()
+        };
+        CloudBkeyvaultConfig::changed(None, change).unwrap()
+    }
+
+    #[test]
+    fn the_parameters_have_rules() {
+        type Edit = fn(&mut CloudBkeyvaultConfig);
+        let pair = "client_id and client_secret are required together, or neither of them for a managed identity";
+        let cases: [(Edit, bool, &str); 14] = [
+            (|c| c.tenant_id.clear(), false, "tenant_id is required"),
+            (|c| c.tenant_id = "a/b".into(), false, "tenant_id: must be 1 to 128 letters, digits or . -"),
+            (|c| c.client_id.clear(), false, pair),
+            (|c| c.client_secret = Secret::default(), false, pair),
+            (
+                |c| c.environment = "MARS".into(),
+                false,
+                "environment must be one of AZUREPUBLICCLOUD, AZUREUSGOVERNMENTCLOUD, AZURECHINACLOUD",
+            ),
+            (|c| c.vault_name = "a".into(), false, "vault_name: must be 3 to 24 letters, digits or -"),
+            (|c| c.vault_name = "evil.example/".into(), false, "vault_name: must be 3 to 24 letters, digits or -"),
+            (|c| c.key_name = "a/../b".into(), false, "key_name: must be 1 to 127 letters, digits or -"),
+            (|c| c.key_type.clear(), false, "key_type is required"),
+            (|c| c.key_type = "RSA".into(), false, "key_type must be RSA-HSM"),
+            (|_| {}, true, "key_bits must be one of 2048, 3072, 4096"),
+            (|c| c.key_bits = "1024".into(), false, "key_bits must be one of 2048, 3072, 4096"),
+            (
+                |c| c.resource = "evil.example".into(),
+                false,
+                "resource: must be the DNS suffix of a key store of the provider",
+            ),
+            (
+                |c| c.resource = "evil.example/vault.azure.net".into(),
+                false,
+                "resource: must be 1 to 253 letters, digits or . -",
+            ),
+        ];
+        good().check(false, &services()).unwrap();
+        for (edit, generate, text) in cases {
+            let mut config = good();
+            edit(&mut config);
+            assert_eq!(config.check(generate, &services()).unwrap_err().text(), text);
+        }
+        let managed = CloudBkeyvaultConfig { client_id: String::new(), client_secret: Secret::default(), ..good() };
+        managed.check(false, &services()).unwrap();
+    }
+
+    #[test]
+    fn the_secret_is_hidden_and_kept() {
+        let change = CloudBkeyvaultChange {
+            client_secret: Some(Secret::new(rules::REDACTED)),
+            environment: Some("azurechinacloud".to_owned()),
+            ..CloudBkeyvaultChange::default()
+        };
+        let config = CloudBkeyvaultConfig::changed(Some(&good()), change).unwrap();
+        assert!(config.client_secret.expose() == b"hunter2");
+        let shown =
+            |config: &CloudBkeyvaultConfig| config.shown().into_iter().collect::<std::collections::BTreeMap<_, _>>();
+        assert_eq!(
+            (&shown(&config)["resource"][..], &shown(&config)["client_secret"][..]),
+            ("vault.azure.cn", "redacted")
+        );
+        let shown = shown(&good());
+        assert_eq!((&shown["environment"][..], &shown["resource"][..]), ("AZUREPUBLICCLOUD", "vault.azure.net"));
+        assert!(!shown.values().any(|text| text.contains("hunter2")));
+    }
+}

@@ -1,0 +1,199 @@
+//! The calls of the key store, for one key.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::config::{CloudBkeyvaultConfig, KEY_TYPE, NAME};
+use super::credential;
+use crate::error::{Error, Kind, Result};
+use crate::keys::cloud::{CloudServices, Found, Reply, Service, Tokens, Tries};
+use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
+use crate::x509::public_key;
+
+const STORE: &str = "cloudbkeyvault: the key store";
+
+/// One key in its store.
+pub(super) struct Vault {
+    services: Arc<CloudServices>,
+    config: CloudBkeyvaultConfig,
+    tokens: Tokens,
+    /// Of the key, without its version.
+    url: String,
+}
+
+/// The answer about a key.
+#[derive(Deserialize)]
+struct Bundle {
+    key: WebKey,
+    #[serde(default)]
+    attributes: Attributes,
+}
+
+/// A key (RFC 7517) with its operations.
+#[derive(Deserialize)]
+struct WebKey {
+    kid: String,
+    kty: String,
+    #[serde(default)]
+    key_ops: Vec<String>,
+    #[serde(default)]
+    n: String,
+    #[serde(default)]
+    e: String,
+}
+
+#[derive(Deserialize, Default)]
+struct Attributes {
+    enabled: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Signed {
+    value: String,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    error: Code,
+}
+
+#[derive(Deserialize)]
+struct Code {
+    code: String,
+    innererror: Option<Inner>,
+}
+
+#[derive(Deserialize)]
+struct Inner {
+    code: String,
+}
+
+impl Vault {
+    pub(super) fn new(services: Arc<CloudServices>, config: CloudBkeyvaultConfig) -> Self {
+        let template = &services.settings.azure.vault_url_template;
+        let base = template.replace("{vault_name}", &config.vault_name).replace("{resource}", config.resource());
+        let url = format!("{}/keys/{}", base.trim_end_matches('/'), config.key_name);
+        Self { services, config, tokens: Tokens::default(), url }
+    }
+
+    /// One call, of what is below the key.
+    async fn call(&self, method: Method, below: &str, body: Option<Value>, tries: Tries) -> Result<Reply> {
+        let version = &self.services.settings.azure.api_version;
+        let url = format!("{}{below}?api-version={version}", self.url);
+        let request = self.services.rest.client().request(method, url);
+        let request = if let Some(body) = &body { request.json(body) } else { request };
+        self.tokens.send(request, tries, STORE, || credential::fetch(&self.services, &self.config)).await
+    }
+
+    /// Gives the key of an answer when it is what the configuration says.
+    fn hold(&self, bundle: &Bundle) -> Result<Found<String>> {
+        let key = &bundle.key;
+        if bundle.attributes.enabled == Some(false) {
+            return Err(Error::invalid(format!("{NAME}: the key is disabled")));
+        }
+        if !key.kty.eq_ignore_ascii_case(KEY_TYPE) {
+            let is: String = key.kty.chars().take(16).collect();
+            return Err(Error::invalid(format!("{NAME}: the type of the key is {is:?}, and has to be {KEY_TYPE}")));
+        }
+        if !key.key_ops.iter().any(|operation| operation == "sign") {
+            return Err(Error::invalid(format!("{NAME}: the key is not for signing")));
+        }
+        let numbers = [&key.n, &key.e].map(|text| URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')));
+        let [Ok(modulus), Ok(exponent)] = numbers else { return Err(not_understood()) };
+        let public = public_key::rsa(&modulus, &exponent)?;
+        let (bits, wanted) = (public.kind().bits(), self.config.bits());
+        if wanted != 0 && bits != wanted {
+            return Err(Error::invalid(format!("{NAME}: the key has {bits} bits, and has to have {wanted}")));
+        }
+        let version = key.kid.rsplit('/').next().unwrap_or_default();
+        if version.is_empty() || version.len() > 64 || !version.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            return Err(not_understood());
+        }
+        Ok(Found { pinned: version.to_owned(), public })
+    }
+}
+
+impl Service for Vault {
+    const NAME: &'static str = NAME;
+    /// The version of the key.
+    type Pinned = String;
+
+    fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
+        match (kind, word(algorithm)) {
+            (KeyKind::Rsa { .. }, Some(_)) => Ok(()),
+            _ => Err(Error::invalid(format!("{NAME}: the key does not sign with {}", algorithm.name()))),
+        }
+    }
+
+    async fn find(&self) -> Result<Option<Found<String>>> {
+        let reply = self.call(Method::GET, "", None, Tries::Four).await?;
+        match reply.status() {
+            200 => self.hold(&reply.read(STORE)?).map(Some),
+            404 => Ok(None),
+            _ => Err(refused(&reply)),
+        }
+    }
+
+    async fn create(&self) -> Result<()> {
+        let body = json!({
+            "kty": KEY_TYPE,
+            "key_size": self.config.bits(),
+            "key_ops": ["sign", "verify"],
+            "attributes": { "enabled": true },
+        });
+        // Another request would make another version of the key.
+        let reply = self.call(Method::POST, "/create", Some(body), Tries::One).await?;
+        if reply.status() == 200 { Ok(()) } else { Err(refused(&reply)) }
+    }
+
+    async fn sign(&self, version: &String, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
+        let word = word(algorithm).ok_or_else(|| Error::internal("an algorithm that was not checked"))?;
+        let body = json!({ "alg": word, "value": URL_SAFE_NO_PAD.encode(digest) });
+        let reply = self.call(Method::POST, &format!("/{version}/sign"), Some(body), Tries::Four).await?;
+        if reply.status() != 200 {
+            return Err(refused(&reply));
+        }
+        let signed: Signed = reply.read(STORE)?;
+        URL_SAFE_NO_PAD.decode(signed.value.trim_end_matches('=')).map_err(|_| not_understood())
+    }
+}
+
+/// The name of an algorithm (RFC 7518 3.1).
+fn word(algorithm: SignatureAlgorithm) -> Option<&'static str> {
+    use SignatureAlgorithm::{RsaPkcs1, RsaPss};
+    Some(match algorithm {
+        RsaPkcs1(Hash::Sha256) => "RS256",
+        RsaPkcs1(Hash::Sha384) => "RS384",
+        RsaPkcs1(Hash::Sha512) => "RS512",
+        RsaPss(Hash::Sha256) => "PS256",
+        RsaPss(Hash::Sha384) => "PS384",
+        RsaPss(Hash::Sha512) => "PS512",
+        _ => return None,
+    })
+}
+
+/// The error of a refusal; the store's own words are for the log at debug level alone.
+fn refused(reply: &Reply) -> Error {
+    let status = reply.status();
+    tracing::debug!(status, body = %reply.for_the_log(), "a call of the key store failed");
+    let refusal: Option<Refusal> = reply.read(STORE).ok();
+    let code = refusal.as_ref().map_or("", |refusal| {
+        refusal.error.innererror.as_ref().map_or(refusal.error.code.as_str(), |inner| inner.code.as_str())
+    });
+    let text = match (status, code) {
+        (_, "KeyDisabled") => "the key is disabled".to_owned(),
+        (401 | 403, _) => "the key store refused the service's credential".to_owned(),
+        (404, _) => "the key is not in its store any more".to_owned(),
+        _ => format!("the key store refused the request (status {status})"),
+    };
+    Error::new(Kind::BadGateway, format!("{NAME}: {text}"))
+}
+
+fn not_understood() -> Error {
+    Error::new(Kind::BadGateway, format!("{STORE}: its answer is not understood"))
+}

@@ -1,0 +1,209 @@
+//! The parameters of a key and their rules. All of them are texts; `""` is one that is not given.
+
+use serde::{Deserialize, Serialize};
+
+use super::algorithm::Algorithm;
+use super::file::CredentialFile;
+use crate::error::{Error, Result};
+use crate::keys::cloud::{CloudServices, rules};
+
+/// The service, as it stands in texts.
+pub(super) const NAME: &str = "cloudckms";
+/// The version that a new key begins with.
+const FIRST_VERSION: &str = "1";
+
+/// The configuration of one key.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloudCkmsConfig {
+    /// Path of the credential file on the server.
+    pub credentials: String,
+    /// The key.
+    pub crypto_key: String,
+    /// Its version; the first where none is given.
+    pub crypto_key_version: String,
+    /// The key ring.
+    pub key_ring: String,
+    /// The project.
+    pub project: String,
+    /// The region of the key ring.
+    pub region: String,
+    /// The algorithm, in the words of the service.
+    pub algorithm: String,
+}
+
+/// What is written over a configuration. `None` leaves what stands.
+#[derive(Default)]
+#[allow(missing_docs)] // As the members of [`CloudCkmsConfig`].
+pub struct CloudCkmsChange {
+    pub credentials: Option<String>,
+    pub crypto_key: Option<String>,
+    pub crypto_key_version: Option<String>,
+    pub key_ring: Option<String>,
+    pub project: Option<String>,
+    pub region: Option<String>,
+    pub algorithm: Option<String>,
+}
+
+impl CloudCkmsConfig {
+    /// Writes `change` over what stands, in the parameters' usual spelling. The rules are for
+    /// [`CloudCkmsConfig::check`], but for the one of the errors.
+    ///
+    /// # Errors
+    /// `Invalid` for a text that is too long.
+    pub fn changed(standing: Option<&Self>, change: CloudCkmsChange) -> Result<Self> {
+        let mut config = standing.cloned().unwrap_or_default();
+        rules::write(&mut config.credentials, change.credentials);
+        rules::write(&mut config.crypto_key, change.crypto_key);
+        rules::write(&mut config.crypto_key_version, change.crypto_key_version);
+        rules::write(&mut config.key_ring, change.key_ring);
+        rules::write(&mut config.project, change.project);
+        rules::write(&mut config.region, change.region);
+        rules::write(&mut config.algorithm, change.algorithm.map(|text| text.to_ascii_uppercase()));
+        rules::bounded(config.parameters().map(|(name, text)| (name, text.as_bytes())))?;
+        Ok(config)
+    }
+
+    /// Holds the parameters to their rules; `generate` is whether a key may be made. Of a credential file nothing
+    /// but its place is looked at.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the parameter and the rule.
+    pub fn check(&self, generate: bool, services: &CloudServices) -> Result<()> {
+        self.named(services)?;
+        self.algorithm()?;
+        if generate && self.version() != FIRST_VERSION {
+            return Err(Error::invalid("crypto_key_version must be 1 when allow_generate_key is true"));
+        }
+        CredentialFile::of(&self.credentials, &services.settings.google).map(drop)
+    }
+
+    /// The key ring and the key, as the service names them.
+    pub(super) fn named(&self, services: &CloudServices) -> Result<(String, String)> {
+        let settings = &services.settings.google;
+        let or = |own: &str, of_environment: &Option<String>| match own {
+            "" => of_environment.clone().unwrap_or_default(),
+            own => own.to_owned(),
+        };
+        let (project, region) = (or(&self.project, &settings.project), or(&self.region, &settings.region));
+        for (name, text) in
+            [("crypto_key", &self.crypto_key), ("key_ring", &self.key_ring), ("project", &project), ("region", &region)]
+        {
+            rules::word(name, text, "_-", 1..=63)?;
+        }
+        let version = self.version();
+        if version.len() > 9 || !version.bytes().all(|b| b.is_ascii_digit()) || version.starts_with('0') {
+            return Err(Error::invalid("crypto_key_version must be a decimal number"));
+        }
+        let ring = format!("projects/{project}/locations/{region}/keyRings/{}", self.key_ring);
+        let key = format!("{ring}/cryptoKeys/{}", self.crypto_key);
+        Ok((ring, key))
+    }
+
+    /// The version of the key.
+    pub(super) fn version(&self) -> &str {
+        if self.crypto_key_version.is_empty() { FIRST_VERSION } else { &self.crypto_key_version }
+    }
+
+    /// The algorithm.
+    pub(super) fn algorithm(&self) -> Result<&'static Algorithm> {
+        rules::required("algorithm", &self.algorithm)?;
+        Algorithm::named(&self.algorithm)
+            .ok_or_else(|| Error::invalid(format!("algorithm must be one of {}", Algorithm::names())))
+    }
+
+    /// Parameters as they are shown, the default in place of a version that is not given.
+    pub fn shown(&self) -> Vec<(&'static str, String)> {
+        let shown = self.parameters().map(|(name, text)| match name {
+            "crypto_key_version" => (name, self.version().to_owned()),
+            _ => (name, text.clone()),
+        });
+        shown.into()
+    }
+
+    fn parameters(&self) -> [(&'static str, &String); 7] {
+        [
+            ("credentials", &self.credentials),
+            ("crypto_key", &self.crypto_key),
+            ("crypto_key_version", &self.crypto_key_version),
+            ("key_ring", &self.key_ring),
+            ("project", &self.project),
+            ("region", &self.region),
+            ("algorithm", &self.algorithm),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::keys::cloud::{CloudSettings, GoogleSettings};
+
+    fn services(google: GoogleSettings) -> Arc<CloudServices> {
+        CloudServices::new(CloudSettings { google, ..CloudSettings::default() }, Clock::system()).unwrap()
+    }
+
+    fn good() -> CloudCkmsConfig {
+        let change = CloudCkmsChange {
+            crypto_key: Some("key".to_owned()),
+            key_ring: Some("ring".to_owned()),
+            project: Some("project".to_owned()),
+            region: Some("europe-west3".to_owned()),
+            algorithm: Some("ec_sign_p256_sha256".to_owned()),
+            ..CloudCkmsChange::default()
+        };
+        CloudCkmsConfig::changed(None, change).unwrap()
+    }
+
+    #[test]
+    fn the_parameters_have_rules() {
+        type Edit = fn(&mut CloudCkmsConfig);
+        let cases: [(Edit, bool, &str); 10] = [
+            (|c| c.crypto_key.clear(), false, "crypto_key is required"),
+            (|c| c.key_ring.clear(), false, "key_ring is required"),
+            (|c| c.project.clear(), false, "project is required"),
+            (|c| c.region.clear(), false, "region is required"),
+            (|c| c.key_ring = "a/../b".into(), false, "key_ring: must be 1 to 63 letters, digits or _ -"),
+            (|c| c.crypto_key_version = "latest".into(), false, "crypto_key_version must be a decimal number"),
+            (|c| c.crypto_key_version = "1/x".into(), false, "crypto_key_version must be a decimal number"),
+            (
+                |c| c.crypto_key_version = "2".into(),
+                true,
+                "crypto_key_version must be 1 when allow_generate_key is true",
+            ),
+            (|c| c.algorithm.clear(), false, "algorithm is required"),
+            (
+                |c| c.credentials = "/etc/passwd".into(),
+                false,
+                "credentials: must be the file of the server's environment, or inside its credentials_dir",
+            ),
+        ];
+        let none = services(GoogleSettings::default());
+        good().check(true, &none).unwrap();
+        for (edit, generate, text) in cases {
+            let mut config = good();
+            edit(&mut config);
+            assert_eq!(config.check(generate, &none).unwrap_err().text(), text);
+        }
+        let error = CloudCkmsConfig { algorithm: "EC_SIGN_P521_SHA512".to_owned(), ..good() }.check(false, &none);
+        assert!(error.unwrap_err().text().starts_with("algorithm must be one of EC_SIGN_P256_SHA256, "));
+        let version = CloudCkmsConfig { crypto_key_version: "2".to_owned(), ..good() };
+        version.check(false, &none).unwrap();
+    }
+
+    #[test]
+    fn project_and_region_may_be_those_of_the_environment() {
+        let google = GoogleSettings {
+            project: Some("other".to_owned()),
+            region: Some("global".to_owned()),
+            ..GoogleSettings::default()
+        };
+        let config = CloudCkmsConfig { project: String::new(), region: String::new(), ..good() };
+        let (_, key) = config.named(&services(google.clone())).unwrap();
+        assert_eq!(key, "projects/other/locations/global/keyRings/ring/cryptoKeys/key");
+        assert!(good().named(&services(google)).unwrap().1.starts_with("projects/project/locations/europe-west3/"));
+        assert!(good().shown().contains(&("crypto_key_version", "1".to_owned())));
+    }
+}

@@ -1,0 +1,84 @@
+//! Access tokens: of a service account whose key is in a file (RFC 7523), or of the machine's own account.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use reqwest::header::CONTENT_TYPE;
+use serde::Deserialize;
+use serde_json::json;
+use url::form_urlencoded::Serializer;
+
+use super::file::CredentialFile;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::keys::cloud::{CloudServices, Token, Tries, send};
+use crate::keys::local::PrivateKey;
+use crate::secret::{Secret, sealed};
+use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
+
+const DIRECTORY: &str = "cloudckms: the token service";
+const METADATA: &str = "cloudckms: the machine's metadata service";
+const FORM: &str = "application/x-www-form-urlencoded";
+const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+const SCOPE: &str = "https://www.googleapis.com/auth/cloudkms";
+/// How long an assertion is good for, seconds: the longest that is taken.
+const LIFE: i64 = 3600;
+
+/// The file of a service account.
+#[derive(Deserialize)]
+struct Account {
+    #[serde(rename = "type")]
+    kind: String,
+    client_email: String,
+    private_key_id: String,
+    #[serde(with = "sealed")]
+    private_key: Secret,
+}
+
+/// A new token, of the account in `file`, or of the machine.
+///
+/// # Errors
+/// `Invalid` when the file cannot be used, `BadGateway` when the credential is refused, `Unavailable` when nobody
+/// answers.
+pub(super) async fn fetch(services: Arc<CloudServices>, file: Option<CredentialFile>) -> Result<Token> {
+    let Some(file) = file else { return of_machine(&services).await };
+    let url = services.settings.google.token_url.clone();
+    let (clock, audience) = (services.clock.clone(), url.clone());
+    let assertion = tokio::task::spawn_blocking(move || assertion(&file.read()?, &audience, &clock));
+    let assertion = assertion.await.map_err(Error::internal)??;
+    let form =
+        Serializer::new(String::new()).append_pair("grant_type", GRANT).append_pair("assertion", &assertion).finish();
+    let request = services.rest.client().post(url).header(CONTENT_TYPE, FORM).body(form);
+    Token::read(&send(request, Tries::Four, DIRECTORY).await?, DIRECTORY)
+}
+
+async fn of_machine(services: &CloudServices) -> Result<Token> {
+    let base = services.settings.google.metadata_url.trim_end_matches('/');
+    let url = format!("{base}/computeMetadata/v1/instance/service-accounts/default/token");
+    let request = services.rest.client().get(url).header("Metadata-Flavor", "Google");
+    Token::read(&send(request, Tries::Four, METADATA).await?, METADATA)
+}
+
+/// What the account says of itself, signed with its key (RFC 7519, RFC 7515 3.1).
+fn assertion(file: &Secret, audience: &str, clock: &Clock) -> Result<String> {
+    let wrong = || Error::invalid("credentials: must be the JSON file of a service account with an RSA key");
+    let account: Account = serde_json::from_slice(file.expose()).map_err(|_| wrong())?;
+    let key = PrivateKey::from_pem(account.private_key.expose_text().unwrap_or_default()).map_err(|_| wrong())?;
+    if account.kind != "service_account" || !matches!(key.kind(), KeyKind::Rsa { .. }) {
+        return Err(wrong());
+    }
+    let header = json!({ "alg": "RS256", "typ": "JWT", "kid": account.private_key_id });
+    let now = clock.now().unix_timestamp();
+    let claims = json!({
+        "iss": account.client_email,
+        "scope": SCOPE,
+        "aud": audience,
+        "iat": now,
+        "exp": now + LIFE,
+    });
+    let parts = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+    let signed = parts.join(".");
+    let signature = key.sign(SignatureAlgorithm::RsaPkcs1(Hash::Sha256), signed.as_bytes())?;
+    Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+}

@@ -1,0 +1,190 @@
+//! Which credential files may be read, and reading one.
+//!
+//! A request names a file on the server. It is the one of the server's environment, or one in the folder that the
+//! configuration sets aside for credentials, in which no step is a symbolic link: nobody reads or finds anything
+//! else on the server with it. The place is checked before anything is opened, and each step again while it is.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
+use zeroize::Zeroizing;
+
+use crate::error::{Error, Result};
+use crate::keys::cloud::GoogleSettings;
+use crate::secret::Secret;
+
+/// Largest file, octets.
+const MAX_FILE: u64 = 64 * 1024;
+
+/// A file that may be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CredentialFile {
+    /// Named by the server's environment.
+    OfEnvironment(PathBuf),
+    /// In the folder for credentials.
+    Inside {
+        /// The folder.
+        folder: PathBuf,
+        /// Names alone, from the folder on.
+        path: PathBuf,
+    },
+}
+
+impl CredentialFile {
+    /// The file that `credentials` means; `None` where it names none, and the environment neither.
+    ///
+    /// # Errors
+    /// `Invalid` for a file that may not be read.
+    pub(super) fn of(credentials: &str, settings: &GoogleSettings) -> Result<Option<Self>> {
+        let named = match (credentials, &settings.credentials) {
+            ("", own) => return Ok(own.clone().map(Self::OfEnvironment)),
+            (named, Some(own)) if Path::new(named) == own => return Ok(Some(Self::OfEnvironment(own.clone()))),
+            (named, _) => Path::new(named),
+        };
+        let outside = "credentials: must be the file of the server's environment, or inside its credentials_dir";
+        let folder = settings.credentials_dir.clone().ok_or_else(|| Error::invalid(outside))?;
+        let path = named.strip_prefix(&folder).map_err(|_| Error::invalid(outside))?.to_owned();
+        let names = path.components().all(|step| matches!(step, Component::Normal(_)));
+        if !names || path.as_os_str().is_empty() {
+            return Err(Error::invalid(outside));
+        }
+        let mut step = folder.clone();
+        for name in path.components() {
+            step.push(name);
+            if step.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+                return Err(refused());
+            }
+        }
+        Ok(Some(Self::Inside { folder, path }))
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// `Invalid` when it cannot be read, is no regular file, is too large, or is behind a symbolic link.
+    pub(super) fn read(&self) -> Result<Secret> {
+        let file = match self {
+            Self::OfEnvironment(path) => File::open(path).map_err(|_| refused())?,
+            Self::Inside { folder, path } => inside(folder, path).map_err(|_| refused())?,
+        };
+        // Of what was opened, whatever stands at its place by now.
+        let found = fstat(&file).map_err(|_| refused())?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(refused());
+        }
+        let mut content = Zeroizing::new(Vec::with_capacity(MAX_FILE as usize + 1));
+        file.take(MAX_FILE + 1).read_to_end(&mut content).map_err(|_| refused())?;
+        if content.len() as u64 > MAX_FILE {
+            return Err(Error::invalid("credentials: the file is larger than 64 KiB"));
+        }
+        Ok(Secret::new(content.as_slice()))
+    }
+}
+
+/// Opens step by step from the folder on, and follows no symbolic link.
+fn inside(folder: &Path, path: &Path) -> rustix::io::Result<File> {
+    let own = OFlags::RDONLY | OFlags::CLOEXEC;
+    let mut at = open(folder, own | OFlags::DIRECTORY, Mode::empty())?;
+    let mut names = path.components().peekable();
+    while let Some(name) = names.next() {
+        let last = names.peek().is_none();
+        // Something that is no file does not hold up whoever opens it.
+        let kind = if last { OFlags::NONBLOCK } else { OFlags::DIRECTORY };
+        at = openat(&at, name.as_os_str(), own | OFlags::NOFOLLOW | kind, Mode::empty())?;
+    }
+    Ok(File::from(at))
+}
+
+fn refused() -> Error {
+    Error::invalid("credentials: must be a regular file that the server can read, not behind a symbolic link")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn settings(folder: &Path) -> GoogleSettings {
+        GoogleSettings { credentials_dir: Some(folder.to_owned()), ..GoogleSettings::default() }
+    }
+
+    fn of(path: &Path, settings: &GoogleSettings) -> Result<Option<CredentialFile>> {
+        CredentialFile::of(path.to_str().unwrap(), settings)
+    }
+
+    #[test]
+    fn files_of_the_folder_and_of_the_environment_are_read() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("credentials");
+        std::fs::create_dir_all(folder.join("team")).unwrap();
+        for (path, content) in [("a.json", "one"), ("team/b.json", "two")] {
+            std::fs::write(folder.join(path), content).unwrap();
+            let file = of(&folder.join(path), &settings(&folder)).unwrap().unwrap();
+            assert!(file.read().unwrap().expose() == content.as_bytes());
+        }
+        let own = root.path().join("own.json");
+        std::fs::write(&own, "own").unwrap();
+        // That one may be behind a link: who wrote it there has the server already.
+        let link = root.path().join("link.json");
+        symlink(&own, &link).unwrap();
+        let environment = GoogleSettings { credentials: Some(link.clone()), ..GoogleSettings::default() };
+        for named in ["", link.to_str().unwrap()] {
+            let file = CredentialFile::of(named, &environment).unwrap().unwrap();
+            assert!(file.read().unwrap().expose() == b"own");
+        }
+        assert_eq!(CredentialFile::of("", &GoogleSettings::default()).unwrap(), None);
+    }
+
+    #[test]
+    fn nothing_else_is_opened() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("credentials");
+        std::fs::create_dir_all(folder.join("team")).unwrap();
+        // A pipe: whoever opened it to read would let the thread behind it go on.
+        let outside = root.path().join("outside.json");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &outside, Mode::RUSR | Mode::WUSR).unwrap();
+        let (opened, was_opened) = mpsc::channel();
+        let writer = std::thread::spawn({
+            let outside = outside.clone();
+            move || {
+                let pipe = File::options().write(true).open(outside);
+                opened.send(pipe.is_ok()).unwrap();
+            }
+        });
+        symlink(&outside, folder.join("link.json")).unwrap();
+        symlink(root.path(), folder.join("up")).unwrap();
+        let own = settings(&folder);
+        for path in [
+            outside.clone(),
+            folder.join("../outside.json"),
+            folder.join("team/../../outside.json"),
+            folder.join("link.json"),
+            folder.join("up/outside.json"),
+            folder.clone(),
+            PathBuf::from("outside.json"),
+            PathBuf::from("/etc/passwd"),
+        ] {
+            let error = of(&path, &own).unwrap_err();
+            assert!(error.text().starts_with("credentials: must be "), "{path:?}: {error}");
+        }
+        // A link that is put there between the check and the opening.
+        for path in ["link.json", "up/outside.json"] {
+            let file = CredentialFile::Inside { folder: folder.clone(), path: PathBuf::from(path) };
+            assert!(file.read().is_err(), "{path}");
+        }
+        assert!(was_opened.recv_timeout(Duration::from_millis(100)).is_err(), "the pipe was opened");
+        drop(File::open(&outside).unwrap());
+        writer.join().unwrap();
+        for path in ["absent.json", "team"] {
+            assert!(of(&folder.join(path), &own).unwrap().unwrap().read().is_err(), "{path}");
+        }
+        std::fs::write(folder.join("large.json"), vec![b' '; 70_000]).unwrap();
+        let error = of(&folder.join("large.json"), &own).unwrap().unwrap().read().map(drop).unwrap_err();
+        assert_eq!(error.text(), "credentials: the file is larger than 64 KiB");
+    }
+}

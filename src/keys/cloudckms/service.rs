@@ -1,0 +1,256 @@
+//! The calls of the service, for one key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::{Method, RequestBuilder};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::algorithm::Algorithm;
+use super::checksum::crc32c;
+use super::config::{CloudCkmsConfig, NAME};
+use super::credential;
+use super::file::CredentialFile;
+use crate::error::{Error, Kind, Result};
+use crate::keys::cloud::{CloudServices, Found, Reply, Service, Tokens, Tries};
+use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
+use crate::x509::pem;
+use crate::x509::public_key::PublicKey;
+
+const SERVICE: &str = "cloudckms: the key service";
+/// How often it is looked whether a new key is ready, and the wait between.
+const LOOKS: u32 = 20;
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// One version of a key at the service.
+pub(super) struct Kms {
+    services: Arc<CloudServices>,
+    tokens: Tokens,
+    file: Option<CredentialFile>,
+    algorithm: &'static Algorithm,
+    /// Names of the key ring, the key, and its version.
+    ring: String,
+    key: String,
+    version: String,
+    /// The key's own name in its ring.
+    own: String,
+}
+
+/// The answer about a version.
+#[derive(Deserialize)]
+struct Version {
+    name: String,
+    #[serde(default)]
+    state: String,
+    #[serde(default)]
+    algorithm: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Public {
+    name: String,
+    pem: String,
+    pem_crc32c: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Signed {
+    name: String,
+    signature: String,
+    signature_crc32c: String,
+    #[serde(default)]
+    verified_digest_crc32c: bool,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    error: Status,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    status: String,
+}
+
+impl Kms {
+    pub(super) fn new(services: Arc<CloudServices>, config: &CloudCkmsConfig) -> Result<Self> {
+        let (ring, key) = config.named(&services)?;
+        Ok(Self {
+            tokens: Tokens::default(),
+            file: CredentialFile::of(&config.credentials, &services.settings.google)?,
+            algorithm: config.algorithm()?,
+            version: format!("{key}/cryptoKeyVersions/{}", config.version()),
+            own: config.crypto_key.clone(),
+            services,
+            ring,
+            key,
+        })
+    }
+
+    fn request(&self, method: Method, name: &str) -> RequestBuilder {
+        let base = self.services.settings.google.endpoint.trim_end_matches('/');
+        self.services.rest.client().request(method, format!("{base}/v1/{name}"))
+    }
+
+    async fn call(&self, request: RequestBuilder) -> Result<Reply> {
+        let fetch = || credential::fetch(Arc::clone(&self.services), self.file.clone());
+        self.tokens.send(request, Tries::Four, SERVICE, fetch).await
+    }
+
+    /// The version; `None` when there is no such key.
+    async fn look(&self) -> Result<Option<Version>> {
+        let reply = self.call(self.request(Method::GET, &self.version)).await?;
+        match reply.status() {
+            200 => {
+                let version: Version = reply.read(SERVICE)?;
+                self.is_own(&version.name)?;
+                Ok(Some(version))
+            }
+            404 => {
+                let reply = self.call(self.request(Method::GET, &self.key)).await?;
+                match reply.status() {
+                    404 => Ok(None),
+                    200 => Err(Error::invalid(format!("{NAME}: the key has no such version"))),
+                    _ => Err(refused(&reply)),
+                }
+            }
+            _ => Err(refused(&reply)),
+        }
+    }
+
+    /// Gives a version that is what the configuration says.
+    fn hold(&self, version: &Version) -> Result<()> {
+        if version.algorithm != self.algorithm.name {
+            let is: String = version.algorithm.chars().take(64).collect();
+            let wanted = self.algorithm.name;
+            return Err(Error::invalid(format!("{NAME}: the algorithm of the key is {is:?}, and has to be {wanted}")));
+        }
+        match version.state.as_str() {
+            "ENABLED" => Ok(()),
+            "PENDING_GENERATION" => {
+                Err(Error::new(Kind::Unavailable, format!("{NAME}: the key is being generated, try again shortly")))
+            }
+            state => {
+                let state: String = state.chars().take(64).collect();
+                Err(Error::invalid(format!("{NAME}: the state of the key is {state:?}, and has to be ENABLED")))
+            }
+        }
+    }
+
+    fn is_own(&self, name: &str) -> Result<()> {
+        if name == self.version { Ok(()) } else { Err(not_to_be_believed("is about another key")) }
+    }
+}
+
+impl Service for Kms {
+    const NAME: &'static str = NAME;
+    /// The version is named by the configuration, and names one key for ever.
+    type Pinned = ();
+
+    fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
+        if kind == self.algorithm.kind && algorithm == self.algorithm.signs {
+            return Ok(());
+        }
+        let (name, only) = (self.algorithm.name, self.algorithm.signs.name());
+        Err(Error::invalid(format!("algorithm {name} supports only {only}, not {}", algorithm.name())))
+    }
+
+    fn usual(&self, _: KeyKind) -> Result<SignatureAlgorithm> {
+        Ok(self.algorithm.signs)
+    }
+
+    async fn find(&self) -> Result<Option<Found<()>>> {
+        let Some(version) = self.look().await? else { return Ok(None) };
+        self.hold(&version)?;
+        let reply = self.call(self.request(Method::GET, &format!("{}/publicKey", self.version))).await?;
+        if reply.status() != 200 {
+            return Err(refused(&reply));
+        }
+        let given: Public = reply.read(SERVICE)?;
+        self.is_own(&given.name)?;
+        undamaged(given.pem.as_bytes(), &given.pem_crc32c)?;
+        let (_, spki) = pem::first(&given.pem)?.ok_or_else(|| not_to_be_believed("has no key in it"))?;
+        let public = PublicKey::parse(&spki)?;
+        if public.kind() != self.algorithm.kind {
+            return Err(not_to_be_believed("has a key of another kind in it"));
+        }
+        Ok(Some(Found { pinned: (), public }))
+    }
+
+    async fn create(&self) -> Result<()> {
+        let protection = if self.services.settings.google.software_keys { "SOFTWARE" } else { "HSM" };
+        let body = json!({
+            "purpose": "ASYMMETRIC_SIGN",
+            "versionTemplate": { "protectionLevel": protection, "algorithm": self.algorithm.name },
+        });
+        let below = format!("cryptoKeys?cryptoKeyId={}&skipInitialVersionCreation=false", self.own);
+        let request = self.request(Method::POST, &format!("{}/{below}", self.ring));
+        let reply = self.call(request.json(&body)).await?;
+        match reply.status() {
+            // Somebody else was faster: theirs is the key.
+            200 | 409 => {}
+            404 => return Err(Error::invalid(format!("{NAME}: the key_ring does not exist"))),
+            _ => return Err(refused(&reply)),
+        }
+        for _ in 0..LOOKS {
+            match self.look().await? {
+                Some(version) if version.state == "PENDING_GENERATION" => tokio::time::sleep(BETWEEN).await,
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    async fn sign(&self, (): &(), _: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
+        let hash = match self.algorithm.signs.hash() {
+            Some(Hash::Sha256) => "sha256",
+            Some(Hash::Sha384) => "sha384",
+            Some(Hash::Sha512) => "sha512",
+            None => return Err(Error::internal("an algorithm without a hash")),
+        };
+        let body = json!({
+            "digest": { hash: STANDARD.encode(digest) },
+            "digestCrc32c": crc32c(digest).to_string(),
+        });
+        let request = self.request(Method::POST, &format!("{}:asymmetricSign", self.version)).json(&body);
+        let reply = self.call(request).await?;
+        if reply.status() != 200 {
+            return Err(refused(&reply));
+        }
+        let signed: Signed = reply.read(SERVICE)?;
+        self.is_own(&signed.name)?;
+        if !signed.verified_digest_crc32c {
+            return Err(not_to_be_believed("is not for the digest that was sent"));
+        }
+        let signature = STANDARD.decode(&signed.signature).map_err(|_| not_to_be_believed("has no signature in it"))?;
+        undamaged(&signature, &signed.signature_crc32c)?;
+        Ok(signature)
+    }
+}
+
+fn undamaged(bytes: &[u8], crc: &str) -> Result<()> {
+    if crc.parse() == Ok(crc32c(bytes)) { Ok(()) } else { Err(not_to_be_believed("was damaged on its way")) }
+}
+
+fn not_to_be_believed(why: &str) -> Error {
+    Error::new(Kind::BadGateway, format!("{SERVICE}: its answer {why}"))
+}
+
+/// The error of a refusal; the service's own words are for the log at debug level alone.
+fn refused(reply: &Reply) -> Error {
+    let status = reply.status();
+    tracing::debug!(status, body = %reply.for_the_log(), "a call of the key service failed");
+    let refusal: Option<Refusal> = reply.read(SERVICE).ok();
+    let text = match (status, refusal.as_ref().map_or("", |refusal| refusal.error.status.as_str())) {
+        (401 | 403, _) => "the key service refused the service's credential".to_owned(),
+        (404, _) => "the key is not at the key service any more".to_owned(),
+        (_, "FAILED_PRECONDITION") => "the key is in a state that does not allow it".to_owned(),
+        _ => format!("the key service refused the request (status {status})"),
+    };
+    Error::new(Kind::BadGateway, format!("{NAME}: {text}"))
+}

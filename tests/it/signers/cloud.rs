@@ -1,0 +1,43 @@
+//! Cloud services on the loopback: ministack for `cloudakms`, fakes with real keys for the two others.
+
+#[cfg(feature = "keys-aws")]
+mod akms;
+mod bkeyvault;
+mod ckms;
+mod key;
+mod kms;
+#[cfg(feature = "keys-aws")]
+mod ministack;
+mod server;
+mod vault;
+
+use std::sync::Arc;
+
+use signet::keys::actor::AsyncBackend;
+use signet::keys::{Backend, Limits, SignerActor, TestHash};
+
+/// Calls at a time.
+const PARALLEL: usize = 8;
+
+/// An actor in front of a key.
+fn actor(backend: Arc<dyn AsyncBackend>) -> SignerActor {
+    SignerActor::start("cloud", Backend::Async(backend), PARALLEL, Limits::default())
+}
+
+/// Test signatures with a hash that no service has, and those that `refuses`.
+fn lacks(refuses: impl Fn(TestHash, bool) -> bool) -> Vec<(TestHash, bool)> {
+    let all = TestHash::all().flat_map(|hash| [(hash, false), (hash, true)]);
+    all.filter(|(hash, pss)| hash.usual().is_none() || refuses(*hash, *pss)).collect()
+}
+
+/// The text of a refused test signature.
+async fn refusal(actor: &SignerActor) -> String {
+    actor.test_sign(Default::default()).await.unwrap_err().text().to_owned()
+}
+
+#[cfg(not(feature = "keys-aws"))]
+#[test]
+fn a_build_without_the_sdk_says_so() {
+    let error = signet::keys::cloudakms::backend(Default::default(), false).map(drop).unwrap_err();
+    assert_eq!(error.text(), "this build has no cloudakms");
+}

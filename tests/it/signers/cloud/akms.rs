@@ -1,0 +1,162 @@
+//! `cloudakms` over ministack.
+
+use aws_sdk_kms::types::{KeySpec, KeyState, KeyUsageType};
+use futures_util::future::join_all;
+use serde_json::json;
+use signet::error::Kind;
+use signet::keys::cloudakms::backend;
+use signet::keys::{CloudAkmsChange, CloudAkmsConfig, SignerActor};
+use signet::secret::Secret;
+use signet::x509::algorithm::{Curve, KeyKind};
+
+use super::super::contract::{Subject, algorithms, holds, input, signs, usual};
+use super::ministack::Ministack;
+use super::server::{Told, serve};
+use super::{actor, lacks, refusal};
+
+fn config(url: &str, kms_key: &str, kind: KeyKind) -> CloudAkmsConfig {
+    let of_kind = match kind {
+        KeyKind::Ec(curve) => ("ECDSA", String::new(), format!("P{}", curve.bits())),
+        kind => ("RSA", kind.bits().to_string(), String::new()),
+    };
+    let change = CloudAkmsChange {
+        access_key: Some(Secret::new("test")),
+        secret_key: Some(Secret::new("test")),
+        key_type: Some(of_kind.0.to_owned()),
+        key_bits: Some(of_kind.1),
+        curve: Some(of_kind.2),
+        kms_key: Some(kms_key.to_owned()),
+        endpoint: Some(url.to_owned()),
+        region: Some("us-east-1".to_owned()),
+    };
+    CloudAkmsConfig::changed(None, change).unwrap()
+}
+
+fn key(url: &str, kms_key: &str, kind: KeyKind, generate: bool) -> SignerActor {
+    actor(backend(config(url, kms_key, kind), generate).unwrap())
+}
+
+#[tokio::test]
+async fn rsa_and_ec_keys_of_ministack_hold_the_contract() {
+    let ministack = Ministack::start();
+    let rsa = [2048, 3072, 4096].map(|bits| KeyKind::Rsa { bits });
+    let ec = [Curve::P256, Curve::P384, Curve::P521].map(KeyKind::Ec);
+    for kind in rsa.into_iter().chain(ec) {
+        let alias = format!("alias/{}-{}", kind.name(), kind.bits());
+        let fits = |hash: signet::keys::TestHash| match kind {
+            KeyKind::Ec(curve) => hash == curve.hash().into(),
+            _ => true,
+        };
+        holds(Subject {
+            kind,
+            maker: key(&ministack.url, &alias, kind, true),
+            user: key(&ministack.url, &alias, kind, false),
+            generates: true,
+            refuses: algorithms().filter(|other| other.fits(kind) && !other.is_usual_for(kind)).collect(),
+            lacks: lacks(|hash, _| !fits(hash)),
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn five_who_make_a_key_at_the_same_time_make_one_alias_and_leave_no_other_key() {
+    let ministack = Ministack::start();
+    let kind = KeyKind::Ec(Curve::P256);
+    let nodes: Vec<_> = (0..5).map(|_| key(&ministack.url, "alias/race", kind, true)).collect();
+    let made = join_all(nodes.iter().map(|node| node.public_key(true))).await;
+    let made: Vec<_> = made.into_iter().map(Result::unwrap).collect();
+    assert!(made.iter().all(|key| *key == made[0]));
+    let client = ministack.client();
+    let aliases = client.list_aliases().send().await.unwrap();
+    assert_eq!(aliases.aliases().iter().filter(|alias| alias.alias_name() == Some("alias/race")).count(), 1);
+    let mut enabled = 0;
+    for key in client.list_keys().send().await.unwrap().keys() {
+        let described = client.describe_key().key_id(key.key_id().unwrap()).send().await.unwrap();
+        match described.key_metadata().unwrap().key_state() {
+            Some(KeyState::Enabled) => enabled += 1,
+            state => assert_eq!(state, Some(&KeyState::PendingDeletion)),
+        }
+    }
+    assert_eq!(enabled, 1);
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_used_is_refused_with_what_is_wrong() {
+    let ministack = Ministack::start();
+    let client = ministack.client();
+    let make = |usage, spec| {
+        let request = client.create_key().key_usage(usage).key_spec(spec);
+        async move { request.send().await.unwrap().key_metadata.unwrap().key_id }
+    };
+    let rsa = KeyKind::Rsa { bits: 2048 };
+    let of = |id: &str| key(&ministack.url, id, rsa, false);
+    let other = make(KeyUsageType::EncryptDecrypt, KeySpec::Rsa2048).await;
+    let text = "configuration: cloudakms: the key usage of the key is ENCRYPT_DECRYPT, and has to be SIGN_VERIFY";
+    assert_eq!(refusal(&of(&other)).await, text);
+    let other = make(KeyUsageType::SignVerify, KeySpec::Rsa3072).await;
+    let text = "configuration: cloudakms: the key spec of the key is RSA_3072, and has to be RSA_2048";
+    assert_eq!(refusal(&of(&other)).await, text);
+    let own = make(KeyUsageType::SignVerify, KeySpec::Rsa2048).await;
+    let actor = of(&own);
+    let signer = actor.signer(actor.public_key(false).await.unwrap());
+    signs(&signer, usual(rsa), b"message").await;
+    client.disable_key().key_id(&own).send().await.unwrap();
+    let error = signer.sign(usual(rsa), input(&*signer, usual(rsa), b"message")).await.unwrap_err();
+    let text = "cloudakms: the key is disabled (DisabledException)";
+    assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
+    let text = "configuration: cloudakms: the state of the key is Disabled, and has to be Enabled";
+    assert_eq!(refusal(&actor).await, text);
+    client.enable_key().key_id(&own).send().await.unwrap();
+    signs(&signer, usual(rsa), b"message").await;
+}
+
+#[tokio::test]
+async fn an_alias_that_is_moved_leaves_who_signs_with_the_key_that_it_was() {
+    let ministack = Ministack::start();
+    let kind = KeyKind::Ec(Curve::P256);
+    let actor = key(&ministack.url, "alias/moved", kind, true);
+    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    let client = ministack.client();
+    let other = client.create_key().key_usage(KeyUsageType::SignVerify).key_spec(KeySpec::EccNistP256);
+    let other = other.send().await.unwrap().key_metadata.unwrap().key_id;
+    client.update_alias().alias_name("alias/moved").target_key_id(&other).send().await.unwrap();
+    signs(&signer, usual(kind), b"message").await;
+    // Looked up anew, there is another key in its place.
+    actor.test_sign(Default::default()).await.unwrap();
+    let error = signer.sign(usual(kind), input(&*signer, usual(kind), b"message")).await.unwrap_err();
+    assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "managed key changed in backend"));
+}
+
+#[tokio::test]
+async fn a_service_that_refuses_fails_or_says_too_much_is_told_apart() {
+    let rsa = KeyKind::Rsa { bits: 2048 };
+    let cases = [
+        (
+            Told::new(400, json!({"__type": "AccessDeniedException", "message": "canary-message"})),
+            Kind::BadGateway,
+            "cloudakms: the credential is refused (AccessDeniedException)",
+        ),
+        (
+            Told::new(500, json!({"__type": "KMSInternalException"})),
+            Kind::Unavailable,
+            "cloudakms: the service is overloaded, or fails",
+        ),
+        (
+            Told::new(200, json!({"KeyMetadata": {"KeyId": "k", "Description": "x".repeat(100_000)}})),
+            Kind::BadGateway,
+            "cloudakms: the answer of the service is not understood",
+        ),
+    ];
+    for (told, kind, text) in cases {
+        let Told(status, body, _) = told;
+        let url = serve(move |_| Told::new(status, body.clone()));
+        let error = key(&url, "alias/x", rsa, false).public_key(false).await.unwrap_err();
+        assert_eq!((error.kind(), error.text()), (kind, text));
+    }
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let away = key(&format!("http://{free}"), "alias/x", rsa, false);
+    let error = away.public_key(false).await.unwrap_err();
+    let text = "cloudakms: the service cannot be reached, or its TLS certificate is not trusted";
+    assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
+}

@@ -1,0 +1,196 @@
+//! `cloudbkeyvault` over its fake.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+use signet::clock::Clock;
+use signet::error::Kind;
+use signet::keys::cloudbkeyvault::backend;
+use signet::keys::{
+    AzureSettings, CloudBkeyvaultChange, CloudBkeyvaultConfig, CloudServices, CloudSettings, SignerActor,
+};
+use signet::secret::Secret;
+use signet::x509::algorithm::KeyKind;
+
+use super::super::contract::{Subject, holds, input, signs, usual};
+use super::server::{Told, serve};
+use super::vault::{CLIENT, SECRET, TENANT, Vault};
+use super::{actor, lacks, refusal};
+
+const KIND: KeyKind = KeyKind::Rsa { bits: 2048 };
+
+fn services(url: &str) -> Arc<CloudServices> {
+    let azure = AzureSettings {
+        authority_url: Some(url.to_owned()),
+        vault_url_template: format!("{url}/{{vault_name}}.{{resource}}"),
+        imds_url: url.to_owned(),
+        ..AzureSettings::default()
+    };
+    CloudServices::new(CloudSettings { azure, ..CloudSettings::default() }, Clock::system()).unwrap()
+}
+
+fn config(secret: &str) -> CloudBkeyvaultConfig {
+    let change = CloudBkeyvaultChange {
+        tenant_id: Some(TENANT.to_owned()),
+        client_id: Some(if secret.is_empty() { "" } else { CLIENT }.to_owned()),
+        client_secret: Some(Secret::new(secret)),
+        vault_name: Some("store".to_owned()),
+        key_name: Some("key".to_owned()),
+        key_type: Some("RSA-HSM".to_owned()),
+        key_bits: Some("2048".to_owned()),
+        ..CloudBkeyvaultChange::default()
+    };
+    CloudBkeyvaultConfig::changed(None, change).unwrap()
+}
+
+fn key(vault: &Vault, generate: bool) -> SignerActor {
+    actor(backend(&services(&vault.url), config(SECRET), generate).unwrap())
+}
+
+#[tokio::test]
+async fn rsa_keys_of_the_store_hold_the_contract_with_one_token() {
+    let vault = Vault::start();
+    holds(Subject {
+        kind: KIND,
+        maker: key(&vault, true),
+        user: key(&vault, false),
+        generates: true,
+        refuses: vec![],
+        lacks: lacks(|_, _| false),
+    })
+    .await;
+    let state = vault.lock();
+    assert_eq!(state.keys["key"].len(), 1);
+    // One for each of the two.
+    assert_eq!(state.grants, 2);
+}
+
+#[tokio::test]
+async fn a_refusal_that_names_another_authority_gets_no_credential_there() {
+    let foreign = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&foreign);
+    let elsewhere = serve(move |_| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        Told::new(200, json!({"access_token": "t", "expires_in": 3599}))
+    });
+    let vault = Vault::start();
+    {
+        let mut state = vault.lock();
+        state.make("key", "RSA-HSM", 2048);
+        state.closed = true;
+        state.authority = elsewhere;
+    }
+    let key = key(&vault, false);
+    let text = "configuration: cloudbkeyvault: the key store refused the service's credential";
+    assert_eq!(refusal(&key).await, text);
+    assert_eq!(foreign.load(Ordering::SeqCst), 0);
+    // One token that was refused, and the one that replaced it.
+    assert_eq!(vault.lock().grants, 2);
+    vault.lock().closed = false;
+    key.test_sign(Default::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_machine_without_a_secret_signs_by_its_own_identity() {
+    let vault = Vault::start();
+    let key = actor(backend(&services(&vault.url), config(""), true).unwrap());
+    key.test_sign(Default::default()).await.unwrap();
+    assert!(vault.lock().tokens.iter().all(|token| token.starts_with("identity-token-")));
+}
+
+#[tokio::test]
+async fn a_wrong_secret_and_a_store_that_is_away_are_told_apart() {
+    let vault = Vault::start();
+    let wrong = actor(backend(&services(&vault.url), config("another secret"), false).unwrap());
+    let error = wrong.public_key(false).await.unwrap_err();
+    let text = "cloudbkeyvault: the directory refused the service's credential (status 401)";
+    assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
+    // A port that nobody listens on.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let away = actor(backend(&services(&format!("http://{free}")), config(SECRET), false).unwrap());
+    let error = away.public_key(false).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(error.text().starts_with("cloudbkeyvault: the directory: cannot be reached"), "{error}");
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_what_the_configuration_says_is_refused() {
+    for (kty, bits, enabled, text) in [
+        ("RSA", 2048, true, "the type of the key is \"RSA\", and has to be RSA-HSM"),
+        ("RSA-HSM", 3072, true, "the key has 3072 bits, and has to have 2048"),
+        ("RSA-HSM", 2048, false, "the key is disabled"),
+    ] {
+        let vault = Vault::start();
+        vault.lock().make("key", kty, bits);
+        vault.lock().keys.get_mut("key").unwrap()[0].enabled = enabled;
+        assert_eq!(refusal(&key(&vault, false)).await, format!("configuration: cloudbkeyvault: {text}"));
+    }
+}
+
+#[tokio::test]
+async fn a_key_stays_the_version_that_it_was_and_another_one_is_refused_not_used() {
+    let vault = Vault::start();
+    let actor = key(&vault, true);
+    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    vault.lock().make("key", "RSA-HSM", 2048);
+    signs(&signer, usual(KIND), b"message").await;
+    // Looked up anew, it is the other version.
+    assert!(actor.public_key(false).await.unwrap() != *signer.public());
+    let error = signer.sign(usual(KIND), input(&*signer, usual(KIND), b"message")).await.unwrap_err();
+    assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "managed key changed in backend"));
+}
+
+#[tokio::test]
+async fn a_key_that_is_disabled_in_use_is_refused_with_its_cause_and_back_when_it_is_enabled() {
+    let vault = Vault::start();
+    let actor = key(&vault, true);
+    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    let enable = |enabled| vault.lock().keys.get_mut("key").unwrap()[0].enabled = enabled;
+    enable(false);
+    for _ in 0..2 {
+        let error = signer.sign(usual(KIND), input(&*signer, usual(KIND), b"message")).await.unwrap_err();
+        assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "cloudbkeyvault: the key is disabled"));
+    }
+    enable(true);
+    signs(&signer, usual(KIND), b"message").await;
+}
+
+#[tokio::test]
+async fn a_store_that_is_busy_is_asked_again_and_given_up_after_a_while() {
+    let vault = Vault::start();
+    let actor = key(&vault, true);
+    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    let busy = || Told(429, json!({}), Some(("Retry-After", "0".to_owned())));
+    vault.lock().instead.extend([busy(), Told::new(503, json!({}))]);
+    signs(&signer, usual(KIND), b"message").await;
+    vault.lock().instead.extend((0..4).map(|_| busy()));
+    let error = signer.sign(usual(KIND), input(&*signer, usual(KIND), b"message")).await.unwrap_err();
+    let text = "cloudbkeyvault: the key store: answered with status 429";
+    assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
+    assert!(vault.lock().instead.is_empty(), "four times");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_goes_no_further() {
+    let vault = Vault::start();
+    let actor = key(&vault, true);
+    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    let sent_on = Told(302, json!({}), Some(("Location", format!("{}/elsewhere", vault.url))));
+    for (told, text) in [
+        (
+            Told::new(200, json!({"value": "x".repeat(100_000)})),
+            "cloudbkeyvault: the key store: its answer is larger than 64 KiB",
+        ),
+        (Told::new(200, json!({"other": 1})), "cloudbkeyvault: the key store: its answer is not understood"),
+        (Told::new(200, json!({"value": "no base64!"})), "cloudbkeyvault: the key store: its answer is not understood"),
+        (Told::new(200, json!({"value": "AAAA"})), "the backend of the managed key returned a wrong signature"),
+        (Told::new(400, json!("canary")), "cloudbkeyvault: the key store refused the request (status 400)"),
+        (sent_on, "cloudbkeyvault: the key store refused the request (status 302)"),
+    ] {
+        vault.lock().instead.push_back(told);
+        let error = signer.sign(usual(KIND), input(&*signer, usual(KIND), b"message")).await.unwrap_err();
+        assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
+    }
+    assert!(!vault.lock().asked.iter().any(|path| path == "/elsewhere"));
+}

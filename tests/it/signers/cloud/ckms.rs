@@ -1,0 +1,195 @@
+//! `cloudckms` over its fake.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use signet::clock::Clock;
+use signet::error::Kind;
+use signet::keys::cloudckms::backend;
+use signet::keys::{
+    CloudCkmsChange, CloudCkmsConfig, CloudServices, CloudSettings, GoogleSettings, KeySpec, PrivateKey, SignerActor,
+    TestHash, TestSign,
+};
+use signet::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
+use signet::x509::pem;
+
+use super::super::contract::{Subject, algorithms, holds, input, signs, usual};
+use super::kms::{ACCOUNT, Fault, Kms};
+use super::{actor, lacks, refusal};
+
+fn settings(url: &str) -> GoogleSettings {
+    GoogleSettings {
+        endpoint: url.to_owned(),
+        token_url: format!("{url}/token"),
+        metadata_url: url.to_owned(),
+        ..GoogleSettings::default()
+    }
+}
+
+fn services(google: GoogleSettings) -> Arc<CloudServices> {
+    CloudServices::new(CloudSettings { google, ..CloudSettings::default() }, Clock::system()).unwrap()
+}
+
+fn config(algorithm: &str) -> CloudCkmsConfig {
+    let change = CloudCkmsChange {
+        crypto_key: Some("key".to_owned()),
+        key_ring: Some("ring".to_owned()),
+        project: Some("project".to_owned()),
+        region: Some("europe-west3".to_owned()),
+        algorithm: Some(algorithm.to_owned()),
+        ..CloudCkmsChange::default()
+    };
+    CloudCkmsConfig::changed(None, change).unwrap()
+}
+
+fn key(kms: &Kms, algorithm: &str, generate: bool) -> SignerActor {
+    actor(backend(&services(settings(&kms.url)), config(algorithm), generate).unwrap())
+}
+
+/// The file of a service account with a new key.
+fn account(kms: &Kms, path: &Path) {
+    let key = PrivateKey::generate(KeySpec::new("rsa", 2048).unwrap()).unwrap();
+    kms.lock().account = Some(key.public().clone());
+    let private_key = pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
+    let file = json!({
+        "type": "service_account",
+        "client_email": ACCOUNT,
+        "private_key_id": "key-1",
+        "private_key": private_key,
+        "token_uri": "http://127.0.0.1:1/elsewhere",
+    });
+    std::fs::write(path, file.to_string()).unwrap();
+}
+
+async fn contract(algorithm: &str, kind: KeyKind, signs: SignatureAlgorithm) {
+    let kms = Kms::start();
+    let fits = |hash: TestHash, pss: bool| match signs {
+        SignatureAlgorithm::RsaPss(own) => pss && hash == own.into(),
+        _ => !pss && signs.hash().is_some_and(|own| hash == own.into()),
+    };
+    holds(Subject {
+        kind,
+        maker: key(&kms, algorithm, true),
+        user: key(&kms, algorithm, false),
+        generates: true,
+        refuses: algorithms().filter(|other| other.fits(kind) && *other != signs).collect(),
+        lacks: lacks(|hash, pss| !fits(hash, pss)),
+    })
+    .await;
+    assert_eq!(kms.lock().keys.len(), 1);
+}
+
+#[tokio::test]
+async fn ec_keys_hold_the_contract() {
+    contract("EC_SIGN_P256_SHA256", KeyKind::Ec(Curve::P256), SignatureAlgorithm::Ecdsa(Hash::Sha256)).await;
+    contract("EC_SIGN_P384_SHA384", KeyKind::Ec(Curve::P384), SignatureAlgorithm::Ecdsa(Hash::Sha384)).await;
+}
+
+#[tokio::test]
+async fn rsa_keys_hold_the_contract_with_the_one_algorithm_that_they_have() {
+    let rsa = |bits| KeyKind::Rsa { bits };
+    contract("RSA_SIGN_PKCS1_2048_SHA256", rsa(2048), SignatureAlgorithm::RsaPkcs1(Hash::Sha256)).await;
+    contract("RSA_SIGN_PSS_3072_SHA256", rsa(3072), SignatureAlgorithm::RsaPss(Hash::Sha256)).await;
+    contract("RSA_SIGN_PSS_4096_SHA512", rsa(4096), SignatureAlgorithm::RsaPss(Hash::Sha512)).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_was_damaged_or_is_about_something_else_is_refused() {
+    let kms = Kms::start();
+    let actor = key(&kms, "EC_SIGN_P256_SHA256", true);
+    let signer = actor.signer(actor.public_key(true).await.unwrap());
+    let algorithm = usual(signer.public().kind());
+    for (fault, text) in [
+        (Fault::SignatureChecksum, "cloudckms: the key service: its answer was damaged on its way"),
+        (Fault::DigestNotVerified, "cloudckms: the key service: its answer is not for the digest that was sent"),
+        (Fault::AnotherName, "cloudckms: the key service: its answer is about another key"),
+        (Fault::PemChecksum, "cloudckms: the key service: its answer was damaged on its way"),
+    ] {
+        kms.lock().fault = Some(fault);
+        let error = if fault == Fault::PemChecksum {
+            actor.public_key(false).await.unwrap_err()
+        } else {
+            signer.sign(algorithm, input(&*signer, algorithm, b"message")).await.unwrap_err()
+        };
+        assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text), "{fault:?}");
+        kms.lock().fault = None;
+        signs(&signer, algorithm, b"message").await;
+    }
+}
+
+#[tokio::test]
+async fn a_test_signature_follows_the_algorithm_and_nothing_against_it_is_made() {
+    let kms = Kms::start();
+    let actor = key(&kms, "RSA_SIGN_PSS_2048_SHA256", true);
+    actor.test_sign(TestSign::default()).await.unwrap();
+    for use_pss in [None, Some(true)] {
+        actor.test_sign(TestSign { hash: Some(TestHash::Sha256), use_pss }).await.unwrap();
+    }
+    for test in
+        [TestSign { hash: None, use_pss: Some(false) }, TestSign { hash: Some(TestHash::Sha512), use_pss: None }]
+    {
+        let error = actor.test_sign(test).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        let text = "configuration: algorithm RSA_SIGN_PSS_2048_SHA256 supports only SHA256WithRSAPSS, not ";
+        assert!(error.text().starts_with(text), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_what_the_configuration_says_is_refused() {
+    let kms = Kms::start();
+    kms.lock().make("key", "EC_SIGN_P384_SHA384", 0);
+    let other = key(&kms, "EC_SIGN_P256_SHA256", true);
+    let text = "the algorithm of the key is \"EC_SIGN_P384_SHA384\", and has to be EC_SIGN_P256_SHA256";
+    assert_eq!(refusal(&other).await, format!("configuration: cloudckms: {text}"));
+    kms.lock().keys.get_mut("key").unwrap().state = "DISABLED".to_owned();
+    let text = "configuration: cloudckms: the state of the key is \"DISABLED\", and has to be ENABLED";
+    assert_eq!(refusal(&key(&kms, "EC_SIGN_P384_SHA384", true)).await, text);
+    let version = CloudCkmsConfig { crypto_key_version: "7".to_owned(), ..config("EC_SIGN_P384_SHA384") };
+    let actor = actor(backend(&services(settings(&kms.url)), version, false).unwrap());
+    assert_eq!(refusal(&actor).await, "configuration: cloudckms: the key has no such version");
+}
+
+#[tokio::test]
+async fn a_key_ring_is_not_made_and_a_key_in_the_making_is_waited_for() {
+    let kms = Kms::start();
+    let config = CloudCkmsConfig { key_ring: "absent".to_owned(), ..config("EC_SIGN_P256_SHA256") };
+    let absent = actor(backend(&services(settings(&kms.url)), config, true).unwrap());
+    assert_eq!(refusal(&absent).await, "configuration: cloudckms: the key_ring does not exist");
+    kms.lock().make("key", "EC_SIGN_P256_SHA256", 1);
+    let user = key(&kms, "EC_SIGN_P256_SHA256", false);
+    let error = user.public_key(false).await.unwrap_err();
+    let text = "cloudckms: the key is being generated, try again shortly";
+    assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
+    user.public_key(false).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_service_account_speaks_for_itself_by_its_file_and_nobody_else_does() {
+    let kms = Kms::start();
+    kms.lock().make("key", "EC_SIGN_P256_SHA256", 0);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("signer.json");
+    account(&kms, &file);
+    let named = CloudCkmsConfig { credentials: file.to_str().unwrap().to_owned(), ..config("EC_SIGN_P256_SHA256") };
+    let own = GoogleSettings { credentials_dir: Some(folder.path().to_owned()), ..settings(&kms.url) };
+    let signer = actor(backend(&services(own.clone()), named.clone(), false).unwrap());
+    signer.test_sign(TestSign::default()).await.unwrap();
+    assert_eq!(kms.lock().tokens.iter().collect::<Vec<_>>(), ["account-token-0"]);
+    let of_environment = GoogleSettings { credentials: Some(file.clone()), ..settings(&kms.url) };
+    let signer = actor(backend(&services(of_environment), config("EC_SIGN_P256_SHA256"), false).unwrap());
+    signer.test_sign(TestSign::default()).await.unwrap();
+    // Another key than the account's.
+    account(&kms, &folder.path().join("other.json"));
+    let signer = actor(backend(&services(own.clone()), named.clone(), false).unwrap());
+    let text = "configuration: cloudckms: the token service refused the service's credential (status 400)";
+    assert_eq!(refusal(&signer).await, text);
+    std::fs::write(&file, r#"{"type": "authorized_user"}"#).unwrap();
+    let signer = actor(backend(&services(own.clone()), named.clone(), false).unwrap());
+    let text = "configuration: credentials: must be the JSON file of a service account with an RSA key";
+    assert_eq!(refusal(&signer).await, text);
+    let outside = CloudCkmsConfig { credentials: "/etc/passwd".to_owned(), ..named };
+    let error = backend(&services(own), outside, false).map(drop).unwrap_err();
+    assert!(error.text().starts_with("credentials: must be the file of"), "{error}");
+}
