@@ -86,8 +86,7 @@ async fn softhsm(args: &Args) -> Result<(String, Vec<Measured>), String> {
     for kind in [Kind::P256, Kind::Rsa2048] {
         register(&place, kind, args.max_parallel).await?;
         let (key_type, bits) = kind.parameters();
-        let software = Issuer::of_software(key_type, bits);
-        let mut software = software.measure(args, &place, watched).await?;
+        let mut software = Issuer::of_software(key_type, bits).measure(args, &place, watched).await?;
         let managed = Issuer::of_managed(kind.label()).measure(args, &place, watched).await?;
         // Once more, after it: the machine may have become slower or faster meanwhile.
         let again = Issuer::of_software(key_type, bits).measure(args, &place, watched).await?;
@@ -164,15 +163,17 @@ impl Issuer {
 
     /// What its requests take, and the type of its key.
     async fn measured(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<(Part, String), String> {
-        let mut client = Client::connect(place.addr, place.token).await?;
-        // One of a run that was interrupted.
-        self.remove(&mut client).await?;
-        let key_type = self.make(&mut client).await?;
+        // Before, too: there may be one of a run that was interrupted.
+        self.remove(place).await?;
+        let outcome = self.signed(args, place, watched).await;
+        self.remove(place).await?;
+        outcome
+    }
+
+    async fn signed(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<(Part, String), String> {
+        let key_type = self.make(&mut Client::connect(place.addr, place.token).await?).await?;
         let plan = Plan { scenario: Scenario::Sign, mount: self.mount.to_owned(), ..args.plan(Vec::new()) };
-        let part = scenario::run(&plan, place, watched).await.and_then(|figures| part(&figures));
-        let mut client = Client::connect(place.addr, place.token).await?;
-        self.remove(&mut client).await?;
-        Ok((part?, key_type))
+        Ok((part(&scenario::run(&plan, place, watched).await?)?, key_type))
     }
 
     async fn make(&self, client: &mut Client) -> Result<String, String> {
@@ -191,7 +192,8 @@ impl Issuer {
         shown["data"]["key_type"].as_str().map(str::to_owned).ok_or_else(|| format!("{path}: no key_type"))
     }
 
-    async fn remove(&self, client: &mut Client) -> Result<(), String> {
+    async fn remove(&self, place: &Place<'_>) -> Result<(), String> {
+        let mut client = Client::connect(place.addr, place.token).await?;
         let path = format!("/v1/sys/mounts/{}", self.mount);
         client.send(Method::DELETE, &path, bytes::Bytes::new()).await.map(drop)
     }
