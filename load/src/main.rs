@@ -11,6 +11,8 @@ mod client;
 mod cluster;
 mod crl;
 mod drive;
+mod managed;
+mod module;
 mod ocsp;
 mod oversize;
 mod preload;
@@ -41,6 +43,9 @@ pub(crate) enum Scenario {
     Issue,
     /// `pki/sign`: the server certifies keys made here (CSRs).
     Sign,
+    /// `sign` by an issuer whose key is in a device, beside the same by one whose key is the server's: SoftHSM's keys
+    /// of RSA-2048 and P-256 (needs `--server`), or `--managed-key` of a running server.
+    SignManaged,
     /// `pki/revoke`, of `--requests` certificates that are not revoked yet; `--preload` and `--revoked` say
     /// how many there are to begin with.
     Revoke,
@@ -105,6 +110,15 @@ struct Args {
     /// Longest time of the run, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
+    /// Of `sign-managed`: a managed key of the running server.
+    #[arg(long, value_name = "NAME", conflicts_with = "server")]
+    managed_key: Option<String>,
+    /// Of `sign-managed`: sessions of each key in SoftHSM.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    max_parallel: u16,
+    /// Of `sign-managed`: SoftHSM's library.
+    #[arg(long, value_name = "FILE", default_value = "/usr/lib/softhsm/libsofthsm2.so")]
+    softhsm: PathBuf,
     /// Key type of the certificates.
     #[arg(long, default_value = "ec")]
     key_type: String,
@@ -135,6 +149,7 @@ impl Args {
     fn plan(&self, serials: Vec<bytes::Bytes>) -> scenario::Plan {
         scenario::Plan {
             scenario: self.scenario,
+            mount: "pki".to_owned(),
             clients: self.clients.into(),
             rsa_clients: self.rsa_clients.into(),
             requests: self.requests.unwrap_or(REQUESTS),
@@ -150,6 +165,10 @@ impl Args {
 
 fn main() {
     let args = Args::parse();
+    if let Err(text) = managed::in_its_environment(&args) {
+        report::complain(&text);
+        std::process::exit(1);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.map_err(|e| e.to_string()).and_then(|runtime| {
         runtime.block_on(async {
@@ -179,6 +198,9 @@ async fn interrupted() -> Result<(), String> {
 async fn run(args: Args) -> Result<(), String> {
     if args.scenario == Scenario::Crl {
         return verdict::run(&args).await;
+    }
+    if args.scenario == Scenario::SignManaged {
+        return managed::run(&args).await;
     }
     if args.scenario == Scenario::Oversize {
         return oversize::run(&args).await;

@@ -30,7 +30,7 @@ impl Figures {
     }
 
     /// Microseconds per successful request; of a single class only, because classes cost differently.
-    fn per_request(&self, cpu: Option<f64>) -> Option<f64> {
+    pub(crate) fn per_request(&self, cpu: Option<f64>) -> Option<f64> {
         let [class] = &self.classes[..] else { return None };
         cpu.map(|cpu| cpu * 1e6 / class.latencies.len().max(1) as f64)
     }
@@ -43,6 +43,7 @@ impl Report<'_> {
             Scenario::Preload => "preload",
             Scenario::Issue => "issue",
             Scenario::Sign => "sign",
+            Scenario::SignManaged => "sign-managed",
             Scenario::Revoke => "revoke",
             Scenario::Crl => "crl",
             Scenario::Mixed => "mixed",
@@ -251,6 +252,7 @@ mod tests {
         };
         let plan = Plan {
             scenario,
+            mount: "pki".to_owned(),
             clients: 1,
             rsa_clients: 1,
             requests: 1,

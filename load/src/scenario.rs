@@ -17,6 +17,8 @@ const CSRS: usize = 256;
 /// A run.
 pub(crate) struct Plan {
     pub(crate) scenario: Scenario,
+    /// Where it is signed; `pki` of most.
+    pub(crate) mount: String,
     pub(crate) clients: usize,
     pub(crate) rsa_clients: usize,
     pub(crate) requests: u64,
@@ -47,8 +49,9 @@ pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Res
 /// Roles, a policy of ten rules, and a token that has only that policy.
 async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, String> {
     let mut client = Client::connect(admin.addr, admin.token).await?;
-    client.must("/v1/pki/roles/load", &role(&plan.key_type, plan.key_bits, plan.no_store)).await?;
-    client.must("/v1/pki/roles/load-rsa", &role("rsa", 2048, plan.no_store)).await?;
+    let roles = format!("/v1/{}/roles", plan.mount);
+    client.must(&format!("{roles}/load"), &role(&plan.key_type, plan.key_bits, plan.no_store)).await?;
+    client.must(&format!("{roles}/load-rsa"), &role("rsa", 2048, plan.no_store)).await?;
     let mut policy = String::new();
     for i in 0..6 {
         policy.push_str(&format!("path \"secret/team{i}/*\" {{ capabilities = [\"read\", \"list\"] }}\n"));
@@ -56,7 +59,7 @@ async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, String> {
     policy.push_str("path \"pki/issue/load\" { capabilities = [\"update\"] }\n");
     policy.push_str("path \"pki/issue/load-rsa\" { capabilities = [\"update\"] }\n");
     policy.push_str("path \"pki/revoke\" { capabilities = [\"update\"] }\n");
-    policy.push_str("path \"pki/sign/+\" { capabilities = [\"update\"] }\n");
+    policy.push_str(&format!("path \"{}/sign/+\" {{ capabilities = [\"update\"] }}\n", plan.mount));
     client.must("/v1/sys/policies/acl/load", &json!({ "policy": policy })).await?;
     let created = client.must("/v1/auth/token/create", &json!({ "policies": ["load"], "ttl": "1h" })).await?;
     created["auth"]["client_token"].as_str().map(str::to_owned).ok_or_else(|| "no token was created".to_owned())
@@ -77,7 +80,7 @@ pub(crate) fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
 fn classes(plan: &Plan) -> Result<Vec<Class>, String> {
     let name = format!("{} {}", plan.key_type, plan.key_bits);
     Ok(match plan.scenario {
-        Scenario::Preload | Scenario::Ocsp | Scenario::Oversize | Scenario::Projects => vec![],
+        Scenario::Preload | Scenario::Ocsp | Scenario::Oversize | Scenario::Projects | Scenario::SignManaged => vec![],
         Scenario::Revoke | Scenario::Crl => {
             vec![preload::revoking("revoke".to_owned(), plan.clients, plan.serials.clone())]
         }
@@ -86,7 +89,7 @@ fn classes(plan: &Plan) -> Result<Vec<Class>, String> {
             let bodies = (0..CSRS)
                 .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": "24h" }).to_string())))
                 .collect::<Result<_, _>>()?;
-            let path = "/v1/pki/sign/load".to_owned();
+            let path = format!("/v1/{}/sign/load", plan.mount);
             vec![Class { name, clients: plan.clients, method: Method::POST, path, bodies, plausible: certified }]
         }
         Scenario::Mixed => vec![

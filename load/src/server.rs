@@ -78,6 +78,16 @@ impl Started {
     /// Starts `binary dev` on a free port with its data below `data_dir`, and waits until it listens.
     /// With `postgres` (a folder of its programs, or `auto`) its store is a cluster below `data_dir`.
     pub(crate) fn new(binary: &Path, data_dir: &Path, postgres: Option<&Path>) -> Result<Self, String> {
+        Self::with(binary, data_dir, postgres, &[])
+    }
+
+    /// The same, with further arguments of `dev`.
+    pub(crate) fn with(
+        binary: &Path,
+        data_dir: &Path,
+        postgres: Option<&Path>,
+        arguments: &[&str],
+    ) -> Result<Self, String> {
         // The user who runs PostgreSQL must come through; the folders in it are closed.
         let made = DirBuilder::new().recursive(true).mode(0o755).create(data_dir);
         let folder = made
@@ -87,7 +97,7 @@ impl Started {
         let token = "load-generator-root".to_owned();
         let mut command = Command::new(binary);
         command.args(["dev", "--listen", "127.0.0.1:0", "--root-token", &token, "--data-dir"]);
-        command.arg(folder.join("signet"));
+        command.arg(folder.join("signet")).args(arguments);
         if let Some(cluster) = &cluster {
             command.args(["--database-url", &cluster.url()]);
         }

@@ -23,6 +23,7 @@ mod nodes;
 mod postgres;
 mod process;
 mod proxies;
+mod readme;
 mod recorded;
 mod serve;
 mod signers;

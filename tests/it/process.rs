@@ -22,6 +22,13 @@ pub fn signet_by(program: &str, arguments: &[&str]) -> Command {
     clean(command)
 }
 
+/// A script for the shell, which ends with all that it started after two minutes.
+pub fn shell(script: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["120", "sh", "-ec", script]);
+    clean(command)
+}
+
 fn clean(mut command: Command) -> Command {
     command
         .env_remove("SIGNET_TOKEN")

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -24,6 +24,9 @@ use super::{accepted, text};
 use crate::support::App;
 use crate::v1::pki::mount::{FAR, Pki, parse};
 use crate::v1::pki::ocsp::{cert_id, request};
+
+/// How long a signature takes.
+const CALL: Duration = Duration::from_millis(5);
 
 /// Managed keys, each of which every mount may use: its name is its UUID.
 pub struct Actors(BTreeMap<String, SignerActor>);
@@ -54,12 +57,26 @@ impl Signers for Actors {
     }
 }
 
-/// Signs in five milliseconds, and counts.
+/// Signs after a while, and counts.
 struct Counting {
     key: PrivateKey,
+    time: Duration,
     signed: AtomicUsize,
     running: AtomicUsize,
     peak: AtomicUsize,
+    /// Nobody leaves before so many were inside at once.
+    together: AtomicUsize,
+}
+
+impl Counting {
+    /// For ten seconds at most: a test that waits for more than there are places is to fail, and not to hang.
+    fn gather(&self) {
+        let since = Instant::now();
+        let few = || self.peak.load(Ordering::SeqCst) < self.together.load(Ordering::SeqCst);
+        while few() && since.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl BlockingBackend for Counting {
@@ -82,7 +99,8 @@ impl Lane for Place {
         let Input::Message(message) = &**input else { panic!("a message was wanted") };
         let running = self.0.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.0.peak.fetch_max(running, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(self.0.time);
+        self.0.gather();
         let signature = self.0.key.sign(*algorithm, message);
         self.0.running.fetch_sub(1, Ordering::SeqCst);
         self.0.signed.fetch_add(1, Ordering::SeqCst);
@@ -90,11 +108,11 @@ impl Lane for Place {
     }
 }
 
-/// A server whose mount has a root of a key with so many places.
-async fn with_root(max_parallel: usize) -> (Arc<Counting>, SignerActor, Pki) {
+/// A server whose mount has a root of a key with so many places, each of which takes so long to sign.
+async fn with_root(max_parallel: usize, time: Duration) -> (Arc<Counting>, SignerActor, Pki) {
     let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
     let zero = AtomicUsize::default;
-    let backend = Arc::new(Counting { key, signed: zero(), running: zero(), peak: zero() });
+    let backend = Arc::new(Counting { key, time, signed: zero(), running: zero(), peak: zero(), together: zero() });
     let actor = SignerActor::start("token", Backend::Blocking(backend.clone()), max_parallel, Limits::default());
     let app = App::builder().signers(Actors::new([actor.clone()])).start().await;
     let pki = Pki { app };
@@ -106,7 +124,7 @@ async fn with_root(max_parallel: usize) -> (Arc<Counting>, SignerActor, Pki) {
 
 #[actix_web::test]
 async fn vector_16_7_h41_fifty_certificates_at_a_time_are_signed_one_after_the_other() {
-    let (backend, actor, pki) = with_root(1).await;
+    let (backend, actor, pki) = with_root(1, CALL).await;
     let client = &pki.app.client;
     let body = json!({ "common_name": "a.test" });
     let before = backend.signed.load(Ordering::SeqCst);
@@ -121,7 +139,7 @@ async fn vector_16_7_h41_fifty_certificates_at_a_time_are_signed_one_after_the_o
 #[actix_web::test]
 async fn vector_k39_lists_and_answers_are_signed_in_the_places_of_the_key_like_certificates() {
     for max_parallel in [1, 3] {
-        let (backend, actor, pki) = with_root(max_parallel).await;
+        let (backend, actor, pki) = with_root(max_parallel, CALL).await;
         let client = &pki.app.client;
         pki.post("config/crl", json!({ "ocsp_expiry": "1h" })).await;
         let issuer = parse(text(&pki.get("issuer/root").await, "certificate"));
@@ -144,6 +162,24 @@ async fn vector_k39_lists_and_answers_are_signed_in_the_places_of_the_key_like_c
         issued.into_iter().chain(listed).chain([rotated]).for_each(|answer| drop(accepted(answer)));
         // A complete list and its delta.
         assert_eq!(backend.signed.load(Ordering::SeqCst) - signed, 8 + 8 + 8 + 2);
+        assert_eq!(backend.peak.load(Ordering::SeqCst), max_parallel);
+        pki.stop().await;
+        actor.stop(Duration::from_secs(5)).await;
+    }
+}
+
+#[actix_web::test]
+async fn a_flood_of_requests_fills_the_places_of_the_key_and_no_more() {
+    for max_parallel in [1, 8] {
+        let (backend, actor, pki) = with_root(max_parallel, Duration::from_millis(2)).await;
+        let client = &pki.app.client;
+        let signed = backend.signed.load(Ordering::SeqCst);
+        backend.together.store(max_parallel, Ordering::SeqCst);
+        let asked = 16 * max_parallel;
+        let body = json!({ "common_name": "a.test" });
+        let all = join_all((0..asked).map(|_| client.post("pki/issue/r", body.clone()))).await;
+        all.into_iter().for_each(|answer| drop(accepted(answer)));
+        assert_eq!(backend.signed.load(Ordering::SeqCst) - signed, asked);
         assert_eq!(backend.peak.load(Ordering::SeqCst), max_parallel);
         pki.stop().await;
         actor.stop(Duration::from_secs(5)).await;

@@ -1,0 +1,278 @@
+//! The scenario `sign-managed`: `sign` by issuers whose keys are in a device, beside issuers of the same kind whose
+//! keys are the server's own.
+//!
+//! With `--server` the device is SoftHSM, with a token in the data folder. Then the CPU per request is held to what it
+//! is in software less the signature, and the bare call of the module, and what the way to it may cost. A key of the
+//! user's own (`--managed-key`) is measured on a running server without that bound: what its module takes is not
+//! known here.
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::drive::{Figures, Place, Watched};
+use crate::module::{self, Kind};
+use crate::scenario::{self, Plan};
+use crate::server::Started;
+use crate::{Args, Scenario, report};
+
+/// What the way to a device and back may cost, CPU microseconds: two hops, the verification, the call's frame.
+const WAY: f64 = 85.0;
+/// The library's name in the server's configuration.
+const LIBRARY: &str = "softhsm";
+
+/// An issuer's requests.
+struct Part {
+    rate: f64,
+    p50: f64,
+    p99: f64,
+    /// CPU microseconds per request; `None` where the server's process is not known.
+    cpu: Option<f64>,
+}
+
+/// One kind of key.
+struct Measured {
+    name: String,
+    software: Part,
+    managed: Part,
+    /// Of a signature in software, and of one by the module.
+    calls: Option<(f64, f64)>,
+}
+
+impl Measured {
+    /// What the CPU per request with the managed key may be.
+    fn at_most(&self) -> Option<f64> {
+        let (signature, bare) = self.calls?;
+        self.software.cpu.map(|cpu| cpu - signature + bare + WAY)
+    }
+
+    fn misses(&self) -> bool {
+        self.managed.cpu.zip(self.at_most()).is_some_and(|(cpu, most)| cpu > most)
+    }
+}
+
+/// Before anything else: SoftHSM reads its variable in the server and here.
+pub(crate) fn in_its_environment(args: &Args) -> Result<(), String> {
+    let own = args.scenario == Scenario::SignManaged && args.managed_key.is_none();
+    if own { module::in_its_environment(&args.data_dir) } else { Ok(()) }
+}
+
+/// Runs the parts and prints the figures; an error when the bound is missed.
+pub(crate) async fn run(args: &Args) -> Result<(), String> {
+    let (store, all) = match &args.managed_key {
+        Some(name) => (None, vec![own_key(args, name).await?]),
+        None => {
+            let (store, all) = softhsm(args).await?;
+            (Some(store), all)
+        }
+    };
+    print(store.as_deref(), &all);
+    if let Some(path) = &args.json {
+        let keys: Vec<Value> = all.iter().map(json_of).collect();
+        report::write(path, &json!({ "scenario": "sign-managed", "store": store, "keys": keys }))?;
+    }
+    let missed: Vec<&str> = all.iter().filter(|of| of.misses()).map(|of| of.name.as_str()).collect();
+    if missed.is_empty() { Ok(()) } else { Err(format!("CPU per request above its bound: {}", missed.join(", "))) }
+}
+
+/// Both kinds of keys in SoftHSM, by a server of ours.
+async fn softhsm(args: &Args) -> Result<(String, Vec<Measured>), String> {
+    let binary = args.server.as_deref().ok_or("sign-managed: --server or --managed-key must be given")?;
+    let library = format!("{LIBRARY}={}", args.softhsm.display());
+    let arguments = ["--pkcs11-library", library.as_str()];
+    let server = Started::with(binary, &args.data_dir, args.postgres.as_deref(), &arguments)?;
+    let (place, watched) = (server.place(), server.watched());
+    let mut all = Vec::new();
+    for kind in [Kind::P256, Kind::Rsa2048] {
+        register(&place, kind, args.max_parallel).await?;
+        let (key_type, bits) = kind.parameters();
+        let mut software = Issuer::of_software(key_type, bits).measure(args, &place, watched).await?;
+        let managed = Issuer::of_managed(kind.label()).measure(args, &place, watched).await?;
+        // Once more, after it: the machine may have become slower or faster meanwhile.
+        let again = Issuer::of_software(key_type, bits).measure(args, &place, watched).await?;
+        software.cpu = software.cpu.zip(again.cpu).map(|(one, other)| (one + other) / 2.0);
+        let calls = (module::software(kind)?, module::bare_call(&args.softhsm, kind)?);
+        all.push(Measured { name: kind.label().to_owned(), software, managed, calls: Some(calls) });
+    }
+    Ok((server.store()?, all))
+}
+
+/// Writes the managed key, which is made in the token when it is first used.
+async fn register(place: &Place<'_>, kind: Kind, max_parallel: u16) -> Result<(), String> {
+    let mut body = json!({
+        "library": LIBRARY,
+        "token_label": module::TOKEN,
+        "pin": module::PIN,
+        "key_label": kind.label(),
+        "allow_generate_key": "true",
+        "max_parallel": max_parallel,
+    });
+    match kind {
+        Kind::P256 => {
+            body["mechanism"] = "0x1041".into();
+            body["curve"] = "P256".into();
+        }
+        Kind::Rsa2048 => {
+            body["mechanism"] = "0x0001".into();
+            body["key_bits"] = 2048.into();
+        }
+    }
+    let mut client = Client::connect(place.addr, place.token).await?;
+    client.must(&format!("/v1/sys/managed-keys/pkcs11/{}", kind.label()), &body).await.map(drop)
+}
+
+/// A key of the user's own, beside one of its type in software: RSA-2048 or P-256.
+async fn own_key(args: &Args, name: &str) -> Result<Measured, String> {
+    let place = Place { addr: &args.addr, token: &args.token };
+    let watched = Watched { server: args.pid, postgres: None };
+    let issuer = Issuer::of_managed(name);
+    let (managed, key_type) = issuer.measured(args, &place, watched).await?;
+    let (key_type, bits) = match key_type.as_str() {
+        "rsa" => Kind::Rsa2048.parameters(),
+        "ec" => Kind::P256.parameters(),
+        other => return Err(format!("sign-managed: nothing to compare a key of type {other} with")),
+    };
+    let software = Issuer::of_software(key_type, bits).measure(args, &place, watched).await?;
+    Ok(Measured { name: format!("{name} ({key_type}; software: {bits})"), software, managed, calls: None })
+}
+
+/// An issuer in a mount of its own, which goes after the run.
+struct Issuer {
+    mount: &'static str,
+    /// The managed keys that the mount may use.
+    allowed: Vec<String>,
+    /// How the root is made, and of what.
+    way: &'static str,
+    key: Value,
+}
+
+impl Issuer {
+    fn of_software(key_type: &str, bits: u32) -> Self {
+        let key = json!({ "key_type": key_type, "key_bits": bits });
+        Self { mount: "load-software", allowed: Vec::new(), way: "internal", key }
+    }
+
+    fn of_managed(name: &str) -> Self {
+        let key = json!({ "managed_key_name": name });
+        Self { mount: "load-managed", allowed: vec![name.to_owned()], way: "kms", key }
+    }
+
+    async fn measure(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<Part, String> {
+        self.measured(args, place, watched).await.map(|(part, _)| part)
+    }
+
+    /// What its requests take, and the type of its key.
+    async fn measured(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<(Part, String), String> {
+        // Before, too: there may be one of a run that was interrupted.
+        self.remove(place).await?;
+        let outcome = self.signed(args, place, watched).await;
+        self.remove(place).await?;
+        outcome
+    }
+
+    async fn signed(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<(Part, String), String> {
+        let key_type = self.make(&mut Client::connect(place.addr, place.token).await?).await?;
+        let plan = Plan { scenario: Scenario::Sign, mount: self.mount.to_owned(), ..args.plan(Vec::new()) };
+        Ok((part(&scenario::run(&plan, place, watched).await?)?, key_type))
+    }
+
+    async fn make(&self, client: &mut Client) -> Result<String, String> {
+        let mount = self.mount;
+        client.must(&format!("/v1/sys/mounts/{mount}"), &json!({ "type": "pki" })).await?;
+        let tuned = json!({ "max_lease_ttl": "8760h", "allowed_managed_keys": self.allowed });
+        client.must(&format!("/v1/sys/mounts/{mount}/tune"), &tuned).await?;
+        let mut root = self.key.clone();
+        root["common_name"] = "Load root".into();
+        root["ttl"] = "8760h".into();
+        let made = client.must(&format!("/v1/{mount}/root/generate/{}", self.way), &root).await?;
+        let key = made["data"]["key_id"].as_str().ok_or("a root without a key was made")?;
+        let path = format!("/v1/{mount}/key/{key}");
+        let shown = client.send(Method::GET, &path, bytes::Bytes::new()).await?;
+        let shown: Value = serde_json::from_slice(&shown.body).map_err(|e| format!("{path}: {e}"))?;
+        shown["data"]["key_type"].as_str().map(str::to_owned).ok_or_else(|| format!("{path}: no key_type"))
+    }
+
+    async fn remove(&self, place: &Place<'_>) -> Result<(), String> {
+        let mut client = Client::connect(place.addr, place.token).await?;
+        let path = format!("/v1/sys/mounts/{}", self.mount);
+        client.send(Method::DELETE, &path, bytes::Bytes::new()).await.map(drop)
+    }
+}
+
+/// The figures of one class, all of whose requests must have succeeded.
+fn part(figures: &Figures) -> Result<Part, String> {
+    let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
+    if !class.errors.is_empty() {
+        return Err(format!("sign: some requests failed: {:?}", class.errors));
+    }
+    Ok(Part {
+        rate: class.latencies.len() as f64 / figures.elapsed.as_secs_f64(),
+        p50: class.percentile(50.0),
+        p99: class.percentile(99.0),
+        cpu: figures.per_request(figures.cpu.sum()),
+    })
+}
+
+fn part_json(part: &Part) -> Value {
+    let latency = json!({ "p50": part.p50, "p99": part.p99 });
+    json!({ "requests_per_second": part.rate, "latency_ms": latency, "cpu_us_per_request": part.cpu })
+}
+
+fn json_of(of: &Measured) -> Value {
+    json!({
+        "key": of.name,
+        "software": part_json(&of.software),
+        "managed": part_json(&of.managed),
+        "signature_us": of.calls.map(|(signature, _)| signature),
+        "bare_call_us": of.calls.map(|(_, bare)| bare),
+        "at_most_us": of.at_most(),
+    })
+}
+
+#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+fn print(store: Option<&str>, all: &[Measured]) {
+    println!("sign-managed on {}", store.unwrap_or("a running server"));
+    for of in all {
+        println!("  {}", of.name);
+        for (name, part) in [("software", &of.software), ("managed key", &of.managed)] {
+            let cpu = part.cpu.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.1}"));
+            let Part { rate, p50, p99, .. } = part;
+            println!("    {name:<13} {cpu} µs CPU per request; {rate:.0} per second, ms p50 {p50:.2} p99 {p99:.2}");
+        }
+        if let Some((signature, bare)) = of.calls {
+            println!("    signature     {signature:.1} µs CPU in software, {bare:.1} µs by a bare call of the module");
+        }
+        if let Some(most) = of.at_most() {
+            let verdict = if of.misses() { "missed" } else { "held" };
+            println!(
+                "    at most       {most:.1} µs: software less its signature, the bare call and {WAY} µs; {verdict}"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(software: Option<f64>, managed: Option<f64>, calls: Option<(f64, f64)>) -> Measured {
+        let part = |cpu| Part { rate: 1.0, p50: 1.0, p99: 1.0, cpu };
+        Measured { name: "any".to_owned(), software: part(software), managed: part(managed), calls }
+    }
+
+    #[test]
+    fn the_bound_is_software_without_its_signature_with_the_call_and_the_way() {
+        let calls = Some((30.0, 120.0));
+        assert_eq!(measured(Some(400.0), None, calls).at_most(), Some(575.0));
+        assert!(!measured(Some(400.0), Some(575.0), calls).misses());
+        assert!(measured(Some(400.0), Some(575.1), calls).misses());
+    }
+
+    #[test]
+    fn without_the_processes_or_the_module_there_is_no_bound() {
+        assert_eq!(measured(None, Some(9_000.0), Some((30.0, 120.0))).at_most(), None);
+        assert_eq!(measured(Some(400.0), Some(9_000.0), None).at_most(), None);
+        assert!(!measured(Some(400.0), Some(9_000.0), None).misses());
+        assert_eq!(json_of(&measured(Some(400.0), None, None))["at_most_us"], Value::Null);
+    }
+}

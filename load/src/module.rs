@@ -1,0 +1,155 @@
+//! A token of SoftHSM in the data folder, and what a signature costs there that nobody but this program asks for;
+//! beside it the same signature in software.
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::KeySize;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, RSA_PKCS1_SHA256, RsaKeyPair};
+use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
+use cryptoki::mechanism::Mechanism;
+use cryptoki::object::{Attribute, ObjectClass};
+use cryptoki::session::UserType;
+use cryptoki::types::AuthPin;
+use rustix::time::{ClockId, clock_gettime};
+
+/// The token's name, and the PIN of its user and its officer.
+pub(crate) const TOKEN: &str = "signet-load";
+pub(crate) const PIN: &str = "signet-load-pin";
+/// The variable by which SoftHSM finds its settings.
+const SETTINGS: &str = "SOFTHSM2_CONF";
+/// DER of a SHA-256 `DigestInfo` without its digest (RFC 8017, 9.2).
+const DIGEST_INFO: [u8; 19] =
+    [0x30, 0x31, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01, 0x05, 0x00, 0x04, 0x20];
+/// Signatures of a block, of which there are nine.
+const CALLS: u32 = 200;
+
+/// The kinds of keys that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    P256,
+    Rsa2048,
+}
+
+impl Kind {
+    /// Type and size, as requests have them.
+    pub(crate) fn parameters(self) -> (&'static str, u32) {
+        match self {
+            Self::P256 => ("ec", 256),
+            Self::Rsa2048 => ("rsa", 2048),
+        }
+    }
+
+    /// What a managed key and its label are called.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::P256 => "load-p256",
+            Self::Rsa2048 => "load-rsa-2048",
+        }
+    }
+}
+
+/// Makes the token in `data_dir`, if it is not there, and starts this program again with SoftHSM's variable set:
+/// the server inherits it, and the library reads it here, too. Nothing when that has been done.
+pub(crate) fn in_its_environment(data_dir: &Path) -> Result<(), String> {
+    let at = |e: std::io::Error| format!("the token in {}: {e}", data_dir.display());
+    let folder = data_dir.join("softhsm");
+    let tokens = folder.join("tokens");
+    let settings = folder.join("softhsm2.conf");
+    let is_set = |settings: &PathBuf| std::env::var_os(SETTINGS).is_some_and(|set| set == *settings);
+    if settings.canonicalize().is_ok_and(|settings| is_set(&settings)) {
+        return Ok(());
+    }
+    let is_new = !tokens.exists();
+    fs::create_dir_all(&tokens).map_err(at)?;
+    let tokens = tokens.canonicalize().map_err(at)?;
+    fs::write(&settings, format!("directories.tokendir = {}\nlog.level = ERROR\n", tokens.display())).map_err(at)?;
+    let settings = settings.canonicalize().map_err(at)?;
+    if is_new {
+        let mut tool = Command::new("softhsm2-util");
+        tool.args(["--init-token", "--free", "--label", TOKEN, "--so-pin", PIN, "--pin", PIN]);
+        let made = tool.env(SETTINGS, &settings).output().map_err(|e| format!("softhsm2-util: {e}"))?;
+        if !made.status.success() {
+            return Err(format!("softhsm2-util: {}", String::from_utf8_lossy(&made.stderr).trim()));
+        }
+    }
+    let program = std::env::current_exe().map_err(at)?;
+    Err(at(Command::new(program).args(std::env::args_os().skip(1)).env(SETTINGS, settings).exec()))
+}
+
+/// CPU microseconds of a signature that the module makes of a digest, in a session that is logged in.
+pub(crate) fn bare_call(library: &Path, kind: Kind) -> Result<f64, String> {
+    let failed = |e: cryptoki::error::Error| format!("{}: {e}", library.display());
+    let module = Pkcs11::new(library).map_err(failed)?;
+    module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)).map_err(failed)?;
+    let slots = module.get_slots_with_token().map_err(failed)?;
+    let slot = slots.into_iter().find(|slot| module.get_token_info(*slot).is_ok_and(|token| token.label() == TOKEN));
+    let session = module.open_ro_session(slot.ok_or("the token is not there")?).map_err(failed)?;
+    session.login(UserType::User, Some(&AuthPin::new(PIN.into()))).map_err(failed)?;
+    let wanted = [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Label(kind.label().as_bytes().to_vec())];
+    let keys = session.find_objects(&wanted).map_err(failed)?;
+    let key = *keys.first().ok_or("the key is not in the token")?;
+    let digest = [7; 32];
+    let (mechanism, input) = match kind {
+        Kind::P256 => (Mechanism::Ecdsa, digest.to_vec()),
+        Kind::Rsa2048 => (Mechanism::RsaPkcs, [&DIGEST_INFO[..], &digest].concat()),
+    };
+    session.sign(&mechanism, key, &input).map_err(failed)?;
+    let micros = cpu_micros(|| session.sign(&mechanism, key, &input));
+    drop(session);
+    module.finalize().map_err(failed)?;
+    Ok(micros)
+}
+
+/// CPU microseconds of a signature by the library that the server signs with in software.
+pub(crate) fn software(kind: Kind) -> Result<f64, String> {
+    let (random, message) = (SystemRandom::new(), [7u8; 700]);
+    match kind {
+        Kind::P256 => {
+            let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|e| e.to_string())?;
+            Ok(cpu_micros(|| key.sign(&random, &message)))
+        }
+        Kind::Rsa2048 => {
+            let key = RsaKeyPair::generate(KeySize::Rsa2048).map_err(|e| e.to_string())?;
+            let mut signature = vec![0; key.public_modulus_len()];
+            Ok(cpu_micros(|| key.sign(&RSA_PKCS1_SHA256, &random, &message, &mut signature)))
+        }
+    }
+}
+
+/// Median over nine blocks of the mean CPU time of `operation` on this thread.
+fn cpu_micros<T>(mut operation: impl FnMut() -> T) -> f64 {
+    let spent = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+    };
+    let mut blocks: Vec<f64> = (0..9)
+        .map(|_| {
+            let before = spent();
+            (0..CALLS).for_each(|_| drop(std::hint::black_box(operation())));
+            (spent() - before) / f64::from(CALLS)
+        })
+        .collect();
+    blocks.sort_by(f64::total_cmp);
+    blocks[blocks.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_of_rsa_costs_more_than_one_of_p256() {
+        let (p256, rsa) = (software(Kind::P256).unwrap(), software(Kind::Rsa2048).unwrap());
+        assert!(p256 > 0.0 && rsa > p256, "{p256} {rsa}");
+    }
+
+    #[test]
+    fn a_digest_is_announced_by_its_length() {
+        assert_eq!(usize::from(DIGEST_INFO[1]), DIGEST_INFO.len() - 2 + 32);
+        assert_eq!(DIGEST_INFO[18], 32);
+    }
+}
