@@ -19,7 +19,7 @@
 //! audit           what is asked and answered, told to devices
 //! projects        the projects API: each resource's rules beside its SQL
 //! nodes           nodes on one database: following what the others change
-//! keys            private keys, here or in a device behind its actor, and the threads that generate RSA keys
+//! keys            private keys, here or in a device or service behind its actor; who may use which
 //! x509            everything that knows ASN.1
 //! storage         group commit, the embedded store, PostgreSQL, the seal
 //! telemetry       the metric catalogue, the exporter, the logs
@@ -118,6 +118,7 @@
 //! | what is on the CRL, when is it built? | [`pki::crl`] |
 //! | is this certificate revoked (OCSP)? | [`pki::revocation::ocsp`] |
 //! | what is removed when it has expired? | [`pki::tidy`] |
+//! | which mount may use which managed key? | [`keys::managed`] |
 //! | what is done when a device fails? | `keys/pkcs11/healing.rs` |
 //! | what does a policy grant? | [`auth::policy`] |
 //! | how long does a token live? | `auth/token/ttl.rs` |
