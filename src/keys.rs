@@ -18,6 +18,7 @@ mod local_der;
 pub mod managed;
 pub mod pkcs11;
 pub mod pool;
+pub(crate) mod redacted;
 pub mod signer;
 pub mod signing;
 pub mod store;

@@ -5,10 +5,7 @@ use std::net::IpAddr;
 use url::{Host, Url};
 
 use crate::error::{Error, Result};
-use crate::secret::Secret;
 
-/// What stands for a secret where a configuration is read. Written back, it leaves the secret as it is.
-pub(in crate::keys) const REDACTED: &str = "redacted";
 /// Longest text of a parameter, bytes.
 pub(in crate::keys) const LONGEST: usize = 2048;
 
@@ -17,34 +14,6 @@ pub(in crate::keys) fn write(standing: &mut String, written: Option<String>) {
     if let Some(written) = written {
         *standing = written;
     }
-}
-
-/// Replaces a secret that stands where one is written; [`REDACTED`] is none.
-///
-/// # Errors
-/// `Invalid` for [`REDACTED`] where nothing stands.
-pub(in crate::keys) fn write_secret(name: &str, standing: &mut Secret, written: Option<Secret>) -> Result<()> {
-    match written {
-        Some(written) if written.expose() == REDACTED.as_bytes() => {
-            let text = || format!("{name}: \"{REDACTED}\" is what is shown in place of the value, and not one");
-            if is_set(standing) { Ok(()) } else { Err(Error::invalid(text())) }
-        }
-        Some(written) => {
-            *standing = written;
-            Ok(())
-        }
-        None => Ok(()),
-    }
-}
-
-/// Whether a secret is given.
-pub(in crate::keys) fn is_set(secret: &Secret) -> bool {
-    !secret.expose().is_empty()
-}
-
-/// How a secret is shown.
-pub(in crate::keys) fn shown(secret: &Secret) -> String {
-    if is_set(secret) { REDACTED.to_owned() } else { String::new() }
 }
 
 /// Refuses what is longer than a parameter may be.
@@ -145,20 +114,6 @@ mod tests {
             let error = base_url("endpoint", bad).unwrap_err();
             assert!(error.text().starts_with("endpoint: must be an absolute https URL"), "{bad}: {error}");
         }
-    }
-
-    #[test]
-    fn what_stands_for_a_secret_leaves_it_and_is_none_itself() {
-        let mut secret = Secret::default();
-        let error = write_secret("secret_key", &mut secret, Some(Secret::new(REDACTED))).unwrap_err();
-        assert!(error.text().starts_with("secret_key: \"redacted\" is what is shown"), "{error}");
-        write_secret("secret_key", &mut secret, Some(Secret::new("s"))).unwrap();
-        for kept in [None, Some(Secret::new(REDACTED))] {
-            write_secret("secret_key", &mut secret, kept).unwrap();
-            assert!(secret.expose() == b"s" && shown(&secret) == REDACTED);
-        }
-        write_secret("secret_key", &mut secret, Some(Secret::default())).unwrap();
-        assert_eq!(shown(&secret), "");
     }
 
     #[test]

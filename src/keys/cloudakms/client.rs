@@ -14,7 +14,7 @@ use aws_smithy_types::body::SdkBody;
 use http_body_util::Limited;
 
 use super::config::CloudAkmsConfig;
-use crate::keys::cloud::rules::is_set;
+use crate::keys::redacted::is_set;
 
 /// Attempts at one call; the SDK knows after which errors another one is of use.
 const ATTEMPTS: u32 = 3;

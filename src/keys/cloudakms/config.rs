@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::keys::cloud::rules;
+use crate::keys::redacted;
 use crate::secret::{Secret, sealed};
 use crate::x509::algorithm::{Curve, KeyKind};
 
@@ -56,8 +57,8 @@ impl CloudAkmsConfig {
     /// `Invalid` for a text that is too long, or a secret that only stands for one.
     pub fn changed(standing: Option<&Self>, change: CloudAkmsChange) -> Result<Self> {
         let mut config = standing.cloned().unwrap_or_default();
-        rules::write_secret("access_key", &mut config.access_key, change.access_key)?;
-        rules::write_secret("secret_key", &mut config.secret_key, change.secret_key)?;
+        redacted::write("access_key", &mut config.access_key, change.access_key)?;
+        redacted::write("secret_key", &mut config.secret_key, change.secret_key)?;
         rules::write(&mut config.key_type, change.key_type.map(|text| text.to_ascii_uppercase()));
         rules::write(&mut config.key_bits, change.key_bits.map(|text| if text == "0" { String::new() } else { text }));
         rules::write(&mut config.curve, change.curve.map(|text| text.to_ascii_uppercase().replace('-', "")));
@@ -75,7 +76,7 @@ impl CloudAkmsConfig {
     /// # Errors
     /// `Invalid`, naming the parameter and the rule.
     pub fn check(&self, generate: bool) -> Result<()> {
-        if rules::is_set(&self.access_key) != rules::is_set(&self.secret_key) {
+        if redacted::is_set(&self.access_key) != redacted::is_set(&self.secret_key) {
             return Err(Error::invalid("access_key and secret_key are required together, or neither of them"));
         }
         let is_rsa = match self.key_type.as_str() {
@@ -135,7 +136,7 @@ impl CloudAkmsConfig {
     /// Parameters as they are shown, secrets hidden.
     pub fn shown(&self) -> Vec<(&'static str, String)> {
         let secrets = [("access_key", &self.access_key), ("secret_key", &self.secret_key)];
-        let secrets = secrets.map(|(name, secret)| (name, rules::shown(secret)));
+        let secrets = secrets.map(|(name, secret)| (name, redacted::shown(secret).to_owned()));
         secrets.into_iter().chain(self.parameters().map(|(name, text)| (name, text.clone()))).collect()
     }
 
@@ -244,7 +245,7 @@ mod tests {
         config.check(true).unwrap();
         assert_eq!(config.kind(), Some(KeyKind::Ec(Curve::P256)));
         let change = CloudAkmsChange {
-            secret_key: Some(Secret::new(rules::REDACTED)),
+            secret_key: Some(Secret::new(redacted::REDACTED)),
             region: Some("eu-central-1".to_owned()),
             ..CloudAkmsChange::default()
         };

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::environment::{Environment, is_trusted};
 use crate::error::{Error, Result};
 use crate::keys::cloud::{CloudServices, rules};
+use crate::keys::redacted;
 use crate::secret::{Secret, sealed};
 
 /// The service, as it stands in texts.
@@ -61,7 +62,7 @@ impl CloudBkeyvaultConfig {
         let mut config = standing.cloned().unwrap_or_default();
         rules::write(&mut config.tenant_id, change.tenant_id);
         rules::write(&mut config.client_id, change.client_id);
-        rules::write_secret("client_secret", &mut config.client_secret, change.client_secret)?;
+        redacted::write("client_secret", &mut config.client_secret, change.client_secret)?;
         rules::write(&mut config.environment, change.environment);
         rules::write(&mut config.vault_name, change.vault_name);
         rules::write(&mut config.key_name, change.key_name);
@@ -79,7 +80,7 @@ impl CloudBkeyvaultConfig {
     /// `Invalid`, naming the parameter and the rule.
     pub fn check(&self, generate: bool, services: &CloudServices) -> Result<()> {
         rules::word("tenant_id", &self.tenant_id, ".-", 1..=128)?;
-        if self.client_id.is_empty() == rules::is_set(&self.client_secret) {
+        if self.client_id.is_empty() == redacted::is_set(&self.client_secret) {
             let text = "client_id and client_secret are required together, or neither of them for a managed identity";
             return Err(Error::invalid(text));
         }
@@ -129,7 +130,7 @@ impl CloudBkeyvaultConfig {
             _ => (name, text.clone()),
         };
         let shown = self.parameters().map(effective);
-        shown.into_iter().chain([("client_secret", rules::shown(&self.client_secret))]).collect()
+        shown.into_iter().chain([("client_secret", redacted::shown(&self.client_secret).to_owned())]).collect()
     }
 
     fn parameters(&self) -> [(&'static str, &String); 8] {
@@ -213,7 +214,7 @@ mod tests {
     #[test]
     fn the_secret_is_hidden_and_kept() {
         let change = CloudBkeyvaultChange {
-            client_secret: Some(Secret::new(rules::REDACTED)),
+            client_secret: Some(Secret::new(redacted::REDACTED)),
             environment: Some("azurechinacloud".to_owned()),
             ..CloudBkeyvaultChange::default()
         };

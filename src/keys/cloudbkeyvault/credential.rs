@@ -7,7 +7,8 @@ use zeroize::Zeroizing;
 
 use super::config::CloudBkeyvaultConfig;
 use crate::error::Result;
-use crate::keys::cloud::{CloudServices, Token, Tries, rules, send};
+use crate::keys::cloud::{CloudServices, Token, Tries, send};
+use crate::keys::redacted;
 
 const DIRECTORY: &str = "cloudbkeyvault: the directory";
 const IMDS: &str = "cloudbkeyvault: the machine's identity service";
@@ -19,7 +20,7 @@ const IMDS_VERSION: &str = "2018-02-01";
 /// # Errors
 /// `BadGateway` when the credential is refused, `Unavailable` when nobody answers.
 pub(super) async fn fetch(services: &CloudServices, config: &CloudBkeyvaultConfig) -> Result<Token> {
-    if rules::is_set(&config.client_secret) { granted(services, config).await } else { own(services, config).await }
+    if redacted::is_set(&config.client_secret) { granted(services, config).await } else { own(services, config).await }
 }
 
 /// Of the application.

@@ -1,7 +1,7 @@
 //! Managed keys (`sys/managed-keys`): writing, showing, listing, testing and deleting them.
 //!
 //! The parameters that all types share are read here, those of a type in its own file: a type is its words in
-//! `FIELDS`, a file with its members, and its arms in the four matches below.
+//! `FIELDS`, a file with its members, and its arms in the matches below.
 
 mod cloudakms;
 mod cloudbkeyvault;
@@ -179,26 +179,17 @@ fn changed(kind: BackendType, sent: &Sent, stored: Option<&Record>) -> Result<(T
     let terms = terms(sent, stored)?;
     // A key of another type under this name is refused by the registry.
     let stored = stored.map(|record| &record.backend);
+    macro_rules! merged {
+        ($backend:ident, $members:ident) => {{
+            let own = if let Some(BackendConfig::$backend(own)) = stored { Some(own) } else { None };
+            BackendConfig::$backend($members::read(sent, own)?)
+        }};
+    }
     let backend = match kind {
-        BackendType::Pkcs11 => {
-            let own = stored.and_then(|stored| if let BackendConfig::Pkcs11(own) = stored { Some(own) } else { None });
-            BackendConfig::Pkcs11(pkcs11::read(sent, own)?)
-        }
-        BackendType::CloudAkms => {
-            let own =
-                stored.and_then(|stored| if let BackendConfig::CloudAkms(own) = stored { Some(own) } else { None });
-            BackendConfig::CloudAkms(cloudakms::read(sent, own)?)
-        }
-        BackendType::CloudBKeyVault => {
-            let own = stored
-                .and_then(|stored| if let BackendConfig::CloudBKeyVault(own) = stored { Some(own) } else { None });
-            BackendConfig::CloudBKeyVault(cloudbkeyvault::read(sent, own)?)
-        }
-        BackendType::CloudCkms => {
-            let own =
-                stored.and_then(|stored| if let BackendConfig::CloudCkms(own) = stored { Some(own) } else { None });
-            BackendConfig::CloudCkms(cloudckms::read(sent, own)?)
-        }
+        BackendType::Pkcs11 => merged!(Pkcs11, pkcs11),
+        BackendType::CloudAkms => merged!(CloudAkms, cloudakms),
+        BackendType::CloudBKeyVault => merged!(CloudBKeyVault, cloudbkeyvault),
+        BackendType::CloudCkms => merged!(CloudCkms, cloudckms),
     };
     Ok((terms, backend))
 }

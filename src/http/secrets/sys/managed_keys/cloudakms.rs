@@ -20,8 +20,8 @@ const LONGEST: usize = 2048;
 pub(super) fn read(sent: &Sent, stored: Option<&CloudAkmsConfig>) -> Result<CloudAkmsConfig> {
     let text = |name| sent.fields().text_within(name, LONGEST);
     let change = CloudAkmsChange {
-        access_key: Some(sent.secret("access_key", stored.map(|stored| &stored.access_key))?),
-        secret_key: Some(sent.secret("secret_key", stored.map(|stored| &stored.secret_key))?),
+        access_key: sent.given_secret("access_key"),
+        secret_key: sent.given_secret("secret_key"),
         key_type: text("key_type")?,
         key_bits: text("key_bits")?,
         curve: text("curve")?,

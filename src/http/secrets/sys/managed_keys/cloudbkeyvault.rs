@@ -29,7 +29,7 @@ const LONGEST: usize = 2048;
 pub(super) fn read(sent: &Sent, stored: Option<&CloudBkeyvaultConfig>) -> Result<CloudBkeyvaultConfig> {
     let text = |name| sent.fields().text_within(name, LONGEST);
     let change = CloudBkeyvaultChange {
-        client_secret: Some(sent.secret("client_secret", stored.map(|stored| &stored.client_secret))?),
+        client_secret: sent.given_secret("client_secret"),
         tenant_id: text("tenant_id")?,
         client_id: text("client_id")?,
         environment: text("environment")?,

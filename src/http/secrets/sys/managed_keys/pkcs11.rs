@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::sent::{REDACTED, Sent};
+use super::sent::Sent;
 use crate::error::Result;
 use crate::fields::MAX_NAME;
 use crate::keys::pkcs11::{Pkcs11Settings, is_supported_mechanism};
+use crate::keys::redacted;
 
 /// The members that a write reads.
 pub(super) const FIELDS: &[&str] = &[
@@ -41,7 +42,7 @@ pub(super) fn read(sent: &Sent, stored: Option<&Pkcs11Settings>) -> Result<Pkcs1
     sent.text("key_id", ID, &mut settings.key_id)?;
     sent.text("token_label", LABEL, &mut settings.token_label)?;
     sent.flag("force_rw_session", &mut settings.force_rw_session)?;
-    settings.pin = sent.secret("pin", stored.map(|settings| &settings.pin))?;
+    sent.secret("pin", &mut settings.pin)?;
     if let Some(text) = fields.text_within("mechanism", WORD)? {
         settings.mechanism = Some(Pkcs11Settings::parse_mechanism(&text)?);
     }
@@ -74,7 +75,7 @@ pub(super) fn shown(settings: &Pkcs11Settings) -> Vec<(&'static str, Value)> {
         ("key_label", json!(settings.key_label)),
         ("key_id", json!(settings.key_id)),
         ("mechanism", json!(settings.mechanism)),
-        ("pin", json!(REDACTED)),
+        ("pin", json!(redacted::shown(&settings.pin))),
         ("slot", json!(settings.slot.unwrap_or(0))),
         ("token_label", json!(settings.token_label)),
         ("curve", json!(settings.curve)),

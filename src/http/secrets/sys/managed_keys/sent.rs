@@ -2,10 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::fields::Fields;
+use crate::keys::redacted;
 use crate::secret::Secret;
-
-/// What stands in the place of a secret where a key is shown, and means the one that stands where it is written.
-pub(super) const REDACTED: &str = "redacted";
 
 /// Longest secret, bytes.
 const LONGEST_SECRET: usize = 4 << 10;
@@ -55,19 +53,16 @@ impl Sent {
         Ok(())
     }
 
-    /// Merges a secret; `stored` is the one that stands.
+    /// Merges a secret.
     ///
     /// # Errors
-    /// `Invalid` for what reads show, where there is none that it could mean.
-    pub(super) fn secret(&self, name: &str, stored: Option<&Secret>) -> Result<Secret> {
-        let given = self.secrets.iter().find(|(known, _)| *known == name).map(|(_, secret)| secret);
-        match (given.filter(|secret| secret.expose() != REDACTED.as_bytes()), stored) {
-            (Some(secret), _) => Ok(secret.clone()),
-            (None, Some(stored)) => Ok(stored.clone()),
-            (None, None) if given.is_some() => Err(Error::invalid(format!(
-                "{name}: {REDACTED:?} is what is shown in its place, and there is none yet"
-            ))),
-            (None, None) => Ok(Secret::default()),
-        }
+    /// As [`redacted::write`].
+    pub(super) fn secret(&self, name: &str, to: &mut Secret) -> Result<()> {
+        redacted::write(name, to, self.given_secret(name))
+    }
+
+    /// A secret as it was sent.
+    pub(super) fn given_secret(&self, name: &str) -> Option<Secret> {
+        self.secrets.iter().find(|(known, _)| *known == name).map(|(_, secret)| secret.clone())
     }
 }

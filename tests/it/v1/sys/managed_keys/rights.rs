@@ -45,6 +45,30 @@ async fn one_right_lets_do_one_thing() {
 }
 
 #[actix_web::test]
+async fn all_rights_but_one_do_all_but_one_thing() {
+    let rights = [
+        ("list", "sys/managed-keys/pkcs11/", "list"),
+        ("read", PATH, "read"),
+        ("update", PATH, "update"),
+        ("test", "sys/managed-keys/pkcs11/web/test/sign", "update"),
+        ("delete", PATH, "delete"),
+    ];
+    for (missing, ..) in rights {
+        let app = with_key().await;
+        let others = || rights.iter().filter(|(way, ..)| *way != missing);
+        let on = |path: &str| others().filter(|(_, at, _)| *at == path).map(|(.., right)| *right).collect::<Vec<_>>();
+        let paths = ["sys/managed-keys/pkcs11/", PATH, "sys/managed-keys/pkcs11/web/test/sign"];
+        let paths = paths.into_iter().filter(|path| !on(path).is_empty());
+        let rules: String = paths.map(|path| granted(path, &on(path))).collect();
+        let client = only(&app, "most", &rules).await;
+        for (word, answer) in ways(&client, "web").await {
+            assert_eq!(answer.status == 403, word == missing, "without {missing}: {word}: {}", answer.text);
+        }
+        app.stop().await;
+    }
+}
+
+#[actix_web::test]
 async fn a_rule_for_a_key_holds_in_every_spelling_of_its_name() {
     let app = with_key().await;
     write(&app.client, "other", key()).await;
