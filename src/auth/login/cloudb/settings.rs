@@ -1,0 +1,96 @@
+//! What the server's configuration and environment say of this method. None of it can be said by a request: whoever
+//! could name the directory could make identities.
+
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+use crate::outbound::{Outbound, base_url};
+use crate::outbound::cloudb::IMDS;
+use crate::secret::Secret;
+
+/// The places of the provider, in place of those of a mount's `environment`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CloudbUrls {
+    /// The directory.
+    pub authority: Option<String>,
+    /// The resource API.
+    pub arm: Option<String>,
+    /// The API of the directory's applications.
+    pub graph: Option<String>,
+    /// The service of a machine's own identity; plain HTTP.
+    pub imds: Option<String>,
+}
+
+/// Settings of the method `cloudb`, for all its mounts.
+#[derive(Clone, Default)]
+pub struct CloudbSettings {
+    /// Places.
+    pub urls: CloudbUrls,
+    /// PEM file of the authorities that their certificates are held against, in place of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// What mounts use that are not configured otherwise.
+    pub fallback: Fallback,
+}
+
+/// The provider's own variables of the environment. What is in them is used and never shown.
+#[derive(Clone, Default)]
+pub struct Fallback {
+    /// `AZURE_TENANT_ID`.
+    pub tenant_id: String,
+    /// `AZURE_AD_RESOURCE`.
+    pub resource: String,
+    /// `AZURE_ENVIRONMENT`.
+    pub environment: String,
+    /// `AZURE_CLIENT_ID`.
+    pub client_id: String,
+    /// `AZURE_CLIENT_SECRET`.
+    pub client_secret: Secret,
+}
+
+impl Fallback {
+    /// Those of this process.
+    #[must_use]
+    pub fn of_environment() -> Self {
+        let text = |name| std::env::var(name).unwrap_or_default();
+        Self {
+            tenant_id: text("AZURE_TENANT_ID"),
+            resource: text("AZURE_AD_RESOURCE"),
+            environment: text("AZURE_ENVIRONMENT"),
+            client_id: text("AZURE_CLIENT_ID"),
+            client_secret: Secret::new(text("AZURE_CLIENT_SECRET")),
+        }
+    }
+}
+
+/// The way to the provider. One for the process.
+pub(crate) struct Services {
+    pub(super) outbound: Outbound,
+    pub(super) urls: CloudbUrls,
+    pub(super) fallback: Fallback,
+}
+
+impl Services {
+    /// Asks nobody.
+    ///
+    /// # Errors
+    /// `Invalid` for a place that credentials must not be sent to and for authorities that cannot be read, naming
+    /// the setting.
+    pub(crate) fn new(settings: CloudbSettings) -> Result<Self> {
+        let CloudbSettings { urls, ca_file, fallback } = settings;
+        let named = [("authority_url", &urls.authority), ("arm_url", &urls.arm), ("graph_url", &urls.graph)];
+        for (name, url) in named {
+            if let Some(url) = url {
+                base_url(&format!("cloudb_{name}"), url)?;
+            }
+        }
+        if let Some(url) = urls.imds.as_deref().filter(|url| *url != IMDS) {
+            base_url("cloudb_imds_url", url)?;
+        }
+        let pem = match &ca_file {
+            Some(file) => std::fs::read_to_string(file)
+                .map_err(|e| Error::invalid(format!("cloudb_ca_file: cannot be read ({})", e.kind())))?,
+            None => String::new(),
+        };
+        Ok(Self { outbound: Outbound::configured("cloudb_ca_file", &pem)?, urls, fallback })
+    }
+}
