@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::refusal::denied;
 use crate::error::{Error, Result};
 
 /// The text of a role that would let everybody of the tenant in.
@@ -49,15 +50,15 @@ impl Bounds {
     }
 
     /// These lists with a change written over them.
-    pub(super) fn changed(&self, change: BoundsChange) -> Self {
-        let over = |written: Option<Vec<String>>, standing: &Vec<String>| written.unwrap_or_else(|| standing.clone());
+    pub(super) fn changed(&self, change: &BoundsChange) -> Self {
+        let over = |written: &Option<Vec<String>>, standing: &Vec<String>| written.as_ref().unwrap_or(standing).clone();
         Self {
-            principals: over(change.principals, &self.principals),
-            groups: over(change.groups, &self.groups),
-            subscriptions: over(change.subscriptions, &self.subscriptions),
-            resource_groups: over(change.resource_groups, &self.resource_groups),
-            locations: over(change.locations, &self.locations),
-            scale_sets: over(change.scale_sets, &self.scale_sets),
+            principals: over(&change.principals, &self.principals),
+            groups: over(&change.groups, &self.groups),
+            subscriptions: over(&change.subscriptions, &self.subscriptions),
+            resource_groups: over(&change.resource_groups, &self.resource_groups),
+            locations: over(&change.locations, &self.locations),
+            scale_sets: over(&change.scale_sets, &self.scale_sets),
         }
     }
 
@@ -94,7 +95,7 @@ impl Bounds {
     /// # Errors
     /// `Forbidden` as [`Bounds::check`].
     pub(super) fn suffice(&self) -> Result<()> {
-        if self.are_sufficient() { Ok(()) } else { Err(super::claims::denied(TOO_WIDE)) }
+        if self.are_sufficient() { Ok(()) } else { Err(denied(TOO_WIDE)) }
     }
 
     /// A resource ties the principal to itself, so that one is enough by itself.
@@ -109,6 +110,11 @@ impl Bounds {
         let text = "bound_subscription_ids: is empty, so resources of every subscription of the tenant match";
         (is_open && !self.names_principals() && !self.names_groups()).then(|| text.to_owned())
     }
+}
+
+/// Whether a list has a text, in any letter case.
+pub(super) fn contains(list: &[String], text: &str) -> bool {
+    list.iter().any(|item| item.eq_ignore_ascii_case(text))
 }
 
 /// Whether a list asks for something; the one entry `*` does not, one beside others is an entry like them.
@@ -164,7 +170,7 @@ mod tests {
     #[test]
     fn r10_a_written_list_replaces_and_an_absent_one_stays() {
         let change = BoundsChange { groups: Some(Vec::new()), ..BoundsChange::default() };
-        let changed = bounds(&["*"], &["g"], &[]).changed(change);
+        let changed = bounds(&["*"], &["g"], &[]).changed(&change);
         assert_eq!(changed, bounds(&["*"], &[], &[]));
         assert_eq!(changed.check().unwrap_err().text(), TOO_WIDE);
     }

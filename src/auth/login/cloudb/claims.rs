@@ -3,8 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::arm_id::ArmId;
-use super::bounds::Bounds;
-use crate::error::{Error, Kind, Result};
+use super::bounds::{Bounds, contains};
+use super::refusal::denied;
+use crate::error::Result;
 
 /// Most groups of a token: the directory itself lists no more than 200.
 const MOST_GROUPS: usize = 1000;
@@ -81,21 +82,12 @@ fn text<'c>(claims: &'c Map<String, Value>, name: &str) -> Result<&'c str> {
     }
 }
 
-/// Whether a list has a text, in any letter case.
-pub(super) fn contains(list: &[String], text: &str) -> bool {
-    list.iter().any(|item| item.eq_ignore_ascii_case(text))
-}
-
-/// What a login is refused with whose token is good and not enough.
-pub(super) fn denied(text: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(Kind::Forbidden, text)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::error::Kind;
 
     fn read(claims: Value) -> Result<Claims> {
         let Value::Object(claims) = claims else { panic!("an object") };

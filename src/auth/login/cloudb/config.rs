@@ -55,7 +55,7 @@ impl Default for Config {
 }
 
 /// What is written over a configuration. `None` leaves what stands.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct ConfigChange {
     pub(crate) tenant_id: Option<String>,
     pub(crate) resource: Option<String>,
@@ -173,7 +173,17 @@ impl Config {
         })
     }
 
-    /// When what was rotated last ends.
+    /// Whether calls are made the same by both: a rotation that is under way makes no difference.
+    pub(super) fn serves_as(&self, other: &Self) -> bool {
+        let Self { tenant_id, resource, environment, client_id, client_secret, .. } = self;
+        let Self { max_retries, retry_delay, max_retry_delay, .. } = self;
+        [tenant_id, resource, environment, client_id]
+            == [&other.tenant_id, &other.resource, &other.environment, &other.client_id]
+            && *client_secret == other.client_secret
+            && *max_retries == other.max_retries
+            && [retry_delay, max_retry_delay] == [&other.retry_delay, &other.max_retry_delay]
+    }
+
     #[cfg(test)]
     pub(super) fn with_expiry(mut self, at: Time) -> Self {
         self.rotation = Rotation::ending(at);

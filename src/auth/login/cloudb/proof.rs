@@ -5,8 +5,9 @@
 //! (CVE-2025-3879). Ids are compared whole, segment by segment; no call is made before the claims agree.
 
 use super::arm_id::ArmId;
-use super::bounds::Bounds;
-use super::claims::{Claims, contains, denied};
+use super::bounds::{Bounds, contains};
+use super::claims::Claims;
+use super::refusal::denied;
 use super::shapes::{Place, Selector};
 use crate::error::{Error, Result};
 

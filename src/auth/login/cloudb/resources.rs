@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::arm_id::{ArmId, encoded};
-use super::claims::{contains, denied};
 use super::proof::{COMPUTE, MACHINES, Proven, Resource, SCALE_SETS};
 use super::provider::{Provider, nonsense};
+use super::refusal::denied;
 use super::shapes::Selector;
 use crate::error::Result;
 
@@ -185,7 +185,7 @@ impl Provider {
 impl UserAssigned {
     fn is_client(&self, client_id: &str) -> bool {
         let own = self.properties.as_ref().and_then(|properties| properties.client_id.as_deref());
-        own.is_some_and(|own| !own.is_empty() && contains(&[own.to_owned()], client_id))
+        own.is_some_and(|own| !own.is_empty() && own.eq_ignore_ascii_case(client_id))
     }
 }
 

@@ -2,10 +2,12 @@
 //! could name the directory could make identities.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::outbound::{Outbound, base_url};
 use crate::outbound::cloudb::IMDS;
+use crate::outbound::{Outbound, base_url};
 use crate::secret::Secret;
 
 /// The places of the provider, in place of those of a mount's `environment`.
@@ -65,6 +67,7 @@ impl Fallback {
 /// The way to the provider. One for the process.
 pub(crate) struct Services {
     pub(super) outbound: Outbound,
+    pub(super) clock: Clock,
     pub(super) urls: CloudbUrls,
     pub(super) fallback: Fallback,
 }
@@ -75,22 +78,22 @@ impl Services {
     /// # Errors
     /// `Invalid` for a place that credentials must not be sent to and for authorities that cannot be read, naming
     /// the setting.
-    pub(crate) fn new(settings: CloudbSettings) -> Result<Self> {
+    pub(crate) fn new(settings: CloudbSettings, clock: Clock) -> Result<Arc<Self>> {
         let CloudbSettings { urls, ca_file, fallback } = settings;
         let named = [("authority_url", &urls.authority), ("arm_url", &urls.arm), ("graph_url", &urls.graph)];
         for (name, url) in named {
             if let Some(url) = url {
-                base_url(&format!("cloudb_{name}"), url)?;
+                base_url(&format!("cloudb.{name}"), url)?;
             }
         }
         if let Some(url) = urls.imds.as_deref().filter(|url| *url != IMDS) {
-            base_url("cloudb_imds_url", url)?;
+            base_url("cloudb.imds_url", url)?;
         }
         let pem = match &ca_file {
             Some(file) => std::fs::read_to_string(file)
-                .map_err(|e| Error::invalid(format!("cloudb_ca_file: cannot be read ({})", e.kind())))?,
+                .map_err(|e| Error::invalid(format!("cloudb.ca_file: cannot be read ({})", e.kind())))?,
             None => String::new(),
         };
-        Ok(Self { outbound: Outbound::configured("cloudb_ca_file", &pem)?, urls, fallback })
+        Ok(Arc::new(Self { outbound: Outbound::configured("cloudb.ca_file", &pem)?, clock, urls, fallback }))
     }
 }
