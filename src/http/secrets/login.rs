@@ -1,0 +1,6 @@
+//! The authentication methods on the wire: a route table for each, and what they share in `roles`.
+
+pub(super) mod approle;
+pub(super) mod cloudb;
+pub(super) mod jwt;
+mod roles;
