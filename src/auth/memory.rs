@@ -186,7 +186,12 @@ impl AuthStore for Memory {
         self.answer(|state| Ok(state.tokens.values().find(|row| row.accessor_hash == accessor).cloned()))
     }
 
-    fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
+    fn secret_id(
+        &self,
+        mount: MountId,
+        role: i64,
+        key: SecretIdKey,
+    ) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
         let is = move |row: &&SecretIdRow| {
             let found = match &key {
                 SecretIdKey::Hash(hash) => row.hash == *hash,

@@ -57,19 +57,6 @@ pub enum AuthWrite {
     TokenSpend(TokenHash),
     /// Removes a token and all its descendants, however deep.
     TokenRevoke(TokenHash),
-    /// A secret id of a role, ended ones too.
-    fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey) -> BoxFuture<'static, Result<Option<SecretIdRow>>>;
-
-    /// At most `limit` accessors of a role's secret ids that have not ended at `now`, in byte order, above `after`.
-    fn secret_id_accessors(
-        &self,
-        mount: MountId,
-        role: i64,
-        after: String,
-        now: Time,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<String>>>;
-
     /// Removes at most `limit` tokens that ended at or before `now`, with their descendants.
     TokenSweep {
         /// The time.
@@ -116,6 +103,20 @@ pub trait AuthStore: Send + Sync {
 
     /// A token by the hash of its accessor, as [`AuthStore::token`].
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
+
+    /// A secret id of a role, ended ones too.
+    fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey)
+    -> BoxFuture<'static, Result<Option<SecretIdRow>>>;
+
+    /// At most `limit` accessors of a role's secret ids that have not ended at `now`, in byte order, above `after`.
+    fn secret_id_accessors(
+        &self,
+        mount: MountId,
+        role: i64,
+        after: String,
+        now: Time,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<String>>>;
 
     /// Removes at most `limit` tokens that ended at or before `now`, with their descendants; returns how many
     /// went.

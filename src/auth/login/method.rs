@@ -35,7 +35,12 @@ pub(crate) trait Method: Sized + Send + Sync + 'static {
 
     /// What is written together with a role's document, or with its end: `before` and `after` are the role as it
     /// stands and as it shall.
-    fn beside(_mount: MountId, _name: &str, _before: Option<&Self::Role>, _after: Option<&Self::Role>) -> Vec<AuthWrite> {
+    fn beside(
+        _mount: MountId,
+        _name: &str,
+        _before: Option<&Self::Role>,
+        _after: Option<&Self::Role>,
+    ) -> Vec<AuthWrite> {
         Vec::new()
     }
 }

@@ -71,7 +71,12 @@ impl AuthStore for Store<Pool> {
         self.open_row(self.reader.read(move |db| tokens::by_accessor(db, &accessor)))
     }
 
-    fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
+    fn secret_id(
+        &self,
+        mount: MountId,
+        role: i64,
+        key: SecretIdKey,
+    ) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
         self.open_row(self.reader.read(move |db| secret_ids::find(db, mount, role, &key)))
     }
 

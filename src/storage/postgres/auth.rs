@@ -90,12 +90,14 @@ impl AuthStore for Store<Pool> {
         self.open_row(self.reader.read("token", move |db| tokens::by_accessor(db, accessor).boxed()))
     }
 
-    fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
-        let find = move |db| {
-            let key = key.clone();
-            async move { secret_ids::find(db, mount, role, &key).await }.boxed()
-        };
-        self.open_row(self.reader.read("secret id", find))
+    fn secret_id(
+        &self,
+        mount: MountId,
+        role: i64,
+        key: SecretIdKey,
+    ) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
+        let found = self.reader.read("secret id", move |db| secret_ids::find(db, mount, role, key.clone()).boxed());
+        self.open_row(found)
     }
 
     fn secret_id_accessors(
@@ -106,9 +108,7 @@ impl AuthStore for Store<Pool> {
         now: Time,
         limit: u32,
     ) -> BoxFuture<'static, Result<Vec<String>>> {
-        self.reader.read("secret ids", move |db| {
-            let after = after.clone();
-            async move { secret_ids::accessors(db, mount, role, &after, now, limit).await }.boxed()
-        })
+        self.reader
+            .read("secret ids", move |db| secret_ids::accessors(db, mount, role, after.clone(), now, limit).boxed())
     }
 }

@@ -68,11 +68,11 @@ pub(super) async fn find(
     db: &Session,
     mount: MountId,
     role: i64,
-    key: &SecretIdKey,
+    key: SecretIdKey,
 ) -> Result<Option<SecretIdRow>, Failure> {
     let found = match key {
         SecretIdKey::Hash(hash) => row(db, sql::BY_HASH, &[&mount.0, &role, &&hash[..]]).await?,
-        SecretIdKey::Accessor(text) => row(db, sql::BY_ACCESSOR, &[&mount.0, &role, text]).await?,
+        SecretIdKey::Accessor(text) => row(db, sql::BY_ACCESSOR, &[&mount.0, &role, &text]).await?,
     };
     found.as_ref().map(read).transpose()
 }
@@ -81,7 +81,7 @@ pub(super) async fn accessors(
     db: &Session,
     mount: MountId,
     role: i64,
-    after: &str,
+    after: String,
     now: Time,
     limit: u32,
 ) -> Result<Vec<String>, Failure> {

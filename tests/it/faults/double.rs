@@ -167,7 +167,12 @@ impl AuthStore for Double {
         self.call("token by accessor", |s| s.auth.token_by_accessor(accessor))
     }
 
-    fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
+    fn secret_id(
+        &self,
+        mount: MountId,
+        role: i64,
+        key: SecretIdKey,
+    ) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
         self.call("secret id", |s| s.auth.secret_id(mount, role, key))
     }
 
