@@ -39,7 +39,8 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// How long a connection without a request is kept.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// A client, and where it may go.
+/// A client, and where it may go. Clones share their connections.
+#[derive(Clone)]
 pub(crate) struct Outbound {
     client: Client,
     /// The rules for addresses of callers; `None` where the server's configuration says them.
