@@ -33,6 +33,7 @@ use arc_swap::ArcSwap;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use cache::TokenCache;
+pub use login::LoginSettings;
 use login::Logins;
 use mounts::MountTable;
 use policies::Policies;

@@ -3,7 +3,7 @@
 use crate::outbound::Reach;
 
 /// Settings of methods, for all their mounts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct LoginSettings {
     /// Which addresses may be called that a mount's configuration names.
     pub reach: Reach,
