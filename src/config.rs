@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::auth::LoginSettings;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::settings::Settings;
@@ -135,6 +136,12 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "Folder of the credential files that managed keys of type cloudckms may name.",
     ),
+    setting(
+        "outbound_loopback",
+        "SIGNET_OUTBOUND_LOOPBACK",
+        "false",
+        "Whether auth methods may be configured to call this machine, over plain HTTP too.",
+    ),
 ];
 
 /// A checked configuration.
@@ -168,6 +175,8 @@ pub struct Config {
     pub pkcs11_libraries: BTreeMap<String, PathBuf>,
     /// The folder of the credential files that managed keys may name; `None` for none.
     pub google_credentials_dir: Option<PathBuf>,
+    /// What authentication methods may do.
+    pub logins: LoginSettings,
 }
 
 /// The files of a TLS certificate, PEM.

@@ -41,7 +41,7 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// How long a connection without a request is kept.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// A client, and where it may go. Clones share its connections.
+/// A client, and where it may go. Clones share their connections.
 #[derive(Clone)]
 pub(crate) struct Outbound {
     client: Client,

@@ -7,7 +7,8 @@
 //! follows them as the mount table says.
 //!
 //! The parts: `role` (what every role is), `method` (what every method is, and its view), `open` (a mount of one),
-//! `roles` and `config` (changes of both); and a part for each method. A new method is a variant of
+//! `roles` and `config` (changes of both), `settings` (what the server's configuration says), `verifier` (signed tokens
+//! of others); and a part for each method. A new method is a variant of
 //! [`MountKind`], a part with its [`Method`], and its line in [`Logins::start`].
 
 #![allow(dead_code)]
@@ -20,6 +21,7 @@ pub(crate) mod method;
 pub(crate) mod open;
 pub(crate) mod role;
 mod roles;
+mod settings;
 mod verifier;
 
 use std::collections::HashMap;
@@ -29,6 +31,7 @@ use arc_swap::ArcSwap;
 
 use self::method::Method;
 use self::open::{Open, Opened};
+pub use self::settings::LoginSettings;
 use super::mounts::{Mount, MountKind};
 use super::store::AuthStore;
 use super::token::TokenTerms;
@@ -38,6 +41,7 @@ use crate::error::{Error, Kind, Result};
 /// The mounts of authentication methods that are open.
 pub(crate) struct Logins {
     store: Arc<dyn AuthStore>,
+    settings: LoginSettings,
     open: ArcSwap<HashMap<MountId, Arc<dyn Opened>>>,
     /// Held while one is read, so that no mount is open twice.
     opening: tokio::sync::Mutex<()>,
@@ -54,8 +58,13 @@ pub(crate) enum From {
 
 impl Logins {
     /// None open yet.
-    pub(super) fn new(store: Arc<dyn AuthStore>) -> Self {
-        Self { store, open: ArcSwap::default(), opening: tokio::sync::Mutex::default() }
+    pub(super) fn new(store: Arc<dyn AuthStore>, settings: LoginSettings) -> Self {
+        Self { store, settings, open: ArcSwap::default(), opening: tokio::sync::Mutex::default() }
+    }
+
+    /// What the server's configuration says of methods.
+    pub(crate) fn settings(&self) -> &LoginSettings {
+        &self.settings
     }
 
     /// Opens a mount, unless it is open or its kind is no authentication method with roles of its own.

@@ -49,6 +49,7 @@ async fn serve(config: Config) -> Result<()> {
         pkcs11_libraries: Libraries::new(config.pkcs11_libraries)?,
         cloud: CloudSettings::with_credentials_dir(config.google_credentials_dir).in_environment(),
         signers: None,
+        logins: config.logins,
         settings: config.http,
         audit: Vec::new(),
     })

@@ -9,9 +9,11 @@ use ipnet::IpNet;
 use url::Url;
 
 use super::{Config, SealKeySource, Store, TlsFiles};
+use crate::auth::LoginSettings;
 use crate::error::Result;
 use crate::fields::Fields;
 use crate::http::settings::Settings;
+use crate::outbound::Reach;
 use crate::pki::serials::SerialNumbers;
 use crate::secret::Secret;
 use crate::telemetry::{LogFormat, is_log_filter};
@@ -48,6 +50,9 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         log_format: read.log_format(),
         pkcs11_libraries: read.libraries(),
         google_credentials_dir: read.credentials_dir(),
+        logins: LoginSettings {
+            reach: Reach { loopback: read.one("outbound_loopback", Fields::bool, "true or false").unwrap_or_default() },
+        },
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use signet::audit::Device;
+use signet::auth::LoginSettings;
 use signet::clock::{Clock, Time};
 use signet::config::TlsFiles;
 use signet::error::Kind;
@@ -18,6 +19,7 @@ use signet::http::state::Shared;
 use signet::keys::Libraries;
 use signet::keys::signing::Signers;
 use signet::nodes::SKEW_LIMIT;
+use signet::outbound::Reach;
 use signet::server::tls::Certificate;
 use signet::server::{ConnectionLimits, Options, Running, Server};
 use signet::storage::seal::SealKey;
@@ -160,6 +162,7 @@ impl Builder {
             pkcs11_libraries: self.libraries.clone(),
             cloud: signet::keys::CloudSettings::default(),
             signers: self.signers.clone(),
+            logins: LoginSettings { reach: Reach { loopback: true } },
             settings: self.settings.clone(),
             audit: self.audit.clone(),
             skew_limit: self.skew_limit,

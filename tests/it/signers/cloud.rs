@@ -8,7 +8,7 @@ mod key;
 mod kms;
 #[cfg(feature = "keys-aws")]
 mod ministack;
-mod server;
+pub mod server;
 mod vault;
 
 use std::sync::Arc;
