@@ -13,6 +13,7 @@
 
 mod cache;
 mod instant;
+mod login;
 pub mod mounts;
 mod policies;
 pub mod policy;
