@@ -1,6 +1,6 @@
 //! Every setting: its name, its environment name, its default, its rule.
 //!
-//! A configuration file is TOML with the names of [`SETTINGS`] at top level; the environment wins
+//! A configuration file is TOML with the names of [`SETTINGS`]; one with a dot is a member of a table. The environment wins
 //! over the file, and an empty variable counts as none. Unknown names and values outside the rules
 //! (in `rules`) are refused, all of them at once, so that one run of `signet check` shows everything
 //! there is to mend. `signet.example.toml` at the root of the repository explains every setting; a
@@ -142,6 +142,36 @@ pub const SETTINGS: &[Setting] = &[
         "false",
         "Whether auth methods may be configured to call this machine, over plain HTTP too.",
     ),
+    setting(
+        "cloudb.authority_url",
+        "SIGNET_CLOUDB_AUTHORITY_URL",
+        "",
+        "Base URL of the directory of auth methods of type cloudb, in place of that of their cloud.",
+    ),
+    setting(
+        "cloudb.arm_url",
+        "SIGNET_CLOUDB_ARM_URL",
+        "",
+        "Base URL of the resource API of auth methods of type cloudb, in place of that of their cloud.",
+    ),
+    setting(
+        "cloudb.graph_url",
+        "SIGNET_CLOUDB_GRAPH_URL",
+        "",
+        "Base URL of the API of applications of auth methods of type cloudb, in place of that of their cloud.",
+    ),
+    setting(
+        "cloudb.imds_url",
+        "SIGNET_CLOUDB_IMDS_URL",
+        "http://169.254.169.254",
+        "Base URL of the service of the machine's own identity, for auth methods of type cloudb.",
+    ),
+    setting(
+        "cloudb.ca_file",
+        "SIGNET_CLOUDB_CA_FILE",
+        "",
+        "PEM file of the authorities of these four, in place of the system's.",
+    ),
 ];
 
 /// A checked configuration.
@@ -227,6 +257,7 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
         let line = e.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
         Error::invalid(format!("line {line}: not valid TOML"))
     })?;
+    let file = flat(file);
     let mut problems = Vec::new();
     for name in file.keys() {
         match SETTINGS.iter().find(|s| s.name == name.as_str()) {
@@ -248,6 +279,21 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
     }
     let config = rules::checked(&fields, &mut problems);
     if problems.is_empty() { Ok(config) } else { Err(Error::invalid(problems.join("\n"))) }
+}
+
+/// The members of tables under names with a dot, where settings have such names.
+fn flat(file: Map<String, Value>) -> Map<String, Value> {
+    let mut all = Map::new();
+    for (name, value) in file {
+        let prefix = format!("{name}.");
+        match value {
+            Value::Object(members) if SETTINGS.iter().any(|s| s.name.starts_with(&prefix)) => {
+                all.extend(members.into_iter().map(|(member, value)| (format!("{prefix}{member}"), value)));
+            }
+            value => drop(all.insert(name, value)),
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -333,6 +379,11 @@ mod tests {
             ("pkcs11_libraries = { A = \"/x\" }", "pkcs11_libraries: must be"),
             ("pkcs11_libraries = \"a=/x,a=/y\"", "pkcs11_libraries: must be"),
             ("google_credentials_dir = \"keys\"", "google_credentials_dir: must be"),
+            ("cloudb.authority_url = \"http://login.example\"", "cloudb.authority_url: must be an absolute https URL"),
+            ("[cloudb]\nimds_url = \"http://10.0.0.1\"", "cloudb.imds_url: must be an absolute https URL"),
+            ("[cloudb]\nca_file = \"ca.pem\"", "cloudb.ca_file: must be"),
+            ("[cloudb]\nother = 1", "cloudb.other: unknown setting"),
+            ("cloudb = 1", "cloudb: unknown setting"),
             ("commit_queue = 0", "commit_queue: must be"),
             ("serial_numbers = \"uuid\"", "serial_numbers: must be time or random"),
             ("max_connections = -1", "max_connections: must be"),
@@ -396,7 +447,7 @@ mod tests {
                 continue;
             }
             let (line, commented) = example_line(name).unwrap_or_else(|| panic!("{name}: missing"));
-            let table: Map<String, Value> = toml::from_str(line).unwrap();
+            let table = flat(toml::from_str(line).unwrap());
             let written = table[*name].as_str().map_or_else(|| table[*name].to_string(), str::to_owned);
             if default.is_empty() {
                 assert!(commented || *name == "data_dir", "{name}: has no default");

@@ -35,6 +35,7 @@ pub use self::settings::LoginSettings;
 use super::mounts::{Mount, MountKind};
 use super::store::AuthStore;
 use super::token::TokenTerms;
+use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 
@@ -42,6 +43,7 @@ use crate::error::{Error, Kind, Result};
 pub(crate) struct Logins {
     store: Arc<dyn AuthStore>,
     settings: LoginSettings,
+    cloudb: Arc<cloudb::Services>,
     open: ArcSwap<HashMap<MountId, Arc<dyn Opened>>>,
     /// Held while one is read, so that no mount is open twice.
     opening: tokio::sync::Mutex<()>,
@@ -58,8 +60,17 @@ pub(crate) enum From {
 
 impl Logins {
     /// None open yet.
-    pub(super) fn new(store: Arc<dyn AuthStore>, settings: LoginSettings) -> Self {
-        Self { store, settings, open: ArcSwap::default(), opening: tokio::sync::Mutex::default() }
+    ///
+    /// # Errors
+    /// `Invalid` for settings that cannot be used.
+    pub(super) fn new(store: Arc<dyn AuthStore>, settings: LoginSettings, clock: Clock) -> Result<Self> {
+        let cloudb = cloudb::Services::new(settings.cloudb.clone(), clock)?;
+        Ok(Self { store, settings, cloudb, open: ArcSwap::default(), opening: tokio::sync::Mutex::default() })
+    }
+
+    /// The way to the provider of the method `cloudb`.
+    pub(crate) fn cloudb(&self) -> &Arc<cloudb::Services> {
+        &self.cloudb
     }
 
     /// What the server's configuration says of methods.

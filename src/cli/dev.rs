@@ -134,7 +134,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
         pkcs11_libraries,
         cloud: CloudSettings::default().in_environment(),
         signers: None,
-        logins: LoginSettings { reach: Reach { loopback: true } },
+        logins: LoginSettings { reach: Reach { loopback: true }, ..LoginSettings::default() }.in_environment(),
         settings,
         audit: Vec::new(),
         skew_limit: SKEW_LIMIT,

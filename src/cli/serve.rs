@@ -49,7 +49,7 @@ async fn serve(config: Config) -> Result<()> {
         pkcs11_libraries: Libraries::new(config.pkcs11_libraries)?,
         cloud: CloudSettings::with_credentials_dir(config.google_credentials_dir).in_environment(),
         signers: None,
-        logins: config.logins,
+        logins: config.logins.in_environment(),
         settings: config.http,
         audit: Vec::new(),
     })

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use url::Url;
 
 use super::{Config, SealKeySource, Store, TlsFiles};
-use crate::auth::LoginSettings;
+use crate::auth::{CloudbSettings, CloudbUrls, LoginSettings};
 use crate::error::Result;
 use crate::fields::Fields;
 use crate::http::settings::Settings;
@@ -52,6 +52,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         google_credentials_dir: read.credentials_dir(),
         logins: LoginSettings {
             reach: Reach { loopback: read.one("outbound_loopback", Fields::bool, "true or false").unwrap_or_default() },
+            cloudb: read.cloudb(),
         },
     }
 }
@@ -96,6 +97,26 @@ impl Reader<'_> {
             self.problem(name, &format!("must be {rule}"));
         }
         Some(PathBuf::from(path))
+    }
+
+    /// The rules of the URLs are those of whoever sends credentials there.
+    fn cloudb(&mut self) -> CloudbSettings {
+        let mut url = |name| self.one(name, Fields::text, "a URL");
+        let urls = CloudbUrls {
+            authority: url("cloudb.authority_url"),
+            arm: url("cloudb.arm_url"),
+            graph: url("cloudb.graph_url"),
+            imds: url("cloudb.imds_url"),
+        };
+        if let Err(error) = urls.check() {
+            self.problems.push(error.text().to_owned());
+        }
+        let rule = "the absolute path of a file";
+        let ca_file = self.path("cloudb.ca_file", rule);
+        if ca_file.as_ref().is_some_and(|file| !file.is_absolute()) {
+            self.problem("cloudb.ca_file", &format!("must be {rule}"));
+        }
+        CloudbSettings { urls, ca_file, ..CloudbSettings::default() }
     }
 
     fn address(&mut self, name: &str) -> Option<SocketAddr> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use signet::audit::Device;
-use signet::auth::LoginSettings;
+use signet::auth::{CloudbSettings, LoginSettings};
 use signet::clock::{Clock, Time};
 use signet::config::TlsFiles;
 use signet::error::Kind;
@@ -40,6 +40,7 @@ pub struct Builder {
     audit: Vec<Arc<dyn Device>>,
     libraries: Libraries,
     signers: Option<Arc<dyn Signers>>,
+    cloudb: CloudbSettings,
 }
 
 /// The name of the library that every server of tests has: a file that is no module, so that keys on it can be
@@ -50,6 +51,12 @@ impl Builder {
     /// PKCS #11 libraries for managed keys.
     pub fn libraries(mut self, libraries: Libraries) -> Self {
         self.libraries = libraries;
+        self
+    }
+
+    /// What the server's configuration says of the method `cloudb`.
+    pub fn cloudb(mut self, settings: CloudbSettings) -> Self {
+        self.cloudb = settings;
         self
     }
 
@@ -162,7 +169,7 @@ impl Builder {
             pkcs11_libraries: self.libraries.clone(),
             cloud: signet::keys::CloudSettings::default(),
             signers: self.signers.clone(),
-            logins: LoginSettings { reach: Reach { loopback: true } },
+            logins: LoginSettings { reach: Reach { loopback: true }, cloudb: self.cloudb.clone() },
             settings: self.settings.clone(),
             audit: self.audit.clone(),
             skew_limit: self.skew_limit,
@@ -204,6 +211,7 @@ impl App {
             audit: Vec::new(),
             libraries: no_module(),
             signers: None,
+            cloudb: CloudbSettings::default(),
         }
     }
 
@@ -292,12 +300,13 @@ impl App {
     }
 
     fn beside(&self) -> (Builder, tempfile::TempDir) {
-        let Builder { settings, queue, skew_limit, libraries, signers, .. } = &self.builder;
+        let Builder { settings, queue, skew_limit, libraries, signers, cloudb, .. } = &self.builder;
         let (clock, settings) = (self.clock.clone(), settings.clone());
         let database = Some(Arc::clone(self.builder.database.as_ref().unwrap()));
         let (queue, skew_limit, libraries, signers) = (*queue, *skew_limit, libraries.clone(), signers.clone());
-        let (faults, tls, audit) = (None, None, Vec::new());
-        let builder = Builder { clock, settings, queue, database, faults, skew_limit, tls, audit, libraries, signers };
+        let (faults, tls, audit, cloudb) = (None, None, Vec::new(), cloudb.clone());
+        let builder =
+            Builder { clock, settings, queue, database, faults, skew_limit, tls, audit, libraries, signers, cloudb };
         let folder = tempfile::tempdir().unwrap();
         // A copied file keeps its mode.
         std::fs::copy(self.folder().join("seal.key"), folder.path().join("seal.key")).unwrap();

@@ -128,12 +128,7 @@ mod tests {
 
     fn bounds(principals: &[&str], groups: &[&str], locations: &[&str]) -> Bounds {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
-        Bounds {
-            principals: list(principals),
-            groups: list(groups),
-            locations: list(locations),
-            ..Bounds::default()
-        }
+        Bounds { principals: list(principals), groups: list(groups), locations: list(locations), ..Bounds::default() }
     }
 
     #[test]

@@ -41,7 +41,8 @@ impl Claims {
         let groups = match claims.get("groups") {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(groups)) if groups.len() <= MOST_GROUPS => {
-                let groups: Option<Vec<String>> = groups.iter().map(|group| group.as_str().map(str::to_owned)).collect();
+                let groups: Option<Vec<String>> =
+                    groups.iter().map(|group| group.as_str().map(str::to_owned)).collect();
                 groups.ok_or_else(|| denied("token's groups are no list of texts"))?
             }
             Some(_) => return Err(denied("token's groups are no list of texts")),
@@ -111,7 +112,8 @@ mod tests {
         for claims in [json!({"oid": 7}), json!({"oid": ["a"]})] {
             assert_eq!(read(claims).unwrap_err().text(), "token's oid is no text");
         }
-        for (name, value) in [("groups", json!("g")), ("groups", json!([7])), ("appid", json!(7)), ("xms_mirid", json!({}))]
+        for (name, value) in
+            [("groups", json!("g")), ("groups", json!([7])), ("appid", json!(7)), ("xms_mirid", json!({}))]
         {
             assert_eq!(read(json!({"oid": "o", name: value})).unwrap_err().kind(), Kind::Forbidden, "{name}");
         }

@@ -113,13 +113,7 @@ impl<'p> Graph<'p> {
         }
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&serde_json::Value>,
-        tries: Tries,
-    ) -> Result<Reply> {
+    async fn send(&self, method: Method, path: &str, body: Option<&serde_json::Value>, tries: Tries) -> Result<Reply> {
         let call = self.provider.services.outbound.call(method, &format!("{}{path}", self.provider.graph()))?;
         let call = if let Some(body) = body { call.json(body) } else { call };
         let fetch = || self.provider.token(self.provider.graph(), self.client_secret);

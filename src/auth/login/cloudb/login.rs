@@ -75,7 +75,10 @@ async fn made(
         return Err(Error::invalid("role is required"));
     }
     let jwt = Jwt::parse(jwt)?;
-    let role = view.roles().get(&request.role).ok_or_else(|| Error::invalid(format!("invalid role name {:?}", request.role)))?;
+    let role = view
+        .roles()
+        .get(&request.role)
+        .ok_or_else(|| Error::invalid(format!("invalid role name {:?}", request.role)))?;
     if !role.terms().admits(address) {
         return Err(Error::forbidden());
     }

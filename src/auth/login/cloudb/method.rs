@@ -19,11 +19,7 @@ impl Method for Cloudb {
     type Role = CloudbRole;
     type Made = Arc<Slot>;
 
-    fn make(
-        config: Option<&Config>,
-        _roles: &Roles<CloudbRole>,
-        before: Option<&View<Self>>,
-    ) -> Result<Arc<Slot>> {
+    fn make(config: Option<&Config>, _roles: &Roles<CloudbRole>, before: Option<&View<Self>>) -> Result<Arc<Slot>> {
         let is_same = |before: &&View<Self>| match (before.config(), config) {
             (Some(before), Some(config)) => before.serves_as(config),
             (before, config) => before.is_none() && config.is_none(),

@@ -217,9 +217,12 @@ mod tests {
         }
         assert_eq!(agrees(&place("rg1", "vm_name", "web2"), "", &machine("rg1", "web")), mismatch("vm_name"));
         // In the text, but not in its place.
-        for rest in ["Microsoft.Compute/virtualMachines/web/extensions/a", "Evil.Compute/virtualMachines/web",
-            "Microsoft.Compute/disks/virtualMachines", "Microsoft.Web/sites/virtualMachines/slots/web"]
-        {
+        for rest in [
+            "Microsoft.Compute/virtualMachines/web/extensions/a",
+            "Evil.Compute/virtualMachines/web",
+            "Microsoft.Compute/disks/virtualMachines",
+            "Microsoft.Web/sites/virtualMachines/slots/web",
+        ] {
             assert_eq!(agrees(&web, "", &id(S1, "rg1", rest)), mismatch("vm_name"), "{rest}");
         }
     }
@@ -228,12 +231,18 @@ mod tests {
     fn l12_l13_a_scale_set_is_uniform_or_flexible_and_named_whole() {
         let of = |rest: &str| id(S1, "rg1", &format!("Microsoft.Compute/{rest}"));
         let (web, web_b) = (place("rg1", "vmss_name", "web"), place("rg1", "vmss_name", "web_b"));
-        for good in ["virtualMachineScaleSets/web", "virtualMachineScaleSets/web/virtualMachines/3", "virtualMachines/web_1a2b"] {
+        for good in
+            ["virtualMachineScaleSets/web", "virtualMachineScaleSets/web/virtualMachines/3", "virtualMachines/web_1a2b"]
+        {
             assert_eq!(agrees(&web, "", &of(good)), Ok(()), "{good}");
         }
-        for bad in ["virtualMachineScaleSets/web2", "virtualMachines/web_b_1a2b", "virtualMachines/web_",
-            "virtualMachines/web", "virtualMachineScaleSets/web/disks/3"]
-        {
+        for bad in [
+            "virtualMachineScaleSets/web2",
+            "virtualMachines/web_b_1a2b",
+            "virtualMachines/web_",
+            "virtualMachines/web",
+            "virtualMachineScaleSets/web/disks/3",
+        ] {
             assert_eq!(agrees(&web, "", &of(bad)), mismatch("vmss_name"), "{bad}");
         }
         assert_eq!(agrees(&web_b, "", &of("virtualMachines/web_b_1a2b")), Ok(()));

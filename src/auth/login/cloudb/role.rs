@@ -26,6 +26,11 @@ impl CloudbRole {
         Ok(Self { bounds, terms })
     }
 
+    /// What its writer should be told.
+    pub(crate) fn warning(&self) -> Option<String> {
+        self.bounds.warning()
+    }
+
     /// What it asks.
     pub(crate) fn bounds(&self) -> &Bounds {
         &self.bounds

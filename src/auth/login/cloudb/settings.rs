@@ -23,8 +23,29 @@ pub struct CloudbUrls {
     pub imds: Option<String>,
 }
 
+impl CloudbUrls {
+    /// Holds the places to what credentials may be sent to: https, plain HTTP on the loopback and to the usual place
+    /// of a machine's own identity.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the setting.
+    pub fn check(&self) -> Result<()> {
+        let imds = self.imds.as_ref().filter(|url| url.trim_end_matches('/') != IMDS);
+        let named = [
+            ("cloudb.authority_url", self.authority.as_ref()),
+            ("cloudb.arm_url", self.arm.as_ref()),
+            ("cloudb.graph_url", self.graph.as_ref()),
+            ("cloudb.imds_url", imds),
+        ];
+        named
+            .iter()
+            .filter_map(|(name, url)| Some((name, (*url)?)))
+            .try_for_each(|(name, url)| base_url(name, url).map(drop))
+    }
+}
+
 /// Settings of the method `cloudb`, for all its mounts.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct CloudbSettings {
     /// Places.
     pub urls: CloudbUrls,
@@ -35,7 +56,7 @@ pub struct CloudbSettings {
 }
 
 /// The provider's own variables of the environment. What is in them is used and never shown.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Fallback {
     /// `AZURE_TENANT_ID`.
     pub tenant_id: String,
@@ -80,15 +101,7 @@ impl Services {
     /// the setting.
     pub(crate) fn new(settings: CloudbSettings, clock: Clock) -> Result<Arc<Self>> {
         let CloudbSettings { urls, ca_file, fallback } = settings;
-        let named = [("authority_url", &urls.authority), ("arm_url", &urls.arm), ("graph_url", &urls.graph)];
-        for (name, url) in named {
-            if let Some(url) = url {
-                base_url(&format!("cloudb.{name}"), url)?;
-            }
-        }
-        if let Some(url) = urls.imds.as_deref().filter(|url| *url != IMDS) {
-            base_url("cloudb.imds_url", url)?;
-        }
+        urls.check()?;
         let pem = match &ca_file {
             Some(file) => std::fs::read_to_string(file)
                 .map_err(|e| Error::invalid(format!("cloudb.ca_file: cannot be read ({})", e.kind())))?,

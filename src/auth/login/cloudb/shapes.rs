@@ -108,7 +108,8 @@ mod tests {
         for good in [GUID, "00000000-0000-0000-0000-00000000000A", ""] {
             assert_eq!(refusal(|r| r.subscription_id = good.to_owned()), None, "{good}");
         }
-        for bad in ["s1", &GUID[1..], &format!("{GUID}\n"), &format!("{GUID}/x"), "0b1f6471-1bf0-4dda-aec3-cb9272f0959g"]
+        for bad in
+            ["s1", &GUID[1..], &format!("{GUID}\n"), &format!("{GUID}/x"), "0b1f6471-1bf0-4dda-aec3-cb9272f0959g"]
         {
             let text = format!("invalid subscription id {bad:?}");
             assert_eq!(refusal(|r| r.subscription_id = bad.to_owned()), Some(text));

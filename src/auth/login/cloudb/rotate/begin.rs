@@ -121,7 +121,7 @@ async fn undo(graph: &Graph<'_>, application: &Application, key_id: &str) {
 
 /// Changes what is known of rotated secrets, on the configuration that is stored now.
 pub(super) async fn change(open: &Open<Cloudb>, edit: impl Fn(&mut Rotation) -> Result<()>) -> Result<()> {
-    let merge = |standing: Option<&Config>| {
+    let merge = |standing: Option<&Config>| -> Result<(Config, Warnings)> {
         let mut config = standing.ok_or_else(not_configured)?.clone();
         edit(&mut config.rotation)?;
         Ok((config, Warnings::default()))

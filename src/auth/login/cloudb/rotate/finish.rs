@@ -91,7 +91,7 @@ async fn one(services: &Arc<Services>, open: &Open<Cloudb>) -> Result<()> {
 
 /// Puts a secret that was made into the place of the current one.
 async fn promote(open: &Open<Cloudb>, made: &str) -> Result<()> {
-    let merge = |standing: Option<&Config>| {
+    let merge = |standing: Option<&Config>| -> Result<(Config, Warnings)> {
         let mut config = standing.cloned().ok_or_else(|| Error::invalid("config is nil"))?;
         // Another node may have done it.
         if let Some(secret) = config.rotation.promote(made) {
