@@ -11,6 +11,8 @@
 //! of others); and a part for each method. A new method is a variant of
 //! [`MountKind`], a part with its [`Method`], and its line in [`Logins::start`].
 
+#![allow(dead_code)]
+
 pub(crate) mod approle;
 pub(crate) mod cloudb;
 mod config;

@@ -352,6 +352,14 @@ impl Place {
         self.builder.options(&self.folder)
     }
 
+    /// Starts a server on these data again.
+    pub async fn start(self) -> App {
+        let Self { token, builder, folder } = self;
+        let running = builder.open(&folder).await.start().await.unwrap();
+        let client = client_of(&running, &token);
+        App { running, client, clock: builder.clock.clone(), builder, folder }
+    }
+
     /// The folder, with the data of the embedded store.
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -61,13 +61,10 @@ impl Credential<'_> {
 
     /// Of the machine.
     async fn own(&self) -> Result<Token> {
-        let mut query = Serializer::new(String::new());
-        query.append_pair("api-version", IMDS_VERSION).append_pair("resource", self.resource);
-        if !self.client_id.is_empty() {
-            query.append_pair("client_id", self.client_id);
-        }
-        let base = self.imds.trim_end_matches('/');
-        let url = format!("{base}/metadata/identity/oauth2/token?{}", query.finish());
+        let client_id = Some(("client_id", self.client_id)).filter(|(_, id)| !id.is_empty());
+        let pairs = [("api-version", IMDS_VERSION), ("resource", self.resource)].into_iter().chain(client_id);
+        let query = Serializer::new(String::new()).extend_pairs(pairs).finish();
+        let url = format!("{}/metadata/identity/oauth2/token?{query}", self.imds.trim_end_matches('/'));
         let who = format!("{}: the machine's identity service", self.who);
         let call = self.outbound.call(Method::GET, &url)?.header("Metadata", "true");
         Token::read(&call.send(self.tries, &who).await?, &who)

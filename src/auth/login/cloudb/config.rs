@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rotation::Rotation;
 use super::settings::Fallback;
-use crate::clock::{Time, rfc3339};
+use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::outbound::Tries;
 use crate::outbound::cloudb::Cloud;
@@ -185,7 +185,7 @@ impl Config {
     }
 
     #[cfg(test)]
-    pub(super) fn with_expiry(mut self, at: Time) -> Self {
+    pub(super) fn with_expiry(mut self, at: crate::clock::Time) -> Self {
         self.rotation = Rotation::ending(at);
         self
     }

@@ -1,0 +1,3 @@
+//! Authentication methods.
+
+mod cloudb;
