@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::auth::LoginSettings;
+use crate::auth::{CloudbSettings, LoginSettings};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::settings::Settings;
@@ -268,6 +268,22 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
             Some(_) => {}
         }
     }
+    let config = rules::checked(&values(&file, env), &mut problems);
+    if problems.is_empty() { Ok(config) } else { Err(Error::invalid(problems.join("\n"))) }
+}
+
+/// What the environment alone says of the method `cloudb`, for a server without a file.
+///
+/// # Errors
+/// As [`parse`].
+pub fn cloudb(env: impl Fn(&str) -> Option<String>) -> Result<CloudbSettings> {
+    let mut problems = Vec::new();
+    let settings = rules::cloudb(&values(&Map::new(), env), &mut problems);
+    if problems.is_empty() { Ok(settings) } else { Err(Error::invalid(problems.join("\n"))) }
+}
+
+/// The values of the settings: of the environment, of the file, else the defaults.
+fn values(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
     let mut fields = Fields::default();
     for setting in SETTINGS {
         let given = env(setting.env).filter(|value| !value.is_empty()).map(Value::String);
@@ -277,8 +293,7 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
             fields.set(setting.name, value);
         }
     }
-    let config = rules::checked(&fields, &mut problems);
-    if problems.is_empty() { Ok(config) } else { Err(Error::invalid(problems.join("\n"))) }
+    fields
 }
 
 /// The members of tables under names with a dot, where settings have such names.

@@ -123,6 +123,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
     let clock = Clock::system();
     let storage = storage::Options { database, seal_key, clock: clock.clone(), queue: QUEUE };
     let settings = Settings { open_metrics: true, ..Settings::default() };
+    let cloudb = signet::config::cloudb(|name| std::env::var(name).ok())?;
     Ok(Options {
         listen,
         tls: None,
@@ -134,7 +135,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
         pkcs11_libraries,
         cloud: CloudSettings::default().in_environment(),
         signers: None,
-        logins: LoginSettings { reach: Reach { loopback: true }, ..LoginSettings::default() }.in_environment(),
+        logins: LoginSettings { reach: Reach { loopback: true }, cloudb }.in_environment(),
         settings,
         audit: Vec::new(),
         skew_limit: SKEW_LIMIT,

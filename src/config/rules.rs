@@ -57,6 +57,11 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
     }
 }
 
+/// The settings of the method `cloudb` in `fields`; as [`checked`].
+pub(super) fn cloudb(fields: &Fields, problems: &mut Vec<String>) -> CloudbSettings {
+    Reader { fields, problems }.cloudb()
+}
+
 struct Reader<'a> {
     fields: &'a Fields,
     problems: &'a mut Vec<String>,

@@ -14,8 +14,8 @@ use crate::http::secrets::sys::to_the_end;
 /// The fields of a login.
 const LOGIN: &[&str] =
     &["role", "jwt", "subscription_id", "resource_group_name", "vm_name", "vmss_name", "resource_id"];
-/// Most bytes of a login: a token of 64 KiB, and the rest.
-const LOGIN_BODY: usize = 80 << 10;
+/// Most bytes of a login: of somebody whom nobody knows. Tokens of the directory have a few thousand.
+const LOGIN_BODY: usize = 64 << 10;
 /// Longest text of a login beside its token, bytes.
 const LONGEST: usize = 2048;
 
