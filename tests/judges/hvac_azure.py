@@ -1,4 +1,4 @@
-"""hvac's calls of the method cloudb, as it was installed: every answer must be what it takes it for."""
+"""hvac's calls of the method that it calls azure, unmodified: every answer must be what it takes it for."""
 
 import sys
 
@@ -6,11 +6,12 @@ import hvac
 
 ADDRESS, TOKEN, TENANT, RESOURCE, CLIENT, SECRET, JWT, SUBSCRIPTION, GROUP, MACHINE = sys.argv[1:]
 
-MOUNT = "cloudb-hvac"
+MOUNT = "team/cloudb"
 
 
 def main():
     client = hvac.Client(url=ADDRESS, token=TOKEN)
+    client.sys.enable_auth_method("azure")
     client.sys.enable_auth_method("cloudb", path=MOUNT)
     azure = client.auth.azure
     done = azure.configure(
@@ -46,6 +47,11 @@ def main():
     assert azure.delete_role(name="machines", mount_point=MOUNT).status_code == 204
     assert azure.delete_config(mount_point=MOUNT).status_code == 204
     client.sys.disable_auth_method(path=MOUNT)
+    # At the path that it takes when none is given.
+    azure.configure(tenant_id=TENANT, resource=RESOURCE)
+    azure.create_role(name="r", policies="web", bound_service_principal_ids="o1")
+    assert azure.login(role="r", jwt=JWT, use_token=False)["auth"]["policies"] == ["default", "web"]
+    client.sys.disable_auth_method(path="azure")
 
 
 main()
