@@ -10,8 +10,6 @@
 //! `roles` and `config` (changes of both); and a part for each method. A new method is a variant of
 //! [`MountKind`], a part with its [`Method`], and its line in [`Logins::start`].
 
-#![allow(dead_code)]
-
 pub(crate) mod approle;
 pub(crate) mod cloudb;
 mod config;
@@ -40,6 +38,8 @@ pub(crate) struct Logins {
     open: ArcSwap<HashMap<MountId, Arc<dyn Opened>>>,
     /// Held while one is read, so that no mount is open twice.
     opening: tokio::sync::Mutex<()>,
+    /// Told when somebody asks for a sweep.
+    sweep: tokio::sync::Notify,
 }
 
 /// What a mount is opened from.
@@ -54,7 +54,17 @@ pub(crate) enum From {
 impl Logins {
     /// None open yet.
     pub(super) fn new(store: Arc<dyn AuthStore>) -> Self {
-        Self { store, open: ArcSwap::default(), opening: tokio::sync::Mutex::default() }
+        Self { store, open: ArcSwap::default(), opening: tokio::sync::Mutex::default(), sweep: Default::default() }
+    }
+
+    /// Has what has ended swept now rather than later.
+    pub(crate) fn wake_sweep(&self) {
+        self.sweep.notify_one();
+    }
+
+    /// When somebody asks for a sweep.
+    pub(crate) async fn sweep_woken(&self) {
+        self.sweep.notified().await;
     }
 
     /// Opens a mount, unless it is open or its kind is no authentication method with roles of its own.
