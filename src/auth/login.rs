@@ -7,7 +7,7 @@
 //! follows them as the mount table says.
 //!
 //! The parts: `role` (what every role is), `method` (what every method is, and its view), `open` (a mount of one),
-//! `roles` and `config` (changes of both); and a part for each method. A new method is a variant of
+//! `roles` and `config` (changes of both), `verifier` (signed tokens); and a part for each method. A new method is a variant of
 //! [`MountKind`], a part with its [`Method`], and its line in [`Logins::start`].
 
 pub(crate) mod approle;
@@ -18,6 +18,8 @@ pub(crate) mod method;
 pub(crate) mod open;
 pub(crate) mod role;
 mod roles;
+#[allow(unused_imports, reason = "the methods that call it come next")]
+mod verifier;
 
 use std::collections::HashMap;
 use std::sync::Arc;
