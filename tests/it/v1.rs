@@ -4,6 +4,7 @@ mod clients;
 mod dialects;
 mod hygiene;
 mod limits;
+mod login;
 mod methods;
 mod parameters;
 pub mod pki;
