@@ -17,7 +17,7 @@ mod reach;
 mod token;
 mod trust;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use reqwest::Method;
@@ -42,7 +42,9 @@ const IDLE: Duration = Duration::from_secs(30);
 /// A client, and where it may go. Clones share their connections.
 #[derive(Clone)]
 pub(crate) struct Outbound {
-    client: Client,
+    /// Made for the first call where the system's authorities are the ones to trust: to read them takes longer than
+    /// all else that a start does for the calls that it may never make.
+    client: Arc<OnceLock<Client>>,
     /// The rules for addresses of callers; `None` where the server's configuration says them.
     reach: Option<Reach>,
 }
@@ -52,9 +54,9 @@ impl Outbound {
     /// the system's authorities; `""` for those.
     ///
     /// # Errors
-    /// `Invalid` for authorities that cannot be used, naming `field`; `Internal` when TLS cannot be set up.
+    /// `Invalid` for authorities that cannot be used, naming `field`.
     pub(crate) fn configured(field: &str, ca_pem: &str) -> Result<Self> {
-        Ok(Self { client: client(field, ca_pem, usual())?, reach: None })
+        Ok(Self { client: begun(field, ca_pem, None)?.into(), reach: None })
     }
 
     /// For addresses that callers give. `ca_pem` as in [`Outbound::configured`].
@@ -63,20 +65,27 @@ impl Outbound {
     /// As [`Outbound::configured`].
     #[allow(dead_code, reason = "the methods that call it come next")]
     pub(crate) fn given(reach: Reach, field: &str, ca_pem: &str) -> Result<Self> {
-        let builder = usual().dns_resolver(Arc::new(Guarded(reach)));
-        Ok(Self { client: client(field, ca_pem, builder)?, reach: Some(reach) })
+        Ok(Self { client: begun(field, ca_pem, Some(reach))?.into(), reach: Some(reach) })
     }
 
     /// A call to begin with.
     ///
     /// # Errors
-    /// `Invalid` for what is no URL, or one that must not be called.
+    /// `Invalid` for what is no URL, or one that must not be called; `Internal` when TLS cannot be set up.
     pub(crate) fn call(&self, method: Method, url: &str) -> Result<Call> {
         let url = match self.reach {
             Some(reach) => reach.url("url", url)?,
             None => Url::parse(url).map_err(|_| Error::invalid("url: is not a URL"))?,
         };
-        Ok(Call::new(self.client.request(method, url)))
+        Ok(Call::new(self.client()?.request(method, url)))
+    }
+
+    fn client(&self) -> Result<&Client> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let made = usual(self.reach).build().map_err(|e| Error::internal(e.without_url()))?;
+        Ok(self.client.get_or_init(|| made))
     }
 
     /// What is published at an address, asked for once; `who` is the subject of errors.
@@ -98,22 +107,28 @@ impl Outbound {
 }
 
 /// What holds for every client.
-fn usual() -> ClientBuilder {
-    Client::builder()
+fn usual(reach: Option<Reach>) -> ClientBuilder {
+    let usual = Client::builder()
         .no_proxy()
         .redirect(redirect::Policy::none())
         .retry(retry::never())
         .referer(false)
         .connect_timeout(CONNECT)
         .timeout(ATTEMPT)
-        .pool_idle_timeout(IDLE)
+        .pool_idle_timeout(IDLE);
+    match reach {
+        Some(reach) => usual.dns_resolver(Arc::new(Guarded(reach))),
+        None => usual,
+    }
 }
 
-fn client(field: &str, ca_pem: &str, builder: ClientBuilder) -> Result<Client> {
+/// The client that trusts the authorities in `ca_pem`; none yet where these are the system's.
+fn begun(field: &str, ca_pem: &str, reach: Option<Reach>) -> Result<OnceLock<Client>> {
     let certificates = certificates(field, ca_pem)?;
     if certificates.is_empty() {
-        return builder.build().map_err(|e| Error::internal(e.without_url()));
+        return Ok(OnceLock::new());
     }
-    let built = builder.tls_certs_only(certificates).build();
-    built.map_err(|_| Error::invalid(format!("{field}: a certificate cannot be used as an authority")))
+    let built = usual(reach).tls_certs_only(certificates).build();
+    let unusable = |_| Error::invalid(format!("{field}: a certificate cannot be used as an authority"));
+    built.map(OnceLock::from).map_err(unusable)
 }

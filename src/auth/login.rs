@@ -22,7 +22,7 @@ pub(crate) mod open;
 pub(crate) mod role;
 mod roles;
 mod settings;
-#[allow(dead_code, unused_imports, reason = "the methods that call it come next")]
+#[allow(unused_imports, reason = "the methods that call it come next")]
 mod verifier;
 
 use std::collections::HashMap;

@@ -120,8 +120,7 @@ impl CloudServices {
     /// Asks nobody.
     ///
     /// # Errors
-    /// `Invalid` for a URL that credentials must not be sent to, naming the setting; `Internal` when TLS cannot be
-    /// set up.
+    /// `Invalid` for a URL that credentials must not be sent to, naming the setting.
     pub fn new(settings: CloudSettings, clock: Clock) -> Result<Arc<Self>> {
         let azure = &settings.azure;
         if let Some(url) = &azure.authority_url {
