@@ -63,7 +63,6 @@ impl Outbound {
     ///
     /// # Errors
     /// As [`Outbound::configured`].
-    #[allow(dead_code, reason = "the methods that call it come next")]
     pub(crate) fn given(reach: Reach, field: &str, ca_pem: &str) -> Result<Self> {
         Ok(Self { client: begun(field, ca_pem, Some(reach))?.into(), reach: Some(reach) })
     }
