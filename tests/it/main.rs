@@ -9,7 +9,6 @@ mod cluster;
 mod command;
 mod connections;
 mod crash;
-#[allow(dead_code, unused_imports, reason = "those who ask it come next")]
 mod directory;
 mod domain;
 mod faults;

@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::outbound::Outbound;
 
-/// The method, in texts and metrics.
+/// The method, in texts.
 pub(super) const METHOD: &str = "jwt";
 /// What tokens are signed with where nothing else is configured.
 const USUAL: &[Algorithm] = &[Algorithm::RS256];
