@@ -107,7 +107,7 @@ impl Cache {
     }
 
     fn take(&self, outcome: Result<Found>) -> Result<()> {
-        let result = if outcome.is_ok() { "ok" } else { "failed" };
+        let result = if outcome.is_ok() { "done" } else { "failed" };
         metrics::counter!(telemetry::AUTH_KEY_SET_REFRESHES, "result" => result).increment(1);
         let Found { keys, issuer } = outcome.inspect_err(|error| {
             tracing::warn!(method = self.method, %error, "the keys of an issuer could not be had");
