@@ -3,6 +3,7 @@ mod caps;
 mod clients;
 mod dialects;
 mod hygiene;
+mod jwt;
 mod limits;
 mod login;
 mod methods;

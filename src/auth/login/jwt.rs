@@ -1,34 +1,62 @@
 //! The authentication method `jwt`: whoever has a signed token of another system.
+//!
+//! The configuration says whose tokens (`config`), a role which of them, and who they are here (`role`, which holds
+//! claims by `claims`); `entry` is a login. Keys that an issuer publishes belong to one version of the configuration:
+//! a change of roles keeps them, another configuration begins without any.
 
-use serde::{Deserialize, Serialize};
+mod claims;
+mod config;
+mod entry;
+mod role;
 
+use std::sync::{Arc, OnceLock};
+
+pub(crate) use self::config::{JwtConfig, KeySource};
+pub(crate) use self::role::{BoundClaims, JwtRole};
 use super::method::{Method, View};
-use super::role::{Role, Roles};
-use crate::auth::token::TokenTerms;
-use crate::error::Result;
+use super::open::Open;
+use super::role::Roles;
+use super::settings::LoginSettings;
+use super::verifier::Verifier;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
 
 /// The method.
 pub(crate) struct Jwt;
 
-/// A role.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct JwtRole {
-    /// What it says of its tokens.
-    pub(crate) terms: TokenTerms,
-}
+/// What verifies the tokens of one version of a configuration. It is made when the first one comes.
+#[derive(Clone, Default)]
+pub(crate) struct Keys(Arc<OnceLock<Verifier>>);
 
-impl Role for JwtRole {
-    fn terms(&self) -> &TokenTerms {
-        &self.terms
+impl Method for Jwt {
+    type Config = JwtConfig;
+    type Role = JwtRole;
+    type Made = Keys;
+
+    fn make(config: Option<&JwtConfig>, _: &Roles<JwtRole>, before: Option<&View<Self>>) -> Result<Keys> {
+        let same = before.filter(|before| before.config() == config);
+        Ok(same.map(|before| before.made().clone()).unwrap_or_default())
     }
 }
 
-impl Method for Jwt {
-    type Config = ();
-    type Role = JwtRole;
-    type Made = ();
+impl Keys {
+    fn verifier(&self, config: &JwtConfig, settings: &LoginSettings, clock: &Clock) -> Result<&Verifier> {
+        if let Some(verifier) = self.0.get() {
+            return Ok(verifier);
+        }
+        let made = config.verifier(settings, clock)?;
+        Ok(self.0.get_or_init(|| made))
+    }
+}
 
-    fn make(_: Option<&()>, _: &Roles<JwtRole>, _: Option<&View<Self>>) -> Result<()> {
-        Ok(())
+impl Open<Jwt> {
+    /// Whether tokens can be verified now, with the configuration that there is.
+    ///
+    /// # Errors
+    /// `NotFound` without one; `Unavailable`, saying why the issuer's keys cannot be had.
+    pub(crate) async fn has_keys(&self, settings: &LoginSettings, clock: &Clock) -> Result<()> {
+        let view = self.view();
+        let config = view.config().ok_or_else(Error::not_found)?;
+        view.made().verifier(config, settings, clock)?.check().await
     }
 }

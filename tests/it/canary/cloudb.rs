@@ -13,7 +13,6 @@ pub async fn cloudb(walk: &mut Walk, provider: &Provider) {
     walk.scanner.add_text("client secret", SECRET);
     walk.scanner.add_text("rotated client secret", &format!("{ROTATED}-1"));
     walk.scanner.add_text("access token", "access-token-1");
-    walk.post("sys/auth/cloudb", json!({ "type": "cloudb" })).await;
     let config = json!({ "tenant_id": TENANT, "resource": RESOURCE, "client_id": CLIENT, "client_secret": SECRET,
         "max_retries": 0 });
     assert_eq!(walk.post("auth/cloudb/config", config).await.status, 204);

@@ -283,7 +283,7 @@ async fn outcomes_are_counted() {
         assert_eq!(count(&text, result), 1, "{result}");
     }
     assert!(text.contains("signet_cloudb_provider_call_seconds_count{call=\"vm\",status=\"failed\"}"));
-    assert!(text.contains("signet_auth_key_set_refreshes_total{method=\"cloudb\",result=\"ok\"}"));
+    assert!(text.contains("signet_auth_key_set_refreshes_total{result=\"ok\"}"));
     for secret in [CLIENT, TENANT, config()["client_secret"].as_str().unwrap()] {
         assert!(!text.contains(secret));
     }
