@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{World, assert_refused, config};
-use crate::directory::TokenKey;
+use crate::directory::{TokenKey, now};
 use crate::faults::double;
 use crate::provider::{CLIENT, Fault, OTHER_TENANT, Provider, S1, TENANT, identity};
 use crate::support::send;
@@ -183,8 +183,12 @@ async fn l35_a_key_set_without_end_leaves_the_old_keys() {
     }
     // Old keys are used for a day, while nobody can be asked.
     world.provider.fault(Fault::status("openid-configuration", 99, 503));
-    world.app.clock.advance(Duration::from_secs(1800));
-    assert_eq!(world.with(json!({})).await.status, 200);
+    world.app.clock.advance(Duration::from_secs(2 * 3600));
+    let long = world.provider.mint(json!({"exp": now() + 48 * 3600}));
+    assert_eq!(world.login(json!({"role": "r", "jwt": long})).await.status, 200);
+    assert!(world.provider.lock().faults[0].times < 99, "it was asked");
+    world.app.clock.advance(Duration::from_secs(24 * 3600));
+    assert_eq!(world.login(json!({"role": "r", "jwt": long})).await.status, 503);
 }
 
 #[tokio::test]
