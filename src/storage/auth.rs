@@ -31,6 +31,7 @@ impl DomainWrite for AuthWrite {
             | Self::MountDrop(_)
             | Self::TokenSpend(_)
             | Self::TokenRevoke(_)
+            | Self::TokenRevokeAlone(_)
             | Self::TokenSweep { .. } => Ok(()),
         }
     }

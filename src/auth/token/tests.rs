@@ -53,7 +53,7 @@ impl Fixture {
 
     async fn create(&self, parent: &str, sudo: bool, body: Value) -> Result<(Value, Warnings)> {
         let caller = self.auth.identify(parent).await?;
-        self.auth.create_token(&caller, sudo, &fields(body)).await
+        self.auth.create_token(&caller, sudo, CreatePath::Own, &fields(body)).await
     }
 
     async fn token(&self, parent: &str, body: Value) -> String {
@@ -217,7 +217,7 @@ async fn t9_revoking_a_parent_ends_its_family_but_not_orphans() {
     let text = f.refused(&admin, false, json!({"no_parent": true})).await;
     assert_eq!(text, "root or sudo privileges required to create orphan token");
     let caller = f.caller(&admin).await;
-    let (auth, _) = f.auth.create_orphan_token(&caller, false, &fields(json!({}))).await.unwrap();
+    let (auth, _) = f.auth.create_token(&caller, false, CreatePath::Orphan, &fields(json!({}))).await.unwrap();
     assert_eq!(auth["orphan"], true);
 }
 
@@ -245,9 +245,8 @@ async fn t14_what_is_not_offered_is_refused_by_name() {
     let f = Fixture::new().await;
     for (body, want) in [
         (json!({"id": "mine"}), "id:"),
-        (json!({"type": "batch"}), "batch tokens are not supported"),
         (json!({"type": "other"}), "invalid 'token_type' value"),
-        (json!({"entity_alias": "a"}), "entity_alias: not supported"),
+        (json!({"entity_alias": "a"}), "'entity_alias' is only allowed in combination with token role"),
         (json!({"num_uses": -1}), "number of uses cannot be negative"),
         (json!({"ttl": "-1h"}), "ttl"),
         (json!({"meta": {"k": "v".repeat(5000)}}), "meta: more than"),
