@@ -8,11 +8,12 @@
 //! copy of the database holds nothing that works.
 //!
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
-//! renewing and ending tokens), `mounts` (the table). What is not offered is refused by name: wrapping,
-//! namespaces, and for now every authentication method but tokens.
+//! renewing and ending tokens), `mounts` (the table), `login` (the authentication methods). What is not offered
+//! is refused by name: wrapping, namespaces.
 
 mod cache;
 mod instant;
+pub(crate) mod login;
 pub mod mounts;
 mod policies;
 pub mod policy;
@@ -32,6 +33,7 @@ use arc_swap::ArcSwap;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use cache::TokenCache;
+use login::Logins;
 use mounts::MountTable;
 use policies::Policies;
 use policy::{Acl, Decision, Operation, Parameters, Place};
@@ -148,6 +150,7 @@ pub struct Auth {
     tokens: TokenCache,
     /// Held while tokens are tidied because somebody asked for it.
     tidying: Arc<tokio::sync::Mutex<()>>,
+    logins: Logins,
     /// Held while a policy or mount changes.
     writing: tokio::sync::Mutex<()>,
     /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes
@@ -166,6 +169,7 @@ impl Auth {
         let mounts = mounts::load(&*store).await?;
         let token_roles = RoleTable::load(&*store).await?;
         Ok(Arc::new(Self {
+            logins: Logins::new(Arc::clone(&store)),
             store,
             clock,
             policies: ArcSwap::from_pointee(policies),
@@ -176,6 +180,11 @@ impl Auth {
             writing: tokio::sync::Mutex::new(()),
             behind: AtomicBool::new(false),
         }))
+    }
+
+    /// The authentication methods that are open.
+    pub(crate) fn logins(&self) -> &Logins {
+        &self.logins
     }
 
     /// Reads policies and mounts again: for the follower of other nodes' changes.

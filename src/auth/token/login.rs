@@ -95,7 +95,7 @@ impl Auth {
 }
 
 /// The bounds of a life by the terms of a login's role, counted from `start`.
-fn login_limits(mount: &Mount, terms: &TokenTerms, start: Time) -> Limits {
+pub(super) fn login_limits(mount: &Mount, terms: &TokenTerms, start: Time) -> Limits {
     Limits {
         start,
         mount_default: mount.default_ttl(),

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Live;
 use super::batch::cannot_be;
+use super::login::login_limits;
 use super::record::{Record, Standing};
 use super::ttl::{Limits, after, lesser};
 use crate::auth::mounts::{SYSTEM_TTL, TOKEN_MOUNT};
@@ -75,6 +76,14 @@ impl Auth {
 
     /// What bounds a renewal, and the life that it gives when none is asked for.
     fn renewal(&self, record: &Record) -> Result<(Limits, Duration)> {
+        if let Some(login) = &record.login {
+            // The role as it is now, within what the token was made with.
+            let terms = self.logins().terms(login.mount, &login.role)?;
+            let mounts = self.mounts.load();
+            let mount = mounts.by_id(login.mount).ok_or_else(gone)?;
+            let limits = login_limits(mount, &terms, record.created_at);
+            return Ok((Limits { explicit_max: record.explicit_max_ttl, ..limits }, terms.ttl));
+        }
         let mut limits = self.token_limits(record);
         if !record.role.is_empty() {
             let role = self.token_role(&record.role).ok_or_else(|| {
@@ -90,13 +99,10 @@ impl Auth {
         Ok((limits, record.grant))
     }
 
-    /// What bounds the life of a token, as it was made.
+    /// What bounds the life of a token that was made from another.
     pub(super) fn token_limits(&self, record: &Record) -> Limits {
         let mounts = self.mounts.load();
-        let mount = match &record.login {
-            Some(login) => mounts.by_id(login.mount),
-            None => mounts.get(TOKEN_MOUNT),
-        };
+        let mount = mounts.get(TOKEN_MOUNT);
         Limits {
             start: record.created_at,
             mount_default: mount.map_or(SYSTEM_TTL, |mount| mount.default_ttl()),
