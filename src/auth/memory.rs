@@ -57,6 +57,9 @@ impl State {
             AuthWrite::TokenInsert(row) if row.parent.is_some_and(|parent| !self.tokens.contains_key(&parent)) => {
                 return Err(Error::new(Kind::Conflict, "parent"));
             }
+            AuthWrite::TokenInsert(row) if row.mount.is_some_and(|mount| !self.mounts.contains(&mount)) => {
+                return Err(Error::new(Kind::Conflict, "mount"));
+            }
             AuthWrite::TokenInsert(row) => {
                 self.tokens.insert(row.hash, row);
                 AuthOutcome::Done
