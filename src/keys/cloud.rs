@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `key` | one key as a backend: looked up once and pinned, made once, digests signed, test signatures |
 //! | `services` | what the server's configuration says of the services, and the HTTP client for them |
+//! | `problems` | which of those settings cannot be used |
 //! | `rest` | one exchange over HTTP: bounded in time, size and repetitions; no redirects |
 //! | `token` | an access token, fetched once for all who need it |
 //! | `rules` | rules of parameters that several services share |
@@ -12,6 +13,7 @@
 //! Where requests go is said by the server's configuration and by checked parameters of a key, never by an answer.
 
 mod key;
+mod problems;
 mod rest;
 pub(super) mod rules;
 mod services;

@@ -316,7 +316,7 @@ fn sighup_without_tls_is_survived() {
     site.init();
     let served = Served::start(site.command(&["serve"]).env("SIGNET_LOG", "info"), &site.path("log"));
     served.signal(Signal::HUP);
-    served.wait_for_log("nothing to reload");
+    served.wait_for_log("no TLS certificate to reload");
     served.terminate();
 }
 
