@@ -81,8 +81,8 @@ async fn issued(app: &App) {
 }
 
 #[test]
-fn k9_every_hash_word_signs_with_rsa_and_ec_and_no_other() {
-    alone(module_path!(), "k9_every_hash_word_signs_with_rsa_and_ec_and_no_other", |hsm: Hsm| async move {
+fn k4_and_k9_every_hash_word_signs_with_rsa_and_ec_and_no_other() {
+    alone(module_path!(), "k4_and_k9_every_hash_word_signs_with_rsa_and_ec_and_no_other", |hsm: Hsm| async move {
         hsm.token("one");
         hsm.import("one", "ec", "0a", &P256);
         hsm.import("one", "rsa", "0b", &RSA);

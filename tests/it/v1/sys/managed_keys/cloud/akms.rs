@@ -13,10 +13,13 @@ use crate::support::App;
 fn key(stack: &Ministack, kms_key: &str, bits: u32) -> Value {
     let body = json!({ "access_key": "test", "secret_key": "test-secret", "kms_key": kms_key, "endpoint": stack.url,
         "region": "us-east-1" });
-    with(body, match bits {
-        256 | 384 | 521 => json!({ "key_type": "ecdsa", "curve": format!("P{bits}") }),
-        bits => json!({ "key_type": "RSA", "key_bits": bits.to_string() }),
-    })
+    with(
+        body,
+        match bits {
+            256 | 384 | 521 => json!({ "key_type": "ecdsa", "curve": format!("P{bits}") }),
+            bits => json!({ "key_type": "RSA", "key_bits": bits.to_string() }),
+        },
+    )
 }
 
 fn generated(stack: &Ministack, kms_key: &str, bits: u32) -> Value {
@@ -130,6 +133,7 @@ async fn k7_names_are_unique_over_types_and_parameters_are_shown_without_secrets
     write(&app, "cloudakms/web", with(shown, json!({ "allow_generate_key": true }))).await;
     tested(&app, "cloudakms/web", json!({})).await;
     let text = "access_key: \"redacted\" is what is shown in its place, and there is none yet";
-    refused(&app, "cloudakms/other", with(key(&stack, "alias/x", 256), json!({ "access_key": "redacted" })), text).await;
+    refused(&app, "cloudakms/other", with(key(&stack, "alias/x", 256), json!({ "access_key": "redacted" })), text)
+        .await;
     app.stop().await;
 }

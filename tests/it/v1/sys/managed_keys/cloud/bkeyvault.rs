@@ -71,7 +71,8 @@ async fn k36_a_resource_is_a_suffix_of_the_provider_or_of_the_configuration() {
         refused(&app, KEY, with(key(), json!({ "resource": resource })), rule).await;
     }
     let rule = "resource: must be 1 to 253 letters, digits or . -";
-    for resource in ["evil.example/vault.azure.net", "evil.example#.vault.azure.net", "vault.azure.net:1", "a@vault.azure.net"]
+    for resource in
+        ["evil.example/vault.azure.net", "evil.example#.vault.azure.net", "vault.azure.net:1", "a@vault.azure.net"]
     {
         refused(&app, KEY, with(key(), json!({ "resource": resource })), rule).await;
     }

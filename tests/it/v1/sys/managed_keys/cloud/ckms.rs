@@ -115,9 +115,8 @@ async fn k37_credentials_are_files_of_the_folder_for_them_and_no_others() {
     symlink(root.path().join("outside.json"), folder.join("later.json")).unwrap();
     test_refused(&app, KEY, json!({}), &format!("configuration: {linked}")).await;
     // Without a folder there is none.
-    let app = app.restart_as(|builder| {
-        builder.cloud(CloudSettings { google: kms.settings(), ..CloudSettings::default() })
-    });
+    let app =
+        app.restart_as(|builder| builder.cloud(CloudSettings { google: kms.settings(), ..CloudSettings::default() }));
     let app = app.await;
     refused(&app, "cloudckms/other", of(&folder.join("signer.json")), outside).await;
     test_refused(&app, KEY, json!({}), &format!("configuration: {outside}")).await;
