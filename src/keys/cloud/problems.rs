@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use url::{Host, Url};
 
-use super::rules::base_url;
 use super::services::CloudSettings;
+use crate::outbound::base_url;
 
 const BASE: &str = "must be an absolute https URL without credentials and query; http is for the loopback alone";
 const TEMPLATE: &str = "must be an absolute https URL with {vault_name} in it; http is for the loopback alone";

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::rest::Rest;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::outbound::Outbound;
 
 /// What the server's configuration says of the services. None of it can be said by a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl GoogleSettings {
 pub struct CloudServices {
     pub(in crate::keys) settings: CloudSettings,
     pub(in crate::keys) clock: Clock,
-    pub(in crate::keys) rest: Rest,
+    pub(in crate::keys) outbound: Outbound,
 }
 
 impl CloudServices {
@@ -119,6 +119,6 @@ impl CloudServices {
         if let Some((name, rule)) = settings.problems().first() {
             return Err(Error::invalid(format!("{name}: {rule}")));
         }
-        Ok(Arc::new(Self { settings, clock, rest: Rest::new()? }))
+        Ok(Arc::new(Self { settings, clock, outbound: Outbound::configured("", "")? }))
     }
 }
