@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::documents::{DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
-use crate::keys::Limits;
+use crate::keys::actor::Limits;
 use crate::keys::store::KeyStore;
 
 /// The kind of the documents; the name is the digest of the place, hexadecimal.

@@ -44,7 +44,8 @@ async fn test_refused(app: &App, name: &str, body: Value, text: &str) {
 
 async fn tune(app: &App, keys: Value) {
     let answer = app.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": keys })).await;
-    assert_eq!(answer.status, 204, "{}", answer.text);
+    // Issuers that lose their key are warned of.
+    assert!(matches!(answer.status, 200 | 204), "{}", answer.text);
 }
 
 async fn taken(app: &App, name: &str) -> signet::error::Result<ManagedKey> {
