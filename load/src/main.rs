@@ -110,7 +110,8 @@ struct Args {
     /// Longest time of the run, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Of `sign-managed`: a managed key of the running server.
+    /// Of `sign-managed`: a managed key of the running server, of whatever type (pkcs11, cloudakms, cloudbkeyvault or
+    /// cloudckms).
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     managed_key: Option<String>,
     /// Of `sign-managed`: sessions of each key in SoftHSM.

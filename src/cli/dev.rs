@@ -7,16 +7,18 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use serde_json::json;
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
+use signet::config;
 use signet::error::{Error, Result};
 use signet::fields::Fields;
 use signet::http::settings::Settings;
-use signet::keys::{CloudSettings, Libraries};
+use signet::keys::Libraries;
 use signet::nodes::SKEW_LIMIT;
 use signet::pki::Authority;
 use signet::pki::ca::changes;
@@ -88,7 +90,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         (Database::Embedded(_), None) => "Data is temporary and goes when the server stops.".to_owned(),
     };
     let libraries = libraries(&arguments.pkcs11_library)?;
-    let server = Server::open(options(folder, database, arguments.listen, libraries)?).await?;
+    let server = Server::open(options(folder, database, arguments.listen, libraries.clone())?).await?;
     let prepared = prepare(&server, arguments.root_token.as_deref()).await;
     let token = match prepared {
         Ok(token) => token,
@@ -99,7 +101,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     };
     let running = server.start().await?;
     greet(running.address(), &token, &place).map_err(Error::internal)?;
-    running.until(signals).await
+    running.until(signals, Arc::new(move || Ok(libraries.clone()))).await
 }
 
 /// The libraries of `NAME=PATH` pairs.
@@ -130,7 +132,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
         clock,
         storage,
         pkcs11_libraries,
-        cloud: CloudSettings::default().in_environment(),
+        cloud: config::cloud_of_environment(|name| std::env::var(name).ok())?.in_environment(),
         signers: None,
         settings,
         audit: Vec::new(),

@@ -63,7 +63,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "x509",
         ],
     ),
-    ("config", &["error", "fields", "http", "pki", "secret", "telemetry"]),
+    ("config", &["error", "fields", "http", "keys", "pki", "secret", "telemetry"]),
     (
         "server",
         &[

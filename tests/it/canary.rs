@@ -4,6 +4,7 @@
 //! The real program runs with everything logged. A walk makes tokens and keys in every way there is and
 //! provokes errors of every kind; then all that came out is searched for every secret that was seen.
 
+mod managed_keys;
 pub mod private_key;
 pub mod scanner;
 
@@ -18,7 +19,7 @@ use self::private_key::private_numbers;
 use self::scanner::Scanner;
 use crate::cluster;
 use crate::process::{Dev, dev_with, openssl, signet};
-use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
+use crate::signers::hsm::{Hsm, SOFTHSM};
 use crate::support::{Answer, Client, send};
 
 /// Something that came out of the server.
@@ -268,45 +269,6 @@ async fn external_policy(walk: &mut Walk, csr: &str, folder: &Path) {
     walk.post("pki2/config/external-policy", json!({ "service_client_cert_bundle": key })).await;
 }
 
-/// PINs of managed keys: the right one, a wrong one, in every state of a key.
-async fn managed_keys(walk: &mut Walk, hsm: &Hsm) {
-    let path = "sys/managed-keys/pkcs11/hsm";
-    for (name, pin) in [("pin", PIN), ("wrong pin", "wrong-pin-of-nobody"), ("long pin", "long-pin-of-nobody")] {
-        walk.scanner.add_text(name, pin);
-    }
-    hsm.token("canary");
-    let key = json!({ "library": "hsm", "token_label": "canary", "key_label": "web", "mechanism": "0x1041",
-        "pin": "wrong-pin-of-nobody", "allow_generate_key": "true", "curve": "P256" });
-    let test = format!("{path}/test/sign");
-    assert_eq!(walk.post(path, key).await.status, 200);
-    assert_eq!(walk.post(&test, json!({})).await.status, 400);
-    for body in [
-        json!({ "pin": PIN, "slot": 1 }),
-        json!({ "pin": PIN, "library": PIN }),
-        json!({ "pin": "long-pin-of-nobody".repeat(1000) }),
-        json!({ "pin": [PIN] }),
-        json!({ "pin": { "a": PIN } }),
-        json!({ "PIN": PIN, "bogus": 1 }),
-    ] {
-        let answer = walk.post(path, body.clone()).await;
-        // A library that is not there is named: that was the caller's own doing.
-        if body["library"] == PIN {
-            walk.outputs.pop();
-        }
-        assert!(matches!(answer.status, 200 | 400), "{}", answer.text);
-    }
-    assert_eq!(walk.post(path, json!({ "pin": PIN })).await.status, 200);
-    assert_eq!(walk.post(&test, json!({})).await.status, 204);
-    let root = walk.root.clone();
-    let shown = walk.ask(&root, "GET", path, Value::Null, &[]).await;
-    assert_eq!(shown.body["data"]["pin"], "redacted");
-    hsm.remove_tokens();
-    walk.post(&test, json!({})).await;
-    hsm.restore_tokens();
-    walk.post("sys/mounts/pki2/tune", json!({ "allowed_managed_keys": "hsm" })).await;
-    walk.ask(&root, "DELETE", path, Value::Null, &[]).await;
-}
-
 /// Tokens of the projects API: made, used, shown, listed, taken for another one, deleted.
 async fn projects(walk: &mut Walk) {
     let base = walk.root.url("").replace("/v1/", "/api/v2/");
@@ -513,6 +475,8 @@ async fn walk_and_search(database: Option<cluster::Database>) {
     let devices = tempfile::tempdir().unwrap();
     let hsm = Hsm::new(devices.path());
     command.env("SOFTHSM2_CONF", hsm.settings()).env("SIGNET_PKCS11_LIBRARIES", format!("hsm={SOFTHSM}"));
+    let services = managed_keys::Services::start(devices.path());
+    services.name_to(&mut command);
     if let Some(database) = database {
         command.env("SIGNET_DATABASE_URL", database.url());
     }
@@ -533,7 +497,8 @@ async fn walk_and_search(database: Option<cluster::Database>) {
     imports(&mut walk, folder.path()).await;
     errors(&mut walk, &walker).await;
     projects(&mut walk).await;
-    managed_keys(&mut walk, &hsm).await;
+    managed_keys::in_a_token(&mut walk, &hsm).await;
+    managed_keys::at_services(&mut walk, &services).await;
     reads(&mut walk, &issued).await;
     let running = stored(&data, database);
     planted(&mut walk, issued[0]["serial_number"].as_str().unwrap(), folder.path()).await;

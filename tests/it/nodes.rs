@@ -5,6 +5,7 @@
 
 mod crls;
 mod follow;
+mod managed_keys;
 mod outage;
 mod processes;
 mod together;

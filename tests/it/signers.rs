@@ -5,7 +5,7 @@
 //! process of its own ([`hsm::alone`]), with tokens of its own. Cloud services are spoken to over HTTP on the
 //! loopback (`cloud`).
 
-mod cloud;
+pub mod cloud;
 mod contract;
 mod double;
 mod healing;

@@ -15,8 +15,8 @@ use signet::error::Kind;
 use signet::fields::Fields;
 use signet::http::settings::Settings;
 use signet::http::state::Shared;
-use signet::keys::Libraries;
 use signet::keys::signing::Signers;
+use signet::keys::{CloudSettings, Libraries};
 use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
 use signet::server::{ConnectionLimits, Options, Running, Server};
@@ -37,6 +37,7 @@ pub struct Builder {
     tls: Option<TlsFiles>,
     audit: Vec<Arc<dyn Device>>,
     libraries: Libraries,
+    cloud: CloudSettings,
     signers: Option<Arc<dyn Signers>>,
 }
 
@@ -48,6 +49,12 @@ impl Builder {
     /// PKCS #11 libraries for managed keys.
     pub fn libraries(mut self, libraries: Libraries) -> Self {
         self.libraries = libraries;
+        self
+    }
+
+    /// Where cloud services of managed keys are.
+    pub fn cloud(mut self, cloud: CloudSettings) -> Self {
+        self.cloud = cloud;
         self
     }
 
@@ -158,7 +165,7 @@ impl Builder {
                 queue: self.queue,
             },
             pkcs11_libraries: self.libraries.clone(),
-            cloud: signet::keys::CloudSettings::default(),
+            cloud: self.cloud.clone(),
             signers: self.signers.clone(),
             settings: self.settings.clone(),
             audit: self.audit.clone(),
@@ -200,6 +207,7 @@ impl App {
             tls: None,
             audit: Vec::new(),
             libraries: no_module(),
+            cloud: CloudSettings::default(),
             signers: None,
         }
     }
@@ -289,12 +297,13 @@ impl App {
     }
 
     fn beside(&self) -> (Builder, tempfile::TempDir) {
-        let Builder { settings, queue, skew_limit, libraries, signers, .. } = &self.builder;
+        let Builder { settings, queue, skew_limit, libraries, cloud, signers, .. } = &self.builder;
         let (clock, settings) = (self.clock.clone(), settings.clone());
         let database = Some(Arc::clone(self.builder.database.as_ref().unwrap()));
         let (queue, skew_limit, libraries, signers) = (*queue, *skew_limit, libraries.clone(), signers.clone());
-        let (faults, tls, audit) = (None, None, Vec::new());
-        let builder = Builder { clock, settings, queue, database, faults, skew_limit, tls, audit, libraries, signers };
+        let (faults, tls, audit, cloud) = (None, None, Vec::new(), cloud.clone());
+        let builder =
+            Builder { clock, settings, queue, database, faults, skew_limit, tls, audit, libraries, cloud, signers };
         let folder = tempfile::tempdir().unwrap();
         // A copied file keeps its mode.
         std::fs::copy(self.folder().join("seal.key"), folder.path().join("seal.key")).unwrap();
