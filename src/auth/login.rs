@@ -11,8 +11,6 @@
 //! of others); and a part for each method. A new method is a variant of
 //! [`MountKind`], a part with its [`Method`], and its line in [`Logins::start`].
 
-#![allow(dead_code)]
-
 pub(crate) mod approle;
 pub(crate) mod cloudb;
 mod config;
@@ -46,6 +44,8 @@ pub(crate) struct Logins {
     open: ArcSwap<HashMap<MountId, Arc<dyn Opened>>>,
     /// Held while one is read, so that no mount is open twice.
     opening: tokio::sync::Mutex<()>,
+    /// Told when somebody asks for a sweep.
+    sweep: tokio::sync::Notify,
 }
 
 /// What a mount is opened from.
@@ -60,12 +60,23 @@ pub(crate) enum From {
 impl Logins {
     /// None open yet.
     pub(super) fn new(store: Arc<dyn AuthStore>, settings: LoginSettings) -> Self {
-        Self { store, settings, open: ArcSwap::default(), opening: tokio::sync::Mutex::default() }
+        let (open, opening) = (ArcSwap::default(), tokio::sync::Mutex::default());
+        Self { store, settings, open, opening, sweep: Default::default() }
     }
 
     /// What the server's configuration says of methods.
     pub(crate) fn settings(&self) -> &LoginSettings {
         &self.settings
+    }
+
+    /// Has what has ended swept now rather than later.
+    pub(crate) fn wake_sweep(&self) {
+        self.sweep.notify_one();
+    }
+
+    /// When somebody asks for a sweep.
+    pub(crate) async fn sweep_woken(&self) {
+        self.sweep.notified().await;
     }
 
     /// Opens a mount, unless it is open or its kind is no authentication method with roles of its own.

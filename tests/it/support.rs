@@ -176,6 +176,19 @@ pub fn no_module() -> Libraries {
     Libraries::new([(NO_MODULE.to_owned(), file)]).unwrap()
 }
 
+/// The kinds of authentication methods that can be enabled.
+pub const METHODS: [&str; 3] = ["approle", "jwt", "cloudb"];
+
+/// Where the tests have a mount of this kind.
+pub fn place_of(kind: &str) -> String {
+    match kind {
+        "system" => "sys".to_owned(),
+        "token" => "auth/token".to_owned(),
+        method if METHODS.contains(&method) => format!("auth/{method}"),
+        kind => kind.to_owned(),
+    }
+}
+
 /// A running server and a client that holds its root token.
 pub struct App {
     running: Running,
@@ -238,6 +251,14 @@ impl App {
     pub async fn policy(&self, name: &str, text: &str) {
         let answer = self.client.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await;
         assert_eq!(answer.status, 204, "{}", answer.text);
+    }
+
+    /// Enables every authentication method where [`place_of`] says that it is.
+    pub async fn enable_methods(&self) {
+        for kind in METHODS {
+            let answer = self.client.post(&format!("sys/auth/{kind}"), json!({ "type": kind })).await;
+            assert_eq!(answer.status, 204, "{}", answer.text);
+        }
     }
 
     /// Sends bytes as they are and reads until the server closes; for what no client would send.

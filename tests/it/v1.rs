@@ -5,6 +5,7 @@ mod dialects;
 mod hygiene;
 mod jwt;
 mod limits;
+mod login;
 mod methods;
 mod parameters;
 pub mod pki;

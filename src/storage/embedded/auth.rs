@@ -50,7 +50,7 @@ pub(super) fn write(
         AuthWrite::TokenSpend(hash) => tokens::spend(db, hash)?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft),
         AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(tokens::revoke(db, hash)?),
         AuthWrite::TokenSweep { now, limit } => AuthOutcome::Swept(tokens::sweep(db, *now, *limit)?),
-        AuthWrite::SecretId(write) => secret_ids::write(db, touched, write)?,
+        AuthWrite::SecretId(write) => secret_ids::write(db, touched, write, now)?,
     })
 }
 

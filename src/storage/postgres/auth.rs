@@ -65,7 +65,7 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             tx.forget_tokens();
             AuthOutcome::Revoked(tokens::revoke(db, hash).await?)
         }
-        AuthWrite::SecretId(write) => secret_ids::write(tx, write).await?,
+        AuthWrite::SecretId(write) => secret_ids::write(tx, write, now).await?,
         AuthWrite::TokenSweep { now, limit } => {
             tx.forget_tokens();
             AuthOutcome::Swept(tokens::sweep(db, *now, *limit).await?)
