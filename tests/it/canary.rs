@@ -17,6 +17,7 @@ use signet::http::secrets::all_routes;
 use self::private_key::private_numbers;
 use self::scanner::Scanner;
 use crate::cluster;
+use crate::directory::TokenKey;
 use crate::process::{Dev, dev_with, openssl, signet};
 use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
 use crate::support::{Answer, Client, METHODS, place_of, send};
@@ -182,6 +183,37 @@ async fn logins(walk: &mut Walk) {
             .await;
     }
     walk.post("auth/approle/role/machine/secret-id/destroy", json!({ "secret_id": random })).await;
+    signed_tokens(walk, &stranger).await;
+}
+
+/// Signed tokens of another system, taken and refused.
+async fn signed_tokens(walk: &mut Walk, stranger: &Client) {
+    let key = TokenKey::fixed();
+    walk.post("auth/jwt/config", json!({ "jwt_validation_pubkeys": [key.pem()] })).await;
+    let role = json!({ "user_claim": "sub", "bound_audiences": "signet", "token_policies": "walker" });
+    walk.post("auth/jwt/role/machine", role).await;
+    let end = crate::directory::now() + 3600;
+    for (name, audience) in [("signed token", "signet"), ("signed token for others", "elsewhere")] {
+        let jwt = key.token(&json!({ "aud": audience, "sub": "build", "exp": end }));
+        walk.scanner.add_text(name, &jwt);
+        // What makes it a credential.
+        walk.scanner.add_text(&format!("signature of a {name}"), jwt.rsplit_once('.').unwrap().1);
+        let body = json!({ "role": "machine", "jwt": jwt });
+        if audience == "signet" {
+            walk.token(stranger, "by a signed token", "auth/jwt/login", body).await;
+        } else {
+            walk.ask(stranger, "POST", "auth/jwt/login", body, &[]).await;
+        }
+        for wrong in [
+            json!({ "role": "absent", "jwt": jwt }),
+            json!({ "jwt": jwt }),
+            json!({ "role": "machine", "jwt": [jwt] }),
+            json!({ "role": "machine", "jwt": format!("{jwt}.x") }),
+            json!({ "role": "machine", "jwt": format!("{jwt}A") }),
+        ] {
+            walk.ask(stranger, "POST", "auth/jwt/login", wrong, &[]).await;
+        }
+    }
 }
 
 /// Private keys in every kind and form in which they leave.
