@@ -33,6 +33,7 @@ use arc_swap::ArcSwap;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use cache::TokenCache;
+pub use login::LoginSettings;
 use login::Logins;
 use mounts::MountTable;
 use policies::Policies;
@@ -159,17 +160,26 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Loads policies and mounts; writes the `default` policy when there is none.
+    /// Loads policies and mounts; writes the `default` policy when there is none. Authentication methods have
+    /// their usual settings.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn open(store: Arc<dyn AuthStore>, clock: Clock) -> Result<Arc<Self>> {
+        Self::open_with(store, clock, LoginSettings::default()).await
+    }
+
+    /// As [`Auth::open`], with other settings of authentication methods.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn open_with(store: Arc<dyn AuthStore>, clock: Clock, logins: LoginSettings) -> Result<Arc<Self>> {
         policies::ensure_default(&*store, &clock).await?;
         let policies = policies::load(&*store, 1).await?;
         let mounts = mounts::load(&*store).await?;
         let token_roles = RoleTable::load(&*store).await?;
         Ok(Arc::new(Self {
-            logins: Logins::new(Arc::clone(&store)),
+            logins: Logins::new(Arc::clone(&store), logins),
             store,
             clock,
             policies: ArcSwap::from_pointee(policies),

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use self::reader::Reader;
+use crate::auth::LoginSettings;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::settings::Settings;
@@ -193,6 +194,12 @@ pub const SETTINGS: &[Setting] = &[
         "http://169.254.169.254",
         "Base URL of the service that gives the tokens of the machine's own identity, for cloudbkeyvault.",
     ),
+    setting(
+        "outbound_loopback",
+        "SIGNET_OUTBOUND_LOOPBACK",
+        "false",
+        "Whether auth methods may be configured to call this machine, over plain HTTP too.",
+    ),
 ];
 
 /// A checked configuration.
@@ -226,6 +233,8 @@ pub struct Config {
     pub pkcs11_libraries: BTreeMap<String, PathBuf>,
     /// The cloud services of managed keys; what the provider's own variables say is not in it.
     pub cloud: CloudSettings,
+    /// What authentication methods may do.
+    pub logins: LoginSettings,
 }
 
 /// The files of a TLS certificate, PEM.

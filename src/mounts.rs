@@ -159,6 +159,11 @@ impl Mounts {
         self.pki.wake_leases();
     }
 
+    /// Has secret ids that have ended swept now rather than later.
+    pub(crate) fn sweep_secret_ids(&self) {
+        self.auth.logins().wake_sweep();
+    }
+
     async fn open_one(&self, mount: &Mount, from: From) -> Result<()> {
         match (&mount.kind, from) {
             (MountKind::Pki, From::Stored) => self.pki.open(mount.id).await?,

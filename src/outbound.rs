@@ -39,11 +39,12 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// How long a connection without a request is kept.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// A client, and where it may go.
+/// A client, and where it may go. Clones share their connections.
+#[derive(Clone)]
 pub(crate) struct Outbound {
     /// Made for the first call where the system's authorities are the ones to trust: to read them takes longer than
     /// all else that a start does for the calls that it may never make.
-    client: OnceLock<Client>,
+    client: Arc<OnceLock<Client>>,
     /// The rules for addresses of callers; `None` where the server's configuration says them.
     reach: Option<Reach>,
 }
@@ -55,16 +56,15 @@ impl Outbound {
     /// # Errors
     /// `Invalid` for authorities that cannot be used, naming `field`.
     pub(crate) fn configured(field: &str, ca_pem: &str) -> Result<Self> {
-        Ok(Self { client: begun(field, ca_pem, None)?, reach: None })
+        Ok(Self { client: begun(field, ca_pem, None)?.into(), reach: None })
     }
 
     /// For addresses that callers give. `ca_pem` as in [`Outbound::configured`].
     ///
     /// # Errors
     /// As [`Outbound::configured`].
-    #[allow(dead_code, reason = "the methods that call it come next")]
     pub(crate) fn given(reach: Reach, field: &str, ca_pem: &str) -> Result<Self> {
-        Ok(Self { client: begun(field, ca_pem, Some(reach))?, reach: Some(reach) })
+        Ok(Self { client: begun(field, ca_pem, Some(reach))?.into(), reach: Some(reach) })
     }
 
     /// A call to begin with.

@@ -29,8 +29,8 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::audit::{Audit, Device};
-use crate::auth::Auth;
 use crate::auth::store::{AuthStore, AuthWrite};
+use crate::auth::{Auth, LoginSettings};
 use crate::clock::Clock;
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
@@ -90,6 +90,8 @@ pub struct Options {
     pub cloud: CloudSettings,
     /// Who signs for mounts in place of the managed keys that are registered; usually nobody.
     pub signers: Option<Arc<dyn Signers>>,
+    /// Settings of authentication methods.
+    pub logins: LoginSettings,
     /// Settings of the wires.
     pub settings: Settings,
     /// Who is told of every request and answer. Without one nobody is; with some, whatever none of them takes is
@@ -146,7 +148,8 @@ impl Server {
         let audit = Audit::new(options.audit, options.clock.clone());
         let Options { listen, tls, metrics_listen, .. } = options;
         let keys = Keys { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
-        let given = Given { clock: options.clock, settings: options.settings, skew_limit: options.skew_limit };
+        let Options { clock, logins, settings, skew_limit, .. } = options;
+        let given = Given { clock, logins, settings, skew_limit };
         match domains(stores, audit, keys, given, storage_type).await {
             Ok(shared) => Ok(Self { shared: Arc::new(shared), storage, listen, tls, metrics_listen, workers, caps }),
             Err(error) => {
@@ -233,12 +236,13 @@ struct Keys {
 /// What the domains are given.
 struct Given {
     clock: Clock,
+    logins: LoginSettings,
     settings: Settings,
     skew_limit: Duration,
 }
 
 async fn domains(stores: Stores, audit: Audit, keys: Keys, given: Given, storage_type: &'static str) -> Result<Shared> {
-    let Given { clock, settings, skew_limit } = given;
+    let Given { clock, logins, settings, skew_limit } = given;
     // Before anything is read: what changes from now on is followed.
     let baseline = match stores.changes {
         Some(log) => Some(Baseline::read(log, clock.clone(), skew_limit).await?),
@@ -246,7 +250,7 @@ async fn domains(stores: Stores, audit: Audit, keys: Keys, given: Given, storage
     };
     let identity = identity(&*stores.auth, storage_type).await?;
     let reach = Reach::new(Arc::clone(&stores.auth));
-    let auth = Auth::open(stores.auth, clock.clone()).await?;
+    let auth = Auth::open_with(stores.auth, clock.clone(), logins).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
     let devices = Devices { libraries: keys.libraries, cloud: CloudServices::new(keys.cloud, clock.clone())? };
     let managed_keys = ManagedKeys::open(stores.managed_keys, devices, grants, clock.clone()).await?;

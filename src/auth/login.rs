@@ -7,10 +7,9 @@
 //! follows them as the mount table says.
 //!
 //! The parts: `role` (what every role is), `method` (what every method is, and its view), `open` (a mount of one),
-//! `roles` and `config` (changes of both), `verifier` (signed tokens); and a part for each method. A new method is a variant of
+//! `roles` and `config` (changes of both), `settings` (what the server's configuration says), `verifier` (signed tokens
+//! of others); and a part for each method. A new method is a variant of
 //! [`MountKind`], a part with its [`Method`], and its line in [`Logins::start`].
-
-#![allow(dead_code)]
 
 pub(crate) mod approle;
 pub(crate) mod cloudb;
@@ -20,6 +19,7 @@ pub(crate) mod method;
 pub(crate) mod open;
 pub(crate) mod role;
 mod roles;
+mod settings;
 #[allow(unused_imports, reason = "the methods that call it come next")]
 mod verifier;
 
@@ -30,6 +30,7 @@ use arc_swap::ArcSwap;
 
 use self::method::Method;
 use self::open::{Open, Opened};
+pub use self::settings::LoginSettings;
 use super::mounts::{Mount, MountKind};
 use super::store::AuthStore;
 use super::token::TokenTerms;
@@ -39,9 +40,12 @@ use crate::error::{Error, Kind, Result};
 /// The mounts of authentication methods that are open.
 pub(crate) struct Logins {
     store: Arc<dyn AuthStore>,
+    settings: LoginSettings,
     open: ArcSwap<HashMap<MountId, Arc<dyn Opened>>>,
     /// Held while one is read, so that no mount is open twice.
     opening: tokio::sync::Mutex<()>,
+    /// Told when somebody asks for a sweep.
+    sweep: tokio::sync::Notify,
 }
 
 /// What a mount is opened from.
@@ -55,8 +59,24 @@ pub(crate) enum From {
 
 impl Logins {
     /// None open yet.
-    pub(super) fn new(store: Arc<dyn AuthStore>) -> Self {
-        Self { store, open: ArcSwap::default(), opening: tokio::sync::Mutex::default() }
+    pub(super) fn new(store: Arc<dyn AuthStore>, settings: LoginSettings) -> Self {
+        let (open, opening) = (ArcSwap::default(), tokio::sync::Mutex::default());
+        Self { store, settings, open, opening, sweep: Default::default() }
+    }
+
+    /// What the server's configuration says of methods.
+    pub(crate) fn settings(&self) -> &LoginSettings {
+        &self.settings
+    }
+
+    /// Has what has ended swept now rather than later.
+    pub(crate) fn wake_sweep(&self) {
+        self.sweep.notify_one();
+    }
+
+    /// When somebody asks for a sweep.
+    pub(crate) async fn sweep_woken(&self) {
+        self.sweep.notified().await;
     }
 
     /// Opens a mount, unless it is open or its kind is no authentication method with roles of its own.

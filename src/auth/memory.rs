@@ -123,7 +123,7 @@ impl State {
                 None => AuthOutcome::Absent,
                 Some(_) => AuthOutcome::Done,
             },
-            SecretIdWrite::EndRole { mount, role, .. } => {
+            SecretIdWrite::EndRole { mount, role } => {
                 self.ended_roles.push((mount, role));
                 AuthOutcome::Done
             }

@@ -133,14 +133,25 @@ pub trait AuthStore: Send + Sync {
         limit: u32,
     ) -> BoxFuture<'static, Result<Vec<String>>>;
 
+    /// Removes at most `limit` secret ids that ended at or before `now`, and as many of roles that have ended;
+    /// returns how many went.
+    fn sweep_secret_ids(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        let committed = self.commit(vec![AuthWrite::SecretId(SecretIdWrite::Sweep { now, limit })]);
+        committed.map(|outcomes| outcomes.and_then(swept)).boxed()
+    }
+
     /// Removes at most `limit` tokens that ended at or before `now` or are used up, with their descendants; returns
     /// how many went.
     fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
-        let only = |outcomes: Vec<AuthOutcome>| match outcomes.as_slice() {
-            [AuthOutcome::Swept(count)] => Ok(*count),
-            _ => Err(Error::internal("the store answered another write")),
-        };
         let committed = self.commit(vec![AuthWrite::TokenSweep { now, limit }]);
-        committed.map(move |outcomes| outcomes.and_then(only)).boxed()
+        committed.map(|outcomes| outcomes.and_then(swept)).boxed()
+    }
+}
+
+/// What a sweep alone in its unit removed.
+fn swept(outcomes: Vec<AuthOutcome>) -> Result<u32> {
+    match outcomes.as_slice() {
+        [AuthOutcome::Swept(count)] => Ok(*count),
+        _ => Err(Error::internal("the store answered another write")),
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use serde_json::json;
+use signet::auth::LoginSettings;
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
 use signet::config;
@@ -20,6 +21,7 @@ use signet::fields::Fields;
 use signet::http::settings::Settings;
 use signet::keys::Libraries;
 use signet::nodes::SKEW_LIMIT;
+use signet::outbound::Reach;
 use signet::pki::Authority;
 use signet::pki::ca::changes;
 use signet::pki::ca::key::KeyRequest;
@@ -134,6 +136,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
         pkcs11_libraries,
         cloud: config::cloud_of_environment(|name| std::env::var(name).ok())?.in_environment(),
         signers: None,
+        logins: LoginSettings { reach: Reach { loopback: true } },
         settings,
         audit: Vec::new(),
         skew_limit: SKEW_LIMIT,

@@ -52,6 +52,7 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
         pkcs11_libraries: Libraries::new(config.pkcs11_libraries)?,
         cloud: config.cloud.in_environment(),
         signers: None,
+        logins: config.logins,
         settings: config.http,
         audit: Vec::new(),
     })

@@ -9,8 +9,10 @@ use url::Url;
 
 use super::reader::Reader;
 use super::{Config, SealKeySource, Store, TlsFiles, cloud};
+use crate::auth::LoginSettings;
 use crate::fields::Fields;
 use crate::http::settings::Settings;
+use crate::outbound::Reach;
 use crate::pki::serials::SerialNumbers;
 use crate::secret::Secret;
 use crate::telemetry::{LogFormat, is_log_filter};
@@ -47,6 +49,9 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         log_format: read.log_format(),
         pkcs11_libraries: read.libraries(),
         cloud: cloud::settings(&mut read),
+        logins: LoginSettings {
+            reach: Reach { loopback: read.one("outbound_loopback", Fields::bool, "true or false").unwrap_or_default() },
+        },
     }
 }
 

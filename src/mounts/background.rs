@@ -10,7 +10,7 @@ use super::Mounts;
 
 /// Between two looks at whether a write's end is still unknown.
 const CATCH_UP: Duration = Duration::from_secs(1);
-/// Longest time between two sweeps of leases.
+/// Longest time between two sweeps of leases, and of secret ids.
 const SWEEP: Duration = Duration::from_secs(30);
 /// Between two looks at what tidy is due.
 const TIDY: Duration = Duration::from_secs(1);
@@ -25,6 +25,7 @@ impl Mounts {
         vec![
             catch_up(self.clone()).boxed_local(),
             sweep_leases(self.clone()).boxed_local(),
+            sweep_secret_ids(self.clone()).boxed_local(),
             tidy(self.clone()).boxed_local(),
             publish_counts(self.clone()).boxed_local(),
         ]
@@ -63,6 +64,16 @@ async fn sweep_leases(mounts: Arc<Mounts>) {
             tracing::warn!("leases were not swept: {error}");
         }
         let _ = tokio::time::timeout(SWEEP, mounts.pki.leases_woken()).await;
+    }
+}
+
+/// Removes secret ids that have ended: now and then, and when somebody asks for it.
+async fn sweep_secret_ids(mounts: Arc<Mounts>) {
+    loop {
+        if let Err(error) = mounts.auth.sweep_secret_ids().await {
+            tracing::warn!("secret ids were not swept: {error}");
+        }
+        let _ = tokio::time::timeout(SWEEP, mounts.auth.logins().sweep_woken()).await;
     }
 }
 

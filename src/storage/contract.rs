@@ -6,6 +6,7 @@ mod commits;
 mod pki;
 mod records;
 mod sealed;
+mod secret_ids;
 mod tidy;
 
 use std::sync::Arc;
@@ -189,6 +190,11 @@ macro_rules! contract {
             auth::sweeping_removes_ended_tokens_with_their_descendants,
             auth::the_tokens_of_a_dropped_mount_are_gone_at_once,
             auth::system_documents_are_listed_by_kind,
+            secret_ids::a_secret_id_is_found_by_hash_and_accessor_of_its_role,
+            secret_ids::uses_of_a_secret_id_are_taken_one_by_one_until_it_is_gone,
+            secret_ids::accessors_are_pages_of_secret_ids_that_live,
+            secret_ids::secret_ids_are_swept_by_their_end_and_with_their_role,
+            secret_ids::secret_ids_end_with_their_mount_and_are_sealed_to_their_row,
             sealed::a_bit_flip_in_any_octet_of_a_sealed_body_is_an_error,
             sealed::swapped_or_rolled_back_rows_are_an_error,
             sealed::a_prolonged_token_row_is_an_error,

@@ -18,9 +18,10 @@ use signet::http::secrets::all_routes;
 use self::private_key::private_numbers;
 use self::scanner::Scanner;
 use crate::cluster;
+use crate::directory::TokenKey;
 use crate::process::{Dev, dev_with, openssl, signet};
 use crate::signers::hsm::{Hsm, SOFTHSM};
-use crate::support::{Answer, Client, send};
+use crate::support::{Answer, Client, METHODS, place_of, send};
 
 /// Something that came out of the server.
 struct Output {
@@ -142,6 +143,78 @@ async fn tokens(walk: &mut Walk) -> Client {
     walk.post("auth/token/revoke-accessor", json!({ "accessor": accessor_text })).await;
     walk.post("auth/token/revoke-accessor", json!({ "accessor": accessor_text })).await;
     walker
+}
+
+/// Secret ids that are made, chosen, shown, looked up and ended, and the tokens that they lead to.
+async fn logins(walk: &mut Walk) {
+    const CHOSEN: &str = "canary-secret-id-of-somebody";
+    const KNOWN: &str = "secret id";
+    let root = walk.root.clone();
+    for kind in METHODS {
+        walk.post(&format!("sys/auth/{kind}"), json!({ "type": kind })).await;
+    }
+    let role = json!({ "role_id": "canary-role", "token_policies": "walker", "secret_id_num_uses": 9 });
+    walk.post("auth/approle/role/machine", role).await;
+    walk.scanner.add_text(KNOWN, CHOSEN);
+    let custom = json!({ "secret_id": CHOSEN, "metadata": { "team": "blue" }, "ttl": "1h" });
+    let path = "auth/approle/role/machine/custom-secret-id";
+    let made = walk.ask(&root, "POST", path, custom.clone(), &[KNOWN]).await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    walk.ask(&root, "POST", path, custom, &[]).await;
+    let made = send(root.request("POST", "auth/approle/role/machine/secret-id").json(&json!({}))).await;
+    let random = made.body["data"]["secret_id"].as_str().unwrap().to_owned();
+    walk.scanner.add_text("random secret id", &random);
+    walk.keep("a random secret id".to_owned(), made, &["random secret id"]);
+    let stranger = root.with_token("");
+    for (name, secret_id) in [("by a chosen one", CHOSEN), ("by a random one", &random)] {
+        let body = json!({ "role_id": "canary-role", "secret_id": secret_id });
+        walk.token(&stranger, name, "auth/approle/login", body).await;
+        for wrong in [
+            json!({ "role_id": "other", "secret_id": secret_id }),
+            json!({ "secret_id": secret_id }),
+            json!({ "role_id": "canary-role", "secret_id": [secret_id] }),
+            json!({ "role_id": "canary-role", "secret_id": format!("{secret_id}x") }),
+        ] {
+            walk.ask(&stranger, "POST", "auth/approle/login", wrong, &[]).await;
+        }
+        let named = json!({ "secret_id": secret_id });
+        walk.post("auth/approle/role/machine/secret-id/lookup", named.clone()).await;
+        walk.post("auth/approle/role/absent/secret-id/lookup", named.clone()).await;
+        walk.post("auth/approle/role/machine/secret-id-accessor/lookup", json!({ "secret_id_accessor": secret_id }))
+            .await;
+    }
+    walk.post("auth/approle/role/machine/secret-id/destroy", json!({ "secret_id": random })).await;
+    signed_tokens(walk, &stranger).await;
+}
+
+/// Signed tokens of another system, taken and refused.
+async fn signed_tokens(walk: &mut Walk, stranger: &Client) {
+    let key = TokenKey::fixed();
+    walk.post("auth/jwt/config", json!({ "jwt_validation_pubkeys": [key.pem()] })).await;
+    let role = json!({ "user_claim": "sub", "bound_audiences": "signet", "token_policies": "walker" });
+    walk.post("auth/jwt/role/machine", role).await;
+    let end = crate::directory::now() + 3600;
+    for (name, audience) in [("signed token", "signet"), ("signed token for others", "elsewhere")] {
+        let jwt = key.token(&json!({ "aud": audience, "sub": "build", "exp": end }));
+        walk.scanner.add_text(name, &jwt);
+        // What makes it a credential.
+        walk.scanner.add_text(&format!("signature of a {name}"), jwt.rsplit_once('.').unwrap().1);
+        let body = json!({ "role": "machine", "jwt": jwt });
+        if audience == "signet" {
+            walk.token(stranger, "by a signed token", "auth/jwt/login", body).await;
+        } else {
+            walk.ask(stranger, "POST", "auth/jwt/login", body, &[]).await;
+        }
+        for wrong in [
+            json!({ "role": "absent", "jwt": jwt }),
+            json!({ "jwt": jwt }),
+            json!({ "role": "machine", "jwt": [jwt] }),
+            json!({ "role": "machine", "jwt": format!("{jwt}.x") }),
+            json!({ "role": "machine", "jwt": format!("{jwt}A") }),
+        ] {
+            walk.ask(stranger, "POST", "auth/jwt/login", wrong, &[]).await;
+        }
+    }
 }
 
 /// Private keys in every kind and form in which they leave.
@@ -371,9 +444,8 @@ async fn reads(walk: &mut Walk, issued: &[Value]) {
 /// A path of a route's pattern, with names that exist.
 fn path_of(kind: &str, pattern: &str, serial: &str) -> String {
     let mount = match kind {
-        "pki" => "pki2",
-        "token" => "auth/token",
-        _ => "sys",
+        "pki" => "pki2".to_owned(),
+        kind => place_of(kind),
     };
     let segments = pattern.split('/').map(|segment| match segment {
         ":issuer_ref" | ":key_ref" | ":name" => "ec",
@@ -381,6 +453,7 @@ fn path_of(kind: &str, pattern: &str, serial: &str) -> String {
         ":type" => "exported",
         ":backend" => "pkcs11",
         ":managed_key" => "hsm",
+        ":login_role" => "machine",
         "*path" => "pki2",
         "*name" => "walker",
         "*prefix" | "*lease_id" => "pki2/issue/none",
@@ -492,6 +565,7 @@ async fn walk_and_search(database: Option<cluster::Database>) {
     walk.scanner.add_text("accessor root", found.body["data"]["accessor"].as_str().unwrap());
 
     let walker = tokens(&mut walk).await;
+    logins(&mut walk).await;
     let issued = keys(&mut walk).await;
     certificates(&mut walk, &walker, &issued, folder.path()).await;
     imports(&mut walk, folder.path()).await;

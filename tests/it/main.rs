@@ -9,6 +9,7 @@ mod cluster;
 mod command;
 mod connections;
 mod crash;
+mod directory;
 mod domain;
 mod faults;
 mod grafana;

@@ -6,6 +6,7 @@
 mod crls;
 mod follow;
 mod managed_keys;
+mod logins;
 mod outage;
 mod processes;
 mod together;

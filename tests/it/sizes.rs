@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use signet::http::secrets::route::{BodyKind, Operation};
 
 use crate::process::{Dev, dev};
-use crate::support::{Answer, Client, http_client, send};
+use crate::support::{Answer, Client, METHODS, http_client, place_of, send};
 
 /// Octets of a body: below the server's limit, so that the limit is not what refuses it.
 const SIZE: usize = 4_000_000;
@@ -80,11 +80,7 @@ fn status_kb(pid: u32, name: &str) -> u64 {
 
 /// A path that a pattern of `/v1` matches, of things that are there where there are some.
 fn example(kind: &str, pattern: &str) -> String {
-    let mount = match kind {
-        "system" => "sys",
-        "token" => "auth/token",
-        kind => kind,
-    };
+    let mount = place_of(kind);
     let segment = |segment: &str| match segment {
         ":name" => "dev".to_owned(),
         ":issuer_ref" => "default".to_owned(),
@@ -113,6 +109,9 @@ fn request(client: &Client, operation: Operation, path: &str, body: String) -> r
 async fn four_megabytes_of_anything_to_a_route_of_the_secrets_service_are_refused_cheaply() {
     let server = dev(&[]);
     let (client, mut scales) = (server.client(), Scales { server, faults: Vec::new() });
+    for kind in METHODS {
+        assert_eq!(client.post(&format!("sys/auth/{kind}"), json!({ "type": kind })).await.status, 204);
+    }
     for (kind, route) in signet::http::secrets::all_routes() {
         let path = example(kind, route.pattern);
         let writes = matches!(route.operation, Operation::Create | Operation::Update | Operation::Patch);

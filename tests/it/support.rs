@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use signet::audit::Device;
+use signet::auth::LoginSettings;
 use signet::clock::{Clock, Time};
 use signet::config::TlsFiles;
 use signet::error::Kind;
@@ -18,6 +19,7 @@ use signet::http::state::Shared;
 use signet::keys::signing::Signers;
 use signet::keys::{CloudSettings, Libraries};
 use signet::nodes::SKEW_LIMIT;
+use signet::outbound::Reach;
 use signet::server::tls::Certificate;
 use signet::server::{ConnectionLimits, Options, Running, Server};
 use signet::storage::seal::SealKey;
@@ -167,6 +169,7 @@ impl Builder {
             pkcs11_libraries: self.libraries.clone(),
             cloud: self.cloud.clone(),
             signers: self.signers.clone(),
+            logins: LoginSettings { reach: Reach { loopback: true } },
             settings: self.settings.clone(),
             audit: self.audit.clone(),
             skew_limit: self.skew_limit,
@@ -178,6 +181,19 @@ impl Builder {
 pub fn no_module() -> Libraries {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     Libraries::new([(NO_MODULE.to_owned(), file)]).unwrap()
+}
+
+/// The kinds of authentication methods that can be enabled.
+pub const METHODS: [&str; 3] = ["approle", "jwt", "cloudb"];
+
+/// Where the tests have a mount of this kind.
+pub fn place_of(kind: &str) -> String {
+    match kind {
+        "system" => "sys".to_owned(),
+        "token" => "auth/token".to_owned(),
+        method if METHODS.contains(&method) => format!("auth/{method}"),
+        kind => kind.to_owned(),
+    }
 }
 
 /// A running server and a client that holds its root token.
@@ -243,6 +259,14 @@ impl App {
     pub async fn policy(&self, name: &str, text: &str) {
         let answer = self.client.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await;
         assert_eq!(answer.status, 204, "{}", answer.text);
+    }
+
+    /// Enables every authentication method where [`place_of`] says that it is.
+    pub async fn enable_methods(&self) {
+        for kind in METHODS {
+            let answer = self.client.post(&format!("sys/auth/{kind}"), json!({ "type": kind })).await;
+            assert_eq!(answer.status, 204, "{}", answer.text);
+        }
     }
 
     /// Sends bytes as they are and reads until the server closes; for what no client would send.

@@ -4,8 +4,12 @@
 //! a machine shows beside it: made here or chosen, with an end, a number of uses and addresses of its own. There
 //! may be many of them, so each is a row, found by a keyed hash; the text exists only where it was handed out.
 
+mod entry;
 mod method;
 pub(crate) mod role;
 mod role_ids;
+pub(crate) mod secret_id;
+pub(crate) mod secret_ids;
+mod sweep;
 
 pub(crate) use self::method::AppRoles;

@@ -41,7 +41,7 @@ impl<M: Method> Open<M> {
 
     fn config_write(&self, expected: u64, body: Option<Vec<u8>>) -> AuthWrite {
         let (kind, name) = CONFIG;
-        let key = DocumentKey { mount: self.mount, kind, name: name.to_owned() };
+        let key = DocumentKey { mount: self.mount(), kind, name: name.to_owned() };
         AuthWrite::Document(DocumentWrite { key, expected, body })
     }
 }

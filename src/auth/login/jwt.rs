@@ -1,34 +1,15 @@
 //! The authentication method `jwt`: whoever has a signed token of another system.
+//!
+//! The configuration says whose tokens (`config`), a role which of them, and who they are here (`role`, which holds
+//! claims by `claims`); `entry` is a login. Keys that an issuer publishes belong to one version of the configuration
+//! (`method`): a change of roles keeps them, another configuration begins without any.
 
-use serde::{Deserialize, Serialize};
+mod claims;
+mod config;
+mod entry;
+mod method;
+mod role;
 
-use super::method::{Method, View};
-use super::role::{Role, Roles};
-use crate::auth::token::TokenTerms;
-use crate::error::Result;
-
-/// The method.
-pub(crate) struct Jwt;
-
-/// A role.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct JwtRole {
-    /// What it says of its tokens.
-    pub(crate) terms: TokenTerms,
-}
-
-impl Role for JwtRole {
-    fn terms(&self) -> &TokenTerms {
-        &self.terms
-    }
-}
-
-impl Method for Jwt {
-    type Config = ();
-    type Role = JwtRole;
-    type Made = ();
-
-    fn make(_: Option<&()>, _: &Roles<JwtRole>, _: Option<&View<Self>>) -> Result<()> {
-        Ok(())
-    }
-}
+pub(crate) use self::config::{JwtConfig, KeySource};
+pub(crate) use self::method::Jwt;
+pub(crate) use self::role::{BoundClaims, JwtRole};

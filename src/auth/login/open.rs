@@ -17,8 +17,8 @@ use crate::error::{Error, Kind, Result};
 
 /// An open mount of the method `M`.
 pub(crate) struct Open<M: Method> {
-    pub(super) mount: MountId,
-    pub(super) store: Arc<dyn AuthStore>,
+    mount: MountId,
+    store: Arc<dyn AuthStore>,
     view: ArcSwap<View<M>>,
     /// Held while something changes.
     writing: tokio::sync::Mutex<()>,
@@ -66,8 +66,13 @@ impl<M: Method> Open<M> {
     }
 
     /// The mount's id in storage.
-    pub(crate) fn mount(&self) -> MountId {
+    pub(super) fn mount(&self) -> MountId {
         self.mount
+    }
+
+    /// Where what belongs to the mount is stored, for rows that are no part of the view.
+    pub(super) fn store(&self) -> &dyn AuthStore {
+        &*self.store
     }
 
     /// Works a change out, stores it and publishes the view that it leads to. It is worked out again when another

@@ -28,7 +28,7 @@ impl<M: Method> Open<M> {
             let body = serde_json::to_vec(&role).map_err(Error::internal)?;
             let version = known.map_or(0, |known| known.version);
             let mut unit = vec![self.role_write(&name, version, Some(body))];
-            unit.extend(M::beside(self.mount, &name, known.map(|known| &*known.value), Some(&role)));
+            unit.extend(M::beside(self.mount(), &name, known.map(|known| &*known.value), Some(&role)));
             let next = Versioned { value: role.into(), version: version + 1 };
             Ok(Plan::Write(unit, view.with_role(&name, Some(next))?, warnings))
         };
@@ -44,14 +44,14 @@ impl<M: Method> Open<M> {
         let plan = |view: &View<M>| {
             let Some(known) = view.roles.stored(&name) else { return Ok(Plan::Nothing(false)) };
             let mut unit = vec![self.role_write(&name, known.version, None)];
-            unit.extend(M::beside(self.mount, &name, Some(&known.value), None));
+            unit.extend(M::beside(self.mount(), &name, Some(&known.value), None));
             Ok(Plan::Write(unit, view.with_role(&name, None)?, true))
         };
         self.change(plan).await
     }
 
     fn role_write(&self, name: &str, expected: u64, body: Option<Vec<u8>>) -> AuthWrite {
-        let key = DocumentKey { mount: self.mount, kind: ROLE, name: name.to_owned() };
+        let key = DocumentKey { mount: self.mount(), kind: ROLE, name: name.to_owned() };
         AuthWrite::Document(DocumentWrite { key, expected, body })
     }
 }

@@ -56,7 +56,7 @@ impl Verifier {
         Ok(Self { keys: Keys::Configured(KeySet::configured(field, keys)?), clock })
     }
 
-    /// With keys that are published. Asks nobody yet; `method` is the subject of texts, and a label of metrics.
+    /// With keys that are published. Asks nobody yet; `method` is the subject of texts.
     pub(in crate::auth) fn published(source: Source, outbound: Outbound, method: &'static str, clock: Clock) -> Self {
         Self { keys: Keys::Published(Cache::new(source, outbound, method, clock.clone())), clock }
     }

@@ -54,8 +54,6 @@ pub enum SecretIdWrite {
         mount: MountId,
         /// The number of the role.
         role: i64,
-        /// When.
-        now: Time,
     },
     /// Removes at most `limit` that have ended, and as many whose role has.
     Sweep {

@@ -50,6 +50,11 @@ impl Network {
         networks.is_empty() || address.is_some_and(|at| networks.iter().any(|network| network.contains(at)))
     }
 
+    /// Whether each of `inner` lies within one of `outer`; an empty `outer` stands for everywhere.
+    pub fn all_within(inner: &[Self], outer: &[Self]) -> bool {
+        outer.is_empty() || inner.iter().all(|inner| outer.iter().any(|outer| outer.0.contains(&inner.0)))
+    }
+
     /// The comma list of networks in a field; `None` when it is absent.
     ///
     /// # Errors
@@ -106,6 +111,23 @@ mod tests {
         {
             assert!(Network::parse(text).is_none(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_list_lies_within_another_when_each_network_of_it_does() {
+        let list = |text: &str| -> Vec<Network> { text.split(' ').map(|text| Network::parse(text).unwrap()).collect() };
+        let outer = list("192.0.2.9/24 2001:db8::/32");
+        for (inner, within) in [
+            ("192.0.2.0/24", true),
+            ("192.0.2.77 2001:db8:1::/48", true),
+            ("::ffff:192.0.2.1", true),
+            ("192.0.2.0/23", false),
+            ("192.0.2.1 192.0.3.1", false),
+            ("::/0", false),
+        ] {
+            assert_eq!(Network::all_within(&list(inner), &outer), within, "{inner}");
+        }
+        assert!(Network::all_within(&outer, &[]) && Network::all_within(&[], &outer));
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(super) fn write(
         AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(tokens::revoke(db, hash)?),
         AuthWrite::TokenRevokeAlone(hash) => AuthOutcome::Revoked(tokens::revoke_alone(db, hash)?),
         AuthWrite::TokenSweep { now, limit } => AuthOutcome::Swept(tokens::sweep(db, *now, *limit)?),
-        AuthWrite::SecretId(write) => secret_ids::write(db, touched, write)?,
+        AuthWrite::SecretId(write) => secret_ids::write(db, touched, write, now)?,
     })
 }
 

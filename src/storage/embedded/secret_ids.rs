@@ -11,7 +11,12 @@ use crate::storage::backend::{forgotten_before, micros};
 use crate::storage::statements::{conflict, secret_ids as sql};
 
 /// One write, in the transaction of its batch.
-pub(super) fn write(db: &Connection, touched: &mut Touched, write: &SecretIdWrite) -> Result<AuthOutcome, Failure> {
+pub(super) fn write(
+    db: &Connection,
+    touched: &mut Touched,
+    write: &SecretIdWrite,
+    now: Time,
+) -> Result<AuthOutcome, Failure> {
     Ok(match write {
         SecretIdWrite::Insert(row) => {
             touched.mount(db, row.mount)?;
@@ -30,9 +35,9 @@ pub(super) fn write(db: &Connection, touched: &mut Touched, write: &SecretIdWrit
             0 => AuthOutcome::Absent,
             _ => AuthOutcome::Done,
         },
-        SecretIdWrite::EndRole { mount, role, now } => {
+        SecretIdWrite::EndRole { mount, role } => {
             touched.mount(db, *mount)?;
-            prepared(db, sql::END_ROLE)?.execute(params![mount.0, role, micros(*now)])?;
+            prepared(db, sql::END_ROLE)?.execute(params![mount.0, role, micros(now)])?;
             AuthOutcome::Done
         }
         SecretIdWrite::Sweep { now, limit } => {

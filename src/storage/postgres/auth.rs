@@ -72,7 +72,7 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             tx.forget_token(hash);
             AuthOutcome::Revoked(tokens::revoke_alone(db, hash).await?)
         }
-        AuthWrite::SecretId(write) => secret_ids::write(tx, write).await?,
+        AuthWrite::SecretId(write) => secret_ids::write(tx, write, now).await?,
         AuthWrite::TokenSweep { now, limit } => {
             tx.forget_tokens();
             AuthOutcome::Swept(tokens::sweep(db, *now, *limit).await?)

@@ -11,7 +11,7 @@ use crate::storage::backend::{forgotten_before, micros};
 use crate::storage::statements::{conflict, secret_ids as sql};
 
 /// One write, in the transaction of its batch.
-pub(super) async fn write(tx: &mut Transaction<'_>, write: &SecretIdWrite) -> Result<AuthOutcome, Failure> {
+pub(super) async fn write(tx: &mut Transaction<'_>, write: &SecretIdWrite, now: Time) -> Result<AuthOutcome, Failure> {
     let db = tx.db;
     Ok(match write {
         SecretIdWrite::Insert(row) => {
@@ -34,9 +34,9 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &SecretIdWrite) -> Re
             0 => AuthOutcome::Absent,
             _ => AuthOutcome::Done,
         },
-        SecretIdWrite::EndRole { mount, role, now } => {
+        SecretIdWrite::EndRole { mount, role } => {
             tx.hold(*mount).await?;
-            execute(db, sql::END_ROLE, &[&mount.0, role, &micros(*now)]).await?;
+            execute(db, sql::END_ROLE, &[&mount.0, role, &micros(now)]).await?;
             AuthOutcome::Done
         }
         SecretIdWrite::Sweep { now, limit } => {

@@ -201,6 +201,11 @@ impl AuthStore for Double {
     }
 
     /// No part of any request: it always passes.
+    fn sweep_secret_ids(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        self.0.real().auth.sweep_secret_ids(now, limit)
+    }
+
+    /// No part of any request: it always passes.
     fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
         self.0.real().auth.sweep_tokens(now, limit)
     }

@@ -175,6 +175,24 @@ async fn token_routes_answer_503_and_leave_nothing_half_done() {
 }
 
 #[actix_web::test]
+async fn approle_routes_answer_503_and_leave_nothing_half_done() {
+    let failed = walk("approle", |_| true).await;
+    // The secret id, the token.
+    assert_eq!(failed["update login"], 6, "{failed:?}");
+    // The caller, the write.
+    assert_eq!(failed["update role/:login_role"], 6, "{failed:?}");
+}
+
+#[actix_web::test]
+async fn jwt_routes_answer_503_and_leave_nothing_half_done() {
+    let failed = walk("jwt", |_| true).await;
+    // The token alone: a key of the configuration is at hand.
+    assert_eq!(failed["update login"], 3, "{failed:?}");
+    // The caller, the write.
+    assert_eq!([failed["update config"], failed["update role/:login_role"]], [6, 6], "{failed:?}");
+}
+
+#[actix_web::test]
 async fn reading_routes_of_a_pki_mount_answer_503() {
     let failed = walk("pki", reads).await;
     assert_eq!(failed["list certs"], 6, "{failed:?}");
@@ -236,12 +254,16 @@ async fn what_was_stored_unnoticed_is_served_as_soon_as_the_store_answers() {
     let policy = json!({ "policy": "path \"pki/*\" { capabilities = [\"read\"] }" });
     stage.post("sys/policies/acl/known", policy.clone()).await;
     stage.post("sys/mounts/gone", json!({ "type": "pki" })).await;
+    stage.post("sys/auth/approle", json!({ "type": "approle" })).await;
+    stage.post("auth/approle/role/known", json!({ "role_id": "known" })).await;
     let root = json!({ "common_name": "Other", "issuer_name": "other", "key_type": "ec" });
     let requests = [
         ("POST", "sys/policies/acl/new", policy),
         ("DELETE", "sys/policies/acl/known", json!({})),
         ("POST", "sys/mounts/new", json!({ "type": "pki" })),
         ("DELETE", "sys/mounts/gone", json!({})),
+        ("POST", "auth/approle/role/new", json!({ "role_id": "new" })),
+        ("DELETE", "auth/approle/role/known", json!({})),
         ("POST", "pki/roles/new", json!({ "key_type": "ec" })),
         ("DELETE", "pki/roles/web", json!({})),
         ("POST", "pki/root/generate/internal", root),
@@ -265,8 +287,14 @@ async fn what_was_stored_unnoticed_is_served_as_soon_as_the_store_answers() {
     assert_eq!(client.get("new/roles/absent").await.status, 404, "the mount is open");
     assert_eq!(client.get("gone/crl").await.status, 404, "the mount is gone");
     assert_eq!(client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.status, 400, "no such role");
-    // The issuer that came unseen has its CRL.
     let started = std::time::Instant::now();
+    for (role, status) in [("known", 404), ("new", 200)] {
+        while client.get(&format!("auth/approle/role/{role}")).await.status != status {
+            assert!(started.elapsed() < std::time::Duration::from_secs(20), "{role}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+    // The issuer that came unseen has its CRL.
     while client.get("pki/issuer/other/crl").await.status != 200 {
         assert!(started.elapsed() < std::time::Duration::from_secs(20));
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;

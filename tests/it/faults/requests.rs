@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use signet::auth::policy::Operation::{self, Delete, List, Patch, Read, Update};
 
 use super::stage::Stage;
+use crate::directory::TokenKey;
 use crate::process::openssl;
 use crate::support::NO_MODULE;
 
@@ -80,6 +81,8 @@ pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &
     match kind {
         "system" => system(stage, operation, pattern).await,
         "token" => tokens(stage, operation, pattern).await,
+        "approle" => approle(stage, operation, pattern).await,
+        "jwt" => jwt(stage, operation, pattern).await,
         "pki" => match operation {
             _ if pattern.ends_with("acme/*path") => Some(acme(pattern)),
             Read | List => pki_read(stage, pattern).await,
@@ -113,9 +116,15 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             Ask::new("sys/mounts/pki/tune", json!({ "description": "after" }))
         }
         (Read, "auth/*path") => Ask::read("sys/auth/token"),
-        // There is no method that could be enabled yet.
-        (Update, "auth/*path") => Ask::new("sys/auth/jwt", json!({ "type": "jwt" })).status(400),
-        (Delete, "auth/*path") => Ask::read("sys/auth/absent"),
+        (Update, "auth/*path") => {
+            stage.app.client.delete("sys/auth/machines").await;
+            Ask::new("sys/auth/machines", json!({ "type": "approle" })).again(400)
+        }
+        (Delete, "auth/*path") => {
+            stage.app.client.post("sys/auth/gone", json!({ "type": "approle" })).await;
+            stage.post("auth/gone/role/web", json!({ "role_id": "gone" })).await;
+            Ask::read("sys/auth/gone")
+        }
         (Read, "auth/*path/tune") => Ask::read("sys/auth/token/tune"),
         (Update, "auth/*path/tune") => {
             stage.post("sys/auth/token/tune", json!({ "description": "before" })).await;
@@ -187,6 +196,86 @@ async fn tokens(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
         (Update, "renew-self") => Ask { token: Some(token), ..Ask::new(path, json!({})) },
         // The token that asks again is no more.
         (Update, "revoke-self") => Ask { token: Some(token), again: 403, ..Ask::new(path, json!({})) },
+        _ => return None,
+    })
+}
+
+/// A role `web` of `approle`, with the secret id `chosen`, and a fresh one: its text and its accessor.
+async fn approle_role(stage: &Stage) -> (String, String) {
+    stage.app.client.post("sys/auth/approle", json!({ "type": "approle" })).await;
+    stage.post("auth/approle/role/web", json!({ "role_id": "web-id", "token_policies": "default" })).await;
+    let made = stage.post("auth/approle/role/web/secret-id", json!({})).await;
+    ["secret_id", "secret_id_accessor"].map(|name| made.body["data"][name].as_str().unwrap().to_owned()).into()
+}
+
+async fn approle(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
+    let (secret_id, accessor) = approle_role(stage).await;
+    let path = format!("auth/approle/{}", pattern.replace(":login_role", "web"));
+    let part = pattern.strip_prefix("role/:login_role/");
+    Some(match (operation, part.unwrap_or(pattern)) {
+        (Update, "login") => Ask::new(path, json!({ "role_id": "web-id", "secret_id": secret_id })),
+        (Update, "role/:login_role") => {
+            stage.app.client.delete("auth/approle/role/written").await;
+            Ask::new("auth/approle/role/written", json!({ "role_id": "written-id", "token_ttl": "1h" }))
+        }
+        (Delete, "role/:login_role") => {
+            stage.post("auth/approle/role/gone", json!({ "role_id": "gone-id" })).await;
+            Ask::read("auth/approle/role/gone")
+        }
+        (Update, "secret-id") => Ask::new(path, json!({ "metadata": { "team": "blue" }, "num_uses": 3, "ttl": "1h" })),
+        (Update, "custom-secret-id") => {
+            let chosen = json!({ "secret_id": "chosen" });
+            stage.post("auth/approle/role/web/secret-id/destroy", chosen.clone()).await;
+            Ask::new(path, chosen).again(400)
+        }
+        (Update, "secret-id/lookup" | "secret-id/destroy") => Ask::new(path, json!({ "secret_id": secret_id })),
+        (Delete, "secret-id/destroy") => Ask::read(format!("{path}?secret_id={secret_id}")),
+        (Update, "secret-id-accessor/lookup") => Ask::new(path, json!({ "secret_id_accessor": accessor })),
+        (Update, "secret-id-accessor/destroy") => Ask::new(path, json!({ "secret_id_accessor": accessor })).again(404),
+        (Delete, "secret-id-accessor/destroy") => Ask::read(format!("{path}?secret_id_accessor={accessor}")).again(404),
+        (Update, "tidy/secret-id") => Ask::new(path, json!({})).status(202),
+        (Update, "role-id") => Ask::new(path, json!({ "role_id": "another-id" })),
+        (Update, "policies") => Ask::new(path, json!({ "token_policies": ["a", "b"] })),
+        (Update, "period") => Ask::new(path, json!({ "token_period": "2h" })),
+        (Update, "bind-secret-id") => Ask::new(path, json!({ "bind_secret_id": true })),
+        (Update, cidrs @ ("bound-cidr-list" | "secret-id-bound-cidrs" | "token-bound-cidrs")) => {
+            Ask::new(path, json!({ cidrs.replace('-', "_"): "127.0.0.0/8" }))
+        }
+        (Update, number) if part.is_some() => Ask::new(path, json!({ number.replace('-', "_"): 60 })),
+        (Read | List | Delete, _) => Ask::read(path),
+        _ => return None,
+    })
+}
+
+/// A method `jwt` with the key of [`TokenKey::fixed`] and a role `web`.
+async fn jwt(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
+    let key = TokenKey::fixed();
+    let config = json!({ "jwt_validation_pubkeys": [key.pem()], "bound_issuer": "https://issuer.test" });
+    let role = json!({ "role_type": "jwt", "user_claim": "sub", "bound_audiences": "signet" });
+    stage.app.client.post("sys/auth/jwt", json!({ "type": "jwt" })).await;
+    stage.post("auth/jwt/config", config.clone()).await;
+    stage.post("auth/jwt/role/web", role.clone()).await;
+    let path = format!("auth/jwt/{}", pattern.replace(":login_role", "web"));
+    Some(match (operation, pattern) {
+        (Update, "config") => {
+            stage.post("auth/jwt/config", json!({ "default_role": "before" })).await;
+            Ask::new(path, json!({ "default_role": "web", "bound_issuer": "https://issuer.test" }))
+        }
+        (Update, "login") => {
+            // Until the year 2100, so that it is the same in every run.
+            let claims =
+                json!({ "iss": "https://issuer.test", "aud": "signet", "sub": "build-7", "exp": 4_102_444_800_u64 });
+            Ask::new(path, json!({ "role": "web", "jwt": key.token(&claims) }))
+        }
+        (Update, "role/:login_role") => {
+            stage.app.client.delete("auth/jwt/role/written").await;
+            Ask::new("auth/jwt/role/written", role)
+        }
+        (Delete, "role/:login_role") => {
+            stage.post("auth/jwt/role/gone", role).await;
+            Ask::read("auth/jwt/role/gone")
+        }
+        (Read | List, _) => Ask::read(path),
         _ => return None,
     })
 }

@@ -7,6 +7,8 @@ use signet::http::jsonapi::table::all_routes as projects_routes;
 use signet::http::secrets::all_routes as secrets_routes;
 use signet::http::secrets::route::{Operation, operation_word};
 
+use crate::support::METHODS;
+
 /// A route in words: the kind of its mount (or `projects`), its operation or method, its pattern.
 pub type Name = (&'static str, String, &'static str);
 
@@ -36,7 +38,10 @@ pub fn of(request: &Request) -> Option<Name> {
     let path = path.strip_prefix("/v1/")?;
     let (kind, below) = match path.split_once('/')? {
         ("sys", below) => ("system", below),
-        ("auth", below) => ("token", below.strip_prefix("token/")?),
+        ("auth", below) => {
+            let (method, below) = below.split_once('/')?;
+            (METHODS.into_iter().chain(["token"]).find(|kind| *kind == method)?, below)
+        }
         (_, below) => ("pki", below),
     };
     let operation = operation(request)?;

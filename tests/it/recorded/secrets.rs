@@ -15,17 +15,15 @@ use signet::x509::ocsp::IdHash;
 use super::recorder::Recorder;
 use crate::faults::requests::{lease, request};
 use crate::faults::stage::Stage;
-use crate::support::Client;
+use crate::support::{Client, place_of};
 use crate::v1::pki::mount::parse;
 use crate::v1::pki::ocsp;
 use crate::v1::rights::only;
 
-/// Routes whose best answer is a refusal: nothing is renewed, there is no method to enable, no device that signs, and
-/// no ACME.
+/// Routes whose best answer is a refusal: nothing is renewed, there is no device that signs, and no ACME.
 pub const REFUSES: &[(&str, &str, &str)] = &[
     ("system", "update", "leases/renew"),
     ("system", "update", "leases/renew/*lease_id"),
-    ("system", "update", "auth/*path"),
     ("system", "update", "managed-keys/:backend/:managed_key/test/sign"),
     ("pki", "list", "certs/revocation-queue"),
     ("pki", "read", "acme/*path"),
@@ -54,6 +52,8 @@ pub fn area(kind: &str, pattern: &str) -> &'static str {
     let has = |parts: &[&str]| parts.iter().any(|part| pattern.contains(part));
     match kind {
         "token" => "token",
+        "approle" => "approle",
+        "jwt" => "jwt",
         "system" if has(&["polic", "capabilities", "leases"]) => "policies",
         "system" if has(&["managed-keys"]) => "managed-keys",
         "system" => "system",
@@ -274,11 +274,7 @@ async fn badly(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route
 
 /// A path that a pattern matches and that names nothing.
 fn example(kind: &str, pattern: &str) -> String {
-    let mount = match kind {
-        "system" => "sys",
-        "token" => "auth/token",
-        kind => kind,
-    };
+    let mount = place_of(kind);
     let segment = |s: &str| match s {
         ":backend" => "pkcs11".to_owned(),
         s if s.starts_with([':', '*']) => "0a".to_owned(),

@@ -4,7 +4,7 @@ use super::role::AppRole;
 use super::role_ids::{self, RoleIds};
 use crate::auth::login::method::{Method, View};
 use crate::auth::login::role::Roles;
-use crate::auth::store::AuthWrite;
+use crate::auth::store::{AuthWrite, SecretIdWrite};
 use crate::documents::MountId;
 use crate::error::Result;
 
@@ -21,6 +21,10 @@ impl Method for AppRoles {
     }
 
     fn beside(mount: MountId, name: &str, before: Option<&AppRole>, after: Option<&AppRole>) -> Vec<AuthWrite> {
-        role_ids::writes(mount, name, before, after)
+        let mut writes = role_ids::writes(mount, name, before, after);
+        if let (Some(ended), None) = (before, after) {
+            writes.push(AuthWrite::SecretId(SecretIdWrite::EndRole { mount, role: ended.number }));
+        }
+        writes
     }
 }

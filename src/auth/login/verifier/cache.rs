@@ -29,7 +29,7 @@ pub(super) struct Cache {
     source: Source,
     outbound: Outbound,
     clock: Clock,
-    /// The method, for texts and metrics.
+    /// The method, for texts.
     method: &'static str,
     held: ArcSwapOption<Held>,
     /// How the last attempt ended; held by the attempt that is under way.
@@ -107,9 +107,8 @@ impl Cache {
     }
 
     fn take(&self, outcome: Result<Found>) -> Result<()> {
-        let result = if outcome.is_ok() { "ok" } else { "failed" };
-        let labels = [("method", self.method), ("result", result)];
-        metrics::counter!(telemetry::AUTH_KEY_SET_REFRESHES, &labels).increment(1);
+        let result = if outcome.is_ok() { "done" } else { "failed" };
+        metrics::counter!(telemetry::AUTH_KEY_SET_REFRESHES, "result" => result).increment(1);
         let Found { keys, issuer } = outcome.inspect_err(|error| {
             tracing::warn!(method = self.method, %error, "the keys of an issuer could not be had");
         })?;

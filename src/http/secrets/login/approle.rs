@@ -1,18 +1,75 @@
 //! `approle` on the wire: its route table and, in the files below, its handlers.
 
 mod fields;
+mod login;
+mod parts;
+mod secret_ids;
 
-use self::fields::{merged, shown};
+use self::fields::{SYNONYMS, merged, shown};
 use super::roles::{self, LIST};
 use crate::auth::login::approle::AppRoles;
 use crate::http::secrets::route::Operation::{Delete, List, Read, Update};
 use crate::http::secrets::route::Route;
 
+/// A handler as the table wants it: a plain async function, boxed.
+macro_rules! route {
+    ($operation:ident $pattern:literal $fields:expr => $handler:path) => {
+        Route::token($operation, $pattern, $fields, |call| Box::pin($handler(call)))
+    };
+}
+
 /// The routes of a mount of the method.
 pub(crate) static ROUTES: &[Route] = &[
-    Route::token(List, "role", LIST, |call| Box::pin(roles::list::<AppRoles>(call))),
+    Route::open(Update, "login", login::FIELDS, |call| Box::pin(login::login(call))),
+    route!(List "role" LIST => roles::list::<AppRoles>),
     Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<AppRoles>(call, shown))),
     Route::token(Update, "role/:login_role", fields::ROLE, |call| Box::pin(roles::write::<AppRoles>(call, merged)))
-        .with_synonyms(fields::SYNONYMS),
-    Route::token(Delete, "role/:login_role", &[], |call| Box::pin(roles::delete::<AppRoles>(call))),
+        .with_synonyms(SYNONYMS),
+    route!(Delete "role/:login_role" &[] => roles::delete::<AppRoles>),
+    route!(Read "role/:login_role/role-id" &[] => parts::read),
+    route!(Update "role/:login_role/role-id" &["role_id"] => parts::write),
+    route!(Read "role/:login_role/local-secret-ids" &[] => parts::read),
+    route!(Read "role/:login_role/policies" &[] => parts::read),
+    route!(Update "role/:login_role/policies" parts::POLICIES => parts::write).with_synonyms(parts::POLICIES_OLDER),
+    route!(Delete "role/:login_role/policies" &[] => parts::clear),
+    route!(Read "role/:login_role/period" &[] => parts::read),
+    route!(Update "role/:login_role/period" parts::PERIOD => parts::write).with_synonyms(parts::PERIOD_OLDER),
+    route!(Delete "role/:login_role/period" &[] => parts::clear),
+    route!(Read "role/:login_role/bind-secret-id" &[] => parts::read),
+    route!(Update "role/:login_role/bind-secret-id" &["bind_secret_id"] => parts::write),
+    route!(Delete "role/:login_role/bind-secret-id" &[] => parts::clear),
+    route!(Read "role/:login_role/bound-cidr-list" &[] => parts::read),
+    route!(Update "role/:login_role/bound-cidr-list" &["bound_cidr_list"] => parts::write),
+    route!(Delete "role/:login_role/bound-cidr-list" &[] => parts::clear),
+    route!(Read "role/:login_role/secret-id-bound-cidrs" &[] => parts::read),
+    route!(Update "role/:login_role/secret-id-bound-cidrs" &["secret_id_bound_cidrs"] => parts::write),
+    route!(Delete "role/:login_role/secret-id-bound-cidrs" &[] => parts::clear),
+    route!(Read "role/:login_role/secret-id-num-uses" &[] => parts::read),
+    route!(Update "role/:login_role/secret-id-num-uses" &["secret_id_num_uses"] => parts::write),
+    route!(Delete "role/:login_role/secret-id-num-uses" &[] => parts::clear),
+    route!(Read "role/:login_role/secret-id-ttl" &[] => parts::read),
+    route!(Update "role/:login_role/secret-id-ttl" &["secret_id_ttl"] => parts::write),
+    route!(Delete "role/:login_role/secret-id-ttl" &[] => parts::clear),
+    route!(Read "role/:login_role/token-bound-cidrs" &[] => parts::read),
+    route!(Update "role/:login_role/token-bound-cidrs" &["token_bound_cidrs"] => parts::write),
+    route!(Delete "role/:login_role/token-bound-cidrs" &[] => parts::clear),
+    route!(Read "role/:login_role/token-num-uses" &[] => parts::read),
+    route!(Update "role/:login_role/token-num-uses" &["token_num_uses"] => parts::write),
+    route!(Delete "role/:login_role/token-num-uses" &[] => parts::clear),
+    route!(Read "role/:login_role/token-ttl" &[] => parts::read),
+    route!(Update "role/:login_role/token-ttl" &["token_ttl"] => parts::write),
+    route!(Delete "role/:login_role/token-ttl" &[] => parts::clear),
+    route!(Read "role/:login_role/token-max-ttl" &[] => parts::read),
+    route!(Update "role/:login_role/token-max-ttl" &["token_max_ttl"] => parts::write),
+    route!(Delete "role/:login_role/token-max-ttl" &[] => parts::clear),
+    route!(List "role/:login_role/secret-id" LIST => secret_ids::list),
+    route!(Update "role/:login_role/secret-id" secret_ids::NEW => secret_ids::generate),
+    route!(Update "role/:login_role/custom-secret-id" secret_ids::CUSTOM => secret_ids::register),
+    route!(Update "role/:login_role/secret-id/lookup" secret_ids::TEXT => secret_ids::look_up),
+    route!(Update "role/:login_role/secret-id/destroy" secret_ids::TEXT => secret_ids::destroy),
+    route!(Delete "role/:login_role/secret-id/destroy" secret_ids::TEXT => secret_ids::destroy),
+    route!(Update "role/:login_role/secret-id-accessor/lookup" secret_ids::ACCESSOR => secret_ids::look_up_accessor),
+    route!(Update "role/:login_role/secret-id-accessor/destroy" secret_ids::ACCESSOR => secret_ids::destroy_accessor),
+    route!(Delete "role/:login_role/secret-id-accessor/destroy" secret_ids::ACCESSOR => secret_ids::destroy_accessor),
+    route!(Update "tidy/secret-id" &[] => secret_ids::tidy),
 ];

@@ -1,19 +1,22 @@
-//! `jwt` on the wire: its route table and its handlers.
+//! `jwt` on the wire: its route table and, in the files below, its handlers.
 
-use serde_json::Value;
+mod config;
+mod login;
+mod role;
 
 use super::roles::{self, LIST};
-use crate::auth::login::jwt::{Jwt, JwtRole};
-use crate::http::secrets::route::Operation::{Delete, List, Read};
+use crate::auth::login::jwt::Jwt;
+use crate::http::secrets::route::Operation::{Delete, List, Read, Update};
 use crate::http::secrets::route::Route;
 
 /// The routes of a mount of the method.
 pub(crate) static ROUTES: &[Route] = &[
+    Route::token(Read, "config", &[], |call| Box::pin(config::read(call))),
+    Route::token(Update, "config", config::FIELDS, |call| Box::pin(config::write(call))),
     Route::token(List, "role", LIST, |call| Box::pin(roles::list::<Jwt>(call))),
-    Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<Jwt>(call, shown))),
+    Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<Jwt>(call, role::shown))),
+    Route::token(Update, "role/:login_role", role::FIELDS, |call| Box::pin(roles::write::<Jwt>(call, role::merged)))
+        .with_synonyms(crate::auth::token::TokenTerms::SYNONYMS),
     Route::token(Delete, "role/:login_role", &[], |call| Box::pin(roles::delete::<Jwt>(call))),
+    Route::open(Update, "login", login::FIELDS, |call| Box::pin(login::login(call))).with_body_limit(login::MAX_BODY),
 ];
-
-fn shown(role: &JwtRole) -> Value {
-    role.terms.to_json().into()
-}

@@ -1,0 +1,100 @@
+//! A login: what a machine shows is held against its role, and a use of its secret id is taken last of all.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::method::AppRoles;
+use super::role::AppRole;
+use super::secret_id::{MAX_TEXT, SecretId};
+use super::secret_ids::Named;
+use crate::auth::login::open::Open;
+use crate::auth::mounts::Mount;
+use crate::auth::store::{AuthOutcome, AuthWrite, SecretIdWrite};
+use crate::auth::token::{Alias, Login, Network};
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+
+/// The one text for every role id and every secret id that is not right.
+fn invalid() -> Error {
+    Error::invalid("invalid role or secret ID")
+}
+
+impl Open<AppRoles> {
+    /// Who has logged in: the role with this id, if it lets in who shows `secret_id` from there. Of a secret id
+    /// whose uses are counted one is taken, and only by a login that passes everything else; of two logins with the
+    /// last one, on whatever nodes, one gets it.
+    ///
+    /// # Errors
+    /// `Invalid` when something is missing, not right or not admitted; `Forbidden` when the role's tokens may not be
+    /// used there; those of the store.
+    pub(crate) async fn enter(
+        &self,
+        mount: Arc<Mount>,
+        role_id: &str,
+        secret_id: Option<Secret>,
+        address: Option<IpAddr>,
+        now: Time,
+    ) -> Result<Login> {
+        let view = self.view();
+        let name = view.made().name(role_id.trim()).ok_or_else(invalid)?;
+        let role = view.roles().get(name).ok_or_else(invalid)?;
+        let shown = if role.bind_secret_id { Some(self.shown(role, secret_id, now).await?) } else { None };
+        let login = admitted(mount, name, role, shown.as_ref(), address)?;
+        if let Some(counted) = shown.filter(|shown| shown.row.uses.is_some()) {
+            let spend = SecretIdWrite::Spend { mount: self.mount(), hash: counted.row.hash, now };
+            match self.store().commit(vec![AuthWrite::SecretId(spend)]).await?.as_slice() {
+                [AuthOutcome::UsesLeft(_)] => {}
+                _ => return Err(invalid()),
+            }
+        }
+        Ok(login)
+    }
+
+    /// The secret id that is shown.
+    async fn shown(&self, role: &AppRole, secret_id: Option<Secret>, now: Time) -> Result<SecretId> {
+        let text = secret_id.filter(|text| !text.expose().trim_ascii().is_empty());
+        let text = text.ok_or_else(|| Error::invalid("missing secret_id"))?;
+        if text.expose().len() > MAX_TEXT {
+            return Err(invalid());
+        }
+        self.find(role, Named::Text(text), now).await?.ok_or_else(invalid)
+    }
+}
+
+/// Holds the address against the networks of both, as the role says them now.
+fn admitted(
+    mount: Arc<Mount>,
+    name: &str,
+    role: &AppRole,
+    shown: Option<&SecretId>,
+    address: Option<IpAddr>,
+) -> Result<Login> {
+    let mut terms = role.terms.clone();
+    let mut meta = std::collections::BTreeMap::new();
+    if let Some(SecretId { terms: own, .. }) = shown {
+        let within = Network::all_within(&own.cidr_list, &role.secret_id_bound_cidrs)
+            && Network::all_within(&own.token_bound_cidrs, &role.terms.bound_cidrs);
+        if !within {
+            return Err(Error::invalid("the networks of the secret ID do not lie within those of the role any more"));
+        }
+        if !Network::any_admits(&own.cidr_list, address) {
+            return Err(Error::invalid("source address unauthorized by CIDR restrictions on the secret ID"));
+        }
+        if !own.token_bound_cidrs.is_empty() {
+            terms.bound_cidrs.clone_from(&own.token_bound_cidrs);
+        }
+        meta.clone_from(&own.metadata);
+    }
+    if !Network::any_admits(&role.secret_id_bound_cidrs, address) {
+        return Err(Error::invalid("source address unauthorized by CIDR restrictions on the role"));
+    }
+    // Here and not when the token is made: a refusal must not take a use.
+    if !terms.admits(address) {
+        return Err(Error::forbidden());
+    }
+    meta.insert("role_name".to_owned(), name.to_owned());
+    let alias = Alias { name: role.role_id().to_owned(), metadata: meta.clone(), groups: Vec::new() };
+    let role = name.to_owned();
+    Ok(Login { mount, role, alias: Some(alias), display_name: String::new(), meta, terms, address })
+}

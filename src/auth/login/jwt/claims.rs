@@ -1,0 +1,126 @@
+//! Finding claims, and comparing them with what a role says.
+
+use serde_json::Value;
+
+use crate::auth::login::verifier::Claims;
+
+/// A claim by its name; by a JSON pointer (RFC 6901) where the name begins with `/`.
+pub(super) fn find<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
+    let Some(path) = name.strip_prefix('/') else { return claims.get(name) };
+    let end = path.find('/').unwrap_or(path.len());
+    let (first, rest) = path.split_at(end);
+    claims.get(&first.replace("~1", "/").replace("~0", "~"))?.pointer(rest)
+}
+
+/// The values of a list, or the one that is no list.
+pub(super) fn values(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(values) => values,
+        value => std::slice::from_ref(value),
+    }
+}
+
+/// Whether one of the values of a claim is one of those that it is bound to. Values of different kinds are never the
+/// same, and a blank text is like none.
+pub(super) fn matches(bound: &Value, claim: &Value, globs: bool) -> bool {
+    values(bound).iter().any(|bound| values(claim).iter().any(|value| is(bound, value, globs)))
+}
+
+fn is(bound: &Value, value: &Value, globs: bool) -> bool {
+    match (bound, value) {
+        (Value::String(_), Value::String(text)) if text.trim().is_empty() => false,
+        (Value::String(pattern), Value::String(text)) if globs => glob(pattern, text),
+        (Value::String(bound), Value::String(text)) => bound == text,
+        (Value::Number(bound), Value::Number(number)) if !globs => {
+            // 1 and 1.0 are one number in JSON.
+            bound == number || (bound.is_f64() != number.is_f64() && bound.as_f64() == number.as_f64())
+        }
+        (Value::Bool(bound), Value::Bool(value)) => !globs && bound == value,
+        _ => false,
+    }
+}
+
+/// Whether a text is of a pattern, in which `*` stands for any text, the empty one too.
+fn glob(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(first) else { return false };
+    let mut pieces: Vec<&str> = rest.split('*').collect();
+    let last = pieces.pop().unwrap_or_default();
+    for piece in pieces {
+        // The first place is as good as any later one.
+        let Some(at) = text.find(piece) else { return false };
+        text = &text[at + piece.len()..];
+    }
+    text.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, text) in [
+            ("a", "a"),
+            ("*", "a"),
+            ("a*", "a"),
+            ("a*", "abc"),
+            ("*c", "abc"),
+            ("a*c", "ac"),
+            ("a*b*c", "axxbyybzzc"),
+            ("repo:me/*:ref:refs/heads/main", "repo:me/app:ref:refs/heads/main"),
+            ("**", "a"),
+            ("é*", "éa"),
+        ] {
+            assert!(glob(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [
+            ("a", "A"),
+            ("a", "ab"),
+            ("a*c", "abd"),
+            ("ab*ba", "aba"),
+            ("a*b*c", "acb"),
+            ("*x*", "abc"),
+            ("a?c", "abc"),
+        ] {
+            assert!(!glob(pattern, text), "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn only_values_of_one_kind_are_the_same() {
+        for (bound, claim) in [
+            (json!("a"), json!("a")),
+            (json!(["a", "b"]), json!("b")),
+            (json!("b"), json!(["a", "b"])),
+            (json!(7), json!(7)),
+            (json!(7), json!(7.0)),
+            (json!(true), json!([false, true])),
+        ] {
+            assert!(matches(&bound, &claim, false), "{bound} {claim}");
+        }
+        let others = [
+            (json!("7"), json!(7)),
+            (json!(7), json!("7")),
+            (json!(7), json!(7.5)),
+            (json!(9_007_199_254_740_993_u64), json!(9_007_199_254_740_992_u64)),
+            (json!("true"), json!(true)),
+            (json!(1), json!(true)),
+            (json!(" "), json!(" ")),
+            (json!(""), json!("")),
+            (json!("null"), json!(null)),
+            (json!("a"), json!({"a": "a"})),
+            (json!("a"), json!([["a"]])),
+            (json!([]), json!([])),
+            (json!("a*"), json!("ab")),
+        ];
+        for (bound, claim) in others {
+            assert!(!matches(&bound, &claim, false), "{bound} {claim}");
+        }
+        for claim in [json!(""), json!(" "), json!(7), json!(true), json!(null), json!([]), json!({"a": 1})] {
+            assert!(!matches(&json!("*"), &claim, true), "{claim}");
+        }
+    }
+}

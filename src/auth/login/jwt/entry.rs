@@ -1,0 +1,69 @@
+//! A login: the role, the token, and then who that is.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::method;
+use crate::auth::login::open::Open;
+use crate::auth::login::role::folded;
+use crate::auth::login::settings::LoginSettings;
+use crate::auth::login::verifier::{Jwt, Rules};
+use crate::auth::mounts::Mount;
+use crate::auth::token::{Alias, Login};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+
+/// Longest name of a role, bytes.
+const LONGEST_ROLE: usize = 128;
+
+impl Open<method::Jwt> {
+    /// Who logs in with `jwt`, from there; `role` may be empty where the configuration names one. What is cheap is
+    /// looked at first: nobody is asked for keys before everything is there.
+    ///
+    /// # Errors
+    /// `Invalid` when something is missing or malformed, `Forbidden` when the token is not let in, `Unavailable` when
+    /// its issuer's keys cannot be had.
+    pub(crate) async fn enter(
+        &self,
+        (settings, clock): (&LoginSettings, &Clock),
+        mount: Arc<Mount>,
+        role: &str,
+        jwt: &Secret,
+        address: Option<IpAddr>,
+    ) -> Result<Login> {
+        let view = self.view();
+        let config = view.config().ok_or_else(|| Error::invalid("could not load configuration"))?;
+        let name = if role.is_empty() { config.default_role.as_str() } else { role };
+        if name.is_empty() {
+            return Err(Error::invalid("missing role"));
+        }
+        if name.len() > LONGEST_ROLE {
+            return Err(Error::invalid(format!("role: longer than {LONGEST_ROLE} bytes")));
+        }
+        let name = folded(name);
+        let role =
+            view.roles().get(&name).ok_or_else(|| Error::invalid(format!("role {name:?} could not be found")))?;
+        let text = jwt.expose_text().unwrap_or_default();
+        if text.is_empty() {
+            return Err(Error::invalid("missing token"));
+        }
+        let token = Jwt::parse(text)?;
+        if !role.terms.admits(address) {
+            return Err(Error::forbidden());
+        }
+        let rules = Rules {
+            algorithms: config.algorithms(),
+            needs_kid: false,
+            issuer: Some(config.bound_issuer.as_str()).filter(|issuer| !issuer.is_empty()),
+            audiences: &role.bound_audiences,
+            times: role.times(),
+        };
+        let claims = view.made().verifier(config, settings, clock)?.verify(&token, &rules).await?;
+        let who = role.identity(&claims, &name, clock.now())?;
+        let alias = Alias { name: who.name.clone(), metadata: who.metadata.clone(), groups: who.groups };
+        let terms = role.terms.clone();
+        let (display_name, meta, alias) = (who.name, who.metadata, Some(alias));
+        Ok(Login { mount, role: name, alias, display_name, meta, terms, address })
+    }
+}

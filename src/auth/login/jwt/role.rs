@@ -1,0 +1,230 @@
+//! Roles: which tokens are let in, and who they are here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::claims;
+use crate::auth::login::role::Role;
+use crate::auth::login::verifier::{Claims, Times};
+use crate::auth::token::TokenTerms;
+use crate::clock::Time;
+use crate::error::{Error, Kind, Result};
+
+/// The member of the metadata that is the role's name.
+pub(super) const ROLE: &str = "role";
+/// Most members of a map of a role, and values of one claim.
+const MOST: usize = 100;
+/// Longest name of a claim and longest value, bytes.
+const LONGEST: usize = 1024;
+/// Longest name of who logs in, bytes.
+const LONGEST_NAME: usize = 1024;
+
+/// A role, as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct JwtRole {
+    /// What it says of its tokens.
+    pub(crate) terms: TokenTerms,
+    /// The claim that is the name of who logs in.
+    pub(crate) user_claim: String,
+    /// Whether that is a JSON pointer, as the names of all other claims are that begin with `/`.
+    pub(crate) user_claim_json_pointer: bool,
+    /// The claim with their groups; empty for none.
+    pub(crate) groups_claim: String,
+    /// One of these has to be an audience of the token.
+    pub(crate) bound_audiences: Vec<String>,
+    /// The subject of the token; empty for any.
+    pub(crate) bound_subject: String,
+    /// What other claims have to be.
+    pub(crate) bound_claims: BoundClaims,
+    /// Claims, and the members of the metadata that they become.
+    pub(crate) claim_mappings: BTreeMap<String, String>,
+    /// Seconds as they were written: 0 for the usual ones, negative for none.
+    pub(crate) expiration_leeway: i64,
+    /// The same, before the beginning of a token that does not say when it begins.
+    pub(crate) not_before_leeway: i64,
+    /// The same, for clocks that differ.
+    pub(crate) clock_skew_leeway: i64,
+    /// How long ago whoever logs in may have been asked who they are (`auth_time`); zero for however long.
+    pub(crate) max_age: Duration,
+}
+
+/// What claims have to be: one of some values each, exactly or by a pattern in which `*` stands for any text.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct BoundClaims {
+    /// Whether the values are patterns.
+    pub(crate) globs: bool,
+    /// By name or pointer: a value or a list of them, as they were written.
+    pub(crate) claims: Map<String, Value>,
+}
+
+/// Who logs in.
+pub(super) struct Identity {
+    pub(super) name: String,
+    pub(super) metadata: BTreeMap<String, String>,
+    pub(super) groups: Vec<String>,
+}
+
+impl Role for JwtRole {
+    fn terms(&self) -> &TokenTerms {
+        &self.terms
+    }
+}
+
+impl JwtRole {
+    /// The rules of a role.
+    ///
+    /// # Errors
+    /// `Invalid`, naming field and rule.
+    pub(crate) fn check(&self) -> Result<()> {
+        let invalid = |text: &str| Err(Error::invalid(text.to_owned()));
+        if self.user_claim.is_empty() {
+            return invalid("a user claim must be defined on the role");
+        }
+        let is_open = self.bound_audiences.is_empty()
+            && self.bound_subject.is_empty()
+            && self.bound_claims.claims.is_empty()
+            && self.terms.bound_cidrs.is_empty();
+        if is_open {
+            return invalid("must have at least one bound constraint when creating/updating a role");
+        }
+        if self.claim_mappings.len() > MOST {
+            return invalid("claim_mappings: more than 100");
+        }
+        let targets: Vec<&String> = self.claim_mappings.values().collect();
+        for (at, target) in targets.iter().enumerate() {
+            if target.as_str() == ROLE || target.is_empty() {
+                let text = format!("metadata key {target:?} is reserved and may not be a mapping destination");
+                return Err(Error::invalid(text));
+            }
+            if targets[..at].contains(target) {
+                return Err(Error::invalid(format!("multiple keys are mapped to metadata key {target:?}")));
+            }
+        }
+        let texts = [&self.user_claim, &self.groups_claim, &self.bound_subject];
+        let mapped = self.claim_mappings.iter().flat_map(|(claim, target)| [claim, target]);
+        if texts.into_iter().chain(mapped).chain(&self.bound_audiences).any(|text| text.len() > LONGEST) {
+            return invalid("claims, audiences, the subject and metadata keys: longer than 1024 bytes");
+        }
+        self.bound_claims.check()
+    }
+
+    /// How the times of tokens are read.
+    pub(super) fn times(&self) -> Times {
+        let leeway = |written: i64, usual: u64| match written {
+            0 => Duration::from_secs(usual),
+            written => Duration::from_secs(u64::try_from(written).unwrap_or(0)),
+        };
+        Times::Lenient {
+            skew: leeway(self.clock_skew_leeway, 60),
+            expiration: leeway(self.expiration_leeway, 150),
+            not_before: leeway(self.not_before_leeway, 150),
+        }
+    }
+
+    /// Who logs in with these claims, of a token that holds against the rules that all tokens are held against.
+    ///
+    /// # Errors
+    /// `Forbidden`, naming the claim that is in the way.
+    pub(super) fn identity(&self, claims: &Claims, name: &str, now: Time) -> Result<Identity> {
+        if !self.bound_subject.is_empty() && claims.text("sub") != Some(&self.bound_subject) {
+            return Err(refused("the token is of another subject"));
+        }
+        self.check_age(claims, now)?;
+        self.bound_claims.hold(claims)?;
+        let user = match self.user_claim_json_pointer {
+            true => claims::find(claims, &self.user_claim),
+            false => claims.get(&self.user_claim),
+        };
+        let user = user.ok_or_else(|| refused(format!("claim {:?} not found in token", self.user_claim)))?;
+        let user = user.as_str().filter(|user| !user.trim().is_empty() && user.len() <= LONGEST_NAME);
+        let user =
+            user.ok_or_else(|| refused(format!("claim {:?} could not be converted to string", self.user_claim)))?;
+        let mut metadata = BTreeMap::from([(ROLE.to_owned(), name.to_owned())]);
+        for (claim, target) in &self.claim_mappings {
+            match claims::find(claims, claim) {
+                None | Some(Value::Null) => {}
+                Some(Value::String(text)) => drop(metadata.insert(target.clone(), text.clone())),
+                Some(_) => return Err(refused(format!("error converting claim '{claim}' to string"))),
+            }
+        }
+        Ok(Identity { name: user.to_owned(), metadata, groups: self.groups(claims)? })
+    }
+
+    fn groups(&self, claims: &Claims) -> Result<Vec<String>> {
+        if self.groups_claim.is_empty() {
+            return Ok(Vec::new());
+        }
+        let wrong = || refused(format!("{:?} claim could not be converted to string list", self.groups_claim));
+        let groups = match claims::find(claims, &self.groups_claim) {
+            None => return Err(refused(format!("{:?} claim not found in token", self.groups_claim))),
+            Some(Value::String(group)) => vec![group.as_str()],
+            Some(Value::Array(groups)) => groups.iter().map(Value::as_str).collect::<Option<_>>().ok_or_else(wrong)?,
+            Some(_) => return Err(wrong()),
+        };
+        Ok(groups.into_iter().filter(|group| !group.trim().is_empty()).map(str::to_owned).collect())
+    }
+
+    /// OpenID Connect Core 1.0, 2: `auth_time` is when the user was last asked.
+    fn check_age(&self, claims: &Claims, now: Time) -> Result<()> {
+        if self.max_age.is_zero() {
+            return Ok(());
+        }
+        let Times::Lenient { skew, .. } = self.times() else { return Ok(()) };
+        let asked = claims.get("auth_time").and_then(Value::as_f64);
+        let asked = asked.ok_or_else(|| refused("claim \"auth_time\" is missing or not a number"))?;
+        let until = asked + (self.max_age + skew).as_secs_f64();
+        if now.unix_timestamp() as f64 >= until {
+            return Err(refused("the user was asked too long ago (auth_time)"));
+        }
+        Ok(())
+    }
+}
+
+impl BoundClaims {
+    /// Values are texts that are not blank, and, unless they are patterns, numbers and booleans.
+    fn check(&self) -> Result<()> {
+        if self.claims.len() > MOST {
+            return Err(Error::invalid("bound_claims: more than 100"));
+        }
+        for (name, bound) in &self.claims {
+            let values = claims::values(bound);
+            let wrong = |rule: &str| Err(Error::invalid(format!("bound_claims: {rule}")));
+            if name.is_empty() || name.len() > LONGEST {
+                return wrong("names must be of 1 to 1024 bytes");
+            }
+            if values.is_empty() || values.len() > MOST {
+                return wrong("a claim must be bound to 1 to 100 values");
+            }
+            for value in values {
+                match value {
+                    Value::String(text) if !text.trim().is_empty() && text.len() <= LONGEST => {}
+                    Value::String(_) => return wrong("a text must not be blank, nor longer than 1024 bytes"),
+                    Value::Number(_) | Value::Bool(_) if !self.globs => {}
+                    _ if self.globs => return wrong("patterns must be strings"),
+                    _ => return wrong("a value must be a string, a number or a boolean"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn hold(&self, claims: &Claims) -> Result<()> {
+        for (name, bound) in &self.claims {
+            let Some(claim) = claims::find(claims, name) else {
+                return Err(refused(format!("claim {name:?} is missing")));
+            };
+            if !claims::matches(bound, claim, self.globs) {
+                return Err(refused(format!("claim {name:?} does not match any associated bound claim values")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(text: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(Kind::Forbidden, text)
+}

@@ -1,0 +1,22 @@
+//! Logins: `login`.
+
+use crate::auth::login::approle::AppRoles;
+use crate::error::{Error, Result};
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::route::Call;
+
+pub(super) const FIELDS: &[&str] = &["role_id", "secret_id"];
+
+/// A token for whoever shows a role id and, where the role wants one, a secret id of it.
+pub(super) async fn login(mut call: Call) -> Result<Answer> {
+    let open = call.login_method::<AppRoles>().await?;
+    let role_id = call.fields.text("role_id")?.unwrap_or_default();
+    if role_id.trim().is_empty() {
+        return Err(Error::invalid("missing role_id"));
+    }
+    let secret_id = call.fields.take_secret("secret_id")?;
+    let (mount, now) = (call.mount.clone(), call.state.clock.now());
+    let login = open.enter(mount, &role_id, secret_id, call.address, now).await?;
+    let (auth, warnings) = call.state.auth.log_in(login).await?;
+    Ok(Answer::auth(auth).with_warnings(warnings))
+}

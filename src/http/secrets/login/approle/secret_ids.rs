@@ -1,0 +1,164 @@
+//! Secret ids: `role/:login_role/secret-id` and the paths around it.
+
+use serde_json::json;
+
+use super::fields::{ttl, uses};
+use crate::auth::login::approle::AppRoles;
+use crate::auth::login::approle::secret_id::{Issued, SecretId, Wanted};
+use crate::auth::login::approle::secret_ids::Named;
+use crate::auth::token::Network;
+use crate::clock::rfc3339;
+use crate::error::{Error, Kind, Result};
+use crate::fields::{Cap, Fields, MAX_NAME};
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::login::roles::NAME;
+use crate::http::secrets::page::Page;
+use crate::http::secrets::route::Call;
+use crate::secret::{PartlySecret, Secret};
+
+pub(super) const NEW: &[&str] = &["role_name", "metadata", "cidr_list", "token_bound_cidrs", "num_uses", "ttl"];
+pub(super) const CUSTOM: &[&str] =
+    &["role_name", "secret_id", "metadata", "cidr_list", "token_bound_cidrs", "num_uses", "ttl"];
+pub(super) const TEXT: &[&str] = &["role_name", "secret_id"];
+pub(super) const ACCESSOR: &[&str] = &["role_name", "secret_id_accessor"];
+
+/// Most pairs of metadata, beside the name of the role that is added at logins; and bytes of them all.
+const METADATA: (usize, usize) = (63, 4_096);
+/// What is shown as the end of a secret id that has none.
+const NO_END: &str = "0001-01-01T00:00:00Z";
+
+/// LIST of the accessors.
+pub(super) async fn list(call: Call) -> Result<Answer> {
+    let Page { after, limit } = Page::of(&call.fields)?;
+    let limit = limit.map_or(u32::MAX, |limit| u32::try_from(limit).unwrap_or(u32::MAX));
+    let open = call.method::<AppRoles>().await?;
+    let accessors = open.accessors(call.param(NAME), after, limit, call.state.clock.now()).await?;
+    Answer::keys(accessors, None)
+}
+
+/// A new one.
+pub(super) async fn generate(call: Call) -> Result<Answer> {
+    issue(call, None).await
+}
+
+/// A new one whose text is chosen.
+pub(super) async fn register(mut call: Call) -> Result<Answer> {
+    let text = text(&mut call)?;
+    issue(call, Some(text)).await
+}
+
+async fn issue(call: Call, text: Option<Secret>) -> Result<Answer> {
+    let fields = &call.fields;
+    let wanted = Wanted {
+        text,
+        metadata: metadata(fields)?,
+        cidr_list: Network::list(fields, "cidr_list")?.unwrap_or_default(),
+        token_bound_cidrs: Network::list(fields, "token_bound_cidrs")?.unwrap_or_default(),
+        num_uses: uses(fields, "num_uses")?,
+        ttl: ttl(fields, "ttl")?,
+    };
+    let open = call.method::<AppRoles>().await?;
+    let issued = open.issue(call.param(NAME), wanted, &call.mount, call.state.clock.now()).await?;
+    Ok(Answer::rendered(rendered(&issued)?))
+}
+
+fn metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, String>> {
+    // Of any length: it is the sum that counts.
+    let metadata = fields.map_within("metadata", Cap { bytes: usize::MAX, ..Cap::LIST })?.unwrap_or_default();
+    let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let (pairs, most) = METADATA;
+    if metadata.len() > pairs || bytes > most {
+        return Err(Error::invalid(format!("metadata: more than {pairs} pairs or {most} bytes")));
+    }
+    Ok(metadata)
+}
+
+/// The one answer that has the text of a secret id.
+fn rendered(issued: &Issued) -> Result<PartlySecret> {
+    let mut data = PartlySecret::with_capacity(256 + 2 * issued.text.expose().len());
+    data.push(b"{\"secret_id\":");
+    let text = issued.text.expose_text().unwrap_or_default();
+    data.secretly(|data| serde_json::to_writer(data, text)).map_err(Error::internal)?;
+    let others = json!({
+        "secret_id_accessor": issued.accessor,
+        "secret_id_num_uses": issued.num_uses,
+        "secret_id_ttl": issued.ttl.as_secs(),
+    });
+    let others = others.to_string();
+    data.push(b",");
+    data.push(others.trim_start_matches('{').as_bytes());
+    Ok(data)
+}
+
+/// What is known of one that is named by its text; nothing of one that is not there.
+pub(super) async fn look_up(mut call: Call) -> Result<Answer> {
+    let named = Named::Text(text(&mut call)?);
+    Ok(found(&call, named).await?.map_or_else(Answer::empty, |known| shown(&known)))
+}
+
+/// The same, named by its accessor.
+pub(super) async fn look_up_accessor(call: Call) -> Result<Answer> {
+    let accessor = accessor(&call)?;
+    found(&call, Named::Accessor(accessor)).await?.map(|known| shown(&known)).ok_or_else(no_accessor)
+}
+
+async fn found(call: &Call, named: Named) -> Result<Option<SecretId>> {
+    call.method::<AppRoles>().await?.look_up(call.param(NAME), named, call.state.clock.now()).await
+}
+
+fn shown(known: &SecretId) -> Answer {
+    let SecretId { row, terms } = known;
+    Answer::data(json!({
+        "secret_id_accessor": row.accessor,
+        "secret_id_num_uses": row.uses.unwrap_or(0),
+        "secret_id_ttl": terms.ttl.as_secs(),
+        "creation_time": rfc3339(terms.created_at),
+        "expiration_time": row.expires_at.map_or_else(|| NO_END.to_owned(), rfc3339),
+        "last_updated_time": rfc3339(row.updated_at),
+        "metadata": terms.metadata,
+        "cidr_list": terms.cidr_list,
+        "token_bound_cidrs": terms.token_bound_cidrs,
+    }))
+}
+
+/// Ends one that is named by its text; one that is not there is answered like one that was.
+pub(super) async fn destroy(mut call: Call) -> Result<Answer> {
+    let named = Named::Text(text(&mut call)?);
+    ended(&call, named).await?;
+    Ok(Answer::empty())
+}
+
+/// The same, named by its accessor, which must be there.
+pub(super) async fn destroy_accessor(call: Call) -> Result<Answer> {
+    let accessor = accessor(&call)?;
+    if ended(&call, Named::Accessor(accessor)).await? { Ok(Answer::empty()) } else { Err(no_accessor()) }
+}
+
+async fn ended(call: &Call, named: Named) -> Result<bool> {
+    call.method::<AppRoles>().await?.destroy(call.param(NAME), named, call.state.clock.now()).await
+}
+
+fn text(call: &mut Call) -> Result<Secret> {
+    let text = call.fields.take_secret("secret_id")?.filter(|text| !text.expose().is_empty());
+    text.ok_or_else(|| Error::invalid("missing secret_id"))
+}
+
+fn accessor(call: &Call) -> Result<String> {
+    let accessor = call.fields.text("secret_id_accessor")?.filter(|text| !text.is_empty());
+    let accessor = accessor.ok_or_else(|| Error::invalid("missing secret_id_accessor"))?;
+    if accessor.len() > MAX_NAME { Err(no_accessor()) } else { Ok(accessor) }
+}
+
+fn no_accessor() -> Error {
+    Error::new(Kind::NotFound, "failed to find accessor entry for secret_id_accessor")
+}
+
+/// Has secret ids that have ended removed now rather than in the next half minute. They are dead before that.
+pub(super) async fn tidy(call: Call) -> Result<Answer> {
+    // That the mount is there.
+    call.method::<AppRoles>().await?;
+    call.state.mounts.sweep_secret_ids();
+    let started = "Tidy operation successfully started. Any information from the operation will be printed to the \
+                   server logs.";
+    Ok(Answer::empty().with_status(202).with_warnings(Some(started.to_owned())))
+}

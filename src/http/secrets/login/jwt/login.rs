@@ -1,0 +1,22 @@
+//! Logins: `login`.
+
+use crate::auth::login::jwt::Jwt;
+use crate::error::Result;
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::route::Call;
+
+pub(super) const FIELDS: &[&str] = &["role", "jwt"];
+
+/// Most bytes of a body: the longest token, and room beside it.
+pub(super) const MAX_BODY: usize = 96 << 10;
+
+/// A token for whoever shows one of another system.
+pub(super) async fn login(mut call: Call) -> Result<Answer> {
+    let open = call.login_method::<Jwt>().await?;
+    let role = call.fields.text("role")?.unwrap_or_default();
+    let jwt = call.fields.take_secret("jwt")?.unwrap_or_default();
+    let (auth, clock) = (&call.state.auth, &call.state.clock);
+    let login = open.enter((auth.logins().settings(), clock), call.mount.clone(), &role, &jwt, call.address).await?;
+    let (answer, warnings) = auth.log_in(login).await?;
+    Ok(Answer::auth(answer).with_warnings(warnings))
+}

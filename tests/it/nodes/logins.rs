@@ -1,0 +1,119 @@
+//! Authentication methods on several nodes: roles that follow, and secret ids that are used once.
+
+use futures_util::future::{join, join_all};
+use serde_json::{Value, json};
+
+use super::{nodes, ok, stop, until};
+use crate::support::{Answer, App};
+
+async fn role(node: &App, name: &str, fields: Value) {
+    ok(node.client.post(&format!("auth/approle/role/{name}"), fields).await);
+}
+
+async fn secret_id(node: &App, role: &str, fields: Value) -> Value {
+    ok(node.client.post(&format!("auth/approle/role/{role}/secret-id"), fields).await)["data"].clone()
+}
+
+async fn log_in(node: &App, role_id: &str, secret_id: &Value) -> Answer {
+    let body = json!({ "role_id": role_id, "secret_id": secret_id });
+    node.client.with_token("").post("auth/approle/login", body).await
+}
+
+/// Two nodes with `approle` and a role `web` that both know.
+async fn two() -> (App, App) {
+    let (a, [b]) = nodes().await;
+    ok(a.client.post("sys/auth/approle", json!({ "type": "approle" })).await);
+    role(&a, "web", json!({ "role_id": "web-id" })).await;
+    until("the role", async || b.client.get("auth/approle/role/web").await.status == 200).await;
+    (a, b)
+}
+
+#[actix_web::test]
+async fn roles_of_a_method_follow_and_so_does_its_end() {
+    let (a, b) = two().await;
+    role(&b, "web", json!({ "token_policies": "b" })).await;
+    let policies = async || a.client.get("auth/approle/role/web").await.body["data"]["token_policies"].clone();
+    until("the changed role", async || policies().await == json!(["b"])).await;
+    ok(b.client.post("auth/approle/role/web/role-id", json!({ "role_id": "another" })).await);
+    let made = secret_id(&a, "web", json!({})).await;
+    until("the other role id", async || log_in(&a, "another", &made["secret_id"]).await.status == 200).await;
+    assert_eq!(log_in(&a, "web-id", &made["secret_id"]).await.status, 400);
+    ok(a.client.delete("auth/approle/role/web").await);
+    until("a deleted role", async || log_in(&b, "another", &made["secret_id"]).await.status == 400).await;
+    role(&a, "web", json!({ "role_id": "web-id" })).await;
+    let made = secret_id(&a, "web", json!({})).await;
+    let entered = ok(log_in(&a, "web-id", &made["secret_id"]).await);
+    let there = b.client.with_token(entered["auth"]["client_token"].as_str().unwrap());
+    assert_eq!(there.get("auth/token/lookup-self").await.status, 200);
+    ok(b.client.delete("sys/auth/approle").await);
+    there.get("auth/token/lookup-self").await.assert_denied();
+    until("a disabled method", async || log_in(&a, "web-id", &made["secret_id"]).await.status == 403).await;
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn a_secret_id_with_one_use_is_used_once_whichever_nodes_are_asked() {
+    let (a, b) = two().await;
+    for uses in [1, 1, 1, 5] {
+        let made = secret_id(&a, "web", json!({ "num_uses": uses })).await;
+        let all = [&a, &b].into_iter().flat_map(|node| (0..8).map(|_| log_in(node, "web-id", &made["secret_id"])));
+        let answers = join_all(all).await;
+        assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), uses);
+        assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 400)));
+    }
+    assert_eq!(a.database().psql("SELECT count(*) FROM secret_id"), "0");
+    // One that is destroyed on one node is dead on the other at once.
+    let made = secret_id(&a, "web", json!({})).await;
+    ok(log_in(&b, "web-id", &made["secret_id"]).await);
+    ok(a.client.post("auth/approle/role/web/secret-id/destroy", json!({ "secret_id": made["secret_id"] })).await);
+    assert_eq!(log_in(&b, "web-id", &made["secret_id"]).await.status, 400);
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn a_role_id_is_given_to_one_of_two_roles_and_both_changes_of_one_role_stay() {
+    let (a, b) = two().await;
+    for n in 0..10 {
+        let body = json!({ "role_id": format!("id-{n}") });
+        let (one, other) = join(
+            a.client.post(&format!("auth/approle/role/one-{n}"), body.clone()),
+            b.client.post(&format!("auth/approle/role/other-{n}"), body),
+        )
+        .await;
+        let mut statuses = [one.status, other.status];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [204, 400], "{} {}", one.text, other.text);
+        let (one, other) = join(
+            a.client.post("auth/approle/role/web", json!({ "token_num_uses": n })),
+            b.client.post("auth/approle/role/web", json!({ "secret_id_num_uses": n })),
+        )
+        .await;
+        ok(one);
+        ok(other);
+        for node in [&a, &b] {
+            let both = async || {
+                let shown = node.client.get("auth/approle/role/web").await.body["data"].clone();
+                shown["token_num_uses"] == n && shown["secret_id_num_uses"] == n
+            };
+            until("both changes", both).await;
+        }
+    }
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn a_secret_id_made_for_a_role_that_ended_elsewhere_is_none() {
+    let (a, b) = two().await;
+    for n in 0..10 {
+        let name = format!("gone-{n}");
+        role(&a, &name, json!({})).await;
+        let path = format!("auth/approle/role/{name}");
+        until("the role", async || b.client.get(&path).await.status == 200).await;
+        let (_, _) = join(a.client.delete(&path), b.client.post(&format!("{path}/secret-id"), json!({}))).await;
+        let late = b.client.post(&format!("{path}/secret-id"), json!({})).await;
+        assert_eq!(late.status, 404, "{}", late.text);
+    }
+    ok(b.client.post("auth/approle/tidy/secret-id", json!({})).await);
+    until("nothing is left", async || a.database().psql("SELECT count(*) FROM secret_id") == "0").await;
+    stop(a, [b]).await;
+}

@@ -1,0 +1,79 @@
+//! The authentication method `jwt`, over an issuer on the loopback.
+
+mod cache;
+mod config;
+mod keys;
+mod machines;
+mod roles;
+mod tokens;
+
+use serde_json::{Value, json};
+
+use crate::directory::Issuer;
+use crate::support::{Answer, App, Builder};
+
+/// A server with the method enabled at `auth/jwt`, and an issuer.
+pub struct Bed {
+    pub app: App,
+    pub issuer: Issuer,
+}
+
+impl Bed {
+    /// Configured with the issuer's discovery document, with a role `ci` for the audience `signet`, whose names are
+    /// subjects.
+    pub async fn start() -> Self {
+        Self::of(App::builder()).await
+    }
+
+    pub async fn of(builder: Builder) -> Self {
+        let bed = Self::bare(builder).await;
+        bed.configure(json!({"oidc_discovery_url": bed.issuer.url})).await;
+        bed.role("ci", json!({"bound_audiences": "signet", "token_policies": "web"})).await;
+        bed
+    }
+
+    /// Without configuration and role.
+    pub async fn bare(builder: Builder) -> Self {
+        let app = builder.start().await;
+        let answer = app.client.post("sys/auth/jwt", json!({"type": "jwt"})).await;
+        assert_eq!(answer.status, 204, "{}", answer.text);
+        Self { app, issuer: Issuer::start() }
+    }
+
+    pub async fn configure(&self, config: Value) {
+        let answer = self.app.client.post("auth/jwt/config", config).await;
+        assert_eq!(answer.status, 204, "{}", answer.text);
+    }
+
+    /// Writes a role for names that are subjects.
+    pub async fn role(&self, name: &str, mut fields: Value) {
+        fields["user_claim"] = json!("sub");
+        fields["role_type"] = json!("jwt");
+        let answer = self.app.client.post(&format!("auth/jwt/role/{name}"), fields).await;
+        assert_eq!(answer.status, 204, "{}", answer.text);
+    }
+
+    /// Logs in with a role, as whoever has no token.
+    pub async fn log_in(&self, role: &str, jwt: &str) -> Answer {
+        self.app.client.with_token("").post("auth/jwt/login", json!({"role": role, "jwt": jwt})).await
+    }
+
+    /// Logs in with the role `ci` and a token of the issuer for `signet`, some of its claims others.
+    pub async fn with_claims(&self, more: Value) -> Answer {
+        let mut claims = json!({"aud": "signet"});
+        claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.log_in("ci", &self.issuer.token(claims)).await
+    }
+
+    /// That a token is refused, for this reason.
+    pub async fn refuses(&self, role: &str, jwt: &str, reason: &str) {
+        let answer = self.log_in(role, jwt).await;
+        assert_eq!((answer.status, answer.error()), (403, reason), "{}", answer.text);
+    }
+}
+
+/// That a login has worked; its `auth`.
+pub fn auth(answer: &Answer) -> &Value {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    &answer.body["auth"]
+}

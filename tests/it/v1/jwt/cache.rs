@@ -1,0 +1,188 @@
+//! Keys that are published: how often they are asked for, and what is done while they cannot be had.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use signet::clock::Clock;
+
+use super::Bed;
+use crate::directory::{TokenKey, now};
+use crate::signers::cloud::server::Told;
+use crate::support::{Answer, App};
+
+/// A server whose clock stands still.
+async fn bed() -> Bed {
+    let bed = Bed::of(App::builder().manual_clock(Clock::system().now())).await;
+    // The keys are there, and were asked for this moment.
+    assert_eq!(bed.log_in("ci", &bed.issuer.token(json!({"aud": "signet"}))).await.status, 200);
+    bed
+}
+
+/// A token that is good for three days, signed by this key.
+fn lasting(bed: &Bed, key: &TokenKey) -> String {
+    key.token(&bed.issuer.claims(json!({"aud": "signet", "exp": now() + 3 * 86_400})))
+}
+
+fn refused(answer: &Answer, status: u16, reason: &str) {
+    assert_eq!((answer.status, answer.error()), (status, reason), "{}", answer.text);
+}
+
+#[actix_web::test]
+async fn l9_a_key_that_is_new_is_asked_for_once_for_all_who_need_it() {
+    let bed = bed().await;
+    let new = TokenKey::rsa("k2", 1);
+    bed.issuer.publish(&new);
+    bed.app.clock.advance(Duration::from_secs(11));
+    let before = bed.issuer.lock().key_sets;
+    let token = lasting(&bed, &new);
+    let all = join_all((0..100).map(|_| bed.log_in("ci", &token))).await;
+    assert!(all.iter().all(|answer| answer.status == 200), "{}", all[0].text);
+    assert_eq!(bed.issuer.lock().key_sets, before + 1);
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn l10_keys_that_nobody_knows_are_asked_for_every_ten_seconds_at_most() {
+    let bed = bed().await;
+    let before = bed.issuer.lock().key_sets;
+    let stranger = |n: usize| TokenKey { kid: format!("r{n}"), ..TokenKey::rsa("", 2) };
+    let unknown = "the token is signed with a key that is not known";
+    let flood = async |from: usize| {
+        let tokens: Vec<String> = (from..from + 100).map(|n| lasting(&bed, &stranger(n))).collect();
+        for answer in join_all(tokens.iter().map(|token| bed.log_in("ci", token))).await {
+            refused(&answer, 403, unknown);
+        }
+    };
+    flood(0).await;
+    assert_eq!(bed.issuer.lock().key_sets, before, "they were asked for this moment");
+    bed.app.clock.advance(Duration::from_secs(9));
+    flood(100).await;
+    assert_eq!(bed.issuer.lock().key_sets, before);
+    bed.app.clock.advance(Duration::from_secs(1));
+    flood(200).await;
+    assert_eq!(bed.issuer.lock().key_sets, before + 1);
+    // A wrong signature by a key that is known is a reason to ask, and no better one.
+    let wrong = TokenKey { kid: "k1".to_owned(), ..TokenKey::rsa("", 2) };
+    refused(&bed.log_in("ci", &lasting(&bed, &wrong)).await, 403, "the token's signature is wrong");
+    assert_eq!(bed.issuer.lock().key_sets, before + 1);
+    bed.app.clock.advance(Duration::from_secs(10));
+    refused(&bed.log_in("ci", &lasting(&bed, &wrong)).await, 403, "the token's signature is wrong");
+    assert_eq!(bed.issuer.lock().key_sets, before + 2);
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_key_that_takes_the_name_of_another_is_found_and_one_that_is_gone_ends_within_the_hour() {
+    let bed = bed().await;
+    let old = lasting(&bed, &bed.issuer.key);
+    let successor = TokenKey::rsa("k1", 1);
+    bed.issuer.lock().keys = vec![successor.public()];
+    bed.app.clock.advance(Duration::from_secs(3599));
+    assert_eq!(bed.log_in("ci", &old).await.status, 200, "nobody has asked since");
+    assert_eq!(bed.log_in("ci", &lasting(&bed, &successor)).await.status, 200);
+    refused(&bed.log_in("ci", &old).await, 403, "the token's signature is wrong");
+    bed.issuer.lock().keys = vec![TokenKey::rsa("k3", 2).public()];
+    bed.app.clock.advance(Duration::from_secs(3600));
+    let unknown = "the token is signed with a key that is not known";
+    refused(&bed.log_in("ci", &lasting(&bed, &successor)).await, 403, unknown);
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn while_the_issuer_is_gone_its_keys_are_good_for_a_day() {
+    let bed = bed().await;
+    let (known, unknown) = (lasting(&bed, &bed.issuer.key), lasting(&bed, &TokenKey::rsa("k2", 1)));
+    bed.issuer.lock().down = Some(500);
+    bed.app.clock.advance(Duration::from_secs(10));
+    let gone = "jwt: the issuer's configuration: answered with status 500";
+    // Nobody can say whether it is a key of the issuer.
+    for _ in 0..2 {
+        let answer = bed.log_in("ci", &unknown).await;
+        refused(&answer, 503, gone);
+        assert_eq!(answer.headers["retry-after"], "1");
+    }
+    let asked = bed.issuer.lock().documents;
+    for hours in [1, 22] {
+        bed.app.clock.advance(Duration::from_secs(hours * 3600));
+        for _ in 0..3 {
+            assert_eq!(bed.log_in("ci", &known).await.status, 200);
+        }
+    }
+    assert_eq!(bed.issuer.lock().documents, asked + 2, "once at a time");
+    bed.app.clock.advance(Duration::from_secs(3600));
+    refused(&bed.log_in("ci", &known).await, 503, gone);
+    bed.issuer.lock().down = None;
+    refused(&bed.log_in("ci", &known).await, 503, gone);
+    bed.app.clock.advance(Duration::from_secs(10));
+    assert_eq!(bed.log_in("ci", &known).await.status, 200);
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn l29_l35_what_is_no_key_set_changes_nothing() {
+    let bed = bed().await;
+    let known = lasting(&bed, &bed.issuer.key);
+    let elsewhere = format!("{}/elsewhere", bed.issuer.url);
+    let many: Vec<Value> =
+        (0..101).map(|n| TokenKey { kid: format!("k{n}"), ..TokenKey::rsa("", 0) }.public()).collect();
+    let weak = json!({"kty": "RSA", "kid": "k1", "e": "AQAB", "n": "w".repeat(171)});
+    for (told, reason) in [
+        (Told(302, json!({}), Some(("Location", elsewhere))), "answered with status 302"),
+        (Told::new(404, json!({})), "answered with status 404"),
+        (Told::new(200, json!({"keys": ["x".repeat(5 << 20)]})), "its answer is larger than 1 MiB"),
+        (Told::new(200, json!([])), "its answer is not understood"),
+        (Told::new(200, json!({"keys": {}})), "its answer is not understood"),
+        (Told::new(200, json!({"keys": []})), "publishes no key that can be used"),
+        (Told::new(200, json!({"keys": [7, {"kty": "oct", "k": "AAAA"}, weak]})), "publishes no key that can be used"),
+        (Told::new(200, json!({"keys": many})), "publishes more than 100 keys"),
+    ] {
+        bed.app.clock.advance(Duration::from_secs(10));
+        bed.issuer.lock().instead.push_back(told);
+        let answer = bed.log_in("ci", &lasting(&bed, &TokenKey::rsa("k2", 1))).await;
+        refused(&answer, 503, &format!("jwt: the issuer's key set: {reason}"));
+        assert_eq!(bed.log_in("ci", &known).await.status, 200, "the keys from before are still there");
+    }
+    assert_eq!(bed.issuer.lock().others, [""; 0], "redirects are not followed");
+    bed.app.clock.advance(Duration::from_secs(10));
+    bed.issuer.lock().issuer = "https://issuer.example".to_owned();
+    let answer = bed.log_in("ci", &lasting(&bed, &TokenKey::rsa("k2", 1))).await;
+    refused(&answer, 503, "jwt: the issuer's configuration is not believed: it is about another issuer");
+    for address in
+        ["http://169.254.169.254/keys", "https://169.254.169.254/keys", "file:///etc/passwd", "http://10.0.0.1/"]
+    {
+        bed.app.clock.advance(Duration::from_secs(10));
+        let url = bed.issuer.url.clone();
+        bed.issuer.lock().issuer = url;
+        bed.issuer.lock().jwks_uri = address.to_owned();
+        let answer = bed.log_in("ci", &lasting(&bed, &TokenKey::rsa("k2", 1))).await;
+        assert_eq!(answer.status, 503, "{address}");
+        assert!(answer.error().starts_with("jwt: the issuer's key set: url: "), "{}", answer.text);
+    }
+    assert_eq!(bed.log_in("ci", &known).await.status, 200);
+    let metrics = bed.app.client.page("/metrics").await.text;
+    let count = |result: &str| {
+        let name = format!("signet_auth_key_set_refreshes_total{{result=\"{result}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u64>().ok()).unwrap_or_default()
+    };
+    // Other tests of this process count too.
+    assert!(count("done") >= 1 && count("failed") >= 13, "{metrics}");
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn another_configuration_begins_without_keys_and_roles_do_not() {
+    let bed = bed().await;
+    let asked = bed.issuer.lock().key_sets;
+    bed.role("other", json!({"bound_subject": "x"})).await;
+    assert_eq!(bed.app.client.delete("auth/jwt/role/other").await.status, 204);
+    assert_eq!(bed.log_in("ci", &lasting(&bed, &bed.issuer.key)).await.status, 200);
+    assert_eq!(bed.issuer.lock().key_sets, asked);
+    let other = crate::directory::Issuer::start();
+    other.lock().keys = vec![TokenKey::rsa("k1", 1).public()];
+    bed.configure(json!({"oidc_discovery_url": other.url})).await;
+    refused(&bed.log_in("ci", &lasting(&bed, &bed.issuer.key)).await, 403, "the token's signature is wrong");
+    let token = TokenKey::rsa("k1", 1).token(&other.claims(json!({"aud": "signet"})));
+    assert_eq!(bed.log_in("ci", &token).await.status, 200);
+    bed.app.stop().await;
+}

@@ -1,0 +1,212 @@
+//! Roles: what they say of tokens, and who logs in.
+
+use serde_json::{Value, json};
+
+use super::{Bed, auth};
+use crate::support::App;
+
+async fn refused(bed: &Bed, role: Value, text: &str) {
+    let answer = bed.app.client.post("auth/jwt/role/wrong", role.clone()).await;
+    assert_eq!((answer.status, answer.error()), (400, text), "{role}: {}", answer.text);
+}
+
+#[actix_web::test]
+async fn a_role_is_written_merged_read_listed_and_deleted() {
+    let bed = Bed::bare(App::builder()).await;
+    let client = &bed.app.client;
+    assert_eq!(client.list("auth/jwt/role").await.status, 404);
+    bed.role("CI", json!({"bound_audiences": "a, b", "ttl": "20m", "clock_skew_leeway": "-1", "max_age": "1h"})).await;
+    let more = json!({"bound_claims": {"team": ["x", 7, true]}, "claim_mappings": {"team": "crew"}, "token_ttl": 600,
+        "expiration_leeway": "30s", "groups_claim": "groups"});
+    bed.role("ci", more).await;
+    let want = json!({
+        "role_type": "jwt", "expiration_leeway": 30, "not_before_leeway": 0, "clock_skew_leeway": -1,
+        "bound_audiences": ["a", "b"], "bound_subject": "", "bound_claims_type": "string",
+        "bound_claims": {"team": ["x", 7, true]}, "claim_mappings": {"team": "crew"}, "user_claim": "sub",
+        "user_claim_json_pointer": false, "groups_claim": "groups", "max_age": 3600, "oauth2_metadata": [],
+        "oidc_scopes": [], "allowed_redirect_uris": [], "callback_mode": "client", "verbose_oidc_logging": false,
+        "token_policies_template_claims": false, "oidc_disable_confirmation": false,
+        "token_ttl": 600, "token_max_ttl": 0, "token_explicit_max_ttl": 0, "token_period": 0, "token_policies": [],
+        "token_bound_cidrs": [], "token_num_uses": 0, "token_no_default_policy": false, "token_type": "default",
+        "token_strictly_bind_ip": false,
+    });
+    assert_eq!(client.get("auth/jwt/role/Ci").await.body["data"], want);
+    let clears = json!({"bound_audiences": "", "bound_claims": {}, "bound_subject": "x"});
+    bed.role("ci", clears).await;
+    let shown = client.get("auth/jwt/role/ci").await.body["data"].clone();
+    assert_eq!((&shown["bound_audiences"], &shown["bound_claims"]), (&json!([]), &json!({})));
+    bed.role("abc", json!({"bound_subject": "x"})).await;
+    assert_eq!(client.list("auth/jwt/role").await.body["data"]["keys"], json!(["abc", "ci"]));
+    for _ in 0..2 {
+        assert_eq!(client.delete("auth/jwt/role/CI").await.status, 204);
+    }
+    assert_eq!(client.get("auth/jwt/role/ci").await.text, "{\"errors\":[]}");
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
+    let bed = Bed::bare(App::builder()).await;
+    let bound = json!({"user_claim": "sub", "bound_subject": "x"});
+    let with = |more: Value| {
+        let mut role = bound.clone();
+        role.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        role
+    };
+    let open = "must have at least one bound constraint when creating/updating a role";
+    refused(&bed, json!({"bound_subject": "x"}), "a user claim must be defined on the role").await;
+    refused(&bed, json!({"user_claim": "sub"}), open).await;
+    refused(&bed, json!({"user_claim": "sub", "bound_claims": {}, "bound_audiences": ""}), open).await;
+    for (more, text) in [
+        (json!({"role_type": "oidc"}), "role_type: 'oidc' is not supported, only 'jwt'"),
+        (json!({"role_type": "JWT"}), "invalid 'role_type': must be jwt"),
+        (json!({"bound_claims_type": "regex"}), "invalid 'bound_claims_type': must be string or glob"),
+        (json!({"bound_claims": {"a": ""}}), "bound_claims: a text must not be blank, nor longer than 1024 bytes"),
+        (
+            json!({"bound_claims": {"a": ["x", " "]}}),
+            "bound_claims: a text must not be blank, nor longer than 1024 bytes",
+        ),
+        (json!({"bound_claims": {"a": []}}), "bound_claims: a claim must be bound to 1 to 100 values"),
+        (json!({"bound_claims": {"a": null}}), "bound_claims: a value must be a string, a number or a boolean"),
+        (json!({"bound_claims": {"a": {"b": 1}}}), "bound_claims: a value must be a string, a number or a boolean"),
+        (json!({"bound_claims": {"": "x"}}), "bound_claims: names must be of 1 to 1024 bytes"),
+        (json!({"bound_claims": {"a": 7}, "bound_claims_type": "glob"}), "bound_claims: patterns must be strings"),
+        (json!({"bound_claims": "{"}), "bound_claims: must be a JSON object"),
+        (
+            json!({"claim_mappings": {"a": "role"}}),
+            "metadata key \"role\" is reserved and may not be a mapping destination",
+        ),
+        (json!({"claim_mappings": {"a": "x", "b": "x"}}), "multiple keys are mapped to metadata key \"x\""),
+        (json!({"token_ttl": "2h", "token_max_ttl": "1h"}), "ttl should not be greater than max_ttl"),
+        (json!({"token_policies": "root"}), "auth methods cannot create root tokens"),
+        (json!({"oidc_scopes": ["profile"]}), "oidc_scopes: not supported, there are logins with a jwt alone"),
+        (
+            json!({"allowed_redirect_uris": "x"}),
+            "allowed_redirect_uris: not supported, there are logins with a jwt alone",
+        ),
+        (json!({"callback_mode": "device"}), "callback_mode: not supported, there are logins with a jwt alone"),
+        (
+            json!({"verbose_oidc_logging": true}),
+            "verbose_oidc_logging: not supported, there are logins with a jwt alone",
+        ),
+        (
+            json!({"token_policies_template_claims": true}),
+            "token_policies_template_claims: not supported, there are logins with a jwt alone",
+        ),
+    ] {
+        refused(&bed, with(more), text).await;
+    }
+    for (field, value) in [("clock_skew_leeway", json!("x")), ("max_age", json!(-1)), ("user_claim", json!([]))] {
+        assert_eq!(
+            bed.app.client.post("auth/jwt/role/wrong", with(json!({field: value}))).await.status,
+            400,
+            "{field}"
+        );
+    }
+    assert_eq!(bed.app.client.list("auth/jwt/role").await.status, 404);
+    // Neutral values of what is not offered are fine: clients send them.
+    let neutral = json!({"oidc_scopes": [], "allowed_redirect_uris": "", "callback_mode": "client", "poll_interval": 0,
+        "verbose_oidc_logging": false, "oauth2_metadata": null, "bound_claims": "{\"a\":\"b\"}"});
+    bed.role("neutral", with(neutral)).await;
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn claims_are_what_they_are_bound_to() {
+    let bed = Bed::start().await;
+    let logs_in = async |bound: Value, claims: Value| {
+        bed.role("ci", json!({"bound_claims": bound})).await;
+        let answer = bed.with_claims(claims.clone()).await;
+        assert!([200, 403].contains(&answer.status), "{}", answer.text);
+        answer.status == 200
+    };
+    for (bound, claims) in [
+        (json!({"a": "x"}), json!({"a": "x"})),
+        (json!({"a": ["w", "x"]}), json!({"a": ["x", "y"]})),
+        (json!({"a": 7}), json!({"a": 7})),
+        (json!({"a": true, "b": "x"}), json!({"a": true, "b": "x"})),
+        (json!({"/a/b~1c/1": "x"}), json!({"a": {"b/c": ["w", "x"]}})),
+        (json!({"a.b": "x"}), json!({"a.b": "x"})),
+    ] {
+        assert!(logs_in(bound.clone(), claims.clone()).await, "{bound} {claims}");
+    }
+    for (bound, claims) in [
+        (json!({"a": "x"}), json!({})),
+        (json!({"a": "x"}), json!({"a": "X"})),
+        (json!({"a": "x", "b": "y"}), json!({"a": "x"})),
+        (json!({"a": "7"}), json!({"a": 7})),
+        (json!({"a": 7}), json!({"a": "7"})),
+        (json!({"a": 7}), json!({"a": 7.5})),
+        (json!({"a": "true"}), json!({"a": true})),
+        (json!({"a": "null"}), json!({"a": [null]})),
+        (json!({"a": "x*"}), json!({"a": "xy"})),
+        (json!({"/a/b": "x"}), json!({"/a/b": "x"})),
+        (json!({"a": "x"}), json!({"a": {"x": "x"}})),
+    ] {
+        assert!(!logs_in(bound.clone(), claims.clone()).await, "{bound} {claims}");
+    }
+    bed.role("ci", json!({"bound_claims_type": "glob", "bound_claims": {"a": ["x*", "*y"]}})).await;
+    for (claim, status) in [
+        (json!("x"), 200),
+        (json!("xz"), 200),
+        (json!(["q", "zy"]), 200),
+        (json!("q"), 403),
+        (json!(""), 403),
+        (json!(7), 403),
+    ] {
+        assert_eq!(bed.with_claims(json!({"a": claim})).await.status, status, "{claim}");
+    }
+    bed.role("ci", json!({"bound_claims": {"a": "*"}})).await;
+    for claim in [json!(""), json!(" "), json!(7), json!(false), json!([]), json!({})] {
+        assert_eq!(bed.with_claims(json!({"a": claim})).await.status, 403, "{claim}");
+    }
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn who_logs_in_is_a_claim_that_is_a_text() {
+    let bed = Bed::start().await;
+    for (subject, reason) in [
+        (json!(null), "claim \"sub\" not found in token"),
+        (json!(7), "claim \"sub\" could not be converted to string"),
+        (json!(""), "claim \"sub\" could not be converted to string"),
+        (json!("  "), "claim \"sub\" could not be converted to string"),
+        (json!("x".repeat(1025)), "claim \"sub\" could not be converted to string"),
+    ] {
+        bed.refuses("ci", &bed.issuer.token(json!({"aud": "signet", "sub": subject})), reason).await;
+    }
+    let role = json!({"user_claim": "/who/mail", "bound_audiences": "signet"});
+    assert_eq!(bed.app.client.post("auth/jwt/role/mail", role.clone()).await.status, 204);
+    let token = bed.issuer.token(json!({"aud": "signet", "who": {"mail": "a@b"}}));
+    bed.refuses("mail", &token, "claim \"/who/mail\" not found in token").await;
+    let pointer = json!({"user_claim_json_pointer": true});
+    assert_eq!(bed.app.client.post("auth/jwt/role/mail", pointer).await.status, 204);
+    let answer = bed.log_in("mail", &token).await;
+    let own = bed.app.client.with_token(auth(&answer)["client_token"].as_str().unwrap());
+    assert_eq!(own.get("auth/token/lookup-self").await.body["data"]["display_name"], json!("jwt-a@b"));
+    bed.role("ci", json!({"claim_mappings": {"team": "crew"}, "groups_claim": "/who/groups"})).await;
+    for (more, reason) in [
+        (json!({"team": 7, "who": {"groups": []}}), "error converting claim 'team' to string"),
+        (json!({}), "\"/who/groups\" claim not found in token"),
+        (json!({"who": {"groups": 7}}), "\"/who/groups\" claim could not be converted to string list"),
+        (json!({"who": {"groups": ["a", 7]}}), "\"/who/groups\" claim could not be converted to string list"),
+    ] {
+        let mut claims = json!({"aud": "signet"});
+        claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        bed.refuses("ci", &bed.issuer.token(claims), reason).await;
+    }
+    assert_eq!(bed.with_claims(json!({"who": {"groups": ["a", ""]}})).await.status, 200);
+    assert_eq!(bed.with_claims(json!({"who": {"groups": "a"}})).await.status, 200);
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_user_was_asked_recently_where_that_is_wanted() {
+    let bed = Bed::start().await;
+    bed.role("ci", json!({"max_age": "1h"})).await;
+    let now = crate::directory::now();
+    for (asked, status) in [(json!(now - 3600), 200), (json!(now - 3670), 403), (json!(null), 403), (json!("1"), 403)] {
+        assert_eq!(bed.with_claims(json!({"auth_time": asked})).await.status, status, "{asked}");
+    }
+    bed.app.stop().await;
+}

@@ -1,0 +1,295 @@
+//! Tokens that are let in, and those that are not. Functions that begin with `l` and a number are named after the
+//! vectors of logins.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use super::{Bed, auth};
+use crate::directory::{Issuer, TokenKey, encoded, unsigned};
+use crate::support::{App, send};
+
+const UNKNOWN_KEY: &str = "the token is signed with a key that is not known";
+const WRONG: &str = "the token's signature is wrong";
+const ALGORITHM: &str = "the token is signed with an algorithm that is not accepted";
+
+#[actix_web::test]
+async fn l1_l2_a_login_gives_a_token_of_the_roles_terms() {
+    let bed = Bed::start().await;
+    bed.role("ci", json!({"token_ttl": "20m", "claim_mappings": {"team": "crew", "absent": "nothing"}})).await;
+    let answer = bed.with_claims(json!({"team": "blue"})).await;
+    let auth = auth(&answer);
+    assert_eq!((&auth["lease_duration"], &auth["renewable"]), (&json!(1200), &json!(true)));
+    assert_eq!(auth["policies"], json!(["default", "web"]));
+    assert_eq!(auth["metadata"], json!({"role": "ci", "crew": "blue"}));
+    let own = bed.app.client.with_token(auth["client_token"].as_str().unwrap());
+    let found = own.get("auth/token/lookup-self").await.body["data"].clone();
+    assert_eq!((&found["display_name"], &found["path"]), (&json!("jwt-build-7"), &json!("auth/jwt/login")));
+    assert_eq!((&found["meta"], &found["orphan"]), (&auth["metadata"], &json!(true)));
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn l4_what_is_missing_is_named() {
+    let bed = Bed::bare(App::builder()).await;
+    let good = bed.issuer.token(json!({"aud": "signet"}));
+    let stranger = bed.app.client.with_token("");
+    let ask = async |body: Value, text: &str| {
+        let answer = stranger.post("auth/jwt/login", body).await;
+        assert_eq!((answer.status, answer.error()), (400, text), "{}", answer.text);
+    };
+    ask(json!({"role": "ci", "jwt": good}), "could not load configuration").await;
+    bed.configure(json!({"oidc_discovery_url": bed.issuer.url})).await;
+    ask(json!({"jwt": good}), "missing role").await;
+    ask(json!({"role": "x", "jwt": good}), "role \"x\" could not be found").await;
+    ask(json!({"role": "x".repeat(129), "jwt": good}), "role: longer than 128 bytes").await;
+    bed.role("ci", json!({"bound_audiences": "signet"})).await;
+    ask(json!({"role": "ci"}), "missing token").await;
+    ask(json!({"role": "ci", "jwt": ""}), "missing token").await;
+    let form = "jwt: must be three parts of base64url, joined by dots";
+    for wrong in ["x", "a.b", "a..c", ".b.c", "a.b.c.d", "a.b.c=", "a.b+.c", "a.b. c", "ä.b.c"] {
+        ask(json!({"role": "ci", "jwt": wrong}), form).await;
+    }
+    for wrong in [json!({"role": ["ci"], "jwt": good}), json!({"role": "ci", "jwt": 7}), json!({"jwt": [good]})] {
+        assert_eq!(stranger.post("auth/jwt/login", wrong).await.status, 400);
+    }
+    assert_eq!(bed.issuer.lock().documents, 1, "nobody was asked for any of these, but when it was configured");
+    bed.configure(json!({"default_role": "CI"})).await;
+    assert_eq!(stranger.post("auth/jwt/login", json!({"jwt": good})).await.status, 200);
+    assert_eq!(stranger.post("auth/jwt/login", json!({"role": "cI", "jwt": good})).await.status, 200);
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn l5_cve_2024_5798_an_audience_is_never_optional() {
+    let bed = Bed::start().await;
+    for (audience, reason) in [
+        (json!("signet/"), "the token is for another audience"),
+        (json!("Signet"), "the token is for another audience"),
+        (json!(["other", "signet2"]), "the token is for another audience"),
+        (json!(null), "the token has no audience"),
+        (json!([]), "the token has no audience"),
+        (json!(7), "the token's audience is not a text or a list of them"),
+        (json!(["signet", 7]), "the token's audience is not a text or a list of them"),
+        (json!({"signet": "signet"}), "the token's audience is not a text or a list of them"),
+    ] {
+        bed.refuses("ci", &bed.issuer.token(json!({"aud": audience})), reason).await;
+    }
+    assert_eq!(bed.with_claims(json!({"aud": ["other", "signet"]})).await.status, 200);
+    // A role that says nothing of audiences takes no token that is for somebody.
+    bed.role("subject", json!({"bound_subject": "build-7"})).await;
+    let reason = "audience claim found in JWT but no audiences bound to the role";
+    bed.refuses("subject", &bed.issuer.token(json!({"aud": "signet"})), reason).await;
+    assert_eq!(bed.log_in("subject", &bed.issuer.token(json!({}))).await.status, 200);
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn l6_a_token_of_another_issuer_is_refused() {
+    let bed = Bed::start().await;
+    let other = Issuer::start();
+    let own_key = TokenKey::rsa("k9", 1);
+    other.publish(&own_key);
+    let claims = json!({"aud": "signet"});
+    bed.refuses("ci", &own_key.token(&other.claims(claims.clone())), UNKNOWN_KEY).await;
+    // Under the name of a key that is known, and with the claims that would be right.
+    let named = TokenKey { kid: "k1".to_owned(), ..own_key };
+    bed.refuses("ci", &named.token(&bed.issuer.claims(claims.clone())), WRONG).await;
+    // Both issuers have the same key: the claim decides.
+    bed.refuses("ci", &other.token(claims), "the token is of another issuer").await;
+    for issuer in [json!(null), json!(""), json!(format!("{}/", bed.issuer.url)), json!([bed.issuer.url])] {
+        bed.refuses("ci", &bed.issuer.token(json!({"aud": "signet", "iss": issuer})), "the token is of another issuer")
+            .await;
+    }
+    bed.configure(json!({"bound_issuer": "https://issuer.example"})).await;
+    bed.refuses("ci", &bed.issuer.token(json!({"aud": "signet"})), "the token is of another issuer").await;
+    assert_eq!(bed.with_claims(json!({"iss": "https://issuer.example"})).await.status, 200);
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn l7_what_a_token_says_of_its_algorithm_and_key_counts_for_nothing() {
+    let bed = Bed::start().await;
+    let key = &bed.issuer.key;
+    let claims = bed.issuer.claims(json!({"aud": "signet"}));
+    for none in ["none", "None", "NONE", "nOnE"] {
+        bed.refuses("ci", &unsigned(&json!({"alg": none, "kid": "k1"}), &claims), ALGORITHM).await;
+    }
+    bed.refuses("ci", &unsigned(&json!({"alg": "RS256", "kid": "k1"}), &claims), WRONG).await;
+    bed.refuses("ci", &unsigned(&json!({"kid": "k1"}), &claims), ALGORITHM).await;
+    bed.refuses("ci", &unsigned(&json!({"alg": ["RS256"], "kid": "k1"}), &claims), ALGORITHM).await;
+    // With the public key as a shared secret, in the forms in which it is published.
+    for secret in [key.pem().into_bytes(), key.key.public().spki().to_vec(), key.public()["n"].to_string().into_bytes()]
+    {
+        let signed = format!("{}.{}", encoded(r#"{"alg":"HS256","kid":"k1"}"#), encoded(&claims.to_string()));
+        let secret = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &secret);
+        let tag = URL_SAFE_NO_PAD.encode(aws_lc_rs::hmac::sign(&secret, signed.as_bytes()));
+        bed.refuses("ci", &format!("{signed}.{tag}"), ALGORITHM).await;
+    }
+    for other in ["PS256", "RS384", "RS512"] {
+        bed.refuses("ci", &key.token_with(json!({"alg": other, "kid": "k1"}), &claims), ALGORITHM).await;
+    }
+    bed.refuses("ci", &TokenKey::new("k1", "ES256").token(&claims), ALGORITHM).await;
+    // Keys and addresses of keys in the header: nobody listens.
+    let (mallory, own) = (TokenKey::rsa("m", 1), Issuer::start());
+    let mut header = json!({"alg": "RS256", "kid": "m", "jwk": mallory.public(), "x5c": [mallory.pem()]});
+    header["jku"] = json!(format!("{}/keys", own.url));
+    header["x5u"] = json!(format!("{}/chain", own.url));
+    bed.refuses("ci", &mallory.token_with(header.clone(), &claims), UNKNOWN_KEY).await;
+    header["kid"] = json!("k1");
+    bed.refuses("ci", &mallory.token_with(header.clone(), &claims), WRONG).await;
+    assert_eq!((own.lock().key_sets, own.lock().others.len()), (0, 0));
+    // With a key that is known they do no harm.
+    assert_eq!(bed.log_in("ci", &key.token_with(header, &claims)).await.status, 200);
+    let critical = json!({"alg": "RS256", "kid": "k1", "crit": ["exp"], "exp": 1});
+    let reason = "the token has critical extensions, which are not understood";
+    bed.refuses("ci", &key.token_with(critical, &claims), reason).await;
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn l8_times_are_held_to_the_second_where_no_leeway_is_wanted() {
+    let bed = Bed::of(App::builder().manual_clock(signet::clock::Clock::system().now())).await;
+    let now = bed.app.clock.now().unix_timestamp();
+    let none = json!({"clock_skew_leeway": -1, "expiration_leeway": "-1", "not_before_leeway": -1});
+    bed.role("ci", none).await;
+    let with_times = async |more: &Value| {
+        let mut claims = json!({"iat": now, "nbf": now, "exp": now + 3600});
+        claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        bed.with_claims(claims).await
+    };
+    for (claims, reason) in [
+        (json!({"exp": now}), "the token is expired"),
+        (json!({"exp": now - 1}), "the token is expired"),
+        (json!({"nbf": now + 1}), "token is not yet valid"),
+        (json!({"iat": now + 1}), "the token is issued in the future"),
+        (json!({"exp": null}), "the token is expired"),
+        (json!({"exp": null, "nbf": null, "iat": null}), "the token has none of the times exp, nbf and iat"),
+        (json!({"exp": 0, "nbf": 0, "iat": 0}), "the token has none of the times exp, nbf and iat"),
+        (json!({"exp": "4102444800"}), "the token's exp is not a number"),
+        (json!({"exp": [now + 60]}), "the token's exp is not a number"),
+        (json!({"nbf": "soon"}), "the token's nbf is not a number"),
+        (json!({"nbf": "1"}), "the token's nbf is not a number"),
+        (json!({"iat": true}), "the token's iat is not a number"),
+    ] {
+        let answer = with_times(&claims).await;
+        assert_eq!((answer.status, answer.error()), (403, reason), "{claims}");
+    }
+    for claims in [json!({"exp": now + 1, "nbf": now, "iat": now}), json!({"exp": now as f64 + 60.5, "nbf": null})] {
+        assert_eq!(with_times(&claims).await.status, 200, "{claims}");
+    }
+    // The usual leeways: a minute for clocks, two and a half for what is not said.
+    bed.role("ci", json!({"clock_skew_leeway": 0, "expiration_leeway": 0, "not_before_leeway": 0})).await;
+    for (claims, status) in [
+        (json!({"exp": now - 59}), 200),
+        (json!({"exp": now - 60}), 403),
+        (json!({"nbf": now + 60}), 200),
+        (json!({"nbf": now + 61}), 403),
+        (json!({"exp": null, "nbf": null, "iat": now - 209}), 200),
+        (json!({"exp": null, "nbf": null, "iat": now - 210}), 403),
+        (json!({"exp": now + 210, "nbf": null, "iat": null}), 200),
+        (json!({"exp": now + 211, "nbf": null, "iat": null}), 403),
+    ] {
+        assert_eq!(with_times(&claims).await.status, status, "{claims}");
+    }
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn members_that_are_there_twice_are_refused() {
+    let bed = Bed::start().await;
+    let key = &bed.issuer.key;
+    let claims = bed.issuer.claims(json!({"aud": "signet"})).to_string();
+    let twice = format!("{},\"sub\":\"admin\"}}", claims.trim_end_matches('}'));
+    let header = r#"{"alg":"RS256","kid":"k1"}"#;
+    let token = key.signed(&encoded(header), &encoded(&twice), "RS256");
+    bed.refuses("ci", &token, "the token's claims are not understood").await;
+    for (header, reason) in [
+        (r#"{"alg":"none","kid":"k1","alg":"RS256"}"#, "the token's header is not understood"),
+        (r#"{"alg":"RS256","kid":"k0","kid":"k1"}"#, "the token's header is not understood"),
+        ("[]", "the token's header is not understood"),
+        ("{}", ALGORITHM),
+        (r#"{"alg":"RS256","kid":7}"#, "the token's kid is not a text of 1 to 1024 bytes"),
+        (r#"{"alg":"RS256","kid":""}"#, "the token's kid is not a text of 1 to 1024 bytes"),
+    ] {
+        bed.refuses("ci", &key.signed(&encoded(header), &encoded(&claims), "RS256"), reason).await;
+    }
+    for wrong in ["[]", "null", "7", "not json"] {
+        let token = key.signed(&encoded(header), &encoded(wrong), "RS256");
+        bed.refuses("ci", &token, "the token's claims are not understood").await;
+    }
+    // A token without the name of a key is of any of them.
+    let token = key.signed(&encoded(r#"{"alg":"RS256"}"#), &encoded(&claims), "RS256");
+    assert_eq!(bed.log_in("ci", &token).await.status, 200);
+    // Another spelling of the same signature is none.
+    let (signed, signature) = token.rsplit_once('.').unwrap();
+    let last = signature.len() - 1;
+    let respelt = ['B', 'C', 'D', 'R', 'h', 'x'].map(|end| format!("{signed}.{}{end}", &signature[..last]));
+    for token in respelt.iter().filter(|respelt| **respelt != token) {
+        assert_eq!(bed.log_in("ci", token).await.status, 403);
+    }
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn l31_who_is_elsewhere_is_refused_before_anybody_is_asked() {
+    let bed = Bed::start().await;
+    bed.role("far", json!({"bound_audiences": "signet", "token_bound_cidrs": "192.0.2.0/24"})).await;
+    let asked = bed.issuer.lock().documents;
+    bed.log_in("far", &bed.issuer.token(json!({"aud": "signet"}))).await.assert_denied();
+    assert_eq!(bed.issuer.lock().documents, asked);
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn l33_a_renewal_takes_the_role_as_it_is_now() {
+    let bed = Bed::start().await;
+    bed.role("ci", json!({"token_ttl": "2h"})).await;
+    let answer = bed.with_claims(json!({})).await;
+    let own = bed.app.client.with_token(auth(&answer)["client_token"].as_str().unwrap());
+    bed.role("ci", json!({"token_ttl": "10m"})).await;
+    let renewed = own.post("auth/token/renew-self", json!({})).await;
+    assert_eq!(renewed.body["auth"]["lease_duration"], json!(600), "{}", renewed.text);
+    assert_eq!(bed.app.client.delete("auth/jwt/role/ci").await.status, 204);
+    let refused = own.post("auth/token/renew-self", json!({})).await;
+    assert_eq!((refused.status, refused.error()), (400, "role ci does not exist during renewal"));
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn l34_tokens_end_with_the_method() {
+    let bed = Bed::start().await;
+    let answer = bed.with_claims(json!({})).await;
+    let own = bed.app.client.with_token(auth(&answer)["client_token"].as_str().unwrap());
+    assert_eq!(own.get("auth/token/lookup-self").await.status, 200);
+    assert_eq!(bed.app.client.delete("sys/auth/jwt").await.status, 204);
+    own.get("auth/token/lookup-self").await.assert_denied();
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn l35_a_token_is_not_longer_than_64_kib() {
+    let bed = Bed::start().await;
+    let asked = bed.issuer.lock().documents;
+    let padded = |octets: usize| bed.issuer.token(json!({"aud": "signet", "pad": "x".repeat(octets)}));
+    assert_eq!(bed.log_in("ci", &padded(45_000)).await.status, 200);
+    let answer = bed.log_in("ci", &padded(55_000)).await;
+    assert_eq!((answer.status, answer.error()), (400, "jwt: longer than 65536 bytes"));
+    // Of somebody whom nobody knows, not that much is read at all.
+    assert_eq!(bed.log_in("ci", &padded(1 << 20)).await.status, 413);
+    assert_eq!(bed.issuer.lock().documents, asked + 1, "for the one that was let in");
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
+async fn l39_a_token_of_the_server_that_is_sent_along_is_not_looked_at() {
+    let bed = Bed::start().await;
+    let body = json!({"role": "ci", "jwt": bed.issuer.token(json!({"aud": "signet"}))});
+    let expired = bed.app.client.with_token("s.nonsense");
+    assert_eq!(send(expired.request("POST", "auth/jwt/login").json(&body)).await.status, 200);
+    let limited = bed.app.client.post("auth/token/create", json!({"policies": ["default"], "num_uses": 1})).await;
+    let limited = bed.app.client.with_token(limited.body["auth"]["client_token"].as_str().unwrap());
+    assert_eq!(send(limited.request("PUT", "auth/jwt/login").json(&body)).await.status, 200);
+    assert_eq!(limited.get("auth/token/lookup-self").await.status, 200, "its one use is left");
+    bed.app.stop().await;
+}

@@ -1,0 +1,263 @@
+//! Roles of `approle`, and logins.
+
+use serde_json::{Value, json};
+
+use super::{approle, log_in, refused, role, secret_id};
+use crate::support::{App, send};
+
+const INVALID: &str = "invalid role or secret ID";
+
+#[actix_web::test]
+async fn a_login_gives_a_token_of_the_roles_terms() {
+    let app = approle().await;
+    let terms = json!({ "token_policies": "web,db", "token_ttl": "20m", "token_max_ttl": "30m", "token_num_uses": 0 });
+    role(&app, "machine", terms).await;
+    let shown = secret_id(&app, "machine", json!({ "metadata": "{\"tag\":\"blue\",\"role_name\":\"mine\"}" })).await;
+    let made = log_in(&app.client, "machine", &shown["secret_id"]).await;
+    let auth = &made.body["auth"];
+    assert_eq!((made.status, &auth["lease_duration"]), (200, &json!(1200)), "{}", made.text);
+    assert_eq!(auth["policies"], json!(["db", "default", "web"]));
+    assert_eq!(auth["metadata"], json!({ "role_name": "machine", "tag": "blue" }));
+    assert_eq!((&auth["orphan"], &auth["renewable"]), (&json!(true), &json!(true)));
+    let own = app.client.with_token(auth["client_token"].as_str().unwrap());
+    let found = own.get("auth/token/lookup-self").await.body["data"].clone();
+    assert_eq!((&found["path"], &found["display_name"]), (&json!("auth/approle/login"), &json!("approle")));
+    assert_eq!(found["meta"], auth["metadata"]);
+    // Without a limit it may be used again and again.
+    assert_eq!(log_in(&app.client, "machine", &shown["secret_id"]).await.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_token_that_is_sent_along_with_a_login_is_not_looked_at_and_not_spent() {
+    let app = approle().await;
+    role(&app, "machine", json!({})).await;
+    let shown = secret_id(&app, "machine", json!({})).await;
+    let limited = app.client.post("auth/token/create", json!({ "policies": ["default"], "num_uses": 1 })).await;
+    let limited = app.client.with_token(limited.body["auth"]["client_token"].as_str().unwrap());
+    let body = json!({ "role_id": "machine-id", "secret_id": shown["secret_id"] });
+    assert_eq!(limited.post("auth/approle/login", body.clone()).await.status, 200);
+    assert_eq!(limited.with_token("nonsense").post("auth/approle/login", body).await.status, 200);
+    assert_eq!(limited.get("auth/token/lookup-self").await.status, 200, "its one use is left");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn what_is_not_right_has_one_text_and_what_is_missing_is_named() {
+    let app = approle().await;
+    role(&app, "machine", json!({})).await;
+    role(&app, "other", json!({})).await;
+    let (own, others) = (secret_id(&app, "machine", json!({})).await, secret_id(&app, "other", json!({})).await);
+    let stranger = app.client.with_token("");
+    for (body, text) in [
+        (json!({}), "missing role_id"),
+        (json!({ "role_id": "  " }), "missing role_id"),
+        (json!({ "role_id": "machine-id" }), "missing secret_id"),
+        (json!({ "role_id": "machine-id", "secret_id": " " }), "missing secret_id"),
+        (json!({ "role_id": "nobody", "secret_id": own["secret_id"] }), INVALID),
+        (json!({ "role_id": "nobody" }), INVALID),
+        (json!({ "role_id": "machine", "secret_id": own["secret_id"] }), INVALID),
+        (json!({ "role_id": "machine-id", "secret_id": "wrong" }), INVALID),
+        (json!({ "role_id": "machine-id", "secret_id": own["secret_id_accessor"] }), INVALID),
+        (json!({ "role_id": "machine-id", "secret_id": others["secret_id"] }), INVALID),
+        (json!({ "role_id": "machine-id", "secret_id": "a".repeat(5_000) }), INVALID),
+    ] {
+        refused(&stranger.post("auth/approle/login", body).await, text);
+    }
+    for body in [json!({ "role_id": ["x"] }), json!({ "role_id": "machine-id", "secret_id": 7 })] {
+        let answer = stranger.post("auth/approle/login", body).await;
+        assert_eq!(answer.status, 400, "{}", answer.text);
+    }
+    // Blanks around them do not count.
+    let text = format!(" {} ", own["secret_id"].as_str().unwrap());
+    let body = json!({ "role_id": " machine-id\n", "secret_id": text });
+    assert_eq!(stranger.post("auth/approle/login", body).await.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_role_is_written_merged_read_listed_and_deleted_whatever_the_case_of_its_name() {
+    let app = approle().await;
+    let client = &app.client;
+    assert_eq!(client.list("auth/approle/role").await.status, 404);
+    let written = json!({ "secret_id_ttl": "10m", "secret_id_num_uses": 40, "policies": "Web,web", "period": "1h",
+        "bound_cidr_list": "127.0.0.0/8,::1" });
+    assert_eq!(client.post("auth/approle/role/Machine", written).await.status, 204);
+    assert_eq!(client.post("auth/approle/role/MACHINE", json!({ "token_ttl": "5m" })).await.status, 204);
+    let shown = client.get("auth/approle/role/machine").await.body["data"].clone();
+    let want = json!({ "bind_secret_id": true, "local_secret_ids": false, "secret_id_bound_cidrs": ["127.0.0.0/8", "::1"],
+        "secret_id_num_uses": 40, "secret_id_ttl": 600, "token_ttl": 300, "token_max_ttl": 0, "token_period": 3600,
+        "period": 3600, "token_policies": ["web"], "policies": ["web"], "token_explicit_max_ttl": 0,
+        "token_num_uses": 0, "token_bound_cidrs": [], "token_no_default_policy": false, "token_type": "default",
+        "token_strictly_bind_ip": false });
+    assert_eq!(shown, want);
+    assert_eq!(client.post("auth/approle/role/abc", json!({})).await.status, 204);
+    assert_eq!(client.list("auth/approle/role").await.body["data"]["keys"], json!(["abc", "machine"]));
+    let page = client.request("LIST", "auth/approle/role?after=abc&limit=1");
+    assert_eq!(send(page).await.body["data"]["keys"], json!(["machine"]));
+    for _ in 0..2 {
+        assert_eq!(client.delete("auth/approle/role/mAchine").await.status, 204);
+    }
+    assert_eq!(client.get("auth/approle/role/machine").await.text, "{\"errors\":[]}");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
+    let app = approle().await;
+    role(&app, "taken", json!({})).await;
+    for (body, text) in [
+        (json!({ "secret_id_num_uses": -1 }), "secret_id_num_uses cannot be negative"),
+        (json!({ "bind_secret_id": false }), "at least one constraint should be enabled on the role"),
+        (json!({ "role_id": "taken-id" }), "role_id already in use"),
+        (json!({ "role_id": "" }), "role_id: must have 1 to 512 bytes"),
+        (json!({ "role_id": "a".repeat(513) }), "role_id: must have 1 to 512 bytes"),
+        (json!({ "secret_id_ttl": "5ms" }), "secret_id_ttl: must be zero, or at least one second"),
+        (json!({ "token_policies": "ROOT" }), "auth methods cannot create root tokens"),
+        (json!({ "token_ttl": "2h", "token_max_ttl": "1h" }), "ttl should not be greater than max_ttl"),
+    ] {
+        refused(&app.client.post("auth/approle/role/wrong", body).await, text);
+    }
+    for field in ["secret_id_bound_cidrs", "token_bound_cidrs", "bound_cidr_list", "secret_id_ttl", "bind_secret_id"] {
+        for value in [json!("x"), json!({ "a": 1 }), json!([{}])] {
+            let answer = app.client.post("auth/approle/role/wrong", json!({ field: value })).await;
+            assert_eq!(answer.status, 400, "{field} {}", answer.text);
+            assert!(answer.error().contains(field), "{}", answer.text);
+        }
+    }
+    assert_eq!(app.client.get("auth/approle/role/wrong").await.status, 404);
+    let adjusted = app.client.post("auth/approle/role/old", json!({ "token_type": "default-service" })).await;
+    let warning = "default-service has no useful meaning; adjusting to service";
+    assert_eq!((adjusted.status, &adjusted.body["warnings"]), (200, &json!([warning])));
+    assert_eq!(app.client.get("auth/approle/role/old").await.body["data"]["token_type"], "service");
+    app.client.post("auth/approle/role/local", json!({ "local_secret_ids": true })).await;
+    let text = "local_secret_ids can only be modified during role creation";
+    refused(&app.client.post("auth/approle/role/local", json!({ "local_secret_ids": false })).await, text);
+    assert_eq!(app.client.post("auth/approle/role/local", json!({ "local_secret_ids": true })).await.status, 204);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_role_id_names_one_role_until_it_is_given_up() {
+    let app = approle().await;
+    let client = &app.client;
+    let stranger = client.with_token("");
+    client.post("auth/approle/role/one", json!({ "bind_secret_id": false, "token_bound_cidrs": "127.0.0.1" })).await;
+    client.post("auth/approle/role/two", json!({ "bind_secret_id": false, "token_bound_cidrs": "127.0.0.1" })).await;
+    let id_of = async |name: &str| {
+        client.get(&format!("auth/approle/role/{name}/role-id")).await.body["data"]["role_id"].clone()
+    };
+    let (one, two) = (id_of("one").await, id_of("two").await);
+    assert!(one.as_str().unwrap().len() == 36 && one != two);
+    let enters = async |role_id: &Value| {
+        let made = stranger.post("auth/approle/login", json!({ "role_id": role_id })).await;
+        made.body["auth"]["metadata"]["role_name"].clone()
+    };
+    assert_eq!((enters(&one).await, enters(&two).await), (json!("one"), json!("two")));
+    let set = async |name: &str, role_id: Value| {
+        client.post(&format!("auth/approle/role/{name}/role-id"), json!({ "role_id": role_id })).await
+    };
+    refused(&set("two", one.clone()).await, "role_id already in use");
+    refused(&set("two", Value::Null).await, "missing role_id");
+    assert_eq!(set("one", json!("chosen")).await.status, 204);
+    assert_eq!((enters(&json!("chosen")).await, enters(&one).await), (json!("one"), Value::Null));
+    assert_eq!(set("two", one.clone()).await.status, 204, "it is free again");
+    assert_eq!(enters(&one).await, "two");
+    client.delete("auth/approle/role/two").await;
+    assert_eq!(enters(&one).await, Value::Null);
+    assert_eq!(set("one", one.clone()).await.status, 204);
+    let absent = set("absent", json!("x")).await;
+    assert_eq!((absent.status, absent.error()), (404, "role \"absent\" does not exist"));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn each_field_of_a_role_has_a_path_of_its_own() {
+    let app = approle().await;
+    let client = &app.client;
+    role(&app, "machine", json!({})).await;
+    for (part, sent, shown, cleared) in [
+        ("policies", json!({ "token_policies": "b,a" }), json!({ "token_policies": ["a", "b"] }), json!([])),
+        ("period", json!({ "token_period": "1m" }), json!({ "token_period": 60 }), json!(0)),
+        ("bind-secret-id", json!({ "bind_secret_id": true }), json!({ "bind_secret_id": true }), json!(true)),
+        ("secret-id-num-uses", json!({ "secret_id_num_uses": "5" }), json!({ "secret_id_num_uses": 5 }), json!(0)),
+        ("secret-id-ttl", json!({ "secret_id_ttl": "2m" }), json!({ "secret_id_ttl": 120 }), json!(0)),
+        ("token-num-uses", json!({ "token_num_uses": 7 }), json!({ "token_num_uses": 7 }), json!(0)),
+        ("token-ttl", json!({ "token_ttl": 90 }), json!({ "token_ttl": 90 }), json!(0)),
+        ("token-max-ttl", json!({ "token_max_ttl": "3m" }), json!({ "token_max_ttl": 180 }), json!(0)),
+        ("bound-cidr-list", json!({ "bound_cidr_list": ["::1"] }), json!({ "bound_cidr_list": ["::1"] }), json!([])),
+        (
+            "secret-id-bound-cidrs",
+            json!({ "secret_id_bound_cidrs": "10.0.0.0/8" }),
+            json!({ "secret_id_bound_cidrs": ["10.0.0.0/8"] }),
+            json!([]),
+        ),
+        (
+            "token-bound-cidrs",
+            json!({ "token_bound_cidrs": "10.0.0.1" }),
+            json!({ "token_bound_cidrs": ["10.0.0.1"] }),
+            json!([]),
+        ),
+    ] {
+        let path = format!("auth/approle/role/machine/{part}");
+        let missing = client.post(&path, json!({ "role_id": "x" })).await;
+        assert!(missing.status == 400 && missing.error().starts_with("missing "), "{part}: {}", missing.text);
+        assert_eq!(client.post(&path, sent.clone()).await.status, 204, "{part}");
+        assert_eq!(client.get(&path).await.body["data"], shown, "{part}");
+        assert_eq!(client.delete(&path).await.status, 204, "{part}");
+        let name = shown.as_object().unwrap().keys().next().unwrap();
+        assert_eq!(client.get(&path).await.body["data"][name], cleared, "{part}");
+        let absent = path.replace("machine", "absent");
+        assert_eq!(client.get(&absent).await.text, "{\"errors\":[]}", "{part}");
+        assert_eq!(client.post(&absent, sent).await.status, 404, "{part}");
+        assert_eq!(client.delete(&absent).await.status, 204, "{part}");
+    }
+    client.post("auth/approle/role/machine/policies", json!({ "policies": "old" })).await;
+    let both = json!({ "policies": ["old"], "token_policies": ["old"] });
+    assert_eq!(client.get("auth/approle/role/machine/policies").await.body["data"], both);
+    client.delete("auth/approle/role/machine/policies").await;
+    assert_eq!(client.get("auth/approle/role/machine/policies").await.body["data"], json!({ "token_policies": [] }));
+    let local = client.get("auth/approle/role/machine/local-secret-ids").await;
+    assert_eq!(local.body["data"], json!({ "local_secret_ids": false }));
+    refused(
+        &client.post("auth/approle/role/machine/bind-secret-id", json!({ "bind_secret_id": false })).await,
+        "at least one constraint should be enabled on the role",
+    );
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_role_without_secret_ids_lets_in_from_its_networks_only() {
+    let app = App::builder().settings(|settings| settings.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()]);
+    let app = super::with_approle(app.start().await).await;
+    role(&app, "near", json!({ "bind_secret_id": false, "secret_id_bound_cidrs": "192.0.2.0/24" })).await;
+    role(&app, "bound", json!({ "bind_secret_id": false, "token_bound_cidrs": "192.0.2.7" })).await;
+    let from = async |address: &'static str, role: &str| {
+        let request = app.client.with_token("").request("POST", "auth/approle/login");
+        send(request.header("X-Forwarded-For", address).json(&json!({ "role_id": format!("{role}-id") }))).await
+    };
+    assert_eq!(from("192.0.2.9", "near").await.status, 200);
+    refused(&from("192.0.3.9", "near").await, "source address unauthorized by CIDR restrictions on the role");
+    assert_eq!(from("192.0.2.7", "bound").await.status, 200);
+    from("192.0.2.8", "bound").await.assert_denied();
+    let text = "bind_secret_id is not set on the role";
+    refused(&app.client.post("auth/approle/role/near/secret-id", json!({})).await, text);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn renewals_follow_the_role_as_it_is_now() {
+    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC));
+    let app = super::with_approle(app.start().await).await;
+    role(&app, "machine", json!({ "token_ttl": "10m", "token_max_ttl": "1h" })).await;
+    let shown = secret_id(&app, "machine", json!({})).await;
+    let made = log_in(&app.client, "machine", &shown["secret_id"]).await;
+    let own = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    role(&app, "machine", json!({ "token_ttl": "30m" })).await;
+    let renewed = own.post("auth/token/renew-self", json!({})).await;
+    assert_eq!(renewed.body["auth"]["lease_duration"], 1800, "{}", renewed.text);
+    app.client.delete("auth/approle/role/machine").await;
+    refused(&own.post("auth/token/renew-self", json!({})).await, "role machine does not exist during renewal");
+    assert_eq!(own.get("auth/token/lookup-self").await.status, 200, "it lives to its end");
+    app.stop().await;
+}

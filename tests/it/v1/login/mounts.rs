@@ -1,0 +1,190 @@
+//! `sys/auth`: methods that come, are tuned and go.
+
+use serde_json::{Value, json};
+
+use super::{approle, log_in, refused, role, secret_id};
+use crate::support::{App, METHODS};
+use crate::v1::rights::{granted, only};
+
+#[actix_web::test]
+async fn m1_m2_a_method_lies_at_no_other_mount_and_has_a_type_of_a_method() {
+    let app = approle().await;
+    let enable =
+        async |path: &str, kind: Value| app.client.post(&format!("sys/auth/{path}"), json!({ "type": kind })).await;
+    refused(&enable("approle", json!("approle")).await, "path is already in use at auth/approle/");
+    refused(&enable("approle/x", json!("jwt")).await, "path is already in use at auth/approle/");
+    refused(&enable("token", json!("approle")).await, "path is already in use at auth/token/");
+    assert_eq!(enable("team/machines", json!("approle")).await.status, 204);
+    refused(&enable("team", json!("approle")).await, "existing mount at auth/team/machines/");
+    for (kind, text) in [
+        (json!("token"), "mount type of \"token\" is not mountable"),
+        (json!("system"), "mount type of \"system\" is not mountable"),
+        (json!("pki"), "unknown mount type: \"pki\""),
+        (json!("kerberos"), "unknown mount type: \"kerberos\""),
+        (json!(""), "backend type must be specified as a string"),
+        (Value::Null, "backend type must be specified as a string"),
+    ] {
+        refused(&enable("x", kind).await, text);
+    }
+    for kind in METHODS {
+        let engine = app.client.post("sys/mounts/x", json!({ "type": kind })).await;
+        refused(&engine, &format!("unknown mount type: {kind:?}"));
+    }
+    refused(&app.client.delete("sys/auth/token").await, "cannot disable \"auth/token/\"");
+    assert_eq!(app.client.delete("sys/auth/absent").await.status, 204);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn several_mounts_of_a_method_know_nothing_of_each_other() {
+    let app = approle().await;
+    assert_eq!(app.client.post("sys/auth/team/machines", json!({ "type": "approle" })).await.status, 204);
+    role(&app, "web", json!({})).await;
+    let path = "auth/team/machines";
+    assert_eq!(app.client.list(&format!("{path}/role")).await.status, 404);
+    let own = json!({ "role_id": "web-id", "token_policies": "team" });
+    assert_eq!(app.client.post(&format!("{path}/role/web"), own).await.status, 204, "role ids are of one mount");
+    let made = app.client.post(&format!("{path}/role/web/secret-id"), json!({})).await.body["data"].clone();
+    let body = json!({ "role_id": "web-id", "secret_id": made["secret_id"] });
+    let stranger = app.client.with_token("");
+    let entered = stranger.post(&format!("{path}/login"), body.clone()).await;
+    assert_eq!(entered.body["auth"]["policies"], json!(["default", "team"]), "{}", entered.text);
+    let own = app.client.with_token(entered.body["auth"]["client_token"].as_str().unwrap());
+    let found = own.get("auth/token/lookup-self").await.body["data"].clone();
+    assert_eq!(found["path"], "auth/team/machines/login");
+    assert_eq!(found["display_name"], "team-machines");
+    refused(&stranger.post("auth/approle/login", body).await, "invalid role or secret ID");
+    let here = secret_id(&app, "web", json!({})).await;
+    assert_eq!(app.client.delete("sys/auth/team/machines").await.status, 204);
+    own.get("auth/token/lookup-self").await.assert_denied();
+    assert_eq!(log_in(&app.client, "web", &here["secret_id"]).await.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_end_of_a_method_ends_its_tokens_and_what_they_made() {
+    let app = approle().await;
+    app.policy("maker", &granted("auth/token/create", &["update"])).await;
+    role(&app, "web", json!({ "token_policies": "maker" })).await;
+    let made = secret_id(&app, "web", json!({})).await;
+    let entered = log_in(&app.client, "web", &made["secret_id"]).await;
+    let own = app.client.with_token(entered.body["auth"]["client_token"].as_str().unwrap());
+    let child = own.post("auth/token/create", json!({ "policies": ["default"] })).await;
+    let child = app.client.with_token(child.body["auth"]["client_token"].as_str().unwrap());
+    let stranger = app.with_policies(&["default"]).await;
+    for client in [&own, &child, &stranger] {
+        assert_eq!(client.get("auth/token/lookup-self").await.status, 200);
+    }
+    assert_eq!(app.client.delete("sys/auth/approle").await.status, 204);
+    own.get("auth/token/lookup-self").await.assert_denied();
+    child.get("auth/token/lookup-self").await.assert_denied();
+    assert_eq!(stranger.get("auth/token/lookup-self").await.status, 200);
+    assert_eq!(app.client.get("auth/approle/role/web").await.error(), "no handler for route \"auth/approle/role/web\"");
+    assert_eq!(log_in(&app.client, "web", &made["secret_id"]).await.status, 403, "nobody learns what is there");
+    // One that comes back at the same path is another one.
+    let app = super::with_approle(app).await;
+    assert_eq!(app.client.list("auth/approle/role").await.status, 404);
+    role(&app, "web", json!({})).await;
+    refused(&log_in(&app.client, "web", &made["secret_id"]).await, "invalid role or secret ID");
+    own.get("auth/token/lookup-self").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn methods_are_listed_with_their_accessors_and_read_one_by_one() {
+    let app = App::start().await;
+    for kind in METHODS {
+        let body = json!({ "type": kind, "description": "for tests", "config": { "max_lease_ttl": "2h" } });
+        assert_eq!(app.client.post(&format!("sys/auth/my-{kind}"), body).await.status, 204);
+    }
+    let listed = app.client.get("sys/auth").await;
+    let paths: Vec<&String> = listed.body["data"].as_object().unwrap().keys().collect();
+    assert_eq!(paths, ["my-approle/", "my-cloudb/", "my-jwt/", "token/"]);
+    for kind in METHODS {
+        let entry = &listed.body["data"][format!("my-{kind}/")];
+        assert_eq!((&entry["type"], &entry["config"]["max_lease_ttl"]), (&json!(kind), &json!(7200)));
+        assert!(entry["accessor"].as_str().unwrap().starts_with(&format!("{kind}_")));
+        assert_eq!(listed.body[format!("my-{kind}/")], *entry, "at top level too");
+        let one = app.client.get(&format!("sys/auth/my-{kind}")).await;
+        assert_eq!(one.body["data"], *entry);
+        assert!(app.client.get("sys/mounts").await.body["data"].get(format!("my-{kind}/")).is_none());
+    }
+    refused(&app.client.get("sys/auth/absent").await, "No auth engine at absent/");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn m3_m16_a_method_is_tuned_on_both_paths() {
+    let app = approle().await;
+    let client = &app.client;
+    assert_eq!(client.get("sys/auth/approle/tune").await.body["data"]["token_type"], "default-service");
+    let tune = json!({ "default_lease_ttl": "1h", "max_lease_ttl": "2h", "token_type": "service", "description": "x" });
+    assert_eq!(client.post("sys/auth/approle/tune", tune).await.status, 204);
+    let shown = client.get("sys/mounts/auth/approle/tune").await.body["data"].clone();
+    let read = (&shown["default_lease_ttl"], &shown["max_lease_ttl"], &shown["token_type"]);
+    assert_eq!(read, (&json!(3600), &json!(7200), &json!("service")));
+    for bad in [json!({ "default_lease_ttl": "3h" }), json!({ "max_lease_ttl": "-1h" }), json!({ "token_type": "x" })] {
+        let answer = client.post("sys/mounts/auth/approle/tune", bad.clone()).await;
+        let field = bad.as_object().unwrap().keys().next().unwrap().clone();
+        assert!(answer.status == 400 && answer.error().contains(&field), "{}", answer.text);
+    }
+    assert_eq!(client.post("sys/mounts/auth/approle/tune", json!({ "default_lease_ttl": "" })).await.status, 204);
+    assert_eq!(client.get("sys/auth/approle/tune").await.body["data"]["default_lease_ttl"], 3600);
+    // What a login gives follows the mount.
+    role(&app, "web", json!({})).await;
+    let made = secret_id(&app, "web", json!({})).await;
+    let life = async || log_in(client, "web", &made["secret_id"]).await.body["auth"]["lease_duration"].clone();
+    assert_eq!(life().await, 3600);
+    client.post("sys/auth/approle/tune", json!({ "default_lease_ttl": "system", "max_lease_ttl": 0 })).await;
+    assert_eq!(life().await, 2_764_800);
+    refused(
+        &client.post("auth/approle/role/web", json!({ "token_period": "769h" })).await,
+        "token period of \"769h\" is greater than the backend's maximum lease TTL of \"768h\"",
+    );
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn sys_auth_needs_sudo_and_its_twin_below_sys_mounts_does_not() {
+    let app = approle().await;
+    let plain = only(&app, "plain", &granted("sys/auth/*", &["create", "read", "update", "delete"])).await;
+    plain.post("sys/auth/x", json!({ "type": "approle" })).await.assert_denied();
+    plain.delete("sys/auth/approle").await.assert_denied();
+    plain.get("sys/auth/approle").await.assert_denied();
+    plain.post("sys/auth/approle/tune", json!({ "description": "x" })).await.assert_denied();
+    let twin = only(&app, "twin", &granted("sys/mounts/auth/approle/tune", &["read", "update"])).await;
+    assert_eq!(twin.post("sys/mounts/auth/approle/tune", json!({ "description": "x" })).await.status, 204);
+    assert_eq!(twin.get("sys/mounts/auth/approle/tune").await.body["data"]["description"], "x");
+    for (right, done) in [("update", "sys/auth/x"), ("delete", "sys/auth/approle")] {
+        let client = only(&app, "sudo", &granted("sys/auth/*", &[right, "sudo"])).await;
+        let enabled = client.post("sys/auth/x", json!({ "type": "approle" })).await;
+        let disabled = client.delete("sys/auth/approle").await;
+        let answers = [("update", enabled), ("delete", disabled)];
+        for (word, answer) in answers {
+            assert_eq!(answer.status, if word == right { 204 } else { 403 }, "{done}: {word}: {}", answer.text);
+        }
+    }
+    let lister = only(&app, "lister", &granted("sys/auth", &["read"])).await;
+    assert_eq!(lister.get("sys/auth").await.status, 200);
+    lister.get("sys/auth/x").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn m5_a_login_path_does_not_tell_which_mounts_there_are() {
+    let app = approle().await;
+    let stranger = app.client.with_token("");
+    stranger.post("auth/absent/login", json!({ "role_id": "x" })).await.assert_denied();
+    stranger.get("auth/approle/role/web").await.assert_denied();
+    stranger.get("auth/absent/role/web").await.assert_denied();
+    let get = stranger.get("auth/approle/login").await;
+    assert_eq!((get.status, get.header("allow")), (405, "POST, PUT"), "{}", get.text);
+    let powerless = app.with_policies(&["default"]).await;
+    let (here, absent) = (
+        powerless.get("sys/internal/ui/mounts/auth/approle").await,
+        powerless.get("sys/internal/ui/mounts/auth/absent").await,
+    );
+    assert_eq!((here.status, absent.status), (403, 403));
+    assert_eq!(here.text.replace("approle", "absent"), absent.text);
+    app.stop().await;
+}

@@ -1,0 +1,259 @@
+//! Secret ids of `approle`: made, counted, ended.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::{approle, log_in, refused, role, secret_id, with_approle};
+use crate::support::{App, send};
+
+const INVALID: &str = "invalid role or secret ID";
+
+async fn with_clock() -> App {
+    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC));
+    with_approle(app.start().await).await
+}
+
+#[actix_web::test]
+async fn a_secret_id_is_shown_once_and_looked_up_by_text_and_accessor() {
+    let app = with_clock().await;
+    role(&app, "machine", json!({ "secret_id_ttl": "1h", "secret_id_num_uses": 9 })).await;
+    let wanted = json!({ "metadata": { "a": "b" }, "cidr_list": "127.0.0.0/8", "num_uses": 3, "ttl": "10m" });
+    let made = secret_id(&app, "machine", wanted).await;
+    assert_eq!((&made["secret_id_ttl"], &made["secret_id_num_uses"]), (&json!(600), &json!(3)));
+    let accessor = &made["secret_id_accessor"];
+    let want = json!({ "secret_id_accessor": accessor, "secret_id_num_uses": 3, "secret_id_ttl": 600,
+        "creation_time": "2030-01-01T00:00:00Z", "last_updated_time": "2030-01-01T00:00:00Z",
+        "expiration_time": "2030-01-01T00:10:00Z", "metadata": { "a": "b" }, "cidr_list": ["127.0.0.0/8"],
+        "token_bound_cidrs": [] });
+    let client = &app.client;
+    for (by, body) in [
+        ("secret-id", json!({ "secret_id": made["secret_id"] })),
+        ("secret-id-accessor", json!({ "secret_id_accessor": accessor })),
+    ] {
+        let found = client.post(&format!("auth/approle/role/machine/{by}/lookup"), body.clone()).await;
+        assert_eq!(found.body["data"], want, "{}", found.text);
+        refused(
+            &client.post(&format!("auth/approle/role/absent/{by}/lookup"), body).await,
+            "role \"absent\" does not exist",
+        );
+        let text = format!("missing {}", by.replace('-', "_"));
+        refused(&client.post(&format!("auth/approle/role/machine/{by}/lookup"), json!({})).await, &text);
+    }
+    app.clock.advance(Duration::from_secs(60));
+    assert_eq!(log_in(client, "machine", &made["secret_id"]).await.status, 200);
+    let found =
+        client.post("auth/approle/role/machine/secret-id/lookup", json!({ "secret_id": made["secret_id"] })).await;
+    let data = &found.body["data"];
+    assert_eq!((&data["secret_id_num_uses"], &data["last_updated_time"]), (&json!(2), &json!("2030-01-01T00:01:00Z")));
+    let other = client.post("auth/approle/role/machine/secret-id/lookup", json!({ "secret_id": "other" })).await;
+    assert_eq!((other.status, &other.text[..]), (204, ""));
+    let other = json!({ "secret_id_accessor": "other" });
+    assert_eq!(client.post("auth/approle/role/machine/secret-id-accessor/lookup", other).await.status, 404);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_secret_id_keeps_within_its_role() {
+    let app = approle().await;
+    let role_terms = json!({ "secret_id_ttl": "1h", "secret_id_num_uses": 9, "secret_id_bound_cidrs": "10.0.0.0/8",
+        "token_bound_cidrs": "10.0.0.0/16" });
+    role(&app, "machine", role_terms).await;
+    let path = "auth/approle/role/machine/secret-id";
+    for (body, text) in [
+        (json!({ "num_uses": 10 }), "num_uses cannot be higher than the role's secret_id_num_uses"),
+        (json!({ "num_uses": 0 }), "num_uses cannot be higher than the role's secret_id_num_uses"),
+        (json!({ "num_uses": -1 }), "num_uses cannot be negative"),
+        (json!({ "ttl": "61m" }), "ttl cannot be longer than the role's secret_id_ttl"),
+        (json!({ "ttl": 0 }), "ttl cannot be longer than the role's secret_id_ttl"),
+        (json!({ "cidr_list": "0.0.0.0/0" }), "cidr_list: must lie within the role's secret_id_bound_cidrs"),
+        (json!({ "cidr_list": "10.1.0.0/16,11.0.0.1" }), "cidr_list: must lie within the role's secret_id_bound_cidrs"),
+        (json!({ "token_bound_cidrs": "10.1.0.1" }), "token_bound_cidrs: must lie within the role's token_bound_cidrs"),
+    ] {
+        refused(&app.client.post(path, body).await, text);
+    }
+    for (field, value) in [
+        ("metadata", json!("x")),
+        ("metadata", json!({ "a": "b".repeat(5_000) })),
+        ("cidr_list", json!("10.0.0.300")),
+        ("token_bound_cidrs", json!("10.0.0.0/64")),
+        ("ttl", json!("-1s")),
+    ] {
+        let answer = app.client.post(path, json!({ field: value })).await;
+        assert!(answer.status == 400 && answer.error().contains(field), "{field}: {}", answer.text);
+    }
+    let absent = app.client.post("auth/approle/role/absent/secret-id", json!({})).await;
+    assert_eq!((absent.status, absent.error()), (404, "role \"absent\" does not exist"));
+    let made = secret_id(&app, "machine", json!({ "cidr_list": "10.1.0.0/16", "ttl": "5m" })).await;
+    assert_eq!((&made["secret_id_ttl"], &made["secret_id_num_uses"]), (&json!(300), &json!(9)));
+    app.client.post("sys/auth/approle/tune", json!({ "default_lease_ttl": "1m", "max_lease_ttl": "2m" })).await;
+    assert_eq!(secret_id(&app, "machine", json!({})).await["secret_id_ttl"], 120, "the mount's longest life");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_secret_id_whose_time_has_passed_is_dead_at_once() {
+    let app = with_clock().await;
+    role(&app, "machine", json!({ "secret_id_ttl": "10m" })).await;
+    let made = secret_id(&app, "machine", json!({})).await;
+    let counted = secret_id(&app, "machine", json!({ "num_uses": 5 })).await;
+    app.clock.advance(Duration::from_secs(599));
+    for secret in [&made, &counted] {
+        assert_eq!(log_in(&app.client, "machine", &secret["secret_id"]).await.status, 200);
+    }
+    app.clock.advance(Duration::from_secs(1));
+    for secret in [&made, &counted] {
+        refused(&log_in(&app.client, "machine", &secret["secret_id"]).await, INVALID);
+    }
+    assert_eq!(app.client.list("auth/approle/role/machine/secret-id").await.status, 404, "nobody is shown it");
+    let named = json!({ "secret_id": made["secret_id"] });
+    assert_eq!(app.client.post("auth/approle/role/machine/secret-id/lookup", named).await.status, 204);
+    let tidied = app.client.post("auth/approle/tidy/secret-id", json!({})).await;
+    assert!(tidied.status == 202 && tidied.body["warnings"][0].as_str().unwrap().starts_with("Tidy operation"));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn uses_are_counted_and_a_login_that_is_refused_takes_none() {
+    let app = App::builder().settings(|settings| settings.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()]);
+    let app = with_approle(app.start().await).await;
+    role(&app, "machine", json!({})).await;
+    let made = secret_id(&app, "machine", json!({ "num_uses": 2, "cidr_list": "192.0.2.0/24" })).await;
+    let from = async |address: &'static str| {
+        let request = app.client.with_token("").request("POST", "auth/approle/login");
+        let body = json!({ "role_id": "machine-id", "secret_id": made["secret_id"] });
+        send(request.header("X-Forwarded-For", address).json(&body)).await
+    };
+    for _ in 0..3 {
+        let text = "source address unauthorized by CIDR restrictions on the secret ID";
+        refused(&from("192.0.3.1").await, text);
+    }
+    assert_eq!(from("192.0.2.1").await.status, 200);
+    assert_eq!(from("192.0.2.1").await.status, 200);
+    refused(&from("192.0.2.1").await, INVALID);
+    assert_eq!(app.client.list("auth/approle/role/machine/secret-id").await.status, 404, "it is gone");
+    // A role that was narrowed since does not let it in any more.
+    let made = secret_id(&app, "machine", json!({ "cidr_list": "192.0.2.0/24" })).await;
+    app.client
+        .post("auth/approle/role/machine/secret-id-bound-cidrs", json!({ "secret_id_bound_cidrs": "10.0.0.0/8" }))
+        .await;
+    let text = "the networks of the secret ID do not lie within those of the role any more";
+    refused(&log_in(&app.client, "machine", &made["secret_id"]).await, text);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn of_many_logins_with_one_use_at_once_one_gets_in_and_the_role_stays_open() {
+    let app = approle().await;
+    role(&app, "machine", json!({})).await;
+    for uses in [1, 3] {
+        let made = secret_id(&app, "machine", json!({ "num_uses": uses })).await;
+        let all = join_all((0..16).map(|_| log_in(&app.client, "machine", &made["secret_id"]))).await;
+        let entered = all.iter().filter(|answer| answer.status == 200).count();
+        assert_eq!(entered, uses);
+        all.iter().filter(|answer| answer.status != 200).for_each(|answer| refused(answer, INVALID));
+    }
+    let made = secret_id(&app, "machine", json!({ "num_uses": 1 })).await;
+    assert_eq!(log_in(&app.client, "machine", &made["secret_id"]).await.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn tokens_of_a_secret_id_are_bound_to_its_own_networks() {
+    let app = App::builder().settings(|settings| settings.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()]);
+    let app = with_approle(app.start().await).await;
+    role(&app, "machine", json!({ "token_bound_cidrs": "192.0.2.0/24" })).await;
+    let made = secret_id(&app, "machine", json!({ "token_bound_cidrs": "192.0.2.7", "num_uses": 1 })).await;
+    let body = json!({ "role_id": "machine-id", "secret_id": made["secret_id"] });
+    let from = async |address: &'static str| {
+        let request = app.client.with_token("").request("POST", "auth/approle/login");
+        send(request.header("X-Forwarded-For", address).json(&body)).await
+    };
+    from("192.0.2.8").await.assert_denied();
+    let entered = from("192.0.2.7").await;
+    assert_eq!(entered.status, 200, "the refusal took no use: {}", entered.text);
+    let own = app.client.with_token(entered.body["auth"]["client_token"].as_str().unwrap());
+    let look = async |address: &'static str| {
+        send(own.request("GET", "auth/token/lookup-self").header("X-Forwarded-For", address)).await.status
+    };
+    assert_eq!((look("192.0.2.7").await, look("192.0.2.8").await), (200, 403));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_chosen_secret_id_is_taken_once_in_a_role() {
+    let app = with_clock().await;
+    role(&app, "machine", json!({})).await;
+    role(&app, "other", json!({})).await;
+    let client = &app.client;
+    let chosen = |ttl: &str| json!({ "secret_id": " chosen ", "ttl": ttl });
+    let made = client.post("auth/approle/role/machine/custom-secret-id", chosen("1h")).await;
+    assert_eq!(made.body["data"]["secret_id"], "chosen", "{}", made.text);
+    let again = client.post("auth/approle/role/machine/custom-secret-id", chosen("1h")).await;
+    refused(&again, "secret_id: is already registered");
+    assert_eq!(client.post("auth/approle/role/other/custom-secret-id", chosen("1h")).await.status, 200);
+    for body in [json!({}), json!({ "secret_id": "" })] {
+        refused(&client.post("auth/approle/role/machine/custom-secret-id", body).await, "missing secret_id");
+    }
+    let long = json!({ "secret_id": "a".repeat(4_097) });
+    let text = "secret_id: must have 1 to 4096 bytes";
+    refused(&client.post("auth/approle/role/machine/custom-secret-id", long).await, text);
+    assert_eq!(log_in(client, "machine", &json!("chosen")).await.status, 200);
+    app.clock.advance(Duration::from_secs(3600));
+    let again = client.post("auth/approle/role/machine/custom-secret-id", chosen("2h")).await;
+    assert_eq!(again.status, 200, "the one that has ended is none: {}", again.text);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_secret_id_ends_by_text_by_accessor_and_with_its_role() {
+    let app = approle().await;
+    let client = &app.client;
+    role(&app, "machine", json!({})).await;
+    let mut made = Vec::new();
+    for _ in 0..4 {
+        made.push(secret_id(&app, "machine", json!({})).await);
+    }
+    let mut accessors: Vec<&str> = made.iter().map(|one| one["secret_id_accessor"].as_str().unwrap()).collect();
+    accessors.sort_unstable();
+    assert_eq!(client.list("auth/approle/role/machine/secret-id").await.body["data"]["keys"], json!(accessors));
+    let page = format!("auth/approle/role/machine/secret-id?after={}&limit=2", accessors[0]);
+    assert_eq!(send(client.request("LIST", &page)).await.body["data"]["keys"], json!(accessors[1..3]));
+    for (part, name, at) in [("secret-id", "secret_id", 0), ("secret-id-accessor", "secret_id_accessor", 1)] {
+        let (path, body) = (format!("auth/approle/role/machine/{part}/destroy"), json!({ name: made[at][name] }));
+        assert_eq!(client.post(&path, body.clone()).await.status, 204);
+        refused(&log_in(client, "machine", &made[at]["secret_id"]).await, INVALID);
+        assert_eq!(client.post(&path, body).await.status, if at == 0 { 204 } else { 404 });
+    }
+    let query =
+        format!("auth/approle/role/machine/secret-id/destroy?secret_id={}", made[2]["secret_id"].as_str().unwrap());
+    assert_eq!(client.delete(&query).await.status, 204);
+    refused(&log_in(client, "machine", &made[2]["secret_id"]).await, INVALID);
+    // Those of a role end with it, and are not those of another one of its name.
+    assert_eq!(log_in(client, "machine", &made[3]["secret_id"]).await.status, 200);
+    client.delete("auth/approle/role/machine").await;
+    refused(&log_in(client, "machine", &made[3]["secret_id"]).await, INVALID);
+    role(&app, "machine", json!({})).await;
+    refused(&log_in(client, "machine", &made[3]["secret_id"]).await, INVALID);
+    assert_eq!(client.list("auth/approle/role/machine/secret-id").await.status, 404);
+    for path in ["auth/approle/role/absent/secret-id"] {
+        refused(&client.list(path).await, "role \"absent\" does not exist");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn secret_ids_and_roles_outlive_a_restart() {
+    let app = approle().await;
+    role(&app, "machine", json!({ "token_policies": "web" })).await;
+    let made = secret_id(&app, "machine", json!({ "num_uses": 2 })).await;
+    assert_eq!(log_in(&app.client, "machine", &made["secret_id"]).await.status, 200);
+    let app = app.restart().await;
+    let entered = log_in(&app.client, "machine", &made["secret_id"]).await;
+    assert_eq!(entered.body["auth"]["token_policies"], json!(["default", "web"]), "{}", entered.text);
+    refused(&log_in(&app.client, "machine", &made["secret_id"]).await, INVALID);
+    let none: Value = json!([]);
+    assert_ne!(app.client.list("auth/approle/role").await.body["data"]["keys"], none);
+    app.stop().await;
+}
