@@ -35,6 +35,7 @@ use crate::error::{Error, Kind, Result};
 use cache::TokenCache;
 pub use login::LoginSettings;
 use login::Logins;
+pub use login::cloudb::{CloudbSettings, CloudbUrls, Fallback as CloudbFallback};
 use mounts::MountTable;
 use policies::Policies;
 use policy::{Acl, Decision, Operation, Parameters, Place};
@@ -172,14 +173,14 @@ impl Auth {
     /// As [`Auth::open`], with other settings of authentication methods.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the store; `Invalid` for settings that cannot be used, naming them.
     pub async fn open_with(store: Arc<dyn AuthStore>, clock: Clock, logins: LoginSettings) -> Result<Arc<Self>> {
         policies::ensure_default(&*store, &clock).await?;
         let policies = policies::load(&*store, 1).await?;
         let mounts = mounts::load(&*store).await?;
         let token_roles = RoleTable::load(&*store).await?;
         Ok(Arc::new(Self {
-            logins: Logins::new(Arc::clone(&store), logins),
+            logins: Logins::new(Arc::clone(&store), logins, clock.clone())?,
             store,
             clock,
             policies: ArcSwap::from_pointee(policies),

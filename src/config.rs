@@ -1,6 +1,6 @@
 //! Every setting: its name, its environment name, its default, its rule.
 //!
-//! A configuration file is TOML with the names of [`SETTINGS`] at top level; the environment wins
+//! A configuration file is TOML with the names of [`SETTINGS`]; one with a dot is a member of a table. The environment wins
 //! over the file, and an empty variable counts as none. Unknown names and values outside the rules
 //! (in `rules`) are refused, all of them at once, so that one run of `signet check` shows everything
 //! there is to mend. `signet.example.toml` at the root of the repository explains every setting; a
@@ -11,6 +11,7 @@
 //! `Debug`.
 
 mod cloud;
+mod cloudb;
 mod reader;
 mod rules;
 
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use self::reader::Reader;
-use crate::auth::LoginSettings;
+use crate::auth::{CloudbSettings, LoginSettings};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::settings::Settings;
@@ -200,6 +201,36 @@ pub const SETTINGS: &[Setting] = &[
         "false",
         "Whether auth methods may be configured to call this machine, over plain HTTP too.",
     ),
+    setting(
+        "cloudb.authority_url",
+        "SIGNET_CLOUDB_AUTHORITY_URL",
+        "",
+        "Base URL of the directory of auth methods of type cloudb, in place of that of their cloud.",
+    ),
+    setting(
+        "cloudb.arm_url",
+        "SIGNET_CLOUDB_ARM_URL",
+        "",
+        "Base URL of the resource API of auth methods of type cloudb, in place of that of their cloud.",
+    ),
+    setting(
+        "cloudb.graph_url",
+        "SIGNET_CLOUDB_GRAPH_URL",
+        "",
+        "Base URL of the API of applications of auth methods of type cloudb, in place of that of their cloud.",
+    ),
+    setting(
+        "cloudb.imds_url",
+        "SIGNET_CLOUDB_IMDS_URL",
+        "http://169.254.169.254",
+        "Base URL of the service of the machine's own identity, for auth methods of type cloudb.",
+    ),
+    setting(
+        "cloudb.ca_file",
+        "SIGNET_CLOUDB_CA_FILE",
+        "",
+        "PEM file of the authorities of these four, in place of the system's.",
+    ),
 ];
 
 /// A checked configuration.
@@ -285,6 +316,7 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
         let line = e.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
         Error::invalid(format!("line {line}: not valid TOML"))
     })?;
+    let file = flat(file);
     let mut problems = Vec::new();
     for name in file.keys() {
         match SETTINGS.iter().find(|s| s.name == name.as_str()) {
@@ -299,13 +331,15 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
     if problems.is_empty() { Ok(config) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
-/// The settings of the cloud services of managed keys, of the environment alone: for a server without a file.
+/// What the environment alone says of the cloud services of managed keys and of the method `cloudb`: for a server
+/// without a file.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
-pub fn cloud_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<CloudSettings> {
+pub fn clouds_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<(CloudSettings, CloudbSettings)> {
     let (fields, mut problems) = (given(&Map::new(), env), Vec::new());
-    let settings = cloud::settings(&mut Reader { fields: &fields, problems: &mut problems });
+    let mut read = Reader { fields: &fields, problems: &mut problems };
+    let settings = (cloud::settings(&mut read), cloudb::settings(&mut read));
     if problems.is_empty() { Ok(settings) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
@@ -321,6 +355,21 @@ fn given(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fie
         }
     }
     fields
+}
+
+/// The members of tables under names with a dot, where settings have such names.
+fn flat(file: Map<String, Value>) -> Map<String, Value> {
+    let mut all = Map::new();
+    for (name, value) in file {
+        let prefix = format!("{name}.");
+        match value {
+            Value::Object(members) if SETTINGS.iter().any(|s| s.name.starts_with(&prefix)) => {
+                all.extend(members.into_iter().map(|(member, value)| (format!("{prefix}{member}"), value)));
+            }
+            value => drop(all.insert(name, value)),
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -391,10 +440,10 @@ mod tests {
         let both = parse(text, env).ok().unwrap().cloud;
         assert_eq!((both.google.endpoint.as_str(), both.google.software_keys), ("http://127.0.0.1:1", true));
         assert_eq!(both.azure.extra_suffixes, ["a.test", "b.test"]);
-        assert_eq!(cloud_of_environment(env).unwrap(), both);
-        assert_eq!(cloud_of_environment(none).unwrap(), CloudSettings::default());
+        assert_eq!(clouds_of_environment(env).unwrap().0, both);
+        assert_eq!(clouds_of_environment(none).unwrap().0, CloudSettings::default());
         let wrong = |name: &str| (name == "SIGNET_AZURE_IMDS_URL").then(|| "http://hunter2.test".to_owned());
-        assert!(cloud_of_environment(wrong).unwrap_err().text().starts_with("azure_imds_url: must be a URL of this"));
+        assert!(clouds_of_environment(wrong).unwrap_err().text().starts_with("azure_imds_url: must be a URL of this"));
     }
 
     #[test]
@@ -437,6 +486,11 @@ mod tests {
             ("azure_api_version = \"7.4&x\"", "azure_api_version: must be"),
             ("azure_extra_suffixes = [\"example\"]", "azure_extra_suffixes: must be"),
             ("azure_imds_url = \"http://10.0.0.1\"", "azure_imds_url: must be"),
+            ("cloudb.authority_url = \"http://login.example\"", "cloudb.authority_url: must be an absolute https URL"),
+            ("[cloudb]\nimds_url = \"http://10.0.0.1\"", "cloudb.imds_url: must be an absolute https URL"),
+            ("[cloudb]\nca_file = \"ca.pem\"", "cloudb.ca_file: must be"),
+            ("[cloudb]\nother = 1", "cloudb.other: unknown setting"),
+            ("cloudb = 1", "cloudb: unknown setting"),
             ("commit_queue = 0", "commit_queue: must be"),
             ("serial_numbers = \"uuid\"", "serial_numbers: must be time or random"),
             ("max_connections = -1", "max_connections: must be"),
@@ -500,7 +554,7 @@ mod tests {
                 continue;
             }
             let (line, commented) = example_line(name).unwrap_or_else(|| panic!("{name}: missing"));
-            let table: Map<String, Value> = toml::from_str(line).unwrap();
+            let table = flat(toml::from_str(line).unwrap());
             let written = table[*name].as_str().map_or_else(|| table[*name].to_string(), str::to_owned);
             if default.is_empty() {
                 assert!(commented || *name == "data_dir", "{name}: has no default");

@@ -5,6 +5,7 @@
 //! | `exchange` | one exchange: bounded in time, size and repetitions |
 //! | `reach` | which addresses are called when a caller says where to |
 //! | `token` | an access token, fetched once for all who need it |
+//! | `cloudb` | the clouds of one provider, and access tokens for their APIs |
 //! | `trust` | the authorities that a server's certificate is held against |
 //!
 //! Redirects are never followed and proxies of the environment not used: a request may have a credential in it, and
@@ -12,6 +13,7 @@
 //! configuration ([`Outbound::configured`]) or by a caller who may configure something ([`Outbound::given`]), never
 //! by an answer; addresses of callers are held to the rules of `reach`.
 
+pub(crate) mod cloudb;
 mod exchange;
 mod reach;
 mod token;

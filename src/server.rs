@@ -29,6 +29,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::audit::{Audit, Device};
+use crate::auth::login::cloudb::Rotations;
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::{Auth, LoginSettings};
 use crate::clock::Clock;
@@ -63,6 +64,8 @@ const CLOSE: Duration = Duration::from_secs(2);
 const SIGNERS_END: Duration = Duration::from_secs(1);
 /// Between two sweeps of ended tokens.
 const SWEEP: Duration = Duration::from_secs(30);
+/// Between two looks at which rotated secrets are due.
+const ROTATE: Duration = Duration::from_secs(1);
 /// Between two upkeeps of the metrics.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// RFC 6797: clients that were here over TLS do not come back without it for a year.
@@ -186,6 +189,7 @@ impl Server {
             sweep(self.shared.clone()).boxed_local(),
             follow(self.shared.clone()).boxed_local(),
             upkeep().boxed_local(),
+            rotate(self.shared.clone()).boxed_local(),
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
         Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), tasks, server: self })
@@ -346,6 +350,15 @@ async fn sweep(shared: Arc<Shared>) {
             }
             Err(error) => tracing::warn!("ended tokens were not swept: {error}"),
         }
+    }
+}
+
+/// Brings rotated secrets of authentication methods into their places.
+async fn rotate(shared: Arc<Shared>) {
+    let mut rotations = Rotations::new(Arc::clone(shared.auth.logins().cloudb()));
+    loop {
+        rotations.step(&shared.auth).await;
+        tokio::time::sleep(ROTATE).await;
     }
 }
 

@@ -20,7 +20,6 @@ pub(crate) mod open;
 pub(crate) mod role;
 mod roles;
 mod settings;
-#[allow(unused_imports, reason = "the methods that call it come next")]
 mod verifier;
 
 use std::collections::HashMap;
@@ -34,6 +33,7 @@ pub use self::settings::LoginSettings;
 use super::mounts::{Mount, MountKind};
 use super::store::AuthStore;
 use super::token::TokenTerms;
+use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 
@@ -41,6 +41,7 @@ use crate::error::{Error, Kind, Result};
 pub(crate) struct Logins {
     store: Arc<dyn AuthStore>,
     settings: LoginSettings,
+    cloudb: Arc<cloudb::Services>,
     open: ArcSwap<HashMap<MountId, Arc<dyn Opened>>>,
     /// Held while one is read, so that no mount is open twice.
     opening: tokio::sync::Mutex<()>,
@@ -59,9 +60,18 @@ pub(crate) enum From {
 
 impl Logins {
     /// None open yet.
-    pub(super) fn new(store: Arc<dyn AuthStore>, settings: LoginSettings) -> Self {
-        let (open, opening) = (ArcSwap::default(), tokio::sync::Mutex::default());
-        Self { store, settings, open, opening, sweep: Default::default() }
+    ///
+    /// # Errors
+    /// `Invalid` for settings that cannot be used.
+    pub(super) fn new(store: Arc<dyn AuthStore>, settings: LoginSettings, clock: Clock) -> Result<Self> {
+        let cloudb = cloudb::Services::new(settings.cloudb.clone(), clock)?;
+        let (open, opening, sweep) = (ArcSwap::default(), tokio::sync::Mutex::default(), tokio::sync::Notify::new());
+        Ok(Self { store, settings, cloudb, open, opening, sweep })
+    }
+
+    /// The way to the provider of the method `cloudb`.
+    pub(crate) fn cloudb(&self) -> &Arc<cloudb::Services> {
+        &self.cloudb
     }
 
     /// What the server's configuration says of methods.

@@ -125,6 +125,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
     let clock = Clock::system();
     let storage = storage::Options { database, seal_key, clock: clock.clone(), queue: QUEUE };
     let settings = Settings { open_metrics: true, ..Settings::default() };
+    let (cloud, cloudb) = config::clouds_of_environment(|name| std::env::var(name).ok())?;
     Ok(Options {
         listen,
         tls: None,
@@ -134,9 +135,9 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
         clock,
         storage,
         pkcs11_libraries,
-        cloud: config::cloud_of_environment(|name| std::env::var(name).ok())?.in_environment(),
+        cloud: cloud.in_environment(),
         signers: None,
-        logins: LoginSettings { reach: Reach { loopback: true } },
+        logins: LoginSettings { reach: Reach { loopback: true }, cloudb }.in_environment(),
         settings,
         audit: Vec::new(),
         skew_limit: SKEW_LIMIT,

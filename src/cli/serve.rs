@@ -52,7 +52,7 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
         pkcs11_libraries: Libraries::new(config.pkcs11_libraries)?,
         cloud: config.cloud.in_environment(),
         signers: None,
-        logins: config.logins,
+        logins: config.logins.in_environment(),
         settings: config.http,
         audit: Vec::new(),
     })

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use url::Url;
 
 use super::reader::Reader;
-use super::{Config, SealKeySource, Store, TlsFiles, cloud};
+use super::{Config, SealKeySource, Store, TlsFiles, cloud, cloudb};
 use crate::auth::LoginSettings;
 use crate::fields::Fields;
 use crate::http::settings::Settings;
@@ -51,6 +51,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         cloud: cloud::settings(&mut read),
         logins: LoginSettings {
             reach: Reach { loopback: read.one("outbound_loopback", Fields::bool, "true or false").unwrap_or_default() },
+            cloudb: cloudb::settings(&mut read),
         },
     }
 }

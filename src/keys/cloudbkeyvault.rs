@@ -3,8 +3,8 @@
 //! | part | owns |
 //! |---|---|
 //! | `config` | the parameters of a key and their rules |
-//! | `environment` | the clouds: their directories and the DNS suffixes of their key stores |
-//! | `credential` | access tokens: of an application with a secret, or of the machine's own identity |
+//! | `suffixes` | which key stores are given tokens |
+//! | `credential` | access tokens for them |
 //! | `service` | the calls |
 //!
 //! A store that refuses a token names the authority to get another one from. That is not read: credentials go to
@@ -12,8 +12,8 @@
 
 mod config;
 mod credential;
-mod environment;
 mod service;
+mod suffixes;
 
 use std::sync::Arc;
 

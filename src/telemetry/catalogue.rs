@@ -52,6 +52,12 @@ pub const CONNECTIONS_REFUSED: &str = "signet_connections_refused_total";
 pub const TOKENS_SWEPT: &str = "signet_tokens_swept_total";
 /// Times that an issuer of tokens was asked for its keys, by result.
 pub const AUTH_KEY_SET_REFRESHES: &str = "signet_auth_key_set_refreshes_total";
+/// Logins of the method `cloudb`, by mount and result.
+pub const CLOUDB_LOGINS: &str = "signet_cloudb_logins_total";
+/// Time of one login of the method `cloudb`.
+pub const CLOUDB_LOGIN_SECONDS: &str = "signet_cloudb_login_seconds";
+/// Time of one call of the provider of the method `cloudb`, repetitions included, by call and status.
+pub const CLOUDB_PROVIDER_CALL_SECONDS: &str = "signet_cloudb_provider_call_seconds";
 /// Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.
 pub const PKI_STAGE_SECONDS: &str = "signet_pki_stage_seconds";
 /// Certificates issued, by operation.
@@ -250,6 +256,20 @@ pub const CATALOGUE: &[Metric] = &[
     counter(TOKENS_SWEPT, &[], "Tokens removed because they had ended."),
     counter(AUTH_KEY_SET_REFRESHES, &["result"], "Times that an issuer of tokens was asked for its keys, by result.")
         .starting(RESULTS),
+    counter(
+        CLOUDB_LOGINS,
+        &["mount", "result"],
+        "Logins of the method cloudb, by mount and result: ok, bad_request, denied, provider_error.",
+    ),
+    histogram(CLOUDB_LOGIN_SECONDS, &[], Unit::Seconds, LONG, "Time of one login of the method cloudb."),
+    histogram(
+        CLOUDB_PROVIDER_CALL_SECONDS,
+        &["call", "status"],
+        Unit::Seconds,
+        LONG,
+        "Time of one call of the provider of the method cloudb, repetitions included, by call and status: ok, \
+         not_found, refused, failed.",
+    ),
     histogram(
         PKI_STAGE_SECONDS,
         &["operation", "stage"],

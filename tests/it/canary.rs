@@ -4,6 +4,7 @@
 //! The real program runs with everything logged. A walk makes tokens and keys in every way there is and
 //! provokes errors of every kind; then all that came out is searched for every secret that was seen.
 
+mod cloudb;
 mod managed_keys;
 pub mod private_key;
 pub mod scanner;
@@ -20,6 +21,7 @@ use self::scanner::Scanner;
 use crate::cluster;
 use crate::directory::TokenKey;
 use crate::process::{Dev, dev_with, openssl, signet};
+use crate::provider::Provider;
 use crate::signers::hsm::{Hsm, SOFTHSM};
 use crate::support::{Answer, Client, METHODS, place_of, send};
 
@@ -550,6 +552,10 @@ async fn walk_and_search(database: Option<cluster::Database>) {
     command.env("SOFTHSM2_CONF", hsm.settings()).env("SIGNET_PKCS11_LIBRARIES", format!("hsm={SOFTHSM}"));
     let services = managed_keys::Services::start(devices.path());
     services.name_to(&mut command);
+    let provider = Provider::start();
+    for place in ["AUTHORITY", "ARM", "GRAPH", "IMDS"] {
+        command.env(format!("SIGNET_CLOUDB_{place}_URL"), &provider.url);
+    }
     if let Some(database) = database {
         command.env("SIGNET_DATABASE_URL", database.url());
     }
@@ -566,6 +572,7 @@ async fn walk_and_search(database: Option<cluster::Database>) {
 
     let walker = tokens(&mut walk).await;
     logins(&mut walk).await;
+    cloudb::cloudb(&mut walk, &provider).await;
     let issued = keys(&mut walk).await;
     certificates(&mut walk, &walker, &issued, folder.path()).await;
     imports(&mut walk, folder.path()).await;

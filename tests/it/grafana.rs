@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use signet::telemetry::{CATALOGUE, MetricKind};
 
 use crate::metrics::{metric_of, page_of_all};
+use crate::provider::{Provider, RESOURCE, S1, TENANT};
 use crate::support::App;
 
 const DASHBOARD: &str = include_str!("../../grafana/dashboards/signet.json");
@@ -67,7 +68,7 @@ fn every_alert_has_a_test_where_it_is_raised_and_one_where_it_is_not() {
 }
 
 /// Does a little of everything that is measured.
-async fn walk(app: &App) {
+async fn walk(app: &App, provider: &Provider) {
     crate::signers::sign_once("walked").await;
     let root = json!({ "common_name": "root.test", "key_type": "ec" });
     assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
@@ -82,13 +83,25 @@ async fn walk(app: &App) {
     let serial = issued.body["data"]["serial_number"].clone();
     assert_eq!(app.client.post("pki/revoke", json!({ "serial_number": serial })).await.status, 200);
     assert_eq!(app.client.get("pki/crl/pem").await.status, 200);
+    let machine = provider.machine("rg1", "web", "o1", "westus");
+    for (path, body) in [
+        ("sys/auth/cloudb", json!({ "type": "cloudb" })),
+        ("auth/cloudb/config", json!({ "tenant_id": TENANT, "resource": RESOURCE })),
+        ("auth/cloudb/role/r", json!({ "bound_subscription_ids": S1 })),
+    ] {
+        assert_eq!(app.client.post(path, body).await.status, 204);
+    }
+    let login = json!({ "role": "r", "jwt": provider.mint(json!({ "xms_mirid": machine })), "subscription_id": S1,
+        "resource_group_name": "rg1", "vm_name": "web" });
+    assert_eq!(app.client.post("auth/cloudb/login", login).await.status, 200);
 }
 
 #[actix_web::test]
 async fn every_series_in_use_is_there_after_a_walk_with_its_help() {
     // The store with the most to measure.
-    let app = App::builder().postgres().start().await;
-    walk(&app).await;
+    let provider = Provider::start();
+    let app = App::builder().postgres().cloudb(provider.settings()).start().await;
+    walk(&app, &provider).await;
     let page = page_of_all(&app.client).await.text;
     for (series, labels) in used() {
         let metric = metric_of(&series).unwrap();

@@ -23,6 +23,7 @@ mod mounts;
 mod nodes;
 mod postgres;
 mod process;
+mod provider;
 mod proxies;
 mod readme;
 mod recorded;

@@ -5,8 +5,8 @@
 
 mod crls;
 mod follow;
-mod managed_keys;
 mod logins;
+mod managed_keys;
 mod outage;
 mod processes;
 mod together;

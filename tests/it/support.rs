@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use signet::audit::Device;
-use signet::auth::LoginSettings;
+use signet::auth::{CloudbSettings, LoginSettings};
 use signet::clock::{Clock, Time};
 use signet::config::TlsFiles;
 use signet::error::Kind;
@@ -41,6 +41,7 @@ pub struct Builder {
     libraries: Libraries,
     cloud: CloudSettings,
     signers: Option<Arc<dyn Signers>>,
+    cloudb: CloudbSettings,
 }
 
 /// The name of the library that every server of tests has: a file that is no module, so that keys on it can be
@@ -57,6 +58,12 @@ impl Builder {
     /// Where cloud services of managed keys are.
     pub fn cloud(mut self, cloud: CloudSettings) -> Self {
         self.cloud = cloud;
+        self
+    }
+
+    /// What the server's configuration says of the method `cloudb`.
+    pub fn cloudb(mut self, settings: CloudbSettings) -> Self {
+        self.cloudb = settings;
         self
     }
 
@@ -169,7 +176,7 @@ impl Builder {
             pkcs11_libraries: self.libraries.clone(),
             cloud: self.cloud.clone(),
             signers: self.signers.clone(),
-            logins: LoginSettings { reach: Reach { loopback: true } },
+            logins: LoginSettings { reach: Reach { loopback: true }, cloudb: self.cloudb.clone() },
             settings: self.settings.clone(),
             audit: self.audit.clone(),
             skew_limit: self.skew_limit,
@@ -225,6 +232,7 @@ impl App {
             libraries: no_module(),
             cloud: CloudSettings::default(),
             signers: None,
+            cloudb: CloudbSettings::default(),
         }
     }
 
@@ -321,13 +329,25 @@ impl App {
     }
 
     fn beside(&self) -> (Builder, tempfile::TempDir) {
-        let Builder { settings, queue, skew_limit, libraries, cloud, signers, .. } = &self.builder;
+        let Builder { settings, queue, skew_limit, libraries, cloud, signers, cloudb, .. } = &self.builder;
         let (clock, settings) = (self.clock.clone(), settings.clone());
         let database = Some(Arc::clone(self.builder.database.as_ref().unwrap()));
         let (queue, skew_limit, libraries, signers) = (*queue, *skew_limit, libraries.clone(), signers.clone());
-        let (faults, tls, audit, cloud) = (None, None, Vec::new(), cloud.clone());
-        let builder =
-            Builder { clock, settings, queue, database, faults, skew_limit, tls, audit, libraries, cloud, signers };
+        let (faults, tls, audit, cloud, cloudb) = (None, None, Vec::new(), cloud.clone(), cloudb.clone());
+        let builder = Builder {
+            clock,
+            settings,
+            queue,
+            database,
+            faults,
+            skew_limit,
+            tls,
+            audit,
+            libraries,
+            cloud,
+            signers,
+            cloudb,
+        };
         let folder = tempfile::tempdir().unwrap();
         // A copied file keeps its mode.
         std::fs::copy(self.folder().join("seal.key"), folder.path().join("seal.key")).unwrap();
@@ -371,6 +391,14 @@ impl Place {
     /// What a server on these data is made of, with the clock and the settings of the one that left them.
     pub fn options(&self) -> Options {
         self.builder.options(&self.folder)
+    }
+
+    /// Starts a server on these data again.
+    pub async fn start(self) -> App {
+        let Self { token, builder, folder } = self;
+        let running = builder.open(&folder).await.start().await.unwrap();
+        let client = client_of(&running, &token);
+        App { running, client, clock: builder.clock.clone(), builder, folder }
     }
 
     /// The folder, with the data of the embedded store.

@@ -103,6 +103,9 @@ pub struct Route {
     /// Most bytes of it; `None` for what the settings say. Of a longer [`BodyKind::Raw`] the handler sees
     /// one octet more, any other is refused.
     pub body_limit: Option<usize>,
+    /// The member that alone can make a body too long: one that is, is refused for it, as any member is that
+    /// breaks its rule.
+    pub long_member: Option<&'static str>,
     /// Most bytes of a text in it.
     pub longest_text: usize,
     /// Whether none of its answers holds a secret, so that they may be compressed
@@ -133,6 +136,7 @@ impl Route {
             synonyms,
             body,
             body_limit,
+            long_member: None,
             longest_text,
             compressible,
             audited,
@@ -192,6 +196,12 @@ impl Route {
     #[must_use]
     pub const fn with_long_texts(self) -> Self {
         Self { longest_text: usize::MAX, ..self }
+    }
+
+    /// The same route with a body of at most `bytes`, which only this member can make longer.
+    #[must_use]
+    pub const fn with_long_member(self, member: &'static str, bytes: usize) -> Self {
+        Self { long_member: Some(member), ..self.with_body_limit(bytes) }
     }
 
     /// The same route with a body of at most `bytes`.

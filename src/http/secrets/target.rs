@@ -152,7 +152,11 @@ impl Target {
             let query = asked.query.iter().filter(|_| !writes).cloned();
             return Ok(Sent { fields: Fields::from_pairs(query), ..Sent::default() });
         }
-        let (body, room) = body::kept(headers, payload, limit, bodies, settings).await?;
+        let kept = body::kept(headers, payload, limit, bodies, settings).await;
+        let (body, room) = kept.map_err(|error| match route.and_then(|route| route.long_member) {
+            Some(member) if error.kind() == Kind::TooLarge => Error::invalid(format!("{member}: too long")),
+            _ => error,
+        })?;
         let longest = route.map_or(MAX_TEXT, |route| route.longest_text);
         Ok(Sent { fields: request::fields(&body, headers, longest)?, room, ..Sent::default() })
     }

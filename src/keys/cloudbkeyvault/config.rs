@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::environment::{Environment, is_trusted};
+use super::suffixes::is_trusted;
 use crate::error::{Error, Result};
 use crate::keys::cloud::{CloudServices, rules};
 use crate::keys::redacted;
+use crate::outbound::cloudb::Cloud;
 use crate::secret::{Secret, sealed};
 
 /// The service, as it stands in texts.
@@ -84,7 +85,7 @@ impl CloudBkeyvaultConfig {
             let text = "client_id and client_secret are required together, or neither of them for a managed identity";
             return Err(Error::invalid(text));
         }
-        if Environment::named(&self.environment).is_none() {
+        if Cloud::named(&self.environment).is_none() {
             return Err(Error::invalid(
                 "environment must be one of AZUREPUBLICCLOUD, AZUREUSGOVERNMENTCLOUD, AZURECHINACLOUD",
             ));
@@ -104,14 +105,14 @@ impl CloudBkeyvaultConfig {
     }
 
     /// The cloud.
-    pub(super) fn cloud(&self) -> Result<&'static Environment> {
-        Environment::named(&self.environment).ok_or_else(|| Error::internal("an environment that was not checked"))
+    pub(super) fn cloud(&self) -> Result<&'static Cloud> {
+        Cloud::named(&self.environment).ok_or_else(|| Error::internal("an environment that was not checked"))
     }
 
     /// The DNS suffix of the store.
     pub(super) fn resource(&self) -> &str {
         match self.resource.as_str() {
-            "" => Environment::named(&self.environment).map_or("", Environment::suffix),
+            "" => Cloud::named(&self.environment).map_or("", Cloud::vault),
             resource => resource,
         }
     }
@@ -123,9 +124,9 @@ impl CloudBkeyvaultConfig {
 
     /// Parameters as they are shown: the secret hidden, defaults in place of what is not given.
     pub fn shown(&self) -> Vec<(&'static str, String)> {
-        let environment = Environment::named(&self.environment).map_or("", |environment| environment.name);
+        let environment = Cloud::named(&self.environment).map_or("", |cloud| cloud.name).to_ascii_uppercase();
         let effective = |(name, text): (&'static str, &String)| match name {
-            "environment" if text.is_empty() => (name, environment.to_owned()),
+            "environment" if text.is_empty() => (name, environment.clone()),
             "resource" => (name, self.resource().to_owned()),
             _ => (name, text.clone()),
         };

@@ -93,8 +93,14 @@ pub(super) async fn disable(call: Call) -> Result<Answer> {
     .await
 }
 
+/// What known clients call a method, and its own name.
+const KNOWN_AS: (&str, &str) = ("azure", "cloudb");
+
 /// `POST sys/auth/:path`.
-pub(super) async fn method_enable(call: Call) -> Result<Answer> {
+pub(super) async fn method_enable(mut call: Call) -> Result<Answer> {
+    if call.state.settings.compat && call.fields.text("type")?.as_deref() == Some(KNOWN_AS.0) {
+        call.fields.set("type", KNOWN_AS.1);
+    }
     to_the_end(async move {
         call.state.mounts.enable_method(call.param("path"), &call.fields).await?;
         Ok(Answer::empty())

@@ -1,0 +1,155 @@
+//! The claims of a verified token that this method reads.
+
+use serde_json::{Map, Value};
+
+use super::arm_id::ArmId;
+use super::bounds::{Bounds, contains};
+use super::refusal::denied;
+use crate::error::Result;
+
+/// Most groups of a token: the directory itself lists no more than 200.
+const MOST_GROUPS: usize = 1000;
+
+/// What a token says of its holder. All of it was signed by the directory.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    /// The principal; never empty.
+    pub(super) oid: String,
+    /// The application, of tokens of version 1; `""` for none.
+    pub(super) appid: String,
+    pub(super) groups: Vec<String>,
+    /// Whether the token names no groups because there are too many of them.
+    overage: bool,
+    /// The resource that holds the identity, when it is given and an id.
+    pub(super) az_rid: Option<ArmId>,
+    /// The identity, or the resource whose own identity it is.
+    pub(super) mirid: Option<ArmId>,
+    /// Whether either of the two was given, be it an id or not.
+    pub(super) names_resource: bool,
+}
+
+impl Claims {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// `Forbidden` for a claim that is not of its type, and for a token without `oid`.
+    pub(super) fn read(claims: &Map<String, Value>) -> Result<Self> {
+        let oid = text(claims, "oid")?;
+        if oid.is_empty() {
+            return Err(denied("token has no oid"));
+        }
+        let groups = match claims.get("groups") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(groups)) if groups.len() <= MOST_GROUPS => {
+                let groups: Option<Vec<String>> =
+                    groups.iter().map(|group| group.as_str().map(str::to_owned)).collect();
+                groups.ok_or_else(|| denied("token's groups are no list of texts"))?
+            }
+            Some(_) => return Err(denied("token's groups are no list of texts")),
+        };
+        let left_out = claims.get("_claim_names").and_then(|names| names.get("groups")).is_some();
+        let overage = left_out || claims.get("hasgroups").is_some_and(|has| *has != Value::Bool(false));
+        let ids = [text(claims, "xms_az_rid")?, text(claims, "xms_mirid")?];
+        let names_resource = ids.iter().any(|id| !id.is_empty());
+        let [az_rid, mirid] = ids.map(|id| ArmId::parse(id).ok());
+        let (oid, appid) = (oid.to_owned(), text(claims, "appid")?.to_owned());
+        Ok(Self { oid, appid, groups, overage, az_rid, mirid, names_resource })
+    }
+
+    /// Holds principal and groups to a role's lists.
+    ///
+    /// # Errors
+    /// `Forbidden`, naming the list.
+    pub(super) fn fit(&self, bounds: &Bounds) -> Result<()> {
+        if bounds.names_principals() && !contains(&bounds.principals, &self.oid) {
+            return Err(denied("service principal not authorized"));
+        }
+        if bounds.names_groups() && !self.groups.iter().any(|group| contains(&bounds.groups, group)) {
+            return Err(if self.groups.is_empty() && self.overage {
+                denied("token has a groups overage: it names no groups, as there are too many of them")
+            } else {
+                denied("groups not authorized")
+            });
+        }
+        Ok(())
+    }
+}
+
+fn text<'c>(claims: &'c Map<String, Value>, name: &str) -> Result<&'c str> {
+    match claims.get(name) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(denied(format!("token's {name} is no text"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::error::Kind;
+
+    fn read(claims: Value) -> Result<Claims> {
+        let Value::Object(claims) = claims else { panic!("an object") };
+        Claims::read(&claims)
+    }
+
+    fn bounds(principals: &[&str], groups: &[&str]) -> Bounds {
+        let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
+        Bounds { principals: list(principals), groups: list(groups), ..Bounds::default() }
+    }
+
+    fn fits(claims: Value, principals: &[&str], groups: &[&str]) -> Result<()> {
+        read(claims)?.fit(&bounds(principals, groups))
+    }
+
+    #[test]
+    fn l19_a_token_without_a_principal_is_refused() {
+        for claims in [json!({}), json!({"oid": ""}), json!({"oid": null})] {
+            assert_eq!(read(claims).unwrap_err().text(), "token has no oid");
+        }
+        for claims in [json!({"oid": 7}), json!({"oid": ["a"]})] {
+            assert_eq!(read(claims).unwrap_err().text(), "token's oid is no text");
+        }
+        for (name, value) in
+            [("groups", json!("g")), ("groups", json!([7])), ("appid", json!(7)), ("xms_mirid", json!({}))]
+        {
+            assert_eq!(read(json!({"oid": "o", name: value})).unwrap_err().kind(), Kind::Forbidden, "{name}");
+        }
+    }
+
+    #[test]
+    fn l3_principals_and_groups_are_compared_in_any_letter_case() {
+        let claims = || json!({"oid": "aa-11", "groups": ["bb-22", "cc-33"]});
+        fits(claims(), &["AA-11"], &[]).unwrap();
+        fits(claims(), &["aa-11"], &["CC-33"]).unwrap();
+        fits(claims(), &["*"], &["bb-22"]).unwrap();
+        fits(claims(), &["aa-11"], &["*"]).unwrap();
+        assert_eq!(fits(claims(), &["aa-1"], &[]).unwrap_err().text(), "service principal not authorized");
+        // A `*` beside others is an entry like them.
+        assert!(fits(claims(), &["*", "aa-1"], &[]).is_err());
+        assert!(fits(claims(), &[], &["*", "dd"]).is_err());
+        assert_eq!(fits(claims(), &[], &["bb"]).unwrap_err().text(), "groups not authorized");
+    }
+
+    #[test]
+    fn l32_a_token_with_too_many_groups_says_so() {
+        for claims in [
+            json!({"oid": "o", "_claim_names": {"groups": "src1"}}),
+            json!({"oid": "o", "hasgroups": true}),
+            json!({"oid": "o", "hasgroups": "true"}),
+        ] {
+            assert!(fits(claims.clone(), &[], &["g"]).unwrap_err().text().contains("overage"));
+            fits(claims, &["o"], &[]).unwrap();
+        }
+        assert_eq!(fits(json!({"oid": "o"}), &[], &["g"]).unwrap_err().text(), "groups not authorized");
+    }
+
+    #[test]
+    fn a_resource_that_is_no_id_is_named_and_is_none() {
+        let claims = read(json!({"oid": "o", "xms_mirid": "/not/an/id"})).unwrap();
+        assert!(claims.names_resource && claims.mirid.is_none() && claims.az_rid.is_none());
+        assert!(!read(json!({"oid": "o", "xms_mirid": ""})).unwrap().names_resource);
+    }
+}

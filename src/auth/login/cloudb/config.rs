@@ -1,0 +1,304 @@
+//! The configuration of one mount, and what it comes to with the server's environment behind it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::rotation::Rotation;
+use super::settings::Fallback;
+use crate::clock::rfc3339;
+use crate::error::{Error, Result};
+use crate::outbound::Tries;
+use crate::outbound::cloudb::Cloud;
+use crate::secret::{Secret, sealed};
+
+/// How long a secret lives that a rotation asks for: half a year.
+const ROOT_PASSWORD_TTL: Duration = Duration::from_secs(4380 * 3600);
+const MAX_RETRIES: i64 = 3;
+const RETRY_DELAY: Duration = Duration::from_secs(4);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
+
+/// The configuration, as it is stored.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Config {
+    tenant_id: String,
+    resource: String,
+    environment: String,
+    pub(super) client_id: String,
+    #[serde(with = "sealed")]
+    pub(super) client_secret: Secret,
+    pub(super) root_password_ttl: Duration,
+    /// Attempts after the first one; negative for none.
+    max_retries: i64,
+    retry_delay: Duration,
+    max_retry_delay: Duration,
+    /// What is known of rotated secrets.
+    #[serde(default)]
+    pub(super) rotation: Rotation,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            tenant_id: String::new(),
+            resource: String::new(),
+            environment: String::new(),
+            client_id: String::new(),
+            client_secret: Secret::default(),
+            root_password_ttl: ROOT_PASSWORD_TTL,
+            max_retries: MAX_RETRIES,
+            retry_delay: RETRY_DELAY,
+            max_retry_delay: MAX_RETRY_DELAY,
+            rotation: Rotation::default(),
+        }
+    }
+}
+
+/// What is written over a configuration. `None` leaves what stands.
+#[derive(Clone, Default)]
+pub(crate) struct ConfigChange {
+    pub(crate) tenant_id: Option<String>,
+    pub(crate) resource: Option<String>,
+    pub(crate) environment: Option<String>,
+    pub(crate) client_id: Option<String>,
+    pub(crate) client_secret: Option<Secret>,
+    pub(crate) root_password_ttl: Option<Duration>,
+    pub(crate) max_retries: Option<i64>,
+    pub(crate) retry_delay: Option<Duration>,
+    pub(crate) max_retry_delay: Option<Duration>,
+}
+
+/// A configuration as it is shown.
+pub(crate) struct Shown<'c> {
+    pub(crate) tenant_id: &'c str,
+    pub(crate) resource: &'c str,
+    pub(crate) environment: &'c str,
+    pub(crate) client_id: &'c str,
+    pub(crate) root_password_ttl: Duration,
+    pub(crate) max_retries: i64,
+    pub(crate) retry_delay: Duration,
+    pub(crate) max_retry_delay: Duration,
+    /// When the rotated secret ends, RFC 3339; after a rotation.
+    pub(crate) root_password_expiration_date: Option<String>,
+}
+
+/// A configuration with the environment behind it: all that calls need.
+#[derive(Clone)]
+pub(super) struct Effective {
+    pub(super) tenant: String,
+    /// The audience of tokens.
+    pub(super) resource: String,
+    pub(super) cloud: &'static Cloud,
+    pub(super) client_id: String,
+    pub(super) client_secret: Secret,
+    pub(super) tries: Tries,
+}
+
+impl Config {
+    /// Writes a change over what stands.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the field.
+    pub(crate) fn changed(standing: Option<&Self>, change: ConfigChange) -> Result<Self> {
+        let mut config = standing.cloned().unwrap_or_default();
+        if let Some(tenant) = &change.tenant_id {
+            check_tenant(tenant)?;
+        }
+        if let Some(name) = &change.environment {
+            cloud(name)?;
+        }
+        let is_other = |written: &Option<String>, standing: &str| written.as_deref().is_some_and(|id| id != standing);
+        if is_other(&change.client_id, &config.client_id)
+            || change.client_secret.as_ref().is_some_and(|secret| *secret != config.client_secret)
+        {
+            // What is known of secrets was of another one.
+            config.rotation = Rotation::default();
+        }
+        write(&mut config.tenant_id, change.tenant_id);
+        write(&mut config.resource, change.resource);
+        write(&mut config.environment, change.environment);
+        write(&mut config.client_id, change.client_id);
+        write(&mut config.client_secret, change.client_secret);
+        write(&mut config.root_password_ttl, change.root_password_ttl);
+        write(&mut config.max_retries, change.max_retries);
+        write(&mut config.retry_delay, change.retry_delay);
+        write(&mut config.max_retry_delay, change.max_retry_delay);
+        Ok(config)
+    }
+
+    /// As it is shown: without its secrets, and without what the environment adds.
+    pub(crate) fn shown(&self) -> Shown<'_> {
+        Shown {
+            tenant_id: &self.tenant_id,
+            resource: &self.resource,
+            environment: &self.environment,
+            client_id: &self.client_id,
+            root_password_ttl: self.root_password_ttl,
+            max_retries: self.max_retries,
+            retry_delay: self.retry_delay,
+            max_retry_delay: self.max_retry_delay,
+            root_password_expiration_date: self.rotation.expires().map(rfc3339),
+        }
+    }
+
+    /// What it comes to: of each member what is written, else what the environment says.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the member that is missing or wrong.
+    pub(super) fn effective(standing: Option<&Self>, fallback: &Fallback) -> Result<Effective> {
+        let default = Self::default();
+        let config = standing.unwrap_or(&default);
+        let either = |own: &str, other: &str| if own.is_empty() { other.to_owned() } else { own.to_owned() };
+        let tenant = either(&config.tenant_id, &fallback.tenant_id);
+        let resource = either(&config.resource, &fallback.resource);
+        for (name, text) in [("tenant_id", &tenant), ("resource", &resource)] {
+            if text.is_empty() {
+                return Err(Error::invalid(format!("{name} is required")));
+            }
+        }
+        check_tenant(&tenant)?;
+        let is_set = !config.client_secret.expose().is_empty();
+        let client_secret = if is_set { config.client_secret.clone() } else { fallback.client_secret.clone() };
+        Ok(Effective {
+            tenant,
+            resource,
+            cloud: cloud(&either(&config.environment, &fallback.environment))?,
+            client_id: either(&config.client_id, &fallback.client_id),
+            client_secret,
+            tries: Tries {
+                more: u32::try_from(config.max_retries).unwrap_or(0),
+                first: config.retry_delay,
+                longest: config.max_retry_delay,
+            },
+        })
+    }
+
+    /// Whether calls are made the same by both: a rotation that is under way makes no difference.
+    pub(super) fn serves_as(&self, other: &Self) -> bool {
+        let Self { tenant_id, resource, environment, client_id, client_secret, .. } = self;
+        let Self { max_retries, retry_delay, max_retry_delay, .. } = self;
+        [tenant_id, resource, environment, client_id]
+            == [&other.tenant_id, &other.resource, &other.environment, &other.client_id]
+            && *client_secret == other.client_secret
+            && *max_retries == other.max_retries
+            && [retry_delay, max_retry_delay] == [&other.retry_delay, &other.max_retry_delay]
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_expiry(mut self, at: crate::clock::Time) -> Self {
+        self.rotation = Rotation::ending(at);
+        self
+    }
+}
+
+fn write<T>(standing: &mut T, written: Option<T>) {
+    if let Some(written) = written {
+        *standing = written;
+    }
+}
+
+fn cloud(name: &str) -> Result<&'static Cloud> {
+    let unknown = || {
+        let begin: String = name.chars().take(64).collect();
+        Error::invalid(format!("err: no cloud configuration matching the name {begin:?}"))
+    };
+    Cloud::named(name).ok_or_else(unknown)
+}
+
+/// A tenant becomes a segment of a URL: a GUID or the name of a domain, or `""` for none.
+fn check_tenant(tenant: &str) -> Result<()> {
+    let is_label = |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    if tenant.is_empty() || (tenant.len() <= 253 && tenant.split('.').all(is_label)) {
+        return Ok(());
+    }
+    Err(Error::invalid("tenant_id: must be a GUID or the name of a domain"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENANT: &str = "3fd2a5bb-6a2b-4f2a-8d6e-000000000001";
+
+    fn change(edit: impl FnOnce(&mut ConfigChange)) -> ConfigChange {
+        let mut change = ConfigChange::default();
+        edit(&mut change);
+        change
+    }
+
+    fn written(standing: Option<&Config>, edit: impl FnOnce(&mut ConfigChange)) -> Result<Config> {
+        Config::changed(standing, change(edit))
+    }
+
+    #[test]
+    fn c4_what_is_not_written_stays() {
+        let first = written(None, |c| {
+            c.max_retries = Some(7);
+            c.retry_delay = Some(Duration::from_millis(1500));
+            c.root_password_ttl = Some(Duration::from_secs(60));
+        });
+        let second = written(first.ok().as_ref(), |c| c.client_id = Some("app".to_owned())).ok().unwrap();
+        let shown = second.shown();
+        assert_eq!((shown.client_id, shown.max_retries, shown.max_retry_delay), ("app", 7, MAX_RETRY_DELAY));
+        assert_eq!((shown.retry_delay, shown.root_password_ttl.as_secs()), (Duration::from_millis(1500), 60));
+    }
+
+    #[test]
+    fn c5_c9_a_cloud_and_a_tenant_are_held_to_what_they_may_be() {
+        for good in ["AzurePublicCloud", "azurepubliccloud", "AzureUSGovernmentCloud", "AzureChinaCloud", ""] {
+            assert!(written(None, |c| c.environment = Some(good.to_owned())).is_ok(), "{good}");
+        }
+        let error = written(None, |c| c.environment = Some("azuresomething".to_owned())).err().unwrap();
+        assert_eq!(error.text(), "err: no cloud configuration matching the name \"azuresomething\"");
+        for good in [TENANT, "contoso.onmicrosoft.com", ""] {
+            assert!(written(None, |c| c.tenant_id = Some(good.to_owned())).is_ok(), "{good}");
+        }
+        for bad in ["../evil", "a/b?x", "..", ".", "a..b", "a b", "ä", "a%2f", "a.", &"a".repeat(254)] {
+            let error = written(None, |c| c.tenant_id = Some(bad.to_owned())).err().unwrap();
+            assert_eq!(error.text(), "tenant_id: must be a GUID or the name of a domain", "{bad}");
+        }
+    }
+
+    #[test]
+    fn c3_c6_the_environment_stands_behind_what_is_written() {
+        let fallback = Fallback {
+            tenant_id: TENANT.to_owned(),
+            resource: "https://env.example/".to_owned(),
+            environment: "AzureChinaCloud".to_owned(),
+            client_id: "env-app".to_owned(),
+            client_secret: Secret::new("hunter2"),
+        };
+        let effective = Config::effective(None, &fallback).ok().unwrap();
+        assert_eq!((effective.tenant.as_str(), effective.client_id.as_str()), (TENANT, "env-app"));
+        assert!(effective.client_secret.expose() == b"hunter2" && effective.tries.more == 3);
+        let config = written(None, |c| {
+            c.resource = Some("https://own.example/".to_owned());
+            c.max_retries = Some(-1);
+        });
+        let config = config.ok().unwrap();
+        assert_eq!(config.shown().tenant_id, "");
+        let effective = Config::effective(Some(&config), &fallback).ok().unwrap();
+        assert_eq!((effective.resource.as_str(), effective.tries.more), ("https://own.example/", 0));
+        let missing = |fallback: Fallback| Config::effective(None, &fallback).err().unwrap().text().to_owned();
+        assert_eq!(missing(Fallback::default()), "tenant_id is required");
+        assert_eq!(missing(Fallback { resource: String::new(), ..fallback.clone() }), "resource is required");
+        assert!(missing(Fallback { tenant_id: "../evil".to_owned(), ..fallback }).starts_with("tenant_id: must be"));
+    }
+
+    #[test]
+    fn another_application_forgets_what_was_rotated() {
+        let at = time::macros::datetime!(2030-01-02 03:04:05 UTC);
+        let config = written(None, |c| c.client_secret = Some(Secret::new("a"))).ok().unwrap().with_expiry(at);
+        let date = |config: &Config| config.shown().root_password_expiration_date;
+        assert_eq!(date(&config).as_deref(), Some("2030-01-02T03:04:05Z"));
+        let kept = written(Some(&config), |c| {
+            c.client_secret = Some(Secret::new("a"));
+            c.resource = Some("r".to_owned());
+        });
+        assert!(date(&kept.ok().unwrap()).is_some());
+        let other = written(Some(&config), |c| c.client_secret = Some(Secret::new("b")));
+        assert!(date(&other.ok().unwrap()).is_none());
+        let other = written(Some(&config), |c| c.client_id = Some("b".to_owned()));
+        assert!(date(&other.ok().unwrap()).is_none());
+    }
+}

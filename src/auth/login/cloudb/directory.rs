@@ -1,0 +1,139 @@
+//! Tokens of the tenant's directory: where their keys are, and what they have to be.
+
+use std::sync::Arc;
+
+use url::Url;
+
+use super::claims::Claims;
+use super::config::Effective;
+use super::provider::NAME;
+use super::refusal::denied;
+use super::shapes::is_subscription as is_guid;
+use crate::auth::login::verifier::{Accepts, Algorithm, Document, Jwt, Rules, Source, Times, Verifier};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::outbound::Outbound;
+
+/// What verifies the tokens of a tenant.
+pub(super) struct Directory {
+    verifier: Verifier,
+    tenant: String,
+    /// The one audience.
+    audiences: [String; 1],
+}
+
+impl Directory {
+    /// Asks nobody yet.
+    pub(super) fn new(authority: &str, at: &Effective, outbound: Outbound, clock: Clock) -> Self {
+        let url = format!("{authority}/{}/.well-known/openid-configuration", at.tenant);
+        let source = Source::Discovery { url, accepts: accepts(authority, &at.tenant) };
+        let verifier = Verifier::published(source, outbound, NAME, clock);
+        Self { verifier, tenant: at.tenant.clone(), audiences: [at.resource.clone()] }
+    }
+
+    /// The claims of a token that the directory signed for this service.
+    ///
+    /// # Errors
+    /// `Forbidden` for a token that is refused, `Unavailable` when the directory cannot be asked for its keys.
+    pub(super) async fn verified(&self, token: &Jwt<'_>) -> Result<Claims> {
+        let rules = Rules {
+            algorithms: &[Algorithm::RS256],
+            needs_kid: true,
+            issuer: None,
+            audiences: &self.audiences,
+            times: Times::Strict,
+        };
+        let claims = self.verifier.verify(token, &rules).await?;
+        let of_tenant = match claims.get("tid").map(serde_json::Value::as_str) {
+            None => true,
+            Some(None) => false,
+            Some(Some(tid)) if is_guid(&self.tenant) => tid.eq_ignore_ascii_case(&self.tenant),
+            Some(Some(tid)) => is_guid(tid) && has_segment(claims.text("iss").unwrap_or_default(), tid),
+        };
+        if !of_tenant {
+            return Err(denied("the token is of another tenant"));
+        }
+        Claims::read(claims.all())
+    }
+}
+
+/// A discovery document is believed when it is of the tenant and its keys are at the directory.
+fn accepts(authority: &str, tenant: &str) -> Accepts {
+    let (authority, tenant) = (authority.to_owned(), tenant.to_owned());
+    Arc::new(move |document: &Document| {
+        let is_of_tenant = match is_guid(&tenant) {
+            true => has_segment(&document.issuer, &tenant),
+            // The directory knows a domain's tenant by its GUID.
+            false => guid_of(&document.issuer).is_some(),
+        };
+        if !is_of_tenant {
+            return Err(Error::invalid("its issuer is not the tenant's"));
+        }
+        let place = |url: &str| Url::parse(url).ok().map(|url| url.origin()).filter(|origin| origin.is_tuple());
+        match place(&document.jwks_uri) {
+            Some(keys) if Some(keys.clone()) == place(&authority) => Ok(()),
+            _ => Err(Error::invalid("its jwks_uri is not at the directory")),
+        }
+    })
+}
+
+/// Whether a URL has a segment in its path, in any letter case.
+fn has_segment(url: &str, segment: &str) -> bool {
+    segments(url).iter().any(|own| own.eq_ignore_ascii_case(segment))
+}
+
+/// The first segment of a URL's path that is a GUID.
+fn guid_of(url: &str) -> Option<String> {
+    segments(url).into_iter().find(|segment| is_guid(segment))
+}
+
+fn segments(url: &str) -> Vec<String> {
+    let url = Url::parse(url).ok();
+    let segments = url.as_ref().and_then(Url::path_segments);
+    segments.map(|segments| segments.map(str::to_owned).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENANT: &str = "3fd2a5bb-6a2b-4f2a-8d6e-00000000000a";
+
+    fn refusal(tenant: &str, issuer: &str, jwks_uri: &str) -> Option<String> {
+        let document = Document { issuer: issuer.to_owned(), jwks_uri: jwks_uri.to_owned() };
+        let accepts = accepts("https://login.example", tenant);
+        accepts(&document).err().map(|error| error.text().to_owned())
+    }
+
+    #[test]
+    fn a_document_is_the_tenants_and_its_keys_are_at_the_directory() {
+        let (issuer, keys) = (format!("https://sts.example/{TENANT}/"), "https://login.example/common/keys");
+        assert_eq!(refusal(TENANT, &issuer, keys), None);
+        assert_eq!(refusal(&TENANT.to_uppercase(), &issuer, keys), None);
+        assert_eq!(refusal("contoso.example", &issuer, keys), None);
+        let other = "its issuer is not the tenant's";
+        for issuer in [
+            "https://sts.example/3fd2a5bb-6a2b-4f2a-8d6e-00000000000b/",
+            &format!("https://sts.example/x{TENANT}/"),
+            &format!("https://sts.example/?{TENANT}"),
+            &format!("https://{TENANT}.example/"),
+            TENANT,
+            "",
+        ] {
+            assert_eq!(refusal(TENANT, issuer, keys).as_deref(), Some(other), "{issuer}");
+        }
+        assert_eq!(refusal("contoso.example", "https://sts.example/contoso.example/", keys).as_deref(), Some(other));
+        for keys in [
+            "https://evil.example/keys",
+            "http://login.example/keys",
+            "https://login.example:8443/keys",
+            "https://login.example.evil.example/keys",
+            "https://login.example@evil.example/keys",
+            "keys",
+            "data:,x",
+        ] {
+            let text = refusal(TENANT, &issuer, keys);
+            assert_eq!(text.as_deref(), Some("its jwks_uri is not at the directory"), "{keys}");
+        }
+    }
+}

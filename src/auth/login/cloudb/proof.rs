@@ -1,0 +1,339 @@
+//! The proof that whoever logs in is on a resource that the role asks for.
+//!
+//! Three things have to agree: the place that the login claims, the resource that the token's claims name, and what
+//! the provider says of that resource's identities. Without the second, a login could name somebody else's machine
+//! (CVE-2025-3879). Ids are compared whole, segment by segment; no call is made before the claims agree.
+
+use super::arm_id::ArmId;
+use super::bounds::{Bounds, contains};
+use super::claims::Claims;
+use super::refusal::denied;
+use super::shapes::{Place, Selector};
+use crate::error::{Error, Result};
+
+/// Whose types machines and scale sets are.
+pub(super) const COMPUTE: &str = "Microsoft.Compute";
+/// The type of machines, by themselves or in a scale set.
+pub(super) const MACHINES: &str = "virtualMachines";
+/// The type of scale sets.
+pub(super) const SCALE_SETS: &str = "virtualMachineScaleSets";
+
+/// A place that the claims of a token agree with, and a role admits. The provider is asked about nothing else.
+#[derive(Debug, PartialEq)]
+pub(super) struct Proven<'p> {
+    pub(super) subscription: &'p str,
+    pub(super) group: &'p str,
+    pub(super) selector: &'p Selector,
+}
+
+/// What the provider says of a resource.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Resource {
+    pub(super) location: String,
+    /// The principals of its identities.
+    pub(super) principals: Vec<String>,
+}
+
+impl<'p> Proven<'p> {
+    /// Holds the place of a login against the claims of its token and the lists of its role.
+    ///
+    /// # Errors
+    /// `Invalid` for a part that is missing, `Forbidden` for one that does not agree.
+    pub(super) fn new(place: &'p Place, claims: &Claims, bounds: &Bounds) -> Result<Self> {
+        let Place { subscription, group, selector } = place;
+        if subscription.is_empty() || group.is_empty() {
+            return Err(Error::invalid("subscription_id and resource_group_name are required"));
+        }
+        let missing = || Error::invalid("one of vm_name, vmss_name or resource_id must be provided");
+        let selector = selector.as_ref().ok_or_else(missing)?;
+        let proven = Self { subscription, group, selector };
+        proven.agrees(claims)?;
+        proven.is_admitted(bounds)?;
+        Ok(proven)
+    }
+
+    /// One and the same claim has to agree with all of it: the identity may be in another group than the machine.
+    fn agrees(&self, claims: &Claims) -> Result<()> {
+        if !claims.names_resource {
+            return Err(denied("xms_az_rid and xms_mirid claims are missing from token"));
+        }
+        let mut named: Vec<&ArmId> = claims.az_rid.iter().chain(&claims.mirid).collect();
+        let holds: [(&str, &dyn Fn(&ArmId) -> bool); 3] = [
+            ("subscription_id", &|id| id.is_in_subscription(self.subscription)),
+            ("resource_group_name", &|id| id.is_in_group(self.group)),
+            (self.selector.field(), &|id| self.selector.is(id)),
+        ];
+        for (field, holds) in holds {
+            named.retain(|id| holds(id));
+            if named.is_empty() {
+                return Err(denied(format!("token claims do not match {field}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The lists that need no answer of the provider.
+    fn is_admitted(&self, bounds: &Bounds) -> Result<()> {
+        if !bounds.scale_sets.is_empty() {
+            match self.selector {
+                Selector::ScaleSet(name) if contains(&bounds.scale_sets, name) => {}
+                Selector::ScaleSet(_) => return Err(denied("scale set not authorized")),
+                Selector::Machine(_) => return Err(denied("bound scale set defined but this vm isn't in a scale set")),
+                Selector::Resource(_) => {
+                    return Err(Error::invalid("scale set requires the vmss_name field to be set"));
+                }
+            }
+        }
+        if !bounds.subscriptions.is_empty() && !contains(&bounds.subscriptions, self.subscription) {
+            return Err(denied("subscription not authorized"));
+        }
+        if !bounds.resource_groups.is_empty() && !contains(&bounds.resource_groups, self.group) {
+            return Err(denied("resource group not authorized"));
+        }
+        Ok(())
+    }
+
+    /// The member of the metadata that says which resource it is.
+    pub(super) fn member(&self) -> (&'static str, String) {
+        let name = match self.selector {
+            Selector::ScaleSet(name) | Selector::Machine(name) => name.clone(),
+            Selector::Resource(id) => id.to_string(),
+        };
+        (self.selector.field(), name)
+    }
+}
+
+impl Selector {
+    /// The parameter that it came in.
+    fn field(&self) -> &'static str {
+        match self {
+            Self::ScaleSet(_) => "vmss_name",
+            Self::Machine(_) => "vm_name",
+            Self::Resource(_) => "resource_id",
+        }
+    }
+
+    /// Whether an id is of this resource, or of a machine of this scale set.
+    fn is(&self, id: &ArmId) -> bool {
+        match self {
+            Self::Resource(own) => own == id,
+            Self::Machine(own) => {
+                id.names_of(COMPUTE, &[MACHINES]).is_some_and(|names| names[0].eq_ignore_ascii_case(own))
+            }
+            Self::ScaleSet(own) => {
+                let uniform =
+                    id.names_of(COMPUTE, &[SCALE_SETS]).or_else(|| id.names_of(COMPUTE, &[SCALE_SETS, MACHINES]));
+                let machine = id.names_of(COMPUTE, &[MACHINES]).map(|names| names[0]);
+                // Machines of a flexible set have its name, `_`, and a suffix without one.
+                let flexible = machine.and_then(|name| name.rsplit_once('_')).filter(|(_, suffix)| !suffix.is_empty());
+                uniform.is_some_and(|names| names[0].eq_ignore_ascii_case(own))
+                    || flexible.is_some_and(|(set, _)| set.eq_ignore_ascii_case(own))
+            }
+        }
+    }
+}
+
+impl Resource {
+    /// Whether the principal of a token is one of its identities.
+    pub(super) fn has(&self, oid: &str) -> bool {
+        !oid.is_empty() && contains(&self.principals, oid)
+    }
+
+    /// Holds where it is against a role's list.
+    ///
+    /// # Errors
+    /// `Forbidden` for a place that is not in the list, and for none.
+    pub(super) fn is_located(&self, bounds: &Bounds) -> Result<()> {
+        if bounds.locations.is_empty() {
+            return Ok(());
+        }
+        let plain = |text: &str| text.replace(' ', "").to_lowercase();
+        match plain(&self.location) {
+            own if own.is_empty() => Err(denied("location is empty")),
+            own if bounds.locations.iter().any(|location| plain(location) == own) => Ok(()),
+            _ => Err(denied("location not authorized")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::shapes::LoginRequest;
+    use super::*;
+
+    const S1: &str = "00000000-0000-0000-0000-000000000001";
+    const S2: &str = "00000000-0000-0000-0000-000000000002";
+
+    fn id(subscription: &str, group: &str, rest: &str) -> String {
+        format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/{rest}")
+    }
+
+    fn machine(group: &str, name: &str) -> String {
+        id(S1, group, &format!("Microsoft.Compute/virtualMachines/{name}"))
+    }
+
+    fn claims(az_rid: &str, mirid: &str) -> Claims {
+        let Value::Object(claims) = json!({"oid": "o1", "xms_az_rid": az_rid, "xms_mirid": mirid}) else {
+            panic!("an object")
+        };
+        Claims::read(&claims).unwrap()
+    }
+
+    fn place(group: &str, field: &str, value: &str) -> Place {
+        let mut request = LoginRequest {
+            subscription_id: S1.to_owned(),
+            resource_group_name: group.to_owned(),
+            ..LoginRequest::default()
+        };
+        match field {
+            "vm_name" => request.vm_name = value.to_owned(),
+            "vmss_name" => request.vmss_name = value.to_owned(),
+            _ => request.resource_id = value.to_owned(),
+        }
+        request.place().unwrap()
+    }
+
+    fn outcome(place: &Place, claims: &Claims, bounds: &Bounds) -> Result<(), String> {
+        Proven::new(place, claims, bounds).map(drop).map_err(|error| error.text().to_owned())
+    }
+
+    fn agrees(place: &Place, az_rid: &str, mirid: &str) -> Result<(), String> {
+        outcome(place, &claims(az_rid, mirid), &Bounds::default())
+    }
+
+    fn mismatch(field: &str) -> Result<(), String> {
+        Err(format!("token claims do not match {field}"))
+    }
+
+    #[test]
+    fn l11_a_machine_is_named_whole() {
+        let web = place("rg1", "vm_name", "web");
+        assert_eq!(agrees(&web, "", &machine("rg1", "web")), Ok(()));
+        assert_eq!(agrees(&web, &machine("RG1", "WEB"), ""), Ok(()));
+        for other in ["web2", "we", "web_b"] {
+            assert_eq!(agrees(&web, "", &machine("rg1", other)), mismatch("vm_name"), "{other}");
+        }
+        assert_eq!(agrees(&place("rg1", "vm_name", "web2"), "", &machine("rg1", "web")), mismatch("vm_name"));
+        // In the text, but not in its place.
+        for rest in [
+            "Microsoft.Compute/virtualMachines/web/extensions/a",
+            "Evil.Compute/virtualMachines/web",
+            "Microsoft.Compute/disks/virtualMachines",
+            "Microsoft.Web/sites/virtualMachines/slots/web",
+        ] {
+            assert_eq!(agrees(&web, "", &id(S1, "rg1", rest)), mismatch("vm_name"), "{rest}");
+        }
+    }
+
+    #[test]
+    fn l12_l13_a_scale_set_is_uniform_or_flexible_and_named_whole() {
+        let of = |rest: &str| id(S1, "rg1", &format!("Microsoft.Compute/{rest}"));
+        let (web, web_b) = (place("rg1", "vmss_name", "web"), place("rg1", "vmss_name", "web_b"));
+        for good in
+            ["virtualMachineScaleSets/web", "virtualMachineScaleSets/web/virtualMachines/3", "virtualMachines/web_1a2b"]
+        {
+            assert_eq!(agrees(&web, "", &of(good)), Ok(()), "{good}");
+        }
+        for bad in [
+            "virtualMachineScaleSets/web2",
+            "virtualMachines/web_b_1a2b",
+            "virtualMachines/web_",
+            "virtualMachines/web",
+            "virtualMachineScaleSets/web/disks/3",
+        ] {
+            assert_eq!(agrees(&web, "", &of(bad)), mismatch("vmss_name"), "{bad}");
+        }
+        assert_eq!(agrees(&web_b, "", &of("virtualMachines/web_b_1a2b")), Ok(()));
+        assert_eq!(agrees(&web_b, "", &of("virtualMachines/web_b")), mismatch("vmss_name"));
+    }
+
+    #[test]
+    fn l14_l15_group_and_subscription_are_those_of_the_claim() {
+        let web = |group| place(group, "vm_name", "web");
+        assert_eq!(agrees(&web("rg2"), "", &machine("rg1", "web")), mismatch("resource_group_name"));
+        let elsewhere = id(S2, "rg1", "Microsoft.Compute/virtualMachines/web");
+        assert_eq!(agrees(&web("rg1"), "", &elsewhere), mismatch("subscription_id"));
+        assert_eq!(agrees(&web("RG1"), "", &machine("rg1", "web")), Ok(()));
+    }
+
+    #[test]
+    fn l16_claims_are_not_mixed() {
+        let identity = id(S1, "rg-a", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
+        let vm = machine("rg-b", "web");
+        assert_eq!(agrees(&place("rg-a", "vm_name", "web"), &vm, &identity), mismatch("vm_name"));
+        assert_eq!(agrees(&place("rg-b", "vm_name", "web"), &vm, &identity), Ok(()));
+    }
+
+    #[test]
+    fn l17_a_resource_is_the_one_of_a_claim() {
+        let site = id(S1, "rg1", "Microsoft.Web/sites/a");
+        let of = |rest: &str| place("rg1", "resource_id", &id(S1, "rg1", rest));
+        assert_eq!(agrees(&of("Microsoft.Web/sites/A"), "", &site), Ok(()));
+        assert_eq!(agrees(&of("Microsoft.Web/sites/A"), &site, ""), Ok(()));
+        for other in ["Microsoft.Web/sites/a2", "Microsoft.Web/sites/a/slots/b", "Microsoft.Web/other/a"] {
+            assert_eq!(agrees(&of(other), "", &site), mismatch("resource_id"));
+        }
+        // The group of the login counts, too.
+        assert_eq!(agrees(&place("rg2", "resource_id", &site), "", &site), mismatch("resource_group_name"));
+    }
+
+    #[test]
+    fn l20_l21_what_is_missing_is_named() {
+        let missing = Err("xms_az_rid and xms_mirid claims are missing from token".to_owned());
+        assert_eq!(agrees(&place("rg1", "vm_name", "web"), "", ""), missing);
+        assert_eq!(agrees(&place("rg1", "vm_name", "web"), "", "no id"), mismatch("subscription_id"));
+        let required = Err("subscription_id and resource_group_name are required".to_owned());
+        assert_eq!(agrees(&place("", "vm_name", "web"), "", &machine("rg1", "web")), required);
+        let selector = Err("one of vm_name, vmss_name or resource_id must be provided".to_owned());
+        assert_eq!(agrees(&place("rg1", "vm_name", ""), "", &machine("rg1", "web")), selector);
+    }
+
+    #[test]
+    fn l22_lists_that_need_no_answer_are_held_before_one() {
+        let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
+        let bounds = |subscriptions: &[&str], groups: &[&str], scale_sets: &[&str]| Bounds {
+            subscriptions: list(subscriptions),
+            resource_groups: list(groups),
+            scale_sets: list(scale_sets),
+            ..Bounds::default()
+        };
+        let (vm, vmss) = (place("rg1", "vm_name", "web"), place("rg1", "vmss_name", "web"));
+        let site = id(S1, "rg1", "Microsoft.Web/sites/a");
+        let resource = place("rg1", "resource_id", &site);
+        let of_vm = claims("", &machine("rg1", "web"));
+        let of_set = claims("", &machine("rg1", "web_1"));
+        let of_site = claims("", &site);
+        let sets = |names: &[&str]| bounds(&[], &[], names);
+        assert_eq!(outcome(&vmss, &of_set, &sets(&["Web"])), Ok(()));
+        for (place, claims, bounds, text) in [
+            (&vmss, &of_set, sets(&["web2"]), "scale set not authorized"),
+            (&vm, &of_vm, sets(&["web"]), "bound scale set defined but this vm isn't in a scale set"),
+            (&resource, &of_site, sets(&["web"]), "scale set requires the vmss_name field to be set"),
+            (&vm, &of_vm, bounds(&[S2], &[], &[]), "subscription not authorized"),
+            (&vm, &of_vm, bounds(&[S1], &["rg2", "*"], &[]), "resource group not authorized"),
+        ] {
+            assert_eq!(outcome(place, claims, &bounds), Err(text.to_owned()));
+        }
+        assert_eq!(outcome(&vm, &of_vm, &bounds(&[S2, S1], &["RG1"], &[])), Ok(()));
+    }
+
+    #[test]
+    fn l24_locations_are_compared_without_blanks_and_letter_case() {
+        let bounds = |location: &str| Bounds { locations: vec![location.to_owned()], ..Bounds::default() };
+        let at = |location: &str| Resource { location: location.to_owned(), ..Resource::default() };
+        for (bound, own) in [("West US", "westus"), ("westus", "West US"), ("westus", "westus")] {
+            at(own).is_located(&bounds(bound)).unwrap();
+        }
+        assert_eq!(at("westus2").is_located(&bounds("westus")).unwrap_err().text(), "location not authorized");
+        assert_eq!(at("").is_located(&bounds("westus")).unwrap_err().text(), "location is empty");
+        at("").is_located(&Bounds::default()).unwrap();
+    }
+
+    #[test]
+    fn l19_nobody_is_the_principal_of_nothing() {
+        let resource = Resource { principals: vec![String::new(), "O1".to_owned()], ..Resource::default() };
+        assert!(resource.has("o1") && !resource.has("") && !resource.has("o2"));
+    }
+}

@@ -1,0 +1,230 @@
+//! What the resource API says of a resource: where it is, and which identities it has.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::arm_id::{ArmId, encoded};
+use super::proof::{COMPUTE, MACHINES, Proven, Resource, SCALE_SETS};
+use super::provider::{Provider, nonsense};
+use super::refusal::denied;
+use super::shapes::Selector;
+use crate::error::Result;
+
+/// Versions of the interface of machines and scale sets, of identities, and of the list of types.
+const COMPUTE_VERSION: &str = "2023-03-01";
+const IDENTITY_VERSION: &str = "2023-01-31";
+const TYPES_VERSION: &str = "2021-04-01";
+/// That of a resource whose type the list does not have.
+const OTHER_VERSION: &str = "2022-03-01";
+
+/// Whose type identities are, and that type.
+const IDENTITY: &str = "Microsoft.ManagedIdentity";
+const IDENTITIES: &str = "userAssignedIdentities";
+
+/// Most pages of a list that are read.
+const MOST_PAGES: usize = 50;
+/// Most identities of one scale set that are looked up.
+const MOST_LOOKUPS: usize = 50;
+
+/// A resource, as far as it counts here.
+#[derive(Deserialize)]
+struct Body {
+    location: Option<String>,
+    identity: Option<Identity>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Identity {
+    principal_id: Option<String>,
+    /// By the id of the identity.
+    user_assigned_identities: Option<BTreeMap<String, Option<Assigned>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Assigned {
+    principal_id: Option<String>,
+}
+
+/// An identity that is a resource itself.
+#[derive(Deserialize)]
+struct UserAssigned {
+    properties: Option<Properties>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Properties {
+    principal_id: Option<String>,
+    client_id: Option<String>,
+}
+
+/// One page of a list.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Page {
+    #[serde(default)]
+    value: Vec<UserAssigned>,
+    next_link: Option<String>,
+}
+
+/// The types that one namespace has.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Types {
+    #[serde(default)]
+    resource_types: Vec<Type>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Type {
+    resource_type: String,
+    #[serde(default)]
+    api_versions: Vec<String>,
+}
+
+impl Provider {
+    /// Looks a proven resource up.
+    ///
+    /// # Errors
+    /// `Forbidden` for one that is not there or has no identity; as [`Provider::get`].
+    pub(super) async fn resource(&self, proven: &Proven<'_>) -> Result<Resource> {
+        let of = |kind, name| ArmId::of(proven.subscription, proven.group, COMPUTE, kind, name).path();
+        let (body, whose): (Body, _) = match proven.selector {
+            Selector::Machine(name) => {
+                let query = format!("$expand=instanceView&api-version={COMPUTE_VERSION}");
+                (self.get("vm", &format!("{}?{query}", of(MACHINES, name))).await?, "vm client")
+            }
+            Selector::ScaleSet(name) => {
+                let path = format!("{}?api-version={COMPUTE_VERSION}", of(SCALE_SETS, name));
+                (self.get("vmss", &path).await?, "vmss client")
+            }
+            Selector::Resource(id) => {
+                let version = self.version_of(id).await?;
+                let path = format!("{}?api-version={}", id.path(), encoded(&version));
+                (self.get("resource", &path).await?, "client")
+            }
+        };
+        let missing = || denied(format!("{whose} did not return identity information"));
+        let identity = body.identity.ok_or_else(missing)?;
+        let looked_up = matches!(proven.selector, Selector::ScaleSet(_));
+        let principals = self.principals(identity, looked_up).await?;
+        Ok(Resource { location: body.location.unwrap_or_default(), principals })
+    }
+
+    /// The principals of a resource's identities. A flexible scale set names identities and not their principals:
+    /// those are looked up.
+    async fn principals(&self, identity: Identity, look_up: bool) -> Result<Vec<String>> {
+        let mut principals: Vec<String> = identity.principal_id.into_iter().collect();
+        let mut lookups = 0;
+        for (id, assigned) in identity.user_assigned_identities.unwrap_or_default() {
+            match assigned.and_then(|assigned| assigned.principal_id) {
+                Some(principal) => principals.push(principal),
+                None if look_up && lookups < MOST_LOOKUPS => {
+                    lookups += 1;
+                    principals.extend(self.principal_of(&id).await?);
+                }
+                None => {}
+            }
+        }
+        principals.retain(|principal| !principal.is_empty());
+        Ok(principals)
+    }
+
+    async fn principal_of(&self, id: &str) -> Result<Option<String>> {
+        let wrong = || nonsense("cloudb: the provider: names an identity that is none");
+        let id = ArmId::parse(id).ok().filter(|id| id.names_of(IDENTITY, &[IDENTITIES]).is_some()).ok_or_else(wrong)?;
+        let path = format!("{}?api-version={IDENTITY_VERSION}", id.path());
+        let identity: UserAssigned = self.get("identity", &path).await?;
+        Ok(identity.properties.and_then(|properties| properties.principal_id))
+    }
+
+    /// Whether an application is one of the identities in a resource group.
+    ///
+    /// # Errors
+    /// `Unavailable` for a list without end; as [`Provider::get`].
+    pub(super) async fn has_client(&self, proven: &Proven<'_>, client_id: &str) -> Result<bool> {
+        let group = [proven.subscription, proven.group].map(encoded);
+        let path = format!(
+            "/subscriptions/{}/resourceGroups/{}/providers/{IDENTITY}/{IDENTITIES}?api-version={IDENTITY_VERSION}",
+            group[0], group[1]
+        );
+        let mut page: Page = self.get("identities", &path).await?;
+        for _ in 1..MOST_PAGES {
+            if page.value.iter().any(|identity| identity.is_client(client_id)) {
+                return Ok(true);
+            }
+            let Some(link) = page.next_link.filter(|link| !link.is_empty()) else { return Ok(false) };
+            page = self.next("identities", &link).await?;
+        }
+        match page.value.iter().any(|identity| identity.is_client(client_id)) {
+            true => Ok(true),
+            false if page.next_link.is_none_or(|link| link.is_empty()) => Ok(false),
+            false => Err(nonsense(format!("cloudb: the provider: lists identities on more than {MOST_PAGES} pages"))),
+        }
+    }
+
+    /// The newest version of the interface that resources of this type are read in.
+    async fn version_of(&self, id: &ArmId) -> Result<String> {
+        let kind = format!("{}/{}", id.namespace, id.kind());
+        if let Some(known) = self.version(&kind) {
+            return Ok(known);
+        }
+        let (subscription, namespace) = (encoded(&id.subscription), encoded(&id.namespace));
+        let path = format!("/subscriptions/{subscription}/providers/{namespace}?api-version={TYPES_VERSION}");
+        let types: Types = self.get("types", &path).await?;
+        let version = types.newest(&id.kind()).unwrap_or(OTHER_VERSION);
+        self.remember(&kind, version);
+        Ok(version.to_owned())
+    }
+}
+
+impl UserAssigned {
+    fn is_client(&self, client_id: &str) -> bool {
+        let own = self.properties.as_ref().and_then(|properties| properties.client_id.as_deref());
+        own.is_some_and(|own| !own.is_empty() && own.eq_ignore_ascii_case(client_id))
+    }
+}
+
+impl Types {
+    /// The newest version of a type that is no preview. Versions are dates, which sort as texts.
+    fn newest(&self, kind: &str) -> Option<&str> {
+        let own = self.resource_types.iter().find(|known| known.resource_type.eq_ignore_ascii_case(kind))?;
+        let finished = own.api_versions.iter().filter(|version| !version.contains("preview") && version.len() <= 32);
+        finished.max().map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_finished_version_of_a_type_is_taken() {
+        let types: Types = serde_json::from_value(json!({"resourceTypes": [
+            {"resourceType": "sites", "apiVersions": ["2021-01-01", "2023-12-01", "2024-05-01-preview", "2022-09-01"]},
+            {"resourceType": "sites/slots", "apiVersions": ["2020-01-01-preview"]},
+        ]}))
+        .unwrap();
+        assert_eq!(types.newest("Sites"), Some("2023-12-01"));
+        assert_eq!((types.newest("sites/slots"), types.newest("other")), (None, None));
+    }
+
+    #[test]
+    fn identities_are_read_with_what_they_lack() {
+        let body: Body = serde_json::from_value(json!({"identity": {"principalId": null, "userAssignedIdentities":
+            {"/a": null, "/b": {}, "/c": {"principalId": "p", "clientId": "c"}}}, "other": 1}))
+        .unwrap();
+        let identity = body.identity.unwrap();
+        let assigned = identity.user_assigned_identities.unwrap();
+        assert!(identity.principal_id.is_none() && body.location.is_none() && assigned["/a"].is_none());
+        assert_eq!(assigned["/c"].as_ref().unwrap().principal_id.as_deref(), Some("p"));
+        let identity: UserAssigned = serde_json::from_value(json!({"properties": {"clientId": ""}})).unwrap();
+        assert!(!identity.is_client(""));
+    }
+}

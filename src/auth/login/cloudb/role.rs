@@ -1,0 +1,58 @@
+//! A role: what it asks of who logs in, and what it says of their tokens.
+
+use serde::{Deserialize, Serialize};
+
+use super::bounds::{Bounds, BoundsChange};
+use crate::auth::login::role::Role;
+use crate::auth::token::TokenTerms;
+use crate::error::Result;
+
+/// A role, as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CloudbRole {
+    #[serde(flatten)]
+    pub(super) bounds: Bounds,
+    terms: TokenTerms,
+}
+
+impl CloudbRole {
+    /// Writes a change over what stands.
+    ///
+    /// # Errors
+    /// `Invalid` for a role that would let in more than it should.
+    pub(crate) fn changed(standing: Option<&Self>, change: &BoundsChange, terms: TokenTerms) -> Result<Self> {
+        let bounds = standing.map(|role| role.bounds.clone()).unwrap_or_default().changed(change);
+        bounds.check()?;
+        Ok(Self { bounds, terms })
+    }
+
+    /// What its writer should be told.
+    pub(crate) fn warning(&self) -> Option<String> {
+        self.bounds.warning()
+    }
+
+    /// What it asks.
+    pub(crate) fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+}
+
+impl Role for CloudbRole {
+    fn terms(&self) -> &TokenTerms {
+        &self.terms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_reads_back_as_it_is_stored() {
+        let change = BoundsChange { groups: Some(vec!["g".to_owned()]), ..BoundsChange::default() };
+        let role = CloudbRole::changed(None, &change, TokenTerms::default()).unwrap();
+        let stored = serde_json::to_value(&role).unwrap();
+        assert_eq!(stored["bound_group_ids"], serde_json::json!(["g"]));
+        assert_eq!(serde_json::from_value::<CloudbRole>(stored).unwrap(), role);
+    }
+}

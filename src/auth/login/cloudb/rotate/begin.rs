@@ -1,0 +1,130 @@
+//! The request that begins a rotation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::config::Config;
+use super::super::graph::{Application, Graph, Password};
+use super::super::method::Cloudb;
+use super::super::provider::Provider;
+use super::super::rotation::{Next, Rotation};
+use super::super::settings::Services;
+use super::super::shapes::is_subscription as is_guid;
+use crate::auth::login::open::Open;
+use crate::clock::Time;
+use crate::error::{Error, Kind, Result, Warnings};
+use crate::secret::Secret;
+
+/// Longest time that a rotation takes to begin.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Has the directory make another secret and keeps it beside the current one. The rest is done in the background,
+/// not earlier than a minute later. Whoever begins it sees it to its end.
+///
+/// # Errors
+/// `Invalid` without a configuration or an application, or when a rotation is under way; `BadGateway` when the
+/// directory refuses, `Unavailable` when it does not answer; those of the store.
+pub(crate) async fn rotate_root(services: &Arc<Services>, open: &Open<Cloudb>) -> Result<()> {
+    let late = |_| Error::new(Kind::Unavailable, "cloudb: the directory did not answer in time");
+    tokio::time::timeout(DEADLINE, begin(services, open)).await.map_err(late)?
+}
+
+async fn begin(services: &Arc<Services>, open: &Open<Cloudb>) -> Result<()> {
+    let view = open.view();
+    let config = view.config().ok_or_else(not_configured)?;
+    is_free(&config.rotation)?;
+    let at = Config::effective(Some(config), &services.fallback)?;
+    if !is_guid(&at.client_id) {
+        return Err(Error::invalid("client_id: is required, and must be a GUID"));
+    }
+    if at.client_secret.expose().is_empty() {
+        return Err(Error::invalid("client_secret is required"));
+    }
+    let provider = Provider::new(Arc::clone(services), at);
+    let graph = Graph::new(&provider, &provider.at.client_secret);
+    let application = graph.application(&provider.at.client_id).await?;
+    let now = services.clock.now();
+    let name = format!("signet-{}", crate::random::uuid());
+    ask(open, &name, now).await?;
+    let expires = now + config.root_password_ttl;
+    let made = match graph.add_password(&application, &name, expires).await {
+        Ok(made) => made,
+        Err(error) => {
+            // What was refused is not there. What was not answered may be, and is looked for later.
+            if error.kind() != Kind::Unavailable {
+                forget(open, &name).await;
+            }
+            return Err(error);
+        }
+    };
+    let kept = keep(open, &name, &made, expires, services.clock.now()).await;
+    if kept.is_err() {
+        undo(&graph, &application, &made.key_id).await;
+    }
+    kept
+}
+
+fn not_configured() -> Error {
+    Error::invalid("config is nil")
+}
+
+fn is_free(rotation: &Rotation) -> Result<()> {
+    match rotation.next {
+        None => Ok(()),
+        Some(_) => Err(Error::invalid("rotation already in progress")),
+    }
+}
+
+/// Takes the one place for a rotation.
+async fn ask(open: &Open<Cloudb>, name: &str, at: Time) -> Result<()> {
+    change(open, |rotation| {
+        is_free(rotation)?;
+        rotation.next = Some(Next::Asked { name: name.to_owned(), at });
+        Ok(())
+    })
+    .await
+}
+
+/// Gives the place free again, as far as that can be done; in time it is free by itself.
+async fn forget(open: &Open<Cloudb>, name: &str) {
+    let forgotten = change(open, |rotation| {
+        if rotation.asks_for(name) {
+            rotation.next = None;
+        }
+        Ok(())
+    });
+    if let Err(error) = forgotten.await {
+        tracing::warn!(%error, "a rotation of the secret of cloudb that was refused is still noted");
+    }
+}
+
+/// Keeps a secret that was made.
+async fn keep(open: &Open<Cloudb>, name: &str, made: &Password, expires: Time, at: Time) -> Result<()> {
+    let Password { secret_text, key_id } = made;
+    change(open, |rotation| {
+        if !rotation.asks_for(name) {
+            return Err(Error::invalid("the configuration was changed while the secret was rotated"));
+        }
+        let (secret, key_id) = (Secret::clone(secret_text), key_id.clone());
+        rotation.next = Some(Next::Made { secret, key_id, expires, at });
+        Ok(())
+    })
+    .await
+}
+
+/// Removes a secret that could not be kept. Where that fails, it is looked for later by its name.
+async fn undo(graph: &Graph<'_>, application: &Application, key_id: &str) {
+    if let Err(error) = graph.remove_password(application, key_id).await {
+        tracing::warn!(%error, key_id, "a secret of cloudb that could not be kept is still at the directory");
+    }
+}
+
+/// Changes what is known of rotated secrets, on the configuration that is stored now.
+pub(super) async fn change(open: &Open<Cloudb>, edit: impl Fn(&mut Rotation) -> Result<()>) -> Result<()> {
+    let merge = |standing: Option<&Config>| -> Result<(Config, Warnings)> {
+        let mut config = standing.ok_or_else(not_configured)?.clone();
+        edit(&mut config.rotation)?;
+        Ok((config, Warnings::default()))
+    };
+    open.write_config(merge).await.map(drop)
+}

@@ -1,0 +1,119 @@
+//! The configuration: its fields, and how it is shown.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::unsupported;
+use crate::auth::login::cloudb::{Cloudb, Config, ConfigChange};
+use crate::error::{Error, Result, Warnings};
+use crate::fields::Fields;
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::route::Call;
+use crate::http::secrets::sys::to_the_end;
+
+/// The fields of a write.
+pub(super) const FIELDS: &[&str] = &[
+    "tenant_id",
+    "resource",
+    "environment",
+    "client_id",
+    "client_secret",
+    "root_password_ttl",
+    "max_retries",
+    "retry_delay",
+    "max_retry_delay",
+    "identity_token_audience",
+    "identity_token_ttl",
+    "rotation_period",
+    "rotation_schedule",
+    "rotation_window",
+    "disable_automated_rotation",
+];
+
+/// Longest text, bytes.
+const LONGEST: usize = 2048;
+
+/// `GET auth/<mount>/config`.
+pub(super) async fn read(call: Call) -> Result<Answer> {
+    let view = call.method::<Cloudb>().await?.view();
+    let shown = view.config().ok_or_else(Error::not_found)?.shown();
+    let mut data = json!({
+        "tenant_id": shown.tenant_id,
+        "resource": shown.resource,
+        "environment": shown.environment,
+        "client_id": shown.client_id,
+        "root_password_ttl": seconds(shown.root_password_ttl),
+        "max_retries": shown.max_retries,
+        "retry_delay": seconds(shown.retry_delay),
+        "max_retry_delay": seconds(shown.max_retry_delay),
+    });
+    if let Some(date) = shown.root_password_expiration_date {
+        data["root_password_expiration_date"] = date.into();
+    }
+    Ok(Answer::data(data))
+}
+
+/// `POST auth/<mount>/config`: what is absent stays.
+pub(super) async fn write(mut call: Call) -> Result<Answer> {
+    let change = change(&mut call.fields)?;
+    let open = call.method::<Cloudb>().await?;
+    to_the_end(async move {
+        let merge = |stored: Option<&Config>| -> Result<(Config, Warnings)> {
+            Ok((Config::changed(stored, change.clone())?, Warnings::default()))
+        };
+        let warnings = open.write_config(merge).await?;
+        Ok(Answer::empty().with_warnings(warnings))
+    })
+    .await
+}
+
+/// `DELETE auth/<mount>/config`, of an absent one too.
+pub(super) async fn delete(call: Call) -> Result<Answer> {
+    let open = call.method::<Cloudb>().await?;
+    to_the_end(async move {
+        open.delete_config().await?;
+        Ok(Answer::empty())
+    })
+    .await
+}
+
+fn change(fields: &mut Fields) -> Result<ConfigChange> {
+    let client_secret = fields.take_secret("client_secret")?;
+    if client_secret.as_ref().is_some_and(|secret| secret.expose().len() > LONGEST) {
+        return Err(Error::invalid(format!("client_secret: longer than {LONGEST} bytes")));
+    }
+    let text = |name| fields.text_within(name, LONGEST);
+    let is_given = |name| text(name).map(|text| text.is_some_and(|text| !text.is_empty()));
+    if is_given("identity_token_audience")? {
+        let both = client_secret.is_some_and(|secret| !secret.expose().is_empty());
+        return Err(if both {
+            Error::invalid("only one of 'client_secret' or 'identity_token_audience' can be set")
+        } else {
+            unsupported("workload identity federation")
+        });
+    }
+    fields.duration("identity_token_ttl")?;
+    fields.bool("disable_automated_rotation")?;
+    let period = fields.duration("rotation_period")?.unwrap_or_default();
+    let window = fields.duration("rotation_window")?.unwrap_or_default();
+    if is_given("rotation_schedule")? || !period.is_zero() || !window.is_zero() {
+        return Err(unsupported("scheduled rotation"));
+    }
+    Ok(ConfigChange {
+        tenant_id: text("tenant_id")?,
+        resource: text("resource")?,
+        environment: text("environment")?,
+        client_id: text("client_id")?,
+        client_secret,
+        root_password_ttl: fields.duration("root_password_ttl")?,
+        max_retries: fields.int("max_retries")?,
+        retry_delay: fields.duration("retry_delay")?,
+        max_retry_delay: fields.duration("max_retry_delay")?,
+    })
+}
+
+/// Whole seconds, rounded up.
+fn seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}

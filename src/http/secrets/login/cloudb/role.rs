@@ -1,0 +1,50 @@
+//! The fields of a role: reading them, and showing a role.
+
+use serde_json::{Value, json};
+
+use crate::auth::login::cloudb::{BoundsChange, CloudbRole};
+use crate::auth::login::role::Role as _;
+use crate::auth::mounts::Mount;
+use crate::auth::token::TokenTerms;
+use crate::error::{Result, Warnings};
+use crate::fields::Fields;
+use crate::http::secrets::login::roles::joined;
+
+/// The fields of a role beside those of its tokens. Some clients repeat the name of the path.
+const OWN: &[&str] = &[
+    "name",
+    "bound_service_principal_ids",
+    "bound_group_ids",
+    "bound_subscription_ids",
+    "bound_resource_groups",
+    "bound_locations",
+    "bound_scale_sets",
+];
+/// The fields of a role.
+pub(super) const FIELDS: &[&str] = &joined::<_, { OWN.len() + TokenTerms::FIELDS.len() }>(OWN, TokenTerms::FIELDS);
+/// Pairs of them that are read as one.
+pub(super) const SYNONYMS: &[(&str, &str)] = TokenTerms::SYNONYMS;
+
+/// A role with what the fields say; `stored` is the one that stands.
+pub(super) fn merged(fields: &Fields, stored: Option<&CloudbRole>, mount: &Mount) -> Result<(CloudbRole, Warnings)> {
+    let change = BoundsChange {
+        principals: fields.list("bound_service_principal_ids")?,
+        groups: fields.list("bound_group_ids")?,
+        subscriptions: fields.list("bound_subscription_ids")?,
+        resource_groups: fields.list("bound_resource_groups")?,
+        locations: fields.list("bound_locations")?,
+        scale_sets: fields.list("bound_scale_sets")?,
+    };
+    let terms = stored.map(|role| role.terms().clone()).unwrap_or_default().merged(fields)?;
+    let role = CloudbRole::changed(stored, &change, terms)?;
+    let mut warnings = role.terms().check(mount)?;
+    warnings.extend(role.warning());
+    Ok((role, warnings))
+}
+
+/// A role as it is shown.
+pub(super) fn shown(role: &CloudbRole) -> Value {
+    let mut shown = role.terms().to_json();
+    shown.extend(role.bounds().named().map(|(name, list)| (name.to_owned(), json!(list))));
+    Value::Object(shown)
+}

@@ -1,0 +1,29 @@
+//! Which key stores are given tokens.
+
+use crate::outbound::cloudb::Cloud;
+
+/// Whether tokens may be sent to key stores under a suffix: it is one of the provider's or of the server's
+/// configuration, or below one.
+pub(super) fn is_trusted(resource: &str, extra: &[String]) -> bool {
+    let own = Cloud::all().flat_map(|cloud| cloud.vaults.iter().copied());
+    own.chain(extra.iter().map(String::as_str))
+        .any(|suffix| resource.strip_suffix(suffix).is_some_and(|before| before.is_empty() || before.ends_with('.')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_is_below_a_suffix_at_a_dot() {
+        for good in ["vault.azure.net", "managedhsm.azure.net", "eu.vault.azure.net", "vault.azure.cn", "stack.example"]
+        {
+            assert!(is_trusted(good, &["stack.example".to_owned()]), "{good}");
+        }
+        for bad in
+            ["evil.example", "evilvault.azure.net", "azure.net", "vault.azure.net.evil.example", "", "stack.example"]
+        {
+            assert!(!is_trusted(bad, &[]), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What the authentication method `cloudb` and the managed keys `cloudbkeyvault` share of their provider: its clouds,
+//! and access tokens for its APIs.
+
+mod clouds;
+mod credential;
+
+pub(crate) use self::clouds::Cloud;
+pub(crate) use self::credential::{Credential, IMDS};

@@ -1,0 +1,80 @@
+//! The clouds of the provider, and where their services are.
+
+/// One cloud.
+pub(crate) struct Cloud {
+    /// Its name, in any letter case.
+    pub(crate) name: &'static str,
+    /// Base URL of the directory, which signs identities and gives access tokens.
+    pub(crate) authority: &'static str,
+    /// Base URL of the resource API.
+    pub(crate) arm: &'static str,
+    /// Base URL of the API of the directory's applications.
+    pub(crate) graph: &'static str,
+    /// DNS suffixes of its key stores, the one that is meant where none is named first.
+    pub(crate) vaults: &'static [&'static str],
+}
+
+const CLOUDS: [Cloud; 3] = [
+    Cloud {
+        name: "AzurePublicCloud",
+        authority: "https://login.microsoftonline.com",
+        arm: "https://management.azure.com",
+        graph: "https://graph.microsoft.com",
+        vaults: &["vault.azure.net", "managedhsm.azure.net"],
+    },
+    Cloud {
+        name: "AzureUSGovernmentCloud",
+        authority: "https://login.microsoftonline.us",
+        arm: "https://management.usgovcloudapi.net",
+        graph: "https://graph.microsoft.us",
+        vaults: &["vault.usgovcloudapi.net", "managedhsm.usgovcloudapi.net"],
+    },
+    Cloud {
+        name: "AzureChinaCloud",
+        authority: "https://login.chinacloudapi.cn",
+        arm: "https://management.chinacloudapi.cn",
+        graph: "https://microsoftgraph.chinacloudapi.cn",
+        vaults: &["vault.azure.cn"],
+    },
+];
+
+impl Cloud {
+    /// The one with a name, in any letter case; the public one without.
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        let name = if name.is_empty() { CLOUDS[0].name } else { name };
+        CLOUDS.iter().find(|cloud| cloud.name.eq_ignore_ascii_case(name))
+    }
+
+    /// All of them.
+    pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
+        CLOUDS.iter()
+    }
+
+    /// The suffix of its key stores that is meant where none is named.
+    pub(crate) fn vault(&self) -> &'static str {
+        self.vaults[0]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clouds_are_named_in_any_letter_case() {
+        assert_eq!(Cloud::named("").unwrap().vault(), "vault.azure.net");
+        assert_eq!(Cloud::named("AZURECHINACLOUD").unwrap().arm, "https://management.chinacloudapi.cn");
+        assert_eq!(Cloud::named("azureusgovernmentcloud").unwrap().graph, "https://graph.microsoft.us");
+        assert!(Cloud::named("AzureGermanCloud").is_none());
+    }
+
+    #[test]
+    fn places_are_bases_that_paths_are_joined_to() {
+        for cloud in Cloud::all() {
+            for url in [cloud.authority, cloud.arm, cloud.graph] {
+                super::super::super::base_url("url", url).unwrap();
+                assert!(!url.ends_with('/'), "{url}");
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Vectors C1–C9: the configuration.
+
+use serde_json::{Value, json};
+use signet::auth::{CloudbFallback, CloudbSettings};
+use signet::secret::Secret;
+
+use super::{World, assert_refused, config};
+use crate::provider::{CLIENT, OTHER_TENANT, Provider, RESOURCE, SECRET, TENANT};
+use crate::support::App;
+
+const PATH: &str = "auth/cloudb/config";
+
+#[tokio::test]
+async fn c1_c4_a_configuration_is_read_back_without_its_secret_and_merged() {
+    let world = World::start().await;
+    let client = &world.app.client;
+    let shown = client.get(PATH).await;
+    assert_eq!(
+        shown.body["data"],
+        json!({"tenant_id": TENANT, "resource": RESOURCE, "environment": "", "client_id": CLIENT,
+            "root_password_ttl": 15_768_000, "max_retries": 3, "retry_delay": 1, "max_retry_delay": 1})
+    );
+    assert!(!shown.text.contains(SECRET));
+    let written =
+        client.post(PATH, json!({"max_retries": 7, "retry_delay": "1500ms", "root_password_ttl": "1h"})).await;
+    assert_eq!(written.status, 204, "{}", written.text);
+    assert_eq!(client.post(PATH, json!({"client_id": "other"})).await.status, 204);
+    let data = client.get(PATH).await.body["data"].clone();
+    let of = |name: &str| data[name].clone();
+    assert_eq!([of("max_retries"), of("retry_delay"), of("root_password_ttl")], [json!(7), json!(2), json!(3600)]);
+    assert_eq!([of("client_id"), of("tenant_id")], [json!("other"), json!(TENANT)]);
+}
+
+#[tokio::test]
+async fn c2_a_configuration_that_is_not_there_is_not_found_and_deleted() {
+    let world = World::start().await;
+    let client = &world.app.client;
+    for _ in 0..2 {
+        assert_eq!(client.delete(PATH).await.status, 204);
+        let answer = client.get(PATH).await;
+        assert_eq!((answer.status, answer.text.as_str()), (404, r#"{"errors":[]}"#));
+    }
+}
+
+#[tokio::test]
+async fn c3_the_environment_stands_in_for_what_is_not_configured() {
+    let provider = Provider::start();
+    let fallback = CloudbFallback {
+        tenant_id: TENANT.to_owned(),
+        resource: "api://of-the-environment".to_owned(),
+        client_secret: Secret::new("env-canary"),
+        ..CloudbFallback::default()
+    };
+    let settings = CloudbSettings { fallback, ..provider.settings() };
+    let app = App::builder().cloudb(settings).start().await;
+    assert_eq!(app.client.post("sys/auth/cloudb", json!({"type": "cloudb"})).await.status, 204);
+    let world = World { app, provider };
+    world.role(json!({"bound_service_principal_ids": "o1"})).await;
+    let of = |audience: &str| json!({"aud": audience});
+    assert_eq!(world.with(of("api://of-the-environment")).await.status, 200);
+    assert_eq!(world.app.client.get(PATH).await.status, 404);
+    assert_eq!(world.app.client.post(PATH, json!({"resource": "api://written"})).await.status, 204);
+    assert_eq!(world.with(of("api://of-the-environment")).await.status, 403);
+    assert_eq!(world.with(of("api://written")).await.status, 200);
+    let shown = world.app.client.get(PATH).await;
+    assert_eq!((&shown.body["data"]["tenant_id"], shown.text.contains("env-canary")), (&json!(""), false));
+}
+
+#[tokio::test]
+async fn c5_clouds_are_named_without_letter_case() {
+    let world = World::start().await;
+    let client = &world.app.client;
+    assert_eq!(client.post(PATH, json!({"environment": "azurepubliccloud"})).await.status, 204);
+    let answer = client.post(PATH, json!({"environment": "azuresomething"})).await;
+    assert_refused(&answer, 400, "err: no cloud configuration matching the name \"azuresomething\"");
+    assert_eq!(client.get(PATH).await.body["data"]["environment"], "azurepubliccloud");
+}
+
+#[tokio::test]
+async fn c6_a_login_names_what_is_not_configured() {
+    let world = World::start().await;
+    world.role(json!({"bound_service_principal_ids": "o1"})).await;
+    for name in ["tenant_id", "resource"] {
+        let mut partly = config();
+        partly[name] = json!("");
+        assert_eq!(world.app.client.post(PATH, partly).await.status, 204);
+        assert_refused(&world.with(json!({})).await, 400, &format!("{name} is required"));
+    }
+    assert!(world.provider.lock().asked.is_empty());
+}
+
+#[tokio::test]
+async fn c7_logins_go_on_under_the_configuration_that_they_began_with() {
+    let world = World::start().await;
+    world.role(json!({"bound_service_principal_ids": "o1"})).await;
+    assert_eq!(world.with(json!({})).await.status, 200);
+    // Roles and settings that make no difference leave the keys.
+    world.role(json!({"token_ttl": "1h"})).await;
+    assert_eq!(world.app.client.post(PATH, json!({"root_password_ttl": "2h"})).await.status, 204);
+    assert_eq!(world.with(json!({})).await.status, 200);
+    assert_eq!(world.provider.lock().count("discovery/keys"), 1);
+    let logins = (0..20).map(|_| world.with(json!({})));
+    let write = world.app.client.post(PATH, json!({"tenant_id": OTHER_TENANT}));
+    let (logins, written) = futures_util::future::join(futures_util::future::join_all(logins), write).await;
+    assert_eq!(written.status, 204);
+    // Before the change they pass, after it they are of another tenant.
+    assert!(logins.iter().all(|login| matches!(login.status, 200 | 403)), "{}", logins[0].text);
+    assert_eq!(world.with(json!({})).await.status, 403);
+    let issuer = format!("https://sts.windows.net/{OTHER_TENANT}/");
+    assert_eq!(world.with(json!({"iss": issuer, "tid": OTHER_TENANT})).await.status, 200);
+    assert_eq!(world.provider.lock().count("discovery/keys"), 2);
+}
+
+#[tokio::test]
+async fn c9_a_tenant_that_would_climb_is_refused_and_asks_nobody() {
+    let world = World::start().await;
+    for bad in ["../evil", "a/b?x", "..", "a%2fb", "a b"] {
+        let answer = world.app.client.post(PATH, json!({ "tenant_id": bad })).await;
+        assert_refused(&answer, 400, "tenant_id: must be a GUID or the name of a domain");
+    }
+    assert!(world.provider.lock().asked.is_empty());
+}
+
+#[tokio::test]
+async fn fields_of_other_editions_are_refused_by_name() {
+    let world = World::start().await;
+    let federation = "workload identity federation is not supported";
+    for (body, text) in [
+        (json!({"identity_token_audience": "a"}), federation),
+        (
+            json!({"identity_token_audience": "a", "client_secret": "s"}),
+            "only one of 'client_secret' or 'identity_token_audience' can be set",
+        ),
+        (json!({"rotation_period": "1h"}), "scheduled rotation is not supported"),
+        (json!({"rotation_schedule": "* * * * *"}), "scheduled rotation is not supported"),
+    ] {
+        assert_refused(&world.app.client.post(PATH, body).await, 400, text);
+    }
+    let neutral: Value = json!({"identity_token_audience": "", "identity_token_ttl": 3600, "rotation_period": 0,
+        "disable_automated_rotation": false});
+    assert_eq!(world.app.client.post(PATH, neutral).await.status, 204);
+    for body in [json!({"retry_delay": "1x"}), json!({"max_retries": 1.5}), json!({"client_secret": 7})] {
+        assert_eq!(world.app.client.post(PATH, body).await.status, 400);
+    }
+}

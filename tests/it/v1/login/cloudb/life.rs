@@ -1,0 +1,101 @@
+//! Vectors L31, L33, L34, L39, R9: what becomes of the tokens of logins.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{World, assert_refused};
+use crate::support::{Answer, send};
+
+async fn world() -> World {
+    let world = World::start().await;
+    world.role(json!({"bound_service_principal_ids": "o1", "token_ttl": "2h"})).await;
+    world
+}
+
+fn token(answer: &Answer) -> String {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.body["auth"]["client_token"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn l31_a_role_is_logged_in_with_and_its_tokens_are_used_from_its_networks_alone() {
+    let proxy = |settings: &mut signet::http::settings::Settings| {
+        settings.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
+    };
+    let world = World::built(|builder| builder.settings(proxy)).await;
+    world.role(json!({"bound_service_principal_ids": "o1", "token_bound_cidrs": "192.0.2.0/24"})).await;
+    let from = |address: &str, body: &Value| {
+        let request = world.app.client.with_token("").request("POST", "auth/cloudb/login").json(body);
+        send(request.header("X-Forwarded-For", address))
+    };
+    let body = json!({"role": "r", "jwt": world.provider.mint(json!({}))});
+    from("198.51.100.7", &body).await.assert_denied();
+    assert!(world.provider.lock().asked.is_empty());
+    let token = token(&from("192.0.2.7", &body).await);
+    for (address, status) in [("192.0.2.8", 200), ("198.51.100.7", 403)] {
+        let request = world.app.client.with_token(&token).request("GET", "auth/token/lookup-self");
+        assert_eq!(send(request.header("X-Forwarded-For", address)).await.status, status, "{address}");
+    }
+}
+
+#[tokio::test]
+async fn l33_a_renewal_takes_the_role_as_it_is_now() {
+    let world = world().await;
+    let answer = world.with(json!({})).await;
+    assert_eq!(answer.body["auth"]["lease_duration"], 7200);
+    let own = world.app.client.with_token(&token(&answer));
+    world.role(json!({"token_ttl": "30m"})).await;
+    let renewed = own.post("auth/token/renew-self", json!({})).await;
+    assert_eq!((renewed.status, &renewed.body["auth"]["lease_duration"]), (200, &json!(1800)), "{}", renewed.text);
+    assert_eq!(world.app.client.delete("auth/cloudb/role/r").await.status, 204);
+    let renewed = own.post("auth/token/renew-self", json!({})).await;
+    assert_refused(&renewed, 400, "role r does not exist during renewal");
+    assert_eq!(own.get("auth/token/lookup-self").await.status, 200);
+}
+
+#[tokio::test]
+async fn l34_tokens_end_with_their_mount_and_mounts_stand_apart() {
+    let world = world().await;
+    world.enable("team-b/cloudb").await;
+    let role = json!({"bound_service_principal_ids": "o1"});
+    assert_eq!(world.app.client.post("auth/team-b/cloudb/role/other", role).await.status, 204);
+    let here = world.app.client.with_token(&token(&world.with(json!({})).await));
+    let jwt = world.provider.mint(json!({}));
+    let open = world.app.client.with_token("");
+    let there = open.post("auth/team-b/cloudb/login", json!({"role": "other", "jwt": jwt})).await;
+    let there = world.app.client.with_token(&token(&there));
+    let unknown = open.post("auth/team-b/cloudb/login", json!({"role": "r", "jwt": jwt})).await;
+    assert_refused(&unknown, 400, "invalid role name \"r\"");
+    assert_eq!(world.app.client.delete("sys/auth/cloudb").await.status, 204);
+    here.get("auth/token/lookup-self").await.assert_denied();
+    assert_eq!(there.get("auth/token/lookup-self").await.status, 200);
+    assert_eq!(world.login(json!({"role": "r", "jwt": jwt})).await.status, 403);
+}
+
+#[tokio::test]
+async fn l39_a_token_that_is_sent_along_is_not_looked_at() {
+    let world = world().await;
+    let limited = json!({"policies": "default", "num_uses": 1});
+    let limited = world.app.client.post("auth/token/create", limited).await;
+    let limited = world.app.client.with_token(limited.body["auth"]["client_token"].as_str().unwrap());
+    let body = json!({"role": "r", "jwt": world.provider.mint(json!({}))});
+    for client in [world.app.client.with_token("hvs.expired-long-ago"), limited.clone()] {
+        assert_eq!(client.post("auth/cloudb/login", body.clone()).await.status, 200);
+    }
+    assert_eq!(limited.get("auth/token/lookup-self").await.status, 200);
+}
+
+#[tokio::test]
+async fn another_node_knows_roles_and_configuration_and_its_tokens_count_everywhere() {
+    let world = World::built(|builder| builder.postgres()).await;
+    world.role(json!({"bound_service_principal_ids": "o1"})).await;
+    let other = world.app.another().await;
+    let body = json!({"role": "r", "jwt": world.provider.mint(json!({}))});
+    let there = other.client.with_token("").post("auth/cloudb/login", body.clone()).await;
+    let token = token(&there);
+    assert_eq!(world.app.client.with_token(&token).get("auth/token/lookup-self").await.status, 200);
+    world.role(json!({"bound_service_principal_ids": "o2"})).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(other.client.with_token("").post("auth/cloudb/login", body).await.status, 403);
+}

@@ -1,0 +1,209 @@
+//! Vectors L1, L11, L14–L24, L26, L27: proof of a machine or another resource.
+
+use serde_json::{Value, json};
+
+use super::{World, assert_refused};
+use crate::provider::{S1, S2, id, id_in, identity};
+
+fn vm(name: &str) -> Value {
+    json!({ "vm_name": name })
+}
+
+#[tokio::test]
+async fn l1_a_machine_gets_a_token_with_what_was_proven() {
+    let world = World::start().await;
+    let id = world.machine().await;
+    let answer = world.at(json!({"xms_mirid": id, "groups": ["g1", ""]}), vm("web")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let auth = &answer.body["auth"];
+    assert_eq!(auth["policies"], json!(["default", "p"]));
+    assert_eq!((&auth["renewable"], &auth["token_type"]), (&json!(true), &json!("service")));
+    assert!(auth["accessor"].as_str().unwrap().len() > 8 && auth["lease_duration"].as_u64().unwrap() > 0);
+    let metadata = json!({"role": "r", "subscription_id": S1, "resource_group_name": "rg1", "vm_name": "web"});
+    assert_eq!(auth["metadata"], metadata);
+    let own = world.app.client.with_token(auth["client_token"].as_str().unwrap()).get("auth/token/lookup-self").await;
+    assert_eq!(own.body["data"]["display_name"], "cloudb-o1");
+    assert_eq!(own.body["data"]["path"], "auth/cloudb/login");
+    // One call for the machine, with one access token for all of them.
+    assert_eq!(world.at(json!({ "xms_mirid": id }), vm("web")).await.status, 200);
+    let state = world.provider.lock();
+    assert_eq!((state.arm_calls(), state.count("oauth2")), (2, 1), "{:?}", state.asked);
+}
+
+#[tokio::test]
+async fn what_is_not_proven_is_no_metadata() {
+    let world = World::start().await;
+    world.role(json!({"bound_service_principal_ids": "o1"})).await;
+    let answer = world.at(json!({}), vm("web")).await;
+    let metadata = json!({"role": "r", "subscription_id": "", "resource_group_name": ""});
+    assert_eq!((answer.status, &answer.body["auth"]["metadata"]), (200, &metadata));
+    assert_eq!(world.provider.lock().arm_calls(), 0);
+}
+
+#[tokio::test]
+async fn l11_a_machine_is_not_another_whose_name_begins_alike() {
+    let world = World::start().await;
+    let web = world.machine().await;
+    let web2 = world.provider.machine("rg1", "web2", "o1", "westus");
+    for (claim, name) in [(&web, "web2"), (&web2, "web")] {
+        let answer = world.at(json!({ "xms_mirid": claim }), vm(name)).await;
+        assert_refused(&answer, 403, "token claims do not match vm_name");
+    }
+    assert_eq!(world.provider.lock().arm_calls(), 0);
+}
+
+#[tokio::test]
+async fn l14_cve_2025_3879_somebody_elses_machine_in_another_group_proves_nothing() {
+    let world = World::start().await;
+    let own = world.provider.machine("rg1", "web", "o1", "eastus");
+    world.provider.machine("rg2", "web", "o1", "westus");
+    world.role(json!({"bound_locations": "westus"})).await;
+    let answer = world.at(json!({ "xms_mirid": own }), json!({"vm_name": "web", "resource_group_name": "rg2"})).await;
+    assert_refused(&answer, 403, "token claims do not match resource_group_name");
+    assert_eq!(world.provider.lock().arm_calls(), 0);
+    let honest = world.at(json!({ "xms_mirid": own }), vm("web")).await;
+    assert_refused(&honest, 403, "location not authorized");
+}
+
+#[tokio::test]
+async fn l15_the_subscription_is_that_of_the_claim() {
+    let world = World::start().await;
+    let own = world.machine().await;
+    world.role(json!({"bound_subscription_ids": S2})).await;
+    let elsewhere = id_in(S2, "rg1", "Microsoft.Compute/virtualMachines/web");
+    world.provider.resource(&elsewhere, json!({"identity": {"principalId": "o1"}}));
+    let answer = world.at(json!({ "xms_mirid": own }), json!({"vm_name": "web", "subscription_id": S2})).await;
+    assert_refused(&answer, 403, "token claims do not match subscription_id");
+    assert_refused(&world.at(json!({ "xms_mirid": own }), vm("web")).await, 403, "subscription not authorized");
+    assert_eq!(world.provider.lock().arm_calls(), 0);
+    let answer = world.at(json!({ "xms_mirid": elsewhere }), json!({"vm_name": "web", "subscription_id": S2})).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+}
+
+#[tokio::test]
+async fn l16_group_and_machine_come_from_one_claim() {
+    let world = World::start().await;
+    world.machine().await;
+    let machine = world.provider.machine("rg2", "web", "o9", "westus");
+    let identity = id("rg1", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
+    let claims = json!({"xms_mirid": identity, "xms_az_rid": machine});
+    assert_refused(&world.at(claims, vm("web")).await, 403, "token claims do not match vm_name");
+    assert_eq!(world.provider.lock().arm_calls(), 0);
+}
+
+#[tokio::test]
+async fn a_user_assigned_identity_is_on_the_machine_that_its_token_names() {
+    let world = World::start().await;
+    let machine = world.machine().await;
+    let identity = id("rg1", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
+    let assigned = json!({ identity.clone(): {"principalId": "O5", "clientId": "c5"}, "/other": null });
+    world.provider.resource(&machine, json!({"location": "westus", "identity": {"userAssignedIdentities": assigned}}));
+    let claims = json!({"oid": "o5", "xms_mirid": identity, "xms_az_rid": machine});
+    assert_eq!(world.at(claims.clone(), vm("web")).await.status, 200);
+    let mut other = claims;
+    other["oid"] = json!("o6");
+    let text = "token object id does not match expected identities, and no app id was found";
+    assert_refused(&world.at(other, vm("web")).await, 403, text);
+}
+
+#[tokio::test]
+async fn l17_a_resource_is_the_one_that_the_token_names() {
+    let world = World::start().await;
+    world.role(json!({"bound_resource_groups": "rg1", "bound_locations": ["West US"]})).await;
+    let site = id("rg1", "Microsoft.Web/sites/shop");
+    world.provider.resource(&site, json!({"location": "westus", "identity": {"principalId": "o1"}}));
+    let other = id("rg1", "Microsoft.Web/sites/shop2");
+    world.provider.resource(&other, json!({"location": "westus", "identity": {"principalId": "o1"}}));
+    let of = |resource: &str| json!({ "resource_id": resource });
+    assert_refused(
+        &world.at(json!({ "xms_mirid": site }), of(&other)).await,
+        403,
+        "token claims do not match resource_id",
+    );
+    assert_eq!(world.provider.lock().arm_calls(), 0);
+    for _ in 0..2 {
+        let answer = world.at(json!({ "xms_mirid": site }), of(&site)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert_eq!(answer.body["auth"]["metadata"]["resource_id"], site);
+    }
+    // The version of its type's interface was looked up once.
+    let state = world.provider.lock();
+    assert_eq!((state.count("/providers/Microsoft.Web/sites/shop"), state.arm_calls()), (2, 3), "{:?}", state.asked);
+}
+
+#[tokio::test]
+async fn l18_an_id_that_would_climb_is_a_bad_request() {
+    let world = World::start().await;
+    let own = world.machine().await;
+    let group = format!("/subscriptions/{S1}/resourceGroups/rg1");
+    for bad in [
+        format!("{group}/../rg2/providers/Microsoft.Web/sites/a"),
+        format!("{group}/providers/Microsoft.Web/sites/a?api-version=1"),
+        format!("{group}/providers/Microsoft.Web/sites/a#b"),
+        format!("{group}/providers/Microsoft.Web/sites/a%2fb"),
+        format!("{group}/providers/Microsoft.Web/sites/.."),
+        "https://evil.example/".to_owned(),
+    ] {
+        let answer = world.at(json!({ "xms_mirid": own }), json!({ "resource_id": bad })).await;
+        assert_refused(&answer, 400, "invalid resource_id");
+    }
+    assert!(world.provider.lock().asked.is_empty());
+}
+
+#[tokio::test]
+async fn l19_nobody_is_the_principal_of_an_identity_without_one() {
+    let world = World::start().await;
+    let machine = world.machine().await;
+    world.provider.resource(&machine, json!({"identity": {"principalId": null}}));
+    for oid in [json!(""), json!(null)] {
+        let answer = world.at(json!({"oid": oid, "xms_mirid": machine}), vm("web")).await;
+        assert_refused(&answer, 403, "token has no oid");
+    }
+    assert_eq!(world.at(json!({ "xms_mirid": machine }), vm("web")).await.status, 403);
+    world.provider.resource(&machine, json!({"location": "westus"}));
+    let answer = world.at(json!({ "xms_mirid": machine }), vm("web")).await;
+    assert_refused(&answer, 403, "vm client did not return identity information");
+}
+
+#[tokio::test]
+async fn l20_l21_what_a_proof_lacks_is_named() {
+    let world = World::start().await;
+    let machine = world.machine().await;
+    let missing = "xms_az_rid and xms_mirid claims are missing from token";
+    assert_refused(&world.at(json!({}), vm("web")).await, 403, missing);
+    let required = "subscription_id and resource_group_name are required";
+    for name in ["subscription_id", "resource_group_name"] {
+        let answer = world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "web", name: ""})).await;
+        assert_refused(&answer, 400, required);
+    }
+    let selector = "one of vm_name, vmss_name or resource_id must be provided";
+    assert_refused(&world.at(json!({ "xms_mirid": machine }), json!({})).await, 400, selector);
+    assert_eq!(world.provider.lock().arm_calls(), 0);
+}
+
+#[tokio::test]
+async fn l23_l24_groups_and_locations_are_compared_without_letter_case() {
+    let world = World::start().await;
+    let machine = world.machine().await;
+    world.role(json!({"bound_locations": ["East US", "West US"]})).await;
+    let answer =
+        world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "WEB", "resource_group_name": "RG1"})).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    world.provider.resource(&machine, json!({"identity": {"principalId": "o1"}}));
+    assert_refused(&world.at(json!({ "xms_mirid": machine }), vm("web")).await, 403, "location is empty");
+}
+
+#[tokio::test]
+async fn l26_l27_an_application_is_one_of_the_identities_of_the_proven_group() {
+    let world = World::start().await;
+    let machine = world.machine().await;
+    world.role(json!({"bound_resource_groups": "rg1,rg2"})).await;
+    let pages = |clients: &[&str]| clients.iter().map(|client| vec![identity(client)]).collect::<Vec<_>>();
+    world.provider.lock().identities.insert(format!("{S1}/rg1"), pages(&["c1", "c2"]));
+    world.provider.lock().identities.insert(format!("{S1}/rg2"), pages(&["c3"]));
+    let with = |app: &str| json!({"oid": "o9", "appid": app, "xms_mirid": machine});
+    let answer = world.at(with("C2"), vm("web")).await;
+    assert_eq!((answer.status, &answer.body["auth"]["metadata"]["app_id"]), (200, &json!("C2")), "{}", answer.text);
+    let neither = "neither token object id nor token app id match expected identities";
+    assert_refused(&world.at(with("c3"), vm("web")).await, 403, neither);
+}

@@ -1,0 +1,185 @@
+//! Vectors L37, L38: rotation of the service's own secret.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signet::clock::Clock;
+
+use super::{World, assert_refused};
+use crate::faults::double;
+use crate::provider::{Application, CLIENT, Fault, SECRET};
+use crate::support::Builder;
+
+const ROTATE: &str = "auth/cloudb/rotate-root";
+const CONFIG: &str = "auth/cloudb/config";
+/// When a rotated secret ends.
+const DATE: &str = "root_password_expiration_date";
+
+/// A world whose clock the test moves.
+async fn world(change: impl FnOnce(Builder) -> Builder) -> World {
+    World::built(|builder| change(builder.manual_clock(Clock::system().now()))).await
+}
+
+impl World {
+    fn keys(&self) -> Vec<String> {
+        self.provider.lock().applications[0].keys().into_iter().map(str::to_owned).collect()
+    }
+
+    async fn rotate(&self) {
+        let answer = self.app.client.post(ROTATE, json!({})).await;
+        assert_eq!(answer.status, 204, "{}", answer.text);
+    }
+
+    /// When the rotated secret ends, as the configuration shows it.
+    async fn date(&self) -> Value {
+        self.app.client.get(CONFIG).await.body["data"][DATE].clone()
+    }
+}
+
+/// Waits until something is so.
+async fn until(is: impl AsyncFn() -> bool) {
+    for _ in 0..100 {
+        if is().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("it did not come to that");
+}
+
+#[tokio::test]
+async fn l37_a_rotated_secret_takes_its_place_after_a_minute_and_the_one_before_goes() {
+    let world = world(|builder| builder).await;
+    let machine = world.machine().await;
+    let login = async || world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "web"})).await.status;
+    assert_eq!(login().await, 200);
+    world.rotate().await;
+    assert_eq!(world.keys(), ["by-hand", "made-1"]);
+    assert_refused(&world.app.client.post(ROTATE, json!({})).await, 400, "rotation already in progress");
+    world.app.clock.advance(Duration::from_secs(59));
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!((world.date().await, login().await), (Value::Null, 200));
+    world.app.clock.advance(Duration::from_secs(2));
+    until(async || world.date().await.is_string()).await;
+    // What somebody made by hand is not removed; nobody needs it any more.
+    assert_eq!(world.keys(), ["by-hand", "made-1"]);
+    world.provider.lock().applications[0].secrets.remove(0);
+    assert_eq!(login().await, 200);
+    let first = world.date().await;
+    world.rotate().await;
+    assert_eq!(world.keys(), ["made-1", "made-2"]);
+    assert_eq!(login().await, 200);
+    world.app.clock.advance(Duration::from_secs(61));
+    until(async || world.keys() == ["made-2"]).await;
+    assert_eq!(login().await, 200);
+    assert!(world.date().await.as_str() > first.as_str());
+    let shown = world.app.client.get(CONFIG).await.text;
+    assert!(!shown.contains("rotated-cloudb-canary") && !shown.contains(SECRET));
+}
+
+#[tokio::test]
+async fn l37_a_rotation_survives_a_restart() {
+    let mut world = world(|builder| builder).await;
+    world.rotate().await;
+    world.app = world.app.restart().await;
+    world.app.clock.advance(Duration::from_secs(61));
+    until(async || world.date().await.is_string()).await;
+}
+
+#[tokio::test]
+async fn l37_a_secret_that_could_not_be_kept_is_removed_in_the_end() {
+    for n in 1.. {
+        let faults = Arc::new(double::Faults::default());
+        let world = world(|builder| builder.faults(&faults)).await;
+        // Nor can it be removed at once.
+        world.provider.fault(Fault::status("removePassword", 4, 503));
+        faults.arm(n, double::Fault::Before);
+        let answer = world.app.client.post(ROTATE, json!({})).await;
+        faults.disarm();
+        if answer.status == 204 {
+            if n > 2 {
+                break;
+            }
+            continue;
+        }
+        world.provider.lock().faults.clear();
+        world.app.clock.advance(Duration::from_secs(301));
+        until(async || world.keys() == ["by-hand"]).await;
+        // And the place for a rotation is free again.
+        until(async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
+        assert_eq!(world.keys().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_secret_that_the_directory_does_not_take_yet_is_not_used() {
+    let world = world(|builder| builder).await;
+    world.rotate().await;
+    // The directory forgets it.
+    let made = world.provider.lock().applications[0].secrets.remove(1);
+    world.app.clock.advance(Duration::from_secs(61));
+    let before = world.provider.lock().count("oauth2");
+    until(async || world.provider.lock().count("oauth2") > before).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(world.date().await, Value::Null);
+    // Whoever writes another secret ends the rotation.
+    assert_eq!(world.app.client.post(CONFIG, json!({"client_secret": made.text})).await.status, 204);
+    world.provider.lock().applications[0].secrets.push(made);
+    world.rotate().await;
+}
+
+#[tokio::test]
+async fn l38_an_application_that_is_not_the_one_is_named() {
+    let world = world(|builder| builder).await;
+    let client = &world.app.client;
+    world.provider.lock().applications[0].listed = false;
+    assert_refused(&client.post(ROTATE, json!({})).await, 400, "no application found");
+    world.provider.lock().applications[0].listed = true;
+    world.provider.lock().applications.push(Application::new(CLIENT, "other"));
+    let text = "multiple applications found - double check your client_id";
+    assert_refused(&client.post(ROTATE, json!({})).await, 400, text);
+    world.provider.lock().applications.pop();
+    assert_eq!(client.post(CONFIG, json!({"client_id": "a' or 1 eq 1"})).await.status, 204);
+    let text = "client_id: is required, and must be a GUID";
+    assert_refused(&client.post(ROTATE, json!({})).await, 400, text);
+    assert_eq!(client.post(CONFIG, json!({"client_id": CLIENT, "client_secret": ""})).await.status, 204);
+    assert_refused(&client.post(ROTATE, json!({})).await, 400, "client_secret is required");
+    assert_eq!(client.delete(CONFIG).await.status, 204);
+    assert_refused(&client.post(ROTATE, json!({})).await, 400, "config is nil");
+    assert_eq!(world.provider.lock().count("addPassword"), 0);
+}
+
+#[tokio::test]
+async fn a_directory_that_refuses_leaves_no_rotation_behind() {
+    let world = world(|builder| builder).await;
+    for (status, expected) in [(403, 502), (400, 400)] {
+        world.provider.fault(Fault::status("addPassword", 1, status));
+        assert_eq!(world.app.client.post(ROTATE, json!({})).await.status, expected, "{status}");
+    }
+    // After a silence the secret may have been made: that is asked once, and found out later.
+    world.provider.fault(Fault::status("addPassword", 1, 503));
+    assert_eq!(world.app.client.post(ROTATE, json!({})).await.status, 503);
+    assert_eq!(world.provider.lock().count("addPassword"), 3);
+    assert_refused(&world.app.client.post(ROTATE, json!({})).await, 400, "rotation already in progress");
+    world.app.clock.advance(Duration::from_secs(301));
+    until(async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
+}
+
+#[tokio::test]
+async fn two_nodes_rotate_once() {
+    let world = World::built(|builder| builder.manual_clock(Clock::system().now()).postgres()).await;
+    let other = world.app.another().await;
+    let (first, second) =
+        futures_util::future::join(world.app.client.post(ROTATE, json!({})), other.client.post(ROTATE, json!({})))
+            .await;
+    let mut statuses = [first.status, second.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [204, 400], "{} {}", first.text, second.text);
+    assert_eq!(world.keys(), ["by-hand", "made-1"]);
+    world.app.clock.advance(Duration::from_secs(61));
+    until(async || world.date().await.is_string()).await;
+    let there = async || other.client.get(CONFIG).await.body["data"][DATE].is_string();
+    until(there).await;
+    assert_eq!(world.provider.lock().count("addPassword"), 1);
+}

@@ -1,0 +1,77 @@
+//! Vectors L12, L13, L22, L25: scale sets.
+
+use serde_json::{Value, json};
+
+use super::{World, assert_refused};
+use crate::provider::{S1, id};
+
+/// The id of a resource of `Microsoft.Compute` in `rg1`.
+fn compute(rest: &str) -> String {
+    id("rg1", &format!("Microsoft.Compute/{rest}"))
+}
+
+fn vmss(name: &str) -> Value {
+    json!({ "vmss_name": name })
+}
+
+/// A world with a scale set `web` of principal `o1`.
+async fn world() -> World {
+    let world = World::start().await;
+    world.role(json!({"bound_subscription_ids": S1, "bound_resource_groups": "rg1"})).await;
+    let body = json!({"location": "westus", "identity": {"principalId": "o1"}});
+    world.provider.resource(&compute("virtualMachineScaleSets/web"), body.clone());
+    world.provider.resource(&compute("virtualMachineScaleSets/web_b"), body);
+    world
+}
+
+#[tokio::test]
+async fn l12_a_machine_of_a_flexible_set_is_not_of_one_whose_name_begins_alike() {
+    let world = world().await;
+    let claims = || json!({"xms_mirid": compute("virtualMachines/web_b_1a2b")});
+    assert_refused(&world.at(claims(), vmss("web")).await, 403, "token claims do not match vmss_name");
+    assert_eq!(world.provider.lock().arm_calls(), 0);
+    let answer = world.at(claims(), vmss("web_b")).await;
+    assert_eq!((answer.status, &answer.body["auth"]["metadata"]["vmss_name"]), (200, &json!("web_b")));
+}
+
+#[tokio::test]
+async fn l13_a_uniform_set_and_its_machines_are_the_set() {
+    let world = world().await;
+    for rest in ["virtualMachineScaleSets/web", "virtualMachineScaleSets/web/virtualMachines/3"] {
+        let answer = world.at(json!({"xms_mirid": compute(rest)}), vmss("web")).await;
+        assert_eq!(answer.status, 200, "{rest}: {}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn l22_the_set_goes_before_the_machine_and_bound_sets_need_one() {
+    let world = world().await;
+    let claims = || json!({"xms_mirid": compute("virtualMachineScaleSets/web")});
+    let both = json!({"vmss_name": "web", "vm_name": "other"});
+    let answer = world.at(claims(), both).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert!(answer.body["auth"]["metadata"]["vm_name"].is_null());
+    world.role(json!({"bound_scale_sets": "x"})).await;
+    assert_refused(&world.at(claims(), vmss("web")).await, 403, "scale set not authorized");
+    let machine = world.provider.machine("rg1", "web", "o1", "westus");
+    let answer = world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "web"})).await;
+    assert_refused(&answer, 403, "bound scale set defined but this vm isn't in a scale set");
+    let site = id("rg1", "Microsoft.Web/sites/a");
+    let answer = world.at(json!({ "xms_mirid": site }), json!({ "resource_id": site })).await;
+    assert_refused(&answer, 400, "scale set requires the vmss_name field to be set");
+}
+
+#[tokio::test]
+async fn l25_a_flexible_set_names_identities_whose_principals_are_looked_up() {
+    let world = world().await;
+    let identity = id("rg-identities", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
+    let assigned = json!({ identity.clone(): {} });
+    let set = json!({"location": "westus", "identity": {"userAssignedIdentities": assigned}});
+    world.provider.resource(&compute("virtualMachineScaleSets/web"), set);
+    world.provider.resource(&identity, json!({"properties": {"principalId": "o5", "clientId": "c5"}}));
+    let claims = |oid: &str| json!({"oid": oid, "xms_mirid": compute("virtualMachines/web_1a2b")});
+    let answer = world.at(claims("o5"), vmss("web")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(world.provider.lock().count("userAssignedIdentities"), 1);
+    assert_eq!(world.at(claims("o6"), vmss("web")).await.status, 403);
+}

@@ -1,0 +1,191 @@
+//! Vectors L2–L10, L32, L35: tokens of the directory, and roles that need them alone.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::{World, assert_refused};
+use crate::directory::{TokenKey, encoded, now, unsigned};
+use crate::provider::{OTHER_TENANT, RESOURCE, TENANT};
+
+/// A world with a role `r` for the principal `o1`.
+async fn world() -> World {
+    let world = World::start().await;
+    world.role(json!({"bound_service_principal_ids": "o1", "policies": "p"})).await;
+    world
+}
+
+#[tokio::test]
+async fn l2_a_role_of_principals_needs_the_token_alone() {
+    let world = world().await;
+    let answer = world.with(json!({})).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let auth = &answer.body["auth"];
+    assert_eq!((&auth["policies"], &auth["renewable"]), (&json!(["default", "p"]), &json!(true)));
+    let state = world.provider.lock();
+    assert_eq!((state.arm_calls(), state.count("oauth2")), (0, 0));
+    assert_eq!(state.asked.len(), 2, "{:?}", state.asked);
+}
+
+#[tokio::test]
+async fn l3_principals_and_groups_are_compared_without_letter_case() {
+    let world = World::start().await;
+    world.role(json!({"bound_service_principal_ids": "O1,O2", "bound_group_ids": ["G1"]})).await;
+    assert_eq!(world.with(json!({"groups": ["g0", "g1"]})).await.status, 200);
+    assert_refused(&world.with(json!({"groups": ["g10"]})).await, 403, "groups not authorized");
+    let other = world.with(json!({"oid": "o11", "groups": ["g1"]})).await;
+    assert_refused(&other, 403, "service principal not authorized");
+}
+
+#[tokio::test]
+async fn l4_what_is_missing_is_named_in_its_order() {
+    let world = world().await;
+    let jwt = world.provider.mint(json!({}));
+    for (body, text) in [
+        (json!({}), "jwt is required"),
+        (json!({"role": "r", "jwt": ""}), "jwt is required"),
+        (json!({ "jwt": jwt }), "role is required"),
+        (json!({"jwt": jwt, "role": "x"}), "invalid role name \"x\""),
+        (json!({"jwt": jwt, "role": "r", "subscription_id": "s1"}), "invalid subscription id \"s1\""),
+        (json!({"jwt": jwt, "role": "r", "resource_group_name": "a/b"}), "invalid resource group name \"a/b\""),
+        (json!({"jwt": jwt, "role": "r", "vmss_name": "9"}), "invalid vmss_name \"9\""),
+        (json!({"jwt": jwt, "role": "r", "vm_name": "web\n"}), "invalid vm name \"web\\n\""),
+    ] {
+        assert_refused(&world.login(body).await, 400, text);
+    }
+    for bad in ["a.b", "a.b.c.d", "a b.c.d", "....", "é.b.c", ".b.c"] {
+        let answer = world.login(json!({"jwt": bad, "role": "r"})).await;
+        assert_refused(&answer, 400, "jwt: must be three parts of base64url, joined by dots");
+    }
+    assert!(world.provider.lock().asked.is_empty());
+}
+
+#[tokio::test]
+async fn l5_cve_2024_5798_the_audience_is_never_optional() {
+    let world = world().await;
+    for audience in [json!(RESOURCE.trim_end_matches('/')), json!(null), json!([]), json!(""), json!(["api://other"])] {
+        let answer = world.with(json!({ "aud": audience })).await;
+        assert_eq!(answer.status, 403, "{audience}: {}", answer.text);
+    }
+    assert_eq!(world.with(json!({"aud": ["api://other", RESOURCE]})).await.status, 200);
+}
+
+#[tokio::test]
+async fn l6_a_token_of_another_tenant_is_refused_whoever_signed_it() {
+    let world = world().await;
+    let issuer = format!("https://sts.windows.net/{OTHER_TENANT}/");
+    assert_refused(&world.with(json!({ "iss": issuer })).await, 403, "the token is of another issuer");
+    assert_eq!(world.with(json!({"iss": null})).await.status, 403);
+    assert_refused(&world.with(json!({"tid": OTHER_TENANT})).await, 403, "the token is of another tenant");
+    assert_eq!(world.with(json!({"tid": 7})).await.status, 403);
+    assert_eq!(world.with(json!({"tid": TENANT.to_uppercase()})).await.status, 200);
+    assert_eq!(world.with(json!({"tid": null})).await.status, 200);
+}
+
+#[tokio::test]
+async fn l7_only_rs256_by_a_key_of_the_directory_counts() {
+    let world = world().await;
+    let (key, claims) = (&world.provider.key, world.provider.claims(json!({})));
+    let header = |more: Value| {
+        let mut header = json!({"alg": "RS256", "typ": "JWT", "kid": "k1"});
+        header.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        header
+    };
+    let evil = TokenKey::rsa("k1", 1);
+    let place = format!("{}/evil-keys", world.provider.url);
+    // HMAC with the public key as its secret.
+    let signed = format!("{}.{}", encoded(&header(json!({"alg": "HS256"})).to_string()), encoded(&claims.to_string()));
+    let secret = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, key.pem().as_bytes());
+    let tag = aws_lc_rs::hmac::sign(&secret, signed.as_bytes());
+    let hs256 = format!("{signed}.{}", base64::Engine::encode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, tag));
+    for (what, token) in [
+        ("none", unsigned(&header(json!({"alg": "none"})), &claims)),
+        ("HS256", hs256),
+        ("PS256", key.token_with(header(json!({"alg": "PS256"})), &claims)),
+        ("RS384", key.token_with(header(json!({"alg": "RS384"})), &claims)),
+        ("another key", evil.token(&claims)),
+        ("jwk", evil.token_with(header(json!({"jwk": evil.public()})), &claims)),
+        ("jku", evil.token_with(header(json!({ "jku": place })), &claims)),
+        ("x5u", evil.token_with(header(json!({ "x5u": place })), &claims)),
+        ("crit", key.token_with(header(json!({"crit": ["exp"]})), &claims)),
+        ("no kid", key.token_with(json!({"alg": "RS256"}), &claims)),
+        ("kid of another type", key.token_with(header(json!({"kid": 7})), &claims)),
+        ("no signature", unsigned(&header(json!({})), &claims)),
+        ("twice", {
+            let twice = claims.to_string().replacen('{', "{\"oid\":\"o1\",", 1);
+            key.signed(&encoded(&header(json!({})).to_string()), &encoded(&twice), "RS256")
+        }),
+    ] {
+        let answer = world.login(json!({"role": "r", "jwt": token})).await;
+        assert_eq!(answer.status, 403, "{what}: {}", answer.text);
+    }
+    assert_eq!(world.with(json!({})).await.status, 200);
+    assert_eq!(world.provider.lock().count("evil"), 0);
+}
+
+#[tokio::test]
+async fn l8_times_are_read_without_leeway() {
+    let world = world().await;
+    let now = now();
+    for (claims, text) in [
+        (json!({ "exp": now }), "the token is expired"),
+        (json!({"exp": now - 1}), "the token is expired"),
+        (json!({"exp": null}), "the token has no expiration time (exp)"),
+        (json!({"nbf": now + 30}), "token is not yet valid"),
+        (json!({"iat": now + 600}), "the token is issued in the future"),
+        (json!({"exp": (now + 60).to_string()}), "the token's exp is not a number"),
+    ] {
+        assert_refused(&world.with(claims).await, 403, text);
+    }
+    assert_eq!(world.with(json!({"exp": now as f64 + 60.5, "nbf": null, "iat": now + 60})).await.status, 200);
+}
+
+#[tokio::test]
+async fn l9_l10_a_key_that_is_new_is_asked_for_once_by_all_who_need_it() {
+    let world = world().await;
+    assert_eq!(world.with(json!({})).await.status, 200);
+    assert_eq!(world.provider.lock().count("discovery/keys"), 1);
+    // Within ten seconds of the last attempt nobody is asked, whatever the token says of its key.
+    let claims = world.provider.claims(json!({}));
+    let random = |at: usize| TokenKey::rsa(&format!("random-{at}"), 1).token(&claims);
+    let logins = join_all((0..100).map(|at| world.login(json!({"role": "r", "jwt": random(at)})))).await;
+    assert!(logins.iter().all(|login| login.status == 403));
+    assert_eq!(world.provider.lock().count("discovery/keys"), 1);
+    let new = TokenKey::rsa("k2", 2);
+    world.provider.lock().keys.push(new.public());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let token = new.token(&claims);
+    let logins = join_all((0..100).map(|_| world.login(json!({"role": "r", "jwt": token})))).await;
+    assert!(logins.iter().all(|login| login.status == 200), "{}", logins[0].text);
+    assert_eq!(world.provider.lock().count("discovery/keys"), 2);
+}
+
+#[tokio::test]
+async fn l32_too_many_groups_are_told_by_their_name() {
+    let world = World::start().await;
+    world.role(json!({"bound_group_ids": "g1"})).await;
+    let answer = world.with(json!({"_claim_names": {"groups": "src1"}})).await;
+    assert_eq!(answer.status, 403);
+    assert!(answer.error().contains("overage"), "{}", answer.text);
+}
+
+#[tokio::test]
+async fn l35_a_token_that_is_too_long_is_a_bad_request() {
+    let world = world().await;
+    for octets in [65 << 10, 1 << 20] {
+        let jwt = world.provider.mint(json!({"padding": "x".repeat(octets)}));
+        let answer = world.login(json!({"role": "r", "jwt": jwt})).await;
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        assert!(answer.error().starts_with("jwt: "), "{}", answer.text);
+    }
+    assert!(world.provider.lock().asked.is_empty());
+}
+
+#[tokio::test]
+async fn l19_a_token_without_a_principal_is_refused() {
+    let world = world().await;
+    for oid in [json!(null), json!("")] {
+        assert_refused(&world.with(json!({ "oid": oid })).await, 403, "token has no oid");
+    }
+}
