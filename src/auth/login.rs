@@ -18,6 +18,8 @@ pub(crate) mod method;
 pub(crate) mod open;
 pub(crate) mod role;
 mod roles;
+#[cfg(test)]
+mod tests;
 #[allow(unused_imports, reason = "the methods that call it come next")]
 mod verifier;
 
