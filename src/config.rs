@@ -10,6 +10,9 @@
 //! value is never quoted in an error, because it may be one. For the same reason [`Config`] has no
 //! `Debug`.
 
+mod cloud;
+mod cloudb;
+mod reader;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -18,10 +21,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use self::reader::Reader;
 use crate::auth::{CloudbSettings, LoginSettings};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::settings::Settings;
+use crate::keys::CloudSettings;
 use crate::secret::Secret;
 use crate::telemetry::LogFormat;
 
@@ -137,6 +142,60 @@ pub const SETTINGS: &[Setting] = &[
         "Folder of the credential files that managed keys of type cloudckms may name.",
     ),
     setting(
+        "google_endpoint",
+        "SIGNET_GOOGLE_ENDPOINT",
+        "https://cloudkms.googleapis.com",
+        "Base URL of the key service of cloudckms.",
+    ),
+    setting(
+        "google_token_url",
+        "SIGNET_GOOGLE_TOKEN_URL",
+        "https://oauth2.googleapis.com/token",
+        "Where a service account of cloudckms gets its access tokens.",
+    ),
+    setting(
+        "google_metadata_url",
+        "SIGNET_GOOGLE_METADATA_URL",
+        "http://metadata.google.internal",
+        "Base URL of the service that gives the tokens of the machine's own account, for cloudckms.",
+    ),
+    setting(
+        "google_software_keys",
+        "SIGNET_GOOGLE_SOFTWARE_KEYS",
+        "false",
+        "Make keys of cloudckms in software instead of in a hardware module.",
+    ),
+    setting(
+        "azure_authority_url",
+        "SIGNET_AZURE_AUTHORITY_URL",
+        "",
+        "Base URL of the directory of cloudbkeyvault, in place of the one of a key's environment.",
+    ),
+    setting(
+        "azure_vault_url_template",
+        "SIGNET_AZURE_VAULT_URL_TEMPLATE",
+        "https://{vault_name}.{resource}",
+        "Base URL of a key store of cloudbkeyvault, with parameters of the key in braces.",
+    ),
+    setting(
+        "azure_api_version",
+        "SIGNET_AZURE_API_VERSION",
+        "7.4",
+        "Version of the interface of the key stores of cloudbkeyvault.",
+    ),
+    setting(
+        "azure_extra_suffixes",
+        "SIGNET_AZURE_EXTRA_SUFFIXES",
+        "",
+        "DNS suffixes that the resource of a cloudbkeyvault key may end in, beside the provider's.",
+    ),
+    setting(
+        "azure_imds_url",
+        "SIGNET_AZURE_IMDS_URL",
+        "http://169.254.169.254",
+        "Base URL of the service that gives the tokens of the machine's own identity, for cloudbkeyvault.",
+    ),
+    setting(
         "outbound_loopback",
         "SIGNET_OUTBOUND_LOOPBACK",
         "false",
@@ -203,8 +262,8 @@ pub struct Config {
     pub log_format: LogFormat,
     /// The PKCS#11 libraries that managed keys may name.
     pub pkcs11_libraries: BTreeMap<String, PathBuf>,
-    /// The folder of the credential files that managed keys may name; `None` for none.
-    pub google_credentials_dir: Option<PathBuf>,
+    /// The cloud services of managed keys; what the provider's own variables say is not in it.
+    pub cloud: CloudSettings,
     /// What authentication methods may do.
     pub logins: LoginSettings,
 }
@@ -268,22 +327,24 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
             Some(_) => {}
         }
     }
-    let config = rules::checked(&values(&file, env), &mut problems);
+    let config = rules::checked(&given(&file, env), &mut problems);
     if problems.is_empty() { Ok(config) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
-/// What the environment alone says of the method `cloudb`, for a server without a file.
+/// What the environment alone says of the cloud services of managed keys and of the method `cloudb`: for a server
+/// without a file.
 ///
 /// # Errors
-/// As [`parse`].
-pub fn cloudb(env: impl Fn(&str) -> Option<String>) -> Result<CloudbSettings> {
-    let mut problems = Vec::new();
-    let settings = rules::cloudb(&values(&Map::new(), env), &mut problems);
+/// `Invalid` with every problem, one per line.
+pub fn clouds_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<(CloudSettings, CloudbSettings)> {
+    let (fields, mut problems) = (given(&Map::new(), env), Vec::new());
+    let mut read = Reader { fields: &fields, problems: &mut problems };
+    let settings = (cloud::settings(&mut read), cloudb::settings(&mut read));
     if problems.is_empty() { Ok(settings) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
-/// The values of the settings: of the environment, of the file, else the defaults.
-fn values(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
+/// Every setting's value: the environment's, else the file's, else the default.
+fn given(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
     let mut fields = Fields::default();
     for setting in SETTINGS {
         let given = env(setting.env).filter(|value| !value.is_empty()).map(Value::String);
@@ -336,6 +397,7 @@ mod tests {
         assert_eq!((config.tls, config.metrics_listen, config.commit_queue), (None, None, 4096));
         assert_eq!((config.max_connections, config.max_connections_per_address), (0, 0));
         assert!(config.pkcs11_libraries.is_empty());
+        assert_eq!(config.cloud, CloudSettings::default());
         assert_eq!(config.http.serial_numbers, SerialNumbers::Time);
         let random = parse("data_dir = \"d\"\nserial_numbers = \"random\"", none).ok().unwrap();
         assert_eq!(random.http.serial_numbers, SerialNumbers::Random);
@@ -361,6 +423,27 @@ mod tests {
         let config = parse("data_dir = \"d\"\nworkers = 2\nlog = \"warn\"", env).ok().unwrap();
         assert_eq!((config.workers, config.log.as_str()), (3, "warn"));
         assert_eq!(config.pkcs11_libraries["b"], Path::new("/lib/b.so"));
+    }
+
+    #[test]
+    fn cloud_services_are_those_of_the_file_and_the_environment() {
+        let text = "data_dir = \"d\"\ngoogle_endpoint = \"https://kms.test\"\nazure_extra_suffixes = [\"a.test\"]";
+        let env = |name: &str| match name {
+            "SIGNET_GOOGLE_ENDPOINT" => Some("http://127.0.0.1:1".to_owned()),
+            "SIGNET_GOOGLE_SOFTWARE_KEYS" => Some("true".to_owned()),
+            "SIGNET_AZURE_EXTRA_SUFFIXES" => Some("a.test, b.test".to_owned()),
+            _ => None,
+        };
+        let of_file = parse(text, none).ok().unwrap().cloud;
+        assert_eq!((of_file.google.endpoint.as_str(), of_file.google.software_keys), ("https://kms.test", false));
+        assert_eq!(of_file.azure.extra_suffixes, ["a.test"]);
+        let both = parse(text, env).ok().unwrap().cloud;
+        assert_eq!((both.google.endpoint.as_str(), both.google.software_keys), ("http://127.0.0.1:1", true));
+        assert_eq!(both.azure.extra_suffixes, ["a.test", "b.test"]);
+        assert_eq!(clouds_of_environment(env).unwrap().0, both);
+        assert_eq!(clouds_of_environment(none).unwrap().0, CloudSettings::default());
+        let wrong = |name: &str| (name == "SIGNET_AZURE_IMDS_URL").then(|| "http://hunter2.test".to_owned());
+        assert!(clouds_of_environment(wrong).unwrap_err().text().starts_with("azure_imds_url: must be a URL of this"));
     }
 
     #[test]
@@ -394,6 +477,15 @@ mod tests {
             ("pkcs11_libraries = { A = \"/x\" }", "pkcs11_libraries: must be"),
             ("pkcs11_libraries = \"a=/x,a=/y\"", "pkcs11_libraries: must be"),
             ("google_credentials_dir = \"keys\"", "google_credentials_dir: must be"),
+            ("google_endpoint = \"http://kms.example\"", "google_endpoint: must be"),
+            ("google_token_url = 7", "google_token_url: must be"),
+            ("google_metadata_url = \"http://kms.example\"", "google_metadata_url: must be"),
+            ("google_software_keys = \"maybe\"", "google_software_keys: must be"),
+            ("azure_authority_url = \"http://login.example\"", "azure_authority_url: must be"),
+            ("azure_vault_url_template = \"https://store.example\"", "azure_vault_url_template: must be"),
+            ("azure_api_version = \"7.4&x\"", "azure_api_version: must be"),
+            ("azure_extra_suffixes = [\"example\"]", "azure_extra_suffixes: must be"),
+            ("azure_imds_url = \"http://10.0.0.1\"", "azure_imds_url: must be"),
             ("cloudb.authority_url = \"http://login.example\"", "cloudb.authority_url: must be an absolute https URL"),
             ("[cloudb]\nimds_url = \"http://10.0.0.1\"", "cloudb.imds_url: must be an absolute https URL"),
             ("[cloudb]\nca_file = \"ca.pem\"", "cloudb.ca_file: must be"),

@@ -16,6 +16,7 @@ mod background;
 mod follow;
 mod grants;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::auth::Auth;
@@ -24,12 +25,15 @@ use crate::auth::login::method::Method;
 use crate::auth::login::open::Open;
 use crate::auth::mounts::{Mount, MountKind};
 use crate::documents::MountId;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
 use crate::keys::ManagedKeys;
 use crate::pki::{Authority, Engine};
 
 pub use grants::MountGrants;
+
+/// Most issuers that a warning names.
+const MOST_NAMED: usize = 20;
 
 /// All mounts of one server.
 pub struct Mounts {
@@ -69,6 +73,33 @@ impl Mounts {
         let mount = self.auth.auth_enable(path, fields).await?;
         self.open_one(&mount, From::Nothing).await?;
         Ok(mount)
+    }
+
+    /// Changes the settings of a mount; authentication methods are named with their `auth/`. Warns of issuers that
+    /// cannot sign any more because the mount may not use their keys now.
+    ///
+    /// # Errors
+    /// As [`Auth::mount_tune`].
+    pub async fn tune(&self, path: &str, fields: &Fields) -> Result<Warnings> {
+        let before = self.refused_issuers(path);
+        self.auth.mount_tune(path, fields).await?;
+        let refused = self.refused_issuers(path);
+        let lost: Vec<&str> = refused.difference(&before).map(String::as_str).collect();
+        let mut warnings = Warnings::default();
+        if !lost.is_empty() {
+            let (named, more) = (lost[..lost.len().min(MOST_NAMED)].join(", "), lost.len().saturating_sub(MOST_NAMED));
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            let text =
+                "allowed_managed_keys: issuers that cannot sign any more, because the mount may not use their keys";
+            warnings.add(format!("{text}: {named}{more}"));
+        }
+        Ok(warnings)
+    }
+
+    fn refused_issuers(&self, path: &str) -> BTreeSet<String> {
+        let mount = self.auth.mounts().get(path).map(|mount| mount.id);
+        let authority = mount.and_then(|mount| self.pki.authority(mount).ok());
+        authority.map(|authority| authority.refused_issuers()).unwrap_or_default()
     }
 
     /// Unmounts a secret engine and drops everything it stored; an absent one too.

@@ -257,7 +257,7 @@ async fn domains(stores: Stores, audit: Audit, keys: Keys, given: Given, storage
     let auth = Auth::open_with(stores.auth, clock.clone(), logins).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
     let devices = Devices { libraries: keys.libraries, cloud: CloudServices::new(keys.cloud, clock.clone())? };
-    let managed_keys = ManagedKeys::open(stores.managed_keys, devices, grants).await?;
+    let managed_keys = ManagedKeys::open(stores.managed_keys, devices, grants, clock.clone()).await?;
     let signers = keys.signers.unwrap_or_else(|| managed_keys.clone());
     let engine = Engine::new(stores.pki, settings.serial_numbers.source(&clock), signers, clock.clone());
     let mounts = Mounts::open(auth.clone(), managed_keys.clone(), engine.clone()).await?;
@@ -374,6 +374,9 @@ async fn upkeep() {
     }
 }
 
+/// Reads a part of the configuration again, as it is by now. Blocks on files.
+pub type Reread<T> = Arc<dyn Fn() -> Result<T> + Send + Sync>;
+
 /// A server that listens.
 pub struct Running {
     main: Serving,
@@ -398,22 +401,32 @@ impl Running {
         &self.server.shared
     }
 
-    /// Serves until a signal asks to stop, then stops. Reads the certificate again when a signal asks
-    /// for that; one that cannot be used is logged and changes nothing.
+    /// Serves until a signal asks to stop, then stops. When a signal asks for that, reads the certificate again, and
+    /// the PKCS #11 libraries by `libraries`; what cannot be used is logged and changes nothing.
     ///
     /// # Errors
     /// As [`Running::stop`].
-    pub async fn until(self, mut signals: Signals) -> Result<()> {
+    pub async fn until(self, mut signals: Signals, libraries: Reread<Libraries>) -> Result<()> {
         while signals.next().await == Wish::Reload {
-            self.reload().await;
+            self.reload_certificate().await;
+            self.reload_libraries(&libraries).await;
         }
         tracing::info!("stopping: requests under way are finished");
         self.stop().await
     }
 
-    async fn reload(&self) {
+    async fn reload_libraries(&self, libraries: &Reread<Libraries>) {
+        let libraries = Arc::clone(libraries);
+        let read = tokio::task::spawn_blocking(move || libraries()).await;
+        match read.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {
+            Ok(libraries) => self.server.shared.managed_keys.use_libraries(libraries).await,
+            Err(error) => tracing::error!("the PKCS #11 libraries in use stay: {error}"),
+        }
+    }
+
+    async fn reload_certificate(&self) {
         let Some(certificate) = self.server.tls.clone() else {
-            return tracing::info!("nothing to reload: no TLS certificate is configured");
+            return tracing::info!("no TLS certificate to reload: none is configured");
         };
         let done = tokio::task::spawn_blocking(move || certificate.reload()).await;
         let result = match done.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {

@@ -90,7 +90,7 @@ fn rsa_keygen_ms(cores: usize) -> Result<f64, String> {
 }
 
 /// Median over nine blocks of the mean time of `operation`.
-fn micros<T>(count: u32, mut operation: impl FnMut() -> T) -> f64 {
+pub(crate) fn micros<T>(count: u32, mut operation: impl FnMut() -> T) -> f64 {
     let mut blocks: Vec<f64> = (0..9)
         .map(|_| {
             let started = Instant::now();

@@ -11,6 +11,7 @@ mod client;
 mod cluster;
 mod crl;
 mod drive;
+mod login;
 mod managed;
 mod module;
 mod ocsp;
@@ -61,6 +62,9 @@ pub(crate) enum Scenario {
     /// `pki/issue` alone and beside clients that send 4 MB of whatever can be long: its p99 is held to three times
     /// what it is alone, and they are to be refused. Needs `--server`.
     Oversize,
+    /// `auth/jwt/login` with a token that is signed with RS256: CPU per login, held against what verifying the
+    /// signature alone costs and 45 µs. Needs `--server`.
+    Login,
     /// The projects API at a million projects and workspaces (`--preload` says another number): lists, show and
     /// moves, each held against 20 ms, by 16 clients unless `--clients` says another number. Needs `--server`
     /// and `--postgres`.
@@ -110,7 +114,8 @@ struct Args {
     /// Longest time of the run, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Of `sign-managed`: a managed key of the running server.
+    /// Of `sign-managed`: a managed key of the running server, of whatever type (pkcs11, cloudakms, cloudbkeyvault or
+    /// cloudckms).
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     managed_key: Option<String>,
     /// Of `sign-managed`: sessions of each key in SoftHSM.
@@ -204,6 +209,9 @@ async fn run(args: Args) -> Result<(), String> {
     }
     if args.scenario == Scenario::Oversize {
         return oversize::run(&args).await;
+    }
+    if args.scenario == Scenario::Login {
+        return login::run(&args).await;
     }
     if args.scenario == Scenario::Projects {
         return projects::run(&args).await;

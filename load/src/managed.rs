@@ -1,10 +1,10 @@
-//! The scenario `sign-managed`: `sign` by issuers whose keys are in a device, beside issuers of the same kind whose
-//! keys are the server's own.
+//! The scenario `sign-managed`: `sign` by issuers whose keys are in a device or at a key service, beside issuers of
+//! the same kind whose keys are the server's own.
 //!
 //! With `--server` the device is SoftHSM, with a token in the data folder. Then the CPU per request is held to what it
 //! is in software less the signature, and the bare call of the module, and what the way to it may cost. A key of the
-//! user's own (`--managed-key`) is measured on a running server without that bound: what its module takes is not
-//! known here.
+//! user's own (`--managed-key`), of whatever type, is measured on a running server without that bound: what its module
+//! or service takes is not known here.
 
 use hyper::Method;
 use serde_json::{Value, json};

@@ -46,6 +46,7 @@ impl Report<'_> {
             Scenario::SignManaged => "sign-managed",
             Scenario::Revoke => "revoke",
             Scenario::Crl => "crl",
+            Scenario::Login => "login",
             Scenario::Mixed => "mixed",
             Scenario::Ocsp => "ocsp",
             Scenario::Oversize => "oversize",

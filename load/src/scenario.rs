@@ -80,7 +80,12 @@ pub(crate) fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
 fn classes(plan: &Plan) -> Result<Vec<Class>, String> {
     let name = format!("{} {}", plan.key_type, plan.key_bits);
     Ok(match plan.scenario {
-        Scenario::Preload | Scenario::Ocsp | Scenario::Oversize | Scenario::Projects | Scenario::SignManaged => vec![],
+        Scenario::Preload
+        | Scenario::Login
+        | Scenario::Ocsp
+        | Scenario::Oversize
+        | Scenario::Projects
+        | Scenario::SignManaged => vec![],
         Scenario::Revoke | Scenario::Crl => {
             vec![preload::revoking("revoke".to_owned(), plan.clients, plan.serials.clone())]
         }

@@ -20,6 +20,8 @@ pub(crate) mod open;
 pub(crate) mod role;
 mod roles;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod verifier;
 
 use std::collections::HashMap;

@@ -20,6 +20,7 @@ pub(super) struct State {
     pub documents: BTreeMap<(MountId, &'static str, String), Document>,
     pub tokens: HashMap<TokenHash, TokenRow>,
     pub mounts: Vec<MountId>,
+    pub sealed: Vec<Vec<u8>>,
     pub secret_ids: BTreeMap<(MountId, SecretIdHash), SecretIdRow>,
     pub ended_roles: Vec<(MountId, i64)>,
     pub reads: usize,
@@ -56,6 +57,9 @@ impl State {
             AuthWrite::TokenInsert(row) if row.parent.is_some_and(|parent| !self.tokens.contains_key(&parent)) => {
                 return Err(Error::new(Kind::Conflict, "parent"));
             }
+            AuthWrite::TokenInsert(row) if row.mount.is_some_and(|mount| !self.mounts.contains(&mount)) => {
+                return Err(Error::new(Kind::Conflict, "mount"));
+            }
             AuthWrite::TokenInsert(row) => {
                 self.tokens.insert(row.hash, row);
                 AuthOutcome::Done
@@ -76,8 +80,14 @@ impl State {
             },
             AuthWrite::SecretId(write) => self.secret_id(write)?,
             AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(self.revoke(hash)),
+            AuthWrite::TokenRevokeAlone(hash) => {
+                let gone = self.tokens.remove(&hash).map(|row| row.hash);
+                let children = self.tokens.values_mut().filter(|row| row.parent == Some(hash));
+                children.for_each(|row| row.parent = None);
+                AuthOutcome::Revoked(gone.into_iter().collect())
+            }
             AuthWrite::TokenSweep { now, limit } => {
-                let ended = |row: &&TokenRow| row.expires_at.is_some_and(|end| end <= now);
+                let ended = |row: &&TokenRow| row.expires_at.is_some_and(|end| end <= now) || row.uses == Some(0);
                 let ended: Vec<TokenHash> = self.tokens.values().filter(ended).map(|row| row.hash).collect();
                 let ended = ended.into_iter().take(limit as usize);
                 AuthOutcome::Swept(ended.map(|hash| self.revoke(hash).len() as u32).sum())
@@ -184,6 +194,29 @@ impl AuthStore for Memory {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.answer(|state| Ok(state.tokens.values().find(|row| row.accessor_hash == accessor).cloned()))
+    }
+
+    fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
+        self.answer(|state| {
+            let mut rows: Vec<_> = state.tokens.values().filter(|row| row.accessor_hash > after).cloned().collect();
+            rows.sort_by_key(|row| row.accessor_hash);
+            rows.truncate(limit as usize);
+            Ok(rows)
+        })
+    }
+
+    /// The number of what was sealed.
+    fn seal(&self, _: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
+        let sealed = &mut self.state().sealed;
+        sealed.push(plain);
+        Ok(sealed.len().to_be_bytes().to_vec())
+    }
+
+    fn unseal(&self, _: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
+        self.answer(|state| {
+            let number = sealed.try_into().map(usize::from_be_bytes).unwrap_or_default();
+            Ok(number.checked_sub(1).and_then(|at| state.sealed.get(at).cloned()))
+        })
     }
 
     fn secret_id(

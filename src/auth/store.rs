@@ -57,7 +57,9 @@ pub enum AuthWrite {
     TokenSpend(TokenHash),
     /// Removes a token and all its descendants, however deep.
     TokenRevoke(TokenHash),
-    /// Removes at most `limit` tokens that ended at or before `now`, with their descendants.
+    /// Removes a token; those that it made have no parent from then on.
+    TokenRevokeAlone(TokenHash),
+    /// Removes at most `limit` tokens that ended at or before `now` or are used up, with their descendants.
     TokenSweep {
         /// The time.
         now: Time,
@@ -77,7 +79,7 @@ pub enum AuthOutcome {
     Absent,
     /// Uses left after a spend.
     UsesLeft(u32),
-    /// The tokens that a revocation removed, itself first; empty when there was none.
+    /// The tokens that a revocation removed, the one that was meant first; empty when there was none.
     Revoked(Vec<TokenHash>),
     /// How many a sweep removed.
     Swept(u32),
@@ -104,6 +106,19 @@ pub trait AuthStore: Send + Sync {
     /// A token by the hash of its accessor, as [`AuthStore::token`].
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
 
+    /// Tokens whose accessor has a higher hash than `after`, in the order of these hashes; at most `limit` of them,
+    /// ended ones too.
+    fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>>;
+
+    /// Seals what is given away and not kept; `what` is what it is, and nothing else opens as that.
+    ///
+    /// # Errors
+    /// `Internal` when it cannot be sealed.
+    fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>>;
+
+    /// Opens what any node of the same database sealed; `None` for anything else.
+    fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>>;
+
     /// A secret id of a role, ended ones too.
     fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey)
     -> BoxFuture<'static, Result<Option<SecretIdRow>>>;
@@ -125,8 +140,8 @@ pub trait AuthStore: Send + Sync {
         committed.map(|outcomes| outcomes.and_then(swept)).boxed()
     }
 
-    /// Removes at most `limit` tokens that ended at or before `now`, with their descendants; returns how many
-    /// went.
+    /// Removes at most `limit` tokens that ended at or before `now` or are used up, with their descendants; returns
+    /// how many went.
     fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
         let committed = self.commit(vec![AuthWrite::TokenSweep { now, limit }]);
         committed.map(|outcomes| outcomes.and_then(swept)).boxed()

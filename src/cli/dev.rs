@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -14,10 +15,11 @@ use serde_json::json;
 use signet::auth::LoginSettings;
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
+use signet::config;
 use signet::error::{Error, Result};
 use signet::fields::Fields;
 use signet::http::settings::Settings;
-use signet::keys::{CloudSettings, Libraries};
+use signet::keys::Libraries;
 use signet::nodes::SKEW_LIMIT;
 use signet::outbound::Reach;
 use signet::pki::Authority;
@@ -90,7 +92,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         (Database::Embedded(_), None) => "Data is temporary and goes when the server stops.".to_owned(),
     };
     let libraries = libraries(&arguments.pkcs11_library)?;
-    let server = Server::open(options(folder, database, arguments.listen, libraries)?).await?;
+    let server = Server::open(options(folder, database, arguments.listen, libraries.clone())?).await?;
     let prepared = prepare(&server, arguments.root_token.as_deref()).await;
     let token = match prepared {
         Ok(token) => token,
@@ -101,7 +103,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     };
     let running = server.start().await?;
     greet(running.address(), &token, &place).map_err(Error::internal)?;
-    running.until(signals).await
+    running.until(signals, Arc::new(move || Ok(libraries.clone()))).await
 }
 
 /// The libraries of `NAME=PATH` pairs.
@@ -123,7 +125,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
     let clock = Clock::system();
     let storage = storage::Options { database, seal_key, clock: clock.clone(), queue: QUEUE };
     let settings = Settings { open_metrics: true, ..Settings::default() };
-    let cloudb = signet::config::cloudb(|name| std::env::var(name).ok())?;
+    let (cloud, cloudb) = config::clouds_of_environment(|name| std::env::var(name).ok())?;
     Ok(Options {
         listen,
         tls: None,
@@ -133,7 +135,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
         clock,
         storage,
         pkcs11_libraries,
-        cloud: CloudSettings::default().in_environment(),
+        cloud: cloud.in_environment(),
         signers: None,
         logins: LoginSettings { reach: Reach { loopback: true }, cloudb }.in_environment(),
         settings,

@@ -2,14 +2,15 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use signet::clock::Clock;
-use signet::config::Config;
+use signet::config::{self, Config};
 use signet::error::{Error, Result};
-use signet::keys::{CloudSettings, Libraries};
+use signet::keys::Libraries;
 use signet::nodes::SKEW_LIMIT;
 use signet::server::tls::Certificate;
-use signet::server::{ConnectionLimits, Options, Server, Signals};
+use signet::server::{ConnectionLimits, Options, Reread, Server, Signals};
 
 use super::installation::{ROOT_NAME, prepared, storage_options};
 
@@ -25,10 +26,12 @@ pub(crate) struct Arguments {
 /// Serves until a signal comes.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let config = prepared(&arguments.config)?;
-    actix_rt::System::new().block_on(serve(config))
+    let file = arguments.config.clone();
+    let libraries = move || Libraries::new(config::load(&file)?.pkcs11_libraries);
+    actix_rt::System::new().block_on(serve(config, Arc::new(libraries)))
 }
 
-async fn serve(config: Config) -> Result<()> {
+async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
     // From here on a signal ends the server in good order, also while it starts.
     let signals = Signals::watch_with_reload()?;
     let clock = Clock::system();
@@ -47,7 +50,7 @@ async fn serve(config: Config) -> Result<()> {
         storage: storage_options(&config, clock.clone())?,
         clock,
         pkcs11_libraries: Libraries::new(config.pkcs11_libraries)?,
-        cloud: CloudSettings::with_credentials_dir(config.google_credentials_dir).in_environment(),
+        cloud: config.cloud.in_environment(),
         signers: None,
         logins: config.logins.in_environment(),
         settings: config.http,
@@ -63,7 +66,7 @@ async fn serve(config: Config) -> Result<()> {
         None => Ok(()),
     });
     told.and_then(|()| out.flush()).map_err(Error::internal)?;
-    running.until(signals).await
+    running.until(signals, libraries).await
 }
 
 async fn hint_at_init(server: &Server) {

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 use url::Url;
 
-use super::{Config, SealKeySource, Store, TlsFiles};
-use crate::auth::{CloudbSettings, CloudbUrls, LoginSettings};
-use crate::error::Result;
+use super::reader::Reader;
+use super::{Config, SealKeySource, Store, TlsFiles, cloud, cloudb};
+use crate::auth::LoginSettings;
 use crate::fields::Fields;
 use crate::http::settings::Settings;
 use crate::outbound::Reach;
@@ -49,91 +48,15 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         log: read.log(),
         log_format: read.log_format(),
         pkcs11_libraries: read.libraries(),
-        google_credentials_dir: read.credentials_dir(),
+        cloud: cloud::settings(&mut read),
         logins: LoginSettings {
             reach: Reach { loopback: read.one("outbound_loopback", Fields::bool, "true or false").unwrap_or_default() },
-            cloudb: read.cloudb(),
+            cloudb: cloudb::settings(&mut read),
         },
     }
 }
 
-/// The settings of the method `cloudb` in `fields`; as [`checked`].
-pub(super) fn cloudb(fields: &Fields, problems: &mut Vec<String>) -> CloudbSettings {
-    Reader { fields, problems }.cloudb()
-}
-
-struct Reader<'a> {
-    fields: &'a Fields,
-    problems: &'a mut Vec<String>,
-}
-
 impl Reader<'_> {
-    fn problem(&mut self, name: &str, rule: &str) {
-        self.problems.push(format!("{name}: {rule}"));
-    }
-
-    /// The value of a setting, if it has one; a note when it is of the wrong kind.
-    fn one<T>(&mut self, name: &str, read: impl Fn(&Fields, &str) -> Result<Option<T>>, rule: &str) -> Option<T> {
-        read(self.fields, name).unwrap_or_else(|_| {
-            self.problem(name, &format!("must be {rule}"));
-            None
-        })
-    }
-
-    fn number(&mut self, name: &str, low: usize, high: usize) -> usize {
-        let value = self.fields.int(name).ok().flatten().and_then(|n| usize::try_from(n).ok());
-        value.filter(|n| (low..=high).contains(n)).unwrap_or_else(|| {
-            self.problem(name, &format!("must be a number between {low} and {high}"));
-            low
-        })
-    }
-
-    fn duration(&mut self, name: &str, seconds: std::ops::RangeInclusive<u64>, rule: &str) -> Duration {
-        let value = self.fields.duration(name).ok().flatten();
-        value.filter(|d| seconds.contains(&d.as_secs())).unwrap_or_else(|| {
-            self.problem(name, &format!("must be {rule}"));
-            Duration::ZERO
-        })
-    }
-
-    fn path(&mut self, name: &str, rule: &str) -> Option<PathBuf> {
-        let path = self.one(name, Fields::text, rule)?;
-        if path.is_empty() {
-            self.problem(name, &format!("must be {rule}"));
-        }
-        Some(PathBuf::from(path))
-    }
-
-    /// The rules of the URLs are those of whoever sends credentials there.
-    fn cloudb(&mut self) -> CloudbSettings {
-        let mut url = |name| self.one(name, Fields::text, "a URL");
-        let urls = CloudbUrls {
-            authority: url("cloudb.authority_url"),
-            arm: url("cloudb.arm_url"),
-            graph: url("cloudb.graph_url"),
-            imds: url("cloudb.imds_url"),
-        };
-        if let Err(error) = urls.check() {
-            self.problems.push(error.text().to_owned());
-        }
-        let rule = "the absolute path of a file";
-        let ca_file = self.path("cloudb.ca_file", rule);
-        if ca_file.as_ref().is_some_and(|file| !file.is_absolute()) {
-            self.problem("cloudb.ca_file", &format!("must be {rule}"));
-        }
-        CloudbSettings { urls, ca_file, ..CloudbSettings::default() }
-    }
-
-    fn address(&mut self, name: &str) -> Option<SocketAddr> {
-        let rule = "an address and a port, such as 127.0.0.1:8200";
-        let text = self.one(name, Fields::text, rule)?;
-        let address = text.parse().ok();
-        if address.is_none() {
-            self.problem(name, &format!("must be {rule}"));
-        }
-        address
-    }
-
     fn listen(&mut self) -> SocketAddr {
         self.address("listen").unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
@@ -270,15 +193,6 @@ impl Reader<'_> {
                 LogFormat::Text
             }
         }
-    }
-
-    fn credentials_dir(&mut self) -> Option<PathBuf> {
-        let rule = "the absolute path of a folder";
-        let folder = self.path("google_credentials_dir", rule);
-        if folder.as_deref().is_some_and(Path::is_relative) {
-            self.problem("google_credentials_dir", &format!("must be {rule}"));
-        }
-        folder
     }
 
     fn libraries(&mut self) -> BTreeMap<String, PathBuf> {

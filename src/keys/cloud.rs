@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `key` | one key as a backend: looked up once and pinned, made once, digests signed, test signatures |
 //! | `services` | what the server's configuration says of the services, and the HTTP client for them |
+//! | `problems` | which of those settings cannot be used |
 //! | `rules` | rules of parameters that several services share |
 //!
 //! A service gets digests and never messages: what some of them take as a message is shorter than a certificate.
 //! Where requests go is said by the server's configuration and by checked parameters of a key, never by an answer.
 
 mod key;
+mod problems;
 pub(super) mod rules;
 mod services;
 

@@ -10,6 +10,7 @@
 //! | `change` | writing and deleting a key |
 //! | `grants` | which mounts may use which key: asked of whoever has the mounts |
 //! | `signers` | what mounts sign with |
+//! | `turn` | one node at a time makes a key that is not there |
 //!
 //! A record is a sealed document under the name of its key, so a name is there once over all types, and its
 //! version settles who was first. A change is durable, then published, then answered. Readers load the published
@@ -22,10 +23,13 @@
 mod backend;
 mod change;
 mod grants;
+#[cfg(test)]
+mod memory;
 mod record;
 mod registry;
 mod signers;
 mod terms;
+mod turn;
 mod usage;
 mod view;
 

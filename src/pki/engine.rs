@@ -7,7 +7,7 @@
 pub mod answers;
 pub(crate) mod tidying;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -18,13 +18,14 @@ use self::answers::Answers;
 use self::tidying::Tidying;
 use super::actor::{Coming, ControlLink, ControlThread, Planned, ReplicaLink};
 use super::crl::{Builder, Crls, Lists, WantedCrls};
+use super::mount::signer::Signer;
 use super::mount::view::View;
 use super::serials::Serials;
 use super::store::PkiStore;
 use super::tools::Tools;
 use crate::clock::{Clock, Time};
 use crate::documents::MountId;
-use crate::error::{Error, Result, Warnings};
+use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::pool::KeyPool;
 use crate::keys::signing::Signers;
 
@@ -172,6 +173,20 @@ impl Authority {
         let control = ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), store, builder);
         let tidying = Tidying::new(engine.background.clone(), tools.clock.now());
         Self { mount, view, crls, control, tools, answers: Arc::clone(&engine.answers), tidying }
+    }
+
+    /// The issuers, by name or else by id, with a managed key that the mount may not sign with now.
+    pub fn refused_issuers(&self) -> BTreeSet<String> {
+        let view = self.view.load();
+        let is_refused = |signer: &&Arc<Signer>| {
+            let key = signer.key.as_ref().and_then(|key| key.signing.managed());
+            key.is_some_and(|key| self.tools.signers.signer(key).is_err_and(|error| error.kind() == Kind::Invalid))
+        };
+        let called = |signer: &Arc<Signer>| {
+            let record = &signer.issuer.record;
+            if record.name.is_empty() { record.id.clone() } else { record.name.clone() }
+        };
+        view.signers().filter(is_refused).map(called).collect()
     }
 
     /// The mount.

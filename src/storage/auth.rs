@@ -36,6 +36,7 @@ impl DomainWrite for AuthWrite {
             | Self::MountDrop(_)
             | Self::TokenSpend(_)
             | Self::TokenRevoke(_)
+            | Self::TokenRevokeAlone(_)
             | Self::SecretId(_)
             | Self::TokenSweep { .. } => Ok(()),
         }

@@ -63,7 +63,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "x509",
         ],
     ),
-    ("config", &["auth", "error", "fields", "http", "outbound", "pki", "secret", "telemetry"]),
+    ("config", &["auth", "error", "fields", "http", "keys", "outbound", "pki", "secret", "telemetry"]),
     (
         "server",
         &[

@@ -5,6 +5,7 @@
 //! provokes errors of every kind; then all that came out is searched for every secret that was seen.
 
 mod cloudb;
+mod managed_keys;
 pub mod private_key;
 pub mod scanner;
 
@@ -18,9 +19,10 @@ use signet::http::secrets::all_routes;
 use self::private_key::private_numbers;
 use self::scanner::Scanner;
 use crate::cluster;
+use crate::directory::TokenKey;
 use crate::process::{Dev, dev_with, openssl, signet};
 use crate::provider::Provider;
-use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
+use crate::signers::hsm::{Hsm, SOFTHSM};
 use crate::support::{Answer, Client, METHODS, place_of, send};
 
 /// Something that came out of the server.
@@ -184,6 +186,37 @@ async fn logins(walk: &mut Walk) {
             .await;
     }
     walk.post("auth/approle/role/machine/secret-id/destroy", json!({ "secret_id": random })).await;
+    signed_tokens(walk, &stranger).await;
+}
+
+/// Signed tokens of another system, taken and refused.
+async fn signed_tokens(walk: &mut Walk, stranger: &Client) {
+    let key = TokenKey::fixed();
+    walk.post("auth/jwt/config", json!({ "jwt_validation_pubkeys": [key.pem()] })).await;
+    let role = json!({ "user_claim": "sub", "bound_audiences": "signet", "token_policies": "walker" });
+    walk.post("auth/jwt/role/machine", role).await;
+    let end = crate::directory::now() + 3600;
+    for (name, audience) in [("signed token", "signet"), ("signed token for others", "elsewhere")] {
+        let jwt = key.token(&json!({ "aud": audience, "sub": "build", "exp": end }));
+        walk.scanner.add_text(name, &jwt);
+        // What makes it a credential.
+        walk.scanner.add_text(&format!("signature of a {name}"), jwt.rsplit_once('.').unwrap().1);
+        let body = json!({ "role": "machine", "jwt": jwt });
+        if audience == "signet" {
+            walk.token(stranger, "by a signed token", "auth/jwt/login", body).await;
+        } else {
+            walk.ask(stranger, "POST", "auth/jwt/login", body, &[]).await;
+        }
+        for wrong in [
+            json!({ "role": "absent", "jwt": jwt }),
+            json!({ "jwt": jwt }),
+            json!({ "role": "machine", "jwt": [jwt] }),
+            json!({ "role": "machine", "jwt": format!("{jwt}.x") }),
+            json!({ "role": "machine", "jwt": format!("{jwt}A") }),
+        ] {
+            walk.ask(stranger, "POST", "auth/jwt/login", wrong, &[]).await;
+        }
+    }
 }
 
 /// Private keys in every kind and form in which they leave.
@@ -309,45 +342,6 @@ async fn external_policy(walk: &mut Walk, csr: &str, folder: &Path) {
     assert_eq!(asked.status, 503, "{}", asked.text);
     walk.post("pki2/external-policy/issue", json!({ "key_type": "ec" })).await;
     walk.post("pki2/config/external-policy", json!({ "service_client_cert_bundle": key })).await;
-}
-
-/// PINs of managed keys: the right one, a wrong one, in every state of a key.
-async fn managed_keys(walk: &mut Walk, hsm: &Hsm) {
-    let path = "sys/managed-keys/pkcs11/hsm";
-    for (name, pin) in [("pin", PIN), ("wrong pin", "wrong-pin-of-nobody"), ("long pin", "long-pin-of-nobody")] {
-        walk.scanner.add_text(name, pin);
-    }
-    hsm.token("canary");
-    let key = json!({ "library": "hsm", "token_label": "canary", "key_label": "web", "mechanism": "0x1041",
-        "pin": "wrong-pin-of-nobody", "allow_generate_key": "true", "curve": "P256" });
-    let test = format!("{path}/test/sign");
-    assert_eq!(walk.post(path, key).await.status, 200);
-    assert_eq!(walk.post(&test, json!({})).await.status, 400);
-    for body in [
-        json!({ "pin": PIN, "slot": 1 }),
-        json!({ "pin": PIN, "library": PIN }),
-        json!({ "pin": "long-pin-of-nobody".repeat(1000) }),
-        json!({ "pin": [PIN] }),
-        json!({ "pin": { "a": PIN } }),
-        json!({ "PIN": PIN, "bogus": 1 }),
-    ] {
-        let answer = walk.post(path, body.clone()).await;
-        // A library that is not there is named: that was the caller's own doing.
-        if body["library"] == PIN {
-            walk.outputs.pop();
-        }
-        assert!(matches!(answer.status, 200 | 400), "{}", answer.text);
-    }
-    assert_eq!(walk.post(path, json!({ "pin": PIN })).await.status, 200);
-    assert_eq!(walk.post(&test, json!({})).await.status, 204);
-    let root = walk.root.clone();
-    let shown = walk.ask(&root, "GET", path, Value::Null, &[]).await;
-    assert_eq!(shown.body["data"]["pin"], "redacted");
-    hsm.remove_tokens();
-    walk.post(&test, json!({})).await;
-    hsm.restore_tokens();
-    walk.post("sys/mounts/pki2/tune", json!({ "allowed_managed_keys": "hsm" })).await;
-    walk.ask(&root, "DELETE", path, Value::Null, &[]).await;
 }
 
 /// Tokens of the projects API: made, used, shown, listed, taken for another one, deleted.
@@ -556,6 +550,8 @@ async fn walk_and_search(database: Option<cluster::Database>) {
     let devices = tempfile::tempdir().unwrap();
     let hsm = Hsm::new(devices.path());
     command.env("SOFTHSM2_CONF", hsm.settings()).env("SIGNET_PKCS11_LIBRARIES", format!("hsm={SOFTHSM}"));
+    let services = managed_keys::Services::start(devices.path());
+    services.name_to(&mut command);
     let provider = Provider::start();
     for place in ["AUTHORITY", "ARM", "GRAPH", "IMDS"] {
         command.env(format!("SIGNET_CLOUDB_{place}_URL"), &provider.url);
@@ -582,7 +578,8 @@ async fn walk_and_search(database: Option<cluster::Database>) {
     imports(&mut walk, folder.path()).await;
     errors(&mut walk, &walker).await;
     projects(&mut walk).await;
-    managed_keys(&mut walk, &hsm).await;
+    managed_keys::in_a_token(&mut walk, &hsm).await;
+    managed_keys::at_services(&mut walk, &services).await;
     reads(&mut walk, &issued).await;
     let running = stored(&data, database);
     planted(&mut walk, issued[0]["serial_number"].as_str().unwrap(), folder.path()).await;

@@ -6,9 +6,11 @@
 mod crls;
 mod follow;
 mod logins;
+mod managed_keys;
 mod outage;
 mod processes;
 mod together;
+mod tokens;
 
 use std::time::{Duration, Instant};
 

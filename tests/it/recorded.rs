@@ -52,6 +52,7 @@ areas! {
     managed_keys_answer_as_recorded: "managed-keys",
     tokens_answer_as_recorded: "token",
     approle_answers_as_recorded: "approle",
+    jwt_answers_as_recorded: "jwt",
     roles_and_leaves_answer_as_recorded: "pki-leaves",
     external_policy_answers_as_recorded: "pki-external-policy",
     authorities_are_made_as_recorded: "pki-authorities",

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cluster;
 use crate::process::{openssl, refused, signet};
+use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
 use crate::support::{Client, send};
 
 /// A folder with a configuration file, an authority and the server's certificate.
@@ -316,7 +317,60 @@ fn sighup_without_tls_is_survived() {
     site.init();
     let served = Served::start(site.command(&["serve"]).env("SIGNET_LOG", "info"), &site.path("log"));
     served.signal(Signal::HUP);
-    served.wait_for_log("nothing to reload");
+    served.wait_for_log("no TLS certificate to reload");
+    served.terminate();
+}
+
+#[actix_web::test]
+async fn sighup_takes_over_pkcs11_libraries_that_were_configured_since() {
+    let (site, devices) = (Site::new(), tempfile::tempdir().unwrap());
+    let hsm = Hsm::new(devices.path());
+    hsm.token("one");
+    let token = site.init();
+    let served = Served::start(
+        site.command(&["serve"]).env("SIGNET_LOG", "info").env("SOFTHSM2_CONF", hsm.settings()),
+        &site.path("log"),
+    );
+    let client = served.client(&token);
+    let path = "sys/managed-keys/pkcs11/web";
+    let key = json!({ "library": "hsm", "token_label": "one", "key_label": "web", "mechanism": "0x1041", "pin": PIN,
+        "allow_generate_key": true, "curve": "P256" });
+    let absent = "no kms_library configured with name \"hsm\"";
+    assert_eq!(client.post(path, key.clone()).await.error(), absent);
+    site.configure(&format!("pkcs11_libraries = {{ hsm = \"{SOFTHSM}\" }}\n"));
+    assert_eq!(client.post(path, key.clone()).await.error(), absent, "the file alone changes nothing");
+    served.signal(Signal::HUP);
+    let started = Instant::now();
+    while client.post(path, key.clone()).await.status != 200 {
+        assert!(started.elapsed() < Duration::from_secs(10), "{}", served.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let test = async || client.post(&format!("{path}/test/sign"), json!({})).await;
+    assert_eq!(test().await.status, 204);
+
+    // One that cannot be used, and a file that cannot be read, change nothing, and are told.
+    site.configure("pkcs11_libraries = { hsm = \"/nowhere/module.so\" }\n");
+    served.signal(Signal::HUP);
+    served
+        .wait_for_log("the PKCS #11 libraries in use stay: pkcs11 library \"hsm\": /nowhere/module.so does not exist");
+    site.configure("pkcs11_libraries = 7\n");
+    served.signal(Signal::HUP);
+    served.wait_for_log("pkcs11_libraries: must be names of a-z");
+    assert_eq!(test().await.status, 204);
+
+    // Taken away, the key stays and is not used; back again, it is.
+    site.configure("");
+    served.signal(Signal::HUP);
+    let started = Instant::now();
+    while test().await.error() != format!("configuration: {absent}") {
+        assert!(started.elapsed() < Duration::from_secs(10), "{}", served.log());
+    }
+    site.configure(&format!("pkcs11_libraries = {{ hsm = \"{SOFTHSM}\" }}\n"));
+    served.signal(Signal::HUP);
+    let started = Instant::now();
+    while test().await.status != 204 {
+        assert!(started.elapsed() < Duration::from_secs(10), "{}", served.log());
+    }
     served.terminate();
 }
 

@@ -16,8 +16,8 @@ use signet::error::Kind;
 use signet::fields::Fields;
 use signet::http::settings::Settings;
 use signet::http::state::Shared;
-use signet::keys::Libraries;
 use signet::keys::signing::Signers;
+use signet::keys::{CloudSettings, Libraries};
 use signet::nodes::SKEW_LIMIT;
 use signet::outbound::Reach;
 use signet::server::tls::Certificate;
@@ -39,6 +39,7 @@ pub struct Builder {
     tls: Option<TlsFiles>,
     audit: Vec<Arc<dyn Device>>,
     libraries: Libraries,
+    cloud: CloudSettings,
     signers: Option<Arc<dyn Signers>>,
     cloudb: CloudbSettings,
 }
@@ -51,6 +52,12 @@ impl Builder {
     /// PKCS #11 libraries for managed keys.
     pub fn libraries(mut self, libraries: Libraries) -> Self {
         self.libraries = libraries;
+        self
+    }
+
+    /// Where cloud services of managed keys are.
+    pub fn cloud(mut self, cloud: CloudSettings) -> Self {
+        self.cloud = cloud;
         self
     }
 
@@ -167,7 +174,7 @@ impl Builder {
                 queue: self.queue,
             },
             pkcs11_libraries: self.libraries.clone(),
-            cloud: signet::keys::CloudSettings::default(),
+            cloud: self.cloud.clone(),
             signers: self.signers.clone(),
             logins: LoginSettings { reach: Reach { loopback: true }, cloudb: self.cloudb.clone() },
             settings: self.settings.clone(),
@@ -223,6 +230,7 @@ impl App {
             tls: None,
             audit: Vec::new(),
             libraries: no_module(),
+            cloud: CloudSettings::default(),
             signers: None,
             cloudb: CloudbSettings::default(),
         }
@@ -321,13 +329,25 @@ impl App {
     }
 
     fn beside(&self) -> (Builder, tempfile::TempDir) {
-        let Builder { settings, queue, skew_limit, libraries, signers, cloudb, .. } = &self.builder;
+        let Builder { settings, queue, skew_limit, libraries, cloud, signers, cloudb, .. } = &self.builder;
         let (clock, settings) = (self.clock.clone(), settings.clone());
         let database = Some(Arc::clone(self.builder.database.as_ref().unwrap()));
         let (queue, skew_limit, libraries, signers) = (*queue, *skew_limit, libraries.clone(), signers.clone());
-        let (faults, tls, audit, cloudb) = (None, None, Vec::new(), cloudb.clone());
-        let builder =
-            Builder { clock, settings, queue, database, faults, skew_limit, tls, audit, libraries, signers, cloudb };
+        let (faults, tls, audit, cloud, cloudb) = (None, None, Vec::new(), cloud.clone(), cloudb.clone());
+        let builder = Builder {
+            clock,
+            settings,
+            queue,
+            database,
+            faults,
+            skew_limit,
+            tls,
+            audit,
+            libraries,
+            cloud,
+            signers,
+            cloudb,
+        };
         let folder = tempfile::tempdir().unwrap();
         // A copied file keeps its mode.
         std::fs::copy(self.folder().join("seal.key"), folder.path().join("seal.key")).unwrap();

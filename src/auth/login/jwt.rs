@@ -1,62 +1,15 @@
 //! The authentication method `jwt`: whoever has a signed token of another system.
 //!
 //! The configuration says whose tokens (`config`), a role which of them, and who they are here (`role`, which holds
-//! claims by `claims`); `entry` is a login. Keys that an issuer publishes belong to one version of the configuration:
-//! a change of roles keeps them, another configuration begins without any.
+//! claims by `claims`); `entry` is a login. Keys that an issuer publishes belong to one version of the configuration
+//! (`method`): a change of roles keeps them, another configuration begins without any.
 
 mod claims;
 mod config;
 mod entry;
+mod method;
 mod role;
 
-use std::sync::{Arc, OnceLock};
-
 pub(crate) use self::config::{JwtConfig, KeySource};
+pub(crate) use self::method::Jwt;
 pub(crate) use self::role::{BoundClaims, JwtRole};
-use super::method::{Method, View};
-use super::open::Open;
-use super::role::Roles;
-use super::settings::LoginSettings;
-use super::verifier::Verifier;
-use crate::clock::Clock;
-use crate::error::{Error, Result};
-
-/// The method.
-pub(crate) struct Jwt;
-
-/// What verifies the tokens of one version of a configuration. It is made when the first one comes.
-#[derive(Clone, Default)]
-pub(crate) struct Keys(Arc<OnceLock<Verifier>>);
-
-impl Method for Jwt {
-    type Config = JwtConfig;
-    type Role = JwtRole;
-    type Made = Keys;
-
-    fn make(config: Option<&JwtConfig>, _: &Roles<JwtRole>, before: Option<&View<Self>>) -> Result<Keys> {
-        let same = before.filter(|before| before.config() == config);
-        Ok(same.map(|before| before.made().clone()).unwrap_or_default())
-    }
-}
-
-impl Keys {
-    fn verifier(&self, config: &JwtConfig, settings: &LoginSettings, clock: &Clock) -> Result<&Verifier> {
-        if let Some(verifier) = self.0.get() {
-            return Ok(verifier);
-        }
-        let made = config.verifier(settings, clock)?;
-        Ok(self.0.get_or_init(|| made))
-    }
-}
-
-impl Open<Jwt> {
-    /// Whether tokens can be verified now, with the configuration that there is.
-    ///
-    /// # Errors
-    /// `NotFound` without one; `Unavailable`, saying why the issuer's keys cannot be had.
-    pub(crate) async fn has_keys(&self, settings: &LoginSettings, clock: &Clock) -> Result<()> {
-        let view = self.view();
-        let config = view.config().ok_or_else(Error::not_found)?;
-        view.made().verifier(config, settings, clock)?.check().await
-    }
-}

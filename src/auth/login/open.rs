@@ -83,21 +83,28 @@ impl<M: Method> Open<M> {
         if self.behind.load(Ordering::Relaxed) {
             self.reload_held().await?;
         }
-        if let Ok(Plan::Nothing(_)) = plan(&self.view()) {
-            self.reload_held().await?;
-        }
-        let attempt = async || match plan(&self.view())? {
-            Plan::Nothing(answer) => Ok(answer),
-            Plan::Write(unit, next, answer) => {
-                let Err(error) = self.store.commit(unit).await else {
-                    self.view.store(Arc::new(next));
-                    return Ok(answer);
-                };
-                self.recheck(&error).await;
-                Err(error)
+        let attempt = async || {
+            let mut planned = plan(&self.view())?;
+            if let Plan::Nothing(_) = planned {
+                self.reload_held().await?;
+                planned = plan(&self.view())?;
+            }
+            match planned {
+                Plan::Nothing(answer) => Ok(answer),
+                Plan::Write(unit, next, answer) => self.written(unit, next).await.map(|()| answer),
             }
         };
         repeated(attempt).await.map_err(came_first)
+    }
+
+    /// Stores a unit, then publishes the view that it leads to.
+    async fn written(&self, unit: Vec<AuthWrite>, next: View<M>) -> Result<()> {
+        let Err(error) = self.store.commit(unit).await else {
+            self.view.store(Arc::new(next));
+            return Ok(());
+        };
+        self.recheck(&error).await;
+        Err(error)
     }
 
     /// After a write that failed with `error`: it may be stored all the same, or another node's is.

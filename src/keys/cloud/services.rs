@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::outbound::{Outbound, base_url};
+use crate::outbound::Outbound;
 
 /// What the server's configuration says of the services. None of it can be said by a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,12 +17,6 @@ pub struct CloudSettings {
 }
 
 impl CloudSettings {
-    /// The usual ones, with the folder that files named by `credentials` are in.
-    #[must_use]
-    pub fn with_credentials_dir(credentials_dir: Option<PathBuf>) -> Self {
-        Self { google: GoogleSettings { credentials_dir, ..GoogleSettings::default() }, ..Self::default() }
-    }
-
     /// As [`GoogleSettings::in_environment`].
     #[must_use]
     pub fn in_environment(self) -> Self {
@@ -120,18 +114,10 @@ impl CloudServices {
     /// Asks nobody.
     ///
     /// # Errors
-    /// `Invalid` for a URL that credentials must not be sent to, naming the setting.
+    /// `Invalid` for a setting that cannot be used ([`CloudSettings::problems`]); `Internal` when TLS cannot be set up.
     pub fn new(settings: CloudSettings, clock: Clock) -> Result<Arc<Self>> {
-        let azure = &settings.azure;
-        if let Some(url) = &azure.authority_url {
-            base_url("azure authority_url", url)?;
-        }
-        let sample = azure.vault_url_template.replace("{vault_name}", "name").replace("{resource}", "vault.example");
-        base_url("azure vault_url_template", &sample)?;
-        base_url("google endpoint", &settings.google.endpoint)?;
-        base_url("google token_url", &settings.google.token_url)?;
-        if settings.google.credentials_dir.as_ref().is_some_and(|folder| !folder.is_absolute()) {
-            return Err(Error::invalid("google credentials_dir: must be an absolute path"));
+        if let Some((name, rule)) = settings.problems().first() {
+            return Err(Error::invalid(format!("{name}: {rule}")));
         }
         Ok(Arc::new(Self { settings, clock, outbound: Outbound::configured("", "")? }))
     }

@@ -105,6 +105,28 @@ impl BackendConfig {
         }
     }
 
+    /// Where a key like this is made: the same for all that would make the same one. Two places may have one name, such
+    /// as a label on two tokens: those wait for each other without need.
+    pub(super) fn place(&self) -> String {
+        match self {
+            Self::Pkcs11(settings) => format!("pkcs11/{}", settings.key_label),
+            Self::CloudAkms(config) => format!("cloudakms/{}", config.kms_key),
+            Self::CloudBKeyVault(config) => {
+                let (vault, key) = (config.vault_name.to_lowercase(), config.key_name.to_lowercase());
+                format!("cloudbkeyvault/{vault}/{key}")
+            }
+            Self::CloudCkms(config) => format!("cloudckms/{}/{}", config.key_ring, config.crypto_key),
+        }
+    }
+
+    /// Whether what it names is something else now than it was before.
+    pub(super) fn is_moved(&self, before: &Devices, now: &Devices) -> bool {
+        match self {
+            Self::Pkcs11(settings) => !before.libraries.is_same(&now.libraries, &settings.library),
+            Self::CloudAkms(_) | Self::CloudBKeyVault(_) | Self::CloudCkms(_) => false,
+        }
+    }
+
     /// The backend; made anew whenever the record is written. `terms` are what it shares with all types. Asks no
     /// device.
     ///

@@ -39,13 +39,14 @@ impl ManagedKeys {
             }
             let (terms, backend) = change(known.map(|entry| &*entry.record))?;
             // That it is right, and that this server has what it names.
-            backend.open(&terms, &self.devices)?;
+            let devices = self.devices();
+            backend.open(&terms, &devices)?;
             let uuid = known.map_or_else(crate::random::uuid, |entry| entry.record.uuid.clone());
             let record = Record { uuid, name: name.to_owned(), terms, backend };
             let version = known.map_or(0, |entry| entry.version);
             self.commit(vec![record.write(version)?], &one_writer).await?;
             // Nothing can fail any more.
-            let entry = Entry::new(record, version + 1, known.map(Arc::as_ref), &self.devices);
+            let entry = Entry::new(record, version + 1, known.map(Arc::as_ref), &devices);
             let written = Arc::clone(&entry.record);
             self.publish(view.with(entry));
             Ok(written)

@@ -31,6 +31,11 @@ impl Record {
         self.backend.kind()
     }
 
+    /// Where the key is made when it is not there, if it may be.
+    pub(super) fn place(&self) -> Option<String> {
+        self.terms.allow_generate_key.then(|| self.backend.place())
+    }
+
     /// That the key may be used like this.
     ///
     /// # Errors

@@ -11,9 +11,12 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::backend::{BackendType, Devices};
 use super::grants::Grants;
 use super::record::{KIND, Record};
+use super::turn::Turns;
 use super::usage::Usage;
 use super::view::{Entry, View};
+use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
+use crate::keys::pkcs11::Libraries;
 use crate::keys::store::KeyStore;
 use crate::keys::test_sign::TestSign;
 
@@ -23,7 +26,8 @@ const END: Duration = Duration::from_secs(30);
 /// The managed keys of one server.
 pub struct ManagedKeys {
     pub(super) store: Arc<dyn KeyStore>,
-    pub(super) devices: Devices,
+    devices: ArcSwap<Devices>,
+    pub(super) turns: Arc<Turns>,
     pub(super) grants: Arc<dyn Grants>,
     view: ArcSwap<View>,
     /// Held while a key changes.
@@ -38,10 +42,27 @@ impl ManagedKeys {
     ///
     /// # Errors
     /// Those of the store; `Internal` when a record cannot be read.
-    pub async fn open(store: Arc<dyn KeyStore>, devices: Devices, grants: Arc<dyn Grants>) -> Result<Arc<Self>> {
+    pub async fn open(
+        store: Arc<dyn KeyStore>,
+        devices: Devices,
+        grants: Arc<dyn Grants>,
+        clock: Clock,
+    ) -> Result<Arc<Self>> {
         let view = View::load(store.documents(KIND).await?, &View::default(), &devices)?;
         let (view, writing, behind) = (ArcSwap::from_pointee(view), Mutex::default(), AtomicBool::new(false));
-        Ok(Arc::new(Self { store, devices, grants, view, writing, behind }))
+        let (devices, turns) = (ArcSwap::from_pointee(devices), Turns::new(Arc::clone(&store), clock));
+        Ok(Arc::new(Self { store, devices, turns, grants, view, writing, behind }))
+    }
+
+    /// Takes over libraries that were configured anew. Keys whose library is another one by now are opened again;
+    /// the others do not notice.
+    pub async fn use_libraries(&self, libraries: Libraries) {
+        let _one_writer = self.writer().await;
+        let before = self.devices();
+        let now = Arc::new(Devices { libraries, cloud: Arc::clone(&before.cloud) });
+        self.devices.store(Arc::clone(&now));
+        let moved = |record: &Record| record.backend.is_moved(&before, &now);
+        self.publish(self.view().opened_again(moved, &now));
     }
 
     /// Reads all keys again: for the follower of other nodes' changes.
@@ -78,7 +99,7 @@ impl ManagedKeys {
     }
 
     /// Makes a test signature of random octets and verifies it; makes the key first where it is missing and that is
-    /// allowed. A PIN that was refused is tried once more.
+    /// allowed, one node at a time. A PIN that was refused is tried once more.
     ///
     /// # Errors
     /// `NotFound` without such a key; `Invalid` when the key is not for signing, and with the class of the cause in
@@ -87,8 +108,8 @@ impl ManagedKeys {
         let entry = self.entry(kind, name).ok_or_else(Error::not_found)?;
         entry.record.check_usage(Usage::Sign)?;
         entry.record.check_usage(Usage::Verify)?;
-        let actor = entry.actor().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?;
-        actor.test_sign(test).await
+        let actor = entry.actor().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
+        self.turns.run(entry.record.place(), async move { actor.test_sign(test).await }).await
     }
 
     /// Ends all signers, which answer what they have begun, and then the use of all modules. What takes longer than
@@ -96,7 +117,7 @@ impl ManagedKeys {
     pub async fn stop(&self, limit: Duration) {
         let view = self.view.load_full();
         join_all(view.iter().filter_map(|entry| entry.actor().ok()).map(|actor| actor.stop(limit))).await;
-        let libraries = self.devices.libraries.clone();
+        let libraries = self.devices().libraries.clone();
         let closed = tokio::task::spawn_blocking(move || libraries.close());
         if tokio::time::timeout(limit, closed).await.is_err() {
             tracing::warn!("a pkcs11 module hangs: it was not closed");
@@ -106,6 +127,11 @@ impl ManagedKeys {
     /// The place of the one writer.
     pub(super) async fn writer(&self) -> MutexGuard<'_, ()> {
         self.writing.lock().await
+    }
+
+    /// What there is for backends now.
+    pub(super) fn devices(&self) -> Arc<Devices> {
+        self.devices.load_full()
     }
 
     /// The keys as they are published.
@@ -119,7 +145,7 @@ impl ManagedKeys {
 
     pub(super) async fn reload_held(&self, _one_writer: &MutexGuard<'_, ()>) -> Result<()> {
         let documents = self.store.documents(KIND).await?;
-        self.publish(View::load(documents, &self.view.load(), &self.devices)?);
+        self.publish(View::load(documents, &self.view.load(), &self.devices())?);
         self.behind.store(false, Ordering::Relaxed);
         Ok(())
     }

@@ -49,8 +49,9 @@ impl Signers for ManagedKeys {
             }
             ManagedKeyRef::Uuid(uuid) => self.granted(mount, view.by_uuid(uuid), uuid),
         }?;
+        let turns = Arc::clone(&self.turns);
         let taking = async move {
-            let public = actor.public_key(true).await?;
+            let public = turns.run(entry.record.place(), async move { actor.public_key(true).await }).await?;
             let (uuid, name) = (entry.record.uuid.clone(), entry.record.name.clone());
             Ok(ManagedKey { mount, uuid, name, public })
         };

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 
+use super::memory::Memory;
 use super::*;
 use crate::clock::Clock;
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM};
@@ -16,62 +17,7 @@ use crate::error::{Error, Kind, Result};
 use crate::keys::cloud::{CloudServices, CloudSettings};
 use crate::keys::pkcs11::{Libraries, Pkcs11Settings};
 use crate::keys::signing::{ManagedKeyRef, Signers as _};
-use crate::keys::store::KeyStore;
 use crate::secret::Secret;
-
-/// Documents by kind and name.
-#[derive(Default)]
-struct Memory {
-    documents: Mutex<BTreeMap<(&'static str, String), Document>>,
-    /// Refuses commits: after they are stored, where it is true.
-    fails: Mutex<Option<bool>>,
-    reads: AtomicUsize,
-    /// Refuses reads.
-    blind: Mutex<bool>,
-}
-
-impl Memory {
-    fn write(&self, unit: Vec<DocumentWrite>) -> Result<()> {
-        let mut documents = self.documents.lock().unwrap();
-        let place = |write: &DocumentWrite| (write.key.kind, write.key.name.clone());
-        for write in &unit {
-            if documents.get(&place(write)).map_or(0, |document| document.version) != write.expected {
-                return Err(Error::new(Kind::Conflict, "version"));
-            }
-        }
-        for write in unit {
-            let place = place(&write);
-            match write.body {
-                None => drop(documents.remove(&place)),
-                Some(body) => {
-                    drop(documents.insert(place, Document { key: write.key, version: write.expected + 1, body }));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl KeyStore for Memory {
-    fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>> {
-        let fails = *self.fails.lock().unwrap();
-        let stored = if fails == Some(false) { Ok(()) } else { self.write(unit) };
-        let answer = if fails.is_some() { Err(Error::new(Kind::Unavailable, "switched off")) } else { stored };
-        ready(answer).boxed()
-    }
-
-    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        let answer = match *self.blind.lock().unwrap() {
-            true => Err(Error::new(Kind::Unavailable, "switched off")),
-            false => {
-                let documents = self.documents.lock().unwrap();
-                Ok(documents.values().filter(|document| document.key.kind == kind).cloned().collect())
-            }
-        };
-        ready(answer).boxed()
-    }
-}
 
 /// Mounts 1 and 2, and what they list. The document of their order is in the same store.
 struct Lists {
@@ -132,7 +78,7 @@ fn devices() -> Devices {
 async fn world() -> World {
     let store = Arc::new(Memory::default());
     let lists = Arc::new(Lists { store: store.clone(), lists: Mutex::default(), meanwhile: Mutex::default() });
-    let keys = ManagedKeys::open(store.clone(), devices(), lists.clone()).await.unwrap();
+    let keys = ManagedKeys::open(store.clone(), devices(), lists.clone(), Clock::system()).await.unwrap();
     World { store, lists, keys }
 }
 
@@ -165,7 +111,7 @@ impl World {
     }
 
     async fn another(&self) -> Arc<ManagedKeys> {
-        ManagedKeys::open(self.store.clone(), devices(), self.lists.clone()).await.unwrap()
+        ManagedKeys::open(self.store.clone(), devices(), self.lists.clone(), Clock::system()).await.unwrap()
     }
 }
 

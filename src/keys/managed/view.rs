@@ -82,6 +82,16 @@ impl View {
         view
     }
 
+    /// This view, in which the keys that `again` says are opened again.
+    pub(super) fn opened_again(&self, again: impl Fn(&Record) -> bool, devices: &Devices) -> Self {
+        let mut view = self.clone();
+        for entry in self.iter().filter(|entry| again(&entry.record)) {
+            let record = Record::clone(&entry.record);
+            view.insert(Arc::new(Entry::new(record, entry.version, Some(entry), devices)));
+        }
+        view
+    }
+
     /// This view without an entry.
     pub(super) fn without(&self, entry: &Entry) -> Self {
         let mut view = self.clone();

@@ -48,6 +48,14 @@ impl Libraries {
         })
     }
 
+    /// Whether a name means the same in both: the same file, or none.
+    pub(in crate::keys) fn is_same(&self, other: &Self, name: &str) -> bool {
+        match (self.get(name), other.get(name)) {
+            (Ok(own), Ok(other)) => Arc::ptr_eq(&own, &other),
+            (own, other) => own.is_err() && other.is_err(),
+        }
+    }
+
     /// Ends the use of all modules: the last thing of a shutdown, after the actors have stopped. A module
     /// that hangs in a call is left as it is.
     pub fn close(&self) {

@@ -13,6 +13,7 @@ use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result, Warnings};
 use crate::keys::pool::Watch;
+use crate::keys::signing::Signers;
 use crate::pki::check::prepared::Prepared;
 use crate::pki::check::structure::{Expected, Shape};
 use crate::pki::check::validity::Validity;
@@ -91,6 +92,19 @@ impl<'a> Record<'a> {
 }
 
 impl Draft {
+    /// That the issuer's key signs with the draft's algorithm, as far as that is known without asking a device: before
+    /// somebody's key is generated.
+    ///
+    /// # Errors
+    /// Those of [`Signers::signer`](crate::keys::Signers::signer) and
+    /// [`RemoteSigner::wants`](crate::keys::RemoteSigner::wants).
+    pub(crate) fn check_signer(&self, signers: &dyn Signers) -> Result<()> {
+        match self.key.signing.managed() {
+            Some(key) => signers.signer(key)?.wants(self.algorithm).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Signs, stores and only then releases the certificate.
     ///
     /// # Errors

@@ -56,6 +56,7 @@ pub async fn issue(
     let now = tools.clock.now();
     let (draft, more) = leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, now)?;
     warnings.extend(more);
+    draft.check_signer(&*tools.signers)?;
     let started = stages.rules(started);
     let key = tools.pool.generate(spec, view.mount, &origin.requester.watch).await?;
     stages.key(started);

@@ -49,6 +49,7 @@ pub(super) fn write(
         },
         AuthWrite::TokenSpend(hash) => tokens::spend(db, hash)?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft),
         AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(tokens::revoke(db, hash)?),
+        AuthWrite::TokenRevokeAlone(hash) => AuthOutcome::Revoked(tokens::revoke_alone(db, hash)?),
         AuthWrite::TokenSweep { now, limit } => AuthOutcome::Swept(tokens::sweep(db, *now, *limit)?),
         AuthWrite::SecretId(write) => secret_ids::write(db, touched, write, now)?,
     })
@@ -69,6 +70,18 @@ impl AuthStore for Store<Pool> {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.open_row(self.reader.read(move |db| tokens::by_accessor(db, &accessor)))
+    }
+
+    fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
+        self.open_rows(self.reader.read(move |db| tokens::page(db, &after, limit)))
+    }
+
+    fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
+        self.seal_held(what, plain)
+    }
+
+    fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
+        self.open_held(what, sealed)
     }
 
     fn secret_id(

@@ -19,7 +19,10 @@ use crate::storage::store::Store;
 pub(super) fn turn(write: &AuthWrite) -> Turn {
     match write {
         AuthWrite::MountDrop(_) => Turn::AfterAll,
-        AuthWrite::TokenSpend(_) | AuthWrite::TokenRevoke(_) | AuthWrite::TokenSweep { .. } => Turn::AfterLeases,
+        AuthWrite::TokenSpend(_)
+        | AuthWrite::TokenRevoke(_)
+        | AuthWrite::TokenRevokeAlone(_)
+        | AuthWrite::TokenSweep { .. } => Turn::AfterLeases,
         _ => Turn::AtOnce,
     }
 }
@@ -65,6 +68,10 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             tx.forget_tokens();
             AuthOutcome::Revoked(tokens::revoke(db, hash).await?)
         }
+        AuthWrite::TokenRevokeAlone(hash) => {
+            tx.forget_token(hash);
+            AuthOutcome::Revoked(tokens::revoke_alone(db, hash).await?)
+        }
         AuthWrite::SecretId(write) => secret_ids::write(tx, write, now).await?,
         AuthWrite::TokenSweep { now, limit } => {
             tx.forget_tokens();
@@ -88,6 +95,18 @@ impl AuthStore for Store<Pool> {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.open_row(self.reader.read("token", move |db| tokens::by_accessor(db, accessor).boxed()))
+    }
+
+    fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
+        self.open_rows(self.reader.read("token", move |db| tokens::page(db, after, limit).boxed()))
+    }
+
+    fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
+        self.seal_held(what, plain)
+    }
+
+    fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
+        self.open_held(what, sealed)
     }
 
     fn secret_id(

@@ -34,6 +34,12 @@ impl TokenKey {
         Self { kid: kid.to_owned(), algorithm: "RS256", key: Arc::clone(&RSA[which]) }
     }
 
+    /// An RSA key that is the same in every run.
+    pub fn fixed() -> Self {
+        let key = PrivateKey::from_pem(include_str!("../fixtures/tokens.key.pem")).unwrap();
+        Self { kid: "fixed".to_owned(), algorithm: "RS256", key: Arc::new(key) }
+    }
+
     /// A new key for an algorithm that is not of RSA.
     pub fn new(kid: &str, algorithm: &'static str) -> Self {
         let (kind, bits) = match algorithm {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use signet::auth::policy::Operation::{self, Delete, List, Patch, Read, Update};
 
 use super::stage::Stage;
+use crate::directory::TokenKey;
 use crate::process::openssl;
 use crate::support::NO_MODULE;
 
@@ -81,6 +82,7 @@ pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &
         "system" => system(stage, operation, pattern).await,
         "token" => tokens(stage, operation, pattern).await,
         "approle" => approle(stage, operation, pattern).await,
+        "jwt" => jwt(stage, operation, pattern).await,
         "pki" => match operation {
             _ if pattern.ends_with("acme/*path") => Some(acme(pattern)),
             Read | List => pki_read(stage, pattern).await,
@@ -241,6 +243,39 @@ async fn approle(stage: &Stage, operation: Operation, pattern: &str) -> Option<A
         }
         (Update, number) if part.is_some() => Ask::new(path, json!({ number.replace('-', "_"): 60 })),
         (Read | List | Delete, _) => Ask::read(path),
+        _ => return None,
+    })
+}
+
+/// A method `jwt` with the key of [`TokenKey::fixed`] and a role `web`.
+async fn jwt(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
+    let key = TokenKey::fixed();
+    let config = json!({ "jwt_validation_pubkeys": [key.pem()], "bound_issuer": "https://issuer.test" });
+    let role = json!({ "role_type": "jwt", "user_claim": "sub", "bound_audiences": "signet" });
+    stage.app.client.post("sys/auth/jwt", json!({ "type": "jwt" })).await;
+    stage.post("auth/jwt/config", config.clone()).await;
+    stage.post("auth/jwt/role/web", role.clone()).await;
+    let path = format!("auth/jwt/{}", pattern.replace(":login_role", "web"));
+    Some(match (operation, pattern) {
+        (Update, "config") => {
+            stage.post("auth/jwt/config", json!({ "default_role": "before" })).await;
+            Ask::new(path, json!({ "default_role": "web", "bound_issuer": "https://issuer.test" }))
+        }
+        (Update, "login") => {
+            // Until the year 2100, so that it is the same in every run.
+            let claims =
+                json!({ "iss": "https://issuer.test", "aud": "signet", "sub": "build-7", "exp": 4_102_444_800_u64 });
+            Ask::new(path, json!({ "role": "web", "jwt": key.token(&claims) }))
+        }
+        (Update, "role/:login_role") => {
+            stage.app.client.delete("auth/jwt/role/written").await;
+            Ask::new("auth/jwt/role/written", role)
+        }
+        (Delete, "role/:login_role") => {
+            stage.post("auth/jwt/role/gone", role).await;
+            Ask::read("auth/jwt/role/gone")
+        }
+        (Read | List, _) => Ask::read(path),
         _ => return None,
     })
 }

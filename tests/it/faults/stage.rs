@@ -172,7 +172,9 @@ impl Stage {
         let grants = Arc::new(MountGrants::new(Arc::clone(&stored)));
         let cloud = CloudServices::new(CloudSettings::default(), signet::clock::Clock::system()).unwrap();
         let devices = Devices { libraries: no_module(), cloud };
-        let keys = ManagedKeys::open(Arc::clone(&real.managed_keys), devices, grants).await.unwrap();
+        let keys = ManagedKeys::open(Arc::clone(&real.managed_keys), devices, grants, signet::clock::Clock::system())
+            .await
+            .unwrap();
         compare("managed keys", managed(&shared.managed_keys), managed(&keys));
         for mount in stored.mounts().iter().filter(|mount| mount.kind == MountKind::Pki) {
             if let Ok(authority) = shared.engine.authority(mount.id) {

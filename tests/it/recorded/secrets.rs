@@ -53,6 +53,7 @@ pub fn area(kind: &str, pattern: &str) -> &'static str {
     match kind {
         "token" => "token",
         "approle" => "approle",
+        "jwt" => "jwt",
         "system" if has(&["polic", "capabilities", "leases"]) => "policies",
         "system" if has(&["managed-keys"]) => "managed-keys",
         "system" => "system",

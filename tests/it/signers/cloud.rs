@@ -5,11 +5,11 @@ mod akms;
 mod bkeyvault;
 mod ckms;
 mod key;
-mod kms;
+pub mod kms;
 #[cfg(feature = "keys-aws")]
-mod ministack;
+pub mod ministack;
 pub mod server;
-mod vault;
+pub mod vault;
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::Jwt as Method;
+use super::method;
 use crate::auth::login::open::Open;
 use crate::auth::login::role::folded;
 use crate::auth::login::settings::LoginSettings;
@@ -17,7 +17,7 @@ use crate::secret::Secret;
 /// Longest name of a role, bytes.
 const LONGEST_ROLE: usize = 128;
 
-impl Open<Method> {
+impl Open<method::Jwt> {
     /// Who logs in with `jwt`, from there; `role` may be empty where the configuration names one. What is cheap is
     /// looked at first: nobody is asked for keys before everything is there.
     ///

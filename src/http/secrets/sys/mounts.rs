@@ -59,8 +59,8 @@ pub(super) async fn method_tuning(call: Call) -> Result<Answer> {
 /// `POST sys/mounts/:path/tune`.
 pub(super) async fn tune(call: Call) -> Result<Answer> {
     to_the_end(async move {
-        call.state.auth.mount_tune(call.param("path"), &call.fields).await?;
-        Ok(Answer::empty())
+        let warnings = call.state.mounts.tune(call.param("path"), &call.fields).await?;
+        Ok(Answer::empty().with_warnings(warnings))
     })
     .await
 }
@@ -69,8 +69,8 @@ pub(super) async fn tune(call: Call) -> Result<Answer> {
 pub(super) async fn method_tune(call: Call) -> Result<Answer> {
     to_the_end(async move {
         let path = format!("{METHODS}{}", call.param("path"));
-        call.state.auth.mount_tune(&path, &call.fields).await?;
-        Ok(Answer::empty())
+        let warnings = call.state.mounts.tune(&path, &call.fields).await?;
+        Ok(Answer::empty().with_warnings(warnings))
     })
     .await
 }

@@ -15,18 +15,12 @@ use signet::x509::algorithm::KeyKind;
 
 use super::super::contract::{Subject, holds, input, signs, usual};
 use super::server::{Told, serve};
-use super::vault::{CLIENT, SECRET, TENANT, Vault};
+use super::vault::{CLIENT, SECRET, TENANT, Vault, settings};
 use super::{actor, lacks, refusal};
 
 const KIND: KeyKind = KeyKind::Rsa { bits: 2048 };
 
-fn services(url: &str) -> Arc<CloudServices> {
-    let azure = AzureSettings {
-        authority_url: Some(url.to_owned()),
-        vault_url_template: format!("{url}/{{vault_name}}.{{resource}}"),
-        imds_url: url.to_owned(),
-        ..AzureSettings::default()
-    };
+fn services(azure: AzureSettings) -> Arc<CloudServices> {
     CloudServices::new(CloudSettings { azure, ..CloudSettings::default() }, Clock::system()).unwrap()
 }
 
@@ -45,7 +39,7 @@ fn config(secret: &str) -> CloudBkeyvaultConfig {
 }
 
 fn key(vault: &Vault, generate: bool) -> SignerActor {
-    actor(backend(&services(&vault.url), config(SECRET), generate).unwrap())
+    actor(backend(&services(vault.settings()), config(SECRET), generate).unwrap())
 }
 
 #[tokio::test]
@@ -94,7 +88,7 @@ async fn a_refusal_that_names_another_authority_gets_no_credential_there() {
 #[tokio::test]
 async fn a_machine_without_a_secret_signs_by_its_own_identity() {
     let vault = Vault::start();
-    let key = actor(backend(&services(&vault.url), config(""), true).unwrap());
+    let key = actor(backend(&services(vault.settings()), config(""), true).unwrap());
     key.test_sign(Default::default()).await.unwrap();
     assert!(vault.lock().tokens.iter().all(|token| token.starts_with("identity-token-")));
 }
@@ -102,13 +96,13 @@ async fn a_machine_without_a_secret_signs_by_its_own_identity() {
 #[tokio::test]
 async fn a_wrong_secret_and_a_store_that_is_away_are_told_apart() {
     let vault = Vault::start();
-    let wrong = actor(backend(&services(&vault.url), config("another secret"), false).unwrap());
+    let wrong = actor(backend(&services(vault.settings()), config("another secret"), false).unwrap());
     let error = wrong.public_key(false).await.unwrap_err();
     let text = "cloudbkeyvault: the directory refused the service's credential (status 401)";
     assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
     // A port that nobody listens on.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let away = actor(backend(&services(&format!("http://{free}")), config(SECRET), false).unwrap());
+    let away = actor(backend(&services(settings(&format!("http://{free}"))), config(SECRET), false).unwrap());
     let error = away.public_key(false).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable);
     assert!(error.text().starts_with("cloudbkeyvault: the directory: cannot be reached"), "{error}");

@@ -1,31 +1,18 @@
 //! `cloudckms` over its fake.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::json;
 use signet::clock::Clock;
 use signet::error::Kind;
 use signet::keys::cloudckms::backend;
 use signet::keys::{
-    CloudCkmsChange, CloudCkmsConfig, CloudServices, CloudSettings, GoogleSettings, KeySpec, PrivateKey, SignerActor,
-    TestHash, TestSign,
+    CloudCkmsChange, CloudCkmsConfig, CloudServices, CloudSettings, GoogleSettings, SignerActor, TestHash, TestSign,
 };
 use signet::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
-use signet::x509::pem;
 
 use super::super::contract::{Subject, algorithms, holds, input, signs, usual};
-use super::kms::{ACCOUNT, Fault, Kms};
+use super::kms::{Fault, Kms};
 use super::{actor, lacks, refusal};
-
-fn settings(url: &str) -> GoogleSettings {
-    GoogleSettings {
-        endpoint: url.to_owned(),
-        token_url: format!("{url}/token"),
-        metadata_url: url.to_owned(),
-        ..GoogleSettings::default()
-    }
-}
 
 fn services(google: GoogleSettings) -> Arc<CloudServices> {
     CloudServices::new(CloudSettings { google, ..CloudSettings::default() }, Clock::system()).unwrap()
@@ -44,22 +31,7 @@ fn config(algorithm: &str) -> CloudCkmsConfig {
 }
 
 fn key(kms: &Kms, algorithm: &str, generate: bool) -> SignerActor {
-    actor(backend(&services(settings(&kms.url)), config(algorithm), generate).unwrap())
-}
-
-/// The file of a service account with a new key.
-fn account(kms: &Kms, path: &Path) {
-    let key = PrivateKey::generate(KeySpec::new("rsa", 2048).unwrap()).unwrap();
-    kms.lock().account = Some(key.public().clone());
-    let private_key = pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
-    let file = json!({
-        "type": "service_account",
-        "client_email": ACCOUNT,
-        "private_key_id": "key-1",
-        "private_key": private_key,
-        "token_uri": "http://127.0.0.1:1/elsewhere",
-    });
-    std::fs::write(path, file.to_string()).unwrap();
+    actor(backend(&services(kms.settings()), config(algorithm), generate).unwrap())
 }
 
 async fn contract(algorithm: &str, kind: KeyKind, signs: SignatureAlgorithm) {
@@ -147,7 +119,7 @@ async fn a_key_that_is_not_what_the_configuration_says_is_refused() {
     let text = "configuration: cloudckms: the state of the key is \"DISABLED\", and has to be ENABLED";
     assert_eq!(refusal(&key(&kms, "EC_SIGN_P384_SHA384", true)).await, text);
     let version = CloudCkmsConfig { crypto_key_version: "7".to_owned(), ..config("EC_SIGN_P384_SHA384") };
-    let actor = actor(backend(&services(settings(&kms.url)), version, false).unwrap());
+    let actor = actor(backend(&services(kms.settings()), version, false).unwrap());
     assert_eq!(refusal(&actor).await, "configuration: cloudckms: the key has no such version");
 }
 
@@ -155,7 +127,7 @@ async fn a_key_that_is_not_what_the_configuration_says_is_refused() {
 async fn a_key_ring_is_not_made_and_a_key_in_the_making_is_waited_for() {
     let kms = Kms::start();
     let config = CloudCkmsConfig { key_ring: "absent".to_owned(), ..config("EC_SIGN_P256_SHA256") };
-    let absent = actor(backend(&services(settings(&kms.url)), config, true).unwrap());
+    let absent = actor(backend(&services(kms.settings()), config, true).unwrap());
     assert_eq!(refusal(&absent).await, "configuration: cloudckms: the key_ring does not exist");
     kms.lock().make("key", "EC_SIGN_P256_SHA256", 1);
     let user = key(&kms, "EC_SIGN_P256_SHA256", false);
@@ -171,17 +143,17 @@ async fn a_service_account_speaks_for_itself_by_its_file_and_nobody_else_does() 
     kms.lock().make("key", "EC_SIGN_P256_SHA256", 0);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("signer.json");
-    account(&kms, &file);
+    kms.account(&file);
     let named = CloudCkmsConfig { credentials: file.to_str().unwrap().to_owned(), ..config("EC_SIGN_P256_SHA256") };
-    let own = GoogleSettings { credentials_dir: Some(folder.path().to_owned()), ..settings(&kms.url) };
+    let own = GoogleSettings { credentials_dir: Some(folder.path().to_owned()), ..kms.settings() };
     let signer = actor(backend(&services(own.clone()), named.clone(), false).unwrap());
     signer.test_sign(TestSign::default()).await.unwrap();
     assert_eq!(kms.lock().tokens.iter().collect::<Vec<_>>(), ["account-token-0"]);
-    let of_environment = GoogleSettings { credentials: Some(file.clone()), ..settings(&kms.url) };
+    let of_environment = GoogleSettings { credentials: Some(file.clone()), ..kms.settings() };
     let signer = actor(backend(&services(of_environment), config("EC_SIGN_P256_SHA256"), false).unwrap());
     signer.test_sign(TestSign::default()).await.unwrap();
     // Another key than the account's.
-    account(&kms, &folder.path().join("other.json"));
+    kms.account(&folder.path().join("other.json"));
     let signer = actor(backend(&services(own.clone()), named.clone(), false).unwrap());
     let text = "configuration: cloudckms: the token service refused the service's credential (status 400)";
     assert_eq!(refusal(&signer).await, text);

@@ -1,11 +1,13 @@
 //! A token service, a machine's metadata service and a key service in one, as `cloudckms` speaks to them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
+use signet::keys::{GoogleSettings, KeySpec, PrivateKey};
 use signet::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 use signet::x509::pem;
 use signet::x509::public_key::PublicKey;
@@ -16,7 +18,7 @@ use super::server::{Asked, Told, serve};
 /// The key ring that there is.
 pub const RING: &str = "projects/project/locations/europe-west3/keyRings/ring";
 /// The service account.
-pub const ACCOUNT: &str = "signer@project.example";
+const ACCOUNT: &str = "signer@project.example";
 
 /// The first version of a key.
 pub struct Version {
@@ -62,6 +64,31 @@ impl Kms {
 
     pub fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap()
+    }
+
+    /// What the server's configuration says of it.
+    pub fn settings(&self) -> GoogleSettings {
+        GoogleSettings {
+            endpoint: self.url.clone(),
+            token_url: format!("{}/token", self.url),
+            metadata_url: self.url.clone(),
+            ..GoogleSettings::default()
+        }
+    }
+
+    /// Writes the file of a service account with a new key, which is the account's from now on.
+    pub fn account(&self, path: &Path) {
+        let key = PrivateKey::generate(KeySpec::new("rsa", 2048).unwrap()).unwrap();
+        self.lock().account = Some(key.public().clone());
+        let private_key = pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
+        let file = json!({
+            "type": "service_account",
+            "client_email": ACCOUNT,
+            "private_key_id": "key-1",
+            "private_key": private_key,
+            "token_uri": "http://127.0.0.1:1/elsewhere",
+        });
+        std::fs::write(path, file.to_string()).unwrap();
     }
 }
 

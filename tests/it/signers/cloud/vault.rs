@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
+use signet::keys::AzureSettings;
 use signet::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 
 use super::key::Key;
@@ -53,6 +54,21 @@ impl Vault {
 
     pub fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap()
+    }
+
+    /// What the server's configuration says of it.
+    pub fn settings(&self) -> AzureSettings {
+        settings(&self.url)
+    }
+}
+
+/// What the server's configuration says of such a service at a URL.
+pub fn settings(url: &str) -> AzureSettings {
+    AzureSettings {
+        authority_url: Some(url.to_owned()),
+        vault_url_template: format!("{url}/{{vault_name}}.{{resource}}"),
+        imds_url: url.to_owned(),
+        ..AzureSettings::default()
     }
 }
 

@@ -2,9 +2,10 @@
 //! is slow, refuses, lies or hangs is nobody's trouble but its own mount's.
 
 mod algorithms;
+mod authorities;
 mod capped;
 mod device;
-mod softhsm;
+mod others;
 mod stuck;
 mod taken;
 

@@ -20,7 +20,7 @@ use signet::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use signet::x509::ocsp::IdHash;
 
 use super::device::REFUSAL;
-use super::{accepted, text};
+use super::{accepted, issued, text, until};
 use crate::support::App;
 use crate::v1::pki::mount::{FAR, Pki, parse};
 use crate::v1::pki::ocsp::{cert_id, request};
@@ -110,10 +110,14 @@ impl Lane for Place {
 
 /// A server whose mount has a root of a key with so many places, each of which takes so long to sign.
 async fn with_root(max_parallel: usize, time: Duration) -> (Arc<Counting>, SignerActor, Pki) {
+    with_limits(max_parallel, time, Limits::default()).await
+}
+
+async fn with_limits(max_parallel: usize, time: Duration, limits: Limits) -> (Arc<Counting>, SignerActor, Pki) {
     let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
     let zero = AtomicUsize::default;
     let backend = Arc::new(Counting { key, time, signed: zero(), running: zero(), peak: zero(), together: zero() });
-    let actor = SignerActor::start("token", Backend::Blocking(backend.clone()), max_parallel, Limits::default());
+    let actor = SignerActor::start("token", Backend::Blocking(backend.clone()), max_parallel, limits);
     let app = App::builder().signers(Actors::new([actor.clone()])).start().await;
     let pki = Pki { app };
     let root = json!({ "common_name": "Root", "issuer_name": "root", "managed_key_name": "token", "not_after": FAR });
@@ -180,6 +184,47 @@ async fn a_flood_of_requests_fills_the_places_of_the_key_and_no_more() {
         let all = join_all((0..asked).map(|_| client.post("pki/issue/r", body.clone()))).await;
         all.into_iter().for_each(|answer| drop(accepted(answer)));
         assert_eq!(backend.signed.load(Ordering::SeqCst) - signed, asked);
+        assert_eq!(backend.peak.load(Ordering::SeqCst), max_parallel);
+        pki.stop().await;
+        actor.stop(Duration::from_secs(5)).await;
+    }
+}
+
+#[actix_web::test]
+async fn a_flood_that_fills_the_line_is_answered_busy_at_once_and_stores_nothing() {
+    const ASKED: usize = 40;
+    const LINE: usize = 4;
+    for max_parallel in [1, 8] {
+        let limits = Limits { queue: LINE, ..Limits::default() };
+        let (backend, actor, pki) = with_limits(max_parallel, CALL, limits).await;
+        let client = &pki.app.client;
+        accepted(client.post("sys/mounts/well", json!({ "type": "pki" })).await);
+        let root = json!({ "common_name": "Well", "key_type": "ec", "not_after": FAR });
+        accepted(client.post("well/root/generate/internal", root).await);
+        accepted(client.post("well/roles/r", json!({ "allow_any_name": true, "key_type": "ec" })).await);
+        let certs = pki.list("certs").await.len();
+        // Nobody leaves the device before all that do not fit were refused.
+        backend.together.store(usize::MAX, Ordering::SeqCst);
+        let refused = AtomicUsize::new(0);
+        let flood = join_all((0..ASKED).map(|_| async {
+            let answer = client.post("pki/issue/r", json!({ "common_name": "a.test" })).await;
+            refused.fetch_add(usize::from(answer.status == 503), Ordering::SeqCst);
+            answer
+        }));
+        let meanwhile = async {
+            until(|| refused.load(Ordering::SeqCst) == ASKED - LINE - max_parallel).await;
+            issued(client, "well").await;
+            backend.together.store(0, Ordering::SeqCst);
+        };
+        let (answers, ()) = tokio::join!(flood, meanwhile);
+        let (busy, done): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 503);
+        for answer in busy {
+            assert_eq!(answer.header("retry-after"), "1");
+            assert!(answer.error().contains("too many signatures wait for it"), "{}", answer.text);
+        }
+        assert_eq!(done.len(), LINE + max_parallel);
+        done.into_iter().for_each(|answer| drop(accepted(answer)));
+        assert_eq!(pki.list("certs").await.len(), certs + LINE + max_parallel);
         assert_eq!(backend.peak.load(Ordering::SeqCst), max_parallel);
         pki.stop().await;
         actor.stop(Duration::from_secs(5)).await;

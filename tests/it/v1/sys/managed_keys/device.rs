@@ -44,7 +44,8 @@ async fn test_refused(app: &App, name: &str, body: Value, text: &str) {
 
 async fn tune(app: &App, keys: Value) {
     let answer = app.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": keys })).await;
-    assert_eq!(answer.status, 204, "{}", answer.text);
+    // Issuers that lose their key are warned of.
+    assert!(matches!(answer.status, 200 | 204), "{}", answer.text);
 }
 
 async fn taken(app: &App, name: &str) -> signet::error::Result<ManagedKey> {
@@ -81,8 +82,8 @@ async fn issued(app: &App) {
 }
 
 #[test]
-fn k9_every_hash_word_signs_with_rsa_and_ec_and_no_other() {
-    alone(module_path!(), "k9_every_hash_word_signs_with_rsa_and_ec_and_no_other", |hsm: Hsm| async move {
+fn k4_and_k9_every_hash_word_signs_with_rsa_and_ec_and_no_other() {
+    alone(module_path!(), "k4_and_k9_every_hash_word_signs_with_rsa_and_ec_and_no_other", |hsm: Hsm| async move {
         hsm.token("one");
         hsm.import("one", "ec", "0a", &P256);
         hsm.import("one", "rsa", "0b", &RSA);

@@ -1,0 +1,325 @@
+//! A managed key over HTTP, whose backend sleeps two milliseconds: how much of its places is used, what those hear who
+//! do not fit in the line, and what other mounts notice of that and of a device that hangs.
+//!
+//! Server and callers share this process and its cores. All figures of a part are of one run: the bounds are shares of
+//! what is possible at the latency that the backend measured, and multiples of the other mount's own baseline.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use signet::clock::Clock;
+use signet::documents::MountId;
+use signet::error::Result;
+use signet::fields::Fields;
+use signet::http::settings::Settings;
+use signet::keys::actor::{Answer, BlockingBackend, Lane, Meter, Request};
+use signet::keys::{
+    Backend, CloudSettings, Input, KeySpec, Libraries, Limits, ManagedKey, ManagedKeyRef, PrivateKey, RemoteSigner,
+    SignerActor, Signers, Taking, Wants,
+};
+use signet::nodes::SKEW_LIMIT;
+use signet::server::{ConnectionLimits, Options, Running, Server};
+use signet::storage::seal::SealKey;
+use signet::storage::{self, Database};
+use signet::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// As the server has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const CALL: Duration = Duration::from_millis(2);
+/// How long each part runs.
+const PART: Duration = Duration::from_secs(5);
+/// Callers for each place; the flood is ten times as many.
+const CALLERS: usize = 4;
+/// Jobs that may wait: what the callers of the first part need, and not the flood.
+const LINE: usize = 32;
+/// Between two requests of one caller of the flood.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Callers of the other mount, and their pause.
+const OTHERS: usize = 4;
+const OTHER_PAUSE: Duration = Duration::from_millis(5);
+/// Longest time of a request.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// Sleeps, then signs.
+struct Sleeper {
+    key: PrivateKey,
+    hangs: AtomicBool,
+    inside: AtomicUsize,
+    peak: AtomicUsize,
+    calls: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl BlockingBackend for Sleeper {
+    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<Wants> {
+        Ok(Wants::Message)
+    }
+
+    fn lane(self: Arc<Self>, _: Meter) -> Box<dyn Lane> {
+        Box::new(Place(self))
+    }
+}
+
+struct Place(Arc<Sleeper>);
+
+impl Lane for Place {
+    fn call(&mut self, request: &Request) -> Result<Answer> {
+        let Request::Sign { algorithm, input, .. } = request else {
+            return Ok(Answer::Key(self.0.key.public().clone()));
+        };
+        let (Input::Digest(message) | Input::Message(message)) = &**input;
+        let since = Instant::now();
+        let inside = self.0.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.0.peak.fetch_max(inside, Ordering::SeqCst);
+        std::thread::sleep(CALL);
+        while self.0.hangs.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let signature = self.0.key.sign(*algorithm, message);
+        self.0.inside.fetch_sub(1, Ordering::SeqCst);
+        self.0.calls.fetch_add(1, Ordering::SeqCst);
+        self.0.nanos.fetch_add(since.elapsed().as_nanos() as u64, Ordering::SeqCst);
+        signature.map(Answer::Signature)
+    }
+}
+
+/// The one key, for every mount.
+struct Only(SignerActor);
+
+impl Signers for Only {
+    fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
+        Ok(self.0.signer(key.public.clone()))
+    }
+
+    fn take(&self, mount: MountId, _: ManagedKeyRef) -> Result<Taking> {
+        let actor = self.0.clone();
+        let taking = async move {
+            let public = actor.public_key(true).await?;
+            Ok(ManagedKey { mount, uuid: "bench".to_owned(), name: "bench".to_owned(), public })
+        };
+        Ok(taking.boxed())
+    }
+}
+
+/// A server whose mount `pki` signs with the key, and whose mount `well` with its own.
+struct Stage {
+    sleeper: Arc<Sleeper>,
+    actor: SignerActor,
+    running: Running,
+    token: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Stage {
+    async fn start(max_parallel: usize) -> Result<Self> {
+        let key = PrivateKey::generate(KeySpec::new("ec", 256)?)?;
+        let (hangs, inside, peak, calls, nanos) = Default::default();
+        let sleeper = Arc::new(Sleeper { key, hangs, inside, peak, calls, nanos });
+        let limits = Limits { queue: LINE, ..Limits::default() };
+        let actor = SignerActor::start("bench", Backend::Blocking(sleeper.clone()), max_parallel, limits);
+        let folder = tempfile::tempdir().expect("a folder");
+        let seal_key = SealKey::create_file(&folder.path().join("seal.key"))?;
+        let database = Database::Embedded(folder.path().to_owned());
+        let clock = Clock::system();
+        let server = Server::open(Options {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            tls: None,
+            metrics_listen: None,
+            workers: 0,
+            connections: ConnectionLimits::default(),
+            clock: clock.clone(),
+            storage: storage::Options { database, seal_key, clock, queue: 4096 },
+            pkcs11_libraries: Libraries::default(),
+            cloud: CloudSettings::default(),
+            signers: Some(Arc::new(Only(actor.clone()))),
+            settings: Settings { max_duration: LIMIT, ..Settings::default() },
+            audit: Vec::new(),
+            skew_limit: SKEW_LIMIT,
+        })
+        .await?;
+        let shared = server.shared().clone();
+        let token = shared.auth.root_token(None, "bench").await?;
+        for mount in ["pki", "well"] {
+            shared.mounts.enable(mount, &Fields::parse(br#"{"type":"pki"}"#)?).await?;
+        }
+        let running = server.start().await?;
+        let stage = Self { sleeper, actor, running, token, _folder: folder };
+        let mut caller = stage.caller().await;
+        let far = "2099-12-31T23:59:59Z";
+        let managed = json!({ "common_name": "Managed", "managed_key_name": "bench", "not_after": far });
+        caller.does("pki/root/generate/kms", &managed).await;
+        let own = json!({ "common_name": "Own", "key_type": "ec", "not_after": far });
+        caller.does("well/root/generate/internal", &own).await;
+        for mount in ["pki", "well"] {
+            let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" });
+            caller.does(&format!("{mount}/roles/r"), &role).await;
+        }
+        Ok(stage)
+    }
+
+    async fn caller(&self) -> Caller {
+        let address = self.running.address();
+        let socket = TcpStream::connect(address).await.expect("the server takes connections");
+        socket.set_nodelay(true).expect("no delay");
+        Caller { socket, address, token: self.token.clone(), answer: Vec::new() }
+    }
+
+    /// So many callers who issue in a mount for so long, each with a pause after a request: what each heard, when.
+    async fn calls(&self, mount: &str, callers: usize, pause: Duration, time: Duration) -> Vec<(u16, Duration)> {
+        let one = || async {
+            let (mut caller, mut heard) = (self.caller().await, Vec::new());
+            let (path, body) = (format!("{mount}/issue/r"), json!({ "common_name": "a.test" }));
+            let until = Instant::now() + time;
+            while Instant::now() < until {
+                let since = Instant::now();
+                heard.push((caller.asks(&path, &body).await, since.elapsed()));
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
+            }
+            heard
+        };
+        join_all((0..callers).map(|_| one())).await.concat()
+    }
+
+    /// The other mount's p99.
+    async fn others(&self) -> Duration {
+        let heard = self.calls("well", OTHERS, OTHER_PAUSE, PART).await;
+        assert!(heard.iter().all(|(status, _)| *status == 200), "the other mount issues");
+        p99(&heard)
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.running.stop().await?;
+        self.actor.stop(Duration::from_secs(5)).await;
+        Ok(())
+    }
+}
+
+/// A connection that is kept.
+struct Caller {
+    socket: TcpStream,
+    address: SocketAddr,
+    token: String,
+    answer: Vec<u8>,
+}
+
+impl Caller {
+    /// Posts; the status of the answer, which is read to its end.
+    async fn asks(&mut self, path: &str, body: &Value) -> u16 {
+        let (body, address, token) = (body.to_string(), self.address, &self.token);
+        let length = body.len();
+        let request = format!(
+            "POST /v1/{path} HTTP/1.1\r\nHost: {address}\r\nX-Service-Token: {token}\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        self.socket.write_all(request.as_bytes()).await.expect("the request is sent");
+        self.answer.clear();
+        loop {
+            assert!(self.socket.read_buf(&mut self.answer).await.expect("the answer is read") > 0, "the server left");
+            if let Some(status) = whole(&self.answer) {
+                return status;
+            }
+        }
+    }
+
+    async fn does(&mut self, path: &str, body: &Value) {
+        let status = self.asks(path, body).await;
+        assert!(matches!(status, 200 | 204), "{path}: {status}: {}", String::from_utf8_lossy(&self.answer));
+    }
+}
+
+/// The status of an answer that has arrived to its end; those of this server have a length.
+fn whole(answer: &[u8]) -> Option<u16> {
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&answer[..end]).ok()?.to_ascii_lowercase();
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    (status == 204 || answer.len() >= end + length.unwrap_or(0)).then_some(status)
+}
+
+/// Of what was heard.
+fn p99(heard: &[(u16, Duration)]) -> Duration {
+    let mut times: Vec<Duration> = heard.iter().map(|(_, time)| *time).collect();
+    times.sort_unstable();
+    times.get(times.len() * 99 / 100).copied().unwrap_or_default()
+}
+
+fn verdict(holds: bool) -> &'static str {
+    if holds { "holds" } else { "MISSED" }
+}
+
+/// How much of the places the callers use; gives the share.
+async fn throughput(stage: &Stage, max_parallel: usize) -> f64 {
+    let figures = || (stage.sleeper.calls.load(Ordering::SeqCst), stage.sleeper.nanos.load(Ordering::SeqCst));
+    let ((calls, nanos), since) = (figures(), Instant::now());
+    let heard = stage.calls("pki", CALLERS * max_parallel, Duration::ZERO, PART).await;
+    let (elapsed, (more, longer)) = (since.elapsed(), figures());
+    assert!(heard.iter().all(|(status, _)| *status == 200), "all of them are signed");
+    let each = (longer - nanos) as f64 / (more - calls) as f64 / 1e9;
+    let share = (more - calls) as f64 / elapsed.as_secs_f64() / (max_parallel as f64 / each);
+    println!(
+        "max_parallel {max_parallel}: {:.0} signatures/s, {:.1} % of N/L at L = {:.2} ms, at most {} inside: {}",
+        (more - calls) as f64 / elapsed.as_secs_f64(),
+        share * 100.0,
+        each * 1e3,
+        stage.sleeper.peak.load(Ordering::SeqCst),
+        verdict(share >= 0.95)
+    );
+    share
+}
+
+/// Ten times the callers, beside another mount.
+async fn flood(stage: &Stage, max_parallel: usize) {
+    let baseline = stage.others().await;
+    let flood = stage.calls("pki", 10 * CALLERS * max_parallel, PAUSE, PART);
+    let (heard, beside) = tokio::join!(flood, stage.others());
+    let busy: Vec<_> = heard.iter().copied().filter(|(status, _)| *status == 503).collect();
+    let late = p99(&busy);
+    println!(
+        "  flood: {} signed, {} busy, p99 of busy {late:.1?}: {}; other mount p99 {baseline:.1?} alone, {beside:.1?} beside: {}",
+        heard.len() - busy.len(),
+        busy.len(),
+        verdict(!busy.is_empty() && late < Duration::from_millis(50)),
+        verdict(beside <= baseline * 2)
+    );
+}
+
+/// A device that hangs, beside another mount.
+async fn hanging(stage: &Stage, max_parallel: usize) {
+    let baseline = stage.others().await;
+    stage.sleeper.hangs.store(true, Ordering::SeqCst);
+    let own = stage.calls("pki", CALLERS * max_parallel, PAUSE, PART);
+    let (heard, beside) = tokio::join!(own, stage.others());
+    stage.sleeper.hangs.store(false, Ordering::SeqCst);
+    let longest = heard.iter().map(|(_, time)| *time).max().unwrap_or_default();
+    let refused = heard.iter().all(|(status, _)| *status == 503);
+    println!(
+        "  hanging: {} refused, the last after {longest:.2?} of {LIMIT:?}: {}; other mount p99 {baseline:.1?} alone, {beside:.1?} beside: {}",
+        heard.len(),
+        verdict(refused && longest < LIMIT + Duration::from_millis(500)),
+        verdict(beside <= baseline * 2)
+    );
+}
+
+fn main() {
+    actix_rt::System::new().block_on(async {
+        for max_parallel in [1, 8] {
+            let stage = Stage::start(max_parallel).await.expect("a server starts");
+            throughput(&stage, max_parallel).await;
+            flood(&stage, max_parallel).await;
+            hanging(&stage, max_parallel).await;
+            let peak = stage.sleeper.peak.load(Ordering::SeqCst);
+            assert!(peak <= max_parallel, "more calls inside than places");
+            stage.stop().await.expect("the server stops");
+        }
+    });
+}

@@ -1,0 +1,151 @@
+//! What a login with a signed token costs, held against what verifying its signature alone does: the scenario
+//! `login`.
+//!
+//! The server verifies with a key of its configuration, so nobody else is asked; every login makes a token, which is
+//! stored before it is answered.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::encoding::{AsDer as _, PublicKeyX509Der};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::{KeyPair, KeySize};
+use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, UnparsedPublicKey};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::drive::{Bounds, Class, Place, drive};
+use crate::server::Started;
+use crate::{Args, anchors, report};
+
+/// Logins of a run.
+const REQUESTS: u64 = 100_000;
+/// What a login may cost beside the verification, microseconds of CPU, the store's included.
+const MOST_BESIDE: f64 = 45.0;
+
+const AUDIENCE: &str = "https://signet.example";
+
+/// A token, and what verifies it.
+struct Signed {
+    token: String,
+    /// The public key, PEM.
+    pem: String,
+    /// Microseconds of one verification.
+    verify_us: f64,
+}
+
+/// Runs it and prints the verdict; an error when a login costs more than it may.
+pub(crate) async fn run(args: &Args) -> Result<(), String> {
+    let binary = args.server.as_deref().ok_or("login: --server must name the signet binary")?;
+    let server = Started::new(binary, &args.data_dir, args.postgres.as_deref())?;
+    let signed = signed()?;
+    let mut client = Client::connect(&server.addr, &server.token).await?;
+    // What an earlier run left in the data folder has another key.
+    client.send(Method::DELETE, "/v1/sys/auth/load-jwt", Bytes::new()).await?;
+    client.must("/v1/sys/auth/load-jwt", &json!({ "type": "jwt" })).await?;
+    client.must("/v1/auth/load-jwt/config", &json!({ "jwt_validation_pubkeys": [signed.pem] })).await?;
+    let role = json!({ "role_type": "jwt", "user_claim": "sub", "bound_audiences": AUDIENCE, "token_ttl": "1h",
+        "bound_claims": { "/kubernetes.io/namespace": "web" }, "token_policies": "load" });
+    client.must("/v1/auth/load-jwt/role/load", &role).await?;
+    let body = json!({ "role": "load", "jwt": signed.token }).to_string();
+    let class = Class {
+        name: "login".to_owned(),
+        clients: args.clients.into(),
+        method: Method::POST,
+        path: "/v1/auth/load-jwt/login".to_owned(),
+        bodies: vec![Bytes::from(body)],
+        plausible: |answer| answer["auth"]["client_token"].is_string(),
+    };
+    let requests = args.requests.unwrap_or(REQUESTS);
+    let bounds = Bounds { requests, time: Duration::from_secs(args.seconds), quiet: args.quiet };
+    server.settle()?;
+    // Nobody needs a token to log in; one that is sent along is not looked at.
+    let place = Place { addr: &server.addr, token: "" };
+    let figures = drive(&place, vec![class], &bounds, server.watched()).await?;
+    let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
+    if !class.errors.is_empty() || class.latencies.is_empty() {
+        return Err(format!("some logins failed: {:?}", class.errors));
+    }
+    let cost = figures.per_request(figures.cpu.sum()).ok_or("the server's CPU time is not known")?;
+    let verdict = Verdict { cost, verify: signed.verify_us };
+    print(&server.store()?, &verdict, class.percentile(50.0), class.percentile(99.0));
+    if let Some(path) = &args.json {
+        report::write(path, &verdict.json(&server.store()?, class.latencies.len()))?;
+    }
+    if verdict.holds() { Ok(()) } else { Err("a login costs more than it may".to_owned()) }
+}
+
+/// A token as clusters give them to their machines, with a new key.
+fn signed() -> Result<Signed, String> {
+    let key = KeyPair::generate(KeySize::Rsa2048).map_err(|e| e.to_string())?;
+    let spki: PublicKeyX509Der<'_> = key.public_key().as_der().map_err(|e| e.to_string())?;
+    let pem = format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", STANDARD.encode(spki.as_ref()));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| e.to_string())?.as_secs();
+    let header = json!({ "alg": "RS256", "kid": "load" });
+    let claims = json!({
+        "iss": "https://cluster.example", "aud": [AUDIENCE], "sub": "system:serviceaccount:web:builder",
+        "iat": now, "nbf": now, "exp": now + 86_400, "jti": "0c3b2f8e-6f0c-4d5e-9a57-3f0d4f0f2d11",
+        "kubernetes.io": { "namespace": "web", "node": { "name": "node-1", "uid": "b9c1" },
+            "pod": { "name": "build-0", "uid": "5e0c" }, "serviceaccount": { "name": "builder", "uid": "14ee" } },
+    });
+    let message = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string())).join(".");
+    let mut signature = vec![0; key.public_modulus_len()];
+    key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message.as_bytes(), &mut signature).map_err(|e| e.to_string())?;
+    let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, key.public_key().as_ref());
+    let verify_us = anchors::micros(1000, || public.verify(message.as_bytes(), &signature));
+    public.verify(message.as_bytes(), &signature).map_err(|e| e.to_string())?;
+    Ok(Signed { token: format!("{message}.{}", URL_SAFE_NO_PAD.encode(&signature)), pem, verify_us })
+}
+
+/// What a login costs beside what it may, microseconds.
+struct Verdict {
+    cost: f64,
+    verify: f64,
+}
+
+impl Verdict {
+    fn most(&self) -> f64 {
+        self.verify + MOST_BESIDE
+    }
+
+    fn holds(&self) -> bool {
+        self.cost <= self.most()
+    }
+
+    fn json(&self, store: &str, requests: usize) -> Value {
+        json!({ "scenario": "login", "store": store, "requests": requests, "cpu_us_per_login": self.cost,
+            "rs256_verify_us": self.verify, "at_most": self.most(), "holds": self.holds() })
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
+fn print(store: &str, verdict: &Verdict, p50: f64, p99: f64) {
+    println!("login on {store}");
+    println!("  latency         p50 {p50:.2} ms, p99 {p99:.2} ms");
+    let Verdict { cost, verify } = verdict;
+    let holds = if verdict.holds() { "holds " } else { "MISSED" };
+    println!("  {holds}  CPU per login, µs {cost:>8.2}  at most {:.2}: RS256 {verify:.2} and 45", verdict.most());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_may_cost_its_verification_and_what_is_granted_beside() {
+        assert!(Verdict { cost: 70.0, verify: 25.0 }.holds());
+        assert!(!Verdict { cost: 70.1, verify: 25.0 }.holds());
+        let json = Verdict { cost: 70.0, verify: 25.0 }.json("SQLite", 7);
+        assert_eq!((&json["at_most"], &json["requests"]), (&json!(70.0), &json!(7)));
+    }
+
+    #[test]
+    fn the_token_is_of_three_parts_and_its_key_is_pem() {
+        let signed = signed().unwrap();
+        assert_eq!(signed.token.split('.').count(), 3);
+        assert!(signed.pem.starts_with("-----BEGIN PUBLIC KEY-----\nMII") && signed.verify_us > 0.0);
+    }
+}

@@ -1,0 +1,54 @@
+//! The method, and what is made of a configuration for logins.
+
+use std::sync::{Arc, OnceLock};
+
+use super::config::JwtConfig;
+use super::role::JwtRole;
+use crate::auth::login::method::{Method, View};
+use crate::auth::login::open::Open;
+use crate::auth::login::role::Roles;
+use crate::auth::login::settings::LoginSettings;
+use crate::auth::login::verifier::Verifier;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+
+/// The method.
+pub(crate) struct Jwt;
+
+/// What verifies the tokens of one version of a configuration. It is made when the first one comes.
+#[derive(Clone, Default)]
+pub(crate) struct Keys(Arc<OnceLock<Verifier>>);
+
+impl Method for Jwt {
+    type Config = JwtConfig;
+    type Role = JwtRole;
+    type Made = Keys;
+
+    fn make(config: Option<&JwtConfig>, _: &Roles<JwtRole>, before: Option<&View<Self>>) -> Result<Keys> {
+        let same = before.filter(|before| before.config() == config);
+        Ok(same.map(|before| before.made().clone()).unwrap_or_default())
+    }
+}
+
+impl Keys {
+    /// Makes it where that has not been done.
+    pub(super) fn verifier(&self, config: &JwtConfig, settings: &LoginSettings, clock: &Clock) -> Result<&Verifier> {
+        if let Some(verifier) = self.0.get() {
+            return Ok(verifier);
+        }
+        let made = config.verifier(settings, clock)?;
+        Ok(self.0.get_or_init(|| made))
+    }
+}
+
+impl Open<Jwt> {
+    /// Whether tokens can be verified now, with the configuration that there is.
+    ///
+    /// # Errors
+    /// `NotFound` without one; `Unavailable`, saying why the issuer's keys cannot be had.
+    pub(crate) async fn has_keys(&self, settings: &LoginSettings, clock: &Clock) -> Result<()> {
+        let view = self.view();
+        let config = view.config().ok_or_else(Error::not_found)?;
+        view.made().verifier(config, settings, clock)?.check().await
+    }
+}

@@ -1,0 +1,102 @@
+//! Mounts of methods on one store, as several nodes have them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::approle::AppRoles;
+use super::approle::role::AppRole;
+use super::open::{Open, Opened as _};
+use crate::auth::memory::Memory;
+use crate::documents::MountId;
+use crate::error::{Kind, Result, Warnings};
+
+type Node = Open<AppRoles>;
+
+/// Two nodes, and their store.
+fn two() -> (Node, Node, Arc<Memory>) {
+    let store = Arc::new(Memory::default());
+    let node = || Node::new(MountId(1), store.clone()).unwrap();
+    (node(), node(), store)
+}
+
+/// Changes a role, or makes it.
+async fn write(node: &Node, name: &str, change: impl Fn(&mut AppRole)) -> Result<Warnings> {
+    let merge = |stored: Option<&AppRole>| {
+        let mut role = stored.cloned().unwrap_or_else(AppRole::new);
+        change(&mut role);
+        Ok((role, Warnings::default()))
+    };
+    node.write_role(name, |_, stored| merge(stored)).await
+}
+
+fn uses(node: &Node, name: &str) -> Option<u32> {
+    node.view().roles().get(name).map(|role| role.secret_id_num_uses)
+}
+
+#[tokio::test]
+async fn changes_of_two_nodes_are_merged_and_none_is_lost() {
+    let (a, b, _) = two();
+    write(&a, "Web", |role| role.secret_id_num_uses = 1).await.unwrap();
+    write(&b, "wEB", |role| role.secret_id_ttl = Duration::from_secs(60)).await.unwrap();
+    write(&a, "web", |role| role.bind_secret_id = true).await.unwrap();
+    let view = a.view();
+    let role = view.roles().get("WEB").unwrap();
+    assert_eq!((role.secret_id_num_uses, role.secret_id_ttl.as_secs()), (1, 60));
+    assert_eq!(view.roles().names().collect::<Vec<_>>(), ["web"]);
+}
+
+#[tokio::test]
+async fn a_role_that_this_node_has_not_heard_of_is_deleted_all_the_same() {
+    let (a, b, store) = two();
+    write(&a, "web", |_| ()).await.unwrap();
+    assert!(b.view().roles().get("web").is_none());
+    assert!(b.delete_role("web").await.unwrap());
+    assert!(!a.delete_role("web").await.unwrap(), "it is gone");
+    assert!(a.view().roles().get("web").is_none());
+    assert!(store.state().documents.is_empty(), "its role id too");
+    assert_eq!(store.state().ended_roles.len(), 1);
+}
+
+#[tokio::test]
+async fn a_role_id_is_taken_once_whichever_node_is_asked() {
+    let (a, b, _) = two();
+    write(&a, "one", |role| role.set_role_id("taken").unwrap()).await.unwrap();
+    let refusal = write(&b, "other", |role| role.set_role_id("taken").unwrap()).await.unwrap_err();
+    assert_eq!((refusal.kind(), refusal.text()), (Kind::Invalid, "role_id already in use"));
+    write(&a, "one", |role| role.set_role_id("free").unwrap()).await.unwrap();
+    write(&b, "other", |role| role.set_role_id("taken").unwrap()).await.unwrap();
+    assert_eq!((b.view().made().name("taken"), b.view().made().name("free")), (Some("other"), Some("one")));
+}
+
+#[tokio::test]
+async fn what_is_stored_is_served_after_a_restart_and_nothing_after_the_end() {
+    let (a, _, store) = two();
+    write(&a, "web", |role| role.secret_id_num_uses = 3).await.unwrap();
+    let again = Node::new(MountId(1), store.clone()).unwrap();
+    again.reload().await.unwrap();
+    assert_eq!(uses(&again, "web"), Some(3));
+    assert!(again.terms("web").is_some() && again.terms("other").is_none());
+    let other_mount = Node::new(MountId(2), store.clone()).unwrap();
+    other_mount.reload().await.unwrap();
+    assert_eq!(uses(&other_mount, "web"), None);
+    again.close();
+    assert_eq!(uses(&again, "web"), None);
+}
+
+#[tokio::test]
+async fn a_view_stays_when_the_store_fails_and_follows_when_it_answers() {
+    let (a, b, store) = two();
+    write(&a, "web", |role| role.secret_id_num_uses = 1).await.unwrap();
+    b.reload().await.unwrap();
+    store.state().fail = true;
+    assert_eq!(write(&a, "web", |role| role.secret_id_num_uses = 2).await.unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(uses(&a, "web"), Some(1));
+    assert_eq!(a.catch_up().await.unwrap_err().kind(), Kind::Unavailable);
+    store.state().fail = false;
+    write(&b, "web", |role| role.secret_id_num_uses = 3).await.unwrap();
+    a.catch_up().await.unwrap();
+    assert_eq!(uses(&a, "web"), Some(3), "it was behind");
+    write(&b, "web", |role| role.secret_id_num_uses = 4).await.unwrap();
+    a.catch_up().await.unwrap();
+    assert_eq!(uses(&a, "web"), Some(3), "not behind any more, and left to the follower");
+}

@@ -1,0 +1,38 @@
+//! What is said of the cloud services of managed keys. Their rules are with the services:
+//! [`CloudSettings::problems`].
+
+use super::reader::Reader;
+use crate::fields::Fields;
+use crate::keys::{AzureSettings, CloudSettings, GoogleSettings};
+
+/// The settings as they are given, those that are not as they usually are.
+pub(super) fn settings(read: &mut Reader<'_>) -> CloudSettings {
+    let (azure, google) = (AzureSettings::default(), GoogleSettings::default());
+    let settings = CloudSettings {
+        azure: AzureSettings {
+            authority_url: text(read, "azure_authority_url"),
+            vault_url_template: text(read, "azure_vault_url_template").unwrap_or(azure.vault_url_template),
+            api_version: text(read, "azure_api_version").unwrap_or(azure.api_version),
+            extra_suffixes: read
+                .one("azure_extra_suffixes", Fields::list, "a list of DNS names")
+                .unwrap_or(azure.extra_suffixes),
+            imds_url: text(read, "azure_imds_url").unwrap_or(azure.imds_url),
+        },
+        google: GoogleSettings {
+            endpoint: text(read, "google_endpoint").unwrap_or(google.endpoint.clone()),
+            token_url: text(read, "google_token_url").unwrap_or(google.token_url.clone()),
+            metadata_url: text(read, "google_metadata_url").unwrap_or(google.metadata_url.clone()),
+            credentials_dir: read.path("google_credentials_dir", "the absolute path of a folder"),
+            software_keys: read.one("google_software_keys", Fields::bool, "true or false").unwrap_or_default(),
+            ..google
+        },
+    };
+    for (name, rule) in settings.problems() {
+        read.problem(name, rule);
+    }
+    settings
+}
+
+fn text(read: &mut Reader<'_>, name: &str) -> Option<String> {
+    read.one(name, Fields::text, "a text")
+}

@@ -1,0 +1,26 @@
+//! What is said of the provider of the authentication method `cloudb`. The rules of the URLs are those of whoever
+//! sends credentials there: [`CloudbUrls::check`].
+
+use super::reader::Reader;
+use crate::auth::{CloudbSettings, CloudbUrls};
+use crate::fields::Fields;
+
+/// The settings as they are given.
+pub(super) fn settings(read: &mut Reader<'_>) -> CloudbSettings {
+    let mut url = |name| read.one(name, Fields::text, "a URL");
+    let urls = CloudbUrls {
+        authority: url("cloudb.authority_url"),
+        arm: url("cloudb.arm_url"),
+        graph: url("cloudb.graph_url"),
+        imds: url("cloudb.imds_url"),
+    };
+    if let Err(error) = urls.check() {
+        read.problems.push(error.text().to_owned());
+    }
+    let rule = "the absolute path of a file";
+    let ca_file = read.path("cloudb.ca_file", rule);
+    if ca_file.as_ref().is_some_and(|file| !file.is_absolute()) {
+        read.problem("cloudb.ca_file", &format!("must be {rule}"));
+    }
+    CloudbSettings { urls, ca_file, ..CloudbSettings::default() }
+}

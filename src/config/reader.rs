@@ -1,0 +1,72 @@
+//! Reading one setting: a value of the right kind, or a note of what is wrong with it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::fields::Fields;
+
+/// The settings as they were given, and the notes.
+pub(super) struct Reader<'a> {
+    pub(super) fields: &'a Fields,
+    pub(super) problems: &'a mut Vec<String>,
+}
+
+impl Reader<'_> {
+    /// Notes that a setting breaks a rule.
+    pub(super) fn problem(&mut self, name: &str, rule: &str) {
+        self.problems.push(format!("{name}: {rule}"));
+    }
+
+    /// The value of a setting, if it has one; a note when it is of the wrong kind.
+    pub(super) fn one<T>(
+        &mut self,
+        name: &str,
+        read: impl Fn(&Fields, &str) -> Result<Option<T>>,
+        rule: &str,
+    ) -> Option<T> {
+        read(self.fields, name).unwrap_or_else(|_| {
+            self.problem(name, &format!("must be {rule}"));
+            None
+        })
+    }
+
+    /// A number between two others, both included.
+    pub(super) fn number(&mut self, name: &str, low: usize, high: usize) -> usize {
+        let value = self.fields.int(name).ok().flatten().and_then(|n| usize::try_from(n).ok());
+        value.filter(|n| (low..=high).contains(n)).unwrap_or_else(|| {
+            self.problem(name, &format!("must be a number between {low} and {high}"));
+            low
+        })
+    }
+
+    /// A duration of so many seconds.
+    pub(super) fn duration(&mut self, name: &str, seconds: std::ops::RangeInclusive<u64>, rule: &str) -> Duration {
+        let value = self.fields.duration(name).ok().flatten();
+        value.filter(|d| seconds.contains(&d.as_secs())).unwrap_or_else(|| {
+            self.problem(name, &format!("must be {rule}"));
+            Duration::ZERO
+        })
+    }
+
+    /// A path that is not empty, if it has one.
+    pub(super) fn path(&mut self, name: &str, rule: &str) -> Option<PathBuf> {
+        let path = self.one(name, Fields::text, rule)?;
+        if path.is_empty() {
+            self.problem(name, &format!("must be {rule}"));
+        }
+        Some(PathBuf::from(path))
+    }
+
+    /// An address with a port, if it has one.
+    pub(super) fn address(&mut self, name: &str) -> Option<SocketAddr> {
+        let rule = "an address and a port, such as 127.0.0.1:8200";
+        let text = self.one(name, Fields::text, rule)?;
+        let address = text.parse().ok();
+        if address.is_none() {
+            self.problem(name, &format!("must be {rule}"));
+        }
+        address
+    }
+}

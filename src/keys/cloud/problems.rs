@@ -1,0 +1,131 @@
+//! Which settings of the cloud services cannot be used: credentials are sent to what they name.
+
+use std::net::IpAddr;
+
+use url::{Host, Url};
+
+use super::services::CloudSettings;
+use crate::outbound::base_url;
+
+const BASE: &str = "must be an absolute https URL without credentials and query; http is for the loopback alone";
+const TEMPLATE: &str = "must be an absolute https URL with {vault_name} in it; http is for the loopback alone";
+const VERSION: &str = "must be 1 to 32 letters, digits or . -";
+const SUFFIXES: &str = "must be DNS names of two labels at least, in lower case";
+const NEAR: &str = "must be a URL of this machine: on the loopback, a link-local address or metadata.google.internal";
+const FOLDER: &str = "must be the absolute path of a folder";
+
+impl CloudSettings {
+    /// The settings that cannot be used, by the names that they have in the server's configuration, each with its
+    /// rule.
+    pub fn problems(&self) -> Vec<(&'static str, &'static str)> {
+        let (azure, google) = (&self.azure, &self.google);
+        let template = azure.vault_url_template.as_str();
+        let sample = template.replace("{vault_name}", "name").replace("{resource}", "vault.example");
+        let is_base = |url: &str| base_url("", url).is_ok();
+        let held = [
+            ("azure_authority_url", azure.authority_url.as_deref().is_none_or(is_base), BASE),
+            ("azure_vault_url_template", template.contains("{vault_name}") && is_base(&sample), TEMPLATE),
+            ("azure_api_version", is_version(&azure.api_version), VERSION),
+            ("azure_extra_suffixes", azure.extra_suffixes.iter().all(|name| is_suffix(name)), SUFFIXES),
+            ("azure_imds_url", is_near(&azure.imds_url), NEAR),
+            ("google_endpoint", is_base(&google.endpoint), BASE),
+            ("google_token_url", is_base(&google.token_url), BASE),
+            ("google_metadata_url", is_near(&google.metadata_url), NEAR),
+            ("google_credentials_dir", google.credentials_dir.as_ref().is_none_or(|path| path.is_absolute()), FOLDER),
+        ];
+        held.into_iter().filter(|(_, holds, _)| !holds).map(|(name, _, rule)| (name, rule)).collect()
+    }
+}
+
+fn is_version(text: &str) -> bool {
+    (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'))
+}
+
+/// Tokens are sent to whatever is below it: a top-level domain is nobody's.
+fn is_suffix(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        !label.is_empty() && label.bytes().all(inner)
+    };
+    name.len() <= 253 && name.contains('.') && name.split('.').all(is_label)
+}
+
+/// Whether this names the machine's own identity service, which speaks plain HTTP and gives tokens to whoever asks:
+/// it is reached from this machine alone.
+fn is_near(text: &str) -> bool {
+    let Ok(url) = Url::parse(text) else { return false };
+    let is_near = match url.host() {
+        Some(Host::Domain(name)) => matches!(name, "localhost" | "metadata.google.internal"),
+        Some(Host::Ipv4(address)) => IpAddr::V4(address).is_loopback() || address.is_link_local(),
+        Some(Host::Ipv6(address)) => address.is_loopback() || address.is_unicast_link_local(),
+        None => false,
+    };
+    let is_bare =
+        url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
+    is_near && is_bare && matches!(url.scheme(), "http" | "https")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(change: impl FnOnce(&mut CloudSettings)) -> Vec<&'static str> {
+        let mut settings = CloudSettings::default();
+        change(&mut settings);
+        settings.problems().into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn what_credentials_are_sent_to_is_https_or_on_the_loopback() {
+        assert_eq!(problem(|_| {}), [""; 0]);
+        for good in ["https://kms.example/base", "http://127.0.0.1:4566", "http://localhost:1"] {
+            let none = problem(|settings| {
+                (settings.google.endpoint, settings.google.token_url) = (good.to_owned(), good.to_owned());
+                settings.azure.authority_url = Some(good.to_owned());
+                settings.azure.vault_url_template = format!("{good}/{{vault_name}}.{{resource}}");
+            });
+            assert_eq!(none, [""; 0], "{good}");
+        }
+        for bad in ["http://kms.example", "kms.example", "https://user@kms.example", "https://kms.example/?a", ""] {
+            assert_eq!(problem(|settings| settings.google.endpoint = bad.to_owned()), ["google_endpoint"]);
+            assert_eq!(problem(|settings| settings.google.token_url = bad.to_owned()), ["google_token_url"]);
+            let authority = problem(|settings| settings.azure.authority_url = Some(bad.to_owned()));
+            assert_eq!(authority, ["azure_authority_url"]);
+        }
+        for bad in ["https://store.example", "http://{vault_name}.example", "{vault_name}", ""] {
+            let template = problem(|settings| settings.azure.vault_url_template = bad.to_owned());
+            assert_eq!(template, ["azure_vault_url_template"], "{bad}");
+        }
+    }
+
+    #[test]
+    fn tokens_of_the_machine_come_from_the_machine() {
+        for good in ["http://169.254.169.254", "http://metadata.google.internal", "http://[::1]:80", "http://127.0.0.1"]
+        {
+            let set = |settings: &mut CloudSettings| settings.azure.imds_url = good.to_owned();
+            assert_eq!(problem(set), [""; 0], "{good}");
+        }
+        for bad in
+            ["http://10.0.0.1", "http://169.254.169.254.example", "ftp://127.0.0.1", "http://127.0.0.1/?a=b", "x"]
+        {
+            assert_eq!(problem(|settings| settings.azure.imds_url = bad.to_owned()), ["azure_imds_url"], "{bad}");
+            assert_eq!(problem(|settings| settings.google.metadata_url = bad.to_owned()), ["google_metadata_url"]);
+        }
+    }
+
+    #[test]
+    fn suffixes_versions_and_folders_have_their_forms() {
+        let suffixes = |names: &[&str]| {
+            problem(|settings| settings.azure.extra_suffixes = names.iter().map(|name| (*name).to_owned()).collect())
+        };
+        assert_eq!(suffixes(&["stack.example", "a-1.b.c"]), [""; 0]);
+        for bad in ["example", ".example", "a..b", "Stack.example", "a.b/", "a.b:1", ""] {
+            assert_eq!(suffixes(&["stack.example", bad]), ["azure_extra_suffixes"], "{bad}");
+        }
+        for bad in ["", "7.4&x=y", &"7".repeat(33)] {
+            assert_eq!(problem(|settings| settings.azure.api_version = bad.to_owned()), ["azure_api_version"]);
+        }
+        let folder = problem(|settings| settings.google.credentials_dir = Some("keys".into()));
+        assert_eq!(folder, ["google_credentials_dir"]);
+    }
+}

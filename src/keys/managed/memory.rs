@@ -1,0 +1,66 @@
+//! A store in memory, for tests.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
+
+use crate::documents::{Document, DocumentWrite};
+use crate::error::{Error, Kind, Result};
+use crate::keys::store::KeyStore;
+
+/// Documents by kind and name.
+#[derive(Default)]
+pub(super) struct Memory {
+    pub(super) documents: Mutex<BTreeMap<(&'static str, String), Document>>,
+    /// Refuses commits: after they are stored, where it is true.
+    pub(super) fails: Mutex<Option<bool>>,
+    pub(super) reads: AtomicUsize,
+    /// Refuses reads.
+    pub(super) blind: Mutex<bool>,
+}
+
+impl Memory {
+    pub(super) fn write(&self, unit: Vec<DocumentWrite>) -> Result<()> {
+        let mut documents = self.documents.lock().unwrap();
+        let place = |write: &DocumentWrite| (write.key.kind, write.key.name.clone());
+        for write in &unit {
+            if documents.get(&place(write)).map_or(0, |document| document.version) != write.expected {
+                return Err(Error::new(Kind::Conflict, "version"));
+            }
+        }
+        for write in unit {
+            let place = place(&write);
+            match write.body {
+                None => drop(documents.remove(&place)),
+                Some(body) => {
+                    drop(documents.insert(place, Document { key: write.key, version: write.expected + 1, body }));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl KeyStore for Memory {
+    fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>> {
+        let fails = *self.fails.lock().unwrap();
+        let stored = if fails == Some(false) { Ok(()) } else { self.write(unit) };
+        let answer = if fails.is_some() { Err(Error::new(Kind::Unavailable, "switched off")) } else { stored };
+        ready(answer).boxed()
+    }
+
+    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let answer = match *self.blind.lock().unwrap() {
+            true => Err(Error::new(Kind::Unavailable, "switched off")),
+            false => {
+                let documents = self.documents.lock().unwrap();
+                Ok(documents.values().filter(|document| document.key.kind == kind).cloned().collect())
+            }
+        };
+        ready(answer).boxed()
+    }
+}

@@ -1,0 +1,139 @@
+//! `cloudakms`, over ministack.
+
+use aws_sdk_kms::types::{KeySpec, KeyState, KeyUsageType};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::super::{key as pkcs11, with};
+use super::{refused, shown_of_all, test, test_refused, tested, write};
+use crate::signers::cloud::ministack::Ministack;
+use crate::support::App;
+
+/// A key of P-256, or of RSA with so many bits where it is more than one of the curves has.
+fn key(stack: &Ministack, kms_key: &str, bits: u32) -> Value {
+    let body = json!({ "access_key": "test", "secret_key": "test-secret", "kms_key": kms_key, "endpoint": stack.url,
+        "region": "us-east-1" });
+    with(
+        body,
+        match bits {
+            256 | 384 | 521 => json!({ "key_type": "ecdsa", "curve": format!("P{bits}") }),
+            bits => json!({ "key_type": "RSA", "key_bits": bits.to_string() }),
+        },
+    )
+}
+
+fn generated(stack: &Ministack, kms_key: &str, bits: u32) -> Value {
+    with(key(stack, kms_key, bits), json!({ "allow_generate_key": "true", "any_mount": "true" }))
+}
+
+/// How many keys there are that may sign, and how many that wait for their end.
+async fn count(stack: &Ministack) -> (usize, usize) {
+    let client = stack.client();
+    let (mut enabled, mut ending) = (0, 0);
+    for key in client.list_keys().send().await.unwrap().keys() {
+        let described = client.describe_key().key_id(key.key_id().unwrap()).send().await.unwrap();
+        match described.key_metadata().unwrap().key_state() {
+            Some(KeyState::Enabled) => enabled += 1,
+            Some(KeyState::PendingDeletion) => ending += 1,
+            state => panic!("{state:?}"),
+        }
+    }
+    (enabled, ending)
+}
+
+#[actix_web::test]
+async fn k29_keys_of_every_kind_are_made_once_under_their_alias_however_many_ask() {
+    let (stack, app) = (Ministack::start(), App::start().await);
+    for bits in [2048, 3072, 4096, 256, 384, 521] {
+        let key = format!("cloudakms/k{bits}");
+        write(&app, &key, generated(&stack, &format!("alias/k{bits}"), bits)).await;
+        // Two keys of the configuration are one at the service.
+        write(&app, &format!("{key}-too"), generated(&stack, &format!("alias/k{bits}"), bits)).await;
+        let names = [key.clone(), format!("{key}-too")];
+        let race = join_all((0..5).map(|n| test(&app, &names[n % 2], json!({})))).await;
+        race.iter().for_each(|answer| assert_eq!(answer.status, 204, "{bits}: {}", answer.text));
+        if bits > 521 {
+            tested(&app, &key, json!({ "use_pss": true, "hash_algorithm": "sha2-384" })).await;
+        } else {
+            test_refused(&app, &key, json!({ "use_pss": true }), "configuration: use_pss: is for RSA keys alone").await;
+        }
+        let text = "configuration: hash algorithm not supported by cloudakms";
+        test_refused(&app, &key, json!({ "hash_algorithm": "sha1" }), text).await;
+    }
+    let aliases = stack.client().list_aliases().send().await.unwrap();
+    let mut names: Vec<_> = aliases.aliases().iter().filter_map(|alias| alias.alias_name()).collect();
+    names.retain(|name| name.starts_with("alias/k"));
+    names.sort_unstable();
+    assert_eq!(names, ["alias/k2048", "alias/k256", "alias/k3072", "alias/k384", "alias/k4096", "alias/k521"]);
+    assert_eq!(count(&stack).await, (6, 0), "nobody made a key that is nobody's");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn k30_a_key_that_is_disabled_of_another_use_or_of_another_spec_is_refused() {
+    let (stack, app) = (Ministack::start(), App::start().await);
+    let client = stack.client();
+    let make = |usage, spec| {
+        let request = client.create_key().key_usage(usage).key_spec(spec);
+        async move { request.send().await.unwrap().key_metadata.unwrap().key_id }
+    };
+    let id = make(KeyUsageType::EncryptDecrypt, KeySpec::Rsa2048).await;
+    write(&app, "cloudakms/web", key(&stack, &id, 2048)).await;
+    let text = "configuration: cloudakms: the key usage of the key is ENCRYPT_DECRYPT, and has to be SIGN_VERIFY";
+    test_refused(&app, "cloudakms/web", json!({}), text).await;
+    let id = make(KeyUsageType::SignVerify, KeySpec::Rsa3072).await;
+    write(&app, "cloudakms/web", json!({ "kms_key": id })).await;
+    let text = "configuration: cloudakms: the key spec of the key is RSA_3072, and has to be RSA_2048";
+    test_refused(&app, "cloudakms/web", json!({}), text).await;
+    write(&app, "cloudakms/web", json!({ "key_bits": "3072" })).await;
+    tested(&app, "cloudakms/web", json!({})).await;
+    client.disable_key().key_id(&id).send().await.unwrap();
+    let text = "configuration: cloudakms: the state of the key is Disabled, and has to be Enabled";
+    test_refused(&app, "cloudakms/web", json!({}), text).await;
+    client.enable_key().key_id(&id).send().await.unwrap();
+    tested(&app, "cloudakms/web", json!({})).await;
+    write(&app, "cloudakms/web", json!({ "kms_key": "alias/absent" })).await;
+    let text = "configuration: key does not exist in backend and allow_generate_key is false";
+    test_refused(&app, "cloudakms/web", json!({}), text).await;
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn k31_a_key_that_may_be_made_is_named_by_an_alias_of_ours() {
+    let (stack, app) = (Ministack::start(), App::start().await);
+    let text = "kms_key must be an alias when allow_generate_key is true";
+    for id in ["1234abcd-12ab-34cd-56ef-1234567890ab", "arn:aws:kms:us-east-1:000000000000:key/1", "alias/aws/x"] {
+        refused(&app, "cloudakms/web", generated(&stack, id, 256), text).await;
+    }
+    for id in ["1234abcd-12ab-34cd-56ef-1234567890ab", "arn:aws:kms:us-east-1:000000000000:key/1"] {
+        write(&app, "cloudakms/web", key(&stack, id, 256)).await;
+    }
+    refused(&app, "cloudakms/web", json!({ "allow_generate_key": "true" }), text).await;
+    write(&app, "cloudakms/web", generated(&stack, "alias/x", 256)).await;
+    tested(&app, "cloudakms/web", json!({})).await;
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn k7_names_are_unique_over_types_and_parameters_are_shown_without_secrets() {
+    let (stack, app) = (Ministack::start(), App::start().await);
+    let other = app.client.post("sys/managed-keys/pkcs11/K1", pkcs11()).await;
+    assert_eq!(other.status, 200, "the spelling is warned of: {}", other.text);
+    let text = "a managed key named \"k1\" of type \"pkcs11\" already exists";
+    refused(&app, "cloudakms/k1", key(&stack, "alias/x", 256), text).await;
+    assert_eq!(app.client.list("sys/managed-keys/pkcs11").await.body["keys"], json!(["k1"]));
+    assert_eq!(app.client.list("sys/managed-keys/cloudakms").await.status, 404);
+
+    write(&app, "cloudakms/web", key(&stack, "alias/x", 2048)).await;
+    let shown = app.client.get("sys/managed-keys/cloudakms/web").await.body["data"].clone();
+    let own = json!({ "access_key": "redacted", "secret_key": "redacted", "key_type": "RSA", "key_bits": "2048",
+        "curve": "", "kms_key": "alias/x", "endpoint": stack.url, "region": "us-east-1" });
+    assert_eq!(shown, shown_of_all("web", "cloudakms", &shown["UUID"], own));
+    // What is shown can be written back, and keeps the credential.
+    write(&app, "cloudakms/web", with(shown, json!({ "allow_generate_key": true }))).await;
+    tested(&app, "cloudakms/web", json!({})).await;
+    let text = "access_key: \"redacted\" is what is shown in its place, and there is none yet";
+    refused(&app, "cloudakms/other", with(key(&stack, "alias/x", 256), json!({ "access_key": "redacted" })), text)
+        .await;
+    app.stop().await;
+}

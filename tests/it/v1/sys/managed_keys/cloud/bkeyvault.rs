@@ -1,0 +1,91 @@
+//! `cloudbkeyvault`, over its fake.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use signet::keys::{AzureSettings, CloudSettings};
+
+use super::super::with;
+use super::{issue, refused, shown_of_all, test, test_refused, tested, with_root, write};
+use crate::signers::cloud::server::{Told, serve};
+use crate::signers::cloud::vault::{CLIENT, SECRET, TENANT, Vault};
+use crate::support::App;
+
+const KEY: &str = "cloudbkeyvault/web";
+
+fn key() -> Value {
+    json!({ "tenant_id": TENANT, "client_id": CLIENT, "client_secret": SECRET, "vault_name": "store",
+        "key_name": "key", "key_type": "rsa-hsm", "key_bits": "2048" })
+}
+
+async fn server(azure: AzureSettings) -> App {
+    App::builder().cloud(CloudSettings { azure, ..CloudSettings::default() }).start().await
+}
+
+#[actix_web::test]
+async fn k35_a_key_is_made_once_and_signs_and_another_authority_gets_no_credential() {
+    let foreign = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&foreign);
+    let elsewhere = serve(move |_| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        Told::new(200, json!({ "access_token": "t", "expires_in": 3599 }))
+    });
+    let vault = Vault::start();
+    vault.lock().authority = elsewhere;
+    let app = server(vault.settings()).await;
+    write(&app, KEY, with(key(), json!({ "allow_generate_key": "true", "any_mount": "true" }))).await;
+    write(&app, "cloudbkeyvault/too", with(key(), json!({ "allow_generate_key": "true", "any_mount": "true" }))).await;
+    // A second version of a key would be another key: whoever asks first makes it.
+    let both = join_all([KEY, "cloudbkeyvault/too", KEY].map(|key| test(&app, key, json!({})))).await;
+    both.iter().for_each(|answer| assert_eq!(answer.status, 204, "{}", answer.text));
+    assert_eq!(vault.lock().keys["key"].len(), 1);
+    tested(&app, KEY, json!({ "use_pss": false, "hash_algorithm": "sha2-256" })).await;
+    tested(&app, KEY, json!({ "use_pss": true, "hash_algorithm": "sha2-384" })).await;
+    let text = "configuration: hash algorithm not supported by cloudbkeyvault";
+    test_refused(&app, KEY, json!({ "hash_algorithm": "sha3-256" }), text).await;
+    with_root(&app, json!({ "managed_key_name": "web" })).await;
+    assert_eq!(issue(&app).await.status, 200);
+
+    vault.lock().closed = true;
+    let text = "cloudbkeyvault: the key store refused the service's credential";
+    test_refused(&app, KEY, json!({}), &format!("configuration: {text}")).await;
+    let closed = issue(&app).await;
+    assert_eq!((closed.status, closed.error()), (502, text));
+    assert_eq!(foreign.load(Ordering::SeqCst), 0, "a credential was sent to whom an answer named");
+    vault.lock().closed = false;
+    assert_eq!(issue(&app).await.status, 200);
+    vault.lock().keys.get_mut("key").unwrap()[0].enabled = false;
+    test_refused(&app, KEY, json!({}), "configuration: cloudbkeyvault: the key is disabled").await;
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn k36_a_resource_is_a_suffix_of_the_provider_or_of_the_configuration() {
+    let vault = Vault::start();
+    let extra_suffixes = vec!["stack.example".to_owned()];
+    let app = server(AzureSettings { extra_suffixes, ..vault.settings() }).await;
+    let rule = "resource: must be the DNS suffix of a key store of the provider";
+    for resource in ["evil.example", "evilvault.azure.net", "vault.azure.net.evil.example", "evilstack.example"] {
+        refused(&app, KEY, with(key(), json!({ "resource": resource })), rule).await;
+    }
+    let rule = "resource: must be 1 to 253 letters, digits or . -";
+    for resource in
+        ["evil.example/vault.azure.net", "evil.example#.vault.azure.net", "vault.azure.net:1", "a@vault.azure.net"]
+    {
+        refused(&app, KEY, with(key(), json!({ "resource": resource })), rule).await;
+    }
+    assert_eq!(app.client.get("sys/managed-keys/cloudbkeyvault/web").await.status, 404);
+    for resource in ["managedhsm.azure.net", "eu.vault.azure.net", "Stack.example", "a.stack.example", ""] {
+        write(&app, KEY, with(key(), json!({ "resource": resource }))).await;
+    }
+    let shown = app.client.get("sys/managed-keys/cloudbkeyvault/web").await.body["data"].clone();
+    let own = json!({ "tenant_id": TENANT, "client_id": CLIENT, "client_secret": "redacted", "vault_name": "store",
+        "key_name": "key", "key_type": "RSA-HSM", "key_bits": "2048", "environment": "AZUREPUBLICCLOUD",
+        "resource": "vault.azure.net" });
+    assert_eq!(shown, shown_of_all("web", "cloudbkeyvault", &shown["UUID"], own));
+    write(&app, KEY, with(shown, json!({ "allow_generate_key": "true" }))).await;
+    tested(&app, KEY, json!({})).await;
+    app.stop().await;
+}

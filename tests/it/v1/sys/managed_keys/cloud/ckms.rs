@@ -1,0 +1,124 @@
+//! `cloudckms`, over its fake.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use signet::keys::{CloudSettings, GoogleSettings};
+
+use super::super::with;
+use super::{issue, refused, shown_of_all, test, test_refused, tested, with_root, write};
+use crate::signers::cloud::kms::{Fault, Kms};
+use crate::support::App;
+
+const KEY: &str = "cloudckms/web";
+
+fn key(algorithm: &str) -> Value {
+    json!({ "crypto_key": "key", "key_ring": "ring", "project": "project", "region": "europe-west3",
+        "algorithm": algorithm })
+}
+
+fn generated(algorithm: &str) -> Value {
+    with(key(algorithm), json!({ "allow_generate_key": "true", "any_mount": "true" }))
+}
+
+async fn server(google: GoogleSettings) -> App {
+    App::builder().cloud(CloudSettings { google, ..CloudSettings::default() }).start().await
+}
+
+#[actix_web::test]
+async fn k33_a_key_is_made_waited_for_and_used_and_an_answer_that_was_damaged_is_not() {
+    let kms = Kms::start();
+    let app = server(kms.settings()).await;
+    write(&app, KEY, key("EC_SIGN_P256_SHA256")).await;
+    let text = "configuration: key does not exist in backend and allow_generate_key is false";
+    test_refused(&app, KEY, json!({}), text).await;
+    assert!(kms.lock().keys.is_empty());
+    // The service says once that it is still being made.
+    write(&app, KEY, generated("EC_SIGN_P256_SHA256")).await;
+    tested(&app, KEY, json!({})).await;
+    assert_eq!(kms.lock().keys["key"].pending, 0);
+    with_root(&app, json!({ "managed_key_name": "web" })).await;
+    let issued = issue(&app).await;
+    assert_eq!(issued.status, 200, "{}", issued.text);
+    for (fault, text) in [
+        (Fault::SignatureChecksum, "cloudckms: the key service: its answer was damaged on its way"),
+        (Fault::DigestNotVerified, "cloudckms: the key service: its answer is not for the digest that was sent"),
+        (Fault::AnotherName, "cloudckms: the key service: its answer is about another key"),
+    ] {
+        kms.lock().fault = Some(fault);
+        let certs = app.client.list("pki/certs").await.body["data"].clone();
+        let damaged = issue(&app).await;
+        assert_eq!((damaged.status, damaged.error()), (502, text));
+        test_refused(&app, KEY, json!({}), &format!("configuration: {text}")).await;
+        assert_eq!(app.client.list("pki/certs").await.body["data"], certs, "{fault:?}");
+    }
+    kms.lock().fault = None;
+    assert_eq!(issue(&app).await.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn k34_the_algorithm_dictates_the_scheme_where_nothing_is_asked_for() {
+    let kms = Kms::start();
+    let app = server(kms.settings()).await;
+    write(&app, KEY, generated("RSA_SIGN_PSS_2048_SHA256")).await;
+    tested(&app, KEY, json!({})).await;
+    tested(&app, KEY, json!({ "use_pss": true, "hash_algorithm": "sha2-256" })).await;
+    for against in [json!({ "use_pss": false }), json!({ "hash_algorithm": "sha2-512" })] {
+        let answer = test(&app, KEY, against.clone()).await;
+        assert_eq!(answer.status, 400, "{against}: {}", answer.text);
+        let text = "configuration: algorithm RSA_SIGN_PSS_2048_SHA256 supports only ";
+        assert!(answer.error().starts_with(text), "{}", answer.text);
+    }
+    assert_eq!(kms.lock().keys.len(), 1);
+    let shown = app.client.get("sys/managed-keys/cloudckms/web").await.body["data"].clone();
+    let own = with(key("RSA_SIGN_PSS_2048_SHA256"), json!({ "credentials": "", "crypto_key_version": "1" }));
+    let terms = json!({ "allow_generate_key": true, "any_mount": true });
+    assert_eq!(shown, with(shown_of_all("web", "cloudckms", &shown["UUID"], own), terms));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn k37_credentials_are_files_of_the_folder_for_them_and_no_others() {
+    let kms = Kms::start();
+    kms.lock().make("key", "EC_SIGN_P256_SHA256", 0);
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("credentials");
+    std::fs::create_dir(&folder).unwrap();
+    kms.account(&folder.join("signer.json"));
+    std::fs::copy(folder.join("signer.json"), root.path().join("outside.json")).unwrap();
+    symlink(root.path().join("outside.json"), folder.join("link.json")).unwrap();
+    symlink(root.path(), folder.join("up")).unwrap();
+    let of = |path: &Path| with(key("EC_SIGN_P256_SHA256"), json!({ "credentials": path.to_str().unwrap() }));
+    let app = server(GoogleSettings { credentials_dir: Some(folder.clone()), ..kms.settings() }).await;
+    let outside = "credentials: must be the file of the server's environment, or inside its credentials_dir";
+    for path in [
+        root.path().join("outside.json"),
+        folder.join("../outside.json"),
+        "/etc/passwd".into(),
+        "signer.json".into(),
+        folder.clone(),
+    ] {
+        refused(&app, KEY, of(&path), outside).await;
+    }
+    let linked = "credentials: must be a regular file that the server can read, not behind a symbolic link";
+    for path in [folder.join("link.json"), folder.join("up/outside.json")] {
+        refused(&app, KEY, of(&path), linked).await;
+    }
+    write(&app, KEY, of(&folder.join("signer.json"))).await;
+    tested(&app, KEY, json!({})).await;
+    assert!(kms.lock().tokens.iter().all(|token| token.starts_with("account-token-")));
+    // One that is put behind a link later is not read.
+    write(&app, KEY, of(&folder.join("later.json"))).await;
+    test_refused(&app, KEY, json!({}), &format!("configuration: {linked}")).await;
+    symlink(root.path().join("outside.json"), folder.join("later.json")).unwrap();
+    test_refused(&app, KEY, json!({}), &format!("configuration: {linked}")).await;
+    // Without a folder there is none.
+    let app =
+        app.restart_as(|builder| builder.cloud(CloudSettings { google: kms.settings(), ..CloudSettings::default() }));
+    let app = app.await;
+    refused(&app, "cloudckms/other", of(&folder.join("signer.json")), outside).await;
+    test_refused(&app, KEY, json!({}), &format!("configuration: {outside}")).await;
+    app.stop().await;
+}
