@@ -99,3 +99,19 @@ async fn another_node_knows_roles_and_configuration_and_its_tokens_count_everywh
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(other.client.with_token("").post("auth/cloudb/login", body).await.status, 403);
 }
+
+#[actix_web::test]
+async fn r9_a_role_of_batch_tokens_gives_tokens_that_are_kept_nowhere() {
+    let world = World::start().await;
+    world.role(json!({"bound_service_principal_ids": "o1", "token_type": "batch", "token_ttl": "1h"})).await;
+    let answer = world.with(json!({})).await;
+    let auth = &answer.body["auth"];
+    assert_eq!(
+        (&auth["token_type"], &auth["accessor"], &auth["renewable"]),
+        (&json!("batch"), &json!(""), &json!(false))
+    );
+    let own = world.app.client.with_token(&token(&answer));
+    assert_eq!(own.get("auth/token/lookup-self").await.body["data"]["path"], "auth/cloudb/login");
+    assert_eq!(world.app.client.delete("sys/auth/cloudb").await.status, 204);
+    own.get("auth/token/lookup-self").await.assert_denied();
+}
