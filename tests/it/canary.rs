@@ -195,9 +195,9 @@ async fn signed_tokens(walk: &mut Walk, stranger: &Client) {
     walk.post("auth/jwt/config", json!({ "jwt_validation_pubkeys": [key.pem()] })).await;
     let role = json!({ "user_claim": "sub", "bound_audiences": "signet", "token_policies": "walker" });
     walk.post("auth/jwt/role/machine", role).await;
-    let end = crate::directory::now() + 3600;
+    let now = crate::directory::now();
     for (name, audience) in [("signed token", "signet"), ("signed token for others", "elsewhere")] {
-        let jwt = key.token(&json!({ "aud": audience, "sub": "build", "exp": end }));
+        let jwt = key.token(&json!({ "aud": audience, "sub": "build", "iat": now, "exp": now + 3600 }));
         walk.scanner.add_text(name, &jwt);
         // What makes it a credential.
         walk.scanner.add_text(&format!("signature of a {name}"), jwt.rsplit_once('.').unwrap().1);

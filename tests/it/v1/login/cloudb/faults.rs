@@ -287,7 +287,7 @@ async fn outcomes_are_counted() {
         assert_eq!(count(&text, result), 1, "{result}");
     }
     assert!(text.contains("signet_cloudb_provider_call_seconds_count{call=\"vm\",status=\"failed\"}"));
-    assert!(text.contains("signet_auth_key_set_refreshes_total{result=\"ok\"}"));
+    assert!(text.contains("signet_auth_key_set_refreshes_total{result=\"done\"}"));
     for secret in [CLIENT, TENANT, config()["client_secret"].as_str().unwrap()] {
         assert!(!text.contains(secret));
     }
