@@ -5,7 +5,7 @@ mod role;
 
 use super::roles::{self, LIST};
 use crate::auth::login::cloudb::{self, Cloudb, LoginRequest};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Operation::{Delete, List, Read, Update};
 use crate::http::secrets::route::{Call, Route};
@@ -61,9 +61,4 @@ async fn rotate_root(call: Call) -> Result<Answer> {
         Ok(Answer::empty())
     })
     .await
-}
-
-/// What only a service of another edition does.
-fn unsupported(what: &str) -> Error {
-    Error::invalid(format!("{what} is not supported"))
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::unsupported;
 use crate::auth::login::cloudb::{Cloudb, Config, ConfigChange};
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
@@ -111,6 +110,11 @@ fn change(fields: &mut Fields) -> Result<ConfigChange> {
         retry_delay: fields.duration("retry_delay")?,
         max_retry_delay: fields.duration("max_retry_delay")?,
     })
+}
+
+/// What only a service of another edition does.
+fn unsupported(what: &str) -> Error {
+    Error::invalid(format!("{what} is not supported"))
 }
 
 /// Whole seconds, rounded up.

@@ -6,7 +6,7 @@ use super::World;
 use crate::judges::judge;
 use crate::provider::{CLIENT, RESOURCE, S1, SECRET, TENANT};
 
-#[tokio::test]
+#[actix_web::test]
 async fn hvac_configures_roles_and_logs_in() {
     let world = World::start().await;
     let machine = world.provider.machine("rg1", "web", "o1", "westus");

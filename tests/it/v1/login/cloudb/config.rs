@@ -10,7 +10,7 @@ use crate::support::App;
 
 const PATH: &str = "auth/cloudb/config";
 
-#[tokio::test]
+#[actix_web::test]
 async fn c1_c4_a_configuration_is_read_back_without_its_secret_and_merged() {
     let world = World::start().await;
     let client = &world.app.client;
@@ -31,7 +31,7 @@ async fn c1_c4_a_configuration_is_read_back_without_its_secret_and_merged() {
     assert_eq!([of("client_id"), of("tenant_id")], [json!("other"), json!(TENANT)]);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn c2_a_configuration_that_is_not_there_is_not_found_and_deleted() {
     let world = World::start().await;
     let client = &world.app.client;
@@ -42,7 +42,7 @@ async fn c2_a_configuration_that_is_not_there_is_not_found_and_deleted() {
     }
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn c3_the_environment_stands_in_for_what_is_not_configured() {
     let provider = Provider::start();
     let fallback = CloudbFallback {
@@ -66,7 +66,7 @@ async fn c3_the_environment_stands_in_for_what_is_not_configured() {
     assert_eq!((&shown.body["data"]["tenant_id"], shown.text.contains("env-canary")), (&json!(""), false));
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn c5_clouds_are_named_without_letter_case() {
     let world = World::start().await;
     let client = &world.app.client;
@@ -76,7 +76,7 @@ async fn c5_clouds_are_named_without_letter_case() {
     assert_eq!(client.get(PATH).await.body["data"]["environment"], "azurepubliccloud");
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn c6_a_login_names_what_is_not_configured() {
     let world = World::start().await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
@@ -89,7 +89,7 @@ async fn c6_a_login_names_what_is_not_configured() {
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn c7_logins_go_on_under_the_configuration_that_they_began_with() {
     let world = World::start().await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
@@ -111,7 +111,7 @@ async fn c7_logins_go_on_under_the_configuration_that_they_began_with() {
     assert_eq!(world.provider.lock().count("discovery/keys"), 2);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn c9_a_tenant_that_would_climb_is_refused_and_asks_nobody() {
     let world = World::start().await;
     for bad in ["../evil", "a/b?x", "..", "a%2fb", "a b"] {
@@ -121,7 +121,7 @@ async fn c9_a_tenant_that_would_climb_is_refused_and_asks_nobody() {
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn fields_of_other_editions_are_refused_by_name() {
     let world = World::start().await;
     let federation = "workload identity federation is not supported";

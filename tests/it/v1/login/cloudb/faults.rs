@@ -15,7 +15,7 @@ fn web() -> Value {
     json!({"vm_name": "web"})
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l28_statuses_of_the_provider_are_told_apart() {
     let world = World::start().await;
     let machine = world.machine().await;
@@ -45,7 +45,7 @@ async fn l28_statuses_of_the_provider_are_told_apart() {
     }
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l28_waits_grow_and_are_those_that_the_provider_asks_for() {
     let world = World::start().await;
     let machine = world.machine().await;
@@ -65,7 +65,7 @@ async fn l28_waits_grow_and_are_those_that_the_provider_asks_for() {
     }
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn a_secret_that_the_directory_refuses_is_told_as_such() {
     let world = World::start().await;
     let machine = world.machine().await;
@@ -75,7 +75,7 @@ async fn a_secret_that_the_directory_refuses_is_told_as_such() {
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn a_server_without_a_secret_asks_as_its_own_machine() {
     let world = World::start().await;
     let machine = world.machine().await;
@@ -85,7 +85,7 @@ async fn a_server_without_a_secret_asks_as_its_own_machine() {
     assert_eq!((state.count("metadata/identity"), state.count("oauth2/v2.0")), (1, 0));
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l29_answers_that_lead_elsewhere_are_not_followed() {
     let world = World::start().await;
     let machine = world.machine().await;
@@ -105,7 +105,7 @@ async fn l29_answers_that_lead_elsewhere_are_not_followed() {
     assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l30_the_link_to_the_next_page_stays_at_the_provider() {
     let world = World::start().await;
     let machine = world.machine().await;
@@ -127,7 +127,7 @@ async fn l30_the_link_to_the_next_page_stays_at_the_provider() {
     assert_eq!(world.provider.lock().count("userAssignedIdentities") - before, 50);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l26_a_page_that_is_not_to_be_had_is_no_refusal() {
     let world = World::start().await;
     let machine = world.machine().await;
@@ -137,7 +137,7 @@ async fn l26_a_page_that_is_not_to_be_had_is_no_refusal() {
     assert_eq!(world.at(claims, web()).await.status, 503);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn a_directory_that_lies_is_not_believed() {
     let world = World::start().await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
@@ -167,7 +167,7 @@ async fn a_directory_that_lies_is_not_believed() {
     assert!(elsewhere.lock().asked.is_empty());
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l35_a_key_set_without_end_leaves_the_old_keys() {
     let clock = signet::clock::Clock::system().now();
     let world = World::built(|builder| builder.manual_clock(clock)).await;
@@ -191,7 +191,7 @@ async fn l35_a_key_set_without_end_leaves_the_old_keys() {
     assert_eq!(world.login(json!({"role": "r", "jwt": long})).await.status, 503);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn a_slow_provider_holds_up_only_those_who_need_it() {
     let world = Arc::new(World::start().await);
     let machine = world.machine().await;
@@ -218,7 +218,7 @@ async fn a_slow_provider_holds_up_only_those_who_need_it() {
     assert_eq!(slow.status, 200);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn a_login_ends_within_thirty_seconds_whatever_its_retries() {
     let world = World::start().await;
     let machine = world.machine().await;
@@ -234,7 +234,7 @@ async fn a_login_ends_within_thirty_seconds_whatever_its_retries() {
     assert!((29..35).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l36_cve_2026_46405_a_token_that_is_not_stored_is_given_to_nobody() {
     let faults = Arc::new(double::Faults::default());
     let world = World::built(|builder| builder.faults(&faults)).await;
@@ -260,7 +260,7 @@ async fn l36_cve_2026_46405_a_token_that_is_not_stored_is_given_to_nobody() {
     assert_eq!(world.with(json!({})).await.status, 200);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn outcomes_are_counted() {
     let world = World::start().await;
     let machine = world.machine().await;

@@ -18,7 +18,7 @@ fn token(answer: &Answer) -> String {
     answer.body["auth"]["client_token"].as_str().unwrap().to_owned()
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l31_a_role_is_logged_in_with_and_its_tokens_are_used_from_its_networks_alone() {
     let proxy = |settings: &mut signet::http::settings::Settings| {
         settings.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
@@ -39,7 +39,7 @@ async fn l31_a_role_is_logged_in_with_and_its_tokens_are_used_from_its_networks_
     }
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l33_a_renewal_takes_the_role_as_it_is_now() {
     let world = world().await;
     let answer = world.with(json!({})).await;
@@ -54,7 +54,7 @@ async fn l33_a_renewal_takes_the_role_as_it_is_now() {
     assert_eq!(own.get("auth/token/lookup-self").await.status, 200);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l34_tokens_end_with_their_mount_and_mounts_stand_apart() {
     let world = world().await;
     world.enable("team-b/cloudb").await;
@@ -73,7 +73,7 @@ async fn l34_tokens_end_with_their_mount_and_mounts_stand_apart() {
     assert_eq!(world.login(json!({"role": "r", "jwt": jwt})).await.status, 403);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l39_a_token_that_is_sent_along_is_not_looked_at() {
     let world = world().await;
     let limited = json!({"policies": "default", "num_uses": 1});
@@ -86,7 +86,7 @@ async fn l39_a_token_that_is_sent_along_is_not_looked_at() {
     assert_eq!(limited.get("auth/token/lookup-self").await.status, 200);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn another_node_knows_roles_and_configuration_and_its_tokens_count_everywhere() {
     let world = World::built(|builder| builder.postgres()).await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
@@ -98,4 +98,20 @@ async fn another_node_knows_roles_and_configuration_and_its_tokens_count_everywh
     world.role(json!({"bound_service_principal_ids": "o2"})).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(other.client.with_token("").post("auth/cloudb/login", body).await.status, 403);
+}
+
+#[actix_web::test]
+async fn r9_a_role_of_batch_tokens_gives_tokens_that_are_kept_nowhere() {
+    let world = World::start().await;
+    world.role(json!({"bound_service_principal_ids": "o1", "token_type": "batch", "token_ttl": "1h"})).await;
+    let answer = world.with(json!({})).await;
+    let auth = &answer.body["auth"];
+    assert_eq!(
+        (&auth["token_type"], &auth["accessor"], &auth["renewable"]),
+        (&json!("batch"), &json!(""), &json!(false))
+    );
+    let own = world.app.client.with_token(&token(&answer));
+    assert_eq!(own.get("auth/token/lookup-self").await.body["data"]["path"], "auth/cloudb/login");
+    assert_eq!(world.app.client.delete("sys/auth/cloudb").await.status, 204);
+    own.get("auth/token/lookup-self").await.assert_denied();
 }

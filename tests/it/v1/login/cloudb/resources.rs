@@ -9,7 +9,7 @@ fn vm(name: &str) -> Value {
     json!({ "vm_name": name })
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l1_a_machine_gets_a_token_with_what_was_proven() {
     let world = World::start().await;
     let id = world.machine().await;
@@ -30,7 +30,7 @@ async fn l1_a_machine_gets_a_token_with_what_was_proven() {
     assert_eq!((state.arm_calls(), state.count("oauth2")), (2, 1), "{:?}", state.asked);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn what_is_not_proven_is_no_metadata() {
     let world = World::start().await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
@@ -40,7 +40,7 @@ async fn what_is_not_proven_is_no_metadata() {
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l11_a_machine_is_not_another_whose_name_begins_alike() {
     let world = World::start().await;
     let web = world.machine().await;
@@ -52,7 +52,7 @@ async fn l11_a_machine_is_not_another_whose_name_begins_alike() {
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l14_cve_2025_3879_somebody_elses_machine_in_another_group_proves_nothing() {
     let world = World::start().await;
     let own = world.provider.machine("rg1", "web", "o1", "eastus");
@@ -65,7 +65,7 @@ async fn l14_cve_2025_3879_somebody_elses_machine_in_another_group_proves_nothin
     assert_refused(&honest, 403, "location not authorized");
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l15_the_subscription_is_that_of_the_claim() {
     let world = World::start().await;
     let own = world.machine().await;
@@ -80,7 +80,7 @@ async fn l15_the_subscription_is_that_of_the_claim() {
     assert_eq!(answer.status, 200, "{}", answer.text);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l16_group_and_machine_come_from_one_claim() {
     let world = World::start().await;
     world.machine().await;
@@ -91,7 +91,7 @@ async fn l16_group_and_machine_come_from_one_claim() {
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn a_user_assigned_identity_is_on_the_machine_that_its_token_names() {
     let world = World::start().await;
     let machine = world.machine().await;
@@ -106,7 +106,7 @@ async fn a_user_assigned_identity_is_on_the_machine_that_its_token_names() {
     assert_refused(&world.at(other, vm("web")).await, 403, text);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l17_a_resource_is_the_one_that_the_token_names() {
     let world = World::start().await;
     world.role(json!({"bound_resource_groups": "rg1", "bound_locations": ["West US"]})).await;
@@ -131,7 +131,7 @@ async fn l17_a_resource_is_the_one_that_the_token_names() {
     assert_eq!((state.count("/providers/Microsoft.Web/sites/shop"), state.arm_calls()), (2, 3), "{:?}", state.asked);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l18_an_id_that_would_climb_is_a_bad_request() {
     let world = World::start().await;
     let own = world.machine().await;
@@ -150,7 +150,7 @@ async fn l18_an_id_that_would_climb_is_a_bad_request() {
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l19_nobody_is_the_principal_of_an_identity_without_one() {
     let world = World::start().await;
     let machine = world.machine().await;
@@ -165,7 +165,7 @@ async fn l19_nobody_is_the_principal_of_an_identity_without_one() {
     assert_refused(&answer, 403, "vm client did not return identity information");
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l20_l21_what_a_proof_lacks_is_named() {
     let world = World::start().await;
     let machine = world.machine().await;
@@ -181,7 +181,7 @@ async fn l20_l21_what_a_proof_lacks_is_named() {
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l23_l24_groups_and_locations_are_compared_without_letter_case() {
     let world = World::start().await;
     let machine = world.machine().await;
@@ -193,7 +193,7 @@ async fn l23_l24_groups_and_locations_are_compared_without_letter_case() {
     assert_refused(&world.at(json!({ "xms_mirid": machine }), vm("web")).await, 403, "location is empty");
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l26_l27_an_application_is_one_of_the_identities_of_the_proven_group() {
     let world = World::start().await;
     let machine = world.machine().await;

@@ -8,7 +8,7 @@ use crate::provider::S1;
 const EMPTY: &str = "must have at least one bound constraint when creating/updating a role";
 const WIDE: &str = "expected specific bound_group_ids or bound_service_principal_ids; both cannot be empty or '*'";
 
-#[tokio::test]
+#[actix_web::test]
 async fn r1_r2_a_role_is_read_back_under_its_name_in_any_letter_case() {
     let world = World::start().await;
     let client = &world.app.client;
@@ -30,7 +30,7 @@ async fn r1_r2_a_role_is_read_back_under_its_name_in_any_letter_case() {
     assert_eq!(client.list("auth/cloudb/role").await.status, 404);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn r3_r4_r5_a_role_that_lets_everybody_in_is_refused() {
     let world = World::start().await;
     for (body, text) in [
@@ -44,9 +44,9 @@ async fn r3_r4_r5_a_role_that_lets_everybody_in_is_refused() {
     assert_eq!(world.app.client.get("auth/cloudb/role/r").await.status, 404);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn r4_a_role_of_an_older_program_that_lets_everybody_in_lets_nobody_in() {
-    use signet::auth::store::{AuthStore as _, AuthWrite};
+    use signet::auth::store::AuthWrite;
     use signet::documents::{DocumentKey, DocumentWrite};
     use signet::storage;
 
@@ -70,7 +70,7 @@ async fn r4_a_role_of_an_older_program_that_lets_everybody_in_lets_nobody_in() {
     assert_refused(&world.with(json!({})).await, 403, WIDE);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn r6_a_role_of_resources_alone_is_taken_and_one_of_any_subscription_is_warned_about() {
     let world = World::start().await;
     let client = &world.app.client;
@@ -81,7 +81,7 @@ async fn r6_a_role_of_resources_alone_is_taken_and_one_of_any_subscription_is_wa
     assert!(answer.body["warnings"][0].as_str().unwrap().starts_with("bound_subscription_ids: is empty"));
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn r7_r8_terms_of_tokens_are_held_to_their_rules() {
     let world = World::start().await;
     for (name, value, text) in [
@@ -98,7 +98,7 @@ async fn r7_r8_terms_of_tokens_are_held_to_their_rules() {
     assert!(answer.body["warnings"][0].as_str().unwrap().starts_with("max_ttl is greater than the system"));
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn r10_a_list_that_is_cleared_leaves_a_role_that_still_asks_for_something() {
     let world = World::start().await;
     let client = &world.app.client;

@@ -48,7 +48,7 @@ async fn until(is: impl AsyncFn() -> bool) {
     panic!("it did not come to that");
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l37_a_rotated_secret_takes_its_place_after_a_minute_and_the_one_before_goes() {
     let world = world(|builder| builder).await;
     let machine = world.machine().await;
@@ -78,7 +78,7 @@ async fn l37_a_rotated_secret_takes_its_place_after_a_minute_and_the_one_before_
     assert!(!shown.contains("rotated-cloudb-canary") && !shown.contains(SECRET));
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l37_a_rotation_survives_a_restart() {
     let mut world = world(|builder| builder).await;
     world.rotate().await;
@@ -87,7 +87,7 @@ async fn l37_a_rotation_survives_a_restart() {
     until(async || world.date().await.is_string()).await;
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l37_a_secret_that_could_not_be_kept_is_removed_in_the_end() {
     for n in 1.. {
         let faults = Arc::new(double::Faults::default());
@@ -112,7 +112,7 @@ async fn l37_a_secret_that_could_not_be_kept_is_removed_in_the_end() {
     }
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn a_secret_that_the_directory_does_not_take_yet_is_not_used() {
     let world = world(|builder| builder).await;
     world.rotate().await;
@@ -129,7 +129,7 @@ async fn a_secret_that_the_directory_does_not_take_yet_is_not_used() {
     world.rotate().await;
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l38_an_application_that_is_not_the_one_is_named() {
     let world = world(|builder| builder).await;
     let client = &world.app.client;
@@ -150,7 +150,7 @@ async fn l38_an_application_that_is_not_the_one_is_named() {
     assert_eq!(world.provider.lock().count("addPassword"), 0);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn a_directory_that_refuses_leaves_no_rotation_behind() {
     let world = world(|builder| builder).await;
     for (status, expected) in [(403, 502), (400, 400)] {
@@ -166,7 +166,7 @@ async fn a_directory_that_refuses_leaves_no_rotation_behind() {
     until(async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn two_nodes_rotate_once() {
     let world = World::built(|builder| builder.manual_clock(Clock::system().now()).postgres()).await;
     let other = world.app.another().await;

@@ -24,7 +24,7 @@ async fn world() -> World {
     world
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l12_a_machine_of_a_flexible_set_is_not_of_one_whose_name_begins_alike() {
     let world = world().await;
     let claims = || json!({"xms_mirid": compute("virtualMachines/web_b_1a2b")});
@@ -34,7 +34,7 @@ async fn l12_a_machine_of_a_flexible_set_is_not_of_one_whose_name_begins_alike()
     assert_eq!((answer.status, &answer.body["auth"]["metadata"]["vmss_name"]), (200, &json!("web_b")));
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l13_a_uniform_set_and_its_machines_are_the_set() {
     let world = world().await;
     for rest in ["virtualMachineScaleSets/web", "virtualMachineScaleSets/web/virtualMachines/3"] {
@@ -43,7 +43,7 @@ async fn l13_a_uniform_set_and_its_machines_are_the_set() {
     }
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l22_the_set_goes_before_the_machine_and_bound_sets_need_one() {
     let world = world().await;
     let claims = || json!({"xms_mirid": compute("virtualMachineScaleSets/web")});
@@ -61,7 +61,7 @@ async fn l22_the_set_goes_before_the_machine_and_bound_sets_need_one() {
     assert_refused(&answer, 400, "scale set requires the vmss_name field to be set");
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l25_a_flexible_set_names_identities_whose_principals_are_looked_up() {
     let world = world().await;
     let identity = id("rg-identities", "Microsoft.ManagedIdentity/userAssignedIdentities/i");

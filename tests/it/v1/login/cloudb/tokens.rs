@@ -16,7 +16,7 @@ async fn world() -> World {
     world
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l2_a_role_of_principals_needs_the_token_alone() {
     let world = world().await;
     let answer = world.with(json!({})).await;
@@ -28,7 +28,7 @@ async fn l2_a_role_of_principals_needs_the_token_alone() {
     assert_eq!(state.asked.len(), 2, "{:?}", state.asked);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l3_principals_and_groups_are_compared_without_letter_case() {
     let world = World::start().await;
     world.role(json!({"bound_service_principal_ids": "O1,O2", "bound_group_ids": ["G1"]})).await;
@@ -38,7 +38,7 @@ async fn l3_principals_and_groups_are_compared_without_letter_case() {
     assert_refused(&other, 403, "service principal not authorized");
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l4_what_is_missing_is_named_in_its_order() {
     let world = world().await;
     let jwt = world.provider.mint(json!({}));
@@ -61,7 +61,7 @@ async fn l4_what_is_missing_is_named_in_its_order() {
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l5_cve_2024_5798_the_audience_is_never_optional() {
     let world = world().await;
     for audience in [json!(RESOURCE.trim_end_matches('/')), json!(null), json!([]), json!(""), json!(["api://other"])] {
@@ -71,7 +71,7 @@ async fn l5_cve_2024_5798_the_audience_is_never_optional() {
     assert_eq!(world.with(json!({"aud": ["api://other", RESOURCE]})).await.status, 200);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l6_a_token_of_another_tenant_is_refused_whoever_signed_it() {
     let world = world().await;
     let issuer = format!("https://sts.windows.net/{OTHER_TENANT}/");
@@ -83,7 +83,7 @@ async fn l6_a_token_of_another_tenant_is_refused_whoever_signed_it() {
     assert_eq!(world.with(json!({"tid": null})).await.status, 200);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l7_only_rs256_by_a_key_of_the_directory_counts() {
     let world = world().await;
     let (key, claims) = (&world.provider.key, world.provider.claims(json!({})));
@@ -124,7 +124,7 @@ async fn l7_only_rs256_by_a_key_of_the_directory_counts() {
     assert_eq!(world.provider.lock().count("evil"), 0);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l8_times_are_read_without_leeway() {
     let world = world().await;
     let now = now();
@@ -141,7 +141,7 @@ async fn l8_times_are_read_without_leeway() {
     assert_eq!(world.with(json!({"exp": now as f64 + 60.5, "nbf": null, "iat": now + 60})).await.status, 200);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l9_l10_a_key_that_is_new_is_asked_for_once_by_all_who_need_it() {
     let world = world().await;
     assert_eq!(world.with(json!({})).await.status, 200);
@@ -161,7 +161,7 @@ async fn l9_l10_a_key_that_is_new_is_asked_for_once_by_all_who_need_it() {
     assert_eq!(world.provider.lock().count("discovery/keys"), 2);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l32_too_many_groups_are_told_by_their_name() {
     let world = World::start().await;
     world.role(json!({"bound_group_ids": "g1"})).await;
@@ -170,7 +170,7 @@ async fn l32_too_many_groups_are_told_by_their_name() {
     assert!(answer.error().contains("overage"), "{}", answer.text);
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l35_a_token_that_is_too_long_is_a_bad_request() {
     let world = world().await;
     for octets in [65 << 10, 1 << 20] {
@@ -182,7 +182,7 @@ async fn l35_a_token_that_is_too_long_is_a_bad_request() {
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[tokio::test]
+#[actix_web::test]
 async fn l19_a_token_without_a_principal_is_refused() {
     let world = world().await;
     for oid in [json!(null), json!("")] {
