@@ -479,6 +479,7 @@ const QUOTED: &[&str] = &[
     "library",
     "usages",
     "hash_algorithm",
+    "environment",
 ];
 
 /// A secret in every field of every writing route: no refusal quotes it.

@@ -53,6 +53,7 @@ areas! {
     tokens_answer_as_recorded: "token",
     approle_answers_as_recorded: "approle",
     jwt_answers_as_recorded: "jwt",
+    cloudb_answers_as_recorded: "cloudb",
     roles_and_leaves_answer_as_recorded: "pki-leaves",
     external_policy_answers_as_recorded: "pki-external-policy",
     authorities_are_made_as_recorded: "pki-authorities",

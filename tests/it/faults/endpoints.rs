@@ -193,6 +193,13 @@ async fn jwt_routes_answer_503_and_leave_nothing_half_done() {
 }
 
 #[actix_web::test]
+async fn cloudb_routes_answer_503_and_leave_nothing_half_done() {
+    let failed = walk("cloudb", |_| true).await;
+    // The caller, the write.
+    assert_eq!([failed["update config"], failed["update role/:login_role"]], [6, 6], "{failed:?}");
+}
+
+#[actix_web::test]
 async fn reading_routes_of_a_pki_mount_answer_503() {
     let failed = walk("pki", reads).await;
     assert_eq!(failed["list certs"], 6, "{failed:?}");

@@ -83,6 +83,7 @@ pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &
         "token" => tokens(stage, operation, pattern).await,
         "approle" => approle(stage, operation, pattern).await,
         "jwt" => jwt(stage, operation, pattern).await,
+        "cloudb" => cloudb(stage, operation, pattern).await,
         "pki" => match operation {
             _ if pattern.ends_with("acme/*path") => Some(acme(pattern)),
             Read | List => pki_read(stage, pattern).await,
@@ -243,6 +244,42 @@ async fn approle(stage: &Stage, operation: Operation, pattern: &str) -> Option<A
         }
         (Update, number) if part.is_some() => Ask::new(path, json!({ number.replace('-', "_"): 60 })),
         (Read | List | Delete, _) => Ask::read(path),
+        _ => return None,
+    })
+}
+
+/// A method `cloudb` with a configuration and a role `web`. Where the directory would be asked it has none: nobody is.
+async fn cloudb(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
+    let config = json!({ "tenant_id": "tenant.test", "resource": "https://management.azure.com/",
+        "client_id": "app", "client_secret": "hunter2" });
+    let role = json!({ "bound_service_principal_ids": "o1", "token_policies": "default" });
+    stage.app.client.post("sys/auth/cloudb", json!({ "type": "cloudb" })).await;
+    stage.post("auth/cloudb/config", config.clone()).await;
+    stage.post("auth/cloudb/role/web", role.clone()).await;
+    let path = format!("auth/cloudb/{}", pattern.replace(":login_role", "web"));
+    Some(match (operation, pattern) {
+        (Update, "config") => {
+            stage.post("auth/cloudb/config", json!({ "resource": "before" })).await;
+            Ask::new(path, config)
+        }
+        (Delete, "config") => Ask::read(path),
+        (Update, "login") => {
+            stage.app.client.delete("auth/cloudb/config").await;
+            Ask::new(path, json!({ "role": "web", "jwt": "e30.e30.e30" })).status(400)
+        }
+        (Update, "rotate-root") => {
+            stage.app.client.delete("auth/cloudb/config").await;
+            Ask::new(path, json!({})).status(400)
+        }
+        (Update, "role/:login_role") => {
+            stage.app.client.delete("auth/cloudb/role/written").await;
+            Ask::new("auth/cloudb/role/written", role)
+        }
+        (Delete, "role/:login_role") => {
+            stage.post("auth/cloudb/role/gone", role).await;
+            Ask::read("auth/cloudb/role/gone")
+        }
+        (Read | List, _) => Ask::read(path),
         _ => return None,
     })
 }

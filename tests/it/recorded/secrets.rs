@@ -20,11 +20,14 @@ use crate::v1::pki::mount::parse;
 use crate::v1::pki::ocsp;
 use crate::v1::rights::only;
 
-/// Routes whose best answer is a refusal: nothing is renewed, there is no device that signs, and no ACME.
+/// Routes whose best answer is a refusal: nothing is renewed, there is no device that signs, no directory that is
+/// asked, and no ACME.
 pub const REFUSES: &[(&str, &str, &str)] = &[
     ("system", "update", "leases/renew"),
     ("system", "update", "leases/renew/*lease_id"),
     ("system", "update", "managed-keys/:backend/:managed_key/test/sign"),
+    ("cloudb", "update", "login"),
+    ("cloudb", "update", "rotate-root"),
     ("pki", "list", "certs/revocation-queue"),
     ("pki", "read", "acme/*path"),
     ("pki", "update", "acme/*path"),
@@ -54,6 +57,7 @@ pub fn area(kind: &str, pattern: &str) -> &'static str {
         "token" => "token",
         "approle" => "approle",
         "jwt" => "jwt",
+        "cloudb" => "cloudb",
         "system" if has(&["polic", "capabilities", "leases"]) => "policies",
         "system" if has(&["managed-keys"]) => "managed-keys",
         "system" => "system",
