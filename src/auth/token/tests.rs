@@ -268,7 +268,7 @@ async fn the_accessors_of_live_tokens_are_listed_in_pages() {
     f.advance(60.0);
     let all = f.auth.accessors("", None).await.unwrap();
     assert!(all.is_sorted() && all.len() == 8 && !all.contains(&gone));
-    let mut pages = Vec::new();
+    let mut pages: Vec<String> = Vec::new();
     loop {
         let after = pages.last().cloned().unwrap_or_default();
         let page = f.auth.accessors(&after, Some(3)).await.unwrap();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use futures_util::future::{BoxFuture, ready};
 use super::memory::Memory;
 use super::*;
 use crate::clock::Clock;
-use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM};
-use crate::error::{Error, Kind, Result};
+use crate::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM};
+use crate::error::{Kind, Result};
 use crate::keys::cloud::{CloudServices, CloudSettings};
 use crate::keys::pkcs11::{Libraries, Pkcs11Settings};
 use crate::keys::signing::{ManagedKeyRef, Signers as _};

@@ -49,6 +49,10 @@ async fn tokens_are_managed_by_text_and_by_accessor() {
     assert_eq!(&looked.body["data"]["accessor"], accessor);
     let looked = app.client.post("auth/token/lookup-accessor", json!({ "accessor": accessor })).await;
     assert_eq!(looked.body["data"]["id"], "");
+    let queried = app.client.get(&format!("auth/token/lookup?token={}", token.as_str().unwrap())).await;
+    assert_eq!(&queried.body["data"]["id"], token, "{}", queried.text);
+    let unknown = app.client.post("auth/token/lookup", json!({ "token": "s.unknown" })).await;
+    assert_eq!((unknown.status, unknown.error()), (403, "bad token"));
     let own = app.client.get("auth/token/lookup").await;
     assert_eq!(own.body["data"]["id"], json!(app.client.token));
     let ended = app.client.post("auth/token/revoke-accessor", json!({ "accessor": accessor })).await;

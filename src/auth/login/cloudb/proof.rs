@@ -58,12 +58,13 @@ impl<'p> Proven<'p> {
             return Err(denied("xms_az_rid and xms_mirid claims are missing from token"));
         }
         let mut named: Vec<&ArmId> = claims.az_rid.iter().chain(&claims.mirid).collect();
-        let holds: [(&str, &dyn Fn(&ArmId) -> bool); 3] = [
+        type Rule<'r> = (&'r str, &'r dyn Fn(&ArmId) -> bool);
+        let rules: [Rule<'_>; 3] = [
             ("subscription_id", &|id| id.is_in_subscription(self.subscription)),
             ("resource_group_name", &|id| id.is_in_group(self.group)),
             (self.selector.field(), &|id| self.selector.is(id)),
         ];
-        for (field, holds) in holds {
+        for (field, holds) in rules {
             named.retain(|id| holds(id));
             if named.is_empty() {
                 return Err(denied(format!("token claims do not match {field}")));

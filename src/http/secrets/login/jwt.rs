@@ -18,5 +18,6 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::token(Update, "role/:login_role", role::FIELDS, |call| Box::pin(roles::write::<Jwt>(call, role::merged)))
         .with_synonyms(crate::auth::token::TokenTerms::SYNONYMS),
     Route::token(Delete, "role/:login_role", &[], |call| Box::pin(roles::delete::<Jwt>(call))),
-    Route::open(Update, "login", login::FIELDS, |call| Box::pin(login::login(call))).with_body_limit(login::MAX_BODY),
+    Route::open(Update, "login", login::FIELDS, |call| Box::pin(login::login(call)))
+        .with_long_member("jwt", login::MAX_BODY),
 ];

@@ -180,7 +180,7 @@ async fn no_way_to_a_token_gives_what_the_makers_rights_do_not() {
     let mut children = Vec::new();
     for way in &WAYS {
         let (mut made, mut batch) = (0, 0);
-        for n in 0..120 {
+        for n in 0..200 {
             let body = wish(n);
             let Some(auth) = scene.made(way, &body, n % 4 == 3).await else { continue };
             let token = auth["client_token"].as_str().unwrap().to_owned();

@@ -13,7 +13,6 @@ use crate::http::secrets::login::roles::joined;
 
 /// The fields of a role beside those of its tokens.
 const OWN: &[&str] = &[
-    "role_name",
     "role_id",
     "bind_secret_id",
     "secret_id_bound_cidrs",

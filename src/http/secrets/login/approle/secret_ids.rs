@@ -16,11 +16,10 @@ use crate::http::secrets::page::Page;
 use crate::http::secrets::route::Call;
 use crate::secret::{PartlySecret, Secret};
 
-pub(super) const NEW: &[&str] = &["role_name", "metadata", "cidr_list", "token_bound_cidrs", "num_uses", "ttl"];
-pub(super) const CUSTOM: &[&str] =
-    &["role_name", "secret_id", "metadata", "cidr_list", "token_bound_cidrs", "num_uses", "ttl"];
-pub(super) const TEXT: &[&str] = &["role_name", "secret_id"];
-pub(super) const ACCESSOR: &[&str] = &["role_name", "secret_id_accessor"];
+pub(super) const NEW: &[&str] = &["metadata", "cidr_list", "token_bound_cidrs", "num_uses", "ttl"];
+pub(super) const CUSTOM: &[&str] = &["secret_id", "metadata", "cidr_list", "token_bound_cidrs", "num_uses", "ttl"];
+pub(super) const TEXT: &[&str] = &["secret_id"];
+pub(super) const ACCESSOR: &[&str] = &["secret_id_accessor"];
 
 /// Most pairs of metadata, beside the name of the role that is added at logins; and bytes of them all.
 const METADATA: (usize, usize) = (63, 4_096);
