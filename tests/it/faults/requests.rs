@@ -187,6 +187,21 @@ async fn tokens(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
     let (token, accessor) = token(stage).await;
     Some(match (operation, pattern) {
         (Update, "create" | "create-orphan") => Ask::new(path, json!({ "policies": ["default"], "ttl": "1h" })),
+        (Update, "create/:role_name") => {
+            stage.post("auth/token/roles/web", json!({ "allowed_policies": "default" })).await;
+            Ask::new("auth/token/create/web", json!({ "ttl": "1h" }))
+        }
+        (List, "roles") | (Read | Delete, "roles/:role_name") => {
+            stage.post("auth/token/roles/web", json!({ "allowed_policies": "default" })).await;
+            Ask::read(path.replace(":role_name", "web"))
+        }
+        (Update, "roles/:role_name") => {
+            stage.app.client.delete("auth/token/roles/written").await;
+            Ask::new("auth/token/roles/written", json!({ "orphan": true, "token_period": "1h" }))
+        }
+        (List, "accessors") => Ask::read(path),
+        (Update, "revoke-orphan") => Ask::new(path, json!({ "token": token })).again(400),
+        (Update, "tidy") => Ask::new(path, json!({})).status(202),
         (Read, "lookup-self") => Ask::read(path),
         (Update, "lookup-self") => Ask::new(path, json!({})),
         (Read, "lookup") => Ask::read(format!("{path}?token={token}")),

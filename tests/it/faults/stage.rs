@@ -203,7 +203,8 @@ impl Stage {
 fn access(auth: &Auth) -> Value {
     let mounts: Vec<_> = auth.mounts().iter().map(|mount| json!([mount.path, mount.id.0, mount.tune_json()])).collect();
     let policies: Vec<_> = auth.policy_names().iter().map(|name| auth.policy_read(name)).collect();
-    json!({ "mounts": mounts, "policies": policies })
+    let roles: Vec<_> = auth.token_roles().iter().map(|name| auth.token_role_read(name)).collect();
+    json!({ "mounts": mounts, "policies": policies, "token roles": roles })
 }
 
 fn managed(keys: &ManagedKeys) -> Value {
