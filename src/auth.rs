@@ -8,16 +8,19 @@
 //! copy of the database holds nothing that works.
 //!
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
-//! renewing and ending tokens), `mounts` (the table). What is not offered is refused by name: batch
-//! tokens, token roles, wrapping, namespaces, and for now every authentication method but tokens.
+//! renewing and ending tokens), `mounts` (the table), `wrapping` (answers put away behind a token), `cubbyhole`
+//! (what tokens keep). What is not offered is refused by name: batch tokens, token roles, namespaces, and for now
+//! every authentication method but tokens.
 
 mod cache;
+mod cubbyhole;
 mod instant;
 pub mod mounts;
 mod policies;
 pub mod policy;
 pub mod store;
 pub mod token;
+pub mod wrapping;
 
 #[cfg(test)]
 mod memory;

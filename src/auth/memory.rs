@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use futures_util::future::{BoxFuture, ready};
 
-use super::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use super::store::{AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, TokenHash, TokenRow};
 use crate::documents::{Document, DocumentWrite, MountId};
 use crate::error::{Error, Kind, Result};
 
@@ -16,6 +16,7 @@ pub(super) struct Memory(Mutex<State>);
 pub(super) struct State {
     pub documents: BTreeMap<(&'static str, String), Document>,
     pub tokens: HashMap<TokenHash, TokenRow>,
+    pub cubbyholes: BTreeMap<(TokenHash, String), Vec<u8>>,
     pub mounts: Vec<MountId>,
     pub reads: usize,
     pub fail: bool,
@@ -69,6 +70,21 @@ impl State {
                 _ => AuthOutcome::Absent,
             },
             AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(self.revoke(hash)),
+            AuthWrite::TokenTake(hash) => match self.tokens.get(&hash).and_then(|row| row.uses) {
+                None | Some(0) => return Err(Error::new(Kind::Conflict, "used up")),
+                Some(_) => {
+                    self.revoke(hash);
+                    AuthOutcome::Done
+                }
+            },
+            AuthWrite::CubbyholePut(row) => {
+                self.cubbyholes.insert((row.token, row.path), row.body);
+                AuthOutcome::Done
+            }
+            AuthWrite::CubbyholeDelete { token, path } => {
+                self.cubbyholes.remove(&(token, path));
+                AuthOutcome::Done
+            }
             AuthWrite::TokenSweep { now, limit } => {
                 let ended = |row: &&TokenRow| row.expires_at.is_some_and(|end| end <= now);
                 let ended: Vec<TokenHash> = self.tokens.values().filter(ended).map(|row| row.hash).collect();
@@ -102,6 +118,7 @@ impl State {
             gone[next + 1..].iter().for_each(|hash| drop(self.tokens.remove(hash)));
             next += 1;
         }
+        self.cubbyholes.retain(|(token, _), _| !gone.contains(token));
         gone
     }
 }
@@ -131,5 +148,17 @@ impl AuthStore for Memory {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.answer(|state| Ok(state.tokens.values().find(|row| row.accessor_hash == accessor).cloned()))
+    }
+
+    fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {
+        self.answer(|state| {
+            let body = state.cubbyholes.get(&(token, path.clone())).cloned();
+            Ok(body.map(|body| CubbyholeRow { token, path, body }))
+        })
+    }
+
+    fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
+        let kept = move |(owner, path): &&(TokenHash, String)| *owner == token && !path.is_empty();
+        self.answer(|state| Ok(state.cubbyholes.keys().filter(kept).map(|(_, path)| path.clone()).collect()))
     }
 }

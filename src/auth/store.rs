@@ -27,6 +27,28 @@ pub struct TokenRow {
     pub body: Vec<u8>,
 }
 
+/// Something that a token keeps for itself, and that goes with it. The body is sealed by the storage layer.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CubbyholeRow {
+    /// The token.
+    pub token: TokenHash,
+    /// Where the token keeps it; `""` for the wrapped answer that it was made for.
+    pub path: String,
+    /// What is kept; a secret, so this type has no `Debug`.
+    pub body: Vec<u8>,
+}
+
+impl CubbyholeRow {
+    /// The most that one token keeps, and the most octets of all of it, sealed.
+    pub const MOST: (i64, i64) = (128, 2 << 20);
+
+    /// Whether it is too much beside `others`: how many a token keeps elsewhere, and how many octets.
+    pub fn is_too_much(&self, others: (i64, i64)) -> bool {
+        let octets = i64::try_from(self.body.len()).unwrap_or(i64::MAX);
+        others.0 >= Self::MOST.0 || others.1.saturating_add(octets) > Self::MOST.1
+    }
+}
+
 /// One change. The writes of one unit happen together or not at all.
 pub enum AuthWrite {
     /// A configuration document (mount, policy).
@@ -50,6 +72,18 @@ pub enum AuthWrite {
     TokenSpend(TokenHash),
     /// Removes a token and all its descendants, however deep.
     TokenRevoke(TokenHash),
+    /// Removes a token that has a use left; `Conflict` when there is none. Of several at the same moment one succeeds.
+    TokenTake(TokenHash),
+    /// Something new that a token keeps, or in the place of what it kept there; `Conflict` when the token is gone,
+    /// or keeps more than [`CubbyholeRow::MOST`] then.
+    CubbyholePut(CubbyholeRow),
+    /// Removes what a token keeps at a path.
+    CubbyholeDelete {
+        /// The token.
+        token: TokenHash,
+        /// The path.
+        path: String,
+    },
     /// Removes at most `limit` tokens that ended at or before `now`, with their descendants.
     TokenSweep {
         /// The time.
@@ -89,6 +123,12 @@ pub trait AuthStore: Send + Sync {
 
     /// A token by the hash of its accessor.
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
+
+    /// What a token keeps at a path.
+    fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>>;
+
+    /// The paths at which a token keeps something, in byte order; [`CubbyholeRow::MOST`] at most.
+    fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>>;
 
     /// Removes at most `limit` tokens that ended at or before `now`, with their descendants; returns how many
     /// went.

@@ -8,6 +8,8 @@ mod create;
 mod root;
 mod ttl;
 
+pub(super) use create::{new_token, token_row};
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -3,6 +3,7 @@
 
 mod auth;
 mod commits;
+mod cubbyhole;
 mod pki;
 mod records;
 mod sealed;
@@ -188,6 +189,11 @@ macro_rules! contract {
             auth::a_child_of_a_token_that_is_gone_is_refused,
             auth::sweeping_removes_ended_tokens_with_their_descendants,
             auth::system_documents_are_listed_by_kind,
+            cubbyhole::a_token_reads_back_what_it_keeps_and_nobody_elses,
+            cubbyhole::what_a_token_keeps_goes_with_it_however_it_ends,
+            cubbyhole::a_token_is_taken_once_and_only_with_a_use_left,
+            cubbyhole::a_cubbyhole_has_an_end,
+            cubbyhole::what_a_token_keeps_is_sealed_to_its_place,
             sealed::a_bit_flip_in_any_octet_of_a_sealed_body_is_an_error,
             sealed::swapped_or_rolled_back_rows_are_an_error,
             sealed::a_prolonged_token_row_is_an_error,

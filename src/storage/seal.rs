@@ -224,6 +224,11 @@ pub(crate) fn token_context(hash: &TokenHash, expires_at: Option<Time>) -> Vec<u
     context
 }
 
+/// The associated data of what a token keeps: the token's hash and the path.
+pub(crate) fn cubbyhole_context(token: &TokenHash, path: &str) -> Vec<u8> {
+    [b"cubbyhole", &token[..], path.as_bytes()].concat()
+}
+
 /// The associated data of what is attached to a certificate: mount, end of validity and serial.
 pub(crate) fn metadata_context(mount: MountId, serial: Serial, not_after: i64) -> Vec<u8> {
     let mut context = b"metadata".to_vec();

@@ -18,7 +18,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("fields", &["clock", "error", "secret"]),
     ("x509", &["clock", "error", "random"]),
     ("keys", &["clock", "documents", "error", "random", "secret", "telemetry", "x509"]),
-    ("auth", &["clock", "documents", "error", "fields", "random", "telemetry"]),
+    ("auth", &["clock", "documents", "error", "fields", "random", "secret", "telemetry"]),
     ("audit", &["auth", "clock", "error", "fields", "secret"]),
     ("pki", &["clock", "documents", "error", "fields", "keys", "random", "secret", "telemetry", "x509"]),
     ("mounts", &["auth", "documents", "error", "fields", "keys", "pki", "telemetry"]),

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::parameters::{ParameterRules, Parameters};
 use super::patterns::{Patterns, is_pattern};
@@ -74,8 +75,8 @@ struct Permissions {
     capabilities: Capabilities,
     /// Empty when there is nothing to check, which is the common case.
     parameters: ParameterRules,
-    /// The answer would have to be wrapped.
-    wrapped: bool,
+    /// How long the answer has to be wrapped, at least and at most; zero without such a limit.
+    wrapping: (Duration, Duration),
 }
 
 impl Acl {
@@ -198,21 +199,32 @@ impl Permissions {
         Self {
             capabilities: rule.capabilities,
             parameters: ParameterRules::of(rule),
-            wrapped: !(rule.min_wrapping.is_zero() && rule.max_wrapping.is_zero()),
+            wrapping: (rule.min_wrapping, rule.max_wrapping),
         }
     }
 
     /// Adds what other rules with the same path grant.
     fn unite(&mut self, other: &Self) {
         self.capabilities = self.capabilities.or(other.capabilities);
-        self.wrapped |= other.wrapped;
+        let ((min, max), (other_min, other_max)) = (self.wrapping, other.wrapping);
+        self.wrapping = (lesser(min, other_min), lesser(max, other_max));
         self.parameters.unite(&other.parameters);
     }
 
     fn permit(&self, operation: Operation, parameters: Option<&Parameters<'_>>) -> bool {
-        // Answers are not wrapped here, so a rule that wants them wrapped cannot be met.
-        !self.wrapped
-            && self.capabilities.has(Capabilities::needed(operation))
-            && parameters.is_none_or(|sent| self.parameters.permit(operation, sent))
+        self.capabilities.has(Capabilities::needed(operation))
+            && parameters
+                .is_none_or(|sent| self.permits_wrapping(sent.wrapped_for) && self.parameters.permit(operation, sent))
     }
+
+    fn permits_wrapping(&self, asked: Option<Duration>) -> bool {
+        let (min, max) = self.wrapping;
+        let within = |asked| asked >= min && (max.is_zero() || asked <= max);
+        (min.is_zero() && max.is_zero()) || asked.is_some_and(within)
+    }
+}
+
+/// The lesser of two limits, of which zero is none.
+fn lesser(one: Duration, other: Duration) -> Duration {
+    if one.is_zero() || other.is_zero() { one.max(other) } else { one.min(other) }
 }

@@ -115,7 +115,7 @@ impl Auth {
     }
 
     /// A record made now, with a fresh accessor and nothing special.
-    pub(super) fn new_record(&self, policies: Vec<String>, display_name: String, path: &str) -> Record {
+    pub(in crate::auth) fn new_record(&self, policies: Vec<String>, display_name: String, path: &str) -> Record {
         Record {
             accessor: crate::random::base62(ACCESSOR_CHARACTERS),
             policies,
@@ -157,12 +157,12 @@ impl Auth {
 }
 
 /// A token text with 256 random bits.
-pub(super) fn new_token() -> String {
+pub(in crate::auth) fn new_token() -> String {
     format!("s.{}", crate::random::base62(TOKEN_CHARACTERS))
 }
 
 /// The row of a token.
-pub(super) fn token_row(
+pub(in crate::auth) fn token_row(
     token: &str,
     record: &Record,
     ttl: Option<Duration>,

@@ -5,6 +5,7 @@ mod leases;
 mod managed_keys;
 mod mounts;
 mod policies;
+mod wrapping;
 
 use super::answer::Answer;
 use super::route::Operation::{Delete, List, Read, Update};
@@ -55,6 +56,7 @@ const POLICY: &[&str] = &["policy", "rules", "ttl", "expiration", "cas", "cas_re
 const POLICY_OLDER: &[(&str, &str)] = &[("rules", "policy")];
 const PATHS: &[(&str, &str)] = &[("path", "paths")];
 const PAGE: &[&str] = &["after", "limit"];
+const TOKEN: &[&str] = &["token"];
 const LEASE: &[&str] = &["lease_id"];
 const RENEW: &[&str] = &["lease_id", "increment"];
 const REVOKE: &[&str] = &["lease_id", "sync"];
@@ -112,6 +114,11 @@ pub static ROUTES: &[Route] = &[
     Route::sudo(Update, "leases/revoke-force/*prefix", &[], |call| Box::pin(leases::revoke_force(call))),
     Route::token(Read, "leases/count", &["type"], |call| Box::pin(leases::count(call))),
     Route::token(Update, "leases/tidy", &[], |call| Box::pin(leases::tidy(call))),
+    Route::token(Update, "wrapping/wrap", &[], |call| Box::pin(wrapping::wrap(call))).verbatim(),
+    Route::open(Update, "wrapping/lookup", TOKEN, |call| Box::pin(wrapping::lookup(call))).with_token_as_sent(),
+    Route::open(Read, "wrapping/lookup", &[], |call| Box::pin(wrapping::lookup(call))).with_token_as_sent(),
+    Route::open(Update, "wrapping/unwrap", TOKEN, |call| Box::pin(wrapping::unwrap(call))).with_token_as_sent(),
+    Route::token(Update, "wrapping/rewrap", TOKEN, |call| Box::pin(wrapping::rewrap(call))),
     Route::token(List, "managed-keys/:backend", PAGE, |call| Box::pin(managed_keys::list(call))),
     Route::token(Read, "managed-keys/:backend/:managed_key", &[], |call| Box::pin(managed_keys::read(call))),
     Route::token(Update, "managed-keys/:backend/:managed_key", managed_keys::FIELDS, |call| {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::http::header::HeaderMap;
 use actix_web::web::Payload;
@@ -87,7 +88,8 @@ impl Target {
 
     /// The token of a request that is refused, where one is looked at.
     pub(super) fn token(&self, headers: &HeaderMap, compat: bool) -> Option<Token> {
-        let looks = self.access() != Access::Open;
+        let named = matches!(&self.found, Found::Route(_, route, _) if route.names_token);
+        let looks = named || self.access() != Access::Open;
         looks.then(|| request::token(headers, compat).ok().flatten()).flatten()
     }
 
@@ -105,11 +107,12 @@ impl Target {
     pub(super) fn decided(
         &self,
         fields: &Fields,
+        wrapped_for: Option<Duration>,
         decide: impl FnOnce(Option<&Parameters<'_>>) -> Decision,
     ) -> Decision {
         let Found::Route(_, route, params) = &self.found else { return decide(None) };
         let read = (route.body != BodyKind::Verbatim).then_some(route.fields);
-        decide(Some(&Parameters { fields, read, in_path: &params.names(), synonyms: route.synonyms }))
+        decide(Some(&Parameters { fields, read, in_path: &params.names(), synonyms: route.synonyms, wrapped_for }))
     }
 
     /// What was sent, when its sender is welcome and the route reads it.

@@ -7,8 +7,8 @@ use rusqlite::Connection;
 use super::mounts::{self, Touched};
 use super::query::Failure;
 use super::reader::Pool;
-use super::{documents, tokens};
-use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use super::{cubbyhole, documents, tokens};
+use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::documents::{Document, SYSTEM};
 use crate::error::Result;
@@ -46,6 +46,18 @@ pub(super) fn write(
         },
         AuthWrite::TokenSpend(hash) => tokens::spend(db, hash)?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft),
         AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(tokens::revoke(db, hash)?),
+        AuthWrite::TokenTake(hash) => {
+            tokens::take(db, hash)?;
+            AuthOutcome::Done
+        }
+        AuthWrite::CubbyholePut(row) => {
+            cubbyhole::put(db, row)?;
+            AuthOutcome::Done
+        }
+        AuthWrite::CubbyholeDelete { token, path } => {
+            cubbyhole::delete(db, token, path)?;
+            AuthOutcome::Done
+        }
         AuthWrite::TokenSweep { now, limit } => AuthOutcome::Swept(tokens::sweep(db, *now, *limit)?),
     })
 }
@@ -65,5 +77,13 @@ impl AuthStore for Store<Pool> {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.open_row(self.reader.read(move |db| tokens::by_accessor(db, &accessor)))
+    }
+
+    fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {
+        self.open_row(self.reader.read(move |db| cubbyhole::get(db, token, path)))
+    }
+
+    fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader.read(move |db| cubbyhole::paths(db, &token))
     }
 }

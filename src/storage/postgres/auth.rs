@@ -8,8 +8,8 @@ use super::gathered::Turn;
 use super::query::Failure;
 use super::reader::Pool;
 use super::transaction::Transaction;
-use super::{mounts, tokens};
-use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use super::{cubbyhole, mounts, tokens};
+use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::documents::{Document, SYSTEM};
 use crate::error::Result;
@@ -19,7 +19,10 @@ use crate::storage::store::Store;
 pub(super) fn turn(write: &AuthWrite) -> Turn {
     match write {
         AuthWrite::MountDrop(_) => Turn::AfterAll,
-        AuthWrite::TokenSpend(_) | AuthWrite::TokenRevoke(_) | AuthWrite::TokenSweep { .. } => Turn::AfterLeases,
+        AuthWrite::TokenSpend(_)
+        | AuthWrite::TokenTake(_)
+        | AuthWrite::TokenRevoke(_)
+        | AuthWrite::TokenSweep { .. } => Turn::AfterLeases,
         _ => Turn::AtOnce,
     }
 }
@@ -60,6 +63,19 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             tx.forget_tokens();
             AuthOutcome::Revoked(tokens::revoke(db, hash).await?)
         }
+        AuthWrite::TokenTake(hash) => {
+            tx.forget_token(hash);
+            tokens::take(db, hash).await?;
+            AuthOutcome::Done
+        }
+        AuthWrite::CubbyholePut(row) => {
+            cubbyhole::put(db, row).await?;
+            AuthOutcome::Done
+        }
+        AuthWrite::CubbyholeDelete { token, path } => {
+            cubbyhole::delete(db, token, path).await?;
+            AuthOutcome::Done
+        }
         AuthWrite::TokenSweep { now, limit } => {
             tx.forget_tokens();
             AuthOutcome::Swept(tokens::sweep(db, *now, *limit).await?)
@@ -82,5 +98,13 @@ impl AuthStore for Store<Pool> {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.open_row(self.reader.read("token", move |db| tokens::by_accessor(db, accessor).boxed()))
+    }
+
+    fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {
+        self.open_row(self.reader.read("cubbyhole", move |db| cubbyhole::get(db, token, path.clone()).boxed()))
+    }
+
+    fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader.read("cubbyhole", move |db| cubbyhole::paths(db, token).boxed())
     }
 }
