@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::mounts::{SYSTEM_TTL, TOKEN_MOUNT};
 use super::policies::WRAPPING;
 use super::store::{AuthWrite, CubbyholeRow, TokenRow};
-use super::token::{Record, hash_of, new_token, token_row};
+use super::token::{Record, Ties, hash_of, new_token, token_row};
 use super::{Auth, Caller};
 use crate::clock::{Time, rfc3339};
 use crate::error::{Error, Kind, Result};
@@ -117,7 +117,7 @@ impl Auth {
         let mut record = self.new_record(vec![WRAPPING.to_owned()], display_name, &path);
         (record.creation_ttl, record.grant, record.explicit_max_ttl) = (ttl, ttl, ttl);
         let token = Zeroizing::new(new_token());
-        let row = token_row(&token, &record, Some(ttl), Some(1), None)?;
+        let row = token_row(&token, &record, Some(ttl), Some(1), Ties::default())?;
         let kept = CubbyholeRow { token: row.hash, path: ANSWER.to_owned(), body };
         let wrap = [AuthWrite::TokenInsert(row), AuthWrite::CubbyholePut(kept)];
         self.store.commit(taken.into_iter().chain(wrap).collect()).await?;

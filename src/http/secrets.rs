@@ -25,6 +25,7 @@ mod target;
 pub mod token;
 mod wrapped;
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -177,7 +178,7 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     trail.led_to(&target, &asked);
     let address = caller_address(request, &settings.trusted_proxies)?;
     trail.deadline = Instant::now() + settings.max_duration;
-    let known = guarded(trail.deadline, recognise(state, headers, &target, &asked)).await;
+    let known = guarded(trail.deadline, recognise(state, headers, &target, &asked, address)).await;
     if let Some(seen) = &mut trail.seen {
         let caller = known.as_ref().ok().and_then(|known| known.caller.as_ref());
         seen.who(caller, || target.token(headers, settings.compat));
@@ -191,7 +192,8 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     let wrap_ttl = request::wrap_ttl(headers, settings.compat)?;
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     trail.deadline = Instant::now() + settings.max_duration;
-    let admitted = guarded(trail.deadline, admit(state, known?, &target, &asked, &sent.fields, wrap_ttl)).await?;
+    let admitted = admit(state, known?, &target, &asked, &sent.fields, address, wrap_ttl);
+    let admitted = guarded(trail.deadline, admitted).await?;
     if asked.help {
         trail.intent().await?;
         return target.help(&asked);
@@ -299,14 +301,20 @@ struct Admitted {
 
 /// Finds out who asks, before the body is read. One text for every refusal: absent, unknown and ended
 /// tokens look alike, and so do paths with and without a mount.
-async fn recognise(state: &State, headers: &HeaderMap, target: &Target, asked: &Asked) -> Result<Known> {
+async fn recognise(
+    state: &State,
+    headers: &HeaderMap,
+    target: &Target,
+    asked: &Asked,
+    address: Option<IpAddr>,
+) -> Result<Known> {
     if target.access() == Access::Open {
         return Ok(Known { caller: None, may: true });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     // What was granted once may have been taken away on another node since.
     state.nodes.fresh().await?;
-    let caller = state.auth.recognise(token.expose()).await.map_err(one_refusal)?;
+    let caller = state.auth.recognise(token.expose(), address).await.map_err(one_refusal)?;
     let decision = state.auth.decide(&caller, asked.operation, target.place(asked), None);
     Ok(Known { may: target.allows(decision, asked), caller: Some((caller, token)) })
 }
@@ -318,12 +326,13 @@ async fn admit(
     target: &Target,
     asked: &Asked,
     fields: &Fields,
+    address: Option<IpAddr>,
     wrap_ttl: Option<Duration>,
 ) -> Result<Admitted> {
     let Some((caller, token)) = known.caller else { return Ok(Admitted::default()) };
     // The body may have taken its time.
     state.nodes.fresh().await?;
-    let caller = state.auth.admit(caller).await.map_err(one_refusal)?;
+    let caller = state.auth.admit(caller, address).await.map_err(one_refusal)?;
     if caller.uses_left() == Some(0) {
         // The token ended with this use, and with it the leases that it made.
         state.mounts.tokens_ended();

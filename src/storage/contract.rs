@@ -188,6 +188,7 @@ macro_rules! contract {
             auth::revoking_removes_all_descendants_of_a_10000_deep_chain,
             auth::a_child_of_a_token_that_is_gone_is_refused,
             auth::sweeping_removes_ended_tokens_with_their_descendants,
+            auth::the_tokens_of_a_dropped_mount_are_gone_at_once,
             auth::system_documents_are_listed_by_kind,
             cubbyhole::a_token_reads_back_what_it_keeps_and_nobody_elses,
             cubbyhole::what_a_token_keeps_goes_with_it_however_it_ends,

@@ -16,7 +16,7 @@ pub static ROUTES: &[Route] = &[
     Route::token(List, "", PAGE, |call| Box::pin(list(call))),
     Route::token(List, "*path", PAGE, |call| Box::pin(list(call))),
     Route::token(Read, "*path", &[], |call| Box::pin(read(call))),
-    Route::token(Update, "*path", &[], |call| Box::pin(write(call))).verbatim().with_body_limit(ENTRY),
+    Route::token(Update, "*path", &[], |call| Box::pin(write(call))).with_verbatim_body().with_body_limit(ENTRY),
     Route::token(Delete, "*path", &[], |call| Box::pin(delete(call))),
 ];
 

@@ -114,7 +114,7 @@ pub static ROUTES: &[Route] = &[
     Route::sudo(Update, "leases/revoke-force/*prefix", &[], |call| Box::pin(leases::revoke_force(call))),
     Route::token(Read, "leases/count", &["type"], |call| Box::pin(leases::count(call))),
     Route::token(Update, "leases/tidy", &[], |call| Box::pin(leases::tidy(call))),
-    Route::token(Update, "wrapping/wrap", &[], |call| Box::pin(wrapping::wrap(call))).verbatim(),
+    Route::token(Update, "wrapping/wrap", &[], |call| Box::pin(wrapping::wrap(call))).with_verbatim_body(),
     Route::open(Update, "wrapping/lookup", TOKEN, |call| Box::pin(wrapping::lookup(call))).with_token_as_sent(),
     Route::open(Read, "wrapping/lookup", &[], |call| Box::pin(wrapping::lookup(call))).with_token_as_sent(),
     Route::open(Update, "wrapping/unwrap", TOKEN, |call| Box::pin(wrapping::unwrap(call))).with_token_as_sent(),
