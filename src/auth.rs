@@ -20,6 +20,7 @@ mod policies;
 pub mod policy;
 pub mod store;
 pub mod token;
+mod versions;
 pub mod wrapping;
 
 #[cfg(test)]
@@ -297,6 +298,11 @@ impl Auth {
         }
         let granted = caller.acl.capabilities(place);
         if granted.is_empty() { vec!["deny"] } else { granted.words() }
+    }
+
+    /// Whether the caller may do anything at the path of a mount, or below it.
+    pub fn reaches(&self, caller: &Caller, mount: &mounts::Mount) -> bool {
+        caller.is_root() || caller.acl.reaches(&mount.path)
     }
 
     /// The caller that a token would be, without taking a use of it; `None` when it is not live.

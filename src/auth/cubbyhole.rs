@@ -61,7 +61,8 @@ impl Auth {
         let paths = self.store.cubbyhole_paths(caller.token_hash()).await?;
         let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let below = paths.iter().filter_map(|path| path.strip_prefix(&folder));
-        let mut keys: Vec<String> = below.map(|rest| rest.split_inclusive('/').next().unwrap_or(rest).to_owned()).collect();
+        let mut keys: Vec<String> =
+            below.map(|rest| rest.split_inclusive('/').next().unwrap_or(rest).to_owned()).collect();
         keys.sort_unstable();
         keys.dedup();
         Ok(keys)

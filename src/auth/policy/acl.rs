@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::parameters::{ParameterRules, Parameters};
 use super::patterns::{Patterns, is_pattern};
+use super::reach::instance;
 use super::rules::{Capabilities, Rule};
 use super::spelling::{self, Spelt};
 use super::{MAX_RULES, Operation, Policy};
@@ -46,6 +47,8 @@ impl<'a> From<&'a str> for Place<'a> {
 pub struct Acl {
     rules: Rules,
     respelt: Option<Respelt>,
+    /// The paths of the rules that grant something.
+    granting: Box<[Box<str>]>,
     valid_until: Option<Time>,
 }
 
@@ -103,9 +106,13 @@ impl Acl {
             );
             merged.clear();
         }
+        let grants = |(path, permissions): (&String, &Permissions)| {
+            (!permissions.capabilities.is_empty()).then(|| path.as_str().into())
+        };
+        let granting = merged.iter().filter_map(grants).collect();
         let respelt = merged.keys().any(|path| spelling::may_change(path));
         let respelt = respelt.then(|| Respelt { merged: merged.clone(), known: Mutex::default() });
-        Self { rules: Rules::of(merged), respelt, valid_until }
+        Self { rules: Rules::of(merged), respelt, granting, valid_until }
     }
 
     /// When the first of its rules expires, and it has to be compiled again.
@@ -140,6 +147,12 @@ impl Acl {
         self.found(place, place.path.ends_with('/'), |permissions| {
             permissions.map(|permissions| permissions.capabilities).unwrap_or_default()
         })
+    }
+
+    /// Whether anything is granted at the path of a mount, which ends in `/`, or below it.
+    pub fn reaches(&self, mount: &str) -> bool {
+        let mut instances = self.granting.iter().filter_map(|rule| instance(rule, mount));
+        instances.any(|path| !self.capabilities(path.as_str().into()).is_empty())
     }
 
     fn found<T>(&self, place: Place<'_>, list: bool, answer: impl FnOnce(Option<&Permissions>) -> T) -> T {

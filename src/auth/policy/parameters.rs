@@ -279,7 +279,10 @@ mod tests {
         let permits = |rules: &ParameterRules, body: Value| {
             let fields = Fields::parse(body.to_string().as_bytes()).unwrap();
             let (read, synonyms) = (Some(&["ttl", "lease", "name"][..]), &[("lease", "ttl")][..]);
-            rules.permit(Operation::Update, &Parameters { fields: &fields, read, in_path: &["name", ""], synonyms, wrapped_for: None })
+            rules.permit(
+                Operation::Update,
+                &Parameters { fields: &fields, read, in_path: &["name", ""], synonyms, wrapped_for: None },
+            )
         };
         let required = rules("required_parameters = [\"TTL\"]");
         for (body, met) in [

@@ -173,6 +173,21 @@ fn p10_a_rule_that_wants_wrapping_denies_without_it() {
 }
 
 #[test]
+fn a_right_below_a_mount_reaches_it_unless_another_rule_takes_it_away() {
+    for (rules, mount, reaches) in [
+        (r#"path "pki/issue/web" { capabilities = ["update"] }"#, "pki/", true),
+        (r#"path "pki/issue/web" { capabilities = ["update"] }"#, "pki2/", false),
+        (r#"path "pki/issue/web" { capabilities = ["deny"] }"#, "pki/", false),
+        (r#"path "pki/*" { capabilities = ["deny"] } path "pki/roles/+" { capabilities = ["read"] }"#, "pki/", true),
+        (r#"path "pki/*" { capabilities = ["deny"] } path "+/roles" { capabilities = ["read"] }"#, "pki/", false),
+        (r#"path "pki/*" { capabilities = ["deny"] } path "*" { capabilities = ["read"] }"#, "pki/", false),
+        (r#"path "pki/*" { capabilities = ["deny"] } path "*" { capabilities = ["read"] }"#, "team/ca/", true),
+    ] {
+        assert_eq!(acl(&[rules]).reaches(mount), reaches, "{rules} {mount}");
+    }
+}
+
+#[test]
 fn p11_sudo_comes_from_the_deciding_rule_only() {
     let acl = acl(&[
         r#"path "pki/root/sign-self-issued" { capabilities = ["update"] } path "pki/*" { capabilities = ["update", "sudo"] }"#,

@@ -182,9 +182,10 @@ pub fn wrap_ttl(headers: &HeaderMap, compat: bool) -> Result<Option<Duration>> {
     let names = [Some(&SERVICE_WRAP), compat.then_some(&VAULT_WRAP)];
     let mut found: Option<Duration> = None;
     for value in names.into_iter().flatten().flat_map(|name| headers.get_all(name)).filter(|value| !value.is_empty()) {
-        let asked = value.to_str().ok().and_then(|text| parse_duration(text.trim())).ok_or_else(|| {
-            Error::invalid("wrap-ttl: must be a duration, such as 60 or \"1m\", and not negative")
-        })?;
+        let asked =
+            value.to_str().ok().and_then(|text| parse_duration(text.trim())).ok_or_else(|| {
+                Error::invalid("wrap-ttl: must be a duration, such as 60 or \"1m\", and not negative")
+            })?;
         match found {
             Some(first) if first != asked => return Err(Error::malformed("wrap-ttl: two different times were sent")),
             _ => found = Some(asked),

@@ -1,0 +1,26 @@
+//! Which versions ran on this store (`sys/version-history`).
+
+use serde_json::{Map, Value, json};
+
+use super::super::answer::Answer;
+use super::super::route::Call;
+use crate::clock::rfc3339;
+use crate::error::Result;
+
+/// `LIST sys/version-history`: the product's own versions, the oldest first.
+pub(super) async fn history(call: Call) -> Result<Answer> {
+    let versions = call.state.auth.versions().await?;
+    let mut previous = Value::Null;
+    let mut about = Map::new();
+    for known in &versions {
+        let entry = json!({
+            "previous_version": previous,
+            "timestamp_installed": rfc3339(known.since),
+            "build_date": "",
+            "commit_date": "",
+        });
+        about.insert(known.version.clone(), entry);
+        previous = known.version.clone().into();
+    }
+    Answer::keys(versions.into_iter().map(|known| known.version).collect(), Some(Value::Object(about)))
+}
