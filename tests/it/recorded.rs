@@ -51,6 +51,7 @@ areas! {
     policies_and_leases_answer_as_recorded: "policies",
     managed_keys_answer_as_recorded: "managed-keys",
     tokens_answer_as_recorded: "token",
+    wrapped_answers_and_cubbyholes_are_as_recorded: "wrapping",
     roles_and_leaves_answer_as_recorded: "pki-leaves",
     external_policy_answers_as_recorded: "pki-external-policy",
     authorities_are_made_as_recorded: "pki-authorities",

@@ -36,6 +36,7 @@ pub fn of(request: &Request) -> Option<Name> {
     let path = path.strip_prefix("/v1/")?;
     let (kind, below) = match path.split_once('/')? {
         ("sys", below) => ("system", below),
+        ("cubbyhole", below) => ("cubbyhole", below),
         ("auth", below) => ("token", below.strip_prefix("token/")?),
         (_, below) => ("pki", below),
     };

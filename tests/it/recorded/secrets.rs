@@ -20,12 +20,13 @@ use crate::v1::pki::mount::parse;
 use crate::v1::pki::ocsp;
 use crate::v1::rights::only;
 
-/// Routes whose best answer is a refusal: nothing is renewed, there is no method to enable, no device that signs, and
-/// no ACME.
+/// Routes whose best answer is a refusal: nothing is renewed, there is no method to enable, no wish for a wrapped
+/// answer, no device that signs, and no ACME.
 pub const REFUSES: &[(&str, &str, &str)] = &[
     ("system", "update", "leases/renew"),
     ("system", "update", "leases/renew/*lease_id"),
     ("system", "update", "auth/*path"),
+    ("system", "update", "wrapping/wrap"),
     ("system", "update", "managed-keys/:backend/:managed_key/test/sign"),
     ("pki", "list", "certs/revocation-queue"),
     ("pki", "read", "acme/*path"),
@@ -54,6 +55,8 @@ pub fn area(kind: &str, pattern: &str) -> &'static str {
     let has = |parts: &[&str]| parts.iter().any(|part| pattern.contains(part));
     match kind {
         "token" => "token",
+        "cubbyhole" => "wrapping",
+        "system" if has(&["wrapping"]) => "wrapping",
         "system" if has(&["polic", "capabilities", "leases"]) => "policies",
         "system" if has(&["managed-keys"]) => "managed-keys",
         "system" => "system",
