@@ -8,13 +8,14 @@
 //! copy of the database holds nothing that works.
 //!
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
-//! renewing and ending tokens), `mounts` (the table), `wrapping` (answers put away behind a token), `cubbyhole`
-//! (what tokens keep). What is not offered is refused by name: batch tokens, token roles, namespaces, and for now
-//! every authentication method but tokens.
+//! renewing and ending tokens), `mounts` (the table), `login` (the authentication methods), `wrapping` (answers put
+//! away behind a token), `cubbyhole` (what tokens keep). What is not offered is refused by name: batch tokens, token
+//! roles, namespaces.
 
 mod cache;
 mod cubbyhole;
 mod instant;
+pub(crate) mod login;
 pub mod mounts;
 mod policies;
 pub mod policy;
@@ -36,6 +37,7 @@ use arc_swap::ArcSwap;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use cache::TokenCache;
+use login::Logins;
 use mounts::MountTable;
 use policies::Policies;
 use policy::{Acl, Decision, Operation, Parameters, Place};
@@ -127,6 +129,7 @@ pub struct Auth {
     policies: ArcSwap<Policies>,
     mounts: ArcSwap<MountTable>,
     tokens: TokenCache,
+    logins: Logins,
     /// Held while a policy or mount changes.
     writing: tokio::sync::Mutex<()>,
     /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes
@@ -144,6 +147,7 @@ impl Auth {
         let policies = policies::load(&*store, 1).await?;
         let mounts = mounts::load(&*store).await?;
         Ok(Arc::new(Self {
+            logins: Logins::new(Arc::clone(&store)),
             store,
             clock,
             policies: ArcSwap::from_pointee(policies),
@@ -152,6 +156,11 @@ impl Auth {
             writing: tokio::sync::Mutex::new(()),
             behind: AtomicBool::new(false),
         }))
+    }
+
+    /// The authentication methods that are open.
+    pub(crate) fn logins(&self) -> &Logins {
+        &self.logins
     }
 
     /// Reads policies and mounts again: for the follower of other nodes' changes.

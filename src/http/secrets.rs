@@ -3,17 +3,19 @@
 //! Route, recognise (token, policy of the path), read the body, decide (token, policy), audit the intent, run
 //! the handler, put the answer away when it is to be wrapped, audit the outcome, render. Of what ends earlier the
 //! refusal is audited. The limits come first and hold for everyone: path, headers, body, JSON. Whose policies do not
-//! grant the path is refused without his body being kept, after it went by. Whether a mount exists is only told to those whose policies grant the path.
+//! grant the path is refused without his body being kept, after it went by. Whether a mount exists is only told to
+//! those whose policies grant the path.
 //!
 //! What can be asked stands in route tables, one for each kind of mount that answers ([`sys`], [`token`],
-//! [`cubbyhole`], [`pki`]); the pipeline, the metrics and the tests that visit every route read the same ones. Where
-//! a path leads, `target` finds out.
+//! [`cubbyhole`], [`pki`], those of authentication methods in `login`); the pipeline, the metrics and the tests that
+//! visit every route read the same ones. Where a path leads, `target` finds out.
 
 pub mod answer;
 mod audit;
 pub mod cubbyhole;
 pub mod dialect;
 pub mod index;
+mod login;
 mod page;
 pub mod path;
 pub mod pki;
@@ -400,6 +402,9 @@ fn log(error: &Error, id: &RequestId) {
 fn routes_of(kind: &MountKind) -> Option<&'static [Route]> {
     match kind {
         MountKind::Pki => Some(pki::ROUTES),
+        MountKind::AppRole => Some(login::approle::ROUTES),
+        MountKind::Jwt => Some(login::jwt::ROUTES),
+        MountKind::Cloudb => Some(login::cloudb::ROUTES),
         MountKind::Token => Some(token::ROUTES),
         MountKind::System => Some(sys::ROUTES),
         MountKind::Cubbyhole => Some(cubbyhole::ROUTES),

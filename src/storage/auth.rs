@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::auth::store::{AuthOutcome, AuthWrite, CubbyholeRow, TokenRow};
+use crate::auth::store::{AuthOutcome, AuthWrite, CubbyholeRow, SecretIdRow, SecretIdWrite, TokenRow};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::storage::backend::{Outcomes, Unit, as_stored};
 use crate::storage::documents;
 use crate::storage::keys::Keys;
-use crate::storage::seal::{cubbyhole_context, token_context};
+use crate::storage::seal::{cubbyhole_context, secret_id_context, token_context};
 use crate::storage::store::{DomainWrite, SealedRow};
 
 impl DomainWrite for AuthWrite {
@@ -27,6 +27,11 @@ impl DomainWrite for AuthWrite {
                 Ok(())
             }
             Self::CubbyholePut(row) => row.seal(keys),
+            Self::SecretId(SecretIdWrite::Insert(row)) => {
+                row.expires_at = row.expires_at.map(as_stored);
+                row.updated_at = as_stored(row.updated_at);
+                row.seal(keys)
+            }
             // None of these has a body, or a time that is stored.
             Self::MountCreate(_)
             | Self::MountDrop(_)
@@ -34,6 +39,7 @@ impl DomainWrite for AuthWrite {
             | Self::TokenRevoke(_)
             | Self::TokenTake(_)
             | Self::CubbyholeDelete { .. }
+            | Self::SecretId(_)
             | Self::TokenSweep { .. } => Ok(()),
         }
     }
@@ -60,6 +66,16 @@ impl SealedRow for TokenRow {
 impl SealedRow for CubbyholeRow {
     fn context(&self) -> Vec<u8> {
         cubbyhole_context(&self.token, &self.path)
+    }
+
+    fn body(&mut self) -> &mut Vec<u8> {
+        &mut self.body
+    }
+}
+
+impl SealedRow for SecretIdRow {
+    fn context(&self) -> Vec<u8> {
+        secret_id_context(self)
     }
 
     fn body(&mut self) -> &mut Vec<u8> {

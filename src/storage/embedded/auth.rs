@@ -7,10 +7,12 @@ use rusqlite::Connection;
 use super::mounts::{self, Touched};
 use super::query::Failure;
 use super::reader::Pool;
-use super::{cubbyhole, documents, tokens};
-use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, TokenHash, TokenRow};
+use super::{cubbyhole, documents, secret_ids, tokens};
+use crate::auth::store::{
+    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+};
 use crate::clock::Time;
-use crate::documents::{Document, SYSTEM};
+use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::storage::store::Store;
 
@@ -62,6 +64,7 @@ pub(super) fn write(
             AuthOutcome::Done
         }
         AuthWrite::TokenSweep { now, limit } => AuthOutcome::Swept(tokens::sweep(db, *now, *limit)?),
+        AuthWrite::SecretId(write) => secret_ids::write(db, touched, write)?,
     })
 }
 
@@ -70,8 +73,8 @@ impl AuthStore for Store<Pool> {
         self.submit(unit)
     }
 
-    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.open_documents(SYSTEM, Some(kind))
+    fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.open_documents(mount, Some(kind))
     }
 
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
@@ -88,5 +91,25 @@ impl AuthStore for Store<Pool> {
 
     fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
         self.reader.read(move |db| cubbyhole::paths(db, &token))
+    }
+
+    fn secret_id(
+        &self,
+        mount: MountId,
+        role: i64,
+        key: SecretIdKey,
+    ) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
+        self.open_row(self.reader.read(move |db| secret_ids::find(db, mount, role, &key)))
+    }
+
+    fn secret_id_accessors(
+        &self,
+        mount: MountId,
+        role: i64,
+        after: String,
+        now: Time,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader.read(move |db| secret_ids::accessors(db, mount, role, &after, now, limit))
     }
 }
