@@ -120,6 +120,11 @@ impl Ring {
         Ok(())
     }
 
+    /// The term that seals, and how much this process has sealed with it.
+    pub(crate) fn current(&self) -> (u32, u64) {
+        (self.keys.load().current, self.sealed.load(Ordering::Relaxed))
+    }
+
     /// Makes the next term. It seals nothing until its fact is stored and [`Ring::adopt`] takes it.
     pub(crate) fn new_term(&self) -> Result<NewTerm> {
         let term = self.keys.load().current.checked_add(1).ok_or_else(|| Error::internal("data key terms used up"))?;

@@ -123,6 +123,7 @@ pub static ROUTES: &[Route] = &[
     Route::token(Read, "leases/count", &["type"], |call| Box::pin(leases::count(call))),
     Route::token(Update, "leases/tidy", &[], |call| Box::pin(leases::tidy(call))),
     Route::token(List, "version-history", &[], |call| Box::pin(versions::history(call))),
+    Route::token(Read, "key-status", &[], |call| Box::pin(versions::key_status(call))),
     Route::token(Update, "wrapping/wrap", &[], |call| Box::pin(wrapping::wrap(call))).with_verbatim_body(),
     Route::open(Update, "wrapping/lookup", TOKEN, |call| Box::pin(wrapping::lookup(call))).with_token_as_sent(),
     Route::open(Read, "wrapping/lookup", &[], |call| Box::pin(wrapping::lookup(call))).with_token_as_sent(),

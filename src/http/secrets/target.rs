@@ -1,5 +1,6 @@
 //! Where a request leads: the mount and the route of its path, and how its body is read there.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +11,9 @@ use bytes::Bytes;
 
 use super::answer::{Answer, Body};
 use super::index::{Entry, Found, MAX_NAME};
-use super::index_of;
 use super::request::{self, Asked, Token};
 use super::route::{self, Access, BodyKind, Operation, Params, Route};
+use super::{index_of, routes_of};
 use crate::auth::mounts::{Mount, MountTable};
 use crate::auth::policy::{Decision, Parameters, Place, Spelt};
 use crate::error::{Error, Kind, Result};
@@ -192,11 +193,12 @@ impl Target {
 
     /// What the path takes.
     pub(super) fn help(&self, asked: &Asked) -> Result<Answer> {
-        let entry = match &self.found {
-            Found::Route(entry, ..) | Found::OtherOperation(entry) => entry,
-            Found::Nothing => return self.found(asked).map(|_| Answer::empty()),
+        let text = match (&self.mount, &self.found) {
+            (Some(mount), _) if self.below.is_empty() => overview(mount),
+            (_, Found::Route(entry, ..) | Found::OtherOperation(entry)) => help_text(entry),
+            (_, Found::Nothing) => return self.found(asked).map(|_| Answer::empty()),
         };
-        Ok(Body::Plain(serde_json::json!({ "help": help_text(entry), "see_also": null, "openapi": null })).into())
+        Ok(Body::Plain(serde_json::json!({ "help": text, "see_also": null, "openapi": null })).into())
     }
 }
 
@@ -204,6 +206,16 @@ impl Target {
 pub(super) fn below_mount(mount: &str, spelt: Vec<Spelt>) -> Vec<Spelt> {
     let depth = mount.matches('/').count();
     spelt.into_iter().map(|place| place.behind(depth)).collect()
+}
+
+/// What a mount takes: each of its paths with its operations.
+fn overview(mount: &Mount) -> String {
+    let mut paths: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for route in routes_of(&mount.kind).into_iter().flatten() {
+        paths.entry(route.pattern).or_default().push(route::operation_word(route.operation));
+    }
+    let lines = paths.iter().map(|(pattern, operations)| format!("    {pattern}: {}\n", operations.join(", ")));
+    format!("{} at {}\n{}", mount.kind.word(), mount.path, lines.collect::<String>())
 }
 
 fn help_text(entry: &Entry) -> String {

@@ -9,7 +9,7 @@ use super::query::Failure;
 use super::reader::Pool;
 use super::{cubbyhole, documents, secret_ids, tokens};
 use crate::auth::store::{
-    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
 };
 use crate::clock::Time;
 use crate::documents::{Document, MountId};
@@ -83,6 +83,10 @@ impl AuthStore for Store<Pool> {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.open_row(self.reader.read(move |db| tokens::by_accessor(db, &accessor)))
+    }
+
+    fn data_key(&self) -> BoxFuture<'static, Result<DataKey>> {
+        self.current_key()
     }
 
     fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use signet::auth::store::{
-    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
 };
 use signet::clock::Time;
 use signet::documents::{Document, DocumentWrite, MountId};
@@ -167,6 +167,10 @@ impl AuthStore for Double {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.call("token by accessor", |s| s.auth.token_by_accessor(accessor))
+    }
+
+    fn data_key(&self) -> BoxFuture<'static, Result<DataKey>> {
+        self.call("data key", |s| s.auth.data_key())
     }
 
     fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {

@@ -136,7 +136,7 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             Ask::read(format!("sys/remount/status/{}", made.body["data"]["migration_id"].as_str().unwrap()))
         }
         (Read, "leases") => Ask::read("sys/leases?type=irrevocable"),
-        (Read, "internal/ui/mounts") | (List, "version-history") => Ask::read(path),
+        (Read, "internal/ui/mounts" | "key-status") | (List, "version-history") => Ask::read(path),
         // Without the wish for a wrapped answer.
         (Update, "wrapping/wrap") => Ask::new(path, json!({ "a": 1 })).status(400),
         (Update, "wrapping/lookup") => Ask::new(path, json!({ "token": wrapped(stage).await })),

@@ -204,3 +204,32 @@ async fn cve_2025_52894_nobody_ends_what_others_began() {
     }
     app.stop().await;
 }
+
+#[actix_web::test]
+async fn the_key_that_seals_has_a_number_and_a_time() {
+    let app = App::start().await;
+    let status = app.client.get("sys/key-status").await;
+    let data = status.body["data"].clone();
+    assert_eq!((&data["term"], &status.body["term"]), (&json!(1), &json!(1)), "{}", status.text);
+    assert!(data["encryptions"].as_i64().unwrap() > 0);
+    signet::clock::parse_rfc3339("", data["install_time"].as_str().unwrap()).unwrap();
+    let app = app.restart().await;
+    assert_eq!(app.client.get("sys/key-status").await.body["data"]["install_time"], data["install_time"]);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_mount_tells_what_it_takes() {
+    let app = App::start().await;
+    for (path, parts) in [
+        ("sys", &["system at sys/", "mounts/*path/tune: read, update", "wrapping/unwrap: update"][..]),
+        ("pki/", &["pki at pki/", "roles/:name: read, update, patch, delete"][..]),
+        ("auth/token", &["token at auth/token/", "lookup-self: read, update"][..]),
+        ("cubbyhole", &["cubbyhole at cubbyhole/"][..]),
+    ] {
+        let help = app.client.get(&format!("{path}?help=1")).await;
+        let text = help.body["help"].as_str().unwrap_or_else(|| panic!("{path}: {}", help.text));
+        assert!(parts.iter().all(|part| text.contains(part)), "{path}: {text}");
+    }
+    app.stop().await;
+}
