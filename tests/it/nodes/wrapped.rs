@@ -55,7 +55,7 @@ async fn a_mount_that_one_node_moves_is_moved_on_the_others() {
     ok(a.client.get(&format!("moved/cert/{serial}")).await);
     let there = async || b.client.get(&format!("moved/cert/{serial}")).await.status == 200;
     until("the mount at its new path", there).await;
-    assert_eq!(b.client.get(&format!("pki/cert/{serial}")).await.status, 403);
+    assert_eq!(b.client.get(&format!("pki/cert/{serial}")).await.status, 404);
     let status = format!("sys/remount/status/{}", moved["data"]["migration_id"].as_str().unwrap());
     assert_eq!(ok(b.client.get(&status).await)["data"]["migration_info"]["status"], "success");
     ok(b.client.post("moved/issue/web", json!({ "common_name": "b.test" })).await);

@@ -76,7 +76,7 @@ async fn a_mount_comes_is_tuned_and_goes() {
 }
 
 #[actix_web::test]
-async fn the_preflight_does_not_tell_what_exists() {
+async fn m5_the_preflight_does_not_tell_what_exists() {
     let app = App::start().await;
     let powerless = app.with_policies(&["default"]).await;
     for path in ["pki", "absent"] {
@@ -119,7 +119,7 @@ async fn capabilities_are_told_per_path() {
 }
 
 #[actix_web::test]
-async fn metrics_count_requests_by_route_and_never_by_name() {
+async fn m13_metrics_count_requests_by_route_and_never_by_name() {
     let app = App::start().await;
     app.client.get("sys/policies/acl/very-secret-name").await;
     let page = app.client.page("/metrics").await;
@@ -141,7 +141,7 @@ async fn metrics_count_requests_by_route_and_never_by_name() {
 }
 
 #[actix_web::test]
-async fn closed_metrics_want_a_token() {
+async fn m13_closed_metrics_want_a_token() {
     let app = App::builder().settings(|s| s.open_metrics = false).start().await;
     assert_eq!(app.client.page("/metrics").await.status, 403);
     assert_eq!(app.client.get("sys/metrics").await.status, 200);
