@@ -183,7 +183,7 @@ async fn help_is_given_for_paths() {
 #[actix_web::test]
 async fn h19_no_field_or_header_chooses_another_operation() {
     let app = App::start().await;
-    assert_eq!(app.client.post("pki/roles/web", json!({ "key_type": "ec" })).await.status, 204);
+    assert!(app.client.post("pki/roles/web", json!({ "key_type": "ec" })).await.status < 300);
     app.policy("reader", "path \"pki/roles/*\" { capabilities = [\"read\"] }").await;
     let reader = app.with_policies(&["reader"]).await;
     for operation in ["delete", "update", "renew", "revoke", "alias-lookahead"] {
