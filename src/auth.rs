@@ -9,8 +9,7 @@
 //!
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
 //! renewing and ending tokens), `mounts` (the table), `login` (the authentication methods), `wrapping` (answers put
-//! away behind a token), `cubbyhole` (what tokens keep). What is not offered is refused by name: batch tokens, token
-//! roles, namespaces.
+//! away behind a token), `cubbyhole` (what tokens keep). What is not offered is refused by name: namespaces.
 
 mod cache;
 mod cubbyhole;
@@ -42,7 +41,7 @@ use mounts::MountTable;
 use policies::Policies;
 use policy::{Acl, Decision, Operation, Parameters, Place};
 use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
-use token::{LoggedIn, Network, Record, hash_of};
+use token::{Batch, LoggedIn, Network, Record, RoleTable, hash_of, is_batch};
 
 /// The policy that grants everything; no text stands behind it.
 pub const ROOT: &str = "root";
@@ -64,10 +63,10 @@ async fn repeated<T>(attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
 /// Who is calling: a live token and what its policies grant.
 #[derive(Clone)]
 pub struct Caller {
-    /// Public handle of the token. Whoever has it may end the token: it goes into no log and no row.
+    /// Public handle of the token; `""` for a batch token. Whoever has it may end the token: it goes into no log and no row.
     pub accessor: String,
     /// How records of what was done name the caller: SHA-256 of the accessor, hex, as stored beside
-    /// the token.
+    /// the token; of a batch token, which has none, that of its text.
     pub recorded_as: String,
     /// What the token was named when it was made.
     pub display_name: String,
@@ -88,6 +87,8 @@ pub struct Caller {
     hash: TokenHash,
     /// Uses left after this one; `None` without a limit.
     uses_left: Option<u32>,
+    /// What the token says, when it is stored nowhere.
+    batch: Option<Arc<Batch>>,
     acl: Arc<Acl>,
     generation: u64,
 }
@@ -99,9 +100,20 @@ impl Caller {
         self.policies.first().is_some_and(|name| name == ROOT)
     }
 
-    /// The hash under which its token is stored.
+    /// SHA-256 of its token: what a stored token is stored under.
     pub fn token_hash(&self) -> TokenHash {
         self.hash
+    }
+
+    /// Whether its token is a batch token, which is stored nowhere and owns nothing.
+    pub fn is_batch(&self) -> bool {
+        self.batch.is_some()
+    }
+
+    /// The stored token with which the leases end that the caller makes: its own, of a batch token its parent;
+    /// `None` for a batch token without one.
+    pub fn lease_owner(&self) -> Option<TokenHash> {
+        self.batch.as_ref().map_or(Some(self.hash), |batch| batch.parent())
     }
 
     /// Uses left after this request; `None` without a limit.
@@ -122,13 +134,25 @@ impl Caller {
     }
 }
 
+/// What a caller's token is, beside its record.
+struct Held {
+    hash: TokenHash,
+    recorded_as: TokenHash,
+    expires_at: Option<Time>,
+    uses: Option<u32>,
+    batch: Option<Arc<Batch>>,
+}
+
 /// Tokens, policies and the mount table of one server.
 pub struct Auth {
     store: Arc<dyn AuthStore>,
     clock: Clock,
     policies: ArcSwap<Policies>,
     mounts: ArcSwap<MountTable>,
+    token_roles: ArcSwap<RoleTable>,
     tokens: TokenCache,
+    /// Held while tokens are tidied because somebody asked for it.
+    tidying: Arc<tokio::sync::Mutex<()>>,
     logins: Logins,
     /// Held while a policy or mount changes.
     writing: tokio::sync::Mutex<()>,
@@ -146,12 +170,15 @@ impl Auth {
         policies::ensure_default(&*store, &clock).await?;
         let policies = policies::load(&*store, 1).await?;
         let mounts = mounts::load(&*store).await?;
+        let token_roles = RoleTable::load(&*store).await?;
         Ok(Arc::new(Self {
             logins: Logins::new(Arc::clone(&store)),
             store,
             clock,
             policies: ArcSwap::from_pointee(policies),
             mounts: ArcSwap::from_pointee(mounts),
+            token_roles: ArcSwap::from_pointee(token_roles),
+            tidying: Arc::default(),
             tokens: TokenCache::default(),
             writing: tokio::sync::Mutex::new(()),
             behind: AtomicBool::new(false),
@@ -214,6 +241,7 @@ impl Auth {
     async fn reload_held(&self) -> Result<()> {
         self.reload_policies().await?;
         self.reload_mounts().await?;
+        self.reload_token_roles().await?;
         self.behind.store(false, Ordering::Relaxed);
         Ok(())
     }
@@ -225,7 +253,11 @@ impl Auth {
     /// `Forbidden` with one text, whether the token is absent, unknown, expired, used up, revoked or bound to
     /// other addresses; otherwise those of the store.
     pub async fn recognise(&self, token: &str, address: Option<IpAddr>) -> Result<Arc<Caller>> {
-        self.current(hash_of(token).ok_or_else(Error::forbidden)?).await?.at(address)
+        let caller = match is_batch(token) {
+            true => self.batch_caller(token).await?,
+            false => self.current(hash_of(token).ok_or_else(Error::forbidden)?).await?,
+        };
+        caller.at(address)
     }
 
     /// The same caller now that there is a request, which may be a while later. Takes one use of a token
@@ -234,7 +266,11 @@ impl Auth {
     /// # Errors
     /// As [`Auth::recognise`].
     pub async fn admit(&self, caller: Arc<Caller>, address: Option<IpAddr>) -> Result<Arc<Caller>> {
-        let current = self.current(caller.hash).await?.at(address)?;
+        let current = match &caller.batch {
+            Some(batch) => self.batch_again(caller.hash, batch).await?,
+            None => self.current(caller.hash).await?,
+        };
+        let current = current.at(address)?;
         if current.uses_left.is_none() {
             return Ok(current);
         }
@@ -267,31 +303,45 @@ impl Auth {
 
     /// The row of a token that is there, has not expired and is not used up.
     async fn live_row(&self, hash: TokenHash) -> Result<Option<TokenRow>> {
-        let now = self.clock.now();
-        let row = self.store.token(hash).await?;
-        Ok(row.filter(|row| row.expires_at.is_none_or(|end| now < end) && row.uses != Some(0)))
+        Ok(self.store.token(hash).await?.filter(|row| self.is_live(row)))
+    }
+
+    fn is_live(&self, row: &TokenRow) -> bool {
+        row.expires_at.is_none_or(|end| self.clock.now() < end) && row.uses != Some(0)
     }
 
     fn caller(&self, row: &TokenRow) -> Result<Arc<Caller>> {
-        let record = Record::of(row)?;
+        let held = Held {
+            hash: row.hash,
+            recorded_as: row.accessor_hash,
+            expires_at: row.expires_at,
+            uses: row.uses,
+            batch: None,
+        };
+        Ok(self.caller_of(Record::of(row)?, held))
+    }
+
+    /// Who holds a token, by what is known of it.
+    fn caller_of(&self, record: Record, held: Held) -> Arc<Caller> {
         let policies = self.policies.load();
         let acl = policies.acl(&record.policies, self.clock.now());
-        Ok(Arc::new(Caller {
+        Arc::new(Caller {
             accessor: record.accessor,
-            recorded_as: row.accessor_hash.iter().map(|b| format!("{b:02x}")).collect(),
+            recorded_as: held.recorded_as.iter().map(|b| format!("{b:02x}")).collect(),
             display_name: record.display_name,
             entity_id: record.entity_id,
             policies: record.policies,
             metadata: record.meta,
             created_at: record.created_at,
-            expires_at: row.expires_at,
+            expires_at: held.expires_at,
             login: record.login,
             bound_cidrs: record.bound_cidrs,
-            hash: row.hash,
-            uses_left: row.uses,
+            hash: held.hash,
+            uses_left: held.uses,
+            batch: held.batch,
             acl,
             generation: policies.generation(),
-        }))
+        })
     }
 
     /// Whether the caller may do `operation` there; without parameters, whether it may with any.
@@ -327,6 +377,10 @@ impl Auth {
     /// # Errors
     /// Those of the store.
     pub async fn caller_by_token(&self, token: &str) -> Result<Option<Arc<Caller>>> {
+        if is_batch(token) {
+            let caller = self.batch_caller(token).await.map(Some);
+            return caller.or_else(|error| if error.kind() == Kind::Forbidden { Ok(None) } else { Err(error) });
+        }
         let Some(hash) = hash_of(token) else { return Ok(None) };
         self.live_row(hash).await?.map(|row| self.caller(&row)).transpose()
     }

@@ -2,3 +2,6 @@
 
 ALTER TABLE token ADD COLUMN mount BIGINT;
 CREATE INDEX token_mount ON token (mount) WHERE mount IS NOT NULL;
+
+-- Limited tokens that are used up, whose rows can go.
+CREATE INDEX token_used_up ON token (hash) WHERE uses = 0;

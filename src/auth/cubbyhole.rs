@@ -17,8 +17,9 @@ impl Auth {
     /// What the caller keeps at a path, as JSON text; `None` for nothing.
     ///
     /// # Errors
-    /// Those of the store.
+    /// `Invalid` for a batch token; those of the store.
     pub async fn cubbyhole_read(&self, caller: &Caller, path: &str) -> Result<Option<Secret>> {
+        has_one(caller)?;
         if path == RESPONSE
             && let Some(answer) = self.own_answer(caller).await?
         {
@@ -33,8 +34,9 @@ impl Auth {
     /// Keeps something at a path, in the place of what was there.
     ///
     /// # Errors
-    /// `Invalid` when it is nothing; `Conflict` when it is too much, or the token has ended; those of the store.
+    /// `Invalid` when it is nothing, or for a batch token; `Conflict` when it is too much, or the token has ended; those of the store.
     pub async fn cubbyhole_write(&self, caller: &Caller, path: &str, members: &Map<String, Value>) -> Result<()> {
+        has_one(caller)?;
         if members.is_empty() {
             return Err(Error::invalid("missing data fields"));
         }
@@ -46,8 +48,9 @@ impl Auth {
     /// Removes what the caller keeps at a path; nothing, too.
     ///
     /// # Errors
-    /// Those of the store.
+    /// `Invalid` for a batch token; those of the store.
     pub async fn cubbyhole_delete(&self, caller: &Caller, path: &str) -> Result<()> {
+        has_one(caller)?;
         let delete = AuthWrite::CubbyholeDelete { token: caller.token_hash(), path: path.to_owned() };
         self.store.commit(vec![delete]).await.map(drop)
     }
@@ -56,8 +59,9 @@ impl Auth {
     /// `/` behind.
     ///
     /// # Errors
-    /// Those of the store.
+    /// `Invalid` for a batch token; those of the store.
     pub async fn cubbyhole_keys(&self, caller: &Caller, folder: &str) -> Result<Vec<String>> {
+        has_one(caller)?;
         let paths = self.store.cubbyhole_paths(caller.token_hash()).await?;
         let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let below = paths.iter().filter_map(|path| path.strip_prefix(&folder));
@@ -66,6 +70,14 @@ impl Auth {
         keys.sort_unstable();
         keys.dedup();
         Ok(keys)
+    }
+}
+
+/// A token that is stored nowhere keeps nothing.
+fn has_one(caller: &Caller) -> Result<()> {
+    match caller.is_batch() {
+        true => Err(Error::invalid("cubbyhole: only service tokens have one")),
+        false => Ok(()),
     }
 }
 

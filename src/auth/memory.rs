@@ -22,6 +22,7 @@ pub(super) struct State {
     pub tokens: HashMap<TokenHash, TokenRow>,
     pub cubbyholes: BTreeMap<(TokenHash, String), Vec<u8>>,
     pub mounts: Vec<MountId>,
+    pub sealed: Vec<Vec<u8>>,
     pub secret_ids: BTreeMap<(MountId, SecretIdHash), SecretIdRow>,
     pub ended_roles: Vec<(MountId, i64)>,
     pub reads: usize,
@@ -58,6 +59,9 @@ impl State {
             AuthWrite::TokenInsert(row) if row.parent.is_some_and(|parent| !self.tokens.contains_key(&parent)) => {
                 return Err(Error::new(Kind::Conflict, "parent"));
             }
+            AuthWrite::TokenInsert(row) if row.mount.is_some_and(|mount| !self.mounts.contains(&mount)) => {
+                return Err(Error::new(Kind::Conflict, "mount"));
+            }
             AuthWrite::TokenInsert(row) => {
                 self.tokens.insert(row.hash, row);
                 AuthOutcome::Done
@@ -93,8 +97,14 @@ impl State {
                 self.cubbyholes.remove(&(token, path));
                 AuthOutcome::Done
             }
+            AuthWrite::TokenRevokeAlone(hash) => {
+                let gone = self.tokens.remove(&hash).map(|row| row.hash);
+                let children = self.tokens.values_mut().filter(|row| row.parent == Some(hash));
+                children.for_each(|row| row.parent = None);
+                AuthOutcome::Revoked(gone.into_iter().collect())
+            }
             AuthWrite::TokenSweep { now, limit } => {
-                let ended = |row: &&TokenRow| row.expires_at.is_some_and(|end| end <= now);
+                let ended = |row: &&TokenRow| row.expires_at.is_some_and(|end| end <= now) || row.uses == Some(0);
                 let ended: Vec<TokenHash> = self.tokens.values().filter(ended).map(|row| row.hash).collect();
                 let ended = ended.into_iter().take(limit as usize);
                 AuthOutcome::Swept(ended.map(|hash| self.revoke(hash).len() as u32).sum())
@@ -218,6 +228,29 @@ impl AuthStore for Memory {
     fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
         let kept = move |(owner, path): &&(TokenHash, String)| *owner == token && !path.is_empty();
         self.answer(|state| Ok(state.cubbyholes.keys().filter(kept).map(|(_, path)| path.clone()).collect()))
+    }
+
+    fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
+        self.answer(|state| {
+            let mut rows: Vec<_> = state.tokens.values().filter(|row| row.accessor_hash > after).cloned().collect();
+            rows.sort_by_key(|row| row.accessor_hash);
+            rows.truncate(limit as usize);
+            Ok(rows)
+        })
+    }
+
+    /// The number of what was sealed.
+    fn seal(&self, _: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
+        let sealed = &mut self.state().sealed;
+        sealed.push(plain);
+        Ok(sealed.len().to_be_bytes().to_vec())
+    }
+
+    fn unseal(&self, _: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
+        self.answer(|state| {
+            let number = sealed.try_into().map(usize::from_be_bytes).unwrap_or_default();
+            Ok(number.checked_sub(1).and_then(|at| state.sealed.get(at).cloned()))
+        })
     }
 
     fn secret_id(

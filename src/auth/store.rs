@@ -91,7 +91,9 @@ pub enum AuthWrite {
         /// The path.
         path: String,
     },
-    /// Removes at most `limit` tokens that ended at or before `now`, with their descendants.
+    /// Removes a token; those that it made have no parent from then on.
+    TokenRevokeAlone(TokenHash),
+    /// Removes at most `limit` tokens that ended at or before `now` or are used up, with their descendants.
     TokenSweep {
         /// The time.
         now: Time,
@@ -122,7 +124,7 @@ pub enum AuthOutcome {
     Absent,
     /// Uses left after a spend.
     UsesLeft(u32),
-    /// The tokens that a revocation removed, itself first; empty when there was none.
+    /// The tokens that a revocation removed, the one that was meant first; empty when there was none.
     Revoked(Vec<TokenHash>),
     /// How many a sweep removed.
     Swept(u32),
@@ -158,6 +160,19 @@ pub trait AuthStore: Send + Sync {
     /// The paths at which a token keeps something, in byte order; [`CubbyholeRow::MOST`] at most.
     fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>>;
 
+    /// Tokens whose accessor has a higher hash than `after`, in the order of these hashes; at most `limit` of them,
+    /// ended ones too.
+    fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>>;
+
+    /// Seals what is given away and not kept; `what` is what it is, and nothing else opens as that.
+    ///
+    /// # Errors
+    /// `Internal` when it cannot be sealed.
+    fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>>;
+
+    /// Opens what any node of the same database sealed; `None` for anything else.
+    fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>>;
+
     /// A secret id of a role, ended ones too.
     fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey)
     -> BoxFuture<'static, Result<Option<SecretIdRow>>>;
@@ -172,8 +187,8 @@ pub trait AuthStore: Send + Sync {
         limit: u32,
     ) -> BoxFuture<'static, Result<Vec<String>>>;
 
-    /// Removes at most `limit` tokens that ended at or before `now`, with their descendants; returns how many
-    /// went.
+    /// Removes at most `limit` tokens that ended at or before `now` or are used up, with their descendants; returns
+    /// how many went.
     fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
         let only = |outcomes: Vec<AuthOutcome>| match outcomes.as_slice() {
             [AuthOutcome::Swept(count)] => Ok(*count),

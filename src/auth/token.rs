@@ -1,147 +1,50 @@
-//! Tokens: what is stored of one, looking one up, renewing it, ending it.
+//! Tokens: looking them up, renewing them, ending them.
 //!
-//! `create` makes them from others, `login` from logins, by the `terms` of a role; `root` makes the ones that stand
-//! at the beginning. `ttl` does the arithmetic of their lives, `names` knows which policies they can have, and
-//! a `network` is what they can be bound to. A token that has expired or is used up is treated as absent at once, whenever its
-//! row may go. Batch tokens and token roles do not exist here.
+//! `create` makes them from others and `login` from logins, `root` makes the ones that stand at the beginning; `make`
+//! is the last step of each. What a new one gets is in `asked` (what is asked for), `grants` (policies), `terms` and
+//! `roles` (what roles say), and `ttl` (the arithmetic of lives). `role_table` keeps token roles. A `record` is what
+//! is known of a token; most are rows of the store, and some, `batch` tokens, are sealed into their own text. `renew`
+//! and `ended` are the rest of their lives. A token that has expired or is used up is treated as absent at once,
+//! whenever its row may go.
 
+mod asked;
+mod batch;
 mod create;
+mod ended;
+mod grants;
 mod login;
+mod make;
 mod names;
 mod network;
+mod record;
+mod renew;
+mod role_table;
+mod roles;
 mod root;
 mod terms;
 mod ttl;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use aws_lc_rs::digest;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-pub(super) use create::{Ties, new_token, token_row};
-pub use login::{Alias, LoggedIn, Login};
+pub(super) use batch::{Batch, is_batch};
+pub use create::CreatePath;
+pub use login::{Alias, Login};
+pub(super) use make::{Ties, new_token, token_row};
 pub use network::Network;
+pub use record::LoggedIn;
+pub(super) use record::Record;
+pub(super) use role_table::RoleTable;
+pub use roles::{ROLE_FIELDS, ROLE_SYNONYMS};
 pub use terms::{TokenKind, TokenTerms};
 
-use super::mounts::TOKEN_MOUNT;
-use super::store::{AuthOutcome, AuthWrite, TokenHash, TokenRow};
+use super::store::{TokenHash, TokenRow};
 use super::{Auth, Caller};
-use crate::clock::{Time, rfc3339};
-use crate::error::{Error, Kind, Result, Warnings};
+use crate::error::{Error, Kind, Result};
+use record::Standing;
 
-/// Longest token or accessor that is looked at, in bytes.
+/// Longest stored token, or accessor, that is looked at, in bytes.
 const MAX_TEXT: usize = 512;
-/// Characters of `[0-9A-Za-z]` that hold 256 random bits.
-const TOKEN_CHARACTERS: usize = 43;
-const ACCESSOR_CHARACTERS: usize = 24;
-/// Tokens that one step of a sweep removes, and steps of one sweep.
-const SWEEP_BATCH: u32 = 500;
-const SWEEP_STEPS: u32 = 20;
-
-/// What is stored of a token beside its row's columns. The token itself is nowhere in it.
-#[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Record {
-    pub accessor: String,
-    pub policies: Vec<String>,
-    /// The request path that made it.
-    pub path: String,
-    pub meta: BTreeMap<String, String>,
-    pub display_name: String,
-    #[serde(with = "super::instant")]
-    pub created_at: Time,
-    /// Life at creation; zero without an end.
-    pub creation_ttl: Duration,
-    /// Life that the last creation or renewal asked for and got; what a renewal repeats.
-    pub grant: Duration,
-    /// Longest life, counted from creation; zero for the mount's.
-    pub explicit_max_ttl: Duration,
-    /// Life that every renewal gives; zero for none.
-    pub period: Duration,
-    pub renewable: bool,
-    pub orphan: bool,
-    pub entity_id: String,
-    /// Where it may be used; anywhere when empty.
-    #[serde(default)]
-    pub bound_cidrs: Vec<Network>,
-    /// The login that it began with.
-    #[serde(default)]
-    pub login: Option<LoggedIn>,
-    #[serde(default, with = "super::instant::option")]
-    pub last_renewal: Option<Time>,
-}
-
-impl Record {
-    /// Opens the body of a row.
-    pub(super) fn of(row: &TokenRow) -> Result<Self> {
-        serde_json::from_slice(&row.body).map_err(Error::internal)
-    }
-
-    fn to_body(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self).map_err(Error::internal)
-    }
-
-    /// The `auth` object of an answer. `token` is `""` where the caller did not name it.
-    fn auth_json(&self, token: &str, ttl: Duration, uses: Option<u32>) -> Value {
-        json!({
-            "client_token": token,
-            "accessor": self.accessor,
-            "policies": self.policies,
-            "token_policies": self.policies,
-            "metadata": self.meta_json(),
-            "lease_duration": ttl.as_secs(),
-            "renewable": self.renewable,
-            "entity_id": self.entity_id,
-            "token_type": "service",
-            "orphan": self.orphan,
-            "mfa_requirement": null,
-            "num_uses": uses.unwrap_or(0),
-        })
-    }
-
-    fn meta_json(&self) -> Value {
-        if self.meta.is_empty() { Value::Null } else { json!(self.meta) }
-    }
-
-    /// What a look-up shows. `id` is `""` when the accessor was asked for.
-    fn lookup_json(&self, id: &str, row: &TokenRow, now: Time) -> Value {
-        let mut shown = json!({
-            "id": id,
-            "accessor": self.accessor,
-            "policies": self.policies,
-            "path": self.path,
-            "meta": self.meta_json(),
-            "display_name": self.display_name,
-            // A limited token that is on its last use is not one without a limit, which shows 0.
-            "num_uses": row.uses.map_or(0, |left| if left == 0 { -1 } else { i64::from(left) }),
-            "orphan": self.orphan,
-            "creation_time": self.created_at.unix_timestamp(),
-            "creation_ttl": self.creation_ttl.as_secs(),
-            "issue_time": rfc3339(self.created_at),
-            "expire_time": row.expires_at.map(rfc3339),
-            "ttl": row.expires_at.map_or(0, |end| remaining(end, now).as_secs()),
-            "explicit_max_ttl": self.explicit_max_ttl.as_secs(),
-            "entity_id": self.entity_id,
-            "renewable": self.renewable,
-            "type": "service",
-        });
-        if !self.period.is_zero() {
-            shown["period"] = self.period.as_secs().into();
-        }
-        if !self.bound_cidrs.is_empty() {
-            shown["bound_cidrs"] = json!(self.bound_cidrs);
-        }
-        if let Some(login) = &self.login {
-            shown["role"] = login.role.as_str().into();
-        }
-        if let Some(at) = self.last_renewal {
-            shown["last_renewal"] = rfc3339(at).into();
-            shown["last_renewal_time"] = at.unix_timestamp().into();
-        }
-        shown
-    }
-}
 
 /// The hash under which a token or accessor is stored; `None` for what cannot be one.
 pub(super) fn hash_of(text: &str) -> Option<TokenHash> {
@@ -153,8 +56,10 @@ pub(super) fn hash_of(text: &str) -> Option<TokenHash> {
     Some(hash)
 }
 
-fn remaining(end: Time, now: Time) -> Duration {
-    Duration::try_from(end - now).unwrap_or_default()
+/// A token that lives.
+enum Live {
+    Stored(TokenRow),
+    Batch(Box<Batch>),
 }
 
 fn bad_token() -> Error {
@@ -162,15 +67,33 @@ fn bad_token() -> Error {
 }
 
 impl Auth {
+    /// The live token with this text.
+    async fn live(&self, token: &str) -> Result<Option<Live>> {
+        if is_batch(token) {
+            return Ok(self.open_batch(token).await?.map(|batch| Live::Batch(Box::new(batch))));
+        }
+        let Some(hash) = hash_of(token) else { return Ok(None) };
+        Ok(self.live_row(hash).await?.map(Live::Stored))
+    }
+
+    /// The live row with this accessor.
+    pub(super) async fn row_by_accessor(&self, accessor: &str) -> Result<Option<TokenRow>> {
+        let Some(hash) = hash_of(accessor) else { return Ok(None) };
+        Ok(self.store.token_by_accessor(hash).await?.filter(|row| self.is_live(row)))
+    }
+
     /// The look-up data of the caller's own token, whose text is `token`.
     ///
     /// # Errors
     /// `Forbidden` with `bad token` when it ended since it was identified; those of the store.
     pub async fn lookup_self(&self, caller: &Caller, token: &str) -> Result<Value> {
+        if caller.is_batch() {
+            return self.lookup(token).await;
+        }
         let now = self.clock.now();
+        // On its last use it is still itself.
         let row = self.store.token(caller.hash).await?.filter(|row| row.expires_at.is_none_or(|end| now < end));
-        let row = row.ok_or_else(bad_token)?;
-        Ok(Record::of(&row)?.lookup_json(token, &row, now))
+        self.shown(token, &row.ok_or_else(bad_token)?)
     }
 
     /// The look-up data of any token.
@@ -178,8 +101,10 @@ impl Auth {
     /// # Errors
     /// `Forbidden` with `bad token` when it is not live; those of the store.
     pub async fn lookup(&self, token: &str) -> Result<Value> {
-        let row = self.live_row(hash_of(token).ok_or_else(bad_token)?).await?.ok_or_else(bad_token)?;
-        Ok(Record::of(&row)?.lookup_json(token, &row, self.clock.now()))
+        match self.live(token).await?.ok_or_else(bad_token)? {
+            Live::Stored(row) => self.shown(token, &row),
+            Live::Batch(batch) => Ok(batch.record.lookup_json(token, &batch.standing(), self.clock.now())),
+        }
     }
 
     /// The look-up data of the token with this accessor, with an empty `id`.
@@ -187,160 +112,40 @@ impl Auth {
     /// # Errors
     /// `Invalid` with `invalid accessor`; those of the store.
     pub async fn lookup_accessor(&self, accessor: &str) -> Result<Value> {
-        let row = self.row_by_accessor(accessor).await?.ok_or_else(|| Error::invalid("invalid accessor"))?;
-        Ok(Record::of(&row)?.lookup_json("", &row, self.clock.now()))
-    }
-
-    /// Renews the caller's own token, whose text is `token`. `increment` is a wish; `None` and zero
-    /// repeat the last grant. Returns the `auth` object and warnings.
-    ///
-    /// # Errors
-    /// `Invalid` when it is gone, not renewable, or at the end of its longest life; those of the store.
-    pub async fn renew_self(
-        &self,
-        caller: &Caller,
-        token: &str,
-        increment: Option<Duration>,
-    ) -> Result<(Value, Warnings)> {
-        self.renew_row(self.live_row(caller.hash).await?, token, increment).await
-    }
-
-    /// Renews any token; as [`Auth::renew_self`].
-    ///
-    /// # Errors
-    /// As [`Auth::renew_self`].
-    pub async fn renew(&self, token: &str, increment: Option<Duration>) -> Result<(Value, Warnings)> {
-        let row = match hash_of(token) {
-            Some(hash) => self.live_row(hash).await?,
-            None => None,
-        };
-        self.renew_row(row, token, increment).await
-    }
-
-    /// Renews the token with this accessor; the answer does not name the token.
-    ///
-    /// # Errors
-    /// As [`Auth::renew_self`]; `invalid accessor`.
-    pub async fn renew_accessor(&self, accessor: &str, increment: Option<Duration>) -> Result<(Value, Warnings)> {
         let row = self.row_by_accessor(accessor).await?;
-        let row = row.ok_or_else(|| Error::invalid("invalid accessor"))?;
-        self.renew_row(Some(row), "", increment).await
+        self.shown("", &row.ok_or_else(|| Error::invalid("invalid accessor"))?)
     }
 
-    async fn renew_row(
-        &self,
-        row: Option<TokenRow>,
-        token: &str,
-        increment: Option<Duration>,
-    ) -> Result<(Value, Warnings)> {
-        let gone = || Error::invalid("token not found");
-        let row = row.ok_or_else(gone)?;
-        let mut record = Record::of(&row)?;
-        let now = self.clock.now();
-        if !record.renewable || row.expires_at.is_none() {
-            return Err(Error::invalid("lease is not renewable"));
-        }
-        let asked = increment.filter(|wish| !wish.is_zero()).unwrap_or(record.grant);
-        let grant = self.token_limits(&record).grant(now, asked)?;
-        record.grant = grant.ttl;
-        record.last_renewal = Some(now);
-        let update = AuthWrite::TokenUpdate {
-            hash: row.hash,
-            expires_at: Some(ttl::after(now, grant.ttl)),
-            body: record.to_body()?,
-        };
-        let outcome = self.store.commit(vec![update]).await?;
-        self.tokens.remove(&[row.hash]);
-        match outcome.as_slice() {
-            [AuthOutcome::Done] => Ok((record.auth_json(token, grant.ttl, row.uses), grant.warnings)),
-            _ => Err(gone()),
-        }
+    fn shown(&self, id: &str, row: &TokenRow) -> Result<Value> {
+        Ok(Record::of(row)?.lookup_json(id, &Standing::of(row), self.clock.now()))
     }
 
-    /// Ends a token and all its descendants; whether there was one.
+    /// The accessors of live tokens, but of batch tokens, which have none: all of them in byte order, or with a
+    /// `limit` so many that follow `after`, in the order of their hashes, the only one in which storage finds them.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn revoke(&self, token: &str) -> Result<bool> {
-        match hash_of(token) {
-            Some(hash) => self.revoke_hash(hash).await,
-            None => Ok(false),
-        }
-    }
-
-    /// Ends the token with this accessor, and its descendants; whether there was one.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn revoke_accessor(&self, accessor: &str) -> Result<bool> {
-        match self.row_by_accessor(accessor).await? {
-            Some(row) => self.revoke_hash(row.hash).await,
-            None => Ok(false),
-        }
-    }
-
-    async fn revoke_hash(&self, hash: TokenHash) -> Result<bool> {
-        let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(hash)]).await?;
-        Ok(self.forget(&outcomes))
-    }
-
-    /// Drops revoked tokens from the cache; whether there were any.
-    fn forget(&self, outcomes: &[AuthOutcome]) -> bool {
-        let revoked = outcomes.iter().filter_map(|outcome| match outcome {
-            AuthOutcome::Revoked(hashes) if !hashes.is_empty() => Some(hashes),
-            _ => None,
-        });
-        revoked.fold(false, |_, hashes| {
-            self.tokens.remove(hashes);
-            true
-        })
-    }
-
-    /// Removes tokens that have expired, in small batches, and policies that have; returns how many
-    /// tokens went. To be called again and again; stopping at any point does no harm.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn sweep(&self) -> Result<u32> {
-        let now = self.clock.now();
-        self.tokens.prune(now);
-        self.sweep_policies().await?;
-        let mut removed = 0;
-        for _ in 0..SWEEP_STEPS {
-            let batch = self.store.sweep_tokens(now, SWEEP_BATCH).await?;
-            removed += batch;
-            if batch < SWEEP_BATCH {
-                break;
+    pub async fn accessors(&self, after: &str, limit: Option<usize>) -> Result<Vec<String>> {
+        const STEP: u32 = 500;
+        let mut from = hash_of(after).unwrap_or_default();
+        let mut found = Vec::new();
+        loop {
+            let rows = self.store.tokens(from, STEP).await?;
+            for row in rows.iter().filter(|row| self.is_live(row)) {
+                found.push(Record::of(row)?.accessor);
+                if limit.is_some_and(|limit| found.len() >= limit) {
+                    return Ok(found);
+                }
+            }
+            match rows.last() {
+                Some(last) if rows.len() == STEP as usize => from = last.accessor_hash,
+                _ => break,
             }
         }
-        if removed > 0 {
-            // Descendants that have not expired themselves went with them: forget everything.
-            self.tokens.clear();
+        if limit.is_none() {
+            found.sort_unstable();
         }
-        Ok(removed)
-    }
-
-    /// The live row with this accessor.
-    pub(super) async fn row_by_accessor(&self, accessor: &str) -> Result<Option<TokenRow>> {
-        let Some(hash) = hash_of(accessor) else { return Ok(None) };
-        let now = self.clock.now();
-        let row = self.store.token_by_accessor(hash).await?;
-        Ok(row.filter(|row| row.expires_at.is_none_or(|end| now < end) && row.uses != Some(0)))
-    }
-
-    fn token_limits(&self, record: &Record) -> ttl::Limits {
-        let mounts = self.mounts.load();
-        let mount = match &record.login {
-            Some(login) => mounts.by_id(login.mount),
-            None => mounts.get(TOKEN_MOUNT),
-        };
-        ttl::Limits {
-            start: record.created_at,
-            mount_default: mount.map_or(super::mounts::SYSTEM_TTL, |m| m.default_ttl()),
-            mount_max: mount.map_or(super::mounts::SYSTEM_TTL, |m| m.max_ttl()),
-            explicit_max: record.explicit_max_ttl,
-            period: record.period,
-        }
+        Ok(found)
     }
 }
 

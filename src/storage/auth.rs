@@ -39,6 +39,7 @@ impl DomainWrite for AuthWrite {
             | Self::TokenRevoke(_)
             | Self::TokenTake(_)
             | Self::CubbyholeDelete { .. }
+            | Self::TokenRevokeAlone(_)
             | Self::SecretId(_)
             | Self::TokenSweep { .. } => Ok(()),
         }

@@ -234,6 +234,11 @@ pub(crate) fn cubbyhole_context(token: &TokenHash, path: &str) -> Vec<u8> {
     [b"cubbyhole", &token[..], path.as_bytes()].concat()
 }
 
+/// The associated data of what is sealed to be given away.
+pub(crate) fn held_context(what: &str) -> Vec<u8> {
+    [b"held:", what.as_bytes()].concat()
+}
+
 /// The associated data of what is attached to a certificate: mount, end of validity and serial.
 pub(crate) fn metadata_context(mount: MountId, serial: Serial, not_after: i64) -> Vec<u8> {
     let mut context = b"metadata".to_vec();

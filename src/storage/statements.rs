@@ -171,6 +171,11 @@ pub(super) mod tokens {
     pub(crate) const BY_ACCESSOR: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount
         FROM token WHERE accessor_hash = $1
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))";
+    pub(crate) const PAGE: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount
+        FROM token WHERE accessor_hash > $1
+            AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))
+        ORDER BY accessor_hash LIMIT $2";
+    pub(crate) const ORPHAN: &str = "UPDATE token SET parent = NULL WHERE parent = $1";
     /// Some of those that end with a mount; with their descendants, which are the mount's too.
     pub(crate) const SOME_OF_MOUNT: &str = "SELECT hash FROM token WHERE mount = $1 LIMIT $2";
 }

@@ -12,7 +12,7 @@ use crate::documents::{Document, MountId};
 use crate::error::{Error, Result};
 use crate::storage::backend::{Backend, Outcomes, Reader, Unit};
 use crate::storage::keys::Keys;
-use crate::storage::seal::SealKey;
+use crate::storage::seal::{SealKey, held_context};
 use crate::storage::{commit, documents};
 
 /// An engine's reader beside the commit actor of its writer, and the data keys of both.
@@ -108,6 +108,39 @@ impl<R: Reader + Clone> Store<R> {
     pub(super) fn current_key(&self) -> BoxFuture<'static, Result<DataKey>> {
         let keys = self.keys.clone();
         async move { keys.status().await }.boxed()
+    }
+
+    /// Seals what is given away and not kept.
+    pub(super) fn seal_held(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
+        self.keys.seal(&held_context(what), plain)
+    }
+
+    /// Opens what was sealed so; `None` for what was not.
+    pub(super) fn open_held(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
+        let keys = self.keys.clone();
+        async move {
+            keys.follow(std::iter::once(&sealed[..])).await?;
+            Ok(keys.open(&held_context(what), &sealed).ok())
+        }
+        .boxed()
+    }
+
+    /// The rows that a read finds, with their bodies opened.
+    pub(super) fn open_rows<T: SealedRow>(
+        &self,
+        found: BoxFuture<'static, Result<Vec<T>>>,
+    ) -> BoxFuture<'static, Result<Vec<T>>> {
+        let keys = self.keys.clone();
+        async move {
+            let mut rows = found.await?;
+            for row in &mut rows {
+                let sealed = std::mem::take(row.body());
+                keys.follow(std::iter::once(&sealed[..])).await?;
+                *row.body() = keys.open(&row.context(), &sealed)?;
+            }
+            Ok(rows)
+        }
+        .boxed()
     }
 
     /// The row that a read finds, with its body opened.

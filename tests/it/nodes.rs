@@ -8,6 +8,7 @@ mod follow;
 mod outage;
 mod processes;
 mod together;
+mod tokens;
 mod wrapped;
 
 use std::time::{Duration, Instant};

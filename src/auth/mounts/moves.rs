@@ -33,8 +33,8 @@ impl Auth {
     /// # Errors
     /// `Invalid` with the rule that one of the paths breaks.
     pub async fn mount_move(&self, from: &str, to: &str) -> Result<Move> {
-        let from = canonical(from).map_err(|error| error.within("from"))?;
-        let to = canonical(to).map_err(|error| error.within("to"))?;
+        let read = |name, path| canonical(path).map_err(|error| Error::invalid(error.text().replacen("path", name, 1)));
+        let (from, to) = (read("from", from)?, read("to", to)?);
         check_families(&from, &to)?;
         let _one_writer = self.writer().await?;
         let attempt = async || {

@@ -1,115 +1,145 @@
 //! Making a token from another one.
+//!
+//! What may be given away is what the parent has. `sudo` on the path of the request lifts that: other policies,
+//! periods, no parent, other addresses. A role lifts it too, as far as the role says. Nothing but `root` itself makes
+//! `root`.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
-use zeroize::Zeroizing;
 
-use super::names::{add, contains, sanitised};
-use super::terms::uses;
-use super::{ACCESSOR_CHARACTERS, Record, TOKEN_CHARACTERS, hash_of, ttl};
-use crate::auth::policies::DEFAULT;
-use crate::auth::store::{AuthOutcome, AuthWrite, TokenHash, TokenRow};
+use super::asked::TokenRequest;
+use super::grants::Grants;
+use super::make::{New, Ties};
+use super::record::Record;
+use super::roles::TokenRole;
+use super::terms::TokenKind;
+use super::ttl::lesser;
+use crate::auth::store::TokenRow;
 use crate::auth::{Auth, Caller, ROOT};
-use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fields::{Cap, Fields};
+use crate::fields::Fields;
 
-/// Most pairs of metadata, and bytes of all names and values.
-const MAX_META: (usize, usize) = (64, 4_096);
-/// Longest display name.
-const MAX_DISPLAY_NAME: usize = 128;
-
-/// What the body asks for; zero times and an empty list mean "not given".
-struct TokenRequest {
-    policies: Vec<String>,
-    no_parent: bool,
-    no_default_policy: bool,
-    renewable: bool,
-    ttl: Duration,
-    explicit_max_ttl: Duration,
-    period: Duration,
-    uses: Option<u32>,
-    display_name: String,
-    meta: BTreeMap<String, String>,
+/// Which path a token is made on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreatePath<'a> {
+    /// `create`.
+    Own,
+    /// `create-orphan`: the result has no parent, which needs no `sudo` here.
+    Orphan,
+    /// `create/<role>`.
+    Role(&'a str),
 }
 
 impl Auth {
-    /// Makes a child of `parent`, or an orphan with `no_parent`. `sudo` is whether the parent has sudo
-    /// on the request's path. Takes `policies, meta, no_parent, no_default_policy, renewable, ttl`
-    /// (or `lease`)`, type, explicit_max_ttl, period, num_uses, display_name`. Returns the `auth`
-    /// object and warnings.
+    /// Makes a token for `parent`. `sudo` is whether the parent has sudo on the request's path. Takes `policies,
+    /// meta, no_parent, no_default_policy, renewable, ttl` (or `lease`)`, type, explicit_max_ttl, period, num_uses,
+    /// display_name`. Returns the `auth` object and warnings.
     ///
     /// # Errors
     /// `Invalid` with the rule that the request breaks; those of the store.
-    pub async fn create_token(&self, parent: &Caller, sudo: bool, fields: &Fields) -> Result<(Value, Warnings)> {
-        self.create(parent, sudo, false, fields).await
-    }
-
-    /// As [`Auth::create_token`]; the result is an orphan, which needs no sudo on this path.
-    ///
-    /// # Errors
-    /// As [`Auth::create_token`].
-    pub async fn create_orphan_token(&self, parent: &Caller, sudo: bool, fields: &Fields) -> Result<(Value, Warnings)> {
-        self.create(parent, sudo, true, fields).await
-    }
-
-    async fn create(
+    pub async fn create_token(
         &self,
         parent: &Caller,
         sudo: bool,
-        orphan_path: bool,
+        path: CreatePath<'_>,
         fields: &Fields,
     ) -> Result<(Value, Warnings)> {
         let sudo = sudo || parent.is_root();
         let above = self.parent_row(parent).await?;
-        let wanted = read(fields)?;
-        let policies = policies_of(&wanted, parent, sudo)?;
-        let orphan = orphan_path || wanted.no_parent;
-        if orphan && !orphan_path && !sudo {
-            return Err(Error::invalid("root or sudo privileges required to create orphan token"));
+        let role = self.role_of(path)?;
+        let role = role.as_ref();
+        let wanted = TokenRequest::read(fields)?;
+        let batch = is_batch(&wanted, role);
+        let mut warnings = Warnings::default();
+        let limits = Limited::of(&wanted, role, &mut warnings);
+        limits.check(batch)?;
+        if !wanted.entity_alias.is_empty() {
+            let text = match role {
+                None => "'entity_alias' is only allowed in combination with token role",
+                Some(role) if !role.admits_alias(&wanted.entity_alias) => "invalid 'entity_alias' value",
+                Some(_) => "entity_alias: not supported",
+            };
+            return Err(Error::invalid(text));
         }
+        let grants = Grants {
+            asked: wanted.policies,
+            no_default: wanted.no_default_policy,
+            parent: &parent.policies,
+            sudo,
+            role,
+        };
+        let policies = grants.names()?;
+        if batch && policies == [ROOT] {
+            return Err(Error::invalid("batch tokens cannot be root tokens"));
+        }
+        let orphan = match (path, role) {
+            (_, Some(role)) => role.orphan,
+            (CreatePath::Orphan, _) => true,
+            _ if wanted.no_parent && !sudo => {
+                return Err(Error::invalid("root or sudo privileges required to create orphan token"));
+            }
+            _ => wanted.no_parent,
+        };
         if !wanted.period.is_zero() && !sudo {
             return Err(Error::invalid("root or sudo privileges required to create periodic token"));
         }
-        let mut warnings: Warnings = policies
-            .iter()
-            .filter(|name| !self.policy_exists(name))
-            .map(|name| format!("Policy {name:?} does not exist"))
-            .collect();
-        let mut record = self.new_record(policies, wanted.display_name, "auth/token/create");
+        warnings.extend(
+            policies
+                .iter()
+                .filter(|name| !self.policy_exists(name))
+                .map(|name| format!("Policy {name:?} does not exist")),
+        );
+        let mut record = self.new_record(policies, wanted.display_name, &path_text(path, role));
         record.meta = wanted.meta;
-        record.explicit_max_ttl = wanted.explicit_max_ttl;
-        record.period = wanted.period;
-        record.orphan = orphan;
-        record.entity_id.clone_from(&parent.entity_id);
+        record.explicit_max_ttl = limits.explicit_max_ttl;
+        record.period = limits.period;
+        if let CreatePath::Role(name) = path {
+            record.role = name.to_owned();
+        }
+        if !orphan {
+            record.entity_id.clone_from(&parent.entity_id);
+        }
         let ttl = self.first_ttl(&record, wanted.ttl, &mut warnings)?;
         if ttl.is_none() && parent.expires_at.is_some() {
             return Err(Error::invalid("expiring root tokens cannot create non-expiring root tokens"));
         }
-        record.renewable = wanted.renewable && ttl.is_some();
-        if !orphan && ttl.is_some() {
-            record.bound_cidrs = Record::of(&above)?.bound_cidrs;
+        record.renewable = !batch && wanted.renewable && ttl.is_some() && role.is_none_or(|role| role.renewable);
+        if ttl.is_some() {
+            record.bound_cidrs = match role.map(|role| &role.terms.bound_cidrs).filter(|own| !own.is_empty()) {
+                Some(own) => own.clone(),
+                // Without sudo nobody rids themselves of where they are.
+                None if orphan && sudo => Vec::new(),
+                None => Record::of(&above)?.bound_cidrs,
+            };
         }
         let ties = match orphan {
             false => Ties { parent: Some(above.hash), mount: above.mount },
             true => Ties::default(),
         };
-        let inserted = self.insert(&mut record, ttl, wanted.uses, ties).await;
+        let uses = (limits.uses > 0).then_some(limits.uses);
+        let made = self.make(New { record, ttl, uses, ties, batch }).await;
         // The store holds the parent to be there: it may have been revoked since it was read.
-        let token = inserted.map_err(|error| if error.kind() == Kind::Conflict { no_parent() } else { error })?;
-        let token = Zeroizing::new(token);
-        Ok((record.auth_json(&token, ttl.unwrap_or_default(), wanted.uses), warnings))
+        let auth = made.map_err(|error| if error.kind() == Kind::Conflict { no_parent() } else { error })?;
+        Ok((auth, warnings))
     }
 
-    /// The parent must be live now, not a moment ago in some cache, and must not be limited in use.
+    /// The parent must be live now, not a moment ago in some cache, stored, and not limited in use.
     async fn parent_row(&self, parent: &Caller) -> Result<TokenRow> {
+        if parent.is_batch() {
+            return Err(Error::invalid("batch tokens cannot create more tokens"));
+        }
         let row = self.live_row(parent.hash).await?.ok_or_else(no_parent)?;
         match row.uses {
             Some(_) => Err(Error::invalid("restricted use token cannot generate child tokens")),
             None => Ok(row),
         }
+    }
+
+    fn role_of(&self, path: CreatePath<'_>) -> Result<Option<TokenRole>> {
+        let CreatePath::Role(name) = path else { return Ok(None) };
+        let role = self.token_role(name).ok_or_else(|| Error::invalid(format!("unknown role {name}")))?;
+        Ok(Some(role))
     }
 
     /// The life of a new token; `None` for a root token without an end.
@@ -122,151 +152,80 @@ impl Auth {
         warnings.extend(grant.warnings);
         Ok(Some(grant.ttl))
     }
+}
 
-    /// A record made now, with a fresh accessor and nothing special.
-    pub(in crate::auth) fn new_record(&self, policies: Vec<String>, display_name: String, path: &str) -> Record {
-        Record {
-            accessor: crate::random::base62(ACCESSOR_CHARACTERS),
-            policies,
-            path: path.to_owned(),
-            meta: BTreeMap::new(),
-            display_name,
-            created_at: self.clock.now(),
-            creation_ttl: Duration::ZERO,
-            grant: Duration::ZERO,
-            explicit_max_ttl: Duration::ZERO,
-            period: Duration::ZERO,
-            renewable: false,
-            orphan: true,
-            entity_id: String::new(),
-            bound_cidrs: Vec::new(),
-            login: None,
-            last_renewal: None,
-        }
+/// What request and role limit: of two limits the lesser.
+struct Limited {
+    explicit_max_ttl: Duration,
+    period: Duration,
+    /// 0 without a limit.
+    uses: u32,
+}
+
+impl Limited {
+    fn of(wanted: &TokenRequest, role: Option<&TokenRole>, warnings: &mut Warnings) -> Self {
+        let asked = Self { explicit_max_ttl: wanted.explicit_max_ttl, period: wanted.period, uses: wanted.uses };
+        let Some(terms) = role.map(|role| &role.terms) else { return asked };
+        let mut time = |what: &str, asked: Duration, role: Duration| {
+            let least = lesser(asked, role);
+            if !asked.is_zero() && !role.is_zero() {
+                warnings.add(format!(
+                    "{what} specified both during creation call and in role; using the lesser value of {} seconds",
+                    least.as_secs()
+                ));
+            }
+            least
+        };
+        let explicit_max_ttl = time("Explicit max TTL", asked.explicit_max_ttl, terms.explicit_max_ttl);
+        let period = time("Period", asked.period, terms.period);
+        let uses = match (asked.uses, terms.num_uses) {
+            (0, one) | (one, 0) => one,
+            (asked, role) => {
+                let least = asked.min(role);
+                warnings.add(format!(
+                    "Number of uses specified both during creation call and in role; using the lesser value of {least}"
+                ));
+                least
+            }
+        };
+        Self { explicit_max_ttl, period, uses }
     }
 
-    /// Stores a new token and returns its text, which exists nowhere else. `Conflict` when what it is tied to is
-    /// gone.
-    pub(super) async fn insert(
-        &self,
-        record: &mut Record,
-        ttl: Option<Duration>,
-        uses: Option<u32>,
-        ties: Ties,
-    ) -> Result<String> {
-        record.creation_ttl = ttl.unwrap_or_default();
-        record.grant = record.creation_ttl;
-        let token = new_token();
-        let row = token_row(&token, record, ttl, uses, ties)?;
-        match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await?.as_slice() {
-            [AuthOutcome::Done] => Ok(token),
-            _ => Err(Error::internal("the store answered another write")),
+    /// Nothing of it can be held against a token that is stored nowhere.
+    fn check(&self, batch: bool) -> Result<()> {
+        let set = [
+            (!self.explicit_max_ttl.is_zero(), "explicit_max_ttl"),
+            (self.uses > 0, "num_uses"),
+            (!self.period.is_zero(), "period"),
+        ];
+        match set.iter().find(|(set, _)| batch && *set) {
+            Some((_, field)) => Err(Error::invalid(format!("batch tokens cannot have {field:?} set"))),
+            None => Ok(()),
         }
     }
 }
 
-/// What a token ends with, beside its own end.
-#[derive(Default)]
-pub(in crate::auth) struct Ties {
-    /// The token that made it.
-    pub(super) parent: Option<TokenHash>,
-    /// The authentication method that it, or the token that it descends from, began with.
-    pub(super) mount: Option<MountId>,
+/// Whether it becomes a batch token: a role that names one type has the last word.
+fn is_batch(wanted: &TokenRequest, role: Option<&TokenRole>) -> bool {
+    match role.map_or(TokenKind::DefaultService, |role| role.terms.kind) {
+        TokenKind::Service => false,
+        TokenKind::Batch => true,
+        TokenKind::Default | TokenKind::DefaultService => wanted.batch.unwrap_or(false),
+        TokenKind::DefaultBatch => wanted.batch.unwrap_or(true),
+    }
 }
 
-/// A token text with 256 random bits.
-pub(in crate::auth) fn new_token() -> String {
-    format!("s.{}", crate::random::base62(TOKEN_CHARACTERS))
-}
-
-/// The row of a token.
-pub(in crate::auth) fn token_row(
-    token: &str,
-    record: &Record,
-    ttl: Option<Duration>,
-    uses: Option<u32>,
-    ties: Ties,
-) -> Result<TokenRow> {
-    let hash = |text| hash_of(text).ok_or_else(|| Error::invalid("token: empty or too long"));
-    Ok(TokenRow {
-        hash: hash(token)?,
-        accessor_hash: hash(&record.accessor)?,
-        parent: ties.parent,
-        mount: ties.mount,
-        expires_at: ttl.map(|ttl| ttl::after(record.created_at, ttl)),
-        uses,
-        body: record.to_body()?,
-    })
+/// The request path that is kept with the token; the end that the role gives it included.
+fn path_text(path: CreatePath<'_>, role: Option<&TokenRole>) -> String {
+    let suffix = role.map(|role| role.path_suffix.as_str()).filter(|suffix| !suffix.is_empty());
+    match (path, suffix) {
+        (CreatePath::Own, _) => "auth/token/create".to_owned(),
+        (CreatePath::Orphan, _) => "auth/token/create-orphan".to_owned(),
+        (CreatePath::Role(name), None) => format!("auth/token/create/{name}"),
+        (CreatePath::Role(name), Some(suffix)) => format!("auth/token/create/{name}/{suffix}"),
+    }
 }
 
 fn no_parent() -> Error {
     Error::invalid("parent token lookup failed: no parent found")
-}
-
-fn read(fields: &Fields) -> Result<TokenRequest> {
-    match fields.text("type")?.unwrap_or_default().as_str() {
-        "" | "service" => {}
-        "batch" => return Err(Error::invalid("type: batch tokens are not supported; \"service\" is")),
-        _ => return Err(Error::invalid("invalid 'token_type' value")),
-    }
-    if fields.text("entity_alias")?.is_some_and(|alias| !alias.is_empty()) {
-        return Err(Error::invalid("entity_alias: not supported, as there are no token roles"));
-    }
-    if fields.text("id")?.is_some_and(|id| !id.is_empty()) {
-        return Err(Error::invalid("id: tokens cannot be chosen, they are always random"));
-    }
-    let uses = uses(fields, "num_uses", "number of uses cannot be negative")?;
-    let time = |name| Ok::<_, Error>(fields.duration(name)?.unwrap_or_default());
-    let (ttl, lease) = (time("ttl")?, time("lease")?);
-    Ok(TokenRequest {
-        policies: sanitised("policies", fields.list("policies")?.unwrap_or_default())?,
-        no_parent: fields.bool("no_parent")?.unwrap_or(false),
-        no_default_policy: fields.bool("no_default_policy")?.unwrap_or(false),
-        renewable: fields.bool("renewable")?.unwrap_or(true),
-        ttl: if ttl.is_zero() { lease } else { ttl },
-        explicit_max_ttl: time("explicit_max_ttl")?,
-        period: time("period")?,
-        uses: (uses > 0).then_some(uses),
-        display_name: display_name(&fields.text("display_name")?.unwrap_or_default())?,
-        meta: meta(fields)?,
-    })
-}
-
-/// The policies of the new token, by what was asked for and what the parent may give.
-fn policies_of(wanted: &TokenRequest, parent: &Caller, sudo: bool) -> Result<Vec<String>> {
-    let mut names = if wanted.policies.is_empty() { parent.policies.clone() } else { wanted.policies.clone() };
-    if !wanted.policies.is_empty() {
-        if !sudo && !names.iter().all(|name| contains(&parent.policies, name)) {
-            return Err(Error::invalid("child policies must be subset of parent"));
-        }
-        if (sudo || contains(&parent.policies, DEFAULT)) && !contains(&names, ROOT) {
-            add(&mut names, DEFAULT);
-        }
-    }
-    if wanted.no_default_policy {
-        names.retain(|name| name != DEFAULT);
-    }
-    if contains(&names, ROOT) && !parent.is_root() {
-        return Err(Error::invalid("root tokens may not be created without parent token being root"));
-    }
-    Ok(names)
-}
-
-/// `token-` and the name, in letters, digits and `-`; `token` without a name.
-fn display_name(name: &str) -> Result<String> {
-    if name.len() > MAX_DISPLAY_NAME {
-        return Err(Error::invalid(format!("display_name: longer than {MAX_DISPLAY_NAME} bytes")));
-    }
-    let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    Ok(format!("token-{plain}").trim_end_matches('-').to_owned())
-}
-
-fn meta(fields: &Fields) -> Result<BTreeMap<String, String>> {
-    // Of any length: it is the sum that counts.
-    let meta = fields.map_within("meta", Cap { bytes: usize::MAX, ..Cap::LIST })?.unwrap_or_default();
-    let bytes: usize = meta.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if meta.len() > MAX_META.0 || bytes > MAX_META.1 {
-        return Err(Error::invalid(format!("meta: more than {} pairs or {} bytes", MAX_META.0, MAX_META.1)));
-    }
-    Ok(meta)
 }

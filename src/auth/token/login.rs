@@ -7,20 +7,18 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use zeroize::Zeroizing;
 
-use super::create::Ties;
+use super::make::{New, Ties};
 use super::names::{add, contains, sanitised};
 use super::network::Network;
+use super::record::LoggedIn;
 use super::terms::{TokenKind, TokenTerms, no_root};
-use super::ttl::Limits;
+use super::ttl::{Limits, lesser};
 use crate::auth::mounts::Mount;
 use crate::auth::policies::DEFAULT;
 use crate::auth::{Auth, ROOT};
 use crate::clock::Time;
-use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
 
 /// Somebody who has proved to an authentication method who they are.
@@ -51,16 +49,6 @@ pub struct Alias {
     pub groups: Vec<String>,
 }
 
-/// The login that a token began with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoggedIn {
-    /// The method's mount.
-    #[serde(with = "crate::auth::mounts::mount_id")]
-    pub mount: MountId,
-    /// The role.
-    pub role: String,
-}
-
 impl Auth {
     /// Makes the token of a login. Returns the `auth` object and warnings.
     ///
@@ -79,8 +67,10 @@ impl Auth {
         if !terms.no_default_policy {
             add(&mut policies, DEFAULT);
         }
-        if kind(&terms, &mount) == TokenKind::Batch {
-            return Err(Error::invalid("token_type: batch tokens are not supported for logins"));
+        let batch = kind(&terms, &mount) == TokenKind::Batch;
+        if batch {
+            // The role may have been written before the mount was set to make them.
+            terms.check_batch()?;
         }
         let mut record = self.new_record(policies, named(&mount, &display_name), &format!("{}login", mount.path));
         record.meta = meta;
@@ -90,26 +80,26 @@ impl Auth {
             false => terms.bound_cidrs.clone(),
             true => vec![Network::of(address.ok_or_else(Error::forbidden)?)],
         };
-        record.renewable = true;
+        record.renewable = !batch;
         record.login = Some(LoggedIn { mount: mount.id, role });
         let grant = login_limits(&mount, &terms, record.created_at).grant(record.created_at, terms.ttl)?;
         let uses = (terms.num_uses > 0).then_some(terms.num_uses);
         let ties = Ties { mount: Some(mount.id), ..Ties::default() };
-        let inserted = self.insert(&mut record, Some(grant.ttl), uses, ties).await;
-        let token = Zeroizing::new(inserted.map_err(|error| match error.kind() {
+        let made = self.make(New { record, ttl: Some(grant.ttl), uses, ties, batch }).await;
+        let auth = made.map_err(|error| match error.kind() {
             Kind::Conflict => Error::new(Kind::NotFound, "the authentication method was just disabled"),
             _ => error,
-        })?);
-        Ok((record.auth_json(&token, grant.ttl, uses), grant.warnings))
+        })?;
+        Ok((auth, grant.warnings))
     }
 }
 
 /// The bounds of a life by the terms of a login's role, counted from `start`.
-fn login_limits(mount: &Mount, terms: &TokenTerms, start: Time) -> Limits {
+pub(super) fn login_limits(mount: &Mount, terms: &TokenTerms, start: Time) -> Limits {
     Limits {
         start,
         mount_default: mount.default_ttl(),
-        mount_max: if terms.max_ttl.is_zero() { mount.max_ttl() } else { mount.max_ttl().min(terms.max_ttl) },
+        mount_max: lesser(mount.max_ttl(), terms.max_ttl),
         explicit_max: terms.explicit_max_ttl,
         period: terms.period,
     }

@@ -1,18 +1,17 @@
-//! The names of policies that a token may be given.
+//! Names of policies, as tokens have them and as roles allow and disallow them.
 
 use crate::auth::ROOT;
 use crate::auth::policies::{MAX_NAME, folded, is_assignable};
 use crate::error::{Error, Result};
 
-/// Most policies of one token.
+/// Most policies of one token, and most names of one list of a role.
 const MAX_POLICIES: usize = 256;
 
-/// Names as they are compared and kept: folded, sorted, each once, and `root` alone. `field` is where they come
-/// from.
+/// Names as they are compared and kept: folded, sorted, each once. `field` is where they come from.
 ///
 /// # Errors
-/// `Invalid` for too many, too long ones, and those that no token can be given.
-pub(super) fn sanitised(field: &str, names: Vec<String>) -> Result<Vec<String>> {
+/// `Invalid` for too many, and too long ones.
+pub(super) fn kept(field: &str, names: Vec<String>) -> Result<Vec<String>> {
     let mut names: Vec<String> = names.iter().map(|name| folded(name)).filter(|name| !name.trim().is_empty()).collect();
     names.sort();
     names.dedup();
@@ -22,13 +21,24 @@ pub(super) fn sanitised(field: &str, names: Vec<String>) -> Result<Vec<String>> 
     if names.iter().any(|name| name.len() > MAX_NAME) {
         return Err(Error::invalid(format!("{field}: a name is longer than {MAX_NAME} bytes")));
     }
-    if let Some(name) = names.iter().find(|name| !is_assignable(name)) {
-        return Err(Error::invalid(format!("cannot assign policy {name:?}")));
-    }
-    if contains(&names, ROOT) {
-        names = vec![ROOT.to_owned()];
-    }
     Ok(names)
+}
+
+/// As [`kept`], of a token: `root` alone.
+///
+/// # Errors
+/// Those of [`kept`], and `Invalid` for a policy that no token can be given.
+pub(super) fn sanitised(field: &str, names: Vec<String>) -> Result<Vec<String>> {
+    let names = kept(field, names)?;
+    match names.iter().find(|name| !is_assignable(name)) {
+        Some(name) => Err(Error::invalid(format!("cannot assign policy {name:?}"))),
+        None => Ok(root_alone(names)),
+    }
+}
+
+/// The names, or `root` alone where it is among them.
+pub(super) fn root_alone(names: Vec<String>) -> Vec<String> {
+    if contains(&names, ROOT) { vec![ROOT.to_owned()] } else { names }
 }
 
 /// Whether a name is among names.
@@ -40,5 +50,50 @@ pub(super) fn contains(names: &[String], name: &str) -> bool {
 pub(super) fn add(names: &mut Vec<String>, name: &str) {
     if let Err(place) = names.binary_search_by(|known| known.as_str().cmp(name)) {
         names.insert(place, name.to_owned());
+    }
+}
+
+/// Whether one of the patterns matches a name; a `*` in them stands for any text, the empty one too.
+pub(super) fn any_matches(patterns: &[String], name: &str) -> bool {
+    patterns.iter().any(|pattern| matches(pattern, name))
+}
+
+/// The text between two stars is looked for where it comes first, so the work grows with the lengths only.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((begin, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut left) = name.strip_prefix(begin) else { return false };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for part in middle.split('*').filter(|part| !part.is_empty()) {
+        let Some((_, after)) = left.split_once(part) else { return false };
+        left = after;
+    }
+    left.ends_with(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_stand_for_any_text() {
+        for (pattern, name, is) in [
+            ("*", "", true),
+            ("*", "web", true),
+            ("web", "web", true),
+            ("web", "web2", false),
+            ("web*", "web2", true),
+            ("web*", "we", false),
+            ("*-admin", "db-admin", true),
+            ("*-admin", "db-admins", false),
+            ("a*b*c", "a-b-c", true),
+            ("a*b*c", "abc", true),
+            ("a*b*c", "acb", false),
+            ("a*b*b", "ab", false),
+            ("*dev*", "my-dev-box", true),
+            ("**", "x", true),
+            ("", "x", false),
+        ] {
+            assert_eq!(matches(pattern, name), is, "{pattern} {name}");
+        }
     }
 }

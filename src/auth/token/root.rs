@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::create::{Ties, new_token, token_row};
+use super::batch::is_batch;
+use super::make::{Ties, new_token, token_row};
 use super::{Record, hash_of};
 use crate::auth::store::{AuthWrite, TokenHash};
 use crate::auth::{Auth, ROOT};
@@ -25,11 +26,15 @@ impl Auth {
     /// display name is revoked; when it is the given one already, it stays as it is.
     ///
     /// # Errors
-    /// `Invalid` when `given` is no printable text of at most 512 bytes without blanks; `Conflict` when
+    /// `Invalid` when `given` is no printable text of at most 512 bytes without blanks, or looks like a batch token;
+    /// `Conflict` when
     /// it is the text of some other token, or somebody else makes one at the same time; those of the
     /// store.
     pub async fn root_token(&self, given: Option<&str>, display_name: &str) -> Result<String> {
         let token = given.map_or_else(new_token, str::to_owned);
+        if is_batch(&token) {
+            return Err(Error::invalid("root token: must not begin as batch tokens do, with \"b.\""));
+        }
         if !token.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(Error::invalid("root token: must be printable characters without blanks"));
         }

@@ -17,9 +17,6 @@ use crate::auth::mounts::Mount;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
 
-/// The older names that roles of authentication methods take: those of the fields without their prefix.
-const OLDER: &[&str] = &["policies", "ttl", "max_ttl", "period", "num_uses", "bound_cidrs"];
-
 /// Which type of token is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -123,7 +120,7 @@ impl TokenTerms {
     /// # Errors
     /// `Invalid` naming field and rule.
     pub fn merged(&self, fields: &Fields) -> Result<Self> {
-        let terms = self.read(fields, OLDER)?;
+        let terms = self.read(fields, Self::FIELDS)?;
         match terms.kind {
             TokenKind::DefaultService | TokenKind::DefaultBatch => Err(wrong_kind()),
             _ if terms.policies == [ROOT] => Err(no_root()),
@@ -131,8 +128,8 @@ impl TokenTerms {
         }
     }
 
-    /// As [`TokenTerms::merged`], without the rules; `older` are the older names that count.
-    pub(super) fn read(&self, fields: &Fields, older: &[&str]) -> Result<Self> {
+    /// As [`TokenTerms::merged`], without the rules, of a role that takes the fields `known` only.
+    pub(super) fn read(&self, fields: &Fields, known: &[&str]) -> Result<Self> {
         let mut terms = self.clone();
         let times: [(&'static str, TimeOf); 4] = [
             ("token_ttl", |terms| &mut terms.ttl),
@@ -141,24 +138,24 @@ impl TokenTerms {
             ("token_period", |terms| &mut terms.period),
         ];
         for (name, of) in times {
-            if let Some(name) = terms.given(fields, older, name) {
+            if let Some(name) = terms.given(fields, known, name) {
                 *of(&mut terms) = fields.duration(name)?.unwrap_or_default();
             }
         }
-        if let Some(name) = terms.given(fields, older, "token_policies") {
+        if let Some(name) = terms.given(fields, known, "token_policies") {
             terms.policies = sanitised(name, fields.list(name)?.unwrap_or_default())?;
         }
-        if let Some(name) = terms.given(fields, older, "token_bound_cidrs") {
+        if let Some(name) = terms.given(fields, known, "token_bound_cidrs") {
             terms.bound_cidrs = Network::list(fields, name)?.unwrap_or_default();
         }
-        if let Some(name) = terms.given(fields, older, "token_num_uses") {
+        if let Some(name) = terms.given(fields, known, "token_num_uses") {
             terms.num_uses = uses(fields, name, "token num uses cannot be negative")?;
         }
         if let Some(given) = fields.bool("token_no_default_policy")? {
             terms.no_default_policy = given;
         }
-        if let Some(given) = fields.bool("token_strictly_bind_ip")? {
-            terms.strictly_bind_ip = given;
+        if let Some(name) = terms.given(fields, known, "token_strictly_bind_ip") {
+            terms.strictly_bind_ip = fields.bool(name)?.unwrap_or(false);
         }
         if let Some(word) = fields.text("token_type")? {
             terms.kind =
@@ -168,10 +165,11 @@ impl TokenTerms {
     }
 
     /// Under which name a field is given, its own or an older one; takes note of an older one.
-    fn given(&mut self, fields: &Fields, older: &[&str], name: &'static str) -> Option<&'static str> {
-        let twin = name.strip_prefix("token_").filter(|twin| older.contains(twin));
+    fn given(&mut self, fields: &Fields, known: &[&str], name: &'static str) -> Option<&'static str> {
+        let twin = name.strip_prefix("token_").filter(|twin| known.contains(twin));
         let old = twin.filter(|twin| fields.has(twin));
-        let given = fields.has(name).then_some(name).or(old)?;
+        let own = known.contains(&name) && fields.has(name);
+        let given = own.then_some(name).or(old)?;
         self.older.retain(|known| Some(known.as_str()) != twin);
         self.older.extend(old.map(str::to_owned));
         Some(given)
@@ -188,20 +186,27 @@ impl TokenTerms {
             ));
         }
         if matches!(self.kind, TokenKind::Batch | TokenKind::DefaultBatch) {
-            for (set, what) in [
-                (!self.period.is_zero(), "periodic tokens"),
-                (self.num_uses > 0, "tokens with limited use count"),
-                (!self.explicit_max_ttl.is_zero(), "tokens with an explicit max TTL"),
-            ] {
-                if set {
-                    let kind = self.kind.word();
-                    return Err(Error::invalid(format!(
-                        "'token_type' cannot be '{kind}' when role is set to generate {what}"
-                    )));
-                }
-            }
+            self.check_batch()?;
         }
         Ok(self)
+    }
+
+    /// What no batch token can have.
+    ///
+    /// # Errors
+    /// `Invalid` naming the first that they say.
+    pub(super) fn check_batch(&self) -> Result<()> {
+        let said = [
+            (!self.period.is_zero(), "periodic tokens"),
+            (self.num_uses > 0, "tokens with limited use count"),
+            (!self.explicit_max_ttl.is_zero(), "tokens with an explicit max TTL"),
+        ];
+        match said.iter().find(|(set, _)| *set) {
+            Some((_, what)) => {
+                Err(Error::invalid(format!("'token_type' cannot be 'batch' when role is set to generate {what}")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Holds the terms against the longest life of what the mount hands out.

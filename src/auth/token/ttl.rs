@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::record::remaining;
 use crate::clock::Time;
 use crate::error::{Error, Result, Warnings};
 
@@ -41,7 +42,7 @@ impl Limits {
             warnings.add(capped("period", self.period, self.mount_max));
         }
         if let Some(longest) = longest {
-            let left = super::remaining(after(self.start, longest), now);
+            let left = remaining(after(self.start, longest), now);
             if left < Duration::from_secs(1) {
                 return Err(Error::invalid("past the max TTL, cannot renew"));
             }
@@ -57,6 +58,11 @@ impl Limits {
 /// `at` plus `by`, at most the end of the calendar.
 pub(super) fn after(at: Time, by: Duration) -> Time {
     at.saturating_add(time::Duration::try_from(by).unwrap_or(time::Duration::MAX))
+}
+
+/// The shorter of two times of which zero says nothing.
+pub(super) fn lesser(one: Duration, other: Duration) -> Duration {
+    if one.is_zero() || (other < one && !other.is_zero()) { other } else { one }
 }
 
 fn capped(what: &str, value: Duration, max: Duration) -> String {

@@ -1,12 +1,15 @@
-//! Tokens: new ones, look-ups, renewals, revocations (`auth/token/`).
+//! Tokens: new ones, look-ups, renewals, revocations, and the roles for making them (`auth/token/`).
 
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::answer::Answer;
-use super::route::Operation::{Read, Update};
+use super::page::Page;
+use super::route::Operation::{Delete, List, Read, Update};
 use super::route::{Call, Route};
+use super::sys::to_the_end;
+use crate::auth::token::{CreatePath, ROLE_FIELDS, ROLE_SYNONYMS};
 use crate::error::{Error, Result, Warnings};
 
 /// What a new token may be given.
@@ -30,12 +33,19 @@ const CREATE: &[&str] = &[
 /// The older name of a field beside its own.
 const OLDER: &[(&str, &str)] = &[("lease", "ttl")];
 
+const PAGE: &[&str] = &["after", "limit"];
 const INCREMENT: &[&str] = &["increment", "token", "accessor"];
 
 /// The routes of the token mount.
 pub static ROUTES: &[Route] = &[
     Route::token(Update, "create", CREATE, |call| Box::pin(create(call))).with_synonyms(OLDER),
     Route::token(Update, "create-orphan", CREATE, |call| Box::pin(create_orphan(call))).with_synonyms(OLDER),
+    Route::token(Update, "create/:role_name", CREATE, |call| Box::pin(create_by_role(call))).with_synonyms(OLDER),
+    Route::token(List, "roles", PAGE, |call| Box::pin(roles(call))),
+    Route::token(Read, "roles/:role_name", &[], |call| Box::pin(role(call))),
+    Route::token(Update, "roles/:role_name", ROLE_FIELDS, |call| Box::pin(write_role(call)))
+        .with_synonyms(ROLE_SYNONYMS),
+    Route::token(Delete, "roles/:role_name", &[], |call| Box::pin(delete_role(call))),
     Route::token(Read, "lookup-self", &[], |call| Box::pin(lookup_self(call))),
     Route::token(Update, "lookup-self", &["token"], |call| Box::pin(lookup_self(call))),
     Route::token(Read, "lookup", &["token"], |call| Box::pin(lookup(call))),
@@ -47,17 +57,54 @@ pub static ROUTES: &[Route] = &[
     Route::token(Update, "revoke-self", &["token"], |call| Box::pin(revoke_self(call))),
     Route::token(Update, "revoke", &["token"], |call| Box::pin(revoke(call))),
     Route::token(Update, "revoke-accessor", &["accessor"], |call| Box::pin(revoke_accessor(call))),
+    Route::sudo(Update, "revoke-orphan", &["token"], |call| Box::pin(revoke_orphan(call))),
+    Route::sudo(List, "accessors", PAGE, |call| Box::pin(accessors(call))),
+    Route::token(Update, "tidy", &[], |call| Box::pin(tidy(call))),
 ];
 
 async fn create(call: Call) -> Result<Answer> {
-    let (auth, warnings) = call.state.auth.create_token(call.caller()?, call.sudo, &call.fields).await?;
-    Ok(Answer::auth(auth).with_warnings(warnings))
+    create_on(&call, CreatePath::Own).await
 }
 
 /// An orphan, whatever `no_parent` says. Nothing else is lifted for callers whose policies grant this path.
 async fn create_orphan(call: Call) -> Result<Answer> {
-    let (auth, warnings) = call.state.auth.create_orphan_token(call.caller()?, call.sudo, &call.fields).await?;
+    create_on(&call, CreatePath::Orphan).await
+}
+
+/// What the role says is lifted for callers whose policies grant this path.
+async fn create_by_role(call: Call) -> Result<Answer> {
+    create_on(&call, CreatePath::Role(call.param("role_name"))).await
+}
+
+async fn create_on(call: &Call, path: CreatePath<'_>) -> Result<Answer> {
+    let (auth, warnings) = call.state.auth.create_token(call.caller()?, call.sudo, path, &call.fields).await?;
     Ok(Answer::auth(auth).with_warnings(warnings))
+}
+
+async fn roles(call: Call) -> Result<Answer> {
+    let names = call.state.auth.token_roles();
+    Answer::keys(Page::of(&call.fields)?.cut(names.iter().map(String::as_str)), None)
+}
+
+async fn role(call: Call) -> Result<Answer> {
+    call.state.auth.token_role_read(call.param("role_name")).map(Answer::data).ok_or_else(Error::not_found)
+}
+
+async fn write_role(call: Call) -> Result<Answer> {
+    to_the_end(async move {
+        let warnings = call.state.auth.token_role_write(call.param("role_name"), &call.fields).await?;
+        Ok(Answer::empty().with_warnings(warnings))
+    })
+    .await
+}
+
+/// Of an absent one too.
+async fn delete_role(call: Call) -> Result<Answer> {
+    to_the_end(async move {
+        call.state.auth.token_role_delete(call.param("role_name")).await?;
+        Ok(Answer::empty())
+    })
+    .await
 }
 
 async fn lookup_self(call: Call) -> Result<Answer> {
@@ -117,6 +164,45 @@ async fn revoke_accessor(call: Call) -> Result<Answer> {
     call.state.mounts.tokens_ended();
     let warning = (!known).then(|| "No token found with this accessor".to_owned());
     Ok(Answer::empty().with_warnings(warning))
+}
+
+async fn revoke_orphan(call: Call) -> Result<Answer> {
+    let token = given(&call, "token")?.ok_or_else(missing_token)?;
+    call.state.auth.revoke_orphan(&token).await?;
+    call.state.mounts.tokens_ended();
+    Ok(Answer::empty())
+}
+
+async fn accessors(call: Call) -> Result<Answer> {
+    let page = Page::of(&call.fields)?;
+    Answer::keys(call.state.auth.accessors(&page.after, page.limit).await?, None)
+}
+
+/// Removes what has ended, which the server does by itself now and then, and goes on after the answer.
+async fn tidy(call: Call) -> Result<Answer> {
+    let Some(turn) = call.state.auth.tidying() else {
+        return Ok(Answer::empty().with_warnings(["Token tidy operation already in progress.".to_owned()]));
+    };
+    let state = call.state;
+    tokio::task::spawn_local(async move {
+        let _only_one = turn;
+        let mut removed = 0;
+        let end = loop {
+            match state.auth.sweep().await {
+                Ok(0) => break Ok(()),
+                Ok(step) => removed += u64::from(step),
+                Err(error) => break Err(error),
+            }
+        };
+        state.mounts.tokens_ended();
+        match end {
+            Ok(()) => tracing::info!(removed, "tokens tidied"),
+            Err(error) => tracing::warn!(removed, "tokens not tidied to the end: {error}"),
+        }
+    });
+    let started = "Tidy operation successfully started. Any information from the operation will be printed to the \
+                   server's logs.";
+    Ok(Answer::empty().with_status(202).with_warnings([started.to_owned()]))
 }
 
 fn given(call: &Call, name: &str) -> Result<Option<String>> {

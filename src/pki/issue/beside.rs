@@ -113,7 +113,10 @@ fn wanted(path: &str, requester: &Requester) -> Result<LeaseRequest> {
     if requester.last_use {
         return Err(Error::invalid("lease: the token is on its last use; a lease would be revoked with it at once"));
     }
-    Ok(LeaseRequest { path: path.to_owned(), token: requester.token })
+    let token = requester.token.ok_or_else(|| {
+        Error::invalid("lease: a batch token without a parent has none; the role's generate_lease wants another token")
+    })?;
+    Ok(LeaseRequest { path: path.to_owned(), token })
 }
 
 /// `cert_metadata`, as the role has it; the empty text is none.

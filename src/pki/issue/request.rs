@@ -19,8 +19,8 @@ pub struct Requester {
     pub recorded_as: String,
     /// The token's display name: roles may allow it as a name.
     pub display_name: String,
-    /// SHA-256 of the token: leases end with it.
-    pub token: [u8; 32],
+    /// SHA-256 of the token with which leases end; `None` where there is none.
+    pub token: Option<[u8; 32]>,
     /// Whether the token ends with this request.
     pub last_use: bool,
     /// Whether the caller still waits for the answer.

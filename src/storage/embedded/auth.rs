@@ -63,6 +63,7 @@ pub(super) fn write(
             cubbyhole::delete(db, token, path)?;
             AuthOutcome::Done
         }
+        AuthWrite::TokenRevokeAlone(hash) => AuthOutcome::Revoked(tokens::revoke_alone(db, hash)?),
         AuthWrite::TokenSweep { now, limit } => AuthOutcome::Swept(tokens::sweep(db, *now, *limit)?),
         AuthWrite::SecretId(write) => secret_ids::write(db, touched, write)?,
     })
@@ -95,6 +96,18 @@ impl AuthStore for Store<Pool> {
 
     fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
         self.reader.read(move |db| cubbyhole::paths(db, &token))
+    }
+
+    fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
+        self.open_rows(self.reader.read(move |db| tokens::page(db, &after, limit)))
+    }
+
+    fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
+        self.seal_held(what, plain)
+    }
+
+    fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
+        self.open_held(what, sealed)
     }
 
     fn secret_id(

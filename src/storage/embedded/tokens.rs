@@ -12,6 +12,7 @@ use crate::storage::statements::{conflict, tokens as sql};
 
 const EXISTS: &str = "SELECT 1 FROM token WHERE hash = $1";
 const DELETE_CHILDREN: &str = "DELETE FROM token WHERE parent = $1 RETURNING hash";
+const USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1";
 const ENDED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2";
 
 pub(super) fn insert(db: &Connection, row: &TokenRow) -> Result<(), Failure> {
@@ -78,8 +79,20 @@ pub(super) fn revoke(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Vec<
     Ok(gone)
 }
 
+/// Removes a token, whose children have no parent then.
+pub(super) fn revoke_alone(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Vec<TokenHash>> {
+    if prepared(db, sql::DELETE)?.execute([hash])? == 0 {
+        return Ok(Vec::new());
+    }
+    prepared(db, sql::ORPHAN)?.execute([hash])?;
+    leases::token_ended(db, hash)?;
+    Ok(vec![*hash])
+}
+
 pub(super) fn sweep(db: &Connection, now: Time, limit: u32) -> rusqlite::Result<u32> {
-    revoke_all(db, ENDED, params![micros(now), limit]).map(count)
+    let ended = revoke_all(db, ENDED, params![micros(now), limit])?;
+    let used_up = revoke_all(db, USED_UP, params![limit])?;
+    Ok(count(ended + used_up))
 }
 
 /// Ends at most so many tokens of a mount, with their descendants; how many went.
@@ -104,6 +117,11 @@ pub(super) fn by_hash(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Opt
 
 pub(super) fn by_accessor(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Option<TokenRow>> {
     prepared(db, sql::BY_ACCESSOR)?.query_row([hash], read).optional()
+}
+
+/// Tokens behind this hash of an accessor, in their order.
+pub(super) fn page(db: &Connection, after: &TokenHash, limit: u32) -> rusqlite::Result<Vec<TokenRow>> {
+    prepared(db, sql::PAGE)?.query_map(params![after, limit], read)?.collect()
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<TokenRow> {

@@ -24,6 +24,7 @@ pub(super) fn turn(write: &AuthWrite) -> Turn {
         AuthWrite::TokenSpend(_)
         | AuthWrite::TokenTake(_)
         | AuthWrite::TokenRevoke(_)
+        | AuthWrite::TokenRevokeAlone(_)
         | AuthWrite::TokenSweep { .. } => Turn::AfterLeases,
         _ => Turn::AtOnce,
     }
@@ -83,6 +84,10 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             cubbyhole::delete(db, token, path).await?;
             AuthOutcome::Done
         }
+        AuthWrite::TokenRevokeAlone(hash) => {
+            tx.forget_token(hash);
+            AuthOutcome::Revoked(tokens::revoke_alone(db, hash).await?)
+        }
         AuthWrite::SecretId(write) => secret_ids::write(tx, write).await?,
         AuthWrite::TokenSweep { now, limit } => {
             tx.forget_tokens();
@@ -118,6 +123,18 @@ impl AuthStore for Store<Pool> {
 
     fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
         self.reader.read("cubbyhole", move |db| cubbyhole::paths(db, token).boxed())
+    }
+
+    fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
+        self.open_rows(self.reader.read("token", move |db| tokens::page(db, after, limit).boxed()))
+    }
+
+    fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
+        self.seal_held(what, plain)
+    }
+
+    fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
+        self.open_held(what, sealed)
     }
 
     fn secret_id(

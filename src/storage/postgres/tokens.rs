@@ -15,6 +15,7 @@ const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 FOR KEY SHARE";
 const DELETE_ALL: &str = "DELETE FROM token WHERE hash = ANY($1) RETURNING hash";
 const DELETE_CHILDREN: &str = "DELETE FROM token WHERE parent = ANY($1) RETURNING hash";
 /// Nodes that sweep at the same time take different tokens.
+const USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1 FOR UPDATE SKIP LOCKED";
 const ENDED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2
     FOR UPDATE SKIP LOCKED";
 
@@ -69,8 +70,21 @@ pub(super) async fn revoke(db: &Session, hash: &TokenHash) -> Result<Vec<TokenHa
     remove(db, &[*hash]).await
 }
 
+/// Removes a token, whose children have no parent then. A child that another node commits while the row is waited
+/// for is seen by the second statement.
+pub(super) async fn revoke_alone(db: &Session, hash: &TokenHash) -> Result<Vec<TokenHash>, Failure> {
+    if execute(db, sql::DELETE, &[&&hash[..]]).await? == 0 {
+        return Ok(Vec::new());
+    }
+    execute(db, sql::ORPHAN, &[&&hash[..]]).await?;
+    leases::tokens_ended(db, &[&hash[..]]).await?;
+    Ok(vec![*hash])
+}
+
 pub(super) async fn sweep(db: &Session, now: Time, limit: u32) -> Result<u32, Failure> {
-    let ended = hashes(&rows(db, ENDED, &[&micros(now), &i64::from(limit)]).await?)?;
+    let limit = i64::from(limit);
+    let mut ended = hashes(&rows(db, ENDED, &[&micros(now), &limit]).await?)?;
+    ended.extend(hashes(&rows(db, USED_UP, &[&limit]).await?)?);
     Ok(count(remove(db, &ended).await?.len() as u64))
 }
 
@@ -106,6 +120,11 @@ pub(super) async fn by_hash(db: &Session, hash: TokenHash) -> Result<Option<Toke
 
 pub(super) async fn by_accessor(db: &Session, hash: TokenHash) -> Result<Option<TokenRow>, Failure> {
     row(db, sql::BY_ACCESSOR, &[&&hash[..]]).await?.as_ref().map(read).transpose()
+}
+
+/// Tokens behind this hash of an accessor, in their order.
+pub(super) async fn page(db: &Session, after: TokenHash, limit: u32) -> Result<Vec<TokenRow>, Failure> {
+    rows(db, sql::PAGE, &[&&after[..], &i64::from(limit)]).await?.iter().map(read).collect()
 }
 
 fn read(row: &Row) -> Result<TokenRow, Failure> {

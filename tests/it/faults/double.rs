@@ -181,6 +181,19 @@ impl AuthStore for Double {
         self.call("cubbyhole paths", |s| s.auth.cubbyhole_paths(token))
     }
 
+    fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
+        self.call("tokens", |s| s.auth.tokens(after, limit))
+    }
+
+    /// No storage is asked.
+    fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
+        self.0.real().auth.seal(what, plain)
+    }
+
+    fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
+        self.call("unseal", |s| s.auth.unseal(what, sealed))
+    }
+
     fn secret_id(
         &self,
         mount: MountId,

@@ -91,6 +91,27 @@ async fn one_right_is_enough_for_each_operation() {
 }
 
 #[actix_web::test]
+async fn a_token_that_is_stored_nowhere_keeps_nothing() {
+    let app = App::start().await;
+    let made = app.client.post("auth/token/create", json!({ "policies": ["default"], "type": "batch" })).await;
+    let batch = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    for answer in [
+        batch.post("cubbyhole/a", json!({ "b": 1 })).await,
+        batch.get("cubbyhole/a").await,
+        batch.list("cubbyhole").await,
+        batch.delete("cubbyhole/a").await,
+    ] {
+        assert_eq!((answer.status, answer.error()), (400, "cubbyhole: only service tokens have one"));
+    }
+    // What it is answered can be wrapped all the same.
+    let wrapped = batch.request("GET", "auth/token/lookup-self").header("X-Vault-Wrap-TTL", "60");
+    let token = super::wrapping::token_in(&crate::support::send(wrapped).await);
+    let fetched = app.client.post("sys/wrapping/unwrap", json!({ "token": token })).await;
+    assert_eq!(fetched.body["data"]["type"], "batch");
+    app.stop().await;
+}
+
+#[actix_web::test]
 async fn the_mount_is_shown_and_stays_where_it_is() {
     let app = App::start().await;
     let shown = app.client.get("sys/mounts").await.body["data"]["cubbyhole/"].clone();

@@ -1,9 +1,14 @@
 //! `auth/token/`.
 
-use std::time::Duration;
+mod escalation;
 
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 
+use super::rights::{granted, only};
 use crate::support::{App, send};
 
 #[actix_web::test]
@@ -64,5 +69,202 @@ async fn a_token_ends_at_its_time_and_then_looks_unknown() {
     assert_eq!(client.get("auth/token/lookup-self").await.status, 200);
     app.clock.advance(Duration::from_secs(1));
     client.get("auth/token/lookup-self").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn t13_no_bit_of_a_batch_token_can_be_another() {
+    let app = App::start().await;
+    let body = json!({ "type": "batch", "policies": ["default"], "ttl": "1h" });
+    let made = app.client.post("auth/token/create", body).await;
+    let token = made.body["auth"]["client_token"].as_str().unwrap();
+    assert_eq!(app.client.with_token(token).get("auth/token/lookup-self").await.status, 200, "{}", made.text);
+    let mut sealed = URL_SAFE_NO_PAD.decode(token.strip_prefix("b.").unwrap()).unwrap();
+    for bit in 0..sealed.len() * 8 {
+        sealed[bit / 8] ^= 1 << (bit % 8);
+        let forged = format!("b.{}", URL_SAFE_NO_PAD.encode(&sealed));
+        assert!(app.shared().auth.recognise(&forged, None).await.is_err(), "bit {bit}");
+        if bit % 97 == 0 {
+            app.client.with_token(&forged).get("auth/token/lookup-self").await.assert_denied();
+        }
+        sealed[bit / 8] ^= 1 << (bit % 8);
+    }
+    for cut in [token.len() - 1, 40, 3, 2] {
+        app.client.with_token(&token[..cut]).get("auth/token/lookup-self").await.assert_denied();
+    }
+    let other = App::start().await;
+    other.client.with_token(token).get("auth/token/lookup-self").await.assert_denied();
+    other.stop().await;
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn t10_only_sudo_makes_orphans_of_children() {
+    let app = App::start().await;
+    let path = "auth/token/revoke-orphan";
+    let parent = app.with_policies(&["default"]).await;
+    let update = only(&app, "update", &granted(path, &["update"])).await;
+    update.post(path, json!({ "token": parent.token })).await.assert_denied();
+    let sudo = only(&app, "sudo", &granted(path, &["update", "sudo"])).await;
+    assert_eq!(sudo.post(path, json!({ "token": "s.unknown" })).await.error(), "token to revoke not found");
+    assert_eq!(sudo.post(path, json!({})).await.error(), "missing token ID");
+    let ended = send(sudo.request("PUT", path).json(&json!({ "token": parent.token }))).await;
+    assert_eq!((ended.status, ended.text.as_str()), (204, ""));
+    parent.get("auth/token/lookup-self").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn accessors_are_for_sudo_and_come_in_pages() {
+    let app = App::start().await;
+    let path = "auth/token/accessors";
+    let list = only(&app, "lists", &granted("auth/token/accessors/", &["list"])).await;
+    list.list(path).await.assert_denied();
+    let sudo = only(&app, "sudo", &granted("auth/token/accessors/", &["list", "sudo"])).await;
+    let all = sudo.list(path).await;
+    let all: Vec<&str> = all.body["data"]["keys"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
+    assert_eq!(all.len(), 3);
+    let page = sudo.get(&format!("{path}?list=true&limit=2")).await;
+    let first = page.body["data"]["keys"].clone();
+    let after = first[1].as_str().unwrap();
+    let rest = sudo.get(&format!("{path}?list=true&limit=2&after={after}")).await.body["data"]["keys"].clone();
+    assert_eq!((first.as_array().unwrap().len(), rest.as_array().unwrap().len()), (2, 1));
+    for key in all {
+        let looked = app.client.post("auth/token/lookup-accessor", json!({ "accessor": key })).await;
+        assert_eq!(looked.status, 200, "{}", looked.text);
+        assert!(first.as_array().unwrap().contains(&json!(key)) || rest[0] == key);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_tidy_is_answered_at_once_and_removes_what_ended() {
+    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
+    let rows = async || app.shared().auth.sweep().await.unwrap();
+    for _ in 0..5 {
+        app.client.post("auth/token/create", json!({ "policies": ["default"], "ttl": "1m" })).await;
+    }
+    app.clock.advance(Duration::from_secs(60));
+    let begun = app.client.post("auth/token/tidy", json!({})).await;
+    assert_eq!((begun.status, begun.body["data"].is_null()), (202, true), "{}", begun.text);
+    assert!(begun.body["warnings"][0].as_str().unwrap().starts_with("Tidy operation successfully started."));
+    let ended = Instant::now() + Duration::from_secs(20);
+    let turn = loop {
+        assert!(Instant::now() < ended, "the tidy does not end");
+        match app.shared().auth.tidying() {
+            Some(turn) => break turn,
+            None => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    assert_eq!(rows().await, 0, "nothing was left");
+    let second = app.client.post("auth/token/tidy", json!({})).await;
+    assert_eq!(
+        (second.status, second.body["warnings"].clone()),
+        (200, json!(["Token tidy operation already in progress."]))
+    );
+    drop(turn);
+    assert_eq!(app.client.post("auth/token/tidy", json!({})).await.status, 202);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn token_roles_are_kept_under_their_names() {
+    let app = App::start().await;
+    assert_eq!(app.client.list("auth/token/roles").await.status, 404);
+    let absent = app.client.get("auth/token/roles/web").await;
+    assert_eq!((absent.status, absent.text.as_str()), (404, "{\"errors\":[]}"));
+    for (method, body) in [("POST", json!({ "orphan": true, "bogus": 1 })), ("PUT", json!({ "path_suffix": "v1" }))] {
+        let written = send(app.client.request(method, "auth/token/roles/web").json(&body)).await;
+        assert_eq!((written.status, written.text.as_str()), (204, ""), "an unknown field makes no answer");
+    }
+    app.client.post("auth/token/roles/Web", json!({})).await;
+    let shown = app.client.get("auth/token/roles/web").await.body["data"].clone();
+    assert_eq!((&shown["orphan"], &shown["path_suffix"], &shown["name"]), (&json!(true), &json!("v1"), &json!("web")));
+    assert_eq!(app.client.list("auth/token/roles").await.body["data"]["keys"], json!(["Web", "web"]));
+    let warned = app.client.post("auth/token/roles/long", json!({ "token_explicit_max_ttl": "9999h" })).await;
+    assert_eq!((warned.status, warned.body["data"].is_null()), (200, true), "{}", warned.text);
+    let made = app.client.post("auth/token/create/web", json!({ "policies": ["default"] })).await;
+    let shown = app.client.post("auth/token/lookup", json!({ "token": made.body["auth"]["client_token"] })).await;
+    assert_eq!(shown.body["data"]["path"], "auth/token/create/web/v1", "{}", shown.text);
+    assert_eq!(app.client.post("auth/token/create/absent", json!({})).await.error(), "unknown role absent");
+    for _ in 0..2 {
+        assert_eq!(app.client.delete("auth/token/roles/web").await.status, 204);
+    }
+    let app = app.restart().await;
+    assert_eq!(app.client.list("auth/token/roles").await.body["data"]["keys"], json!(["Web", "long"]));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_role_is_used_by_whoever_may_use_its_path_only() {
+    let app = App::start().await;
+    app.client.post("auth/token/roles/dev", json!({ "allowed_policies": "dev" })).await;
+    app.client.post("auth/token/roles/ops", json!({ "allowed_policies": "ops" })).await;
+    let client = only(&app, "uses-dev", &granted("auth/token/create/dev", &["update"])).await;
+    let made = client.post("auth/token/create/dev", json!({})).await;
+    assert_eq!(made.body["auth"]["policies"], json!(["default", "dev"]), "{}", made.text);
+    for path in ["auth/token/create/ops", "auth/token/create", "auth/token/roles/dev"] {
+        client.post(path, json!({})).await.assert_denied();
+    }
+    client.get("auth/token/roles/dev").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_bound_token_is_judged_by_the_address_that_proxies_tell() {
+    let app = App::builder().settings(|s| s.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()]).start().await;
+    let role = json!({ "allowed_policies": "default", "token_bound_cidrs": "192.0.2.0/24" });
+    app.client.post("auth/token/roles/bound", role).await;
+    let made = app.client.post("auth/token/create/bound", json!({})).await;
+    let client = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    let from = async |address: &str| {
+        let request = client.request("GET", "auth/token/lookup-self").header("X-Forwarded-For", address);
+        send(request).await
+    };
+    let shown = from("192.0.2.9").await;
+    assert_eq!(shown.body["data"]["bound_cidrs"], json!(["192.0.2.0/24"]), "{}", shown.text);
+    from("198.51.100.1").await.assert_denied();
+    client.get("auth/token/lookup-self").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn t18_no_accessor_is_found_through_another_namespace() {
+    let app = App::start().await;
+    let made = app.client.post("auth/token/create", json!({ "policies": ["default"] })).await;
+    let accessor = json!({ "accessor": made.body["auth"]["accessor"] });
+    for path in ["lookup-accessor", "renew-accessor", "revoke-accessor"] {
+        let request = app.client.request("POST", &format!("auth/token/{path}")).json(&accessor);
+        let answer = send(request.header("X-Vault-Namespace", "team/")).await;
+        assert_eq!((answer.status, answer.error()), (404, "namespace not found"), "{path}");
+    }
+    let client = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    assert_eq!(client.get("auth/token/lookup-self").await.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn leases_of_a_batch_token_end_with_its_parent_and_an_orphan_has_none() {
+    let app = App::start().await;
+    let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "100h" });
+    assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "generate_lease": true, "ttl": "1h" });
+    app.client.post("pki/roles/leased", role).await;
+    app.policy("issue", &granted("pki/issue/leased", &["update"])).await;
+    app.policy("make", &granted("auth/token/create", &["update", "sudo"])).await;
+    let parent = app.with_policies(&["issue", "make"]).await;
+    let batch = async |body: serde_json::Value| {
+        let made = parent.post("auth/token/create", body).await;
+        app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap())
+    };
+    let child = batch(json!({ "type": "batch" })).await;
+    let issued = child.post("pki/issue/leased", json!({ "common_name": "a.test" })).await;
+    let lease = issued.body["lease_id"].clone();
+    assert_eq!(app.client.post("sys/leases/lookup", json!({ "lease_id": lease })).await.status, 200, "{}", issued.text);
+    let orphan = batch(json!({ "type": "batch", "no_parent": true, "policies": ["issue"] })).await;
+    let refused = orphan.post("pki/issue/leased", json!({ "common_name": "a.test" })).await;
+    assert!(refused.status == 400 && refused.error().starts_with("lease: a batch token"), "{}", refused.text);
+    app.client.post("auth/token/revoke", json!({ "token": parent.token })).await;
+    assert_eq!(app.client.post("sys/leases/lookup", json!({ "lease_id": lease })).await.status, 400);
     app.stop().await;
 }

@@ -94,7 +94,7 @@ fn requester(call: &Call) -> Requester {
     call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
         recorded_as: caller.recorded_as.clone(),
         display_name: caller.display_name.clone(),
-        token: caller.token_hash(),
+        token: caller.lease_owner(),
         last_use: caller.uses_left() == Some(0),
         ..Requester::default()
     })

@@ -1,0 +1,86 @@
+//! What the maker of a token asks for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::names::sanitised;
+use super::terms::uses;
+use crate::error::{Error, Result};
+use crate::fields::{Cap, Fields};
+
+/// Most pairs of metadata, and bytes of all names and values.
+const MAX_META: (usize, usize) = (64, 4_096);
+/// Longest display name.
+const MAX_DISPLAY_NAME: usize = 128;
+
+/// What the body asks for; times of zero, and an empty list, mean "not given".
+pub(super) struct TokenRequest {
+    pub(super) policies: Vec<String>,
+    pub(super) no_parent: bool,
+    pub(super) no_default_policy: bool,
+    pub(super) renewable: bool,
+    pub(super) ttl: Duration,
+    pub(super) explicit_max_ttl: Duration,
+    pub(super) period: Duration,
+    /// 0 without a limit.
+    pub(super) uses: u32,
+    /// Whether a batch token is wanted; `None` leaves it to the role.
+    pub(super) batch: Option<bool>,
+    pub(super) display_name: String,
+    pub(super) meta: BTreeMap<String, String>,
+    /// `""` for none.
+    pub(super) entity_alias: String,
+}
+
+impl TokenRequest {
+    /// Reads the fields.
+    ///
+    /// # Errors
+    /// `Invalid` naming field and rule.
+    pub(super) fn read(fields: &Fields) -> Result<Self> {
+        let batch = match fields.text("type")?.unwrap_or_default().as_str() {
+            "" => None,
+            "service" => Some(false),
+            "batch" => Some(true),
+            _ => return Err(Error::invalid("invalid 'token_type' value")),
+        };
+        if fields.text("id")?.is_some_and(|id| !id.is_empty()) {
+            return Err(Error::invalid("id: tokens cannot be chosen, they are always random"));
+        }
+        let time = |name| Ok::<_, Error>(fields.duration(name)?.unwrap_or_default());
+        let (ttl, lease) = (time("ttl")?, time("lease")?);
+        Ok(Self {
+            policies: sanitised("policies", fields.list("policies")?.unwrap_or_default())?,
+            no_parent: fields.bool("no_parent")?.unwrap_or(false),
+            no_default_policy: fields.bool("no_default_policy")?.unwrap_or(false),
+            renewable: fields.bool("renewable")?.unwrap_or(true),
+            ttl: if ttl.is_zero() { lease } else { ttl },
+            explicit_max_ttl: time("explicit_max_ttl")?,
+            period: time("period")?,
+            uses: uses(fields, "num_uses", "number of uses cannot be negative")?,
+            batch,
+            display_name: display_name(&fields.text("display_name")?.unwrap_or_default())?,
+            meta: meta(fields)?,
+            entity_alias: fields.text_within("entity_alias", MAX_DISPLAY_NAME)?.unwrap_or_default(),
+        })
+    }
+}
+
+/// `token-` and the name, in letters, digits and `-`; `token` without a name.
+fn display_name(name: &str) -> Result<String> {
+    if name.len() > MAX_DISPLAY_NAME {
+        return Err(Error::invalid(format!("display_name: longer than {MAX_DISPLAY_NAME} bytes")));
+    }
+    let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    Ok(format!("token-{plain}").trim_end_matches('-').to_owned())
+}
+
+fn meta(fields: &Fields) -> Result<BTreeMap<String, String>> {
+    // Of any length: it is the sum that counts.
+    let meta = fields.map_within("meta", Cap { bytes: usize::MAX, ..Cap::LIST })?.unwrap_or_default();
+    let bytes: usize = meta.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if meta.len() > MAX_META.0 || bytes > MAX_META.1 {
+        return Err(Error::invalid(format!("meta: more than {} pairs or {} bytes", MAX_META.0, MAX_META.1)));
+    }
+    Ok(meta)
+}

@@ -1,0 +1,125 @@
+//! Batch tokens: those that are stored nowhere.
+//!
+//! Such a token is what it stands for: its record, sealed by the data keys of the store, so that every node of the
+//! database opens it, and nobody else makes or changes one. It ends at its time, with its parent, and with the
+//! authentication method of the login that it began with. Nothing of it can be counted, renewed or revoked, and
+//! it has no accessor.
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use super::record::{Record, Standing};
+use crate::auth::store::TokenHash;
+use crate::auth::{Auth, Caller, Held};
+use crate::clock::Time;
+use crate::documents::MountId;
+use crate::error::{Error, Kind, Result};
+
+/// What every text of one begins with, and no text of another token.
+pub(super) const PREFIX: &str = "b.";
+
+/// What is sealed: nothing else opens as a batch token.
+const WHAT: &str = "batch token";
+
+/// Longest text, bytes: it travels in a header with every request.
+const MAX_TEXT: usize = 16 << 10;
+
+/// What a batch token says.
+#[derive(Serialize, Deserialize)]
+pub(in crate::auth) struct Batch {
+    pub(super) record: Record,
+    #[serde(with = "crate::auth::instant")]
+    pub(super) expires_at: Time,
+    /// The token that made it; `None` for an orphan.
+    pub(super) parent: Option<TokenHash>,
+    /// The authentication method that it, or the token that it descends from, began with.
+    pub(super) mount: Option<i64>,
+}
+
+impl Batch {
+    /// The token with which the leases end that it makes; an orphan has none.
+    pub(in crate::auth) fn parent(&self) -> Option<TokenHash> {
+        self.parent
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        Standing { expires_at: Some(self.expires_at), uses: None, orphan: self.parent.is_none(), batch: true }
+    }
+}
+
+/// Whether a text would be a batch token's.
+pub(in crate::auth) fn is_batch(token: &str) -> bool {
+    token.starts_with(PREFIX)
+}
+
+/// What whoever wants to do with a batch token hears that cannot be done with one.
+pub(super) fn cannot_be(done: &str) -> Error {
+    Error::invalid(format!("batch tokens cannot be {done}"))
+}
+
+impl Auth {
+    /// The text of a new batch token.
+    pub(super) fn seal_batch(&self, batch: &Batch) -> Result<String> {
+        let body = serde_json::to_vec(batch).map_err(Error::internal)?;
+        let sealed = self.store.seal(WHAT, body)?;
+        let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(sealed));
+        if text.len() > MAX_TEXT {
+            let most = MAX_TEXT;
+            return Err(Error::invalid(format!("policies, meta: too much for a batch token of at most {most} bytes")));
+        }
+        Ok(text)
+    }
+
+    /// The live batch token with this text.
+    pub(super) async fn open_batch(&self, text: &str) -> Result<Option<Batch>> {
+        let sealed = text.strip_prefix(PREFIX).filter(|_| text.len() <= MAX_TEXT);
+        let Some(sealed) = sealed.and_then(|sealed| URL_SAFE_NO_PAD.decode(sealed).ok()) else { return Ok(None) };
+        let Some(body) = self.store.unseal(WHAT, sealed).await? else { return Ok(None) };
+        let batch: Batch = serde_json::from_slice(&body).map_err(Error::internal)?;
+        Ok(self.lives(&batch).await?.then_some(batch))
+    }
+
+    /// Whether its time has not come, and what it ends with is there.
+    async fn lives(&self, batch: &Batch) -> Result<bool> {
+        let mounted = batch.mount.is_none_or(|mount| self.mounts.load().by_id(MountId(mount)).is_some());
+        if !mounted || self.clock.now() >= batch.expires_at {
+            return Ok(false);
+        }
+        let Some(parent) = batch.parent else { return Ok(true) };
+        match self.current(parent).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == Kind::Forbidden => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The caller behind a batch token.
+    ///
+    /// # Errors
+    /// `Forbidden` when it is not live; those of the store.
+    pub(in crate::auth) async fn batch_caller(&self, text: &str) -> Result<Arc<Caller>> {
+        let batch = self.open_batch(text).await?.ok_or_else(Error::forbidden)?;
+        let mut hash = TokenHash::default();
+        hash.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
+        Ok(self.caller_of_batch(hash, Arc::new(batch)))
+    }
+
+    /// As [`Auth::batch_caller`], of a token that was opened before.
+    pub(in crate::auth) async fn batch_again(&self, hash: TokenHash, batch: &Arc<Batch>) -> Result<Arc<Caller>> {
+        if !self.lives(batch).await? {
+            return Err(Error::forbidden());
+        }
+        Ok(self.caller_of_batch(hash, Arc::clone(batch)))
+    }
+
+    fn caller_of_batch(&self, hash: TokenHash, batch: Arc<Batch>) -> Arc<Caller> {
+        let (record, expires_at) = (batch.record.clone(), Some(batch.expires_at));
+        // It has no accessor to be recorded under.
+        let held = Held { hash, recorded_as: hash, expires_at, uses: None, batch: Some(batch) };
+        self.caller_of(record, held)
+    }
+}

@@ -1,0 +1,90 @@
+//! Which policies a new token gets: by what was asked for, what the parent has, and what the role allows.
+
+use super::names::{add, contains, root_alone, sanitised};
+use super::roles::TokenRole;
+use crate::auth::ROOT;
+use crate::auth::policies::DEFAULT;
+use crate::error::{Error, Result};
+
+/// What decides.
+pub(super) struct Grants<'a> {
+    /// The names that were asked for, in the form in which tokens keep them; empty for none.
+    pub(super) asked: Vec<String>,
+    /// Whether it was asked for that `default` is left out.
+    pub(super) no_default: bool,
+    /// Those of the parent.
+    pub(super) parent: &'a [String],
+    /// Whether the parent has `sudo` on the path.
+    pub(super) sudo: bool,
+    pub(super) role: Option<&'a TokenRole>,
+}
+
+impl Grants<'_> {
+    /// The policies of the token.
+    ///
+    /// # Errors
+    /// `Invalid` with the rule that the request breaks.
+    pub(super) fn names(self) -> Result<Vec<String>> {
+        let no_default = self.no_default || self.role.is_some_and(|role| role.terms.no_default_policy);
+        let parent = self.parent;
+        let mut names = match self.role {
+            Some(role) if role.limits_policies() => self.by_role(role, no_default)?,
+            _ => self.by_parent()?,
+        };
+        if no_default {
+            names.retain(|name| name != DEFAULT);
+        }
+        let names = sanitised("policies", root_alone(names))?;
+        if contains(&names, ROOT) && !contains(parent, ROOT) {
+            return Err(Error::invalid("root tokens may not be created without parent token being root"));
+        }
+        Ok(names)
+    }
+
+    /// Where a role says what is allowed or not: that alone counts, whatever the parent has.
+    fn by_role(self, role: &TokenRole, no_default: bool) -> Result<Vec<String>> {
+        let adds_default = !no_default && !role.disallows(DEFAULT);
+        let with_default = |mut names: Vec<String>| {
+            if adds_default && !contains(&names, ROOT) {
+                add(&mut names, DEFAULT);
+            }
+            names
+        };
+        let names = match (self.asked.is_empty(), role.allows_some()) {
+            (true, true) => with_default(role.allowed_policies.clone()),
+            (true, false) => with_default(self.parent.to_vec()),
+            (false, false) => with_default(self.asked),
+            (false, true) => {
+                let names = with_default(self.asked);
+                let allowed = |name: &String| role.allows(name) || (adds_default && name == DEFAULT);
+                if !names.iter().all(allowed) {
+                    let (listed, globs) = (&role.allowed_policies, &role.allowed_policies_glob);
+                    return Err(Error::invalid(format!(
+                        "token policies ({names:?}) must be subset of the role's allowed policies ({listed:?}) or glob \
+                         policies ({globs:?})"
+                    )));
+                }
+                names
+            }
+        };
+        match names.iter().find(|name| role.disallows(name)) {
+            Some(name) => Err(Error::invalid(format!("token policy {name:?} is disallowed by this role"))),
+            None => Ok(names),
+        }
+    }
+
+    /// Without such a role: those of the parent, and others only with `sudo`.
+    fn by_parent(self) -> Result<Vec<String>> {
+        let (mut names, parent) = (self.asked, self.parent);
+        if names.is_empty() {
+            return Ok(parent.to_vec());
+        }
+        if !self.sudo && !names.iter().all(|name| contains(parent, name)) {
+            return Err(Error::invalid("child policies must be subset of parent"));
+        }
+        if (self.sudo || contains(parent, DEFAULT)) && !contains(&names, ROOT) {
+            add(&mut names, DEFAULT);
+        }
+        Ok(names)
+    }
+}

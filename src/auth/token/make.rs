@@ -1,0 +1,113 @@
+//! The last step of whatever makes a token: its text, its row.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::batch::Batch;
+use super::hash_of;
+use super::record::{Record, Standing};
+use super::ttl::after;
+use crate::auth::Auth;
+use crate::auth::store::{AuthOutcome, AuthWrite, TokenHash, TokenRow};
+use crate::documents::MountId;
+use crate::error::{Error, Result};
+
+/// Characters of `[0-9A-Za-z]` that hold 256 random bits.
+const TOKEN_CHARACTERS: usize = 43;
+const ACCESSOR_CHARACTERS: usize = 24;
+
+/// What a token ends with, beside its own end.
+#[derive(Clone, Copy, Default)]
+pub(in crate::auth) struct Ties {
+    /// The token that made it.
+    pub(super) parent: Option<TokenHash>,
+    /// The authentication method that it, or the token that it descends from, began with.
+    pub(super) mount: Option<MountId>,
+}
+
+/// A token that is to be made.
+pub(super) struct New {
+    pub(super) record: Record,
+    /// Its life; `None` without an end.
+    pub(super) ttl: Option<Duration>,
+    pub(super) uses: Option<u32>,
+    pub(super) ties: Ties,
+    /// Whether it is stored nowhere.
+    pub(super) batch: bool,
+}
+
+impl Auth {
+    /// A record made now, with a fresh accessor and nothing special.
+    pub(in crate::auth) fn new_record(&self, policies: Vec<String>, display_name: String, path: &str) -> Record {
+        Record {
+            accessor: crate::random::base62(ACCESSOR_CHARACTERS),
+            policies,
+            path: path.to_owned(),
+            meta: BTreeMap::new(),
+            display_name,
+            created_at: self.clock.now(),
+            creation_ttl: Duration::ZERO,
+            grant: Duration::ZERO,
+            explicit_max_ttl: Duration::ZERO,
+            period: Duration::ZERO,
+            renewable: false,
+            entity_id: String::new(),
+            bound_cidrs: Vec::new(),
+            role: String::new(),
+            login: None,
+            last_renewal: None,
+        }
+    }
+
+    /// Makes a token; its text stands in the `auth` object and nowhere else.
+    ///
+    /// # Errors
+    /// `Conflict` when what it is tied to is gone; `Invalid` for a batch token that says too much; those of the store.
+    pub(super) async fn make(&self, new: New) -> Result<Value> {
+        let New { mut record, ttl, uses, ties, batch } = new;
+        record.creation_ttl = ttl.unwrap_or_default();
+        record.grant = record.creation_ttl;
+        let (now, expires_at) = (record.created_at, ttl.map(|ttl| after(record.created_at, ttl)));
+        if let Some(expires_at) = expires_at.filter(|_| batch) {
+            record.accessor.clear();
+            let batch = Batch { record, expires_at, parent: ties.parent, mount: ties.mount.map(|mount| mount.0) };
+            let token = Zeroizing::new(self.seal_batch(&batch)?);
+            return Ok(batch.record.auth_json(&token, &batch.standing(), now));
+        }
+        let token = Zeroizing::new(new_token());
+        let row = token_row(&token, &record, ttl, uses, ties)?;
+        let standing = Standing { expires_at, ..Standing::of(&row) };
+        match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await?.as_slice() {
+            [AuthOutcome::Done] => Ok(record.auth_json(&token, &standing, now)),
+            _ => Err(Error::internal("the store answered another write")),
+        }
+    }
+}
+
+/// A token text with 256 random bits.
+pub(in crate::auth) fn new_token() -> String {
+    format!("s.{}", crate::random::base62(TOKEN_CHARACTERS))
+}
+
+/// The row of a token.
+pub(in crate::auth) fn token_row(
+    token: &str,
+    record: &Record,
+    ttl: Option<Duration>,
+    uses: Option<u32>,
+    ties: Ties,
+) -> Result<TokenRow> {
+    let hash = |text| hash_of(text).ok_or_else(|| Error::invalid("token: empty or too long"));
+    Ok(TokenRow {
+        hash: hash(token)?,
+        accessor_hash: hash(&record.accessor)?,
+        parent: ties.parent,
+        expires_at: ttl.map(|ttl| after(record.created_at, ttl)),
+        uses,
+        mount: ties.mount,
+        body: record.to_body()?,
+    })
+}

@@ -1,0 +1,118 @@
+//! Renewing tokens.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Live;
+use super::batch::cannot_be;
+use super::login::login_limits;
+use super::record::{Record, Standing};
+use super::ttl::{Limits, after, lesser};
+use crate::auth::mounts::{SYSTEM_TTL, TOKEN_MOUNT};
+use crate::auth::store::{AuthOutcome, AuthWrite, TokenRow};
+use crate::auth::{Auth, Caller};
+use crate::error::{Error, Result, Warnings};
+
+impl Auth {
+    /// Renews the caller's own token, whose text is `token`. `increment` is a wish; `None` and zero
+    /// repeat the last grant. Returns the `auth` object and warnings.
+    ///
+    /// # Errors
+    /// `Invalid` when it is gone, not renewable, or at the end of its longest life; those of the store.
+    pub async fn renew_self(
+        &self,
+        caller: &Caller,
+        token: &str,
+        increment: Option<Duration>,
+    ) -> Result<(Value, Warnings)> {
+        if caller.is_batch() {
+            return Err(cannot_be("renewed"));
+        }
+        self.renew_row(self.live_row(caller.hash).await?.ok_or_else(gone)?, token, increment).await
+    }
+
+    /// Renews any token; as [`Auth::renew_self`].
+    ///
+    /// # Errors
+    /// As [`Auth::renew_self`].
+    pub async fn renew(&self, token: &str, increment: Option<Duration>) -> Result<(Value, Warnings)> {
+        match self.live(token).await? {
+            Some(Live::Stored(row)) => self.renew_row(row, token, increment).await,
+            Some(Live::Batch(_)) => Err(cannot_be("renewed")),
+            None => Err(gone()),
+        }
+    }
+
+    /// Renews the token with this accessor; the answer does not name the token.
+    ///
+    /// # Errors
+    /// As [`Auth::renew_self`]; `invalid accessor`.
+    pub async fn renew_accessor(&self, accessor: &str, increment: Option<Duration>) -> Result<(Value, Warnings)> {
+        let row = self.row_by_accessor(accessor).await?;
+        self.renew_row(row.ok_or_else(|| Error::invalid("invalid accessor"))?, "", increment).await
+    }
+
+    async fn renew_row(&self, row: TokenRow, token: &str, increment: Option<Duration>) -> Result<(Value, Warnings)> {
+        let mut record = Record::of(&row)?;
+        let now = self.clock.now();
+        if !record.renewable || row.expires_at.is_none() {
+            return Err(Error::invalid("lease is not renewable"));
+        }
+        let (limits, usual) = self.renewal(&record)?;
+        let grant = limits.grant(now, increment.filter(|wish| !wish.is_zero()).unwrap_or(usual))?;
+        record.grant = grant.ttl;
+        record.last_renewal = Some(now);
+        let expires_at = Some(after(now, grant.ttl));
+        let update = AuthWrite::TokenUpdate { hash: row.hash, expires_at, body: record.to_body()? };
+        let outcome = self.store.commit(vec![update]).await?;
+        self.tokens.remove(&[row.hash]);
+        let standing = Standing { expires_at, ..Standing::of(&row) };
+        match outcome.as_slice() {
+            [AuthOutcome::Done] => Ok((record.auth_json(token, &standing, now), grant.warnings)),
+            _ => Err(gone()),
+        }
+    }
+
+    /// What bounds a renewal, and the life that it gives when none is asked for.
+    fn renewal(&self, record: &Record) -> Result<(Limits, Duration)> {
+        if let Some(login) = &record.login {
+            // The role as it is now, within what the token was made with.
+            let terms = self.logins().terms(login.mount, &login.role)?;
+            let mounts = self.mounts.load();
+            let mount = mounts.by_id(login.mount).ok_or_else(gone)?;
+            let limits = login_limits(mount, &terms, record.created_at);
+            return Ok((Limits { explicit_max: record.explicit_max_ttl, ..limits }, terms.ttl));
+        }
+        let mut limits = self.token_limits(record);
+        if !record.role.is_empty() {
+            let role = self.token_role(&record.role).ok_or_else(|| {
+                let role = &record.role;
+                Error::invalid(format!("original token role {role:?} could not be found, not renewing"))
+            })?;
+            // What the role has come to allow is no reason to take more than was given.
+            limits.explicit_max = lesser(limits.explicit_max, role.terms.explicit_max_ttl);
+            if !limits.period.is_zero() {
+                limits.period = lesser(limits.period, role.terms.period);
+            }
+        }
+        Ok((limits, record.grant))
+    }
+
+    /// What bounds the life of a token that was made from another.
+    pub(super) fn token_limits(&self, record: &Record) -> Limits {
+        let mounts = self.mounts.load();
+        let mount = mounts.get(TOKEN_MOUNT);
+        Limits {
+            start: record.created_at,
+            mount_default: mount.map_or(SYSTEM_TTL, |mount| mount.default_ttl()),
+            mount_max: mount.map_or(SYSTEM_TTL, |mount| mount.max_ttl()),
+            explicit_max: record.explicit_max_ttl,
+            period: record.period,
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::invalid("token not found")
+}

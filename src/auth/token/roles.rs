@@ -1,0 +1,210 @@
+//! Token roles: what those may have made who may use them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::names::{any_matches, contains, kept};
+use super::terms::{TokenKind, TokenTerms};
+use super::ttl::human;
+use crate::auth::mounts::Mount;
+use crate::error::{Error, Result, Warnings};
+use crate::fields::Fields;
+
+/// Longest end of a path.
+const MAX_SUFFIX: usize = 128;
+
+/// A role as stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(in crate::auth) struct TokenRole {
+    pub(super) allowed_policies: Vec<String>,
+    pub(super) disallowed_policies: Vec<String>,
+    pub(super) allowed_policies_glob: Vec<String>,
+    pub(super) disallowed_policies_glob: Vec<String>,
+    /// Whether its tokens have no parent.
+    pub(super) orphan: bool,
+    /// What the paths of its tokens end in.
+    pub(super) path_suffix: String,
+    /// Whether its tokens can be renewed.
+    pub(super) renewable: bool,
+    /// The names, or patterns of names, of the entity aliases that its tokens may be given.
+    pub(super) allowed_entity_aliases: Vec<String>,
+    pub(super) terms: TokenTerms,
+}
+
+impl Default for TokenRole {
+    fn default() -> Self {
+        Self {
+            allowed_policies: Vec::new(),
+            disallowed_policies: Vec::new(),
+            allowed_policies_glob: Vec::new(),
+            disallowed_policies_glob: Vec::new(),
+            orphan: false,
+            path_suffix: String::new(),
+            renewable: true,
+            allowed_entity_aliases: Vec::new(),
+            terms: TokenTerms { kind: TokenKind::DefaultService, ..TokenTerms::default() },
+        }
+    }
+}
+
+/// The fields of a token role.
+pub const ROLE_FIELDS: &[&str] = &[
+    "allowed_policies",
+    "disallowed_policies",
+    "allowed_policies_glob",
+    "disallowed_policies_glob",
+    "orphan",
+    "path_suffix",
+    "renewable",
+    "allowed_entity_aliases",
+    "token_explicit_max_ttl",
+    "token_period",
+    "token_bound_cidrs",
+    "token_num_uses",
+    "token_no_default_policy",
+    "token_type",
+    "explicit_max_ttl",
+    "period",
+    "bound_cidrs",
+];
+
+/// Pairs of [`ROLE_FIELDS`] that are read as one: the older name first.
+pub const ROLE_SYNONYMS: &[(&str, &str)] =
+    &[("explicit_max_ttl", "token_explicit_max_ttl"), ("period", "token_period"), ("bound_cidrs", "token_bound_cidrs")];
+
+/// One of the lists of policies of a role.
+type ListOf = fn(&mut TokenRole) -> &mut Vec<String>;
+
+const LISTS: [(&str, ListOf); 4] = [
+    ("allowed_policies", |role| &mut role.allowed_policies),
+    ("disallowed_policies", |role| &mut role.disallowed_policies),
+    ("allowed_policies_glob", |role| &mut role.allowed_policies_glob),
+    ("disallowed_policies_glob", |role| &mut role.disallowed_policies_glob),
+];
+
+impl TokenRole {
+    /// This role with what the fields say: what is absent stays.
+    ///
+    /// # Errors
+    /// `Invalid` naming field and rule.
+    pub(super) fn merged(&self, fields: &Fields) -> Result<Self> {
+        let mut role = Self { terms: self.terms.read(fields, ROLE_FIELDS)?, ..self.clone() };
+        if role.terms.kind == TokenKind::Default {
+            role.terms.kind = TokenKind::DefaultService;
+        }
+        for (name, of) in LISTS {
+            if let Some(names) = fields.list(name)? {
+                *of(&mut role) = kept(name, names)?;
+            }
+        }
+        if let Some(names) = fields.list("allowed_entity_aliases")? {
+            role.allowed_entity_aliases = kept("allowed_entity_aliases", names)?;
+        }
+        role.orphan = fields.bool("orphan")?.unwrap_or(role.orphan);
+        role.renewable = fields.bool("renewable")?.unwrap_or(role.renewable);
+        if let Some(suffix) = fields.text_within("path_suffix", MAX_SUFFIX)? {
+            role.path_suffix = checked_suffix(suffix)?;
+        }
+        role.terms = role.terms.consistent()?;
+        role.consistent()
+    }
+
+    /// What a role whose tokens are all batch tokens cannot say.
+    fn consistent(self) -> Result<Self> {
+        if self.terms.kind == TokenKind::Batch {
+            for (set, what) in [(!self.orphan, "non-orphan tokens"), (self.renewable, "renewable tokens")] {
+                if set {
+                    return Err(Error::invalid(format!(
+                        "'token_type' cannot be 'batch' when role is set to generate {what}"
+                    )));
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// What its writer should know, who sent these fields.
+    pub(super) fn warnings(&self, fields: &Fields, mount: &Mount) -> Warnings {
+        let both = ROLE_SYNONYMS.iter().filter(|(older, newer)| fields.has(older) && fields.has(newer));
+        let mut warnings: Warnings = both
+            .map(|(older, newer)| {
+                format!("Both '{newer}' and deprecated '{older}' value supplied, ignoring the deprecated value")
+            })
+            .collect();
+        let longest = mount.max_ttl();
+        for (name, time) in
+            [("token_explicit_max_ttl", self.terms.explicit_max_ttl), ("token_period", self.terms.period)]
+        {
+            if time > longest {
+                let (time, longest) = (human(time), human(longest));
+                warnings.add(format!(
+                    "{name} of \"{time}\" is greater than the mount's maximum TTL of \"{longest}\", to which tokens \
+                     will be held"
+                ));
+            }
+        }
+        warnings
+    }
+
+    /// Whether it has any list of policies.
+    pub(super) fn limits_policies(&self) -> bool {
+        self.allows_some() || !self.disallowed_policies.is_empty() || !self.disallowed_policies_glob.is_empty()
+    }
+
+    /// Whether it says which policies are allowed.
+    pub(super) fn allows_some(&self) -> bool {
+        !self.allowed_policies.is_empty() || !self.allowed_policies_glob.is_empty()
+    }
+
+    /// Whether it names a policy among those that are allowed.
+    pub(super) fn allows(&self, policy: &str) -> bool {
+        contains(&self.allowed_policies, policy) || any_matches(&self.allowed_policies_glob, policy)
+    }
+
+    /// Whether it names a policy among those that are not.
+    pub(super) fn disallows(&self, policy: &str) -> bool {
+        contains(&self.disallowed_policies, policy) || any_matches(&self.disallowed_policies_glob, policy)
+    }
+
+    /// Whether its tokens may be given an entity alias of this name, in whatever case.
+    pub(super) fn admits_alias(&self, alias: &str) -> bool {
+        let alias = alias.to_lowercase();
+        contains(&self.allowed_entity_aliases, &alias) || any_matches(&self.allowed_entity_aliases, &alias)
+    }
+
+    /// What reading it shows; times in seconds.
+    pub(super) fn to_json(&self, name: &str) -> Value {
+        let mut shown: Map<String, Value> = self.terms.to_json();
+        shown.retain(|name, _| ROLE_FIELDS.contains(&name.as_str()));
+        for older in ["period", "explicit_max_ttl"] {
+            shown.entry(older).or_insert_with(|| 0.into());
+        }
+        for (name, value) in [
+            ("name", json!(name)),
+            ("allowed_policies", json!(self.allowed_policies)),
+            ("disallowed_policies", json!(self.disallowed_policies)),
+            ("allowed_policies_glob", json!(self.allowed_policies_glob)),
+            ("disallowed_policies_glob", json!(self.disallowed_policies_glob)),
+            ("orphan", json!(self.orphan)),
+            ("path_suffix", json!(self.path_suffix)),
+            ("renewable", json!(self.renewable)),
+            ("allowed_entity_aliases", json!(self.allowed_entity_aliases)),
+        ] {
+            shown.insert(name.to_owned(), value);
+        }
+        Value::Object(shown)
+    }
+}
+
+/// What a path can end in: segments of letters, digits, `_`, `-` and `.` that begin and end with a letter, digit
+/// or `_`.
+fn checked_suffix(suffix: String) -> Result<String> {
+    let is_suffix = suffix.is_empty() || suffix.split('/').all(crate::fields::is_name);
+    if !is_suffix || suffix.contains("..") {
+        return Err(Error::invalid(
+            "path_suffix: given role path suffix contains invalid characters; must be names joined by '/', without \
+             \"..\"",
+        ));
+    }
+    Ok(suffix)
+}

@@ -1,0 +1,235 @@
+//! Token roles: what they let their users have made, and what they refuse.
+
+use super::*;
+
+impl Fixture {
+    async fn role(&self, name: &str, body: Value) -> Warnings {
+        self.auth.token_role_write(name, &fields(body)).await.unwrap()
+    }
+
+    async fn role_refused(&self, name: &str, body: Value) -> String {
+        self.auth.token_role_write(name, &fields(body)).await.unwrap_err().text().to_owned()
+    }
+
+    /// The policies of a token of this role, made by a token of these policies that has no `sudo`.
+    async fn by_role(&self, role: &str, parent: &[&str], body: Value) -> Result<Value, String> {
+        let parent = self.token(&self.root, json!({"policies": parent, "no_default_policy": true})).await;
+        let made = self.create_on(CreatePath::Role(role), &parent, false, body).await;
+        made.map(|(auth, _)| auth["policies"].clone()).map_err(|error| error.text().to_owned())
+    }
+}
+
+#[tokio::test]
+async fn a_write_changes_what_it_names_and_reading_shows_all() {
+    let f = Fixture::new().await;
+    assert!(f.auth.token_role_read("r").is_none());
+    f.role("r", json!({"allowed_policies": "Web, dev", "orphan": true, "period": "1h"})).await;
+    f.role("r", json!({"path_suffix": "v1", "token_bound_cidrs": ["127.0.0.0/8"], "orphan": null})).await;
+    let shown = f.auth.token_role_read("r").unwrap();
+    let want = json!({"name": "r", "allowed_policies": ["dev", "web"], "disallowed_policies": [],
+        "allowed_policies_glob": [], "disallowed_policies_glob": [], "orphan": true, "path_suffix": "v1",
+        "renewable": true, "allowed_entity_aliases": [], "period": 3600, "token_period": 3600, "explicit_max_ttl": 0,
+        "token_explicit_max_ttl": 0, "token_bound_cidrs": ["127.0.0.0/8"], "token_num_uses": 0,
+        "token_no_default_policy": false, "token_type": "default-service"});
+    assert_eq!(shown, want);
+    let both = f.role("r", json!({"period": "1h", "token_period": "2h", "token_ttl": "nonsense"})).await;
+    assert_eq!(*both, ["Both 'token_period' and deprecated 'period' value supplied, ignoring the deprecated value"]);
+    assert_eq!(f.auth.token_role_read("r").unwrap()["token_period"], 7200);
+    f.role("Other", json!({})).await;
+    assert_eq!(f.auth.token_roles(), ["Other", "r"]);
+    let other = Auth::open(f.store.clone(), f.clock.clone()).await.unwrap();
+    assert_eq!(other.token_role_read("r"), f.auth.token_role_read("r"));
+    f.auth.token_role_delete("r").await.unwrap();
+    f.auth.token_role_delete("r").await.unwrap();
+    assert_eq!(f.auth.token_roles(), ["Other"]);
+    other.reload().await.unwrap();
+    assert!(other.token_role_read("r").is_none());
+}
+
+#[tokio::test]
+async fn t3_cve_2025_5999_a_disallowed_policy_is_refused_in_every_spelling() {
+    let f = Fixture::new().await;
+    f.role("r", json!({"disallowed_policies": ["Admin"], "disallowed_policies_glob": ["OPS-*"]})).await;
+    for name in ["admin", "ADMIN", " Admin ", "ops-a", "Ops-B"] {
+        let text = f.by_role("r", &["web"], json!({"policies": [name]})).await.unwrap_err();
+        assert!(text.ends_with("is disallowed by this role"), "{name}: {text}");
+    }
+    let text = f.by_role("r", &["admin"], json!({})).await.unwrap_err();
+    assert_eq!(text, "token policy \"admin\" is disallowed by this role");
+    assert_eq!(f.by_role("r", &["web"], json!({})).await.unwrap(), json!(["default", "web"]));
+    assert_eq!(f.by_role("r", &["web"], json!({"policies": ["x"]})).await.unwrap(), json!(["default", "x"]));
+}
+
+#[tokio::test]
+async fn what_a_role_allows_is_given_whatever_the_parent_has() {
+    let f = Fixture::new().await;
+    f.role("r", json!({"allowed_policies": ["dev"], "allowed_policies_glob": ["team-*"]})).await;
+    for (body, want) in [
+        (json!({}), json!(["default", "dev"])),
+        (json!({"policies": ["dev"]}), json!(["default", "dev"])),
+        (json!({"policies": ["Team-A", "dev"]}), json!(["default", "dev", "team-a"])),
+        (json!({"policies": ["dev"], "no_default_policy": true}), json!(["dev"])),
+    ] {
+        assert_eq!(f.by_role("r", &["web"], body).await.unwrap(), want);
+    }
+    let text = f.by_role("r", &["web"], json!({"policies": ["web"]})).await.unwrap_err();
+    assert!(text.starts_with("token policies ([\"default\", \"web\"]) must be subset of the role's allowed"), "{text}");
+    f.role("globs", json!({"allowed_policies_glob": ["*"], "token_no_default_policy": true})).await;
+    assert_eq!(f.by_role("globs", &["web"], json!({})).await.unwrap(), json!([]));
+    let root = f.by_role("globs", &["admin"], json!({"policies": ["ROOT "]})).await.unwrap_err();
+    assert_eq!(root, "root tokens may not be created without parent token being root");
+    f.role("rooted", json!({"allowed_policies": ["root", "web"]})).await;
+    let root = f.by_role("rooted", &["admin"], json!({})).await.unwrap_err();
+    assert_eq!(root, "root tokens may not be created without parent token being root");
+    let text = f.by_role("globs", &["web"], json!({"policies": "response-wrapping"})).await.unwrap_err();
+    assert_eq!(text, "cannot assign policy \"response-wrapping\"");
+    f.role("plain", json!({})).await;
+    let text = f.by_role("plain", &["web"], json!({"policies": ["dev"]})).await.unwrap_err();
+    assert_eq!(text, "child policies must be subset of parent");
+    let text = f.by_role("absent", &["web"], json!({})).await.unwrap_err();
+    assert_eq!(text, "unknown role absent");
+}
+
+#[tokio::test]
+async fn of_two_limits_the_lesser_counts_and_is_told() {
+    let f = Fixture::new().await;
+    let role = json!({"token_period": "2h", "token_explicit_max_ttl": "10h", "token_num_uses": 5, "renewable": false,
+        "path_suffix": "v1", "orphan": true});
+    f.role("r", role).await;
+    let body = json!({"policies": ["web"], "period": "1h", "explicit_max_ttl": "20h", "num_uses": 9});
+    let (auth, warnings) = f.create_on(CreatePath::Role("r"), &f.root, true, body).await.unwrap();
+    assert_eq!((&auth["num_uses"], &auth["renewable"], &auth["orphan"]), (&json!(5), &json!(false), &json!(true)));
+    let both = "specified both during creation call and in role; using the lesser value of";
+    let want = [
+        format!("Explicit max TTL {both} 36000 seconds"),
+        format!("Period {both} 3600 seconds"),
+        format!("Number of uses {both} 5"),
+    ];
+    assert_eq!(*warnings, want);
+    let shown = f.auth.lookup(auth["client_token"].as_str().unwrap()).await.unwrap();
+    for (name, want) in [
+        ("path", json!("auth/token/create/r/v1")),
+        ("role", json!("r")),
+        ("period", json!(3600)),
+        ("explicit_max_ttl", json!(36_000)),
+    ] {
+        assert_eq!(shown[name], want, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_roles_period_needs_no_sudo_and_the_callers_does() {
+    let f = Fixture::new().await;
+    f.role("r", json!({"token_period": "2h"})).await;
+    let parent = f.token(&f.root, json!({"policies": ["web"]})).await;
+    let (auth, _) = f.create_on(CreatePath::Role("r"), &parent, false, json!({})).await.unwrap();
+    assert_eq!(auth["lease_duration"], 7200);
+    let refused = f.create_on(CreatePath::Role("r"), &parent, false, json!({"period": "1h"})).await.unwrap_err();
+    assert_eq!(refused.text(), "root or sudo privileges required to create periodic token");
+    let (auth, _) = f.create_on(CreatePath::Role("r"), &parent, false, json!({"no_parent": true})).await.unwrap();
+    assert_eq!(auth["orphan"], json!(false), "only the role says who is an orphan");
+}
+
+#[tokio::test]
+async fn the_tokens_of_a_role_that_is_gone_are_renewed_no_more() {
+    let f = Fixture::new().await;
+    f.role("r", json!({"token_period": "2h"})).await;
+    let (auth, _) = f.create_on(CreatePath::Role("r"), &f.root, true, json!({"policies": ["web"]})).await.unwrap();
+    let token = auth["client_token"].as_str().unwrap();
+    let life = async || f.renew(token, 0).await.map(|(auth, _)| auth["lease_duration"].as_u64().unwrap());
+    assert_eq!(life().await.unwrap(), 7200);
+    f.role("r", json!({"token_period": "1h"})).await;
+    assert_eq!(life().await.unwrap(), 3600);
+    f.role("r", json!({"token_period": "9h"})).await;
+    assert_eq!(life().await.unwrap(), 7200, "no more than was given");
+    f.role("r", json!({"token_explicit_max_ttl": "30m"})).await;
+    assert_eq!(life().await.unwrap(), 1800);
+    f.auth.token_role_delete("r").await.unwrap();
+    assert_eq!(life().await.unwrap_err(), "original token role \"r\" could not be found, not renewing");
+    f.caller(token).await;
+}
+
+#[tokio::test]
+async fn t22_a_role_of_batch_tokens_says_nothing_that_they_cannot_have() {
+    let f = Fixture::new().await;
+    let cannot = "'token_type' cannot be 'batch' when role is set to generate ";
+    for (body, what) in [
+        (json!({}), "non-orphan tokens"),
+        (json!({"orphan": true}), "renewable tokens"),
+        (json!({"orphan": true, "renewable": false, "token_period": 60}), "periodic tokens"),
+        (json!({"orphan": true, "renewable": false, "token_num_uses": 3}), "tokens with limited use count"),
+        (json!({"orphan": true, "renewable": false, "explicit_max_ttl": 9}), "tokens with an explicit max TTL"),
+    ] {
+        let mut body = body;
+        body["token_type"] = json!("batch");
+        assert_eq!(f.role_refused("r", body).await, format!("{cannot}{what}"));
+    }
+    for (role, field) in [
+        (json!({"token_num_uses": 3}), "num_uses"),
+        (json!({"token_explicit_max_ttl": "1h", "token_num_uses": 0}), "explicit_max_ttl"),
+        (json!({"token_period": "1h", "token_explicit_max_ttl": 0}), "period"),
+    ] {
+        f.role("r", role).await;
+        let body = json!({"type": "batch", "policies": ["web"]});
+        let refused = f.create_on(CreatePath::Role("r"), &f.root, true, body).await.unwrap_err();
+        assert_eq!(refused.text(), format!("batch tokens cannot have \"{field}\" set"));
+    }
+}
+
+#[tokio::test]
+async fn a_role_may_have_the_last_word_on_the_type() {
+    let f = Fixture::new().await;
+    let kind = async |role: &str, asked: Value| {
+        let body = json!({"policies": ["web"], "type": asked});
+        f.create_on(CreatePath::Role(role), &f.root, true, body).await.unwrap().0["token_type"].clone()
+    };
+    for (role, none, service, batch) in [
+        ("service", "service", "service", "service"),
+        ("default-service", "service", "service", "batch"),
+        ("default-batch", "batch", "service", "batch"),
+        ("batch", "batch", "batch", "batch"),
+    ] {
+        f.role(role, json!({"token_type": role, "orphan": true, "renewable": false})).await;
+        for (asked, want) in [(Value::Null, none), (json!("service"), service), (json!("batch"), batch)] {
+            assert_eq!(kind(role, asked.clone()).await, want, "{role} {asked}");
+        }
+    }
+    assert!(f.role_refused("r", json!({"token_type": "other"})).await.contains("'token_type'"));
+}
+
+#[tokio::test]
+async fn what_a_role_cannot_be_is_refused_naming_the_field() {
+    let f = Fixture::new().await;
+    for (body, want) in [
+        (json!({"path_suffix": "../x"}), "path_suffix:"),
+        (json!({"path_suffix": "a//b"}), "path_suffix:"),
+        (json!({"path_suffix": "a b"}), "path_suffix:"),
+        (json!({"path_suffix": "-a"}), "path_suffix:"),
+        (json!({"token_num_uses": -1}), "token num uses cannot be negative"),
+        (json!({"token_bound_cidrs": "10.0.0.0/99"}), "token_bound_cidrs:"),
+        (json!({"bound_cidrs": "x"}), "bound_cidrs:"),
+        (json!({"orphan": 2}), "\"orphan\""),
+        (json!({"token_period": "-1h"}), "\"token_period\""),
+        (json!({"allowed_policies": vec!["x".repeat(200); 2]}), "allowed_policies:"),
+    ] {
+        let text = f.role_refused("r", body).await;
+        assert!(text.contains(want), "{text}");
+    }
+    for name in ["", "a/b", "-a", &"x".repeat(200)] {
+        assert!(f.role_refused(name, json!({})).await.starts_with("role name:"), "{name}");
+    }
+    assert!(f.auth.token_roles().is_empty());
+}
+
+#[tokio::test]
+async fn an_alias_needs_a_role_that_names_it() {
+    let f = Fixture::new().await;
+    f.role("r", json!({"allowed_entity_aliases": ["Web-*"]})).await;
+    let refused = async |path, alias: &str| {
+        let made = f.create_on(path, &f.root, true, json!({"entity_alias": alias})).await;
+        made.map(drop).unwrap_err().text().to_owned()
+    };
+    let text = refused(CreatePath::Own, "web-1").await;
+    assert_eq!(text, "'entity_alias' is only allowed in combination with token role");
+    assert_eq!(refused(CreatePath::Role("r"), "db").await, "invalid 'entity_alias' value");
+}

@@ -1,0 +1,258 @@
+//! Nobody gets by making a token what their own rights do not give: no policy, no period, no longer life, no other
+//! addresses. Every way to a token is tried with every kind of wish, in many combinations.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+use signet::http::secrets::route::Operation;
+
+use crate::support::{Answer, App, Client, send};
+
+/// Where whoever asks is, and where they are not.
+const HERE: &str = "192.0.2.1";
+const ELSEWHERE: &str = "198.51.100.1";
+/// The networks of the caller's own token.
+const OWN: &[&str] = &["192.0.2.0/24"];
+/// The longest life that the mount gives, seconds.
+const LONGEST: u64 = 768 * 3600;
+
+/// A way to a token, and what it gives beside what the caller has.
+struct Way {
+    /// The path of the route.
+    pattern: &'static str,
+    /// The path below `auth/token/`.
+    path: &'static str,
+    /// Names of policies that the role of the path gives; a `*` at the end stands for any text.
+    policies: &'static [&'static str],
+    /// The period that it gives, seconds.
+    period: u64,
+    /// The longest life, seconds.
+    life: u64,
+    /// The networks that it gives in place of the caller's.
+    networks: &'static [&'static str],
+    /// Whether its tokens have no parent.
+    orphan: bool,
+}
+
+const WAYS: [Way; 6] = [
+    way("create", "create"),
+    Way { orphan: true, ..way("create-orphan", "create-orphan") },
+    way("create/:role_name", "create/plain"),
+    Way { policies: &["default", "team-*"], ..way("create/:role_name", "create/globs") },
+    Way {
+        policies: &["default", "given"],
+        period: 3600,
+        life: 5 * 3600,
+        networks: &["192.0.2.0/25", "10.0.0.0/8"],
+        ..way("create/:role_name", "create/given")
+    },
+    Way { orphan: true, ..way("create/:role_name", "create/batches") },
+];
+
+const fn way(pattern: &'static str, path: &'static str) -> Way {
+    Way { pattern, path, policies: &[], period: 0, life: LONGEST, networks: OWN, orphan: false }
+}
+
+/// The roles of the paths.
+fn roles() -> [(&'static str, Value); 4] {
+    [
+        ("plain", json!({})),
+        ("globs", json!({ "allowed_policies_glob": "team-*" })),
+        (
+            "given",
+            json!({ "allowed_policies": "given", "token_period": "1h", "token_explicit_max_ttl": "5h",
+            "token_bound_cidrs": "192.0.2.0/25,10.0.0.0/8" }),
+        ),
+        ("batches", json!({ "token_type": "batch", "orphan": true, "renewable": false })),
+    ]
+}
+
+/// What can be wished for, by field; null stands for nothing.
+fn wishes() -> Vec<(&'static str, Vec<Value>)> {
+    let names = [&["own"][..], &["other"], &["root"], &[" ROOT\t"], &["own", "other"], &["default"], &["team-x"]];
+    let more = [&["given"][..], &["own", "root"], &["Own "], &["own"], &[]];
+    let mut policies: Vec<Value> = names.iter().chain(&more).map(|names| json!(names)).collect();
+    policies.extend([Value::Null, Value::Null]);
+    vec![
+        ("policies", policies),
+        ("period", vec![Value::Null, Value::Null, Value::Null, json!("1h"), json!("99999h")]),
+        ("ttl", vec![Value::Null, json!("2h"), json!("99999h")]),
+        ("lease", vec![Value::Null, json!("99999h")]),
+        ("explicit_max_ttl", vec![Value::Null, Value::Null, json!("99999h")]),
+        ("type", vec![Value::Null, json!("batch"), json!("batch"), json!("service")]),
+        ("no_parent", vec![Value::Null, Value::Null, json!(true)]),
+        ("no_default_policy", vec![Value::Null, json!(true)]),
+        ("renewable", vec![Value::Null, json!(true)]),
+        ("num_uses", vec![Value::Null, Value::Null, json!(0), json!(7)]),
+        // Nothing that these paths read.
+        ("bound_cidrs", vec![Value::Null, json!(["0.0.0.0/0"])]),
+        ("token_bound_cidrs", vec![Value::Null, json!([])]),
+        ("orphan", vec![Value::Null, json!(true)]),
+        ("entity_id", vec![Value::Null, json!("somebody")]),
+    ]
+}
+
+/// The `n`th of many combinations: a mixed number whose digits wander at different speeds.
+fn wish(n: usize) -> Value {
+    let mut seed = n.wrapping_mul(2_654_435_761).wrapping_add(12_345);
+    let mut digit = |values: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % values
+    };
+    let chosen = wishes().into_iter().map(|(name, values)| (name.to_owned(), values[digit(values.len())].clone()));
+    Value::Object(chosen.filter(|(_, value)| !value.is_null()).collect::<Map<_, _>>())
+}
+
+struct Scene {
+    app: App,
+    /// Has every right to make tokens but `sudo`.
+    caller: Client,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let app = App::builder().settings(|s| s.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()]).start().await;
+        let paths = ["auth/token/create*", "auth/token/renew*", "sys/wrapping/*"];
+        let rules = paths.map(|path| format!("path \"{path}\" {{ capabilities = [\"create\", \"update\"] }}\n"));
+        app.policy("own", &rules.concat()).await;
+        app.policy("other", "path \"*\" { capabilities = [\"read\", \"update\", \"sudo\"] }").await;
+        for (name, role) in roles() {
+            assert!(app.client.post(&format!("auth/token/roles/{name}"), role).await.status < 300, "{name}");
+        }
+        let bound = json!({ "allowed_policies": "own", "token_bound_cidrs": OWN, "token_no_default_policy": true });
+        app.client.post("auth/token/roles/caller", bound).await;
+        let made = app.client.post("auth/token/create/caller", json!({ "ttl": "100h" })).await;
+        assert_eq!(made.body["auth"]["policies"], json!(["own"]), "{}", made.text);
+        let caller = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+        Self { app, caller }
+    }
+
+    async fn ask(client: &Client, path: &str, body: &Value, address: &str, wrapped: bool) -> Answer {
+        let request = client.request("POST", path).header("X-Forwarded-For", address).json(body);
+        send(if wrapped { request.header("X-Vault-Wrap-TTL", "5m") } else { request }).await
+    }
+
+    /// The `auth` object that a request leads to, wrapped or not; none when it was refused.
+    async fn made(&self, way: &Way, body: &Value, wrapped: bool) -> Option<Value> {
+        let path = format!("auth/token/{}", way.path);
+        let answer = Self::ask(&self.caller, &path, body, HERE, wrapped).await;
+        assert!(matches!(answer.status, 200 | 400), "{}: {body}: {}", way.path, answer.text);
+        let Some(outer) = answer.body["wrap_info"]["token"].as_str() else {
+            return Some(answer.body["auth"].clone()).filter(Value::is_object);
+        };
+        let shown = self.lookup(outer).await;
+        assert_eq!(shown["policies"], json!(["response-wrapping"]), "{shown}");
+        assert!(shown["ttl"].as_u64().unwrap() <= 300, "{shown}");
+        let unwrapped =
+            Self::ask(&self.app.client.with_token(outer), "sys/wrapping/unwrap", &json!({}), HERE, false).await;
+        Some(unwrapped.body["auth"].clone()).filter(Value::is_object)
+    }
+
+    async fn lookup(&self, token: &str) -> Value {
+        let looked = self.app.client.post("auth/token/lookup", json!({ "token": token })).await;
+        assert_eq!(looked.status, 200, "{}", looked.text);
+        looked.body["data"].clone()
+    }
+
+    /// Holds a token against what the caller has and the way gives.
+    async fn check(&self, way: &Way, token: &str, what: &str) {
+        let shown = self.lookup(token).await;
+        let what = format!("{}: {what}: {shown}", way.path);
+        for name in shown["policies"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()) {
+            let given =
+                |pattern: &&str| pattern.strip_suffix('*').map_or(name == *pattern, |begin| name.starts_with(begin));
+            assert!(name == "own" || way.policies.iter().any(|pattern| given(&pattern)), "{what}");
+        }
+        assert!(shown["period"].as_u64().unwrap_or(0) <= way.period, "{what}");
+        let life = shown["ttl"].as_u64().unwrap();
+        assert!(!shown["expire_time"].is_null() && life <= way.life, "{what}");
+        assert_eq!(shown["bound_cidrs"], json!(way.networks), "{what}");
+        assert_eq!(shown["orphan"], json!(way.orphan), "{what}");
+        assert_eq!(shown["entity_id"], "", "{what}");
+        let elsewhere = self.app.client.with_token(token).request("POST", "auth/token/renew-self");
+        send(elsewhere.header("X-Forwarded-For", ELSEWHERE)).await.assert_denied();
+    }
+}
+
+#[actix_web::test]
+async fn no_way_to_a_token_gives_what_the_makers_rights_do_not() {
+    let scene = Scene::new().await;
+    let mut children = Vec::new();
+    for way in &WAYS {
+        let (mut made, mut batch) = (0, 0);
+        for n in 0..120 {
+            let body = wish(n);
+            let Some(auth) = scene.made(way, &body, n % 4 == 3).await else { continue };
+            let token = auth["client_token"].as_str().unwrap().to_owned();
+            made += 1;
+            scene.check(way, &token, &body.to_string()).await;
+            if auth["token_type"] == "batch" {
+                batch += 1;
+            } else {
+                renewed(&scene, way, &token, n).await;
+            }
+            if !way.orphan {
+                children.push(token);
+            }
+        }
+        assert!(made >= 5, "{}: {made} of the wishes were granted", way.path);
+        assert!(batch > 0 || way.period > 0, "{}: a batch token is among them", way.path);
+    }
+    // And none of them lives longer than its maker.
+    scene.app.client.post("auth/token/revoke", json!({ "token": scene.caller.token })).await;
+    for token in children {
+        let late = scene.app.client.with_token(&token).request("POST", "auth/token/renew-self");
+        send(late.header("X-Forwarded-For", HERE)).await.assert_denied();
+    }
+    scene.app.stop().await;
+}
+
+/// Renews a token in one of the ways, with one of many wishes.
+async fn renewed(scene: &Scene, way: &Way, token: &str, n: usize) {
+    let increment = [json!(0), json!("99999h"), json!("1h"), json!("")][n % 4].clone();
+    let itself = scene.app.client.with_token(token);
+    let (client, path, body) = match n % 3 {
+        0 => (&scene.caller, "auth/token/renew", json!({ "token": token, "increment": increment, "period": "9999h" })),
+        1 => (&itself, "auth/token/renew-self", json!({ "increment": increment, "policies": ["other"] })),
+        _ => {
+            let accessor = scene.lookup(token).await["accessor"].clone();
+            (&scene.caller, "auth/token/renew-accessor", json!({ "accessor": accessor, "increment": increment }))
+        }
+    };
+    let answer = Scene::ask(client, path, &body, HERE, false).await;
+    assert!(matches!(answer.status, 200 | 400 | 403), "{}", answer.text);
+    scene.check(way, token, &format!("{path} {body}")).await;
+}
+
+#[actix_web::test]
+async fn sudo_gives_everything_but_root() {
+    let scene = Scene::new().await;
+    let sudo = scene.app.with_policies(&["other"]).await;
+    let mut made = 0;
+    for way in &WAYS {
+        for n in 0..60 {
+            let body = wish(n);
+            let answer = Scene::ask(&sudo, &format!("auth/token/{}", way.path), &body, HERE, false).await;
+            let Some(token) = answer.body["auth"]["client_token"].as_str() else { continue };
+            made += 1;
+            let shown = scene.lookup(token).await;
+            assert!(!shown["policies"].as_array().unwrap().contains(&json!("root")), "{}: {body}: {shown}", way.path);
+            assert!(!shown["expire_time"].is_null() && shown["ttl"].as_u64().unwrap() <= LONGEST, "{body}: {shown}");
+        }
+    }
+    assert!(made > 60, "{made}");
+    scene.app.stop().await;
+}
+
+/// Routes that end in a token: a new one has to be tried here.
+#[test]
+fn every_route_to_a_token_is_tried() {
+    let known: BTreeSet<&str> =
+        WAYS.iter().map(|way| way.pattern).chain(["renew", "renew-self", "renew-accessor"]).collect();
+    let there: BTreeSet<&str> = signet::http::secrets::all_routes()
+        .filter(|(kind, route)| *kind == "token" && route.operation == Operation::Update)
+        .map(|(_, route)| route.pattern)
+        .filter(|pattern| pattern.starts_with("create") || pattern.starts_with("renew"))
+        .collect();
+    assert_eq!(there, known);
+}
