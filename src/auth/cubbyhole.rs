@@ -93,7 +93,7 @@ mod tests {
     async fn a_folder_is_listed_once_and_an_entry_of_its_name_beside_it() {
         let auth = Auth::open(Arc::new(Memory::default()), Clock::system()).await.unwrap();
         let token = auth.root_token(None, "test").await.unwrap();
-        let caller = auth.recognise(&token).await.unwrap();
+        let caller = auth.recognise(&token, None).await.unwrap();
         let members = Map::from_iter([("a".to_owned(), Value::from(1))]);
         for path in ["b", "b/c", "b/d/e", "b0", "a"] {
             auth.cubbyhole_write(&caller, path, &members).await.unwrap();

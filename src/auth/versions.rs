@@ -84,7 +84,7 @@ mod tests {
             clock.advance(Duration::from_secs(60));
         }
         let versions: Vec<_> = auth.versions().await.unwrap().into_iter().map(|v| (v.version, v.since)).collect();
-        let at = |minute| datetime!(2030-01-01 00:00 UTC) + Duration::from_secs(60 * minute);
+        let at = |minute: u64| datetime!(2030-01-01 00:00 UTC) + Duration::from_secs(60 * minute);
         assert_eq!(versions, [("0.1.0".to_owned(), at(0)), ("0.2.0".to_owned(), at(2))]);
     }
 }
