@@ -161,7 +161,7 @@ impl Scene {
         for name in shown["policies"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()) {
             let given =
                 |pattern: &&str| pattern.strip_suffix('*').map_or(name == *pattern, |begin| name.starts_with(begin));
-            assert!(name == "own" || way.policies.iter().any(|pattern| given(&pattern)), "{what}");
+            assert!(name == "own" || way.policies.iter().any(given), "{what}");
         }
         assert!(shown["period"].as_u64().unwrap_or(0) <= way.period, "{what}");
         let life = shown["ttl"].as_u64().unwrap();
