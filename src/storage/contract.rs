@@ -200,6 +200,7 @@ macro_rules! contract {
             sealed::a_prolonged_token_row_is_an_error,
             sealed::no_plain_text_is_in_the_files,
             sealed::rotation_keeps_old_bodies_readable,
+            sealed::the_key_that_seals_is_told_with_the_time_of_its_making,
             sealed::the_wrong_seal_key_is_refused_and_lets_go_of_the_store,
         );
     };
