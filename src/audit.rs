@@ -22,6 +22,7 @@ use futures_util::future::{BoxFuture, join_all};
 use serde_json::Value;
 
 use crate::auth::mounts::Mount;
+use crate::auth::wrapping::Wrapping;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
@@ -124,6 +125,8 @@ pub struct Response<'r> {
     pub auth: Option<(&'r Secret, &'r Value)>,
     /// The lease that the caller gets with it.
     pub lease: Option<&'r str>,
+    /// What is told in the place of an answer that was put away; of that one nothing is told.
+    pub wrapping: Option<&'r Wrapping>,
     /// Warnings.
     pub warnings: &'r [String],
 }

@@ -8,10 +8,11 @@
 //! copy of the database holds nothing that works.
 //!
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
-//! renewing and ending tokens), `mounts` (the table), `login` (the authentication methods). What is not offered
-//! is refused by name: wrapping, namespaces.
+//! renewing and ending tokens), `mounts` (the table), `login` (the authentication methods), `wrapping` (answers put
+//! away behind a token), `cubbyhole` (what tokens keep). What is not offered is refused by name: namespaces.
 
 mod cache;
+mod cubbyhole;
 mod instant;
 pub(crate) mod login;
 pub mod mounts;
@@ -19,6 +20,8 @@ mod policies;
 pub mod policy;
 pub mod store;
 pub mod token;
+mod versions;
+pub mod wrapping;
 
 #[cfg(test)]
 mod memory;
@@ -220,6 +223,14 @@ impl Auth {
         Ok(behind)
     }
 
+    /// The key that the store seals bodies with.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn data_key(&self) -> Result<store::DataKey> {
+        self.store.data_key().await
+    }
+
     /// The place of the one writer, with views that show what is stored.
     async fn writer(&self) -> Result<tokio::sync::MutexGuard<'_, ()>> {
         let one_writer = self.writing.lock().await;
@@ -365,6 +376,11 @@ impl Auth {
         }
         let granted = caller.acl.capabilities(place);
         if granted.is_empty() { vec!["deny"] } else { granted.words() }
+    }
+
+    /// Whether the caller may do anything at the path of a mount, or below it.
+    pub fn reaches(&self, caller: &Caller, mount: &mounts::Mount) -> bool {
+        caller.is_root() || caller.acl.reaches(&mount.path)
     }
 
     /// The caller that a token would be, without taking a use of it; `None` when it is not live.

@@ -17,8 +17,8 @@ pub mod settings;
 pub mod state;
 
 use actix_web::dev::Payload;
-use actix_web::http::Method;
 use actix_web::http::header::{ALLOW, CONTENT_TYPE};
+use actix_web::http::{Method, StatusCode};
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Resource};
 
@@ -93,7 +93,10 @@ async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload)
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         return if reads { metrics_text(request).await } else { only_reads().await };
     }
-    secrets::answer(state, &request, "sys/metrics", payload).await
+    let answer = secrets::answer(state, &request, "sys/metrics", payload).await;
+    // Without a query it is neither help nor another form that was asked for: this page is always text.
+    let granted = answer.status() == StatusCode::OK && request.query_string().is_empty();
+    if granted { metrics_text(request).await } else { answer }
 }
 
 async fn metrics_text(request: HttpRequest) -> HttpResponse {

@@ -23,7 +23,7 @@ use crate::auth::Auth;
 use crate::auth::login::From;
 use crate::auth::login::method::Method;
 use crate::auth::login::open::Open;
-use crate::auth::mounts::{Mount, MountKind};
+use crate::auth::mounts::{Mount, MountKind, Move};
 use crate::documents::MountId;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
@@ -123,6 +123,14 @@ impl Mounts {
         self.close_absent();
         self.tokens_ended();
         disabled.map(drop)
+    }
+
+    /// Moves a mount to another path. What is open stays open: it is known by the mount's id.
+    ///
+    /// # Errors
+    /// As [`Auth::mount_move`].
+    pub async fn remount(&self, from: &str, to: &str) -> Result<Move> {
+        self.auth.mount_move(from, to).await
     }
 
     /// The authority of a mount that a request was led to. One that is in the table and not open here (its

@@ -255,6 +255,7 @@ async fn domains(stores: Stores, audit: Audit, keys: Keys, given: Given, storage
     let identity = identity(&*stores.auth, storage_type).await?;
     let reach = Reach::new(Arc::clone(&stores.auth));
     let auth = Auth::open_with(stores.auth, clock.clone(), logins).await?;
+    auth.note_version(env!("CARGO_PKG_VERSION")).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
     let devices = Devices { libraries: keys.libraries, cloud: CloudServices::new(keys.cloud, clock.clone())? };
     let managed_keys = ManagedKeys::open(stores.managed_keys, devices, grants, clock.clone()).await?;

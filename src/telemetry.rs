@@ -6,6 +6,7 @@
 
 pub mod catalogue;
 pub mod logs;
+mod summary;
 
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
@@ -72,6 +73,11 @@ pub const METRICS_TYPE: &str = "text/plain; version=0.0.4";
 /// The metrics in Prometheus text form; empty before [`install_metrics`].
 pub fn rendered_metrics() -> String {
     EXPORTER.get().map(PrometheusHandle::render).unwrap_or_default()
+}
+
+/// The metrics as JSON: lists `Gauges`, `Counters`, `Samples` and the empty `Points`.
+pub fn summarised_metrics() -> serde_json::Map<String, serde_json::Value> {
+    summary::of(&rendered_metrics())
 }
 
 /// Moves recorded samples into their buckets. Must run every few seconds, or samples pile up.

@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard};
 use futures_util::future::{BoxFuture, ready};
 
 use super::store::{
-    AuthOutcome, AuthStore, AuthWrite, SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite, TokenHash, TokenRow,
+    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite,
+    TokenHash, TokenRow,
 };
 use crate::clock::Time;
 use crate::documents::{Document, DocumentWrite, MountId};
@@ -19,6 +20,7 @@ pub(super) struct Memory(Mutex<State>);
 pub(super) struct State {
     pub documents: BTreeMap<(MountId, &'static str, String), Document>,
     pub tokens: HashMap<TokenHash, TokenRow>,
+    pub cubbyholes: BTreeMap<(TokenHash, String), Vec<u8>>,
     pub mounts: Vec<MountId>,
     pub sealed: Vec<Vec<u8>>,
     pub secret_ids: BTreeMap<(MountId, SecretIdHash), SecretIdRow>,
@@ -80,6 +82,21 @@ impl State {
             },
             AuthWrite::SecretId(write) => self.secret_id(write)?,
             AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(self.revoke(hash)),
+            AuthWrite::TokenTake(hash) => match self.tokens.get(&hash).and_then(|row| row.uses) {
+                None | Some(0) => return Err(Error::new(Kind::Conflict, "used up")),
+                Some(_) => {
+                    self.revoke(hash);
+                    AuthOutcome::Done
+                }
+            },
+            AuthWrite::CubbyholePut(row) => {
+                self.cubbyholes.insert((row.token, row.path), row.body);
+                AuthOutcome::Done
+            }
+            AuthWrite::CubbyholeDelete { token, path } => {
+                self.cubbyholes.remove(&(token, path));
+                AuthOutcome::Done
+            }
             AuthWrite::TokenRevokeAlone(hash) => {
                 let gone = self.tokens.remove(&hash).map(|row| row.hash);
                 let children = self.tokens.values_mut().filter(|row| row.parent == Some(hash));
@@ -160,6 +177,7 @@ impl State {
             gone[next + 1..].iter().for_each(|hash| drop(self.tokens.remove(hash)));
             next += 1;
         }
+        self.cubbyholes.retain(|(token, _), _| !gone.contains(token));
         gone
     }
 }
@@ -194,6 +212,22 @@ impl AuthStore for Memory {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.answer(|state| Ok(state.tokens.values().find(|row| row.accessor_hash == accessor).cloned()))
+    }
+
+    fn data_key(&self) -> BoxFuture<'static, Result<DataKey>> {
+        self.answer(|_| Ok(DataKey { term: 1, made_at: Time::UNIX_EPOCH, sealed: 0 }))
+    }
+
+    fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {
+        self.answer(|state| {
+            let body = state.cubbyholes.get(&(token, path.clone())).cloned();
+            Ok(body.map(|body| CubbyholeRow { token, path, body }))
+        })
+    }
+
+    fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
+        let kept = move |(owner, path): &&(TokenHash, String)| *owner == token && !path.is_empty();
+        self.answer(|state| Ok(state.cubbyholes.keys().filter(kept).map(|(_, path)| path.clone()).collect()))
     }
 
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {

@@ -8,6 +8,7 @@
 
 mod change;
 mod kind;
+mod moves;
 mod settings;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,6 +18,7 @@ use std::time::Duration;
 use aws_lc_rs::digest;
 pub(super) use change::load;
 pub use kind::{Family, MountKind};
+pub use moves::Move;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -5,7 +5,7 @@
 //! unions are kept per set of names inside the view they belong to, because most callers share theirs.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -23,9 +23,11 @@ const KIND: &str = "policy";
 /// The policy that tokens get unless they say otherwise.
 pub(crate) const DEFAULT: &str = "default";
 /// The policy of the single-use tokens behind wrapped answers.
-const WRAPPING: &str = "response-wrapping";
+pub(super) const WRAPPING: &str = "response-wrapping";
 const WRAPPING_TEXT: &str = "path \"cubbyhole/response\" { capabilities = [\"create\", \"read\"] }\n\
                              path \"sys/wrapping/unwrap\" { capabilities = [\"update\"] }\n";
+/// What that policy grants.
+static WRAPPING_POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::parse(WRAPPING_TEXT).unwrap_or_default());
 pub(crate) use crate::fields::MAX_NAME;
 /// Longest text of a policy, bytes.
 const MAX_TEXT: usize = 256 << 10;
@@ -71,7 +73,8 @@ impl Policies {
         }
         let found = names.iter().filter_map(|name| self.live(name, now));
         let ends = found.clone().filter_map(|entry| entry.stored.expiration).min();
-        let acl = Arc::new(Acl::compile(found.map(|entry| &entry.policy), now).until(ends));
+        let wrapping = names.iter().filter(|name| *name == WRAPPING).map(|_| &*WRAPPING_POLICY);
+        let acl = Arc::new(Acl::compile(found.map(|entry| &entry.policy).chain(wrapping), now).until(ends));
         if compiled.len() >= MAX_COMPILED {
             compiled.clear();
         }

@@ -13,6 +13,7 @@ mod acl;
 mod parameters;
 mod parse;
 mod patterns;
+mod reach;
 mod rules;
 mod spelling;
 mod values;

@@ -34,6 +34,28 @@ pub struct TokenRow {
     pub body: Vec<u8>,
 }
 
+/// Something that a token keeps for itself, and that goes with it. The body is sealed by the storage layer.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CubbyholeRow {
+    /// The token.
+    pub token: TokenHash,
+    /// Where the token keeps it; `""` for the wrapped answer that it was made for.
+    pub path: String,
+    /// What is kept; a secret, so this type has no `Debug`.
+    pub body: Vec<u8>,
+}
+
+impl CubbyholeRow {
+    /// The most that one token keeps, and the most octets of all of it, sealed.
+    pub const MOST: (i64, i64) = (128, 2 << 20);
+
+    /// Whether it is too much beside `others`: how many a token keeps elsewhere, and how many octets.
+    pub fn is_too_much(&self, others: (i64, i64)) -> bool {
+        let octets = i64::try_from(self.body.len()).unwrap_or(i64::MAX);
+        others.0 >= Self::MOST.0 || others.1.saturating_add(octets) > Self::MOST.1
+    }
+}
+
 /// One change. The writes of one unit happen together or not at all.
 pub enum AuthWrite {
     /// A configuration document (mount, policy).
@@ -57,6 +79,18 @@ pub enum AuthWrite {
     TokenSpend(TokenHash),
     /// Removes a token and all its descendants, however deep.
     TokenRevoke(TokenHash),
+    /// Removes a token that has a use left; `Conflict` when there is none. Of several at the same moment one succeeds.
+    TokenTake(TokenHash),
+    /// Something new that a token keeps, or in the place of what it kept there; `Conflict` when the token is gone,
+    /// or keeps more than [`CubbyholeRow::MOST`] then.
+    CubbyholePut(CubbyholeRow),
+    /// Removes what a token keeps at a path.
+    CubbyholeDelete {
+        /// The token.
+        token: TokenHash,
+        /// The path.
+        path: String,
+    },
     /// Removes a token; those that it made have no parent from then on.
     TokenRevokeAlone(TokenHash),
     /// Removes at most `limit` tokens that ended at or before `now` or are used up, with their descendants.
@@ -68,6 +102,17 @@ pub enum AuthWrite {
     },
     /// Of a secret id.
     SecretId(SecretIdWrite),
+}
+
+/// The key that bodies are sealed with at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataKey {
+    /// Its number; the first one is 1.
+    pub term: u32,
+    /// When it was made, or first seen by a program that takes note of that.
+    pub made_at: Time,
+    /// How much this process has sealed with it.
+    pub sealed: u64,
 }
 
 /// What became of one write.
@@ -105,6 +150,15 @@ pub trait AuthStore: Send + Sync {
 
     /// A token by the hash of its accessor, as [`AuthStore::token`].
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
+
+    /// The key that bodies are sealed with.
+    fn data_key(&self) -> BoxFuture<'static, Result<DataKey>>;
+
+    /// What a token keeps at a path.
+    fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>>;
+
+    /// The paths at which a token keeps something, in byte order; [`CubbyholeRow::MOST`] at most.
+    fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>>;
 
     /// Tokens whose accessor has a higher hash than `after`, in the order of these hashes; at most `limit` of them,
     /// ended ones too.

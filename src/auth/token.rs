@@ -30,6 +30,7 @@ use serde_json::Value;
 pub(super) use batch::{Batch, is_batch};
 pub use create::CreatePath;
 pub use login::{Alias, Login};
+pub(super) use make::{Ties, new_token, token_row};
 pub use network::Network;
 pub use record::LoggedIn;
 pub(super) use record::Record;

@@ -1,16 +1,18 @@
 //! The secrets service (`/v1`): one pipeline for every request.
 //!
 //! Route, recognise (token, policy of the path), read the body, decide (token, policy), audit the intent, run
-//! the handler, audit the outcome, render. Of what ends earlier the refusal is audited. The limits come first and hold for everyone: path, headers,
-//! body, JSON. Whose policies do not grant the path is refused without his body being kept, after it went
-//! by. Whether a mount exists is only told to those whose policies grant the path.
+//! the handler, put the answer away when it is to be wrapped, audit the outcome, render. Of what ends earlier the
+//! refusal is audited. The limits come first and hold for everyone: path, headers, body, JSON. Whose policies do not
+//! grant the path is refused without his body being kept, after it went by. Whether a mount exists is only told to
+//! those whose policies grant the path.
 //!
 //! What can be asked stands in route tables, one for each kind of mount that answers ([`sys`], [`token`],
-//! [`pki`], those of authentication methods in `login`); the pipeline, the metrics and the tests that visit every route read the same ones. Where a path
-//! leads, `target` finds out.
+//! [`cubbyhole`], [`pki`], those of authentication methods in `login`); the pipeline, the metrics and the tests that
+//! visit every route read the same ones. Where a path leads, `target` finds out.
 
 pub mod answer;
 mod audit;
+pub mod cubbyhole;
 pub mod dialect;
 pub mod index;
 mod login;
@@ -23,11 +25,12 @@ pub mod route;
 pub mod sys;
 mod target;
 pub mod token;
+mod wrapped;
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use actix_web::http::Method;
 use actix_web::http::header::{ALLOW, HeaderMap};
@@ -56,6 +59,7 @@ use index::Index;
 use request::{Asked, Token};
 use route::{Access, BodyKind, Call, Params, Route};
 use target::{Sent, Target, below_mount};
+use wrapped::Wanted;
 
 /// Answers one request. `raw_path` is what follows `/v1/` in the request line, still encoded.
 pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
@@ -187,9 +191,11 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         seen.what(&mut sent);
     }
     request::root_namespace(headers, settings.compat)?;
-    request::no_wrapping(headers, settings.compat)?;
+    let wrap_ttl = request::wrap_ttl(headers, settings.compat)?;
+    wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     trail.deadline = Instant::now() + settings.max_duration;
-    let admitted = guarded(trail.deadline, admit(state, known?, &target, &asked, &sent.fields, address)).await?;
+    let admitted = admit(state, known?, &target, &asked, &sent.fields, address, wrap_ttl);
+    let admitted = guarded(trail.deadline, admitted).await?;
     if asked.help {
         trail.intent().await?;
         return target.help(&asked);
@@ -203,6 +209,13 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     trail.compressible = route.compressible;
     let Sent { mut fields, body, media_type, room } = sent;
     trail.courtesies = courtesies(route, &params, &mut fields, &asked.path[target.below.clone()]);
+    let token = match route.names_token {
+        true => request::token(headers, settings.compat)?,
+        false => admitted.token,
+    };
+    // A head has no body that could be put away.
+    let wrap_ttl = wrap_ttl.filter(|_| route.audited && request.method() != Method::HEAD);
+    let wanted = wrap_ttl.map(|ttl| Wanted::of(ttl, &asked.path, admitted.caller.as_deref()));
     let call = Call {
         state: state.clone(),
         mount,
@@ -217,12 +230,20 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         _room: room,
         caller: admitted.caller,
         dialect: Dialect::of(headers, settings.compat),
-        token: admitted.token,
+        token,
+        wrap_ttl,
         sudo: admitted.sudo,
         address,
         request_id: trail.id,
     };
-    guarded(trail.deadline, async move { (route.handler)(call).await }).await
+    let answer = guarded(trail.deadline, async move { (route.handler)(call).await }).await?;
+    let Some(wanted) = wanted.filter(|_| wrapped::can_be(&answer)) else { return Ok(answer) };
+    // What stands in its place has a token in it.
+    trail.compressible = false;
+    let courtesies = std::mem::take(&mut trail.courtesies);
+    let mount_type = trail.mount.as_ref().map_or("", |mount| mount.kind.word());
+    let context = render::Context { mount_type, courtesies, ..render::Context::default() };
+    guarded(trail.deadline, wrapped::put_away(state, answer, wanted, &trail.id, context)).await
 }
 
 /// What is asked for. A tail that a route takes as it was sent never meets the rules for paths.
@@ -308,6 +329,7 @@ async fn admit(
     asked: &Asked,
     fields: &Fields,
     address: Option<IpAddr>,
+    wrap_ttl: Option<Duration>,
 ) -> Result<Admitted> {
     let Some((caller, token)) = known.caller else { return Ok(Admitted::default()) };
     // The body may have taken its time.
@@ -318,7 +340,7 @@ async fn admit(
         state.mounts.tokens_ended();
     }
     let decide = |sent: Option<&Parameters<'_>>| state.auth.decide(&caller, asked.operation, target.place(asked), sent);
-    let decision = target.decided(fields, decide);
+    let decision = target.decided(fields, wrap_ttl, decide);
     if !known.may || !target.allows(decision, asked) {
         return Err(Error::forbidden());
     }
@@ -385,7 +407,8 @@ fn routes_of(kind: &MountKind) -> Option<&'static [Route]> {
         MountKind::Cloudb => Some(login::cloudb::ROUTES),
         MountKind::Token => Some(token::ROUTES),
         MountKind::System => Some(sys::ROUTES),
-        MountKind::Identity | MountKind::Cubbyhole | MountKind::Unknown(_) => None,
+        MountKind::Cubbyhole => Some(cubbyhole::ROUTES),
+        MountKind::Identity | MountKind::Unknown(_) => None,
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::auth::store::{AuthOutcome, AuthWrite, SecretIdRow, SecretIdWrite, TokenRow};
+use crate::auth::store::{AuthOutcome, AuthWrite, CubbyholeRow, SecretIdRow, SecretIdWrite, TokenRow};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::storage::backend::{Outcomes, Unit, as_stored};
 use crate::storage::documents;
 use crate::storage::keys::Keys;
-use crate::storage::seal::{secret_id_context, token_context};
+use crate::storage::seal::{cubbyhole_context, secret_id_context, token_context};
 use crate::storage::store::{DomainWrite, SealedRow};
 
 impl DomainWrite for AuthWrite {
@@ -26,6 +26,7 @@ impl DomainWrite for AuthWrite {
                 *body = keys.seal(&token_context(hash, *expires_at), std::mem::take(body))?;
                 Ok(())
             }
+            Self::CubbyholePut(row) => row.seal(keys),
             Self::SecretId(SecretIdWrite::Insert(row)) => {
                 row.expires_at = row.expires_at.map(as_stored);
                 row.updated_at = as_stored(row.updated_at);
@@ -36,6 +37,8 @@ impl DomainWrite for AuthWrite {
             | Self::MountDrop(_)
             | Self::TokenSpend(_)
             | Self::TokenRevoke(_)
+            | Self::TokenTake(_)
+            | Self::CubbyholeDelete { .. }
             | Self::TokenRevokeAlone(_)
             | Self::SecretId(_)
             | Self::TokenSweep { .. } => Ok(()),
@@ -54,6 +57,16 @@ impl DomainWrite for AuthWrite {
 impl SealedRow for TokenRow {
     fn context(&self) -> Vec<u8> {
         token_context(&self.hash, self.expires_at)
+    }
+
+    fn body(&mut self) -> &mut Vec<u8> {
+        &mut self.body
+    }
+}
+
+impl SealedRow for CubbyholeRow {
+    fn context(&self) -> Vec<u8> {
+        cubbyhole_context(&self.token, &self.path)
     }
 
     fn body(&mut self) -> &mut Vec<u8> {

@@ -3,6 +3,7 @@
 
 mod auth;
 mod commits;
+mod cubbyhole;
 mod pki;
 mod records;
 mod sealed;
@@ -195,11 +196,17 @@ macro_rules! contract {
             secret_ids::accessors_are_pages_of_secret_ids_that_live,
             secret_ids::secret_ids_are_swept_by_their_end_and_with_their_role,
             secret_ids::secret_ids_end_with_their_mount_and_are_sealed_to_their_row,
+            cubbyhole::a_token_reads_back_what_it_keeps_and_nobody_elses,
+            cubbyhole::what_a_token_keeps_goes_with_it_however_it_ends,
+            cubbyhole::a_token_is_taken_once_and_only_with_a_use_left,
+            cubbyhole::a_cubbyhole_has_an_end,
+            cubbyhole::what_a_token_keeps_is_sealed_to_its_place,
             sealed::a_bit_flip_in_any_octet_of_a_sealed_body_is_an_error,
             sealed::swapped_or_rolled_back_rows_are_an_error,
             sealed::a_prolonged_token_row_is_an_error,
             sealed::no_plain_text_is_in_the_files,
             sealed::rotation_keeps_old_bodies_readable,
+            sealed::the_key_that_seals_is_told_with_the_time_of_its_making,
             sealed::the_wrong_seal_key_is_refused_and_lets_go_of_the_store,
         );
     };

@@ -25,6 +25,7 @@ mod certificates;
 mod checkpoint;
 mod connection;
 mod crls;
+mod cubbyhole;
 mod documents;
 #[cfg(test)]
 mod fixture;

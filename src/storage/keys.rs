@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::auth::store::DataKey;
+use crate::clock::{Clock, Time};
 use crate::error::{Kind, Result};
-use crate::storage::backend::{Reader, Unit};
+use crate::storage::backend::{Fact, Reader, Unit};
 use crate::storage::commit;
 use crate::storage::seal::{Ring, SealKey};
 
@@ -12,6 +14,17 @@ pub(super) struct Keys {
     ring: Ring,
     commits: commit::Handle,
     reader: Arc<dyn Reader>,
+    clock: Clock,
+}
+
+/// The name of the fact that says when a term was made.
+fn made_name(term: u32) -> String {
+    format!("data-key-made/{term}")
+}
+
+/// That fact: epoch seconds, as text.
+fn made(term: u32, at: Time) -> Fact {
+    (made_name(term), at.unix_timestamp().to_string().into_bytes())
 }
 
 impl Keys {
@@ -19,11 +32,17 @@ impl Keys {
     ///
     /// # Errors
     /// `Invalid` for the wrong seal key, and those of the store.
-    pub(super) async fn load(commits: commit::Handle, reader: Arc<dyn Reader>, seal_key: &SealKey) -> Result<Self> {
+    pub(super) async fn load(
+        commits: commit::Handle,
+        reader: Arc<dyn Reader>,
+        seal_key: &SealKey,
+        clock: Clock,
+    ) -> Result<Self> {
         if let Some(ring) = Ring::load(seal_key, &reader.meta().await?)? {
-            return Ok(Self { ring, commits, reader });
+            return Ok(Self { ring, commits, reader, clock });
         }
-        let (ring, facts) = Ring::create(seal_key)?;
+        let (ring, mut facts) = Ring::create(seal_key)?;
+        facts.push(made(ring.current().0, clock.now()));
         let ring = match commits.submit(Unit::Facts(facts)).outcome().await {
             Ok(_) => ring,
             // Another node made the first keys at the same time: those count.
@@ -32,7 +51,28 @@ impl Keys {
             }
             Err(error) => return Err(error),
         };
-        Ok(Self { ring, commits, reader })
+        Ok(Self { ring, commits, reader, clock })
+    }
+
+    /// The key that seals at present. Of one whose making was not noted it is noted now.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn status(&self) -> Result<DataKey> {
+        let facts = self.reader.meta().await?;
+        self.ring.learn(&facts)?;
+        let (term, sealed) = self.ring.current();
+        let noted = facts.iter().find(|(name, _)| *name == made_name(term));
+        let noted = noted.and_then(|(_, at)| std::str::from_utf8(at).ok()?.parse().ok());
+        if let Some(made_at) = noted.and_then(|seconds| Time::from_unix_timestamp(seconds).ok()) {
+            return Ok(DataKey { term, made_at, sealed });
+        }
+        let made_at = self.clock.now();
+        match self.commits.submit(Unit::Facts(vec![made(term, made_at)])).outcome().await {
+            // Another node was first, by a moment.
+            Err(error) if error.kind() == Kind::Conflict => Ok(DataKey { term, made_at, sealed }),
+            other => other.map(|_| DataKey { term, made_at, sealed }),
+        }
     }
 
     /// Seals a body for the row that `context` names. A key that is worn is changed meanwhile.
@@ -71,7 +111,8 @@ impl Keys {
     /// `Conflict` when another rotation came first; its key is in use then.
     pub(super) async fn rotate(&self) -> Result<u32> {
         let new = self.ring.new_term()?;
-        match self.commits.submit(Unit::Facts(vec![new.fact.clone()])).outcome().await {
+        let facts = vec![new.fact.clone(), made(self.ring.current().0 + 1, self.clock.now())];
+        match self.commits.submit(Unit::Facts(facts)).outcome().await {
             Ok(_) => Ok(self.ring.adopt(new)),
             Err(error) => {
                 if error.kind() == Kind::Conflict {

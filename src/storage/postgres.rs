@@ -24,6 +24,7 @@ mod certificates;
 mod changes;
 mod connect;
 mod crls;
+mod cubbyhole;
 mod documents;
 #[cfg(test)]
 mod fixture;

@@ -120,6 +120,11 @@ impl Ring {
         Ok(())
     }
 
+    /// The term that seals, and how much this process has sealed with it.
+    pub(crate) fn current(&self) -> (u32, u64) {
+        (self.keys.load().current, self.sealed.load(Ordering::Relaxed))
+    }
+
     /// Makes the next term. It seals nothing until its fact is stored and [`Ring::adopt`] takes it.
     pub(crate) fn new_term(&self) -> Result<NewTerm> {
         let term = self.keys.load().current.checked_add(1).ok_or_else(|| Error::internal("data key terms used up"))?;
@@ -222,6 +227,11 @@ pub(crate) fn token_context(hash: &TokenHash, expires_at: Option<Time>) -> Vec<u
         context.extend_from_slice(&micros(at).to_be_bytes());
     }
     context
+}
+
+/// The associated data of what a token keeps: the token's hash and the path.
+pub(crate) fn cubbyhole_context(token: &TokenHash, path: &str) -> Vec<u8> {
+    [b"cubbyhole", &token[..], path.as_bytes()].concat()
 }
 
 /// The associated data of what is sealed to be given away.

@@ -164,6 +164,7 @@ pub(super) mod tokens {
         WHERE hash = $3 AND (expires_at_micros IS NULL OR expires_at_micros > $4)";
     pub(crate) const SPEND: &str = "UPDATE token SET uses = uses - 1 WHERE hash = $1 AND uses > 0 RETURNING uses";
     pub(crate) const DELETE: &str = "DELETE FROM token WHERE hash = $1";
+    pub(crate) const TAKE: &str = "DELETE FROM token WHERE hash = $1 AND uses > 0";
     pub(crate) const BY_HASH: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount
         FROM token WHERE hash = $1
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))";
@@ -177,6 +178,18 @@ pub(super) mod tokens {
     pub(crate) const ORPHAN: &str = "UPDATE token SET parent = NULL WHERE parent = $1";
     /// Some of those that end with a mount; with their descendants, which are the mount's too.
     pub(crate) const SOME_OF_MOUNT: &str = "SELECT hash FROM token WHERE mount = $1 LIMIT $2";
+}
+
+/// What tokens keep for themselves. It goes with the token by the foreign key.
+pub(super) mod cubbyhole {
+    pub(crate) const PUT: &str = "INSERT INTO cubbyhole (token, path, body) VALUES ($1, $2, $3)
+        ON CONFLICT (token, path) DO UPDATE SET body = excluded.body";
+    /// Of the others than the one at a path.
+    pub(crate) const SIZE: &str = "SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(body)), 0) AS BIGINT)
+        FROM cubbyhole WHERE token = $1 AND path <> $2";
+    pub(crate) const DELETE: &str = "DELETE FROM cubbyhole WHERE token = $1 AND path = $2";
+    pub(crate) const GET: &str = "SELECT body FROM cubbyhole WHERE token = $1 AND path = $2";
+    pub(crate) const PATHS: &str = "SELECT path FROM cubbyhole WHERE token = $1 AND path <> '' ORDER BY path";
 }
 
 /// Secret ids of the method `approle`.
@@ -234,6 +247,8 @@ pub(super) mod conflict {
     pub(crate) const TIDY_TAKEN: &str = "storage: another run of tidy has taken the place of this one";
     pub(crate) const PARENT_GONE: &str = "storage: the parent token is gone";
     pub(crate) const TOKEN_GONE: &str = "the token that asks has ended meanwhile";
+    pub(crate) const TOKEN_TAKEN: &str = "storage: the token is gone or used up";
+    pub(crate) const CUBBYHOLE_FULL: &str = "cubbyhole: a token keeps at most 128 entries, and 2 MiB in all";
     pub(crate) const SECRET_ID_EXISTS: &str = "storage: the secret id exists";
     pub(crate) const TOKEN_EXISTS: &str = "storage: the token or its accessor exists";
     pub(crate) const DATA_KEYS_CHANGED: &str = "storage: another process changed the data keys first";

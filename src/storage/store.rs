@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 
+use crate::auth::store::DataKey;
 use crate::clock::Clock;
 use crate::documents::{Document, MountId};
 use crate::error::{Error, Result};
@@ -68,7 +69,7 @@ impl<R: Reader + Clone> Store<R> {
         clock: Clock,
     ) -> Result<Self> {
         let commits = commit::Handle::start(writer, queue.max(1))?;
-        match Keys::load(commits.clone(), Arc::new(reader.clone()), seal_key).await {
+        match Keys::load(commits.clone(), Arc::new(reader.clone()), seal_key, clock.clone()).await {
             Ok(keys) => Ok(Self { reader, commits, keys: Arc::new(keys), clock }),
             Err(error) => {
                 // Lets go of the folder, so that the next attempt finds it free.
@@ -101,6 +102,12 @@ impl<R: Reader + Clone> Store<R> {
     ) -> BoxFuture<'static, Result<Vec<Document>>> {
         let (keys, found) = (self.keys.clone(), self.reader.documents(mount, kind));
         async move { documents::open(&keys, mount, found.await?).await }.boxed()
+    }
+
+    /// The key that bodies are sealed with at present.
+    pub(super) fn current_key(&self) -> BoxFuture<'static, Result<DataKey>> {
+        let keys = self.keys.clone();
+        async move { keys.status().await }.boxed()
     }
 
     /// Seals what is given away and not kept.

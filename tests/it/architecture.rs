@@ -343,6 +343,7 @@ fn only_one_module_opens_and_closes_mounts() {
         ".mount_disable(",
         ".auth_enable(",
         ".auth_disable(",
+        ".mount_move(",
     ];
     let found = violations(|source| {
         let elsewhere = !["mounts", "auth", "pki"].contains(&module(&source.path));

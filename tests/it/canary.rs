@@ -86,6 +86,19 @@ impl Walk {
         made
     }
 
+    /// An answer that is wrapped; the token in its place and its accessor are secrets called after `name`.
+    async fn wrapped(&mut self, name: &str, path: &str, body: Value) -> String {
+        let request = self.root.request("POST", path).header("X-Service-Wrap-TTL", "1h");
+        let answer = send(request.json(&body)).await;
+        assert_eq!(answer.status, 200, "{name}: {}", answer.text);
+        let info = &answer.body["wrap_info"];
+        let (token, accessor) = (info["token"].as_str().unwrap().to_owned(), info["accessor"].as_str().unwrap());
+        self.scanner.add_text(&token_of(name), &token);
+        self.scanner.add_text(&accessor_of(name), accessor);
+        self.keep(format!("{path} for {name}"), answer, &[&token_of(name), &accessor_of(name)]);
+        token
+    }
+
     /// An answer with a private key, which is a secret called `name`.
     async fn key(&mut self, name: &str, path: &str, body: Value) -> Value {
         let answer = send(self.root.request("POST", path).json(&body)).await;
@@ -307,6 +320,37 @@ async fn attached(walk: &mut Walk, walker: &Client) {
     walk.post("sys/leases/revoke-prefix/pki2/issue/leased", json!({ "sync": true })).await;
 }
 
+/// Answers that were put away, fetched or not, and what a token keeps for itself.
+async fn wrapped(walk: &mut Walk, walker: &Client) {
+    const SECRET: &str = "canary-of-a-wrapped-secret";
+    const KEPT: &str = "canary-of-a-cubbyhole";
+    walk.scanner.add_text("wrapped secret", SECRET);
+    walk.scanner.add_text("kept secret", KEPT);
+    let secret = json!({ "password": SECRET });
+    let first = walk.wrapped("first", "sys/wrapping/wrap", secret.clone()).await;
+    let body = json!({ "token": first });
+    walk.post("sys/wrapping/lookup", body.clone()).await;
+    let second = walk.wrapped("second", "sys/wrapping/rewrap", body.clone()).await;
+    let root = walk.root.clone();
+    let fetched = walk.ask(&root, "POST", "sys/wrapping/unwrap", json!({ "token": second }), &["wrapped secret"]).await;
+    assert_eq!(fetched.body["data"], secret);
+    for path in ["unwrap", "lookup", "rewrap"] {
+        walk.post(&format!("sys/wrapping/{path}"), body.clone()).await;
+    }
+    // This one stays where it is.
+    walk.wrapped("third", "sys/wrapping/wrap", secret).await;
+    let inner = walk.wrapped("fourth", "auth/token/create", json!({ "policies": ["default"] })).await;
+    let fetched = send(walk.root.request("POST", "sys/wrapping/unwrap").json(&json!({ "token": inner }))).await;
+    let auth = fetched.body["auth"].clone();
+    walk.scanner.add_text(&token_of("inner"), auth["client_token"].as_str().unwrap());
+    walk.keep("a token that was put away".to_owned(), fetched, &[&token_of("inner")]);
+    walk.ask(walker, "POST", "cubbyhole/kept", json!({ "a": KEPT }), &[]).await;
+    walk.ask(walker, "GET", "cubbyhole/kept", Value::Null, &["kept secret"]).await;
+    walk.ask(&root, "GET", "cubbyhole/kept", Value::Null, &[]).await;
+    let too_much = json!({ "a": KEPT.repeat(5_000) });
+    walk.ask(walker, "POST", "cubbyhole/kept", too_much, &[]).await;
+}
+
 /// Keys that come from outside, taken and refused.
 async fn imports(walk: &mut Walk, folder: &Path) {
     for (name, algorithm) in [("ec", "EC"), ("rsa", "RSA"), ("ed25519", "ED25519")] {
@@ -456,6 +500,7 @@ fn path_of(kind: &str, pattern: &str, serial: &str) -> String {
         ":backend" => "pkcs11",
         ":managed_key" => "hsm",
         ":login_role" => "machine",
+        "*path" if kind == "cubbyhole" => "kept",
         "*path" => "pki2",
         "*name" => "walker",
         "*prefix" | "*lease_id" => "pki2/issue/none",
@@ -464,8 +509,8 @@ fn path_of(kind: &str, pattern: &str, serial: &str) -> String {
     format!("{mount}/{}", segments.collect::<Vec<_>>().join("/"))
 }
 
-/// Fields of names and numbers that stand in public certificates, and words of closed sets: a refusal says which of
-/// several was wrong.
+/// Fields of names and numbers that stand in public certificates, words of closed sets, and paths of mounts: a refusal
+/// says which of several was wrong.
 const QUOTED: &[&str] = &[
     "common_name",
     "alt_names",
@@ -480,6 +525,8 @@ const QUOTED: &[&str] = &[
     "usages",
     "hash_algorithm",
     "environment",
+    "from",
+    "to",
 ];
 
 /// A secret in every field of every writing route: no refusal quotes it.
@@ -575,6 +622,7 @@ async fn walk_and_search(database: Option<cluster::Database>) {
     logins(&mut walk).await;
     cloudb::cloudb(&mut walk, &provider).await;
     let issued = keys(&mut walk).await;
+    wrapped(&mut walk, &walker).await;
     certificates(&mut walk, &walker, &issued, folder.path()).await;
     imports(&mut walk, folder.path()).await;
     errors(&mut walk, &walker).await;

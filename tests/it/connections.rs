@@ -201,7 +201,7 @@ async fn connections_that_hold_their_requests_are_refused_company_when_they_are_
     served.wait_for_log("connections are at their limit");
     // They have four seconds for their bodies.
     assert!(busy[0].answer().starts_with("http/1.1 400"));
-    let page = served.client(&token).get("sys/metrics").await.text;
+    let page = served.client(&token).get("sys/metrics?format=prometheus").await.text;
     assert!(value(&page, "signet_connections_refused_total{reason=\"full\"}") >= 1);
     served.terminate();
 }

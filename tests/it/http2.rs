@@ -319,7 +319,7 @@ async fn requests_that_are_taken_back_at_once_end_their_connection_and_nobody_el
     futures_util::future::join(flood, assert_served(&site, &served, &token)).await;
     wire.until_closed(SOON).await;
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
-    let page = Client::open(&site, &served, &token).await.get("v1/sys/metrics").await.text;
+    let page = Client::open(&site, &served, &token).await.get("v1/sys/metrics?format=prometheus").await.text;
     assert_eq!(value(&page, "signet_connections_closed_total{reason=\"flood\"}"), 1);
     assert!(!served.log().contains("h2"), "{}", served.log());
     served.terminate();
@@ -546,7 +546,7 @@ async fn idle_connections_leave_their_places_to_others_and_busy_ones_keep_them()
     assert_served(&site, &served, &token).await;
     busy.send(&frame(DATA, END_STREAM, 1, name().as_bytes())).await;
     busy.next_of(HEADERS).await.unwrap();
-    let page = Client::open(&site, &served, &token).await.get("v1/sys/metrics").await.text;
+    let page = Client::open(&site, &served, &token).await.get("v1/sys/metrics?format=prometheus").await.text;
     assert!(value(&page, "signet_connections_closed_total{reason=\"full\"}") >= 180, "{page}");
     assert_eq!(value(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
     served.terminate();

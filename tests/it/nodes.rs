@@ -11,6 +11,7 @@ mod outage;
 mod processes;
 mod together;
 mod tokens;
+mod wrapped;
 
 use std::time::{Duration, Instant};
 

@@ -54,6 +54,7 @@ areas! {
     approle_answers_as_recorded: "approle",
     jwt_answers_as_recorded: "jwt",
     cloudb_answers_as_recorded: "cloudb",
+    wrapped_answers_and_cubbyholes_are_as_recorded: "wrapping",
     roles_and_leaves_answer_as_recorded: "pki-leaves",
     external_policy_answers_as_recorded: "pki-external-policy",
     authorities_are_made_as_recorded: "pki-authorities",

@@ -1,6 +1,7 @@
 pub mod bodies;
 mod caps;
 mod clients;
+mod cubbyhole;
 mod dialects;
 mod hygiene;
 mod jwt;
@@ -14,3 +15,4 @@ mod routes;
 mod spellings;
 mod sys;
 mod token;
+pub mod wrapping;

@@ -1,4 +1,4 @@
-"""The PKI calls of hvac, as it is, against a running server: the fields that its users read.
+"""The PKI, wrapping and system calls of hvac, as it is, against a running server: the fields that its users read.
 
 Usage: hvac_calls.py ADDRESS TOKEN
 
@@ -75,6 +75,44 @@ def roles(pki, mount):
         raise AssertionError("a deleted role was read")
     except hvac.exceptions.InvalidPath:
         pass
+
+
+def wrapping(client):
+    """Wrapped answers and what a token keeps for itself."""
+    wrapped = client.sys.wrap({"password": "hunter2"}, ttl=60)
+    info = wrapped["wrap_info"]
+    assert isinstance(info["ttl"], int) and info["ttl"] == 60 and info["creation_path"] == "sys/wrapping/wrap", info
+    assert client.sys.unwrap(info["token"])["data"] == {"password": "hunter2"}
+    try:
+        client.sys.unwrap(info["token"])
+        raise AssertionError("unwrapped twice")
+    except hvac.exceptions.InvalidRequest as refused:
+        assert "wrapping token is not valid or does not exist" in str(refused), refused
+    made = client.auth.token.create(policies=["default"], wrap_ttl="1m")
+    assert made["auth"] is None and made["wrap_info"]["wrapped_accessor"], made
+    holder = hvac.Client(url=client.url, token=made["wrap_info"]["token"])
+    token = holder.sys.unwrap()["auth"]["client_token"]
+    own = hvac.Client(url=client.url, token=token)
+    assert own.is_authenticated()
+    own.write("cubbyhole/note", text="kept")
+    assert own.read("cubbyhole/note")["data"] == {"text": "kept"}
+    assert own.list("cubbyhole")["data"]["keys"] == ["note"]
+    assert client.read("cubbyhole/note") is None
+    own.delete("cubbyhole/note")
+    assert own.read("cubbyhole/note") is None
+
+
+def system(client):
+    """Mounts that move, leases, and what the server says of itself."""
+    client.sys.enable_secrets_engine("pki", path="hvac-moves")
+    moved = client.sys.move_backend("hvac-moves", "hvac-moved")
+    assert getattr(moved, "status_code", 200) in (200, 204), moved
+    assert "hvac-moved/" in client.sys.list_mounted_secrets_engines()["data"]
+    client.sys.disable_secrets_engine("hvac-moved")
+    assert client.sys.read_health_status(method="GET")["initialized"] is True
+    assert client.sys.is_initialized() and not client.sys.is_sealed()
+    assert client.sys.read_leader_status()["ha_enabled"] is False
+    assert client.sys.read_seal_status()["sealed"] is False
 
 
 def urls(pki, mount):
@@ -161,6 +199,8 @@ def main(address, token):
     urls(pki, mount)
     revocation(pki, mount, leaves(pki, mount))
     authorities(pki, mount, below, root)
+    wrapping(client)
+    system(client)
     for path in (mount, below):
         client.sys.disable_secrets_engine(path)
     print("all calls answered as hvac's users expect")

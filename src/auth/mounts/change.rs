@@ -25,7 +25,7 @@ const ORDER: &str = "mount-order";
 const MAX_PATH: usize = 128;
 
 /// Paths below which no secret engine can be mounted.
-const RESERVED: [&str; 5] = ["auth/", "cubbyhole/", "identity/", "sys/", "audit/"];
+pub(super) const RESERVED: [&str; 5] = ["auth/", "cubbyhole/", "identity/", "sys/", "audit/"];
 
 impl Auth {
     /// The mount table as it stands.
@@ -165,8 +165,17 @@ impl Auth {
     /// Commits a change of one mount and publishes the table with what stands at `path` now. Nothing
     /// can fail once it is stored.
     async fn commit_mount(&self, unit: Vec<AuthWrite>, path: &str, now: Option<Mount>) -> Result<()> {
+        self.commit_table(unit, |table| table.with(path, now)).await
+    }
+
+    /// Commits a change of the table and publishes what it is then.
+    pub(super) async fn commit_table(
+        &self,
+        unit: Vec<AuthWrite>,
+        then: impl FnOnce(&MountTable) -> MountTable,
+    ) -> Result<()> {
         let Err(error) = self.store.commit(unit).await else {
-            self.mounts.store(Arc::new(self.mounts.load().with(path, now)));
+            self.mounts.store(Arc::new(then(&self.mounts.load())));
             return Ok(());
         };
         self.recheck(&error).await;
@@ -188,7 +197,7 @@ impl Auth {
 
     /// The write that every enabling and every change of a list of managed keys makes: nodes that enable different
     /// paths at the same time, one perhaps inside the other, meet in it, and the second looks again.
-    async fn order(&self) -> Result<DocumentWrite> {
+    pub(super) async fn order(&self) -> Result<DocumentWrite> {
         let key = DocumentKey { mount: SYSTEM, kind: "config", name: ORDER.to_owned() };
         let known = self.store.documents("config").await?.into_iter().find(|document| document.key == key);
         let expected = known.map_or(0, |document| document.version);
@@ -197,7 +206,7 @@ impl Auth {
 
     /// A mount and its stored version, as another node may have left them; version 0 for a built-in
     /// mount that nobody has tuned.
-    async fn stored_mount(&self, path: &str) -> Result<Option<(Mount, u64)>> {
+    pub(super) async fn stored_mount(&self, path: &str) -> Result<Option<(Mount, u64)>> {
         let wanted = key(&format!("{}/", path.trim_matches('/')));
         let documents = self.store.documents(KIND).await?;
         if let Some(document) = documents.iter().find(|document| document.key == wanted) {
@@ -222,17 +231,17 @@ pub(crate) async fn load(store: &dyn crate::auth::store::AuthStore) -> Result<Mo
     Ok(MountTable::new(mounts.collect::<Result<Vec<_>, _>>().map_err(Error::internal)?))
 }
 
-fn key(path: &str) -> DocumentKey {
+pub(super) fn key(path: &str) -> DocumentKey {
     DocumentKey { mount: SYSTEM, kind: KIND, name: path.to_owned() }
 }
 
-fn document(mount: &Mount, expected: u64) -> Result<DocumentWrite> {
+pub(super) fn document(mount: &Mount, expected: u64) -> Result<DocumentWrite> {
     let body = serde_json::to_vec(mount).map_err(Error::internal)?;
     Ok(DocumentWrite { key: key(&mount.path), expected, body: Some(body) })
 }
 
 /// The path with exactly one slash, at its end.
-fn canonical(path: &str) -> Result<String> {
+pub(super) fn canonical(path: &str) -> Result<String> {
     let path = path.trim_matches('/');
     let is_name = |segment: &str| {
         let plain = segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b));
@@ -263,7 +272,7 @@ fn nested(fields: &Fields, name: &str) -> Result<Fields> {
 }
 
 /// No mount lies at, below or above another.
-fn check_free(table: &MountTable, path: &str) -> Result<()> {
+pub(super) fn check_free(table: &MountTable, path: &str) -> Result<()> {
     if let Some((mount, _)) = table.route(path) {
         return Err(Error::invalid(format!("path is already in use at {}", mount.path)));
     }
@@ -274,7 +283,7 @@ fn check_free(table: &MountTable, path: &str) -> Result<()> {
 }
 
 /// What a caller hears when other nodes were always first.
-fn came_first(error: Error, path: &str) -> Error {
+pub(super) fn came_first(error: Error, path: &str) -> Error {
     match error.kind() {
         Kind::Conflict => {
             Error::invalid(format!("path {path}: another change of this mount came first; read it and repeat"))

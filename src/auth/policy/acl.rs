@@ -8,9 +8,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::parameters::{ParameterRules, Parameters};
 use super::patterns::{Patterns, is_pattern};
+use super::reach::instance;
 use super::rules::{Capabilities, Rule};
 use super::spelling::{self, Spelt};
 use super::{MAX_RULES, Operation, Policy};
@@ -45,6 +47,8 @@ impl<'a> From<&'a str> for Place<'a> {
 pub struct Acl {
     rules: Rules,
     respelt: Option<Respelt>,
+    /// The paths of the rules that grant something.
+    granting: Box<[Box<str>]>,
     valid_until: Option<Time>,
 }
 
@@ -74,8 +78,8 @@ struct Permissions {
     capabilities: Capabilities,
     /// Empty when there is nothing to check, which is the common case.
     parameters: ParameterRules,
-    /// The answer would have to be wrapped.
-    wrapped: bool,
+    /// How long the answer has to be wrapped, at least and at most; zero without such a limit.
+    wrapping: (Duration, Duration),
 }
 
 impl Acl {
@@ -102,9 +106,13 @@ impl Acl {
             );
             merged.clear();
         }
+        let grants = |(path, permissions): (&String, &Permissions)| {
+            (!permissions.capabilities.is_empty()).then(|| path.as_str().into())
+        };
+        let granting = merged.iter().filter_map(grants).collect();
         let respelt = merged.keys().any(|path| spelling::may_change(path));
         let respelt = respelt.then(|| Respelt { merged: merged.clone(), known: Mutex::default() });
-        Self { rules: Rules::of(merged), respelt, valid_until }
+        Self { rules: Rules::of(merged), respelt, granting, valid_until }
     }
 
     /// When the first of its rules expires, and it has to be compiled again.
@@ -139,6 +147,12 @@ impl Acl {
         self.found(place, place.path.ends_with('/'), |permissions| {
             permissions.map(|permissions| permissions.capabilities).unwrap_or_default()
         })
+    }
+
+    /// Whether anything is granted at the path of a mount, which ends in `/`, or below it.
+    pub fn reaches(&self, mount: &str) -> bool {
+        let mut instances = self.granting.iter().filter_map(|rule| instance(rule, mount));
+        instances.any(|path| !self.capabilities(path.as_str().into()).is_empty())
     }
 
     fn found<T>(&self, place: Place<'_>, list: bool, answer: impl FnOnce(Option<&Permissions>) -> T) -> T {
@@ -198,21 +212,32 @@ impl Permissions {
         Self {
             capabilities: rule.capabilities,
             parameters: ParameterRules::of(rule),
-            wrapped: !(rule.min_wrapping.is_zero() && rule.max_wrapping.is_zero()),
+            wrapping: (rule.min_wrapping, rule.max_wrapping),
         }
     }
 
     /// Adds what other rules with the same path grant.
     fn unite(&mut self, other: &Self) {
         self.capabilities = self.capabilities.or(other.capabilities);
-        self.wrapped |= other.wrapped;
+        let ((min, max), (other_min, other_max)) = (self.wrapping, other.wrapping);
+        self.wrapping = (lesser(min, other_min), lesser(max, other_max));
         self.parameters.unite(&other.parameters);
     }
 
     fn permit(&self, operation: Operation, parameters: Option<&Parameters<'_>>) -> bool {
-        // Answers are not wrapped here, so a rule that wants them wrapped cannot be met.
-        !self.wrapped
-            && self.capabilities.has(Capabilities::needed(operation))
-            && parameters.is_none_or(|sent| self.parameters.permit(operation, sent))
+        self.capabilities.has(Capabilities::needed(operation))
+            && parameters
+                .is_none_or(|sent| self.permits_wrapping(sent.wrapped_for) && self.parameters.permit(operation, sent))
     }
+
+    fn permits_wrapping(&self, asked: Option<Duration>) -> bool {
+        let (min, max) = self.wrapping;
+        let within = |asked| asked >= min && (max.is_zero() || asked <= max);
+        (min.is_zero() && max.is_zero()) || asked.is_some_and(within)
+    }
+}
+
+/// The lesser of two limits, of which zero is none.
+fn lesser(one: Duration, other: Duration) -> Duration {
+    if one.is_zero() || other.is_zero() { one.max(other) } else { one.min(other) }
 }

@@ -12,6 +12,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -31,12 +32,14 @@ pub struct Parameters<'a> {
     pub in_path: &'a [&'a str],
     /// Pairs of names that the endpoint reads as one: rules for either hold for both.
     pub synonyms: &'a [(&'a str, &'a str)],
+    /// How long the answer is to be kept wrapped; `None` when it is not to be wrapped.
+    pub wrapped_for: Option<Duration>,
 }
 
 impl<'a> Parameters<'a> {
     /// Those of an endpoint that passes on whatever there is.
     pub fn verbatim(fields: &'a Fields) -> Self {
-        Self { fields, read: None, in_path: &[], synonyms: &[] }
+        Self { fields, read: None, in_path: &[], synonyms: &[], wrapped_for: None }
     }
 
     fn reads(&self, name: &str) -> bool {
@@ -276,7 +279,10 @@ mod tests {
         let permits = |rules: &ParameterRules, body: Value| {
             let fields = Fields::parse(body.to_string().as_bytes()).unwrap();
             let (read, synonyms) = (Some(&["ttl", "lease", "name"][..]), &[("lease", "ttl")][..]);
-            rules.permit(Operation::Update, &Parameters { fields: &fields, read, in_path: &["name", ""], synonyms })
+            rules.permit(
+                Operation::Update,
+                &Parameters { fields: &fields, read, in_path: &["name", ""], synonyms, wrapped_for: None },
+            )
         };
         let required = rules("required_parameters = [\"TTL\"]");
         for (body, met) in [

@@ -146,8 +146,45 @@ fn malformed_texts_are_refused_by_line_and_rule() {
 
 #[test]
 fn p10_a_rule_that_wants_wrapping_denies_without_it() {
-    let acl = acl(&[r#"path "a" { capabilities = ["read"] min_wrapping_ttl = "1s" }"#]);
-    assert!(!allowed(&acl, Operation::Read, "a"));
+    let rule = |limits: &str| format!("path \"a\" {{ capabilities = [\"read\"] {limits} }}");
+    let (min, max) = (r#"min_wrapping_ttl = "10s""#, r#"max_wrapping_ttl = "90s""#);
+    let fields = Fields::default();
+    for (texts, good, bad) in [
+        (vec![rule("")], &[None, Some(1)][..], &[][..]),
+        (vec![rule(min)], &[Some(10), Some(1_000)][..], &[None, Some(9)][..]),
+        (vec![rule(max)], &[Some(1), Some(90)][..], &[None, Some(91)][..]),
+        (vec![rule(&format!("{min} {max}"))], &[Some(10), Some(90)][..], &[None, Some(9), Some(91)][..]),
+        // The lesser of each that is a limit.
+        (vec![rule(min), rule(max)], &[Some(10), Some(90)][..], &[None, Some(9), Some(91)][..]),
+        (vec![rule(min), rule(r#"min_wrapping_ttl = "5s""#)], &[Some(5)][..], &[Some(4)][..]),
+        (vec![rule(max), rule(""), rule(r#"max_wrapping_ttl = "2h""#)], &[Some(90)][..], &[None, Some(91)][..]),
+    ] {
+        let acl = acl(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        let decide = |seconds: Option<u64>| {
+            let wrapped_for = seconds.map(Duration::from_secs);
+            let sent = Parameters { wrapped_for, ..Parameters::verbatim(&fields) };
+            acl.decide(Operation::Read, Place::from("a"), Some(&sent)).allowed
+        };
+        assert!(good.iter().all(|seconds| decide(*seconds)), "{texts:?}");
+        assert!(!bad.iter().any(|seconds| decide(*seconds)), "{texts:?}");
+        // Of what all requests have in common nothing is known about wrapping.
+        assert!(acl.decide(Operation::Read, Place::from("a"), None).allowed);
+    }
+}
+
+#[test]
+fn a_right_below_a_mount_reaches_it_unless_another_rule_takes_it_away() {
+    for (rules, mount, reaches) in [
+        (r#"path "pki/issue/web" { capabilities = ["update"] }"#, "pki/", true),
+        (r#"path "pki/issue/web" { capabilities = ["update"] }"#, "pki2/", false),
+        (r#"path "pki/issue/web" { capabilities = ["deny"] }"#, "pki/", false),
+        (r#"path "pki/*" { capabilities = ["deny"] } path "pki/roles/+" { capabilities = ["read"] }"#, "pki/", true),
+        (r#"path "pki/*" { capabilities = ["deny"] } path "+/roles" { capabilities = ["read"] }"#, "pki/", false),
+        (r#"path "pki/*" { capabilities = ["deny"] } path "*" { capabilities = ["read"] }"#, "pki/", false),
+        (r#"path "pki/*" { capabilities = ["deny"] } path "*" { capabilities = ["read"] }"#, "team/ca/", true),
+    ] {
+        assert_eq!(acl(&[rules]).reaches(mount), reaches, "{rules} {mount}");
+    }
 }
 
 #[test]

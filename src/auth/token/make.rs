@@ -21,7 +21,7 @@ const ACCESSOR_CHARACTERS: usize = 24;
 
 /// What a token ends with, beside its own end.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Ties {
+pub(in crate::auth) struct Ties {
     /// The token that made it.
     pub(super) parent: Option<TokenHash>,
     /// The authentication method that it, or the token that it descends from, began with.
@@ -41,7 +41,7 @@ pub(super) struct New {
 
 impl Auth {
     /// A record made now, with a fresh accessor and nothing special.
-    pub(super) fn new_record(&self, policies: Vec<String>, display_name: String, path: &str) -> Record {
+    pub(in crate::auth) fn new_record(&self, policies: Vec<String>, display_name: String, path: &str) -> Record {
         Record {
             accessor: crate::random::base62(ACCESSOR_CHARACTERS),
             policies,
@@ -88,12 +88,12 @@ impl Auth {
 }
 
 /// A token text with 256 random bits.
-pub(super) fn new_token() -> String {
+pub(in crate::auth) fn new_token() -> String {
     format!("s.{}", crate::random::base62(TOKEN_CHARACTERS))
 }
 
 /// The row of a token.
-pub(super) fn token_row(
+pub(in crate::auth) fn token_row(
     token: &str,
     record: &Record,
     ttl: Option<Duration>,

@@ -3,6 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::Value;
 
+use crate::auth::wrapping::{Wrapped, Wrapping};
 use crate::error::Warnings;
 use crate::secret::{PartlySecret, Secret};
 
@@ -77,6 +78,10 @@ pub enum Body {
     RawPieces(&'static str, Pieces),
     /// `data` of the envelope, JSON text in three parts, the second in pieces.
     RenderedPieces(String, Pieces, String),
+    /// `wrap_info` of the envelope: what is given in the place of an answer that was put away.
+    Wrapped(Box<Wrapping>),
+    /// An answer that was put away, as it would have been sent then.
+    Unwrapped(Wrapped),
 }
 
 /// The `auth` member: a token, and what is told of it.

@@ -118,6 +118,11 @@ fn response(answer: &Answer) -> Response<'_> {
             let octets = begin.len() + pieces.len + end.len();
             (Data::Streamed { media_type: render::JSON, octets }, None)
         }
+        Body::Wrapped(_) => (Data::None, None),
+        Body::Unwrapped(kept) if kept.media_type == render::JSON => (Data::JsonText(kept.body.expose()), None),
+        Body::Unwrapped(kept) => (Data::Raw { media_type: &kept.media_type, bytes: kept.body.expose() }, None),
     };
-    Response { data, auth, lease: answer.lease.as_ref().map(|lease| &lease.id[..]), warnings: &answer.warnings }
+    let wrapping = if let Body::Wrapped(wrapping) = &answer.body { Some(&**wrapping) } else { None };
+    let lease = answer.lease.as_ref().map(|lease| &lease.id[..]);
+    Response { data, auth, lease, wrapping, warnings: &answer.warnings }
 }

@@ -3,6 +3,7 @@
 pub(super) mod conditional;
 mod pieces;
 
+use std::borrow::Cow;
 use std::io::Write as _;
 
 use actix_web::HttpResponse;
@@ -14,9 +15,11 @@ use serde_json::Value;
 
 use self::pieces::InPieces;
 use super::answer::{Answer, Auth, Body, Lease, Pieces};
-use crate::error::{Error, Kind, Warnings};
+use crate::auth::wrapping::Wrapping;
+use crate::clock::rfc3339;
+use crate::error::{Error, Kind, Result, Warnings};
 use crate::http::request_id::RequestId;
-use crate::secret::PartlySecret;
+use crate::secret::{PartlySecret, Secret};
 
 /// The media type of everything but raw answers; clients compare it byte by byte.
 pub const JSON: &str = "application/json";
@@ -61,16 +64,17 @@ pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpRespo
     let bodiless = matches!(status, 204 | 304);
     let head = context.head;
     let (media_type, parts) = match body {
-        _ if status == 304 => (JSON, None),
-        Body::Raw(media_type, bytes) => (media_type, Some(Parts::Whole(bytes))),
-        Body::RawPieces(media_type, pieces) => (media_type, Some(Parts::Pieces(pieces))),
-        Body::Plain(value) => (JSON, Some(Parts::Whole(text(&value)))),
-        Body::Empty if warnings.is_empty() || bodiless => (JSON, None),
-        body => (JSON, Some(envelope(body, lease.as_ref(), warnings, id, context))),
+        _ if status == 304 => (JSON.into(), None),
+        Body::Raw(media_type, bytes) => (media_type.into(), Some(Parts::Whole(bytes))),
+        Body::RawPieces(media_type, pieces) => (media_type.into(), Some(Parts::Pieces(pieces))),
+        Body::Plain(value) => (JSON.into(), Some(Parts::Whole(text(&value)))),
+        Body::Unwrapped(kept) => (Cow::Owned(kept.media_type), Some(Parts::Whole(bytes_of(&kept.body)))),
+        Body::Empty if warnings.is_empty() || bodiless => (JSON.into(), None),
+        body => (JSON.into(), Some(envelope(body, lease.as_ref(), warnings, id, context).into())),
     };
     let mut response = HttpResponse::new(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
     if let Some(parts) = parts {
-        set_header(&mut response, CONTENT_TYPE, HeaderValue::from_static(media_type));
+        set_text(&mut response, CONTENT_TYPE, &media_type);
         response = match parts {
             Parts::Whole(bytes) => response.set_body(bytes).map_into_boxed_body(),
             Parts::Pieces(pieces) => response.set_body(InPieces::new(pieces, head)).map_into_boxed_body(),
@@ -101,6 +105,60 @@ pub(super) fn status_of(answer: &Answer, headers: Option<&HeaderMap>) -> u16 {
 enum Parts {
     Whole(Bytes),
     Pieces(Pieces),
+}
+
+/// The text of an envelope: its begin, and where there are pieces those and the end behind them.
+type Envelope = (PartlySecret, Option<(Pieces, PartlySecret)>);
+
+impl From<Envelope> for Parts {
+    fn from((begin, rest): Envelope) -> Self {
+        let begin_len = begin.len();
+        let begin = Bytes::from(begin.into_bytes());
+        let Some((Pieces { len, pieces }, end)) = rest else { return Self::Whole(begin) };
+        let len = begin_len + len + end.len();
+        let pieces = [begin].into_iter().chain(pieces).chain([Bytes::from(end.into_bytes())]);
+        Self::Pieces(Pieces { len, pieces: Box::new(pieces) })
+    }
+}
+
+/// The body of an answer as it would be sent, in one piece, and its media type.
+///
+/// # Errors
+/// `Invalid` when it has more than `longest` octets.
+pub(super) fn whole(
+    answer: Answer,
+    id: &RequestId,
+    context: Context<'_>,
+    longest: usize,
+) -> Result<(String, PartlySecret)> {
+    let Answer { body, warnings, lease, .. } = answer;
+    let secret = |bytes: &[u8]| {
+        let mut text = PartlySecret::with_capacity(bytes.len());
+        text.push_secret(bytes);
+        text
+    };
+    let (media_type, (mut begin, rest)) = match body {
+        Body::Raw(media_type, bytes) => (media_type.to_owned(), (secret(&bytes), None)),
+        Body::RawPieces(media_type, pieces) => {
+            (media_type.to_owned(), (PartlySecret::default(), Some((pieces, PartlySecret::default()))))
+        }
+        Body::Plain(value) => (JSON.to_owned(), (secret(&text(&value)), None)),
+        Body::Unwrapped(kept) => (kept.media_type, (secret(kept.body.expose()), None)),
+        body => (JSON.to_owned(), envelope(body, lease.as_ref(), warnings, id, context)),
+    };
+    let len = begin.len() + rest.as_ref().map_or(0, |(pieces, end)| pieces.len + end.len());
+    if len > longest {
+        return Err(Error::invalid(format!("wrap-ttl: the answer has more than {longest} bytes, and is not wrapped")));
+    }
+    if let Some((pieces, end)) = rest {
+        pieces.pieces.for_each(|piece| begin.push(&piece));
+        begin.append(&end);
+    }
+    Ok((media_type, begin))
+}
+
+fn bytes_of(secret: &Secret) -> Bytes {
+    Bytes::copy_from_slice(secret.expose())
 }
 
 /// An error as a response: `{"errors":["…"]}`, with an empty list when there is nothing to say, and beside it
@@ -152,12 +210,19 @@ fn set_header(response: &mut HttpResponse, name: HeaderName, value: HeaderValue)
 const MEMBERS: [&str; 9] =
     ["request_id", "lease_id", "renewable", "lease_duration", "data", "wrap_info", "warnings", "auth", "mount_type"];
 
-fn envelope(body: Body, lease: Option<&Lease>, mut warnings: Warnings, id: &RequestId, context: Context<'_>) -> Parts {
+fn envelope(
+    body: Body,
+    lease: Option<&Lease>,
+    mut warnings: Warnings,
+    id: &RequestId,
+    context: Context<'_>,
+) -> Envelope {
     warnings.extend(context.courtesies);
     // Of an answer with a private key or a token this is the last place that it is written to.
     let mut out = PartlySecret::with_capacity(256 + rendered_len(&body));
     out.push(b"{\"request_id\":\"");
-    out.push(id.as_str().as_bytes());
+    // The id is in the answer that was put away.
+    out.push(if matches!(body, Body::Wrapped(_)) { b"" } else { id.as_str().as_bytes() });
     out.push(b"\",\"lease_id\":");
     push(&mut out, lease.map_or("", |l| l.id.as_str()));
     let _ = write!(
@@ -177,7 +242,12 @@ fn envelope(body: Body, lease: Option<&Lease>, mut warnings: Warnings, id: &Requ
         }
         _ => out.push(b"null"),
     }
-    out.push(b",\"wrap_info\":null,\"warnings\":");
+    out.push(b",\"wrap_info\":");
+    match &body {
+        Body::Wrapped(wrapping) => push_wrapping(&mut out, wrapping),
+        _ => out.push(b"null"),
+    }
+    out.push(b",\"warnings\":");
     push(&mut out, &(!warnings.is_empty()).then_some(&*warnings));
     out.push(b",\"auth\":");
     match &body {
@@ -196,13 +266,8 @@ fn envelope(body: Body, lease: Option<&Lease>, mut warnings: Warnings, id: &Requ
     }
     out.push(b"}\n");
     match (body, before) {
-        (Body::RenderedPieces(_, Pieces { len, pieces }, _), Some(before)) => {
-            let len = before.len() + len + out.len();
-            let [before, out] = [before, out].map(|part| Bytes::from(part.into_bytes()));
-            let pieces = [before].into_iter().chain(pieces).chain([out]);
-            Parts::Pieces(Pieces { len, pieces: Box::new(pieces) })
-        }
-        _ => Parts::Whole(Bytes::from(out.into_bytes())),
+        (Body::RenderedPieces(_, pieces, _), Some(before)) => (before, Some((pieces, out))),
+        _ => (out, None),
     }
 }
 
@@ -222,6 +287,22 @@ fn push_auth(out: &mut PartlySecret, auth: &Auth) {
         push(out, name);
         out.push(b":");
         push(out, value);
+    }
+    out.push(b"}");
+}
+
+/// Appends a `wrap_info` member.
+fn push_wrapping(out: &mut PartlySecret, wrapping: &Wrapping) {
+    out.push(b"{\"token\":");
+    out.secretly(|out| push(out, wrapping.token.expose_text().unwrap_or_default()));
+    out.push(b",\"accessor\":");
+    push(out, &wrapping.accessor);
+    let (ttl, time) = (wrapping.ttl.as_secs(), rfc3339(wrapping.creation_time));
+    let _ = write!(out, ",\"ttl\":{ttl},\"creation_time\":\"{time}\",\"creation_path\":");
+    push(out, &wrapping.creation_path);
+    if let Some(accessor) = &wrapping.wrapped_accessor {
+        out.push(b",\"wrapped_accessor\":");
+        push(out, accessor);
     }
     out.push(b"}");
 }

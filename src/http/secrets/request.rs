@@ -3,12 +3,15 @@
 //! Everything here has a bound that holds before a token is looked at: path, headers, JSON. Bodies are
 //! read in `body`.
 
+use std::time::Duration;
+
 use actix_web::HttpRequest;
 use actix_web::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 
 use super::path;
 use crate::auth::policy::Operation;
+use crate::clock::parse_duration;
 use crate::error::{Error, Kind, Result};
 use crate::fields::{Fields, MAX_VALUES, bool_word};
 use crate::http::settings::Settings;
@@ -171,15 +174,24 @@ pub fn root_namespace(headers: &HeaderMap, compat: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whoever asks for a wrapped answer must not get it in clear.
-pub fn no_wrapping(headers: &HeaderMap, compat: bool) -> Result<()> {
+/// How long the answer is to be kept wrapped, if it is to be wrapped. Who asks for that must not get it in clear.
+///
+/// # Errors
+/// `Invalid` for what is no duration; `Malformed` when two different ones were sent.
+pub fn wrap_ttl(headers: &HeaderMap, compat: bool) -> Result<Option<Duration>> {
     let names = [Some(&SERVICE_WRAP), compat.then_some(&VAULT_WRAP)];
-    for value in names.into_iter().flatten().flat_map(|name| headers.get_all(name)) {
-        if !matches!(value.as_bytes(), b"" | b"0" | b"0s") {
-            return Err(Error::invalid("wrap-ttl: this server does not wrap answers"));
+    let mut found: Option<Duration> = None;
+    for value in names.into_iter().flatten().flat_map(|name| headers.get_all(name)).filter(|value| !value.is_empty()) {
+        let asked =
+            value.to_str().ok().and_then(|text| parse_duration(text.trim())).ok_or_else(|| {
+                Error::invalid("wrap-ttl: must be a duration, such as 60 or \"1m\", and not negative")
+            })?;
+        match found {
+            Some(first) if first != asked => return Err(Error::malformed("wrap-ttl: two different times were sent")),
+            _ => found = Some(asked),
         }
     }
-    Ok(())
+    Ok(found.filter(|asked| !asked.is_zero()))
 }
 
 /// The token that was sent, if any.
@@ -304,6 +316,29 @@ mod tests {
                 assert_eq!(root_namespace(request.headers(), true).is_ok(), root, "{value}");
             }
         }
+    }
+
+    #[test]
+    fn a_wrapped_answer_is_asked_for_with_a_duration() {
+        let asked = |headers: &[(&'static str, &'static str)]| {
+            let request = headers.iter().fold(TestRequest::default(), |r, h| r.append_header(*h)).to_http_request();
+            wrap_ttl(request.headers(), true)
+        };
+        for (value, seconds) in [("60", 60), ("1m0s", 60), ("90s", 90), ("1h", 3600)] {
+            for name in ["x-service-wrap-ttl", "x-vault-wrap-ttl"] {
+                assert_eq!(asked(&[(name, value)]).unwrap(), Some(Duration::from_secs(seconds)), "{value}");
+            }
+        }
+        for value in ["", "0", "0s"] {
+            assert_eq!(asked(&[("x-vault-wrap-ttl", value)]).unwrap(), None, "{value}");
+        }
+        for value in ["-1", "-1s", "soon", "1x"] {
+            assert_eq!(asked(&[("x-vault-wrap-ttl", value)]).unwrap_err().kind(), Kind::Invalid, "{value}");
+        }
+        assert!(asked(&[("x-vault-wrap-ttl", "60s"), ("x-service-wrap-ttl", "1m")]).unwrap().is_some());
+        assert!(asked(&[("x-vault-wrap-ttl", "60s"), ("x-service-wrap-ttl", "2m")]).is_err());
+        let request = TestRequest::default().insert_header(("x-vault-wrap-ttl", "60")).to_http_request();
+        assert_eq!(wrap_ttl(request.headers(), false).unwrap(), None);
     }
 
     #[test]

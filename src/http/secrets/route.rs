@@ -113,6 +113,8 @@ pub struct Route {
     pub compressible: bool,
     /// Whether the audit is told of its requests: not of those that ask whether the server lives.
     pub audited: bool,
+    /// Whether an open route's handler is given the token that was sent, if any. Nobody has looked at it.
+    pub names_token: bool,
     /// The code.
     pub handler: Handler,
 }
@@ -127,7 +129,7 @@ impl Route {
     ) -> Self {
         let (access, body) = (Access::Token, BodyKind::Fields);
         let (synonyms, body_limit, longest_text) = (&[], None, MAX_TEXT);
-        let (compressible, audited) = (matches!(op, Operation::List), true);
+        let (compressible, audited, names_token) = (matches!(op, Operation::List), true, false);
         Self {
             operation: op,
             pattern,
@@ -140,6 +142,7 @@ impl Route {
             longest_text,
             compressible,
             audited,
+            names_token,
             handler,
         }
     }
@@ -172,6 +175,12 @@ impl Route {
     #[must_use]
     pub const fn compressible(self) -> Self {
         Self { compressible: true, ..self }
+    }
+
+    /// The same open route, whose handler wants to see the token that was sent.
+    #[must_use]
+    pub const fn with_token_as_sent(self) -> Self {
+        Self { names_token: true, ..self }
     }
 
     /// The same route, of which the audit is not told.
@@ -281,8 +290,10 @@ pub struct Call {
     pub caller: Option<Arc<Caller>>,
     /// The types that the sender of the request reads.
     pub dialect: Dialect,
-    /// The caller's token; `None` on open routes.
+    /// The caller's token; on open routes `None`, or as it was sent ([`Route::names_token`]).
     pub token: Option<Token>,
+    /// How long the answer is to be kept wrapped, if that is asked for.
+    pub wrap_ttl: Option<std::time::Duration>,
     /// Whether the caller's policies grant sudo on this path (or it holds root).
     pub sudo: bool,
     /// Where the caller is, as [`caller_address`](crate::http::address::caller_address) decides it.

@@ -1,15 +1,20 @@
-//! The server about itself (`sys/`): health, mounts, policies, capabilities, leases, managed keys.
+//! The server about itself (`sys/`): health, mounts, policies, capabilities, leases, wrapped answers, managed keys.
 
 mod health;
 mod leases;
 mod managed_keys;
 mod mounts;
 mod policies;
+mod remount;
+mod versions;
+mod wrapping;
 
-use super::answer::Answer;
+use super::answer::{Answer, Body};
 use super::route::Operation::{Delete, List, Read, Update};
 use super::route::{Call, Route};
+use crate::clock::rfc3339;
 use crate::error::{Error, Result};
+use crate::telemetry;
 
 const HEALTH: &[&str] = &[
     "standbyok",
@@ -55,6 +60,7 @@ const POLICY: &[&str] = &["policy", "rules", "ttl", "expiration", "cas", "cas_re
 const POLICY_OLDER: &[(&str, &str)] = &[("rules", "policy")];
 const PATHS: &[(&str, &str)] = &[("path", "paths")];
 const PAGE: &[&str] = &["after", "limit"];
+const TOKEN: &[&str] = &["token"];
 const LEASE: &[&str] = &["lease_id"];
 const RENEW: &[&str] = &["lease_id", "increment"];
 const REVOKE: &[&str] = &["lease_id", "sync"];
@@ -78,6 +84,9 @@ pub static ROUTES: &[Route] = &[
     Route::sudo(Delete, "auth/*path", &[], |call| Box::pin(mounts::method_disable(call))),
     Route::sudo(Read, "auth/*path/tune", &[], |call| Box::pin(mounts::method_tuning(call))),
     Route::sudo(Update, "auth/*path/tune", TUNE, |call| Box::pin(mounts::method_tune(call))),
+    Route::sudo(Update, "remount", &["from", "to"], |call| Box::pin(remount::remount(call))),
+    Route::token(Read, "remount/status/:migration_id", &[], |call| Box::pin(remount::status(call))),
+    Route::open(Read, "internal/ui/mounts", &[], |call| Box::pin(mounts::visible(call))).with_token_as_sent(),
     Route::token(Read, "internal/ui/mounts/*path", &[], |call| Box::pin(mounts::preflight(call))).for_callers(),
     Route::token(List, "policies/acl", PAGE, |call| Box::pin(policies::names(call))),
     Route::token(Read, "policies/acl", PAGE, |call| Box::pin(policies::names(call))).compressible(),
@@ -101,6 +110,7 @@ pub static ROUTES: &[Route] = &[
         Box::pin(policies::capabilities_accessor(call))
     })
     .with_synonyms(PATHS),
+    Route::sudo(Read, "leases", &["type", "limit"], |call| Box::pin(leases::irrevocable(call))),
     Route::token(Update, "leases/lookup", LEASE, |call| Box::pin(leases::lookup(call))),
     Route::sudo(List, "leases/lookup", PAGE, |call| Box::pin(leases::list(call))),
     Route::sudo(List, "leases/lookup/*prefix", PAGE, |call| Box::pin(leases::list(call))),
@@ -112,6 +122,13 @@ pub static ROUTES: &[Route] = &[
     Route::sudo(Update, "leases/revoke-force/*prefix", &[], |call| Box::pin(leases::revoke_force(call))),
     Route::token(Read, "leases/count", &["type"], |call| Box::pin(leases::count(call))),
     Route::token(Update, "leases/tidy", &[], |call| Box::pin(leases::tidy(call))),
+    Route::token(List, "version-history", &[], |call| Box::pin(versions::history(call))),
+    Route::token(Read, "key-status", &[], |call| Box::pin(versions::key_status(call))),
+    Route::token(Update, "wrapping/wrap", &[], |call| Box::pin(wrapping::wrap(call))).with_verbatim_body(),
+    Route::open(Update, "wrapping/lookup", TOKEN, |call| Box::pin(wrapping::lookup(call))).with_token_as_sent(),
+    Route::open(Read, "wrapping/lookup", &[], |call| Box::pin(wrapping::lookup(call))).with_token_as_sent(),
+    Route::open(Update, "wrapping/unwrap", TOKEN, |call| Box::pin(wrapping::unwrap(call))).with_token_as_sent(),
+    Route::token(Update, "wrapping/rewrap", TOKEN, |call| Box::pin(wrapping::rewrap(call))),
     Route::token(List, "managed-keys/:backend", PAGE, |call| Box::pin(managed_keys::list(call))),
     Route::token(Read, "managed-keys/:backend/:managed_key", &[], |call| Box::pin(managed_keys::read(call))),
     Route::token(Update, "managed-keys/:backend/:managed_key", managed_keys::FIELDS, |call| {
@@ -129,12 +146,18 @@ pub(super) async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'sta
     tokio::task::spawn_local(work).await.map_err(Error::internal)?
 }
 
-/// The metrics in Prometheus text form, the only one there is.
+/// The metrics: JSON, or Prometheus text with `format=prometheus`.
 async fn metrics(call: Call) -> Result<Answer> {
     match call.fields.text("format")?.as_deref() {
-        None | Some("" | "prometheus") => {
-            Ok(Answer::raw(crate::telemetry::METRICS_TYPE, crate::telemetry::rendered_metrics()))
+        None | Some("" | "json") => {
+            let mut summary = telemetry::summarised_metrics();
+            summary.insert("Timestamp".to_owned(), rfc3339(call.state.clock.now()).into());
+            Ok(Body::Plain(serde_json::Value::Object(summary)).into())
         }
-        Some(_) => Err(Error::invalid("format: only \"prometheus\" is known")),
+        Some("prometheus") => Ok(Answer::raw(telemetry::METRICS_TYPE, telemetry::rendered_metrics())),
+        Some(other) => {
+            let begin: String = other.chars().take(64).collect();
+            Err(Error::invalid(format!("format: {begin:?} is not known; \"json\" and \"prometheus\" are")))
+        }
     }
 }

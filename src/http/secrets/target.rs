@@ -1,7 +1,9 @@
 //! Where a request leads: the mount and the route of its path, and how its body is read there.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::http::header::HeaderMap;
 use actix_web::web::Payload;
@@ -9,9 +11,9 @@ use bytes::Bytes;
 
 use super::answer::{Answer, Body};
 use super::index::{Entry, Found, MAX_NAME};
-use super::index_of;
 use super::request::{self, Asked, Token};
 use super::route::{self, Access, BodyKind, Operation, Params, Route};
+use super::{index_of, routes_of};
 use crate::auth::mounts::{Mount, MountTable};
 use crate::auth::policy::{Decision, Parameters, Place, Spelt};
 use crate::error::{Error, Kind, Result};
@@ -87,7 +89,8 @@ impl Target {
 
     /// The token of a request that is refused, where one is looked at.
     pub(super) fn token(&self, headers: &HeaderMap, compat: bool) -> Option<Token> {
-        let looks = self.access() != Access::Open;
+        let named = matches!(&self.found, Found::Route(_, route, _) if route.names_token);
+        let looks = named || self.access() != Access::Open;
         looks.then(|| request::token(headers, compat).ok().flatten()).flatten()
     }
 
@@ -105,11 +108,12 @@ impl Target {
     pub(super) fn decided(
         &self,
         fields: &Fields,
+        wrapped_for: Option<Duration>,
         decide: impl FnOnce(Option<&Parameters<'_>>) -> Decision,
     ) -> Decision {
         let Found::Route(_, route, params) = &self.found else { return decide(None) };
         let read = (route.body != BodyKind::Verbatim).then_some(route.fields);
-        decide(Some(&Parameters { fields, read, in_path: &params.names(), synonyms: route.synonyms }))
+        decide(Some(&Parameters { fields, read, in_path: &params.names(), synonyms: route.synonyms, wrapped_for }))
     }
 
     /// What was sent, when its sender is welcome and the route reads it.
@@ -193,11 +197,12 @@ impl Target {
 
     /// What the path takes.
     pub(super) fn help(&self, asked: &Asked) -> Result<Answer> {
-        let entry = match &self.found {
-            Found::Route(entry, ..) | Found::OtherOperation(entry) => entry,
-            Found::Nothing => return self.found(asked).map(|_| Answer::empty()),
+        let text = match (&self.mount, &self.found) {
+            (Some(mount), _) if self.below.is_empty() => overview(mount),
+            (_, Found::Route(entry, ..) | Found::OtherOperation(entry)) => help_text(entry),
+            (_, Found::Nothing) => return self.found(asked).map(|_| Answer::empty()),
         };
-        Ok(Body::Plain(serde_json::json!({ "help": help_text(entry), "see_also": null, "openapi": null })).into())
+        Ok(Body::Plain(serde_json::json!({ "help": text, "see_also": null, "openapi": null })).into())
     }
 }
 
@@ -205,6 +210,16 @@ impl Target {
 pub(super) fn below_mount(mount: &str, spelt: Vec<Spelt>) -> Vec<Spelt> {
     let depth = mount.matches('/').count();
     spelt.into_iter().map(|place| place.behind(depth)).collect()
+}
+
+/// What a mount takes: each of its paths with its operations.
+fn overview(mount: &Mount) -> String {
+    let mut paths: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for route in routes_of(&mount.kind).into_iter().flatten() {
+        paths.entry(route.pattern).or_default().push(route::operation_word(route.operation));
+    }
+    let lines = paths.iter().map(|(pattern, operations)| format!("    {pattern}: {}\n", operations.join(", ")));
+    format!("{} at {}\n{}", mount.kind.word(), mount.path, lines.collect::<String>())
 }
 
 fn help_text(entry: &Entry) -> String {

@@ -100,6 +100,27 @@ pub(super) async fn rotation_keeps_old_bodies_readable(fixture: &impl Fixture) {
     assert_eq!(w.storage.rotate().await.unwrap(), 3);
 }
 
+pub(super) async fn the_key_that_seals_is_told_with_the_time_of_its_making(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let told = async |w: &World| {
+        let key = w.auth.data_key().await.unwrap();
+        (key.term, key.made_at)
+    };
+    let minute = std::time::Duration::from_secs(60);
+    assert_eq!(told(&w).await, (1, now()));
+    fixture.clock().advance(minute);
+    assert_eq!((w.storage.rotate().await.unwrap(), told(&w).await), (2, (2, now() + minute)));
+    w.storage.shutdown().await.unwrap();
+    fixture.clock().advance(minute);
+    let w = World::again(fixture, w.mount).await;
+    assert_eq!(told(&w).await, (2, now() + minute));
+    // Of a store from before there was such a note it begins now, and stays.
+    fixture.change("DELETE FROM meta WHERE name LIKE 'data-key-made/%'", &[]);
+    assert_eq!(told(&w).await, (2, now() + 2 * minute));
+    fixture.clock().advance(minute);
+    assert_eq!(told(&w).await, (2, now() + 2 * minute));
+}
+
 pub(super) async fn the_wrong_seal_key_is_refused_and_lets_go_of_the_store(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     w.storage.shutdown().await.unwrap();

@@ -7,8 +7,10 @@ use rusqlite::Connection;
 use super::mounts::{self, Touched};
 use super::query::Failure;
 use super::reader::Pool;
-use super::{documents, secret_ids, tokens};
-use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, SecretIdKey, SecretIdRow, TokenHash, TokenRow};
+use super::{cubbyhole, documents, secret_ids, tokens};
+use crate::auth::store::{
+    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+};
 use crate::clock::Time;
 use crate::documents::{Document, MountId};
 use crate::error::Result;
@@ -49,6 +51,18 @@ pub(super) fn write(
         },
         AuthWrite::TokenSpend(hash) => tokens::spend(db, hash)?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft),
         AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(tokens::revoke(db, hash)?),
+        AuthWrite::TokenTake(hash) => {
+            tokens::take(db, hash)?;
+            AuthOutcome::Done
+        }
+        AuthWrite::CubbyholePut(row) => {
+            cubbyhole::put(db, row)?;
+            AuthOutcome::Done
+        }
+        AuthWrite::CubbyholeDelete { token, path } => {
+            cubbyhole::delete(db, token, path)?;
+            AuthOutcome::Done
+        }
         AuthWrite::TokenRevokeAlone(hash) => AuthOutcome::Revoked(tokens::revoke_alone(db, hash)?),
         AuthWrite::TokenSweep { now, limit } => AuthOutcome::Swept(tokens::sweep(db, *now, *limit)?),
         AuthWrite::SecretId(write) => secret_ids::write(db, touched, write, now)?,
@@ -70,6 +84,18 @@ impl AuthStore for Store<Pool> {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.open_row(self.reader.read(move |db| tokens::by_accessor(db, &accessor)))
+    }
+
+    fn data_key(&self) -> BoxFuture<'static, Result<DataKey>> {
+        self.current_key()
+    }
+
+    fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {
+        self.open_row(self.reader.read(move |db| cubbyhole::get(db, token, path)))
+    }
+
+    fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader.read(move |db| cubbyhole::paths(db, &token))
     }
 
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {

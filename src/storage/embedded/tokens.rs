@@ -52,6 +52,14 @@ pub(super) fn spend(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Optio
     Ok(left)
 }
 
+/// Removes a token that has a use left.
+pub(super) fn take(db: &Connection, hash: &TokenHash) -> Result<(), Failure> {
+    match prepared(db, sql::TAKE)?.execute([hash])? {
+        0 => Err(Failure::Conflict(conflict::TOKEN_TAKEN)),
+        _ => Ok(()),
+    }
+}
+
 /// Removes a token and its descendants, level by level; each row is deleted as it is found, so
 /// neither depth nor a loop in the data can do harm.
 pub(super) fn revoke(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Vec<TokenHash>> {

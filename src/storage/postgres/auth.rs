@@ -8,8 +8,10 @@ use super::gathered::Turn;
 use super::query::Failure;
 use super::reader::Pool;
 use super::transaction::Transaction;
-use super::{mounts, secret_ids, tokens};
-use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, SecretIdKey, SecretIdRow, TokenHash, TokenRow};
+use super::{cubbyhole, mounts, secret_ids, tokens};
+use crate::auth::store::{
+    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+};
 use crate::clock::Time;
 use crate::documents::{Document, MountId};
 use crate::error::Result;
@@ -20,6 +22,7 @@ pub(super) fn turn(write: &AuthWrite) -> Turn {
     match write {
         AuthWrite::MountDrop(_) => Turn::AfterAll,
         AuthWrite::TokenSpend(_)
+        | AuthWrite::TokenTake(_)
         | AuthWrite::TokenRevoke(_)
         | AuthWrite::TokenRevokeAlone(_)
         | AuthWrite::TokenSweep { .. } => Turn::AfterLeases,
@@ -68,6 +71,19 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             tx.forget_tokens();
             AuthOutcome::Revoked(tokens::revoke(db, hash).await?)
         }
+        AuthWrite::TokenTake(hash) => {
+            tx.forget_token(hash);
+            tokens::take(db, hash).await?;
+            AuthOutcome::Done
+        }
+        AuthWrite::CubbyholePut(row) => {
+            cubbyhole::put(db, row).await?;
+            AuthOutcome::Done
+        }
+        AuthWrite::CubbyholeDelete { token, path } => {
+            cubbyhole::delete(db, token, path).await?;
+            AuthOutcome::Done
+        }
         AuthWrite::TokenRevokeAlone(hash) => {
             tx.forget_token(hash);
             AuthOutcome::Revoked(tokens::revoke_alone(db, hash).await?)
@@ -95,6 +111,18 @@ impl AuthStore for Store<Pool> {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.open_row(self.reader.read("token", move |db| tokens::by_accessor(db, accessor).boxed()))
+    }
+
+    fn data_key(&self) -> BoxFuture<'static, Result<DataKey>> {
+        self.current_key()
+    }
+
+    fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {
+        self.open_row(self.reader.read("cubbyhole", move |db| cubbyhole::get(db, token, path.clone()).boxed()))
+    }
+
+    fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader.read("cubbyhole", move |db| cubbyhole::paths(db, token).boxed())
     }
 
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {

@@ -57,6 +57,14 @@ pub(super) async fn spend(db: &Session, hash: &TokenHash) -> Result<Option<u32>,
     Ok(Some(left))
 }
 
+/// Removes a token that has a use left.
+pub(super) async fn take(db: &Session, hash: &TokenHash) -> Result<(), Failure> {
+    match execute(db, sql::TAKE, &[&&hash[..]]).await? {
+        0 => Err(Failure::Conflict(conflict::TOKEN_TAKEN)),
+        _ => Ok(()),
+    }
+}
+
 /// Removes a token and its descendants; the token itself comes first.
 pub(super) async fn revoke(db: &Session, hash: &TokenHash) -> Result<Vec<TokenHash>, Failure> {
     remove(db, &[*hash]).await

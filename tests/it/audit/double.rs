@@ -41,6 +41,8 @@ pub struct Line {
     pub answer: Value,
     /// The token that is handed out.
     pub handed_out: String,
+    /// The one in the place of an answer that was put away.
+    pub wrapping: String,
     pub errors: Vec<String>,
 }
 
@@ -110,6 +112,7 @@ fn line(entry: &Entry<'_>) -> Line {
         status: 0,
         answer: Value::Null,
         handed_out: String::new(),
+        wrapping: String::new(),
         errors: Vec::new(),
     };
     let told = |texts: &[&str], kind| match texts {
@@ -124,6 +127,8 @@ fn line(entry: &Entry<'_>) -> Line {
             match &outcome.answer {
                 Ok(response) => {
                     line.answer = json_of(response.data);
+                    line.wrapping =
+                        response.wrapping.and_then(|w| w.token.expose_text()).unwrap_or_default().to_owned();
                     line.handed_out =
                         response.auth.and_then(|(token, _)| token.expose_text()).unwrap_or_default().to_owned();
                 }

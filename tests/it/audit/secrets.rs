@@ -54,7 +54,7 @@ async fn every_refusal_leaves_what_was_asked_and_what_was_answered() {
         ("a body that is too large", issue(root).body("x".repeat(20_000)), 413),
         ("a body that is packed", issue(root).header("Content-Encoding", "gzip").body("x"), 415),
         ("another namespace", issue(root).header("X-Vault-Namespace", "team").json(&leaf()), 404),
-        ("a wrapped answer", issue(root).header("X-Vault-Wrap-TTL", "60").json(&leaf()), 400),
+        ("an answer wrapped for no time", issue(root).header("X-Vault-Wrap-TTL", "soon").json(&leaf()), 400),
         ("a query that does not read", root.request("GET", "pki/roles/web?list=maybe"), 400),
         ("no right to sudo", some.request("DELETE", "pki/root"), 403),
         ("an open path without a method", stranger.request("DELETE", "pki/ca/pem"), 405),
@@ -221,5 +221,27 @@ async fn a_device_that_hangs_holds_its_request_alone_and_no_longer_than_the_requ
     let started = Instant::now();
     assert_held_back(&app.client.post("pki/issue/web", leaf()).await);
     assert!(started.elapsed() < limit + Duration::from_secs(2));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn of_a_wrapped_answer_only_the_wrapping_is_told_and_of_who_fetches_it_the_answer() {
+    let (app, device) = told(App::builder()).await;
+    let wrapped = app.client.request("POST", "pki/issue/web").header("X-Vault-Wrap-TTL", "60").json(&leaf());
+    let wrapped = send(wrapped).await;
+    let token = wrapped.body["wrap_info"]["token"].as_str().unwrap();
+    let [intent, outcome] = <[_; 2]>::try_from(device.of(&wrapped)).unwrap();
+    assert_eq!((&intent.path[..], &intent.data), ("pki/issue/web", &leaf()));
+    assert_eq!((&outcome.wrapping[..], &outcome.answer, outcome.status), (token, &Value::Null, 200));
+    let fetched = app.client.post("sys/wrapping/unwrap", json!({ "token": token })).await;
+    let [intent, outcome] = <[_; 2]>::try_from(device.of(&fetched)).unwrap();
+    assert_eq!((&intent.token[..], &intent.data["token"]), (&app.client.token[..], &json!(token)));
+    assert_eq!(outcome.answer["data"]["serial_number"], fetched.body["data"]["serial_number"]);
+    let again = app.client.post("sys/wrapping/unwrap", json!({ "token": token })).await;
+    assert_eq!(again.status, 400);
+    device.assert_told(&again, "intent", "a token that was used");
+    device.set(Mood::RefuseOutcomes);
+    let unrecorded = app.client.request("GET", "sys/mounts").header("X-Vault-Wrap-TTL", "60");
+    assert_held_back(&send(unrecorded).await);
     app.stop().await;
 }

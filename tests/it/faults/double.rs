@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
-use signet::auth::store::{AuthOutcome, AuthStore, AuthWrite, SecretIdKey, SecretIdRow, TokenHash, TokenRow};
+use signet::auth::store::{
+    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+};
 use signet::clock::Time;
 use signet::documents::{Document, DocumentWrite, MountId};
 use signet::error::{Error, Kind, Result};
@@ -165,6 +167,18 @@ impl AuthStore for Double {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.call("token by accessor", |s| s.auth.token_by_accessor(accessor))
+    }
+
+    fn data_key(&self) -> BoxFuture<'static, Result<DataKey>> {
+        self.call("data key", |s| s.auth.data_key())
+    }
+
+    fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {
+        self.call("cubbyhole", |s| s.auth.cubbyhole(token, path))
+    }
+
+    fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.call("cubbyhole paths", |s| s.auth.cubbyhole_paths(token))
     }
 
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {

@@ -200,6 +200,13 @@ async fn cloudb_routes_answer_503_and_leave_nothing_half_done() {
 }
 
 #[actix_web::test]
+async fn cubbyhole_routes_answer_503_and_leave_nothing_half_done() {
+    let failed = walk("cubbyhole", |_| true).await;
+    // The caller, the entry.
+    assert_eq!(failed["update *path"], 6, "{failed:?}");
+}
+
+#[actix_web::test]
 async fn reading_routes_of_a_pki_mount_answer_503() {
     let failed = walk("pki", reads).await;
     assert_eq!(failed["list certs"], 6, "{failed:?}");

@@ -6,7 +6,7 @@ use signet::auth::policy::Operation::{self, Delete, List, Patch, Read, Update};
 use super::stage::Stage;
 use crate::directory::TokenKey;
 use crate::process::openssl;
-use crate::support::NO_MODULE;
+use crate::support::{NO_MODULE, send};
 
 /// What a store that fails after the request's change is stored means for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,7 @@ pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &
         "approle" => approle(stage, operation, pattern).await,
         "jwt" => jwt(stage, operation, pattern).await,
         "cloudb" => cloudb(stage, operation, pattern).await,
+        "cubbyhole" => cubbyhole(stage, operation, pattern).await,
         "pki" => match operation {
             _ if pattern.ends_with("acme/*path") => Some(acme(pattern)),
             Read | List => pki_read(stage, pattern).await,
@@ -130,6 +131,29 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
         (Update, "auth/*path/tune") => {
             stage.post("sys/auth/token/tune", json!({ "description": "before" })).await;
             Ask::new("sys/auth/token/tune", json!({ "description": "after" }))
+        }
+        (Update, "remount") => {
+            stage.app.client.delete("sys/mounts/moved").await;
+            stage.app.client.post("sys/mounts/mover", json!({ "type": "pki" })).await;
+            // The last moves are on record from here on.
+            stage.post("sys/remount", json!({ "from": "mover", "to": "moving" })).await;
+            Ask::new(path, json!({ "from": "moving", "to": "moved" })).again(400)
+        }
+        (Read, "remount/status/:migration_id") => {
+            stage.app.client.delete("sys/mounts/moved").await;
+            stage.app.client.post("sys/mounts/mover", json!({ "type": "pki" })).await;
+            let made = stage.post("sys/remount", json!({ "from": "mover", "to": "moved" })).await;
+            Ask::read(format!("sys/remount/status/{}", made.body["data"]["migration_id"].as_str().unwrap()))
+        }
+        (Read, "leases") => Ask::read("sys/leases?type=irrevocable"),
+        (Read, "internal/ui/mounts" | "key-status") | (List, "version-history") => Ask::read(path),
+        // Without the wish for a wrapped answer.
+        (Update, "wrapping/wrap") => Ask::new(path, json!({ "a": 1 })).status(400),
+        (Update, "wrapping/lookup") => Ask::new(path, json!({ "token": wrapped(stage).await })),
+        (Read, "wrapping/lookup") => Ask { token: Some(wrapped(stage).await), ..Ask::read(path) },
+        // It was fetched with the first one.
+        (Update, "wrapping/unwrap" | "wrapping/rewrap") => {
+            Ask::new(path, json!({ "token": wrapped(stage).await })).again(400)
         }
         (Read, "internal/ui/mounts/*path") => Ask::read("sys/internal/ui/mounts/pki"),
         (Read, "policies/acl/*name" | "policy/*name") => Ask::read(path.replace("*name", "default")),
@@ -179,6 +203,23 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             Ask::new(path, json!({ "path": "pki/roles/web", "accessor": token(stage).await.1 }))
         }
         _ => return None,
+    })
+}
+
+/// A wrapped answer; the token that it is fetched with.
+pub async fn wrapped(stage: &Stage) -> String {
+    let request = stage.app.client.request("POST", "sys/wrapping/wrap").header("X-Service-Wrap-TTL", "700h");
+    let answer = send(request.json(&json!({ "a": 1 }))).await;
+    answer.body["wrap_info"]["token"].as_str().unwrap().to_owned()
+}
+
+async fn cubbyhole(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
+    let path = format!("cubbyhole/{}", pattern.replace("*path", "folder/kept"));
+    stage.post("cubbyhole/folder/kept", json!({ "a": 1 })).await;
+    Some(match operation {
+        List => Ask::read(if pattern.is_empty() { "cubbyhole" } else { "cubbyhole/folder" }),
+        Update => Ask::new(path, json!({ "b": 2 })),
+        _ => Ask::read(path),
     })
 }
 

@@ -76,7 +76,7 @@ impl Served {
 
     /// The sum of a metric's samples whose labels hold `label`.
     pub async fn metric(&self, name: &str, label: &str) -> f64 {
-        let page = self.client.get("sys/metrics").await.text;
+        let page = self.client.get("sys/metrics?format=prometheus").await.text;
         let lines = page.lines().filter(|line| line.starts_with(name) && line.contains(label));
         lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
     }

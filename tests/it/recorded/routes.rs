@@ -38,6 +38,7 @@ pub fn of(request: &Request) -> Option<Name> {
     let path = path.strip_prefix("/v1/")?;
     let (kind, below) = match path.split_once('/')? {
         ("sys", below) => ("system", below),
+        ("cubbyhole", below) => ("cubbyhole", below),
         ("auth", below) => {
             let (method, below) = below.split_once('/')?;
             (METHODS.into_iter().chain(["token"]).find(|kind| *kind == method)?, below)

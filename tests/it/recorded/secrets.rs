@@ -20,11 +20,12 @@ use crate::v1::pki::mount::parse;
 use crate::v1::pki::ocsp;
 use crate::v1::rights::only;
 
-/// Routes whose best answer is a refusal: nothing is renewed, there is no device that signs, no directory that is
-/// asked, and no ACME.
+/// Routes whose best answer is a refusal: nothing is renewed, there is no wish for a wrapped answer, no device that
+/// signs, no directory that is asked, and no ACME.
 pub const REFUSES: &[(&str, &str, &str)] = &[
     ("system", "update", "leases/renew"),
     ("system", "update", "leases/renew/*lease_id"),
+    ("system", "update", "wrapping/wrap"),
     ("system", "update", "managed-keys/:backend/:managed_key/test/sign"),
     ("cloudb", "update", "login"),
     ("cloudb", "update", "rotate-root"),
@@ -58,6 +59,8 @@ pub fn area(kind: &str, pattern: &str) -> &'static str {
         "approle" => "approle",
         "jwt" => "jwt",
         "cloudb" => "cloudb",
+        "cubbyhole" => "wrapping",
+        "system" if has(&["wrapping"]) => "wrapping",
         "system" if has(&["polic", "capabilities", "leases"]) => "policies",
         "system" if has(&["managed-keys"]) => "managed-keys",
         "system" => "system",

@@ -184,6 +184,11 @@ async fn the_terraform_provider_reads_what_it_wrote_and_settles() {
     plays(include_str!("clients/terraform_provider.json")).await;
 }
 
+#[actix_web::test]
+async fn the_command_line_moves_unwraps_and_shows_what_the_server_is() {
+    plays(include_str!("clients/command_line.json")).await;
+}
+
 #[test]
 fn the_judge_of_types_tells_them_apart() {
     for (word, good, bad) in [

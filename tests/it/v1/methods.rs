@@ -179,3 +179,20 @@ async fn help_is_given_for_paths() {
     app.client.with_token("").get("sys/policies/acl/web?help=1").await.assert_denied();
     app.stop().await;
 }
+
+#[actix_web::test]
+async fn h19_no_field_or_header_chooses_another_operation() {
+    let app = App::start().await;
+    assert!(app.client.post("pki/roles/web", json!({ "key_type": "ec" })).await.status < 300);
+    app.policy("reader", "path \"pki/roles/*\" { capabilities = [\"read\"] }").await;
+    let reader = app.with_policies(&["reader"]).await;
+    for operation in ["delete", "update", "renew", "revoke", "alias-lookahead"] {
+        let request = reader.request("GET", &format!("pki/roles/web?operation={operation}&_method={operation}"));
+        let request = ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Vault-Operation", "X-Service-Operation"]
+            .into_iter()
+            .fold(request, |request, header| request.header(header, operation.to_uppercase()));
+        let answer = send(request.json(&json!({ "operation": operation, "key_type": "rsa" }))).await;
+        assert_eq!((answer.status, &answer.body["data"]["key_type"]), (200, &json!("ec")), "{operation}");
+    }
+    app.stop().await;
+}

@@ -1,10 +1,11 @@
 //! `sys/`: status pages, mounts, policies, capabilities, metrics, managed keys.
 
 mod managed_keys;
+mod moves;
 
 use serde_json::{Value, json};
 
-use crate::support::App;
+use crate::support::{App, send};
 
 #[actix_web::test]
 async fn status_pages_are_open_and_have_no_envelope() {
@@ -47,8 +48,8 @@ async fn a_mount_of_which_no_path_is_answered_is_not_listed() {
     app.policy("auditor", auditor).await;
     let seen = app.with_policies(&["auditor"]).await.get("sys/mounts").await;
     let paths: Vec<&String> = seen.body["data"].as_object().unwrap().keys().collect();
-    assert_eq!(paths, ["pki/", "sys/"]);
-    for path in ["identity", "cubbyhole"] {
+    assert_eq!(paths, ["cubbyhole/", "pki/", "sys/"]);
+    for path in ["identity"] {
         let one = app.client.get(&format!("sys/mounts/{path}")).await;
         assert_eq!((one.status, one.error()), (400, &format!("No secret engine mount at {path}/")[..]));
         assert_eq!(app.client.get(&format!("{path}/x")).await.status, 404);
@@ -75,7 +76,7 @@ async fn a_mount_comes_is_tuned_and_goes() {
 }
 
 #[actix_web::test]
-async fn the_preflight_does_not_tell_what_exists() {
+async fn m5_the_preflight_does_not_tell_what_exists() {
     let app = App::start().await;
     let powerless = app.with_policies(&["default"]).await;
     for path in ["pki", "absent"] {
@@ -118,7 +119,7 @@ async fn capabilities_are_told_per_path() {
 }
 
 #[actix_web::test]
-async fn metrics_count_requests_by_route_and_never_by_name() {
+async fn m13_metrics_count_requests_by_route_and_never_by_name() {
     let app = App::start().await;
     app.client.get("sys/policies/acl/very-secret-name").await;
     let page = app.client.page("/metrics").await;
@@ -126,15 +127,109 @@ async fn metrics_count_requests_by_route_and_never_by_name() {
     let line = "route=\"system/policies/acl/*name\",status=\"404\"}";
     assert!(page.text.contains(line), "{}", page.text);
     assert!(!page.text.contains("very-secret-name"));
-    assert_eq!(app.client.get("sys/metrics?format=prometheus").await.status, 200);
-    assert_eq!(app.client.get("sys/metrics?format=xml").await.status, 400);
+    let text = app.client.get("sys/metrics?format=prometheus").await;
+    assert_eq!((text.status, text.header("content-type")), (200, "text/plain; version=0.0.4"));
+    let summary = app.client.get("sys/metrics").await;
+    assert_eq!((summary.status, summary.header("content-type")), (200, "application/json"));
+    let counters = summary.body["Counters"].as_array().unwrap();
+    let asked = counters.iter().find(|counter| counter["Labels"]["route"] == "system/policies/acl/*name");
+    assert!(asked.is_some_and(|counter| counter["Count"].as_i64().unwrap() > 0), "{asked:?}");
+    assert!(!summary.text.contains("very-secret-name") && summary.body["Timestamp"].is_string());
+    let other = app.client.get("sys/metrics?format=xml").await;
+    assert_eq!((other.status, other.error()), (400, "format: \"xml\" is not known; \"json\" and \"prometheus\" are"));
     app.stop().await;
 }
 
 #[actix_web::test]
-async fn closed_metrics_want_a_token() {
+async fn m13_closed_metrics_want_a_token() {
     let app = App::builder().settings(|s| s.open_metrics = false).start().await;
     assert_eq!(app.client.page("/metrics").await.status, 403);
     assert_eq!(app.client.get("sys/metrics").await.status, 200);
+    let page = app.client.request("GET", "sys/metrics").build().unwrap();
+    let url = page.url().as_str().replace("/v1/sys/metrics", "/metrics");
+    let page = |url: String| send(reqwest::Client::new().get(url).header("X-Service-Token", &app.client.token));
+    assert_eq!(page(url.clone()).await.header("content-type"), "text/plain; version=0.0.4");
+    let nobody = crate::v1::rights::only(&app, "none", "path \"x\" { capabilities = [\"read\"] }").await;
+    let help = reqwest::Client::new().get(format!("{url}?help=1")).header("X-Service-Token", &nobody.token);
+    let help = send(help).await;
+    assert!(help.status == 200 && !help.text.contains("signet_"), "help is for all, metrics are not");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h1_health_tells_clients_a_version_that_they_know_and_its_own_beside_it() {
+    let app = App::start().await;
+    let stranger = app.client.with_token("");
+    for path in ["sys/health", "sys/seal-status"] {
+        let body = stranger.get(path).await.body;
+        let numbers: Vec<u32> =
+            body["version"].as_str().unwrap().split('.').map(|part| part.parse().unwrap()).collect();
+        assert!(numbers.len() == 3 && (numbers[0], numbers[1]) >= (1, 15), "{path}: {body}");
+        assert_eq!((&body["product"], &body["product_version"]), (&json!("signet"), &json!(env!("CARGO_PKG_VERSION"))));
+    }
+    let history = app.client.list("sys/version-history").await.body["data"].clone();
+    assert_eq!(history["keys"], json!([env!("CARGO_PKG_VERSION")]));
+    let own = &history["key_info"][env!("CARGO_PKG_VERSION")];
+    assert_eq!(own["previous_version"], Value::Null);
+    assert!(own["timestamp_installed"].is_string());
+    assert_eq!(app.client.get("sys/version-history").await.status, 405);
+    let app = app.restart().await;
+    assert_eq!(app.client.list("sys/version-history").await.body["data"], history);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn no_lease_is_given_up() {
+    let app = App::start().await;
+    let none = app.client.get("sys/leases?type=irrevocable").await.body["data"].clone();
+    assert_eq!(none, json!({ "lease_count": 0, "counts": {}, "leases": [] }));
+    assert_eq!(app.client.get("sys/leases").await.status, 404);
+    for query in ["type=other", "type=irrevocable&limit=0", "type=irrevocable&limit=x"] {
+        assert_eq!(app.client.get(&format!("sys/leases?{query}")).await.status, 400, "{query}");
+    }
+    for path in ["sys/renew", "sys/renew/x", "sys/revoke", "sys/revoke/x", "sys/revoke-prefix/x", "sys/revoke-force/x"]
+    {
+        let old = app.client.post(path, json!({ "lease_id": "x" })).await;
+        assert_eq!((old.status, old.error()), (404, "unsupported path"), "{path}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn cve_2025_52894_nobody_ends_what_others_began() {
+    let app = App::start().await;
+    for path in ["sys/generate-root/attempt", "sys/rekey/init", "sys/rekey-recovery-key/init"] {
+        app.client.with_token("").delete(path).await.assert_denied();
+        assert_eq!(app.client.delete(path).await.status, 404, "there is no such thing here");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_key_that_seals_has_a_number_and_a_time() {
+    let app = App::start().await;
+    let status = app.client.get("sys/key-status").await;
+    let data = status.body["data"].clone();
+    assert_eq!((&data["term"], &status.body["term"]), (&json!(1), &json!(1)), "{}", status.text);
+    assert!(data["encryptions"].as_i64().unwrap() > 0);
+    signet::clock::parse_rfc3339("", data["install_time"].as_str().unwrap()).unwrap();
+    let app = app.restart().await;
+    assert_eq!(app.client.get("sys/key-status").await.body["data"]["install_time"], data["install_time"]);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_mount_tells_what_it_takes() {
+    let app = App::start().await;
+    for (path, parts) in [
+        ("sys", &["system at sys/", "mounts/*path/tune: read, update", "wrapping/unwrap: update"][..]),
+        ("pki/", &["pki at pki/", "roles/:name: read, update, patch, delete"][..]),
+        ("auth/token", &["token at auth/token/", "lookup-self: read, update"][..]),
+        ("cubbyhole", &["cubbyhole at cubbyhole/"][..]),
+    ] {
+        let help = app.client.get(&format!("{path}?help=1")).await;
+        let text = help.body["help"].as_str().unwrap_or_else(|| panic!("{path}: {}", help.text));
+        assert!(parts.iter().all(|part| text.contains(part)), "{path}: {text}");
+    }
     app.stop().await;
 }

@@ -8,8 +8,11 @@ use super::super::answer::{Answer, Body};
 use super::super::route::Call;
 use crate::error::{Error, Result};
 
-/// The version that clients see.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What clients are told that ask for a version: they know another server, and do what that one could from then on.
+/// It is no version of this program, which stands beside it.
+const VERSION: &str = "1.15.0";
+/// What this program is, and its own version.
+const PRODUCT: (&str, &str) = ("signet", env!("CARGO_PKG_VERSION"));
 
 /// `GET sys/health`: 200, or what `activecode` says; 503 while the server stops, its store is out of
 /// reach, or its clock is too far from that of a shared store.
@@ -34,6 +37,8 @@ pub(super) async fn health(call: Call) -> Result<Answer> {
         "replication_dr_mode": "disabled",
         "server_time_utc": call.state.clock.now().unix_timestamp(),
         "version": VERSION,
+        "product": PRODUCT.0,
+        "product_version": PRODUCT.1,
         "cluster_name": identity.cluster_name,
         "cluster_id": identity.cluster_id,
     });
@@ -64,6 +69,8 @@ pub(super) async fn seal_status(call: Call) -> Result<Answer> {
         "progress": 0,
         "nonce": "",
         "version": VERSION,
+        "product": PRODUCT.0,
+        "product_version": PRODUCT.1,
         "build_date": "",
         "commit_date": "",
         "migration": false,

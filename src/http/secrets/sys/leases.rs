@@ -92,6 +92,19 @@ pub(super) async fn count(call: Call) -> Result<Answer> {
     }
 }
 
+/// `GET sys/leases?type=irrevocable`: none, as [`count`] says.
+pub(super) async fn irrevocable(call: Call) -> Result<Answer> {
+    let limit = call.fields.text("limit")?.unwrap_or_default();
+    if !matches!(limit.as_str(), "" | "none") && !limit.parse().is_ok_and(|limit: u32| limit > 0) {
+        return Err(Error::invalid("limit: must be \"none\" or a positive number"));
+    }
+    match call.fields.text("type")?.as_deref() {
+        None | Some("") => Err(Error::not_found()),
+        Some("irrevocable") => Ok(Answer::data(json!({ "lease_count": 0, "counts": {}, "leases": [] }))),
+        Some(_) => Err(Error::invalid("type: only \"irrevocable\" is known")),
+    }
+}
+
 /// `POST sys/leases/tidy`: what the server does by itself now and then.
 pub(super) async fn tidy(call: Call) -> Result<Answer> {
     call.state.engine.sweep_leases().await?;

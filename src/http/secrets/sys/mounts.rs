@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::super::answer::{Answer, Body};
-use super::super::capabilities as granted_on;
 use super::super::index_of;
 use super::super::route::Call;
 use super::to_the_end;
@@ -117,7 +116,39 @@ pub(super) async fn method_disable(call: Call) -> Result<Answer> {
     .await
 }
 
-/// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any right on it. What
+/// `GET sys/internal/ui/mounts`: the mounts on which the caller has any right, and those that are shown to everybody,
+/// of which a stranger sees little.
+pub(super) async fn visible(call: Call) -> Result<Answer> {
+    let (state, mut lists) = (&call.state, [Map::new(), Map::new()]);
+    let caller = match &call.token {
+        None => None,
+        Some(token) => {
+            state.nodes.fresh().await?;
+            Some(state.auth.recognise(token.expose(), call.address).await?)
+        }
+    };
+    for mount in state.auth.mounts().iter().filter(|mount| is_shown(mount)) {
+        let reached = caller.as_ref().is_some_and(|caller| state.auth.reaches(caller, mount));
+        if !reached && mount.listing_visibility != "unauth" {
+            continue;
+        }
+        let entry = match &caller {
+            Some(_) => mount.to_json(),
+            None => {
+                json!({ "type": mount.kind.word(), "description": mount.description, "options": mount.options })
+            }
+        };
+        let (list, path) = match mount.path.strip_prefix(METHODS) {
+            Some(path) => (1, path),
+            None => (0, &mount.path[..]),
+        };
+        lists[list].insert(path.to_owned(), entry);
+    }
+    let [secret, auth] = lists;
+    Ok(Answer::data(json!({ "secret": secret, "auth": auth })))
+}
+
+/// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any right at its path or below. What
 /// does not exist looks like what is not theirs.
 pub(super) async fn preflight(call: Call) -> Result<Answer> {
     let path = call.param("path");
@@ -126,11 +157,8 @@ pub(super) async fn preflight(call: Call) -> Result<Answer> {
         Error::new(Kind::Forbidden, format!("{text} \"{path}/\""))
     };
     let table = call.state.auth.mounts();
-    let below = format!("{path}/");
-    let (mount, _) = table.route(&below).ok_or_else(refused)?;
-    let caller = call.caller()?;
-    let may = |path: &str| granted_on(&call.state, caller, path) != ["deny"];
-    if ![path, &below, &mount.path].into_iter().any(may) {
+    let (mount, _) = table.route(path).filter(|(mount, _)| is_shown(mount)).ok_or_else(refused)?;
+    if !call.state.auth.reaches(call.caller()?, mount) {
         return Err(refused());
     }
     let mut entry = mount.to_json();

@@ -1,0 +1,182 @@
+//! Moving a mount to another path. It keeps its id, and with it everything that it stored and made: tokens, leases,
+//! certificates, CRLs. What names paths (policies, the ids of leases) stays as it is.
+
+use serde::{Deserialize, Serialize};
+
+use super::change::{RESERVED, came_first, canonical, check_free, document, key};
+use super::{Mount, MountTable};
+use crate::auth::store::AuthWrite;
+use crate::auth::{Auth, repeated};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM};
+use crate::error::{Error, Result};
+
+/// The document of the last moves.
+const KIND: &str = "config";
+const NAME: &str = "mount-moves";
+/// How many of them it keeps.
+const KEPT: usize = 64;
+
+/// A move that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// What its maker asks for it by.
+    pub id: String,
+    /// Where the mount was, with a `/` at the end.
+    pub from: String,
+    /// Where it went.
+    pub to: String,
+}
+
+impl Auth {
+    /// Moves a mount; authentication methods are named with their `auth/`, and stay below it.
+    ///
+    /// # Errors
+    /// `Invalid` with the rule that one of the paths breaks.
+    pub async fn mount_move(&self, from: &str, to: &str) -> Result<Move> {
+        let read = |name, path| canonical(path).map_err(|error| Error::invalid(error.text().replacen("path", name, 1)));
+        let (from, to) = (read("from", from)?, read("to", to)?);
+        check_families(&from, &to)?;
+        let _one_writer = self.writer().await?;
+        let attempt = async || {
+            // Read before the table: whoever enables a mount in between makes this one try again.
+            let order = self.order().await?;
+            self.reload_mounts().await?;
+            let none = || Error::invalid(format!("no matching mount at {from:?}"));
+            let (mount, version) = self.stored_mount(&from).await?.ok_or_else(none)?;
+            if mount.is_built_in() {
+                return Err(Error::invalid(format!("cannot remount {from:?}")));
+            }
+            check_free(&self.mounts().with(&from, None), &to)?;
+            let moved = Mount { path: to.clone(), ..mount };
+            let made = Move { id: crate::random::uuid(), from: from.clone(), to: to.clone() };
+            let delete = DocumentWrite { key: key(&from), expected: version, body: None };
+            let writes = [delete, document(&moved, 0)?, order, self.with_move(&made).await?];
+            let unit = writes.into_iter().map(AuthWrite::Document).collect();
+            self.commit_table(unit, |table: &MountTable| table.with(&from, None).with(&to, Some(moved))).await?;
+            Ok(made)
+        };
+        repeated(attempt).await.map_err(|error| came_first(error, &from))
+    }
+
+    /// A move that was made, by its id; `None` when there was none, or many since.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn mount_moved(&self, id: &str) -> Result<Option<Move>> {
+        Ok(self.moves().await?.0.into_iter().find(|made| made.id == id))
+    }
+
+    /// The last moves, the newest at the end, and the version of their document.
+    async fn moves(&self) -> Result<(Vec<Move>, u64)> {
+        let documents = self.store.documents(KIND).await?;
+        let Some(document) = documents.into_iter().find(|document| document.key == moves_key()) else {
+            return Ok((Vec::new(), 0));
+        };
+        Ok((serde_json::from_slice(&document.body).map_err(Error::internal)?, document.version))
+    }
+
+    async fn with_move(&self, made: &Move) -> Result<DocumentWrite> {
+        let (mut moves, expected) = self.moves().await?;
+        moves.push(made.clone());
+        moves.drain(..moves.len().saturating_sub(KEPT));
+        let body = serde_json::to_vec(&moves).map_err(Error::internal)?;
+        Ok(DocumentWrite { key: moves_key(), expected, body: Some(body) })
+    }
+}
+
+fn moves_key() -> DocumentKey {
+    DocumentKey { mount: SYSTEM, kind: KIND, name: NAME.to_owned() }
+}
+
+/// An authentication method stays one, and a secret engine goes nowhere that is kept free.
+fn check_families(from: &str, to: &str) -> Result<()> {
+    if from == to {
+        return Err(Error::invalid("from and to are the same path"));
+    }
+    match (from.strip_prefix("auth/"), to.strip_prefix("auth/")) {
+        (Some(_), None) => Err(Error::invalid(format!("cannot remount auth mount to non-auth mount {to:?}"))),
+        (Some(_), Some("")) => Err(Error::invalid(format!("cannot remount to destination {to:?}"))),
+        (Some(_), Some(_)) => Ok(()),
+        (None, _) => match RESERVED.iter().find(|reserved| to.starts_with(**reserved)) {
+            Some(reserved) => Err(Error::invalid(format!("cannot remount to destination {reserved:?}"))),
+            None => Ok(()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::auth::memory::Memory;
+    use crate::clock::Clock;
+    use crate::error::Kind;
+    use crate::fields::Fields;
+
+    async fn auth() -> Arc<Auth> {
+        let auth = Auth::open(Arc::new(Memory::default()), Clock::system()).await.unwrap();
+        for path in ["pki", "team/ca"] {
+            let fields = json!({ "type": "pki", "description": path });
+            auth.mount_enable(path, &Fields::parse(fields.to_string().as_bytes()).unwrap()).await.unwrap();
+        }
+        auth
+    }
+
+    #[tokio::test]
+    async fn a_mount_moves_with_its_id_and_settings() {
+        let auth = auth().await;
+        let before = Mount::clone(auth.mounts().get("pki").unwrap());
+        let made = auth.mount_move("/pki", "pki/below/").await.unwrap();
+        assert_eq!((&made.from[..], &made.to[..]), ("pki/", "pki/below/"));
+        auth.reload().await.unwrap();
+        let mounts = auth.mounts();
+        assert!(mounts.get("pki").is_none());
+        let after = mounts.get("pki/below").unwrap();
+        assert_eq!(**after, Mount { path: "pki/below/".to_owned(), ..before });
+        assert_eq!(mounts.by_id(after.id).unwrap().path, "pki/below/");
+        assert_eq!(auth.mount_moved(&made.id).await.unwrap(), Some(made));
+        assert_eq!(auth.mount_moved("none").await.unwrap(), None);
+        auth.mount_move("pki/below", "pki").await.unwrap();
+        assert!(auth.mounts().get("pki").is_some());
+    }
+
+    #[tokio::test]
+    async fn where_a_mount_may_not_go() {
+        let auth = auth().await;
+        for (from, to, text) in [
+            ("pki", "pki", "from and to are the same path"),
+            ("absent", "new", "no matching mount at \"absent/\""),
+            ("pki", "sys", "cannot remount to destination \"sys/\""),
+            ("pki", "cubbyhole/x", "cannot remount to destination \"cubbyhole/\""),
+            ("pki", "auth/x", "cannot remount to destination \"auth/\""),
+            ("sys", "other", "cannot remount \"sys/\""),
+            ("cubbyhole", "other", "cannot remount \"cubbyhole/\""),
+            ("auth/token", "auth/other", "cannot remount \"auth/token/\""),
+            ("auth/token", "other", "cannot remount auth mount to non-auth mount \"other/\""),
+            ("pki", "team/ca", "path is already in use at team/ca/"),
+            ("pki", "team/ca/x", "path is already in use at team/ca/"),
+            ("pki", "team", "existing mount at team/ca/"),
+        ] {
+            let error = auth.mount_move(from, to).await.unwrap_err();
+            assert_eq!((error.kind(), error.text()), (Kind::Invalid, text), "{from} {to}");
+        }
+        for (from, to) in [("", "x"), ("pki", ""), ("pki", "a//b"), ("pki", "a b"), ("pki", "../x")] {
+            assert_eq!(auth.mount_move(from, to).await.unwrap_err().kind(), Kind::Invalid, "{from} {to}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_last_moves_are_told_of() {
+        let auth = auth().await;
+        let first = auth.mount_move("pki", "b").await.unwrap();
+        for _ in 0..KEPT / 2 {
+            auth.mount_move("b", "a").await.unwrap();
+            auth.mount_move("a", "b").await.unwrap();
+        }
+        assert_eq!(auth.mount_moved(&first.id).await.unwrap(), None);
+        assert_eq!(auth.moves().await.unwrap().0.len(), KEPT);
+    }
+}

@@ -1,0 +1,61 @@
+//! Whether a rule leads to a mount: to its path, or to one below it.
+//!
+//! A rule is tried at one path that it matches: that of the mount, or one below it whose free parts hold what no
+//! rule spells out. What decides there decides whether the rule counts.
+
+/// What stands for any text in a path that is tried; no path of a request has it.
+const ANYTHING: &str = "\0";
+
+/// A path at or below `mount` (which ends in `/`) that a rule of this path matches; `None` when there is none.
+pub(super) fn instance(rule: &str, mount: &str) -> Option<String> {
+    let mount = mount.trim_end_matches('/');
+    let mut rest = Some(rule);
+    for segment in mount.split('/') {
+        let (first, behind) = split(rest?);
+        match first.strip_suffix('*').filter(|_| behind.is_none()) {
+            // Everything that begins like this: the whole mount.
+            Some(prefix) => return segment.starts_with(prefix).then(|| format!("{mount}/{ANYTHING}")),
+            None if first == "+" || first == segment => rest = behind,
+            None => return None,
+        }
+    }
+    let Some(rest) = rest else { return Some(mount.to_owned()) };
+    let below = rest.split('/').map(|segment| if segment == "+" { ANYTHING } else { segment });
+    let below = below.collect::<Vec<_>>().join("/");
+    let below = below.strip_suffix('*').map(|prefix| format!("{prefix}{ANYTHING}")).unwrap_or(below);
+    Some(format!("{mount}/{below}"))
+}
+
+fn split(path: &str) -> (&str, Option<&str>) {
+    path.split_once('/').map_or((path, None), |(first, behind)| (first, Some(behind)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_leads_to_a_mount_at_or_above_or_below_its_path() {
+        for (rule, mount, path) in [
+            ("pki/issue/web", "pki/", Some("pki/issue/web")),
+            ("pki", "pki/", Some("pki")),
+            ("pki/", "pki/", Some("pki/")),
+            ("pki/*", "pki/", Some("pki/\0")),
+            ("pki/issue/*", "pki/", Some("pki/issue/\0")),
+            ("p*", "pki/", Some("pki/\0")),
+            ("*", "team/ca/", Some("team/ca/\0")),
+            ("team/*", "team/ca/", Some("team/ca/\0")),
+            ("team/c*", "team/ca/", Some("team/ca/\0")),
+            ("+/issue/+", "pki/", Some("pki/issue/\0")),
+            ("+", "pki/", Some("pki")),
+            ("+/+/x", "team/ca/", Some("team/ca/x")),
+            ("team", "team/ca/", None),
+            ("team/+/x", "team/ca/b/", None),
+            ("pki2/*", "pki/", None),
+            ("q*", "pki/", None),
+            ("team/d*", "team/ca/", None),
+        ] {
+            assert_eq!(instance(rule, mount).as_deref(), path, "{rule} {mount}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Which versions of the program ran on this store, and since when.
+
+use serde::{Deserialize, Serialize};
+
+use super::store::AuthWrite;
+use super::{Auth, repeated};
+use crate::clock::Time;
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM};
+use crate::error::{Error, Result};
+
+const KIND: &str = "config";
+const NAME: &str = "versions";
+/// How many are kept.
+const KEPT: usize = 128;
+
+/// A version of the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Its number.
+    pub version: String,
+    /// When it was started for the first time.
+    #[serde(with = "super::instant")]
+    pub since: Time,
+}
+
+impl Auth {
+    /// Takes note that this version runs, unless that is known.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn note_version(&self, version: &str) -> Result<()> {
+        let attempt = async || {
+            let (mut versions, expected) = self.stored_versions().await?;
+            if versions.iter().any(|known| known.version == version) {
+                return Ok(());
+            }
+            versions.push(Version { version: version.to_owned(), since: self.clock.now() });
+            versions.drain(..versions.len().saturating_sub(KEPT));
+            let body = serde_json::to_vec(&versions).map_err(Error::internal)?;
+            let write = DocumentWrite { key: key(), expected, body: Some(body) };
+            self.store.commit(vec![AuthWrite::Document(write)]).await.map(drop)
+        };
+        repeated(attempt).await
+    }
+
+    /// The versions that ran, in the order in which they were started first.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn versions(&self) -> Result<Vec<Version>> {
+        Ok(self.stored_versions().await?.0)
+    }
+
+    async fn stored_versions(&self) -> Result<(Vec<Version>, u64)> {
+        let documents = self.store.documents(KIND).await?;
+        let Some(document) = documents.into_iter().find(|document| document.key == key()) else {
+            return Ok((Vec::new(), 0));
+        };
+        Ok((serde_json::from_slice(&document.body).map_err(Error::internal)?, document.version))
+    }
+}
+
+fn key() -> DocumentKey {
+    DocumentKey { mount: SYSTEM, kind: KIND, name: NAME.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::auth::memory::Memory;
+    use crate::clock::Clock;
+
+    #[tokio::test]
+    async fn each_version_is_noted_once_with_its_first_start() {
+        let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
+        let auth = Auth::open(Arc::new(Memory::default()), clock.clone()).await.unwrap();
+        for version in ["0.1.0", "0.1.0", "0.2.0", "0.1.0"] {
+            auth.note_version(version).await.unwrap();
+            clock.advance(Duration::from_secs(60));
+        }
+        let versions: Vec<_> = auth.versions().await.unwrap().into_iter().map(|v| (v.version, v.since)).collect();
+        let at = |minute: u64| datetime!(2030-01-01 00:00 UTC) + Duration::from_secs(60 * minute);
+        assert_eq!(versions, [("0.1.0".to_owned(), at(0)), ("0.2.0".to_owned(), at(2))]);
+    }
+}

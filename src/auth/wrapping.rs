@@ -1,0 +1,297 @@
+//! Wrapped answers: kept for whoever has a token that is good for one use, and for nothing else.
+//!
+//! An answer that its asker wants wrapped is put away with a fresh token, in one commit; the asker gets that token
+//! in its place ([`Wrapping`]) and hands it on. Whoever brings it gets the answer, once: the row of the token is
+//! removed by the statement that finds a use left in it, so of several who ask at the same moment, on whichever
+//! nodes, one succeeds. The others hear what everybody hears who brings no such token, and so learn that somebody
+//! was there before them. What is kept is sealed, and goes with the token when that expires.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use super::mounts::{SYSTEM_TTL, TOKEN_MOUNT};
+use super::policies::WRAPPING;
+use super::store::{AuthWrite, CubbyholeRow, TokenRow};
+use super::token::{Record, Ties, hash_of, new_token, token_row};
+use super::{Auth, Caller};
+use crate::clock::{Time, rfc3339};
+use crate::error::{Error, Kind, Result};
+use crate::secret::Secret;
+
+/// The path of the wrapped answer among what its token keeps; no other entry has it.
+const ANSWER: &str = "";
+/// Most octets of an answer that is wrapped.
+pub const MAX_ANSWER: usize = 1 << 20;
+/// Shortest life of a wrapped answer: a shorter one would be shown as none.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// An answer as it is kept.
+pub struct Wrapped {
+    /// The media type of its body.
+    pub media_type: String,
+    /// Its body.
+    pub body: Secret,
+}
+
+/// Why and for how long an answer is wrapped.
+pub struct Terms {
+    /// How long it can be fetched.
+    pub ttl: Duration,
+    /// The path of the request that it answers.
+    pub path: String,
+    /// What its asker is called; `""` for somebody without a token.
+    pub display_name: String,
+    /// The handle of the token, or the secret id, that is in it.
+    pub wrapped_accessor: Option<String>,
+}
+
+/// What the asker of a wrapped answer gets in its place.
+pub struct Wrapping {
+    /// The token that it can be fetched with, once.
+    pub token: Secret,
+    /// The handle of that token.
+    pub accessor: String,
+    /// How long it can be fetched.
+    pub ttl: Duration,
+    /// When it was wrapped.
+    pub creation_time: Time,
+    /// The path of the request that it answers.
+    pub creation_path: String,
+    /// The handle of the token, or the secret id, that is in it.
+    pub wrapped_accessor: Option<String>,
+}
+
+impl Wrapped {
+    /// The media type, a line feed, the body.
+    fn to_body(&self) -> Vec<u8> {
+        let body = self.body.expose();
+        // At its full size at once: growing would leave copies behind.
+        let mut kept = Vec::with_capacity(self.media_type.len() + 1 + body.len());
+        kept.extend_from_slice(self.media_type.as_bytes());
+        kept.push(b'\n');
+        kept.extend_from_slice(body);
+        kept
+    }
+
+    fn of(kept: &Zeroizing<Vec<u8>>) -> Result<Self> {
+        let at = kept.iter().position(|octet| *octet == b'\n').ok_or_else(|| Error::internal("a wrapped answer"))?;
+        let media_type = std::str::from_utf8(&kept[..at]).map_err(Error::internal)?.to_owned();
+        Ok(Self { media_type, body: Secret::new(&kept[at + 1..]) })
+    }
+}
+
+fn not_valid() -> Error {
+    Error::invalid("wrapping token is not valid or does not exist")
+}
+
+impl Auth {
+    /// Whether an answer may be wrapped for so long.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the rule, below a second and above the longest life of tokens.
+    pub fn check_wrapping_ttl(&self, ttl: Duration) -> Result<()> {
+        if ttl < SHORTEST {
+            return Err(Error::invalid("wrap-ttl: must be at least one second"));
+        }
+        let longest = self.mounts.load().get(TOKEN_MOUNT).map_or(SYSTEM_TTL, |mount| mount.max_ttl());
+        if ttl > longest {
+            let seconds = longest.as_secs();
+            return Err(Error::invalid(format!("wrap-ttl: longer than tokens live, which is {seconds}s at most")));
+        }
+        Ok(())
+    }
+
+    /// Puts an answer away, and makes the token that it is fetched with.
+    ///
+    /// # Errors
+    /// Those of the store; nothing is kept then, or nobody knows the token.
+    pub async fn wrap(&self, answer: &Wrapped, terms: Terms) -> Result<Wrapping> {
+        self.wrap_beside(None, answer.to_body(), terms).await
+    }
+
+    /// Puts an answer away, and takes another wrapping token in the same commit.
+    async fn wrap_beside(&self, taken: Option<AuthWrite>, body: Vec<u8>, terms: Terms) -> Result<Wrapping> {
+        let Terms { ttl, path, display_name, wrapped_accessor } = terms;
+        let mut record = self.new_record(vec![WRAPPING.to_owned()], display_name, &path);
+        (record.creation_ttl, record.grant, record.explicit_max_ttl) = (ttl, ttl, ttl);
+        let token = Zeroizing::new(new_token());
+        let row = token_row(&token, &record, Some(ttl), Some(1), Ties::default())?;
+        let kept = CubbyholeRow { token: row.hash, path: ANSWER.to_owned(), body };
+        let wrap = [AuthWrite::TokenInsert(row), AuthWrite::CubbyholePut(kept)];
+        self.store.commit(taken.into_iter().chain(wrap).collect()).await?;
+        Ok(Wrapping {
+            token: Secret::new(token.as_bytes()),
+            accessor: record.accessor,
+            ttl,
+            creation_time: record.created_at,
+            creation_path: path,
+            wrapped_accessor,
+        })
+    }
+
+    /// What is told of a wrapped answer without fetching it: `creation_path`, `creation_time`, `creation_ttl`.
+    ///
+    /// # Errors
+    /// `Invalid` when the token has none, or it was fetched; those of the store.
+    pub async fn wrapping_lookup(&self, token: &str) -> Result<Value> {
+        let (_, record) = self.wrapping_token(token).await?;
+        Ok(json!({
+            "creation_path": record.path,
+            "creation_time": rfc3339(record.created_at),
+            "creation_ttl": record.creation_ttl.as_secs(),
+        }))
+    }
+
+    /// The answer behind a wrapping token, which ends with it.
+    ///
+    /// # Errors
+    /// `Invalid` when the token has none, or somebody fetched it before; those of the store, after which it may be
+    /// gone.
+    pub async fn unwrap_answer(&self, token: &str) -> Result<Wrapped> {
+        let (row, _) = self.wrapping_token(token).await?;
+        let kept = self.kept_answer(&row).await?;
+        self.store.commit(vec![AuthWrite::TokenTake(row.hash)]).await.map_err(taken_before)?;
+        Wrapped::of(&kept)
+    }
+
+    /// The same answer behind another wrapping token, for as long as at first; the one before ends.
+    ///
+    /// # Errors
+    /// As [`Auth::unwrap_answer`].
+    pub async fn rewrap(&self, token: &str) -> Result<Wrapping> {
+        let (row, record) = self.wrapping_token(token).await?;
+        let kept = std::mem::take(&mut *self.kept_answer(&row).await?);
+        let Record { path, display_name, creation_ttl: ttl, .. } = record;
+        let terms = Terms { ttl, path, display_name, wrapped_accessor: None };
+        self.wrap_beside(Some(AuthWrite::TokenTake(row.hash)), kept, terms).await.map_err(taken_before)
+    }
+
+    /// The answer behind the caller's own token, whose one use was this request, as text; `None` for any other
+    /// token. It ends with it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn own_answer(&self, caller: &Caller) -> Result<Option<Wrapped>> {
+        if caller.policies != [WRAPPING] {
+            return Ok(None);
+        }
+        let Some(kept) = self.store.cubbyhole(caller.hash, ANSWER.to_owned()).await? else { return Ok(None) };
+        self.store.commit(vec![AuthWrite::TokenRevoke(caller.hash)]).await?;
+        Wrapped::of(&Zeroizing::new(kept.body)).map(Some)
+    }
+
+    /// A wrapping token that has not been used.
+    async fn wrapping_token(&self, token: &str) -> Result<(TokenRow, Record)> {
+        let row = self.live_row(hash_of(token).ok_or_else(not_valid)?).await?.ok_or_else(not_valid)?;
+        let record = Record::of(&row)?;
+        // Nobody is given this policy in any other way.
+        if record.policies == [WRAPPING] { Ok((row, record)) } else { Err(not_valid()) }
+    }
+
+    async fn kept_answer(&self, row: &TokenRow) -> Result<Zeroizing<Vec<u8>>> {
+        let kept = self.store.cubbyhole(row.hash, ANSWER.to_owned()).await?;
+        kept.map(|kept| Zeroizing::new(kept.body)).ok_or_else(not_valid)
+    }
+}
+
+fn taken_before(error: Error) -> Error {
+    if error.kind() == Kind::Conflict { not_valid() } else { error }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::auth::memory::Memory;
+    use crate::clock::Clock;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    async fn auth() -> (Arc<Auth>, Arc<Memory>, Clock) {
+        let (store, clock) = (Arc::new(Memory::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
+        (Auth::open(store.clone(), clock.clone()).await.unwrap(), store, clock)
+    }
+
+    async fn wrapped(auth: &Auth) -> Wrapping {
+        let answer = Wrapped { media_type: "application/json".to_owned(), body: Secret::new(b"{\n}\n".as_slice()) };
+        let terms = Terms {
+            ttl: MINUTE,
+            path: "pki/issue/web".to_owned(),
+            display_name: "token".to_owned(),
+            wrapped_accessor: None,
+        };
+        auth.wrap(&answer, terms).await.unwrap()
+    }
+
+    fn text(secret: &Secret) -> &str {
+        secret.expose_text().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_wrapped_answer_is_fetched_once() {
+        let (auth, store, _) = auth().await;
+        let wrapping = wrapped(&auth).await;
+        let token = text(&wrapping.token);
+        let told = auth.wrapping_lookup(token).await.unwrap();
+        let expected = json!({ "creation_path": "pki/issue/web", "creation_time": "2030-01-01T00:00:00Z",
+            "creation_ttl": 60 });
+        assert_eq!(told, expected);
+        let answer = auth.unwrap_answer(token).await.unwrap();
+        assert!(answer.media_type == "application/json" && answer.body.expose() == b"{\n}\n");
+        assert!(store.state().cubbyholes.is_empty() && store.state().tokens.is_empty());
+        for error in [auth.unwrap_answer(token).await.err(), auth.wrapping_lookup(token).await.err()] {
+            assert_eq!(error.unwrap().text(), "wrapping token is not valid or does not exist");
+        }
+    }
+
+    #[tokio::test]
+    async fn another_token_keeps_the_answer_and_ends_the_first() {
+        let (auth, store, clock) = auth().await;
+        let first = wrapped(&auth).await;
+        clock.advance(Duration::from_secs(50));
+        let second = auth.rewrap(text(&first.token)).await.unwrap();
+        assert!(auth.unwrap_answer(text(&first.token)).await.is_err());
+        assert_eq!((second.ttl, &second.creation_path[..]), (MINUTE, "pki/issue/web"));
+        assert_eq!(second.creation_time, clock.now());
+        clock.advance(Duration::from_secs(59));
+        assert!(auth.unwrap_answer(text(&second.token)).await.unwrap().body.expose() == b"{\n}\n");
+        assert!(store.state().tokens.is_empty());
+    }
+
+    #[tokio::test]
+    async fn no_other_token_and_no_ended_one_has_an_answer() {
+        let (auth, _, clock) = auth().await;
+        let root = auth.root_token(None, "test").await.unwrap();
+        let wrapping = wrapped(&auth).await;
+        clock.advance(MINUTE);
+        for token in [root.as_str(), text(&wrapping.token), "", "s.unknown", &"x".repeat(1_000)] {
+            assert_eq!(auth.unwrap_answer(token).await.err().unwrap().kind(), Kind::Invalid, "{}", token.len());
+            assert_eq!(auth.rewrap(token).await.err().unwrap().kind(), Kind::Invalid);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_stored_is_not_wrapped() {
+        let (auth, store, _) = auth().await;
+        store.state().fail = true;
+        let answer = Wrapped { media_type: "text/plain".to_owned(), body: Secret::new(b"hunter2".as_slice()) };
+        let terms = Terms { ttl: MINUTE, path: "a".to_owned(), display_name: String::new(), wrapped_accessor: None };
+        let error = auth.wrap(&answer, terms).await.err().unwrap();
+        assert!(error.kind() == Kind::Unavailable && !error.text().contains("hunter2"));
+        store.state().fail = false;
+        assert!(store.state().tokens.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_time_has_bounds() {
+        let (auth, ..) = auth().await;
+        for (seconds, good) in [(0.999, false), (1.0, true), (2_764_800.0, true), (2_764_801.0, false)] {
+            assert_eq!(auth.check_wrapping_ttl(Duration::from_secs_f64(seconds)).is_ok(), good, "{seconds}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What a token keeps for itself (`cubbyhole/`). Nobody else sees it, and it ends with the token.
+
+use super::answer::Answer;
+use super::page::Page;
+use super::route::Operation::{Delete, List, Read, Update};
+use super::route::{Call, Route};
+use crate::error::{Error, Result};
+use crate::secret::PartlySecret;
+
+/// Most bytes of one entry.
+const ENTRY: usize = 64 << 10;
+const PAGE: &[&str] = &["after", "limit"];
+
+/// The routes of the cubbyhole mount.
+pub static ROUTES: &[Route] = &[
+    Route::token(List, "", PAGE, |call| Box::pin(list(call))),
+    Route::token(List, "*path", PAGE, |call| Box::pin(list(call))),
+    Route::token(Read, "*path", &[], |call| Box::pin(read(call))),
+    Route::token(Update, "*path", &[], |call| Box::pin(write(call))).with_verbatim_body().with_body_limit(ENTRY),
+    Route::token(Delete, "*path", &[], |call| Box::pin(delete(call))),
+];
+
+/// `LIST cubbyhole/:path`: what lies directly below it.
+async fn list(call: Call) -> Result<Answer> {
+    let page = Page::of(&call.fields)?;
+    let keys = call.state.auth.cubbyhole_keys(call.caller()?, call.param("path")).await?;
+    Answer::keys(page.cut(keys.iter().map(String::as_str)), None)
+}
+
+/// `GET cubbyhole/:path`.
+async fn read(call: Call) -> Result<Answer> {
+    let kept = call.state.auth.cubbyhole_read(call.caller()?, call.param("path")).await?;
+    let kept = kept.ok_or_else(Error::not_found)?;
+    let mut json = PartlySecret::with_capacity(kept.expose().len());
+    json.push_secret(kept.expose());
+    Ok(Answer::rendered(json))
+}
+
+/// `POST cubbyhole/:path`: the whole entry, in the place of the one before.
+async fn write(call: Call) -> Result<Answer> {
+    let (auth, caller) = (&call.state.auth, call.caller()?);
+    let members = call.fields.clone().into_members();
+    auth.cubbyhole_write(caller, call.param("path"), &members).await?;
+    Ok(Answer::empty())
+}
+
+/// `DELETE cubbyhole/:path`, of an absent one too.
+async fn delete(call: Call) -> Result<Answer> {
+    call.state.auth.cubbyhole_delete(call.caller()?, call.param("path")).await?;
+    Ok(Answer::empty())
+}

@@ -1,0 +1,30 @@
+//! Moving mounts (`sys/remount`). A move is done when it is answered; its status says so to clients that ask.
+
+use serde_json::json;
+
+use super::super::answer::{Answer, Body};
+use super::super::route::Call;
+use super::to_the_end;
+use crate::error::{Error, Result};
+
+/// `POST sys/remount`.
+pub(super) async fn remount(call: Call) -> Result<Answer> {
+    let path = |name| call.fields.str(name).map(|path| path.filter(|path| !path.is_empty()).map(str::to_owned));
+    let (Some(from), Some(to)) = (path("from")?, path("to")?) else {
+        return Err(Error::invalid("both 'from' and 'to' path must be specified as a string"));
+    };
+    to_the_end(async move {
+        let made = call.state.mounts.remount(&from, &to).await?;
+        Ok(Body::DataAndTop(json!({ "migration_id": made.id })).into())
+    })
+    .await
+}
+
+/// `GET sys/remount/status/:migration_id`.
+pub(super) async fn status(call: Call) -> Result<Answer> {
+    let made = call.state.auth.mount_moved(call.param("migration_id")).await?.ok_or_else(Error::not_found)?;
+    Ok(Answer::data(json!({
+        "migration_id": made.id,
+        "migration_info": { "source_mount": made.from, "target_mount": made.to, "status": "success" },
+    })))
+}

@@ -1,0 +1,71 @@
+//! Answers that their askers want wrapped: put away, with a token in their place
+//! ([`auth::wrapping`](crate::auth::wrapping)).
+//!
+//! What is put away is the answer as it would have been sent, raw bodies too. What has no body, and what is no
+//! success, is answered as always, and so are the pages that tell whether the server lives. When an answer cannot be
+//! stored its asker hears that and nothing of the answer: what it made stands, and nobody knows its secrets.
+
+use std::time::Duration;
+
+use super::answer::{Answer, Body};
+use super::render::{self, Context};
+use crate::auth::Caller;
+use crate::auth::wrapping::{MAX_ANSWER, Terms, Wrapped};
+use crate::error::Result;
+use crate::http::request_id::RequestId;
+use crate::http::state::State;
+use crate::secret::Secret;
+
+/// Most octets of what is put away for somebody whom nobody knows.
+const OPEN_ANSWER: usize = 64 << 10;
+
+/// What is wanted, of a request that is answered soon.
+pub(super) struct Wanted {
+    ttl: Duration,
+    path: String,
+    display_name: String,
+    longest: usize,
+}
+
+impl Wanted {
+    /// For so long, in answer to a request for this path.
+    pub(super) fn of(ttl: Duration, path: &str, caller: Option<&Caller>) -> Self {
+        let longest = if caller.is_some() { MAX_ANSWER } else { OPEN_ANSWER };
+        let display_name = caller.map(|caller| caller.display_name.clone()).unwrap_or_default();
+        Self { ttl, path: path.to_owned(), display_name, longest }
+    }
+}
+
+/// Whether an answer is put away when its asker wants that.
+pub(super) fn can_be(answer: &Answer) -> bool {
+    render::status_of(answer, None) == 200 && !matches!(answer.body, Body::Wrapped(_))
+}
+
+/// Puts an answer away; what its asker gets in its place.
+///
+/// # Errors
+/// `Invalid` when it is too long; those of the store.
+pub(super) async fn put_away(
+    state: &State,
+    answer: Answer,
+    wanted: Wanted,
+    id: &RequestId,
+    context: Context<'_>,
+) -> Result<Answer> {
+    let Wanted { ttl, path, display_name, longest } = wanted;
+    let wrapped_accessor = accessor_in(&answer.body, context.mount_type);
+    let (media_type, body) = render::whole(answer, id, context, longest)?;
+    let kept = Wrapped { media_type, body: Secret::new(body.into_bytes()) };
+    let wrapping = state.auth.wrap(&kept, Terms { ttl, path, display_name, wrapped_accessor }).await?;
+    Ok(Body::Wrapped(Box::new(wrapping)).into())
+}
+
+/// The handle of the token, or of the secret id, that is in an answer.
+fn accessor_in(body: &Body, mount_type: &str) -> Option<String> {
+    let accessor = match body {
+        Body::Auth(auth) => auth.others.get("accessor"),
+        Body::Data(data) if mount_type == "approle" => data.get("secret_id_accessor"),
+        _ => None,
+    };
+    accessor?.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}

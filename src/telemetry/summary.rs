@@ -1,0 +1,116 @@
+//! The metrics as JSON, for callers that read no Prometheus text: counters, gauges and samples by name and labels.
+//!
+//! Made of the text of our own exporter, which is the one source of both forms.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+/// What is known of one set of labels of a histogram.
+#[derive(Default)]
+struct Sample {
+    count: f64,
+    sum: f64,
+}
+
+/// `Gauges`, `Counters` and `Samples` of a text of the exporter.
+pub(super) fn of(text: &str) -> Map<String, Value> {
+    let mut kinds = BTreeMap::new();
+    let (mut gauges, mut counters) = (Vec::new(), Vec::new());
+    let mut samples: BTreeMap<(&str, Labels), Sample> = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(kind) = line.strip_prefix("# TYPE ") {
+            kinds.extend(kind.split_once(' '));
+            continue;
+        }
+        let Some((name, labels, value)) = read(line) else { continue };
+        match kinds.get(name) {
+            Some(&"counter") => counters.push(json!({ "Name": name, "Count": number(value), "Labels": labels })),
+            Some(&"gauge") => gauges.push(json!({ "Name": name, "Value": number(value), "Labels": labels })),
+            _ => {
+                if let Some(name) = name.strip_suffix("_count") {
+                    samples.entry((name, labels)).or_default().count = value;
+                } else if let Some(name) = name.strip_suffix("_sum") {
+                    samples.entry((name, labels)).or_default().sum = value;
+                }
+            }
+        }
+    }
+    let sample = |((name, labels), Sample { count, sum }): ((&str, Labels), Sample)| {
+        let mean = if count > 0.0 { sum / count } else { 0.0 };
+        json!({ "Name": name, "Count": number(count), "Sum": number(sum), "Mean": number(mean), "Labels": labels })
+    };
+    let samples: Vec<Value> = samples.into_iter().map(sample).collect();
+    let parts = [("Gauges", gauges), ("Counters", counters), ("Samples", samples), ("Points", Vec::new())];
+    parts.into_iter().map(|(name, list)| (name.to_owned(), Value::Array(list))).collect()
+}
+
+type Labels = BTreeMap<String, String>;
+
+/// Name, labels and value of a line; `None` of a comment and of a blank one.
+fn read(line: &str) -> Option<(&str, Labels, f64)> {
+    if line.starts_with('#') {
+        return None;
+    }
+    let (head, value) = line.rsplit_once(' ')?;
+    let value = value.parse().ok()?;
+    match head.split_once('{') {
+        None => Some((head, Labels::new(), value)),
+        Some((name, labels)) => Some((name, read_labels(labels.strip_suffix('}')?), value)),
+    }
+}
+
+/// `name="value",…`; in a value `\`, `"` and line feeds are escaped.
+fn read_labels(text: &str) -> Labels {
+    let mut labels = Labels::new();
+    let mut rest = text;
+    while let Some((name, behind)) = rest.split_once("=\"") {
+        let (mut value, mut chars) = (String::new(), behind.char_indices());
+        let end = loop {
+            match chars.next() {
+                None => return labels,
+                Some((at, '"')) => break at,
+                Some((_, '\\')) => match chars.next() {
+                    Some((_, 'n')) => value.push('\n'),
+                    Some((_, other)) => value.push(other),
+                    None => return labels,
+                },
+                Some((_, other)) => value.push(other),
+            }
+        };
+        labels.insert(name.to_owned(), value);
+        rest = behind[end + 1..].trim_start_matches(',');
+    }
+    labels
+}
+
+/// A whole number as one; what JSON cannot say is null.
+fn number(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 9.0e15 { json!(value as i64) } else { json!(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_becomes_counters_gauges_and_samples() {
+        let text = "# HELP a_total help\n# TYPE a_total counter\na_total{route=\"x\\\"y\\\\\",status=\"200\"} 3\n\
+            # TYPE b gauge\nb 1.5\n\n# TYPE c_seconds histogram\nc_seconds_bucket{p=\"1\",le=\"+Inf\"} 4\n\
+            c_seconds_sum{p=\"1\"} 2\nc_seconds_count{p=\"1\"} 4\nno value\n";
+        let expected = json!({
+            "Counters": [{ "Name": "a_total", "Count": 3, "Labels": { "route": "x\"y\\", "status": "200" } }],
+            "Gauges": [{ "Name": "b", "Value": 1.5, "Labels": {} }],
+            "Samples": [{ "Name": "c_seconds", "Count": 4, "Sum": 2, "Mean": 0.5, "Labels": { "p": "1" } }],
+            "Points": [],
+        });
+        assert_eq!(Value::Object(of(text)), expected);
+    }
+
+    #[test]
+    fn what_does_not_read_is_left_out() {
+        for text in ["a{b=\"c 1", "a{b=\"c\\", "{", "a{b=\"c\"} x", "# TYPE", "=\"\"", "a} 1"] {
+            assert_eq!(of(text)["Counters"], json!([]), "{text}");
+        }
+    }
+}

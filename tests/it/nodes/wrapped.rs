@@ -1,0 +1,71 @@
+//! Wrapped answers, cubbyholes and moved mounts on several nodes.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::{issue, nodes, ok, stop, until};
+use crate::support::{App, send};
+
+async fn wrap(node: &App, data: Value) -> String {
+    let request = node.client.request("POST", "sys/wrapping/wrap").header("X-Vault-Wrap-TTL", "5m").json(&data);
+    ok(send(request).await)["wrap_info"]["token"].as_str().unwrap().to_owned()
+}
+
+#[actix_web::test]
+async fn a_wrapped_answer_is_fetched_once_whichever_nodes_are_asked() {
+    let (a, [b]) = nodes().await;
+    for round in 0..5 {
+        let token = wrap(&a, json!({ "round": round })).await;
+        let body = json!({ "token": token });
+        // In the body and as the sender's own token, as answer and as another token for it.
+        let attempts = [&a, &b].into_iter().cycle().take(24).enumerate().map(|(n, node)| match n % 3 {
+            0 => send(node.client.request("POST", "sys/wrapping/unwrap").json(&body)),
+            1 => send(node.client.with_token(&token).request("PUT", "sys/wrapping/unwrap")),
+            _ => send(node.client.request("POST", "sys/wrapping/rewrap").json(&body)),
+        });
+        let answers = join_all(attempts.map(Box::pin)).await;
+        let won: Vec<_> = answers.iter().filter(|answer| answer.status == 200).collect();
+        assert_eq!(won.len(), 1, "{round}");
+        assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 400)), "{round}");
+        let fetched = match won[0].body["wrap_info"]["token"].as_str() {
+            None => won[0].body["data"].clone(),
+            Some(token) => ok(b.client.post("sys/wrapping/unwrap", json!({ "token": token })).await)["data"].clone(),
+        };
+        assert_eq!(fetched, json!({ "round": round }));
+    }
+    assert_eq!(a.database().psql("SELECT count(*) FROM cubbyhole"), "0");
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn what_a_token_keeps_is_there_on_every_node_at_once() {
+    let (a, [b]) = nodes().await;
+    ok(a.client.post("cubbyhole/x", json!({ "n": 1 })).await);
+    assert_eq!(ok(b.client.get("cubbyhole/x").await)["data"], json!({ "n": 1 }));
+    ok(b.client.delete("cubbyhole/x").await);
+    assert_eq!(a.client.get("cubbyhole/x").await.status, 404);
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn a_mount_that_one_node_moves_is_moved_on_the_others() {
+    let (a, [b]) = nodes().await;
+    let serial = issue(&a.client).await;
+    let moved = ok(a.client.post("sys/remount", json!({ "from": "pki", "to": "moved" })).await);
+    ok(a.client.get(&format!("moved/cert/{serial}")).await);
+    let there = async || b.client.get(&format!("moved/cert/{serial}")).await.status == 200;
+    until("the mount at its new path", there).await;
+    assert_eq!(b.client.get(&format!("pki/cert/{serial}")).await.status, 404);
+    let status = format!("sys/remount/status/{}", moved["data"]["migration_id"].as_str().unwrap());
+    assert_eq!(ok(b.client.get(&status).await)["data"]["migration_info"]["status"], "success");
+    ok(b.client.post("moved/issue/web", json!({ "common_name": "b.test" })).await);
+    // Two nodes that move it at the same time: one of them comes first.
+    let moves = [
+        a.client.post("sys/remount", json!({ "from": "moved", "to": "x" })),
+        b.client.post("sys/remount", json!({ "from": "moved", "to": "y" })),
+    ];
+    let mut statuses: Vec<u16> = join_all(moves).await.iter().map(|answer| answer.status).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 400]);
+    stop(a, [b]).await;
+}

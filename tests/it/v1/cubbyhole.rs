@@ -1,0 +1,125 @@
+//! What tokens keep for themselves.
+
+use serde_json::{Value, json};
+
+use super::rights::{granted, only};
+use crate::support::App;
+
+#[actix_web::test]
+async fn a_token_keeps_reads_lists_and_removes_what_is_its_own() {
+    let app = App::start().await;
+    let (one, other) = (app.with_policies(&["default"]).await, app.with_policies(&["default"]).await);
+    let entry = json!({ "user": "a", "list": [1, "2", null], "token": "kept as it is" });
+    assert_eq!(one.post("cubbyhole/team/login", entry.clone()).await.status, 204);
+    assert_eq!(one.post("cubbyhole/note", json!({ "text": "b" })).await.status, 204);
+    let read = one.get("cubbyhole/team/login").await;
+    assert_eq!((&read.body["data"], &read.body["mount_type"]), (&entry, &json!("cubbyhole")), "{}", read.text);
+    assert_eq!(one.list("cubbyhole").await.body["data"]["keys"], json!(["note", "team/"]));
+    assert_eq!(one.list("cubbyhole/team").await.body["data"]["keys"], json!(["login"]));
+    assert_eq!(one.get("cubbyhole/?list=true&after=note").await.body["data"]["keys"], json!(["team/"]));
+    // The whole entry takes the place of the one before.
+    assert_eq!(one.post("cubbyhole/note", json!({ "other": 1 })).await.status, 204);
+    assert_eq!(one.get("cubbyhole/note").await.body["data"], json!({ "other": 1 }));
+    for client in [&other, &app.client] {
+        assert_eq!(client.get("cubbyhole/note").await.text, "{\"errors\":[]}");
+        assert_eq!(client.list("cubbyhole").await.status, 404);
+    }
+    for _ in 0..2 {
+        assert_eq!(one.delete("cubbyhole/note").await.status, 204);
+    }
+    assert_eq!(one.get("cubbyhole/note").await.status, 404);
+    let empty = one.post("cubbyhole/note", json!({})).await;
+    assert_eq!((empty.status, empty.error()), (400, "missing data fields"));
+    app.client.with_token("").get("cubbyhole/note").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn what_a_token_kept_is_gone_with_it() {
+    let app = App::start().await;
+    let child = app.with_policies(&["default"]).await;
+    assert_eq!(child.post("cubbyhole/a", json!({ "b": 1 })).await.status, 204);
+    let own = app.client.post("cubbyhole/a", json!({ "b": 2 })).await;
+    assert_eq!(own.status, 204);
+    assert_eq!(app.client.post("auth/token/revoke", json!({ "token": child.token })).await.status, 204);
+    child.get("cubbyhole/a").await.assert_denied();
+    let app = app.restart().await;
+    assert_eq!(app.client.get("cubbyhole/a").await.body["data"], json!({ "b": 2 }));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn an_entry_and_a_cubbyhole_have_an_end() {
+    let app = App::start().await;
+    let client = app.with_policies(&["default"]).await;
+    let large = client.post("cubbyhole/a", json!({ "a": "x".repeat(70_000) })).await;
+    assert_eq!(large.status, 413, "{}", large.text);
+    let (mut kept, text) = (0, "x".repeat(60_000));
+    let full = loop {
+        let answer = client.post(&format!("cubbyhole/{kept}"), json!({ "a": text })).await;
+        if answer.status != 204 {
+            break answer;
+        }
+        kept += 1;
+        assert!(kept < 100);
+    };
+    assert_eq!(full.status, 400, "{}", full.text);
+    assert_eq!(full.error(), "cubbyhole: a token keeps at most 128 entries, and 2 MiB in all");
+    assert_eq!(client.delete("cubbyhole/0").await.status, 204);
+    assert_eq!(client.post("cubbyhole/x", json!({ "a": text })).await.status, 204);
+    assert_eq!(app.with_policies(&["default"]).await.post("cubbyhole/a", json!({ "a": text })).await.status, 204);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn one_right_is_enough_for_each_operation() {
+    let app = App::start().await;
+    let entry = || json!({ "a": 1 });
+    for capability in ["read", "update", "delete", "list"] {
+        let client = only(&app, capability, &granted("cubbyhole/*", &[capability])).await;
+        let answers = [
+            ("update", client.post("cubbyhole/a", entry()).await.status),
+            ("read", client.get("cubbyhole/a").await.status),
+            ("list", client.list("cubbyhole").await.status),
+            ("delete", client.delete("cubbyhole/a").await.status),
+        ];
+        for (operation, status) in answers {
+            assert_eq!(status == 403, operation != capability, "{capability}: {operation} {status}");
+        }
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_token_that_is_stored_nowhere_keeps_nothing() {
+    let app = App::start().await;
+    let made = app.client.post("auth/token/create", json!({ "policies": ["default"], "type": "batch" })).await;
+    let batch = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    for answer in [
+        batch.post("cubbyhole/a", json!({ "b": 1 })).await,
+        batch.get("cubbyhole/a").await,
+        batch.list("cubbyhole").await,
+        batch.delete("cubbyhole/a").await,
+    ] {
+        assert_eq!((answer.status, answer.error()), (400, "cubbyhole: only service tokens have one"));
+    }
+    // What it is answered can be wrapped all the same.
+    let wrapped = batch.request("GET", "auth/token/lookup-self").header("X-Vault-Wrap-TTL", "60");
+    let token = super::wrapping::token_in(&crate::support::send(wrapped).await);
+    let fetched = app.client.post("sys/wrapping/unwrap", json!({ "token": token })).await;
+    assert_eq!(fetched.body["data"]["type"], "batch");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_mount_is_shown_and_stays_where_it_is() {
+    let app = App::start().await;
+    let shown = app.client.get("sys/mounts").await.body["data"]["cubbyhole/"].clone();
+    assert_eq!(shown["type"], "cubbyhole");
+    assert_eq!(app.client.delete("sys/mounts/cubbyhole").await.error(), "cannot unmount \"cubbyhole/\"");
+    let help = app.client.get("cubbyhole/a?help=1").await;
+    assert!(help.body["help"].as_str().unwrap().contains("*path"), "{}", help.text);
+    let missing = app.client.post("cubbyhole", json!({ "a": 1 })).await;
+    assert_eq!((missing.status, &missing.body["data"]), (405, &Value::Null), "{}", missing.text);
+    app.stop().await;
+}

@@ -1,0 +1,124 @@
+//! Moving mounts, and who sees which.
+
+use serde_json::{Value, json};
+
+use crate::support::{App, Client};
+use crate::v1::rights::{granted, only};
+
+#[actix_web::test]
+async fn a_mount_moves_with_everything_that_it_made() {
+    let app = App::start().await;
+    let client = &app.client;
+    let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
+    assert_eq!(client.post("pki/root/generate/internal", root).await.status, 200);
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h", "generate_lease": true });
+    assert_eq!(client.post("pki/roles/web", role).await.status, 200);
+    let issued = client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.body;
+    let (serial, ca) = (issued["data"]["serial_number"].as_str().unwrap(), client.get("pki/ca/pem").await.text);
+
+    let moved = client.post("sys/remount", json!({ "from": "pki/", "to": "team/ca/" })).await;
+    assert_eq!(moved.status, 200, "{}", moved.text);
+    let id = moved.body["data"]["migration_id"].as_str().unwrap();
+    assert_eq!(moved.body["migration_id"], id);
+    let status = client.get(&format!("sys/remount/status/{id}")).await.body["data"].clone();
+    let info = json!({ "source_mount": "pki/", "target_mount": "team/ca/", "status": "success" });
+    assert_eq!(status, json!({ "migration_id": id, "migration_info": info }));
+    assert_eq!(client.get("sys/remount/status/none").await.text, "{\"errors\":[]}");
+
+    assert_eq!(client.get("pki/ca/pem").await.status, 404);
+    client.with_token("").get("pki/ca/pem").await.assert_denied();
+    assert_eq!(client.get("team/ca/ca/pem").await.text, ca);
+    assert_eq!(client.get(&format!("team/ca/cert/{serial}")).await.status, 200);
+    let again = client.post("team/ca/issue/web", json!({ "common_name": "b.test" })).await;
+    assert!(again.body["lease_id"].as_str().unwrap().starts_with("team/ca/issue/web/"), "{}", again.text);
+    // A lease from before is known by the id that its holder has.
+    let lease = json!({ "lease_id": issued["lease_id"] });
+    assert_eq!(client.post("sys/leases/lookup", lease.clone()).await.status, 200);
+    assert_eq!(client.post("sys/leases/revoke", lease).await.status, 204);
+    let revoked = client.get(&format!("team/ca/cert/{serial}")).await;
+    assert!(revoked.body["data"]["revocation_time"].as_i64().unwrap() > 0);
+    let app = app.restart().await;
+    assert_eq!(app.client.get("team/ca/ca/pem").await.text, ca);
+    assert_eq!(app.client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204, "the path is free");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn moving_needs_sudo_and_two_paths() {
+    let app = App::start().await;
+    let body = json!({ "from": "pki", "to": "other" });
+    let update = only(&app, "update", &granted("sys/remount", &["update"])).await;
+    update.post("sys/remount", body.clone()).await.assert_denied();
+    for (body, text) in [
+        (json!({ "from": "pki" }), "both 'from' and 'to' path must be specified as a string"),
+        (json!({ "from": "", "to": "x" }), "both 'from' and 'to' path must be specified as a string"),
+        (json!({ "from": "absent", "to": "x" }), "no matching mount at \"absent/\""),
+        (json!({ "from": "pki", "to": "sys/x" }), "cannot remount to destination \"sys/\""),
+    ] {
+        let answer = app.client.post("sys/remount", body).await;
+        assert_eq!((answer.status, answer.error()), (400, text));
+    }
+    let sudo = only(&app, "sudo", &granted("sys/remount", &["update", "sudo"])).await;
+    assert_eq!(sudo.post("sys/remount", body).await.status, 200);
+    let reader = only(&app, "reader", &granted("sys/remount/status/+", &["read"])).await;
+    assert_eq!(reader.get("sys/remount/status/none").await.status, 404);
+    app.stop().await;
+}
+
+/// The paths of the mounts that somebody sees.
+async fn seen(client: &Client) -> (Vec<String>, Vec<String>) {
+    let answer = client.get("sys/internal/ui/mounts").await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let paths = |name: &str| answer.body["data"][name].as_object().unwrap().keys().cloned().collect();
+    (paths("secret"), paths("auth"))
+}
+
+#[actix_web::test]
+async fn who_has_any_right_at_a_mount_or_below_sees_it() {
+    let app = App::start().await;
+    for path in ["team/ca", "open"] {
+        assert_eq!(app.client.post(&format!("sys/mounts/{path}"), json!({ "type": "pki" })).await.status, 204);
+    }
+    let tune = json!({ "listing_visibility": "unauth", "description": "for all" });
+    assert_eq!(app.client.post("sys/mounts/open/tune", tune).await.status, 204);
+    for (name, rule, path) in [
+        ("below", granted("pki/issue/web", &["update"]), "pki"),
+        ("deep", granted("team/ca/roles/+", &["read"]), "team/ca"),
+        ("at", granted("pki", &["list"]), "pki"),
+        ("above", granted("team/*", &["read"]), "team/ca"),
+    ] {
+        let client = only(&app, name, &rule).await;
+        for asked in [path.to_owned(), format!("{path}/issue/web")] {
+            let answer = client.get(&format!("sys/internal/ui/mounts/{asked}")).await;
+            assert_eq!(answer.body["data"]["path"], format!("{path}/"), "{name} {asked}: {}", answer.text);
+        }
+        assert_eq!(seen(&client).await.0, ["open/".to_owned(), format!("{path}/")], "{name}");
+        // What is not theirs looks like what is not there.
+        let other = if path == "pki" { "team/ca" } else { "pki" };
+        for hidden in [other, "absent"] {
+            let answer = client.get(&format!("sys/internal/ui/mounts/{hidden}")).await;
+            assert_eq!(answer.status, 403, "{name} {hidden}: {}", answer.text);
+            assert!(answer.error().ends_with(&format!("grant access to path \"{hidden}/\"")), "{}", answer.text);
+        }
+    }
+    let denied = format!("{}{}", granted("pki/*", &["deny"]), granted("+/issue/web", &["update"]));
+    let client = only(&app, "denied", &denied).await;
+    assert_eq!(client.get("sys/internal/ui/mounts/pki").await.status, 403);
+    let (secret, auth) = seen(&app.client).await;
+    assert!(secret.contains(&"pki/".to_owned()) && auth.contains(&"token/".to_owned()), "{secret:?} {auth:?}");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_stranger_sees_what_is_for_all_and_little_of_it() {
+    let app = App::start().await;
+    let stranger = app.client.with_token("");
+    assert_eq!(seen(&stranger).await, (vec![], vec![]));
+    let tune = json!({ "listing_visibility": "unauth", "description": "for all" });
+    assert_eq!(app.client.post("sys/mounts/pki/tune", tune).await.status, 204);
+    let shown = stranger.get("sys/internal/ui/mounts").await.body["data"]["secret"].clone();
+    let little = json!({ "type": "pki", "description": "for all", "options": Value::Null });
+    assert_eq!(shown, json!({ "pki/": little }));
+    app.client.with_token("s.unknown").get("sys/internal/ui/mounts").await.assert_denied();
+    app.stop().await;
+}

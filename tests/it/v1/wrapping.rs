@@ -1,0 +1,309 @@
+//! Wrapped answers: what is put away, what stands in its place, and who gets it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use signet::clock::parse_rfc3339;
+use time::macros::datetime;
+
+use super::rights::{granted, only, rule};
+use crate::faults::double::{Fault, Faults};
+use crate::support::{Answer, App, Client, send};
+
+const INVALID: &str = "wrapping token is not valid or does not exist";
+
+/// A request whose answer is wanted wrapped for a minute.
+async fn wrapped(client: &Client, method: &str, path: &str, body: Value) -> Answer {
+    let request = client.request(method, path).header("X-Service-Wrap-TTL", "60s");
+    send(if body.is_null() { request } else { request.json(&body) }).await
+}
+
+/// The token in the place of an answer.
+pub fn token_in(answer: &Answer) -> String {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.body["wrap_info"]["token"].as_str().unwrap_or_else(|| panic!("{}", answer.text)).to_owned()
+}
+
+/// That the token has nothing to give.
+pub fn assert_taken(answer: &Answer) {
+    assert_eq!((answer.status, answer.error()), (400, INVALID), "{}", answer.text);
+}
+
+async fn unwrap(client: &Client, token: &str) -> Answer {
+    client.post("sys/wrapping/unwrap", json!({ "token": token })).await
+}
+
+async fn lookup(client: &Client, token: &str) -> Answer {
+    client.post("sys/wrapping/lookup", json!({ "token": token })).await
+}
+
+/// A server with an authority and a role `web`.
+async fn authority(app: &App) {
+    let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
+    assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h" });
+    assert_eq!(app.client.post("pki/roles/web", role).await.status, 200);
+}
+
+#[actix_web::test]
+async fn m11_a_wrapped_answer_is_fetched_once_and_whole() {
+    let app = App::start().await;
+    authority(&app).await;
+    let answer = wrapped(&app.client, "POST", "pki/issue/web", json!({ "common_name": "a.test", "bogus": 1 })).await;
+    let members = answer.body.as_object().unwrap();
+    for (name, value) in members.iter().filter(|(name, _)| !["wrap_info", "mount_type"].contains(&name.as_str())) {
+        let nothing = matches!(value, Value::Null | Value::Bool(false)) || value == "" || value == 0;
+        assert!(nothing, "{name}: {}", answer.text);
+    }
+    let info = &answer.body["wrap_info"];
+    assert_eq!((&info["ttl"], &info["creation_path"]), (&json!(60), &json!("pki/issue/web")));
+    assert!(parse_rfc3339("", info["creation_time"].as_str().unwrap()).is_ok() && info["accessor"].is_string());
+    assert!(info.get("wrapped_accessor").is_none());
+    assert_eq!(answer.header("cache-control"), "no-store");
+
+    let token = token_in(&answer);
+    let stranger = app.client.with_token("");
+    let told = lookup(&stranger, &token).await.body["data"].clone();
+    let expected = json!({ "creation_path": "pki/issue/web", "creation_time": info["creation_time"],
+        "creation_ttl": 60 });
+    assert_eq!(told, expected);
+    let fetched = unwrap(&app.client, &token).await;
+    assert_eq!((fetched.status, fetched.header("content-type")), (200, "application/json"));
+    assert!(fetched.body["data"]["private_key"].as_str().unwrap().contains("PRIVATE KEY"), "{}", fetched.text);
+    assert_eq!(fetched.body["wrap_info"], Value::Null);
+    assert_eq!(fetched.body["request_id"], answer.header("x-request-id"), "the request that made it");
+    assert!(fetched.body["warnings"][0].as_str().unwrap().contains("bogus"));
+    for again in [unwrap(&app.client, &token).await, lookup(&app.client, &token).await] {
+        assert_taken(&again);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn m11_raw_bodies_are_wrapped_like_any_other() {
+    let app = App::start().await;
+    authority(&app).await;
+    let stranger = app.client.with_token("");
+    for path in ["pki/ca/pem", "pki/ca", "pki/crl", "pki/crl/pem"] {
+        let clear = stranger.get(path).await;
+        let answer = wrapped(&stranger, "GET", path, Value::Null).await;
+        assert!(answer.body["wrap_info"]["token"].is_string(), "{path}: {}", answer.text);
+        assert_eq!((answer.header("etag"), answer.header("last-modified")), ("", ""), "{path}");
+        let fetched = unwrap(&app.client, &token_in(&answer)).await;
+        assert_eq!(fetched.header("content-type"), clear.header("content-type"), "{path}");
+        assert_eq!((fetched.status, fetched.text), (200, clear.text), "{path}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn m11_a_token_that_was_used_or_has_ended_gives_nothing() {
+    let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
+    let made = |client: Client| async move { token_in(&wrapped(&client, "GET", "sys/mounts", Value::Null).await) };
+    let token = made(app.client.clone()).await;
+    let attempts = join_all((0..20).map(|_| unwrap(&app.client, &token))).await;
+    assert_eq!(attempts.iter().filter(|answer| answer.status == 200).count(), 1);
+    attempts.iter().filter(|answer| answer.status != 200).for_each(assert_taken);
+    let late = made(app.client.clone()).await;
+    app.clock.advance(Duration::from_secs(60));
+    for answer in [unwrap(&app.client, &late).await, lookup(&app.client, &late).await] {
+        assert_taken(&answer);
+    }
+    for token in [app.client.token.as_str(), "s.unknown", "x"] {
+        assert_taken(&unwrap(&app.client, token).await);
+        assert_taken(&lookup(&app.client, token).await);
+        assert_taken(&app.client.post("sys/wrapping/rewrap", json!({ "token": token })).await);
+    }
+    assert_eq!(app.client.get("auth/token/lookup-self").await.status, 200, "it is no wrapping token, and lives");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_holder_needs_no_other_token_than_the_wrapping_one() {
+    let app = App::start().await;
+    let token = async || token_in(&wrapped(&app.client, "GET", "sys/mounts", Value::Null).await);
+    let stranger = app.client.with_token("");
+    // As the command line does with and without a token of its own.
+    let first = token().await;
+    let own = app.client.with_token(&first);
+    assert_eq!(send(own.request("GET", "sys/wrapping/lookup")).await.body["data"]["creation_ttl"], 60);
+    assert_eq!(send(own.request("PUT", "sys/wrapping/unwrap")).await.status, 200);
+    assert_taken(&send(own.request("PUT", "sys/wrapping/unwrap")).await);
+    assert_eq!(unwrap(&stranger, &token().await).await.status, 200);
+    for path in ["unwrap", "lookup"] {
+        let nothing = stranger.post(&format!("sys/wrapping/{path}"), json!({})).await;
+        assert_eq!((nothing.status, nothing.error()), (400, "token: must be given"));
+    }
+    // It is good for nothing else, and asking for something else spends it.
+    let other = app.client.with_token(&token().await);
+    other.get("auth/token/lookup-self").await.assert_denied();
+    assert_taken(&unwrap(&stranger, &other.token).await);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_cubbyhole_of_a_wrapping_token_holds_the_answer_too() {
+    let app = App::start().await;
+    let token = token_in(&wrapped(&app.client, "GET", "sys/mounts", Value::Null).await);
+    let kept = app.client.with_token(&token).get("cubbyhole/response").await;
+    let inner: Value = serde_json::from_str(kept.body["data"]["response"].as_str().unwrap()).unwrap();
+    assert!(inner["data"].get("pki/").is_some(), "{}", kept.text);
+    assert_taken(&unwrap(&app.client, &token).await);
+    app.client.with_token(&token).get("cubbyhole/response").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn what_is_sent_to_be_wrapped_is_fetched_as_data() {
+    let app = App::start().await;
+    let data = json!({ "user": "a", "password": "hunter2", "nested": { "list": [1, "two", null] } });
+    let answer = wrapped(&app.client, "POST", "sys/wrapping/wrap", data.clone()).await;
+    assert!(!answer.text.contains("hunter2"));
+    assert_eq!(unwrap(&app.client, &token_in(&answer)).await.body["data"], data);
+    let clear = app.client.post("sys/wrapping/wrap", data).await;
+    assert_eq!((clear.status, clear.error()), (400, "endpoint requires response wrapping to be used"));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn another_token_for_the_same_answer_ends_the_first() {
+    let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
+    let first = token_in(&wrapped(&app.client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await);
+    app.clock.advance(Duration::from_secs(50));
+    let answer = app.client.post("sys/wrapping/rewrap", json!({ "token": first })).await;
+    let info = &answer.body["wrap_info"];
+    assert_eq!((&info["ttl"], &info["creation_path"]), (&json!(60), &json!("sys/wrapping/wrap")));
+    assert_eq!(info["creation_time"], "2031-01-01T00:00:50Z");
+    assert_taken(&unwrap(&app.client, &first).await);
+    app.clock.advance(Duration::from_secs(59));
+    assert_eq!(unwrap(&app.client, &token_in(&answer)).await.body["data"], json!({ "a": 1 }));
+    let missing = app.client.post("sys/wrapping/rewrap", json!({})).await;
+    assert_eq!((missing.status, missing.error()), (400, "token: must be given"));
+    // A wrapped answer is not wrapped again, whatever the header says.
+    let second = token_in(&wrapped(&app.client, "POST", "sys/wrapping/wrap", json!({ "b": 1 })).await);
+    let third = token_in(&wrapped(&app.client, "POST", "sys/wrapping/rewrap", json!({ "token": second })).await);
+    assert_eq!(unwrap(&app.client, &third).await.body["data"], json!({ "b": 1 }));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_token_that_is_handed_out_wrapped_is_named_by_its_accessor_only() {
+    let app = App::start().await;
+    let answer = wrapped(&app.client, "POST", "auth/token/create", json!({ "policies": ["default"] })).await;
+    assert!(answer.body["auth"].is_null());
+    let auth = unwrap(&app.client, &token_in(&answer)).await.body["auth"].clone();
+    assert_eq!(answer.body["wrap_info"]["wrapped_accessor"], auth["accessor"]);
+    assert!(!answer.text.contains(auth["client_token"].as_str().unwrap()));
+    let made = app.client.with_token(auth["client_token"].as_str().unwrap());
+    assert_eq!(made.get("auth/token/lookup-self").await.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn what_has_no_body_and_what_is_no_success_is_answered_as_always() {
+    let app = App::start().await;
+    let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" });
+    for (method, path, body, status) in [
+        ("POST", "sys/policies/acl/x", policy, 204),
+        ("GET", "pki/roles/none", Value::Null, 404),
+        ("LIST", "pki/roles", Value::Null, 404),
+        ("POST", "pki/issue/none", json!({}), 400),
+        ("HEAD", "sys/mounts", Value::Null, 200),
+        ("GET", "sys/health", Value::Null, 200),
+        ("GET", "sys/seal-status", Value::Null, 200),
+    ] {
+        let answer = wrapped(&app.client, method, path, body).await;
+        assert_eq!(answer.status, status, "{method} {path}: {}", answer.text);
+        assert!(answer.body.get("wrap_info").is_none(), "{method} {path}: {}", answer.text);
+    }
+    wrapped(&app.client.with_token("s.unknown"), "GET", "sys/mounts", Value::Null).await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn times_that_no_answer_is_wrapped_for() {
+    let app = App::start().await;
+    for (header, value) in [
+        ("X-Vault-Wrap-TTL", "-1s"),
+        ("X-Vault-Wrap-TTL", "soon"),
+        ("X-Service-Wrap-TTL", "999ms"),
+        ("X-Service-Wrap-TTL", "769h"),
+    ] {
+        let answer = send(app.client.request("GET", "auth/token/lookup-self").header(header, value)).await;
+        assert_eq!(answer.status, 400, "{value}: {}", answer.text);
+        assert!(answer.error().starts_with("wrap-ttl: ") && !answer.text.contains(&app.client.token), "{value}");
+    }
+    let two =
+        app.client.request("GET", "sys/mounts").header("X-Vault-Wrap-TTL", "1m").header("X-Service-Wrap-TTL", "2m");
+    assert_eq!(send(two).await.error(), "wrap-ttl: two different times were sent");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn p10_policies_say_how_long_an_answer_is_wrapped() {
+    let app = App::start().await;
+    let limits = "min_wrapping_ttl = \"30s\"\n max_wrapping_ttl = \"90s\"";
+    let text = rule("sys/mounts", &format!("capabilities = [\"read\"]\n {limits}"));
+    let client = only(&app, "wraps", &text).await;
+    client.get("sys/mounts").await.assert_denied();
+    for (ttl, status) in [("29s", 403), ("30s", 200), ("90s", 200), ("91s", 403), ("0", 403)] {
+        let answer = send(client.request("GET", "sys/mounts").header("X-Vault-Wrap-TTL", ttl)).await;
+        assert_eq!(answer.status, status, "{ttl}: {}", answer.text);
+        assert_eq!(answer.body["wrap_info"].is_object(), status == 200, "{ttl}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn one_right_is_enough_for_each_of_the_paths() {
+    let app = App::start().await;
+    let token = async || token_in(&wrapped(&app.client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await);
+    let client = only(&app, "wrap", &granted("sys/wrapping/wrap", &["update"])).await;
+    assert!(wrapped(&client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await.body["wrap_info"].is_object());
+    client.post("sys/wrapping/rewrap", json!({ "token": token().await })).await.assert_denied();
+    let client = only(&app, "rewrap", &granted("sys/wrapping/rewrap", &["update"])).await;
+    let answer = client.post("sys/wrapping/rewrap", json!({ "token": token().await })).await;
+    assert_eq!(unwrap(&client, &token_in(&answer)).await.body["data"], json!({ "a": 1 }));
+    wrapped(&client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn of_an_answer_that_cannot_be_put_away_nothing_is_told() {
+    let faults = Arc::new(Faults::default());
+    let app = App::builder().faults(&faults).start().await;
+    // The commit of the token, and that of the wrapped answer.
+    for fault in [Fault::Before, Fault::After] {
+        let mut commits = 0;
+        for call in 1.. {
+            faults.arm(call, fault);
+            let answer = wrapped(&app.client, "POST", "auth/token/create", json!({ "policies": ["default"] })).await;
+            let Some(met) = faults.disarm() else { break };
+            if met.call != "commit (auth)" {
+                continue;
+            }
+            commits += 1;
+            assert_eq!(answer.status, 503, "{call} {fault:?}: {}", answer.text);
+            let told = ["client_token", "\"s.", "accessor"].iter().any(|part| answer.text.contains(part));
+            assert!(!told, "{}", answer.text);
+        }
+        assert_eq!(commits, 2, "{fault:?}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn what_is_too_long_is_not_wrapped_and_less_so_for_strangers() {
+    let app = App::start().await;
+    authority(&app).await;
+    app.policy("long", &format!("# {}\npath \"x\" {{ capabilities = [\"read\"] }}", "a".repeat(200_000))).await;
+    assert!(wrapped(&app.client, "GET", "sys/policies/acl/long", Value::Null).await.body["wrap_info"].is_object());
+    let text = "a".repeat(600_000);
+    let body = json!({ "a": text, "b": text });
+    let answer = wrapped(&app.client, "POST", "sys/wrapping/wrap", body).await;
+    assert_eq!((answer.status, answer.body["wrap_info"].is_object()), (400, false), "{}", answer.error());
+    assert!(answer.error().starts_with("wrap-ttl: the answer has more than 1048576 bytes"), "{}", answer.error());
+    app.stop().await;
+}
