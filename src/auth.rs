@@ -8,14 +8,17 @@
 //! copy of the database holds nothing that works.
 //!
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
-//! renewing and ending tokens), `mounts` (the table). What is not offered is refused by name: batch
+//! renewing and ending tokens), `mounts` (the table), `quotas` (how often
+//! somebody may ask), `explain` (why somebody may or may not). What is not offered is refused by name: batch
 //! tokens, token roles, wrapping, namespaces, and for now every authentication method but tokens.
 
 mod cache;
+pub mod explain;
 mod instant;
 pub mod mounts;
 mod policies;
 pub mod policy;
+pub mod quotas;
 pub mod store;
 pub mod token;
 
@@ -34,6 +37,7 @@ use cache::TokenCache;
 use mounts::MountTable;
 use policies::Policies;
 use policy::{Acl, Decision, Operation, Parameters, Place};
+use quotas::Quotas;
 use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
 use token::{Record, hash_of};
 
@@ -111,8 +115,9 @@ pub struct Auth {
     clock: Clock,
     policies: ArcSwap<Policies>,
     mounts: ArcSwap<MountTable>,
+    quotas: ArcSwap<Quotas>,
     tokens: TokenCache,
-    /// Held while a policy or mount changes.
+    /// Held while a policy, a mount or a quota changes.
     writing: tokio::sync::Mutex<()>,
     /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes
     /// only under `writing`.
@@ -120,7 +125,7 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Loads policies and mounts; writes the `default` policy when there is none.
+    /// Loads policies, mounts and quotas; writes the `default` policy when there is none.
     ///
     /// # Errors
     /// Those of the store.
@@ -128,18 +133,20 @@ impl Auth {
         policies::ensure_default(&*store, &clock).await?;
         let policies = policies::load(&*store, 1).await?;
         let mounts = mounts::load(&*store).await?;
+        let quotas = quotas::load(&*store, None).await?;
         Ok(Arc::new(Self {
             store,
             clock,
             policies: ArcSwap::from_pointee(policies),
             mounts: ArcSwap::from_pointee(mounts),
+            quotas: ArcSwap::from_pointee(quotas),
             tokens: TokenCache::default(),
             writing: tokio::sync::Mutex::new(()),
             behind: AtomicBool::new(false),
         }))
     }
 
-    /// Reads policies and mounts again: for the follower of other nodes' changes.
+    /// Reads policies, mounts and quotas again: for the follower of other nodes' changes.
     ///
     /// # Errors
     /// Those of the store; the views then stay as they were.
@@ -148,7 +155,7 @@ impl Auth {
         self.reload_held().await
     }
 
-    /// Reads policies and mounts again when a write failed and may be stored all the same; whether it
+    /// Reads policies, mounts and quotas again when a write failed and may be stored all the same; whether it
     /// did. To be called again and again.
     ///
     /// # Errors
@@ -182,6 +189,7 @@ impl Auth {
     async fn reload_held(&self) -> Result<()> {
         self.reload_policies().await?;
         self.reload_mounts().await?;
+        self.reload_quotas().await?;
         self.behind.store(false, Ordering::Relaxed);
         Ok(())
     }

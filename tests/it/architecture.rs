@@ -124,7 +124,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("cryptoki", &["keys/pkcs11"]),
     ("sha3", &["keys/test_sign.rs"]),
     ("clap", &["cli", "main.rs"]),
-    ("reqwest", &["cli/issue.rs", "keys/cloud", "pki/policy_engine.rs"]),
+    ("reqwest", &["cli/client.rs", "keys/cloud", "pki/policy_engine.rs"]),
     ("aws_config", &["keys/cloudakms"]),
     ("aws_sdk_kms", &["keys/cloudakms"]),
     ("rustls", &["server/tls.rs", "server/listener.rs", "pki/policy_engine/tls.rs"]),

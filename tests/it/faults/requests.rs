@@ -131,6 +131,31 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             stage.post("sys/policies/acl/gone", policy).await;
             Ask::read(path.replace("*name", "gone"))
         }
+        (Read, "internal/ui/resultant-acl" | "quotas/config") => Ask::read(path),
+        (Update, "internal/explain-self") => Ask::new(path, json!({ "method": "GET", "path": "pki/roles/web" })),
+        (Update, "internal/explain") => {
+            Ask::new(path, json!({ "accessor": token(stage).await.1, "method": "GET", "path": "pki/roles/web" }))
+        }
+        (_, "quotas/rate-limit") => {
+            stage.post("sys/quotas/rate-limit/seldom", json!({ "path": "pki/roles", "rate": 1000 })).await;
+            Ask::read(path)
+        }
+        (Read, "quotas/rate-limit/:name") => {
+            stage.post("sys/quotas/rate-limit/seldom", json!({ "path": "pki/roles", "rate": 1000 })).await;
+            Ask::read("sys/quotas/rate-limit/seldom")
+        }
+        (Update, "quotas/rate-limit/:name") => {
+            stage.app.client.delete("sys/quotas/rate-limit/written").await;
+            Ask::new("sys/quotas/rate-limit/written", json!({ "path": "pki/roles", "rate": 1000 }))
+        }
+        (Delete, "quotas/rate-limit/:name") => {
+            stage.post("sys/quotas/rate-limit/gone", json!({ "path": "pki/roles", "rate": 1000 })).await;
+            Ask::read("sys/quotas/rate-limit/gone")
+        }
+        (Update, "quotas/config") => {
+            stage.post(&path, json!({ "enable_rate_limit_response_headers": false })).await;
+            Ask::new(path, json!({ "enable_rate_limit_response_headers": true }))
+        }
         (Update, "leases/lookup") => Ask::new(path, json!({ "lease_id": lease(stage).await })),
         (List, "leases/lookup" | "leases/lookup/*prefix") => {
             lease(stage).await;

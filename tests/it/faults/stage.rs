@@ -201,7 +201,8 @@ impl Stage {
 fn access(auth: &Auth) -> Value {
     let mounts: Vec<_> = auth.mounts().iter().map(|mount| json!([mount.path, mount.id.0, mount.tune_json()])).collect();
     let policies: Vec<_> = auth.policy_names().iter().map(|name| auth.policy_read(name)).collect();
-    json!({ "mounts": mounts, "policies": policies })
+    let quotas: Vec<_> = auth.rate_limit_names().iter().map(|name| auth.rate_limit_read(name)).collect();
+    json!({ "mounts": mounts, "policies": policies, "quotas": quotas, "of all quotas": auth.quota_config() })
 }
 
 fn managed(keys: &ManagedKeys) -> Value {

@@ -55,6 +55,8 @@ pub fn area(kind: &str, pattern: &str) -> &'static str {
     match kind {
         "token" => "token",
         "system" if has(&["polic", "capabilities", "leases"]) => "policies",
+        "system" if has(&["quotas"]) => "quotas",
+        "system" if has(&["explain", "resultant"]) => "explain",
         "system" if has(&["managed-keys"]) => "managed-keys",
         "system" => "system",
         "pki" if has(&["acme"]) => "pki-acme",
