@@ -8,13 +8,14 @@
 //! copy of the database holds nothing that works.
 //!
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
-//! renewing and ending tokens), `mounts` (the table), `quotas` (how often
+//! renewing and ending tokens), `mounts` (the table), `login` (the authentication methods), `quotas` (how often
 //! somebody may ask), `explain` (why somebody may or may not). What is not offered is refused by name: batch
-//! tokens, token roles, wrapping, namespaces, and for now every authentication method but tokens.
+//! tokens, token roles, wrapping, namespaces.
 
 mod cache;
 pub mod explain;
 mod instant;
+pub(crate) mod login;
 pub mod mounts;
 mod policies;
 pub mod policy;
@@ -26,6 +27,7 @@ pub mod token;
 mod memory;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,12 +36,13 @@ use arc_swap::ArcSwap;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use cache::TokenCache;
+use login::Logins;
 use mounts::MountTable;
 use policies::Policies;
 use policy::{Acl, Decision, Operation, Parameters, Place};
 use quotas::Quotas;
 use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
-use token::{Record, hash_of};
+use token::{LoggedIn, Network, Record, hash_of};
 
 /// The policy that grants everything; no text stands behind it.
 pub const ROOT: &str = "root";
@@ -78,6 +81,10 @@ pub struct Caller {
     pub created_at: Time,
     /// When it ends; `None` never.
     pub expires_at: Option<Time>,
+    /// The login that the token began with.
+    pub login: Option<LoggedIn>,
+    /// Where the token may be used; anywhere when empty.
+    pub bound_cidrs: Vec<Network>,
     hash: TokenHash,
     /// Uses left after this one; `None` without a limit.
     uses_left: Option<u32>,
@@ -102,6 +109,12 @@ impl Caller {
         self.uses_left
     }
 
+    /// Refuses who is not where the token may be used. A root token without an end may be used anywhere.
+    fn at(self: Arc<Self>, address: Option<IpAddr>) -> Result<Arc<Self>> {
+        let anywhere = self.is_root() && self.expires_at.is_none();
+        if anywhere || Network::any_admits(&self.bound_cidrs, address) { Ok(self) } else { Err(Error::forbidden()) }
+    }
+
     fn is_current(&self, policies: &Policies, now: Time) -> bool {
         self.generation == policies.generation()
             && self.expires_at.is_none_or(|end| now < end)
@@ -117,6 +130,7 @@ pub struct Auth {
     mounts: ArcSwap<MountTable>,
     quotas: ArcSwap<Quotas>,
     tokens: TokenCache,
+    logins: Logins,
     /// Held while a policy, a mount or a quota changes.
     writing: tokio::sync::Mutex<()>,
     /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes
@@ -135,6 +149,7 @@ impl Auth {
         let mounts = mounts::load(&*store).await?;
         let quotas = quotas::load(&*store, None).await?;
         Ok(Arc::new(Self {
+            logins: Logins::new(Arc::clone(&store)),
             store,
             clock,
             policies: ArcSwap::from_pointee(policies),
@@ -144,6 +159,11 @@ impl Auth {
             writing: tokio::sync::Mutex::new(()),
             behind: AtomicBool::new(false),
         }))
+    }
+
+    /// The authentication methods that are open.
+    pub(crate) fn logins(&self) -> &Logins {
+        &self.logins
     }
 
     /// Reads policies, mounts and quotas again: for the follower of other nodes' changes.
@@ -194,13 +214,14 @@ impl Auth {
         Ok(())
     }
 
-    /// The caller behind a token, of whom it is not known yet whether there will be a request.
+    /// The caller behind a token, of whom it is not known yet whether there will be a request. `address` is where
+    /// they are.
     ///
     /// # Errors
-    /// `Forbidden` with one text, whether the token is absent, unknown, expired, used up or revoked;
-    /// otherwise those of the store.
-    pub async fn recognise(&self, token: &str) -> Result<Arc<Caller>> {
-        self.current(hash_of(token).ok_or_else(Error::forbidden)?).await
+    /// `Forbidden` with one text, whether the token is absent, unknown, expired, used up, revoked or bound to
+    /// other addresses; otherwise those of the store.
+    pub async fn recognise(&self, token: &str, address: Option<IpAddr>) -> Result<Arc<Caller>> {
+        self.current(hash_of(token).ok_or_else(Error::forbidden)?).await?.at(address)
     }
 
     /// The same caller now that there is a request, which may be a while later. Takes one use of a token
@@ -208,8 +229,8 @@ impl Auth {
     ///
     /// # Errors
     /// As [`Auth::recognise`].
-    pub async fn admit(&self, caller: Arc<Caller>) -> Result<Arc<Caller>> {
-        let current = self.current(caller.hash).await?;
+    pub async fn admit(&self, caller: Arc<Caller>, address: Option<IpAddr>) -> Result<Arc<Caller>> {
+        let current = self.current(caller.hash).await?.at(address)?;
         if current.uses_left.is_none() {
             return Ok(current);
         }
@@ -260,6 +281,8 @@ impl Auth {
             metadata: record.meta,
             created_at: record.created_at,
             expires_at: row.expires_at,
+            login: record.login,
+            bound_cidrs: record.bound_cidrs,
             hash: row.hash,
             uses_left: row.uses,
             acl,

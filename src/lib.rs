@@ -24,6 +24,7 @@
 //! storage         group commit, the embedded store, PostgreSQL, the seal
 //! telemetry       the metric catalogue, the exporter, the logs
 //! sql             sessions of a relational store, for domains that speak SQL themselves
+//! outbound        HTTP to elsewhere, bounded
 //! error clock fields documents secret random     what all of them share
 //! ```
 //!
@@ -159,6 +160,7 @@ pub mod http;
 pub mod keys;
 pub mod mounts;
 pub mod nodes;
+pub mod outbound;
 pub mod pki;
 pub mod projects;
 pub mod random;

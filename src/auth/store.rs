@@ -1,11 +1,15 @@
 //! What tokens, policies and the mount table need of storage. Implemented by `storage`.
 
+mod secret_id;
+
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::clock::Time;
-use crate::documents::{Document, DocumentWrite, MountId};
+use crate::documents::{Document, DocumentWrite, MountId, SYSTEM};
 use crate::error::{Error, Result};
+
+pub use self::secret_id::{SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite};
 
 /// SHA-256 of a token or accessor: the only form in which storage can look one up.
 pub type TokenHash = [u8; 32];
@@ -23,6 +27,9 @@ pub struct TokenRow {
     pub expires_at: Option<Time>,
     /// Uses left; `None` without a limit.
     pub uses: Option<u32>,
+    /// The authentication method whose login it, or the token that it descends from, began with: it ends with
+    /// that mount.
+    pub mount: Option<MountId>,
     /// Everything else (accessor, policies, metadata …), JSON; holds the accessor in clear, so this type has no `Debug`.
     pub body: Vec<u8>,
 }
@@ -33,9 +40,9 @@ pub enum AuthWrite {
     Document(DocumentWrite),
     /// A new mount: reserves its id and its revocation sequence.
     MountCreate(MountId),
-    /// Removes every row and document of a mount.
+    /// Removes every row and document of a mount, and ends its tokens.
     MountDrop(MountId),
-    /// A new token; `Conflict` when its parent is gone.
+    /// A new token; `Conflict` when its parent or its mount is gone.
     TokenInsert(TokenRow),
     /// New expiry and body of a live token (a renewal).
     TokenUpdate {
@@ -57,6 +64,8 @@ pub enum AuthWrite {
         /// Most tokens that have ended and go.
         limit: u32,
     },
+    /// Of a secret id.
+    SecretId(SecretIdWrite),
 }
 
 /// What became of one write.
@@ -64,13 +73,13 @@ pub enum AuthWrite {
 pub enum AuthOutcome {
     /// Stored.
     Done,
-    /// No such token (update, spend with no use left).
+    /// No such token or secret id (update, spend with no use left).
     Absent,
     /// Uses left after a spend.
     UsesLeft(u32),
     /// The tokens that a revocation removed, itself first; empty when there was none.
     Revoked(Vec<TokenHash>),
-    /// How many tokens a sweep removed.
+    /// How many a sweep removed.
     Swept(u32),
 }
 
@@ -81,14 +90,33 @@ pub trait AuthStore: Send + Sync {
     /// takes the same way and changes nothing.
     fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>>;
 
-    /// All system documents of one kind.
-    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
+    /// All documents of a mount of one kind.
+    fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
 
-    /// A token by its hash, expired ones too.
+    /// All system documents of one kind.
+    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.documents_of(SYSTEM, kind)
+    }
+
+    /// A token by its hash, expired ones too; none of a mount that is gone.
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
 
-    /// A token by the hash of its accessor.
+    /// A token by the hash of its accessor, as [`AuthStore::token`].
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
+
+    /// A secret id of a role, ended ones too.
+    fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey)
+    -> BoxFuture<'static, Result<Option<SecretIdRow>>>;
+
+    /// At most `limit` accessors of a role's secret ids that have not ended at `now`, in byte order, above `after`.
+    fn secret_id_accessors(
+        &self,
+        mount: MountId,
+        role: i64,
+        after: String,
+        now: Time,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<String>>>;
 
     /// Removes at most `limit` tokens that ended at or before `now`, with their descendants; returns how many
     /// went.

@@ -6,13 +6,14 @@
 //! his body being kept, after it went by. Whether a mount exists is only told to those whose policies grant the path.
 //!
 //! What can be asked stands in route tables, one for each kind of mount that answers ([`sys`], [`token`],
-//! [`pki`]); the pipeline, the metrics and the tests that visit every route read the same ones. Where a path
-//! leads, `target` finds out.
+//! [`pki`], those of authentication methods in `login`); the pipeline, the metrics and the tests that visit every
+//! route read the same ones. Where a path leads, `target` finds out.
 
 pub mod answer;
 mod audit;
 pub mod dialect;
 pub mod index;
+mod login;
 mod page;
 pub mod path;
 pub mod pki;
@@ -25,6 +26,7 @@ pub mod sys;
 mod target;
 pub mod token;
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
@@ -198,7 +200,7 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     let standing = gate.as_ref().and_then(|gate| gate.before_the_body(&target, &asked, now()));
     let counted = trail.counted(standing, &asked);
     let known = match counted {
-        Ok(()) => guarded(trail.deadline, recognise(state, headers, &target, &asked)).await,
+        Ok(()) => guarded(trail.deadline, recognise(state, headers, &target, &asked, address)).await,
         Err(error) => Err(error),
     };
     if let Some(seen) = &mut trail.seen {
@@ -215,7 +217,7 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     trail.counted(standing, &asked)?;
     request::no_wrapping(headers, settings.compat)?;
     trail.deadline = Instant::now() + settings.max_duration;
-    let admitted = guarded(trail.deadline, admit(state, known?, &target, &asked, &sent.fields)).await?;
+    let admitted = guarded(trail.deadline, admit(state, known?, &target, &asked, &sent.fields, address)).await?;
     if asked.help {
         trail.intent().await?;
         return target.help(&asked);
@@ -308,24 +310,37 @@ struct Admitted {
 
 /// Finds out who asks, before the body is read. One text for every refusal: absent, unknown and ended
 /// tokens look alike, and so do paths with and without a mount.
-async fn recognise(state: &State, headers: &HeaderMap, target: &Target, asked: &Asked) -> Result<Known> {
+async fn recognise(
+    state: &State,
+    headers: &HeaderMap,
+    target: &Target,
+    asked: &Asked,
+    address: Option<IpAddr>,
+) -> Result<Known> {
     if target.access() == Access::Open {
         return Ok(Known { caller: None, may: true });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     // What was granted once may have been taken away on another node since.
     state.nodes.fresh().await?;
-    let caller = state.auth.recognise(token.expose()).await.map_err(one_refusal)?;
+    let caller = state.auth.recognise(token.expose(), address).await.map_err(one_refusal)?;
     let decision = state.auth.decide(&caller, asked.operation, target.place(asked), None);
     Ok(Known { may: target.allows(decision, asked), caller: Some((caller, token)) })
 }
 
 /// Finds out whether they may do what the whole request says.
-async fn admit(state: &State, known: Known, target: &Target, asked: &Asked, fields: &Fields) -> Result<Admitted> {
+async fn admit(
+    state: &State,
+    known: Known,
+    target: &Target,
+    asked: &Asked,
+    fields: &Fields,
+    address: Option<IpAddr>,
+) -> Result<Admitted> {
     let Some((caller, token)) = known.caller else { return Ok(Admitted::default()) };
     // The body may have taken its time.
     state.nodes.fresh().await?;
-    let caller = state.auth.admit(caller).await.map_err(one_refusal)?;
+    let caller = state.auth.admit(caller, address).await.map_err(one_refusal)?;
     if caller.uses_left() == Some(0) {
         // The token ended with this use, and with it the leases that it made.
         state.mounts.tokens_ended();
@@ -393,6 +408,9 @@ fn log(error: &Error, id: &RequestId) {
 fn routes_of(kind: &MountKind) -> Option<&'static [Route]> {
     match kind {
         MountKind::Pki => Some(pki::ROUTES),
+        MountKind::AppRole => Some(login::approle::ROUTES),
+        MountKind::Jwt => Some(login::jwt::ROUTES),
+        MountKind::Cloudb => Some(login::cloudb::ROUTES),
         MountKind::Token => Some(token::ROUTES),
         MountKind::System => Some(sys::ROUTES),
         MountKind::Identity | MountKind::Cubbyhole | MountKind::Unknown(_) => None,

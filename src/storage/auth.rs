@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::auth::store::{AuthOutcome, AuthWrite, TokenRow};
+use crate::auth::store::{AuthOutcome, AuthWrite, SecretIdRow, SecretIdWrite, TokenRow};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::storage::backend::{Outcomes, Unit, as_stored};
 use crate::storage::documents;
 use crate::storage::keys::Keys;
-use crate::storage::seal::token_context;
+use crate::storage::seal::{secret_id_context, token_context};
 use crate::storage::store::{DomainWrite, SealedRow};
 
 impl DomainWrite for AuthWrite {
@@ -26,11 +26,17 @@ impl DomainWrite for AuthWrite {
                 *body = keys.seal(&token_context(hash, *expires_at), std::mem::take(body))?;
                 Ok(())
             }
+            Self::SecretId(SecretIdWrite::Insert(row)) => {
+                row.expires_at = row.expires_at.map(as_stored);
+                row.updated_at = as_stored(row.updated_at);
+                row.seal(keys)
+            }
             // None of these has a body, or a time that is stored.
             Self::MountCreate(_)
             | Self::MountDrop(_)
             | Self::TokenSpend(_)
             | Self::TokenRevoke(_)
+            | Self::SecretId(_)
             | Self::TokenSweep { .. } => Ok(()),
         }
     }
@@ -47,6 +53,16 @@ impl DomainWrite for AuthWrite {
 impl SealedRow for TokenRow {
     fn context(&self) -> Vec<u8> {
         token_context(&self.hash, self.expires_at)
+    }
+
+    fn body(&mut self) -> &mut Vec<u8> {
+        &mut self.body
+    }
+}
+
+impl SealedRow for SecretIdRow {
+    fn context(&self) -> Vec<u8> {
+        secret_id_context(self)
     }
 
     fn body(&mut self) -> &mut Vec<u8> {

@@ -39,6 +39,7 @@ mod query;
 mod reader;
 mod revocations;
 mod schema;
+mod secret_ids;
 mod session;
 mod tidy;
 mod tokens;

@@ -137,7 +137,7 @@ pub static ROUTES: &[Route] = &[
 
 /// Runs a change in a task of its own: a caller that leaves must not separate what is stored from what is
 /// published.
-async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'static) -> Result<Answer> {
+pub(super) async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'static) -> Result<Answer> {
     tokio::task::spawn_local(work).await.map_err(Error::internal)?
 }
 

@@ -7,10 +7,10 @@ use rusqlite::Connection;
 use super::mounts::{self, Touched};
 use super::query::Failure;
 use super::reader::Pool;
-use super::{documents, tokens};
-use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use super::{documents, secret_ids, tokens};
+use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, SecretIdKey, SecretIdRow, TokenHash, TokenRow};
 use crate::clock::Time;
-use crate::documents::{Document, SYSTEM};
+use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::storage::store::Store;
 
@@ -37,6 +37,9 @@ pub(super) fn write(
             AuthOutcome::Done
         }
         AuthWrite::TokenInsert(row) => {
+            if let Some(mount) = row.mount {
+                touched.mount(db, mount)?;
+            }
             tokens::insert(db, row)?;
             AuthOutcome::Done
         }
@@ -47,6 +50,7 @@ pub(super) fn write(
         AuthWrite::TokenSpend(hash) => tokens::spend(db, hash)?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft),
         AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(tokens::revoke(db, hash)?),
         AuthWrite::TokenSweep { now, limit } => AuthOutcome::Swept(tokens::sweep(db, *now, *limit)?),
+        AuthWrite::SecretId(write) => secret_ids::write(db, touched, write)?,
     })
 }
 
@@ -55,8 +59,8 @@ impl AuthStore for Store<Pool> {
         self.submit(unit)
     }
 
-    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.open_documents(SYSTEM, Some(kind))
+    fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.open_documents(mount, Some(kind))
     }
 
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
@@ -65,5 +69,25 @@ impl AuthStore for Store<Pool> {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.open_row(self.reader.read(move |db| tokens::by_accessor(db, &accessor)))
+    }
+
+    fn secret_id(
+        &self,
+        mount: MountId,
+        role: i64,
+        key: SecretIdKey,
+    ) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
+        self.open_row(self.reader.read(move |db| secret_ids::find(db, mount, role, &key)))
+    }
+
+    fn secret_id_accessors(
+        &self,
+        mount: MountId,
+        role: i64,
+        after: String,
+        now: Time,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader.read(move |db| secret_ids::accessors(db, mount, role, &after, now, limit))
     }
 }

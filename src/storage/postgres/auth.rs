@@ -8,10 +8,10 @@ use super::gathered::Turn;
 use super::query::Failure;
 use super::reader::Pool;
 use super::transaction::Transaction;
-use super::{mounts, tokens};
-use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use super::{mounts, secret_ids, tokens};
+use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, SecretIdKey, SecretIdRow, TokenHash, TokenRow};
 use crate::clock::Time;
-use crate::documents::{Document, SYSTEM};
+use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::storage::store::Store;
 
@@ -38,10 +38,15 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
         }
         AuthWrite::MountDrop(mount) => {
             tx.forget_mount(*mount);
+            // Its tokens go with it.
+            tx.forget_tokens();
             mounts::drop_mount(db, *mount).await?;
             AuthOutcome::Done
         }
         AuthWrite::TokenInsert(row) => {
+            if let Some(mount) = row.mount {
+                tx.hold(mount).await?;
+            }
             tokens::insert(db, row).await?;
             AuthOutcome::Done
         }
@@ -60,6 +65,7 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             tx.forget_tokens();
             AuthOutcome::Revoked(tokens::revoke(db, hash).await?)
         }
+        AuthWrite::SecretId(write) => secret_ids::write(tx, write).await?,
         AuthWrite::TokenSweep { now, limit } => {
             tx.forget_tokens();
             AuthOutcome::Swept(tokens::sweep(db, *now, *limit).await?)
@@ -72,8 +78,8 @@ impl AuthStore for Store<Pool> {
         self.submit(unit)
     }
 
-    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.open_documents(SYSTEM, Some(kind))
+    fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.open_documents(mount, Some(kind))
     }
 
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
@@ -82,5 +88,27 @@ impl AuthStore for Store<Pool> {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.open_row(self.reader.read("token", move |db| tokens::by_accessor(db, accessor).boxed()))
+    }
+
+    fn secret_id(
+        &self,
+        mount: MountId,
+        role: i64,
+        key: SecretIdKey,
+    ) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
+        let found = self.reader.read("secret id", move |db| secret_ids::find(db, mount, role, key.clone()).boxed());
+        self.open_row(found)
+    }
+
+    fn secret_id_accessors(
+        &self,
+        mount: MountId,
+        role: i64,
+        after: String,
+        now: Time,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader
+            .read("secret ids", move |db| secret_ids::accessors(db, mount, role, after.clone(), now, limit).boxed())
     }
 }
