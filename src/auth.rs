@@ -109,10 +109,14 @@ impl Caller {
         self.uses_left
     }
 
-    /// Refuses who is not where the token may be used. A root token without an end may be used anywhere.
+    /// Whether the token may be used there. A root token without an end may be used anywhere.
+    pub fn may_be_at(&self, address: Option<IpAddr>) -> bool {
+        (self.is_root() && self.expires_at.is_none()) || Network::any_admits(&self.bound_cidrs, address)
+    }
+
+    /// Refuses who is not where the token may be used.
     fn at(self: Arc<Self>, address: Option<IpAddr>) -> Result<Arc<Self>> {
-        let anywhere = self.is_root() && self.expires_at.is_none();
-        if anywhere || Network::any_admits(&self.bound_cidrs, address) { Ok(self) } else { Err(Error::forbidden()) }
+        if self.may_be_at(address) { Ok(self) } else { Err(Error::forbidden()) }
     }
 
     fn is_current(&self, policies: &Policies, now: Time) -> bool {

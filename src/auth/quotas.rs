@@ -26,6 +26,7 @@ use super::store::{AuthStore, AuthWrite};
 use super::{Auth, repeated};
 use crate::documents::{DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
+use crate::fields::Fields;
 
 /// Where the document is.
 const KIND: &str = "config";
@@ -48,6 +49,11 @@ impl Auth {
     pub fn quotas(&self) -> Option<Arc<Quotas>> {
         let quotas = self.quotas.load();
         (!quotas.is_empty()).then(|| Arc::clone(&quotas))
+    }
+
+    /// The role that a login to `mount` is under, as far as what is sent tells; `""` for none.
+    pub fn login_role(&self, mount: &Mount, sent: &Fields) -> String {
+        self.logins.any(mount.id).and_then(|open| open.role_of(sent)).unwrap_or_default()
     }
 
     /// The names of all rate-limit quotas, sorted.
@@ -209,7 +215,6 @@ mod tests {
     use super::*;
     use crate::auth::memory::Memory;
     use crate::clock::Clock;
-    use crate::fields::Fields;
     use std::net::IpAddr;
     use time::macros::datetime;
 

@@ -25,6 +25,9 @@ pub(crate) struct Arguments {
     method: String,
     /// The path of the request, with or without `/v1/`.
     path: String,
+    /// Where the request would come from: tokens may be bound to networks.
+    #[arg(long, value_name = "IP")]
+    from: Option<String>,
     /// Print what the server answers, as JSON.
     #[arg(long)]
     json: bool,
@@ -54,6 +57,9 @@ struct Answer {
 async fn ask(arguments: &Arguments) -> Result<Value> {
     let own = std::env::var("SIGNET_TOKEN").ok().filter(|token| !token.is_empty());
     let mut body = json!({ "method": arguments.method, "path": arguments.path });
+    if let Some(address) = &arguments.from {
+        body["address"] = address.as_str().into();
+    }
     let (path, token) = match (&arguments.subject[..], own) {
         ("-", None) => ("sys/internal/explain-self", from_input()?),
         ("-", Some(own)) => {
@@ -105,7 +111,9 @@ fn worded(data: &Value, method: &str) -> String {
     line("needs", Some(list(&data["needs"])).filter(|words| !words.is_empty()).unwrap_or("nothing".to_owned()));
     let end = token["expire_time"].as_str().map(|end| format!(", until {end}")).unwrap_or_default();
     let uses = token["uses_left"].as_u64().map(|uses| format!(", uses left: {uses}")).unwrap_or_default();
-    line("token", format!("{}{end}{uses}; policies: {}", text(&token["state"]), list(&token["policies"])));
+    let bound = Some(list(&token["bound_cidrs"])).filter(|networks| !networks.is_empty());
+    let bound = bound.map(|networks| format!("; bound to: {networks}")).unwrap_or_default();
+    line("token", format!("{}{end}{uses}; policies: {}{bound}", text(&token["state"]), list(&token["policies"])));
     let places = |written: &Value| {
         let place = |place: &Value| {
             let comment = place["comment"].as_str().map(|text| format!(" ({text})")).unwrap_or_default();

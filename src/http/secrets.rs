@@ -196,8 +196,7 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     let address = caller_address(request, &settings.trusted_proxies)?;
     trail.deadline = Instant::now() + settings.max_duration;
     let gate = state.auth.quotas().map(|quotas| Gate::new(quotas, &target, address));
-    let now = || state.clock.now();
-    let standing = gate.as_ref().and_then(|gate| gate.before_the_body(&target, &asked, now()));
+    let standing = gate.as_ref().and_then(|gate| gate.before_the_body(state, &target, &asked));
     let counted = trail.counted(standing, &asked);
     let known = match counted {
         Ok(()) => guarded(trail.deadline, recognise(state, headers, &target, &asked, address)).await,
@@ -213,7 +212,7 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         seen.what(&mut sent);
     }
     request::root_namespace(headers, settings.compat)?;
-    let standing = gate.as_ref().and_then(|gate| gate.behind_the_body(&target, &asked, &sent.fields, now()));
+    let standing = gate.as_ref().and_then(|gate| gate.behind_the_body(state, &target, &asked, &sent.fields));
     trail.counted(standing, &asked)?;
     request::no_wrapping(headers, settings.compat)?;
     trail.deadline = Instant::now() + settings.max_duration;

@@ -16,6 +16,7 @@ use crate::auth::quotas::{QuotaConfig, Quotas, Request, Taken};
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
+use crate::http::state::State;
 
 static LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 static REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -38,14 +39,20 @@ impl Gate {
     }
 
     /// Counts the request, unless its body has to be read first.
-    pub(super) fn before_the_body(&self, target: &Target, asked: &Asked, now: Time) -> Option<Standing> {
-        if self.waits { None } else { self.count(target, asked, target.role(asked), now) }
+    pub(super) fn before_the_body(&self, state: &State, target: &Target, asked: &Asked) -> Option<Standing> {
+        if self.waits { None } else { self.count(target, asked, target.role(asked), state.clock.now()) }
     }
 
     /// Counts the request, if its body had to be read first.
-    pub(super) fn behind_the_body(&self, target: &Target, asked: &Asked, sent: &Fields, now: Time) -> Option<Standing> {
-        let role = sent.text("role").ok().flatten().unwrap_or_default();
-        if self.waits { self.count(target, asked, &role, now) } else { None }
+    pub(super) fn behind_the_body(
+        &self,
+        state: &State,
+        target: &Target,
+        asked: &Asked,
+        sent: &Fields,
+    ) -> Option<Standing> {
+        let mount = target.mount.as_deref().filter(|_| self.waits)?;
+        self.count(target, asked, &state.auth.login_role(mount, sent), state.clock.now())
     }
 
     fn count(&self, target: &Target, asked: &Asked, role: &str, now: Time) -> Option<Standing> {

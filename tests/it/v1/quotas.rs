@@ -106,13 +106,13 @@ async fn a_role_has_a_quota_of_its_own_wherever_it_is_asked_for() {
     let app = builder().start().await;
     quota(&app, "role", json!({ "path": "pki", "role": "web", "rate": 2, "interval": "1h" })).await;
     for path in ["pki/issue/web", "pki/issuer/default/sign/web"] {
-        assert_eq!(app.client.post(path, json!({})).await.status, 400, "{path}: there is no such role");
+        assert_ne!(app.client.post(path, json!({})).await.status, 429, "{path}");
     }
     for path in ["pki/issue/web", "pki/sign/web", "pki/sign-verbatim/web", "pki/issuer/default/issue/web"] {
         assert_exceeded(&app.client.post(path, json!({})).await, path);
     }
     for path in ["pki/issue/other", "pki/sign/Web"] {
-        assert_eq!(app.client.post(path, json!({})).await.status, 400, "{path}");
+        assert_ne!(app.client.post(path, json!({})).await.status, 429, "{path}");
     }
     assert_eq!(app.client.get("pki/roles/web").await.status, 404, "to read a role is not to ask for it");
     app.stop().await;
@@ -128,15 +128,15 @@ async fn h18_the_header_of_an_untrusted_peer_is_no_address_of_its_own() {
     assert_exceeded(&from(&app.client, "198.51.100.2").await, "pki/ca");
     let app =
         app.restart_as(|builder| builder.settings(|s| s.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()])).await;
-    for (address, status) in [
-        ("198.51.100.1", 404),
-        ("198.51.100.2", 404),
-        ("198.51.100.1", 429),
-        ("2001:db8::1", 404),
-        ("2001:db8::2", 429),
-        ("2001:db8:0:1::1", 404),
+    for (address, refused) in [
+        ("198.51.100.1", false),
+        ("198.51.100.2", false),
+        ("198.51.100.1", true),
+        ("2001:db8::1", false),
+        ("2001:db8::2", true),
+        ("2001:db8:0:1::1", false),
     ] {
-        assert_eq!(from(&app.client, address).await.status, status, "{address}");
+        assert_eq!(from(&app.client, address).await.status == 429, refused, "{address}");
     }
     app.stop().await;
 }

@@ -7,6 +7,7 @@ use crate::auth::login::role::Roles;
 use crate::auth::store::AuthWrite;
 use crate::documents::MountId;
 use crate::error::Result;
+use crate::fields::Fields;
 
 /// The method.
 pub(crate) struct AppRoles;
@@ -22,5 +23,9 @@ impl Method for AppRoles {
 
     fn beside(mount: MountId, name: &str, before: Option<&AppRole>, after: Option<&AppRole>) -> Vec<AuthWrite> {
         role_ids::writes(mount, name, before, after)
+    }
+
+    fn role_of(view: &View<Self>, sent: &Fields) -> Option<String> {
+        view.made().name(sent.str("role_id").ok()??).map(str::to_owned)
     }
 }

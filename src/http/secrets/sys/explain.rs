@@ -4,6 +4,8 @@
 //! Whoever has a token may ask about it; to ask about others is a right. Which mount and route a path leads to is told
 //! only where the rules of the token grant the path: nobody learns here what a refusal would not tell.
 
+use std::net::IpAddr;
+
 use serde_json::{Map, Value, json};
 
 use super::super::answer::Answer;
@@ -17,13 +19,17 @@ use crate::auth::policy::{Capabilities, MAX_RULES};
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 
-pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path"];
+pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path", "address"];
 pub(super) const OWN: &[&str] = &["method", "path"];
+
+/// Longest text of an address, bytes.
+const LONGEST_ADDRESS: usize = 64;
 
 /// Other rules that are told.
 const MOST_OTHERS: usize = 20;
 
-/// `POST sys/internal/explain`: about the token with an accessor, or about a token.
+/// `POST sys/internal/explain`: about the token with an accessor, or about a token; at an `address`, where one is
+/// given.
 pub(super) async fn of_another(call: Call) -> Result<Answer> {
     let (auth, text) =
         (&call.state.auth, |name: &str| call.fields.text(name).map(|text| text.filter(|t| !t.is_empty())));
@@ -36,13 +42,16 @@ pub(super) async fn of_another(call: Call) -> Result<Answer> {
         }
         _ => return Err(Error::invalid("accessor, token: one of them must be given")),
     };
-    explained(&call, &subject)
+    let address = call.fields.text_within("address", LONGEST_ADDRESS)?.filter(|text| !text.is_empty());
+    let unreadable = || Error::invalid("address: must be an IP address");
+    let address = address.map(|text| text.parse::<IpAddr>().map_err(|_| unreadable())).transpose()?;
+    explained(&call, &subject, address)
 }
 
 /// `POST sys/internal/explain-self`: about the caller's own token.
 pub(super) async fn of_itself(call: Call) -> Result<Answer> {
     let subject = Subject { caller: call.caller()?.clone(), state: TokenState::Live };
-    explained(&call, &subject)
+    explained(&call, &subject, call.address)
 }
 
 /// `GET sys/internal/ui/resultant-acl`: the caller's rules by path; the `*` at the end of a glob is left out where it
@@ -92,14 +101,14 @@ fn asked(call: &Call) -> Result<Asked> {
     Ok(Asked { operation, path, query: Vec::new(), help: false, tail: None })
 }
 
-fn explained(call: &Call, subject: &Subject) -> Result<Answer> {
+fn explained(call: &Call, subject: &Subject, address: Option<IpAddr>) -> Result<Answer> {
     let mut asked = asked(call)?;
     let as_asked = asked.path.clone();
     let auth = &call.state.auth;
     let target = Target::of(&auth.mounts(), &mut asked);
     let list = asked.operation == Operation::List;
     let explanation = auth.explain(&subject.caller, target.place(&asked), list);
-    let verdict = Verdict::new(subject, &explanation, target.access(), asked.operation);
+    let verdict = Verdict::new(subject, address, &explanation, target.access(), asked.operation);
     let mut data = json!({
         "allowed": verdict.allowed,
         "reason": verdict.reason,
@@ -133,6 +142,7 @@ fn token(subject: &Subject) -> Value {
         "policies": caller.policies,
         "expire_time": caller.expires_at.map(rfc3339),
         "uses_left": caller.uses_left(),
+        "bound_cidrs": caller.bound_cidrs,
     })
 }
 
@@ -167,7 +177,13 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn new(subject: &Subject, explanation: &Explanation, access: Access, operation: Operation) -> Self {
+    fn new(
+        subject: &Subject,
+        address: Option<IpAddr>,
+        explanation: &Explanation,
+        access: Access,
+        operation: Operation,
+    ) -> Self {
         let open = |reason: &str| Self {
             allowed: true,
             reason: reason.to_owned(),
@@ -183,14 +199,12 @@ impl Verdict {
             Access::Caller => open("whoever has a token may ask this; what is answered depends on its rights"),
             access => Self::of_rules(explanation, access == Access::Sudo, operation),
         };
-        match subject.state {
-            TokenState::Live => by_policies,
-            state => Self {
-                allowed: false,
-                reason: format!("the token cannot be used any more: it is {}", state.word()),
-                ..by_policies
-            },
-        }
+        let unusable = match subject.state {
+            TokenState::Live if address.is_none() || subject.caller.may_be_at(address) => return by_policies,
+            TokenState::Live => "the token is bound to networks that the address is not in".to_owned(),
+            state => format!("the token cannot be used any more: it is {}", state.word()),
+        };
+        Self { allowed: false, reason: unusable, ..by_policies }
     }
 
     fn of_rules(explanation: &Explanation, sudo: bool, operation: Operation) -> Self {
