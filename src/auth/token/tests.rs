@@ -382,7 +382,7 @@ async fn a_changed_policy_is_in_force_at_once() {
     assert!(!may("pki/issue/new").await);
     assert!(f.auth.policy_read("web").is_none());
     f.auth.sweep().await.unwrap();
-    assert!(!f.store.state().documents.contains_key(&("policy", "web".to_owned())));
+    assert!(!f.store.state().documents.contains_key(&(crate::documents::SYSTEM, "policy", "web".to_owned())));
 }
 
 #[tokio::test]
