@@ -9,15 +9,18 @@
 //!
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
 //! renewing and ending tokens), `mounts` (the table), `login` (the authentication methods), `wrapping` (answers put
-//! away behind a token), `cubbyhole` (what tokens keep). What is not offered is refused by name: namespaces.
+//! away behind a token), `cubbyhole` (what tokens keep), `quotas` (how often somebody may ask), `explain` (why somebody
+//! may or may not). What is not offered is refused by name: namespaces.
 
 mod cache;
 mod cubbyhole;
+pub mod explain;
 mod instant;
 pub(crate) mod login;
 pub mod mounts;
 mod policies;
 pub mod policy;
+pub mod quotas;
 pub mod store;
 pub mod token;
 mod versions;
@@ -42,6 +45,7 @@ pub use login::cloudb::{CloudbSettings, CloudbUrls, Fallback as CloudbFallback};
 use mounts::MountTable;
 use policies::Policies;
 use policy::{Acl, Decision, Operation, Parameters, Place};
+use quotas::Quotas;
 use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
 use token::{Batch, LoggedIn, Network, Record, RoleTable, hash_of, is_batch};
 
@@ -123,10 +127,14 @@ impl Caller {
         self.uses_left
     }
 
-    /// Refuses who is not where the token may be used. A root token without an end may be used anywhere.
+    /// Whether the token may be used there. A root token without an end may be used anywhere.
+    pub fn may_be_at(&self, address: Option<IpAddr>) -> bool {
+        (self.is_root() && self.expires_at.is_none()) || Network::any_admits(&self.bound_cidrs, address)
+    }
+
+    /// Refuses who is not where the token may be used.
     fn at(self: Arc<Self>, address: Option<IpAddr>) -> Result<Arc<Self>> {
-        let anywhere = self.is_root() && self.expires_at.is_none();
-        if anywhere || Network::any_admits(&self.bound_cidrs, address) { Ok(self) } else { Err(Error::forbidden()) }
+        if self.may_be_at(address) { Ok(self) } else { Err(Error::forbidden()) }
     }
 
     fn is_current(&self, policies: &Policies, now: Time) -> bool {
@@ -152,11 +160,12 @@ pub struct Auth {
     policies: ArcSwap<Policies>,
     mounts: ArcSwap<MountTable>,
     token_roles: ArcSwap<RoleTable>,
+    quotas: ArcSwap<Quotas>,
     tokens: TokenCache,
     /// Held while tokens are tidied because somebody asked for it.
     tidying: Arc<tokio::sync::Mutex<()>>,
     logins: Logins,
-    /// Held while a policy or mount changes.
+    /// Held while a policy, a mount or a quota changes.
     writing: tokio::sync::Mutex<()>,
     /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes
     /// only under `writing`.
@@ -164,8 +173,8 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Loads policies and mounts; writes the `default` policy when there is none. Authentication methods have
-    /// their usual settings.
+    /// Loads policies, mounts, token roles and quotas; writes the `default` policy when there is none. Authentication
+    /// methods have their usual settings.
     ///
     /// # Errors
     /// Those of the store.
@@ -182,6 +191,7 @@ impl Auth {
         let policies = policies::load(&*store, 1).await?;
         let mounts = mounts::load(&*store).await?;
         let token_roles = RoleTable::load(&*store).await?;
+        let quotas = quotas::load(&*store, None).await?;
         Ok(Arc::new(Self {
             logins: Logins::new(Arc::clone(&store), logins, clock.clone())?,
             store,
@@ -190,6 +200,7 @@ impl Auth {
             mounts: ArcSwap::from_pointee(mounts),
             token_roles: ArcSwap::from_pointee(token_roles),
             tidying: Arc::default(),
+            quotas: ArcSwap::from_pointee(quotas),
             tokens: TokenCache::default(),
             writing: tokio::sync::Mutex::new(()),
             behind: AtomicBool::new(false),
@@ -201,7 +212,7 @@ impl Auth {
         &self.logins
     }
 
-    /// Reads policies and mounts again: for the follower of other nodes' changes.
+    /// Reads policies, mounts and quotas again: for the follower of other nodes' changes.
     ///
     /// # Errors
     /// Those of the store; the views then stay as they were.
@@ -210,7 +221,7 @@ impl Auth {
         self.reload_held().await
     }
 
-    /// Reads policies and mounts again when a write failed and may be stored all the same; whether it
+    /// Reads policies, mounts and quotas again when a write failed and may be stored all the same; whether it
     /// did. To be called again and again.
     ///
     /// # Errors
@@ -253,6 +264,7 @@ impl Auth {
         self.reload_policies().await?;
         self.reload_mounts().await?;
         self.reload_token_roles().await?;
+        self.reload_quotas().await?;
         self.behind.store(false, Ordering::Relaxed);
         Ok(())
     }

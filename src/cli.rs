@@ -1,11 +1,13 @@
 //! The command line. Other programs rely on its words and outputs.
 //!
 //! `dev` needs nothing; `serve`, `migrate`, `operator init`, `bootstrap` and `check` read a configuration file (see
-//! `signet.example.toml`); `issue` is a client.
+//! `signet.example.toml`); `issue` and `explain` are clients.
 
 mod bootstrap;
 mod check;
+mod client;
 mod dev;
+mod explain;
 mod installation;
 mod issue;
 mod migrate;
@@ -41,6 +43,8 @@ enum Word {
     Check(check::Arguments),
     /// Get a certificate from a server and write it to files.
     Issue(issue::Arguments),
+    /// Say whether a token may do something, which rule of which policy decides, and why.
+    Explain(explain::Arguments),
 }
 
 impl Command {
@@ -55,6 +59,10 @@ impl Command {
             Word::Issue(arguments) => {
                 logs_from_environment()?;
                 actix_rt::System::new().block_on(issue::run(arguments))
+            }
+            Word::Explain(arguments) => {
+                logs_from_environment()?;
+                actix_rt::System::new().block_on(explain::run(arguments))
             }
             Word::Serve(arguments) => serve::run(&arguments),
             Word::Migrate(arguments) => migrate::run(&arguments),

@@ -8,12 +8,12 @@
 //! # The tree
 //!
 //! ```text
-//! main.rs, cli/   the command line: dev, serve, migrate, operator init, bootstrap, check, issue
+//! main.rs, cli/   the command line: dev, serve, migrate, operator init, bootstrap, check, issue, explain
 //! config          every setting, its default, its environment name, its rule
 //! server          the composition root: opens stores, starts actors, binds (TLS with HTTP/2 too), drains
 //! http            the wires: http/secrets is one pipeline and one route table per kind of mount,
 //!                 http/jsonapi another pipeline and one route table per resource
-//! auth            tokens, policies, the mount table
+//! auth            tokens, policies, the mount table, quotas
 //! pki             the certificate authority engine, on floors of its own
 //! mounts          the life of mounts: opened, woken, followed and closed in one place
 //! audit           what is asked and answered, told to devices
@@ -52,7 +52,7 @@
 //!
 //! # Every request
 //!
-//! [`http::secrets`] runs one pipeline: limits (path, headers) → route, the path in canonical spelling →
+//! [`http::secrets`] runs one pipeline: limits (path, headers) → route, the path in canonical spelling → quota →
 //! recognise (token, policy of the path) → body, JSON → decide (token, policy) → audit intent → handler →
 //! audit outcome → render. On both wires the [`audit`] hears of refusals too. Nobody's body is kept who has no
 //! right to the path, and those that are kept share one budget ([`http::body`]). What can be asked stands in the
@@ -121,7 +121,7 @@
 //! | what is removed when it has expired? | [`pki::tidy`] |
 //! | which mount may use which managed key? | [`keys::managed`] |
 //! | what is done when a device fails? | `keys/pkcs11/healing.rs` |
-//! | what does a policy grant? | [`auth::policy`] |
+//! | what does a policy grant, and why? which paths need `sudo`? | [`auth::policy`], [`http::secrets::sudo`] |
 //! | how long does a token live? | `auth/token/ttl.rs` |
 //! | which path is which mount, of which type? | [`auth::mounts`] |
 //! | when is a mount opened, and when closed? | [`mounts`] |
@@ -131,7 +131,7 @@
 //! | what is asked of a certificate, and of what fields is it read? | [`pki::check::request`], `http/secrets/pki/asked.rs` |
 //! | which types has an answer, for whom? | [`http::secrets::dialect`] |
 //! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |
-//! | where is the caller, behind which proxies? | [`http::address`] |
+//! | where is the caller, behind which proxies, and how often may they ask? | [`http::address`], [`auth::quotas`] |
 //! | how many connections, and which of them end? | `server/connections.rs` |
 //! | when is a client told to send its body (100)? | `server/expect.rs` |
 //! | what may a client do over HTTP/2, how much at once? | `server/http2.rs` |

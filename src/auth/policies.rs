@@ -82,6 +82,11 @@ impl Policies {
         acl
     }
 
+    /// The named policies that there are, with their names.
+    pub(super) fn named<'p>(&'p self, names: &'p [String], now: Time) -> impl Iterator<Item = (&'p str, &'p Policy)> {
+        names.iter().filter_map(move |name| Some((&name[..], &self.live(name, now)?.policy)))
+    }
+
     fn live(&self, name: &str, now: Time) -> Option<&Entry> {
         self.by_name.get(name).map(Arc::as_ref).filter(|entry| entry.stored.expiration.is_none_or(|end| now < end))
     }

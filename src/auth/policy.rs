@@ -7,9 +7,12 @@
 //! the path of a rule, the rules of one caller. Unknown keys and capabilities are errors, because a
 //! misspelt `deny` must not become an open door. Names with several spellings are one name (`spelling`).
 //!
+//! Why something is granted or not is told by [`explain`].
+//!
 //! Pure: no storage, no clock. [`crate::auth::Auth`] keeps the texts and publishes what they compile to.
 
 mod acl;
+pub mod explain;
 mod parameters;
 mod parse;
 mod patterns;

@@ -1,32 +1,20 @@
 //! `signet issue`: gets a certificate and writes NAME.pem, NAME-key.pem and ca.pem.
 //!
-//! The token goes to the server that was named and to no other: redirects are not followed, and plain http
-//! leads no further than this machine.
-//!
 //! No file is ever overwritten. The files of the name are looked for before the server is asked, so
 //! that no certificate is issued for nothing. A `ca.pem` that is there may stay when it holds the
 //! same authority (several names in one folder); otherwise the authority goes to NAME-ca.pem.
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use reqwest::header::{HeaderValue, LOCATION};
 use serde::Deserialize;
 use serde_json::json;
 use signet::error::{Error, Kind, Result};
-use signet::secret::{PartlySecret, Secret, sealed};
-use url::{Host, Url};
+use signet::secret::{Secret, sealed};
 
-/// The name of this machine in addresses.
-const LOCALHOST: &str = "localhost";
-/// How much of an address that a server points to is shown, characters.
-const LONGEST_SHOWN: usize = 200;
-/// Longest answer that is read, octets.
-const LONGEST_ANSWER: usize = 4 << 20;
+use super::client::Server;
 
 /// The arguments of `signet issue`.
 #[derive(clap::Args)]
@@ -48,15 +36,11 @@ pub(crate) struct Arguments {
     /// The folder to write to.
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
-    /// Address of the server.
-    #[arg(long, env = "SIGNET_ADDR", default_value = "http://127.0.0.1:8200")]
-    address: String,
+    #[command(flatten)]
+    server: Server,
     /// Token for the server.
     #[arg(long, env = "SIGNET_TOKEN", hide_env_values = true)]
     token: String,
-    /// PEM file of the authorities to trust for the server's own certificate.
-    #[arg(long, value_name = "FILE", env = "SIGNET_CACERT")]
-    cacert: Option<PathBuf>,
 }
 
 /// Asks for the certificate and writes the files.
@@ -176,101 +160,22 @@ fn lines<'t>(texts: impl IntoIterator<Item = &'t String>) -> String {
 }
 
 async fn ask(arguments: &Arguments) -> Result<Data> {
-    let base = arguments.address.trim_end_matches('/');
-    check_address(base)?;
-    let url = format!("{base}/v1/{}/issue/{}", arguments.mount.trim_matches('/'), arguments.role);
+    let path = format!("{}/issue/{}", arguments.mount.trim_matches('/'), arguments.role);
     let mut body = json!({ "common_name": arguments.name });
     for (name, value) in [("ttl", &arguments.ttl), ("alt_names", &arguments.alt_names)] {
         if let Some(value) = value {
             body[name] = value.as_str().into();
         }
     }
-    let mut token = HeaderValue::from_str(&arguments.token)
-        .map_err(|_| Error::invalid("SIGNET_TOKEN: has characters that no token has"))?;
-    token.set_sensitive(true);
-    let request = client(arguments)?.post(&url).header("X-Service-Token", token).json(&body);
-    let answer =
-        request.send().await.map_err(|e| Error::unavailable(format!("{base}: no answer ({})", cause(&e)), e))?;
-    let status = answer.status().as_u16();
-    if answer.status().is_redirection() {
-        let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
-        let to: String = to.chars().take(LONGEST_SHOWN).collect();
-        let text = format!("{url}: status {status}: points to {to:?}, which is not followed (is SIGNET_ADDR right?)");
-        return Err(Error::new(Kind::BadGateway, text));
-    }
-    let body = read(answer, base).await?;
-    let Answer { data, errors } = serde_json::from_slice(body.expose()).unwrap_or_default();
-    if status == 200 {
-        return Ok(data);
-    }
-    let hint = match status {
+    let reply = arguments.server.post(&path, &arguments.token, &body).await?;
+    let Answer { data, errors } = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+    let hint = match reply.status {
+        200 => return Ok(data),
         403 => " (does the token in SIGNET_TOKEN grant it?)",
         404 => " (are --mount and --role right?)",
         _ => "",
     };
-    Err(Error::new(Kind::BadGateway, format!("{url}: status {status}: {}{hint}", errors.join("; "))))
-}
-
-/// The body of an answer, of which a private key is a part.
-///
-/// # Errors
-/// `Unavailable` when it ends early, `BadGateway` when it is longer than any answer.
-async fn read(mut answer: reqwest::Response, base: &str) -> Result<PartlySecret> {
-    let mut body = PartlySecret::default();
-    let broken = |e: reqwest::Error| Error::unavailable(format!("{base}: the answer ended early ({})", cause(&e)), e);
-    while let Some(chunk) = answer.chunk().await.map_err(broken)? {
-        if body.len() + chunk.len() > LONGEST_ANSWER {
-            return Err(Error::new(Kind::BadGateway, format!("{base}: the answer is longer than 4 MiB")));
-        }
-        body.push_secret(&chunk);
-    }
-    Ok(body)
-}
-
-/// The token must not be read on the way: TLS, or no way at all.
-///
-/// # Errors
-/// `Invalid` for plain http to another machine, and for what is no address of a server.
-fn check_address(base: &str) -> Result<()> {
-    let refuse = |rule: &str| Err(Error::invalid(format!("SIGNET_ADDR: {rule}")));
-    let Ok(url) = Url::parse(base) else { return refuse("is not a URL, such as https://signet.example") };
-    let here = match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == LOCALHOST,
-        None => false,
-    };
-    match url.scheme() {
-        "https" => Ok(()),
-        "http" if here => Ok(()),
-        "http" => refuse("plain http is for this machine only (localhost, 127.0.0.0/8, ::1): use https"),
-        _ => refuse("must begin with https://"),
-    }
-}
-
-fn client(arguments: &Arguments) -> Result<reqwest::Client> {
-    let mut client = reqwest::Client::builder()
-        .timeout(Duration::from_secs(60))
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        // Whatever a resolver says; port 0 stands for the one of the address.
-        .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
-    if let Some(file) = &arguments.cacert {
-        let unreadable = || Error::invalid(format!("SIGNET_CACERT: {} holds no readable certificates", file.display()));
-        let pem = std::fs::read(file).map_err(|_| unreadable())?;
-        let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|_| unreadable())?;
-        client = client.tls_certs_only(certificates);
-    }
-    client.build().map_err(Error::internal)
-}
-
-/// The innermost cause, which names the problem (refused, unknown authority …).
-fn cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
+    Err(reply.refusal(&errors, hint))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The secrets service (`/v1`): one pipeline for every request.
 //!
-//! Route, recognise (token, policy of the path), read the body, decide (token, policy), audit the intent, run
-//! the handler, put the answer away when it is to be wrapped, audit the outcome, render. Of what ends earlier the
-//! refusal is audited. The limits come first and hold for everyone: path, headers, body, JSON. Whose policies do not
-//! grant the path is refused without his body being kept, after it went by. Whether a mount exists is only told to
-//! those whose policies grant the path.
+//! Route, count (quotas), recognise (token, policy of the path), read the body, decide (token, policy), audit the
+//! intent, run the handler, put the answer away when it is to be wrapped, audit the outcome, render. Of what ends
+//! earlier the refusal is audited. The limits come first and hold for everyone: path, headers, body, JSON. Whose
+//! policies do not grant the path is refused without his body being kept, after it went by. Whether a mount exists is
+//! only told to those whose policies grant the path.
 //!
 //! What can be asked stands in route tables, one for each kind of mount that answers ([`sys`], [`token`],
 //! [`cubbyhole`], [`pki`], those of authentication methods in `login`); the pipeline, the metrics and the tests that
@@ -19,9 +19,11 @@ mod login;
 mod page;
 pub mod path;
 pub mod pki;
+mod quota;
 pub mod render;
 pub mod request;
 pub mod route;
+pub mod sudo;
 pub mod sys;
 mod target;
 pub mod token;
@@ -56,6 +58,7 @@ use answer::Answer;
 use audit::Seen;
 use dialect::Dialect;
 use index::Index;
+use quota::{Gate, Standing};
 use request::{Asked, Token};
 use route::{Access, BodyKind, Call, Params, Route};
 use target::{Sent, Target, below_mount};
@@ -76,7 +79,7 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
         trail.recorded(outcome, conditions).await
     };
     let outcome = work.instrument(span).await;
-    let response = match outcome {
+    let mut response = match outcome {
         Ok(answer) => {
             let mount_type = trail.mount.as_ref().map_or("", |m| m.kind.word());
             let head = request.method() == Method::HEAD;
@@ -97,6 +100,9 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
             response
         }
     };
+    if let Some(standing) = &trail.standing {
+        standing.show(&mut response);
+    }
     trail.meter.unwrap_or(&UNROUTED).record(response.status().as_u16(), started.elapsed());
     response
 }
@@ -110,6 +116,8 @@ struct Trail<'a> {
     meter: Option<&'static RouteMeter>,
     courtesies: Warnings,
     compressible: bool,
+    /// How the caller stands with the quota that holds for the request.
+    standing: Option<Standing>,
     /// The methods of a path that does not take the one of the request.
     methods: Option<String>,
     record: Record<'a>,
@@ -134,6 +142,7 @@ impl<'a> Trail<'a> {
             meter: None,
             courtesies: Warnings::default(),
             compressible: false,
+            standing: None,
             methods: None,
             seen,
             record,
@@ -153,6 +162,16 @@ impl<'a> Trail<'a> {
             seen.asked = Some((asked.operation, asked.path.clone()));
             seen.mount.clone_from(&target.mount);
         }
+    }
+
+    /// Takes note of how the caller stands with a quota, and whether the request may go on.
+    fn counted(&mut self, standing: Option<Standing>, asked: &Asked) -> Result<()> {
+        let Some(standing) = standing else { return Ok(()) };
+        if standing.is_quiet() {
+            self.record.skip();
+            self.seen = None;
+        }
+        self.standing.insert(standing).check(&asked.path)
     }
 
     /// Before a handler runs.
@@ -180,7 +199,13 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     trail.led_to(&target, &asked);
     let address = caller_address(request, &settings.trusted_proxies)?;
     trail.deadline = Instant::now() + settings.max_duration;
-    let known = guarded(trail.deadline, recognise(state, headers, &target, &asked, address)).await;
+    let gate = state.auth.quotas().map(|quotas| Gate::new(quotas, &target, address));
+    let standing = gate.as_ref().and_then(|gate| gate.before_the_body(state, &target, &asked));
+    let counted = trail.counted(standing, &asked);
+    let known = match counted {
+        Ok(()) => guarded(trail.deadline, recognise(state, headers, &target, &asked, address)).await,
+        Err(error) => Err(error),
+    };
     if let Some(seen) = &mut trail.seen {
         let caller = known.as_ref().ok().and_then(|known| known.caller.as_ref());
         seen.who(caller, || target.token(headers, settings.compat));
@@ -191,6 +216,8 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         seen.what(&mut sent);
     }
     request::root_namespace(headers, settings.compat)?;
+    let standing = gate.as_ref().and_then(|gate| gate.behind_the_body(state, &target, &asked, &sent.fields));
+    trail.counted(standing, &asked)?;
     let wrap_ttl = request::wrap_ttl(headers, settings.compat)?;
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     trail.deadline = Instant::now() + settings.max_duration;

@@ -125,7 +125,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("cryptoki", &["keys/pkcs11"]),
     ("sha3", &["keys/test_sign.rs"]),
     ("clap", &["cli", "main.rs"]),
-    ("reqwest", &["cli/issue.rs", "outbound", "pki/policy_engine.rs"]),
+    ("reqwest", &["cli/client.rs", "outbound", "pki/policy_engine.rs"]),
     ("jsonwebtoken", &["auth/login/verifier"]),
     ("aws_config", &["keys/cloudakms"]),
     ("aws_sdk_kms", &["keys/cloudakms"]),

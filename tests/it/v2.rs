@@ -13,6 +13,7 @@ mod project_list;
 mod projects;
 mod queries;
 mod races;
+mod routes;
 mod tags;
 mod team_projects;
 mod teams;

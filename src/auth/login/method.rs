@@ -8,6 +8,7 @@ use crate::auth::store::AuthWrite;
 use crate::auth::token::TokenTerms;
 use crate::documents::{Document, MountId};
 use crate::error::Result;
+use crate::fields::{Fields, MAX_NAME};
 
 /// The kind of the documents of roles; the name is that of the role.
 pub(super) const ROLE: &str = "role";
@@ -42,6 +43,11 @@ pub(crate) trait Method: Sized + Send + Sync + 'static {
         _after: Option<&Self::Role>,
     ) -> Vec<AuthWrite> {
         Vec::new()
+    }
+
+    /// The name of the role that a login is under, as far as what is sent tells; there may be no such role.
+    fn role_of(_view: &View<Self>, sent: &Fields) -> Option<String> {
+        sent.text_within("role", MAX_NAME).ok().flatten()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::token::TokenTerms;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
+use crate::fields::Fields;
 
 /// An open mount of the method `M`.
 pub(crate) struct Open<M: Method> {
@@ -37,6 +38,9 @@ pub(crate) trait Opened: Send + Sync {
 
     /// What a role says of the tokens that it makes; `None` when there is no such role.
     fn terms(&self, role: &str) -> Option<TokenTerms>;
+
+    /// The name of the role that a login is under, as far as what is sent tells.
+    fn role_of(&self, sent: &Fields) -> Option<String>;
 
     /// Publishes that nothing is there: the mount is gone.
     fn close(&self);
@@ -143,6 +147,10 @@ impl<M: Method> Opened for Open<M> {
 
     fn terms(&self, role: &str) -> Option<TokenTerms> {
         self.view.load().terms(role)
+    }
+
+    fn role_of(&self, sent: &Fields) -> Option<String> {
+        M::role_of(&self.view.load(), sent)
     }
 
     fn close(&self) {

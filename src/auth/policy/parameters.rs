@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Operation;
 use super::rules::{ParameterLists, Rule};
@@ -87,7 +87,16 @@ impl ParameterRules {
         self.required.extend(other.required.iter().cloned());
     }
 
-    fn is_empty(&self) -> bool {
+    /// What there is of `allowed_parameters`, `denied_parameters` and `required_parameters`, as policies have them.
+    pub(super) fn terms(&self) -> impl Iterator<Item = (String, Value)> {
+        let lists = [("allowed_parameters", &self.allowed), ("denied_parameters", &self.denied)];
+        let lists = lists.into_iter().filter(|(_, lists)| !lists.is_empty()).map(|(name, lists)| (name, json!(lists)));
+        let required = (!self.required.is_empty()).then(|| ("required_parameters", json!(self.required)));
+        lists.chain(required).map(|(name, terms)| (name.to_owned(), terms))
+    }
+
+    /// Whether nothing is demanded.
+    pub(super) fn is_empty(&self) -> bool {
         self.allowed.is_empty() && self.denied.is_empty() && self.required.is_empty()
     }
 
@@ -175,7 +184,6 @@ fn is_text_of(value: &Value, rules: &[Value]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn rules(policy: &str) -> ParameterRules {
         let text = format!("path \"p\" {{ {policy} }}");

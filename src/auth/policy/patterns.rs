@@ -36,6 +36,21 @@ impl<'a> Precedence<'a> {
         }
         Self { first_wild: first, is_prefix: text.len() < path.len(), pluses, text }
     }
+
+    /// Why this one does not decide where `other` does.
+    pub(super) fn behind(&self, other: &Self) -> &'static str {
+        if self.first_wild != other.first_wild {
+            "its first wildcard comes earlier"
+        } else if self.is_prefix != other.is_prefix {
+            "it ends in '*'"
+        } else if self.pluses != other.pluses {
+            "it has more '+'"
+        } else if self.text.len() != other.text.len() {
+            "it is shorter"
+        } else {
+            "it comes first in the order of texts"
+        }
+    }
 }
 
 impl Ord for Precedence<'_> {

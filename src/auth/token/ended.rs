@@ -86,6 +86,7 @@ impl Auth {
         let now = self.clock.now();
         self.tokens.prune(now);
         self.sweep_policies().await?;
+        self.sweep_quotas().await?;
         let mut removed = 0;
         for _ in 0..SWEEP_STEPS {
             let batch = self.store.sweep_tokens(now, SWEEP_BATCH).await?;

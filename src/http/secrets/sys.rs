@@ -1,10 +1,13 @@
-//! The server about itself (`sys/`): health, mounts, policies, capabilities, leases, wrapped answers, managed keys.
+//! The server about itself (`sys/`): health, mounts, policies, capabilities, quotas, leases, wrapped answers, managed
+//! keys.
 
+mod explain;
 mod health;
 mod leases;
 mod managed_keys;
 mod mounts;
 mod policies;
+mod quotas;
 mod remount;
 mod versions;
 mod wrapping;
@@ -88,6 +91,10 @@ pub static ROUTES: &[Route] = &[
     Route::token(Read, "remount/status/:migration_id", &[], |call| Box::pin(remount::status(call))),
     Route::open(Read, "internal/ui/mounts", &[], |call| Box::pin(mounts::visible(call))).with_token_as_sent(),
     Route::token(Read, "internal/ui/mounts/*path", &[], |call| Box::pin(mounts::preflight(call))).for_callers(),
+    Route::token(Read, "internal/ui/resultant-acl", &[], |call| Box::pin(explain::resultant_acl(call))),
+    Route::token(Update, "internal/explain", explain::FIELDS, |call| Box::pin(explain::of_another(call))),
+    Route::token(Update, "internal/explain-self", explain::OWN, |call| Box::pin(explain::of_itself(call)))
+        .for_callers(),
     Route::token(List, "policies/acl", PAGE, |call| Box::pin(policies::names(call))),
     Route::token(Read, "policies/acl", PAGE, |call| Box::pin(policies::names(call))).compressible(),
     Route::token(Read, "policies/acl/*name", &[], |call| Box::pin(policies::read(call))).compressible(),
@@ -111,6 +118,12 @@ pub static ROUTES: &[Route] = &[
     })
     .with_synonyms(PATHS),
     Route::sudo(Read, "leases", &["type", "limit"], |call| Box::pin(leases::irrevocable(call))),
+    Route::token(List, "quotas/rate-limit", PAGE, |call| Box::pin(quotas::list(call))),
+    Route::token(Read, "quotas/rate-limit/:name", &[], |call| Box::pin(quotas::read(call))),
+    Route::token(Update, "quotas/rate-limit/:name", quotas::FIELDS, |call| Box::pin(quotas::write(call))),
+    Route::token(Delete, "quotas/rate-limit/:name", &[], |call| Box::pin(quotas::delete(call))),
+    Route::token(Read, "quotas/config", &[], |call| Box::pin(quotas::config(call))),
+    Route::token(Update, "quotas/config", quotas::CONFIG, |call| Box::pin(quotas::configure(call))),
     Route::token(Update, "leases/lookup", LEASE, |call| Box::pin(leases::lookup(call))),
     Route::sudo(List, "leases/lookup", PAGE, |call| Box::pin(leases::list(call))),
     Route::sudo(List, "leases/lookup/*prefix", PAGE, |call| Box::pin(leases::list(call))),

@@ -13,7 +13,7 @@ use super::answer::{Answer, Body};
 use super::index::{Entry, Found, MAX_NAME};
 use super::request::{self, Asked, Token};
 use super::route::{self, Access, BodyKind, Operation, Params, Route};
-use super::{index_of, routes_of};
+use super::{index_of, routes_of, sudo};
 use crate::auth::mounts::{Mount, MountTable};
 use crate::auth::policy::{Decision, Parameters, Place, Spelt};
 use crate::error::{Error, Kind, Result};
@@ -33,13 +33,16 @@ pub(super) struct Target {
     /// canonical spelling.
     spelt: Vec<Spelt>,
     pub(super) respelt: bool,
+    /// Where there is no route: whether `sudo` is needed all the same.
+    sudo: bool,
 }
 
 impl Target {
     /// Where the path leads, which is put into canonical spelling.
     pub(super) fn of(table: &MountTable, asked: &mut Asked) -> Self {
         let Some((mount, rest)) = table.route(&asked.path) else {
-            return Self { mount: None, below: 0..0, found: Found::Nothing, spelt: Vec::new(), respelt: false };
+            let (found, spelt) = (Found::Nothing, Vec::new());
+            return Self { mount: None, below: 0..0, found, spelt, respelt: false, sudo: false };
         };
         let from = asked.path.len() - rest.len();
         let mut found = match (index_of(&mount.kind), &asked.tail) {
@@ -47,6 +50,7 @@ impl Target {
             (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), asked.operation),
             (None, _) => Found::Nothing,
         };
+        let sudo = !matches!(found, Found::Route(..)) && sudo::is_needed(&mount.kind, rest, asked.operation);
         let (mut spelt, mut respelt) = (Vec::new(), false);
         if let Found::Route(entry, _, params) = &mut found
             && let Some(canonical) = entry.canonical(rest, params)
@@ -56,13 +60,21 @@ impl Target {
             asked.path.replace_range(from.., &canonical.path);
         }
         let end = asked.path.strip_suffix('/').unwrap_or(&asked.path).len();
-        Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, respelt }
+        Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, respelt, sudo }
     }
 
     /// Its access metrics.
     pub(super) fn meter(&self, operation: Operation) -> Option<&'static RouteMeter> {
         match &self.found {
             Found::Route(entry, ..) => entry.meter(operation),
+            Found::OtherOperation(_) | Found::Nothing => None,
+        }
+    }
+
+    /// The pattern of its route.
+    pub(super) fn pattern(&self) -> Option<&'static str> {
+        match &self.found {
+            Found::Route(_, route, _) => Some(route.pattern),
             Found::OtherOperation(_) | Found::Nothing => None,
         }
     }
@@ -78,6 +90,7 @@ impl Target {
         match &self.found {
             Found::Route(_, route, _) => route.access,
             Found::OtherOperation(entry) if entry.routes().all(|r| r.access == Access::Open) => Access::Open,
+            Found::OtherOperation(_) | Found::Nothing if self.sudo => Access::Sudo,
             Found::OtherOperation(_) | Found::Nothing => Access::Token,
         }
     }
@@ -85,6 +98,24 @@ impl Target {
     /// The path as policies see it.
     pub(super) fn place<'a>(&'a self, asked: &'a Asked) -> Place<'a> {
         Place { path: &asked.path, spelt: &self.spelt }
+    }
+
+    /// Whether somebody logs in here.
+    pub(super) fn logs_in(&self) -> bool {
+        let mount = self.mount.as_ref().is_some_and(|mount| mount.is_auth());
+        mount && matches!(&self.found, Found::Route(_, route, _) if route.pattern == "login")
+    }
+
+    /// The role that is issued or signed under, as the path says; `""` for none.
+    pub(super) fn role<'a>(&self, asked: &'a Asked) -> &'a str {
+        const UNDER_A_ROLE: [&str; 3] = ["issue/:name", "sign/:name", "sign-verbatim/:name"];
+        let below = asked.path.get(self.below.clone()).unwrap_or_default();
+        match &self.found {
+            Found::Route(_, route, params) if UNDER_A_ROLE.iter().any(|end| route.pattern.ends_with(end)) => {
+                params.iter(below).find(|(name, _)| *name == "name").map_or("", |(_, role)| role)
+            }
+            _ => "",
+        }
     }
 
     /// The token of a request that is refused, where one is looked at.

@@ -67,6 +67,23 @@ async fn every_refusal_leaves_what_was_asked_and_what_was_answered() {
 }
 
 #[actix_web::test]
+async fn a_refusal_for_a_quota_is_told_only_where_that_is_asked_for() {
+    let (app, device) = told(App::builder()).await;
+    let quota = json!({ "path": "pki/roles/*", "rate": 1, "interval": "1h" });
+    assert_eq!(app.client.post("sys/quotas/rate-limit/seldom", quota).await.status, 204);
+    let granted = app.client.get("pki/roles/web").await;
+    device.assert_told(&granted, "intent", "within the quota");
+    let quiet = app.client.get("pki/roles/web").await;
+    assert_eq!((quiet.status, device.of(&quiet).len()), (429, 0));
+    let config = json!({ "enable_rate_limit_audit_logging": true });
+    assert_eq!(app.client.post("sys/quotas/config", config).await.status, 204);
+    let told = app.client.get("pki/roles/web").await;
+    assert_eq!(told.status, 429);
+    device.assert_told(&told, "refusal", "beyond the quota");
+    app.stop().await;
+}
+
+#[actix_web::test]
 async fn every_request_that_runs_leaves_its_intent_and_its_outcome() {
     let (app, device) = told(App::builder()).await;
     let (root, stranger) = (&app.client, app.client.with_token(""));

@@ -165,6 +165,16 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             stage.post("sys/policies/acl/gone", policy).await;
             Ask::read(path.replace("*name", "gone"))
         }
+        (Read, "internal/ui/resultant-acl") => Ask::read(path),
+        (Update, "internal/explain-self") => Ask::new(path, json!({ "method": "GET", "path": "pki/roles/web" })),
+        (Update, "internal/explain") => {
+            Ask::new(path, json!({ "accessor": token(stage).await.1, "method": "GET", "path": "pki/roles/web" }))
+        }
+        (_, pattern) if pattern.starts_with("quotas/") => {
+            // All quotas are one document, which is there from now on.
+            stage.post("sys/quotas/rate-limit/seldom", json!({ "path": "pki/roles", "rate": 1000 })).await;
+            return quotas(stage, operation, pattern).await;
+        }
         (Update, "leases/lookup") => Ask::new(path, json!({ "lease_id": lease(stage).await })),
         (List, "leases/lookup" | "leases/lookup/*prefix") => {
             lease(stage).await;
@@ -220,6 +230,28 @@ async fn cubbyhole(stage: &Stage, operation: Operation, pattern: &str) -> Option
         List => Ask::read(if pattern.is_empty() { "cubbyhole" } else { "cubbyhole/folder" }),
         Update => Ask::new(path, json!({ "b": 2 })),
         _ => Ask::read(path),
+    })
+}
+
+async fn quotas(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
+    let path = format!("sys/{pattern}");
+    let quota = json!({ "path": "pki/keys", "rate": 1000 });
+    Some(match (operation, pattern) {
+        (List, "quotas/rate-limit") | (Read, "quotas/config") => Ask::read(path),
+        (Read, "quotas/rate-limit/:name") => Ask::read("sys/quotas/rate-limit/seldom"),
+        (Update, "quotas/rate-limit/:name") => {
+            stage.app.client.delete("sys/quotas/rate-limit/written").await;
+            Ask::new("sys/quotas/rate-limit/written", quota)
+        }
+        (Delete, "quotas/rate-limit/:name") => {
+            stage.post("sys/quotas/rate-limit/gone", quota).await;
+            Ask::read("sys/quotas/rate-limit/gone")
+        }
+        (Update, "quotas/config") => {
+            stage.post(&path, json!({ "enable_rate_limit_response_headers": false })).await;
+            Ask::new(path, json!({ "enable_rate_limit_response_headers": true }))
+        }
+        _ => return None,
     })
 }
 

@@ -204,7 +204,9 @@ fn access(auth: &Auth) -> Value {
     let mounts: Vec<_> = auth.mounts().iter().map(|mount| json!([mount.path, mount.id.0, mount.tune_json()])).collect();
     let policies: Vec<_> = auth.policy_names().iter().map(|name| auth.policy_read(name)).collect();
     let roles: Vec<_> = auth.token_roles().iter().map(|name| auth.token_role_read(name)).collect();
-    json!({ "mounts": mounts, "policies": policies, "token roles": roles })
+    let quotas: Vec<_> = auth.rate_limit_names().iter().map(|name| auth.rate_limit_read(name)).collect();
+    let (of_all, roles) = (auth.quota_config(), json!(roles));
+    json!({ "mounts": mounts, "policies": policies, "token roles": roles, "quotas": quotas, "of all quotas": of_all })
 }
 
 fn managed(keys: &ManagedKeys) -> Value {

@@ -101,6 +101,30 @@ async fn policies_follow() {
 }
 
 #[actix_web::test]
+async fn quotas_follow_and_each_node_counts_for_itself() {
+    let (a, [b]) = nodes().await;
+    let quota = "sys/quotas/rate-limit/seldom";
+    ok(a.client.post(quota, json!({ "path": "pki/roles/*", "rate": 1, "interval": "1h" })).await);
+    until("a new quota", async || b.client.get(quota).await.status == 200).await;
+    for node in [&a, &b] {
+        assert_eq!(node.client.get("pki/roles/web").await.status, 200);
+        assert_eq!(node.client.get("pki/roles/web").await.status, 429);
+    }
+    ok(b.client.post("sys/quotas/config", json!({ "rate_limit_exempt_paths": ["pki/roles/web"] })).await);
+    until("an exempt path", async || a.client.get("pki/roles/web").await.status == 200).await;
+    assert_eq!(a.client.get("pki/roles/other").await.status, 429);
+    // Two of one scope there are not, whoever makes them at the same time.
+    let same = async |node: &App, name: &str| {
+        node.client.post(&format!("sys/quotas/rate-limit/{name}"), json!({ "path": "pki", "rate": 1000 })).await.status
+    };
+    let (one, other) = futures_util::future::join(same(&a, "one"), same(&b, "other")).await;
+    assert_eq!([one, other].iter().filter(|status| **status == 204).count(), 1, "{one} {other}");
+    ok(b.client.delete(quota).await);
+    until("a deleted quota", async || a.client.get("pki/roles/other").await.status == 404).await;
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
 async fn a_token_revoked_on_one_node_ends_on_the_others_and_its_uses_count_on_all() {
     let (a, [b]) = nodes().await;
     a.policy("reader", READ).await;

@@ -62,6 +62,8 @@ pub fn area(kind: &str, pattern: &str) -> &'static str {
         "cubbyhole" => "wrapping",
         "system" if has(&["wrapping"]) => "wrapping",
         "system" if has(&["polic", "capabilities", "leases"]) => "policies",
+        "system" if has(&["quotas"]) => "quotas",
+        "system" if has(&["explain", "resultant"]) => "explain",
         "system" if has(&["managed-keys"]) => "managed-keys",
         "system" => "system",
         "pki" if has(&["acme"]) => "pki-acme",

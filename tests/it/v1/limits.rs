@@ -1,4 +1,4 @@
-//! Bounds that hold for everyone (H12-H15, H17, H25).
+//! Bounds that hold for everyone (H12-H15, H17, H19, H24, H25).
 
 use std::time::{Duration, Instant};
 
@@ -106,6 +106,69 @@ async fn h17_only_the_root_namespace_exists() {
             assert_eq!(answer.status, status, "{header}: {name}");
         }
     }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h19_nothing_that_is_sent_chooses_another_operation() {
+    let app = App::start().await;
+    app.policy("reader", "path \"pki/roles/*\" { capabilities = [\"read\"] }").await;
+    let client = app.with_policies(&["reader"]).await;
+    for operation in ["renew", "revoke", "rollback", "alias-lookahead", "delete", "update"] {
+        let request = client.request("GET", &format!("pki/roles/none?operation={operation}"));
+        let request = request.header("X-HTTP-Method-Override", "DELETE").header("X-Operation", operation);
+        assert_eq!(send(request.json(&json!({ "operation": operation }))).await.status, 404, "{operation}");
+        let request = client.request("POST", "pki/roles/none").json(&json!({ "operation": "read" }));
+        send(request.header("X-HTTP-Method-Override", "GET")).await.assert_denied();
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h24_other_origins_are_not_served_and_their_settings_not_offered() {
+    let app = App::start().await;
+    let origin = |method: &str| app.client.request(method, "sys/mounts").header("Origin", "https://other.test");
+    let preflight = send(origin("OPTIONS").header("Access-Control-Request-Method", "GET")).await;
+    assert_eq!(preflight.status, 405);
+    for answer in [preflight, send(origin("GET")).await] {
+        assert_eq!(answer.header("access-control-allow-origin"), "", "a browser keeps the answer to itself");
+    }
+    let config = app.client.post("sys/config/cors", json!({ "allowed_origins": "*" })).await;
+    assert_eq!((config.status, config.error()), (404, "unsupported path"));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn names_metadata_and_policies_of_a_token_are_bounded() {
+    let app = App::start().await;
+    let long = app.client.get(&format!("pki/roles/{}", "r".repeat(129))).await;
+    assert_eq!((long.status, long.error()), (400, "name: longer than 128 characters"));
+    assert_eq!(app.client.get(&format!("pki/roles/{}", "r".repeat(128))).await.status, 404);
+    let names = |count: usize| (0..count).map(|n| format!("p{n}")).collect::<Vec<_>>();
+    let pairs =
+        |count: usize| names(count).into_iter().map(|name| (name, json!("x"))).collect::<serde_json::Map<_, _>>();
+    for (body, status) in [
+        (json!({ "policies": names(256), "no_default_policy": true }), 200),
+        (json!({ "policies": names(257) }), 400),
+        (json!({ "meta": pairs(64) }), 200),
+        (json!({ "meta": pairs(65) }), 400),
+        (json!({ "meta": { "a": "x".repeat(4_096) } }), 400),
+    ] {
+        let answer = app.client.post("auth/token/create", body).await;
+        assert_eq!(answer.status, status, "{:.300}", answer.text);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_body_that_takes_too_long_to_arrive_ends_its_request() {
+    let app = App::builder().settings(|settings| settings.body_timeout = Duration::from_millis(300)).start().await;
+    let started = Instant::now();
+    let head = "POST /v1/sys/capabilities-self HTTP/1.1\r\nHost: t\r\nConnection: close\r\n";
+    let head = format!("{head}X-Service-Token: {}\r\nContent-Length: 100\r\n\r\n{{", app.client.token);
+    let answer = app.raw(head).await;
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("took too long to arrive"), "{answer}");
+    assert!(started.elapsed() < Duration::from_secs(10));
     app.stop().await;
 }
 

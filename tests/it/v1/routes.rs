@@ -1,62 +1,173 @@
-//! Every route of every table: without a token, and with one that grants nothing.
+//! Every route of every table, asked without a token, with one that lacks the right, and with one that has it and no
+//! other.
+//!
+//! The routes come from the tables, so a new one is asked, too. One that refuses by itself whoever asks, or that is
+//! asked well only in a certain way, needs a row in [`ROWS`]; a new kind of mount says in [`mounted`] where it is.
 
-use serde_json::json;
-use signet::http::secrets::route::{Access, BodyKind, Operation};
+use std::collections::BTreeMap;
 
-use crate::support::{App, Client, METHODS, place_of, send};
+use serde_json::{Value, json};
+use signet::auth::mounts::{Family, MountKind};
+use signet::http::secrets::all_routes;
+use signet::http::secrets::route::{Access, BodyKind, Operation, Route, operation_word};
 
-async fn ask(client: &Client, operation: Operation, path: &str) -> crate::support::Answer {
+use super::rights::{granted, only};
+use crate::support::{Answer, App, Client, send};
+
+async fn ask(client: &Client, operation: Operation, path: &str, body: &Value) -> Answer {
     match operation {
         Operation::Read => client.get(path).await,
         Operation::List => client.list(path).await,
-        Operation::Create | Operation::Update => client.post(path, json!({})).await,
-        Operation::Patch => client.patch(path, json!({})).await,
+        Operation::Create | Operation::Update => client.post(path, body.clone()).await,
+        Operation::Patch => client.patch(path, body.clone()).await,
         Operation::Delete => client.delete(path).await,
     }
 }
 
 /// A path that a pattern matches.
 fn example(pattern: &str) -> String {
-    let segment = |s: &str| if s.starts_with([':', '*']) { "0a".to_owned() } else { s.to_owned() };
+    let segment = |segment: &str| match segment {
+        // One of a closed set.
+        ":type" => "internal".to_owned(),
+        other if other.starts_with([':', '*']) => "0a".to_owned(),
+        other => other.to_owned(),
+    };
     pattern.split('/').map(segment).collect::<Vec<_>>().join("/")
+}
+
+/// Where a mount of each kind is.
+fn mounted(kind: &str) -> String {
+    let kind = MountKind::from(kind.to_owned());
+    match kind.family() {
+        Family::Methods => format!("auth/{}", kind.word()),
+        Family::Secrets => kind.word().to_owned(),
+        Family::BuiltIn => match kind {
+            MountKind::System => "sys".to_owned(),
+            MountKind::Token => "auth/token".to_owned(),
+            kind => kind.word().to_owned(),
+        },
+        Family::Unknown => panic!("{kind:?}: where is it?"),
+    }
+}
+
+/// A server with a mount of every kind.
+async fn with_all_mounts() -> App {
+    let app = App::start().await;
+    for kind in MountKind::ALL.iter().filter(|kind| kind.family() == Family::Methods) {
+        let enabled = app.client.post(&format!("sys/auth/{}", kind.word()), json!({ "type": kind.word() })).await;
+        assert_eq!(enabled.status, 204, "{}", enabled.text);
+    }
+    app
+}
+
+/// How a route is asked that is not asked well with an example of its pattern and an empty body.
+struct Row {
+    kind: &'static str,
+    operation: Operation,
+    pattern: &'static str,
+    path: &'static str,
+    body: fn() -> Value,
+    /// What it takes besides: a rule.
+    besides: &'static str,
+}
+
+/// Routes of which the handler refuses with 403 by itself.
+const ROWS: &[Row] = &[Row {
+    kind: "system",
+    operation: Operation::Read,
+    pattern: "internal/ui/mounts/*path",
+    path: "sys/internal/ui/mounts/pki",
+    body: || Value::Null,
+    besides: "path \"pki/*\" { capabilities = [\"read\"] }",
+}];
+
+fn row(kind: &str, route: &Route) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.kind == kind && row.operation == route.operation && row.pattern == route.pattern)
+}
+
+/// What a policy says of it.
+fn seen(route: &Route, path: &str) -> String {
+    if route.operation == Operation::List { format!("{path}/") } else { path.to_owned() }
 }
 
 #[actix_web::test]
 async fn no_route_answers_whom_it_should_not() {
-    let app = App::start().await;
-    app.enable_methods().await;
-    app.policy("nothing", "path \"unrelated\" { capabilities = [\"read\"] }").await;
-    let answer =
-        app.client.post("auth/token/create", json!({ "policies": ["nothing"], "no_default_policy": true })).await;
-    let powerless = app.client.with_token(answer.body["auth"]["client_token"].as_str().unwrap());
+    let app = with_all_mounts().await;
+    let powerless = only(&app, "nothing", &granted("unrelated", &["read"])).await;
+    let all = ["create", "read", "update", "patch", "delete", "list", "sudo"];
+    let mut lacking = BTreeMap::new();
+    for word in all {
+        let others: Vec<_> = all.into_iter().filter(|other| *other != word).collect();
+        lacking.insert(word, only(&app, &format!("all-but-{word}"), &granted("*", &others)).await);
+    }
     let stranger = app.client.with_token("");
-    for (kind, route) in signet::http::secrets::all_routes() {
-        let path = format!("{}/{}", place_of(kind), example(route.pattern));
+    for (kind, route) in all_routes() {
+        let path = format!("{}/{}", mounted(kind), example(route.pattern));
+        let what = format!("{:?} {path}", route.operation);
         if route.access == Access::Open {
-            let answer = ask(&stranger, route.operation, &path).await;
-            assert_ne!(answer.status, 403, "{path}: {}", answer.text);
+            let answer = ask(&stranger, route.operation, &path, &json!({})).await;
+            assert!(answer.status != 403 || row(kind, route).is_some(), "{what}: {}", answer.text);
             continue;
         }
-        for client in [&stranger, &powerless] {
-            let answer = ask(client, route.operation, &path).await;
-            assert_eq!(answer.status, 403, "{:?} {path}: {}", route.operation, answer.text);
+        ask(&stranger, route.operation, &path, &json!({})).await.assert_denied();
+        // A trail of digits is no token, and neither is one that was made up.
+        for token in ["0", "s.00000000000000000000000000000000000000000000"] {
+            ask(&app.client.with_token(token), route.operation, &path, &json!({})).await.assert_denied();
+        }
+        let answer = ask(&powerless, route.operation, &path, &json!({})).await;
+        if route.access == Access::Caller {
+            assert!(answer.status != 403 || row(kind, route).is_some(), "{what}: {}", answer.text);
+            continue;
+        }
+        answer.assert_denied();
+        ask(&lacking[operation_word(route.operation)], route.operation, &path, &json!({})).await.assert_denied();
+        if route.access == Access::Sudo {
+            ask(&lacking["sudo"], route.operation, &path, &json!({})).await.assert_denied();
         }
     }
     app.stop().await;
 }
 
 #[actix_web::test]
+async fn every_route_answers_whoever_has_its_one_right() {
+    let app = with_all_mounts().await;
+    for (kind, route) in all_routes().filter(|(_, route)| route.access != Access::Open) {
+        let row = row(kind, route);
+        let path =
+            row.map_or_else(|| format!("{}/{}", mounted(kind), example(route.pattern)), |row| row.path.to_owned());
+        let word = operation_word(route.operation);
+        let rights: &[&str] = if route.access == Access::Sudo { &[word, "sudo"] } else { &[word] };
+        let right = match route.access {
+            Access::Caller => granted("unrelated", &["read"]),
+            _ => granted(&seen(route, &path), rights),
+        };
+        let client = only(&app, "single", &(right + row.map_or("", |row| row.besides))).await;
+        let answer = ask(&client, route.operation, &path, &row.map_or_else(|| json!({}), |row| (row.body)())).await;
+        assert!(!matches!(answer.status, 401 | 403 | 405), "{word} {path}: {} {}", answer.status, answer.text);
+        assert!(answer.error() != "unsupported path" && !answer.error().starts_with("no handler"), "{word} {path}");
+        assert!(answer.status < 500 || answer.status == 503, "{word} {path}: {} {}", answer.status, answer.text);
+    }
+    app.stop().await;
+}
+
+#[test]
+fn every_row_is_of_a_route() {
+    for row in ROWS {
+        let is = |(kind, route): (&str, &Route)| self::row(kind, route).is_some_and(|found| std::ptr::eq(found, row));
+        assert!(all_routes().any(is), "{} {}", row.kind, row.pattern);
+    }
+}
+
+#[actix_web::test]
 async fn every_route_reads_its_body_within_bounds() {
-    let app = App::start().await;
-    app.enable_methods().await;
-    for (kind, route) in signet::http::secrets::all_routes() {
-        let has_mount = kind == "pki" || METHODS.contains(&kind);
-        if !has_mount || route.operation != Operation::Update || route.body == BodyKind::Raw {
+    let app = with_all_mounts().await;
+    for (kind, route) in all_routes() {
+        if route.operation != Operation::Update || route.body == BodyKind::Raw {
             continue;
         }
         let request =
-            app.client.request("POST", &format!("{}/{}", place_of(kind), example(route.pattern))).body("{\"a\":");
-        assert_eq!(send(request).await.status, 400, "{}", route.pattern);
+            app.client.request("POST", &format!("{}/{}", mounted(kind), example(route.pattern))).body("{\"a\":");
+        assert_eq!(send(request).await.status, 400, "{kind} {}", route.pattern);
     }
     app.stop().await;
 }

@@ -7,6 +7,7 @@ use crate::auth::login::role::Roles;
 use crate::auth::store::{AuthWrite, SecretIdWrite};
 use crate::documents::MountId;
 use crate::error::Result;
+use crate::fields::Fields;
 
 /// The method.
 pub(crate) struct AppRoles;
@@ -26,5 +27,9 @@ impl Method for AppRoles {
             writes.push(AuthWrite::SecretId(SecretIdWrite::EndRole { mount, role: ended.number }));
         }
         writes
+    }
+
+    fn role_of(view: &View<Self>, sent: &Fields) -> Option<String> {
+        view.made().name(sent.str("role_id").ok()??).map(str::to_owned)
     }
 }

@@ -309,3 +309,23 @@ async fn its_certificates_have_dates_of_the_type_that_the_header_asks_for() {
     }
     governed.stop().await;
 }
+
+#[actix_web::test]
+async fn cve_2026_4525_the_token_of_a_request_never_reaches_the_engine() {
+    let governed = Governed::start().await;
+    let client = &governed.pki.app.client;
+    for header in ["Authorization", "authorization", "X-Service-Token", "X-Vault-Token", "Cookie"] {
+        let tune = json!({ "passthrough_request_headers": ["X-Custom", header] });
+        let refused = client.post("sys/mounts/pki/tune", tune).await;
+        assert_eq!(refused.status, 400, "{header}: {}", refused.text);
+    }
+    let body = json!({ "csr": csr() });
+    let request = client.with_token("").request("POST", "pki/external-policy/sign").bearer_auth(&client.token);
+    let answer = send(request.json(&body)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    for question in governed.engine.raw_questions() {
+        assert!(!String::from_utf8(question).unwrap().contains(&client.token));
+    }
+    assert_eq!(governed.engine.asked(), 1);
+    governed.stop().await;
+}

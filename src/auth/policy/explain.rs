@@ -1,0 +1,274 @@
+//! Why a path is decided as it is: the rules that match it, in the order in which they decide, and where they are
+//! written.
+//!
+//! `acl` compiles policies into what decides, and forgets where each right came from. Here the policies are looked
+//! through once more, for whoever asks why; a test holds the two against each other.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::parameters::ParameterRules;
+use super::patterns::{Patterns, Precedence, is_pattern};
+use super::rules::{Capabilities, Rule};
+use super::spelling::{self, Spelt};
+use super::{MAX_RULES, Place, Policy};
+use crate::clock::Time;
+
+/// A rule as somebody wrote it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// The policy it is in.
+    pub policy: String,
+    /// Its path there.
+    pub path: String,
+    /// The note with it.
+    pub comment: Option<String>,
+}
+
+/// All rules with one path together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Merged {
+    /// Where they are written, by policy.
+    pub written: Vec<Written>,
+    /// What they grant.
+    pub capabilities: Capabilities,
+    /// Shortest wrapping time of an answer; zero without a limit.
+    pub min_wrapping: Duration,
+    /// Longest wrapping time of an answer; zero without a limit.
+    pub max_wrapping: Duration,
+    parameters: ParameterRules,
+}
+
+/// Why a path is decided as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Explanation {
+    /// The rule that decides; without one nothing is granted.
+    pub decides: Option<Merged>,
+    /// Rules that match too, the one that comes next first, and why each does not decide.
+    pub others: Vec<(Merged, &'static str)>,
+    /// Rules that would match and have expired.
+    pub expired: Vec<Written>,
+    /// More than [`MAX_RULES`] rules: nothing is granted.
+    pub too_many: bool,
+}
+
+/// A rule that has expired, under its path.
+type Expired = (String, Written);
+
+/// How a rule meets a path; of two, the smaller one decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Exact,
+    ExactWithoutSlash,
+    Pattern,
+    PatternWithoutSlash,
+}
+
+impl Merged {
+    fn add(&mut self, policy: &str, rule: &Rule) {
+        let shorter = |one: Duration, other: Duration| match (one.is_zero(), other.is_zero()) {
+            (true, _) => other,
+            (_, true) => one,
+            _ => one.min(other),
+        };
+        self.capabilities = self.capabilities.or(rule.capabilities);
+        self.parameters.unite(&ParameterRules::of(rule));
+        self.min_wrapping = shorter(self.min_wrapping, rule.min_wrapping);
+        self.max_wrapping = shorter(self.max_wrapping, rule.max_wrapping);
+        self.written.push(written(policy, rule));
+    }
+
+    /// Whether they demand anything of what is sent.
+    pub fn has_parameters(&self) -> bool {
+        !self.parameters.is_empty()
+    }
+
+    /// What they grant and demand: `capabilities` (`deny` alone where that is nothing), and what there is of
+    /// `allowed_parameters`, `denied_parameters`, `required_parameters`, `min_wrapping_ttl` and `max_wrapping_ttl`
+    /// (seconds).
+    pub fn terms(&self) -> Map<String, Value> {
+        let words = if self.capabilities.is_empty() { vec!["deny"] } else { self.capabilities.words() };
+        let mut terms = Map::from_iter([("capabilities".to_owned(), json!(words))]);
+        terms.extend(self.parameters.terms());
+        for (name, time) in [("min_wrapping_ttl", self.min_wrapping), ("max_wrapping_ttl", self.max_wrapping)] {
+            if !time.is_zero() {
+                terms.insert(name.to_owned(), time.as_secs().into());
+            }
+        }
+        terms
+    }
+}
+
+/// The rules of policies, those with one path together, by that path; `None` with more than [`MAX_RULES`].
+pub fn merged<'p>(
+    policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
+    now: Time,
+) -> Option<BTreeMap<String, Merged>> {
+    let (all, _) = united(policies, &[], now);
+    all
+}
+
+/// Why `place` is decided as it is, for a caller with these policies; the path of a `list` ends in `/`.
+pub fn explain<'p>(
+    policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
+    place: Place<'_>,
+    list: bool,
+    now: Time,
+) -> Explanation {
+    let (all, expired) = united(policies, place.spelt, now);
+    let expired = expired.into_iter().filter(|(path, _)| step(path, place.path, list).is_some());
+    let expired = expired.map(|(_, written)| written).collect();
+    let Some(all) = all else { return Explanation { too_many: true, expired, ..Explanation::default() } };
+    let mut matching: Vec<_> =
+        all.into_iter().filter_map(|(path, merged)| Some((step(&path, place.path, list)?, path, merged))).collect();
+    matching.sort_by(|(one, a, _), (other, b, _)| one.cmp(other).then(Precedence::of(b).cmp(&Precedence::of(a))));
+    let mut matching = matching.into_iter();
+    let Some((won, by, decides)) = matching.next() else { return Explanation { expired, ..Explanation::default() } };
+    let others = matching.map(|(lost, path, merged)| (merged, why(won, &by, lost, &path))).collect();
+    Explanation { decides: Some(decides), others, expired, too_many: false }
+}
+
+/// As [`merged`], with every path as it is held against paths with names at these places; and what has expired, by
+/// path.
+fn united<'p>(
+    policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
+    spelt: &[Spelt],
+    now: Time,
+) -> (Option<BTreeMap<String, Merged>>, Vec<Expired>) {
+    let (mut all, mut expired, mut count) = (BTreeMap::<String, Merged>::new(), Vec::new(), 0);
+    let rules = policies.into_iter().flat_map(|(name, policy)| policy.rules.iter().map(move |rule| (name, rule)));
+    for (name, rule) in rules.filter(|(_, rule)| !rule.is_template()) {
+        let path = spelling::of_rule(&rule.path, spelt);
+        if rule.expiration.is_some_and(|end| end <= now) {
+            expired.push((path, written(name, rule)));
+            continue;
+        }
+        count += 1;
+        all.entry(path).or_default().add(name, rule);
+    }
+    ((count <= MAX_RULES).then_some(all), expired)
+}
+
+fn written(policy: &str, rule: &Rule) -> Written {
+    Written { policy: policy.to_owned(), path: rule.path.clone(), comment: rule.comment.clone() }
+}
+
+fn step(rule: &str, path: &str, list: bool) -> Option<Step> {
+    let shorter = path.strip_suffix('/').filter(|_| list);
+    if !is_pattern(rule) {
+        let exact = (rule == path).then_some(Step::Exact);
+        return exact.or_else(|| (shorter == Some(rule)).then_some(Step::ExactWithoutSlash));
+    }
+    let pattern = Patterns::compile(vec![(rule.to_owned(), ())]);
+    let whole = pattern.find(path, list).map(|()| Step::Pattern);
+    whole.or_else(|| pattern.find(shorter?, false).map(|()| Step::PatternWithoutSlash))
+}
+
+/// Why a rule does not decide where another one does.
+fn why(won: Step, by: &str, lost: Step, path: &str) -> &'static str {
+    match (won, lost) {
+        (won, lost) if won == lost => Precedence::of(path).behind(&Precedence::of(by)),
+        (Step::Exact | Step::ExactWithoutSlash, Step::Pattern | Step::PatternWithoutSlash) => "it is a pattern",
+        _ => "it matches a list without the '/' at its end only",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Acl, Operation};
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: Time = time::macros::datetime!(2030-01-02 03:04:05 UTC);
+
+    fn explained(policies: &[(&str, &str)], path: &str, list: bool) -> Explanation {
+        let read: Vec<_> = policies.iter().map(|(name, text)| (*name, Policy::parse(text).unwrap())).collect();
+        explain(read.iter().map(|(name, policy)| (*name, policy)), path.into(), list, NOW)
+    }
+
+    fn paths(merged: &Merged) -> Vec<(&str, &str)> {
+        merged.written.iter().map(|written| (&written.policy[..], &written.path[..])).collect()
+    }
+
+    #[test]
+    fn the_rule_that_decides_is_told_with_its_policies_and_the_others_with_the_reason() {
+        let a = r#"path "pki/issue/web" { capabilities = ["update"] comment = "for the web" }
+                   path "pki/*" { capabilities = ["read"] }
+                   path "pki/+/web" { capabilities = ["list"] }
+                   path "pki/issue/*" { capabilities = ["deny"] expiration = "2030-01-01T00:00:00Z" }"#;
+        let b = r#"path "/pki/issue/web" { capabilities = ["create"] denied_parameters = { "ttl" = [] } min_wrapping_ttl = "1m" }
+                   path "pki/issue/{{identity.entity.id}}" { capabilities = ["deny"] }"#;
+        let found = explained(&[("a", a), ("b", b)], "pki/issue/web", false);
+        let decides = found.decides.unwrap();
+        assert_eq!(paths(&decides), [("a", "pki/issue/web"), ("b", "pki/issue/web")]);
+        assert_eq!(decides.written[0].comment.as_deref(), Some("for the web"));
+        assert_eq!(
+            Value::Object(decides.terms()),
+            json!({ "capabilities": ["create", "update"], "denied_parameters": { "ttl": [] }, "min_wrapping_ttl": 60 })
+        );
+        let others: Vec<_> = found.others.iter().map(|(other, why)| (&other.written[0].path[..], *why)).collect();
+        assert_eq!(others, [("pki/+/web", "it is a pattern"), ("pki/*", "it is a pattern")]);
+        assert_eq!(found.expired.iter().map(|rule| &rule.path[..]).collect::<Vec<_>>(), ["pki/issue/*"]);
+        assert!(!found.too_many);
+    }
+
+    #[test]
+    fn every_reason_is_told() {
+        for (text, path, list, why) in [
+            (r#"path "a/b*" {} path "a/*" {}"#, "a/bc", false, "its first wildcard comes earlier"),
+            (r#"path "a/+" {} path "a/*" {}"#, "a/b", false, "it ends in '*'"),
+            (r#"path "+/a/*" {} path "+/+/*" {}"#, "x/a/b", false, "it has more '+'"),
+            (r#"path "+/ab*" {} path "+/a*" {}"#, "x/abc", false, "it is shorter"),
+            (r#"path "a/" {} path "a" {}"#, "a/", true, "it matches a list without the '/' at its end only"),
+            (r#"path "a" {} path "a/*" {}"#, "a/", true, "it is a pattern"),
+            (r#"path "b/a/*" {} path "b/a*" {}"#, "b/a/", true, "its first wildcard comes earlier"),
+        ] {
+            let found = explained(&[("p", text)], path, list);
+            assert_eq!(found.others.iter().map(|(_, why)| *why).collect::<Vec<_>>(), [why], "{text}");
+        }
+        let denied = explained(&[("p", r#"path "a" {}"#)], "a", false);
+        assert_eq!(Value::Object(denied.decides.unwrap().terms()), json!({ "capabilities": ["deny"] }));
+        assert_eq!(explained(&[("p", r#"path "a" {}"#)], "b", false), Explanation::default());
+    }
+
+    #[test]
+    fn too_many_rules_are_told_and_names_are_met_in_every_spelling() {
+        let text = (0..=MAX_RULES).map(|n| format!("path \"p{n}\" {{ capabilities = [\"read\"] }}\n"));
+        let found = explained(&[("p", &text.collect::<String>())], "p1", false);
+        assert!(found.too_many && found.decides.is_none());
+        let policy = Policy::parse(r#"path "sys/policies/acl/ADMIN" { capabilities = ["read"] }"#).unwrap();
+        let spelt = [Spelt::of(spelling::Spelling::PolicyName, 3)];
+        let place = Place { path: "sys/policies/acl/admin", spelt: &spelt };
+        assert_eq!(
+            paths(&explain([("p", &policy)], place, false, NOW).decides.unwrap()),
+            [("p", "sys/policies/acl/ADMIN")]
+        );
+    }
+
+    fn any_rules() -> impl Strategy<Value = Vec<(String, Capabilities)>> {
+        let segment = prop_oneof![Just("a"), Just("b"), Just("ab"), Just("+")];
+        let path = (proptest::collection::vec(segment, 1..4), prop_oneof![Just(""), Just("*"), Just("/*"), Just("/")])
+            .prop_map(|(segments, end)| format!("{}{end}", segments.join("/")))
+            .prop_filter("not readable", |path| !path.contains("+*"));
+        let one = prop_oneof![Just(Capabilities::READ), Just(Capabilities::LIST), Just(Capabilities::DENY)];
+        proptest::collection::vec((path, one), 0..10)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_what_decides(rules in any_rules(), path in "(a|b|ab)(/(a|b|ab)){0,2}", list in any::<bool>()) {
+            let rules = rules.into_iter().map(|(path, capabilities)| Rule { path, capabilities, ..Rule::default() });
+            let policy = Policy { rules: rules.collect() };
+            let path = if list { format!("{path}/") } else { path };
+            let told = explain([("p", &policy)], path[..].into(), list, NOW);
+            let acl = Acl::compile([&policy], NOW);
+            let granted = told.decides.as_ref().map(|rule| rule.capabilities).unwrap_or_default();
+            prop_assert_eq!(acl.capabilities(path[..].into()), granted);
+            let operation = if list { Operation::List } else { Operation::Read };
+            let decision = acl.decide(operation, path[..].into(), None);
+            prop_assert_eq!(decision.allowed, granted.has(Capabilities::needed(operation)));
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Rate-limit quotas: how often a client may ask, at which path, under which role.
+//!
+//! A quota holds for one role of a mount, for one path, for one mount or for everything ([`RateLimitChange`]), and a
+//! request is counted under the most specific one alone, in that order. It names its mount by accessor, so it goes
+//! where the mount goes and ends with it. All quotas are one document, compiled into one published view ([`Quotas`]):
+//! asking costs one look at it where there are none. Each node counts for itself. The buckets are in `limiter`, what
+//! is configured in `rule`.
+//!
+//! Called by the pipeline of `http::secrets`, which counts a request before anybody is recognised.
+
+mod limiter;
+mod rule;
+mod view;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+pub use self::limiter::Taken;
+use self::rule::RateLimit;
+pub use self::rule::{QuotaConfig, QuotaConfigChange, RateLimitChange};
+use self::view::Stored;
+pub use self::view::{Quotas, Request};
+use super::mounts::{Mount, MountTable};
+use super::store::{AuthStore, AuthWrite};
+use super::{Auth, repeated};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM};
+use crate::error::{Error, Kind, Result};
+use crate::fields::Fields;
+
+/// Where the document is.
+const KIND: &str = "config";
+const NAME: &str = "quotas";
+/// Most quotas there are.
+const MOST: usize = 256;
+
+/// Reads what is stored; quotas that are as they were before keep their buckets.
+pub(super) async fn load(store: &dyn AuthStore, before: Option<&Quotas>) -> Result<Quotas> {
+    let document = store.documents(KIND).await?.into_iter().find(|document| document.key.name == NAME);
+    let (stored, version) = match document {
+        Some(document) => (serde_json::from_slice(&document.body).map_err(Error::internal)?, document.version),
+        None => (Stored::default(), 0),
+    };
+    Ok(Quotas::compile(stored, version, before))
+}
+
+impl Auth {
+    /// The quotas, where there are any.
+    pub fn quotas(&self) -> Option<Arc<Quotas>> {
+        let quotas = self.quotas.load();
+        (!quotas.is_empty()).then(|| Arc::clone(&quotas))
+    }
+
+    /// The role that a login to `mount` is under, as far as what is sent tells; `""` for none.
+    pub fn login_role(&self, mount: &Mount, sent: &Fields) -> String {
+        self.logins.any(mount.id).and_then(|open| open.role_of(sent)).unwrap_or_default()
+    }
+
+    /// The names of all rate-limit quotas, sorted.
+    pub fn rate_limit_names(&self) -> Vec<String> {
+        let (quotas, table) = (self.quotas.load(), self.mounts());
+        let there = quotas.stored.rate_limits.iter().filter(|(_, rule)| leads_somewhere(rule, &table));
+        there.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// A rate-limit quota: `name`, `type`, `path`, `role`, `rate`, `interval` and `block_interval` (seconds),
+    /// `inheritable`.
+    pub fn rate_limit_read(&self, name: &str) -> Option<Value> {
+        let (quotas, table) = (self.quotas.load(), self.mounts());
+        let rule = quotas.stored.rate_limits.get(name).filter(|rule| leads_somewhere(rule, &table))?;
+        let mount = mount_of(rule, &table).map_or("", |mount| &mount.path);
+        Some(json!({
+            "name": name,
+            "type": "rate-limit",
+            "path": format!("{mount}{}", rule.scope.below),
+            "role": rule.scope.role,
+            "rate": rule.rate,
+            "interval": rule.interval,
+            "block_interval": rule.block_interval,
+            "inheritable": rule.inheritable,
+        }))
+    }
+
+    /// Writes a rate-limit quota, or changes what a change names of it.
+    ///
+    /// # Errors
+    /// `Invalid` for a rate, a time, a path or a role that cannot be, for a scope that another quota has, and where
+    /// there are too many.
+    pub async fn rate_limit_write(&self, name: &str, change: RateLimitChange) -> Result<()> {
+        self.quotas_change(|stored, table| {
+            let fresh = || RateLimit { inheritable: true, ..RateLimit::default() };
+            let known = stored.rate_limits.get(name).cloned().unwrap_or_else(fresh);
+            let rule = known.merged(&change, addressed(&change, table)?)?;
+            rule.check_role(mount_of(&rule, table).map(Arc::as_ref))?;
+            let same = |(other, of): &(&String, &RateLimit)| *other != name && of.scope == rule.scope;
+            if let Some((other, _)) = stored.rate_limits.iter().find(same) {
+                let text = format!("quota rule with similar properties exists under the name {other:?}");
+                return Err(Error::invalid(text));
+            }
+            if stored.rate_limits.len() >= MOST && !stored.rate_limits.contains_key(name) {
+                return Err(Error::invalid(format!("name: there are {MOST} quotas, and no more are taken")));
+            }
+            stored.rate_limits.insert(name.to_owned(), rule);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Deletes a rate-limit quota; one that is absent is deleted already.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn rate_limit_delete(&self, name: &str) -> Result<()> {
+        self.quotas_change(|stored, _| {
+            stored.rate_limits.remove(name);
+            Ok(())
+        })
+        .await
+    }
+
+    /// What holds for all quotas.
+    pub fn quota_config(&self) -> QuotaConfig {
+        self.quotas.load().config().clone()
+    }
+
+    /// Changes what holds for all quotas.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn quota_config_write(&self, change: QuotaConfigChange) -> Result<()> {
+        self.quotas_change(|stored, _| {
+            stored.config = stored.config.merged(change.clone());
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes the quotas of mounts that are gone.
+    pub(super) async fn sweep_quotas(&self) -> Result<()> {
+        let (quotas, table) = (self.quotas.load_full(), self.mounts());
+        if quotas.stored.rate_limits.values().all(|rule| leads_somewhere(rule, &table)) {
+            return Ok(());
+        }
+        self.quotas_change(|_, _| Ok(())).await
+    }
+
+    /// Reads all quotas again and publishes them.
+    pub(super) async fn reload_quotas(&self) -> Result<()> {
+        let before = self.quotas.load_full();
+        self.quotas.store(Arc::new(load(&*self.store, Some(&before)).await?));
+        Ok(())
+    }
+
+    /// Changes what is stored as it is now, and publishes it. Quotas of mounts that are gone go with it.
+    async fn quotas_change(&self, change: impl Fn(&mut Stored, &MountTable) -> Result<()>) -> Result<()> {
+        let _one_writer = self.writing.lock().await;
+        let attempt = async || {
+            // Before the table: every mount that a quota of this version is for was enabled before it.
+            self.reload_quotas().await?;
+            self.reload_mounts().await?;
+            let (quotas, table) = (self.quotas.load_full(), self.mounts());
+            let mut stored = quotas.stored.clone();
+            stored.rate_limits.retain(|_, rule| leads_somewhere(rule, &table));
+            change(&mut stored, &table)?;
+            if stored == quotas.stored {
+                return Ok(());
+            }
+            self.commit_quotas(&quotas, stored).await
+        };
+        repeated(attempt).await.map_err(|error| match error.kind() {
+            Kind::Conflict => Error::invalid("quotas: another change of them came first; read them and repeat"),
+            _ => error,
+        })
+    }
+
+    async fn commit_quotas(&self, before: &Quotas, stored: Stored) -> Result<()> {
+        let body = Some(serde_json::to_vec(&stored).map_err(Error::internal)?);
+        let key = DocumentKey { mount: SYSTEM, kind: KIND, name: NAME.to_owned() };
+        let write = DocumentWrite { key, expected: before.version, body };
+        let Err(error) = self.store.commit(vec![AuthWrite::Document(write)]).await else {
+            self.quotas.store(Arc::new(Quotas::compile(stored, before.version + 1, Some(before))));
+            return Ok(());
+        };
+        self.recheck(&error).await;
+        Err(error)
+    }
+}
+
+/// The mount that a change leads to, with the rest of its path; `None` when it is about everything.
+fn addressed<'t, 'c>(change: &'c RateLimitChange, table: &'t MountTable) -> Result<Option<(&'t Mount, &'c str)>> {
+    let path = change.path.as_deref().unwrap_or_default().trim_matches('/');
+    if path.is_empty() {
+        return Ok(None);
+    }
+    if path.strip_suffix('*').unwrap_or(path).contains('*') {
+        return Err(Error::invalid("path: a '*' may stand at the end only"));
+    }
+    let nothing = || Error::invalid("invalid mount path: nothing is mounted there");
+    let (mount, below) = table.route(path).ok_or_else(nothing)?;
+    Ok(Some((&**mount, below)))
+}
+
+fn mount_of<'t>(rule: &RateLimit, table: &'t MountTable) -> Option<&'t Arc<Mount>> {
+    let accessor = rule.scope.mount.as_ref()?;
+    table.iter().find(|mount| mount.accessor == *accessor)
+}
+
+/// Whether the mount of a quota, if it has one, is there.
+fn leads_somewhere(rule: &RateLimit, table: &MountTable) -> bool {
+    rule.scope.mount.is_none() || mount_of(rule, table).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::memory::Memory;
+    use crate::clock::Clock;
+    use std::net::IpAddr;
+    use time::macros::datetime;
+
+    async fn auth() -> Arc<Auth> {
+        let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
+        let auth = Auth::open(Arc::new(Memory::default()), clock).await.unwrap();
+        let fields = Fields::parse(br#"{"type":"pki"}"#).unwrap();
+        auth.mount_enable("pki", &fields).await.unwrap();
+        auth.mount_enable("team/ca", &fields).await.unwrap();
+        auth
+    }
+
+    fn change(path: &str, rate: f64) -> RateLimitChange {
+        RateLimitChange { path: Some(path.to_owned()), rate: Some(rate), ..RateLimitChange::default() }
+    }
+
+    fn of_role(path: &str, role: &str) -> RateLimitChange {
+        RateLimitChange { role: Some(role.to_owned()), ..change(path, 1.0) }
+    }
+
+    /// The limit under which a request is counted; 0 for none.
+    fn limit(auth: &Auth, path: &str, role: &str) -> u64 {
+        let table = auth.mounts();
+        let mount = table.route(path).map(|(mount, below)| (&**mount, below));
+        let address = Some(IpAddr::from([192, 0, 2, 1]));
+        let request = Request { path, mount, role, address };
+        auth.quotas().and_then(|quotas| quotas.take(&request, auth.clock.now())).map_or(0, |taken| taken.limit)
+    }
+
+    #[tokio::test]
+    async fn the_most_specific_quota_counts_alone() {
+        let auth = auth().await;
+        assert!(auth.quotas().is_none());
+        for (name, path, rate) in [
+            ("everything", "", 90.0),
+            ("mount", "pki/", 80.0),
+            ("begins", "pki/is*", 70.0),
+            ("longer", "pki/issue/*", 60.0),
+            ("exact", "/pki/issue/web/", 50.0),
+            ("sys", "sys", 40.0),
+        ] {
+            auth.rate_limit_write(name, change(path, rate)).await.unwrap();
+        }
+        auth.rate_limit_write("role", RateLimitChange { rate: Some(10.0), ..of_role("pki", "ops") }).await.unwrap();
+        for (path, role, rate) in [
+            ("team/ca/issue/web", "", 90),
+            ("nothing/here", "", 90),
+            ("pki/roles/web", "", 80),
+            ("pki/issuers", "", 70),
+            ("pki/issue/other", "other", 60),
+            ("pki/issue/web", "web", 50),
+            ("pki/issue/ops", "ops", 10),
+            ("pki/issue/OPS", "OPS", 60),
+            ("sys/mounts", "", 40),
+            ("sys/health", "", 0),
+        ] {
+            assert_eq!(limit(&auth, path, role), rate, "{path}");
+        }
+        let table = auth.mounts();
+        let asks = |path: &str| auth.quotas().unwrap().ask_for_roles(table.get(path).unwrap());
+        assert!(asks("pki") && !asks("team/ca"));
+        auth.rate_limit_delete("everything").await.unwrap();
+        assert_eq!(limit(&auth, "team/ca/issue/web", ""), 0);
+    }
+
+    #[tokio::test]
+    async fn a_quota_is_read_as_it_was_written_and_keeps_what_a_change_leaves_out() {
+        let auth = auth().await;
+        let block = Some(std::time::Duration::from_secs(300));
+        let whole = RateLimitChange { block_interval: block, ..change("pki/issue/*", 2.5) };
+        auth.rate_limit_write("q", whole).await.unwrap();
+        let shown = json!({ "name": "q", "type": "rate-limit", "path": "pki/issue/*", "role": "", "rate": 2.5,
+            "interval": 1, "block_interval": 300, "inheritable": false });
+        assert_eq!(auth.rate_limit_read("q"), Some(shown));
+        let rate = RateLimitChange { rate: Some(7.0), ..RateLimitChange::default() };
+        auth.rate_limit_write("q", rate).await.unwrap();
+        let shown = auth.rate_limit_read("q").unwrap();
+        assert_eq!(
+            (&shown["rate"], &shown["path"], &shown["block_interval"]),
+            (&json!(7.0), &json!("pki/issue/*"), &json!(300))
+        );
+        auth.rate_limit_write("all", change("", 1.0)).await.unwrap();
+        assert_eq!(auth.rate_limit_read("all").unwrap()["inheritable"], json!(true));
+        assert_eq!(auth.rate_limit_names(), ["all", "q"]);
+        // A node that starts on it knows the same.
+        let other = load(&*auth.store, None).await.unwrap();
+        assert_eq!(other.stored, auth.quotas().unwrap().stored);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_is_refused_by_its_rule() {
+        let auth = auth().await;
+        auth.rate_limit_write("first", change("pki", 1.0)).await.unwrap();
+        auth.rate_limit_write("role", of_role("pki", "web")).await.unwrap();
+        for (refused, text) in [
+            (change("none/x", 1.0), "invalid mount path: nothing is mounted there"),
+            (change("pki/*/x", 1.0), "path: a '*' may stand at the end only"),
+            (change("pki", 1.0), "quota rule with similar properties exists under the name \"first\""),
+            (of_role("pki", "web"), "quota rule with similar properties exists under the name \"role\""),
+            (change("pki", -1.0), "'rate' is invalid"),
+            (
+                of_role("pki/issue", "web"),
+                "Quotas cannot contain both a path suffix and a role: path must name a mount",
+            ),
+            (of_role("sys", "web"), "Mount path \"sys/\" does not support use with role-based quotas"),
+            (of_role("auth/token", "web"), "Mount path \"auth/token/\" does not support use with role-based quotas"),
+            (of_role("", "web"), "role: path must name a mount that has roles"),
+        ] {
+            assert_eq!(auth.rate_limit_write("q", refused).await.unwrap_err().text(), text);
+        }
+        let none = RateLimitChange { path: Some("team/ca".to_owned()), ..RateLimitChange::default() };
+        assert_eq!(auth.rate_limit_write("q", none).await.unwrap_err().text(), "'rate' is invalid");
+        assert_eq!(auth.rate_limit_names(), ["first", "role"]);
+        auth.rate_limit_write("first", change("pki", 2.0)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn there_are_so_many_quotas_and_no_more() {
+        let auth = auth().await;
+        for n in 0..MOST {
+            auth.rate_limit_write(&format!("q{n}"), change(&format!("pki/p{n}"), 1.0)).await.unwrap();
+        }
+        assert!(
+            auth.rate_limit_write("more", change("pki/more", 1.0)).await.unwrap_err().text().contains("256 quotas")
+        );
+        auth.rate_limit_write("q0", change("pki/p0", 2.0)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_quotas_of_a_mount_end_with_it() {
+        let auth = auth().await;
+        auth.rate_limit_write("q", change("pki", 1.0)).await.unwrap();
+        auth.rate_limit_write("all", change("", 1.0)).await.unwrap();
+        auth.mount_disable("pki").await.unwrap();
+        assert_eq!((auth.rate_limit_names(), auth.rate_limit_read("q")), (vec!["all".to_owned()], None));
+        auth.sweep_quotas().await.unwrap();
+        let stored = load(&*auth.store, None).await.unwrap().stored;
+        assert_eq!(stored.rate_limits.keys().collect::<Vec<_>>(), ["all"]);
+        auth.mount_enable("pki", &Fields::parse(br#"{"type":"pki"}"#).unwrap()).await.unwrap();
+        assert_eq!(auth.rate_limit_names(), ["all"], "another mount at the same path is another one");
+    }
+
+    #[tokio::test]
+    async fn a_reload_keeps_the_buckets_of_what_did_not_change() {
+        let auth = auth().await;
+        auth.rate_limit_write("q", change("pki", 2.0)).await.unwrap();
+        auth.rate_limit_write("other", change("team/ca", 2.0)).await.unwrap();
+        let remaining = |path: &str| {
+            let table = auth.mounts();
+            let mount = table.route(path).map(|(mount, below)| (&**mount, below));
+            let request = Request { path, mount, role: "", address: None };
+            auth.quotas().unwrap().take(&request, auth.clock.now()).unwrap().remaining
+        };
+        assert_eq!((remaining("pki/ca"), remaining("team/ca/ca")), (1, 1));
+        auth.rate_limit_write("other", change("team/ca", 3.0)).await.unwrap();
+        auth.reload().await.unwrap();
+        assert_eq!((remaining("pki/ca"), remaining("team/ca/ca")), (0, 2));
+    }
+}

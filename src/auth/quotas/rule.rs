@@ -1,0 +1,256 @@
+//! What is configured of quotas, as it is stored and as it is asked for.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::auth::mounts::{Family, Mount, MountKind};
+use crate::error::{Error, Result};
+
+/// Paths that no quota holds for, unless somebody says otherwise: what an operator needs when all else is refused.
+const EXEMPT: [&str; 7] = [
+    "sys/generate-root/attempt",
+    "sys/generate-root/update",
+    "sys/generate-recovery-token/attempt",
+    "sys/generate-recovery-token/update",
+    "sys/health",
+    "sys/seal-status",
+    "sys/unseal",
+];
+
+/// What a quota holds for; two of one scope there are not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Scope {
+    /// The accessor of a mount, wherever that is; `None` for all requests.
+    pub(super) mount: Option<String>,
+    /// A path below the mount; what begins so, where it ends in `*`; `""` for all of it.
+    pub(super) below: String,
+    /// The role that is issued or signed under, or logged in to; `""` for whatever is asked.
+    pub(super) role: String,
+}
+
+/// A rate-limit quota.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct RateLimit {
+    pub(super) scope: Scope,
+    /// Requests in each interval; above 0.
+    pub(super) rate: f64,
+    /// Seconds.
+    pub(super) interval: u64,
+    /// For how many seconds a client is refused who asked too often; 0 only until there is a request again.
+    pub(super) block_interval: u64,
+    /// Stored and read back: there is one namespace.
+    pub(super) inheritable: bool,
+}
+
+/// A change of a quota; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RateLimitChange {
+    /// A mount, or a path below one, perhaps with a `*` at its end; empty for all requests.
+    pub path: Option<String>,
+    /// A role of the mount; empty for whatever is asked.
+    pub role: Option<String>,
+    /// Requests in each interval.
+    pub rate: Option<f64>,
+    /// Whole seconds; zero for one.
+    pub interval: Option<Duration>,
+    /// How long a client is refused who asked too often, whole seconds.
+    pub block_interval: Option<Duration>,
+    /// Stored and read back.
+    pub inheritable: Option<bool>,
+}
+
+/// What holds for all quotas.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QuotaConfig {
+    /// Paths that no quota holds for, with what is below them; with what begins so, where one ends in `*`.
+    pub rate_limit_exempt_paths: Vec<String>,
+    /// The same from the root namespace, which is the only one.
+    pub absolute_rate_limit_exempt_paths: Vec<String>,
+    /// Whether the audit is told of requests that were refused for a quota.
+    pub enable_rate_limit_audit_logging: bool,
+    /// Whether answers say what is left.
+    pub enable_rate_limit_response_headers: bool,
+}
+
+/// A change of [`QuotaConfig`]; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuotaConfigChange {
+    /// See [`QuotaConfig`].
+    pub rate_limit_exempt_paths: Option<Vec<String>>,
+    /// See [`QuotaConfig`].
+    pub absolute_rate_limit_exempt_paths: Option<Vec<String>>,
+    /// See [`QuotaConfig`].
+    pub enable_rate_limit_audit_logging: Option<bool>,
+    /// See [`QuotaConfig`].
+    pub enable_rate_limit_response_headers: Option<bool>,
+}
+
+impl Default for QuotaConfig {
+    fn default() -> Self {
+        Self {
+            rate_limit_exempt_paths: EXEMPT.map(str::to_owned).to_vec(),
+            absolute_rate_limit_exempt_paths: Vec::new(),
+            enable_rate_limit_audit_logging: false,
+            enable_rate_limit_response_headers: false,
+        }
+    }
+}
+
+impl QuotaConfig {
+    /// With what a change says.
+    pub(super) fn merged(&self, change: QuotaConfigChange) -> Self {
+        let paths = |given: Option<Vec<String>>, known: &Vec<String>| given.unwrap_or_else(|| known.clone());
+        let flag = |given: Option<bool>, known: bool| given.unwrap_or(known);
+        Self {
+            rate_limit_exempt_paths: paths(change.rate_limit_exempt_paths, &self.rate_limit_exempt_paths),
+            absolute_rate_limit_exempt_paths: paths(
+                change.absolute_rate_limit_exempt_paths,
+                &self.absolute_rate_limit_exempt_paths,
+            ),
+            enable_rate_limit_audit_logging: flag(
+                change.enable_rate_limit_audit_logging,
+                self.enable_rate_limit_audit_logging,
+            ),
+            enable_rate_limit_response_headers: flag(
+                change.enable_rate_limit_response_headers,
+                self.enable_rate_limit_response_headers,
+            ),
+        }
+    }
+
+    /// Whether no quota holds for a path.
+    pub(super) fn exempts(&self, path: &str) -> bool {
+        let all = self.rate_limit_exempt_paths.iter().chain(&self.absolute_rate_limit_exempt_paths);
+        all.map(|exempt| exempt.trim_start_matches('/')).any(|exempt| covers(exempt, path))
+    }
+}
+
+/// Whether a path is this one, or below it.
+fn covers(exempt: &str, path: &str) -> bool {
+    match exempt.strip_suffix('*') {
+        Some(begin) => path.starts_with(begin),
+        None => path
+            .strip_prefix(exempt.trim_end_matches('/'))
+            .is_some_and(|rest| !exempt.is_empty() && (rest.is_empty() || rest.starts_with('/'))),
+    }
+}
+
+impl RateLimit {
+    /// With what a change says, which names a mount by its path: `mount` is the one that it leads to, with the rest
+    /// of the path.
+    ///
+    /// # Errors
+    /// `Invalid` with the field and its rule.
+    pub(super) fn merged(&self, change: &RateLimitChange, mount: Option<(&Mount, &str)>) -> Result<Self> {
+        let mut rule = self.clone();
+        if change.path.is_some() {
+            rule.scope.mount = mount.map(|(mount, _)| mount.accessor.clone());
+            rule.scope.below = mount.map(|(_, below)| below.to_owned()).unwrap_or_default();
+            rule.inheritable = mount.is_none();
+        }
+        if let Some(role) = &change.role {
+            rule.scope.role.clone_from(role);
+        }
+        if let Some(rate) = change.rate {
+            rule.rate = rate;
+        }
+        if !(rule.rate.is_finite() && rule.rate > 0.0) {
+            return Err(Error::invalid("'rate' is invalid"));
+        }
+        if let Some(interval) = change.interval {
+            rule.interval = whole("interval", interval)?;
+        }
+        rule.interval = rule.interval.max(1);
+        if let Some(block) = change.block_interval {
+            rule.block_interval = whole("block_interval", block)?;
+        }
+        rule.inheritable = change.inheritable.unwrap_or(rule.inheritable);
+        Ok(rule)
+    }
+
+    /// Holds the role against the mount that the quota is for.
+    ///
+    /// # Errors
+    /// `Invalid` where there are no roles, or more than a mount is named.
+    pub(super) fn check_role(&self, mount: Option<&Mount>) -> Result<()> {
+        if self.scope.role.is_empty() {
+            return Ok(());
+        }
+        if !self.scope.below.is_empty() {
+            return Err(Error::invalid("Quotas cannot contain both a path suffix and a role: path must name a mount"));
+        }
+        match mount {
+            Some(mount) if has_roles(&mount.kind) => Ok(()),
+            Some(mount) => {
+                Err(Error::invalid(format!("Mount path {:?} does not support use with role-based quotas", mount.path)))
+            }
+            None => Err(Error::invalid("role: path must name a mount that has roles")),
+        }
+    }
+}
+
+/// Whether requests to mounts of a kind are made under roles.
+fn has_roles(kind: &MountKind) -> bool {
+    *kind == MountKind::Pki || kind.family() == Family::Methods
+}
+
+/// The form of a role's name that is compared: logins fold theirs.
+pub(super) fn role_of(kind: &MountKind, role: &str) -> String {
+    if kind.family() == Family::Methods { role.to_lowercase() } else { role.to_owned() }
+}
+
+fn whole(field: &str, time: Duration) -> Result<u64> {
+    match time.subsec_nanos() {
+        0 => Ok(time.as_secs()),
+        _ => Err(Error::invalid(format!("{field}: must be whole seconds"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exempt_path_is_so_with_what_is_below_it() {
+        let config = |paths: &[&str]| QuotaConfig {
+            rate_limit_exempt_paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+            ..QuotaConfig::default()
+        };
+        for (exempt, path, is) in [
+            ("sys/health", "sys/health", true),
+            ("/sys/health", "sys/health", true),
+            ("sys/health", "sys/healthy", false),
+            ("sys", "sys/mounts/pki", true),
+            ("sys/", "sys/mounts", true),
+            ("pki/cr*", "pki/crl/pem", true),
+            ("pki/cr*", "pki/ca", false),
+            ("*", "anything", true),
+            ("/", "anything", false),
+        ] {
+            assert_eq!(config(&[exempt]).exempts(path), is, "{exempt} {path}");
+        }
+        assert!(QuotaConfig::default().exempts("sys/health") && !QuotaConfig::default().exempts("sys/mounts"));
+        let absolute = QuotaConfig { absolute_rate_limit_exempt_paths: vec!["pki/ca".into()], ..config(&[]) };
+        assert!(absolute.exempts("pki/ca/pem") && !absolute.exempts("sys/health"));
+    }
+
+    #[test]
+    fn rates_and_times_are_checked() {
+        let refused = |change: RateLimitChange| {
+            RateLimit { rate: 1.0, ..RateLimit::default() }.merged(&change, None).unwrap_err().text().to_owned()
+        };
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let change = RateLimitChange { rate: Some(rate), ..RateLimitChange::default() };
+            assert_eq!(refused(change), "'rate' is invalid");
+        }
+        let short = Some(Duration::from_millis(1_500));
+        let change = RateLimitChange { interval: short, ..RateLimitChange::default() };
+        assert_eq!(refused(change), "interval: must be whole seconds");
+        assert!(RateLimit::default().merged(&RateLimitChange::default(), None).is_err(), "a rate must be there");
+        let change = RateLimitChange { rate: Some(2.5), path: Some(String::new()), ..RateLimitChange::default() };
+        let rule = RateLimit::default().merged(&change, None).unwrap();
+        assert_eq!((rule.rate, rule.interval, rule.inheritable), (2.5, 1, true));
+    }
+}

@@ -1,0 +1,145 @@
+//! All quotas at one moment, by what they hold for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::limiter::{Client, Limiter, Taken};
+use super::rule::{QuotaConfig, RateLimit, role_of};
+use crate::auth::mounts::Mount;
+use crate::clock::Time;
+
+/// Most clients that are counted one by one, over all quotas of a node and both generations of buckets.
+const MOST_CLIENTS: usize = 1 << 17;
+
+/// What is stored of quotas, in one document: no two may have one scope.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Stored {
+    pub(super) config: QuotaConfig,
+    pub(super) rate_limits: BTreeMap<String, RateLimit>,
+}
+
+/// A request, as far as quotas are concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'r> {
+    /// Its whole path, in canonical spelling.
+    pub path: &'r str,
+    /// The mount that it leads to, if any, and the path below that, without a list's `/`.
+    pub mount: Option<(&'r Mount, &'r str)>,
+    /// The role that it is made under; `""` for none.
+    pub role: &'r str,
+    /// Where the caller is.
+    pub address: Option<IpAddr>,
+}
+
+/// All quotas at one moment.
+pub struct Quotas {
+    /// Of the document; 0 for none.
+    pub(super) version: u64,
+    pub(super) stored: Stored,
+    by_name: BTreeMap<String, Arc<Limited>>,
+    everything: Option<Arc<Limited>>,
+    /// By accessor.
+    mounts: HashMap<Box<str>, OfMount>,
+}
+
+/// A rule with its buckets.
+struct Limited {
+    rule: RateLimit,
+    limiter: Limiter,
+}
+
+/// The quotas of one mount.
+#[derive(Default)]
+struct OfMount {
+    whole: Option<Arc<Limited>>,
+    exact: HashMap<Box<str>, Arc<Limited>>,
+    /// By what paths begin with.
+    begins: HashMap<Box<str>, Arc<Limited>>,
+    /// Lengths that occur there, longest first.
+    lengths: Vec<usize>,
+    roles: HashMap<Box<str>, Arc<Limited>>,
+}
+
+impl Quotas {
+    /// Compiles what is stored. A quota that is as it was before keeps its buckets.
+    pub(super) fn compile(stored: Stored, version: u64, before: Option<&Self>) -> Self {
+        let mut quotas = Self {
+            version,
+            by_name: BTreeMap::new(),
+            everything: None,
+            mounts: HashMap::new(),
+            stored: Stored::default(),
+        };
+        for (name, rule) in &stored.rate_limits {
+            let known = before.and_then(|before| before.by_name.get(name)).filter(|known| known.rule == *rule);
+            let fresh = || Arc::new(Limited { rule: rule.clone(), limiter: Limiter::new(rule) });
+            let limited = known.map_or_else(fresh, Arc::clone);
+            match &rule.scope.mount {
+                None => quotas.everything = Some(Arc::clone(&limited)),
+                Some(mount) => quotas.mounts.entry(mount[..].into()).or_default().add(&limited),
+            }
+            quotas.by_name.insert(name.clone(), limited);
+        }
+        quotas.stored = stored;
+        quotas
+    }
+
+    /// Whether there is no quota.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// What holds for all quotas.
+    pub fn config(&self) -> &QuotaConfig {
+        &self.stored.config
+    }
+
+    /// Whether it matters under which role a request to this mount is made.
+    pub fn ask_for_roles(&self, mount: &Mount) -> bool {
+        self.mounts.get(&mount.accessor[..]).is_some_and(|quotas| !quotas.roles.is_empty())
+    }
+
+    /// Counts a request under the most specific quota that holds for it; `None` when there is none.
+    pub fn take(&self, request: &Request<'_>, now: Time) -> Option<Taken> {
+        let limited = self.find(request).filter(|_| !self.stored.config.exempts(request.path))?;
+        let most = MOST_CLIENTS / 2 / self.by_name.len().max(1);
+        Some(limited.limiter.take(Client::of(request.address), now, most))
+    }
+
+    fn find(&self, request: &Request<'_>) -> Option<&Limited> {
+        let of_mount = request.mount.and_then(|(mount, below)| {
+            let quotas = self.mounts.get(&mount.accessor[..])?;
+            quotas.find(below, &role_of(&mount.kind, request.role))
+        });
+        of_mount.or(self.everything.as_deref())
+    }
+}
+
+impl OfMount {
+    fn add(&mut self, limited: &Arc<Limited>) {
+        let (limited, scope) = (Arc::clone(limited), &limited.rule.scope);
+        if !scope.role.is_empty() {
+            self.roles.insert(scope.role[..].into(), limited);
+        } else if let Some(begin) = scope.below.strip_suffix('*') {
+            self.begins.insert(begin.into(), limited);
+            self.lengths.push(begin.len());
+            self.lengths.sort_unstable_by(|a, b| b.cmp(a));
+            self.lengths.dedup();
+        } else if scope.below.is_empty() {
+            self.whole = Some(limited);
+        } else {
+            self.exact.insert(scope.below[..].into(), limited);
+        }
+    }
+
+    /// Role before path before mount; of paths the whole one, then the longest beginning.
+    fn find(&self, below: &str, role: &str) -> Option<&Limited> {
+        let begins = || self.lengths.iter().find_map(|length| self.begins.get(below.get(..*length)?));
+        let found = self.roles.get(role).or_else(|| self.exact.get(below)).or_else(begins);
+        found.or(self.whole.as_ref()).map(Arc::as_ref)
+    }
+}

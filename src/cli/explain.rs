@@ -1,0 +1,173 @@
+//! `signet explain`: whether a token may do something on a path, which rule of which policy decides that, and why.
+//!
+//! The running server is asked, with the token in SIGNET_TOKEN. Whose rights are asked about is named by accessor; a
+//! token itself is read from standard input and never from the arguments, which everybody on the machine can see.
+
+use std::io::{BufRead as _, Read as _};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use signet::error::{Error, Result};
+
+use super::client::Server;
+
+/// Longest token that is read.
+const LONGEST_TOKEN: u64 = 4096;
+
+/// The arguments of `signet explain`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The accessor of the token that is asked about, or `-`: the token itself is on standard input. (Without
+    /// SIGNET_TOKEN that token asks about itself, which every token may.)
+    #[arg(value_name = "ACCESSOR")]
+    subject: String,
+    /// The method of the request: GET, LIST, POST, PUT, PATCH or DELETE.
+    method: String,
+    /// The path of the request, with or without `/v1/`.
+    path: String,
+    /// Where the request would come from: tokens may be bound to networks.
+    #[arg(long, value_name = "IP")]
+    from: Option<String>,
+    /// Print what the server answers, as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Asks, and prints the answer.
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+    let data = ask(&arguments).await?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&data).map_err(Error::internal)?);
+    } else {
+        print!("{}", worded(&data, &arguments.method.to_uppercase()));
+    }
+    Ok(())
+}
+
+/// What a server answers.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Answer {
+    data: Value,
+    errors: Vec<String>,
+}
+
+async fn ask(arguments: &Arguments) -> Result<Value> {
+    let own = std::env::var("SIGNET_TOKEN").ok().filter(|token| !token.is_empty());
+    let mut body = json!({ "method": arguments.method, "path": arguments.path });
+    if let Some(address) = &arguments.from {
+        body["address"] = address.as_str().into();
+    }
+    let (path, token) = match (&arguments.subject[..], own) {
+        ("-", None) => ("sys/internal/explain-self", from_input()?),
+        ("-", Some(own)) => {
+            body["token"] = from_input()?.into();
+            ("sys/internal/explain", own)
+        }
+        (accessor, Some(own)) => {
+            body["accessor"] = accessor.into();
+            ("sys/internal/explain", own)
+        }
+        (_, None) => return Err(Error::invalid("SIGNET_TOKEN: must hold the token that asks")),
+    };
+    let reply = arguments.server.post(path, &token, &body).await?;
+    let Answer { data, errors } = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+    match reply.status {
+        200 => Ok(data),
+        403 => Err(reply.refusal(&errors, " (whoever asks about others needs update on sys/internal/explain)")),
+        _ => Err(reply.refusal(&errors, "")),
+    }
+}
+
+/// The token on standard input.
+fn from_input() -> Result<String> {
+    let mut line = String::new();
+    let input = std::io::stdin().lock();
+    let read = std::io::BufReader::new(input.take(LONGEST_TOKEN)).read_line(&mut line);
+    read.map_err(|e| Error::unavailable("standard input cannot be read", e))?;
+    match line.trim() {
+        "" => Err(Error::invalid("standard input: must hold a token")),
+        token => Ok(token.to_owned()),
+    }
+}
+
+/// An answer in lines.
+fn worded(data: &Value, method: &str) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &Value| {
+        let words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+        words.collect::<Vec<_>>().join(", ")
+    };
+    let (verdict, token) = (if data["allowed"] == true { "allowed" } else { "denied" }, &data["token"]);
+    let mut out = format!("{verdict}: {}\n", text(&data["reason"]));
+    let mut line = |name: &str, words: String| out.push_str(&format!("  {name:<9}{words}\n"));
+    line("request", format!("{method} {} ({})", text(&data["path"]), text(&data["operation"])));
+    if let (Some(mount), route) = (data["mount"].as_str(), &data["route"]) {
+        let route = route.as_str().map_or_else(|| "nothing there".to_owned(), |route| format!("route {route}"));
+        line("leads to", format!("mount {mount}, {route}"));
+    }
+    line("needs", Some(list(&data["needs"])).filter(|words| !words.is_empty()).unwrap_or("nothing".to_owned()));
+    let end = token["expire_time"].as_str().map(|end| format!(", until {end}")).unwrap_or_default();
+    let uses = token["uses_left"].as_u64().map(|uses| format!(", uses left: {uses}")).unwrap_or_default();
+    let bound = Some(list(&token["bound_cidrs"])).filter(|networks| !networks.is_empty());
+    let bound = bound.map(|networks| format!("; bound to: {networks}")).unwrap_or_default();
+    line("token", format!("{}{end}{uses}; policies: {}{bound}", text(&token["state"]), list(&token["policies"])));
+    let places = |written: &Value| {
+        let place = |place: &Value| {
+            let comment = place["comment"].as_str().map(|text| format!(" ({text})")).unwrap_or_default();
+            format!("path {:?} in policy {}{comment}", text(&place["path"]), text(&place["policy"]))
+        };
+        written.as_array().into_iter().flatten().map(place).collect::<Vec<_>>().join(" and ")
+    };
+    let rule = |rule: &Value| format!("{}: {}", places(&rule["written"]), list(&rule["capabilities"]));
+    if data["decided_by"].is_object() {
+        line("decides", rule(&data["decided_by"]));
+        for name in
+            ["allowed_parameters", "denied_parameters", "required_parameters", "min_wrapping_ttl", "max_wrapping_ttl"]
+        {
+            if let Some(terms) = data["decided_by"].get(name) {
+                line("", format!("{name} = {terms}"));
+            }
+        }
+    }
+    for other in data["others"].as_array().into_iter().flatten() {
+        line("not", format!("{}; {}", rule(other), text(&other["why_not"])));
+    }
+    if data["expired"].is_array() {
+        line("expired", places(&data["expired"]));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_becomes_lines() {
+        let data = json!({
+            "allowed": false,
+            "reason": "the rule does not grant update",
+            "operation": "update",
+            "path": "pki/issue/web",
+            "needs": ["update"],
+            "token": { "state": "live", "policies": ["a", "default"], "expire_time": "2030-01-01T00:00:00Z", "uses_left": null },
+            "decided_by": { "capabilities": ["read"], "required_parameters": ["ttl"],
+                "written": [{ "policy": "a", "path": "pki/issue/+", "comment": "readers" }] },
+            "others": [{ "capabilities": ["update"], "why_not": "it ends in '*'",
+                "written": [{ "policy": "default", "path": "pki/*" }, { "policy": "a", "path": "/pki/*" }] }],
+        });
+        assert_eq!(
+            worded(&data, "POST"),
+            "denied: the rule does not grant update\n\
+             \x20 request  POST pki/issue/web (update)\n\
+             \x20 needs    update\n\
+             \x20 token    live, until 2030-01-01T00:00:00Z; policies: a, default\n\
+             \x20 decides  path \"pki/issue/+\" in policy a (readers): read\n\
+             \x20          required_parameters = [\"ttl\"]\n\
+             \x20 not      path \"pki/*\" in policy default and path \"/pki/*\" in policy a: update; it ends in '*'\n"
+        );
+    }
+}

@@ -1,0 +1,239 @@
+//! Why a token may do something, or not (`sys/internal/explain`), and all that it may do
+//! (`sys/internal/ui/resultant-acl`).
+//!
+//! Whoever has a token may ask about it; to ask about others is a right. Which mount and route a path leads to is told
+//! only where the rules of the token grant the path: nobody learns here what a refusal would not tell.
+
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+
+use super::super::answer::Answer;
+use super::super::path;
+use super::super::request::Asked;
+use super::super::route::{Access, Call, Operation, operation_word};
+use super::super::target::Target;
+use crate::auth::explain::{Subject, TokenState};
+use crate::auth::policy::explain::{Explanation, Merged, Written};
+use crate::auth::policy::{Capabilities, MAX_RULES};
+use crate::clock::rfc3339;
+use crate::error::{Error, Result};
+
+pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path", "address"];
+pub(super) const OWN: &[&str] = &["method", "path"];
+
+/// Longest text of an address, bytes.
+const LONGEST_ADDRESS: usize = 64;
+
+/// Other rules that are told.
+const MOST_OTHERS: usize = 20;
+
+/// `POST sys/internal/explain`: about the token with an accessor, or about a token; at an `address`, where one is
+/// given.
+pub(super) async fn of_another(call: Call) -> Result<Answer> {
+    let (auth, text) =
+        (&call.state.auth, |name: &str| call.fields.text(name).map(|text| text.filter(|t| !t.is_empty())));
+    let subject = match (text("accessor")?, text("token")?) {
+        (Some(accessor), None) => {
+            auth.subject_by_accessor(&accessor).await?.ok_or_else(|| Error::invalid("invalid accessor"))?
+        }
+        (None, Some(token)) => {
+            auth.subject_by_token(&token).await?.ok_or_else(|| Error::invalid("token: not known"))?
+        }
+        _ => return Err(Error::invalid("accessor, token: one of them must be given")),
+    };
+    let address = call.fields.text_within("address", LONGEST_ADDRESS)?.filter(|text| !text.is_empty());
+    let unreadable = || Error::invalid("address: must be an IP address");
+    let address = address.map(|text| text.parse::<IpAddr>().map_err(|_| unreadable())).transpose()?;
+    explained(&call, &subject, address)
+}
+
+/// `POST sys/internal/explain-self`: about the caller's own token.
+pub(super) async fn of_itself(call: Call) -> Result<Answer> {
+    let subject = Subject { caller: call.caller()?.clone(), state: TokenState::Live };
+    explained(&call, &subject, call.address)
+}
+
+/// `GET sys/internal/ui/resultant-acl`: the caller's rules by path; the `*` at the end of a glob is left out where it
+/// is all of the pattern.
+pub(super) async fn resultant_acl(call: Call) -> Result<Answer> {
+    let caller = call.caller()?;
+    let (mut exact, mut globs) = (Map::new(), Map::new());
+    if !caller.is_root() {
+        for (path, merged) in call.state.auth.rules(caller).unwrap_or_default() {
+            let terms = Value::Object(merged.terms());
+            let has_plus = path.split('/').any(|segment| segment == "+");
+            match path.strip_suffix('*') {
+                Some(begin) if !has_plus => globs.insert(begin.to_owned(), terms),
+                None if !has_plus => exact.insert(path, terms),
+                _ => globs.insert(path, terms),
+            };
+        }
+    }
+    Ok(Answer::data(json!({ "root": caller.is_root(), "exact_paths": exact, "glob_paths": globs })))
+}
+
+/// What is asked about.
+fn asked(call: &Call) -> Result<Asked> {
+    let method = call.fields.text("method")?.unwrap_or_default().to_ascii_uppercase();
+    let operation = match method.as_str() {
+        "GET" | "HEAD" => Operation::Read,
+        "LIST" => Operation::List,
+        "POST" | "PUT" => Operation::Update,
+        "PATCH" => Operation::Patch,
+        "DELETE" => Operation::Delete,
+        _ => return Err(Error::invalid("method: must be GET, HEAD, LIST, POST, PUT, PATCH or DELETE")),
+    };
+    let given = call.fields.text("path")?.unwrap_or_default();
+    let bare = given.trim_start_matches('/');
+    let bare = bare.strip_prefix("v1/").unwrap_or(bare);
+    if bare.is_empty() {
+        return Err(Error::invalid("path: must be given"));
+    }
+    let mut path = path::checked(bare).map_err(|error| Error::invalid(error.text().to_owned()))?.into_owned();
+    match operation {
+        Operation::List if !path.ends_with('/') => path.push('/'),
+        Operation::Update | Operation::Patch if path.ends_with('/') => {
+            return Err(Error::invalid("path: a write to a path that ends in '/' is refused whoever asks"));
+        }
+        _ => {}
+    }
+    Ok(Asked { operation, path, query: Vec::new(), help: false, tail: None })
+}
+
+fn explained(call: &Call, subject: &Subject, address: Option<IpAddr>) -> Result<Answer> {
+    let mut asked = asked(call)?;
+    let as_asked = asked.path.clone();
+    let auth = &call.state.auth;
+    let target = Target::of(&auth.mounts(), &mut asked);
+    let list = asked.operation == Operation::List;
+    let explanation = auth.explain(&subject.caller, target.place(&asked), list);
+    let verdict = Verdict::new(subject, address, &explanation, target.access(), asked.operation);
+    let mut data = json!({
+        "allowed": verdict.allowed,
+        "reason": verdict.reason,
+        "operation": operation_word(asked.operation),
+        "path": as_asked,
+        "token": token(subject),
+        "needs": verdict.needs,
+    });
+    if verdict.passes_policies {
+        data["path"] = asked.path.as_str().into();
+        data["mount"] = target.mount.as_ref().map(|mount| mount.path.clone()).into();
+        data["route"] = target.pattern().into();
+    }
+    if let Some(decides) = explanation.decides.filter(|_| verdict.asks_rules) {
+        data["decided_by"] = shown(&decides, None);
+        let others = explanation.others.iter().take(MOST_OTHERS);
+        data["others"] = others.map(|(other, why)| shown(other, Some(*why))).collect();
+    }
+    if verdict.asks_rules && !explanation.expired.is_empty() {
+        data["expired"] = explanation.expired.iter().take(MOST_OTHERS).map(place).collect();
+    }
+    Ok(Answer::data(data))
+}
+
+/// The state of a token, and nothing that could be used.
+fn token(subject: &Subject) -> Value {
+    let caller = &subject.caller;
+    json!({
+        "state": subject.state.word(),
+        "display_name": caller.display_name,
+        "policies": caller.policies,
+        "expire_time": caller.expires_at.map(rfc3339),
+        "uses_left": caller.uses_left(),
+        "bound_cidrs": caller.bound_cidrs,
+    })
+}
+
+/// A rule: where it is written, what it grants and demands.
+fn shown(rule: &Merged, why: Option<&str>) -> Value {
+    let mut terms = rule.terms();
+    terms.insert("written".to_owned(), rule.written.iter().map(place).collect());
+    if let Some(why) = why {
+        terms.insert("why_not".to_owned(), why.into());
+    }
+    Value::Object(terms)
+}
+
+fn place(written: &Written) -> Value {
+    let mut place = json!({ "policy": written.policy, "path": written.path });
+    if let Some(comment) = &written.comment {
+        place["comment"] = comment.as_str().into();
+    }
+    place
+}
+
+/// What becomes of a request.
+struct Verdict {
+    allowed: bool,
+    reason: String,
+    /// The capabilities that are needed; none where no rule is asked.
+    needs: Vec<&'static str>,
+    /// Whether rules are asked at all.
+    asks_rules: bool,
+    /// Whether the policies let the request pass, so that its answer would tell what is there.
+    passes_policies: bool,
+}
+
+impl Verdict {
+    fn new(
+        subject: &Subject,
+        address: Option<IpAddr>,
+        explanation: &Explanation,
+        access: Access,
+        operation: Operation,
+    ) -> Self {
+        let open = |reason: &str| Self {
+            allowed: true,
+            reason: reason.to_owned(),
+            needs: Vec::new(),
+            asks_rules: false,
+            passes_policies: true,
+        };
+        if access == Access::Open {
+            return open("anybody may ask this: no token is looked at");
+        }
+        let by_policies = match access {
+            _ if subject.caller.is_root() => open("the token holds the policy root, which grants everything"),
+            Access::Caller => open("whoever has a token may ask this; what is answered depends on its rights"),
+            access => Self::of_rules(explanation, access == Access::Sudo, operation),
+        };
+        let unusable = match subject.state {
+            TokenState::Live if address.is_none() || subject.caller.may_be_at(address) => return by_policies,
+            TokenState::Live => "the token is bound to networks that the address is not in".to_owned(),
+            state => format!("the token cannot be used any more: it is {}", state.word()),
+        };
+        Self { allowed: false, reason: unusable, ..by_policies }
+    }
+
+    fn of_rules(explanation: &Explanation, sudo: bool, operation: Operation) -> Self {
+        let needed = Capabilities::needed(operation);
+        let granted = explanation.decides.as_ref().map(|rule| rule.capabilities).unwrap_or_default();
+        let passes = granted.has(needed);
+        let (mut needs, word) = (needed.words(), needed.words().concat());
+        // That a path needs sudo is told to those alone whom its capability is granted.
+        if passes && sudo {
+            needs.push("sudo");
+        }
+        let (allowed, reason) = match &explanation.decides {
+            _ if explanation.too_many => {
+                (false, format!("the token's policies have more than {MAX_RULES} rules together: nothing is granted"))
+            }
+            None => (false, "no rule of the token's policies matches the path".to_owned()),
+            Some(_) if granted.has(Capabilities::DENY) => (false, "the rule denies everything".to_owned()),
+            Some(_) if !passes => (false, format!("the rule does not grant {word}")),
+            Some(_) if sudo && !granted.has(Capabilities::SUDO) => {
+                (false, format!("the rule grants {word}, but this path needs sudo too"))
+            }
+            Some(rule) if !(rule.min_wrapping.is_zero() && rule.max_wrapping.is_zero()) => {
+                (true, format!("the rule grants {word}, for an answer that is wrapped as it says"))
+            }
+            Some(rule) if rule.has_parameters() => {
+                (true, format!("the rule grants {word}, for a request whose parameters keep to it"))
+            }
+            Some(_) => (true, format!("the rule grants {word}")),
+        };
+        Self { allowed, reason, needs, asks_rules: true, passes_policies: passes }
+    }
+}

@@ -1,0 +1,122 @@
+//! Rate-limit quotas (`sys/quotas/rate-limit`) and what holds for all of them (`sys/quotas/config`).
+
+use serde_json::{Value, json};
+
+use super::super::answer::Answer;
+use super::super::page::Page;
+use super::super::route::Call;
+use super::to_the_end;
+use crate::auth::quotas::{QuotaConfigChange, RateLimitChange};
+use crate::error::{Error, Result};
+use crate::fields::{Cap, Fields, MAX_NAME};
+use crate::http::secrets::path::MAX_PATH;
+
+pub(super) const FIELDS: &[&str] = &["type", "path", "role", "rate", "interval", "block_interval", "inheritable"];
+pub(super) const CONFIG: &[&str] = &[
+    "rate_limit_exempt_paths",
+    "absolute_rate_limit_exempt_paths",
+    "enable_rate_limit_audit_logging",
+    "enable_rate_limit_response_headers",
+];
+
+/// Exempt paths of each kind: all are looked through.
+const EXEMPT: Cap = Cap::new(64, MAX_PATH);
+
+/// LIST `sys/quotas/rate-limit`.
+pub(super) async fn list(call: Call) -> Result<Answer> {
+    let names = call.state.auth.rate_limit_names();
+    Answer::keys(Page::of(&call.fields)?.cut(names.iter().map(String::as_str)), None)
+}
+
+/// `GET sys/quotas/rate-limit/:name`.
+pub(super) async fn read(call: Call) -> Result<Answer> {
+    call.state.auth.rate_limit_read(call.param("name")).map(Answer::data).ok_or_else(Error::not_found)
+}
+
+/// `POST sys/quotas/rate-limit/:name`.
+pub(super) async fn write(call: Call) -> Result<Answer> {
+    let change = change(&call.fields)?;
+    to_the_end(async move {
+        call.state.auth.rate_limit_write(call.param("name"), change).await?;
+        Ok(Answer::empty())
+    })
+    .await
+}
+
+/// `DELETE sys/quotas/rate-limit/:name`, of an absent one too.
+pub(super) async fn delete(call: Call) -> Result<Answer> {
+    to_the_end(async move {
+        call.state.auth.rate_limit_delete(call.param("name")).await?;
+        Ok(Answer::empty())
+    })
+    .await
+}
+
+/// `GET sys/quotas/config`.
+pub(super) async fn config(call: Call) -> Result<Answer> {
+    let config = call.state.auth.quota_config();
+    Ok(Answer::data(json!({
+        "rate_limit_exempt_paths": config.rate_limit_exempt_paths,
+        "absolute_rate_limit_exempt_paths": config.absolute_rate_limit_exempt_paths,
+        "enable_rate_limit_audit_logging": config.enable_rate_limit_audit_logging,
+        "enable_rate_limit_response_headers": config.enable_rate_limit_response_headers,
+    })))
+}
+
+/// `POST sys/quotas/config`.
+pub(super) async fn configure(call: Call) -> Result<Answer> {
+    let fields = &call.fields;
+    let change = QuotaConfigChange {
+        rate_limit_exempt_paths: fields.list_within("rate_limit_exempt_paths", EXEMPT)?,
+        absolute_rate_limit_exempt_paths: fields.list_within("absolute_rate_limit_exempt_paths", EXEMPT)?,
+        enable_rate_limit_audit_logging: fields.bool("enable_rate_limit_audit_logging")?,
+        enable_rate_limit_response_headers: fields.bool("enable_rate_limit_response_headers")?,
+    };
+    to_the_end(async move {
+        call.state.auth.quota_config_write(change).await?;
+        Ok(Answer::empty())
+    })
+    .await
+}
+
+fn change(fields: &Fields) -> Result<RateLimitChange> {
+    Ok(RateLimitChange {
+        path: fields.text_within("path", MAX_PATH)?,
+        role: fields.text_within("role", MAX_NAME)?,
+        rate: fields.value("rate").map(rate).transpose()?,
+        interval: fields.duration("interval")?,
+        block_interval: fields.duration("block_interval").map_err(|_| Error::invalid("'block' is invalid"))?,
+        inheritable: fields.bool("inheritable")?,
+    })
+}
+
+/// A number, or the text of one.
+fn rate(value: &Value) -> Result<f64> {
+    let read = match value {
+        Value::String(text) => text.trim().parse().ok(),
+        other => other.as_f64(),
+    };
+    read.ok_or_else(|| Error::invalid("'rate' is invalid"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_read_leniently_and_what_is_no_number_is_named() {
+        let read = |body: Value| change(&Fields::parse(body.to_string().as_bytes()).unwrap());
+        let whole = read(json!({ "rate": "2.5", "interval": "1m", "block_interval": 90, "inheritable": "T" })).unwrap();
+        assert_eq!((whole.rate, whole.interval.unwrap().as_secs()), (Some(2.5), 60));
+        assert_eq!((whole.block_interval.unwrap().as_secs(), whole.inheritable), (90, Some(true)));
+        assert_eq!(read(json!({ "rate": null })).unwrap(), RateLimitChange::default());
+        for (body, text) in [
+            (json!({ "rate": "often" }), "'rate' is invalid"),
+            (json!({ "rate": [1] }), "'rate' is invalid"),
+            (json!({ "block_interval": -1 }), "'block' is invalid"),
+            (json!({ "role": "r".repeat(129) }), "role: longer than 128 bytes"),
+        ] {
+            assert_eq!(read(body).unwrap_err().text(), text);
+        }
+    }
+}

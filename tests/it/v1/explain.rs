@@ -1,0 +1,229 @@
+//! Why a token may do something or not: what the server tells, to whom, and what the command prints.
+
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use time::macros::datetime;
+
+use super::rights::{granted, only, rule};
+use crate::process::{dev, signet};
+use crate::support::{Answer, App, Client};
+
+async fn own(client: &Client, method: &str, path: &str) -> Value {
+    let answer = client.post("sys/internal/explain-self", json!({ "method": method, "path": path })).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.body["data"].clone()
+}
+
+async fn about(client: &Client, mut subject: Value, method: &str, path: &str) -> Answer {
+    subject["method"] = method.into();
+    subject["path"] = path.into();
+    client.post("sys/internal/explain", subject).await
+}
+
+#[actix_web::test]
+async fn what_is_told_is_what_happens() {
+    let app = App::start().await;
+    let text = [
+        granted("pki/roles/*", &["read", "list"]),
+        granted("pki/roles/secret", &["deny"]),
+        granted("pki/root", &["delete"]),
+        rule("pki/roles/written", "capabilities = [\"update\"] required_parameters = [\"ttl\"]"),
+        granted("sys/auth/*", &["read", "sudo"]),
+        granted("pki/", &["list"]),
+    ];
+    let client = only(&app, "some", &text.concat()).await;
+    for (method, path, allowed, reason) in [
+        ("GET", "pki/roles/web", true, "the rule grants read"),
+        ("GET", "/v1/pki/roles/web", true, "the rule grants read"),
+        ("LIST", "pki/roles", true, "the rule grants list"),
+        ("GET", "pki/roles/secret", false, "the rule denies everything"),
+        ("POST", "pki/roles/web", false, "the rule does not grant update"),
+        ("POST", "pki/roles/written", true, "the rule grants update, for a request whose parameters keep to it"),
+        ("DELETE", "pki/root", false, "the rule grants delete, but this path needs sudo too"),
+        ("GET", "sys/auth/token", true, "the rule grants read"),
+        ("GET", "sys/mounts", false, "no rule of the token's policies matches the path"),
+        ("GET", "pki/ca", true, "anybody may ask this: no token is looked at"),
+        (
+            "GET",
+            "sys/internal/ui/mounts/pki",
+            true,
+            "whoever has a token may ask this; what is answered depends on its rights",
+        ),
+    ] {
+        let told = own(&client, method, path).await;
+        assert_eq!((&told["allowed"], &told["reason"]), (&json!(allowed), &json!(reason)), "{method} {path}");
+        let path = path.trim_start_matches("/v1/");
+        let answer = match method {
+            "GET" => client.get(path).await,
+            "LIST" => client.list(path).await,
+            "DELETE" => client.delete(path).await,
+            _ => client.post(path, json!({ "ttl": "1h" })).await,
+        };
+        assert_eq!(answer.status != 403, allowed, "{method} {path}: {}", answer.text);
+    }
+    let root = own(&app.client, "DELETE", "pki/root").await;
+    assert_eq!(root["reason"], "the token holds the policy root, which grants everything");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_deciding_rule_is_told_with_its_policies_and_those_that_lost() {
+    let app = App::start().await;
+    app.policy("one", &(granted("pki/issue/web", &["read"]) + &granted("pki/issue/*", &["update"]))).await;
+    app.policy("two", &rule("pki/issue/web", "capabilities = [\"list\"] comment = \"of two\"")).await;
+    let client = app.with_policies(&["one", "two"]).await;
+    let told = own(&client, "POST", "pki/issue/web").await;
+    let written = json!([
+        { "policy": "one", "path": "pki/issue/web" },
+        { "policy": "two", "path": "pki/issue/web", "comment": "of two" },
+    ]);
+    assert_eq!(told["decided_by"], json!({ "capabilities": ["list", "read"], "written": written }));
+    let lost = json!({ "capabilities": ["update"], "why_not": "it is a pattern",
+        "written": [{ "policy": "one", "path": "pki/issue/*" }] });
+    assert_eq!(told["others"], json!([lost]));
+    assert_eq!((&told["needs"], &told["token"]["state"]), (&json!(["update"]), &json!("live")));
+    assert_eq!(told["token"]["policies"], json!(["default", "one", "two"]));
+    assert_eq!(told.get("mount"), None, "nobody learns of a mount without a right to the path");
+    let granted = own(&client, "POST", "pki/issue/other").await;
+    assert_eq!((&granted["mount"], &granted["route"]), (&json!("pki/"), &json!("issue/:name")));
+    assert_eq!(own(&app.client, "GET", "none/x").await["mount"], Value::Null);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn who_asks_about_others_has_the_right_to_and_hears_of_tokens_that_have_ended() {
+    let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
+    app.policy("reader", &granted("pki/roles/*", &["read"])).await;
+    let body = json!({ "policies": ["reader"], "ttl": "10s", "num_uses": 1 });
+    let made = app.client.post("auth/token/create", body).await.body["auth"].clone();
+    let (token, accessor) = (made["client_token"].as_str().unwrap(), made["accessor"].as_str().unwrap());
+    let asker = only(&app, "asker", &granted("sys/internal/explain", &["update"])).await;
+    let other = only(&app, "other", &granted("sys/internal/*", &["read", "list", "delete"])).await;
+    for subject in [json!({ "accessor": accessor }), json!({ "token": token })] {
+        about(&other, subject.clone(), "GET", "pki/roles/web").await.assert_denied();
+        let told = about(&asker, subject, "GET", "pki/roles/web").await;
+        assert_eq!((told.status, &told.body["data"]["allowed"]), (200, &json!(true)), "{}", told.text);
+        assert_eq!(told.body["data"]["token"]["uses_left"], 1, "no use is taken");
+        assert!(!told.text.contains(token) && !told.text.contains(accessor));
+    }
+    assert_eq!(app.client.with_token(token).get("pki/roles/web").await.status, 404);
+    let told = about(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await;
+    if told.status == 200 {
+        assert_eq!(told.body["data"]["token"]["state"], "used up");
+        assert_eq!(told.body["data"]["allowed"], false);
+    } else {
+        assert_eq!(told.error(), "invalid accessor");
+    }
+    let lived = app.client.post("auth/token/create", json!({ "policies": ["reader"], "ttl": "10s" })).await;
+    let accessor = lived.body["auth"]["accessor"].as_str().unwrap();
+    app.clock.advance(Duration::from_secs(10));
+    let told = about(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await.body["data"].clone();
+    assert_eq!((&told["token"]["state"], &told["allowed"]), (&json!("expired"), &json!(false)));
+    assert_eq!(told["reason"], "the token cannot be used any more: it is expired");
+    for (subject, text) in [
+        (json!({ "accessor": accessor, "address": "here" }), "address: must be an IP address"),
+        (json!({}), "accessor, token: one of them must be given"),
+        (json!({ "accessor": accessor, "token": token }), "accessor, token: one of them must be given"),
+        (json!({ "accessor": "none" }), "invalid accessor"),
+        (json!({ "token": "none" }), "token: not known"),
+    ] {
+        let refused = about(&asker, subject, "GET", "x").await;
+        assert_eq!((refused.status, refused.error()), (400, text));
+    }
+    for (method, path, text) in [
+        ("BREW", "x", "method: must be GET"),
+        ("GET", "", "path: must be given"),
+        ("GET", "a/../b", "path: empty, '.' and '..'"),
+        ("POST", "a/", "path: a write to a path that ends in '/'"),
+    ] {
+        let refused = app.client.post("sys/internal/explain-self", json!({ "method": method, "path": path })).await;
+        assert!(refused.status == 400 && refused.error().starts_with(text), "{}", refused.text);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_rules_of_a_token_as_one_table() {
+    let app = App::start().await;
+    let text = [
+        granted("pki/ca", &["read"]),
+        granted("pki/none", &[]),
+        rule(
+            "pki/issue/*",
+            "capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [\"1h\"] } max_wrapping_ttl = \"1m\"",
+        ),
+        granted("pki/+/web", &["list"]),
+        granted("sys/internal/ui/resultant-acl", &["read"]),
+    ];
+    let client = only(&app, "table", &text.concat()).await;
+    let data = client.get("sys/internal/ui/resultant-acl").await.body["data"].clone();
+    assert_eq!(
+        data,
+        json!({
+            "root": false,
+            "exact_paths": {
+                "pki/ca": { "capabilities": ["read"] },
+                "pki/none": { "capabilities": ["deny"] },
+                "sys/internal/ui/resultant-acl": { "capabilities": ["read"] },
+            },
+            "glob_paths": {
+                "pki/issue/": { "capabilities": ["update"], "allowed_parameters": { "ttl": ["1h"] }, "max_wrapping_ttl": 60 },
+                "pki/+/web": { "capabilities": ["list"] },
+            },
+        })
+    );
+    let root = app.client.get("sys/internal/ui/resultant-acl").await;
+    assert_eq!(root.body["data"], json!({ "root": true, "exact_paths": {}, "glob_paths": {} }));
+    // Every token may, by the policy that all have.
+    let usual = app.with_policies(&["default"]).await.get("sys/internal/ui/resultant-acl").await;
+    assert_eq!(usual.body["data"]["exact_paths"]["auth/token/lookup-self"], json!({ "capabilities": ["read"] }));
+    let none = only(&app, "none", &granted("pki/ca", &["read"])).await;
+    none.get("sys/internal/ui/resultant-acl").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_command_tells_the_same_and_takes_no_token_as_an_argument() {
+    let dev = dev(&[]);
+    let client = dev.client();
+    let policy = json!({ "policy": granted("pki/issue/*", &["update"]) });
+    assert_eq!(client.post("sys/policies/acl/issuing", policy).await.status, 204);
+    let made = client.post("auth/token/create", json!({ "policies": ["issuing"] })).await.body["auth"].clone();
+    let (token, accessor) = (made["client_token"].as_str().unwrap(), made["accessor"].as_str().unwrap());
+    let run = |asker: &str, arguments: &[&str], input: &str| {
+        let mut command = signet();
+        command.args(["explain", "--address", &dev.address]).args(arguments);
+        command.env("SIGNET_TOKEN", asker).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.success(), out, err)
+    };
+    let by_accessor = run(&dev.token, &[accessor, "post", "/v1/pki/issue/dev"], "");
+    assert!(by_accessor.0, "{}", by_accessor.2);
+    let out = &by_accessor.1;
+    assert!(out.starts_with("allowed: the rule grants update\n  request  POST pki/issue/dev (update)\n"), "{out}");
+    assert!(out.contains("  decides  path \"pki/issue/*\" in policy issuing: update\n"), "{out}");
+    let line = format!("{token}\n");
+    let by_token = run(&dev.token, &["-", "POST", "pki/issue/dev"], &line);
+    let of_itself = run("", &["-", "POST", "pki/issue/dev"], &line);
+    assert_eq!((&by_token.1, &of_itself.1), (out, out), "{} {}", by_token.2, of_itself.2);
+    let denied = run(&dev.token, &["--json", accessor, "GET", "pki/roles/dev"], "");
+    let told: Value = serde_json::from_str(&denied.1).unwrap();
+    assert_eq!(told["reason"], "no rule of the token's policies matches the path");
+    let powerless = run(token, &[accessor, "GET", "x"], "");
+    assert!(!powerless.0 && powerless.2.contains("needs update on sys/internal/explain"), "{}", powerless.2);
+    for (arguments, text) in
+        [([accessor, "GET", "x"], "SIGNET_TOKEN"), (["-", "GET", "x"], "standard input: must hold a token")]
+    {
+        let refused = run("", &arguments, "");
+        assert!(!refused.0 && refused.2.contains(text), "{}", refused.2);
+    }
+    assert!(
+        [by_accessor, by_token, of_itself].iter().all(|(_, out, err)| !out.contains(token) && !err.contains(token))
+    );
+}

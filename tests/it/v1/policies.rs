@@ -1,0 +1,272 @@
+//! Policies as a client meets them: what is refused, what is kept, what a right is worth through its route (P1, P6,
+//! P7, P9, P11, P14, P15, P18, P19, P20; the rules themselves are tried where they are decided).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+use signet::http::secrets::route::{Access, Operation, Route};
+use signet::http::secrets::{all_routes, sudo};
+
+use super::rights::{granted, only, rule};
+use crate::support::App;
+
+const ACL: &str = "sys/policies/acl";
+
+#[actix_web::test]
+async fn p1_an_exact_deny_stands_before_a_glob_that_grants() {
+    let app = App::start().await;
+    let text = granted("pki/issue/web", &["deny"]) + &granted("pki/issue/*", &["update"]);
+    let client = only(&app, "issuing", &text).await;
+    client.post("pki/issue/web", json!({})).await.assert_denied();
+    assert_eq!(client.post("pki/issue/other", json!({})).await.status, 400, "there is no such role");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn p6_a_text_that_cannot_be_read_is_400_and_not_kept() {
+    let app = App::start().await;
+    for (text, problem) in [
+        (r#"path "a/+*" { capabilities = ["read"] }"#, "\"+*\" is forbidden"),
+        (r#"path "a" { capabilities = ["foo"] }"#, "unknown word \"foo\""),
+        (r#"path "a" { bar = 1 }"#, "unknown key \"bar\""),
+        (r#"path "a" { mfa_methods = ["x"] }"#, "unknown key \"mfa_methods\""),
+        (r#"path "a" { control_group = {} }"#, "unknown key \"control_group\""),
+        (r#"path "a" { pagination_limit = 1 }"#, "unknown key \"pagination_limit\""),
+    ] {
+        let refused = app.client.post(&format!("{ACL}/bad"), json!({ "policy": text })).await;
+        assert_eq!(refused.status, 400);
+        assert!(refused.error().starts_with("failed to parse policy: line 1: "), "{}", refused.text);
+        assert!(refused.error().contains(problem), "{}", refused.text);
+    }
+    assert_eq!(app.client.get(&format!("{ACL}/bad")).await.status, 404);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn p7_p9_parameters_are_held_to_the_rule_in_every_spelling() {
+    let app = App::start().await;
+    let text = rule(
+        "pki/roles/r",
+        "capabilities = [\"update\"] required_parameters = [\"ttl\"] allowed_parameters = { \"ttl\" = [\"1h\", \"2h\"], \"*\" = [] } denied_parameters = { \"allow_any_name\" = [true] }",
+    );
+    let client = only(&app, "roles", &text).await;
+    for (body, may) in [
+        (json!({ "ttl": "1h" }), true),
+        (json!({ "ttl": "3h" }), false),
+        (json!({ "key_type": "ec" }), false),
+        (json!({ "ttl": "2h", "key_type": "ec" }), true),
+        (json!({ "ttl": "1h", "allow_any_name": true }), false),
+        (json!({ "ttl": "1h", "allow_any_name": "true" }), false),
+        (json!({ "ttl": "1h", "allow_any_name": 1 }), false),
+        (json!({ "ttl": "1h", "Allow_Any_Name": true }), false),
+        (json!({ "ttl": "1h", "allow_any_name": false }), true),
+    ] {
+        let answer = client.post("pki/roles/r", body.clone()).await;
+        assert_eq!(answer.status < 300, may, "{body}: {}", answer.text);
+        assert!(may || answer.status == 403, "{body}: {}", answer.text);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn p11_sudo_is_needed_where_the_table_says_whether_anything_answers_there_or_not() {
+    let app = App::start().await;
+    let paths = ["pki/root/sign-self-issued", "sys/seal", "sys/config/cors", "sys/raw/x", "sys/auth/none/tune"];
+    let with = |words: &[&str]| paths.map(|path| granted(path, words)).concat();
+    let without = only(&app, "update", &with(&["update"])).await;
+    let sudo = only(&app, "sudo", &with(&["update", "sudo"])).await;
+    for path in paths {
+        without.post(path, json!({})).await.assert_denied();
+        let answer = sudo.post(path, json!({})).await;
+        assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.text);
+    }
+    // The path of an issuer is another one.
+    let issuer = only(&app, "issuer", &granted("pki/issuer/default/sign-self-issued", &["update"])).await;
+    assert_ne!(issuer.post("pki/issuer/default/sign-self-issued", json!({})).await.status, 403);
+    app.stop().await;
+}
+
+/// A path that a pattern matches, as policies see it.
+fn seen(route: &Route) -> String {
+    let segment = |s: &str| if s.starts_with([':', '*']) { "0a".to_owned() } else { s.to_owned() };
+    let path = route.pattern.split('/').map(segment).collect::<Vec<_>>().join("/");
+    if route.operation == Operation::List { format!("{path}/") } else { path }
+}
+
+#[test]
+fn p11_the_routes_that_need_sudo_are_those_of_the_table() {
+    for (kind, route) in all_routes() {
+        let kind = signet::auth::mounts::MountKind::from(kind.to_owned());
+        let needed = sudo::is_needed(&kind, &seen(route), route.operation);
+        assert_eq!(route.access == Access::Sudo, needed, "{kind:?} {:?} {}", route.operation, route.pattern);
+    }
+}
+
+#[actix_web::test]
+async fn p14_built_in_policies_cannot_be_written_or_deleted_and_are_read() {
+    let app = App::start().await;
+    let text = json!({ "policy": granted("x", &["read"]) });
+    for name in ["ROOT", "Root%20", "root", "response-wrapping"] {
+        let refused = app.client.post(&format!("{ACL}/{name}"), text.clone()).await;
+        assert_eq!(refused.status, 400, "{name}: {}", refused.text);
+        assert!(refused.error().starts_with("cannot update \""), "{}", refused.text);
+    }
+    for (name, word) in
+        [("default", "default"), ("Default", "default"), ("root", "root"), ("response-wrapping", "response-wrapping")]
+    {
+        let refused = app.client.delete(&format!("{ACL}/{name}")).await;
+        assert_eq!((refused.status, refused.error()), (400, &format!("cannot delete {word:?} policy")[..]));
+    }
+    assert_eq!(app.client.list(ACL).await.body["data"]["keys"], json!(["default", "root"]));
+    assert_eq!(app.client.get(&format!("{ACL}/root")).await.body["data"]["policy"], "");
+    let wrapping = app.client.get(&format!("{ACL}/response-wrapping")).await.body["data"]["policy"].clone();
+    for path in ["cubbyhole/response", "sys/wrapping/unwrap"] {
+        assert!(wrapping.as_str().unwrap().contains(path), "{wrapping}");
+    }
+    for (body, text) in [
+        (json!({}), "'policy' parameter not supplied or empty"),
+        (json!({ "policy": "" }), "'policy' parameter not supplied or empty"),
+    ] {
+        let refused = app.client.post(&format!("{ACL}/empty"), body).await;
+        assert_eq!((refused.status, refused.error()), (400, text));
+    }
+    app.stop().await;
+}
+
+/// What the policy that every token has gives.
+const EVERYBODYS: [(&str, &[&str]); 15] = [
+    ("auth/token/lookup-self", &["read"]),
+    ("auth/token/renew-self", &["update"]),
+    ("auth/token/revoke-self", &["update"]),
+    ("sys/capabilities-self", &["update"]),
+    ("sys/internal/ui/resultant-acl", &["read"]),
+    ("sys/leases/renew", &["update"]),
+    ("sys/leases/lookup", &["update"]),
+    ("cubbyhole/x", &["create", "delete", "list", "read", "update"]),
+    ("sys/wrapping/wrap", &["update"]),
+    ("sys/wrapping/lookup", &["update"]),
+    ("sys/wrapping/unwrap", &["update"]),
+    ("sys/tools/hash", &["update"]),
+    ("sys/tools/hash/sha2-256", &["update"]),
+    ("sys/internal/explain", &["deny"]),
+    ("auth/token/create", &["deny"]),
+];
+
+#[actix_web::test]
+async fn p15_capabilities_are_told_for_one_path_or_several_by_token_and_accessor() {
+    let app = App::start().await;
+    let made = app.client.post("auth/token/create", json!({ "policies": ["default"] })).await.body["auth"].clone();
+    let client = app.client.with_token(made["client_token"].as_str().unwrap());
+    let paths = EVERYBODYS.map(|(path, _)| path);
+    let of = |subject: serde_json::Value, paths: serde_json::Value| {
+        let mut body = subject;
+        body["paths"] = paths;
+        body
+    };
+    let answers = [
+        client.post("sys/capabilities-self", of(json!({}), json!(paths))).await,
+        client.post("sys/capabilities-self", of(json!({}), json!(paths.join(", ")))).await,
+        app.client.post("sys/capabilities", of(json!({ "token": client.token }), json!(paths))).await,
+        app.client.post("sys/capabilities-accessor", of(json!({ "accessor": made["accessor"] }), json!(paths))).await,
+    ];
+    for answer in answers {
+        for (path, words) in EVERYBODYS {
+            assert_eq!(answer.body["data"][path], json!(words), "{path}: {}", answer.text);
+            assert_eq!(answer.body[path], json!(words), "{path}");
+        }
+        assert!(answer.body["data"].get("capabilities").is_none());
+    }
+    let one = client.post("sys/capabilities-self", json!({ "path": "sys/mounts" })).await;
+    assert_eq!((&one.body["data"]["capabilities"], &one.body["capabilities"]), (&json!(["deny"]), &json!(["deny"])));
+    let root = app.client.post("sys/capabilities-self", json!({ "path": "anything" })).await;
+    assert_eq!(root.body["data"], json!({ "anything": ["root"], "capabilities": ["root"] }));
+    for (path, body, text) in [
+        ("sys/capabilities-self", json!({}), "paths must be supplied"),
+        ("sys/capabilities", json!({ "path": "x" }), "token: must be given"),
+        ("sys/capabilities", json!({ "path": "x", "token": "s.none" }), "token: not known"),
+        ("sys/capabilities-accessor", json!({ "path": "x" }), "accessor: must be given"),
+        ("sys/capabilities-accessor", json!({ "path": "x", "accessor": "none" }), "invalid accessor"),
+    ] {
+        let refused = app.client.post(path, body).await;
+        assert_eq!((refused.status, refused.error()), (400, text), "{path}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn p18_a_policy_is_taken_in_three_forms_and_read_as_it_was_written() {
+    let app = App::start().await;
+    let forms = [
+        "path \"pki/roles/*\" { capabilities = [\"read\"] }".to_owned(),
+        json!({ "path": { "pki/roles/*": { "capabilities": ["read"] } } }).to_string(),
+    ];
+    for (at, text) in forms.iter().enumerate() {
+        for sent in [text.clone(), STANDARD.encode(text)] {
+            let name = format!("form-{at}");
+            app.policy(&name, &sent).await;
+            assert_eq!(app.client.get(&format!("{ACL}/{name}")).await.body["data"]["policy"], json!(text));
+            let client = app.with_policies(&[&name]).await;
+            assert_eq!(client.get("pki/roles/none").await.status, 404);
+            client.list("pki/roles").await.assert_denied();
+        }
+    }
+    let old = app.client.post("sys/policy/old", json!({ "rules": forms[0] })).await;
+    assert!(old.status == 200 && old.body["warnings"][0].as_str().unwrap().contains("deprecated"), "{}", old.text);
+    let read = app.client.get("sys/policy/old").await;
+    assert_eq!((&read.body["rules"], &read.body["data"]["policy"]), (&json!(forms[0]), &json!(forms[0])));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn p19_a_deny_on_one_segment_covers_the_list_of_its_folder() {
+    let app = App::start().await;
+    let client = only(&app, "lists", &(granted("pki/roles/*", &["list"]) + &granted("pki/roles/+", &["deny"]))).await;
+    client.list("pki/roles").await.assert_denied();
+    client.list("pki/roles/").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn p20_names_are_folded_versions_compared_and_ends_kept() {
+    let app = App::start().await;
+    let text = granted("x", &["read"]);
+    let path = &format!("{ACL}/Team/App");
+    let written = app.client.post(path, json!({ "policy": text })).await;
+    assert_eq!((written.status, &written.body["data"]), (200, &json!(null)), "{}", written.text);
+    assert!(written.body["warnings"][0].as_str().unwrap().contains("team/app"));
+    let read = app.client.get(&format!("{ACL}/team/app")).await.body["data"].clone();
+    assert_eq!(
+        (&read["name"], &read["version"], &read["cas_required"]),
+        (&json!("team/app"), &json!(1), &json!(false))
+    );
+    let path = &format!("{ACL}/team/app");
+    for (body, status) in [
+        (json!({ "policy": text, "cas": 7 }), 400),
+        (json!({ "policy": text, "cas": 1, "cas_required": true }), 204),
+        (json!({ "policy": text }), 400),
+        (json!({ "policy": text, "cas": 2, "ttl": "1h", "expiration": "2100-01-01T00:00:00Z" }), 400),
+        (json!({ "policy": text, "cas": 2, "expiration": "tomorrow" }), 400),
+        (json!({ "policy": text, "cas": 2, "expiration": "2100-01-01T00:00:00Z" }), 204),
+        (json!({ "policy": "path \"x\" { capabilities = [\"read\"] min_wrapping_ttl = \"-1s\" }", "cas": 3 }), 400),
+        (json!({ "policy": "x".repeat(300_000), "cas": 3 }), 400),
+    ] {
+        let answer = app.client.post(path, body.clone()).await;
+        assert_eq!(answer.status, status, "{:.200}: {}", body.to_string(), answer.text);
+    }
+    let read = app.client.get(path).await.body["data"].clone();
+    assert_eq!((&read["version"], &read["expiration"]), (&json!(3), &json!("2100-01-01T00:00:00Z")));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_policy_that_has_expired_counts_as_absent() {
+    let app = App::builder().manual_clock(time::macros::datetime!(2031-01-01 00:00 UTC)).start().await;
+    let body = json!({ "policy": granted("pki/roles/*", &["read"]), "ttl": "1m" });
+    assert_eq!(app.client.post(&format!("{ACL}/short"), body).await.status, 204);
+    let client = app.with_policies(&["short"]).await;
+    assert_eq!(client.get("pki/roles/none").await.status, 404);
+    app.clock.advance(std::time::Duration::from_secs(60));
+    client.get("pki/roles/none").await.assert_denied();
+    assert_eq!(app.client.get(&format!("{ACL}/short")).await.status, 404);
+    app.stop().await;
+}

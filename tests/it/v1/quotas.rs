@@ -1,0 +1,187 @@
+//! Rate-limit quotas (M12, H18): counted, refused and shown, by a clock that only the test moves.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use time::macros::datetime;
+
+use super::rights::{granted, only};
+use crate::support::{Answer, App, Builder, Client, send};
+
+const QUOTA: &str = "sys/quotas/rate-limit";
+
+fn builder() -> Builder {
+    App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC))
+}
+
+async fn quota(app: &App, name: &str, body: Value) {
+    let answer = app.client.post(&format!("{QUOTA}/{name}"), body).await;
+    assert_eq!(answer.status, 204, "{}", answer.text);
+}
+
+fn assert_exceeded(answer: &Answer, path: &str) {
+    assert_eq!(answer.status, 429, "{}", answer.text);
+    assert_eq!(answer.error(), format!("request path \"{path}\": rate limit quota exceeded"));
+    assert_eq!(answer.header("content-type"), "application/json");
+    assert!(answer.header("retry-after").parse::<u64>().unwrap() >= 1);
+}
+
+#[actix_web::test]
+async fn m12_the_sixth_request_in_a_second_is_429_with_and_without_headers() {
+    let app = builder().start().await;
+    quota(&app, "pki", json!({ "path": "pki/", "rate": 5 })).await;
+    for shown in [false, true] {
+        let config = json!({ "enable_rate_limit_response_headers": shown });
+        assert_eq!(app.client.post("sys/quotas/config", config).await.status, 204);
+        app.clock.advance(Duration::from_secs(1));
+        for left in (0..5).rev() {
+            let answer = app.client.get("pki/roles/none").await;
+            assert_eq!(answer.status, 404, "{}", answer.text);
+            let told = [("x-ratelimit-limit", 5), ("x-ratelimit-remaining", left)];
+            for (name, number) in told {
+                assert_eq!(answer.header(name), if shown { number.to_string() } else { String::new() }, "{name}");
+            }
+        }
+        let refused = app.client.get("pki/roles/none").await;
+        assert_exceeded(&refused, "pki/roles/none");
+        assert_eq!(refused.header("retry-after"), "1");
+        assert_eq!(refused.header("x-ratelimit-reset"), if shown { "1" } else { "" });
+        for path in ["sys/health", "sys/mounts"] {
+            assert_eq!(app.client.get(path).await.status, 200, "{path}");
+        }
+    }
+    app.clock.advance(Duration::from_millis(200));
+    assert_eq!(app.client.get("pki/roles/none").await.status, 404);
+    assert_exceeded(&app.client.get("pki/roles/none").await, "pki/roles/none");
+    assert_eq!(app.client.delete(&format!("{QUOTA}/pki")).await.status, 204);
+    assert_eq!(app.client.get("pki/roles/none").await.status, 404);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_request_is_counted_before_anybody_is_known_and_before_its_body() {
+    let app = builder().start().await;
+    quota(&app, "all", json!({ "path": "", "rate": 3, "interval": "1h" })).await;
+    let stranger = app.client.with_token("");
+    stranger.get("pki/roles/web").await.assert_denied();
+    assert_eq!(send(app.client.request("POST", "pki/roles/web").body("{\"a\":")).await.status, 400);
+    assert_eq!(app.client.get("nothing/here").await.status, 404);
+    for client in [&stranger, &app.client] {
+        assert_exceeded(&client.get("pki/roles/web").await, "pki/roles/web");
+        assert_exceeded(&client.list("pki/roles").await, "pki/roles/");
+        let body = send(client.request("POST", "sys/policies/acl/x").body(vec![b' '; 1 << 20])).await;
+        assert_exceeded(&body, "sys/policies/acl/x");
+        assert_eq!(body.header("retry-after"), "1200");
+        assert_eq!(client.get("sys/health").await.status, 200, "it is exempt");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn paths_may_be_exempt_and_whoever_asks_too_often_may_wait_longer() {
+    let app = builder().start().await;
+    quota(&app, "pki", json!({ "path": "pki", "rate": 1, "block_interval": "10m" })).await;
+    let exempt = json!({ "rate_limit_exempt_paths": ["pki/ca", "pki/cert/*"] });
+    assert_eq!(app.client.post("sys/quotas/config", exempt).await.status, 204);
+    assert_eq!(app.client.get("pki/roles/none").await.status, 404);
+    assert_eq!(app.client.get("pki/roles/none").await.header("retry-after"), "600");
+    app.clock.advance(Duration::from_secs(599));
+    let refused = app.client.get("pki/roles/none").await;
+    assert_exceeded(&refused, "pki/roles/none");
+    assert_eq!(refused.header("retry-after"), "1");
+    for path in ["pki/ca", "pki/ca/pem", "pki/cert/0a"] {
+        assert_ne!(app.client.get(path).await.status, 429, "{path}");
+    }
+    app.clock.advance(Duration::from_secs(1));
+    assert_eq!(app.client.get("pki/roles/none").await.status, 404);
+    let config = app.client.get("sys/quotas/config").await;
+    let expected = json!({ "rate_limit_exempt_paths": ["pki/ca", "pki/cert/*"], "absolute_rate_limit_exempt_paths": [],
+        "enable_rate_limit_audit_logging": false, "enable_rate_limit_response_headers": false });
+    assert_eq!(config.body["data"], expected);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_role_has_a_quota_of_its_own_wherever_it_is_asked_for() {
+    let app = builder().start().await;
+    quota(&app, "role", json!({ "path": "pki", "role": "web", "rate": 2, "interval": "1h" })).await;
+    for path in ["pki/issue/web", "pki/issuer/default/sign/web"] {
+        assert_ne!(app.client.post(path, json!({})).await.status, 429, "{path}");
+    }
+    for path in ["pki/issue/web", "pki/sign/web", "pki/sign-verbatim/web", "pki/issuer/default/issue/web"] {
+        assert_exceeded(&app.client.post(path, json!({})).await, path);
+    }
+    for path in ["pki/issue/other", "pki/sign/Web"] {
+        assert_ne!(app.client.post(path, json!({})).await.status, 429, "{path}");
+    }
+    assert_eq!(app.client.get("pki/roles/web").await.status, 404, "to read a role is not to ask for it");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn h18_the_header_of_an_untrusted_peer_is_no_address_of_its_own() {
+    let app = builder().start().await;
+    quota(&app, "pki", json!({ "path": "pki", "rate": 1, "interval": "1h" })).await;
+    let from =
+        |client: &Client, address: &str| send(client.request("GET", "pki/ca").header("X-Forwarded-For", address));
+    assert_ne!(from(&app.client, "198.51.100.1").await.status, 429);
+    assert_exceeded(&from(&app.client, "198.51.100.2").await, "pki/ca");
+    let app =
+        app.restart_as(|builder| builder.settings(|s| s.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()])).await;
+    for (address, refused) in [
+        ("198.51.100.1", false),
+        ("198.51.100.2", false),
+        ("198.51.100.1", true),
+        ("2001:db8::1", false),
+        ("2001:db8::2", true),
+        ("2001:db8:0:1::1", false),
+    ] {
+        assert_eq!(from(&app.client, address).await.status == 429, refused, "{address}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn quotas_are_written_read_listed_and_deleted_by_whoever_has_the_right() {
+    let app = builder().start().await;
+    assert_eq!(app.client.list(QUOTA).await.status, 404);
+    quota(&app, "a", json!({ "path": "pki/issue/*", "rate": "2.5", "interval": "2m", "block_interval": 300 })).await;
+    let shown = app.client.get(&format!("{QUOTA}/a")).await;
+    let expected = json!({ "name": "a", "type": "rate-limit", "path": "pki/issue/*", "role": "", "rate": 2.5,
+        "interval": 120, "block_interval": 300, "inheritable": false });
+    assert_eq!(shown.body["data"], expected);
+    quota(&app, "b", json!({ "rate": 1000 })).await;
+    assert_eq!(app.client.list(QUOTA).await.body["data"]["keys"], json!(["a", "b"]));
+    assert_eq!(app.client.get(&format!("{QUOTA}/none")).await.status, 404);
+    for (body, text) in [
+        (json!({}), "'rate' is invalid"),
+        (json!({ "rate": 0 }), "'rate' is invalid"),
+        (json!({ "rate": "often" }), "'rate' is invalid"),
+        (json!({ "rate": 1, "block_interval": "-1s" }), "'block' is invalid"),
+        (json!({ "rate": 1, "path": "none/" }), "invalid mount path: nothing is mounted there"),
+        (json!({ "rate": 1 }), "quota rule with similar properties exists under the name \"b\""),
+        (
+            json!({ "rate": 1, "path": "sys", "role": "r" }),
+            "Mount path \"sys/\" does not support use with role-based quotas",
+        ),
+    ] {
+        let refused = app.client.post(&format!("{QUOTA}/c"), body).await;
+        assert_eq!((refused.status, refused.error()), (400, text));
+    }
+    // One right each.
+    let reader = only(&app, "reader", &granted(&format!("{QUOTA}/a"), &["read"])).await;
+    assert_eq!(reader.get(&format!("{QUOTA}/a")).await.status, 200);
+    reader.post(&format!("{QUOTA}/a"), json!({ "rate": 9 })).await.assert_denied();
+    reader.delete(&format!("{QUOTA}/a")).await.assert_denied();
+    reader.list(QUOTA).await.assert_denied();
+    reader.get("sys/quotas/config").await.assert_denied();
+    // They stand after a restart, and end with their mount.
+    let app = app.restart().await;
+    assert_eq!(app.client.get(&format!("{QUOTA}/a")).await.body["data"], expected);
+    assert_eq!(app.client.delete("sys/mounts/pki").await.status, 204);
+    assert_eq!(app.client.list(QUOTA).await.body["data"]["keys"], json!(["b"]));
+    for _ in 0..2 {
+        assert_eq!(app.client.delete(&format!("{QUOTA}/b")).await.status, 204);
+    }
+    app.stop().await;
+}

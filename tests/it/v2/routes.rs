@@ -1,0 +1,293 @@
+//! Every route of the projects API, asked without a token, with one that lacks the right, and with one that has it
+//! and no other.
+//!
+//! What a route needs stands in [`ROWS`]; a new route without a row fails.
+
+use std::collections::BTreeSet;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use signet::http::jsonapi::route::Route;
+use signet::http::jsonapi::table::all_routes;
+use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
+
+use super::fixture::{Api, Person, World, on_both_stores, resource};
+use crate::support::{Answer, send};
+
+on_both_stores!(every_route_answers_whoever_has_its_one_right_and_nobody_without);
+
+/// What a route needs.
+#[derive(Clone, Copy)]
+enum Needs {
+    /// Nothing, not even a token.
+    Nothing,
+    /// A token of any user; what others have is not there for them.
+    Token,
+    /// A place in the organization.
+    Member,
+    /// A flag of the organization, which some others imply.
+    Of(Flag, &'static [Flag]),
+    /// Rights on the project.
+    On(ProjectRights),
+    /// To own the organization.
+    Owner,
+    /// That it is about the caller.
+    Own,
+}
+
+use Needs::{Member, Nothing, Of, On, Own, Owner, Token};
+
+const READS_ALL: Needs = Of(Flag::ReadWorkspaces, &[Flag::ReadProjects, Flag::ManageWorkspaces, Flag::ManageProjects]);
+const WORKSPACES: Needs = Of(Flag::ManageWorkspaces, &[Flag::ManageProjects]);
+const TEAMS: Needs = Of(Flag::ManageTeams, &[]);
+const PEOPLE: Needs = Of(Flag::ManageMembership, &[]);
+const POOLS: Needs = Of(Flag::ManageAgentPools, &[]);
+
+/// What each route needs, by its name.
+const ROWS: &[(&str, Needs)] = &[
+    ("ping", Nothing),
+    ("account_show", Token),
+    ("organization_create", Token),
+    ("organization_list", Token),
+    ("organization_show", Member),
+    ("organization_entitlements", Member),
+    ("organization_update", Owner),
+    ("membership_create", PEOPLE),
+    ("membership_list", Member),
+    ("membership_show", Member),
+    ("membership_delete", PEOPLE),
+    ("team_create", TEAMS),
+    ("team_list", Member),
+    ("team_show", Member),
+    ("team_update", TEAMS),
+    ("team_delete", TEAMS),
+    ("team_users_add", PEOPLE),
+    ("team_users_remove", PEOPLE),
+    ("team_memberships_add", PEOPLE),
+    ("team_memberships_remove", PEOPLE),
+    ("team_token_replace", TEAMS),
+    ("team_token_show", TEAMS),
+    ("team_token_delete", TEAMS),
+    ("team_token_create", TEAMS),
+    ("team_token_list", TEAMS),
+    ("user_token_create", Own),
+    // Of somebody else the list is empty.
+    ("user_token_list", Token),
+    ("token_show", Own),
+    ("token_delete", Own),
+    ("organization_token_create", Owner),
+    ("organization_token_show", Owner),
+    ("organization_token_delete", Owner),
+    ("agent_pool_create", POOLS),
+    ("agent_pool_list", Member),
+    ("agent_pool_show", Member),
+    ("agent_pool_update", POOLS),
+    ("agent_pool_delete", POOLS),
+    ("project_create", Of(Flag::ManageProjects, &[])),
+    ("project_list", Member),
+    ("project_show", On(ProjectRights::READ)),
+    ("project_update", On(ProjectRights::UPDATE)),
+    ("project_delete", On(ProjectRights::DESTROY)),
+    ("project_move", On(ProjectRights::MOVE_WORKSPACE)),
+    ("project_tags", On(ProjectRights::READ)),
+    ("project_tags_merge", On(ProjectRights::UPDATE)),
+    ("project_tags_effective", On(ProjectRights::READ)),
+    // In which project says the body.
+    ("workspace_create", Member),
+    ("workspace_list", Member),
+    ("workspace_show", READS_ALL),
+    ("workspace_show_named", READS_ALL),
+    ("workspace_update", WORKSPACES),
+    ("workspace_update_named", WORKSPACES),
+    ("workspace_delete", WORKSPACES),
+    ("workspace_delete_named", WORKSPACES),
+    ("workspace_safe_delete", WORKSPACES),
+    ("workspace_safe_delete_named", WORKSPACES),
+    ("workspace_lock", WORKSPACES),
+    ("workspace_unlock", WORKSPACES),
+    ("workspace_force_unlock", WORKSPACES),
+    ("workspace_tags", READS_ALL),
+    ("workspace_tags_merge", WORKSPACES),
+    ("workspace_tags_effective", READS_ALL),
+    ("workspace_tags_add", WORKSPACES),
+    ("workspace_state", READS_ALL),
+    ("workspace_run_refuse", READS_ALL),
+    ("team_project_create", On(ProjectRights::MANAGE_TEAMS)),
+    ("team_project_list", On(ProjectRights::READ)),
+    ("team_project_show", On(ProjectRights::MANAGE_TEAMS)),
+    ("team_project_update", On(ProjectRights::MANAGE_TEAMS)),
+    ("team_project_delete", On(ProjectRights::MANAGE_TEAMS)),
+    // Behind all others: nothing is left of it.
+    ("organization_delete", Owner),
+];
+
+/// Routes whose best answer is that there is nothing.
+const NOTHING_THERE: [&str; 2] = ["workspace_state", "workspace_run_refuse"];
+
+#[test]
+fn every_route_of_the_projects_api_has_a_row() {
+    let rows: BTreeSet<&str> = ROWS.iter().map(|(name, _)| *name).collect();
+    let routes: BTreeSet<&str> = all_routes().map(|route| route.name).collect();
+    assert_eq!(rows, routes);
+    assert_eq!(rows.len(), ROWS.len());
+    for (route, (_, needs)) in all_routes().filter_map(|route| Some((route, row(route.name)?))) {
+        assert_eq!(route.open, matches!(needs, Nothing), "{}", route.name);
+    }
+}
+
+fn row(name: &str) -> Option<&'static (&'static str, Needs)> {
+    ROWS.iter().find(|(known, _)| *known == name)
+}
+
+/// Resources of each kind, made for one route.
+struct Scene {
+    number: usize,
+    project: String,
+    workspace: String,
+    team: String,
+    pool: String,
+    access: String,
+    membership: String,
+}
+
+impl Scene {
+    async fn new(world: &World, number: usize) -> Self {
+        let owner = &world.owner;
+        let made = async |path: &str, body: Value| {
+            let made = owner.post(path, body).await;
+            assert_eq!(made.status, 201, "{path}: {}", made.text);
+            made.body["data"]["id"].as_str().unwrap().to_owned()
+        };
+        let acme = |path: &str| format!("organizations/acme/{path}");
+        let project = world.project(&format!("project-{number}")).await;
+        let mut workspace = resource("workspaces", json!({ "name": format!("w{number}") }));
+        workspace["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": project } } });
+        let workspace = made(&acme("workspaces"), workspace).await;
+        let team = resource("teams", json!({ "name": format!("t{number}"), "visibility": "organization" }));
+        let team = made(&acme("teams"), team).await;
+        let pool = made(&acme("agent-pools"), resource("agent-pools", json!({ "name": format!("p{number}") }))).await;
+        let access = made("team-projects", access_of(&team, &project)).await;
+        let invited = resource("organization-memberships", json!({ "email": format!("u{number}@acme.test") }));
+        let membership = made(&acme("organization-memberships"), invited).await;
+        for path in [format!("teams/{team}/authentication-token"), acme("authentication-token")] {
+            made(&path, json!({})).await;
+        }
+        Self { number, project, workspace, team, pool, access, membership }
+    }
+
+    /// The path of a route, for a caller with this id and a token with that one.
+    fn path(&self, route: &Route, user: &str, token: &str) -> String {
+        let segment = |segment: &str| match segment {
+            ":organization_name" => "acme".to_owned(),
+            ":project_id" => self.project.clone(),
+            ":workspace_id" => self.workspace.clone(),
+            ":workspace_name" => format!("w{}", self.number),
+            ":team_id" => self.team.clone(),
+            ":agent_pool_id" => self.pool.clone(),
+            ":access_id" => self.access.clone(),
+            ":membership_id" => self.membership.clone(),
+            ":user_id" => user.to_owned(),
+            ":token_id" => token.to_owned(),
+            other => {
+                assert!(!other.starts_with(':'), "{}: what is {other}?", route.pattern);
+                other.to_owned()
+            }
+        };
+        let path = route.pattern.split('/').map(segment).collect::<Vec<_>>().join("/");
+        match route.name {
+            "team_project_list" => format!("{path}?filter[project][id]={}", self.project),
+            _ => path,
+        }
+    }
+
+    async fn ask(&self, api: &Api, route: &Route, user: &str, token: &str) -> Answer {
+        let method: Method = route.method.as_str().parse().unwrap();
+        let path = self.path(route, user, token);
+        let body = match route.name {
+            // That the team has access already is told to those alone who may give it.
+            "team_project_create" => access_of(&self.team, &self.project),
+            _ => json!({}),
+        };
+        match method {
+            Method::GET => api.get(&path).await,
+            Method::DELETE if !route.pattern.contains("relationships") => api.delete(&path).await,
+            method => api.send_text(method, &path, body.to_string()).await,
+        }
+    }
+}
+
+fn access_of(team: &str, project: &str) -> Value {
+    let mut body = resource("team-projects", json!({ "access": "read" }));
+    body["data"]["relationships"] = json!({
+        "team": { "data": { "id": team, "type": "teams" } },
+        "project": { "data": { "id": project, "type": "projects" } },
+    });
+    body
+}
+
+/// A member with a name of their own.
+async fn member(world: &World, name: String, rights: OrganizationRights) -> Person {
+    world.member(Box::leak(name.into_boxed_str()), rights).await
+}
+
+/// Whoever has what is needed and no more, and whoever has all the rest.
+async fn callers(world: &World, scene: &Scene, needs: Needs) -> (Api, Option<Api>) {
+    let name = |who: &str| format!("{who}{}", scene.number);
+    let none = OrganizationRights::NONE;
+    match needs {
+        Nothing => (world.owner.with_token(""), None),
+        Token => (world.outsider(Box::leak(name("any").into_boxed_str())).await.api, None),
+        Member => {
+            let outsider = world.outsider(Box::leak(name("out").into_boxed_str())).await;
+            (member(world, name("in"), none).await.api, Some(outsider.api))
+        }
+        Of(flag, implied_by) => {
+            let all = implied_by.iter().fold(OrganizationRights::ALL, |all, other| all.with(*other, false));
+            let lacking = member(world, name("but"), all.with(flag, false)).await;
+            (member(world, name("one"), none.with(flag, true)).await.api, Some(lacking.api))
+        }
+        On(right) => {
+            let (one, but) = (member(world, name("one"), none).await, member(world, name("but"), none).await);
+            world.grant(&one.team, &scene.project, ProjectRights::READ.and(right)).await;
+            if right != ProjectRights::READ {
+                let others = ProjectRights::from_bits(ProjectRights::ALL.bits() & !right.bits());
+                world.grant(&but.team, &scene.project, others).await;
+            }
+            (one.api, Some(but.api))
+        }
+        Owner => (world.owner.clone(), Some(member(world, name("all"), OrganizationRights::ALL).await.api)),
+        Own => {
+            let other = member(world, name("other"), OrganizationRights::ALL).await;
+            (member(world, name("own"), none).await.api, Some(other.api))
+        }
+    }
+}
+
+async fn every_route_answers_whoever_has_its_one_right_and_nobody_without(world: World) {
+    for (number, (name, needs)) in ROWS.iter().enumerate() {
+        let route = all_routes().find(|route| route.name == *name).unwrap();
+        let scene = Scene::new(&world, number).await;
+        let (holder, lacking) = callers(&world, &scene, *needs).await;
+        let user = holder.get("account/details").await.body["data"]["id"].as_str().unwrap_or("none").to_owned();
+        let own = holder.post(&format!("users/{user}/authentication-tokens"), json!({})).await;
+        let token = own.body["data"]["id"].as_str().unwrap_or("none").to_owned();
+        let what = format!("{} {}", route.method, route.pattern);
+        if !matches!(needs, Nothing) {
+            for nobody in ["", "x", "aaaaaaaaaaaaaa.pjv1.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"] {
+                let answer = scene.ask(&world.owner.with_token(nobody), route, &user, &token).await;
+                assert_eq!(answer.status, 401, "{what}: {}", answer.text);
+            }
+        }
+        if let Some(lacking) = lacking {
+            let answer = scene.ask(&lacking, route, &user, &token).await;
+            assert!(matches!(answer.status, 403 | 404), "{what}: {} {}", answer.status, answer.text);
+        }
+        let answer = scene.ask(&holder, route, &user, &token).await;
+        let refused =
+            matches!(answer.status, 401 | 403 | 405) || (answer.status == 404 && !NOTHING_THERE.contains(name));
+        assert!(!refused && answer.status < 500, "{what}: {} {}", answer.status, answer.text);
+    }
+    let nothing = send(world.owner.request(Method::GET, "organizations/acme")).await;
+    assert_eq!(nothing.status, 404, "it was deleted at last");
+    world.app.stop().await;
+}
