@@ -388,8 +388,8 @@ async fn jwt(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> 
         }
         (Update, "login") => {
             // Until the year 2100, so that it is the same in every run.
-            let claims =
-                json!({ "iss": "https://issuer.test", "aud": "signet", "sub": "build-7", "exp": 4_102_444_800_u64 });
+            let (issuer, end) = ("https://issuer.test", 4_102_444_800_u64);
+            let claims = json!({ "iss": issuer, "aud": "signet", "sub": "b", "iat": 1_700_000_000, "exp": end });
             Ask::new(path, json!({ "role": "web", "jwt": key.token(&claims) }))
         }
         (Update, "role/:login_role") => {

@@ -35,7 +35,10 @@ async fn a_pod_gets_a_certificate_with_the_token_of_its_service_account() {
     bed.configure(json!({"jwks_url": format!("{}/keys", bed.issuer.url), "bound_issuer": bed.issuer.url})).await;
     let role = json!({
         "bound_audiences": "https://signet.test",
-        "bound_claims": {"/kubernetes.io/namespace": "web", "/kubernetes.io/serviceaccount/name": ["builder", "deployer"]},
+        "bound_claims": {
+            "/kubernetes.io/namespace": "web",
+            "/kubernetes.io/serviceaccount/name": ["builder", "deployer"],
+        },
         "claim_mappings": {"/kubernetes.io/namespace": "namespace", "/kubernetes.io/pod/name": "pod"},
         "token_policies": "web", "token_ttl": "10m",
     });
