@@ -26,6 +26,7 @@ mod checkpoint;
 mod connection;
 mod crls;
 mod documents;
+mod entities;
 #[cfg(test)]
 mod fixture;
 mod leases;

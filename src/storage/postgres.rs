@@ -25,6 +25,7 @@ mod changes;
 mod connect;
 mod crls;
 mod documents;
+mod entities;
 #[cfg(test)]
 mod fixture;
 mod gathered;

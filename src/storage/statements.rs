@@ -164,6 +164,53 @@ pub(super) mod tokens {
         "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros FROM token WHERE accessor_hash = $1";
 }
 
+/// Entities and their aliases.
+pub(super) mod entities {
+    /// An entity with its aliases, one row for each and one without any.
+    macro_rules! identity {
+        ($found:literal) => {
+            concat!(
+                "SELECT e.id, e.name, e.version, e.body, e.kept_until_micros, a.id, a.accessor, a.name, a.version, a.body
+                FROM entity e LEFT JOIN entity_alias a ON a.entity = e.id WHERE ",
+                $found,
+                " ORDER BY a.accessor"
+            )
+        };
+    }
+
+    pub(crate) const BY_ID: &str = identity!("e.id = $1");
+    pub(crate) const BY_NAME: &str = identity!("e.name = $1");
+    pub(crate) const BY_ALIAS_ID: &str = identity!("e.id = (SELECT entity FROM entity_alias WHERE id = $1)");
+    pub(crate) const BY_ALIAS: &str =
+        identity!("e.id = (SELECT entity FROM entity_alias WHERE accessor = $1 AND name = $2)");
+    pub(crate) const PAGE_BY_ID: &str = "SELECT e.id, e.name, a.id, a.accessor, a.name
+        FROM (SELECT id, name FROM entity WHERE id > $1 ORDER BY id LIMIT $2) e
+            LEFT JOIN entity_alias a ON a.entity = e.id
+        ORDER BY e.id, a.id";
+    pub(crate) const PAGE_BY_NAME: &str = "SELECT e.id, e.name, a.id, a.accessor, a.name
+        FROM (SELECT id, name FROM entity WHERE name > $1 ORDER BY name LIMIT $2) e
+            LEFT JOIN entity_alias a ON a.entity = e.id
+        ORDER BY e.name, a.id";
+    pub(crate) const ALIASES: &str =
+        "SELECT id, accessor, name, entity FROM entity_alias WHERE id > $1 ORDER BY id LIMIT $2";
+    pub(crate) const INSERT: &str = "INSERT INTO entity (id, name, version, body, kept_until_micros)
+        VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
+    pub(crate) const UPDATE: &str = "UPDATE entity SET name = $1, version = $2, body = $3, kept_until_micros = $4
+        WHERE id = $5 AND version = $6 AND NOT EXISTS (SELECT 1 FROM entity o WHERE o.name = $1 AND o.id <> $5)";
+    pub(crate) const INSERT_ALIAS: &str = "INSERT INTO entity_alias (id, accessor, name, entity, version, body)
+        VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
+    pub(crate) const UPDATE_ALIAS: &str = "UPDATE entity_alias
+        SET accessor = $1, name = $2, entity = $3, version = $4, body = $5
+        WHERE id = $6 AND version = $7 AND NOT EXISTS (SELECT 1 FROM entity_alias o
+            WHERE o.id <> $6 AND o.accessor = $1 AND (o.name = $2 OR o.entity = $3))";
+    pub(crate) const EXISTS: &str = "SELECT 1 FROM entity WHERE id = $1";
+    /// What has no such time stays for good.
+    pub(crate) const KEEP: &str = "UPDATE entity SET kept_until_micros = $1 WHERE id = $2 AND kept_until_micros < $1";
+    pub(crate) const DROP: &str = "DELETE FROM entity WHERE id = $1";
+    pub(crate) const DROP_ALIASES: &str = "DELETE FROM entity_alias WHERE entity = $1";
+    pub(crate) const DROP_ALIAS: &str = "DELETE FROM entity_alias WHERE id = $1";
+}
+
 /// The installation's own facts.
 pub(super) mod meta {
     pub(crate) const INSERT: &str = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
@@ -184,5 +231,8 @@ pub(super) mod conflict {
     pub(crate) const PARENT_GONE: &str = "storage: the parent token is gone";
     pub(crate) const TOKEN_GONE: &str = "the token that asks has ended meanwhile";
     pub(crate) const TOKEN_EXISTS: &str = "storage: the token or its accessor exists";
+    pub(crate) const ENTITY_CHANGED: &str = "storage: the entity has changed meanwhile, or its name is taken";
+    pub(crate) const ALIAS_CHANGED: &str = "storage: the alias has changed meanwhile, or its name is taken";
+    pub(crate) const ENTITY_GONE: &str = "storage: the entity is gone";
     pub(crate) const DATA_KEYS_CHANGED: &str = "storage: another process changed the data keys first";
 }

@@ -7,8 +7,10 @@ use rusqlite::Connection;
 use super::mounts::{self, Touched};
 use super::query::Failure;
 use super::reader::Pool;
-use super::{documents, tokens};
-use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use super::{documents, entities, tokens};
+use crate::auth::store::{
+    AliasEntry, AuthOutcome, AuthStore, AuthWrite, EntityBy, EntityEntry, EntityPage, IdentityRows, TokenHash, TokenRow,
+};
 use crate::clock::Time;
 use crate::documents::{Document, SYSTEM};
 use crate::error::Result;
@@ -47,7 +49,23 @@ pub(super) fn write(
         AuthWrite::TokenSpend(hash) => tokens::spend(db, hash)?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft),
         AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(tokens::revoke(db, hash)?),
         AuthWrite::TokenSweep { now, limit } => AuthOutcome::Swept(tokens::sweep(db, *now, *limit)?),
+        AuthWrite::EntityPut(row) => {
+            entities::put(db, row)?;
+            AuthOutcome::Done
+        }
+        AuthWrite::AliasPut(row) => {
+            entities::put_alias(db, row)?;
+            AuthOutcome::Done
+        }
+        AuthWrite::EntityKeep { id, until } => done(entities::keep(db, id, *until)?),
+        AuthWrite::EntityDrop(id) => done(entities::drop_entity(db, id)?),
+        AuthWrite::AliasDrop(id) => done(entities::drop_alias(db, id)?),
+        AuthWrite::EntitySweep { now, again, limit } => AuthOutcome::Swept(entities::sweep(db, *now, *again, *limit)?),
     })
+}
+
+fn done(found: bool) -> AuthOutcome {
+    if found { AuthOutcome::Done } else { AuthOutcome::Absent }
 }
 
 impl AuthStore for Store<Pool> {
@@ -65,5 +83,17 @@ impl AuthStore for Store<Pool> {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.open_row(self.reader.read(move |db| tokens::by_accessor(db, &accessor)))
+    }
+
+    fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>> {
+        self.open_identity(self.reader.read(move |db| entities::identity(db, &by)))
+    }
+
+    fn entities(&self, page: EntityPage) -> BoxFuture<'static, Result<Vec<EntityEntry>>> {
+        self.reader.read(move |db| entities::page(db, &page))
+    }
+
+    fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>> {
+        self.reader.read(move |db| entities::aliases(db, &after, limit))
     }
 }

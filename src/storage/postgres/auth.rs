@@ -8,8 +8,10 @@ use super::gathered::Turn;
 use super::query::Failure;
 use super::reader::Pool;
 use super::transaction::Transaction;
-use super::{mounts, tokens};
-use crate::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use super::{entities, mounts, tokens};
+use crate::auth::store::{
+    AliasEntry, AuthOutcome, AuthStore, AuthWrite, EntityBy, EntityEntry, EntityPage, IdentityRows, TokenHash, TokenRow,
+};
 use crate::clock::Time;
 use crate::documents::{Document, SYSTEM};
 use crate::error::Result;
@@ -64,7 +66,25 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             tx.forget_tokens();
             AuthOutcome::Swept(tokens::sweep(db, *now, *limit).await?)
         }
+        AuthWrite::EntityPut(row) => {
+            entities::put(db, row).await?;
+            AuthOutcome::Done
+        }
+        AuthWrite::AliasPut(row) => {
+            entities::put_alias(db, row).await?;
+            AuthOutcome::Done
+        }
+        AuthWrite::EntityKeep { id, until } => done(entities::keep(db, id, *until).await?),
+        AuthWrite::EntityDrop(id) => done(entities::drop_entity(db, id).await?),
+        AuthWrite::AliasDrop(id) => done(entities::drop_alias(db, id).await?),
+        AuthWrite::EntitySweep { now, again, limit } => {
+            AuthOutcome::Swept(entities::sweep(db, *now, *again, *limit).await?)
+        }
     })
+}
+
+fn done(found: bool) -> AuthOutcome {
+    if found { AuthOutcome::Done } else { AuthOutcome::Absent }
 }
 
 impl AuthStore for Store<Pool> {
@@ -82,5 +102,17 @@ impl AuthStore for Store<Pool> {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.open_row(self.reader.read("token", move |db| tokens::by_accessor(db, accessor).boxed()))
+    }
+
+    fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>> {
+        self.open_identity(self.reader.read("entity", move |db| entities::identity(db, by.clone()).boxed()))
+    }
+
+    fn entities(&self, page: EntityPage) -> BoxFuture<'static, Result<Vec<EntityEntry>>> {
+        self.reader.read("entities", move |db| entities::page(db, page.clone()).boxed())
+    }
+
+    fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>> {
+        self.reader.read("aliases", move |db| entities::aliases(db, after.clone(), limit).boxed())
     }
 }

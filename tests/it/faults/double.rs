@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
-use signet::auth::store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
+use signet::auth::store::{
+    AliasEntry, AuthOutcome, AuthStore, AuthWrite, EntityBy, EntityEntry, EntityPage, IdentityRows, TokenHash, TokenRow,
+};
 use signet::clock::Time;
 use signet::documents::{Document, DocumentWrite, MountId};
 use signet::error::{Error, Kind, Result};
@@ -165,6 +167,18 @@ impl AuthStore for Double {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.call("token by accessor", |s| s.auth.token_by_accessor(accessor))
+    }
+
+    fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>> {
+        self.call("identity", |s| s.auth.identity(by))
+    }
+
+    fn entities(&self, page: EntityPage) -> BoxFuture<'static, Result<Vec<EntityEntry>>> {
+        self.call("entities", |s| s.auth.entities(page))
+    }
+
+    fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>> {
+        self.call("aliases", |s| s.auth.aliases(after, limit))
     }
 
     /// No part of any request: it always passes.
