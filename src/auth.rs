@@ -23,6 +23,7 @@ pub mod token;
 mod memory;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,7 +36,7 @@ use mounts::MountTable;
 use policies::Policies;
 use policy::{Acl, Decision, Operation, Parameters, Place};
 use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
-use token::{Record, hash_of};
+use token::{LoggedIn, Network, Record, hash_of};
 
 /// The policy that grants everything; no text stands behind it.
 pub const ROOT: &str = "root";
@@ -74,6 +75,10 @@ pub struct Caller {
     pub created_at: Time,
     /// When it ends; `None` never.
     pub expires_at: Option<Time>,
+    /// The login that the token began with.
+    pub login: Option<LoggedIn>,
+    /// Where the token may be used; anywhere when empty.
+    pub bound_cidrs: Vec<Network>,
     hash: TokenHash,
     /// Uses left after this one; `None` without a limit.
     uses_left: Option<u32>,
@@ -96,6 +101,12 @@ impl Caller {
     /// Uses left after this request; `None` without a limit.
     pub fn uses_left(&self) -> Option<u32> {
         self.uses_left
+    }
+
+    /// Refuses who is not where the token may be used. A root token without an end may be used anywhere.
+    fn at(self: Arc<Self>, address: Option<IpAddr>) -> Result<Arc<Self>> {
+        let anywhere = self.is_root() && self.expires_at.is_none();
+        if anywhere || Network::any_admits(&self.bound_cidrs, address) { Ok(self) } else { Err(Error::forbidden()) }
     }
 
     fn is_current(&self, policies: &Policies, now: Time) -> bool {
@@ -186,13 +197,14 @@ impl Auth {
         Ok(())
     }
 
-    /// The caller behind a token, of whom it is not known yet whether there will be a request.
+    /// The caller behind a token, of whom it is not known yet whether there will be a request. `address` is where
+    /// they are.
     ///
     /// # Errors
-    /// `Forbidden` with one text, whether the token is absent, unknown, expired, used up or revoked;
-    /// otherwise those of the store.
-    pub async fn recognise(&self, token: &str) -> Result<Arc<Caller>> {
-        self.current(hash_of(token).ok_or_else(Error::forbidden)?).await
+    /// `Forbidden` with one text, whether the token is absent, unknown, expired, used up, revoked or bound to
+    /// other addresses; otherwise those of the store.
+    pub async fn recognise(&self, token: &str, address: Option<IpAddr>) -> Result<Arc<Caller>> {
+        self.current(hash_of(token).ok_or_else(Error::forbidden)?).await?.at(address)
     }
 
     /// The same caller now that there is a request, which may be a while later. Takes one use of a token
@@ -200,8 +212,8 @@ impl Auth {
     ///
     /// # Errors
     /// As [`Auth::recognise`].
-    pub async fn admit(&self, caller: Arc<Caller>) -> Result<Arc<Caller>> {
-        let current = self.current(caller.hash).await?;
+    pub async fn admit(&self, caller: Arc<Caller>, address: Option<IpAddr>) -> Result<Arc<Caller>> {
+        let current = self.current(caller.hash).await?.at(address)?;
         if current.uses_left.is_none() {
             return Ok(current);
         }
@@ -252,6 +264,8 @@ impl Auth {
             metadata: record.meta,
             created_at: record.created_at,
             expires_at: row.expires_at,
+            login: record.login,
+            bound_cidrs: record.bound_cidrs,
             hash: row.hash,
             uses_left: row.uses,
             acl,

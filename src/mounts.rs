@@ -88,13 +88,15 @@ impl Mounts {
         disabled.map(drop)
     }
 
-    /// Disables the authentication method at `auth/<path>`; an absent one too.
+    /// Disables the authentication method at `auth/<path>`, which ends the tokens of its logins; an absent one
+    /// too.
     ///
     /// # Errors
     /// As [`Auth::auth_disable`].
     pub async fn disable_method(&self, path: &str) -> Result<()> {
         let disabled = self.auth.auth_disable(path).await;
         self.close_absent();
+        self.tokens_ended();
         disabled.map(drop)
     }
 

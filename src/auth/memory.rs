@@ -45,6 +45,7 @@ impl State {
             }
             AuthWrite::MountDrop(id) => {
                 self.mounts.retain(|known| *known != id);
+                self.tokens.retain(|_, row| row.mount != Some(id));
                 AuthOutcome::Done
             }
             AuthWrite::TokenInsert(row) if row.parent.is_some_and(|parent| !self.tokens.contains_key(&parent)) => {

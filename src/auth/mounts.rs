@@ -82,17 +82,17 @@ pub struct Mount {
     pub external_entropy_access: bool,
 }
 
-mod mount_id {
+pub(super) mod mount_id {
     //! A mount id as a JSON number.
     use serde::{Deserialize, Deserializer, Serializer};
 
     use crate::documents::MountId;
 
-    pub(super) fn serialize<S: Serializer>(id: &MountId, to: S) -> Result<S::Ok, S::Error> {
+    pub(in crate::auth) fn serialize<S: Serializer>(id: &MountId, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_i64(id.0)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<MountId, D::Error> {
+    pub(in crate::auth) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<MountId, D::Error> {
         i64::deserialize(from).map(MountId)
     }
 }

@@ -23,6 +23,9 @@ pub struct TokenRow {
     pub expires_at: Option<Time>,
     /// Uses left; `None` without a limit.
     pub uses: Option<u32>,
+    /// The authentication method whose login it, or the token that it descends from, began with: it ends with
+    /// that mount.
+    pub mount: Option<MountId>,
     /// Everything else (accessor, policies, metadata …), JSON; holds the accessor in clear, so this type has no `Debug`.
     pub body: Vec<u8>,
 }
@@ -127,9 +130,9 @@ pub enum AuthWrite {
     Document(DocumentWrite),
     /// A new mount: reserves its id and its revocation sequence.
     MountCreate(MountId),
-    /// Removes every row and document of a mount.
+    /// Removes every row and document of a mount, and ends its tokens.
     MountDrop(MountId),
-    /// A new token; `Conflict` when its parent is gone.
+    /// A new token; `Conflict` when its parent or its mount is gone.
     TokenInsert(TokenRow),
     /// New expiry and body of a live token (a renewal).
     TokenUpdate {
@@ -205,10 +208,10 @@ pub trait AuthStore: Send + Sync {
     /// All system documents of one kind.
     fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
 
-    /// A token by its hash, expired ones too.
+    /// A token by its hash, expired ones too; none of a mount that is gone.
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
 
-    /// A token by the hash of its accessor.
+    /// A token by the hash of its accessor, as [`AuthStore::token`].
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
 
     /// An entity with its aliases.

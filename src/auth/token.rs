@@ -1,11 +1,16 @@
 //! Tokens: what is stored of one, looking one up, renewing it, ending it.
 //!
-//! `create` makes them, `ttl` does the arithmetic of their lives, `root` makes the ones that stand at
-//! the beginning. A token that has expired or is used up is treated as absent at once, whenever its
+//! `create` makes them from others, `login` from logins, by the `terms` of a role; `root` makes the ones that stand
+//! at the beginning. `ttl` does the arithmetic of their lives, `names` knows which policies they can have, and
+//! a `network` is what they can be bound to. A token that has expired or is used up is treated as absent at once, whenever its
 //! row may go. Batch tokens and token roles do not exist here.
 
 mod create;
+mod login;
+mod names;
+mod network;
 mod root;
+mod terms;
 mod ttl;
 
 use std::collections::BTreeMap;
@@ -14,6 +19,10 @@ use std::time::Duration;
 use aws_lc_rs::digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+pub use login::{Alias, LoggedIn, Login};
+pub use network::Network;
+pub use terms::{TokenKind, TokenTerms};
 
 use super::mounts::TOKEN_MOUNT;
 use super::store::{AuthOutcome, AuthWrite, TokenHash, TokenRow};
@@ -52,6 +61,12 @@ pub(super) struct Record {
     pub renewable: bool,
     pub orphan: bool,
     pub entity_id: String,
+    /// Where it may be used; anywhere when empty.
+    #[serde(default)]
+    pub bound_cidrs: Vec<Network>,
+    /// The login that it began with.
+    #[serde(default)]
+    pub login: Option<LoggedIn>,
     #[serde(default, with = "super::instant::option")]
     pub last_renewal: Option<Time>,
 }
@@ -112,6 +127,12 @@ impl Record {
         });
         if !self.period.is_zero() {
             shown["period"] = self.period.as_secs().into();
+        }
+        if !self.bound_cidrs.is_empty() {
+            shown["bound_cidrs"] = json!(self.bound_cidrs);
+        }
+        if let Some(login) = &self.login {
+            shown["role"] = login.role.as_str().into();
         }
         if let Some(at) = self.last_renewal {
             shown["last_renewal"] = rfc3339(at).into();
@@ -308,7 +329,10 @@ impl Auth {
 
     fn token_limits(&self, record: &Record) -> ttl::Limits {
         let mounts = self.mounts.load();
-        let mount = mounts.get(TOKEN_MOUNT);
+        let mount = match &record.login {
+            Some(login) => mounts.by_id(login.mount),
+            None => mounts.get(TOKEN_MOUNT),
+        };
         ttl::Limits {
             start: record.created_at,
             mount_default: mount.map_or(super::mounts::SYSTEM_TTL, |m| m.default_ttl()),

@@ -23,6 +23,7 @@ pub mod sys;
 mod target;
 pub mod token;
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
@@ -174,7 +175,7 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     trail.led_to(&target, &asked);
     let address = caller_address(request, &settings.trusted_proxies)?;
     trail.deadline = Instant::now() + settings.max_duration;
-    let known = guarded(trail.deadline, recognise(state, headers, &target, &asked)).await;
+    let known = guarded(trail.deadline, recognise(state, headers, &target, &asked, address)).await;
     if let Some(seen) = &mut trail.seen {
         let caller = known.as_ref().ok().and_then(|known| known.caller.as_ref());
         seen.who(caller, || target.token(headers, settings.compat));
@@ -187,7 +188,7 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     request::root_namespace(headers, settings.compat)?;
     request::no_wrapping(headers, settings.compat)?;
     trail.deadline = Instant::now() + settings.max_duration;
-    let admitted = guarded(trail.deadline, admit(state, known?, &target, &asked, &sent.fields)).await?;
+    let admitted = guarded(trail.deadline, admit(state, known?, &target, &asked, &sent.fields, address)).await?;
     if asked.help {
         trail.intent().await?;
         return target.help(&asked);
@@ -280,24 +281,37 @@ struct Admitted {
 
 /// Finds out who asks, before the body is read. One text for every refusal: absent, unknown and ended
 /// tokens look alike, and so do paths with and without a mount.
-async fn recognise(state: &State, headers: &HeaderMap, target: &Target, asked: &Asked) -> Result<Known> {
+async fn recognise(
+    state: &State,
+    headers: &HeaderMap,
+    target: &Target,
+    asked: &Asked,
+    address: Option<IpAddr>,
+) -> Result<Known> {
     if target.access() == Access::Open {
         return Ok(Known { caller: None, may: true });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     // What was granted once may have been taken away on another node since.
     state.nodes.fresh().await?;
-    let caller = state.auth.recognise(token.expose()).await.map_err(one_refusal)?;
+    let caller = state.auth.recognise(token.expose(), address).await.map_err(one_refusal)?;
     let decision = state.auth.decide(&caller, asked.operation, target.place(asked), None);
     Ok(Known { may: target.allows(decision, asked), caller: Some((caller, token)) })
 }
 
 /// Finds out whether they may do what the whole request says.
-async fn admit(state: &State, known: Known, target: &Target, asked: &Asked, fields: &Fields) -> Result<Admitted> {
+async fn admit(
+    state: &State,
+    known: Known,
+    target: &Target,
+    asked: &Asked,
+    fields: &Fields,
+    address: Option<IpAddr>,
+) -> Result<Admitted> {
     let Some((caller, token)) = known.caller else { return Ok(Admitted::default()) };
     // The body may have taken its time.
     state.nodes.fresh().await?;
-    let caller = state.auth.admit(caller).await.map_err(one_refusal)?;
+    let caller = state.auth.admit(caller, address).await.map_err(one_refusal)?;
     if caller.uses_left() == Some(0) {
         // The token ended with this use, and with it the leases that it made.
         state.mounts.tokens_ended();

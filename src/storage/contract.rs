@@ -187,6 +187,7 @@ macro_rules! contract {
             auth::revoking_removes_all_descendants_of_a_10000_deep_chain,
             auth::a_child_of_a_token_that_is_gone_is_refused,
             auth::sweeping_removes_ended_tokens_with_their_descendants,
+            auth::the_tokens_of_a_dropped_mount_are_gone_at_once,
             auth::system_documents_are_listed_by_kind,
             sealed::a_bit_flip_in_any_octet_of_a_sealed_body_is_an_error,
             sealed::swapped_or_rolled_back_rows_are_an_error,

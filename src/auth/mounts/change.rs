@@ -153,6 +153,10 @@ impl Auth {
             let delete = DocumentWrite { key: key(&mount.path), expected, body: None };
             let unit = vec![AuthWrite::Document(delete), AuthWrite::MountDrop(mount.id)];
             self.commit_mount(unit, &mount.path, None).await?;
+            if mount.is_auth() {
+                // The tokens of its logins ended with it.
+                self.tokens.clear();
+            }
             Ok(Some(Arc::new(mount)))
         };
         repeated(attempt).await.map_err(|error| came_first(error, path))

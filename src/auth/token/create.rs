@@ -6,15 +6,16 @@ use std::time::Duration;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
+use super::names::{add, contains, sanitised};
+use super::terms::uses;
 use super::{ACCESSOR_CHARACTERS, Record, TOKEN_CHARACTERS, hash_of, ttl};
-use crate::auth::policies::{DEFAULT, MAX_NAME, folded, is_assignable};
+use crate::auth::policies::DEFAULT;
 use crate::auth::store::{AuthOutcome, AuthWrite, TokenHash, TokenRow};
 use crate::auth::{Auth, Caller, ROOT};
+use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::{Cap, Fields};
 
-/// Most policies of one token.
-const MAX_POLICIES: usize = 256;
 /// Most pairs of metadata, and bytes of all names and values.
 const MAX_META: (usize, usize) = (64, 4_096);
 /// Longest display name.
@@ -62,7 +63,7 @@ impl Auth {
         fields: &Fields,
     ) -> Result<(Value, Warnings)> {
         let sudo = sudo || parent.is_root();
-        self.check_parent(parent).await?;
+        let above = self.parent_row(parent).await?;
         let wanted = read(fields)?;
         let policies = policies_of(&wanted, parent, sudo)?;
         let orphan = orphan_path || wanted.no_parent;
@@ -88,18 +89,26 @@ impl Auth {
             return Err(Error::invalid("expiring root tokens cannot create non-expiring root tokens"));
         }
         record.renewable = wanted.renewable && ttl.is_some();
-        let family = (!orphan).then_some(parent.hash);
-        let token = Zeroizing::new(self.insert(&mut record, ttl, wanted.uses, family).await?);
+        if !orphan && ttl.is_some() {
+            record.bound_cidrs = Record::of(&above)?.bound_cidrs;
+        }
+        let ties = match orphan {
+            false => Ties { parent: Some(above.hash), mount: above.mount },
+            true => Ties::default(),
+        };
+        let inserted = self.insert(&mut record, ttl, wanted.uses, ties).await;
+        // The store holds the parent to be there: it may have been revoked since it was read.
+        let token = inserted.map_err(|error| if error.kind() == Kind::Conflict { no_parent() } else { error })?;
+        let token = Zeroizing::new(token);
         Ok((record.auth_json(&token, ttl.unwrap_or_default(), wanted.uses), warnings))
     }
 
     /// The parent must be live now, not a moment ago in some cache, and must not be limited in use.
-    async fn check_parent(&self, parent: &Caller) -> Result<()> {
-        let live = self.live_row(parent.hash).await?;
-        match live {
-            None => Err(no_parent()),
-            Some(row) if row.uses.is_some() => Err(Error::invalid("restricted use token cannot generate child tokens")),
-            Some(_) => Ok(()),
+    async fn parent_row(&self, parent: &Caller) -> Result<TokenRow> {
+        let row = self.live_row(parent.hash).await?.ok_or_else(no_parent)?;
+        match row.uses {
+            Some(_) => Err(Error::invalid("restricted use token cannot generate child tokens")),
+            None => Ok(row),
         }
     }
 
@@ -130,30 +139,39 @@ impl Auth {
             renewable: false,
             orphan: true,
             entity_id: String::new(),
+            bound_cidrs: Vec::new(),
+            login: None,
             last_renewal: None,
         }
     }
 
-    /// Stores a new token and returns its text, which exists nowhere else.
-    async fn insert(
+    /// Stores a new token and returns its text, which exists nowhere else. `Conflict` when what it is tied to is
+    /// gone.
+    pub(super) async fn insert(
         &self,
         record: &mut Record,
         ttl: Option<Duration>,
         uses: Option<u32>,
-        parent: Option<TokenHash>,
+        ties: Ties,
     ) -> Result<String> {
         record.creation_ttl = ttl.unwrap_or_default();
         record.grant = record.creation_ttl;
         let token = new_token();
-        let row = token_row(&token, record, ttl, uses, parent)?;
-        // The store holds the parent to be there: it may have been revoked since the check.
-        match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await {
-            Ok(outcomes) if outcomes == [AuthOutcome::Done] => Ok(token),
-            Ok(_) => Err(no_parent()),
-            Err(error) if error.kind() == Kind::Conflict => Err(no_parent()),
-            Err(error) => Err(error),
+        let row = token_row(&token, record, ttl, uses, ties)?;
+        match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await?.as_slice() {
+            [AuthOutcome::Done] => Ok(token),
+            _ => Err(Error::internal("the store answered another write")),
         }
     }
+}
+
+/// What a token ends with, beside its own end.
+#[derive(Default)]
+pub(super) struct Ties {
+    /// The token that made it.
+    pub(super) parent: Option<TokenHash>,
+    /// The authentication method that it, or the token that it descends from, began with.
+    pub(super) mount: Option<MountId>,
 }
 
 /// A token text with 256 random bits.
@@ -167,13 +185,14 @@ pub(super) fn token_row(
     record: &Record,
     ttl: Option<Duration>,
     uses: Option<u32>,
-    parent: Option<TokenHash>,
+    ties: Ties,
 ) -> Result<TokenRow> {
     let hash = |text| hash_of(text).ok_or_else(|| Error::invalid("token: empty or too long"));
     Ok(TokenRow {
         hash: hash(token)?,
         accessor_hash: hash(&record.accessor)?,
-        parent,
+        parent: ties.parent,
+        mount: ties.mount,
         expires_at: ttl.map(|ttl| ttl::after(record.created_at, ttl)),
         uses,
         body: record.to_body()?,
@@ -196,15 +215,11 @@ fn read(fields: &Fields) -> Result<TokenRequest> {
     if fields.text("id")?.is_some_and(|id| !id.is_empty()) {
         return Err(Error::invalid("id: tokens cannot be chosen, they are always random"));
     }
-    let uses = fields.int("num_uses")?.unwrap_or(0);
-    if uses < 0 {
-        return Err(Error::invalid("number of uses cannot be negative"));
-    }
-    let uses = u32::try_from(uses).map_err(|_| Error::invalid("num_uses: too large"))?;
+    let uses = uses(fields, "num_uses", "number of uses cannot be negative")?;
     let time = |name| Ok::<_, Error>(fields.duration(name)?.unwrap_or_default());
     let (ttl, lease) = (time("ttl")?, time("lease")?);
     Ok(TokenRequest {
-        policies: sanitised(fields.list("policies")?.unwrap_or_default())?,
+        policies: sanitised("policies", fields.list("policies")?.unwrap_or_default())?,
         no_parent: fields.bool("no_parent")?.unwrap_or(false),
         no_default_policy: fields.bool("no_default_policy")?.unwrap_or(false),
         renewable: fields.bool("renewable")?.unwrap_or(true),
@@ -217,43 +232,21 @@ fn read(fields: &Fields) -> Result<TokenRequest> {
     })
 }
 
-/// Names as they are compared and kept: folded, sorted, each once, and `root` alone.
-fn sanitised(names: Vec<String>) -> Result<Vec<String>> {
-    let mut names: Vec<String> = names.iter().map(|name| folded(name)).filter(|name| !name.trim().is_empty()).collect();
-    names.sort();
-    names.dedup();
-    if names.len() > MAX_POLICIES {
-        return Err(Error::invalid(format!("policies: more than {MAX_POLICIES}")));
-    }
-    if names.iter().any(|name| name.len() > MAX_NAME) {
-        return Err(Error::invalid(format!("policies: a name is longer than {MAX_NAME} bytes")));
-    }
-    if let Some(name) = names.iter().find(|name| !is_assignable(name)) {
-        return Err(Error::invalid(format!("cannot assign policy {name:?}")));
-    }
-    if names.iter().any(|name| name == ROOT) {
-        names = vec![ROOT.to_owned()];
-    }
-    Ok(names)
-}
-
 /// The policies of the new token, by what was asked for and what the parent may give.
 fn policies_of(wanted: &TokenRequest, parent: &Caller, sudo: bool) -> Result<Vec<String>> {
-    let has = |names: &[String], name: &str| names.iter().any(|n| n == name);
     let mut names = if wanted.policies.is_empty() { parent.policies.clone() } else { wanted.policies.clone() };
     if !wanted.policies.is_empty() {
-        if !sudo && !names.iter().all(|name| has(&parent.policies, name)) {
+        if !sudo && !names.iter().all(|name| contains(&parent.policies, name)) {
             return Err(Error::invalid("child policies must be subset of parent"));
         }
-        if (sudo || has(&parent.policies, DEFAULT)) && !has(&names, DEFAULT) && !has(&names, ROOT) {
-            names.push(DEFAULT.to_owned());
-            names.sort();
+        if (sudo || contains(&parent.policies, DEFAULT)) && !contains(&names, ROOT) {
+            add(&mut names, DEFAULT);
         }
     }
     if wanted.no_default_policy {
         names.retain(|name| name != DEFAULT);
     }
-    if has(&names, ROOT) && !parent.is_root() {
+    if contains(&names, ROOT) && !parent.is_root() {
         return Err(Error::invalid("root tokens may not be created without parent token being root"));
     }
     Ok(names)

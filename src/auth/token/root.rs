@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::create::{new_token, token_row};
+use super::create::{Ties, new_token, token_row};
 use super::{Record, hash_of};
 use crate::auth::store::{AuthWrite, TokenHash};
 use crate::auth::{Auth, ROOT};
@@ -46,7 +46,7 @@ impl Auth {
             }
         } else {
             let record = self.new_record(vec![ROOT.to_owned()], display_name.to_owned(), "auth/token/root");
-            unit.push(AuthWrite::TokenInsert(token_row(&token, &record, None, None, None)?));
+            unit.push(AuthWrite::TokenInsert(token_row(&token, &record, None, None, Ties::default())?));
         }
         if old != Some(hash) {
             unit.extend(old.map(AuthWrite::TokenRevoke));

@@ -31,7 +31,7 @@ fn fields(body: Value) -> Fields {
 impl Auth {
     /// The caller of a request with this token.
     async fn identify(&self, token: &str) -> Result<Arc<Caller>> {
-        self.admit(self.recognise(token).await?).await
+        self.admit(self.recognise(token, None).await?, None).await
     }
 }
 
@@ -127,18 +127,18 @@ async fn t4_a_limited_token_works_as_often_as_it_may() {
 async fn who_is_only_recognised_spends_nothing_and_who_ended_since_is_not_admitted() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({"num_uses": 1, "policies": ["web"]})).await;
-    let known = f.auth.recognise(&token).await.unwrap();
-    assert_eq!(f.auth.recognise(&token).await.unwrap().uses_left(), Some(1));
-    assert_eq!(f.auth.admit(known.clone()).await.unwrap().uses_left(), Some(0));
-    assert!(f.auth.admit(known).await.is_err_and(|e| e.text() == DENIED));
-    assert!(f.auth.recognise(&token).await.is_err_and(|e| e.text() == DENIED));
+    let known = f.auth.recognise(&token, None).await.unwrap();
+    assert_eq!(f.auth.recognise(&token, None).await.unwrap().uses_left(), Some(1));
+    assert_eq!(f.auth.admit(known.clone(), None).await.unwrap().uses_left(), Some(0));
+    assert!(f.auth.admit(known, None).await.is_err_and(|e| e.text() == DENIED));
+    assert!(f.auth.recognise(&token, None).await.is_err_and(|e| e.text() == DENIED));
     let token = f.token(&f.root, json!({"policies": ["web"]})).await;
-    let known = f.auth.recognise(&token).await.unwrap();
+    let known = f.auth.recognise(&token, None).await.unwrap();
     f.auth.policy_write("web", &fields(json!({"policy": ADMIN}))).await.unwrap();
-    let admitted = f.auth.admit(known.clone()).await.unwrap();
+    let admitted = f.auth.admit(known.clone(), None).await.unwrap();
     assert!(f.auth.decide(&admitted, Operation::Read, "sys/mounts".into(), None).allowed);
     assert!(f.auth.revoke(&token).await.unwrap());
-    assert!(f.auth.admit(known).await.is_err_and(|e| e.text() == DENIED));
+    assert!(f.auth.admit(known, None).await.is_err_and(|e| e.text() == DENIED));
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ pub(super) struct Limits {
     /// When the token was made: no renewal moves it.
     pub start: Time,
     pub mount_default: Duration,
+    /// The mount's longest life, or a shorter one of the role.
     pub mount_max: Duration,
     pub explicit_max: Duration,
     pub period: Duration,
@@ -64,7 +65,7 @@ fn capped(what: &str, value: Duration, max: Duration) -> String {
 }
 
 /// `768h`, `1h30m`, `45s`.
-fn human(duration: Duration) -> String {
+pub(super) fn human(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts = [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
     let text: String = parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();

@@ -25,6 +25,7 @@ pub(super) fn token(n: u32, parent: Option<u32>) -> TokenRow {
         parent: parent.map(hash),
         expires_at: (n % 2 == 1).then(|| now() + Duration::from_secs(3600)),
         uses: None,
+        mount: None,
         body: format!(r#"{{"accessor":"plain-accessor-{n}"}}"#).into_bytes(),
     }
 }
@@ -128,6 +129,34 @@ pub(super) async fn sweeping_removes_ended_tokens_with_their_descendants(fixture
     assert_eq!(w.auth.sweep_tokens(at(30), 2).await.unwrap(), 1, "ended: now >= its end");
     assert_eq!(w.auth.sweep_tokens(at(30), 2).await.unwrap(), 0);
     assert!(w.auth.token(hash(4)).await.unwrap().is_some() && w.auth.token(hash(200)).await.unwrap().is_some());
+}
+
+pub(super) async fn the_tokens_of_a_dropped_mount_are_gone_at_once(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let method = MountId::random();
+    w.auth.commit(vec![AuthWrite::MountCreate(method)]).await.unwrap();
+    let of_mount = |n, parent| TokenRow { mount: Some(method), ..token(n, parent) };
+    // More than one step of the removal.
+    w.auth.commit((2..=1_500).map(|n| AuthWrite::TokenInsert(of_mount(n, None))).collect()).await.unwrap();
+    insert(&w, of_mount(2_000, Some(2))).await;
+    insert(&w, token(2_001, Some(2_000))).await;
+    insert(&w, token(1, None)).await;
+    assert!(w.auth.token(hash(2_000)).await.unwrap() == Some(of_mount(2_000, Some(2))));
+    one(&w, AuthWrite::MountDrop(method)).await;
+    for n in [2, 700, 1_500, 2_000] {
+        assert!(w.auth.token(hash(n)).await.unwrap().is_none(), "{n}");
+        assert!(w.auth.token_by_accessor(accessor(n)).await.unwrap().is_none(), "{n}");
+    }
+    let late = w.auth.commit(vec![AuthWrite::TokenInsert(of_mount(3_000, None))]).await.unwrap_err();
+    assert_eq!(late.kind(), Kind::Conflict, "a login while its method goes");
+    for _ in 0..500 {
+        if fixture.number("SELECT COUNT(*) FROM token") == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 1, "the one of no mount");
+    assert!(w.auth.token(hash(1)).await.unwrap().is_some());
 }
 
 pub(super) async fn system_documents_are_listed_by_kind(fixture: &impl Fixture) {

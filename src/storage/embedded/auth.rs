@@ -39,6 +39,9 @@ pub(super) fn write(
             AuthOutcome::Done
         }
         AuthWrite::TokenInsert(row) => {
+            if let Some(mount) = row.mount {
+                touched.mount(db, mount)?;
+            }
             tokens::insert(db, row)?;
             AuthOutcome::Done
         }

@@ -1,8 +1,9 @@
 //! SQL of mounts, of their end, and of the counters.
 //!
 //! A mount that is dropped is gone at once: its documents, CRLs and counters go in the dropping
-//! transaction, and no read finds rows of a mount that does not exist. Its certificates and
-//! revocations, perhaps millions, follow in steps of a few milliseconds between commits.
+//! transaction, and no read finds rows of a mount that does not exist. Its certificates, revocations and tokens,
+//! perhaps millions, follow in steps of a few milliseconds between commits; the first step of the tokens is taken
+//! at once, so that the leases of few do not wait.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,6 +11,7 @@ use std::collections::hash_map::Entry;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::query::{Failure, prepared};
+use super::tokens;
 use crate::documents::{MountId, SYSTEM};
 use crate::storage::statements::{DROP_PARTS, REMOVE_SOME, conflict, mounts as sql};
 
@@ -74,6 +76,7 @@ pub(super) fn drop_mount(db: &Connection, mount: MountId) -> Result<(), Failure>
     }
     prepared(db, sql::DROP)?.execute([mount.0])?;
     prepared(db, sql::MARK)?.execute([mount.0])?;
+    tokens::end_of_mount(db, mount.0, STEP)?;
     Ok(())
 }
 
@@ -85,6 +88,9 @@ pub(super) fn any_dropped(db: &Connection) -> rusqlite::Result<bool> {
 pub(super) fn remove_some_dropped(db: &Connection) -> rusqlite::Result<bool> {
     let next = prepared(db, sql::NEXT_DROPPED)?.query_row([], |row| row.get::<_, i64>(0)).optional()?;
     let Some(mount) = next else { return Ok(false) };
+    if tokens::end_of_mount(db, mount, STEP)? > 0 {
+        return Ok(true);
+    }
     for rows in REMOVE_SOME {
         if prepared(db, rows)?.execute(params![mount, STEP])? > 0 {
             return Ok(true);
@@ -118,6 +124,10 @@ mod tests {
             db.prepare(of_mounts).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
         assert!(tables.len() >= 8, "{tables:?}");
         let emptied = |table: &String| {
+            // Tokens end one by one, with their leases.
+            if table == "token" {
+                return true;
+            }
             let begin = format!("DELETE FROM {table} WHERE mount = $1");
             DROP_PARTS.iter().chain(&REMOVE_SOME).any(|statement| {
                 statement.strip_prefix(begin.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))

@@ -16,6 +16,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0002_records", sql: include_str!("../../../migrations/sqlite/0002_records.sql") },
     Migration { name: "0003_tidy", sql: include_str!("../../../migrations/sqlite/0003_tidy.sql") },
     Migration { name: "0004_projects", sql: include_str!("../../../migrations/sqlite/0004_projects.sql") },
+    Migration { name: "0005_token_mounts", sql: include_str!("../../../migrations/sqlite/0005_token_mounts.sql") },
     Migration { name: "0006_identity", sql: include_str!("../../../migrations/sqlite/0006_identity.sql") },
 ];
 

@@ -1,11 +1,12 @@
 //! SQL of tokens.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::leases;
 use super::query::{Failure, count, prepared, time};
 use crate::auth::store::{TokenHash, TokenRow};
 use crate::clock::Time;
+use crate::documents::MountId;
 use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, tokens as sql};
 
@@ -21,7 +22,8 @@ pub(super) fn insert(db: &Connection, row: &TokenRow) -> Result<(), Failure> {
         return Err(Failure::Conflict(conflict::PARENT_GONE));
     }
     let expires_at = row.expires_at.map(micros);
-    let values = params![row.hash, row.accessor_hash, row.parent, expires_at, row.uses, row.body];
+    let mount = row.mount.map(|mount| mount.0);
+    let values = params![row.hash, row.accessor_hash, row.parent, expires_at, row.uses, mount, row.body];
     match prepared(db, sql::INSERT)?.execute(values)? {
         0 => Err(Failure::Conflict(conflict::TOKEN_EXISTS)),
         _ => Ok(()),
@@ -69,14 +71,23 @@ pub(super) fn revoke(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Vec<
 }
 
 pub(super) fn sweep(db: &Connection, now: Time, limit: u32) -> rusqlite::Result<u32> {
-    let ended: Vec<TokenHash> = prepared(db, ENDED)?
-        .query_map(params![micros(now), limit], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
+    revoke_all(db, ENDED, params![micros(now), limit]).map(count)
+}
+
+/// Ends at most so many tokens of a mount, with their descendants; how many went.
+pub(super) fn end_of_mount(db: &Connection, mount: i64, limit: i64) -> rusqlite::Result<usize> {
+    revoke_all(db, sql::SOME_OF_MOUNT, params![mount, limit])
+}
+
+/// Revokes the tokens that a statement finds, with their descendants; how many went.
+fn revoke_all(db: &Connection, found: &str, values: &[&dyn ToSql]) -> rusqlite::Result<usize> {
+    let hashes: Vec<TokenHash> =
+        prepared(db, found)?.query_map(values, |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
     let mut gone = 0;
-    for hash in ended {
+    for hash in hashes {
         gone += revoke(db, &hash)?.len();
     }
-    Ok(count(gone))
+    Ok(gone)
 }
 
 pub(super) fn by_hash(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Option<TokenRow>> {
@@ -95,5 +106,6 @@ fn read(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
         uses: row.get(3)?,
         body: row.get(4)?,
         expires_at: row.get::<_, Option<i64>>(5)?.map(|_| time(row, 5)).transpose()?,
+        mount: row.get::<_, Option<i64>>(6)?.map(MountId),
     })
 }

@@ -40,10 +40,15 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
         }
         AuthWrite::MountDrop(mount) => {
             tx.forget_mount(*mount);
+            // Its tokens go with it.
+            tx.forget_tokens();
             mounts::drop_mount(db, *mount).await?;
             AuthOutcome::Done
         }
         AuthWrite::TokenInsert(row) => {
+            if let Some(mount) = row.mount {
+                tx.hold(mount).await?;
+            }
             tokens::insert(db, row).await?;
             AuthOutcome::Done
         }

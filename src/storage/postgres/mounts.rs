@@ -1,15 +1,16 @@
 //! SQL of mounts, of their end, and of the counters.
 //!
 //! A mount that is dropped is gone at once: its documents, CRLs and counters go in the dropping
-//! transaction, and no read finds rows of a mount that does not exist. Its certificates and
-//! revocations, perhaps millions, follow in steps of a few milliseconds between commits. A batch that
-//! writes to a mount holds it by a shared advisory lock, which a drop waits for: unlike a lock on the
+//! transaction, and no read finds rows of a mount that does not exist. Its certificates, revocations and tokens,
+//! perhaps millions, follow in steps of a few milliseconds between commits; the first step of the tokens is taken
+//! at once, so that the leases of few do not wait. A batch that writes to a mount holds it by a shared advisory lock, which a drop waits for: unlike a lock on the
 //! mount's row it writes nothing.
 
 use futures_util::future::try_join;
 use tokio_postgres::types::ToSql;
 
 use super::query::{Failure, Session, execute, exists, row};
+use super::tokens;
 use crate::documents::{MountId, SYSTEM};
 use crate::storage::statements::{DROP_PARTS, REMOVE_SOME, conflict, mounts as sql};
 
@@ -62,6 +63,7 @@ pub(super) async fn drop_mount(db: &Session, mount: MountId) -> Result<(), Failu
     }
     execute(db, sql::DROP, &[&mount.0]).await?;
     execute(db, sql::MARK, &[&mount.0]).await?;
+    tokens::end_of_mount(db, mount.0, STEP).await?;
     Ok(())
 }
 
@@ -73,6 +75,9 @@ pub(super) async fn any_dropped(db: &Session) -> Result<bool, Failure> {
 pub(super) async fn remove_some_dropped(db: &Session) -> Result<bool, Failure> {
     let Some(next) = row(db, sql::NEXT_DROPPED, &[]).await? else { return Ok(false) };
     let mount: i64 = next.try_get(0)?;
+    if tokens::end_of_mount(db, mount, STEP).await? > 0 {
+        return Ok(true);
+    }
     for rows in REMOVE_SOME {
         if execute(db, rows, &[&mount, &STEP]).await? > 0 {
             return Ok(true);

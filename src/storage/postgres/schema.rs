@@ -18,6 +18,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0003_tidy", sql: include_str!("../../../migrations/postgres/0003_tidy.sql") },
     Migration { name: "0004_change_log", sql: include_str!("../../../migrations/postgres/0004_change_log.sql") },
     Migration { name: "0005_projects", sql: include_str!("../../../migrations/postgres/0005_projects.sql") },
+    Migration { name: "0006_token_mounts", sql: include_str!("../../../migrations/postgres/0006_token_mounts.sql") },
     Migration { name: "0007_identity", sql: include_str!("../../../migrations/postgres/0007_identity.sql") },
 ];
 

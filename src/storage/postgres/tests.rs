@@ -287,6 +287,7 @@ async fn a_token_revoked_on_one_node_leaves_no_lease_of_another() {
         parent: None,
         expires_at: None,
         uses: n.is_multiple_of(2).then_some(1),
+        mount: None,
         body: Vec::new(),
     };
     for n in 0..40 {

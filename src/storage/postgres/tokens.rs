@@ -6,6 +6,7 @@ use super::leases;
 use super::query::{Failure, Session, count, execute, exists, row, rows, time};
 use crate::auth::store::{TokenHash, TokenRow};
 use crate::clock::Time;
+use crate::documents::MountId;
 use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, tokens as sql};
 
@@ -26,7 +27,8 @@ pub(super) async fn insert(db: &Session, row: &TokenRow) -> Result<(), Failure> 
     }
     let (expires_at, uses) = (row.expires_at.map(micros), row.uses.map(i64::from));
     let (hash, accessor, parent) = (&row.hash[..], &row.accessor_hash[..], row.parent.as_ref().map(|p| &p[..]));
-    match execute(db, sql::INSERT, &[&hash, &accessor, &parent, &expires_at, &uses, &row.body]).await? {
+    let mount = row.mount.map(|mount| mount.0);
+    match execute(db, sql::INSERT, &[&hash, &accessor, &parent, &expires_at, &uses, &mount, &row.body]).await? {
         0 => Err(Failure::Conflict(conflict::TOKEN_EXISTS)),
         _ => Ok(()),
     }
@@ -62,6 +64,12 @@ pub(super) async fn revoke(db: &Session, hash: &TokenHash) -> Result<Vec<TokenHa
 pub(super) async fn sweep(db: &Session, now: Time, limit: u32) -> Result<u32, Failure> {
     let ended = hashes(&rows(db, ENDED, &[&micros(now), &i64::from(limit)]).await?)?;
     Ok(count(remove(db, &ended).await?.len() as u64))
+}
+
+/// Ends at most so many tokens of a mount, with their descendants; how many went.
+pub(super) async fn end_of_mount(db: &Session, mount: i64, limit: i64) -> Result<usize, Failure> {
+    let some = hashes(&rows(db, sql::SOME_OF_MOUNT, &[&mount, &limit]).await?)?;
+    Ok(remove(db, &some).await?.len())
 }
 
 /// Removes tokens and all their descendants, level by level; each row is deleted as it is found, so
@@ -100,6 +108,7 @@ fn read(row: &Row) -> Result<TokenRow, Failure> {
         uses: row.try_get::<_, Option<i64>>(3)?.map(uses).transpose()?,
         body: row.try_get(4)?,
         expires_at: row.try_get::<_, Option<i64>>(5)?.map(time).transpose()?,
+        mount: row.try_get::<_, Option<i64>>(6)?.map(MountId),
     })
 }
 

@@ -1,0 +1,135 @@
+//! A token for somebody who has logged in.
+//!
+//! An authentication method finds out who they are and says so in a [`Login`]; what they get is worked out here
+//! from the terms of the role and the settings of the mount. The token has no parent, and ends with the mount.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::create::Ties;
+use super::names::{add, contains, sanitised};
+use super::network::Network;
+use super::terms::{TokenKind, TokenTerms, no_root};
+use super::ttl::Limits;
+use crate::auth::mounts::Mount;
+use crate::auth::policies::DEFAULT;
+use crate::auth::{Auth, ROOT};
+use crate::clock::Time;
+use crate::documents::MountId;
+use crate::error::{Error, Kind, Result, Warnings};
+
+/// Somebody who has proved to an authentication method who they are.
+pub struct Login {
+    /// The method's mount.
+    pub mount: Arc<Mount>,
+    /// The role that they logged in with.
+    pub role: String,
+    /// Who they are; `None` where the method does not tell people apart.
+    pub alias: Option<Alias>,
+    /// Their name; the token's has the mount's path in front.
+    pub display_name: String,
+    /// What is attached to the token.
+    pub meta: BTreeMap<String, String>,
+    /// What the role says of its tokens.
+    pub terms: TokenTerms,
+    /// Where they are.
+    pub address: Option<IpAddr>,
+}
+
+/// Who somebody is to one authentication method.
+pub struct Alias {
+    /// Their name, which stays the same from one login to the next.
+    pub name: String,
+    /// What is known of them.
+    pub metadata: BTreeMap<String, String>,
+    /// The names of their groups.
+    pub groups: Vec<String>,
+}
+
+/// The login that a token began with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedIn {
+    /// The method's mount.
+    #[serde(with = "crate::auth::mounts::mount_id")]
+    pub mount: MountId,
+    /// The role.
+    pub role: String,
+}
+
+impl Auth {
+    /// Makes the token of a login. Returns the `auth` object and warnings.
+    ///
+    /// # Errors
+    /// `Forbidden` for an address that the role does not admit; `Invalid` for policies or a type of token that
+    /// logins cannot get; `NotFound` when the mount goes at this moment; those of the store.
+    pub async fn log_in(&self, login: Login) -> Result<(Value, Warnings)> {
+        let Login { mount, role, alias: _, display_name, meta, terms, address } = login;
+        if !terms.admits(address) {
+            return Err(Error::forbidden());
+        }
+        let mut policies = sanitised("token_policies", terms.policies.clone())?;
+        if contains(&policies, ROOT) {
+            return Err(no_root());
+        }
+        if !terms.no_default_policy {
+            add(&mut policies, DEFAULT);
+        }
+        if kind(&terms, &mount) == TokenKind::Batch {
+            return Err(Error::invalid("token_type: batch tokens are not supported for logins"));
+        }
+        let mut record = self.new_record(policies, named(&mount, &display_name), &format!("{}login", mount.path));
+        record.meta = meta;
+        record.explicit_max_ttl = terms.explicit_max_ttl;
+        record.period = terms.period;
+        record.bound_cidrs = match terms.strictly_bind_ip {
+            false => terms.bound_cidrs.clone(),
+            true => vec![Network::of(address.ok_or_else(Error::forbidden)?)],
+        };
+        record.renewable = true;
+        record.login = Some(LoggedIn { mount: mount.id, role });
+        let grant = login_limits(&mount, &terms, record.created_at).grant(record.created_at, terms.ttl)?;
+        let uses = (terms.num_uses > 0).then_some(terms.num_uses);
+        let ties = Ties { mount: Some(mount.id), ..Ties::default() };
+        let inserted = self.insert(&mut record, Some(grant.ttl), uses, ties).await;
+        let token = Zeroizing::new(inserted.map_err(|error| match error.kind() {
+            Kind::Conflict => Error::new(Kind::NotFound, "the authentication method was just disabled"),
+            _ => error,
+        })?);
+        Ok((record.auth_json(&token, grant.ttl, uses), grant.warnings))
+    }
+}
+
+/// The bounds of a life by the terms of a login's role, counted from `start`.
+fn login_limits(mount: &Mount, terms: &TokenTerms, start: Time) -> Limits {
+    Limits {
+        start,
+        mount_default: mount.default_ttl(),
+        mount_max: if terms.max_ttl.is_zero() { mount.max_ttl() } else { mount.max_ttl().min(terms.max_ttl) },
+        explicit_max: terms.explicit_max_ttl,
+        period: terms.period,
+    }
+}
+
+/// The type of token that a login gets: a mount that names one has the last word, else the role.
+fn kind(terms: &TokenTerms, mount: &Mount) -> TokenKind {
+    match TokenKind::of(&mount.token_type) {
+        Some(forced @ (TokenKind::Service | TokenKind::Batch)) => forced,
+        usual => match terms.kind {
+            TokenKind::Service | TokenKind::DefaultService => TokenKind::Service,
+            TokenKind::Batch | TokenKind::DefaultBatch => TokenKind::Batch,
+            TokenKind::Default if usual == Some(TokenKind::DefaultBatch) => TokenKind::Batch,
+            TokenKind::Default => TokenKind::Service,
+        },
+    }
+}
+
+/// The mount's path below `auth/` and the name, joined by `-`.
+fn named(mount: &Mount, name: &str) -> String {
+    let path = mount.path.strip_prefix("auth/").unwrap_or(&mount.path).replace('/', "-");
+    format!("{path}{name}").trim_end_matches('-').to_owned()
+}

@@ -1,0 +1,119 @@
+//! Networks of IP addresses, to which tokens and roles can be bound.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::fields::{Cap, Fields};
+
+/// The most networks in one list, and the longest text of one.
+const NETWORKS: Cap = Cap::new(256, 64);
+
+/// A network such as `192.0.2.0/24` or `2001:db8::/32`, or one address. It is written as it was given; an IPv4
+/// address in IPv6 clothes is the IPv4 address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Network(IpNet);
+
+impl Network {
+    /// Reads a network or an address; `None` when it is neither.
+    pub fn parse(text: &str) -> Option<Self> {
+        let Some((address, prefix)) = text.split_once('/') else { return text.parse().ok().map(Self::of) };
+        // Not the library's own parser, which takes leading zeros that others read as octal.
+        let digits = !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_digit());
+        let network = IpNet::new(address.parse().ok()?, prefix.parse().ok().filter(|_| digits)?).ok()?;
+        if let IpNet::V6(v6) = network
+            && let Some(v4) = v6.addr().to_ipv4_mapped()
+        {
+            let prefix = v6.prefix_len().checked_sub(96)?;
+            return Ipv4Net::new(v4, prefix).ok().map(|net| Self(net.into()));
+        }
+        Some(Self(network))
+    }
+
+    /// The network of one address.
+    pub fn of(address: IpAddr) -> Self {
+        Self(IpNet::from(address.to_canonical()))
+    }
+
+    /// Whether the address is one of the network's.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.contains(&address.to_canonical())
+    }
+
+    /// Whether a list of networks lets an address pass; an empty one lets everybody, another nobody without an
+    /// address.
+    pub fn any_admits(networks: &[Self], address: Option<IpAddr>) -> bool {
+        networks.is_empty() || address.is_some_and(|at| networks.iter().any(|network| network.contains(at)))
+    }
+
+    /// The comma list of networks in a field; `None` when it is absent.
+    ///
+    /// # Errors
+    /// `Invalid` naming the field.
+    pub fn list(fields: &Fields, name: &str) -> Result<Option<Vec<Self>>> {
+        let Some(texts) = fields.list_within(name, NETWORKS)? else { return Ok(None) };
+        let parsed: Option<Vec<Self>> = texts.iter().map(|text| Self::parse(text)).collect();
+        let parsed = parsed.ok_or_else(|| {
+            Error::invalid(format!("{name}: must be IP addresses and networks, such as 192.0.2.1 and 192.0.2.0/24"))
+        });
+        parsed.map(Some)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.prefix_len() == self.0.max_prefix_len() { self.0.addr().fmt(f) } else { self.0.fmt(f) }
+    }
+}
+
+impl From<Network> for String {
+    fn from(network: Network) -> Self {
+        network.to_string()
+    }
+}
+
+impl TryFrom<String> for Network {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> std::result::Result<Self, Self::Error> {
+        Self::parse(&text).ok_or("not a network")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_read_and_written_as_they_were_given() {
+        for (text, written) in [
+            ("192.0.2.0/24", "192.0.2.0/24"),
+            ("192.0.2.7/24", "192.0.2.7/24"),
+            ("192.0.2.1", "192.0.2.1"),
+            ("192.0.2.1/32", "192.0.2.1"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("2001:db8::/32", "2001:db8::/32"),
+            ("::1", "::1"),
+            ("::ffff:192.0.2.0/120", "192.0.2.0/24"),
+        ] {
+            assert_eq!(Network::parse(text).unwrap().to_string(), written, "{text}");
+        }
+        for text in ["", "/", "192.0.2/24", "192.0.2.01", "192.0.2.0/33", "192.0.2.0/+4", "::ffff:192.0.2.0/8", "host"]
+        {
+            assert!(Network::parse(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_passes_when_one_of_the_networks_has_it() {
+        let networks = ["192.0.2.9/24", "::1"].map(|text| Network::parse(text).unwrap());
+        let passes = |address: &str| Network::any_admits(&networks, Some(address.parse().unwrap()));
+        assert!(passes("192.0.2.200") && passes("::ffff:192.0.2.200") && passes("::1"));
+        assert!(!passes("192.0.3.1") && !passes("::2"));
+        assert!(!Network::any_admits(&networks, None) && Network::any_admits(&[], None));
+    }
+}

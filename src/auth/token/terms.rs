@@ -1,0 +1,334 @@
+//! What a role says of the tokens that it makes: the fields that all roles share.
+//!
+//! They are the `token_…` fields. Some have an older name without the prefix, which is read where the newer one is
+//! absent, and shown beside it by a role that was written with it.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::names::sanitised;
+use super::network::Network;
+use super::ttl::human;
+use crate::auth::ROOT;
+use crate::auth::mounts::Mount;
+use crate::error::{Error, Result, Warnings};
+use crate::fields::Fields;
+
+/// The older names that roles of authentication methods take: those of the fields without their prefix.
+const OLDER: &[&str] = &["policies", "ttl", "max_ttl", "period", "num_uses", "bound_cidrs"];
+
+/// Which type of token is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TokenKind {
+    /// `default`: the mount's.
+    #[default]
+    Default,
+    /// `service`: kept in storage, with everything that a token can have.
+    Service,
+    /// `batch`: kept nowhere, with nothing that would have to be counted or changed.
+    Batch,
+    /// `default-service`: a service token unless the request says otherwise.
+    DefaultService,
+    /// `default-batch`: a batch token unless the request says otherwise.
+    DefaultBatch,
+}
+
+impl TokenKind {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Service => "service",
+            Self::Batch => "batch",
+            Self::DefaultService => "default-service",
+            Self::DefaultBatch => "default-batch",
+        }
+    }
+
+    /// The kind of this word.
+    pub(super) fn of(word: &str) -> Option<Self> {
+        let all = [Self::Default, Self::Service, Self::Batch, Self::DefaultService, Self::DefaultBatch];
+        all.into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+/// What a role says of the tokens that it makes. Times of zero, and an empty list, say nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TokenTerms {
+    /// Life at creation and renewal.
+    pub ttl: Duration,
+    /// Longest life, by renewals too.
+    pub max_ttl: Duration,
+    /// Longest life, which bounds periods as well.
+    pub explicit_max_ttl: Duration,
+    /// Life that every renewal gives.
+    pub period: Duration,
+    /// Policies of the tokens, in the spelling and order in which tokens keep them.
+    pub policies: Vec<String>,
+    /// Where the tokens may be used, and the role logged in with; anywhere when empty.
+    pub bound_cidrs: Vec<Network>,
+    /// Uses of a token; 0 without a limit.
+    pub num_uses: u32,
+    /// Whether the policy `default` is not added.
+    pub no_default_policy: bool,
+    /// The type of the tokens.
+    pub kind: TokenKind,
+    /// Whether a token is bound to the address of its login.
+    pub strictly_bind_ip: bool,
+    /// Older names that the role was written with.
+    pub(super) older: Vec<String>,
+}
+
+/// One of the times of some terms.
+type TimeOf = fn(&mut TokenTerms) -> &mut Duration;
+
+impl TokenTerms {
+    /// The fields of a role of an authentication method that are read here.
+    pub const FIELDS: &'static [&'static str] = &[
+        "token_ttl",
+        "token_max_ttl",
+        "token_explicit_max_ttl",
+        "token_period",
+        "token_policies",
+        "token_bound_cidrs",
+        "token_num_uses",
+        "token_no_default_policy",
+        "token_type",
+        "token_strictly_bind_ip",
+        "policies",
+        "ttl",
+        "max_ttl",
+        "period",
+        "num_uses",
+        "bound_cidrs",
+    ];
+
+    /// Pairs of [`TokenTerms::FIELDS`] that are read as one, for the routes that take them.
+    pub const SYNONYMS: &'static [(&'static str, &'static str)] = &[
+        ("policies", "token_policies"),
+        ("ttl", "token_ttl"),
+        ("max_ttl", "token_max_ttl"),
+        ("period", "token_period"),
+        ("num_uses", "token_num_uses"),
+        ("bound_cidrs", "token_bound_cidrs"),
+    ];
+
+    /// These terms with what the fields say: what is absent stays, an explicit `""`, `0` or `[]` clears.
+    ///
+    /// # Errors
+    /// `Invalid` naming field and rule.
+    pub fn merged(&self, fields: &Fields) -> Result<Self> {
+        let terms = self.read(fields, OLDER)?;
+        match terms.kind {
+            TokenKind::DefaultService | TokenKind::DefaultBatch => Err(wrong_kind()),
+            _ if terms.policies == [ROOT] => Err(no_root()),
+            _ => terms.consistent(),
+        }
+    }
+
+    /// As [`TokenTerms::merged`], without the rules; `older` are the older names that count.
+    pub(super) fn read(&self, fields: &Fields, older: &[&str]) -> Result<Self> {
+        let mut terms = self.clone();
+        let times: [(&'static str, TimeOf); 4] = [
+            ("token_ttl", |terms| &mut terms.ttl),
+            ("token_max_ttl", |terms| &mut terms.max_ttl),
+            ("token_explicit_max_ttl", |terms| &mut terms.explicit_max_ttl),
+            ("token_period", |terms| &mut terms.period),
+        ];
+        for (name, of) in times {
+            if let Some(name) = terms.given(fields, older, name) {
+                *of(&mut terms) = fields.duration(name)?.unwrap_or_default();
+            }
+        }
+        if let Some(name) = terms.given(fields, older, "token_policies") {
+            terms.policies = sanitised(name, fields.list(name)?.unwrap_or_default())?;
+        }
+        if let Some(name) = terms.given(fields, older, "token_bound_cidrs") {
+            terms.bound_cidrs = Network::list(fields, name)?.unwrap_or_default();
+        }
+        if let Some(name) = terms.given(fields, older, "token_num_uses") {
+            terms.num_uses = uses(fields, name, "token num uses cannot be negative")?;
+        }
+        if let Some(given) = fields.bool("token_no_default_policy")? {
+            terms.no_default_policy = given;
+        }
+        if let Some(given) = fields.bool("token_strictly_bind_ip")? {
+            terms.strictly_bind_ip = given;
+        }
+        if let Some(word) = fields.text("token_type")? {
+            terms.kind =
+                if word.is_empty() { TokenKind::Default } else { TokenKind::of(&word).ok_or_else(wrong_kind)? };
+        }
+        Ok(terms)
+    }
+
+    /// Under which name a field is given, its own or an older one; takes note of an older one.
+    fn given(&mut self, fields: &Fields, older: &[&str], name: &'static str) -> Option<&'static str> {
+        let twin = name.strip_prefix("token_").filter(|twin| older.contains(twin));
+        let old = twin.filter(|twin| fields.has(twin));
+        let given = fields.has(name).then_some(name).or(old)?;
+        self.older.retain(|known| Some(known.as_str()) != twin);
+        self.older.extend(old.map(str::to_owned));
+        Some(given)
+    }
+
+    /// The rules that hold wherever the role is.
+    pub(super) fn consistent(self) -> Result<Self> {
+        if !self.max_ttl.is_zero() && self.ttl > self.max_ttl {
+            return Err(Error::invalid("ttl should not be greater than max_ttl"));
+        }
+        if self.strictly_bind_ip && !self.bound_cidrs.is_empty() {
+            return Err(Error::invalid(
+                "'token_strictly_bind_ip' conflicts with 'token_bound_cidrs'; set only one of them",
+            ));
+        }
+        if matches!(self.kind, TokenKind::Batch | TokenKind::DefaultBatch) {
+            for (set, what) in [
+                (!self.period.is_zero(), "periodic tokens"),
+                (self.num_uses > 0, "tokens with limited use count"),
+                (!self.explicit_max_ttl.is_zero(), "tokens with an explicit max TTL"),
+            ] {
+                if set {
+                    let kind = self.kind.word();
+                    return Err(Error::invalid(format!(
+                        "'token_type' cannot be '{kind}' when role is set to generate {what}"
+                    )));
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// Holds the terms against the longest life of what the mount hands out.
+    ///
+    /// # Errors
+    /// `Invalid` for a longer period.
+    pub fn check(&self, mount: &Mount) -> Result<Warnings> {
+        let longest = mount.max_ttl();
+        if self.period > longest {
+            let (period, longest) = (human(self.period), human(longest));
+            return Err(Error::invalid(format!(
+                "token period of \"{period}\" is greater than the backend's maximum lease TTL of \"{longest}\""
+            )));
+        }
+        let mut warnings = Warnings::default();
+        if self.max_ttl > longest {
+            warnings.add(
+                "max_ttl is greater than the system or backend mount's maximum TTL value; issued tokens' max TTL \
+                 value will be truncated"
+                    .to_owned(),
+            );
+        }
+        Ok(warnings)
+    }
+
+    /// What reading the role shows of them; times in seconds.
+    pub fn to_json(&self) -> Map<String, Value> {
+        let mut shown = Map::new();
+        for (name, value) in [
+            ("token_ttl", json!(self.ttl.as_secs())),
+            ("token_max_ttl", json!(self.max_ttl.as_secs())),
+            ("token_explicit_max_ttl", json!(self.explicit_max_ttl.as_secs())),
+            ("token_period", json!(self.period.as_secs())),
+            ("token_policies", json!(self.policies)),
+            ("token_bound_cidrs", json!(self.bound_cidrs)),
+            ("token_num_uses", json!(self.num_uses)),
+            ("token_no_default_policy", json!(self.no_default_policy)),
+            ("token_type", json!(self.kind.word())),
+            ("token_strictly_bind_ip", json!(self.strictly_bind_ip)),
+        ] {
+            let twin = name.strip_prefix("token_").filter(|twin| self.older.iter().any(|known| known == twin));
+            shown.extend(twin.map(|twin| (twin.to_owned(), value.clone())));
+            shown.insert(name.to_owned(), value);
+        }
+        shown
+    }
+
+    /// Whether somebody at this address may log in with the role.
+    pub fn admits(&self, address: Option<IpAddr>) -> bool {
+        Network::any_admits(&self.bound_cidrs, address)
+    }
+}
+
+/// A number of uses; 0 for no limit. `negative` is what a negative one is refused with.
+pub(super) fn uses(fields: &Fields, name: &str, negative: &'static str) -> Result<u32> {
+    match fields.int(name)?.unwrap_or(0) {
+        below if below < 0 => Err(Error::invalid(negative)),
+        uses => u32::try_from(uses).map_err(|_| Error::invalid(format!("{name}: larger than {}", u32::MAX))),
+    }
+}
+
+/// What a login, and a role of an authentication method, hear that ask for `root`.
+pub(super) fn no_root() -> Error {
+    Error::invalid("auth methods cannot create root tokens")
+}
+
+fn wrong_kind() -> Error {
+    Error::invalid("invalid 'token_type' value: must be \"default\", \"service\" or \"batch\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(terms: &TokenTerms, body: Value) -> Result<TokenTerms> {
+        terms.merged(&Fields::parse(body.to_string().as_bytes()).unwrap())
+    }
+
+    fn refused(body: Value) -> String {
+        merged(&TokenTerms::default(), body).unwrap_err().text().to_owned()
+    }
+
+    #[test]
+    fn what_is_absent_stays_and_what_is_empty_clears() {
+        let first = json!({"token_ttl": "1h", "token_policies": "Web, a,web", "token_bound_cidrs": ["192.0.2.0/24"],
+            "token_num_uses": 3, "token_type": "service", "token_no_default_policy": true});
+        let terms = merged(&TokenTerms::default(), first).unwrap();
+        assert_eq!(
+            (terms.ttl.as_secs(), &terms.policies[..], terms.num_uses),
+            (3600, &["a".into(), "web".into()][..], 3)
+        );
+        assert_eq!(merged(&terms, json!({"token_ttl": null})).unwrap(), terms);
+        let cleared = json!({"token_ttl": 0, "token_policies": [], "token_bound_cidrs": "", "token_num_uses": 0,
+            "token_type": "", "token_no_default_policy": ""});
+        assert_eq!(merged(&terms, cleared).unwrap(), TokenTerms::default());
+    }
+
+    #[test]
+    fn an_older_name_counts_where_the_newer_is_absent_and_is_shown_again() {
+        let terms = merged(&TokenTerms::default(), json!({"ttl": 60, "policies": "a", "token_policies": "b"})).unwrap();
+        let shown = terms.to_json();
+        assert_eq!((&shown["ttl"], &shown["token_ttl"]), (&json!(60), &json!(60)));
+        assert_eq!((&shown["policies"], &shown["token_policies"]), (&json!(["b"]), &json!(["b"])));
+        assert!(!shown.contains_key("period"));
+        let newer = merged(&terms, json!({"token_ttl": 90})).unwrap().to_json();
+        assert!(!newer.contains_key("ttl") && newer["token_ttl"] == 90);
+        assert_eq!(newer["policies"], json!(["b"]));
+    }
+
+    #[test]
+    fn rules_name_what_they_refuse() {
+        for (body, want) in [
+            (json!({"token_ttl": "2h", "max_ttl": "1h"}), "ttl should not be greater than max_ttl"),
+            (json!({"token_num_uses": -1}), "token num uses cannot be negative"),
+            (json!({"token_num_uses": 1_u64 << 40}), "token_num_uses"),
+            (json!({"token_policies": " ROOT"}), "auth methods cannot create root tokens"),
+            (json!({"policies": "response-wrapping"}), "cannot assign policy"),
+            (json!({"token_bound_cidrs": "192.0.2.0/24,x"}), "token_bound_cidrs:"),
+            (json!({"token_type": "default-batch"}), "'token_type'"),
+            (json!({"token_type": "Batch"}), "'token_type'"),
+            (json!({"token_type": "batch", "token_period": "1h"}), "periodic tokens"),
+            (json!({"token_type": "batch", "num_uses": 3}), "limited use count"),
+            (json!({"token_type": "batch", "token_explicit_max_ttl": 9}), "explicit max TTL"),
+            (json!({"token_strictly_bind_ip": true, "bound_cidrs": "::1"}), "'token_strictly_bind_ip' conflicts"),
+        ] {
+            let text = refused(body);
+            assert!(text.contains(want), "{text}");
+        }
+    }
+}
