@@ -8,10 +8,11 @@
 //! copy of the database holds nothing that works.
 //!
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
-//! renewing and ending tokens), `mounts` (the table). What is not offered is refused by name: batch
+//! renewing and ending tokens), `identity` (who is behind them), `mounts` (the table). What is not offered is refused by name: batch
 //! tokens, token roles, wrapping, namespaces, and for now every authentication method but tokens.
 
 mod cache;
+pub mod identity;
 mod instant;
 pub mod mounts;
 mod policies;
@@ -32,6 +33,7 @@ use arc_swap::ArcSwap;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use cache::TokenCache;
+use identity::{Entities, EntityRef};
 use mounts::MountTable;
 use policies::Policies;
 use policy::{Acl, Decision, Operation, Parameters, Place};
@@ -67,7 +69,9 @@ pub struct Caller {
     pub display_name: String,
     /// The entity behind it; `""` for none.
     pub entity_id: String,
-    /// Names of its policies, sorted.
+    /// The same, as it was when the token was looked at last.
+    pub entity: Option<EntityRef>,
+    /// Names of its own policies, sorted.
     pub policies: Vec<String>,
     /// What its maker attached to it.
     pub metadata: BTreeMap<String, String>,
@@ -93,6 +97,11 @@ impl Caller {
         self.policies.first().is_some_and(|name| name == ROOT)
     }
 
+    /// Names of the policies that it has by its entity, sorted.
+    pub fn identity_policies(&self) -> &[String] {
+        self.entity.as_ref().map_or(&[], |entity| &entity.policies)
+    }
+
     /// The hash under which its token is stored.
     pub fn token_hash(&self) -> TokenHash {
         self.hash
@@ -111,6 +120,7 @@ impl Caller {
 
     fn is_current(&self, policies: &Policies, now: Time) -> bool {
         self.generation == policies.generation()
+            && self.entity.as_ref().is_none_or(|entity| !entity.is_changed())
             && self.expires_at.is_none_or(|end| now < end)
             && self.acl.valid_until().is_none_or(|end| now < end)
     }
@@ -123,6 +133,7 @@ pub struct Auth {
     policies: ArcSwap<Policies>,
     mounts: ArcSwap<MountTable>,
     tokens: TokenCache,
+    entities: Entities,
     /// Held while a policy or mount changes.
     writing: tokio::sync::Mutex<()>,
     /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes
@@ -145,6 +156,7 @@ impl Auth {
             policies: ArcSwap::from_pointee(policies),
             mounts: ArcSwap::from_pointee(mounts),
             tokens: TokenCache::default(),
+            entities: Entities::default(),
             writing: tokio::sync::Mutex::new(()),
             behind: AtomicBool::new(false),
         }))
@@ -230,9 +242,11 @@ impl Auth {
         }
         let epoch = self.tokens.epoch(&hash);
         let row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
-        let caller = self.caller(&row)?;
+        let caller = self.caller(&row).await?;
         if row.uses.is_none() {
-            self.tokens.put(hash, Arc::clone(&caller), now, epoch);
+            // As old as the older of what it was made of.
+            let read_at = caller.entity.as_ref().map_or(now, |entity| entity.read_at().min(now));
+            self.tokens.put(hash, Arc::clone(&caller), read_at, epoch);
         }
         Ok(caller)
     }
@@ -251,15 +265,24 @@ impl Auth {
         Ok(row.filter(|row| row.expires_at.is_none_or(|end| now < end) && row.uses != Some(0)))
     }
 
-    fn caller(&self, row: &TokenRow) -> Result<Arc<Caller>> {
+    /// Who is behind a row; `Forbidden` when its entity is gone or disabled.
+    async fn caller(&self, row: &TokenRow) -> Result<Arc<Caller>> {
         let record = Record::of(row)?;
+        let entity = self.entity_behind(&record.entity_id).await?;
         let policies = self.policies.load();
-        let acl = policies.acl(&record.policies, self.clock.now());
+        let acl = match &entity {
+            None => policies.acl(&record.policies, None, self.clock.now()),
+            Some(entity) => {
+                let names = identity::together(&record.policies, &entity.policies);
+                policies.acl(&names, Some(&**entity), self.clock.now())
+            }
+        };
         Ok(Arc::new(Caller {
             accessor: record.accessor,
             recorded_as: row.accessor_hash.iter().map(|b| format!("{b:02x}")).collect(),
             display_name: record.display_name,
             entity_id: record.entity_id,
+            entity,
             policies: record.policies,
             metadata: record.meta,
             created_at: record.created_at,
@@ -302,7 +325,10 @@ impl Auth {
     /// Those of the store.
     pub async fn caller_by_token(&self, token: &str) -> Result<Option<Arc<Caller>>> {
         let Some(hash) = hash_of(token) else { return Ok(None) };
-        self.live_row(hash).await?.map(|row| self.caller(&row)).transpose()
+        match self.live_row(hash).await? {
+            Some(row) => live(self.caller(&row).await),
+            None => Ok(None),
+        }
     }
 
     /// As [`Auth::caller_by_token`], by accessor.
@@ -310,6 +336,17 @@ impl Auth {
     /// # Errors
     /// Those of the store.
     pub async fn caller_by_accessor(&self, accessor: &str) -> Result<Option<Arc<Caller>>> {
-        self.row_by_accessor(accessor).await?.map(|row| self.caller(&row)).transpose()
+        match self.row_by_accessor(accessor).await? {
+            Some(row) => live(self.caller(&row).await),
+            None => Ok(None),
+        }
+    }
+}
+
+/// A token whose entity is gone or disabled is not live.
+fn live(caller: Result<Arc<Caller>>) -> Result<Option<Arc<Caller>>> {
+    match caller {
+        Err(error) if error.kind() == Kind::Forbidden => Ok(None),
+        found => found.map(Some),
     }
 }

@@ -13,7 +13,7 @@
 //! server          the composition root: opens stores, starts actors, binds (TLS with HTTP/2 too), drains
 //! http            the wires: http/secrets is one pipeline and one route table per kind of mount,
 //!                 http/jsonapi another pipeline and one route table per resource
-//! auth            tokens, policies, the mount table
+//! auth            tokens, policies, identities, the mount table
 //! pki             the certificate authority engine, on floors of its own
 //! mounts          the life of mounts: opened, woken, followed and closed in one place
 //! audit           what is asked and answered, told to devices
@@ -24,6 +24,7 @@
 //! storage         group commit, the embedded store, PostgreSQL, the seal
 //! telemetry       the metric catalogue, the exporter, the logs
 //! sql             sessions of a relational store, for domains that speak SQL themselves
+//! templates       texts that are filled in for who asks, in policies and in roles
 //! error clock fields documents secret random     what all of them share
 //! ```
 //!
@@ -122,6 +123,8 @@
 //! | what is done when a device fails? | `keys/pkcs11/healing.rs` |
 //! | what does a policy grant? | [`auth::policy`] |
 //! | how long does a token live? | `auth/token/ttl.rs` |
+//! | who is behind a token, and when are they forgotten? | [`auth::identity`] |
+//! | what fills a template, and what never? | [`templates`] |
 //! | which path is which mount, of which type? | [`auth::mounts`] |
 //! | when is a mount opened, and when closed? | [`mounts`] |
 //! | what is an audit device told, and when? | [`audit`] |
@@ -167,4 +170,5 @@ pub mod server;
 pub mod sql;
 pub mod storage;
 pub mod telemetry;
+pub mod templates;
 pub mod x509;

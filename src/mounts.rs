@@ -125,9 +125,9 @@ impl Mounts {
             (MountKind::Pki, From::Stored) => self.pki.open(mount.id).await?,
             (MountKind::Pki, From::Nothing) => self.pki.open_new(mount.id).await,
             // Their state is the whole server's.
-            (MountKind::Token | MountKind::System, _) => {}
+            (MountKind::Token | MountKind::System | MountKind::Identity, _) => {}
             // Nothing answers there.
-            (MountKind::Identity | MountKind::Cubbyhole | MountKind::Unknown(_), _) => {}
+            (MountKind::Cubbyhole | MountKind::Unknown(_), _) => {}
         }
         // It may have been disabled while it was read, when there was nothing to close yet.
         if !self.is_mounted(mount.id) {

@@ -89,7 +89,8 @@ impl Template {
         while let Some((before, opened)) = rest.split_once("{{") {
             let (inside, after) = opened.split_once("}}").ok_or_else(|| refuse("a template is not closed"))?;
             pieces.push(Piece::Text(before.to_owned()));
-            let selector = Selector::parse(inside.trim()).ok_or_else(|| refuse("a template names nothing that is known"))?;
+            let selector =
+                Selector::parse(inside.trim()).ok_or_else(|| refuse("a template names nothing that is known"))?;
             pieces.push(Piece::Value(selector));
             rest = after;
         }

@@ -33,4 +33,5 @@ pub(super) use cache::Entities;
 pub use cache::EntityRef;
 pub use change::EntityChange;
 pub use entity::{Alias, Entity};
+pub(super) use entity::{together, told_with};
 pub use found::LoginAlias;

@@ -26,6 +26,8 @@ pub struct TokenRow {
     /// The authentication method whose login it, or the token that it descends from, began with: it ends with
     /// that mount.
     pub mount: Option<MountId>,
+    /// The entity that it is of.
+    pub entity: Option<String>,
     /// Everything else (accessor, policies, metadata …), JSON; holds the accessor in clear, so this type has no `Debug`.
     pub body: Vec<u8>,
 }

@@ -20,7 +20,8 @@ use aws_lc_rs::digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use login::{Alias, LoggedIn, Login};
+pub use super::identity::LoginAlias as Alias;
+pub use login::{LoggedIn, Login};
 pub use network::Network;
 pub use terms::{TokenKind, TokenTerms};
 
@@ -169,7 +170,7 @@ impl Auth {
         let now = self.clock.now();
         let row = self.store.token(caller.hash).await?.filter(|row| row.expires_at.is_none_or(|end| now < end));
         let row = row.ok_or_else(bad_token)?;
-        Ok(Record::of(&row)?.lookup_json(token, &row, now))
+        self.with_identity(Record::of(&row)?.lookup_json(token, &row, now)).await
     }
 
     /// The look-up data of any token.
@@ -178,7 +179,7 @@ impl Auth {
     /// `Forbidden` with `bad token` when it is not live; those of the store.
     pub async fn lookup(&self, token: &str) -> Result<Value> {
         let row = self.live_row(hash_of(token).ok_or_else(bad_token)?).await?.ok_or_else(bad_token)?;
-        Ok(Record::of(&row)?.lookup_json(token, &row, self.clock.now()))
+        self.with_identity(Record::of(&row)?.lookup_json(token, &row, self.clock.now())).await
     }
 
     /// The look-up data of the token with this accessor, with an empty `id`.
@@ -187,7 +188,7 @@ impl Auth {
     /// `Invalid` with `invalid accessor`; those of the store.
     pub async fn lookup_accessor(&self, accessor: &str) -> Result<Value> {
         let row = self.row_by_accessor(accessor).await?.ok_or_else(|| Error::invalid("invalid accessor"))?;
-        Ok(Record::of(&row)?.lookup_json("", &row, self.clock.now()))
+        self.with_identity(Record::of(&row)?.lookup_json("", &row, self.clock.now())).await
     }
 
     /// Renews the caller's own token, whose text is `token`. `increment` is a wish; `None` and zero
@@ -251,7 +252,9 @@ impl Auth {
         let outcome = self.store.commit(vec![update]).await?;
         self.tokens.remove(&[row.hash]);
         match outcome.as_slice() {
-            [AuthOutcome::Done] => Ok((record.auth_json(token, grant.ttl, row.uses), grant.warnings)),
+            [AuthOutcome::Done] => {
+                Ok((self.with_identity(record.auth_json(token, grant.ttl, row.uses)).await?, grant.warnings))
+            }
             _ => Err(gone()),
         }
     }
@@ -304,6 +307,7 @@ impl Auth {
         let now = self.clock.now();
         self.tokens.prune(now);
         self.sweep_policies().await?;
+        self.sweep_entities().await?;
         let mut removed = 0;
         for _ in 0..SWEEP_STEPS {
             let batch = self.store.sweep_tokens(now, SWEEP_BATCH).await?;

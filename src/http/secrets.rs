@@ -6,12 +6,13 @@
 //! by. Whether a mount exists is only told to those whose policies grant the path.
 //!
 //! What can be asked stands in route tables, one for each kind of mount that answers ([`sys`], [`token`],
-//! [`pki`]); the pipeline, the metrics and the tests that visit every route read the same ones. Where a path
+//! [`identity`], [`pki`]); the pipeline, the metrics and the tests that visit every route read the same ones. Where a path
 //! leads, `target` finds out.
 
 pub mod answer;
 mod audit;
 pub mod dialect;
+pub mod identity;
 pub mod index;
 mod page;
 pub mod path;
@@ -381,7 +382,8 @@ fn routes_of(kind: &MountKind) -> Option<&'static [Route]> {
         MountKind::Pki => Some(pki::ROUTES),
         MountKind::Token => Some(token::ROUTES),
         MountKind::System => Some(sys::ROUTES),
-        MountKind::Identity | MountKind::Cubbyhole | MountKind::Unknown(_) => None,
+        MountKind::Identity => Some(identity::ROUTES),
+        MountKind::Cubbyhole | MountKind::Unknown(_) => None,
     }
 }
 

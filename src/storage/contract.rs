@@ -3,6 +3,7 @@
 
 mod auth;
 mod commits;
+mod identity;
 mod pki;
 mod records;
 mod sealed;
@@ -189,6 +190,14 @@ macro_rules! contract {
             auth::sweeping_removes_ended_tokens_with_their_descendants,
             auth::the_tokens_of_a_dropped_mount_are_gone_at_once,
             auth::system_documents_are_listed_by_kind,
+            identity::an_entity_is_found_by_everything_it_is_called,
+            identity::of_changes_of_one_version_one_is_stored,
+            identity::names_and_places_are_taken_once,
+            identity::logins_of_one_name_at_the_same_time_make_one_entity,
+            identity::an_entity_goes_with_its_aliases,
+            identity::pages_of_entities_and_aliases_are_whole,
+            identity::an_entity_is_swept_when_no_token_is_its,
+            identity::bodies_of_identities_are_sealed_to_their_rows,
             sealed::a_bit_flip_in_any_octet_of_a_sealed_body_is_an_error,
             sealed::swapped_or_rolled_back_rows_are_an_error,
             sealed::a_prolonged_token_row_is_an_error,

@@ -153,16 +153,17 @@ pub(super) mod mounts {
 /// Tokens.
 pub(super) mod tokens {
     pub(crate) const INSERT: &str =
-        "INSERT INTO token (hash, accessor_hash, parent, expires_at_micros, uses, mount, body)
-        VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";
+        "INSERT INTO token (hash, accessor_hash, parent, expires_at_micros, uses, mount, entity, body)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
     pub(crate) const UPDATE: &str = "UPDATE token SET expires_at_micros = $1, body = $2
         WHERE hash = $3 AND (expires_at_micros IS NULL OR expires_at_micros > $4)";
     pub(crate) const SPEND: &str = "UPDATE token SET uses = uses - 1 WHERE hash = $1 AND uses > 0 RETURNING uses";
     pub(crate) const DELETE: &str = "DELETE FROM token WHERE hash = $1";
-    pub(crate) const BY_HASH: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount
+    pub(crate) const BY_HASH: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount, entity
         FROM token WHERE hash = $1
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))";
-    pub(crate) const BY_ACCESSOR: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount
+    pub(crate) const BY_ACCESSOR: &str =
+        "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount, entity
         FROM token WHERE accessor_hash = $1
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))";
     /// Some of those that end with a mount; with their descendants, which are the mount's too.

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::auth::instant;
+use crate::auth::policies::Filler;
 use crate::auth::store::{AliasRow, EntityRow, IdentityRows};
 use crate::clock::Time;
 use crate::error::{Error, Result};
@@ -147,12 +149,6 @@ impl Entity {
     pub fn alias_at(&self, accessor: &str) -> Option<&Alias> {
         self.aliases.iter().find(|alias| alias.accessor == accessor)
     }
-
-    /// What tells this content from every other that an entity had or will have.
-    pub(crate) fn stamp(&self) -> String {
-        let aliases = self.aliases.iter().map(|alias| format!(",{}:{}", alias.id, alias.version));
-        std::iter::once(format!("{}:{}", self.id, self.version)).chain(aliases).collect()
-    }
 }
 
 impl Alias {
@@ -225,4 +221,32 @@ impl Identity for Entity {
             Selector::Group => None,
         }
     }
+}
+
+impl Filler for Entity {
+    fn stamp(&self) -> String {
+        let aliases = self.aliases.iter().map(|alias| format!(",{}:{}", alias.id, alias.version));
+        std::iter::once(format!("{}:{}", self.id, self.version)).chain(aliases).collect()
+    }
+}
+
+/// Names of policies of both lists, sorted, each once.
+pub(in crate::auth) fn together(one: &[String], other: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = one.iter().chain(other).cloned().collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// What an answer tells of a token, with the policies that the token has by its entity.
+pub(in crate::auth) fn told_with(mut told: Value, policies: &[String]) -> Value {
+    if policies.is_empty() {
+        return told;
+    }
+    if let Some(own) = told["token_policies"].as_array() {
+        let own: Vec<String> = own.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        told["policies"] = together(&own, policies).into();
+    }
+    told["identity_policies"] = policies.into();
+    told
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::cache::EntityRef;
-use super::entity::{Alias, Entity};
+use super::entity::{Alias, Entity, told_with};
 use crate::auth::mounts::Mount;
 use crate::auth::store::{AliasEntry, AuthOutcome, AuthWrite, EntityBy, EntityEntry, EntityPage};
 use crate::auth::{Auth, repeated};
@@ -59,9 +61,10 @@ impl Auth {
             let mut entity = Entity::new(now);
             entity.kept_until = Some(now + KEPT);
             let alias = login.tell(Alias::new(accessor, &login.name, &entity.id, now), now);
+            let epoch = self.entities.epoch();
             self.store.commit(vec![AuthWrite::EntityPut(entity.row()?), AuthWrite::AliasPut(alias.row()?)]).await?;
             entity.aliases.push(alias);
-            return Ok(self.entities.put(entity, now, self.entities.epoch()));
+            return Ok(self.entities.put(entity, now, epoch));
         };
         let known = able(known)?;
         let kept = is_kept(&known, now);
@@ -116,6 +119,25 @@ impl Auth {
             None => self.read_entity(EntityBy::Id(id.to_owned())).await?.ok_or_else(Error::forbidden)?,
         };
         able(known).map(Some)
+    }
+
+    /// What an answer tells of a token, with the policies that the token has by its entity.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(in crate::auth) async fn with_identity(&self, told: Value) -> Result<Value> {
+        let id = told["entity_id"].as_str().unwrap_or_default();
+        if id.is_empty() {
+            return Ok(told);
+        }
+        let entity = match self.entities.by_id(id, self.clock.now()) {
+            Some(known) => Some(known),
+            None => self.read_entity(EntityBy::Id(id.to_owned())).await?,
+        };
+        Ok(match entity {
+            Some(entity) => told_with(told, &entity.policies),
+            None => told,
+        })
     }
 
     /// Reads an entity.

@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 use super::names::{add, contains, sanitised};
 use super::terms::uses;
 use super::{ACCESSOR_CHARACTERS, Record, TOKEN_CHARACTERS, hash_of, ttl};
+use crate::auth::identity::told_with;
 use crate::auth::policies::DEFAULT;
 use crate::auth::store::{AuthOutcome, AuthWrite, TokenHash, TokenRow};
 use crate::auth::{Auth, Caller, ROOT};
@@ -100,7 +101,8 @@ impl Auth {
         // The store holds the parent to be there: it may have been revoked since it was read.
         let token = inserted.map_err(|error| if error.kind() == Kind::Conflict { no_parent() } else { error })?;
         let token = Zeroizing::new(token);
-        Ok((record.auth_json(&token, ttl.unwrap_or_default(), wanted.uses), warnings))
+        let made = record.auth_json(&token, ttl.unwrap_or_default(), wanted.uses);
+        Ok((told_with(made, parent.identity_policies()), warnings))
     }
 
     /// The parent must be live now, not a moment ago in some cache, and must not be limited in use.
@@ -193,6 +195,7 @@ pub(super) fn token_row(
         accessor_hash: hash(&record.accessor)?,
         parent: ties.parent,
         mount: ties.mount,
+        entity: Some(record.entity_id.clone()).filter(|id| !id.is_empty()),
         expires_at: ttl.map(|ttl| ttl::after(record.created_at, ttl)),
         uses,
         body: record.to_body()?,

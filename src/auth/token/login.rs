@@ -16,6 +16,7 @@ use super::names::{add, contains, sanitised};
 use super::network::Network;
 use super::terms::{TokenKind, TokenTerms, no_root};
 use super::ttl::Limits;
+use crate::auth::identity::{LoginAlias, told_with};
 use crate::auth::mounts::Mount;
 use crate::auth::policies::DEFAULT;
 use crate::auth::{Auth, ROOT};
@@ -30,7 +31,7 @@ pub struct Login {
     /// The role that they logged in with.
     pub role: String,
     /// Who they are; `None` where the method does not tell people apart.
-    pub alias: Option<Alias>,
+    pub alias: Option<LoginAlias>,
     /// Their name; the token's has the mount's path in front.
     pub display_name: String,
     /// What is attached to the token.
@@ -39,16 +40,6 @@ pub struct Login {
     pub terms: TokenTerms,
     /// Where they are.
     pub address: Option<IpAddr>,
-}
-
-/// Who somebody is to one authentication method.
-pub struct Alias {
-    /// Their name, which stays the same from one login to the next.
-    pub name: String,
-    /// What is known of them.
-    pub metadata: BTreeMap<String, String>,
-    /// The names of their groups.
-    pub groups: Vec<String>,
 }
 
 /// The login that a token began with.
@@ -65,10 +56,10 @@ impl Auth {
     /// Makes the token of a login. Returns the `auth` object and warnings.
     ///
     /// # Errors
-    /// `Forbidden` for an address that the role does not admit; `Invalid` for policies or a type of token that
+    /// `Forbidden` for an address that the role does not admit, and when their entity is disabled; `Invalid` for policies or a type of token that
     /// logins cannot get; `NotFound` when the mount goes at this moment; those of the store.
     pub async fn log_in(&self, login: Login) -> Result<(Value, Warnings)> {
-        let Login { mount, role, alias: _, display_name, meta, terms, address } = login;
+        let Login { mount, role, alias, display_name, meta, terms, address } = login;
         if !terms.admits(address) {
             return Err(Error::forbidden());
         }
@@ -90,6 +81,13 @@ impl Auth {
             false => terms.bound_cidrs.clone(),
             true => vec![Network::of(address.ok_or_else(Error::forbidden)?)],
         };
+        let entity = match &alias {
+            Some(alias) => Some(self.entity_of(&mount, alias).await?),
+            None => None,
+        };
+        if let Some(entity) = &entity {
+            record.entity_id.clone_from(&entity.id);
+        }
         record.renewable = true;
         record.login = Some(LoggedIn { mount: mount.id, role });
         let grant = login_limits(&mount, &terms, record.created_at).grant(record.created_at, terms.ttl)?;
@@ -100,7 +98,8 @@ impl Auth {
             Kind::Conflict => Error::new(Kind::NotFound, "the authentication method was just disabled"),
             _ => error,
         })?);
-        Ok((record.auth_json(&token, grant.ttl, uses), grant.warnings))
+        let identity_policies = entity.as_ref().map_or(&[][..], |entity| &entity.policies);
+        Ok((told_with(record.auth_json(&token, grant.ttl, uses), identity_policies), grant.warnings))
     }
 }
 

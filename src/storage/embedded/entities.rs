@@ -1,6 +1,6 @@
 //! SQL of entities and their aliases.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, Row, params};
 
 use super::query::{Failure, count, prepared, time};
 use crate::auth::store::{AliasEntry, AliasRow, EntityBy, EntityEntry, EntityPage, EntityRow, IdentityRows};

@@ -38,8 +38,7 @@ pub(super) async fn put_alias(db: &Session, row: &AliasRow) -> Result<(), Failur
     }
     let (version, before) = (row.version as i64, row.version as i64 - 1);
     let stored = if version == 1 {
-        let values: [&(dyn ToSql + Sync); 6] =
-            [&row.id, &row.accessor, &row.name, &row.entity, &version, &row.body];
+        let values: [&(dyn ToSql + Sync); 6] = [&row.id, &row.accessor, &row.name, &row.entity, &version, &row.body];
         execute(db, sql::INSERT_ALIAS, &values).await?
     } else {
         let values: [&(dyn ToSql + Sync); 7] =
@@ -139,7 +138,12 @@ pub(super) async fn page(db: &Session, page: EntityPage) -> Result<Vec<EntityEnt
 pub(super) async fn aliases(db: &Session, after: String, limit: u32) -> Result<Vec<AliasEntry>, Failure> {
     let found = rows(db, sql::ALIASES, &[&after, &i64::from(limit)]).await?;
     let entry = |row: &Row| {
-        Ok(AliasEntry { id: row.try_get(0)?, accessor: row.try_get(1)?, name: row.try_get(2)?, entity: row.try_get(3)? })
+        Ok(AliasEntry {
+            id: row.try_get(0)?,
+            accessor: row.try_get(1)?,
+            name: row.try_get(2)?,
+            entity: row.try_get(3)?,
+        })
     };
     found.iter().map(entry).collect()
 }
