@@ -8,12 +8,13 @@
 //! copy of the database holds nothing that works.
 //!
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
-//! renewing and ending tokens), `identity` (who is behind them), `mounts` (the table). What is not offered is refused by name: batch
-//! tokens, token roles, wrapping, namespaces, and for now every authentication method but tokens.
+//! renewing and ending tokens), `identity` (who is behind them), `mounts` (the table), `login` (the authentication
+//! methods). What is not offered is refused by name: batch tokens, token roles, wrapping, namespaces.
 
 mod cache;
 pub mod identity;
 mod instant;
+pub(crate) mod login;
 pub mod mounts;
 mod policies;
 pub mod policy;
@@ -34,6 +35,7 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use cache::TokenCache;
 use identity::{Entities, EntityRef};
+use login::Logins;
 use mounts::MountTable;
 use policies::Policies;
 use policy::{Acl, Decision, Operation, Parameters, Place};
@@ -134,6 +136,7 @@ pub struct Auth {
     mounts: ArcSwap<MountTable>,
     tokens: TokenCache,
     entities: Entities,
+    logins: Logins,
     /// Held while a policy or mount changes.
     writing: tokio::sync::Mutex<()>,
     /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes
@@ -151,6 +154,7 @@ impl Auth {
         let policies = policies::load(&*store, 1).await?;
         let mounts = mounts::load(&*store).await?;
         Ok(Arc::new(Self {
+            logins: Logins::new(Arc::clone(&store)),
             store,
             clock,
             policies: ArcSwap::from_pointee(policies),
@@ -160,6 +164,11 @@ impl Auth {
             writing: tokio::sync::Mutex::new(()),
             behind: AtomicBool::new(false),
         }))
+    }
+
+    /// The authentication methods that are open.
+    pub(crate) fn logins(&self) -> &Logins {
+        &self.logins
     }
 
     /// Reads policies and mounts again: for the follower of other nodes' changes.

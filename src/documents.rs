@@ -24,7 +24,8 @@ impl MountId {
 pub struct DocumentKey {
     /// The mount, or [`SYSTEM`].
     pub mount: MountId,
-    /// What it is, from a closed set of words: `mount`, `policy`, `role`, `issuer`, `key`, `config`.
+    /// What it is, from a closed set of words: `mount`, `policy`, `role`, `role-id`, `issuer`, `key`,
+    /// `config`.
     pub kind: &'static str,
     /// Its name within the kind.
     pub name: String,

@@ -25,6 +25,7 @@
 //! telemetry       the metric catalogue, the exporter, the logs
 //! sql             sessions of a relational store, for domains that speak SQL themselves
 //! templates       texts that are filled in for who asks, in policies and in roles
+//! outbound        HTTP to elsewhere, bounded
 //! error clock fields documents secret random     what all of them share
 //! ```
 //!
@@ -162,6 +163,7 @@ pub mod http;
 pub mod keys;
 pub mod mounts;
 pub mod nodes;
+pub mod outbound;
 pub mod pki;
 pub mod projects;
 pub mod random;

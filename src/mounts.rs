@@ -19,9 +19,12 @@ mod grants;
 use std::sync::Arc;
 
 use crate::auth::Auth;
+use crate::auth::login::From;
+use crate::auth::login::method::Method;
+use crate::auth::login::open::Open;
 use crate::auth::mounts::{Mount, MountKind};
 use crate::documents::MountId;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::keys::ManagedKeys;
 use crate::pki::{Authority, Engine};
@@ -33,15 +36,6 @@ pub struct Mounts {
     auth: Arc<Auth>,
     keys: Arc<ManagedKeys>,
     pki: Arc<Engine>,
-}
-
-/// What a mount is opened from.
-#[derive(Clone, Copy)]
-enum From {
-    /// What is stored of it.
-    Stored,
-    /// Nothing: it was made this moment. Nothing is read, so nothing can fail.
-    Nothing,
 }
 
 impl Mounts {
@@ -115,6 +109,20 @@ impl Mounts {
         self.pki.authority(mount.id)
     }
 
+    /// The authentication method of a mount that a request was led to; as [`Mounts::authority`].
+    ///
+    /// # Errors
+    /// `NotFound` when it was just disabled; as [`Mounts::open`].
+    pub(crate) async fn method<M: Method>(&self, mount: &Mount) -> Result<Arc<Open<M>>> {
+        if let Some(open) = self.auth.logins().of(mount.id) {
+            return Ok(open);
+        }
+        if self.is_mounted(mount.id) {
+            self.open_one(mount, From::Stored).await?;
+        }
+        self.auth.logins().of(mount.id).ok_or_else(Error::not_found)
+    }
+
     /// To be called when tokens have ended: wakes whoever ends what they made.
     pub fn tokens_ended(&self) {
         self.pki.wake_leases();
@@ -124,6 +132,9 @@ impl Mounts {
         match (&mount.kind, from) {
             (MountKind::Pki, From::Stored) => self.pki.open(mount.id).await?,
             (MountKind::Pki, From::Nothing) => self.pki.open_new(mount.id).await,
+            (MountKind::AppRole | MountKind::Jwt | MountKind::Cloudb, from) => {
+                self.auth.logins().open(mount, from).await?;
+            }
             // Their state is the whole server's.
             (MountKind::Token | MountKind::System | MountKind::Identity, _) => {}
             // Nothing answers there.
@@ -138,12 +149,15 @@ impl Mounts {
 
     fn close(&self, mount: MountId) {
         self.pki.close(mount);
+        self.auth.logins().close(mount);
     }
 
     /// Closes whatever is not in the table any more.
     fn close_absent(&self) {
         let mounts = self.auth.mounts();
-        self.pki.close_others(|id| mounts.iter().any(|mount| mount.id == id));
+        let is_there = |id| mounts.by_id(id).is_some();
+        self.pki.close_others(is_there);
+        self.auth.logins().close_others(is_there);
     }
 
     fn is_mounted(&self, id: MountId) -> bool {

@@ -7,8 +7,9 @@ use futures_util::future::{BoxFuture, ready};
 
 use super::store::{
     AliasEntry, AliasRow, AuthOutcome, AuthStore, AuthWrite, EntityBy, EntityEntry, EntityPage, EntityRow,
-    IdentityRows, TokenHash, TokenRow,
+    IdentityRows, SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite, TokenHash, TokenRow,
 };
+use crate::clock::Time;
 use crate::documents::{Document, DocumentWrite, MountId};
 use crate::error::{Error, Kind, Result};
 
@@ -17,11 +18,13 @@ pub(super) struct Memory(Mutex<State>);
 
 #[derive(Default, Clone)]
 pub(super) struct State {
-    pub documents: BTreeMap<(&'static str, String), Document>,
+    pub documents: BTreeMap<(MountId, &'static str, String), Document>,
     pub tokens: HashMap<TokenHash, TokenRow>,
     pub entities: BTreeMap<String, EntityRow>,
     pub aliases: BTreeMap<String, AliasRow>,
     pub mounts: Vec<MountId>,
+    pub secret_ids: BTreeMap<(MountId, SecretIdHash), SecretIdRow>,
+    pub ended_roles: Vec<(MountId, i64)>,
     pub reads: usize,
     pub fail: bool,
 }
@@ -74,6 +77,7 @@ impl State {
                 }
                 _ => AuthOutcome::Absent,
             },
+            AuthWrite::SecretId(write) => self.secret_id(write)?,
             AuthWrite::TokenRevoke(hash) => AuthOutcome::Revoked(self.revoke(hash)),
             AuthWrite::TokenSweep { now, limit } => {
                 let ended = |row: &&TokenRow| row.expires_at.is_some_and(|end| end <= now);
@@ -135,8 +139,49 @@ impl State {
         })
     }
 
+    fn secret_id(&mut self, write: SecretIdWrite) -> Result<AuthOutcome> {
+        Ok(match write {
+            SecretIdWrite::Insert(row) if self.ended_roles.contains(&(row.mount, row.role)) => AuthOutcome::Absent,
+            SecretIdWrite::Insert(row) => {
+                let place = (row.mount, row.hash);
+                let there = self.secret_ids.get(&place).is_some_and(|old| is_live(old, row.updated_at));
+                if there {
+                    return Err(Error::new(Kind::Conflict, "secret id"));
+                }
+                self.secret_ids.insert(place, row);
+                AuthOutcome::Done
+            }
+            SecretIdWrite::Spend { mount, hash, now } => {
+                let live = self.secret_ids.get_mut(&(mount, hash)).filter(|row| is_live(row, now));
+                match live.and_then(|row| row.uses.as_mut()) {
+                    None => AuthOutcome::Absent,
+                    Some(uses) => {
+                        *uses -= 1;
+                        let left = *uses;
+                        self.secret_ids.retain(|_, row| row.uses != Some(0));
+                        AuthOutcome::UsesLeft(left)
+                    }
+                }
+            }
+            SecretIdWrite::Remove { mount, hash } => match self.secret_ids.remove(&(mount, hash)) {
+                None => AuthOutcome::Absent,
+                Some(_) => AuthOutcome::Done,
+            },
+            SecretIdWrite::EndRole { mount, role, .. } => {
+                self.ended_roles.push((mount, role));
+                AuthOutcome::Done
+            }
+            SecretIdWrite::Sweep { now, .. } => {
+                let before = self.secret_ids.len();
+                let ended = std::mem::take(&mut self.ended_roles);
+                self.secret_ids.retain(|_, row| is_live(row, now) && !ended.contains(&(row.mount, row.role)));
+                AuthOutcome::Swept((before - self.secret_ids.len()) as u32)
+            }
+        })
+    }
+
     fn document(&mut self, write: DocumentWrite) -> Result<AuthOutcome> {
-        let place = (write.key.kind, write.key.name.clone());
+        let place = (write.key.mount, write.key.kind, write.key.name.clone());
         if self.documents.get(&place).map_or(0, |document| document.version) != write.expected {
             return Err(Error::new(Kind::Conflict, "version"));
         }
@@ -163,6 +208,10 @@ impl State {
     }
 }
 
+fn is_live(row: &SecretIdRow, now: Time) -> bool {
+    row.expires_at.is_none_or(|end| now < end)
+}
+
 impl AuthStore for Memory {
     fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>> {
         self.answer(|state| {
@@ -175,8 +224,9 @@ impl AuthStore for Memory {
         })
     }
 
-    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.answer(|state| Ok(state.documents.values().filter(|d| d.key.kind == kind).cloned().collect()))
+    fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        let of = move |document: &&Document| document.key.mount == mount && document.key.kind == kind;
+        self.answer(move |state| Ok(state.documents.values().filter(of).cloned().collect()))
     }
 
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
@@ -228,6 +278,40 @@ impl AuthStore for Memory {
                 AliasEntry { id, accessor, name, entity }
             };
             Ok(rows.map(entry).collect())
+        })
+    }
+
+    fn secret_id(
+        &self,
+        mount: MountId,
+        role: i64,
+        key: SecretIdKey,
+    ) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
+        let is = move |row: &&SecretIdRow| {
+            let found = match &key {
+                SecretIdKey::Hash(hash) => row.hash == *hash,
+                SecretIdKey::Accessor(text) => row.accessor == *text,
+            };
+            found && (row.mount, row.role) == (mount, role)
+        };
+        self.answer(move |state| Ok(state.secret_ids.values().find(is).cloned()))
+    }
+
+    fn secret_id_accessors(
+        &self,
+        mount: MountId,
+        role: i64,
+        after: String,
+        now: Time,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.answer(move |state| {
+            let of = |row: &&SecretIdRow| (row.mount, row.role) == (mount, role) && is_live(row, now);
+            let accessors = state.secret_ids.values().filter(of).map(|row| row.accessor.clone());
+            let mut accessors: Vec<String> = accessors.filter(|accessor| *accessor > after).collect();
+            accessors.sort();
+            accessors.truncate(limit as usize);
+            Ok(accessors)
         })
     }
 }

@@ -1,11 +1,15 @@
 //! What tokens, policies and the mount table need of storage. Implemented by `storage`.
 
+mod secret_id;
+
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::clock::Time;
-use crate::documents::{Document, DocumentWrite, MountId};
+use crate::documents::{Document, DocumentWrite, MountId, SYSTEM};
 use crate::error::{Error, Result};
+
+pub use self::secret_id::{SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite};
 
 /// SHA-256 of a token or accessor: the only form in which storage can look one up.
 pub type TokenHash = [u8; 32];
@@ -183,6 +187,8 @@ pub enum AuthWrite {
         /// Most entities that are looked at.
         limit: u32,
     },
+    /// Of a secret id.
+    SecretId(SecretIdWrite),
 }
 
 /// What became of one write.
@@ -190,13 +196,13 @@ pub enum AuthWrite {
 pub enum AuthOutcome {
     /// Stored.
     Done,
-    /// No such token (update, spend with no use left), entity or alias.
+    /// No such token or secret id (update, spend with no use left), entity or alias.
     Absent,
     /// Uses left after a spend.
     UsesLeft(u32),
     /// The tokens that a revocation removed, itself first; empty when there was none.
     Revoked(Vec<TokenHash>),
-    /// How many tokens a sweep removed, or at how many entities it looked.
+    /// How many a sweep removed, or at how many entities it looked.
     Swept(u32),
 }
 
@@ -207,8 +213,13 @@ pub trait AuthStore: Send + Sync {
     /// takes the same way and changes nothing.
     fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>>;
 
+    /// All documents of a mount of one kind.
+    fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
+
     /// All system documents of one kind.
-    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
+    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.documents_of(SYSTEM, kind)
+    }
 
     /// A token by its hash, expired ones too; none of a mount that is gone.
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
@@ -224,6 +235,20 @@ pub trait AuthStore: Send + Sync {
 
     /// At most `limit` of all aliases, by id, after this one.
     fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>>;
+
+    /// A secret id of a role, ended ones too.
+    fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey)
+    -> BoxFuture<'static, Result<Option<SecretIdRow>>>;
+
+    /// At most `limit` accessors of a role's secret ids that have not ended at `now`, in byte order, above `after`.
+    fn secret_id_accessors(
+        &self,
+        mount: MountId,
+        role: i64,
+        after: String,
+        now: Time,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<String>>>;
 
     /// Removes at most `limit` tokens that ended at or before `now`, with their descendants; returns how many
     /// went.

@@ -6,7 +6,8 @@
 //! by. Whether a mount exists is only told to those whose policies grant the path.
 //!
 //! What can be asked stands in route tables, one for each kind of mount that answers ([`sys`], [`token`],
-//! [`identity`], [`pki`]); the pipeline, the metrics and the tests that visit every route read the same ones. Where a path
+//! [`identity`], [`pki`], those of authentication methods in `login`); the pipeline, the metrics and the tests that visit
+//! every route read the same ones. Where a path
 //! leads, `target` finds out.
 
 pub mod answer;
@@ -14,6 +15,7 @@ mod audit;
 pub mod dialect;
 pub mod identity;
 pub mod index;
+mod login;
 mod page;
 pub mod path;
 pub mod pki;
@@ -380,6 +382,9 @@ fn log(error: &Error, id: &RequestId) {
 fn routes_of(kind: &MountKind) -> Option<&'static [Route]> {
     match kind {
         MountKind::Pki => Some(pki::ROUTES),
+        MountKind::AppRole => Some(login::approle::ROUTES),
+        MountKind::Jwt => Some(login::jwt::ROUTES),
+        MountKind::Cloudb => Some(login::cloudb::ROUTES),
         MountKind::Token => Some(token::ROUTES),
         MountKind::System => Some(sys::ROUTES),
         MountKind::Identity => Some(identity::ROUTES),

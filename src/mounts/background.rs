@@ -46,6 +46,9 @@ async fn catch_up(mounts: Arc<Mounts>) {
             Ok(true) => mounts.close_absent(),
             Err(error) => tracing::warn!("policies and mounts cannot be read again yet: {error}"),
         }
+        if let Err(error) = mounts.auth.logins().catch_up().await {
+            tracing::warn!("roles of auth methods cannot be read again yet: {error}");
+        }
         if let Err(error) = mounts.keys.catch_up().await {
             tracing::warn!("managed keys cannot be read again yet: {error}");
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use metrics::counter;
 
 use super::{From, Mounts};
+use crate::auth::login::open::Opened;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::pki::Authority;
@@ -14,6 +15,7 @@ use crate::telemetry;
 /// A mount that is open here.
 enum Open {
     Pki(Arc<Authority>),
+    Method(Arc<dyn Opened>),
 }
 
 impl Open {
@@ -21,13 +23,16 @@ impl Open {
     async fn reload(&self) -> Result<()> {
         match self {
             Self::Pki(authority) => authority.reload().await,
+            Self::Method(method) => method.reload().await,
         }
     }
 
-    /// Whether what it publishes holds every revocation up to this number of its sequence.
-    fn covers(&self, revocations: u64) -> bool {
+    /// Whether what it publishes holds every revocation up to this number of its sequence; `None` when it
+    /// publishes none.
+    fn covers(&self, revocations: u64) -> Option<bool> {
         match self {
-            Self::Pki(authority) => authority.crls_cover(revocations),
+            Self::Pki(authority) => Some(authority.crls_cover(revocations)),
+            Self::Method(_) => None,
         }
     }
 
@@ -35,6 +40,7 @@ impl Open {
     fn follow_revocations(&self) {
         match self {
             Self::Pki(authority) => authority.follow_crls(),
+            Self::Method(_) => {}
         }
     }
 }
@@ -71,9 +77,9 @@ impl Mounts {
     }
 
     /// Whether what this mount publishes holds every revocation up to this number; `None` when it is not open
-    /// here.
+    /// here, or publishes none.
     pub fn covers(&self, mount: MountId, revocations: u64) -> Option<bool> {
-        self.opened(mount).map(|open| open.covers(revocations))
+        self.opened(mount)?.covers(revocations)
     }
 
     /// Has this mount publish what other nodes revoked, in the background.
@@ -85,7 +91,8 @@ impl Mounts {
     }
 
     fn opened(&self, mount: MountId) -> Option<Open> {
-        self.pki.authority(mount).ok().map(Open::Pki)
+        let authority = self.pki.authority(mount).ok().map(Open::Pki);
+        authority.or_else(|| self.auth.logins().any(mount).map(Open::Method))
     }
 }
 

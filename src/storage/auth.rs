@@ -6,13 +6,15 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-use crate::auth::store::{AliasRow, AuthOutcome, AuthWrite, EntityRow, IdentityRows, TokenRow};
+use crate::auth::store::{
+    AliasRow, AuthOutcome, AuthWrite, EntityRow, IdentityRows, SecretIdRow, SecretIdWrite, TokenRow,
+};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::storage::backend::{Outcomes, Reader, Unit, as_stored};
 use crate::storage::documents;
 use crate::storage::keys::Keys;
-use crate::storage::seal::{identity_context, token_context};
+use crate::storage::seal::{identity_context, secret_id_context, token_context};
 use crate::storage::store::{DomainWrite, SealedRow, Store};
 
 impl DomainWrite for AuthWrite {
@@ -39,11 +41,17 @@ impl DomainWrite for AuthWrite {
                 *until = as_stored(*until);
                 Ok(())
             }
+            Self::SecretId(SecretIdWrite::Insert(row)) => {
+                row.expires_at = row.expires_at.map(as_stored);
+                row.updated_at = as_stored(row.updated_at);
+                row.seal(keys)
+            }
             // None of these has a body, or a time that is stored.
             Self::MountCreate(_)
             | Self::MountDrop(_)
             | Self::TokenSpend(_)
             | Self::TokenRevoke(_)
+            | Self::SecretId(_)
             | Self::TokenSweep { .. }
             | Self::EntityDrop(_)
             | Self::AliasDrop(_)
@@ -73,6 +81,16 @@ impl SealedRow for TokenRow {
 impl SealedRow for EntityRow {
     fn context(&self) -> Vec<u8> {
         identity_context("entity", &[&self.id, &self.name], self.version)
+    }
+
+    fn body(&mut self) -> &mut Vec<u8> {
+        &mut self.body
+    }
+}
+
+impl SealedRow for SecretIdRow {
+    fn context(&self) -> Vec<u8> {
+        secret_id_context(self)
     }
 
     fn body(&mut self) -> &mut Vec<u8> {

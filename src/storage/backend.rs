@@ -107,6 +107,11 @@ pub(crate) fn micros(at: Time) -> i64 {
     at.unix_timestamp_nanos().div_euclid(1000) as i64
 }
 
+/// Epoch microseconds: of what ended before, every node has heard by `now`.
+pub(crate) fn forgotten_before(now: Time) -> i64 {
+    micros(now).saturating_sub(600_000_000)
+}
+
 /// The time of epoch microseconds; `None` outside the range of [`Time`].
 pub(crate) fn from_micros(micros: i64) -> Option<Time> {
     Time::from_unix_timestamp_nanos(i128::from(micros) * 1000).ok()

@@ -40,6 +40,7 @@ mod query;
 mod reader;
 mod revocations;
 mod schema;
+mod secret_ids;
 mod session;
 #[cfg(test)]
 mod tests;

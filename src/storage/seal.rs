@@ -19,7 +19,7 @@ use arc_swap::ArcSwap;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use zeroize::Zeroize;
 
-use crate::auth::store::TokenHash;
+use crate::auth::store::{SecretIdRow, TokenHash};
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
@@ -241,6 +241,17 @@ pub(crate) fn metadata_context(mount: MountId, serial: Serial, not_after: i64) -
     context.extend_from_slice(&mount.0.to_be_bytes());
     context.extend_from_slice(&not_after.to_be_bytes());
     context.extend_from_slice(serial.octets());
+    context
+}
+
+/// The associated data of a secret id's body: everything of its row that does not change, its end above all.
+pub(crate) fn secret_id_context(row: &SecretIdRow) -> Vec<u8> {
+    let mut context = b"secret-id".to_vec();
+    context.extend_from_slice(&row.mount.0.to_be_bytes());
+    context.extend_from_slice(&row.role.to_be_bytes());
+    context.extend_from_slice(&row.hash);
+    context.extend_from_slice(&row.expires_at.map_or(i64::MAX, micros).to_be_bytes());
+    context.extend_from_slice(row.accessor.as_bytes());
     context
 }
 

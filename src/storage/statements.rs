@@ -5,12 +5,17 @@
 //! CONFLICT, 64-bit numbers, octets compared as octets.
 
 /// What goes with a mount at once, before the mount itself, to which it refers: few rows.
-pub(super) const DROP_PARTS: [&str; 4] =
-    [documents::OF_MOUNT, crls::OF_MOUNT, tidy::OF_MOUNT, mounts::COUNTERS_OF_MOUNT];
+pub(super) const DROP_PARTS: [&str; 5] =
+    [documents::OF_MOUNT, crls::OF_MOUNT, tidy::OF_MOUNT, mounts::COUNTERS_OF_MOUNT, secret_ids::ROLES_OF_MOUNT];
 
 /// What goes with a mount in steps of at most `$2` rows: perhaps millions.
-pub(super) const REMOVE_SOME: [&str; 4] =
-    [certificates::SOME_OF_MOUNT, revocations::SOME_OF_MOUNT, leases::SOME_OF_MOUNT, metadata::SOME_OF_MOUNT];
+pub(super) const REMOVE_SOME: [&str; 5] = [
+    certificates::SOME_OF_MOUNT,
+    revocations::SOME_OF_MOUNT,
+    leases::SOME_OF_MOUNT,
+    metadata::SOME_OF_MOUNT,
+    secret_ids::SOME_OF_MOUNT,
+];
 
 /// Issued certificates.
 pub(super) mod certificates {
@@ -217,6 +222,42 @@ pub(super) mod entities {
     pub(crate) const DROP_ALIAS: &str = "DELETE FROM entity_alias WHERE id = $1";
 }
 
+/// Secret ids of the method `approle`.
+pub(super) mod secret_ids {
+    pub(crate) const ROLE_HAS_ENDED: &str = "SELECT 1 FROM ended_role WHERE mount = $1 AND role = $2";
+    pub(crate) const FREE: &str = "DELETE FROM secret_id WHERE mount = $1 AND hash = $2 AND expires_at_micros <= $3";
+    pub(crate) const INSERT: &str =
+        "INSERT INTO secret_id (mount, hash, role, accessor, expires_at_micros, uses, updated_at_micros, body)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
+    pub(crate) const SPEND: &str = "UPDATE secret_id SET uses = uses - 1, updated_at_micros = $1
+        WHERE mount = $2 AND hash = $3 AND uses > 0 AND (expires_at_micros IS NULL OR expires_at_micros > $1)
+        RETURNING uses";
+    pub(crate) const REMOVE: &str = "DELETE FROM secret_id WHERE mount = $1 AND hash = $2";
+    pub(crate) const END_ROLE: &str =
+        "INSERT INTO ended_role (mount, role, ended_at_micros) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+    pub(crate) const SWEEP: &str = "DELETE FROM secret_id WHERE (mount, hash) IN
+        (SELECT mount, hash FROM secret_id WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2)";
+    pub(crate) const SWEEP_ENDED: &str = "DELETE FROM secret_id WHERE (mount, hash) IN
+        (SELECT of_role.mount, of_role.hash FROM ended_role
+            JOIN secret_id of_role ON of_role.mount = ended_role.mount AND of_role.role = ended_role.role LIMIT $1)";
+    /// Of roles whose end every node has heard of, and that have nothing left.
+    pub(crate) const FORGET_ROLES: &str = "DELETE FROM ended_role WHERE ended_at_micros <= $1 AND NOT EXISTS
+        (SELECT 1 FROM secret_id WHERE secret_id.mount = ended_role.mount AND secret_id.role = ended_role.role)";
+    pub(crate) const BY_HASH: &str =
+        "SELECT mount, role, hash, accessor, expires_at_micros, uses, updated_at_micros, body FROM secret_id
+        WHERE mount = $1 AND role = $2 AND hash = $3 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
+    pub(crate) const BY_ACCESSOR: &str =
+        "SELECT mount, role, hash, accessor, expires_at_micros, uses, updated_at_micros, body FROM secret_id
+        WHERE mount = $1 AND role = $2 AND accessor = $3 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
+    pub(crate) const ACCESSORS: &str = "SELECT accessor FROM secret_id
+        WHERE mount = $1 AND role = $2 AND accessor > $3 AND (expires_at_micros IS NULL OR expires_at_micros > $4)
+            AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
+        ORDER BY accessor LIMIT $5";
+    pub(crate) const ROLES_OF_MOUNT: &str = "DELETE FROM ended_role WHERE mount = $1";
+    pub(crate) const SOME_OF_MOUNT: &str = "DELETE FROM secret_id WHERE mount = $1 AND hash IN
+        (SELECT hash FROM secret_id WHERE mount = $1 ORDER BY hash LIMIT $2)";
+}
+
 /// The installation's own facts.
 pub(super) mod meta {
     pub(crate) const INSERT: &str = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
@@ -236,6 +277,7 @@ pub(super) mod conflict {
     pub(crate) const TIDY_TAKEN: &str = "storage: another run of tidy has taken the place of this one";
     pub(crate) const PARENT_GONE: &str = "storage: the parent token is gone";
     pub(crate) const TOKEN_GONE: &str = "the token that asks has ended meanwhile";
+    pub(crate) const SECRET_ID_EXISTS: &str = "storage: the secret id exists";
     pub(crate) const TOKEN_EXISTS: &str = "storage: the token or its accessor exists";
     pub(crate) const ENTITY_CHANGED: &str = "storage: the entity has changed meanwhile, or its name is taken";
     pub(crate) const ALIAS_CHANGED: &str = "storage: the alias has changed meanwhile, or its name is taken";

@@ -50,6 +50,8 @@ pub const CONNECTIONS_CLOSED: &str = "signet_connections_closed_total";
 pub const CONNECTIONS_REFUSED: &str = "signet_connections_refused_total";
 /// Tokens removed because they had ended.
 pub const TOKENS_SWEPT: &str = "signet_tokens_swept_total";
+/// Times that an issuer of tokens was asked for its keys, by method and result.
+pub const AUTH_KEY_SET_REFRESHES: &str = "signet_auth_key_set_refreshes_total";
 /// Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.
 pub const PKI_STAGE_SECONDS: &str = "signet_pki_stage_seconds";
 /// Certificates issued, by operation.
@@ -246,6 +248,11 @@ pub const CATALOGUE: &[Metric] = &[
     )
     .starting(REFUSED),
     counter(TOKENS_SWEPT, &[], "Tokens removed because they had ended."),
+    counter(
+        AUTH_KEY_SET_REFRESHES,
+        &["method", "result"],
+        "Times that an issuer of tokens was asked for its keys, by method and result.",
+    ),
     histogram(
         PKI_STAGE_SECONDS,
         &["operation", "stage"],

@@ -12,6 +12,12 @@ use serde::{Deserialize, Serialize};
 pub enum MountKind {
     /// `pki`: a certificate authority.
     Pki,
+    /// `approle`: an authentication method for machines, which show a role id and a secret id.
+    AppRole,
+    /// `jwt`: an authentication method for whoever has a signed token of another system.
+    Jwt,
+    /// `cloudb`: an authentication method for identities of that cloud.
+    Cloudb,
     /// `token`: credentials of this server itself.
     Token,
     /// `system`: what is below `sys/`.
@@ -40,12 +46,24 @@ pub enum Family {
 
 impl MountKind {
     /// Every kind that this program knows.
-    pub const ALL: &[Self] = &[Self::Pki, Self::Token, Self::System, Self::Identity, Self::Cubbyhole];
+    pub const ALL: &[Self] = &[
+        Self::Pki,
+        Self::AppRole,
+        Self::Jwt,
+        Self::Cloudb,
+        Self::Token,
+        Self::System,
+        Self::Identity,
+        Self::Cubbyhole,
+    ];
 
     /// Its word.
     pub fn word(&self) -> &str {
         match self {
             Self::Pki => "pki",
+            Self::AppRole => "approle",
+            Self::Jwt => "jwt",
+            Self::Cloudb => "cloudb",
             Self::Token => "token",
             Self::System => "system",
             Self::Identity => "identity",
@@ -58,6 +76,7 @@ impl MountKind {
     pub fn family(&self) -> Family {
         match self {
             Self::Pki => Family::Secrets,
+            Self::AppRole | Self::Jwt | Self::Cloudb => Family::Methods,
             Self::Token | Self::System | Self::Identity | Self::Cubbyhole => Family::BuiltIn,
             Self::Unknown(_) => Family::Unknown,
         }

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 pub enum Spelling {
     /// The name of a policy or an entity: in lower case, without blanks at its ends. May have several segments.
     PolicyName,
-    /// The name of a managed key: in lower case.
+    /// The name of a managed key or of an authentication method's role: in lower case.
     KeyName,
     /// A serial number: lower-case octets joined by `:`, without leading zero octets.
     Serial,

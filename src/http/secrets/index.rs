@@ -234,7 +234,7 @@ impl Segment {
         match self {
             Self::Serial(_) => Some(Spelling::Serial),
             Self::Name(name) if name.ends_with("_ref") => Some(Spelling::Reference),
-            Self::Name("managed_key") => Some(Spelling::KeyName),
+            Self::Name("managed_key" | "login_role") => Some(Spelling::KeyName),
             Self::Rest("name") => Some(Spelling::PolicyName),
             _ => None,
         }

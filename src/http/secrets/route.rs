@@ -65,12 +65,6 @@ pub enum Access {
 /// The code behind a route. Runs on the worker that took the request.
 pub type Handler = fn(Call) -> LocalBoxFuture<'static, Result<Answer>>;
 
-/// Runs a change in a task of its own: a caller that leaves must not separate what is stored from what is
-/// published.
-pub(super) async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'static) -> Result<Answer> {
-    tokio::task::spawn_local(work).await.map_err(Error::internal)?
-}
-
 /// How the pipeline reads a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
@@ -95,7 +89,7 @@ pub struct Route {
     /// of any text; literal segments may follow a `*rest`. `**tail`, behind literals and at the end, takes
     /// everything as it was sent, `/` and `%` included, into [`Call::body`].
     ///
-    /// `:serial`, `:…_ref`, `:managed_key` and `*name` (of a policy or an entity) are names with several
+    /// `:serial`, `:…_ref`, `:managed_key`, `:login_role` and `*name` (of a policy or an entity) are names with several
     /// [spellings](crate::auth::policy::Spelling): decision, handler and audit see the canonical one.
     pub pattern: &'static str,
     /// Who may call it.

@@ -8,7 +8,7 @@ mod policies;
 
 use super::answer::Answer;
 use super::route::Operation::{Delete, List, Read, Update};
-use super::route::{Call, Route, to_the_end};
+use super::route::{Call, Route};
 use crate::error::{Error, Result};
 
 const HEALTH: &[&str] = &[
@@ -122,6 +122,12 @@ pub static ROUTES: &[Route] = &[
         Box::pin(managed_keys::test_sign(call))
     }),
 ];
+
+/// Runs a change in a task of its own: a caller that leaves must not separate what is stored from what is
+/// published.
+pub(super) async fn to_the_end(work: impl Future<Output = Result<Answer>> + 'static) -> Result<Answer> {
+    tokio::task::spawn_local(work).await.map_err(Error::internal)?
+}
 
 /// The metrics in Prometheus text form, the only one there is.
 async fn metrics(call: Call) -> Result<Answer> {

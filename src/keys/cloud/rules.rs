@@ -1,9 +1,5 @@
 //! Rules of parameters that several services share. A text that is `""` counts as not given.
 
-use std::net::IpAddr;
-
-use url::{Host, Url};
-
 use crate::error::{Error, Result};
 
 /// Longest text of a parameter, bytes.
@@ -59,62 +55,9 @@ pub(in crate::keys) fn rsa_bits(key_bits: &str, is_required: bool) -> Result<u32
     }
 }
 
-/// An absolute URL without credentials, query and fragment: https, and http on the loopback alone.
-///
-/// # Errors
-/// `Invalid`, naming the rule.
-pub(in crate::keys) fn base_url(name: &str, text: &str) -> Result<Url> {
-    let wrong = || {
-        Error::invalid(format!(
-            "{name}: must be an absolute https URL without credentials and query; http is for the loopback alone"
-        ))
-    };
-    let url = Url::parse(text).map_err(|_| wrong())?;
-    let is_loopback = match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => IpAddr::V4(address).is_loopback(),
-        Some(Host::Ipv6(address)) => IpAddr::V6(address).is_loopback(),
-        None => return Err(wrong()),
-    };
-    let is_bare =
-        url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
-    let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_loopback);
-    if is_bare && is_safe { Ok(url) } else { Err(wrong()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_url_is_https_or_on_the_loopback_and_bare() {
-        for good in [
-            "https://kms.example",
-            "https://kms.example:8443/base",
-            "http://127.0.0.1:4566",
-            "http://localhost:1",
-            "http://[::1]:1/",
-        ] {
-            base_url("endpoint", good).unwrap();
-        }
-        for bad in [
-            "",
-            "kms.example",
-            "/kms",
-            "ftp://kms.example",
-            "http://kms.example",
-            "http://127.0.0.1.example",
-            "http://localhost.example",
-            "https://user@kms.example",
-            "https://user:word@kms.example",
-            "https://kms.example/?a=b",
-            "https://kms.example/#a",
-            "file:///etc/passwd",
-        ] {
-            let error = base_url("endpoint", bad).unwrap_err();
-            assert!(error.text().starts_with("endpoint: must be an absolute https URL"), "{bad}: {error}");
-        }
-    }
 
     #[test]
     fn parts_of_urls_are_held_to_their_characters() {

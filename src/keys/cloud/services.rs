@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::rest::Rest;
-use super::rules;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::outbound::{Outbound, base_url};
 
 /// What the server's configuration says of the services. None of it can be said by a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,27 +113,26 @@ impl GoogleSettings {
 pub struct CloudServices {
     pub(in crate::keys) settings: CloudSettings,
     pub(in crate::keys) clock: Clock,
-    pub(in crate::keys) rest: Rest,
+    pub(in crate::keys) outbound: Outbound,
 }
 
 impl CloudServices {
     /// Asks nobody.
     ///
     /// # Errors
-    /// `Invalid` for a URL that credentials must not be sent to, naming the setting; `Internal` when TLS cannot be
-    /// set up.
+    /// `Invalid` for a URL that credentials must not be sent to, naming the setting.
     pub fn new(settings: CloudSettings, clock: Clock) -> Result<Arc<Self>> {
         let azure = &settings.azure;
         if let Some(url) = &azure.authority_url {
-            rules::base_url("azure authority_url", url)?;
+            base_url("azure authority_url", url)?;
         }
         let sample = azure.vault_url_template.replace("{vault_name}", "name").replace("{resource}", "vault.example");
-        rules::base_url("azure vault_url_template", &sample)?;
-        rules::base_url("google endpoint", &settings.google.endpoint)?;
-        rules::base_url("google token_url", &settings.google.token_url)?;
+        base_url("azure vault_url_template", &sample)?;
+        base_url("google endpoint", &settings.google.endpoint)?;
+        base_url("google token_url", &settings.google.token_url)?;
         if settings.google.credentials_dir.as_ref().is_some_and(|folder| !folder.is_absolute()) {
             return Err(Error::invalid("google credentials_dir: must be an absolute path"));
         }
-        Ok(Arc::new(Self { settings, clock, rest: Rest::new()? }))
+        Ok(Arc::new(Self { settings, clock, outbound: Outbound::configured("", "")? }))
     }
 }

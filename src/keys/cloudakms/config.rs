@@ -94,7 +94,7 @@ impl CloudAkmsConfig {
         }
         self.check_kms_key(generate)?;
         if !self.endpoint.is_empty() {
-            rules::base_url("endpoint", &self.endpoint)?;
+            crate::outbound::base_url("endpoint", &self.endpoint)?;
         }
         if self.region.is_empty() { Ok(()) } else { rules::word("region", &self.region, "-", 1..=32) }
     }

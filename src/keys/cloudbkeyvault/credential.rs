@@ -1,18 +1,17 @@
 //! Access tokens for a key store: of an application with a secret (RFC 6749 4.4), or of the machine's own identity.
 
 use bytes::Bytes;
-use reqwest::header::CONTENT_TYPE;
 use url::form_urlencoded::Serializer;
 use zeroize::Zeroizing;
 
 use super::config::CloudBkeyvaultConfig;
 use crate::error::Result;
-use crate::keys::cloud::{CloudServices, Token, Tries, send};
+use crate::keys::cloud::CloudServices;
 use crate::keys::redacted;
+use crate::outbound::{Method, Token, Tries};
 
 const DIRECTORY: &str = "cloudbkeyvault: the directory";
 const IMDS: &str = "cloudbkeyvault: the machine's identity service";
-const FORM: &str = "application/x-www-form-urlencoded";
 const IMDS_VERSION: &str = "2018-02-01";
 
 /// A new token for the key store of a configuration.
@@ -39,8 +38,8 @@ async fn granted(services: &CloudServices, config: &CloudBkeyvaultConfig) -> Res
         .finish();
     // Overwritten when the last copy of the request goes.
     let form = Bytes::from_owner(Zeroizing::new(form.into_bytes()));
-    let request = services.rest.client().post(url).header(CONTENT_TYPE, FORM).body(form);
-    Token::read(&send(request, Tries::Four, DIRECTORY).await?, DIRECTORY)
+    let call = services.outbound.call(Method::POST, &url)?.form(form);
+    Token::read(&call.send(Tries::FOUR, DIRECTORY).await?, DIRECTORY)
 }
 
 /// Of the machine.
@@ -51,6 +50,6 @@ async fn own(services: &CloudServices, config: &CloudBkeyvaultConfig) -> Result<
         .append_pair("resource", &format!("https://{}", config.resource()))
         .finish();
     let url = format!("{base}/metadata/identity/oauth2/token?{query}");
-    let request = services.rest.client().get(url).header("Metadata", "true");
-    Token::read(&send(request, Tries::Four, IMDS).await?, IMDS)
+    let call = services.outbound.call(Method::GET, &url)?.header("Metadata", "true");
+    Token::read(&call.send(Tries::FOUR, IMDS).await?, IMDS)
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::config::{CloudBkeyvaultConfig, KEY_TYPE, NAME};
 use super::credential;
 use crate::error::{Error, Kind, Result};
-use crate::keys::cloud::{CloudServices, Found, Reply, Service, Tokens, Tries};
+use crate::keys::cloud::{CloudServices, Found, Service};
+use crate::outbound::{Method, Reply, Tokens, Tries};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key;
 
@@ -85,9 +85,9 @@ impl Vault {
     async fn call(&self, method: Method, below: &str, body: Option<Value>, tries: Tries) -> Result<Reply> {
         let version = &self.services.settings.azure.api_version;
         let url = format!("{}{below}?api-version={version}", self.url);
-        let request = self.services.rest.client().request(method, url);
-        let request = if let Some(body) = &body { request.json(body) } else { request };
-        self.tokens.send(request, tries, STORE, || credential::fetch(&self.services, &self.config)).await
+        let call = self.services.outbound.call(method, &url)?;
+        let call = if let Some(body) = &body { call.json(body) } else { call };
+        self.tokens.send(call, tries, STORE, || credential::fetch(&self.services, &self.config)).await
     }
 
     /// Gives the key of an answer when it is what the configuration says.
@@ -131,7 +131,7 @@ impl Service for Vault {
     }
 
     async fn find(&self) -> Result<Option<Found<String>>> {
-        let reply = self.call(Method::GET, "", None, Tries::Four).await?;
+        let reply = self.call(Method::GET, "", None, Tries::FOUR).await?;
         match reply.status() {
             200 => self.hold(&reply.read(STORE)?).map(Some),
             404 => Ok(None),
@@ -147,14 +147,14 @@ impl Service for Vault {
             "attributes": { "enabled": true },
         });
         // Another request would make another version of the key.
-        let reply = self.call(Method::POST, "/create", Some(body), Tries::One).await?;
+        let reply = self.call(Method::POST, "/create", Some(body), Tries::ONE).await?;
         if reply.status() == 200 { Ok(()) } else { Err(refused(&reply)) }
     }
 
     async fn sign(&self, version: &String, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
         let word = word(algorithm).ok_or_else(|| Error::internal("an algorithm that was not checked"))?;
         let body = json!({ "alg": word, "value": URL_SAFE_NO_PAD.encode(digest) });
-        let reply = self.call(Method::POST, &format!("/{version}/sign"), Some(body), Tries::Four).await?;
+        let reply = self.call(Method::POST, &format!("/{version}/sign"), Some(body), Tries::FOUR).await?;
         if reply.status() != 200 {
             return Err(refused(&reply));
         }

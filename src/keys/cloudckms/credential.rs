@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use reqwest::header::CONTENT_TYPE;
 use serde::Deserialize;
 use serde_json::json;
 use url::form_urlencoded::Serializer;
@@ -12,14 +11,14 @@ use url::form_urlencoded::Serializer;
 use super::file::CredentialFile;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::keys::cloud::{CloudServices, Token, Tries, send};
+use crate::keys::cloud::CloudServices;
 use crate::keys::local::PrivateKey;
+use crate::outbound::{Method, Token, Tries};
 use crate::secret::{Secret, sealed};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 
 const DIRECTORY: &str = "cloudckms: the token service";
 const METADATA: &str = "cloudckms: the machine's metadata service";
-const FORM: &str = "application/x-www-form-urlencoded";
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const SCOPE: &str = "https://www.googleapis.com/auth/cloudkms";
 /// How long an assertion is good for, seconds: the longest that is taken.
@@ -49,15 +48,15 @@ pub(super) async fn fetch(services: Arc<CloudServices>, file: Option<CredentialF
     let assertion = assertion.await.map_err(Error::internal)??;
     let form =
         Serializer::new(String::new()).append_pair("grant_type", GRANT).append_pair("assertion", &assertion).finish();
-    let request = services.rest.client().post(url).header(CONTENT_TYPE, FORM).body(form);
-    Token::read(&send(request, Tries::Four, DIRECTORY).await?, DIRECTORY)
+    let call = services.outbound.call(Method::POST, &url)?.form(form);
+    Token::read(&call.send(Tries::FOUR, DIRECTORY).await?, DIRECTORY)
 }
 
 async fn of_machine(services: &CloudServices) -> Result<Token> {
     let base = services.settings.google.metadata_url.trim_end_matches('/');
     let url = format!("{base}/computeMetadata/v1/instance/service-accounts/default/token");
-    let request = services.rest.client().get(url).header("Metadata-Flavor", "Google");
-    Token::read(&send(request, Tries::Four, METADATA).await?, METADATA)
+    let call = services.outbound.call(Method::GET, &url)?.header("Metadata-Flavor", "Google");
+    Token::read(&call.send(Tries::FOUR, METADATA).await?, METADATA)
 }
 
 /// What the account says of itself, signed with its key (RFC 7519, RFC 7515 3.1).

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use reqwest::{Method, RequestBuilder};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -15,7 +14,8 @@ use super::config::{CloudCkmsConfig, NAME};
 use super::credential;
 use super::file::CredentialFile;
 use crate::error::{Error, Kind, Result};
-use crate::keys::cloud::{CloudServices, Found, Reply, Service, Tokens, Tries};
+use crate::keys::cloud::{CloudServices, Found, Service};
+use crate::outbound::{Call, Method, Reply, Tokens, Tries};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
@@ -92,19 +92,19 @@ impl Kms {
         })
     }
 
-    fn request(&self, method: Method, name: &str) -> RequestBuilder {
+    fn request(&self, method: Method, name: &str) -> Result<Call> {
         let base = self.services.settings.google.endpoint.trim_end_matches('/');
-        self.services.rest.client().request(method, format!("{base}/v1/{name}"))
+        self.services.outbound.call(method, &format!("{base}/v1/{name}"))
     }
 
-    async fn call(&self, request: RequestBuilder) -> Result<Reply> {
+    async fn call(&self, call: Call) -> Result<Reply> {
         let fetch = || credential::fetch(Arc::clone(&self.services), self.file.clone());
-        self.tokens.send(request, Tries::Four, SERVICE, fetch).await
+        self.tokens.send(call, Tries::FOUR, SERVICE, fetch).await
     }
 
     /// The version; `None` when there is no such key.
     async fn look(&self) -> Result<Option<Version>> {
-        let reply = self.call(self.request(Method::GET, &self.version)).await?;
+        let reply = self.call(self.request(Method::GET, &self.version)?).await?;
         match reply.status() {
             200 => {
                 let version: Version = reply.read(SERVICE)?;
@@ -112,7 +112,7 @@ impl Kms {
                 Ok(Some(version))
             }
             404 => {
-                let reply = self.call(self.request(Method::GET, &self.key)).await?;
+                let reply = self.call(self.request(Method::GET, &self.key)?).await?;
                 match reply.status() {
                     404 => Ok(None),
                     200 => Err(Error::invalid(format!("{NAME}: the key has no such version"))),
@@ -167,7 +167,7 @@ impl Service for Kms {
     async fn find(&self) -> Result<Option<Found<()>>> {
         let Some(version) = self.look().await? else { return Ok(None) };
         self.hold(&version)?;
-        let reply = self.call(self.request(Method::GET, &format!("{}/publicKey", self.version))).await?;
+        let reply = self.call(self.request(Method::GET, &format!("{}/publicKey", self.version))?).await?;
         if reply.status() != 200 {
             return Err(refused(&reply));
         }
@@ -189,7 +189,7 @@ impl Service for Kms {
             "versionTemplate": { "protectionLevel": protection, "algorithm": self.algorithm.name },
         });
         let below = format!("cryptoKeys?cryptoKeyId={}&skipInitialVersionCreation=false", self.own);
-        let request = self.request(Method::POST, &format!("{}/{below}", self.ring));
+        let request = self.request(Method::POST, &format!("{}/{below}", self.ring))?;
         let reply = self.call(request.json(&body)).await?;
         match reply.status() {
             // Somebody else was faster: theirs is the key.
@@ -217,7 +217,7 @@ impl Service for Kms {
             "digest": { hash: STANDARD.encode(digest) },
             "digestCrc32c": crc32c(digest).to_string(),
         });
-        let request = self.request(Method::POST, &format!("{}:asymmetricSign", self.version)).json(&body);
+        let request = self.request(Method::POST, &format!("{}:asymmetricSign", self.version))?.json(&body);
         let reply = self.call(request).await?;
         if reply.status() != 200 {
             return Err(refused(&reply));

@@ -7,12 +7,13 @@ use rusqlite::Connection;
 use super::mounts::{self, Touched};
 use super::query::Failure;
 use super::reader::Pool;
-use super::{documents, entities, tokens};
+use super::{documents, entities, secret_ids, tokens};
 use crate::auth::store::{
-    AliasEntry, AuthOutcome, AuthStore, AuthWrite, EntityBy, EntityEntry, EntityPage, IdentityRows, TokenHash, TokenRow,
+    AliasEntry, AuthOutcome, AuthStore, AuthWrite, EntityBy, EntityEntry, EntityPage, IdentityRows, SecretIdKey,
+    SecretIdRow, TokenHash, TokenRow,
 };
 use crate::clock::Time;
-use crate::documents::{Document, SYSTEM};
+use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::storage::store::Store;
 
@@ -64,6 +65,7 @@ pub(super) fn write(
         AuthWrite::EntityDrop(id) => done(entities::drop_entity(db, id)?),
         AuthWrite::AliasDrop(id) => done(entities::drop_alias(db, id)?),
         AuthWrite::EntitySweep { now, again, limit } => AuthOutcome::Swept(entities::sweep(db, *now, *again, *limit)?),
+        AuthWrite::SecretId(write) => secret_ids::write(db, touched, write)?,
     })
 }
 
@@ -76,8 +78,8 @@ impl AuthStore for Store<Pool> {
         self.submit(unit)
     }
 
-    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.open_documents(SYSTEM, Some(kind))
+    fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.open_documents(mount, Some(kind))
     }
 
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
@@ -98,5 +100,25 @@ impl AuthStore for Store<Pool> {
 
     fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>> {
         self.reader.read(move |db| entities::aliases(db, &after, limit))
+    }
+
+    fn secret_id(
+        &self,
+        mount: MountId,
+        role: i64,
+        key: SecretIdKey,
+    ) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
+        self.open_row(self.reader.read(move |db| secret_ids::find(db, mount, role, &key)))
+    }
+
+    fn secret_id_accessors(
+        &self,
+        mount: MountId,
+        role: i64,
+        after: String,
+        now: Time,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader.read(move |db| secret_ids::accessors(db, mount, role, &after, now, limit))
     }
 }

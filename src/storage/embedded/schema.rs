@@ -17,7 +17,8 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0003_tidy", sql: include_str!("../../../migrations/sqlite/0003_tidy.sql") },
     Migration { name: "0004_projects", sql: include_str!("../../../migrations/sqlite/0004_projects.sql") },
     Migration { name: "0005_token_mounts", sql: include_str!("../../../migrations/sqlite/0005_token_mounts.sql") },
-    Migration { name: "0006_identity", sql: include_str!("../../../migrations/sqlite/0006_identity.sql") },
+    Migration { name: "0006_secret_ids", sql: include_str!("../../../migrations/sqlite/0006_secret_ids.sql") },
+    Migration { name: "0007_identity", sql: include_str!("../../../migrations/sqlite/0007_identity.sql") },
 ];
 
 /// Brings the schema up to date.

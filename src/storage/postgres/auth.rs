@@ -8,12 +8,13 @@ use super::gathered::Turn;
 use super::query::Failure;
 use super::reader::Pool;
 use super::transaction::Transaction;
-use super::{entities, mounts, tokens};
+use super::{entities, mounts, secret_ids, tokens};
 use crate::auth::store::{
-    AliasEntry, AuthOutcome, AuthStore, AuthWrite, EntityBy, EntityEntry, EntityPage, IdentityRows, TokenHash, TokenRow,
+    AliasEntry, AuthOutcome, AuthStore, AuthWrite, EntityBy, EntityEntry, EntityPage, IdentityRows, SecretIdKey,
+    SecretIdRow, TokenHash, TokenRow,
 };
 use crate::clock::Time;
-use crate::documents::{Document, SYSTEM};
+use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::storage::store::Store;
 
@@ -67,6 +68,7 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             tx.forget_tokens();
             AuthOutcome::Revoked(tokens::revoke(db, hash).await?)
         }
+        AuthWrite::SecretId(write) => secret_ids::write(tx, write).await?,
         AuthWrite::TokenSweep { now, limit } => {
             tx.forget_tokens();
             AuthOutcome::Swept(tokens::sweep(db, *now, *limit).await?)
@@ -97,8 +99,8 @@ impl AuthStore for Store<Pool> {
         self.submit(unit)
     }
 
-    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.open_documents(SYSTEM, Some(kind))
+    fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
+        self.open_documents(mount, Some(kind))
     }
 
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
@@ -119,5 +121,27 @@ impl AuthStore for Store<Pool> {
 
     fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>> {
         self.reader.read("aliases", move |db| entities::aliases(db, after.clone(), limit).boxed())
+    }
+
+    fn secret_id(
+        &self,
+        mount: MountId,
+        role: i64,
+        key: SecretIdKey,
+    ) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
+        let found = self.reader.read("secret id", move |db| secret_ids::find(db, mount, role, key.clone()).boxed());
+        self.open_row(found)
+    }
+
+    fn secret_id_accessors(
+        &self,
+        mount: MountId,
+        role: i64,
+        after: String,
+        now: Time,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<Vec<String>>> {
+        self.reader
+            .read("secret ids", move |db| secret_ids::accessors(db, mount, role, after.clone(), now, limit).boxed())
     }
 }

@@ -19,7 +19,8 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0004_change_log", sql: include_str!("../../../migrations/postgres/0004_change_log.sql") },
     Migration { name: "0005_projects", sql: include_str!("../../../migrations/postgres/0005_projects.sql") },
     Migration { name: "0006_token_mounts", sql: include_str!("../../../migrations/postgres/0006_token_mounts.sql") },
-    Migration { name: "0007_identity", sql: include_str!("../../../migrations/postgres/0007_identity.sql") },
+    Migration { name: "0007_secret_ids", sql: include_str!("../../../migrations/postgres/0007_secret_ids.sql") },
+    Migration { name: "0008_identity", sql: include_str!("../../../migrations/postgres/0008_identity.sql") },
 ];
 
 /// A migration may take its time, and another node's too. The pair of numbers is another space than

@@ -9,7 +9,8 @@ use crate::auth::store::{EntityBy, EntityEntry, EntityPage};
 use crate::error::{Error, Result};
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::page::Page;
-use crate::http::secrets::route::{Call, to_the_end};
+use crate::http::secrets::route::Call;
+use crate::http::secrets::sys::to_the_end;
 
 /// Entities that are read at once for a list.
 const STEP: usize = 1_000;

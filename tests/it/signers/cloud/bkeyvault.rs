@@ -179,8 +179,8 @@ async fn an_answer_that_is_none_goes_no_further() {
     let sent_on = Told(302, json!({}), Some(("Location", format!("{}/elsewhere", vault.url))));
     for (told, text) in [
         (
-            Told::new(200, json!({"value": "x".repeat(100_000)})),
-            "cloudbkeyvault: the key store: its answer is larger than 64 KiB",
+            Told::new(200, json!({"value": "x".repeat(1 << 20)})),
+            "cloudbkeyvault: the key store: its answer is larger than 1 MiB",
         ),
         (Told::new(200, json!({"other": 1})), "cloudbkeyvault: the key store: its answer is not understood"),
         (Told::new(200, json!({"value": "no base64!"})), "cloudbkeyvault: the key store: its answer is not understood"),

@@ -3,13 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::RequestBuilder;
-use reqwest::header::{AUTHORIZATION, HeaderValue};
 use serde::Deserialize;
 use tokio::sync::Mutex;
-use zeroize::Zeroizing;
 
-use super::rest::{Reply, Tries, send};
+use super::exchange::{Call, Reply, Tries};
 use crate::error::{Error, Kind, Result};
 use crate::secret::{Secret, sealed};
 
@@ -20,7 +17,7 @@ const LONGEST: u64 = 24 * 3600;
 
 /// An access token.
 #[derive(Clone)]
-pub(in crate::keys) struct Token {
+pub(crate) struct Token {
     secret: Secret,
     until: Instant,
 }
@@ -45,7 +42,7 @@ impl Token {
     ///
     /// # Errors
     /// `BadGateway` when it is a refusal, has no token, or one that cannot stand in a header.
-    pub(in crate::keys) fn read(reply: &Reply, who: &str) -> Result<Self> {
+    pub(crate) fn read(reply: &Reply, who: &str) -> Result<Self> {
         let status = reply.status();
         if status != 200 {
             tracing::debug!(status, body = %reply.for_the_log(), "an access token was refused");
@@ -65,40 +62,31 @@ impl Token {
         let life = Duration::from_secs(life.min(LONGEST));
         Ok(Self { secret: grant.access_token, until: Instant::now() + life - MARGIN.min(life / 2) })
     }
-
-    /// The request with this token in it (RFC 6750 2.1).
-    fn sign(&self, request: RequestBuilder) -> Result<RequestBuilder> {
-        let text = Zeroizing::new([b"Bearer ", self.secret.expose()].concat());
-        let mut value = HeaderValue::from_bytes(&text).map_err(Error::internal)?;
-        value.set_sensitive(true);
-        Ok(request.header(AUTHORIZATION, value))
-    }
 }
 
 /// The token that is held now.
 #[derive(Default)]
-pub(in crate::keys) struct Tokens(Mutex<Option<Token>>);
+pub(crate) struct Tokens(Mutex<Option<Token>>);
 
 impl Tokens {
-    /// Sends a request with a token. One that the service does not take is replaced once.
+    /// Sends a call with a token. One that the service does not take is replaced once.
     ///
     /// # Errors
-    /// Those of [`send`] and of `fetch`.
-    pub(in crate::keys) async fn send<F: Future<Output = Result<Token>>>(
+    /// Those of [`Call::send`] and of `fetch`.
+    pub(crate) async fn send<F: Future<Output = Result<Token>>>(
         &self,
-        request: RequestBuilder,
+        call: Call,
         tries: Tries,
         who: &str,
         fetch: impl Fn() -> F,
     ) -> Result<Reply> {
-        let twice = || request.try_clone().ok_or_else(|| Error::internal("a request that cannot be sent twice"));
         let token = self.get(None, fetch()).await?;
-        let reply = send(token.sign(twice()?)?, tries, who).await?;
+        let reply = call.bearing(&token.secret)?.send(tries, who).await?;
         if reply.status() != 401 {
             return Ok(reply);
         }
         let token = self.get(Some(&token), fetch()).await?;
-        send(token.sign(twice()?)?, tries, who).await
+        call.bearing(&token.secret)?.send(tries, who).await
     }
 
     /// The token that is held, or else the one of `fetch`. `refused` is one that the service does not take,

@@ -1,0 +1,26 @@
+//! `approle` as a method: it has roles, no configuration, and an index of role ids.
+
+use super::role::AppRole;
+use super::role_ids::{self, RoleIds};
+use crate::auth::login::method::{Method, View};
+use crate::auth::login::role::Roles;
+use crate::auth::store::AuthWrite;
+use crate::documents::MountId;
+use crate::error::Result;
+
+/// The method.
+pub(crate) struct AppRoles;
+
+impl Method for AppRoles {
+    type Config = ();
+    type Role = AppRole;
+    type Made = RoleIds;
+
+    fn make(_: Option<&()>, roles: &Roles<AppRole>, _: Option<&View<Self>>) -> Result<RoleIds> {
+        RoleIds::of(roles)
+    }
+
+    fn beside(mount: MountId, name: &str, before: Option<&AppRole>, after: Option<&AppRole>) -> Vec<AuthWrite> {
+        role_ids::writes(mount, name, before, after)
+    }
+}

@@ -1,0 +1,93 @@
+//! A role of `approle`, and its rules.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::auth::login::role::Role;
+use crate::auth::token::{Network, TokenTerms};
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+
+/// Longest role id, bytes.
+const MAX_ROLE_ID: usize = 512;
+/// Characters of `[0-9A-Za-z]` that hold 256 random bits.
+const KEY_CHARACTERS: usize = 43;
+
+/// A role.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct AppRole {
+    /// What names the role at logins; unique in its mount.
+    role_id: String,
+    /// Whether a login has to show a secret id.
+    pub(crate) bind_secret_id: bool,
+    /// Where a login may come from; anywhere when empty.
+    pub(crate) secret_id_bound_cidrs: Vec<Network>,
+    /// Uses of a secret id, and most of one that asks for a number; 0 without a limit.
+    pub(crate) secret_id_num_uses: u32,
+    /// Life of a secret id, and longest of one that asks for one; zero without an end. Whole seconds.
+    pub(crate) secret_id_ttl: Duration,
+    /// Stored and read back: there is one cluster.
+    pub(crate) local_secret_ids: bool,
+    /// What it says of its tokens.
+    pub(crate) terms: TokenTerms,
+    /// Whose secret ids are its own: a random number, never used again.
+    pub(super) number: i64,
+    /// What its secret ids are hashed with.
+    #[serde(with = "crate::secret::sealed")]
+    pub(super) key: Secret,
+}
+
+impl Role for AppRole {
+    fn terms(&self) -> &TokenTerms {
+        &self.terms
+    }
+}
+
+impl AppRole {
+    /// One with nothing configured and a random role id.
+    pub(crate) fn new() -> Self {
+        Self {
+            role_id: crate::random::uuid(),
+            bind_secret_id: true,
+            secret_id_bound_cidrs: Vec::new(),
+            secret_id_num_uses: 0,
+            secret_id_ttl: Duration::ZERO,
+            local_secret_ids: false,
+            terms: TokenTerms::default(),
+            number: i64::from_le_bytes(crate::random::bytes()),
+            key: Secret::new(crate::random::base62(KEY_CHARACTERS)),
+        }
+    }
+
+    /// What names it at logins.
+    pub(crate) fn role_id(&self) -> &str {
+        &self.role_id
+    }
+
+    /// Gives it another role id; blanks at its ends do not count.
+    ///
+    /// # Errors
+    /// `Invalid` when it is empty or too long.
+    pub(crate) fn set_role_id(&mut self, text: &str) -> Result<()> {
+        let text = text.trim();
+        if text.is_empty() || text.len() > MAX_ROLE_ID {
+            return Err(Error::invalid(format!("role_id: must have 1 to {MAX_ROLE_ID} bytes")));
+        }
+        text.clone_into(&mut self.role_id);
+        Ok(())
+    }
+
+    /// The rule of a whole role: somebody who only knows its role id, and nothing else, must not be let in from
+    /// everywhere.
+    ///
+    /// # Errors
+    /// `Invalid` with the rule.
+    pub(crate) fn check(&self) -> Result<()> {
+        let bound = !self.secret_id_bound_cidrs.is_empty() || !self.terms.bound_cidrs.is_empty();
+        match self.bind_secret_id || bound {
+            true => Ok(()),
+            false => Err(Error::invalid("at least one constraint should be enabled on the role")),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Changes of a method's configuration: one document of a mount, by compare-and-set.
+
+use super::method::{CONFIG, Method, View};
+use super::open::{Open, Plan};
+use super::role::Versioned;
+use crate::auth::store::AuthWrite;
+use crate::documents::{DocumentKey, DocumentWrite};
+use crate::error::{Error, Result, Warnings};
+
+impl<M: Method> Open<M> {
+    /// Writes the configuration that `merge` makes of the one that stands, if there is one. It may be asked again,
+    /// when another node was first. Returns its warnings.
+    ///
+    /// # Errors
+    /// Those of `merge` and of [`Method::make`]; those of the store.
+    pub(crate) async fn write_config(
+        &self,
+        merge: impl Fn(Option<&M::Config>) -> Result<(M::Config, Warnings)>,
+    ) -> Result<Warnings> {
+        let plan = |view: &View<M>| {
+            let (config, warnings) = merge(view.config())?;
+            let body = serde_json::to_vec(&config).map_err(Error::internal)?;
+            let version = view.config.as_ref().map_or(0, |known| known.version);
+            let next = Versioned { value: config.into(), version: version + 1 };
+            Ok(Plan::Write(vec![self.config_write(version, Some(body))], view.with_config(Some(next))?, warnings))
+        };
+        self.change(plan).await
+    }
+
+    /// Deletes the configuration; whether there was one.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn delete_config(&self) -> Result<bool> {
+        let plan = |view: &View<M>| {
+            let Some(known) = &view.config else { return Ok(Plan::Nothing(false)) };
+            Ok(Plan::Write(vec![self.config_write(known.version, None)], view.with_config(None)?, true))
+        };
+        self.change(plan).await
+    }
+
+    fn config_write(&self, expected: u64, body: Option<Vec<u8>>) -> AuthWrite {
+        let (kind, name) = CONFIG;
+        let key = DocumentKey { mount: self.mount, kind, name: name.to_owned() };
+        AuthWrite::Document(DocumentWrite { key, expected, body })
+    }
+}

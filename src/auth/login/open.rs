@@ -1,0 +1,153 @@
+//! A mount of an authentication method that is open: its view, and the one way in which that changes.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use super::method::{CONFIG, Method, ROLE, View};
+use crate::auth::repeated;
+use crate::auth::store::{AuthStore, AuthWrite};
+use crate::auth::token::TokenTerms;
+use crate::documents::MountId;
+use crate::error::{Error, Kind, Result};
+
+/// An open mount of the method `M`.
+pub(crate) struct Open<M: Method> {
+    pub(super) mount: MountId,
+    pub(super) store: Arc<dyn AuthStore>,
+    view: ArcSwap<View<M>>,
+    /// Held while something changes.
+    writing: tokio::sync::Mutex<()>,
+    /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes only
+    /// under `writing`.
+    behind: AtomicBool,
+}
+
+/// An open mount of whatever method, for whoever opens, follows and closes them.
+pub(crate) trait Opened: Send + Sync {
+    /// Reads what is stored again and publishes it.
+    fn reload(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// The same, when a write failed that may be stored all the same.
+    fn catch_up(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// What a role says of the tokens that it makes; `None` when there is no such role.
+    fn terms(&self, role: &str) -> Option<TokenTerms>;
+
+    /// Publishes that nothing is there: the mount is gone.
+    fn close(&self);
+
+    /// Itself, for who knows its method.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// What a change comes to, on the view that it was worked out on.
+pub(super) enum Plan<M: Method, T> {
+    /// There is nothing to do.
+    Nothing(T),
+    /// To be stored together; then the next view, and the answer.
+    Write(Vec<AuthWrite>, View<M>, T),
+}
+
+impl<M: Method> Open<M> {
+    /// One with nothing stored.
+    pub(super) fn new(mount: MountId, store: Arc<dyn AuthStore>) -> Result<Self> {
+        let (view, writing) = (ArcSwap::from_pointee(View::empty()?), tokio::sync::Mutex::default());
+        Ok(Self { mount, store, view, writing, behind: AtomicBool::new(false) })
+    }
+
+    /// What is stored of the mount, as it was published last.
+    pub(crate) fn view(&self) -> Arc<View<M>> {
+        self.view.load_full()
+    }
+
+    /// The mount's id in storage.
+    pub(crate) fn mount(&self) -> MountId {
+        self.mount
+    }
+
+    /// Works a change out, stores it and publishes the view that it leads to. It is worked out again when another
+    /// node changed the same at that moment; and once more on what is stored now when there seems to be nothing to
+    /// do, as what this node does not know another may have made.
+    pub(super) async fn change<T>(&self, plan: impl Fn(&View<M>) -> Result<Plan<M, T>>) -> Result<T> {
+        let _one_writer = self.writing.lock().await;
+        if self.behind.load(Ordering::Relaxed) {
+            self.reload_held().await?;
+        }
+        if let Ok(Plan::Nothing(_)) = plan(&self.view()) {
+            self.reload_held().await?;
+        }
+        let attempt = async || match plan(&self.view())? {
+            Plan::Nothing(answer) => Ok(answer),
+            Plan::Write(unit, next, answer) => {
+                let Err(error) = self.store.commit(unit).await else {
+                    self.view.store(Arc::new(next));
+                    return Ok(answer);
+                };
+                self.recheck(&error).await;
+                Err(error)
+            }
+        };
+        repeated(attempt).await.map_err(came_first)
+    }
+
+    /// After a write that failed with `error`: it may be stored all the same, or another node's is.
+    async fn recheck(&self, error: &Error) {
+        // What was not admitted is not stored.
+        if error.kind() != Kind::Busy && self.reload_held().await.is_err() {
+            self.behind.store(true, Ordering::Relaxed);
+        }
+    }
+
+    async fn reload_held(&self) -> Result<()> {
+        let mut documents = self.store.documents_of(self.mount, ROLE).await?;
+        documents.extend(self.store.documents_of(self.mount, CONFIG.0).await?);
+        let next = View::load(&documents, &self.view()).map_err(Error::internal)?;
+        self.view.store(Arc::new(next));
+        self.behind.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// As [`Opened::reload`].
+    pub(super) async fn reload(&self) -> Result<()> {
+        let _one_writer = self.writing.lock().await;
+        self.reload_held().await
+    }
+}
+
+impl<M: Method> Opened for Open<M> {
+    fn reload(&self) -> BoxFuture<'_, Result<()>> {
+        Self::reload(self).boxed()
+    }
+
+    fn catch_up(&self) -> BoxFuture<'_, Result<()>> {
+        let behind = self.behind.load(Ordering::Relaxed);
+        async move { if behind { Self::reload(self).await } else { Ok(()) } }.boxed()
+    }
+
+    fn terms(&self, role: &str) -> Option<TokenTerms> {
+        self.view.load().terms(role)
+    }
+
+    fn close(&self) {
+        if let Ok(empty) = View::empty() {
+            self.view.store(Arc::new(empty));
+        }
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// What a caller hears when other nodes were always first.
+fn came_first(error: Error) -> Error {
+    match error.kind() {
+        Kind::Conflict => Error::invalid("another change of this auth method came first; read it and repeat"),
+        _ => error,
+    }
+}

@@ -1,0 +1,97 @@
+//! What every role of an authentication method is: a document with the terms of the tokens that it makes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::auth::token::TokenTerms;
+use crate::documents::Document;
+use crate::error::{Error, Result};
+
+/// Most roles of one mount: they are read when it is opened, and kept.
+pub(crate) const MAX_ROLES: usize = 10_000;
+
+/// A role of a method, as it is stored.
+pub(crate) trait Role: Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// What it says of the tokens that it makes.
+    fn terms(&self) -> &TokenTerms;
+}
+
+/// The name under which a role is stored and found: in lower case.
+pub(crate) fn folded(name: &str) -> String {
+    name.to_lowercase()
+}
+
+/// What is stored under one name, and its version there.
+pub(crate) struct Versioned<T> {
+    pub(super) value: Arc<T>,
+    pub(super) version: u64,
+}
+
+impl<T> Clone for Versioned<T> {
+    fn clone(&self) -> Self {
+        Self { value: Arc::clone(&self.value), version: self.version }
+    }
+}
+
+impl<T: DeserializeOwned> Versioned<T> {
+    pub(super) fn of(document: &Document) -> Result<Self> {
+        let value = serde_json::from_slice(&document.body).map_err(Error::internal)?;
+        Ok(Self { value: Arc::new(value), version: document.version })
+    }
+}
+
+/// The roles of one mount by their folded names.
+pub(crate) struct Roles<R>(BTreeMap<Arc<str>, Versioned<R>>);
+
+impl<R> Default for Roles<R> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<R> Roles<R> {
+    /// A role by its name in any case.
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<R>> {
+        self.stored(&folded(name)).map(|stored| &stored.value)
+    }
+
+    /// Names, in byte order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(|name| &**name)
+    }
+
+    /// Names and roles, in byte order of the names.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &R)> {
+        self.0.iter().map(|(name, stored)| (name, &*stored.value))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn stored(&self, folded: &str) -> Option<&Versioned<R>> {
+        self.0.get(folded)
+    }
+
+    pub(super) fn put(&mut self, folded: &str, role: Versioned<R>) {
+        self.0.insert(folded.into(), role);
+    }
+
+    /// The same roles once more.
+    pub(super) fn same(&self) -> Self {
+        Self(self.0.clone())
+    }
+
+    /// The same roles, with another one under this name or none.
+    pub(super) fn with(&self, folded: &str, role: Option<Versioned<R>>) -> Self {
+        let mut roles = self.0.clone();
+        match role {
+            Some(role) => drop(roles.insert(folded.into(), role)),
+            None => drop(roles.remove(folded)),
+        }
+        Self(roles)
+    }
+}

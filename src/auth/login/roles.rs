@@ -1,0 +1,57 @@
+//! Changes of roles: documents of a mount, by compare-and-set.
+
+use super::method::{Method, ROLE, View};
+use super::open::{Open, Plan};
+use super::role::{MAX_ROLES, Versioned, folded};
+use crate::auth::store::AuthWrite;
+use crate::documents::{DocumentKey, DocumentWrite};
+use crate::error::{Error, Result, Warnings};
+
+impl<M: Method> Open<M> {
+    /// Writes the role that `merge` makes of the one that stands, if there is one, on the view of its mount. It may
+    /// be asked again, when another node was first. Returns its warnings.
+    ///
+    /// # Errors
+    /// Those of `merge`; `Invalid` for a role too many; those of the store.
+    pub(crate) async fn write_role(
+        &self,
+        name: &str,
+        merge: impl Fn(&View<M>, Option<&M::Role>) -> Result<(M::Role, Warnings)>,
+    ) -> Result<Warnings> {
+        let name = folded(name);
+        let plan = |view: &View<M>| {
+            let known = view.roles.stored(&name);
+            let (role, warnings) = merge(view, known.map(|known| &*known.value))?;
+            if known.is_none() && view.roles.len() >= MAX_ROLES {
+                return Err(Error::invalid(format!("role: an auth method has at most {MAX_ROLES}")));
+            }
+            let body = serde_json::to_vec(&role).map_err(Error::internal)?;
+            let version = known.map_or(0, |known| known.version);
+            let mut unit = vec![self.role_write(&name, version, Some(body))];
+            unit.extend(M::beside(self.mount, &name, known.map(|known| &*known.value), Some(&role)));
+            let next = Versioned { value: role.into(), version: version + 1 };
+            Ok(Plan::Write(unit, view.with_role(&name, Some(next))?, warnings))
+        };
+        self.change(plan).await
+    }
+
+    /// Deletes a role; whether there was one.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn delete_role(&self, name: &str) -> Result<bool> {
+        let name = folded(name);
+        let plan = |view: &View<M>| {
+            let Some(known) = view.roles.stored(&name) else { return Ok(Plan::Nothing(false)) };
+            let mut unit = vec![self.role_write(&name, known.version, None)];
+            unit.extend(M::beside(self.mount, &name, Some(&known.value), None));
+            Ok(Plan::Write(unit, view.with_role(&name, None)?, true))
+        };
+        self.change(plan).await
+    }
+
+    fn role_write(&self, name: &str, expected: u64, body: Option<Vec<u8>>) -> AuthWrite {
+        let key = DocumentKey { mount: self.mount, kind: ROLE, name: name.to_owned() };
+        AuthWrite::Document(DocumentWrite { key, expected, body })
+    }
+}

@@ -1,0 +1,119 @@
+//! The published keys of an issuer, as they were last found.
+//!
+//! Found keys are fresh for an hour, and used for a day while nobody can be asked. The issuer is asked at most every
+//! ten seconds, counted from the end of the attempt before, however many tokens come with keys that nobody knows:
+//! who needs an answer meanwhile shares the one there was. What is found replaces the keys only where it can be used.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::Mutex;
+
+use super::keys::KeySet;
+use super::source::{Found, Source};
+use crate::clock::{Clock, Time};
+use crate::error::{Error, Result};
+use crate::outbound::Outbound;
+use crate::telemetry;
+
+/// How long keys are used without asking again.
+const FRESH: Duration = Duration::from_secs(3600);
+/// How long keys are used while the issuer cannot be asked.
+const STALE: Duration = Duration::from_secs(24 * 3600);
+/// How long after an attempt the next one begins at the earliest.
+const BETWEEN: Duration = Duration::from_secs(10);
+
+/// The keys of one issuer.
+pub(super) struct Cache {
+    source: Source,
+    outbound: Outbound,
+    clock: Clock,
+    /// The method, for texts and metrics.
+    method: &'static str,
+    held: ArcSwapOption<Held>,
+    /// How the last attempt ended; held by the attempt that is under way.
+    last: Arc<Mutex<Option<Attempt>>>,
+}
+
+/// Keys that were found.
+pub(super) struct Held {
+    pub(super) keys: KeySet,
+    pub(super) issuer: Option<String>,
+    at: Time,
+}
+
+struct Attempt {
+    ended: Time,
+    outcome: Result<()>,
+}
+
+impl Cache {
+    pub(super) fn new(source: Source, outbound: Outbound, method: &'static str, clock: Clock) -> Arc<Self> {
+        let (held, last) = (ArcSwapOption::empty(), Arc::default());
+        Arc::new(Self { source, outbound, clock, method, held, last })
+    }
+
+    /// Keys that may be used now.
+    ///
+    /// # Errors
+    /// `Unavailable` when there are none, and none can be had.
+    pub(super) async fn usable(self: &Arc<Self>) -> Result<Arc<Held>> {
+        match self.within(FRESH) {
+            Some(held) => Ok(held),
+            None => match self.asked().await {
+                Ok(()) => self.within(STALE).ok_or_else(|| Error::internal("keys that were found are not there")),
+                Err(error) => self.within(STALE).ok_or(error),
+            },
+        }
+    }
+
+    /// Keys that are newer than those in which something was not found; `None` when there are none.
+    ///
+    /// # Errors
+    /// `Unavailable` when the issuer was asked in vain, now or a moment ago.
+    pub(super) async fn newer(self: &Arc<Self>, than: &Arc<Held>) -> Result<Option<Arc<Held>>> {
+        let differs = |held: &Arc<Held>| !Arc::ptr_eq(held, than);
+        if let Some(held) = self.within(FRESH).filter(differs) {
+            return Ok(Some(held));
+        }
+        self.asked().await?;
+        Ok(self.within(FRESH).filter(differs))
+    }
+
+    fn within(&self, age: Duration) -> Option<Arc<Held>> {
+        let held = self.held.load_full()?;
+        (self.clock.now() < held.at + age).then_some(held)
+    }
+
+    /// Asks the issuer, or takes the outcome of whoever did a moment ago. The attempt goes on when its caller has
+    /// left: others may wait for it.
+    async fn asked(self: &Arc<Self>) -> Result<()> {
+        let mut last = Arc::clone(&self.last).lock_owned().await;
+        let now = self.clock.now();
+        // A clock that was set back makes nobody wait.
+        let shared = last.as_ref().filter(|last| last.ended <= now && now < last.ended + BETWEEN);
+        if let Some(attempt) = shared {
+            return attempt.outcome.clone();
+        }
+        let own = Arc::clone(self);
+        let attempt = async move {
+            let outcome = own.source.find(&own.outbound, own.method).await;
+            let outcome = own.take(outcome);
+            *last = Some(Attempt { ended: own.clock.now(), outcome: outcome.clone() });
+            outcome
+        };
+        tokio::spawn(attempt).await.map_err(Error::internal)?
+    }
+
+    fn take(&self, outcome: Result<Found>) -> Result<()> {
+        let result = if outcome.is_ok() { "ok" } else { "failed" };
+        let labels = [("method", self.method), ("result", result)];
+        metrics::counter!(telemetry::AUTH_KEY_SET_REFRESHES, &labels).increment(1);
+        let Found { keys, issuer } = outcome.inspect_err(|error| {
+            tracing::warn!(method = self.method, %error, "the keys of an issuer could not be had");
+        })?;
+        self.held.store(Some(Arc::new(Held { keys, issuer, at: self.clock.now() })));
+        Ok(())
+    }
+}

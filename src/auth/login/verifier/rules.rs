@@ -1,0 +1,153 @@
+//! What a token has to be and to say (RFC 7519 4.1), whatever it is used for.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::algorithm::Algorithm;
+use crate::clock::Time;
+use crate::error::{Error, Kind, Result};
+
+/// How far in the future a token may be issued where nothing else is allowed.
+const FUTURE: f64 = 300.0;
+
+/// The rules that a token is held against.
+pub(in crate::auth) struct Rules<'r> {
+    /// Algorithms that it may be signed with.
+    pub(in crate::auth) algorithms: &'r [Algorithm],
+    /// Whether it has to name its key.
+    pub(in crate::auth) needs_kid: bool,
+    /// Its issuer, byte for byte. `None`: the one of the discovery document, or any where there is none.
+    pub(in crate::auth) issuer: Option<&'r str>,
+    /// It has to be for one of these, byte for byte. Where there are none, it must name no audience: it would be
+    /// for somebody else.
+    pub(in crate::auth) audiences: &'r [String],
+    pub(in crate::auth) times: Times,
+}
+
+/// How the times of a token are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::auth) enum Times {
+    /// `exp` is required, and clocks agree; a token may be issued 5 minutes in the future.
+    Strict,
+    /// One of `exp`, `nbf` and `iat` is required. Without `exp` a token ends so long after it begins, and without
+    /// `nbf` and `iat` it begins so long before it ends; clocks differ by the skew.
+    Lenient { skew: Duration, expiration: Duration, not_before: Duration },
+}
+
+/// The claims of a token that was verified.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::auth) struct Claims(Map<String, Value>);
+
+impl Claims {
+    /// A claim by its name.
+    pub(in crate::auth) fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    /// A claim that is a text and not empty.
+    pub(in crate::auth) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
+    }
+
+    /// All of them.
+    pub(in crate::auth) fn all(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    /// Takes the claims of a token whose signature is right, once they hold against the rules. `discovered` is the
+    /// issuer of the discovery document.
+    ///
+    /// # Errors
+    /// `Forbidden`, saying which rule they break.
+    pub(super) fn checked(
+        claims: Map<String, Value>,
+        rules: &Rules<'_>,
+        discovered: Option<&str>,
+        now: Time,
+    ) -> Result<Self> {
+        check_issuer(&claims, rules.issuer.or(discovered))?;
+        check_audience(&claims, rules.audiences)?;
+        check_times(&claims, rules.times, now)?;
+        Ok(Self(claims))
+    }
+}
+
+/// A refusal with its reason.
+pub(super) fn refused(text: &'static str) -> Error {
+    Error::new(Kind::Forbidden, text)
+}
+
+fn check_issuer(claims: &Map<String, Value>, wanted: Option<&str>) -> Result<()> {
+    match (claims.get("iss"), wanted) {
+        (Some(Value::String(issuer)), Some(wanted)) if issuer == wanted => Ok(()),
+        (_, None) => Ok(()),
+        _ => Err(refused("the token is of another issuer")),
+    }
+}
+
+/// CVE-2024-5798: an audience that nobody asked for was as good as the right one.
+fn check_audience(claims: &Map<String, Value>, wanted: &[String]) -> Result<()> {
+    let given: Vec<&str> = match claims.get("aud") {
+        None => Vec::new(),
+        Some(Value::String(audience)) => vec![audience],
+        Some(Value::Array(audiences)) => {
+            let texts: Option<_> = audiences.iter().map(Value::as_str).collect();
+            texts.ok_or_else(|| refused("the token's audience is not a text or a list of them"))?
+        }
+        Some(_) => return Err(refused("the token's audience is not a text or a list of them")),
+    };
+    match (given.is_empty(), wanted.is_empty()) {
+        (true, true) => Ok(()),
+        (true, false) => Err(refused("the token has no audience")),
+        (false, true) => Err(refused("audience claim found in JWT but no audiences bound to the role")),
+        (false, false) if wanted.iter().any(|wanted| given.contains(&wanted.as_str())) => Ok(()),
+        (false, false) => Err(refused("the token is for another audience")),
+    }
+}
+
+fn check_times(claims: &Map<String, Value>, times: Times, now: Time) -> Result<()> {
+    let now = now.unix_timestamp() as f64 + f64::from(now.nanosecond()) / 1e9;
+    let expiration = date(claims, "exp", "the token's exp is not a number")?;
+    let not_before = date(claims, "nbf", "the token's nbf is not a number")?;
+    let issued = date(claims, "iat", "the token's iat is not a number")?;
+    let (begins, ends, skew, future) = match times {
+        Times::Strict => {
+            let ends = expiration.ok_or_else(|| refused("the token has no expiration time (exp)"))?;
+            (not_before, ends, 0.0, FUTURE)
+        }
+        Times::Lenient { skew, expiration: lives, not_before: before } => {
+            // A zero counts as none: some issuers write it.
+            let given = |date: Option<f64>| date.filter(|date| *date != 0.0);
+            let (expiration, not_before, issued) = (given(expiration), given(not_before), given(issued));
+            let begins = not_before.or(issued);
+            let ends = match (expiration, not_before, issued) {
+                (Some(ends), _, _) => ends,
+                (None, Some(first), Some(second)) => first.max(second) + lives.as_secs_f64(),
+                (None, Some(only), None) | (None, None, Some(only)) => only + lives.as_secs_f64(),
+                (None, None, None) => return Err(refused("the token has none of the times exp, nbf and iat")),
+            };
+            let begins = begins.unwrap_or(ends - before.as_secs_f64());
+            (Some(begins), ends, skew.as_secs_f64(), skew.as_secs_f64())
+        }
+    };
+    if now >= ends + skew {
+        return Err(refused("the token is expired"));
+    }
+    if begins.is_some_and(|begins| now + skew < begins) {
+        return Err(refused("token is not yet valid"));
+    }
+    if issued.is_some_and(|issued| now + future < issued) {
+        return Err(refused("the token is issued in the future"));
+    }
+    Ok(())
+}
+
+/// A date of RFC 7519 2: seconds since the epoch, perhaps with a fraction. A text is none.
+fn date(claims: &Map<String, Value>, name: &str, wrong: &'static str) -> Result<Option<f64>> {
+    match claims.get(name) {
+        None => Ok(None),
+        Some(Value::Number(number)) => number.as_f64().map(Some).ok_or_else(|| refused(wrong)),
+        Some(_) => Err(refused(wrong)),
+    }
+}

@@ -1,0 +1,63 @@
+//! Where the keys of an issuer are published.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::keys::{KeySet, Published};
+use crate::error::{Error, Kind, Result};
+use crate::outbound::Outbound;
+
+/// Longest issuer, bytes.
+const LONGEST: usize = 2048;
+
+/// Where keys come from.
+pub(in crate::auth) enum Source {
+    /// The address of a key set.
+    KeySet(String),
+    /// The address of a discovery document, and what is asked of it before it is believed: an error refuses it.
+    Discovery { url: String, accepts: Accepts },
+}
+
+/// What is asked of a discovery document.
+pub(in crate::auth) type Accepts = Arc<dyn Fn(&Document) -> Result<()> + Send + Sync>;
+
+/// What counts of a discovery document (OpenID Connect Discovery 1.0, 3).
+#[derive(Debug, Deserialize)]
+pub(in crate::auth) struct Document {
+    pub(in crate::auth) issuer: String,
+    pub(in crate::auth) jwks_uri: String,
+}
+
+/// What was found.
+pub(super) struct Found {
+    pub(super) keys: KeySet,
+    /// Of the discovery document, where there is one.
+    pub(super) issuer: Option<String>,
+}
+
+impl Source {
+    /// Asks for the keys, once.
+    ///
+    /// # Errors
+    /// `Unavailable` for whatever is not a key set with a key that can be used.
+    pub(super) async fn find(&self, outbound: &Outbound, who: &str) -> Result<Found> {
+        let (url, issuer) = match self {
+            Self::KeySet(url) => (url.clone(), None),
+            Self::Discovery { url, accepts } => {
+                let document: Document = outbound.published(url, &format!("{who}: the issuer's configuration")).await?;
+                if document.issuer.is_empty() || document.issuer.len() > LONGEST {
+                    return Err(Error::new(Kind::Unavailable, format!("{who}: the configuration names no issuer")));
+                }
+                accepts(&document).map_err(|error| {
+                    let text = format!("{who}: the issuer's configuration is not believed: {}", error.text());
+                    Error::new(Kind::Unavailable, text)
+                })?;
+                (document.jwks_uri, Some(document.issuer))
+            }
+        };
+        let who = format!("{who}: the issuer's key set");
+        let published: Published = outbound.published(&url, &who).await?;
+        Ok(Found { keys: KeySet::published(published, &who)?, issuer })
+    }
+}

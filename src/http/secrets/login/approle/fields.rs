@@ -1,0 +1,112 @@
+//! The fields of a role: reading them, and showing a role.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::auth::login::approle::role::AppRole;
+use crate::auth::mounts::Mount;
+use crate::auth::token::{Network, TokenTerms};
+use crate::error::{Error, Result, Warnings};
+use crate::fields::Fields;
+use crate::http::secrets::login::roles::joined;
+
+/// The fields of a role beside those of its tokens.
+const OWN: &[&str] = &[
+    "role_name",
+    "role_id",
+    "bind_secret_id",
+    "secret_id_bound_cidrs",
+    "bound_cidr_list",
+    "secret_id_num_uses",
+    "secret_id_ttl",
+    "local_secret_ids",
+];
+/// The fields of a role.
+pub(super) const ROLE: &[&str] = &joined::<_, { OWN.len() + TokenTerms::FIELDS.len() }>(OWN, TokenTerms::FIELDS);
+
+const OWN_SYNONYMS: &[(&str, &str)] = &[("bound_cidr_list", "secret_id_bound_cidrs")];
+/// Pairs of them that are read as one.
+pub(super) const SYNONYMS: &[(&str, &str)] =
+    &joined::<_, { OWN_SYNONYMS.len() + TokenTerms::SYNONYMS.len() }>(OWN_SYNONYMS, TokenTerms::SYNONYMS);
+
+/// A role with what the fields say; `stored` is the one that stands.
+pub(super) fn merged(fields: &Fields, stored: Option<&AppRole>, mount: &Mount) -> Result<(AppRole, Warnings)> {
+    let mut role = stored.cloned().unwrap_or_else(AppRole::new);
+    let (fields, mut warnings) = adjusted(fields)?;
+    if let Some(role_id) = fields.text("role_id")? {
+        role.set_role_id(&role_id)?;
+    }
+    if let Some(given) = fields.bool("bind_secret_id")? {
+        role.bind_secret_id = given;
+    }
+    for name in ["bound_cidr_list", "secret_id_bound_cidrs"] {
+        if let Some(networks) = Network::list(&fields, name)? {
+            role.secret_id_bound_cidrs = networks;
+        }
+    }
+    if let Some(uses) = uses(&fields, "secret_id_num_uses")? {
+        role.secret_id_num_uses = uses;
+    }
+    if let Some(ttl) = ttl(&fields, "secret_id_ttl")? {
+        role.secret_id_ttl = ttl;
+    }
+    if let Some(local) = fields.bool("local_secret_ids")? {
+        if stored.is_some_and(|stored| stored.local_secret_ids != local) {
+            return Err(Error::invalid("local_secret_ids can only be modified during role creation"));
+        }
+        role.local_secret_ids = local;
+    }
+    role.terms = role.terms.merged(&fields)?;
+    warnings.extend(role.terms.check(mount)?);
+    role.check()?;
+    Ok((role, warnings))
+}
+
+/// The fields, with the types of tokens that say something only of a mount or a token role as what they are here.
+fn adjusted(fields: &Fields) -> Result<(Fields, Warnings)> {
+    let (mut fields, mut warnings) = (fields.clone(), Warnings::default());
+    let given = fields.text("token_type")?;
+    for (word, plain) in [("default-service", "service"), ("default-batch", "batch")] {
+        if given.as_deref() == Some(word) {
+            fields.set("token_type", plain);
+            warnings.add(format!("{word} has no useful meaning; adjusting to {plain}"));
+        }
+    }
+    Ok((fields, warnings))
+}
+
+/// A number of uses; 0 for no limit.
+pub(super) fn uses(fields: &Fields, name: &str) -> Result<Option<u32>> {
+    let Some(uses) = fields.int(name)? else { return Ok(None) };
+    if uses < 0 {
+        return Err(Error::invalid(format!("{name} cannot be negative")));
+    }
+    let uses = u32::try_from(uses).map_err(|_| Error::invalid(format!("{name}: larger than {}", u32::MAX)))?;
+    Ok(Some(uses))
+}
+
+/// A life in whole seconds; zero for one without an end.
+pub(super) fn ttl(fields: &Fields, name: &str) -> Result<Option<Duration>> {
+    match fields.duration(name)? {
+        Some(short) if short.as_secs() == 0 && !short.is_zero() => {
+            Err(Error::invalid(format!("{name}: must be zero, or at least one second")))
+        }
+        ttl => Ok(ttl.map(|ttl| Duration::from_secs(ttl.as_secs()))),
+    }
+}
+
+/// What reading a role shows.
+pub(super) fn shown(role: &AppRole) -> Value {
+    let mut shown: Map<String, Value> = role.terms.to_json();
+    for (name, value) in [
+        ("bind_secret_id", json!(role.bind_secret_id)),
+        ("secret_id_bound_cidrs", json!(role.secret_id_bound_cidrs)),
+        ("secret_id_num_uses", json!(role.secret_id_num_uses)),
+        ("secret_id_ttl", json!(role.secret_id_ttl.as_secs())),
+        ("local_secret_ids", json!(role.local_secret_ids)),
+    ] {
+        shown.insert(name.to_owned(), value);
+    }
+    shown.into()
+}

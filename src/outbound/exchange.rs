@@ -1,0 +1,178 @@
+//! One exchange over HTTP.
+//!
+//! An attempt is bounded in time, an answer in size. What a service is too busy for, and what did not arrive, is
+//! tried again after a moment where that is safe. What a service says in a body that is no answer reaches nobody
+//! but whoever reads the log at debug level.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{RequestBuilder, Response};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::error::{Error, Kind, Result};
+use crate::secret::Secret;
+
+/// Largest answer, octets.
+const MAX_ANSWER: usize = 1 << 20;
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// How often a request is sent, and what is waited in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tries {
+    /// Attempts after the first one.
+    pub(crate) more: u32,
+    /// The wait before the second attempt; it doubles with each one.
+    pub(crate) first: Duration,
+    /// The longest wait, be it asked for by the service with `Retry-After`.
+    pub(crate) longest: Duration,
+}
+
+impl Tries {
+    /// Once: sent twice, it would be done twice, or somebody would wait too long.
+    pub(crate) const ONE: Self = Self { more: 0, first: Duration::ZERO, longest: Duration::ZERO };
+    /// Up to four times.
+    pub(crate) const FOUR: Self = Self { more: 3, first: Duration::from_millis(200), longest: Duration::from_secs(5) };
+}
+
+/// A request in the making. It can be sent more than once.
+pub(crate) struct Call(RequestBuilder);
+
+impl Call {
+    pub(super) fn new(request: RequestBuilder) -> Self {
+        Self(request)
+    }
+
+    /// With a header that is no secret.
+    pub(crate) fn header(self, name: &'static str, value: &str) -> Self {
+        Self(self.0.header(name, value))
+    }
+
+    /// With a JSON body.
+    pub(crate) fn json(self, body: &impl Serialize) -> Self {
+        Self(self.0.json(body))
+    }
+
+    /// With a form, already encoded.
+    pub(crate) fn form(self, form: impl Into<Bytes>) -> Self {
+        Self(self.0.header(CONTENT_TYPE, FORM).body(form.into()))
+    }
+
+    /// The same with an access token in it (RFC 6750 2.1).
+    pub(super) fn bearing(&self, token: &Secret) -> Result<Self> {
+        let text = Zeroizing::new([b"Bearer ", token.expose()].concat());
+        let mut value = HeaderValue::from_bytes(&text).map_err(Error::internal)?;
+        value.set_sensitive(true);
+        Ok(Self(self.again()?.header(AUTHORIZATION, value)))
+    }
+
+    fn again(&self) -> Result<RequestBuilder> {
+        self.0.try_clone().ok_or_else(|| Error::internal("a request that cannot be sent twice"))
+    }
+
+    /// Sends it and gives the answer, whatever its status; `who` is the subject of errors.
+    ///
+    /// # Errors
+    /// `Unavailable` when the last attempt brought no answer or one that asks to come back later, `BadGateway` for
+    /// an answer that is too large.
+    pub(crate) async fn send(&self, tries: Tries, who: &str) -> Result<Reply> {
+        let mut wait = tries.first;
+        for left in (0..=tries.more).rev() {
+            let (failure, asked) = match self.again()?.send().await {
+                Ok(response) if is_passing(response.status().as_u16()) => {
+                    let text = format!("{who}: answered with status {}", response.status().as_u16());
+                    (Error::new(Kind::Unavailable, text), retry_after(response.headers()))
+                }
+                Ok(response) => match read(response, who).await {
+                    Err(error) if error.kind() == Kind::Unavailable => (error, None),
+                    answer => return answer,
+                },
+                Err(error) => (unreachable(error, who), None),
+            };
+            if left == 0 {
+                return Err(failure);
+            }
+            tracing::debug!(error = %failure, left, "a request to elsewhere is sent again");
+            tokio::time::sleep(jittered(wait).max(asked.unwrap_or_default()).min(tries.longest)).await;
+            wait = wait.saturating_mul(2).min(tries.longest);
+        }
+        Err(Error::internal("a request without an attempt"))
+    }
+}
+
+/// What a service answered, be it a refusal.
+pub(crate) struct Reply {
+    status: u16,
+    body: Zeroizing<Vec<u8>>,
+}
+
+impl Reply {
+    #[cfg(test)]
+    pub(super) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
+        Self { status, body: Zeroizing::new(body.into()) }
+    }
+
+    pub(crate) fn status(&self) -> u16 {
+        self.status
+    }
+
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The begin of the body, for the log at debug level. Not for an answer with a secret in it.
+    pub(crate) fn for_the_log(&self) -> String {
+        String::from_utf8_lossy(&self.body[..self.body.len().min(512)]).into_owned()
+    }
+
+    /// The answer, read.
+    ///
+    /// # Errors
+    /// `BadGateway` when it is not what was asked for.
+    pub(crate) fn read<'r, T: Deserialize<'r>>(&'r self, who: &str) -> Result<T> {
+        serde_json::from_slice(&self.body)
+            .map_err(|_| Error::new(Kind::BadGateway, format!("{who}: its answer is not understood")))
+    }
+}
+
+/// Whether a status says that it may be another one in a moment.
+fn is_passing(status: u16) -> bool {
+    matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// A wait, give or take a fifth: those that failed together do not come back together.
+fn jittered(wait: Duration) -> Duration {
+    let [random] = crate::random::bytes::<1>();
+    wait.mul_f64(0.8 + 0.4 * f64::from(random) / 255.0)
+}
+
+async fn read(mut response: Response, who: &str) -> Result<Reply> {
+    let status = response.status().as_u16();
+    let mut body = Zeroizing::new(Vec::new());
+    while let Some(chunk) = response.chunk().await.map_err(|error| unreachable(error, who))? {
+        if body.len() + chunk.len() > MAX_ANSWER {
+            return Err(Error::new(Kind::BadGateway, format!("{who}: its answer is larger than 1 MiB")));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Reply { status, body })
+}
+
+fn unreachable(error: reqwest::Error, who: &str) -> Error {
+    let text = if error.is_timeout() {
+        format!("{who}: did not answer in time")
+    } else if error.is_connect() {
+        format!("{who}: cannot be reached, or its TLS certificate is not trusted")
+    } else {
+        format!("{who}: the connection failed")
+    };
+    Error::unavailable(text, error.without_url())
+}

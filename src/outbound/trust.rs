@@ -1,0 +1,65 @@
+//! The authorities that a server's certificate is held against.
+
+use reqwest::Certificate;
+
+use crate::error::{Error, Result};
+use crate::x509::pem;
+
+/// Longest PEM text, octets.
+const MAX_PEM: usize = 256 * 1024;
+
+/// The certificates of a PEM text that holds nothing else; none of an empty one.
+///
+/// # Errors
+/// `Invalid` naming `field` and the rule, never quoting it.
+pub(super) fn certificates(field: &str, text: &str) -> Result<Vec<Certificate>> {
+    if text.len() > MAX_PEM {
+        return Err(Error::invalid(format!("{field}: longer than {MAX_PEM} bytes")));
+    }
+    let read = |(label, der): (String, Vec<u8>)| {
+        if label != "CERTIFICATE" {
+            return Err(Error::invalid(format!("{field}: must hold PEM blocks CERTIFICATE only")));
+        }
+        Certificate::from_der(&der)
+            .map_err(|_| Error::invalid(format!("{field}: a certificate cannot be used as an authority")))
+    };
+    let certificates: Vec<_> =
+        pem::blocks(text).map_err(|error| error.within(field))?.into_iter().map(read).collect::<Result<_>>()?;
+    if certificates.is_empty() && !text.trim().is_empty() {
+        return Err(Error::invalid(format!("{field}: must hold PEM blocks CERTIFICATE")));
+    }
+    Ok(certificates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x509::testing;
+
+    #[test]
+    fn authorities_are_certificates_and_nothing_else() {
+        let (key, certificate) = testing::root("ec", 256);
+        let certificate = pem::encode("CERTIFICATE", certificate.der());
+        let key = pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
+        assert_eq!(certificates("ca_pem", "").unwrap().len(), 0);
+        assert_eq!(certificates("ca_pem", &format!("{certificate}\n{certificate}")).unwrap().len(), 2);
+        for (text, rule) in [
+            (key.clone(), "must hold PEM blocks CERTIFICATE only"),
+            (format!("{certificate}\n{key}"), "must hold PEM blocks CERTIFICATE only"),
+            ("hunter2".to_owned(), "must hold PEM blocks CERTIFICATE"),
+            ("x".repeat(MAX_PEM + 1), "longer than 262144 bytes"),
+        ] {
+            let error = certificates("ca_pem", &text).map(drop).unwrap_err();
+            assert!(error.text().starts_with("ca_pem: ") && !error.text().contains("hunter2"), "{error}");
+            assert!(error.text().contains(rule), "{error}");
+        }
+        assert!(super::super::Outbound::configured("ca_pem", &certificate).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_certificate_trusts_nobody() {
+        let broken = pem::encode("CERTIFICATE", b"hunter2");
+        let error = super::super::Outbound::configured("ca_pem", &broken).map(drop).unwrap_err();
+        assert_eq!(error.text(), "ca_pem: a certificate cannot be used as an authority");
+    }
+}

@@ -1,0 +1,96 @@
+//! SQL of secret ids.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::mounts::Touched;
+use super::query::{Failure, count, prepared, time};
+use crate::auth::store::{AuthOutcome, SecretIdKey, SecretIdRow, SecretIdWrite};
+use crate::clock::Time;
+use crate::documents::MountId;
+use crate::storage::backend::{forgotten_before, micros};
+use crate::storage::statements::{conflict, secret_ids as sql};
+
+/// One write, in the transaction of its batch.
+pub(super) fn write(db: &Connection, touched: &mut Touched, write: &SecretIdWrite) -> Result<AuthOutcome, Failure> {
+    Ok(match write {
+        SecretIdWrite::Insert(row) => {
+            touched.mount(db, row.mount)?;
+            insert(db, row)?
+        }
+        SecretIdWrite::Spend { mount, hash, now } => {
+            let left = prepared(db, sql::SPEND)?
+                .query_row(params![micros(*now), mount.0, hash], |row| row.get(0))
+                .optional()?;
+            if left == Some(0) {
+                prepared(db, sql::REMOVE)?.execute(params![mount.0, hash])?;
+            }
+            left.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft)
+        }
+        SecretIdWrite::Remove { mount, hash } => match prepared(db, sql::REMOVE)?.execute(params![mount.0, hash])? {
+            0 => AuthOutcome::Absent,
+            _ => AuthOutcome::Done,
+        },
+        SecretIdWrite::EndRole { mount, role, now } => {
+            touched.mount(db, *mount)?;
+            prepared(db, sql::END_ROLE)?.execute(params![mount.0, role, micros(*now)])?;
+            AuthOutcome::Done
+        }
+        SecretIdWrite::Sweep { now, limit } => {
+            let ended = prepared(db, sql::SWEEP)?.execute(params![micros(*now), limit])?;
+            let of_ended = prepared(db, sql::SWEEP_ENDED)?.execute([limit])?;
+            prepared(db, sql::FORGET_ROLES)?.execute([forgotten_before(*now)])?;
+            AuthOutcome::Swept(count(ended + of_ended))
+        }
+    })
+}
+
+fn insert(db: &Connection, row: &SecretIdRow) -> Result<AuthOutcome, Failure> {
+    let (mount, expires_at, updated_at) = (row.mount.0, row.expires_at.map(micros), micros(row.updated_at));
+    if prepared(db, sql::ROLE_HAS_ENDED)?.exists(params![mount, row.role])? {
+        return Ok(AuthOutcome::Absent);
+    }
+    prepared(db, sql::FREE)?.execute(params![mount, row.hash, updated_at])?;
+    let values = params![mount, row.hash, row.role, row.accessor, expires_at, row.uses, updated_at, row.body];
+    match prepared(db, sql::INSERT)?.execute(values)? {
+        0 => Err(Failure::Conflict(conflict::SECRET_ID_EXISTS)),
+        _ => Ok(AuthOutcome::Done),
+    }
+}
+
+pub(super) fn find(
+    db: &Connection,
+    mount: MountId,
+    role: i64,
+    key: &SecretIdKey,
+) -> rusqlite::Result<Option<SecretIdRow>> {
+    match key {
+        SecretIdKey::Hash(hash) => prepared(db, sql::BY_HASH)?.query_row(params![mount.0, role, hash], read),
+        SecretIdKey::Accessor(text) => prepared(db, sql::BY_ACCESSOR)?.query_row(params![mount.0, role, text], read),
+    }
+    .optional()
+}
+
+pub(super) fn accessors(
+    db: &Connection,
+    mount: MountId,
+    role: i64,
+    after: &str,
+    now: Time,
+    limit: u32,
+) -> rusqlite::Result<Vec<String>> {
+    let asked = params![mount.0, role, after, micros(now), limit];
+    prepared(db, sql::ACCESSORS)?.query_map(asked, |row| row.get(0))?.collect()
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<SecretIdRow> {
+    Ok(SecretIdRow {
+        mount: MountId(row.get(0)?),
+        role: row.get(1)?,
+        hash: row.get(2)?,
+        accessor: row.get(3)?,
+        expires_at: row.get::<_, Option<i64>>(4)?.map(|_| time(row, 4)).transpose()?,
+        uses: row.get(5)?,
+        updated_at: time(row, 6)?,
+        body: row.get(7)?,
+    })
+}
