@@ -5,6 +5,7 @@
 
 mod crls;
 mod follow;
+mod identities;
 mod outage;
 mod processes;
 mod together;

@@ -51,6 +51,7 @@ areas! {
     policies_and_leases_answer_as_recorded: "policies",
     managed_keys_answer_as_recorded: "managed-keys",
     tokens_answer_as_recorded: "token",
+    identities_answer_as_recorded: "identity",
     roles_and_leaves_answer_as_recorded: "pki-leaves",
     external_policy_answers_as_recorded: "pki-external-policy",
     authorities_are_made_as_recorded: "pki-authorities",

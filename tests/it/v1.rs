@@ -3,6 +3,7 @@ mod caps;
 mod clients;
 mod dialects;
 mod hygiene;
+pub mod identity;
 mod limits;
 mod methods;
 mod parameters;

@@ -54,6 +54,7 @@ pub fn area(kind: &str, pattern: &str) -> &'static str {
     let has = |parts: &[&str]| parts.iter().any(|part| pattern.contains(part));
     match kind {
         "token" => "token",
+        "identity" => "identity",
         "system" if has(&["polic", "capabilities", "leases"]) => "policies",
         "system" if has(&["managed-keys"]) => "managed-keys",
         "system" => "system",
