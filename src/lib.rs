@@ -24,9 +24,8 @@
 //! storage         group commit, the embedded store, PostgreSQL, the seal
 //! telemetry       the metric catalogue, the exporter, the logs
 //! sql             sessions of a relational store, for domains that speak SQL themselves
-//! templates       texts that are filled in for who asks, in policies and in roles
 //! outbound        HTTP to elsewhere, bounded
-//! error clock fields documents secret random     what all of them share
+//! error clock fields documents secret random templates     what all of them share
 //! ```
 //!
 //! `foo.rs` is the front door of a module, `foo/` its parts. Directions: `http` → `mounts` → domains (`pki`, `auth`,
@@ -123,9 +122,7 @@
 //! | which mount may use which managed key? | [`keys::managed`] |
 //! | what is done when a device fails? | `keys/pkcs11/healing.rs` |
 //! | what does a policy grant? | [`auth::policy`] |
-//! | how long does a token live? | `auth/token/ttl.rs` |
-//! | who is behind a token, and when are they forgotten? | [`auth::identity`] |
-//! | what fills a template, and what never? | [`templates`] |
+//! | how long does a token live, who is behind it? | `auth/token/ttl.rs`, [`auth::identity`] (and [`templates`]) |
 //! | which path is which mount, of which type? | [`auth::mounts`] |
 //! | when is a mount opened, and when closed? | [`mounts`] |
 //! | what is an audit device told, and when? | [`audit`] |

@@ -298,8 +298,8 @@ impl Auth {
         })
     }
 
-    /// Removes tokens that have expired, in small batches, and policies that have; returns how many
-    /// tokens went. To be called again and again; stopping at any point does no harm.
+    /// Removes tokens that have expired, in small batches, policies that have, and entities that nobody needs;
+    /// returns how many tokens went. To be called again and again; stopping at any point does no harm.
     ///
     /// # Errors
     /// Those of the store.
@@ -307,7 +307,6 @@ impl Auth {
         let now = self.clock.now();
         self.tokens.prune(now);
         self.sweep_policies().await?;
-        self.sweep_entities().await?;
         let mut removed = 0;
         for _ in 0..SWEEP_STEPS {
             let batch = self.store.sweep_tokens(now, SWEEP_BATCH).await?;
@@ -320,6 +319,7 @@ impl Auth {
             // Descendants that have not expired themselves went with them: forget everything.
             self.tokens.clear();
         }
+        self.sweep_entities().await?;
         Ok(removed)
     }
 
