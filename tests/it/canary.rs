@@ -411,11 +411,13 @@ fn path_of(kind: &str, pattern: &str, serial: &str) -> String {
     let mount = match kind {
         "pki" => "pki2",
         "token" => "auth/token",
+        "identity" => "identity",
         _ => "sys",
     };
     let segments = pattern.split('/').map(|segment| match segment {
         ":issuer_ref" | ":key_ref" | ":name" => "ec",
         ":serial" => serial,
+        ":id" => "none",
         ":type" => "exported",
         ":backend" => "pkcs11",
         ":managed_key" => "hsm",

@@ -98,7 +98,8 @@ async fn accessor(stage: &Stage) -> Value {
 async fn identity(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
     let path = format!("identity/{pattern}");
     let body = json!({ "name": "bob", "policies": "default", "metadata": { "team": "red" } });
-    // Made once; what is there is left as it is.
+    // New, and with it its alias.
+    stage.app.client.delete("identity/entity/name/bob").await;
     stage.app.client.post("identity/entity", body.clone()).await;
     let entity = stage.app.client.get("identity/entity/name/bob").await.body["data"]["id"].clone();
     let alias = json!({ "name": "bob@example.com", "canonical_id": entity, "mount_accessor": accessor(stage).await });
