@@ -88,6 +88,9 @@ impl Entities {
     /// one who read it alone, and counts as changed.
     pub(super) fn put(&self, entity: Entity, read_at: Time, epoch: u64) -> EntityRef {
         let mut inner = self.lock();
+        if inner.by_id.len() >= MOST {
+            inner.prune(read_at);
+        }
         let full = inner.by_id.len() >= MOST && !inner.by_id.contains_key(&entity.id[..]);
         if inner.epoch != epoch || full {
             return EntityRef { entity: Arc::new(entity), read_at, changed: Arc::new(AtomicBool::new(true)) };
@@ -113,15 +116,20 @@ impl Entities {
 
     /// Drops what nobody holds any more.
     pub(super) fn prune(&self, now: Time) {
-        let mut inner = self.lock();
-        let Inner { by_id, by_alias, .. } = &mut *inner;
-        by_id.retain(|_, known| is_younger(known, now, HELD));
-        by_alias.retain(|_, id| by_id.contains_key(id));
+        self.lock().prune(now);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // No code panics while it holds the lock, and a half-made entry cannot exist.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn prune(&mut self, now: Time) {
+        let Self { by_id, by_alias, .. } = self;
+        by_id.retain(|_, known| is_younger(known, now, HELD));
+        by_alias.retain(|_, id| by_id.contains_key(id));
     }
 }
 

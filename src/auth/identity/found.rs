@@ -99,7 +99,7 @@ impl Auth {
     pub async fn keep_entity(&self, entity: &EntityRef, until: Time) -> Result<()> {
         if entity.kept_until.is_some_and(|kept| kept < until) {
             // Longer than asked for, so that not every such token is a write.
-            let until = until + (until - self.clock.now()).max(time::Duration::ZERO);
+            let until = until.checked_add((until - self.clock.now()).max(time::Duration::ZERO)).unwrap_or(until);
             self.store.commit(vec![AuthWrite::EntityKeep { id: entity.id.clone(), until }]).await?;
             self.entities.change(&entity.id);
         }
