@@ -28,14 +28,14 @@ pub const S1: &str = "0b1f6471-1bf0-4dda-aec3-000000000001";
 pub const S2: &str = "0b1f6471-1bf0-4dda-aec3-000000000002";
 
 /// A status, a body, and a header if there is one.
-type Told = (u16, Value, Option<(&'static str, String)>);
+type Instead = (u16, Value, Option<(&'static str, String)>);
 
 /// What is answered to the next calls of which the path holds a part, in place of the answer.
 pub struct Fault {
     pub part: &'static str,
     pub times: usize,
     pub wait: Duration,
-    pub told: Option<Told>,
+    pub told: Option<Instead>,
 }
 
 impl Fault {

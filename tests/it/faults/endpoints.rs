@@ -207,6 +207,13 @@ async fn cubbyhole_routes_answer_503_and_leave_nothing_half_done() {
 }
 
 #[actix_web::test]
+async fn identity_routes_answer_503_and_leave_nothing_half_done() {
+    let failed = walk("identity", |_| true).await;
+    // The caller, whoever has the name, the write.
+    assert_eq!(failed["update entity"], 9, "{failed:?}");
+}
+
+#[actix_web::test]
 async fn reading_routes_of_a_pki_mount_answer_503() {
     let failed = walk("pki", reads).await;
     assert_eq!(failed["list certs"], 6, "{failed:?}");

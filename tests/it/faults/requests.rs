@@ -85,6 +85,7 @@ pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &
         "jwt" => jwt(stage, operation, pattern).await,
         "cloudb" => cloudb(stage, operation, pattern).await,
         "cubbyhole" => cubbyhole(stage, operation, pattern).await,
+        "identity" => identity(stage, operation, pattern).await,
         "pki" => match operation {
             _ if pattern.ends_with("acme/*path") => Some(acme(pattern)),
             Read | List => pki_read(stage, pattern).await,
@@ -92,6 +93,54 @@ pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &
         },
         _ => None,
     }
+}
+
+/// The accessor of the one mount that names people here.
+async fn accessor(stage: &Stage) -> Value {
+    stage.app.client.get("sys/auth").await.body["data"]["token/"]["accessor"].clone()
+}
+
+async fn identity(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
+    let path = format!("identity/{pattern}");
+    let body = json!({ "name": "bob", "policies": "default", "metadata": { "team": "red" } });
+    // New, and with it its alias.
+    stage.app.client.delete("identity/entity/name/bob").await;
+    stage.app.client.post("identity/entity", body.clone()).await;
+    let entity = stage.app.client.get("identity/entity/name/bob").await.body["data"]["id"].clone();
+    let alias = json!({ "name": "bob@example.com", "canonical_id": entity, "mount_accessor": accessor(stage).await });
+    let alias_id = async || {
+        stage.app.client.post("identity/entity-alias", alias.clone()).await;
+        stage.app.client.get("identity/entity/name/bob").await.body["data"]["aliases"][0]["id"].clone()
+    };
+    let with = |path: String, id: &Value| path.replace(":id", id.as_str().unwrap());
+    Some(match (operation, pattern) {
+        (Update, "entity") => {
+            stage.app.client.delete("identity/entity/name/bob").await;
+            Ask::new(path, body)
+        }
+        (List, "entity/id" | "entity/name") => Ask::read(path),
+        (Read, "entity/id/:id") => Ask::read(with(path, &entity)),
+        (Update, "entity/id/:id") => {
+            Ask::new(with(path, &entity), json!({ "policies": "default,other", "disabled": true }))
+        }
+        (Delete, "entity/id/:id") => Ask::read(with(path, &entity)),
+        (Read | Delete, "entity/name/*name") => Ask::read(path.replace("*name", "bob")),
+        (Update, "entity/name/*name") => {
+            Ask::new(path.replace("*name", "bob"), json!({ "metadata": { "team": "blue" } }))
+        }
+        (Update, "entity-alias") => Ask::new(path, alias),
+        (List, "entity-alias/id") => {
+            alias_id().await;
+            Ask::read(path)
+        }
+        (Read | Delete, "entity-alias/id/:id") => Ask::read(with(path, &alias_id().await)),
+        (Update, "entity-alias/id/:id") => {
+            let custom = json!({ "custom_metadata": { "seat": "4" } });
+            Ask::new(with(path, &alias_id().await), custom)
+        }
+        (Update, "lookup/entity") => Ask::new(path, json!({ "name": "bob" })),
+        _ => return None,
+    })
 }
 
 async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
