@@ -351,7 +351,12 @@ async fn approle(stage: &Stage, operation: Operation, pattern: &str) -> Option<A
     let path = format!("auth/approle/{}", pattern.replace(":login_role", "web"));
     let part = pattern.strip_prefix("role/:login_role/");
     Some(match (operation, part.unwrap_or(pattern)) {
-        (Update, "login") => Ask::new(path, json!({ "role_id": "web-id", "secret_id": secret_id })),
+        (Update, "login") => {
+            // The first one makes the entity, too.
+            let login = json!({ "role_id": "web-id", "secret_id": secret_id });
+            stage.post(&path, login.clone()).await;
+            Ask::new(path, login)
+        }
         (Update, "role/:login_role") => {
             stage.app.client.delete("auth/approle/role/written").await;
             Ask::new("auth/approle/role/written", json!({ "role_id": "written-id", "token_ttl": "1h" }))
@@ -439,7 +444,10 @@ async fn jwt(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> 
             // Until the year 2100, so that it is the same in every run.
             let claims =
                 json!({ "iss": "https://issuer.test", "aud": "signet", "sub": "build-7", "exp": 4_102_444_800_u64 });
-            Ask::new(path, json!({ "role": "web", "jwt": key.token(&claims) }))
+            let login = json!({ "role": "web", "jwt": key.token(&claims) });
+            // The first one makes the entity, too.
+            stage.post(&path, login.clone()).await;
+            Ask::new(path, login)
         }
         (Update, "role/:login_role") => {
             stage.app.client.delete("auth/jwt/role/written").await;
