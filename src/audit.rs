@@ -90,8 +90,10 @@ pub struct Caller<'r> {
     pub accessor: &'r str,
     /// The entity behind the token; empty for none.
     pub entity_id: &'r str,
-    /// Names of its policies.
+    /// Names of its own policies.
     pub policies: &'r [String],
+    /// Names of the policies that it has by its entity.
+    pub identity_policies: &'r [String],
     /// What the token's maker attached to it.
     pub metadata: Option<&'r BTreeMap<String, String>>,
     /// When the token was made, where that is known.

@@ -8,13 +8,14 @@
 //! copy of the database holds nothing that works.
 //!
 //! The parts: `policy` (texts, rules, decisions), `policies` (keeping them), `token` (making, showing,
-//! renewing and ending tokens), `mounts` (the table), `login` (the authentication methods), `wrapping` (answers put
-//! away behind a token), `cubbyhole` (what tokens keep), `quotas` (how often somebody may ask), `explain` (why somebody
-//! may or may not). What is not offered is refused by name: namespaces.
+//! renewing and ending tokens), `identity` (who is behind them), `mounts` (the table), `login` (the authentication
+//! methods), `wrapping` (answers put away behind a token), `cubbyhole` (what tokens keep), `quotas` (how often somebody
+//! may ask), `explain` (why somebody may or may not). What is not offered is refused by name: namespaces.
 
 mod cache;
 mod cubbyhole;
 pub mod explain;
+pub mod identity;
 mod instant;
 pub(crate) mod login;
 pub mod mounts;
@@ -38,7 +39,9 @@ use arc_swap::ArcSwap;
 
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
+use crate::templates::Identity;
 use cache::TokenCache;
+use identity::{Entities, EntityRef};
 pub use login::LoginSettings;
 use login::Logins;
 pub use login::cloudb::{CloudbSettings, CloudbUrls, Fallback as CloudbFallback};
@@ -78,7 +81,9 @@ pub struct Caller {
     pub display_name: String,
     /// The entity behind it; `""` for none.
     pub entity_id: String,
-    /// Names of its policies, sorted.
+    /// The same, as it was when the token was looked at last.
+    pub entity: Option<EntityRef>,
+    /// Names of its own policies, sorted.
     pub policies: Vec<String>,
     /// What its maker attached to it.
     pub metadata: BTreeMap<String, String>,
@@ -104,6 +109,21 @@ impl Caller {
     pub fn is_root(&self) -> bool {
         // `root` is only ever held alone.
         self.policies.first().is_some_and(|name| name == ROOT)
+    }
+
+    /// Names of the policies that it has by its entity, sorted.
+    pub fn identity_policies(&self) -> &[String] {
+        self.entity.as_ref().map_or(&[], |entity| &entity.policies)
+    }
+
+    /// Names of all of its policies: its own, and those that it has by its entity.
+    fn all_policies(&self) -> Vec<String> {
+        identity::together(&self.policies, self.identity_policies())
+    }
+
+    /// Who fills the templates of its policies.
+    fn identity(&self) -> Option<&dyn Identity> {
+        self.entity.as_ref().map(|entity| &**entity as &dyn Identity)
     }
 
     /// SHA-256 of its token: what a stored token is stored under.
@@ -139,6 +159,7 @@ impl Caller {
 
     fn is_current(&self, policies: &Policies, now: Time) -> bool {
         self.generation == policies.generation()
+            && self.entity.as_ref().is_none_or(|entity| !entity.is_changed())
             && self.expires_at.is_none_or(|end| now < end)
             && self.acl.valid_until().is_none_or(|end| now < end)
     }
@@ -164,6 +185,7 @@ pub struct Auth {
     tokens: TokenCache,
     /// Held while tokens are tidied because somebody asked for it.
     tidying: Arc<tokio::sync::Mutex<()>>,
+    entities: Entities,
     logins: Logins,
     /// Held while a policy, a mount or a quota changes.
     writing: tokio::sync::Mutex<()>,
@@ -202,6 +224,7 @@ impl Auth {
             tidying: Arc::default(),
             quotas: ArcSwap::from_pointee(quotas),
             tokens: TokenCache::default(),
+            entities: Entities::default(),
             writing: tokio::sync::Mutex::new(()),
             behind: AtomicBool::new(false),
         }))
@@ -310,9 +333,11 @@ impl Auth {
         }
         let epoch = self.tokens.epoch(&hash);
         let row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
-        let caller = self.caller(&row)?;
+        let caller = self.caller(&row).await?;
         if row.uses.is_none() {
-            self.tokens.put(hash, Arc::clone(&caller), now, epoch);
+            // As old as the older of what it was made of.
+            let read_at = caller.entity.as_ref().map_or(now, |entity| entity.read_at().min(now));
+            self.tokens.put(hash, Arc::clone(&caller), read_at, epoch);
         }
         Ok(caller)
     }
@@ -333,7 +358,8 @@ impl Auth {
         row.expires_at.is_none_or(|end| self.clock.now() < end) && row.uses != Some(0)
     }
 
-    fn caller(&self, row: &TokenRow) -> Result<Arc<Caller>> {
+    /// Who is behind a row; `Forbidden` when its entity is gone or disabled.
+    async fn caller(&self, row: &TokenRow) -> Result<Arc<Caller>> {
         let held = Held {
             hash: row.hash,
             recorded_as: row.accessor_hash,
@@ -341,18 +367,26 @@ impl Auth {
             uses: row.uses,
             batch: None,
         };
-        Ok(self.caller_of(Record::of(row)?, held))
+        self.caller_of(Record::of(row)?, held).await
     }
 
-    /// Who holds a token, by what is known of it.
-    fn caller_of(&self, record: Record, held: Held) -> Arc<Caller> {
+    /// Who holds a token, by what is known of it; `Forbidden` when its entity is gone or disabled.
+    async fn caller_of(&self, record: Record, held: Held) -> Result<Arc<Caller>> {
+        let entity = self.entity_behind(&record.entity_id).await?;
         let policies = self.policies.load();
-        let acl = policies.acl(&record.policies, self.clock.now());
-        Arc::new(Caller {
+        let acl = match &entity {
+            None => policies.acl(&record.policies, None, self.clock.now()),
+            Some(entity) => {
+                let names = identity::together(&record.policies, &entity.policies);
+                policies.acl(&names, Some(&**entity), self.clock.now())
+            }
+        };
+        Ok(Arc::new(Caller {
             accessor: record.accessor,
             recorded_as: held.recorded_as.iter().map(|b| format!("{b:02x}")).collect(),
             display_name: record.display_name,
             entity_id: record.entity_id,
+            entity,
             policies: record.policies,
             metadata: record.meta,
             created_at: record.created_at,
@@ -364,7 +398,7 @@ impl Auth {
             batch: held.batch,
             acl,
             generation: policies.generation(),
-        })
+        }))
     }
 
     /// Whether the caller may do `operation` there; without parameters, whether it may with any.
@@ -401,11 +435,13 @@ impl Auth {
     /// Those of the store.
     pub async fn caller_by_token(&self, token: &str) -> Result<Option<Arc<Caller>>> {
         if is_batch(token) {
-            let caller = self.batch_caller(token).await.map(Some);
-            return caller.or_else(|error| if error.kind() == Kind::Forbidden { Ok(None) } else { Err(error) });
+            return live(self.batch_caller(token).await);
         }
         let Some(hash) = hash_of(token) else { return Ok(None) };
-        self.live_row(hash).await?.map(|row| self.caller(&row)).transpose()
+        match self.live_row(hash).await? {
+            Some(row) => live(self.caller(&row).await),
+            None => Ok(None),
+        }
     }
 
     /// As [`Auth::caller_by_token`], by accessor.
@@ -413,6 +449,17 @@ impl Auth {
     /// # Errors
     /// Those of the store.
     pub async fn caller_by_accessor(&self, accessor: &str) -> Result<Option<Arc<Caller>>> {
-        self.row_by_accessor(accessor).await?.map(|row| self.caller(&row)).transpose()
+        match self.row_by_accessor(accessor).await? {
+            Some(row) => live(self.caller(&row).await),
+            None => Ok(None),
+        }
+    }
+}
+
+/// A token whose entity is gone or disabled is not live.
+fn live<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == Kind::Forbidden => Ok(None),
+        found => found.map(Some),
     }
 }

@@ -13,7 +13,7 @@
 //! server          the composition root: opens stores, starts actors, binds (TLS with HTTP/2 too), drains
 //! http            the wires: http/secrets is one pipeline and one route table per kind of mount,
 //!                 http/jsonapi another pipeline and one route table per resource
-//! auth            tokens, policies, the mount table, quotas
+//! auth            tokens, policies, identities, the mount table, quotas
 //! pki             the certificate authority engine, on floors of its own
 //! mounts          the life of mounts: opened, woken, followed and closed in one place
 //! audit           what is asked and answered, told to devices
@@ -25,7 +25,7 @@
 //! telemetry       the metric catalogue, the exporter, the logs
 //! sql             sessions of a relational store, for domains that speak SQL themselves
 //! outbound        HTTP to elsewhere, bounded
-//! error clock fields documents secret random     what all of them share
+//! error clock fields documents secret random templates     what all of them share
 //! ```
 //!
 //! `foo.rs` is the front door of a module, `foo/` its parts. Directions: `http` → `mounts` → domains (`pki`, `auth`,
@@ -122,7 +122,7 @@
 //! | which mount may use which managed key? | [`keys::managed`] |
 //! | what is done when a device fails? | `keys/pkcs11/healing.rs` |
 //! | what does a policy grant, and why? which paths need `sudo`? | [`auth::policy`], [`http::secrets::sudo`] |
-//! | how long does a token live? | `auth/token/ttl.rs` |
+//! | how long does a token live, who is behind it? | `auth/token/ttl.rs`, [`auth::identity`] (and [`templates`]) |
 //! | which path is which mount, of which type? | [`auth::mounts`] |
 //! | when is a mount opened, and when closed? | [`mounts`] |
 //! | what is an audit device told, and when? | [`audit`] |
@@ -169,4 +169,5 @@ pub mod server;
 pub mod sql;
 pub mod storage;
 pub mod telemetry;
+pub mod templates;
 pub mod x509;

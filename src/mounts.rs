@@ -180,9 +180,9 @@ impl Mounts {
                 self.auth.logins().open(mount, from).await?;
             }
             // Their state is the whole server's.
-            (MountKind::Token | MountKind::System, _) => {}
+            (MountKind::Token | MountKind::System | MountKind::Identity, _) => {}
             // Nothing answers there.
-            (MountKind::Identity | MountKind::Cubbyhole | MountKind::Unknown(_), _) => {}
+            (MountKind::Cubbyhole | MountKind::Unknown(_), _) => {}
         }
         // It may have been disabled while it was read, when there was nothing to close yet.
         if !self.is_mounted(mount.id) {

@@ -7,7 +7,7 @@ use super::policy::Place;
 use super::policy::explain::{self, Explanation, Merged};
 use super::store::TokenRow;
 use super::token::hash_of;
-use super::{Auth, Caller};
+use super::{Auth, Caller, live};
 use crate::error::Result;
 
 /// A token that somebody asks about.
@@ -42,13 +42,17 @@ impl TokenState {
 }
 
 impl Auth {
-    /// The token with this accessor, also one that cannot be used any more, as long as it is stored.
+    /// The token with this accessor, also one that cannot be used any more, as long as it is stored;
+    /// `None` also when its entity is gone or disabled.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn subject_by_accessor(&self, accessor: &str) -> Result<Option<Subject>> {
         let Some(hash) = hash_of(accessor) else { return Ok(None) };
-        self.store.token_by_accessor(hash).await?.map(|row| self.subject(&row)).transpose()
+        match self.store.token_by_accessor(hash).await? {
+            Some(row) => live(self.subject(&row).await),
+            None => Ok(None),
+        }
     }
 
     /// As [`Auth::subject_by_accessor`], by the token itself, of which no use is taken.
@@ -57,29 +61,32 @@ impl Auth {
     /// Those of the store.
     pub async fn subject_by_token(&self, token: &str) -> Result<Option<Subject>> {
         let Some(hash) = hash_of(token) else { return Ok(None) };
-        self.store.token(hash).await?.map(|row| self.subject(&row)).transpose()
+        match self.store.token(hash).await? {
+            Some(row) => live(self.subject(&row).await),
+            None => Ok(None),
+        }
     }
 
-    fn subject(&self, row: &TokenRow) -> Result<Subject> {
+    async fn subject(&self, row: &TokenRow) -> Result<Subject> {
         let now = self.clock.now();
         let state = match (row.expires_at, row.uses) {
             (Some(end), _) if end <= now => TokenState::Expired,
             (_, Some(0)) => TokenState::UsedUp,
             _ => TokenState::Live,
         };
-        Ok(Subject { caller: self.caller(row)?, state })
+        Ok(Subject { caller: self.caller(row).await?, state })
     }
 
     /// Why policies decide over a path as they do, for this caller; the path of a `list` ends in `/`. Who holds
     /// `root` is asked for no rule.
     pub fn explain(&self, caller: &Caller, place: Place<'_>, list: bool) -> Explanation {
         let (policies, now) = (self.policies.load(), self.clock.now());
-        explain::explain(policies.named(&caller.policies, now), place, list, now)
+        explain::explain(policies.named(&caller.all_policies(), now), caller.identity(), place, list, now)
     }
 
     /// All rules of a caller by their paths; `None` for more than are looked at, which grant nothing.
     pub fn rules(&self, caller: &Caller) -> Option<BTreeMap<String, Merged>> {
         let (policies, now) = (self.policies.load(), self.clock.now());
-        explain::merged(policies.named(&caller.policies, now), now)
+        explain::merged(policies.named(&caller.all_policies(), now), caller.identity(), now)
     }
 }

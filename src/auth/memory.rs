@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard};
 use futures_util::future::{BoxFuture, ready};
 
 use super::store::{
-    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite,
-    TokenHash, TokenRow,
+    AliasEntry, AliasRow, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, EntityBy, EntityEntry, EntityPage,
+    EntityRow, IdentityRows, SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite, TokenHash, TokenRow,
 };
 use crate::clock::Time;
 use crate::documents::{Document, DocumentWrite, MountId};
@@ -21,6 +21,8 @@ pub(super) struct State {
     pub documents: BTreeMap<(MountId, &'static str, String), Document>,
     pub tokens: HashMap<TokenHash, TokenRow>,
     pub cubbyholes: BTreeMap<(TokenHash, String), Vec<u8>>,
+    pub entities: BTreeMap<String, EntityRow>,
+    pub aliases: BTreeMap<String, AliasRow>,
     pub mounts: Vec<MountId>,
     pub sealed: Vec<Vec<u8>>,
     pub secret_ids: BTreeMap<(MountId, SecretIdHash), SecretIdRow>,
@@ -108,6 +110,57 @@ impl State {
                 let ended: Vec<TokenHash> = self.tokens.values().filter(ended).map(|row| row.hash).collect();
                 let ended = ended.into_iter().take(limit as usize);
                 AuthOutcome::Swept(ended.map(|hash| self.revoke(hash).len() as u32).sum())
+            }
+            AuthWrite::EntityPut(row) => {
+                let before = self.entities.get(&row.id).map_or(0, |known| known.version);
+                let taken = self.entities.values().any(|known| known.name == row.name && known.id != row.id);
+                if before + 1 != row.version || taken {
+                    return Err(Error::new(Kind::Conflict, "entity"));
+                }
+                self.entities.insert(row.id.clone(), row);
+                AuthOutcome::Done
+            }
+            AuthWrite::AliasPut(row) => {
+                let before = self.aliases.get(&row.id).map_or(0, |known| known.version);
+                let meets = |known: &&AliasRow| known.name == row.name || known.entity == row.entity;
+                let mut others = self.aliases.values().filter(|known| known.id != row.id);
+                let taken = others.any(|known| known.accessor == row.accessor && meets(&known));
+                if before + 1 != row.version || taken || !self.entities.contains_key(&row.entity) {
+                    return Err(Error::new(Kind::Conflict, "alias"));
+                }
+                self.aliases.insert(row.id.clone(), row);
+                AuthOutcome::Done
+            }
+            AuthWrite::EntityKeep { id, until } => match self.entities.get_mut(&id) {
+                None => AuthOutcome::Absent,
+                Some(row) => {
+                    row.kept_until = row.kept_until.map(|kept| kept.max(until));
+                    AuthOutcome::Done
+                }
+            },
+            AuthWrite::EntityDrop(id) => {
+                self.aliases.retain(|_, alias| alias.entity != id);
+                if self.entities.remove(&id).is_some() { AuthOutcome::Done } else { AuthOutcome::Absent }
+            }
+            AuthWrite::AliasDrop(id) => {
+                if self.aliases.remove(&id).is_some() {
+                    AuthOutcome::Done
+                } else {
+                    AuthOutcome::Absent
+                }
+            }
+            AuthWrite::EntitySweep { now, again, limit } => {
+                let ended = |row: &&EntityRow| row.kept_until.is_some_and(|kept| kept <= now);
+                let ended: Vec<String> =
+                    self.entities.values().filter(ended).take(limit as usize).map(|row| row.id.clone()).collect();
+                for id in &ended {
+                    let tokens = self.tokens.values().filter(|row| row.entity.as_ref() == Some(id));
+                    match tokens.map(|row| row.expires_at.unwrap_or(again)).max() {
+                        Some(end) => self.write(AuthWrite::EntityKeep { id: id.clone(), until: end.max(again) })?,
+                        None => self.write(AuthWrite::EntityDrop(id.clone()))?,
+                    };
+                }
+                AuthOutcome::Swept(ended.len() as u32)
             }
         })
     }
@@ -250,6 +303,47 @@ impl AuthStore for Memory {
         self.answer(|state| {
             let number = sealed.try_into().map(usize::from_be_bytes).unwrap_or_default();
             Ok(number.checked_sub(1).and_then(|at| state.sealed.get(at).cloned()))
+        })
+    }
+
+    fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>> {
+        self.answer(|state| {
+            state.reads += 1;
+            let alias = |is: &dyn Fn(&&AliasRow) -> bool| state.aliases.values().find(is).map(|row| row.entity.clone());
+            let id = match by {
+                EntityBy::Id(id) => Some(id),
+                EntityBy::Name(name) => state.entities.values().find(|row| row.name == name).map(|row| row.id.clone()),
+                EntityBy::AliasId(id) => alias(&|row| row.id == id),
+                EntityBy::Alias { accessor, name } => alias(&|row| row.accessor == accessor && row.name == name),
+            };
+            Ok(id.and_then(|id| state.entities.get(&id)).cloned().map(|entity| {
+                let mut aliases: Vec<AliasRow> =
+                    state.aliases.values().filter(|row| row.entity == entity.id).cloned().collect();
+                aliases.sort_by(|a, b| a.accessor.cmp(&b.accessor));
+                IdentityRows { entity, aliases }
+            }))
+        })
+    }
+
+    fn entities(&self, page: EntityPage) -> BoxFuture<'static, Result<Vec<EntityEntry>>> {
+        self.answer(|state| {
+            let key = |row: &EntityRow| if page.by_name { row.name.clone() } else { row.id.clone() };
+            let mut rows: Vec<&EntityRow> = state.entities.values().filter(|row| key(row) > page.after).collect();
+            rows.sort_by_key(|row| key(row));
+            let entry =
+                |row: &EntityRow| EntityEntry { id: row.id.clone(), name: row.name.clone(), aliases: Vec::new() };
+            Ok(rows.into_iter().take(page.limit as usize).map(entry).collect())
+        })
+    }
+
+    fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>> {
+        self.answer(|state| {
+            let rows = state.aliases.values().filter(|row| row.id > after).take(limit as usize);
+            let entry = |row: &AliasRow| {
+                let AliasRow { id, accessor, name, entity, .. } = row.clone();
+                AliasEntry { id, accessor, name, entity }
+            };
+            Ok(rows.map(entry).collect())
         })
     }
 

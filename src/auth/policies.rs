@@ -18,6 +18,7 @@ use crate::clock::{Clock, Time, parse_rfc3339, rfc3339};
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
+use crate::templates::Identity;
 
 const KIND: &str = "policy";
 /// The policy that tokens get unless they say otherwise.
@@ -31,8 +32,9 @@ static WRAPPING_POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::parse(WRAPPI
 pub(crate) use crate::fields::MAX_NAME;
 /// Longest text of a policy, bytes.
 const MAX_TEXT: usize = 256 << 10;
-/// Most compiled unions that one view keeps.
+/// Most compiled unions that one view keeps: of sets of policies, and of entities.
 const MAX_COMPILED: usize = 1_024;
+const MAX_FILLED: usize = 8_192;
 
 /// A policy as stored.
 #[derive(Serialize, Deserialize)]
@@ -56,30 +58,49 @@ struct Entry {
 pub(super) struct Policies {
     generation: u64,
     by_name: BTreeMap<String, Arc<Entry>>,
-    compiled: Mutex<HashMap<Box<[String]>, Arc<Acl>>>,
+    compiled: Compiled<Box<[String]>>,
+    /// Of policies with templates: by names and [stamp](Filler::stamp).
+    filled: Compiled<(Box<[String]>, Box<str>)>,
+}
+
+/// Compiled unions by what they were compiled of.
+type Compiled<K> = Mutex<HashMap<K, Arc<Acl>>>;
+
+/// Who fills the templates of policies.
+pub(super) trait Filler: Identity {
+    /// What tells its values from those of everybody else, and from those that it had before.
+    fn stamp(&self) -> String;
 }
 
 impl Policies {
+    fn new(generation: u64, by_name: BTreeMap<String, Arc<Entry>>) -> Self {
+        Self { generation, by_name, compiled: Mutex::default(), filled: Mutex::default() }
+    }
+
     /// Another number for every view.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The compiled union of the named policies; names without a policy add nothing.
-    pub(super) fn acl(&self, names: &[String], now: Time) -> Arc<Acl> {
-        let mut compiled = self.compiled.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(acl) = compiled.get(names).filter(|acl| acl.valid_until().is_none_or(|end| now < end)) {
-            return Arc::clone(acl);
+    /// The compiled union of the named policies, with their templates filled by `filler`; names without a policy
+    /// add nothing.
+    pub(super) fn acl(&self, names: &[String], filler: Option<&dyn Filler>, now: Time) -> Arc<Acl> {
+        let has_templates = |name: &String| self.live(name, now).is_some_and(|entry| entry.policy.has_templates());
+        match filler.filter(|_| names.iter().any(has_templates)) {
+            None => kept(&self.compiled, MAX_COMPILED, names.into(), now, || self.compile(names, None, now)),
+            Some(filler) => {
+                let key = (names.into(), filler.stamp().into());
+                kept(&self.filled, MAX_FILLED, key, now, || self.compile(names, Some(filler), now))
+            }
         }
+    }
+
+    fn compile(&self, names: &[String], filler: Option<&dyn Filler>, now: Time) -> Acl {
         let found = names.iter().filter_map(|name| self.live(name, now));
         let ends = found.clone().filter_map(|entry| entry.stored.expiration).min();
         let wrapping = names.iter().filter(|name| *name == WRAPPING).map(|_| &*WRAPPING_POLICY);
-        let acl = Arc::new(Acl::compile(found.map(|entry| &entry.policy).chain(wrapping), now).until(ends));
-        if compiled.len() >= MAX_COMPILED {
-            compiled.clear();
-        }
-        compiled.insert(names.into(), Arc::clone(&acl));
-        acl
+        let identity = filler.map(|filler| filler as &dyn Identity);
+        Acl::compile(found.map(|entry| &entry.policy).chain(wrapping), identity, now).until(ends)
     }
 
     /// The named policies that there are, with their names.
@@ -90,6 +111,26 @@ impl Policies {
     fn live(&self, name: &str, now: Time) -> Option<&Entry> {
         self.by_name.get(name).map(Arc::as_ref).filter(|entry| entry.stored.expiration.is_none_or(|end| now < end))
     }
+}
+
+/// What a table keeps under a key and is still valid, or what `make` makes of it.
+fn kept<K: Eq + std::hash::Hash>(
+    table: &Compiled<K>,
+    most: usize,
+    key: K,
+    now: Time,
+    make: impl FnOnce() -> Acl,
+) -> Arc<Acl> {
+    let mut table = table.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(acl) = table.get(&key).filter(|acl| acl.valid_until().is_none_or(|end| now < end)) {
+        return Arc::clone(acl);
+    }
+    let acl = Arc::new(make());
+    if table.len() >= most {
+        table.clear();
+    }
+    table.insert(key, Arc::clone(&acl));
+    acl
 }
 
 /// Writes the `default` policy when it is missing.
@@ -110,7 +151,7 @@ pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Resu
 pub(super) async fn load(store: &dyn AuthStore, generation: u64) -> Result<Policies> {
     let documents = store.documents(KIND).await?;
     let by_name = documents.into_iter().map(entry).collect::<Result<_>>()?;
-    Ok(Policies { generation, by_name, compiled: Mutex::default() })
+    Ok(Policies::new(generation, by_name))
 }
 
 fn entry(document: Document) -> Result<(String, Arc<Entry>)> {
@@ -258,7 +299,7 @@ impl Auth {
                 None => drop(by_name.remove(name)),
             }
             let generation = policies.generation + 1;
-            self.policies.store(Arc::new(Policies { generation, by_name, compiled: Mutex::default() }));
+            self.policies.store(Arc::new(Policies::new(generation, by_name)));
             return Ok(());
         };
         self.recheck(&error).await;

@@ -78,6 +78,11 @@ impl Policy {
             .map_err(|problem| Error::invalid(format!("failed to parse policy: {problem}")))
     }
 
+    /// Whether the path of one of its rules is to be filled in for who asks.
+    pub fn has_templates(&self) -> bool {
+        self.rules.iter().any(Rule::is_template)
+    }
+
     /// The text that a client sent, with base64 taken off when it is base64.
     pub fn text_of(sent: &str) -> String {
         let plain = STANDARD.decode(sent.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());

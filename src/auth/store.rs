@@ -30,6 +30,8 @@ pub struct TokenRow {
     /// The authentication method whose login it, or the token that it descends from, began with: it ends with
     /// that mount.
     pub mount: Option<MountId>,
+    /// The entity that it is of.
+    pub entity: Option<String>,
     /// Everything else (accessor, policies, metadata …), JSON; holds the accessor in clear, so this type has no `Debug`.
     pub body: Vec<u8>,
 }
@@ -54,6 +56,100 @@ impl CubbyholeRow {
         let octets = i64::try_from(self.body.len()).unwrap_or(i64::MAX);
         others.0 >= Self::MOST.0 || others.1.saturating_add(octets) > Self::MOST.1
     }
+}
+
+/// An entity as stored. The body is sealed by the storage layer, to the other columns but the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntityRow {
+    /// UUID.
+    pub id: String,
+    /// Its name; there is one entity of a name.
+    pub name: String,
+    /// 1 for a new one, and one more with every change.
+    pub version: u64,
+    /// Metadata, policies and what else there is, JSON.
+    pub body: Vec<u8>,
+    /// When it goes unless a token is its; `None` stays.
+    pub kept_until: Option<Time>,
+}
+
+/// What an entity is called at one mount, as stored. The body is sealed by the storage layer, to the other columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AliasRow {
+    /// UUID.
+    pub id: String,
+    /// The accessor of the mount. An entity has one alias at a mount.
+    pub accessor: String,
+    /// The name there; a mount has one alias of a name.
+    pub name: String,
+    /// The entity.
+    pub entity: String,
+    /// 1 for a new one, and one more with every change.
+    pub version: u64,
+    /// Metadata and what else there is, JSON.
+    pub body: Vec<u8>,
+}
+
+/// By what an entity is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntityBy {
+    /// Its id.
+    Id(String),
+    /// Its name.
+    Name(String),
+    /// The id of one of its aliases.
+    AliasId(String),
+    /// The name of one of its aliases at a mount.
+    Alias {
+        /// The accessor of the mount.
+        accessor: String,
+        /// The name.
+        name: String,
+    },
+}
+
+/// An entity with all of its aliases, in the order of their accessors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityRows {
+    /// The entity.
+    pub entity: EntityRow,
+    /// Its aliases.
+    pub aliases: Vec<AliasRow>,
+}
+
+/// A page of a list: what comes after `after`, in byte order, at most `limit`.
+#[derive(Clone, Debug)]
+pub struct EntityPage {
+    /// By name; else by id.
+    pub by_name: bool,
+    /// Where the page begins, exclusive.
+    pub after: String,
+    /// Most entities.
+    pub limit: u32,
+}
+
+/// An entity in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntityEntry {
+    /// UUID.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Its aliases, in the order of their ids.
+    pub aliases: Vec<AliasEntry>,
+}
+
+/// An alias in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AliasEntry {
+    /// UUID.
+    pub id: String,
+    /// The accessor of its mount.
+    pub accessor: String,
+    /// Its name there.
+    pub name: String,
+    /// Its entity.
+    pub entity: String,
 }
 
 /// One change. The writes of one unit happen together or not at all.
@@ -100,6 +196,33 @@ pub enum AuthWrite {
         /// Most tokens that have ended and go.
         limit: u32,
     },
+    /// An entity: a new one of version 1, else in place of the version before; `Conflict` when that is not
+    /// what is there, and when another has its name.
+    EntityPut(EntityRow),
+    /// An alias, in the same way; `Conflict` also when its entity is gone, and when another alias has its name,
+    /// or its place in the entity.
+    AliasPut(AliasRow),
+    /// Keeps an entity that would go until then at least.
+    EntityKeep {
+        /// The entity.
+        id: String,
+        /// The time.
+        until: Time,
+    },
+    /// Removes an entity with its aliases.
+    EntityDrop(String),
+    /// Removes an alias.
+    AliasDrop(String),
+    /// Looks at no more than `limit` entities that were kept until `now` at the latest: those that no token is of
+    /// go with their aliases, the others are kept until their last token ends, and until `again` at least.
+    EntitySweep {
+        /// The time.
+        now: Time,
+        /// The next time that an entity with a token is looked at, at the earliest.
+        again: Time,
+        /// Most entities that are looked at.
+        limit: u32,
+    },
     /// Of a secret id.
     SecretId(SecretIdWrite),
 }
@@ -120,13 +243,13 @@ pub struct DataKey {
 pub enum AuthOutcome {
     /// Stored.
     Done,
-    /// No such token or secret id (update, spend with no use left).
+    /// No such token or secret id (update, spend with no use left), entity or alias.
     Absent,
     /// Uses left after a spend.
     UsesLeft(u32),
     /// The tokens that a revocation removed, the one that was meant first; empty when there was none.
     Revoked(Vec<TokenHash>),
-    /// How many a sweep removed.
+    /// How many a sweep removed, or at how many entities it looked.
     Swept(u32),
 }
 
@@ -172,6 +295,15 @@ pub trait AuthStore: Send + Sync {
 
     /// Opens what any node of the same database sealed; `None` for anything else.
     fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>>;
+
+    /// An entity with its aliases.
+    fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>>;
+
+    /// A page of all entities.
+    fn entities(&self, page: EntityPage) -> BoxFuture<'static, Result<Vec<EntityEntry>>>;
+
+    /// At most `limit` of all aliases, by id, after this one.
+    fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>>;
 
     /// A secret id of a role, ended ones too.
     fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey)

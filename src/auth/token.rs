@@ -27,9 +27,10 @@ mod ttl;
 use aws_lc_rs::digest;
 use serde_json::Value;
 
+pub use super::identity::LoginAlias as Alias;
 pub(super) use batch::{Batch, is_batch};
 pub use create::CreatePath;
-pub use login::{Alias, Login};
+pub use login::Login;
 pub(super) use make::{Ties, new_token, token_row};
 pub use network::Network;
 pub use record::LoggedIn;
@@ -93,7 +94,7 @@ impl Auth {
         let now = self.clock.now();
         // On its last use it is still itself.
         let row = self.store.token(caller.hash).await?.filter(|row| row.expires_at.is_none_or(|end| now < end));
-        self.shown(token, &row.ok_or_else(bad_token)?)
+        self.shown(token, &row.ok_or_else(bad_token)?).await
     }
 
     /// The look-up data of any token.
@@ -102,8 +103,11 @@ impl Auth {
     /// `Forbidden` with `bad token` when it is not live; those of the store.
     pub async fn lookup(&self, token: &str) -> Result<Value> {
         match self.live(token).await?.ok_or_else(bad_token)? {
-            Live::Stored(row) => self.shown(token, &row),
-            Live::Batch(batch) => Ok(batch.record.lookup_json(token, &batch.standing(), self.clock.now())),
+            Live::Stored(row) => self.shown(token, &row).await,
+            Live::Batch(batch) => {
+                let shown = batch.record.lookup_json(token, &batch.standing(), self.clock.now());
+                self.with_identity(shown).await
+            }
         }
     }
 
@@ -113,11 +117,11 @@ impl Auth {
     /// `Invalid` with `invalid accessor`; those of the store.
     pub async fn lookup_accessor(&self, accessor: &str) -> Result<Value> {
         let row = self.row_by_accessor(accessor).await?;
-        self.shown("", &row.ok_or_else(|| Error::invalid("invalid accessor"))?)
+        self.shown("", &row.ok_or_else(|| Error::invalid("invalid accessor"))?).await
     }
 
-    fn shown(&self, id: &str, row: &TokenRow) -> Result<Value> {
-        Ok(Record::of(row)?.lookup_json(id, &Standing::of(row), self.clock.now()))
+    async fn shown(&self, id: &str, row: &TokenRow) -> Result<Value> {
+        self.with_identity(Record::of(row)?.lookup_json(id, &Standing::of(row), self.clock.now())).await
     }
 
     /// The accessors of live tokens, but of batch tokens, which have none: all of them in byte order, or with a

@@ -7,13 +7,14 @@
 //! only told to those whose policies grant the path.
 //!
 //! What can be asked stands in route tables, one for each kind of mount that answers ([`sys`], [`token`],
-//! [`cubbyhole`], [`pki`], those of authentication methods in `login`); the pipeline, the metrics and the tests that
-//! visit every route read the same ones. Where a path leads, `target` finds out.
+//! [`cubbyhole`], [`identity`], [`pki`], those of authentication methods in `login`); the pipeline, the metrics and the
+//! tests that visit every route read the same ones. Where a path leads, `target` finds out.
 
 pub mod answer;
 mod audit;
 pub mod cubbyhole;
 pub mod dialect;
+pub mod identity;
 pub mod index;
 mod login;
 mod page;
@@ -435,7 +436,8 @@ fn routes_of(kind: &MountKind) -> Option<&'static [Route]> {
         MountKind::Token => Some(token::ROUTES),
         MountKind::System => Some(sys::ROUTES),
         MountKind::Cubbyhole => Some(cubbyhole::ROUTES),
-        MountKind::Identity | MountKind::Unknown(_) => None,
+        MountKind::Identity => Some(identity::ROUTES),
+        MountKind::Unknown(_) => None,
     }
 }
 

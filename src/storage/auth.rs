@@ -1,15 +1,21 @@
-//! The writes of authentication on their way into a store: the bodies of tokens are sealed here.
+//! The writes of authentication on their way into a store: the bodies of tokens, entities and aliases are sealed here,
+//! and those of entities and aliases opened on their way out.
 
 use std::sync::Arc;
 
-use crate::auth::store::{AuthOutcome, AuthWrite, CubbyholeRow, SecretIdRow, SecretIdWrite, TokenRow};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use crate::auth::store::{
+    AliasRow, AuthOutcome, AuthWrite, CubbyholeRow, EntityRow, IdentityRows, SecretIdRow, SecretIdWrite, TokenRow,
+};
 use crate::clock::Clock;
 use crate::error::Result;
-use crate::storage::backend::{Outcomes, Unit, as_stored};
+use crate::storage::backend::{Outcomes, Reader, Unit, as_stored};
 use crate::storage::documents;
 use crate::storage::keys::Keys;
-use crate::storage::seal::{cubbyhole_context, secret_id_context, token_context};
-use crate::storage::store::{DomainWrite, SealedRow};
+use crate::storage::seal::{cubbyhole_context, identity_context, secret_id_context, token_context};
+use crate::storage::store::{DomainWrite, SealedRow, Store};
 
 impl DomainWrite for AuthWrite {
     type Outcome = AuthOutcome;
@@ -27,6 +33,15 @@ impl DomainWrite for AuthWrite {
                 Ok(())
             }
             Self::CubbyholePut(row) => row.seal(keys),
+            Self::EntityPut(row) => {
+                row.kept_until = row.kept_until.map(as_stored);
+                row.seal(keys)
+            }
+            Self::AliasPut(row) => row.seal(keys),
+            Self::EntityKeep { until, .. } => {
+                *until = as_stored(*until);
+                Ok(())
+            }
             Self::SecretId(SecretIdWrite::Insert(row)) => {
                 row.expires_at = row.expires_at.map(as_stored);
                 row.updated_at = as_stored(row.updated_at);
@@ -41,7 +56,10 @@ impl DomainWrite for AuthWrite {
             | Self::CubbyholeDelete { .. }
             | Self::TokenRevokeAlone(_)
             | Self::SecretId(_)
-            | Self::TokenSweep { .. } => Ok(()),
+            | Self::TokenSweep { .. }
+            | Self::EntityDrop(_)
+            | Self::AliasDrop(_)
+            | Self::EntitySweep { .. } => Ok(()),
         }
     }
 
@@ -74,6 +92,16 @@ impl SealedRow for CubbyholeRow {
     }
 }
 
+impl SealedRow for EntityRow {
+    fn context(&self) -> Vec<u8> {
+        identity_context("entity", &[&self.id, &self.name], self.version)
+    }
+
+    fn body(&mut self) -> &mut Vec<u8> {
+        &mut self.body
+    }
+}
+
 impl SealedRow for SecretIdRow {
     fn context(&self) -> Vec<u8> {
         secret_id_context(self)
@@ -81,5 +109,34 @@ impl SealedRow for SecretIdRow {
 
     fn body(&mut self) -> &mut Vec<u8> {
         &mut self.body
+    }
+}
+
+impl SealedRow for AliasRow {
+    fn context(&self) -> Vec<u8> {
+        identity_context("alias", &[&self.id, &self.accessor, &self.name, &self.entity], self.version)
+    }
+
+    fn body(&mut self) -> &mut Vec<u8> {
+        &mut self.body
+    }
+}
+
+impl<R: Reader + Clone> Store<R> {
+    /// The entity that a read finds, with its aliases, and all bodies opened.
+    pub(super) fn open_identity(
+        &self,
+        found: BoxFuture<'static, Result<Option<IdentityRows>>>,
+    ) -> BoxFuture<'static, Result<Option<IdentityRows>>> {
+        let keys = self.keys.clone();
+        async move {
+            let Some(mut rows) = found.await? else { return Ok(None) };
+            let sealed = rows.aliases.iter().map(|alias| &alias.body[..]).chain([&rows.entity.body[..]]);
+            keys.follow(sealed).await?;
+            rows.entity.open(&keys)?;
+            rows.aliases.iter_mut().try_for_each(|alias| alias.open(&keys))?;
+            Ok(Some(rows))
+        }
+        .boxed()
     }
 }

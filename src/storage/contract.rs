@@ -4,6 +4,7 @@
 mod auth;
 mod commits;
 mod cubbyhole;
+mod identity;
 mod pki;
 mod records;
 mod sealed;
@@ -201,6 +202,14 @@ macro_rules! contract {
             cubbyhole::a_token_is_taken_once_and_only_with_a_use_left,
             cubbyhole::a_cubbyhole_has_an_end,
             cubbyhole::what_a_token_keeps_is_sealed_to_its_place,
+            identity::an_entity_is_found_by_everything_it_is_called,
+            identity::of_changes_of_one_version_one_is_stored,
+            identity::names_and_places_are_taken_once,
+            identity::logins_of_one_name_at_the_same_time_make_one_entity,
+            identity::an_entity_goes_with_its_aliases,
+            identity::pages_of_entities_and_aliases_are_whole,
+            identity::an_entity_is_swept_when_no_token_is_its,
+            identity::bodies_of_identities_are_sealed_to_their_rows,
             sealed::a_bit_flip_in_any_octet_of_a_sealed_body_is_an_error,
             sealed::swapped_or_rolled_back_rows_are_an_error,
             sealed::a_prolonged_token_row_is_an_error,

@@ -27,6 +27,7 @@ mod connection;
 mod crls;
 mod cubbyhole;
 mod documents;
+mod entities;
 #[cfg(test)]
 mod fixture;
 mod leases;

@@ -26,6 +26,7 @@ mod connect;
 mod crls;
 mod cubbyhole;
 mod documents;
+mod entities;
 #[cfg(test)]
 mod fixture;
 mod gathered;

@@ -239,6 +239,17 @@ pub(crate) fn held_context(what: &str) -> Vec<u8> {
     [b"held:", what.as_bytes()].concat()
 }
 
+/// The associated data of an entity's or alias's body: everything that it is found by, and its version.
+pub(crate) fn identity_context(table: &str, columns: &[&str], version: u64) -> Vec<u8> {
+    let mut context = table.as_bytes().to_vec();
+    for column in columns {
+        context.extend_from_slice(&(column.len() as u64).to_be_bytes());
+        context.extend_from_slice(column.as_bytes());
+    }
+    context.extend_from_slice(&version.to_be_bytes());
+    context
+}
+
 /// The associated data of what is attached to a certificate: mount, end of validity and serial.
 pub(crate) fn metadata_context(mount: MountId, serial: Serial, not_after: i64) -> Vec<u8> {
     let mut context = b"metadata".to_vec();

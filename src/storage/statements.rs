@@ -158,20 +158,21 @@ pub(super) mod mounts {
 /// Tokens.
 pub(super) mod tokens {
     pub(crate) const INSERT: &str =
-        "INSERT INTO token (hash, accessor_hash, parent, expires_at_micros, uses, mount, body)
-        VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";
+        "INSERT INTO token (hash, accessor_hash, parent, expires_at_micros, uses, mount, entity, body)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
     pub(crate) const UPDATE: &str = "UPDATE token SET expires_at_micros = $1, body = $2
         WHERE hash = $3 AND (expires_at_micros IS NULL OR expires_at_micros > $4)";
     pub(crate) const SPEND: &str = "UPDATE token SET uses = uses - 1 WHERE hash = $1 AND uses > 0 RETURNING uses";
     pub(crate) const DELETE: &str = "DELETE FROM token WHERE hash = $1";
     pub(crate) const TAKE: &str = "DELETE FROM token WHERE hash = $1 AND uses > 0";
-    pub(crate) const BY_HASH: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount
+    pub(crate) const BY_HASH: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount, entity
         FROM token WHERE hash = $1
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))";
-    pub(crate) const BY_ACCESSOR: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount
+    pub(crate) const BY_ACCESSOR: &str =
+        "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount, entity
         FROM token WHERE accessor_hash = $1
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))";
-    pub(crate) const PAGE: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount
+    pub(crate) const PAGE: &str = "SELECT hash, accessor_hash, parent, uses, body, expires_at_micros, mount, entity
         FROM token WHERE accessor_hash > $1
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))
         ORDER BY accessor_hash LIMIT $2";
@@ -190,6 +191,53 @@ pub(super) mod cubbyhole {
     pub(crate) const DELETE: &str = "DELETE FROM cubbyhole WHERE token = $1 AND path = $2";
     pub(crate) const GET: &str = "SELECT body FROM cubbyhole WHERE token = $1 AND path = $2";
     pub(crate) const PATHS: &str = "SELECT path FROM cubbyhole WHERE token = $1 AND path <> '' ORDER BY path";
+}
+
+/// Entities and their aliases.
+pub(super) mod entities {
+    /// An entity with its aliases, one row for each and one without any.
+    macro_rules! identity {
+        ($found:literal) => {
+            concat!(
+                "SELECT e.id, e.name, e.version, e.body, e.kept_until_micros, a.id, a.accessor, a.name, a.version, a.body
+                FROM entity e LEFT JOIN entity_alias a ON a.entity = e.id WHERE ",
+                $found,
+                " ORDER BY a.accessor"
+            )
+        };
+    }
+
+    pub(crate) const BY_ID: &str = identity!("e.id = $1");
+    pub(crate) const BY_NAME: &str = identity!("e.name = $1");
+    pub(crate) const BY_ALIAS_ID: &str = identity!("e.id = (SELECT entity FROM entity_alias WHERE id = $1)");
+    pub(crate) const BY_ALIAS: &str =
+        identity!("e.id = (SELECT entity FROM entity_alias WHERE accessor = $1 AND name = $2)");
+    pub(crate) const PAGE_BY_ID: &str = "SELECT e.id, e.name, a.id, a.accessor, a.name
+        FROM (SELECT id, name FROM entity WHERE id > $1 ORDER BY id LIMIT $2) e
+            LEFT JOIN entity_alias a ON a.entity = e.id
+        ORDER BY e.id, a.id";
+    pub(crate) const PAGE_BY_NAME: &str = "SELECT e.id, e.name, a.id, a.accessor, a.name
+        FROM (SELECT id, name FROM entity WHERE name > $1 ORDER BY name LIMIT $2) e
+            LEFT JOIN entity_alias a ON a.entity = e.id
+        ORDER BY e.name, a.id";
+    pub(crate) const ALIASES: &str =
+        "SELECT id, accessor, name, entity FROM entity_alias WHERE id > $1 ORDER BY id LIMIT $2";
+    pub(crate) const INSERT: &str = "INSERT INTO entity (id, name, version, body, kept_until_micros)
+        VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
+    pub(crate) const UPDATE: &str = "UPDATE entity SET name = $1, version = $2, body = $3, kept_until_micros = $4
+        WHERE id = $5 AND version = $6 AND NOT EXISTS (SELECT 1 FROM entity o WHERE o.name = $1 AND o.id <> $5)";
+    pub(crate) const INSERT_ALIAS: &str = "INSERT INTO entity_alias (id, accessor, name, entity, version, body)
+        VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
+    pub(crate) const UPDATE_ALIAS: &str = "UPDATE entity_alias
+        SET accessor = $1, name = $2, entity = $3, version = $4, body = $5
+        WHERE id = $6 AND version = $7 AND NOT EXISTS (SELECT 1 FROM entity_alias o
+            WHERE o.id <> $6 AND o.accessor = $1 AND (o.name = $2 OR o.entity = $3))";
+    pub(crate) const EXISTS: &str = "SELECT 1 FROM entity WHERE id = $1";
+    /// What has no such time stays for good.
+    pub(crate) const KEEP: &str = "UPDATE entity SET kept_until_micros = $1 WHERE id = $2 AND kept_until_micros < $1";
+    pub(crate) const DROP: &str = "DELETE FROM entity WHERE id = $1";
+    pub(crate) const DROP_ALIASES: &str = "DELETE FROM entity_alias WHERE entity = $1";
+    pub(crate) const DROP_ALIAS: &str = "DELETE FROM entity_alias WHERE id = $1";
 }
 
 /// Secret ids of the method `approle`.
@@ -251,5 +299,8 @@ pub(super) mod conflict {
     pub(crate) const CUBBYHOLE_FULL: &str = "cubbyhole: a token keeps at most 128 entries, and 2 MiB in all";
     pub(crate) const SECRET_ID_EXISTS: &str = "storage: the secret id exists";
     pub(crate) const TOKEN_EXISTS: &str = "storage: the token or its accessor exists";
+    pub(crate) const ENTITY_CHANGED: &str = "storage: the entity has changed meanwhile, or its name is taken";
+    pub(crate) const ALIAS_CHANGED: &str = "storage: the alias has changed meanwhile, or its name is taken";
+    pub(crate) const ENTITY_GONE: &str = "storage: the entity is gone";
     pub(crate) const DATA_KEYS_CHANGED: &str = "storage: another process changed the data keys first";
 }

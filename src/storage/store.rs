@@ -54,6 +54,14 @@ pub(super) trait SealedRow: Send + 'static {
         *self.body() = keys.seal(&context, plain)?;
         Ok(())
     }
+
+    /// Opens the body, by a key that is known here.
+    fn open(&mut self, keys: &Keys) -> Result<()> {
+        let context = self.context();
+        let sealed = std::mem::take(self.body());
+        *self.body() = keys.open(&context, &sealed)?;
+        Ok(())
+    }
 }
 
 impl<R: Reader + Clone> Store<R> {
@@ -151,9 +159,8 @@ impl<R: Reader + Clone> Store<R> {
         let keys = self.keys.clone();
         async move {
             let Some(mut row) = found.await? else { return Ok(None) };
-            let sealed = std::mem::take(row.body());
-            keys.follow(std::iter::once(&sealed[..])).await?;
-            *row.body() = keys.open(&row.context(), &sealed)?;
+            keys.follow(std::iter::once(&row.body()[..])).await?;
+            row.open(&keys)?;
             Ok(Some(row))
         }
         .boxed()

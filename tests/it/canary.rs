@@ -496,6 +496,7 @@ fn path_of(kind: &str, pattern: &str, serial: &str) -> String {
     let segments = pattern.split('/').map(|segment| match segment {
         ":issuer_ref" | ":key_ref" | ":name" => "ec",
         ":serial" => serial,
+        ":id" => "none",
         ":type" => "exported",
         ":backend" => "pkcs11",
         ":managed_key" => "hsm",

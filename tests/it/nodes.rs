@@ -5,6 +5,7 @@
 
 mod crls;
 mod follow;
+mod identities;
 mod logins;
 mod managed_keys;
 mod outage;

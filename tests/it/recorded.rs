@@ -57,6 +57,7 @@ areas! {
     jwt_answers_as_recorded: "jwt",
     cloudb_answers_as_recorded: "cloudb",
     wrapped_answers_and_cubbyholes_are_as_recorded: "wrapping",
+    identities_answer_as_recorded: "identity",
     roles_and_leaves_answer_as_recorded: "pki-leaves",
     external_policy_answers_as_recorded: "pki-external-policy",
     authorities_are_made_as_recorded: "pki-authorities",

@@ -269,14 +269,6 @@ impl App {
         assert_eq!(answer.status, 204, "{}", answer.text);
     }
 
-    /// Enables every authentication method where [`place_of`] says that it is.
-    pub async fn enable_methods(&self) {
-        for kind in METHODS {
-            let answer = self.client.post(&format!("sys/auth/{kind}"), json!({ "type": kind })).await;
-            assert_eq!(answer.status, 204, "{}", answer.text);
-        }
-    }
-
     /// Sends bytes as they are and reads until the server closes; for what no client would send.
     pub async fn raw(&self, request: String) -> String {
         let address = self.running.address();

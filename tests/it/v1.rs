@@ -5,6 +5,7 @@ mod cubbyhole;
 mod dialects;
 mod explain;
 mod hygiene;
+pub mod identity;
 mod jwt;
 mod limits;
 mod login;

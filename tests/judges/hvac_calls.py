@@ -188,6 +188,32 @@ def authorities(pki, mount, below, root):
     pki.delete_root(mount_point=below)
 
 
+def identities(client):
+    identity = client.secrets.identity
+    made = identity.create_or_update_entity("hvac-entity", metadata={"team": "red"}, policies=["default"])["data"]
+    assert made["name"] == "hvac-entity" and made["id"], made
+    accessor = client.sys.list_auth_methods()["data"]["token/"]["accessor"]
+    alias = identity.create_or_update_entity_alias("hvac@example.com", made["id"], accessor)["data"]
+    assert alias["canonical_id"] == made["id"], alias
+    entity = identity.read_entity(made["id"])["data"]
+    assert (entity["metadata"], entity["policies"], entity["disabled"]) == ({"team": "red"}, ["default"], False), entity
+    assert [known["name"] for known in entity["aliases"]] == ["hvac@example.com"], entity
+    assert entity["aliases"][0]["mount_path"] == "auth/token/" and entity["group_ids"] == [], entity
+    identity.update_entity(made["id"], name="hvac-entity", metadata={"team": "blue"}, policies="default,other")
+    identity.create_or_update_entity_by_name("hvac-entity", disabled=True)
+    assert identity.read_entity_by_name("hvac-entity")["data"]["policies"] == ["default", "other"]
+    assert identity.lookup_entity(name="hvac-entity")["data"]["metadata"] == {"team": "blue"}
+    assert identity.lookup_entity(alias_id=alias["id"])["data"]["disabled"] is True
+    assert identity.read_entity_alias(alias["id"])["data"]["mount_type"] == "token"
+    for method in ("LIST", "GET"):
+        assert identity.list_entities(method=method)["data"]["keys"] == [made["id"]]
+        assert identity.list_entities_by_name(method=method)["data"]["keys"] == ["hvac-entity"]
+        assert identity.list_entity_aliases(method=method)["data"]["keys"] == [alias["id"]]
+    identity.delete_entity_alias(alias["id"])
+    identity.delete_entity_by_name("hvac-entity")
+    identity.delete_entity(made["id"])
+
+
 def main(address, token):
     client = hvac.Client(url=address, token=token)
     mount, below = "hvac", "hvac-int"
@@ -203,6 +229,7 @@ def main(address, token):
     system(client)
     for path in (mount, below):
         client.sys.disable_secrets_engine(path)
+    identities(client)
     print("all calls answered as hvac's users expect")
 
 

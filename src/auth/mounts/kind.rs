@@ -22,7 +22,7 @@ pub enum MountKind {
     Token,
     /// `system`: what is below `sys/`.
     System,
-    /// `identity`: keeps its path free.
+    /// `identity`: who logs in.
     Identity,
     /// `cubbyhole`: keeps its path free.
     Cubbyhole,

@@ -17,6 +17,7 @@ use super::rules::{Capabilities, Rule};
 use super::spelling::{self, Spelt};
 use super::{MAX_RULES, Operation, Policy};
 use crate::clock::Time;
+use crate::templates::Identity;
 
 /// The answer to one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,20 +84,25 @@ struct Permissions {
 }
 
 impl Acl {
-    /// Compiles policies as they stand at `now`. Rules that have expired, and rules with a template in
-    /// their path (no caller has an entity to fill it with), are left out.
+    /// Compiles policies as they stand at `now`. Rules that have expired are left out, and so are rules with a
+    /// template in their path that `identity` does not fill.
     ///
     /// With more than [`MAX_RULES`] rules nothing is granted: leaving some out could leave out a deny.
-    pub fn compile<'a>(policies: impl IntoIterator<Item = &'a Policy>, now: Time) -> Self {
+    pub fn compile<'a>(
+        policies: impl IntoIterator<Item = &'a Policy>,
+        identity: Option<&dyn Identity>,
+        now: Time,
+    ) -> Self {
         let mut merged: BTreeMap<String, Permissions> = BTreeMap::new();
         let (mut valid_until, mut count) = (None, 0);
         for rule in policies.into_iter().flat_map(|policy| &policy.rules) {
-            if rule.is_template() || rule.expiration.is_some_and(|end| end <= now) {
+            if rule.expiration.is_some_and(|end| end <= now) {
                 continue;
             }
+            let Some(path) = rule.path_for(identity) else { continue };
             count += 1;
             valid_until = valid_until.into_iter().chain(rule.expiration).min();
-            merged.entry(rule.path.clone()).or_default().unite(&Permissions::of(rule));
+            merged.entry(path.into_owned()).or_default().unite(&Permissions::of(rule));
         }
         if count > MAX_RULES {
             tracing::warn!(

@@ -15,6 +15,7 @@ use super::rules::{Capabilities, Rule};
 use super::spelling::{self, Spelt};
 use super::{MAX_RULES, Place, Policy};
 use crate::clock::Time;
+use crate::templates::Identity;
 
 /// A rule as somebody wrote it.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,20 +105,22 @@ impl Merged {
 /// The rules of policies, those with one path together, by that path; `None` with more than [`MAX_RULES`].
 pub fn merged<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
+    identity: Option<&dyn Identity>,
     now: Time,
 ) -> Option<BTreeMap<String, Merged>> {
-    let (all, _) = united(policies, &[], now);
+    let (all, _) = united(policies, identity, &[], now);
     all
 }
 
-/// Why `place` is decided as it is, for a caller with these policies; the path of a `list` ends in `/`.
+/// Why `place` is decided as it is, for a caller with these policies, whose `identity` fills their templates; the path of a `list` ends in `/`.
 pub fn explain<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
+    identity: Option<&dyn Identity>,
     place: Place<'_>,
     list: bool,
     now: Time,
 ) -> Explanation {
-    let (all, expired) = united(policies, place.spelt, now);
+    let (all, expired) = united(policies, identity, place.spelt, now);
     let expired = expired.into_iter().filter(|(path, _)| step(path, place.path, list).is_some());
     let expired = expired.map(|(_, written)| written).collect();
     let Some(all) = all else { return Explanation { too_many: true, expired, ..Explanation::default() } };
@@ -134,13 +137,15 @@ pub fn explain<'p>(
 /// path.
 fn united<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
+    identity: Option<&dyn Identity>,
     spelt: &[Spelt],
     now: Time,
 ) -> (Option<BTreeMap<String, Merged>>, Vec<Expired>) {
     let (mut all, mut expired, mut count) = (BTreeMap::<String, Merged>::new(), Vec::new(), 0);
     let rules = policies.into_iter().flat_map(|(name, policy)| policy.rules.iter().map(move |rule| (name, rule)));
-    for (name, rule) in rules.filter(|(_, rule)| !rule.is_template()) {
-        let path = spelling::of_rule(&rule.path, spelt);
+    for (name, rule) in rules {
+        let Some(path) = rule.path_for(identity) else { continue };
+        let path = spelling::of_rule(&path, spelt);
         if rule.expiration.is_some_and(|end| end <= now) {
             expired.push((path, written(name, rule)));
             continue;
@@ -185,7 +190,7 @@ mod tests {
 
     fn explained(policies: &[(&str, &str)], path: &str, list: bool) -> Explanation {
         let read: Vec<_> = policies.iter().map(|(name, text)| (*name, Policy::parse(text).unwrap())).collect();
-        explain(read.iter().map(|(name, policy)| (*name, policy)), path.into(), list, NOW)
+        explain(read.iter().map(|(name, policy)| (*name, policy)), None, path.into(), list, NOW)
     }
 
     fn paths(merged: &Merged) -> Vec<(&str, &str)> {
@@ -242,7 +247,7 @@ mod tests {
         let spelt = [Spelt::of(spelling::Spelling::PolicyName, 3)];
         let place = Place { path: "sys/policies/acl/admin", spelt: &spelt };
         assert_eq!(
-            paths(&explain([("p", &policy)], place, false, NOW).decides.unwrap()),
+            paths(&explain([("p", &policy)], None, place, false, NOW).decides.unwrap()),
             [("p", "sys/policies/acl/ADMIN")]
         );
     }
@@ -262,8 +267,8 @@ mod tests {
             let rules = rules.into_iter().map(|(path, capabilities)| Rule { path, capabilities, ..Rule::default() });
             let policy = Policy { rules: rules.collect() };
             let path = if list { format!("{path}/") } else { path };
-            let told = explain([("p", &policy)], path[..].into(), list, NOW);
-            let acl = Acl::compile([&policy], NOW);
+            let told = explain([("p", &policy)], None, path[..].into(), list, NOW);
+            let acl = Acl::compile([&policy], None, NOW);
             let granted = told.decides.as_ref().map(|rule| rule.capabilities).unwrap_or_default();
             prop_assert_eq!(acl.capabilities(path[..].into()), granted);
             let operation = if list { Operation::List } else { Operation::Read };

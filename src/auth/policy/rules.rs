@@ -1,5 +1,6 @@
 //! From the tree of a policy text to its rules: keys, capabilities, paths, parameter lists.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use serde_json::Value;
 use super::parse::{Item, Problem, Tree};
 use super::{MAX_PATH, Operation};
 use crate::clock::{Time, parse_duration, parse_rfc3339};
+use crate::templates::{Identity, Template, Unfilled};
 
 /// The accepted values of parameters, by lower-cased name; an empty list stands for any value.
 pub(crate) type ParameterLists = BTreeMap<String, Vec<Value>>;
@@ -128,6 +130,26 @@ impl Rule {
     /// Whether the path holds `{{…}}`, to be filled in from the caller's entity.
     pub fn is_template(&self) -> bool {
         self.path.contains("{{")
+    }
+
+    /// The path as it is for who asks; `None` when it is a template that they cannot fill, with a word in the log
+    /// when they have a value that must not be filled in.
+    pub(super) fn path_for(&self, identity: Option<&dyn Identity>) -> Option<Cow<'_, str>> {
+        if !self.is_template() {
+            return Some(Cow::Borrowed(&self.path));
+        }
+        let path = match Template::parse("path", &self.path).ok()?.fill(identity?) {
+            Ok(path) => checked_path(&path).ok(),
+            Err(Unfilled::Unknown) => return None,
+            Err(Unfilled::Unsafe) => None,
+        };
+        if path.is_none() {
+            tracing::warn!(
+                path = self.path,
+                "a rule of a policy is left out for a caller: what it takes from the caller's identity could be read as more than one value"
+            );
+        }
+        path.map(Cow::Owned)
     }
 }
 

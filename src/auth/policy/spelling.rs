@@ -16,7 +16,7 @@ use std::borrow::Cow;
 /// A kind of name with several spellings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
-    /// The name of a policy: in lower case, without blanks at its ends. May have several segments.
+    /// The name of a policy or an entity: in lower case, without blanks at its ends. May have several segments.
     PolicyName,
     /// The name of a managed key or of an authentication method's role: in lower case.
     KeyName,

@@ -4,6 +4,7 @@ use super::patterns::is_pattern;
 use super::*;
 use crate::clock::rfc3339;
 use crate::fields::Fields;
+use crate::templates::{Identity, Selector};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -13,7 +14,7 @@ const NOW: crate::clock::Time = time::macros::datetime!(2030-01-02 03:04:05 UTC)
 
 fn acl(texts: &[&str]) -> Acl {
     let policies: Vec<Policy> = texts.iter().map(|text| Policy::parse(text).unwrap()).collect();
-    Acl::compile(&policies, NOW)
+    Acl::compile(&policies, None, NOW)
 }
 
 fn allowed(acl: &Acl, operation: Operation, path: &str) -> bool {
@@ -202,6 +203,39 @@ fn p12_a_path_with_a_template_grants_nothing_without_an_entity() {
     let acl = acl(&[r#"path "identity/entity/id/{{identity.entity.id}}" { capabilities = ["read"] }"#]);
     assert!(!allowed(&acl, Operation::Read, "identity/entity/id/{{identity.entity.id}}"));
     assert!(!allowed(&acl, Operation::Read, "identity/entity/id/"));
+}
+
+/// One value for whatever a template names.
+struct Named(&'static str);
+
+impl Identity for Named {
+    fn value(&self, _: &Selector) -> Option<&str> {
+        Some(self.0)
+    }
+}
+
+#[test]
+fn p12_a_filled_path_is_one_rule_for_one_value_and_for_a_pattern_none() {
+    let text = r#"path "team/{{identity.entity.name}}/*" { capabilities = ["read"] }
+                  path "x/{{identity.entity.metadata.k}}" { capabilities = ["read"] }
+                  path "{{identity.groups.names.g.id}}/{{nothing}}" { capabilities = ["read"] }
+                  path "plain" { capabilities = ["read"] }"#;
+    let policies = [Policy::parse(text).unwrap()];
+    assert!(policies[0].has_templates());
+    let filled = |value| Acl::compile(&policies, Some(&Named(value)), NOW);
+    let bob = filled("bob");
+    assert!(allowed(&bob, Operation::Read, "team/bob/a") && allowed(&bob, Operation::Read, "x/bob"));
+    assert!(!allowed(&bob, Operation::Read, "team/al/a") && !allowed(&bob, Operation::Read, "bob/bob"));
+    for value in ["*", "+", "a/b", "", "..", "b*", "a,b", "\n"] {
+        let acl = filled(value);
+        assert!(allowed(&acl, Operation::Read, "plain"), "{value:?}");
+        for path in ["team/bob/a", "team/*/a", "team/+/a", "x/bob", "x/b", "x/*", "x/a/b", "team/a/b/c", "team//a"] {
+            assert!(!allowed(&acl, Operation::Read, path), "{value:?} {path}");
+        }
+    }
+    // What is whole only when it is filled in keeps the rules of paths.
+    let dots = [Policy::parse(r#"path "x/.{{identity.entity.name}}" { capabilities = ["read"] }"#).unwrap()];
+    assert!(!allowed(&Acl::compile(&dots, Some(&Named(".")), NOW), Operation::Read, "x/.."));
 }
 
 #[test]
@@ -462,7 +496,7 @@ proptest! {
             allowed: granted.has(Capabilities::needed(operation)),
             sudo: granted.has(Capabilities::SUDO),
         };
-        let acl = Acl::compile(&[Policy { rules }], NOW);
+        let acl = Acl::compile(&[Policy { rules }], None, NOW);
         prop_assert_eq!(acl.decide(operation, path[..].into(), None), want, "{}", path);
     }
 }

@@ -105,7 +105,7 @@ impl Auth {
         let batch = self.open_batch(text).await?.ok_or_else(Error::forbidden)?;
         let mut hash = TokenHash::default();
         hash.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
-        Ok(self.caller_of_batch(hash, Arc::new(batch)))
+        self.caller_of_batch(hash, Arc::new(batch)).await
     }
 
     /// As [`Auth::batch_caller`], of a token that was opened before.
@@ -113,13 +113,13 @@ impl Auth {
         if !self.lives(batch).await? {
             return Err(Error::forbidden());
         }
-        Ok(self.caller_of_batch(hash, Arc::clone(batch)))
+        self.caller_of_batch(hash, Arc::clone(batch)).await
     }
 
-    fn caller_of_batch(&self, hash: TokenHash, batch: Arc<Batch>) -> Arc<Caller> {
+    async fn caller_of_batch(&self, hash: TokenHash, batch: Arc<Batch>) -> Result<Arc<Caller>> {
         let (record, expires_at) = (batch.record.clone(), Some(batch.expires_at));
         // It has no accessor to be recorded under.
         let held = Held { hash, recorded_as: hash, expires_at, uses: None, batch: Some(batch) };
-        self.caller_of(record, held)
+        self.caller_of(record, held).await
     }
 }

@@ -14,7 +14,7 @@ use super::make::{New, Ties};
 use super::record::Record;
 use super::roles::TokenRole;
 use super::terms::TokenKind;
-use super::ttl::lesser;
+use super::ttl::{after, lesser};
 use crate::auth::store::TokenRow;
 use crate::auth::{Auth, Caller, ROOT};
 use crate::error::{Error, Kind, Result, Warnings};
@@ -117,11 +117,14 @@ impl Auth {
             false => Ties { parent: Some(above.hash), mount: above.mount },
             true => Ties::default(),
         };
+        if let (true, false, Some(entity), Some(ttl)) = (batch, orphan, &parent.entity, ttl) {
+            self.keep_entity(entity, after(record.created_at, ttl)).await?;
+        }
         let uses = (limits.uses > 0).then_some(limits.uses);
         let made = self.make(New { record, ttl, uses, ties, batch }).await;
         // The store holds the parent to be there: it may have been revoked since it was read.
         let auth = made.map_err(|error| if error.kind() == Kind::Conflict { no_parent() } else { error })?;
-        Ok((auth, warnings))
+        Ok((self.with_identity(auth).await?, warnings))
     }
 
     /// The parent must be live now, not a moment ago in some cache, stored, and not limited in use.

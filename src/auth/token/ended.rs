@@ -77,8 +77,8 @@ impl Auth {
         })
     }
 
-    /// Removes tokens that have expired or are used up, in small batches, and policies that have expired; returns
-    /// how many tokens went. To be called again and again; stopping at any point does no harm.
+    /// Removes tokens that have expired or are used up, in small batches, policies that have expired, and entities
+    /// that nobody needs; returns how many tokens went. To be called again and again; stopping at any point does no harm.
     ///
     /// # Errors
     /// Those of the store.
@@ -99,6 +99,7 @@ impl Auth {
             // Descendants that have not expired themselves went with them: forget everything.
             self.tokens.clear();
         }
+        self.sweep_entities().await?;
         Ok(removed)
     }
 

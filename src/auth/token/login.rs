@@ -14,7 +14,8 @@ use super::names::{add, contains, sanitised};
 use super::network::Network;
 use super::record::LoggedIn;
 use super::terms::{TokenKind, TokenTerms, no_root};
-use super::ttl::{Limits, lesser};
+use super::ttl::{Limits, after, lesser};
+use crate::auth::identity::{LoginAlias, told_with};
 use crate::auth::mounts::Mount;
 use crate::auth::policies::DEFAULT;
 use crate::auth::{Auth, ROOT};
@@ -28,7 +29,7 @@ pub struct Login {
     /// The role that they logged in with.
     pub role: String,
     /// Who they are; `None` where the method does not tell people apart.
-    pub alias: Option<Alias>,
+    pub alias: Option<LoginAlias>,
     /// Their name; the token's has the mount's path in front.
     pub display_name: String,
     /// What is attached to the token.
@@ -39,24 +40,14 @@ pub struct Login {
     pub address: Option<IpAddr>,
 }
 
-/// Who somebody is to one authentication method.
-pub struct Alias {
-    /// Their name, which stays the same from one login to the next.
-    pub name: String,
-    /// What is known of them.
-    pub metadata: BTreeMap<String, String>,
-    /// The names of their groups.
-    pub groups: Vec<String>,
-}
-
 impl Auth {
     /// Makes the token of a login. Returns the `auth` object and warnings.
     ///
     /// # Errors
-    /// `Forbidden` for an address that the role does not admit; `Invalid` for policies or a type of token that
-    /// logins cannot get; `NotFound` when the mount goes at this moment; those of the store.
+    /// `Forbidden` for an address that the role does not admit, and when their entity is disabled; `Invalid` for
+    /// policies or a type of token that logins cannot get; `NotFound` when the mount goes at this moment; those of the store.
     pub async fn log_in(&self, login: Login) -> Result<(Value, Warnings)> {
-        let Login { mount, role, alias: _, display_name, meta, terms, address } = login;
+        let Login { mount, role, alias, display_name, meta, terms, address } = login;
         if !terms.admits(address) {
             return Err(Error::forbidden());
         }
@@ -80,9 +71,19 @@ impl Auth {
             false => terms.bound_cidrs.clone(),
             true => vec![Network::of(address.ok_or_else(Error::forbidden)?)],
         };
+        let entity = match &alias {
+            Some(alias) => Some(self.entity_of(&mount, alias).await?),
+            None => None,
+        };
+        if let Some(entity) = &entity {
+            record.entity_id.clone_from(&entity.id);
+        }
         record.renewable = !batch;
         record.login = Some(LoggedIn { mount: mount.id, role });
         let grant = login_limits(&mount, &terms, record.created_at).grant(record.created_at, terms.ttl)?;
+        if let Some(entity) = entity.as_ref().filter(|_| batch) {
+            self.keep_entity(entity, after(record.created_at, grant.ttl)).await?;
+        }
         let uses = (terms.num_uses > 0).then_some(terms.num_uses);
         let ties = Ties { mount: Some(mount.id), ..Ties::default() };
         let made = self.make(New { record, ttl: Some(grant.ttl), uses, ties, batch }).await;
@@ -90,7 +91,8 @@ impl Auth {
             Kind::Conflict => Error::new(Kind::NotFound, "the authentication method was just disabled"),
             _ => error,
         })?;
-        Ok((auth, grant.warnings))
+        let identity_policies = entity.as_ref().map_or(&[][..], |entity| &entity.policies);
+        Ok((told_with(auth, identity_policies), grant.warnings))
     }
 }
 

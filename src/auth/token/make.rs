@@ -108,6 +108,7 @@ pub(in crate::auth) fn token_row(
         expires_at: ttl.map(|ttl| after(record.created_at, ttl)),
         uses,
         mount: ties.mount,
+        entity: Some(record.entity_id.clone()).filter(|id| !id.is_empty()),
         body: record.to_body()?,
     })
 }

@@ -69,7 +69,9 @@ impl Auth {
         self.tokens.remove(&[row.hash]);
         let standing = Standing { expires_at, ..Standing::of(&row) };
         match outcome.as_slice() {
-            [AuthOutcome::Done] => Ok((record.auth_json(token, &standing, now), grant.warnings)),
+            [AuthOutcome::Done] => {
+                Ok((self.with_identity(record.auth_json(token, &standing, now)).await?, grant.warnings))
+            }
             _ => Err(gone()),
         }
     }

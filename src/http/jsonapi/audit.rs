@@ -113,6 +113,7 @@ impl Seen<'_> {
             accessor: "",
             entity_id: "",
             policies: &[],
+            identity_policies: &[],
             metadata: None,
             created_at: None,
             expires_at: None,

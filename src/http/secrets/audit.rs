@@ -89,6 +89,7 @@ fn caller(caller: &Caller) -> audit::Caller<'_> {
         accessor: &caller.accessor,
         entity_id: &caller.entity_id,
         policies: &caller.policies,
+        identity_policies: caller.identity_policies(),
         metadata: Some(&caller.metadata),
         created_at: Some(caller.created_at),
         expires_at: caller.expires_at,

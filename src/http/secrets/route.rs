@@ -89,7 +89,7 @@ pub struct Route {
     /// of any text; literal segments may follow a `*rest`. `**tail`, behind literals and at the end, takes
     /// everything as it was sent, `/` and `%` included, into [`Call::body`].
     ///
-    /// `:serial`, `:…_ref`, `:managed_key`, `:login_role` and `*name` (of a policy) are names with several
+    /// `:serial`, `:…_ref`, `:managed_key`, `:login_role` and `*name` (of a policy or an entity) are names with several
     /// [spellings](crate::auth::policy::Spelling): decision, handler and audit see the canonical one.
     pub pattern: &'static str,
     /// Who may call it.

@@ -1,6 +1,8 @@
 //! Requests for certificates: who asks, and for what. They come from any wire, already read; what they ask for is
 //! held against role, issuer and the rules by whoever runs them.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::keys::pool::Watch;
@@ -8,6 +10,7 @@ use crate::pki::check::request::{
     RequestedKey, RequestedNames, RequestedSignature, RequestedSubject, RequestedUsages, RequestedValidity,
 };
 use crate::pki::check::validity::Limits;
+use crate::templates::Identity;
 use crate::x509::certificate::Certificate;
 use crate::x509::csr::Csr;
 use crate::x509::extension::NameConstraints;
@@ -19,12 +22,31 @@ pub struct Requester {
     pub recorded_as: String,
     /// The token's display name: roles may allow it as a name.
     pub display_name: String,
+    /// Who fills the templates of roles.
+    pub identity: Option<Filler>,
     /// SHA-256 of the token with which leases end; `None` where there is none.
     pub token: Option<[u8; 32]>,
     /// Whether the token ends with this request.
     pub last_use: bool,
     /// Whether the caller still waits for the answer.
     pub watch: Watch,
+}
+
+impl Requester {
+    /// Who fills the templates of roles.
+    pub(crate) fn identity(&self) -> Option<&dyn Identity> {
+        self.identity.as_ref().map(|filler| &*filler.0)
+    }
+}
+
+/// An identity, of which nothing is shown.
+#[derive(Clone)]
+pub struct Filler(pub Arc<dyn Identity>);
+
+impl fmt::Debug for Filler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Filler")
+    }
 }
 
 /// Where a request comes from: who asks, on which path, within which limits.

@@ -51,7 +51,8 @@ pub async fn issue(
     let mut warnings = Warnings::default();
     let spec = key_spec(&entry.role, &request.key, &mut warnings)?;
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
-    let (names, more) = names::for_issue(&entry.role, &request.names, &origin.requester.display_name)?;
+    let role = entry.role.filled_for(origin.requester.identity());
+    let (names, more) = names::for_issue(&role, &request.names, &origin.requester.display_name)?;
     warnings.extend(more);
     let now = tools.clock.now();
     let (draft, more) = leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, now)?;
@@ -88,7 +89,8 @@ pub async fn sign(
     }
     let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
     let display_name = &origin.requester.display_name;
-    let (names, more) = names::for_sign(&entry.role, &request.names, &csr_names(csr)?, display_name)?;
+    let role = entry.role.filled_for(origin.requester.identity());
+    let (names, more) = names::for_sign(&role, &request.names, &csr_names(csr)?, display_name)?;
     warnings.extend(more);
     let now = tools.clock.now();
     let (draft, more) = leaf(&entry, csr.key.kind(), signer, &names, &request.validity, origin.limits, now)?;

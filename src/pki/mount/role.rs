@@ -5,11 +5,14 @@
 //! [`validity`](crate::pki::check::validity). A role stored by an older version reads back with the defaults of
 //! the fields that it lacks.
 //!
-//! Fields whose enforcement does not exist (identity templates) may be false and are refused as true: a role must
-//! never promise a rule that nobody keeps.
+//! Lists that are templates are filled in for each request ([`Role::filled_for`]).
+//!
+//! A field whose enforcement does not exist (patterns from identities) may be false and is refused as true: a role
+//! must never promise a rule that nobody keeps.
 
 mod check;
 mod policies;
+mod templates;
 mod terms;
 
 use serde::{Deserialize, Serialize};
@@ -41,7 +44,7 @@ pub struct Role {
     pub allow_localhost: bool,
     /// Domains that the three flags below refer to.
     pub allowed_domains: Vec<String>,
-    /// Identity templates in `allowed_domains`; always false.
+    /// Identity templates in `allowed_domains`.
     pub allowed_domains_template: bool,
     /// `*` from identity templates; always false.
     pub allow_globs_in_identity_templates: bool,
@@ -63,7 +66,7 @@ pub struct Role {
     pub allowed_ip_sans_cidr: Vec<String>,
     /// Patterns for URI SANs; empty allows none.
     pub allowed_uri_sans: Vec<String>,
-    /// Identity templates in `allowed_uri_sans`; always false.
+    /// Identity templates in `allowed_uri_sans`.
     pub allowed_uri_sans_template: bool,
     /// `<oid>;UTF8:<pattern>` for otherName SANs, or the one entry `*`; empty allows none.
     pub allowed_other_sans: Vec<String>,

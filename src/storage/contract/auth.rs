@@ -26,6 +26,7 @@ pub(super) fn token(n: u32, parent: Option<u32>) -> TokenRow {
         expires_at: (n % 2 == 1).then(|| now() + Duration::from_secs(3600)),
         uses: None,
         mount: None,
+        entity: n.is_multiple_of(3).then(|| format!("entity-{n}")),
         body: format!(r#"{{"accessor":"plain-accessor-{n}"}}"#).into_bytes(),
     }
 }

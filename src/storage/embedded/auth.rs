@@ -7,9 +7,10 @@ use rusqlite::Connection;
 use super::mounts::{self, Touched};
 use super::query::Failure;
 use super::reader::Pool;
-use super::{cubbyhole, documents, secret_ids, tokens};
+use super::{cubbyhole, documents, entities, secret_ids, tokens};
 use crate::auth::store::{
-    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+    AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, EntityBy, EntityEntry, EntityPage,
+    IdentityRows, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
 };
 use crate::clock::Time;
 use crate::documents::{Document, MountId};
@@ -65,8 +66,24 @@ pub(super) fn write(
         }
         AuthWrite::TokenRevokeAlone(hash) => AuthOutcome::Revoked(tokens::revoke_alone(db, hash)?),
         AuthWrite::TokenSweep { now, limit } => AuthOutcome::Swept(tokens::sweep(db, *now, *limit)?),
+        AuthWrite::EntityPut(row) => {
+            entities::put(db, row)?;
+            AuthOutcome::Done
+        }
+        AuthWrite::AliasPut(row) => {
+            entities::put_alias(db, row)?;
+            AuthOutcome::Done
+        }
+        AuthWrite::EntityKeep { id, until } => done(entities::keep(db, id, *until)?),
+        AuthWrite::EntityDrop(id) => done(entities::drop_entity(db, id)?),
+        AuthWrite::AliasDrop(id) => done(entities::drop_alias(db, id)?),
+        AuthWrite::EntitySweep { now, again, limit } => AuthOutcome::Swept(entities::sweep(db, *now, *again, *limit)?),
         AuthWrite::SecretId(write) => secret_ids::write(db, touched, write, now)?,
     })
+}
+
+fn done(found: bool) -> AuthOutcome {
+    if found { AuthOutcome::Done } else { AuthOutcome::Absent }
 }
 
 impl AuthStore for Store<Pool> {
@@ -108,6 +125,18 @@ impl AuthStore for Store<Pool> {
 
     fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
         self.open_held(what, sealed)
+    }
+
+    fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>> {
+        self.open_identity(self.reader.read(move |db| entities::identity(db, &by)))
+    }
+
+    fn entities(&self, page: EntityPage) -> BoxFuture<'static, Result<Vec<EntityEntry>>> {
+        self.reader.read(move |db| entities::page(db, &page))
+    }
+
+    fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>> {
+        self.reader.read(move |db| entities::aliases(db, &after, limit))
     }
 
     fn secret_id(

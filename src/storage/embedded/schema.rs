@@ -19,6 +19,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0005_token_mounts", sql: include_str!("../../../migrations/sqlite/0005_token_mounts.sql") },
     Migration { name: "0006_secret_ids", sql: include_str!("../../../migrations/sqlite/0006_secret_ids.sql") },
     Migration { name: "0007_cubbyhole", sql: include_str!("../../../migrations/sqlite/0007_cubbyhole.sql") },
+    Migration { name: "0008_identity", sql: include_str!("../../../migrations/sqlite/0008_identity.sql") },
 ];
 
 /// Brings the schema up to date.

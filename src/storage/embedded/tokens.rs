@@ -24,7 +24,7 @@ pub(super) fn insert(db: &Connection, row: &TokenRow) -> Result<(), Failure> {
     }
     let expires_at = row.expires_at.map(micros);
     let mount = row.mount.map(|mount| mount.0);
-    let values = params![row.hash, row.accessor_hash, row.parent, expires_at, row.uses, mount, row.body];
+    let values = params![row.hash, row.accessor_hash, row.parent, expires_at, row.uses, mount, row.entity, row.body];
     match prepared(db, sql::INSERT)?.execute(values)? {
         0 => Err(Failure::Conflict(conflict::TOKEN_EXISTS)),
         _ => Ok(()),
@@ -133,5 +133,6 @@ fn read(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
         body: row.get(4)?,
         expires_at: row.get::<_, Option<i64>>(5)?.map(|_| time(row, 5)).transpose()?,
         mount: row.get::<_, Option<i64>>(6)?.map(MountId),
+        entity: row.get(7)?,
     })
 }

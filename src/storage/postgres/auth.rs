@@ -8,9 +8,10 @@ use super::gathered::Turn;
 use super::query::Failure;
 use super::reader::Pool;
 use super::transaction::Transaction;
-use super::{cubbyhole, mounts, secret_ids, tokens};
+use super::{cubbyhole, entities, mounts, secret_ids, tokens};
 use crate::auth::store::{
-    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+    AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, EntityBy, EntityEntry, EntityPage,
+    IdentityRows, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
 };
 use crate::clock::Time;
 use crate::documents::{Document, MountId};
@@ -93,7 +94,25 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             tx.forget_tokens();
             AuthOutcome::Swept(tokens::sweep(db, *now, *limit).await?)
         }
+        AuthWrite::EntityPut(row) => {
+            entities::put(db, row).await?;
+            AuthOutcome::Done
+        }
+        AuthWrite::AliasPut(row) => {
+            entities::put_alias(db, row).await?;
+            AuthOutcome::Done
+        }
+        AuthWrite::EntityKeep { id, until } => done(entities::keep(db, id, *until).await?),
+        AuthWrite::EntityDrop(id) => done(entities::drop_entity(db, id).await?),
+        AuthWrite::AliasDrop(id) => done(entities::drop_alias(db, id).await?),
+        AuthWrite::EntitySweep { now, again, limit } => {
+            AuthOutcome::Swept(entities::sweep(db, *now, *again, *limit).await?)
+        }
     })
+}
+
+fn done(found: bool) -> AuthOutcome {
+    if found { AuthOutcome::Done } else { AuthOutcome::Absent }
 }
 
 impl AuthStore for Store<Pool> {
@@ -135,6 +154,18 @@ impl AuthStore for Store<Pool> {
 
     fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
         self.open_held(what, sealed)
+    }
+
+    fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>> {
+        self.open_identity(self.reader.read("entity", move |db| entities::identity(db, by.clone()).boxed()))
+    }
+
+    fn entities(&self, page: EntityPage) -> BoxFuture<'static, Result<Vec<EntityEntry>>> {
+        self.reader.read("entities", move |db| entities::page(db, page.clone()).boxed())
+    }
+
+    fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>> {
+        self.reader.read("aliases", move |db| entities::aliases(db, after.clone(), limit).boxed())
     }
 
     fn secret_id(

@@ -21,6 +21,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0006_token_mounts", sql: include_str!("../../../migrations/postgres/0006_token_mounts.sql") },
     Migration { name: "0007_secret_ids", sql: include_str!("../../../migrations/postgres/0007_secret_ids.sql") },
     Migration { name: "0008_cubbyhole", sql: include_str!("../../../migrations/postgres/0008_cubbyhole.sql") },
+    Migration { name: "0009_identity", sql: include_str!("../../../migrations/postgres/0009_identity.sql") },
 ];
 
 /// A migration may take its time, and another node's too. The pair of numbers is another space than

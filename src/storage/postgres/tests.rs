@@ -288,6 +288,7 @@ async fn a_token_revoked_on_one_node_leaves_no_lease_of_another() {
         expires_at: None,
         uses: n.is_multiple_of(2).then_some(1),
         mount: None,
+        entity: None,
         body: Vec::new(),
     };
     for n in 0..40 {

@@ -1,6 +1,7 @@
 //! SQL of tokens.
 
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::leases;
 use super::query::{Failure, Session, count, execute, exists, row, rows, time};
@@ -29,7 +30,9 @@ pub(super) async fn insert(db: &Session, row: &TokenRow) -> Result<(), Failure> 
     let (expires_at, uses) = (row.expires_at.map(micros), row.uses.map(i64::from));
     let (hash, accessor, parent) = (&row.hash[..], &row.accessor_hash[..], row.parent.as_ref().map(|p| &p[..]));
     let mount = row.mount.map(|mount| mount.0);
-    match execute(db, sql::INSERT, &[&hash, &accessor, &parent, &expires_at, &uses, &mount, &row.body]).await? {
+    let values: [&(dyn ToSql + Sync); 8] =
+        [&hash, &accessor, &parent, &expires_at, &uses, &mount, &row.entity, &row.body];
+    match execute(db, sql::INSERT, &values).await? {
         0 => Err(Failure::Conflict(conflict::TOKEN_EXISTS)),
         _ => Ok(()),
     }
@@ -136,6 +139,7 @@ fn read(row: &Row) -> Result<TokenRow, Failure> {
         body: row.try_get(4)?,
         expires_at: row.try_get::<_, Option<i64>>(5)?.map(time).transpose()?,
         mount: row.try_get::<_, Option<i64>>(6)?.map(MountId),
+        entity: row.try_get(7)?,
     })
 }
 

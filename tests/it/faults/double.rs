@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use signet::auth::store::{
-    AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+    AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, EntityBy, EntityEntry, EntityPage,
+    IdentityRows, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
 };
 use signet::clock::Time;
 use signet::documents::{Document, DocumentWrite, MountId};
@@ -192,6 +193,18 @@ impl AuthStore for Double {
 
     fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
         self.call("unseal", |s| s.auth.unseal(what, sealed))
+    }
+
+    fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>> {
+        self.call("identity", |s| s.auth.identity(by))
+    }
+
+    fn entities(&self, page: EntityPage) -> BoxFuture<'static, Result<Vec<EntityEntry>>> {
+        self.call("entities", |s| s.auth.entities(page))
+    }
+
+    fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>> {
+        self.call("aliases", |s| s.auth.aliases(after, limit))
     }
 
     fn secret_id(

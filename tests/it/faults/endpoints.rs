@@ -177,8 +177,8 @@ async fn token_routes_answer_503_and_leave_nothing_half_done() {
 #[actix_web::test]
 async fn approle_routes_answer_503_and_leave_nothing_half_done() {
     let failed = walk("approle", |_| true).await;
-    // The secret id, the token.
-    assert_eq!(failed["update login"], 6, "{failed:?}");
+    // The secret id, the entity, the token.
+    assert_eq!(failed["update login"], 9, "{failed:?}");
     // The caller, the write.
     assert_eq!(failed["update role/:login_role"], 6, "{failed:?}");
 }
@@ -186,8 +186,8 @@ async fn approle_routes_answer_503_and_leave_nothing_half_done() {
 #[actix_web::test]
 async fn jwt_routes_answer_503_and_leave_nothing_half_done() {
     let failed = walk("jwt", |_| true).await;
-    // The token alone: a key of the configuration is at hand.
-    assert_eq!(failed["update login"], 3, "{failed:?}");
+    // The entity, the token: a key of the configuration is at hand.
+    assert_eq!(failed["update login"], 6, "{failed:?}");
     // The caller, the write.
     assert_eq!([failed["update config"], failed["update role/:login_role"]], [6, 6], "{failed:?}");
 }
@@ -204,6 +204,13 @@ async fn cubbyhole_routes_answer_503_and_leave_nothing_half_done() {
     let failed = walk("cubbyhole", |_| true).await;
     // The caller, the entry.
     assert_eq!(failed["update *path"], 6, "{failed:?}");
+}
+
+#[actix_web::test]
+async fn identity_routes_answer_503_and_leave_nothing_half_done() {
+    let failed = walk("identity", |_| true).await;
+    // The caller, whoever has the name, the write.
+    assert_eq!(failed["update entity"], 9, "{failed:?}");
 }
 
 #[actix_web::test]

@@ -85,6 +85,7 @@ pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &
         "jwt" => jwt(stage, operation, pattern).await,
         "cloudb" => cloudb(stage, operation, pattern).await,
         "cubbyhole" => cubbyhole(stage, operation, pattern).await,
+        "identity" => identity(stage, operation, pattern).await,
         "pki" => match operation {
             _ if pattern.ends_with("acme/*path") => Some(acme(pattern)),
             Read | List => pki_read(stage, pattern).await,
@@ -92,6 +93,54 @@ pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &
         },
         _ => None,
     }
+}
+
+/// The accessor of the one mount that names people here.
+async fn accessor(stage: &Stage) -> Value {
+    stage.app.client.get("sys/auth").await.body["data"]["token/"]["accessor"].clone()
+}
+
+async fn identity(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
+    let path = format!("identity/{pattern}");
+    let body = json!({ "name": "bob", "policies": "default", "metadata": { "team": "red" } });
+    // New, and with it its alias.
+    stage.app.client.delete("identity/entity/name/bob").await;
+    stage.app.client.post("identity/entity", body.clone()).await;
+    let entity = stage.app.client.get("identity/entity/name/bob").await.body["data"]["id"].clone();
+    let alias = json!({ "name": "bob@example.com", "canonical_id": entity, "mount_accessor": accessor(stage).await });
+    let alias_id = async || {
+        stage.app.client.post("identity/entity-alias", alias.clone()).await;
+        stage.app.client.get("identity/entity/name/bob").await.body["data"]["aliases"][0]["id"].clone()
+    };
+    let with = |path: String, id: &Value| path.replace(":id", id.as_str().unwrap());
+    Some(match (operation, pattern) {
+        (Update, "entity") => {
+            stage.app.client.delete("identity/entity/name/bob").await;
+            Ask::new(path, body)
+        }
+        (List, "entity/id" | "entity/name") => Ask::read(path),
+        (Read, "entity/id/:id") => Ask::read(with(path, &entity)),
+        (Update, "entity/id/:id") => {
+            Ask::new(with(path, &entity), json!({ "policies": "default,other", "disabled": true }))
+        }
+        (Delete, "entity/id/:id") => Ask::read(with(path, &entity)),
+        (Read | Delete, "entity/name/*name") => Ask::read(path.replace("*name", "bob")),
+        (Update, "entity/name/*name") => {
+            Ask::new(path.replace("*name", "bob"), json!({ "metadata": { "team": "blue" } }))
+        }
+        (Update, "entity-alias") => Ask::new(path, alias),
+        (List, "entity-alias/id") => {
+            alias_id().await;
+            Ask::read(path)
+        }
+        (Read | Delete, "entity-alias/id/:id") => Ask::read(with(path, &alias_id().await)),
+        (Update, "entity-alias/id/:id") => {
+            let custom = json!({ "custom_metadata": { "seat": "4" } });
+            Ask::new(with(path, &alias_id().await), custom)
+        }
+        (Update, "lookup/entity") => Ask::new(path, json!({ "name": "bob" })),
+        _ => return None,
+    })
 }
 
 async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
@@ -302,7 +351,12 @@ async fn approle(stage: &Stage, operation: Operation, pattern: &str) -> Option<A
     let path = format!("auth/approle/{}", pattern.replace(":login_role", "web"));
     let part = pattern.strip_prefix("role/:login_role/");
     Some(match (operation, part.unwrap_or(pattern)) {
-        (Update, "login") => Ask::new(path, json!({ "role_id": "web-id", "secret_id": secret_id })),
+        (Update, "login") => {
+            // The first one makes the entity, too.
+            let login = json!({ "role_id": "web-id", "secret_id": secret_id });
+            stage.post(&path, login.clone()).await;
+            Ask::new(path, login)
+        }
         (Update, "role/:login_role") => {
             stage.app.client.delete("auth/approle/role/written").await;
             Ask::new("auth/approle/role/written", json!({ "role_id": "written-id", "token_ttl": "1h" }))
@@ -390,7 +444,10 @@ async fn jwt(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> 
             // Until the year 2100, so that it is the same in every run.
             let (issuer, end) = ("https://issuer.test", 4_102_444_800_u64);
             let claims = json!({ "iss": issuer, "aud": "signet", "sub": "b", "iat": 1_700_000_000, "exp": end });
-            Ask::new(path, json!({ "role": "web", "jwt": key.token(&claims) }))
+            let login = json!({ "role": "web", "jwt": key.token(&claims) });
+            // The first one makes the entity, too.
+            stage.post(&path, login.clone()).await;
+            Ask::new(path, login)
         }
         (Update, "role/:login_role") => {
             stage.app.client.delete("auth/jwt/role/written").await;

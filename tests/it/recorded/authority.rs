@@ -215,7 +215,7 @@ async fn roles(walk: &mut Walk<'_>) {
             json!({ "allowed_ip_sans_cidr": "10.0.0.0/33" }),
             json!({ "policy_identifiers": "not-oid" }),
             json!({ "key_usage": "Nothing" }),
-            json!({ "allowed_domains_template": true }),
+            json!({ "allowed_domains_template": true, "allowed_domains": "{{identity.entity.nme}}" }),
             json!({ "not_after": "yesterday" }),
         ],
     )

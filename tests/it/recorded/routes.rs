@@ -39,6 +39,7 @@ pub fn of(request: &Request) -> Option<Name> {
     let (kind, below) = match path.split_once('/')? {
         ("sys", below) => ("system", below),
         ("cubbyhole", below) => ("cubbyhole", below),
+        ("identity", below) => ("identity", below),
         ("auth", below) => {
             let (method, below) = below.split_once('/')?;
             (METHODS.into_iter().chain(["token"]).find(|kind| *kind == method)?, below)

@@ -61,6 +61,7 @@ pub fn area(kind: &str, pattern: &str) -> &'static str {
         "cloudb" => "cloudb",
         "cubbyhole" => "wrapping",
         "system" if has(&["wrapping"]) => "wrapping",
+        "identity" => "identity",
         "system" if has(&["polic", "capabilities", "leases"]) => "policies",
         "system" if has(&["quotas"]) => "quotas",
         "system" if has(&["explain", "resultant"]) => "explain",

@@ -17,6 +17,7 @@ mod crl_config;
 mod csr;
 pub mod external_policy;
 pub mod foreign;
+mod identities;
 mod import;
 mod intermediate;
 mod issuer_revocation;

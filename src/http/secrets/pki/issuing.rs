@@ -10,7 +10,7 @@ use crate::http::secrets::route::Call;
 use crate::pki::check::validity::Limits;
 use crate::pki::issue::issued::Issued;
 use crate::pki::issue::operation::Operation;
-use crate::pki::issue::request::{Origin, Request, Requester};
+use crate::pki::issue::request::{Filler, Origin, Request, Requester};
 use crate::pki::issue::signer;
 
 pub(super) async fn issue(call: Call) -> Result<Answer> {
@@ -94,6 +94,7 @@ fn requester(call: &Call) -> Requester {
     call.caller.as_deref().map_or_else(Requester::default, |caller| Requester {
         recorded_as: caller.recorded_as.clone(),
         display_name: caller.display_name.clone(),
+        identity: caller.entity.as_ref().map(|entity| Filler(entity.entity())),
         token: caller.lease_owner(),
         last_use: caller.uses_left() == Some(0),
         ..Requester::default()

@@ -140,6 +140,7 @@ fn token(subject: &Subject) -> Value {
         "state": subject.state.word(),
         "display_name": caller.display_name,
         "policies": caller.policies,
+        "identity_policies": caller.identity_policies(),
         "expire_time": caller.expires_at.map(rfc3339),
         "uses_left": caller.uses_left(),
         "bound_cidrs": caller.bound_cidrs,

@@ -85,8 +85,8 @@ struct ServiceValues<'a> {
     requested_issuance_config: Value,
 }
 
-/// The question as JSON text. `issuer` is the one of the path, or the default; there may be none. Tokens
-/// have no identity here, so none is sent.
+/// The question as JSON text. `issuer` is the one of the path, or the default; there may be none. Nothing is said
+/// of who asks.
 ///
 /// # Errors
 /// `Internal` when it cannot be written.

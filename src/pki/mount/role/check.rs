@@ -97,15 +97,11 @@ impl Role {
     /// # Errors
     /// `Invalid` naming field and rule.
     pub(crate) fn check_limits(&self) -> Result<()> {
-        for (field, value) in [
-            ("allowed_domains_template", self.allowed_domains_template),
-            ("allow_globs_in_identity_templates", self.allow_globs_in_identity_templates),
-            ("allowed_uri_sans_template", self.allowed_uri_sans_template),
-        ] {
-            if value {
-                return Err(Error::invalid(format!("{field}: true is not supported yet; only false is taken")));
-            }
+        if self.allow_globs_in_identity_templates {
+            let rule = "only false is taken: what comes from an identity is never a pattern";
+            return Err(Error::invalid(format!("allow_globs_in_identity_templates: {rule}")));
         }
+        self.check_templates()?;
         if self.max_ttl > 0 && self.ttl > self.max_ttl {
             return Err(Error::invalid("ttl: ttl must not exceed max_ttl"));
         }

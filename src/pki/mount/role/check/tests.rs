@@ -22,9 +22,15 @@ fn roles_that_issuance_could_not_honour_are_refused() {
     };
     for (role, field) in [
         (with(|r| (r.ttl, r.max_ttl) = (8, 4)), "ttl"),
-        (with(|r| r.allowed_domains_template = true), "allowed_domains_template"),
+        (
+            with(|r| (r.allowed_domains_template, r.allowed_domains) = (true, texts(&["{{name}}.test"]))),
+            "allowed_domains",
+        ),
         (with(|r| r.allow_globs_in_identity_templates = true), "allow_globs_in_identity_templates"),
-        (with(|r| r.allowed_uri_sans_template = true), "allowed_uri_sans_template"),
+        (
+            with(|r| (r.allowed_uri_sans_template, r.allowed_uri_sans) = (true, texts(&["spiffe://{{x"]))),
+            "allowed_uri_sans",
+        ),
         (with(|r| r.allowed_other_sans = texts(&["foo"])), "error parsing allowed_other_sans"),
         (with(|r| r.allowed_other_sans = texts(&["*", "1.2.3;UTF8:*"])), "error parsing allowed_other_sans"),
         (with(|r| r.ext_key_usage_oids = texts(&["1.2.3", "x"])), "ext_key_usage_oids"),

@@ -161,10 +161,14 @@ fn durations_read_back_in_their_forms() {
 
 #[test]
 fn what_nobody_enforces_is_refused_as_true_and_taken_as_false() {
-    for field in ["allowed_domains_template", "allow_globs_in_identity_templates", "allowed_uri_sans_template"] {
-        let error = write(json!({field: true})).unwrap_err();
-        assert!(error.text().starts_with(&format!("{field}: ")), "{error}");
-        assert_eq!(to_json(&write(json!({field: false})).unwrap())[field], json!(false));
+    let field = "allow_globs_in_identity_templates";
+    let error = write(json!({field: true})).unwrap_err();
+    assert!(error.text().starts_with(&format!("{field}: ")), "{error}");
+    assert_eq!(to_json(&write(json!({field: false})).unwrap())[field], json!(false));
+    for field in ["allowed_domains_template", "allowed_uri_sans_template"] {
+        for flag in [true, false] {
+            assert_eq!(to_json(&write(json!({field: flag})).unwrap())[field], json!(flag));
+        }
     }
     assert!(write(json!({"allow_token_displayname": true})).unwrap().allow_token_displayname);
 }
@@ -249,13 +253,13 @@ fn default_usages_fit_the_key_and_named_ones_stand() {
 
 #[test]
 fn of_several_rules_that_are_broken_the_first_is_told() {
-    let flag = json!({"allowed_uri_sans_template": true});
+    let flag = json!({"allow_globs_in_identity_templates": true});
     let rest = json!({"ttl": "2h", "max_ttl": "1h", "key_type": "foo", "signature_bits": 1, "ext_key_usage_oids": "x",
         "not_before": "x", "not_before_bound": "x", "country": ["a\u{0}"]});
     let mut body = rest.as_object().unwrap().clone();
     body.extend(flag.as_object().unwrap().clone());
     for (field, rule) in [
-        ("allowed_uri_sans_template", "allowed_uri_sans_template: "),
+        ("allow_globs_in_identity_templates", "allow_globs_in_identity_templates: "),
         ("ttl", "ttl: "),
         ("key_type", "key_type: "),
         ("signature_bits", "signature_bits: "),

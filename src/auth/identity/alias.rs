@@ -1,0 +1,161 @@
+//! Changing aliases by hand: who is known before the first login, and whose a name is.
+
+use std::collections::BTreeMap;
+
+use super::change::{came_first, check_pairs};
+use super::entity::{Alias, Entity};
+use crate::auth::store::{AuthOutcome, AuthWrite, EntityBy};
+use crate::auth::{Auth, repeated};
+use crate::error::{Error, Result};
+
+/// Longest name of an alias that an operator makes, bytes.
+const MAX_NAME: usize = 1_024;
+
+/// What is to be changed of an alias; what is `None` stays.
+#[derive(Clone, Debug, Default)]
+pub struct AliasChange {
+    /// The accessor of its mount.
+    pub accessor: Option<String>,
+    /// Its name there.
+    pub name: Option<String>,
+    /// The id of its entity.
+    pub entity: Option<String>,
+    /// What operators attach to it, all of it.
+    pub custom_metadata: Option<BTreeMap<String, String>>,
+}
+
+impl Auth {
+    /// Makes the alias of a name at a mount, with an entity of its own where none is named; one that is there is
+    /// changed. Returns it when it was made or changed.
+    ///
+    /// # Errors
+    /// `Invalid` naming field and rule.
+    pub async fn alias_write(&self, change: AliasChange) -> Result<Option<Alias>> {
+        let change = change.checked()?;
+        let (Some(accessor), Some(name)) = (&change.accessor, &change.name) else {
+            return Err(Error::invalid("'id' or 'mount_accessor' and 'name' must be provided"));
+        };
+        self.check_accessor(accessor)?;
+        let attempt = async || {
+            let by = EntityBy::Alias { accessor: accessor.clone(), name: name.clone() };
+            match self.entity(by).await? {
+                Some(of) => match of.alias_at(accessor) {
+                    Some(alias) => self.alias_put(alias, &change).await,
+                    None => Err(Error::internal("an entity was found by an alias that it has not")),
+                },
+                None => self.alias_make(accessor, name, &change).await.map(Some),
+            }
+        };
+        repeated(attempt).await.map_err(came_first)
+    }
+
+    /// Changes the alias with this id. Returns it when there was something to change.
+    ///
+    /// # Errors
+    /// `Invalid` when there is none, and naming field and rule.
+    pub async fn alias_change(&self, id: &str, change: AliasChange) -> Result<Option<Alias>> {
+        let change = change.checked()?;
+        if let Some(accessor) = &change.accessor {
+            self.check_accessor(accessor)?;
+        }
+        let attempt = async || {
+            let known = self.alias(id).await?.ok_or_else(|| Error::invalid("invalid alias ID provided"))?;
+            self.alias_put(&known, &change).await
+        };
+        repeated(attempt).await.map_err(came_first)
+    }
+
+    async fn alias_make(&self, accessor: &str, name: &str, change: &AliasChange) -> Result<Alias> {
+        let now = self.clock.now();
+        let (mut unit, entity) = match &change.entity {
+            Some(id) => (Vec::new(), self.whose(id, accessor).await?),
+            None => {
+                let entity = Entity::new(now);
+                (vec![AuthWrite::EntityPut(entity.row()?)], entity.id)
+            }
+        };
+        let mut alias = Alias::new(accessor, name, &entity, now);
+        alias.custom_metadata = change.custom_metadata.clone().unwrap_or_default();
+        unit.push(AuthWrite::AliasPut(alias.row()?));
+        let stored = self.store.commit(unit).await;
+        self.entities.change(&entity);
+        stored.map(|_| alias)
+    }
+
+    async fn alias_put(&self, known: &Alias, change: &AliasChange) -> Result<Option<Alias>> {
+        let mut alias = known.clone();
+        for (to, from) in [
+            (&mut alias.accessor, &change.accessor),
+            (&mut alias.name, &change.name),
+            (&mut alias.entity, &change.entity),
+        ] {
+            if let Some(from) = from {
+                to.clone_from(from);
+            }
+        }
+        if let Some(metadata) = &change.custom_metadata {
+            alias.custom_metadata.clone_from(metadata);
+        }
+        if alias == *known {
+            return Ok(None);
+        }
+        if (&alias.accessor, &alias.entity) != (&known.accessor, &known.entity) {
+            self.whose(&alias.entity, &alias.accessor).await?;
+        }
+        if (&alias.accessor, &alias.name) != (&known.accessor, &known.name) {
+            let by = EntityBy::Alias { accessor: alias.accessor.clone(), name: alias.name.clone() };
+            if self.entity(by).await?.is_some() {
+                return Err(Error::invalid("alias with combination of mount accessor and name already exists"));
+            }
+        }
+        alias.version += 1;
+        alias.updated_at = self.clock.now();
+        let stored = self.store.commit(vec![AuthWrite::AliasPut(alias.row()?)]).await;
+        // After an error too: it may be stored all the same.
+        self.entities.change(&known.entity);
+        self.entities.change(&alias.entity);
+        stored.map(|_| Some(alias))
+    }
+
+    /// The id of an entity that has no alias at a mount yet.
+    async fn whose(&self, entity: &str, accessor: &str) -> Result<String> {
+        let known = self.entity(EntityBy::Id(entity.to_owned())).await?;
+        let known = known.ok_or_else(|| Error::invalid("invalid canonical ID"))?;
+        match known.alias_at(accessor) {
+            Some(_) => Err(Error::invalid("Alias already exists for requested entity and mount accessor")),
+            None => Ok(known.id.clone()),
+        }
+    }
+
+    /// Removes an alias; whether there was one.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn alias_delete(&self, id: &str) -> Result<bool> {
+        let Some(alias) = self.alias(id).await? else { return Ok(false) };
+        let dropped = self.store.commit(vec![AuthWrite::AliasDrop(id.to_owned())]).await;
+        self.entities.change(&alias.entity);
+        Ok(dropped? == [AuthOutcome::Done])
+    }
+
+    fn check_accessor(&self, accessor: &str) -> Result<()> {
+        match self.mounts().iter().any(|mount| mount.is_auth() && mount.accessor == *accessor) {
+            true => Ok(()),
+            false => Err(Error::invalid("mount_accessor: there is no authentication method with this accessor")),
+        }
+    }
+}
+
+impl AliasChange {
+    fn checked(self) -> Result<Self> {
+        if let Some(name) = &self.name
+            && (name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control))
+        {
+            return Err(Error::invalid(format!("name: must have 1 to {MAX_NAME} bytes and no control characters")));
+        }
+        if let Some(pairs) = &self.custom_metadata {
+            check_pairs("custom_metadata", pairs)?;
+        }
+        Ok(self)
+    }
+}

@@ -1,0 +1,190 @@
+//! Entities that were read a moment ago.
+//!
+//! What is here may be given out for half a second, and a caller with it is believed for a second after it was read,
+//! as a token is. A change on this node counts at once: it marks what was given out, so that callers who hold it are
+//! looked at again.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::entity::Entity;
+use crate::clock::Time;
+
+/// How old what is given out may be.
+const MAX_AGE: Duration = Duration::from_millis(500);
+/// How long what was given out may be held: until then a change here must find it.
+const HELD: Duration = Duration::from_secs(1);
+const MOST: usize = 65_536;
+
+/// An entity as it was a moment ago.
+#[derive(Clone)]
+pub struct EntityRef {
+    entity: Arc<Entity>,
+    read_at: Time,
+    changed: Arc<AtomicBool>,
+}
+
+impl EntityRef {
+    /// Whether it was changed on this node since it was read.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.changed.load(Ordering::Acquire)
+    }
+
+    /// When the read of it began.
+    pub(crate) fn read_at(&self) -> Time {
+        self.read_at
+    }
+
+    /// The entity, to be held.
+    pub fn entity(&self) -> Arc<Entity> {
+        Arc::clone(&self.entity)
+    }
+}
+
+impl Deref for EntityRef {
+    type Target = Entity;
+
+    fn deref(&self) -> &Entity {
+        &self.entity
+    }
+}
+
+/// The table, bounded.
+#[derive(Default)]
+pub(crate) struct Entities(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    by_id: HashMap<Box<str>, EntityRef>,
+    /// Ids by accessor and name of an alias; an accessor holds no `/`.
+    by_alias: HashMap<String, Box<str>>,
+    /// Moves on with every change; see [`Entities::put`].
+    epoch: u64,
+}
+
+impl Entities {
+    /// An entity by its id, unless it has to be read.
+    pub(super) fn by_id(&self, id: &str, now: Time) -> Option<EntityRef> {
+        self.lock().by_id.get(id).filter(|known| is_younger(known, now, MAX_AGE)).cloned()
+    }
+
+    /// An entity by its alias at a mount, unless it has to be read.
+    pub(super) fn by_alias(&self, accessor: &str, name: &str, now: Time) -> Option<EntityRef> {
+        let inner = self.lock();
+        let id = inner.by_alias.get(&place(accessor, name))?;
+        let known = inner.by_id.get(id).filter(|known| is_younger(known, now, MAX_AGE))?;
+        known.alias_at(accessor).is_some_and(|alias| alias.name == name).then(|| known.clone())
+    }
+
+    /// To be asked for before an entity is read, and given to [`Entities::put`] after.
+    pub(super) fn epoch(&self) -> u64 {
+        self.lock().epoch
+    }
+
+    /// Takes in what was read at `read_at`. What may be older than a change that was made since `epoch` is for the
+    /// one who read it alone, and counts as changed.
+    pub(super) fn put(&self, entity: Entity, read_at: Time, epoch: u64) -> EntityRef {
+        let mut inner = self.lock();
+        if inner.by_id.len() >= MOST {
+            inner.prune(read_at);
+        }
+        let full = inner.by_id.len() >= MOST && !inner.by_id.contains_key(&entity.id[..]);
+        if inner.epoch != epoch || full {
+            return EntityRef { entity: Arc::new(entity), read_at, changed: Arc::new(AtomicBool::new(true)) };
+        }
+        // Who holds what was read before hears of a change too.
+        let changed = inner.by_id.get(&entity.id[..]).map(|known| Arc::clone(&known.changed)).unwrap_or_default();
+        for alias in &entity.aliases {
+            inner.by_alias.insert(place(&alias.accessor, &alias.name), entity.id.as_str().into());
+        }
+        let known = EntityRef { entity: Arc::new(entity), read_at, changed };
+        inner.by_id.insert(known.id.as_str().into(), known.clone());
+        known
+    }
+
+    /// An entity was changed, or may have been.
+    pub(super) fn change(&self, id: &str) {
+        let mut inner = self.lock();
+        inner.epoch += 1;
+        if let Some(known) = inner.by_id.remove(id) {
+            known.changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Drops what nobody holds any more.
+    pub(super) fn prune(&self, now: Time) {
+        self.lock().prune(now);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // No code panics while it holds the lock, and a half-made entry cannot exist.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn prune(&mut self, now: Time) {
+        let Self { by_id, by_alias, .. } = self;
+        by_id.retain(|_, known| is_younger(known, now, HELD));
+        by_alias.retain(|_, id| by_id.contains_key(id));
+    }
+}
+
+fn place(accessor: &str, name: &str) -> String {
+    format!("{accessor}/{name}")
+}
+
+fn is_younger(known: &EntityRef, now: Time, than: Duration) -> bool {
+    let age = now - known.read_at;
+    !age.is_negative() && age < than
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Time = Time::UNIX_EPOCH;
+
+    fn named(name: &str) -> Entity {
+        let mut entity = Entity::new(START);
+        entity.id = "id".to_owned();
+        entity.name = name.to_owned();
+        entity.aliases.push(super::super::entity::Alias::new("jwt_1", "bob", "id", START));
+        entity
+    }
+
+    #[test]
+    fn what_was_read_is_given_out_for_half_a_second() {
+        let entities = Entities::default();
+        entities.put(named("a"), START, entities.epoch());
+        let at = |ms| START + Duration::from_millis(ms);
+        assert_eq!(entities.by_id("id", at(499)).unwrap().name, "a");
+        assert_eq!(entities.by_alias("jwt_1", "bob", at(499)).unwrap().name, "a");
+        assert!(entities.by_alias("jwt_2", "bob", at(0)).is_none());
+        assert!(entities.by_id("id", at(500)).is_none());
+        assert!(entities.by_id("id", START - Duration::from_secs(1)).is_none(), "a clock that was set back");
+        entities.prune(at(999));
+        assert_eq!(entities.lock().by_id.len(), 1);
+        entities.prune(at(1000));
+        assert!(entities.lock().by_id.is_empty() && entities.lock().by_alias.is_empty());
+    }
+
+    #[test]
+    fn a_change_reaches_everyone_who_holds_it() {
+        let entities = Entities::default();
+        let first = entities.put(named("a"), START, entities.epoch());
+        let second = entities.put(named("a"), START + Duration::from_millis(600), entities.epoch());
+        let epoch = entities.epoch();
+        entities.change("id");
+        assert!(first.is_changed() && second.is_changed());
+        assert!(entities.by_id("id", START).is_none());
+        // Read before the change, known after it.
+        assert!(entities.put(named("a"), START, epoch).is_changed());
+        assert!(entities.by_id("id", START).is_none());
+        let third = entities.put(named("b"), START, entities.epoch());
+        assert!(!third.is_changed());
+    }
+}

@@ -1,0 +1,183 @@
+//! Changing entities by hand.
+
+use std::collections::BTreeMap;
+
+use super::cache::EntityRef;
+use super::entity::Entity;
+use crate::auth::policies::{MAX_NAME, folded, is_assignable};
+use crate::auth::store::{AuthOutcome, AuthWrite, EntityBy};
+use crate::auth::{Auth, ROOT, repeated};
+use crate::error::{Error, Kind, Result};
+
+/// Most policies of one entity.
+const MAX_POLICIES: usize = 256;
+/// Most pairs of metadata, and bytes of all names and values.
+const MAX_METADATA: (usize, usize) = (64, 4_096);
+
+/// What is to be changed of an entity; what is `None` stays.
+#[derive(Clone, Debug, Default)]
+pub struct EntityChange {
+    /// Its name.
+    pub name: Option<String>,
+    /// Its metadata, all of it.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Its policies, all of them.
+    pub policies: Option<Vec<String>>,
+    /// Whether its logins and tokens are refused.
+    pub disabled: Option<bool>,
+}
+
+impl EntityChange {
+    /// The same in the form in which it is kept.
+    fn checked(self) -> Result<Self> {
+        let Self { name, metadata, policies, disabled } = self;
+        if let Some(pairs) = &metadata {
+            check_pairs("metadata", pairs)?;
+        }
+        let (name, policies) = (name.map(checked_name).transpose()?, policies.map(checked_policies).transpose()?);
+        Ok(Self { name, metadata, policies, disabled })
+    }
+
+    /// The entity with this change; whether there is any.
+    fn apply(&self, entity: &mut Entity) -> bool {
+        let before = entity.clone();
+        if let Some(name) = &self.name {
+            entity.name.clone_from(name);
+        }
+        if let Some(metadata) = &self.metadata {
+            entity.metadata.clone_from(metadata);
+        }
+        if let Some(policies) = &self.policies {
+            entity.policies.clone_from(policies);
+        }
+        entity.disabled = self.disabled.unwrap_or(entity.disabled);
+        // Who is changed by hand is wanted.
+        entity.kept_until = None;
+        *entity != before
+    }
+}
+
+impl Auth {
+    /// Makes an entity: of the name that is given, or of a random one. One that has the name is changed. Returns
+    /// the one that is new.
+    ///
+    /// # Errors
+    /// `Invalid` naming field and rule.
+    pub async fn entity_write(&self, change: EntityChange) -> Result<Option<EntityRef>> {
+        let change = change.checked()?;
+        let attempt = async || {
+            let known = match &change.name {
+                Some(name) => self.read_entity(EntityBy::Name(name.clone())).await?,
+                None => None,
+            };
+            match known {
+                Some(known) => self.entity_put(&known, &change).await.map(|()| None),
+                None => self.entity_make(&change).await.map(Some),
+            }
+        };
+        repeated(attempt).await.map_err(came_first)
+    }
+
+    /// Changes the entity with this id.
+    ///
+    /// # Errors
+    /// `Invalid` when there is none, and naming field and rule.
+    pub async fn entity_change(&self, id: &str, change: EntityChange) -> Result<()> {
+        let change = change.checked()?;
+        let attempt = async || {
+            let known = self.read_entity(EntityBy::Id(id.to_owned())).await?;
+            let known = known.ok_or_else(|| Error::invalid("entity not found from id"))?;
+            if let Some(name) = change.name.as_ref().filter(|name| **name != known.name)
+                && self.read_entity(EntityBy::Name(name.clone())).await?.is_some()
+            {
+                return Err(Error::invalid("entity name is already in use"));
+            }
+            self.entity_put(&known, &change).await
+        };
+        repeated(attempt).await.map_err(came_first)
+    }
+
+    async fn entity_make(&self, change: &EntityChange) -> Result<EntityRef> {
+        let now = self.clock.now();
+        let mut entity = Entity::new(now);
+        change.apply(&mut entity);
+        let epoch = self.entities.epoch();
+        self.store.commit(vec![AuthWrite::EntityPut(entity.row()?)]).await?;
+        Ok(self.entities.put(entity, now, epoch))
+    }
+
+    async fn entity_put(&self, known: &Entity, change: &EntityChange) -> Result<()> {
+        let mut entity = known.clone();
+        if !change.apply(&mut entity) {
+            return Ok(());
+        }
+        entity.version += 1;
+        entity.updated_at = self.clock.now();
+        let stored = self.store.commit(vec![AuthWrite::EntityPut(entity.row()?)]).await;
+        // After an error too: it may be stored all the same.
+        self.entities.change(&entity.id);
+        stored.map(drop)
+    }
+
+    /// Removes an entity with its aliases, which ends what its tokens may do; whether there was one.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn entity_delete(&self, by: EntityBy) -> Result<bool> {
+        let id = match by {
+            EntityBy::Id(id) => id,
+            other => match self.read_entity(other).await? {
+                Some(known) => known.id.clone(),
+                None => return Ok(false),
+            },
+        };
+        let dropped = self.store.commit(vec![AuthWrite::EntityDrop(id.clone())]).await;
+        self.entities.change(&id);
+        Ok(dropped? == [AuthOutcome::Done])
+    }
+}
+
+fn checked_name(name: String) -> Result<String> {
+    let name = folded(&name);
+    if name.is_empty() || name.len() > MAX_NAME || name != name.trim() || name.chars().any(char::is_control) {
+        return Err(Error::invalid(format!("name: must have 1 to {MAX_NAME} bytes and no control characters")));
+    }
+    Ok(name)
+}
+
+/// Names as they are compared and kept: folded, sorted, each once; none that no token can be given by another's hand.
+fn checked_policies(names: Vec<String>) -> Result<Vec<String>> {
+    let mut names: Vec<String> = names.iter().map(|name| folded(name)).filter(|name| !name.trim().is_empty()).collect();
+    names.sort();
+    names.dedup();
+    if names.len() > MAX_POLICIES {
+        return Err(Error::invalid(format!("policies: more than {MAX_POLICIES}")));
+    }
+    if names.iter().any(|name| name.len() > MAX_NAME) {
+        return Err(Error::invalid(format!("policies: a name is longer than {MAX_NAME} bytes")));
+    }
+    if names.iter().any(|name| name == ROOT) {
+        return Err(Error::invalid("policies cannot contain root"));
+    }
+    match names.iter().find(|name| !is_assignable(name)) {
+        Some(name) => Err(Error::invalid(format!("cannot assign policy {name:?}"))),
+        None => Ok(names),
+    }
+}
+
+/// That pairs which an operator attaches are few and short.
+pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
+    let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if pairs.len() > MAX_METADATA.0 || bytes > MAX_METADATA.1 {
+        return Err(Error::invalid(format!("{field}: more than {} pairs or {} bytes", MAX_METADATA.0, MAX_METADATA.1)));
+    }
+    Ok(())
+}
+
+/// What a caller hears when others were always first.
+pub(super) fn came_first(error: Error) -> Error {
+    match error.kind() {
+        Kind::Conflict => Error::invalid("another change of the same came first; read it and repeat"),
+        _ => error,
+    }
+}

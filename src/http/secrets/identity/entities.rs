@@ -1,0 +1,129 @@
+//! Entities: written, read, listed, looked up, removed.
+
+use serde_json::{Map, Value, json};
+
+use super::asked::{exactly_one, given, id, pairs};
+use super::rendering;
+use crate::auth::identity::EntityChange;
+use crate::auth::store::{EntityBy, EntityEntry, EntityPage};
+use crate::error::{Error, Result};
+use crate::http::secrets::answer::Answer;
+use crate::http::secrets::page::Page;
+use crate::http::secrets::route::Call;
+use crate::http::secrets::sys::to_the_end;
+
+/// Entities that are read at once for a list.
+const STEP: usize = 1_000;
+
+/// `POST identity/entity`, by id and by name: a new entity, or a change of one.
+pub(super) async fn write(call: Call) -> Result<Answer> {
+    let named = Some(call.param("name")).filter(|name| !name.is_empty()).map(str::to_owned);
+    let change = EntityChange {
+        name: if named.is_some() { named } else { given(&call, "name")? },
+        metadata: pairs(&call, "metadata")?,
+        policies: call.fields.list("policies")?,
+        disabled: call.fields.bool("disabled")?,
+    };
+    let id = id(&call)?;
+    to_the_end(async move {
+        let made = match id {
+            Some(id) => call.state.auth.entity_change(&id, change).await.map(|()| None)?,
+            None => call.state.auth.entity_write(change).await?,
+        };
+        Ok(match made {
+            Some(entity) => Answer::data(json!({ "id": entity.id, "name": entity.name, "aliases": null })),
+            None => Answer::empty(),
+        })
+    })
+    .await
+}
+
+/// `GET identity/entity/id/:id`.
+pub(super) async fn read_by_id(call: Call) -> Result<Answer> {
+    read(&call, EntityBy::Id(call.param("id").to_owned())).await?.ok_or_else(Error::not_found)
+}
+
+/// `GET identity/entity/name/:name`.
+pub(super) async fn read_by_name(call: Call) -> Result<Answer> {
+    read(&call, EntityBy::Name(call.param("name").to_owned())).await?.ok_or_else(Error::not_found)
+}
+
+async fn read(call: &Call, by: EntityBy) -> Result<Option<Answer>> {
+    let entity = call.state.auth.entity(by).await?;
+    Ok(entity.map(|entity| Answer::data(rendering::entity(&entity, &call.state.auth.mounts()))))
+}
+
+/// `POST identity/lookup/entity`: by exactly one of `id`, `name`, `alias_id`, and `alias_name` with
+/// `alias_mount_accessor`. Nothing is answered when there is none.
+pub(super) async fn lookup(call: Call) -> Result<Answer> {
+    let alias = match (given(&call, "alias_name")?, given(&call, "alias_mount_accessor")?) {
+        (Some(name), Some(accessor)) => Some(EntityBy::Alias { accessor, name }),
+        (None, None) => None,
+        _ => return Err(Error::invalid("both 'alias_name' and 'alias_mount_accessor' must be set")),
+    };
+    // As it is kept.
+    let name = given(&call, "name")?.map(|name| name.trim().to_lowercase());
+    let all = [
+        given(&call, "id")?.map(EntityBy::Id),
+        name.map(EntityBy::Name),
+        given(&call, "alias_id")?.map(EntityBy::AliasId),
+        alias,
+    ];
+    let rule = "exactly one of 'id', 'name', 'alias_id', and 'alias_name' with 'alias_mount_accessor' must be given";
+    let by = exactly_one(all.into_iter().flatten().collect(), rule)?;
+    Ok(read(&call, by).await?.unwrap_or_else(Answer::empty))
+}
+
+/// `LIST identity/entity/id`.
+pub(super) async fn list_by_id(call: Call) -> Result<Answer> {
+    list(call, false).await
+}
+
+/// `LIST identity/entity/name`.
+pub(super) async fn list_by_name(call: Call) -> Result<Answer> {
+    list(call, true).await
+}
+
+async fn list(call: Call, by_name: bool) -> Result<Answer> {
+    let Page { mut after, limit } = Page::of(&call.fields)?;
+    let key = |entry: &EntityEntry| if by_name { entry.name.clone() } else { entry.id.clone() };
+    let (mut keys, mut info, mut left) = (Vec::new(), Map::new(), limit.unwrap_or(usize::MAX));
+    let mounts = call.state.auth.mounts();
+    while left > 0 {
+        let step = left.min(STEP);
+        let page = EntityPage { by_name, after, limit: u32::try_from(step).unwrap_or(u32::MAX) };
+        let found = call.state.auth.entity_page(page).await?;
+        for entry in &found {
+            let aliases = entry.aliases.iter().map(|alias| rendering::alias_entry(alias, &mounts));
+            let aliases: Vec<Value> = aliases.collect();
+            info.insert(key(entry), json!({ "id": entry.id, "name": entry.name, "aliases": aliases }));
+            keys.push(key(entry));
+        }
+        left -= found.len();
+        match found.last() {
+            Some(last) if found.len() == step => after = key(last),
+            _ => break,
+        }
+    }
+    Answer::keys(keys, Some(Value::Object(info)))
+}
+
+/// `DELETE identity/entity/id/:id`, of an absent one too.
+pub(super) async fn delete_by_id(call: Call) -> Result<Answer> {
+    let by = EntityBy::Id(call.param("id").to_owned());
+    delete(call, by).await
+}
+
+/// `DELETE identity/entity/name/:name`, of an absent one too.
+pub(super) async fn delete_by_name(call: Call) -> Result<Answer> {
+    let by = EntityBy::Name(call.param("name").to_owned());
+    delete(call, by).await
+}
+
+async fn delete(call: Call, by: EntityBy) -> Result<Answer> {
+    to_the_end(async move {
+        call.state.auth.entity_delete(by).await?;
+        Ok(Answer::empty())
+    })
+    .await
+}

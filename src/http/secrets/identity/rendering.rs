@@ -1,0 +1,73 @@
+//! What is shown of entities and aliases.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::auth::identity::{Alias, Entity};
+use crate::auth::mounts::MountTable;
+use crate::auth::store::AliasEntry;
+use crate::clock::rfc3339;
+
+/// A whole entity.
+pub(super) fn entity(entity: &Entity, mounts: &MountTable) -> Value {
+    json!({
+        "id": entity.id,
+        "name": entity.name,
+        "metadata": pairs(&entity.metadata),
+        "policies": entity.policies,
+        "disabled": entity.disabled,
+        "aliases": entity.aliases.iter().map(|one| alias(one, mounts)).collect::<Vec<_>>(),
+        "creation_time": rfc3339(entity.created_at),
+        "last_update_time": rfc3339(entity.updated_at),
+        "namespace_id": "root",
+        "merged_entity_ids": null,
+        "direct_group_ids": [],
+        "inherited_group_ids": [],
+        "group_ids": [],
+    })
+}
+
+/// A whole alias.
+pub(super) fn alias(alias: &Alias, mounts: &MountTable) -> Value {
+    let (path, kind) = mount(mounts, &alias.accessor);
+    json!({
+        "id": alias.id,
+        "canonical_id": alias.entity,
+        "name": alias.name,
+        "mount_accessor": alias.accessor,
+        "mount_path": path,
+        "mount_type": kind,
+        "metadata": pairs(&alias.metadata),
+        "custom_metadata": pairs(&alias.custom_metadata),
+        "creation_time": rfc3339(alias.created_at),
+        "last_update_time": rfc3339(alias.updated_at),
+        "merged_from_canonical_ids": null,
+        "namespace_id": "root",
+        "local": false,
+    })
+}
+
+/// An alias in a list.
+pub(super) fn alias_entry(alias: &AliasEntry, mounts: &MountTable) -> Value {
+    let (path, kind) = mount(mounts, &alias.accessor);
+    json!({
+        "id": alias.id,
+        "canonical_id": alias.entity,
+        "name": alias.name,
+        "mount_accessor": alias.accessor,
+        "mount_path": path,
+        "mount_type": kind,
+        "local": false,
+    })
+}
+
+fn pairs(pairs: &BTreeMap<String, String>) -> Value {
+    if pairs.is_empty() { Value::Null } else { json!(pairs) }
+}
+
+/// Path and type of the mount with an accessor; empty when it is gone.
+fn mount<'m>(mounts: &'m MountTable, accessor: &str) -> (&'m str, &'m str) {
+    let mount = mounts.iter().find(|mount| mount.accessor == accessor);
+    mount.map_or(("", ""), |mount| (&mount.path, mount.kind.word()))
+}

@@ -1,0 +1,107 @@
+//! Lists of a role that are templates, filled in for who asks.
+//!
+//! An entry that nobody fills, or only with what could be read as more than one value, is left out for this request:
+//! it allows nothing. Roles without templates are taken as they are.
+
+use std::borrow::Cow;
+
+use super::Role;
+use crate::error::Result;
+use crate::templates::{Identity, Template, is_template};
+
+impl Role {
+    /// The lists that are templates.
+    ///
+    /// # Errors
+    /// `Invalid` naming the field, for an entry that nobody could fill.
+    pub(super) fn check_templates(&self) -> Result<()> {
+        for (field, on, list) in [
+            ("allowed_domains", self.allowed_domains_template, &self.allowed_domains),
+            ("allowed_uri_sans", self.allowed_uri_sans_template, &self.allowed_uri_sans),
+        ] {
+            if on {
+                list.iter().try_for_each(|entry| Template::parse(field, entry).map(drop))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The role as it is for who asks.
+    pub fn filled_for(&self, identity: Option<&dyn Identity>) -> Cow<'_, Self> {
+        if !self.allowed_domains_template && !self.allowed_uri_sans_template {
+            return Cow::Borrowed(self);
+        }
+        let mut role = self.clone();
+        if self.allowed_domains_template {
+            role.allowed_domains = filled(&self.allowed_domains, identity);
+        }
+        if self.allowed_uri_sans_template {
+            role.allowed_uri_sans = filled(&self.allowed_uri_sans, identity);
+        }
+        Cow::Owned(role)
+    }
+}
+
+fn filled(list: &[String], identity: Option<&dyn Identity>) -> Vec<String> {
+    let fill = |entry: &String| match is_template(entry) {
+        true => Template::parse("", entry).ok()?.fill(identity?).ok(),
+        false => Some(entry.clone()),
+    };
+    list.iter().filter_map(fill).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::templates::Selector;
+
+    struct Named(&'static str);
+
+    impl Identity for Named {
+        fn value(&self, of: &Selector) -> Option<&str> {
+            (*of == Selector::Name).then_some(self.0)
+        }
+    }
+
+    fn role() -> Role {
+        let list = |entries: &[&str]| entries.iter().map(|entry| (*entry).to_owned()).collect();
+        Role {
+            allowed_domains: list(&["plain.test", "{{identity.entity.name}}.x.com", "{{identity.entity.id}}.x.com"]),
+            allowed_uri_sans: list(&["spiffe://x/{{identity.entity.name}}/*"]),
+            allowed_domains_template: true,
+            allowed_uri_sans_template: true,
+            ..Role::default()
+        }
+    }
+
+    #[test]
+    fn entries_are_filled_for_one_identity_or_left_out() {
+        let role = role();
+        role.check_templates().unwrap();
+        let bob = role.filled_for(Some(&Named("bob")));
+        assert_eq!(bob.allowed_domains, ["plain.test", "bob.x.com"]);
+        assert_eq!(bob.allowed_uri_sans, ["spiffe://x/bob/*"]);
+        for value in ["*", "+", "a,b", "a/b", ""] {
+            let nobody = role.filled_for(Some(&Named(value)));
+            assert_eq!(nobody.allowed_domains, ["plain.test"], "{value:?}");
+            assert!(nobody.allowed_uri_sans.is_empty());
+        }
+        assert_eq!(role.filled_for(None).allowed_domains, ["plain.test"]);
+    }
+
+    #[test]
+    fn lists_that_are_no_templates_are_taken_as_they_are() {
+        let role = Role { allowed_domains_template: false, allowed_uri_sans_template: false, ..role() };
+        assert!(matches!(role.filled_for(Some(&Named("bob"))), Cow::Borrowed(_)));
+        let only_uris = Role { allowed_uri_sans_template: true, ..role.clone() };
+        assert_eq!(only_uris.filled_for(Some(&Named("bob"))).allowed_domains, role.allowed_domains);
+    }
+
+    #[test]
+    fn what_nobody_could_fill_is_refused() {
+        for entry in ["{{identity.entity.nme}}.x.com", "{{identity.entity.name", "x}}"] {
+            let role = Role { allowed_domains: vec![entry.to_owned()], ..role() };
+            assert!(role.check_templates().unwrap_err().text().starts_with("allowed_domains: "), "{entry}");
+        }
+    }
+}

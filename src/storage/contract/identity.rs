@@ -1,0 +1,231 @@
+//! Entities and their aliases.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::auth::token;
+use super::*;
+use crate::auth::store::{AliasEntry, AliasRow, EntityBy, EntityEntry, EntityPage, EntityRow, IdentityRows, TokenRow};
+
+fn entity(n: u32) -> EntityRow {
+    let body = format!(r#"{{"policies":["plain-policy-{n}"]}}"#).into_bytes();
+    EntityRow { id: format!("e{n}"), name: format!("name{n}"), version: 1, body, kept_until: None }
+}
+
+fn alias(n: u32, of: u32) -> AliasRow {
+    let body = format!(r#"{{"metadata":{{"k":"plain-metadata-{n}"}}}}"#).into_bytes();
+    let (accessor, entity) = (format!("acc{n}"), format!("e{of}"));
+    AliasRow { id: format!("a{n}"), accessor, name: "Bob".into(), entity, version: 1, body }
+}
+
+async fn put(w: &World, unit: Vec<AuthWrite>) {
+    assert!(w.auth.commit(unit).await.unwrap().iter().all(|outcome| *outcome == AuthOutcome::Done));
+}
+
+async fn refused(w: &World, write: AuthWrite) {
+    assert_eq!(w.auth.commit(vec![write]).await.unwrap_err().kind(), Kind::Conflict);
+}
+
+async fn one(w: &World, write: AuthWrite) -> AuthOutcome {
+    w.auth.commit(vec![write]).await.unwrap().remove(0)
+}
+
+async fn found(w: &World, by: EntityBy) -> Option<IdentityRows> {
+    w.auth.identity(by).await.unwrap()
+}
+
+fn by_id(n: u32) -> EntityBy {
+    EntityBy::Id(format!("e{n}"))
+}
+
+fn by_alias(accessor: &str, name: &str) -> EntityBy {
+    EntityBy::Alias { accessor: accessor.into(), name: name.into() }
+}
+
+pub(super) async fn an_entity_is_found_by_everything_it_is_called(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let bare = EntityRow { kept_until: Some(now() + Duration::from_nanos(1_999)), ..entity(2) };
+    put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::AliasPut(alias(2, 1)), AuthWrite::AliasPut(alias(1, 1))])
+        .await;
+    put(&w, vec![AuthWrite::EntityPut(bare.clone())]).await;
+    let whole = IdentityRows { entity: entity(1), aliases: vec![alias(1, 1), alias(2, 1)] };
+    for by in [
+        by_id(1),
+        EntityBy::Name("name1".into()),
+        EntityBy::AliasId("a2".into()),
+        by_alias("acc1", "Bob"),
+        by_alias("acc2", "Bob"),
+    ] {
+        assert_eq!(found(&w, by.clone()).await, Some(whole.clone()), "{by:?}");
+    }
+    let kept_until = Some(now() + Duration::from_nanos(1_000));
+    assert_eq!(
+        found(&w, by_id(2)).await,
+        Some(IdentityRows { entity: EntityRow { kept_until, ..bare }, aliases: vec![] })
+    );
+    for by in [by_id(3), EntityBy::Name("Name1".into()), EntityBy::AliasId("e1".into()), by_alias("acc1", "bob")] {
+        assert_eq!(found(&w, by.clone()).await, None, "{by:?}");
+    }
+}
+
+pub(super) async fn of_changes_of_one_version_one_is_stored(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::AliasPut(alias(1, 1))]).await;
+    let second = EntityRow { version: 2, name: "other".into(), body: b"{}".to_vec(), ..entity(1) };
+    put(&w, vec![AuthWrite::EntityPut(second.clone())]).await;
+    let late = EntityRow { body: b"[]".to_vec(), ..second.clone() };
+    refused(&w, AuthWrite::EntityPut(late)).await;
+    refused(&w, AuthWrite::EntityPut(EntityRow { version: 4, ..second.clone() })).await;
+    refused(&w, AuthWrite::EntityPut(entity(1))).await;
+    refused(&w, AuthWrite::EntityPut(EntityRow { version: 2, ..entity(9) })).await;
+    let told = AliasRow { version: 2, body: b"{}".to_vec(), ..alias(1, 1) };
+    put(&w, vec![AuthWrite::AliasPut(told.clone())]).await;
+    refused(&w, AuthWrite::AliasPut(AliasRow { body: b"[]".to_vec(), ..told.clone() })).await;
+    assert_eq!(found(&w, by_id(1)).await, Some(IdentityRows { entity: second, aliases: vec![told] }));
+    assert_eq!(found(&w, EntityBy::Name("name1".into())).await, None);
+}
+
+pub(super) async fn names_and_places_are_taken_once(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::EntityPut(entity(2)), AuthWrite::AliasPut(alias(1, 1))])
+        .await;
+    refused(&w, AuthWrite::EntityPut(EntityRow { name: "name1".into(), ..entity(3) })).await;
+    refused(&w, AuthWrite::EntityPut(EntityRow { version: 2, name: "name1".into(), ..entity(2) })).await;
+    let taken = AliasRow { accessor: "acc1".into(), ..alias(2, 2) };
+    refused(&w, AuthWrite::AliasPut(taken.clone())).await;
+    let second_place = AliasRow { name: "al".into(), entity: "e1".into(), ..taken.clone() };
+    refused(&w, AuthWrite::AliasPut(second_place)).await;
+    refused(&w, AuthWrite::AliasPut(alias(4, 4))).await;
+    let other = AliasRow { name: "al".into(), ..taken };
+    put(&w, vec![AuthWrite::AliasPut(other.clone())]).await;
+    for moved in [AliasRow { name: "Bob".into(), ..other.clone() }, AliasRow { entity: "e1".into(), ..other.clone() }] {
+        refused(&w, AuthWrite::AliasPut(AliasRow { version: 2, ..moved })).await;
+    }
+    // A refusal leaves nothing of its unit.
+    let unit = vec![AuthWrite::EntityPut(entity(5)), AuthWrite::AliasPut(alias(1, 5))];
+    assert_eq!(w.auth.commit(unit).await.unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(found(&w, by_id(5)).await, None);
+}
+
+pub(super) async fn logins_of_one_name_at_the_same_time_make_one_entity(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let login = |n: u32| {
+        let alias = AliasRow { id: format!("a{n}"), accessor: "acc".into(), ..alias(n, n) };
+        w.auth.commit(vec![AuthWrite::EntityPut(entity(n)), AuthWrite::AliasPut(alias)])
+    };
+    let stored = join_all((1..=20).map(login)).await;
+    assert_eq!(stored.iter().filter(|stored| stored.is_ok()).count(), 1);
+    assert!(stored.iter().filter_map(|stored| stored.as_ref().err()).all(|error| error.kind() == Kind::Conflict));
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM entity"), 1);
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM entity_alias"), 1);
+}
+
+pub(super) async fn an_entity_goes_with_its_aliases(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::AliasPut(alias(1, 1)), AuthWrite::AliasPut(alias(2, 1))])
+        .await;
+    put(&w, vec![AuthWrite::EntityPut(entity(2)), AuthWrite::AliasPut(alias(3, 2))]).await;
+    assert_eq!(one(&w, AuthWrite::AliasDrop("a2".into())).await, AuthOutcome::Done);
+    assert_eq!(one(&w, AuthWrite::AliasDrop("a2".into())).await, AuthOutcome::Absent);
+    assert_eq!(found(&w, by_id(1)).await.unwrap().aliases, [alias(1, 1)]);
+    assert_eq!(one(&w, AuthWrite::EntityDrop("e1".into())).await, AuthOutcome::Done);
+    assert_eq!(one(&w, AuthWrite::EntityDrop("e1".into())).await, AuthOutcome::Absent);
+    assert_eq!(found(&w, by_alias("acc1", "Bob")).await, None);
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM entity_alias"), 1);
+    assert!(found(&w, by_id(2)).await.is_some());
+}
+
+pub(super) async fn pages_of_entities_and_aliases_are_whole(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    for n in 1..=5 {
+        // Ids rise, names fall.
+        put(&w, vec![AuthWrite::EntityPut(EntityRow { name: format!("n{}", 9 - n), ..entity(n) })]).await;
+    }
+    put(&w, vec![AuthWrite::AliasPut(alias(2, 3)), AuthWrite::AliasPut(alias(1, 3)), AuthWrite::AliasPut(alias(3, 4))])
+        .await;
+    let page = async |by_name, after: &str, limit| {
+        let page = EntityPage { by_name, after: after.to_owned(), limit };
+        w.auth.entities(page).await.unwrap()
+    };
+    let ids = |entries: Vec<EntityEntry>| entries.into_iter().map(|entry| entry.id).collect::<Vec<_>>();
+    assert_eq!(ids(page(false, "", 10).await), ["e1", "e2", "e3", "e4", "e5"]);
+    assert_eq!(ids(page(true, "n5", 2).await), ["e3", "e2"]);
+    let entry = |n: u32, of: u32| {
+        let AliasRow { id, accessor, name, entity, .. } = alias(n, of);
+        AliasEntry { id, accessor, name, entity }
+    };
+    let third = EntityEntry { id: "e3".into(), name: "n6".into(), aliases: vec![entry(1, 3), entry(2, 3)] };
+    assert_eq!(page(false, "e2", 1).await, [third]);
+    assert_eq!(w.auth.aliases(String::new(), 2).await.unwrap(), [entry(1, 3), entry(2, 3)]);
+    assert_eq!(w.auth.aliases("a2".into(), 2).await.unwrap(), [entry(3, 4)]);
+}
+
+pub(super) async fn an_entity_is_swept_when_no_token_is_its(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let at = |seconds| now() + Duration::from_secs(seconds);
+    for (n, kept) in [(1, Some(10)), (2, Some(20)), (3, Some(30)), (4, None), (5, Some(10)), (6, Some(10))] {
+        let row = EntityRow { kept_until: kept.map(at), ..entity(n) };
+        put(&w, vec![AuthWrite::EntityPut(row), AuthWrite::AliasPut(alias(n, n))]).await;
+    }
+    // Tokens of 5 end at 3,600, and one of 6 has no end.
+    let of = |n, entity: &str| AuthWrite::TokenInsert(TokenRow { entity: Some(entity.into()), ..token(n, None) });
+    put(&w, vec![of(1, "e5"), of(2, "e6")]).await;
+    let sweep = async |now, limit| {
+        let step = AuthWrite::EntitySweep { now: at(now), again: at(now + 100), limit };
+        one(&w, step).await
+    };
+    let kept = async |n| found(&w, by_id(n)).await.map(|rows| rows.entity.kept_until);
+    assert_eq!(sweep(9, 10).await, AuthOutcome::Swept(0));
+    assert_eq!(one(&w, AuthWrite::EntityKeep { id: "e2".into(), until: at(40) }).await, AuthOutcome::Done);
+    assert_eq!(one(&w, AuthWrite::EntityKeep { id: "e2".into(), until: at(30) }).await, AuthOutcome::Done);
+    assert_eq!(one(&w, AuthWrite::EntityKeep { id: "e4".into(), until: at(30) }).await, AuthOutcome::Done);
+    assert_eq!(one(&w, AuthWrite::EntityKeep { id: "e9".into(), until: at(30) }).await, AuthOutcome::Absent);
+    assert_eq!(sweep(30, 2).await, AuthOutcome::Swept(2));
+    assert_eq!(sweep(30, 10).await, AuthOutcome::Swept(2));
+    assert_eq!(sweep(30, 10).await, AuthOutcome::Swept(0));
+    for n in [1, 3] {
+        assert_eq!(found(&w, by_id(n)).await, None);
+    }
+    assert_eq!(kept(2).await, Some(Some(at(40))), "never kept for less");
+    assert_eq!(kept(4).await, Some(None), "it stays");
+    assert_eq!(kept(5).await, Some(Some(at(3_600))), "until its token ends");
+    assert_eq!(kept(6).await, Some(Some(at(130))), "looked at again");
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM entity_alias"), 4);
+    one(&w, AuthWrite::TokenRevoke(super::auth::hash(1))).await;
+    assert_eq!(sweep(3_600, 10).await, AuthOutcome::Swept(3));
+    assert_eq!(found(&w, by_id(5)).await, None);
+}
+
+pub(super) async fn bodies_of_identities_are_sealed_to_their_rows(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::AliasPut(alias(1, 1))]).await;
+    put(&w, vec![AuthWrite::EntityPut(entity(2)), AuthWrite::AliasPut(alias(2, 2))]).await;
+    for (_, bytes) in fixture.files() {
+        let shows = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+        assert!(!shows(b"plain-policy") && !shows(b"plain-metadata"));
+    }
+    let own = fixture.octets("SELECT body FROM entity WHERE id = 'e1'");
+    for (change, undo) in [
+        (
+            "UPDATE entity SET body = (SELECT body FROM entity WHERE id = 'e2') WHERE id = 'e1'",
+            "UPDATE entity SET body = $1 WHERE id = 'e1'",
+        ),
+        ("UPDATE entity SET name = 'x' WHERE id = 'e1'", "UPDATE entity SET name = 'name1' WHERE id = 'e1'"),
+        (
+            "UPDATE entity_alias SET entity = 'e1' WHERE id = 'a2'",
+            "UPDATE entity_alias SET entity = 'e2' WHERE id = 'a2'",
+        ),
+        ("UPDATE entity_alias SET name = 'al' WHERE id = 'a1'", "UPDATE entity_alias SET name = 'Bob' WHERE id = 'a1'"),
+    ] {
+        assert_eq!(fixture.change(change, &[]), 1);
+        assert!(w.auth.identity(by_id(1)).await.is_err(), "{change}");
+        let octets: &[&[u8]] = if undo.contains("$1") { &[&own] } else { &[] };
+        assert_eq!(fixture.change(undo, octets), 1);
+        assert!(w.auth.identity(by_id(1)).await.is_ok());
+    }
+    let old = fixture.octets("SELECT body FROM entity WHERE id = 'e1'");
+    put(&w, vec![AuthWrite::EntityPut(EntityRow { version: 2, body: b"{}".to_vec(), ..entity(1) })]).await;
+    fixture.change("UPDATE entity SET body = $1 WHERE id = 'e1'", &[&old]);
+    assert!(w.auth.identity(by_id(1)).await.is_err(), "an older body under a newer version");
+}

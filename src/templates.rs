@@ -1,0 +1,248 @@
+//! Templates of identities: texts such as `{{identity.entity.name}}.example.com`, filled in for who asks.
+//!
+//! Policies have them in paths, roles of the certificate authority in what they allow. A [`Template`] is such a text,
+//! read; an [`Identity`] is whoever can fill it. What is filled in is one value and nothing else: a value that could be
+//! read as more than that (a pattern, a list, several segments of a path) fills no template, so that nobody gets a
+//! wider rule by what he is called.
+//!
+//! | in the text | stands for |
+//! |---|---|
+//! | `{{identity.entity.id}}`, `{{identity.entity.name}}` | the entity |
+//! | `{{identity.entity.metadata.<key>}}` | a pair of its metadata; a key may hold `.` |
+//! | `{{identity.entity.aliases.<accessor>.id}}`, `….name` | its alias at exactly the mount with this accessor |
+//! | `{{identity.entity.aliases.<accessor>.metadata.<key>}}` | what the last login there said of it |
+//! | `{{identity.groups.…}}` | a group: there are none, so nobody fills it |
+//!
+//! Pure: no storage, no clock.
+
+use crate::error::{Error, Result};
+
+/// One thing of an identity that a template names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// The entity's id.
+    Id,
+    /// The entity's name.
+    Name,
+    /// The value of a key of the entity's metadata.
+    Metadata(String),
+    /// Something of the alias at the mount with this accessor.
+    Alias {
+        /// The accessor.
+        accessor: String,
+        /// What of the alias.
+        of: AliasSelector,
+    },
+    /// Something of a group.
+    Group,
+}
+
+/// One thing of an alias.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AliasSelector {
+    /// Its id.
+    Id,
+    /// Its name.
+    Name,
+    /// The value of a key of its metadata.
+    Metadata(String),
+}
+
+/// Whoever can fill templates.
+pub trait Identity: Send + Sync {
+    /// The value that a template names; `None` when there is none.
+    fn value(&self, of: &Selector) -> Option<&str>;
+}
+
+/// A text with templates in it, or without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Value(Selector),
+}
+
+/// Why a template was not filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfilled {
+    /// The identity has no such value.
+    Unknown,
+    /// It has one that could be read as more than a value.
+    Unsafe,
+}
+
+/// Whether a text has templates in it at all.
+pub fn is_template(text: &str) -> bool {
+    text.contains("{{") || text.contains("}}")
+}
+
+impl Template {
+    /// Reads a text; what follows `field` in an error is the rule that it breaks.
+    ///
+    /// # Errors
+    /// `Invalid` for braces that are not closed, and for what nobody could fill.
+    pub fn parse(field: &str, text: &str) -> Result<Self> {
+        let refuse = |rule: &str| Error::invalid(format!("{field}: {rule}"));
+        let (mut pieces, mut rest) = (Vec::new(), text);
+        while let Some((before, opened)) = rest.split_once("{{") {
+            let (inside, after) = opened.split_once("}}").ok_or_else(|| refuse("a template is not closed"))?;
+            pieces.push(Piece::Text(before.to_owned()));
+            let selector =
+                Selector::parse(inside.trim()).ok_or_else(|| refuse("a template names nothing that is known"))?;
+            pieces.push(Piece::Value(selector));
+            rest = after;
+        }
+        pieces.push(Piece::Text(rest.to_owned()));
+        let stray = |piece: &Piece| matches!(piece, Piece::Text(text) if text.contains("}}"));
+        if pieces.iter().any(stray) {
+            return Err(refuse("a template is closed that was not opened"));
+        }
+        pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
+        Ok(Self(pieces))
+    }
+
+    /// The text as it is for this identity.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn fill(&self, identity: &dyn Identity) -> Result<String, Unfilled> {
+        let mut filled = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => filled.push_str(text),
+                Piece::Value(selector) => {
+                    let value = identity.value(selector).ok_or(Unfilled::Unknown)?;
+                    filled.push_str(Some(value).filter(|value| is_one_value(value)).ok_or(Unfilled::Unsafe)?);
+                }
+            }
+        }
+        Ok(filled)
+    }
+}
+
+/// Whether a value is read as itself wherever a template stands: no pattern (`*`, `+`), no several segments (`/`), no
+/// list (`,`), no template, not nothing, no way up a path, no line of its own.
+fn is_one_value(value: &str) -> bool {
+    let is_plain = |c: char| !c.is_control() && !matches!(c, '*' | '+' | '/' | ',' | '{' | '}');
+    !value.is_empty() && value.chars().all(is_plain) && !value.contains("..")
+}
+
+impl Selector {
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_prefix("identity.")?;
+        if let Some(group) = text.strip_prefix("groups.") {
+            return (!group.is_empty()).then_some(Self::Group);
+        }
+        match text.strip_prefix("entity.")? {
+            "id" => Some(Self::Id),
+            "name" => Some(Self::Name),
+            other => match other.split_once('.')? {
+                ("metadata", key) => key_of(key).map(Self::Metadata),
+                ("aliases", alias) => {
+                    let (accessor, of) = alias.split_once('.')?;
+                    let of = match of {
+                        "id" => AliasSelector::Id,
+                        "name" => AliasSelector::Name,
+                        other => AliasSelector::Metadata(key_of(other.strip_prefix("metadata.")?)?),
+                    };
+                    (!accessor.is_empty()).then(|| Self::Alias { accessor: accessor.to_owned(), of })
+                }
+                _ => None,
+            },
+        }
+    }
+}
+
+fn key_of(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Has one value for everything but groups.
+    struct Named(&'static str);
+
+    impl Identity for Named {
+        fn value(&self, of: &Selector) -> Option<&str> {
+            (*of != Selector::Group).then_some(self.0)
+        }
+    }
+
+    fn filled(text: &str, value: &'static str) -> Result<String, Unfilled> {
+        Template::parse("field", text).unwrap().fill(&Named(value))
+    }
+
+    #[test]
+    fn texts_are_filled_with_one_value_for_each_template() {
+        assert_eq!(filled("plain", "bob").as_deref(), Ok("plain"));
+        assert_eq!(filled("a/{{identity.entity.name}}/b*", "bob").as_deref(), Ok("a/bob/b*"));
+        assert_eq!(filled("{{ identity.entity.id }}{{identity.entity.name}}", "bob").as_deref(), Ok("bobbob"));
+        assert_eq!(filled("{{identity.groups.ids.1.name}}", "bob"), Err(Unfilled::Unknown));
+    }
+
+    #[test]
+    fn p12_values_that_could_be_more_fill_nothing() {
+        for value in ["*", "a*", "+", "a/b", "a,b", "", "..", "a..b", "a\nb", "a\u{0}", "{{x}}", "a}"] {
+            assert_eq!(filled("{{identity.entity.metadata.k}}", value), Err(Unfilled::Unsafe), "{value:?}");
+        }
+        for value in ["bob", "bob@example.com", "a.b", "ü", "a b", "10.0.0.1", "a:b", "-"] {
+            assert_eq!(filled("{{identity.entity.metadata.k}}", value).as_deref(), Ok(value));
+        }
+    }
+
+    #[test]
+    fn selectors_are_read_to_their_end() {
+        let alias = |of| Some(Selector::Alias { accessor: "jwt_1".to_owned(), of });
+        for (text, selector) in [
+            ("identity.entity.metadata.a.b", Some(Selector::Metadata("a.b".to_owned()))),
+            ("identity.entity.aliases.jwt_1.id", alias(AliasSelector::Id)),
+            ("identity.entity.aliases.jwt_1.name", alias(AliasSelector::Name)),
+            ("identity.entity.aliases.jwt_1.metadata.a.b", alias(AliasSelector::Metadata("a.b".to_owned()))),
+            ("identity.groups.names.x.id", Some(Selector::Group)),
+            ("identity.groups.", None),
+            ("identity.entity", None),
+            ("identity.entity.", None),
+            ("identity.entity.names", None),
+            ("identity.entity.metadata.", None),
+            ("identity.entity.aliases..name", None),
+            ("identity.entity.aliases.jwt_1", None),
+            ("identity.entity.aliases.jwt_1.metadata", None),
+            ("Identity.entity.name", None),
+            ("", None),
+        ] {
+            assert_eq!(Selector::parse(text), selector, "{text}");
+        }
+        for text in ["{{identity.entity.name", "identity.entity.name}}", "{{x}}", "{{{{identity.entity.name}}}}"] {
+            assert!(is_template(text));
+            assert!(Template::parse("field", text).unwrap_err().text().starts_with("field: "), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_filled_in_changes_no_shape(text in "([a-z/*+,]|\\{\\{identity\\.entity\\.name\\}\\}){0,8}", value in "\\PC{0,6}|[a-z*+/,.]{0,3}") {
+            struct Owned(String);
+            impl Identity for Owned {
+                fn value(&self, _: &Selector) -> Option<&str> {
+                    Some(&self.0)
+                }
+            }
+            let template = Template::parse("field", &text).unwrap();
+            if let Ok(filled) = template.fill(&Owned(value)) {
+                for sign in ['*', '+', '/', ','] {
+                    prop_assert_eq!(filled.matches(sign).count(), text.matches(sign).count());
+                }
+            }
+        }
+
+        #[test]
+        fn any_text_is_read_without_a_panic(text in "\\PC{0,40}|[{}a-z.]{0,30}") {
+            let _ = Template::parse("field", &text);
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! `identity/`: entities and aliases, made by logins and by hand, and what their tokens may do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signet::auth::mounts::Mount;
+use signet::auth::token::{Alias, Login, TokenTerms};
+use signet::error::{Error, Kind};
+use signet::fields::Fields;
+
+use super::rights::{granted, only};
+use crate::support::{App, Client};
+
+/// Enables an authentication method; its accessor.
+pub async fn method(app: &App, path: &str) -> String {
+    let answer = app.client.post(&format!("sys/auth/{path}"), json!({ "type": "approle" })).await;
+    assert_eq!(answer.status, 204, "{}", answer.text);
+    mount(app, path).accessor.clone()
+}
+
+fn mount(app: &App, path: &str) -> Arc<Mount> {
+    Arc::clone(app.shared().auth.mounts().get(&format!("auth/{path}")).unwrap())
+}
+
+/// What a method does for somebody who has proved to be `name` there: the `auth` of the answer.
+pub async fn try_login(app: &App, path: &str, name: &str, metadata: Value, terms: Value) -> Result<Value, Error> {
+    let terms = Fields::parse(terms.to_string().as_bytes()).unwrap();
+    let metadata: BTreeMap<String, String> = serde_json::from_value(metadata).unwrap();
+    let login = Login {
+        mount: mount(app, path),
+        role: "role".to_owned(),
+        alias: Some(Alias { name: name.to_owned(), metadata, groups: vec!["staff".to_owned()] }),
+        display_name: name.to_owned(),
+        meta: BTreeMap::new(),
+        terms: TokenTerms::default().merged(&terms).unwrap(),
+        address: None,
+    };
+    Ok(app.shared().auth.log_in(login).await?.0)
+}
+
+/// As [`try_login`], of a login that succeeds: a client with its token.
+pub async fn login(app: &App, path: &str, name: &str, metadata: Value) -> Client {
+    let auth = try_login(app, path, name, metadata, json!({})).await.unwrap();
+    app.client.with_token(auth["client_token"].as_str().unwrap())
+}
+
+/// The id of the entity behind a client's token.
+pub async fn entity_id(client: &Client) -> String {
+    let own = client.get("auth/token/lookup-self").await;
+    own.body["data"]["entity_id"].as_str().unwrap().to_owned()
+}
+
+/// The data of a read that must find something.
+async fn read(client: &Client, path: &str) -> Value {
+    let answer = client.get(path).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    answer.body["data"].clone()
+}
+
+async fn write(app: &App, path: &str, body: Value) {
+    let answer = app.client.post(path, body).await;
+    assert!(matches!(answer.status, 200 | 204), "{path}: {}", answer.text);
+}
+
+#[actix_web::test]
+async fn a_login_makes_one_entity_and_tells_its_alias_what_is_new() {
+    let app = App::start().await;
+    let accessor = method(&app, "one").await;
+    let first = login(&app, "one", "bob", json!({ "team": "red" })).await;
+    let id = entity_id(&first).await;
+    let entity = read(&app.client, &format!("identity/entity/id/{id}")).await;
+    assert!(entity["name"].as_str().unwrap().starts_with("entity_"), "{entity}");
+    assert_eq!(
+        (&entity["policies"], &entity["metadata"], &entity["disabled"]),
+        (&json!([]), &Value::Null, &json!(false))
+    );
+    let alias = &entity["aliases"][0];
+    let shown = json!([alias["name"], alias["mount_accessor"], alias["mount_path"], alias["mount_type"]]);
+    assert_eq!(shown, json!(["bob", accessor, "auth/one/", "approle"]));
+    assert_eq!((&alias["metadata"], &alias["canonical_id"]), (&json!({ "team": "red" }), &entity["id"]));
+
+    let again = login(&app, "one", "bob", json!({ "team": "red" })).await;
+    assert_eq!(entity_id(&again).await, id);
+    assert_eq!(read(&app.client, &format!("identity/entity/id/{id}")).await, entity, "nothing was new");
+    let moved = login(&app, "one", "bob", json!({ "team": "blue" })).await;
+    assert_eq!(entity_id(&moved).await, id);
+    let alias_id = alias["id"].as_str().unwrap();
+    let alias = read(&app.client, &format!("identity/entity-alias/id/{alias_id}")).await;
+    assert_eq!(alias["metadata"], json!({ "team": "blue" }));
+
+    // Another spelling, another mount: somebody else.
+    method(&app, "two").await;
+    for (path, name) in [("one", "Bob"), ("two", "bob")] {
+        assert_ne!(entity_id(&login(&app, path, name, json!({})).await).await, id, "{path} {name}");
+    }
+    let listed = app.client.list("identity/entity/id").await;
+    assert_eq!(listed.body["data"]["keys"].as_array().unwrap().len(), 3);
+    assert_eq!(listed.body["data"]["key_info"][&id]["aliases"][0]["name"], "bob");
+    let aliases = app.client.list("identity/entity-alias/id").await;
+    assert_eq!(aliases.body["data"]["key_info"][alias_id]["canonical_id"], json!(id));
+    assert_eq!(aliases.body["data"]["keys"].as_array().unwrap().len(), 3);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn logins_of_one_name_at_the_same_moment_have_one_entity() {
+    let app = App::start().await;
+    method(&app, "one").await;
+    let logins = (0..16).map(|n| login(&app, "one", "bob", json!({ "n": n.to_string() })));
+    let clients = futures_util::future::join_all(logins).await;
+    let id = entity_id(&clients[0]).await;
+    for client in &clients {
+        assert_eq!(entity_id(client).await, id);
+    }
+    assert_eq!(app.client.list("identity/entity/id").await.body["data"]["keys"], json!([id]));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn names_that_nobody_can_have_do_not_log_in() {
+    let app = App::start().await;
+    method(&app, "one").await;
+    for name in ["", "a\u{0}b", "a\nb", &"x".repeat(1_025)] {
+        let refused = try_login(&app, "one", name, json!({}), json!({})).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Invalid, "{name:?}");
+    }
+    assert_eq!(app.client.list("identity/entity/id").await.status, 404);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn entities_are_made_changed_and_removed_by_hand() {
+    let app = App::start().await;
+    let body = json!({ "name": " Bob ", "policies": ["Web", "web", "a"], "metadata": { "team": "red" } });
+    let made = app.client.post("identity/entity", body).await;
+    assert_eq!((made.status, &made.body["data"]["name"]), (200, &json!("bob")), "{}", made.text);
+    let id = made.body["data"]["id"].as_str().unwrap().to_owned();
+    let path = format!("identity/entity/id/{id}");
+    for path in [&path[..], "identity/entity/name/bob", "identity/entity/name/BOB"] {
+        let entity = read(&app.client, path).await;
+        assert_eq!((&entity["id"], &entity["policies"]), (&json!(id), &json!(["a", "web"])), "{path}");
+    }
+    // What is not given stays; what is given as nothing goes.
+    for (path, body) in [
+        ("identity/entity", json!({ "name": "BOB", "disabled": true })),
+        ("identity/entity/name/Bob", json!({ "metadata": { "team": "blue" } })),
+        ("identity/entity", json!({ "id": id, "policies": "" })),
+    ] {
+        let changed = app.client.post(path, body).await;
+        assert_eq!(changed.status, 204, "{path}: {}", changed.text);
+    }
+    let entity = read(&app.client, &path).await;
+    let shown = json!([entity["policies"], entity["metadata"], entity["disabled"], entity["name"]]);
+    assert_eq!(shown, json!([[], { "team": "blue" }, true, "bob"]));
+    write(&app, &path, json!({ "name": "robert" })).await;
+    assert_eq!(app.client.get("identity/entity/name/bob").await.text, "{\"errors\":[]}");
+
+    write(&app, "identity/entity/name/al", json!({})).await;
+    for (path, body, rule) in [
+        ("identity/entity/name/al", json!({ "policies": ["ROOT "] }), "policies cannot contain root"),
+        ("identity/entity", json!({ "policies": "response-wrapping" }), "cannot assign policy \"response-wrapping\""),
+        (&path, json!({ "name": "AL" }), "entity name is already in use"),
+        ("identity/entity/id/0a", json!({}), "entity not found from id"),
+        ("identity/entity", json!({ "name": "a\nb" }), "name: must have 1 to 128 bytes and no control characters"),
+        (
+            "identity/entity",
+            json!({ "metadata": { "a": "x".repeat(3_000), "b": "x".repeat(3_000) } }),
+            "metadata: more than 64 pairs or 4096 bytes",
+        ),
+        (
+            "identity/lookup/entity",
+            json!({}),
+            "exactly one of 'id', 'name', 'alias_id', and 'alias_name' with 'alias_mount_accessor' must be given",
+        ),
+        (
+            "identity/lookup/entity",
+            json!({ "id": id, "name": "al" }),
+            "exactly one of 'id', 'name', 'alias_id', and 'alias_name' with 'alias_mount_accessor' must be given",
+        ),
+        (
+            "identity/lookup/entity",
+            json!({ "alias_name": "x" }),
+            "both 'alias_name' and 'alias_mount_accessor' must be set",
+        ),
+    ] {
+        let refused = app.client.post(path, body).await;
+        assert_eq!((refused.status, refused.error()), (400, rule), "{path}");
+    }
+    let looked = app.client.post("identity/lookup/entity", json!({ "name": "Robert" })).await;
+    assert_eq!(looked.body["data"]["id"], json!(id));
+    assert_eq!(app.client.post("identity/lookup/entity", json!({ "name": "nobody" })).await.status, 204);
+    let names = app.client.list("identity/entity/name").await;
+    assert_eq!(names.body["data"]["keys"], json!(["al", "robert"]));
+    let page = app.client.get("identity/entity/name?list=true&after=al&limit=1").await;
+    assert_eq!(page.body["data"]["keys"], json!(["robert"]));
+    for path in [&path[..], "identity/entity/name/AL"] {
+        for _ in 0..2 {
+            assert_eq!(app.client.delete(path).await.status, 204);
+        }
+        assert_eq!(app.client.get(path).await.status, 404);
+    }
+    for path in ["identity/group", "identity/oidc/key/x", "identity/mfa/method", "identity/entity/merge/x"] {
+        assert_eq!(app.client.get(path).await.error(), "unsupported path", "{path}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn an_alias_that_is_made_by_hand_is_whose_the_login_is() {
+    let app = App::start().await;
+    let (one, two) = (method(&app, "one").await, method(&app, "two").await);
+    write(&app, "identity/entity/name/bob", json!({})).await;
+    let bob = read(&app.client, "identity/entity/name/bob").await["id"].clone();
+    let body = json!({ "name": "b@x", "canonical_id": bob, "mount_accessor": one, "custom_metadata": { "seat": "4" } });
+    let made = app.client.post("identity/entity-alias", body.clone()).await;
+    assert_eq!((made.status, &made.body["data"]["canonical_id"]), (200, &bob), "{}", made.text);
+    assert_eq!(app.client.post("identity/entity-alias", body).await.status, 204, "nothing new");
+    let path = format!("identity/entity-alias/id/{}", made.body["data"]["id"].as_str().unwrap());
+    let client = login(&app, "one", "b@x", json!({ "k": "v" })).await;
+    assert_eq!(json!(entity_id(&client).await), bob);
+    let alias = read(&app.client, &path).await;
+    assert_eq!((&alias["metadata"], &alias["custom_metadata"]), (&json!({ "k": "v" }), &json!({ "seat": "4" })));
+    let by_alias = json!({ "alias_name": "b@x", "alias_mount_accessor": one });
+    assert_eq!(app.client.post("identity/lookup/entity", by_alias).await.body["data"]["id"], bob);
+
+    // One without an entity gets one of its own, and moves.
+    let made = app.client.post("identity/entity-alias", json!({ "name": "al", "mount_accessor": two })).await;
+    let (al, owner) = (made.body["data"]["id"].as_str().unwrap().to_owned(), made.body["data"]["canonical_id"].clone());
+    assert_ne!(owner, bob);
+    for (path, body, rule) in [
+        ("identity/entity-alias", json!({ "name": "x" }), "'id' or 'mount_accessor' and 'name' must be provided"),
+        (
+            "identity/entity-alias",
+            json!({ "name": "x", "mount_accessor": "pki_1" }),
+            "mount_accessor: there is no authentication method with this accessor",
+        ),
+        (
+            "identity/entity-alias",
+            json!({ "name": "x", "mount_accessor": one, "canonical_id": "nobody" }),
+            "invalid canonical ID",
+        ),
+        (
+            "identity/entity-alias",
+            json!({ "name": "x", "mount_accessor": one, "canonical_id": bob }),
+            "Alias already exists for requested entity and mount accessor",
+        ),
+        ("identity/entity-alias/id/0a", json!({ "name": "x" }), "invalid alias ID provided"),
+    ] {
+        let refused = app.client.post(path, body).await;
+        assert_eq!((refused.status, refused.error()), (400, rule), "{path}");
+    }
+    let moved = app.client.post("identity/entity-alias", json!({ "id": al, "entity_id": bob })).await;
+    assert_eq!((moved.status, &moved.body["data"]["canonical_id"]), (200, &bob), "{}", moved.text);
+    assert_eq!(json!(entity_id(&login(&app, "two", "al", json!({})).await).await), bob);
+    assert_eq!(read(&app.client, "identity/entity/name/bob").await["aliases"].as_array().unwrap().len(), 2);
+    for _ in 0..2 {
+        assert_eq!(app.client.delete(&path).await.status, 204);
+    }
+    assert_eq!(app.client.get(&path).await.status, 404);
+    assert_ne!(json!(entity_id(&login(&app, "one", "b@x", json!({})).await).await), bob, "a stranger again");
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn policies_of_an_entity_are_its_tokens_and_end_with_a_word() {
+    let app = App::start().await;
+    method(&app, "one").await;
+    app.policy("reader", &granted("sys/mounts", &["read"])).await;
+    app.policy("own", &granted("sys/policy", &["read"])).await;
+    let terms = json!({ "token_policies": "own" });
+    let auth = try_login(&app, "one", "bob", json!({}), terms.clone()).await.unwrap();
+    assert_eq!((&auth["policies"], auth.get("identity_policies")), (&json!(["default", "own"]), None));
+    let client = app.client.with_token(auth["client_token"].as_str().unwrap());
+    let entity = format!("identity/entity/id/{}", auth["entity_id"].as_str().unwrap());
+    client.get("sys/mounts").await.assert_denied();
+    write(&app, &entity, json!({ "policies": "reader,root-like" })).await;
+    assert_eq!(client.get("sys/mounts").await.status, 200);
+    assert_eq!(client.get("sys/policy").await.status, 200, "its own are there");
+
+    let own = client.get("auth/token/lookup-self").await.body["data"].clone();
+    assert_eq!(
+        (&own["policies"], &own["identity_policies"]),
+        (&json!(["default", "own"]), &json!(["reader", "root-like"]))
+    );
+    let renewed = client.post("auth/token/renew-self", json!({})).await.body["auth"].clone();
+    assert_eq!(renewed["policies"], json!(["default", "own", "reader", "root-like"]));
+    assert_eq!(
+        (&renewed["token_policies"], &renewed["identity_policies"]),
+        (&own["policies"], &own["identity_policies"])
+    );
+    let again = try_login(&app, "one", "bob", json!({}), terms).await.unwrap();
+    assert_eq!((&again["policies"], &again["token_policies"]), (&renewed["policies"], &renewed["token_policies"]));
+
+    // A child is of the same entity, and has of its parent's own policies at most.
+    app.policy("maker", &granted("auth/token/create", &["update"])).await;
+    write(&app, &entity, json!({ "policies": "reader,maker" })).await;
+    let child = client.post("auth/token/create", json!({})).await.body["auth"].clone();
+    assert_eq!((&child["entity_id"], &child["token_policies"]), (&auth["entity_id"], &json!(["default", "own"])));
+    assert_eq!(child["policies"], json!(["default", "maker", "own", "reader"]));
+    let beyond = client.post("auth/token/create", json!({ "policies": ["reader"] })).await;
+    assert_eq!(beyond.error(), "child policies must be subset of parent", "{}", beyond.text);
+    let child = app.client.with_token(child["client_token"].as_str().unwrap());
+    assert_eq!(child.get("sys/mounts").await.status, 200);
+
+    write(&app, &entity, json!({ "policies": [] })).await;
+    for client in [&client, &child] {
+        client.get("sys/mounts").await.assert_denied();
+        assert_eq!(client.get("sys/policy").await.status, 200);
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_disabled_or_deleted_entity_ends_what_its_tokens_may() {
+    let app = App::start().await;
+    method(&app, "one").await;
+    let client = login(&app, "one", "bob", json!({})).await;
+    let id = entity_id(&client).await;
+    let path = format!("identity/entity/id/{id}");
+    write(&app, &path, json!({ "disabled": true })).await;
+    client.get("auth/token/lookup-self").await.assert_denied();
+    let refused = try_login(&app, "one", "bob", json!({}), json!({})).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.text()), (Kind::Forbidden, "permission denied"));
+    let rights = app.client.post("sys/capabilities", json!({ "token": client.token, "path": "x" })).await;
+    assert_eq!((rights.status, rights.error()), (400, "token: not known"));
+    write(&app, &path, json!({ "disabled": false })).await;
+    assert_eq!(entity_id(&client).await, id);
+    assert_eq!(entity_id(&login(&app, "one", "bob", json!({})).await).await, id);
+    assert_eq!(app.client.delete(&path).await.status, 204);
+    client.get("auth/token/lookup-self").await.assert_denied();
+    assert_ne!(entity_id(&login(&app, "one", "bob", json!({})).await).await, id);
+    client.get("auth/token/lookup-self").await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn the_default_policy_lets_everybody_read_their_own_entity_only() {
+    let app = App::start().await;
+    method(&app, "one").await;
+    let (bob, al) = (login(&app, "one", "bob", json!({})).await, login(&app, "one", "al", json!({})).await);
+    let (bobs, als) = (entity_id(&bob).await, entity_id(&al).await);
+    for (client, own, other) in [(&bob, &bobs, &als), (&al, &als, &bobs)] {
+        let entity = read(client, &format!("identity/entity/id/{own}")).await;
+        read(client, &format!("identity/entity/name/{}", entity["name"].as_str().unwrap())).await;
+        client.get(&format!("identity/entity/id/{other}")).await.assert_denied();
+        client.post(&format!("identity/entity/id/{own}"), json!({ "policies": "x" })).await.assert_denied();
+    }
+    let nobody = app.with_policies(&["default"]).await;
+    nobody.get(&format!("identity/entity/id/{bobs}")).await.assert_denied();
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn p12_a_value_that_could_be_a_pattern_fills_no_rule() {
+    let app = App::start().await;
+    let accessor = method(&app, "one").await;
+    let path = format!("sys/policies/acl/{{{{identity.entity.aliases.{accessor}.name}}}}");
+    app.policy("templated", &format!("{}{}", granted(&path, &["read"]), granted("sys/mounts", &["read"]))).await;
+    for name in ["bob", "other"] {
+        app.policy(name, &granted("x", &["read"])).await;
+    }
+    let terms = json!({ "token_policies": "templated" });
+    for (name, own) in
+        [("bob", true), ("*", false), ("+", false), ("b*", false), ("a/b", false), ("a,b", false), ("..", false)]
+    {
+        let auth = try_login(&app, "one", name, json!({}), terms.clone()).await.unwrap();
+        let client = app.client.with_token(auth["client_token"].as_str().unwrap());
+        assert_eq!(client.get("sys/policies/acl/bob").await.status == 200, own, "{name}");
+        client.get("sys/policies/acl/other").await.assert_denied();
+        assert_eq!(client.get("sys/mounts").await.status, 200, "{name}: the rest of the policy holds");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn p13_a_template_takes_the_alias_of_its_accessor_cve_2021_43998() {
+    let app = App::start().await;
+    let (one, two) = (method(&app, "one").await, method(&app, "two").await);
+    write(&app, "identity/entity/name/bob", json!({ "metadata": { "team": "red" } })).await;
+    let bob = read(&app.client, "identity/entity/name/bob").await["id"].clone();
+    for (name, accessor) in [("b1", &one), ("b2", &two)] {
+        let body = json!({ "name": name, "canonical_id": bob, "mount_accessor": accessor });
+        write(&app, "identity/entity-alias", body).await;
+    }
+    for name in ["b1", "b2", "red", "k"] {
+        app.policy(name, &granted("x", &["read"])).await;
+    }
+    let client = login(&app, "one", "b1", json!({ "key": "k" })).await;
+    let reads = async |template: &str| {
+        let text = granted(&format!("sys/policies/acl/{{{{{template}}}}}"), &["read"]);
+        app.policy("templated", &text).await;
+        let mut found = Vec::new();
+        for name in ["b1", "b2", "red", "k"] {
+            if client.get(&format!("sys/policies/acl/{name}")).await.status == 200 {
+                found.push(name);
+            }
+        }
+        found.join(",")
+    };
+    write(&app, "identity/entity/name/bob", json!({ "policies": "templated" })).await;
+    assert_eq!(reads(&format!("identity.entity.aliases.{one}.name")).await, "b1");
+    assert_eq!(reads(&format!("identity.entity.aliases.{two}.name")).await, "b2");
+    assert_eq!(reads(&format!("identity.entity.aliases.{one}.metadata.key")).await, "k");
+    assert_eq!(reads(&format!("identity.entity.aliases.{two}.metadata.key")).await, "");
+    assert_eq!(reads("identity.entity.metadata.team").await, "red");
+    for nobodys in
+        ["identity.entity.aliases.approle_0.name", "identity.groups.names.g.id", "identity.entity.metadata.x"]
+    {
+        assert_eq!(reads(nobodys).await, "", "{nobodys}");
+    }
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn an_entity_that_nobody_needs_goes() {
+    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
+    method(&app, "one").await;
+    let terms = json!({ "token_ttl": "3h", "token_max_ttl": "3h" });
+    let mut ids = BTreeMap::new();
+    for name in ["gone", "living", "wanted"] {
+        let auth = try_login(&app, "one", name, json!({}), terms.clone()).await.unwrap();
+        ids.insert(name, auth["entity_id"].as_str().unwrap().to_owned());
+        if name == "gone" {
+            write(&app, "auth/token/revoke", json!({ "token": auth["client_token"] })).await;
+        }
+    }
+    write(&app, "identity/entity", json!({ "name": "by hand" })).await;
+    write(&app, &format!("identity/entity/id/{}", ids["wanted"]), json!({ "policies": "x" })).await;
+    let there = async |name: &str| app.client.get(&format!("identity/entity/id/{}", ids[name])).await.status == 200;
+    let hours = async |n: u64| {
+        app.clock.advance(Duration::from_secs(n * 3_600 + 301));
+        app.shared().auth.sweep().await.unwrap();
+    };
+    app.shared().auth.sweep().await.unwrap();
+    assert!(there("gone").await, "not at once");
+    hours(1).await;
+    assert!(!there("gone").await && there("living").await);
+    hours(2).await;
+    assert!(!there("living").await, "its token has ended");
+    hours(9_000).await;
+    assert!(there("wanted").await && app.client.get("identity/entity/name/by%20hand").await.status == 200);
+    let aliases = app.client.list("identity/entity-alias/id").await;
+    assert_eq!(aliases.body["data"]["keys"].as_array().unwrap().len(), 1);
+    // A login later than that finds somebody new.
+    assert_ne!(entity_id(&login(&app, "one", "gone", json!({})).await).await, ids["gone"]);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn each_right_on_identities_is_one_right() {
+    let app = App::start().await;
+    write(&app, "identity/entity/name/bob", json!({})).await;
+    let reader = only(&app, "reader", &granted("identity/entity/name/bob", &["read"])).await;
+    let id = read(&reader, "identity/entity/name/bob").await["id"].as_str().unwrap().to_owned();
+    assert_eq!(read(&reader, "identity/entity/name/BOB").await["id"], json!(id), "one name in any spelling");
+    for path in ["identity/entity/name/al", &format!("identity/entity/id/{id}")] {
+        reader.get(path).await.assert_denied();
+    }
+    reader.post("identity/entity/name/bob", json!({ "policies": "x" })).await.assert_denied();
+    reader.post("identity/lookup/entity", json!({ "name": "bob" })).await.assert_denied();
+    reader.list("identity/entity/name").await.assert_denied();
+    reader.delete("identity/entity/name/Bob").await.assert_denied();
+    let denied =
+        format!("{}{}", granted("identity/entity/name/*", &["read"]), granted("identity/entity/name/BOB", &["deny"]));
+    only(&app, "others", &denied).await.get("identity/entity/name/bob").await.assert_denied();
+    let writer = only(&app, "writer", &granted("identity/entity", &["update"])).await;
+    assert_eq!(writer.post("identity/entity", json!({ "name": "new" })).await.status, 200);
+    writer.post("identity/entity/name/new", json!({})).await.assert_denied();
+    let lister = only(&app, "lister", &granted("identity/entity/id", &["list"])).await;
+    assert_eq!(lister.list("identity/entity/id").await.status, 200);
+    lister.get(&format!("identity/entity/id/{id}")).await.assert_denied();
+    app.stop().await;
+}
