@@ -170,7 +170,7 @@ impl Scene {
         let invited = resource("organization-memberships", json!({ "email": format!("u{number}@acme.test") }));
         let membership = made(&acme("organization-memberships"), invited).await;
         for path in [format!("teams/{team}/authentication-token"), acme("authentication-token")] {
-            made(&path, json!({})).await;
+            made(&path, resource("authentication-tokens", json!({}))).await;
         }
         Self { number, project, workspace, team, pool, access, membership }
     }
@@ -269,7 +269,8 @@ async fn every_route_answers_whoever_has_its_one_right_and_nobody_without(world:
         let scene = Scene::new(&world, number).await;
         let (holder, lacking) = callers(&world, &scene, *needs).await;
         let user = holder.get("account/details").await.body["data"]["id"].as_str().unwrap_or("none").to_owned();
-        let own = holder.post(&format!("users/{user}/authentication-tokens"), json!({})).await;
+        let own = resource("authentication-tokens", json!({}));
+        let own = holder.post(&format!("users/{user}/authentication-tokens"), own).await;
         let token = own.body["data"]["id"].as_str().unwrap_or("none").to_owned();
         let what = format!("{} {}", route.method, route.pattern);
         if !matches!(needs, Nothing) {
