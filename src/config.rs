@@ -528,7 +528,7 @@ mod tests {
     #[test]
     fn names_are_unique_and_explained() {
         for setting in SETTINGS {
-            assert_eq!(setting.env, format!("SIGNET_{}", setting.name.to_uppercase()));
+            assert_eq!(setting.env, format!("SIGNET_{}", setting.name.replace('.', "_").to_uppercase()));
             assert!(setting.help.ends_with('.'));
             assert_eq!(SETTINGS.iter().filter(|s| s.name == setting.name).count(), 1);
         }

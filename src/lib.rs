@@ -13,7 +13,7 @@
 //! server          the composition root: opens stores, starts actors, binds (TLS with HTTP/2 too), drains
 //! http            the wires: http/secrets is one pipeline and one route table per kind of mount,
 //!                 http/jsonapi another pipeline and one route table per resource
-//! auth            tokens, policies, identities, the mount table, quotas
+//! auth            tokens, policies, logins, identities, the mount table, quotas
 //! pki             the certificate authority engine, on floors of its own
 //! mounts          the life of mounts: opened, woken, followed and closed in one place
 //! audit           what is asked and answered, told to devices

@@ -292,16 +292,19 @@ impl AuthStore for Memory {
         })
     }
 
-    /// The number of what was sealed.
+    /// The number of what was sealed, and as many octets.
     fn seal(&self, _: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
         let sealed = &mut self.state().sealed;
+        let length = plain.len();
         sealed.push(plain);
-        Ok(sealed.len().to_be_bytes().to_vec())
+        let mut text = sealed.len().to_be_bytes().to_vec();
+        text.resize(text.len() + length, 0);
+        Ok(text)
     }
 
     fn unseal(&self, _: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
         self.answer(|state| {
-            let number = sealed.try_into().map(usize::from_be_bytes).unwrap_or_default();
+            let number = sealed.first_chunk().map_or(0, |number| usize::from_be_bytes(*number));
             Ok(number.checked_sub(1).and_then(|at| state.sealed.get(at).cloned()))
         })
     }

@@ -46,7 +46,7 @@ mod tests {
         for (text, rule) in [
             (key.clone(), "must hold PEM blocks CERTIFICATE only"),
             (format!("{certificate}\n{key}"), "must hold PEM blocks CERTIFICATE only"),
-            ("hunter2".to_owned(), "must hold PEM blocks CERTIFICATE"),
+            ("hunter2".to_owned(), "invalid PEM block at index 0"),
             ("x".repeat(MAX_PEM + 1), "longer than 262144 bytes"),
         ] {
             let error = certificates("ca_pem", &text).map(drop).unwrap_err();

@@ -81,19 +81,19 @@ impl<M: Method> Open<M> {
 
     /// Works a change out, stores it and publishes the view that it leads to. It is worked out again when another
     /// node changed the same at that moment; and once more on what is stored now when there seems to be nothing to
-    /// do, as what this node does not know another may have made.
+    /// do, or something in the way: what this node does not know another may have changed.
     pub(super) async fn change<T>(&self, plan: impl Fn(&View<M>) -> Result<Plan<M, T>>) -> Result<T> {
         let _one_writer = self.writing.lock().await;
         if self.behind.load(Ordering::Relaxed) {
             self.reload_held().await?;
         }
         let attempt = async || {
-            let mut planned = plan(&self.view())?;
-            if let Plan::Nothing(_) = planned {
+            let mut planned = plan(&self.view());
+            if matches!(planned, Ok(Plan::Nothing(_)) | Err(_)) {
                 self.reload_held().await?;
-                planned = plan(&self.view())?;
+                planned = plan(&self.view());
             }
-            match planned {
+            match planned? {
                 Plan::Nothing(answer) => Ok(answer),
                 Plan::Write(unit, next, answer) => self.written(unit, next).await.map(|()| answer),
             }

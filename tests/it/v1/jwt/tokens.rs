@@ -268,16 +268,15 @@ async fn l34_tokens_end_with_the_method() {
 }
 
 #[actix_web::test]
-async fn l35_a_token_is_not_longer_than_64_kib() {
+async fn l35_a_token_with_what_is_beside_it_is_not_longer_than_64_kib() {
     let bed = Bed::start().await;
     let asked = bed.issuer.lock().documents;
     let padded = |octets: usize| bed.issuer.token(json!({"aud": "signet", "pad": "x".repeat(octets)}));
     assert_eq!(bed.log_in("ci", &padded(45_000)).await.status, 200);
-    let answer = bed.log_in("ci", &padded(55_000)).await;
-    assert_eq!((answer.status, answer.error()), (400, "jwt: longer than 65536 bytes"));
-    // Of somebody whom nobody knows, not that much is read at all.
-    let answer = bed.log_in("ci", &padded(1 << 20)).await;
-    assert_eq!((answer.status, answer.error()), (400, "jwt: too long"));
+    for octets in [55_000, 1 << 20] {
+        let answer = bed.log_in("ci", &padded(octets)).await;
+        assert_eq!((answer.status, answer.error()), (400, "jwt: too long"));
+    }
     assert_eq!(bed.issuer.lock().documents, asked + 1, "for the one that was let in");
     bed.app.stop().await;
 }

@@ -7,8 +7,8 @@ use crate::http::secrets::route::Call;
 
 pub(super) const FIELDS: &[&str] = &["role", "jwt"];
 
-/// Most bytes of a body: the longest token, and room beside it.
-pub(super) const MAX_BODY: usize = 96 << 10;
+/// Most bytes of a body, the token with what stands beside it.
+pub(super) const MAX_BODY: usize = 64 << 10;
 
 /// A token for whoever shows one of another system.
 pub(super) async fn login(mut call: Call) -> Result<Answer> {
