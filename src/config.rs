@@ -443,7 +443,9 @@ mod tests {
         assert_eq!(clouds_of_environment(env).unwrap().0, both);
         assert_eq!(clouds_of_environment(none).unwrap().0, CloudSettings::default());
         let wrong = |name: &str| (name == "SIGNET_AZURE_IMDS_URL").then(|| "http://hunter2.test".to_owned());
-        assert!(clouds_of_environment(wrong).err().unwrap().text().starts_with("azure_imds_url: must be a URL of this"));
+        assert!(
+            clouds_of_environment(wrong).err().unwrap().text().starts_with("azure_imds_url: must be a URL of this")
+        );
     }
 
     #[test]

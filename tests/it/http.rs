@@ -290,7 +290,9 @@ fn only_what_is_read_with_a_right_may_be_compressed() {
     for (kind, route) in all_routes().filter(|(_, route)| route.compressible) {
         let what = format!("{kind} {:?} {}", route.operation, route.pattern);
         assert!(matches!(route.operation, Operation::Read | Operation::List), "{what}");
-        assert!(route.access != Access::Open && kind != "token", "{what}");
+        let handles = route.pattern.contains("accessor") || route.pattern.contains("secret-id");
+        assert!(route.access != Access::Open && kind != "cubbyhole" && !handles, "{what}");
+        assert!(kind != "token" || route.pattern == "roles", "{what}");
         any = true;
     }
     assert!(any);

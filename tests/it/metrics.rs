@@ -12,6 +12,7 @@ use signet::telemetry::{CATALOGUE, Metric, MetricKind};
 
 use crate::cluster;
 use crate::process::{dev_with, signet};
+use crate::provider::{CLIENT, Provider, RESOURCE, S1, SECRET, TENANT};
 use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
 use crate::source::sources;
 use crate::support::{Answer, Client};
@@ -65,14 +66,18 @@ fn closed_set(label: &str) -> BTreeSet<String> {
             let routes = all_routes().map(|(kind, route)| format!("{kind}/{}", route.pattern));
             routes.chain(["none".to_owned()]).collect()
         }
-        "status" => (200..600).map(|status| status.to_string()).chain(["other".to_owned()]).collect(),
+        "status" => {
+            let words = ["other", "ok", "refused", "not_found", "failed"].map(str::to_owned);
+            (200..600).map(|status| status.to_string()).chain(words).collect()
+        }
         "stage" => ["rules", "key", "sign", "store"].map(str::to_owned).to_vec(),
         "result" => {
             let calls = ["answered", "rejected", "malformed", "busy", "open"];
             let ocsp = ["successful", "malformed_request", "internal_error", "try_later", "unauthorized"];
             let ocsp = ocsp.into_iter().chain(["good", "unknown", "hit", "miss"]);
             let ends = ["done", "failed", "cancelled", "revoked", "expired"];
-            ends.into_iter().chain(calls).chain(ocsp).map(str::to_owned).collect()
+            let logins = ["ok", "bad_request", "denied", "provider_error"];
+            ends.into_iter().chain(logins).chain(calls).chain(ocsp).map(str::to_owned).collect()
         }
         "kind" => {
             let signers = ["busy", "unavailable", "refused", "invalid", "wrong", "changed", "internal"];
@@ -122,6 +127,9 @@ fn closed_set(label: &str) -> BTreeSet<String> {
         }
         "lane" => ["small", "medium", "large"].map(str::to_owned).to_vec(),
         "part" => ["system", "mount", "crls"].map(str::to_owned).to_vec(),
+        // Where operators mounted the method.
+        "mount" => vec!["auth/cloudb/".to_owned()],
+        "call" => ["vm", "vmss", "resource", "identity", "identities", "types"].map(str::to_owned).to_vec(),
         _ => vec![],
     };
     words.into_iter().collect()
@@ -148,8 +156,13 @@ async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set
     let hsm = Hsm::new(folder.path());
     hsm.token("hidden-token-label");
     let (data, library) = (folder.path().join("data"), format!("hidden-library={SOFTHSM}"));
+    let provider = Provider::start();
+    let mut command = signet();
+    for place in ["AUTHORITY", "ARM", "GRAPH", "IMDS"] {
+        command.env(format!("SIGNET_CLOUDB_{place}_URL"), &provider.url);
+    }
     let dev = dev_with(
-        signet().env("SOFTHSM2_CONF", hsm.settings()),
+        command.env("SOFTHSM2_CONF", hsm.settings()),
         &["--data-dir", data.to_str().unwrap(), "--database-url", &url, "--pkcs11-library", &library],
     );
     let client = dev.client();
@@ -176,6 +189,15 @@ async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set
     assert_eq!(client.get("pki/hidden").await.status, 404);
     assert_eq!(client.get(&format!("pki/cert/{serial}")).await.status, 200);
     client.with_token("hidden-token").get("sys/mounts").await.assert_denied();
+    assert_eq!(client.post("sys/auth/cloudb", json!({ "type": "cloudb" })).await.status, 204);
+    let config = json!({ "tenant_id": TENANT, "resource": RESOURCE, "client_id": CLIENT, "client_secret": SECRET });
+    assert_eq!(client.post("auth/cloudb/config", config).await.status, 204);
+    client.post("auth/cloudb/role/secretive", json!({ "bound_subscription_ids": S1 })).await;
+    let jwt = provider.mint(json!({ "xms_mirid": provider.machine("rg1", "hidden", "o1", "westus") }));
+    let login = json!({ "role": "secretive", "jwt": jwt, "subscription_id": S1, "resource_group_name": "rg1",
+        "vm_name": "hidden" });
+    let login = client.post("auth/cloudb/login", login).await;
+    assert_eq!(login.status, 200, "{}", login.text);
     let page = page_of_all(&client).await;
     assert_eq!(page.header("content-type"), "text/plain; version=0.0.4");
 

@@ -13,8 +13,8 @@ const PAGE: &[&str] = &["after", "limit"];
 
 /// The routes of the cubbyhole mount.
 pub static ROUTES: &[Route] = &[
-    Route::token(List, "", PAGE, |call| Box::pin(list(call))),
-    Route::token(List, "*path", PAGE, |call| Box::pin(list(call))),
+    Route::token(List, "", PAGE, |call| Box::pin(list(call))).uncompressed(),
+    Route::token(List, "*path", PAGE, |call| Box::pin(list(call))).uncompressed(),
     Route::token(Read, "*path", &[], |call| Box::pin(read(call))),
     Route::token(Update, "*path", &[], |call| Box::pin(write(call))).with_verbatim_body().with_body_limit(ENTRY),
     Route::token(Delete, "*path", &[], |call| Box::pin(delete(call))),

@@ -183,6 +183,12 @@ impl Route {
         Self { names_token: true, ..self }
     }
 
+    /// The same route, whose answers hold what is as good as a secret, such as handles that end or find one.
+    #[must_use]
+    pub const fn uncompressed(self) -> Self {
+        Self { compressible: false, ..self }
+    }
+
     /// The same route, of which the audit is not told.
     #[must_use]
     pub const fn unaudited(self) -> Self {

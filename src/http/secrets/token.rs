@@ -58,7 +58,7 @@ pub static ROUTES: &[Route] = &[
     Route::token(Update, "revoke", &["token"], |call| Box::pin(revoke(call))),
     Route::token(Update, "revoke-accessor", &["accessor"], |call| Box::pin(revoke_accessor(call))),
     Route::sudo(Update, "revoke-orphan", &["token"], |call| Box::pin(revoke_orphan(call))),
-    Route::sudo(List, "accessors", PAGE, |call| Box::pin(accessors(call))),
+    Route::sudo(List, "accessors", PAGE, |call| Box::pin(accessors(call))).uncompressed(),
     Route::token(Update, "tidy", &[], |call| Box::pin(tidy(call))),
 ];
 
