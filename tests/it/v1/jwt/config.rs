@@ -91,7 +91,11 @@ async fn this_machine_is_called_where_the_servers_configuration_says_so() {
         let url = format!("https://{host}/keys");
         refused(json!({"jwks_url": url}), "jwks_url: the host is an address that is not called").await;
     }
-    assert_eq!(issuer.lock().documents + issuer.lock().key_sets, 0);
+    let (documents, key_sets) = {
+        let seen = issuer.lock();
+        (seen.documents, seen.key_sets)
+    };
+    assert_eq!((documents, key_sets), (0, 0));
     running.stop().await.unwrap();
 }
 

@@ -138,7 +138,9 @@ async fn l7_what_a_token_says_of_its_algorithm_and_key_counts_for_nothing() {
     bed.refuses("ci", &mallory.token_with(header.clone(), &claims), UNKNOWN_KEY).await;
     header["kid"] = json!("k1");
     bed.refuses("ci", &mallory.token_with(header.clone(), &claims), WRONG).await;
-    assert_eq!((own.lock().key_sets, own.lock().others.len()), (0, 0));
+    let key_sets = own.lock().key_sets;
+    let others = own.lock().others.len();
+    assert_eq!((key_sets, others), (0, 0));
     // With a key that is known they do no harm.
     assert_eq!(bed.log_in("ci", &key.token_with(header, &claims)).await.status, 200);
     let critical = json!({"alg": "RS256", "kid": "k1", "crit": ["exp"], "exp": 1});
