@@ -129,7 +129,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
         "part" => ["system", "mount", "crls"].map(str::to_owned).to_vec(),
         // Where operators mounted the method.
         "mount" => vec!["auth/cloudb/".to_owned()],
-        "call" => ["vm", "vmss", "resource", "identity", "identities", "types"].map(str::to_owned).to_vec(),
+        "call" => ["token", "vm", "vmss", "resource", "identity", "identities", "types"].map(str::to_owned).to_vec(),
         _ => vec![],
     };
     words.into_iter().collect()

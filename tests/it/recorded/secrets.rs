@@ -265,6 +265,10 @@ async fn badly(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route
     if !matches!(operation, Operation::Update | Operation::Patch) {
         return recorder.blank();
     }
+    if (kind, route.pattern) == ("token", "tidy") {
+        // Whether one is under way is a matter of time.
+        return recorder.blank();
+    }
     for body in ["{\"a\":", "[]", "{\"bogus\":1,\"bogus\":2}"] {
         line(&format!("with {body}"), asking(client, operation, path, body)).await;
     }

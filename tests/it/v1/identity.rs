@@ -17,6 +17,8 @@ use crate::support::{App, Client};
 pub async fn method(app: &App, path: &str) -> String {
     let answer = app.client.post(&format!("sys/auth/{path}"), json!({ "type": "approle" })).await;
     assert_eq!(answer.status, 204, "{}", answer.text);
+    // Renewals ask what it says.
+    assert_eq!(app.client.post(&format!("auth/{path}/role/role"), json!({})).await.status, 204);
     mount(app, path).accessor.clone()
 }
 

@@ -125,7 +125,7 @@ async fn configured_keys_are_public_keys_or_certificates() {
     assert_eq!(bed.log_in("ci", &key.token(&bed.issuer.claims(json!({"aud": "signet"})))).await.status, 200);
     for (wrong, rule) in [
         (data["private_key"].clone(), "must be one PEM block PUBLIC KEY or CERTIFICATE"),
-        (json!("hunter2"), "must be one PEM block PUBLIC KEY or CERTIFICATE"),
+        (json!("hunter2"), "invalid PEM block at index 0"),
         (json!(pem::encode("PUBLIC KEY", b"hunter2")), "public key"),
         (json!([format!("{}\n{}", key.pem(), key.pem())]), "must be one PEM block PUBLIC KEY or CERTIFICATE"),
         (json!(WEAK), "a key must be RSA with 2048 to 8192 bits"),

@@ -11,7 +11,7 @@ async fn bed() -> Bed {
     let client = &bed.app.client;
     let root = json!({"common_name": "Root", "key_type": "ec"});
     assert_eq!(client.post("pki/root/generate/internal", root).await.status, 200);
-    let role = json!({"allowed_domains": "test", "allow_subdomains": true, "key_type": "ec"});
+    let role = json!({"allowed_domains": "test", "allow_subdomains": true, "key_type": "ec", "ttl": "1h"});
     assert_eq!(client.post("pki/roles/web", role).await.status, 200);
     bed.app.policy("web", "path \"pki/issue/web\" { capabilities = [\"update\"] }").await;
     bed
