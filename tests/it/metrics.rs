@@ -238,7 +238,7 @@ async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set
     assert_eq!(counted("signet_key_generation_work_seconds_count"), 1.0);
     assert_eq!(counted("signet_key_generation_queue"), 0.0);
     assert_eq!(counted("signet_signer_call_seconds_count"), 1.0);
-    assert_eq!(counted("signet_http_requests_total"), 14.0);
+    assert_eq!(counted("signet_http_requests_total"), 18.0);
     dev.terminate();
 }
 

@@ -87,7 +87,7 @@ fn row(kind: &str, route: &Route) -> Option<&'static Row> {
 
 /// What a policy says of it.
 fn seen(route: &Route, path: &str) -> String {
-    if route.operation == Operation::List { format!("{path}/") } else { path.to_owned() }
+    if route.operation == Operation::List { format!("{}/", path.trim_end_matches('/')) } else { path.to_owned() }
 }
 
 #[actix_web::test]
