@@ -140,6 +140,7 @@ impl Stage {
             storage: storage::Options { database, seal_key, clock, queue: 4096 },
             pkcs11_libraries: Libraries::default(),
             cloud: CloudSettings::default(),
+            logins: signet::auth::LoginSettings::default(),
             signers: Some(Arc::new(Only(actor.clone()))),
             settings: Settings { max_duration: LIMIT, ..Settings::default() },
             audit: Vec::new(),
