@@ -19,6 +19,7 @@ pub mod identity;
 mod instant;
 pub(crate) mod login;
 pub mod mounts;
+mod names;
 mod policies;
 pub mod policy;
 pub mod quotas;

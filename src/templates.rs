@@ -17,6 +17,9 @@
 
 use crate::error::{Error, Result};
 
+/// Longest text that comes of a template, bytes: longer than any name, URI or path of a rule.
+const MAX_FILLED: usize = 2_048;
+
 /// One thing of an identity that a template names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
@@ -114,6 +117,9 @@ impl Template {
                 Piece::Text(text) => filled.push_str(text),
                 Piece::Value(selector) => {
                     let value = identity.value(selector).ok_or(Unfilled::Unknown)?;
+                    if filled.len() + value.len() > MAX_FILLED {
+                        return Err(Unfilled::Unsafe);
+                    }
                     filled.push_str(Some(value).filter(|value| is_one_value(value)).ok_or(Unfilled::Unsafe)?);
                 }
             }

@@ -121,11 +121,13 @@ fn kept<K: Eq + std::hash::Hash>(
     now: Time,
     make: impl FnOnce() -> Acl,
 ) -> Arc<Acl> {
-    let mut table = table.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if let Some(acl) = table.get(&key).filter(|acl| acl.valid_until().is_none_or(|end| now < end)) {
+    let held = || table.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(acl) = held().get(&key).filter(|acl| acl.valid_until().is_none_or(|end| now < end)) {
         return Arc::clone(acl);
     }
+    // Nobody waits for the union of others.
     let acl = Arc::new(make());
+    let mut table = held();
     if table.len() >= most {
         table.clear();
     }

@@ -14,7 +14,6 @@ mod ended;
 mod grants;
 mod login;
 mod make;
-mod names;
 mod network;
 mod record;
 mod renew;
@@ -49,12 +48,14 @@ const MAX_TEXT: usize = 512;
 
 /// The hash under which a token or accessor is stored; `None` for what cannot be one.
 pub(super) fn hash_of(text: &str) -> Option<TokenHash> {
-    if text.is_empty() || text.len() > MAX_TEXT {
-        return None;
-    }
+    let can_be = !text.is_empty() && text.len() <= MAX_TEXT;
+    can_be.then(|| sha256(text))
+}
+
+fn sha256(text: &str) -> TokenHash {
     let mut hash = TokenHash::default();
     hash.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
-    Some(hash)
+    hash
 }
 
 /// A token that lives.
@@ -131,7 +132,7 @@ impl Auth {
     /// Those of the store.
     pub async fn accessors(&self, after: &str, limit: Option<usize>) -> Result<Vec<String>> {
         const STEP: u32 = 500;
-        let mut from = hash_of(after).unwrap_or_default();
+        let mut from = limit.and_then(|_| hash_of(after)).unwrap_or_default();
         let mut found = Vec::new();
         loop {
             let rows = self.store.tokens(from, STEP).await?;
@@ -147,6 +148,7 @@ impl Auth {
             }
         }
         if limit.is_none() {
+            found.retain(|accessor| accessor.as_str() > after);
             found.sort_unstable();
         }
         Ok(found)

@@ -178,7 +178,10 @@ impl Auth {
             return Ok(None);
         }
         let Some(kept) = self.store.cubbyhole(caller.hash, ANSWER.to_owned()).await? else { return Ok(None) };
-        self.store.commit(vec![AuthWrite::TokenRevoke(caller.hash)]).await?;
+        // The use is spent, so nobody gets it again: a row that stays is swept.
+        if let Err(error) = self.store.commit(vec![AuthWrite::TokenRevoke(caller.hash)]).await {
+            tracing::warn!("a wrapping token that was used stays until it is swept: {error}");
+        }
         Wrapped::of(&Zeroizing::new(kept.body)).map(Some)
     }
 

@@ -212,13 +212,18 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         seen.who(caller, || target.token(headers, settings.compat));
     }
     let welcome = known.as_ref().is_ok_and(|known| known.may);
-    let mut sent = target.read(&asked, headers, payload, state, welcome).await?;
+    let read = target.read(&asked, headers, payload, state, welcome).await;
+    if read.is_err() {
+        let standing = gate.as_ref().and_then(|gate| gate.without_a_body(state, &target, &asked));
+        trail.counted(standing, &asked)?;
+    }
+    let mut sent = read?;
     if let Some(seen) = &mut trail.seen {
         seen.what(&mut sent);
     }
-    request::root_namespace(headers, settings.compat)?;
     let standing = gate.as_ref().and_then(|gate| gate.behind_the_body(state, &target, &asked, &sent.fields));
     trail.counted(standing, &asked)?;
+    request::root_namespace(headers, settings.compat)?;
     let wrap_ttl = request::wrap_ttl(headers, settings.compat)?;
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     trail.deadline = Instant::now() + settings.max_duration;

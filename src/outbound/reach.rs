@@ -18,8 +18,7 @@ const LONGEST: usize = 2048;
 /// Addresses outside the ranges of links at which clouds give credentials and configuration to their machines.
 const METADATA_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
-const METADATA_V6: [Ipv6Addr; 2] =
-    [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
+const METADATA_V6: [Ipv6Addr; 1] = [Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
 
 /// The rules for addresses that callers give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,19 +74,22 @@ impl Reach {
             IpAddr::V6(address) => {
                 let is_link_local = address.is_unicast_link_local();
                 let is_own = address.is_unspecified() || address.is_multicast();
-                !(is_own || is_link_local || METADATA_V6.contains(&address))
+                // Where the IPv4 address stands in a local translator's is not known here (RFC 8215).
+                let is_elsewhere = matches!(address.segments(), [0x64, 0xff9b, 1, ..] | [0xfd00, 0xec2, ..]);
+                !(is_own || is_link_local || is_elsewhere || METADATA_V6.contains(&address))
             }
         }
     }
 }
 
 /// The address inside of one that leads to it through a translator or tunnel: NAT64 (RFC 6052 2.1), 6to4
-/// (RFC 3056 2), and IPv4-compatible ones (RFC 4291 2.5.5.1).
+/// (RFC 3056 2), IPv4-translated (RFC 2765 2.1) and IPv4-compatible ones (RFC 4291 2.5.5.1).
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let octets = address.octets();
     let at = |from: usize| Ipv4Addr::new(octets[from], octets[from + 1], octets[from + 2], octets[from + 3]);
     match address.segments() {
         [0x64, 0xff9b, 0, 0, 0, 0, _, _] => Some(at(12)),
+        [0, 0, 0, 0, 0xffff, 0, _, _] => Some(at(12)),
         [0x2002, ..] => Some(at(2)),
         // The unspecified address and the loopback's are IPv6's own.
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 || low > 1 => Some(at(12)),

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::cache::EntityRef;
 use super::change::{came_first, check_pairs};
 use super::entity::{Alias, Entity};
 use crate::auth::store::{AuthOutcome, AuthWrite, EntityBy};
 use crate::auth::{Auth, repeated};
+use crate::clock::Time;
 use crate::error::{Error, Result};
 
 /// Longest name of an alias that an operator makes, bytes.
@@ -68,7 +70,10 @@ impl Auth {
     async fn alias_make(&self, accessor: &str, name: &str, change: &AliasChange) -> Result<Alias> {
         let now = self.clock.now();
         let (mut unit, entity) = match &change.entity {
-            Some(id) => (Vec::new(), self.whose(id, accessor).await?),
+            Some(id) => {
+                let entity = self.whose(id, accessor).await?;
+                (wanted(&entity, now)?, entity.id.clone())
+            }
             None => {
                 let entity = Entity::new(now);
                 (vec![AuthWrite::EntityPut(entity.row()?)], entity.id)
@@ -99,9 +104,10 @@ impl Auth {
         if alias == *known {
             return Ok(None);
         }
-        if (&alias.accessor, &alias.entity) != (&known.accessor, &known.entity) {
-            self.whose(&alias.entity, &alias.accessor).await?;
-        }
+        let entity = match (&alias.accessor, &alias.entity) == (&known.accessor, &known.entity) {
+            false => self.whose(&alias.entity, &alias.accessor).await?,
+            true => self.read_entity(EntityBy::Id(alias.entity.clone())).await?.ok_or_else(no_entity)?,
+        };
         if (&alias.accessor, &alias.name) != (&known.accessor, &known.name) {
             let by = EntityBy::Alias { accessor: alias.accessor.clone(), name: alias.name.clone() };
             if self.entity(by).await?.is_some() {
@@ -110,20 +116,21 @@ impl Auth {
         }
         alias.version += 1;
         alias.updated_at = self.clock.now();
-        let stored = self.store.commit(vec![AuthWrite::AliasPut(alias.row()?)]).await;
+        let mut unit = wanted(&entity, alias.updated_at)?;
+        unit.push(AuthWrite::AliasPut(alias.row()?));
+        let stored = self.store.commit(unit).await;
         // After an error too: it may be stored all the same.
         self.entities.change(&known.entity);
         self.entities.change(&alias.entity);
         stored.map(|_| Some(alias))
     }
 
-    /// The id of an entity that has no alias at a mount yet.
-    async fn whose(&self, entity: &str, accessor: &str) -> Result<String> {
-        let known = self.entity(EntityBy::Id(entity.to_owned())).await?;
-        let known = known.ok_or_else(|| Error::invalid("invalid canonical ID"))?;
+    /// The entity with this id, which has no alias at a mount yet.
+    async fn whose(&self, entity: &str, accessor: &str) -> Result<EntityRef> {
+        let known = self.read_entity(EntityBy::Id(entity.to_owned())).await?.ok_or_else(no_entity)?;
         match known.alias_at(accessor) {
             Some(_) => Err(Error::invalid("Alias already exists for requested entity and mount accessor")),
-            None => Ok(known.id.clone()),
+            None => Ok(known),
         }
     }
 
@@ -144,6 +151,19 @@ impl Auth {
             false => Err(Error::invalid("mount_accessor: there is no authentication method with this accessor")),
         }
     }
+}
+
+fn no_entity() -> Error {
+    Error::invalid("invalid canonical ID")
+}
+
+/// The write that keeps an entity when its tokens have ended: one that an operator has given an alias is wanted.
+fn wanted(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> {
+    if entity.kept_until.is_none() {
+        return Ok(Vec::new());
+    }
+    let kept = Entity { kept_until: None, version: entity.version + 1, updated_at: now, ..entity.clone() };
+    Ok(vec![AuthWrite::EntityPut(kept.row()?)])
 }
 
 impl AliasChange {

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use super::cache::EntityRef;
 use super::entity::Entity;
-use crate::auth::policies::{MAX_NAME, folded, is_assignable};
+use crate::auth::names::{contains, sanitised};
+use crate::auth::policies::{MAX_NAME, folded};
 use crate::auth::store::{AuthOutcome, AuthWrite, EntityBy};
 use crate::auth::{Auth, ROOT, repeated};
 use crate::error::{Error, Kind, Result};
 
-/// Most policies of one entity.
-const MAX_POLICIES: usize = 256;
 /// Most pairs of metadata, and bytes of all names and values.
 const MAX_METADATA: (usize, usize) = (64, 4_096);
 
@@ -147,21 +146,10 @@ fn checked_name(name: String) -> Result<String> {
 
 /// Names as they are compared and kept: folded, sorted, each once; none that no token can be given by another's hand.
 fn checked_policies(names: Vec<String>) -> Result<Vec<String>> {
-    let mut names: Vec<String> = names.iter().map(|name| folded(name)).filter(|name| !name.trim().is_empty()).collect();
-    names.sort();
-    names.dedup();
-    if names.len() > MAX_POLICIES {
-        return Err(Error::invalid(format!("policies: more than {MAX_POLICIES}")));
-    }
-    if names.iter().any(|name| name.len() > MAX_NAME) {
-        return Err(Error::invalid(format!("policies: a name is longer than {MAX_NAME} bytes")));
-    }
-    if names.iter().any(|name| name == ROOT) {
-        return Err(Error::invalid("policies cannot contain root"));
-    }
-    match names.iter().find(|name| !is_assignable(name)) {
-        Some(name) => Err(Error::invalid(format!("cannot assign policy {name:?}"))),
-        None => Ok(names),
+    let names = sanitised("policies", names)?;
+    match contains(&names, ROOT) {
+        true => Err(Error::invalid("policies cannot contain root")),
+        false => Ok(names),
     }
 }
 

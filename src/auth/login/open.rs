@@ -81,7 +81,7 @@ impl<M: Method> Open<M> {
 
     /// Works a change out, stores it and publishes the view that it leads to. It is worked out again when another
     /// node changed the same at that moment; and once more on what is stored now when there seems to be nothing to
-    /// do, or something in the way: what this node does not know another may have changed.
+    /// do, or something is taken already (`Conflict`): what this node does not know another may have changed.
     pub(super) async fn change<T>(&self, plan: impl Fn(&View<M>) -> Result<Plan<M, T>>) -> Result<T> {
         let _one_writer = self.writing.lock().await;
         if self.behind.load(Ordering::Relaxed) {
@@ -89,11 +89,12 @@ impl<M: Method> Open<M> {
         }
         let attempt = async || {
             let mut planned = plan(&self.view());
-            if matches!(planned, Ok(Plan::Nothing(_)) | Err(_)) {
+            let taken = |error: &Error| error.kind() == Kind::Conflict;
+            if matches!(planned, Ok(Plan::Nothing(_))) || planned.as_ref().is_err_and(taken) {
                 self.reload_held().await?;
                 planned = plan(&self.view());
             }
-            match planned? {
+            match planned.map_err(standing)? {
                 Plan::Nothing(answer) => Ok(answer),
                 Plan::Write(unit, next, answer) => self.written(unit, next).await.map(|()| answer),
             }
@@ -161,6 +162,14 @@ impl<M: Method> Opened for Open<M> {
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
+    }
+}
+
+/// A refusal by what is stored now: to try again leads nowhere.
+fn standing(error: Error) -> Error {
+    match error.kind() {
+        Kind::Conflict => Error::invalid(error.text().to_owned()),
+        _ => error,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::names::sanitised;
 use super::terms::uses;
+use crate::auth::names::sanitised;
 use crate::error::{Error, Result};
 use crate::fields::{Cap, Fields};
 

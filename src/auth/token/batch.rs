@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 use super::record::{Record, Standing};
+use super::sha256;
 use crate::auth::store::TokenHash;
 use crate::auth::{Auth, Caller, Held};
 use crate::clock::Time;
@@ -103,8 +103,7 @@ impl Auth {
     /// `Forbidden` when it is not live; those of the store.
     pub(in crate::auth) async fn batch_caller(&self, text: &str) -> Result<Arc<Caller>> {
         let batch = self.open_batch(text).await?.ok_or_else(Error::forbidden)?;
-        let mut hash = TokenHash::default();
-        hash.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
+        let hash = sha256(text);
         self.caller_of_batch(hash, Arc::new(batch)).await
     }
 

@@ -1,8 +1,8 @@
 //! Which policies a new token gets: by what was asked for, what the parent has, and what the role allows.
 
-use super::names::{add, contains, root_alone, sanitised};
 use super::roles::TokenRole;
 use crate::auth::ROOT;
+use crate::auth::names::{add, contains, root_alone, sanitised};
 use crate::auth::policies::DEFAULT;
 use crate::error::{Error, Result};
 

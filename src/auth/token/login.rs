@@ -10,13 +10,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::make::{New, Ties};
-use super::names::{add, contains, sanitised};
 use super::network::Network;
 use super::record::LoggedIn;
 use super::terms::{TokenKind, TokenTerms, no_root};
 use super::ttl::{Limits, after, lesser};
 use crate::auth::identity::{LoginAlias, told_with};
 use crate::auth::mounts::Mount;
+use crate::auth::names::{add, contains, sanitised};
 use crate::auth::policies::DEFAULT;
 use crate::auth::{Auth, ROOT};
 use crate::clock::Time;

@@ -12,6 +12,9 @@ use crate::documents::{DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::{Fields, MAX_NAME, is_name};
 
+/// Most token roles.
+const MAX_ROLES: usize = 1_000;
+
 /// The kind of the stored documents; the name is the role's.
 const KIND: &str = "token-role";
 
@@ -57,7 +60,11 @@ impl Auth {
         let _one_writer = self.writer().await?;
         let attempt = async || {
             self.reload_token_roles().await?;
-            let known = self.token_roles.load().0.get(name).cloned();
+            let roles = self.token_roles.load_full();
+            let known = roles.0.get(name).cloned();
+            if known.is_none() && roles.0.len() >= MAX_ROLES {
+                return Err(Error::invalid(format!("role: there are at most {MAX_ROLES} token roles")));
+            }
             let (version, role) = known.unwrap_or_default();
             let role = role.merged(fields)?;
             let warnings = self.mounts().get(TOKEN_MOUNT).map(|mount| role.warnings(fields, mount));

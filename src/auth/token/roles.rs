@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::names::{any_matches, contains, kept};
 use super::terms::{TokenKind, TokenTerms};
 use super::ttl::human;
 use crate::auth::mounts::Mount;
+use crate::auth::names::{any_matches, contains, kept};
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
 

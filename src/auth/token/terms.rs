@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::names::sanitised;
 use super::network::Network;
 use super::ttl::human;
 use crate::auth::ROOT;
 use crate::auth::mounts::Mount;
+use crate::auth::names::sanitised;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
 

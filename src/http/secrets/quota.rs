@@ -43,6 +43,11 @@ impl Gate {
         if self.waits { None } else { self.count(target, asked, target.role(asked), state.clock.now()) }
     }
 
+    /// Counts the request, if its body had to be read first and could not be.
+    pub(super) fn without_a_body(&self, state: &State, target: &Target, asked: &Asked) -> Option<Standing> {
+        if self.waits { self.count(target, asked, "", state.clock.now()) } else { None }
+    }
+
     /// Counts the request, if its body had to be read first.
     pub(super) fn behind_the_body(
         &self,

@@ -146,31 +146,43 @@ fn increment(call: &Call) -> Result<Option<Duration>> {
 }
 
 async fn revoke_self(call: Call) -> Result<Answer> {
-    call.state.auth.revoke(call.token()?).await?;
-    call.state.mounts.tokens_ended();
-    Ok(Answer::empty())
+    to_the_end(async move {
+        call.state.auth.revoke(call.token()?).await?;
+        call.state.mounts.tokens_ended();
+        Ok(Answer::empty())
+    })
+    .await
 }
 
 /// Any token by its text; one that is not known is answered like one that was.
 async fn revoke(call: Call) -> Result<Answer> {
-    let token = given(&call, "token")?.ok_or_else(missing_token)?;
-    call.state.auth.revoke(&token).await?;
-    call.state.mounts.tokens_ended();
-    Ok(Answer::empty())
+    to_the_end(async move {
+        let token = given(&call, "token")?.ok_or_else(missing_token)?;
+        call.state.auth.revoke(&token).await?;
+        call.state.mounts.tokens_ended();
+        Ok(Answer::empty())
+    })
+    .await
 }
 
 async fn revoke_accessor(call: Call) -> Result<Answer> {
-    let known = call.state.auth.revoke_accessor(&accessor(&call)?).await?;
-    call.state.mounts.tokens_ended();
-    let warning = (!known).then(|| "No token found with this accessor".to_owned());
-    Ok(Answer::empty().with_warnings(warning))
+    to_the_end(async move {
+        let known = call.state.auth.revoke_accessor(&accessor(&call)?).await?;
+        call.state.mounts.tokens_ended();
+        let warning = (!known).then(|| "No token found with this accessor".to_owned());
+        Ok(Answer::empty().with_warnings(warning))
+    })
+    .await
 }
 
 async fn revoke_orphan(call: Call) -> Result<Answer> {
-    let token = given(&call, "token")?.ok_or_else(missing_token)?;
-    call.state.auth.revoke_orphan(&token).await?;
-    call.state.mounts.tokens_ended();
-    Ok(Answer::empty())
+    to_the_end(async move {
+        let token = given(&call, "token")?.ok_or_else(missing_token)?;
+        call.state.auth.revoke_orphan(&token).await?;
+        call.state.mounts.tokens_ended();
+        Ok(Answer::empty())
+    })
+    .await
 }
 
 async fn accessors(call: Call) -> Result<Answer> {

@@ -11,28 +11,30 @@ use super::answer::{Answer, Body};
 use super::render::{self, Context};
 use crate::auth::Caller;
 use crate::auth::wrapping::{MAX_ANSWER, Terms, Wrapped};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::http::request_id::RequestId;
 use crate::http::state::State;
 use crate::secret::Secret;
 
 /// Most octets of what is put away for somebody whom nobody knows.
 const OPEN_ANSWER: usize = 64 << 10;
+/// Longest time that it is kept, unless they have logged in: what anybody may make the store keep goes soon.
+const OPEN_TTL: Duration = Duration::from_secs(300);
 
 /// What is wanted, of a request that is answered soon.
 pub(super) struct Wanted {
     ttl: Duration,
     path: String,
     display_name: String,
-    longest: usize,
+    /// Whether it is somebody whom nobody knows.
+    open: bool,
 }
 
 impl Wanted {
     /// For so long, in answer to a request for this path.
     pub(super) fn of(ttl: Duration, path: &str, caller: Option<&Caller>) -> Self {
-        let longest = if caller.is_some() { MAX_ANSWER } else { OPEN_ANSWER };
         let display_name = caller.map(|caller| caller.display_name.clone()).unwrap_or_default();
-        Self { ttl, path: path.to_owned(), display_name, longest }
+        Self { ttl, path: path.to_owned(), display_name, open: caller.is_none() }
     }
 }
 
@@ -44,7 +46,7 @@ pub(super) fn can_be(answer: &Answer) -> bool {
 /// Puts an answer away; what its asker gets in its place.
 ///
 /// # Errors
-/// `Invalid` when it is too long; those of the store.
+/// `Invalid` when it is too long, or is to be kept too long for somebody whom nobody knows; those of the store.
 pub(super) async fn put_away(
     state: &State,
     answer: Answer,
@@ -52,7 +54,12 @@ pub(super) async fn put_away(
     id: &RequestId,
     context: Context<'_>,
 ) -> Result<Answer> {
-    let Wanted { ttl, path, display_name, longest } = wanted;
+    let Wanted { ttl, path, display_name, open } = wanted;
+    if open && ttl > OPEN_TTL && !matches!(answer.body, Body::Auth(_)) {
+        let rule = format!("wrap-ttl: without a token at most {}s", OPEN_TTL.as_secs());
+        return Err(Error::invalid(rule));
+    }
+    let longest = if open { OPEN_ANSWER } else { MAX_ANSWER };
     let wrapped_accessor = accessor_in(&answer.body, context.mount_type);
     let (media_type, body) = render::whole(answer, id, context, longest)?;
     let kept = Wrapped { media_type, body: Secret::new(body.into_bytes()) };

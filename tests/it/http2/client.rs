@@ -190,6 +190,16 @@ impl Wire {
         }
     }
 
+    /// Waits until every request sent so far has begun; nothing when the server closed first. A first answer may
+    /// leave while requests that came with its question still wait to begin, a second one cannot.
+    pub async fn all_begun(&mut self) -> Option<()> {
+        for _ in 0..2 {
+            self.try_send(&frame(PING, 0, 0, &[0; 8])).await.ok()?;
+            self.next_of(PING).await?;
+        }
+        Some(())
+    }
+
     /// Reads until the server closes: the reasons it gave (RFC 9113, 6.8).
     pub async fn until_closed(&mut self, most: Duration) -> Vec<u32> {
         let read = async {

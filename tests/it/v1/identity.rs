@@ -475,3 +475,37 @@ async fn each_right_on_identities_is_one_right() {
     lister.get(&format!("identity/entity/id/{id}")).await.assert_denied();
     app.stop().await;
 }
+
+#[actix_web::test]
+async fn who_may_change_one_entity_by_its_name_reaches_no_other() {
+    let app = App::start().await;
+    for name in ["admin", "bob"] {
+        write(&app, &format!("identity/entity/name/{name}"), json!({})).await;
+    }
+    let other = read(&app.client, "identity/entity/name/admin").await;
+    let client = only(&app, "bob", &granted("identity/entity/name/bob", &["update"])).await;
+    let body = json!({ "id": other["id"], "disabled": true, "policies": "bob" });
+    let answer = client.post("identity/entity/name/bob", body).await;
+    assert_eq!((answer.status, answer.error()), (400, "id: is not taken where the path names the entity"));
+    assert_eq!(read(&app.client, "identity/entity/name/admin").await, other);
+    assert_eq!(client.post("identity/entity/name/bob", json!({ "metadata": { "a": "b" } })).await.status, 204);
+    assert_eq!(read(&app.client, "identity/entity/name/bob").await["metadata"], json!({ "a": "b" }));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn an_entity_that_an_operator_gives_an_alias_is_kept() {
+    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
+    method(&app, "one").await;
+    let accessor = method(&app, "two").await;
+    let auth = try_login(&app, "one", "bob", json!({}), json!({})).await.unwrap();
+    let id = auth["entity_id"].as_str().unwrap().to_owned();
+    let alias = json!({ "name": "b@x", "mount_accessor": accessor, "canonical_id": id });
+    assert_eq!(app.client.post("identity/entity-alias", alias).await.status, 200);
+    assert_eq!(app.client.post("auth/token/revoke", json!({ "token": auth["client_token"] })).await.status, 204);
+    app.clock.advance(std::time::Duration::from_secs(2 * 3600));
+    app.shared().auth.sweep().await.unwrap();
+    let entity = read(&app.client, &format!("identity/entity/id/{id}")).await;
+    assert_eq!(entity["aliases"].as_array().unwrap().len(), 2);
+    app.stop().await;
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use time::macros::datetime;
 
+use super::jwt::Bed;
 use super::rights::{granted, only};
 use crate::support::{Answer, App, Builder, Client, send};
 
@@ -184,4 +185,22 @@ async fn quotas_are_written_read_listed_and_deleted_by_whoever_has_the_right() {
         assert_eq!(app.client.delete(&format!("{QUOTA}/b")).await.status, 204);
     }
     app.stop().await;
+}
+
+/// Who says no role, and whose body is no JSON, is counted like everybody.
+#[actix_web::test]
+async fn a_quota_of_a_role_is_no_way_around_it_or_another() {
+    let bed = Bed::of(builder()).await;
+    bed.configure(json!({ "default_role": "ci" })).await;
+    quota(&bed.app, "ops", json!({ "path": "auth/jwt", "role": "ci", "rate": 1, "interval": "1h" })).await;
+    quota(&bed.app, "all", json!({ "path": "auth/jwt", "rate": 1, "interval": "1h" })).await;
+    let stranger = bed.app.client.with_token("");
+    let first = stranger.post("auth/jwt/login", json!({ "jwt": "a.b.c" })).await;
+    assert_eq!(first.status, 403, "{}", first.text);
+    assert_exceeded(&stranger.post("auth/jwt/login", json!({ "jwt": "a.b.c" })).await, "auth/jwt/login");
+    assert_exceeded(&stranger.post("auth/jwt/login", json!({ "jwt": "a.b.c", "role": "" })).await, "auth/jwt/login");
+    let broken = async || send(stranger.request("POST", "auth/jwt/login").body("{")).await;
+    assert_eq!(broken().await.status, 400);
+    assert_exceeded(&broken().await, "auth/jwt/login");
+    bed.app.stop().await;
 }

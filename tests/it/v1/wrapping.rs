@@ -309,3 +309,22 @@ async fn what_is_too_long_is_not_wrapped_and_less_so_for_strangers() {
     assert!(answer.error().starts_with("wrap-ttl: the answer has more than 1048576 bytes"), "{}", answer.error());
     app.stop().await;
 }
+
+#[actix_web::test]
+async fn what_is_wrapped_for_strangers_goes_soon() {
+    let app = App::start().await;
+    authority(&app).await;
+    let stranger = app.client.with_token("");
+    let ask = async |ttl: &str| send(stranger.request("GET", "pki/ca/pem").header("X-Service-Wrap-TTL", ttl)).await;
+    let answer = ask("301s").await;
+    assert_eq!((answer.status, answer.error()), (400, "wrap-ttl: without a token at most 300s"));
+    assert!(ask("300s").await.body["wrap_info"].is_object());
+    // What is unwrapped stays where it is when the answer would be wrapped again.
+    let token = token_in(&ask("60s").await);
+    let again = wrapped(&app.client, "POST", "sys/wrapping/unwrap", json!({ "token": token })).await;
+    assert_eq!(again.status, 400, "{}", again.text);
+    assert!(
+        send(app.client.request("POST", "sys/wrapping/unwrap").json(&json!({ "token": token }))).await.status == 200
+    );
+    app.stop().await;
+}

@@ -30,6 +30,6 @@ impl Method for AppRoles {
     }
 
     fn role_of(view: &View<Self>, sent: &Fields) -> Option<String> {
-        view.made().name(sent.str("role_id").ok()??).map(str::to_owned)
+        view.made().name(sent.text("role_id").ok()??.trim()).map(str::to_owned)
     }
 }

@@ -71,8 +71,9 @@ impl AppRole {
     /// `Invalid` when it is empty or too long.
     pub(crate) fn set_role_id(&mut self, text: &str) -> Result<()> {
         let text = text.trim();
-        if text.is_empty() || text.len() > MAX_ROLE_ID {
-            return Err(Error::invalid(format!("role_id: must have 1 to {MAX_ROLE_ID} bytes")));
+        if text.is_empty() || text.len() > MAX_ROLE_ID || text.chars().any(char::is_control) {
+            let rule = format!("role_id: must have 1 to {MAX_ROLE_ID} bytes and no control characters");
+            return Err(Error::invalid(rule));
         }
         text.clone_into(&mut self.role_id);
         Ok(())

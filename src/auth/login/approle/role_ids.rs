@@ -12,7 +12,7 @@ use super::role::AppRole;
 use crate::auth::login::role::Roles;
 use crate::auth::store::AuthWrite;
 use crate::documents::{DocumentKey, DocumentWrite, MountId};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
 /// The kind of these documents.
 const KIND: &str = "role-id";
@@ -24,12 +24,12 @@ impl RoleIds {
     /// Those of these roles.
     ///
     /// # Errors
-    /// `Invalid` when two of them have the same one.
+    /// `Conflict` when two of them have the same one.
     pub(super) fn of(roles: &Roles<AppRole>) -> Result<Self> {
         let mut names = HashMap::new();
         for (name, role) in roles.iter() {
             if names.insert(hash(role.role_id()), Arc::clone(name)).is_some() {
-                return Err(Error::invalid("role_id already in use"));
+                return Err(Error::new(Kind::Conflict, "role_id already in use"));
             }
         }
         Ok(Self(names))

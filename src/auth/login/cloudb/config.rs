@@ -1,5 +1,6 @@
 //! The configuration of one mount, and what it comes to with the server's environment behind it.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,11 @@ use crate::secret::{Secret, sealed};
 
 /// How long a secret lives that a rotation asks for: half a year.
 const ROOT_PASSWORD_TTL: Duration = Duration::from_secs(4380 * 3600);
+/// How long one may live: none is made that has ended, or whose end is in no calendar.
+const SECRET_LIVES: RangeInclusive<Duration> = Duration::from_secs(3600)..=Duration::from_secs(10 * 365 * 24 * 3600);
 const MAX_RETRIES: i64 = 3;
+/// Most that may be asked for.
+const MOST_RETRIES: i64 = 100;
 const RETRY_DELAY: Duration = Duration::from_secs(4);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
@@ -108,7 +113,15 @@ impl Config {
             cloud(name)?;
         }
         let is_other = |written: &Option<String>, standing: &str| written.as_deref().is_some_and(|id| id != standing);
+        if change.root_password_ttl.is_some_and(|ttl| !SECRET_LIVES.contains(&ttl)) {
+            return Err(Error::invalid("root_password_ttl: must be between an hour and ten years"));
+        }
+        if change.max_retries.is_some_and(|retries| retries > MOST_RETRIES) {
+            return Err(Error::invalid(format!("max_retries: at most {MOST_RETRIES}")));
+        }
         if is_other(&change.client_id, &config.client_id)
+            || is_other(&change.tenant_id, &config.tenant_id)
+            || is_other(&change.environment, &config.environment)
             || change.client_secret.as_ref().is_some_and(|secret| *secret != config.client_secret)
         {
             // What is known of secrets was of another one.
@@ -235,12 +248,12 @@ mod tests {
         let first = written(None, |c| {
             c.max_retries = Some(7);
             c.retry_delay = Some(Duration::from_millis(1500));
-            c.root_password_ttl = Some(Duration::from_secs(60));
+            c.root_password_ttl = Some(Duration::from_secs(3600));
         });
         let second = written(first.ok().as_ref(), |c| c.client_id = Some("app".to_owned())).ok().unwrap();
         let shown = second.shown();
         assert_eq!((shown.client_id, shown.max_retries, shown.max_retry_delay), ("app", 7, MAX_RETRY_DELAY));
-        assert_eq!((shown.retry_delay, shown.root_password_ttl.as_secs()), (Duration::from_millis(1500), 60));
+        assert_eq!((shown.retry_delay, shown.root_password_ttl.as_secs()), (Duration::from_millis(1500), 3600));
     }
 
     #[test]

@@ -96,7 +96,11 @@ impl<'p> Graph<'p> {
         let path = format!("/v1.0/applications/{}/addPassword", encoded(&application.id));
         let body = json!({"passwordCredential": {"displayName": name, "endDateTime": rfc3339(until)}});
         let reply = self.send(Method::POST, &path, Some(&body), Tries::ONE).await?;
-        reply.read(GRAPH).map_err(|error| nonsense(error.text()))
+        let made: Password = reply.read(GRAPH).map_err(|error| nonsense(error.text()))?;
+        match made.secret_text.expose().is_empty() || made.key_id.is_empty() {
+            true => Err(nonsense(format!("{GRAPH}: the new secret is empty"))),
+            false => Ok(made),
+        }
     }
 
     /// Has a secret removed; one that is not there any more counts as removed.

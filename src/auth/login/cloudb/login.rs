@@ -22,6 +22,7 @@ use super::settings::Services;
 use super::shapes::LoginRequest;
 use crate::auth::Auth;
 use crate::auth::login::method::View;
+use crate::auth::login::open::Open;
 use crate::auth::login::role::{Role as _, folded};
 use crate::auth::login::verifier::Jwt;
 use crate::auth::mounts::Mount;
@@ -49,12 +50,12 @@ pub(crate) async fn log_in(
     auth: &Auth,
     services: &Arc<Services>,
     mount: &Arc<Mount>,
-    view: &View<Cloudb>,
+    open: &Open<Cloudb>,
     request: &LoginRequest,
     address: Option<IpAddr>,
 ) -> Result<(Value, Warnings)> {
     let begun = Instant::now();
-    let done = made(auth, services, mount, view, request, address).await;
+    let done = made(auth, services, mount, open, request, address).await;
     histogram!(telemetry::CLOUDB_LOGIN_SECONDS).record(begun.elapsed().as_secs_f64());
     let labels = [("mount", mount.path.clone()), ("result", word(&done).to_owned())];
     counter!(telemetry::CLOUDB_LOGINS, &labels).increment(1);
@@ -65,10 +66,11 @@ async fn made(
     auth: &Auth,
     services: &Arc<Services>,
     mount: &Arc<Mount>,
-    view: &View<Cloudb>,
+    open: &Open<Cloudb>,
     request: &LoginRequest,
     address: Option<IpAddr>,
 ) -> Result<(Value, Warnings)> {
+    let view = open.view();
     let jwt = request.jwt.expose_text().filter(|jwt| !jwt.is_empty());
     let jwt = jwt.ok_or_else(|| Error::invalid("jwt is required"))?;
     if request.role.is_empty() {
@@ -83,7 +85,11 @@ async fn made(
         return Err(Error::forbidden());
     }
     let late = |_| Error::new(Kind::Unavailable, "cloudb: directory and provider did not answer in time");
-    let known = tokio::time::timeout(DEADLINE, known(services, view, role, request, &jwt)).await.map_err(late)??;
+    let known = tokio::time::timeout(DEADLINE, known(services, &view, role, request, &jwt)).await.map_err(late)??;
+    // The provider may have taken its time, and who was let in before may not be now.
+    if open.view().roles().get(&request.role).is_none_or(|now| **now != **role) {
+        return Err(Error::new(Kind::Unavailable, "the role was changed meanwhile; log in again"));
+    }
     let Known { oid, groups, metadata } = known;
     auth.log_in(Login {
         mount: Arc::clone(mount),

@@ -1,6 +1,6 @@
 //! Finding claims, and comparing them with what a role says.
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::auth::login::verifier::Claims;
 
@@ -31,12 +31,20 @@ fn is(bound: &Value, value: &Value, globs: bool) -> bool {
         (Value::String(_), Value::String(text)) if text.trim().is_empty() => false,
         (Value::String(pattern), Value::String(text)) if globs => glob(pattern, text),
         (Value::String(bound), Value::String(text)) => bound == text,
-        (Value::Number(bound), Value::Number(number)) if !globs => {
-            // 1 and 1.0 are one number in JSON.
-            bound == number || (bound.is_f64() != number.is_f64() && bound.as_f64() == number.as_f64())
-        }
+        (Value::Number(bound), Value::Number(number)) if !globs => is_number(bound, number),
         (Value::Bool(bound), Value::Bool(value)) => !globs && bound == value,
         _ => false,
+    }
+}
+
+/// Whether two numbers are one; 1 and 1.0 are in JSON. From 2^53 on a number with a fraction or an exponent stands for
+/// several, and is like none.
+fn is_number(bound: &Number, number: &Number) -> bool {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let exact = |number: &Number| number.as_f64().filter(|number| number.abs() < EXACT);
+    match (bound.is_f64(), number.is_f64()) {
+        (false, false) => bound == number,
+        _ => exact(bound).is_some_and(|bound| exact(number) == Some(bound)),
     }
 }
 

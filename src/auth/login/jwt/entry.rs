@@ -11,7 +11,7 @@ use crate::auth::login::verifier::{Jwt, Rules};
 use crate::auth::mounts::Mount;
 use crate::auth::token::{Alias, Login};
 use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
 /// Longest name of a role, bytes.
@@ -60,6 +60,14 @@ impl Open<method::Jwt> {
             times: role.times(),
         };
         let claims = view.made().verifier(config, settings, clock)?.verify(&token, &rules).await?;
+        // Keys may have taken their time, and what was let in before may not be now.
+        let now = self.view();
+        if now.config() != Some(config) || now.roles().get(&name).is_none_or(|now| **now != **role) {
+            return Err(Error::new(
+                Kind::Unavailable,
+                "the role or the configuration was changed meanwhile; log in again",
+            ));
+        }
         let who = role.identity(&claims, &name, clock.now())?;
         let alias = Alias { name: who.name.clone(), metadata: who.metadata.clone(), groups: who.groups };
         let terms = role.terms.clone();

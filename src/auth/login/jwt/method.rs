@@ -11,6 +11,7 @@ use crate::auth::login::settings::LoginSettings;
 use crate::auth::login::verifier::Verifier;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::fields::Fields;
 
 /// The method.
 pub(crate) struct Jwt;
@@ -27,6 +28,11 @@ impl Method for Jwt {
     fn make(config: Option<&JwtConfig>, _: &Roles<JwtRole>, before: Option<&View<Self>>) -> Result<Keys> {
         let same = before.filter(|before| before.config() == config);
         Ok(same.map(|before| before.made().clone()).unwrap_or_default())
+    }
+
+    fn role_of(view: &View<Self>, sent: &Fields) -> Option<String> {
+        let given = sent.text("role").ok()?.filter(|role| !role.is_empty());
+        given.or_else(|| Some(view.config()?.default_role.clone()).filter(|role| !role.is_empty()))
     }
 }
 

@@ -19,6 +19,8 @@ pub(super) const ROLE: &str = "role";
 const MOST: usize = 100;
 /// Longest name of a claim and longest value, bytes.
 const LONGEST: usize = 1024;
+/// Most groups of one token.
+const MOST_GROUPS: usize = 1_000;
 /// Longest name of who logs in, bytes.
 const LONGEST_NAME: usize = 1024;
 
@@ -147,6 +149,9 @@ impl JwtRole {
         for (claim, target) in &self.claim_mappings {
             match claims::find(claims, claim) {
                 None | Some(Value::Null) => {}
+                Some(Value::String(text)) if text.len() > LONGEST => {
+                    return Err(refused(format!("claim '{claim}' is longer than {LONGEST} bytes")));
+                }
                 Some(Value::String(text)) => drop(metadata.insert(target.clone(), text.clone())),
                 Some(_) => return Err(refused(format!("error converting claim '{claim}' to string"))),
             }
@@ -165,6 +170,10 @@ impl JwtRole {
             Some(Value::Array(groups)) => groups.iter().map(Value::as_str).collect::<Option<_>>().ok_or_else(wrong)?,
             Some(_) => return Err(wrong()),
         };
+        if groups.len() > MOST_GROUPS || groups.iter().any(|group| group.len() > LONGEST) {
+            let most = format!("more than {MOST_GROUPS} groups, or one longer than {LONGEST} bytes");
+            return Err(refused(format!("{:?} claim: {most}", self.groups_claim)));
+        }
         Ok(groups.into_iter().filter(|group| !group.trim().is_empty()).map(str::to_owned).collect())
     }
 

@@ -23,6 +23,8 @@ const FRESH: Duration = Duration::from_secs(3600);
 const STALE: Duration = Duration::from_secs(24 * 3600);
 /// How long after an attempt the next one begins at the earliest.
 const BETWEEN: Duration = Duration::from_secs(10);
+/// How long a login waits for new keys while older ones may be used.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The keys of one issuer.
 pub(super) struct Cache {
@@ -59,12 +61,17 @@ impl Cache {
     /// # Errors
     /// `Unavailable` when there are none, and none can be had.
     pub(super) async fn usable(self: &Arc<Self>) -> Result<Arc<Held>> {
-        match self.within(FRESH) {
-            Some(held) => Ok(held),
-            None => match self.asked().await {
-                Ok(()) => self.within(STALE).ok_or_else(|| Error::internal("keys that were found are not there")),
-                Err(error) => self.within(STALE).ok_or(error),
-            },
+        if let Some(held) = self.within(FRESH) {
+            return Ok(held);
+        }
+        let Some(held) = self.within(STALE) else {
+            self.asked().await?;
+            return self.within(STALE).ok_or_else(|| Error::internal("keys that were found are not there"));
+        };
+        // An issuer that is silent holds up nobody whose key is known, for longer than an answer should take.
+        match tokio::time::timeout(PATIENCE, self.asked()).await {
+            Ok(Ok(())) => Ok(self.within(STALE).unwrap_or(held)),
+            Ok(Err(_)) | Err(_) => Ok(held),
         }
     }
 

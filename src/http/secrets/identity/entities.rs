@@ -14,10 +14,16 @@ use crate::http::secrets::sys::to_the_end;
 
 /// Entities that are read at once for a list.
 const STEP: usize = 1_000;
+/// Longest list that says more of its entities than their keys.
+const MOST_INFO: usize = 10_000;
 
 /// `POST identity/entity`, by id and by name: a new entity, or a change of one.
 pub(super) async fn write(call: Call) -> Result<Answer> {
     let named = Some(call.param("name")).filter(|name| !name.is_empty()).map(str::to_owned);
+    if named.is_some() && given(&call, "id")?.is_some() {
+        // Who may change one entity must not reach another.
+        return Err(Error::invalid("id: is not taken where the path names the entity"));
+    }
     let change = EntityChange {
         name: if named.is_some() { named } else { given(&call, "name")? },
         metadata: pairs(&call, "metadata")?,
@@ -94,10 +100,14 @@ async fn list(call: Call, by_name: bool) -> Result<Answer> {
         let page = EntityPage { by_name, after, limit: u32::try_from(step).unwrap_or(u32::MAX) };
         let found = call.state.auth.entity_page(page).await?;
         for entry in &found {
+            keys.push(key(entry));
+            if keys.len() > MOST_INFO {
+                info.clear();
+                continue;
+            }
             let aliases = entry.aliases.iter().map(|alias| rendering::alias_entry(alias, &mounts));
             let aliases: Vec<Value> = aliases.collect();
             info.insert(key(entry), json!({ "id": entry.id, "name": entry.name, "aliases": aliases }));
-            keys.push(key(entry));
         }
         left -= found.len();
         match found.last() {
@@ -105,7 +115,8 @@ async fn list(call: Call, by_name: bool) -> Result<Answer> {
             _ => break,
         }
     }
-    Answer::keys(keys, Some(Value::Object(info)))
+    let told = keys.len() <= MOST_INFO;
+    Answer::keys(keys, told.then_some(Value::Object(info)))
 }
 
 /// `DELETE identity/entity/id/:id`, of an absent one too.

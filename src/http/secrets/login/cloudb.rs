@@ -46,10 +46,10 @@ async fn login(mut call: Call) -> Result<Answer> {
         vmss_name: text("vmss_name")?,
         resource_id: text("resource_id")?,
     };
-    let view = call.login_method::<Cloudb>().await?.view();
+    let open = call.login_method::<Cloudb>().await?;
     let auth = &call.state.auth;
     let services = auth.logins().cloudb();
-    let (auth, warnings) = cloudb::log_in(auth, services, &call.mount, &view, &request, call.address).await?;
+    let (auth, warnings) = cloudb::log_in(auth, services, &call.mount, &open, &request, call.address).await?;
     Ok(Answer::auth(auth).with_warnings(warnings))
 }
 

@@ -24,6 +24,10 @@ pub(super) async fn lookup(call: Call) -> Result<Answer> {
 
 /// `POST sys/wrapping/unwrap`: the answer as it would have been sent, once, for whoever has the token.
 pub(super) async fn unwrap(call: Call) -> Result<Answer> {
+    if call.wrap_ttl.is_some() {
+        // It could turn out not to fit when the first token is gone.
+        return Err(Error::invalid("wrap-ttl: what is unwrapped is not wrapped again; sys/wrapping/rewrap does that"));
+    }
     let token = wrapping_token(&call)?;
     Ok(Body::Unwrapped(call.state.auth.unwrap_answer(text(&token)).await?).into())
 }

@@ -33,21 +33,27 @@ impl Role {
         }
         let mut role = self.clone();
         if self.allowed_domains_template {
-            role.allowed_domains = filled(&self.allowed_domains, identity);
+            role.allowed_domains = filled(&self.allowed_domains, identity, |_, _| true);
         }
         if self.allowed_uri_sans_template {
-            role.allowed_uri_sans = filled(&self.allowed_uri_sans, identity);
+            role.allowed_uri_sans = filled(&self.allowed_uri_sans, identity, keeps_its_parts);
         }
         Cow::Owned(role)
     }
 }
 
-fn filled(list: &[String], identity: Option<&dyn Identity>) -> Vec<String> {
+fn filled(list: &[String], identity: Option<&dyn Identity>, fits: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let fill = |entry: &String| match is_template(entry) {
-        true => Template::parse("", entry).ok()?.fill(identity?).ok(),
+        true => Template::parse("", entry).ok()?.fill(identity?).ok().filter(|filled| fits(entry, filled)),
         false => Some(entry.clone()),
     };
     list.iter().filter_map(fill).collect()
+}
+
+/// Whether a URI has the parts that its template has: what ends a host or a path in it, or hides such an end, is
+/// the template's alone (RFC 3986 2.2 and 3).
+fn keeps_its_parts(template: &str, filled: &str) -> bool {
+    ['?', '#', '%', '\\', '@', ':'].iter().all(|end| template.matches(*end).count() == filled.matches(*end).count())
 }
 
 #[cfg(test)]
@@ -85,6 +91,9 @@ mod tests {
             let nobody = role.filled_for(Some(&Named(value)));
             assert_eq!(nobody.allowed_domains, ["plain.test"], "{value:?}");
             assert!(nobody.allowed_uri_sans.is_empty());
+        }
+        for value in ["evil.com?", "admin#", "a%2Fb", "a\\b", "a@b", "a:1"] {
+            assert!(role.filled_for(Some(&Named(value))).allowed_uri_sans.is_empty(), "{value:?}");
         }
         assert_eq!(role.filled_for(None).allowed_domains, ["plain.test"]);
     }

@@ -58,7 +58,8 @@ async fn begin(services: &Arc<Services>, open: &Open<Cloudb>) -> Result<()> {
         }
     };
     let kept = keep(open, &name, &made, expires, services.clock.now()).await;
-    if kept.is_err() {
+    // Of any other failure nobody knows whether it is kept all the same: what is noted settles it.
+    if kept.as_ref().is_err_and(|error| error.kind() == Kind::Invalid) {
         undo(&graph, &application, &made.key_id).await;
     }
     kept

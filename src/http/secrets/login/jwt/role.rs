@@ -7,7 +7,7 @@ use crate::auth::login::jwt::{BoundClaims, JwtRole};
 use crate::auth::mounts::Mount;
 use crate::auth::token::TokenTerms;
 use crate::error::{Error, Result, Warnings};
-use crate::fields::Fields;
+use crate::fields::{Fields, MAX_VALUES, json_in};
 use crate::http::secrets::login::roles::joined;
 
 /// The fields of a role beside those of its tokens.
@@ -127,8 +127,8 @@ fn bound_claims(fields: &Fields) -> Result<Option<Map<String, Value>>> {
     const NAME: &str = "bound_claims";
     match fields.value(NAME) {
         Some(Value::Object(claims)) => Ok(Some(claims.clone())),
-        Some(Value::String(text)) if text.trim_start().starts_with('{') => match serde_json::from_str(text) {
-            Ok(Value::Object(claims)) => Ok(Some(claims)),
+        Some(Value::String(text)) if text.trim_start().starts_with('{') => match json_in(text, MAX_VALUES) {
+            Some(Value::Object(claims)) => Ok(Some(claims)),
             _ => Err(Error::invalid("bound_claims: must be a JSON object")),
         },
         _ => {
