@@ -1,6 +1,7 @@
 //! Random bytes and the identifiers made of them, all from the system's generator through aws-lc.
 
-const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+/// The digits of base 62, in the order of their octets.
+pub(crate) const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Fills `out` with random bytes.
 ///

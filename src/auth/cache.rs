@@ -101,7 +101,7 @@ impl TokenCache {
     }
 
     fn shard(&self, hash: &TokenHash) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[usize::from(hash[0]) % SHARDS])
+        lock(&self.shards[usize::from(hash[hash.len() - 1]) % SHARDS])
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tokens: looking them up, renewing them, ending them.
 //!
 //! `create` makes them from others and `login` from logins, `root` makes the ones that stand at the beginning; `make`
-//! is the last step of each. What a new one gets is in `asked` (what is asked for), `grants` (policies), `terms` and
+//! is the last step of each, and `text` the form of what it answers. What a new one gets is in `asked` (what is asked for), `grants` (policies), `terms` and
 //! `roles` (what roles say), and `ttl` (the arithmetic of lives). `role_table` keeps token roles. A `record` is what
 //! is known of a token; most are rows of the store, and some, `batch` tokens, are sealed into their own text. `renew`
 //! and `ended` are the rest of their lives. A token that has expired or is used up is treated as absent at once,
@@ -21,42 +21,28 @@ mod role_table;
 mod roles;
 mod root;
 mod terms;
+mod text;
 mod ttl;
 
-use aws_lc_rs::digest;
 use serde_json::Value;
 
 pub use super::identity::LoginAlias as Alias;
 pub(super) use batch::{Batch, is_batch};
 pub use create::CreatePath;
 pub use login::Login;
-pub(super) use make::{Ties, new_token, token_row};
+pub(super) use make::{Ties, token_row};
 pub use network::Network;
 pub use record::LoggedIn;
 pub(super) use record::Record;
 pub(super) use role_table::RoleTable;
 pub use roles::{ROLE_FIELDS, ROLE_SYNONYMS};
 pub use terms::{TokenKind, TokenTerms};
+pub(super) use text::{hash_of, new_token};
 
-use super::store::{TokenHash, TokenRow};
+use super::store::TokenRow;
 use super::{Auth, Caller};
 use crate::error::{Error, Kind, Result};
 use record::Standing;
-
-/// Longest stored token, or accessor, that is looked at, in bytes.
-const MAX_TEXT: usize = 512;
-
-/// The hash under which a token or accessor is stored; `None` for what cannot be one.
-pub(super) fn hash_of(text: &str) -> Option<TokenHash> {
-    let can_be = !text.is_empty() && text.len() <= MAX_TEXT;
-    can_be.then(|| sha256(text))
-}
-
-fn sha256(text: &str) -> TokenHash {
-    let mut hash = TokenHash::default();
-    hash.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
-    hash
-}
 
 /// A token that lives.
 enum Live {

@@ -116,7 +116,7 @@ impl Auth {
         let Terms { ttl, path, display_name, wrapped_accessor } = terms;
         let mut record = self.new_record(vec![WRAPPING.to_owned()], display_name, &path);
         (record.creation_ttl, record.grant, record.explicit_max_ttl) = (ttl, ttl, ttl);
-        let token = Zeroizing::new(new_token());
+        let token = Zeroizing::new(new_token(record.created_at));
         let row = token_row(&token, &record, Some(ttl), Some(1), Ties::default())?;
         let kept = CubbyholeRow { token: row.hash, path: ANSWER.to_owned(), body };
         let wrap = [AuthWrite::TokenInsert(row), AuthWrite::CubbyholePut(kept)];

@@ -18,7 +18,6 @@ const FAMILIES: &[&str] = &[
     "auth",
     "auth/mounts",
     "auth/policy",
-    "auth/token",
     "config",
     "fields",
     "http/secrets",

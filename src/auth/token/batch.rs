@@ -12,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 use super::record::{Record, Standing};
-use super::sha256;
+use super::text::sha256;
 use crate::auth::store::TokenHash;
 use crate::auth::{Auth, Caller, Held};
 use crate::clock::Time;

@@ -7,17 +7,13 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::batch::Batch;
-use super::hash_of;
 use super::record::{Record, Standing};
+use super::text::{hash_of, new_accessor, new_token};
 use super::ttl::after;
 use crate::auth::Auth;
 use crate::auth::store::{AuthOutcome, AuthWrite, TokenHash, TokenRow};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
-
-/// Characters of `[0-9A-Za-z]` that hold 256 random bits.
-const TOKEN_CHARACTERS: usize = 43;
-const ACCESSOR_CHARACTERS: usize = 24;
 
 /// What a token ends with, beside its own end.
 #[derive(Clone, Copy, Default)]
@@ -42,13 +38,14 @@ pub(super) struct New {
 impl Auth {
     /// A record made now, with a fresh accessor and nothing special.
     pub(in crate::auth) fn new_record(&self, policies: Vec<String>, display_name: String, path: &str) -> Record {
+        let created_at = self.clock.now();
         Record {
-            accessor: crate::random::base62(ACCESSOR_CHARACTERS),
+            accessor: new_accessor(created_at),
             policies,
             path: path.to_owned(),
             meta: BTreeMap::new(),
             display_name,
-            created_at: self.clock.now(),
+            created_at,
             creation_ttl: Duration::ZERO,
             grant: Duration::ZERO,
             explicit_max_ttl: Duration::ZERO,
@@ -77,7 +74,7 @@ impl Auth {
             let token = Zeroizing::new(self.seal_batch(&batch)?);
             return Ok(batch.record.auth_json(&token, &batch.standing(), now));
         }
-        let token = Zeroizing::new(new_token());
+        let token = Zeroizing::new(new_token(now));
         let row = token_row(&token, &record, ttl, uses, ties)?;
         let standing = Standing { expires_at, ..Standing::of(&row) };
         match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await?.as_slice() {
@@ -85,11 +82,6 @@ impl Auth {
             _ => Err(Error::internal("the store answered another write")),
         }
     }
-}
-
-/// A token text with 256 random bits.
-pub(in crate::auth) fn new_token() -> String {
-    format!("s.{}", crate::random::base62(TOKEN_CHARACTERS))
 }
 
 /// The row of a token.

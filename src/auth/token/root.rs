@@ -5,9 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Record;
 use super::batch::is_batch;
-use super::make::{Ties, new_token, token_row};
-use super::{Record, hash_of};
+use super::make::{Ties, token_row};
+use super::text::{hash_of, new_token};
 use crate::auth::store::{AuthWrite, TokenHash};
 use crate::auth::{Auth, ROOT};
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
@@ -31,7 +32,7 @@ impl Auth {
     /// it is the text of some other token, or somebody else makes one at the same time; those of the
     /// store.
     pub async fn root_token(&self, given: Option<&str>, display_name: &str) -> Result<String> {
-        let token = given.map_or_else(new_token, str::to_owned);
+        let token = given.map_or_else(|| new_token(self.clock.now()), str::to_owned);
         if is_batch(&token) {
             return Err(Error::invalid("root token: must not begin as batch tokens do, with \"b.\""));
         }

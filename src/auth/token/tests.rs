@@ -350,7 +350,7 @@ async fn the_unset_values_that_clients_always_send_change_nothing() {
     assert_eq!(auth["lease_duration"], 2_764_800);
     assert_eq!(auth["renewable"], true);
     let token = auth["client_token"].as_str().unwrap();
-    assert!(token.starts_with("s.") && token.len() == 45);
+    assert!(token.starts_with("s.") && token.len() == 46);
     let shown = f.auth.lookup_self(&*f.caller(token).await, token).await.unwrap();
     assert_eq!(shown["display_name"], "token");
     assert_eq!(shown["meta"], json!({"a": "b"}));
