@@ -32,6 +32,7 @@ mod wrapped;
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -75,10 +76,11 @@ pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload
     // At debug: a span for every request costs more than the rest of the pipeline; refusals and
     // failures carry the id themselves.
     let span = tracing::debug_span!("request", %id);
-    let work = async {
+    // All that a request may need on its way is large, and every future around it would move it along.
+    let work = Box::pin(async {
         let outcome = steps(&state, request, payload, &mut trail).await;
         trail.recorded(outcome, conditions).await
-    };
+    });
     let outcome = work.instrument(span).await;
     let mut response = match outcome {
         Ok(answer) => {
@@ -204,7 +206,7 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     let standing = gate.as_ref().and_then(|gate| gate.before_the_body(state, &target, &asked));
     let counted = trail.counted(standing, &asked);
     let known = match counted {
-        Ok(()) => guarded(trail.deadline, recognise(state, headers, &target, &asked, address)).await,
+        Ok(()) => guarded(trail.deadline, || recognise(state, headers, &target, &asked, address)).await,
         Err(error) => Err(error),
     };
     if let Some(seen) = &mut trail.seen {
@@ -227,8 +229,9 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
     let wrap_ttl = request::wrap_ttl(headers, settings.compat)?;
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     trail.deadline = Instant::now() + settings.max_duration;
-    let admitted = admit(state, known?, &target, &asked, &sent.fields, address, wrap_ttl);
-    let admitted = guarded(trail.deadline, admitted).await?;
+    let known = known?;
+    let admit = || admit(state, known, &target, &asked, &sent.fields, address, wrap_ttl);
+    let admitted = guarded(trail.deadline, admit).await?;
     if asked.help {
         trail.intent().await?;
         return target.help(&asked);
@@ -269,14 +272,14 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         address,
         request_id: trail.id,
     };
-    let answer = guarded(trail.deadline, async move { (route.handler)(call).await }).await?;
+    let answer = guarded(trail.deadline, || (route.handler)(call)).await?;
     let Some(wanted) = wanted.filter(|_| wrapped::can_be(&answer)) else { return Ok(answer) };
     // What stands in its place has a token in it.
     trail.compressible = false;
     let courtesies = std::mem::take(&mut trail.courtesies);
     let mount_type = trail.mount.as_ref().map_or("", |mount| mount.kind.word());
     let context = render::Context { mount_type, courtesies, ..render::Context::default() };
-    guarded(trail.deadline, wrapped::put_away(state, answer, wanted, &trail.id, context)).await
+    guarded(trail.deadline, || wrapped::put_away(state, answer, wanted, &trail.id, context)).await
 }
 
 /// What is asked for. A tail that a route takes as it was sent never meets the rules for paths.
@@ -292,8 +295,10 @@ fn asked(table: &MountTable, request: &HttpRequest, raw_path: &str, settings: &S
     Ok(Asked { tail: Some(Bytes::copy_from_slice(&raw_path.as_bytes()[at..])), ..asked })
 }
 
-/// Ends work that panics or takes too long, so that neither costs more than its own request.
-async fn guarded<T>(deadline: Instant, work: impl Future<Output = Result<T>>) -> Result<T> {
+/// Ends work that panics or takes too long, so that neither costs more than its own request. The work begins where it
+/// stays: it may be large, and moving it is dear.
+async fn guarded<T, W: Future<Output = Result<T>>>(deadline: Instant, begin: impl FnOnce() -> W) -> Result<T> {
+    let work = pin!(begin());
     match tokio::time::timeout_at(deadline.into(), AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => {
@@ -470,10 +475,10 @@ mod tests {
     #[actix_web::test]
     async fn a_panic_or_a_long_run_costs_its_own_request_only() {
         let long = Instant::now() + std::time::Duration::from_secs(5);
-        assert!(guarded(long, async { Ok(Answer::empty()) }).await.is_ok());
-        let panicked = guarded::<Answer>(long, async { panic!("hunter2") }).await.err().unwrap();
+        assert!(guarded(long, || async { Ok(Answer::empty()) }).await.is_ok());
+        let panicked = guarded::<Answer, _>(long, || async { panic!("hunter2") }).await.err().unwrap();
         assert_eq!((panicked.kind(), panicked.text()), (Kind::Internal, "internal error"));
-        let late = guarded::<Answer>(Instant::now(), std::future::pending()).await.err().unwrap();
+        let late = guarded::<Answer, _>(Instant::now(), std::future::pending).await.err().unwrap();
         assert_eq!(late.kind(), Kind::Unavailable);
     }
 

@@ -18,6 +18,7 @@ mod change;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -518,13 +519,17 @@ impl Handler<Work> for Replica {
         let operation = Operation::of(&request);
         let stages = self.stages[operation as usize].clone();
         match request {
-            Request::Issue(issue) => guarded(role_leaf::issue(view, tools, origin, issue, stages), operation),
-            Request::Sign(sign) => guarded(role_leaf::sign(view, tools, origin, sign, stages), operation),
-            Request::SignVerbatim(sign) => guarded(verbatim::sign(view, tools, origin, sign, stages), operation),
-            Request::SignIntermediate(sign) => {
-                guarded(intermediate::sign(view, tools, origin, *sign, stages), operation)
+            Request::Issue(issue) => guarded(operation, move || role_leaf::issue(view, tools, origin, issue, stages)),
+            Request::Sign(sign) => guarded(operation, move || role_leaf::sign(view, tools, origin, sign, stages)),
+            Request::SignVerbatim(sign) => {
+                guarded(operation, move || verbatim::sign(view, tools, origin, sign, stages))
             }
-            Request::SignSelfIssued(sign) => guarded(self_issued::sign(view, tools, origin, sign, stages), operation),
+            Request::SignIntermediate(sign) => {
+                guarded(operation, move || intermediate::sign(view, tools, origin, *sign, stages))
+            }
+            Request::SignSelfIssued(sign) => {
+                guarded(operation, move || self_issued::sign(view, tools, origin, sign, stages))
+            }
         }
     }
 }
@@ -536,16 +541,18 @@ impl Handler<ExternalWork> for Replica {
         let operation = Operation::ExternalPolicy;
         let stages = self.stages[operation as usize].clone();
         let (views, tools) = (Arc::clone(&self.view), self.tools.clone());
-        guarded(external_policy::run(views, tools, origin, request, stages), operation)
+        guarded(operation, move || external_policy::run(views, tools, origin, request, stages))
     }
 }
 
-/// Runs a request so that a panic in it becomes an error, and counts how it went.
-fn guarded(
-    work: impl Future<Output = Result<Issued>> + 'static,
+/// Runs a request so that a panic in it becomes an error, and counts how it went. The work begins where it stays: it
+/// is large, and moving it is dear.
+fn guarded<W: Future<Output = Result<Issued>>>(
     operation: Operation,
+    begin: impl FnOnce() -> W + 'static,
 ) -> ResponseFuture<Result<Issued>> {
     Box::pin(async move {
+        let work = pin!(begin());
         let result = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| Err(panicked()));
         match &result {
             Ok(_) => metrics::counter!(telemetry::PKI_CERTIFICATES, "operation" => operation.name()).increment(1),
@@ -561,9 +568,9 @@ mod tests {
 
     #[actix::test]
     async fn a_panic_in_a_request_becomes_an_error_and_the_next_request_is_served() {
-        let broken = guarded(async { panic!("a defect") }, Operation::Issue).await;
+        let broken = guarded(Operation::Issue, || async { panic!("a defect") }).await;
         assert_eq!(broken.err().map(|e| e.kind()), Some(Kind::Internal));
-        let next = guarded(async { Err(Error::invalid("served")) }, Operation::Issue).await;
+        let next = guarded(Operation::Issue, || async { Err(Error::invalid("served")) }).await;
         assert_eq!(next.err().map(|e| e.kind()), Some(Kind::Invalid));
     }
 }
