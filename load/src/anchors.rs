@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
 };
+use rustix::time::{ClockId, clock_gettime};
 
 /// RSA keys that are made to know the mean: their times differ several-fold, so a few say nothing.
 const RSA_KEYS: u32 = 400;
@@ -102,6 +104,46 @@ pub(crate) fn micros<T>(count: u32, mut operation: impl FnMut() -> T) -> f64 {
     blocks[blocks.len() / 2]
 }
 
+/// CPU time of an operation, microseconds, while as many `threads` do it at once as will while a server works: beside
+/// busy neighbours a core does less, and a module may have locks. `begin` makes what one thread does again and again.
+/// Median over nine blocks of the mean over all threads.
+pub(crate) fn busy_micros<T, W: FnMut() -> T>(
+    threads: usize,
+    count: u32,
+    begin: impl Fn() -> Result<W, String> + Sync,
+) -> Result<f64, String> {
+    const BLOCKS: usize = 9;
+    let together = Barrier::new(threads);
+    let work = || {
+        let mut begun = begin();
+        let blocks = [(); BLOCKS].map(|()| {
+            // Who could not begin comes along, or the others would wait for ever.
+            together.wait();
+            let before = thread_micros();
+            if let Ok(operation) = &mut begun {
+                (0..count).for_each(|_| drop(std::hint::black_box(operation())));
+            }
+            (thread_micros() - before) / f64::from(count)
+        });
+        begun.map(|_| blocks)
+    };
+    let all: Result<Vec<[f64; BLOCKS]>, String> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        running.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?).collect()
+    });
+    let all = all?;
+    let mean = |block: usize| all.iter().map(|blocks| blocks[block]).sum::<f64>() / threads as f64;
+    let mut means: Vec<f64> = (0..BLOCKS).map(mean).collect();
+    means.sort_by(f64::total_cmp);
+    Ok(means[BLOCKS / 2])
+}
+
+/// CPU time of this thread so far, microseconds.
+fn thread_micros() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+}
+
 /// Times of 1000 appends of 8 KiB, each made durable, in microseconds, sorted.
 fn fdatasyncs(folder: &Path) -> std::io::Result<Vec<f64>> {
     let path = folder.join("fdatasync.probe");
@@ -121,6 +163,18 @@ fn fdatasyncs(folder: &Path) -> std::io::Result<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_threads_do_at_once_has_a_price_and_who_cannot_begin_holds_up_nobody() {
+        let add = || Ok(|| (0..1000_u64).map(std::hint::black_box).sum::<u64>());
+        assert!(busy_micros(2, 10, add).unwrap() > 0.0);
+        let first = std::sync::atomic::AtomicBool::new(true);
+        let one_fails = || match first.swap(false, Ordering::Relaxed) {
+            true => Err("no session".to_owned()),
+            false => Ok(|| ()),
+        };
+        assert_eq!(busy_micros(2, 10, one_fails), Err("no session".to_owned()));
+    }
 
     #[test]
     fn the_anchors_are_positive_and_limits_follow_from_them() {

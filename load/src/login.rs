@@ -33,7 +33,7 @@ struct Signed {
     token: String,
     /// The public key, PEM.
     pem: String,
-    /// Microseconds of one verification.
+    /// Microseconds of CPU of one verification, while all cores verify.
     verify_us: f64,
 }
 
@@ -101,7 +101,8 @@ fn signed() -> Result<Signed, String> {
     let mut signature = vec![0; key.public_modulus_len()];
     key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message.as_bytes(), &mut signature).map_err(|e| e.to_string())?;
     let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, key.public_key().as_ref());
-    let verify_us = anchors::micros(1000, || public.verify(message.as_bytes(), &signature));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let verify_us = anchors::busy_micros(cores, 1000, || Ok(|| public.verify(message.as_bytes(), &signature)))?;
     public.verify(message.as_bytes(), &signature).map_err(|e| e.to_string())?;
     Ok(Signed { token: format!("{message}.{}", URL_SAFE_NO_PAD.encode(&signature)), pem, verify_us })
 }

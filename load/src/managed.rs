@@ -91,7 +91,9 @@ async fn softhsm(args: &Args) -> Result<(String, Vec<Measured>), String> {
         // Once more, after it: the machine may have become slower or faster meanwhile.
         let again = Issuer::of_software(key_type, bits).measure(args, &place, watched).await?;
         software.cpu = software.cpu.zip(again.cpu).map(|(one, other)| (one + other) / 2.0);
-        let calls = (module::software(kind)?, module::bare_call(&args.softhsm, kind)?);
+        // As many at once as the server makes, which has the machine's cores busy.
+        let at_once = usize::from(args.max_parallel);
+        let calls = (module::software(kind, at_once)?, module::bare_call(&args.softhsm, kind, at_once)?);
         all.push(Measured { name: kind.label().to_owned(), software, managed, calls: Some(calls) });
     }
     Ok((server.store()?, all))

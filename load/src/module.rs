@@ -14,7 +14,8 @@ use cryptoki::mechanism::Mechanism;
 use cryptoki::object::{Attribute, ObjectClass};
 use cryptoki::session::UserType;
 use cryptoki::types::AuthPin;
-use rustix::time::{ClockId, clock_gettime};
+
+use crate::anchors;
 
 /// The token's name, and the PIN of its user and its officer.
 pub(crate) const TOKEN: &str = "signet-load";
@@ -80,61 +81,53 @@ pub(crate) fn in_its_environment(data_dir: &Path) -> Result<(), String> {
     Err(at(Command::new(program).args(std::env::args_os().skip(1)).env(SETTINGS, settings).exec()))
 }
 
-/// CPU microseconds of a signature that the module makes of a digest, in a session that is logged in.
-pub(crate) fn bare_call(library: &Path, kind: Kind) -> Result<f64, String> {
+/// CPU microseconds of a signature that the module makes of a digest, in sessions that are logged in, as many at once
+/// as `at_once` says.
+pub(crate) fn bare_call(library: &Path, kind: Kind, at_once: usize) -> Result<f64, String> {
     let failed = |e: cryptoki::error::Error| format!("{}: {e}", library.display());
     let module = Pkcs11::new(library).map_err(failed)?;
     module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)).map_err(failed)?;
     let slots = module.get_slots_with_token().map_err(failed)?;
     let slot = slots.into_iter().find(|slot| module.get_token_info(*slot).is_ok_and(|token| token.label() == TOKEN));
-    let session = module.open_ro_session(slot.ok_or("the token is not there")?).map_err(failed)?;
+    let slot = slot.ok_or("the token is not there")?;
+    // One login is the login of all sessions.
+    let session = module.open_ro_session(slot).map_err(failed)?;
     session.login(UserType::User, Some(&AuthPin::new(PIN.into()))).map_err(failed)?;
-    let wanted = [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Label(kind.label().as_bytes().to_vec())];
-    let keys = session.find_objects(&wanted).map_err(failed)?;
-    let key = *keys.first().ok_or("the key is not in the token")?;
     let digest = [7; 32];
-    let (mechanism, input) = match kind {
-        Kind::P256 => (Mechanism::Ecdsa, digest.to_vec()),
-        Kind::Rsa2048 => (Mechanism::RsaPkcs, [&DIGEST_INFO[..], &digest].concat()),
-    };
-    session.sign(&mechanism, key, &input).map_err(failed)?;
-    let micros = cpu_micros(|| session.sign(&mechanism, key, &input));
+    let micros = anchors::busy_micros(at_once, CALLS, || {
+        let own = module.open_ro_session(slot).map_err(failed)?;
+        let wanted = [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Label(kind.label().as_bytes().to_vec())];
+        let key = *own.find_objects(&wanted).map_err(failed)?.first().ok_or("the key is not in the token")?;
+        let (mechanism, input) = match kind {
+            Kind::P256 => (Mechanism::Ecdsa, digest.to_vec()),
+            Kind::Rsa2048 => (Mechanism::RsaPkcs, [&DIGEST_INFO[..], &digest].concat()),
+        };
+        own.sign(&mechanism, key, &input).map_err(failed)?;
+        Ok(move || own.sign(&mechanism, key, &input))
+    })?;
     drop(session);
     module.finalize().map_err(failed)?;
     Ok(micros)
 }
 
-/// CPU microseconds of a signature by the library that the server signs with in software.
-pub(crate) fn software(kind: Kind) -> Result<f64, String> {
+/// CPU microseconds of a signature by the library that the server signs with in software, as many at once as
+/// `at_once` says.
+pub(crate) fn software(kind: Kind, at_once: usize) -> Result<f64, String> {
     let (random, message) = (SystemRandom::new(), [7u8; 700]);
     match kind {
         Kind::P256 => {
             let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|e| e.to_string())?;
-            Ok(cpu_micros(|| key.sign(&random, &message)))
+            anchors::busy_micros(at_once, CALLS, || Ok(|| key.sign(&random, &message)))
         }
         Kind::Rsa2048 => {
             let key = RsaKeyPair::generate(KeySize::Rsa2048).map_err(|e| e.to_string())?;
-            let mut signature = vec![0; key.public_modulus_len()];
-            Ok(cpu_micros(|| key.sign(&RSA_PKCS1_SHA256, &random, &message, &mut signature)))
+            anchors::busy_micros(at_once, CALLS, || {
+                let mut signature = vec![0; key.public_modulus_len()];
+                let (key, random) = (&key, &random);
+                Ok(move || key.sign(&RSA_PKCS1_SHA256, random, &message, &mut signature))
+            })
         }
     }
-}
-
-/// Median over nine blocks of the mean CPU time of `operation` on this thread.
-fn cpu_micros<T>(mut operation: impl FnMut() -> T) -> f64 {
-    let spent = || {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
-    };
-    let mut blocks: Vec<f64> = (0..9)
-        .map(|_| {
-            let before = spent();
-            (0..CALLS).for_each(|_| drop(std::hint::black_box(operation())));
-            (spent() - before) / f64::from(CALLS)
-        })
-        .collect();
-    blocks.sort_by(f64::total_cmp);
-    blocks[blocks.len() / 2]
 }
 
 #[cfg(test)]
@@ -143,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_signature_of_rsa_costs_more_than_one_of_p256() {
-        let (p256, rsa) = (software(Kind::P256).unwrap(), software(Kind::Rsa2048).unwrap());
+        let (p256, rsa) = (software(Kind::P256, 2).unwrap(), software(Kind::Rsa2048, 2).unwrap());
         assert!(p256 > 0.0 && rsa > p256, "{p256} {rsa}");
     }
 
