@@ -17,6 +17,8 @@ use crate::x509::public_key::{self, PublicKey};
 const MAX_KEYS: usize = 100;
 /// Most keys of a configuration, and the longest text of one.
 const MAX_CONFIGURED: usize = 32;
+/// Most keys that are tried with a token that names none of them: nobody is known before one fits.
+const MOST_TRIED: usize = MAX_CONFIGURED;
 const MAX_PEM: usize = 16 * 1024;
 
 /// Keys, of which each verifies tokens of some algorithms.
@@ -96,11 +98,11 @@ impl KeySet {
         texts.iter().map(read).collect::<Result<_>>().map(Self)
     }
 
-    /// Tries the keys that a token could be of: where both have a name, the one of that name.
+    /// Tries the keys that a token could be of: where both have a name, the one of that name, else the first few.
     pub(super) fn verify(&self, token: &Jwt<'_>, header: &Header, needs_kid: bool) -> Outcome {
         let (message, signature) = token.signed();
         let mut outcome = Outcome::NoKey;
-        for key in self.0.iter().filter(|key| key.could_be(header, needs_kid)) {
+        for key in self.0.iter().filter(|key| key.could_be(header, needs_kid)).take(MOST_TRIED) {
             if key.key.verifies(header.algorithm, message, signature) {
                 return Outcome::Verified;
             }

@@ -113,6 +113,24 @@ async fn a_key_is_used_for_what_it_says_it_is_for() {
 }
 
 #[actix_web::test]
+async fn a_token_that_names_no_key_is_tried_with_the_first_32() {
+    let bed = Bed::start().await;
+    let (key, other) = (TokenKey::rsa("own", 1), TokenKey::rsa("other", 2));
+    let claims = bed.issuer.claims(json!({"aud": "signet"}));
+    let unnamed = key.token_with(json!({"alg": "RS256"}), &claims);
+    for (others, status) in [(31, 200), (32, 403)] {
+        let mut keys = vec![other.public(); others];
+        keys.push(key.public());
+        bed.issuer.lock().keys = keys;
+        // Another configuration begins without keys.
+        bed.configure(json!({"default_role": format!("r{others}")})).await;
+        assert_eq!(bed.log_in("ci", &unnamed).await.status, status, "{others}");
+        assert_eq!(bed.log_in("ci", &key.token(&claims)).await.status, 200, "one that names it");
+    }
+    bed.app.stop().await;
+}
+
+#[actix_web::test]
 async fn configured_keys_are_public_keys_or_certificates() {
     let bed = Bed::bare(App::builder()).await;
     bed.role("ci", json!({"bound_audiences": "signet"})).await;
