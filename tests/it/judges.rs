@@ -45,6 +45,13 @@ fn hvac_finds_what_it_needs_in_every_answer() {
 }
 
 #[test]
+fn hvac_logs_in_with_jwt() {
+    let dev = crate::process::dev(&[]);
+    judge("hvac_jwt.py", &[&dev.address, &dev.token]);
+    dev.terminate();
+}
+
+#[test]
 fn hvac_logs_in_with_approle() {
     let dev = crate::process::dev(&[]);
     judge("hvac_approle.py", &[&dev.address, &dev.token]);

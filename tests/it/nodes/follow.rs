@@ -84,7 +84,7 @@ async fn mounts_open_and_close_on_every_node() {
 }
 
 #[actix_web::test]
-async fn policies_follow() {
+async fn p16_policies_follow() {
     let (a, [b]) = nodes().await;
     a.policy("reader", READ).await;
     let reader = a.with_policies(&["reader"]).await;

@@ -127,6 +127,7 @@ fn is(found: &Value, wanted: &str) -> bool {
             "time" => found.as_str().is_some_and(|text| parse_rfc3339("", text).is_ok()),
             "epoch seconds as text" => found.as_str().is_some_and(|text| text.parse::<i64>().is_ok()),
             "a key, a leaf and authorities" => is_bundle(found),
+            "a leaf and its chain to the root" => is_chain(found),
             _ => panic!("{word:?} is no type"),
         },
         _ => panic!("{wanted} is no rule"),
@@ -145,6 +146,17 @@ fn is_bundle(data: &Value) -> bool {
     let leaf = |der: &[u8]| !parse(&pem::encode("CERTIFICATE", der)).is_ca();
     let leaves = certificates.iter().filter(|(_, der)| leaf(der)).count();
     keys == 1 && leaves == 1 && certificates.len() > 1 && keys + certificates.len() == blocks.len()
+}
+
+/// Whether `certificate` of `data` is a leaf and `ca_chain` what leads from it to a root: texts of one certificate
+/// each, of which each has issued the one before.
+fn is_chain(data: &Value) -> bool {
+    let chain = data["ca_chain"].as_array().unwrap();
+    let texts = std::iter::once(&data["certificate"]).chain(chain).map(|text| text.as_str().unwrap());
+    let all: Vec<_> = texts.filter(|text| text.matches("-----BEGIN").count() == 1).map(parse).collect();
+    let links = all.windows(2).all(|pair| pair[0].issuer() == pair[1].subject());
+    let ends = all.last().is_some_and(|root| root.issuer() == root.subject());
+    all.len() == chain.len() + 1 && !all[0].is_ca() && links && ends
 }
 
 /// Plays a sequence with both headers, each on a server of its own.
@@ -172,6 +184,11 @@ async fn plays(text: &str) {
 #[actix_web::test]
 async fn consul_template_renders_and_renews_what_it_is_answered() {
     plays(include_str!("clients/consul_template.json")).await;
+}
+
+#[actix_web::test]
+async fn cert_manager_logs_in_and_gets_a_leaf_with_its_chain() {
+    plays(include_str!("clients/cert_manager.json")).await;
 }
 
 #[actix_web::test]

@@ -194,7 +194,7 @@ async fn no_lease_is_given_up() {
 }
 
 #[actix_web::test]
-async fn cve_2025_52894_nobody_ends_what_others_began() {
+async fn m14_cve_2025_52894_and_2026_5807_nobody_ends_what_others_began() {
     let app = App::start().await;
     for path in ["sys/generate-root/attempt", "sys/rekey/init", "sys/rekey-recovery-key/init"] {
         app.client.with_token("").delete(path).await.assert_denied();
