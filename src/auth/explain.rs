@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::policy::Place;
 use super::policy::explain::{self, Explanation, Merged};
 use super::store::TokenRow;
-use super::token::hash_of;
+use super::token::{hash_of, is_batch};
 use super::{Auth, Caller, live};
 use crate::error::Result;
 
@@ -60,6 +60,11 @@ impl Auth {
     /// # Errors
     /// Those of the store.
     pub async fn subject_by_token(&self, token: &str) -> Result<Option<Subject>> {
+        if is_batch(token) {
+            // One that has ended cannot be told from one that never was: it is stored nowhere.
+            let caller = live(self.batch_caller(token).await)?;
+            return Ok(caller.map(|caller| Subject { caller, state: TokenState::Live }));
+        }
         let Some(hash) = hash_of(token) else { return Ok(None) };
         match self.store.token(hash).await? {
             Some(row) => live(self.subject(&row).await),

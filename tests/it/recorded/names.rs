@@ -207,8 +207,8 @@ fn random_text(before: &str, rest: &str) -> Option<Written> {
     }
     let is_hex = word.len() == 8 && word.bytes().all(|b| b.is_ascii_hexdigit());
     let is_random = match word.len() {
-        // A token of the secrets service, an accessor or the end of a lease's id.
-        43 | 24 => is_mixed,
+        // A token of the secrets service, an accessor, the end of a lease's id.
+        44 | 25 | 24 => is_mixed,
         // The id of a resource of the projects API.
         16 => is_mixed && before.ends_with('-'),
         // The public part of a token of the projects API.
@@ -229,7 +229,7 @@ mod tests {
         let serial = "0a:1b:2c:3d:4e:5f:60:71:82";
         let text = format!(
             "{serial} 1f0e1d0c-0000-4000-8000-0123456789ab prj-WsVcWRr7SfxRci1v s.{} 0a1b2c3d4e5f607182 {}",
-            "aB3".repeat(14) + "x",
+            "aB3".repeat(14) + "xy",
             serial.replace(':', "-"),
         );
         assert_eq!(names.stable(&text), "hex-1 uuid-1 prj-random-1 s.random-2 0a1b2c3d4e5f607182 hex-1");

@@ -70,6 +70,31 @@ async fn what_is_told_is_what_happens() {
 }
 
 #[actix_web::test]
+async fn a_token_that_is_stored_nowhere_can_be_asked_about_as_long_as_it_lives() {
+    let app = App::start().await;
+    app.policy("some", &granted("pki/roles/*", &["read"])).await;
+    let parent = app.client.post("auth/token/create", json!({ "policies": ["some"] })).await;
+    let parent = app.client.with_token(parent.body["auth"]["client_token"].as_str().unwrap());
+    app.policy("some", &(granted("pki/roles/*", &["read"]) + &granted("auth/token/create", &["update"]))).await;
+    let made = parent.post("auth/token/create", json!({ "type": "batch", "ttl": "1h" })).await;
+    let batch = &made.body["auth"]["client_token"];
+    assert!(batch.as_str().unwrap().starts_with("b."), "{}", made.text);
+    for (path, allowed) in [("pki/roles/web", true), ("pki/issue/web", false)] {
+        let told = about(&app.client, json!({ "token": batch }), "GET", path).await;
+        assert_eq!((told.status, &told.body["data"]["allowed"]), (200, &json!(allowed)), "{}", told.text);
+        assert_eq!(told.body["data"]["token"]["state"], "live");
+        assert_eq!(own(&app.client.with_token(batch.as_str().unwrap()), "GET", path).await["allowed"], allowed);
+    }
+    let unknown = about(&app.client, json!({ "token": "s.unknown" }), "GET", "pki/ca").await;
+    // It ends with its parent, and is then like any other that nobody knows.
+    assert_eq!(parent.post("auth/token/revoke-self", json!({})).await.status, 204);
+    let ended = about(&app.client, json!({ "token": batch }), "GET", "pki/ca").await;
+    assert_eq!((ended.status, ended.error()), (unknown.status, unknown.error()), "{}", ended.text);
+    assert!(ended.status >= 400);
+    app.stop().await;
+}
+
+#[actix_web::test]
 async fn the_deciding_rule_is_told_with_its_policies_and_those_that_lost() {
     let app = App::start().await;
     app.policy("one", &(granted("pki/issue/web", &["read"]) + &granted("pki/issue/*", &["update"]))).await;
