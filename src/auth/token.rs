@@ -1,11 +1,11 @@
 //! Tokens: looking them up, renewing them, ending them.
 //!
 //! `create` makes them from others and `login` from logins, `root` makes the ones that stand at the beginning; `make`
-//! is the last step of each, and `text` the form of what it answers. What a new one gets is in `asked` (what is asked for), `grants` (policies), `terms` and
-//! `roles` (what roles say), and `ttl` (the arithmetic of lives). `role_table` keeps token roles. A `record` is what
-//! is known of a token; most are rows of the store, and some, `batch` tokens, are sealed into their own text. `renew`
-//! and `ended` are the rest of their lives. A token that has expired or is used up is treated as absent at once,
-//! whenever its row may go.
+//! is the last step of each, and `text` is what they look like. What a new one gets is in `asked` (what is asked for),
+//! `grants` (policies), `terms` and `roles` (what roles say), and `ttl` (the arithmetic of lives). `role_table` keeps
+//! token roles. A `record` is what is known of a token; most are rows of the store, and some, `batch` tokens, are
+//! sealed into their own text. `renew` and `ended` are the rest of their lives. A token that has expired or is used up
+//! is treated as absent at once, whenever its row may go.
 
 mod asked;
 mod batch;

@@ -17,9 +17,9 @@ use crate::x509::public_key::{self, PublicKey};
 const MAX_KEYS: usize = 100;
 /// Most keys of a configuration, and the longest text of one.
 const MAX_CONFIGURED: usize = 32;
+const MAX_PEM: usize = 16 * 1024;
 /// Most keys that are tried with a token that names none of them: nobody is known before one fits.
 const MOST_TRIED: usize = MAX_CONFIGURED;
-const MAX_PEM: usize = 16 * 1024;
 
 /// Keys, of which each verifies tokens of some algorithms.
 pub(super) struct KeySet(Vec<Key>);
