@@ -11,15 +11,16 @@ use crate::error::{Error, Result};
 
 pub use self::secret_id::{SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite};
 
-/// SHA-256 of a token or accessor: the only form in which storage can look one up.
+/// What a token or accessor is stored under, and the only form in which storage can look one up: SHA-256 of it, behind
+/// the time at which it was made where its text has one.
 pub type TokenHash = [u8; 32];
 
 /// A token as stored. The body is sealed by the storage layer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenRow {
-    /// SHA-256 of the token.
+    /// Of the token.
     pub hash: TokenHash,
-    /// SHA-256 of the accessor.
+    /// Of the accessor.
     pub accessor_hash: TokenHash,
     /// The token that made it; `None` for an orphan.
     pub parent: Option<TokenHash>,

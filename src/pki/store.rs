@@ -91,7 +91,7 @@ pub struct LeaseRow {
     pub mount: MountId,
     /// The certificate.
     pub serial: Serial,
-    /// SHA-256 of the token that asked for it.
+    /// The hash of the token that asked for it.
     pub token: [u8; 32],
     /// When it was made, epoch seconds.
     pub issued_at: i64,

@@ -24,7 +24,7 @@ pub struct Requester {
     pub display_name: String,
     /// Who fills the templates of roles.
     pub identity: Option<Filler>,
-    /// SHA-256 of the token with which leases end; `None` where there is none.
+    /// The hash of the token with which leases end; `None` where there is none.
     pub token: Option<[u8; 32]>,
     /// Whether the token ends with this request.
     pub last_use: bool,
