@@ -146,9 +146,8 @@ fn increment(call: &Call) -> Result<Option<Duration>> {
 }
 
 async fn revoke_self(call: Call) -> Result<Answer> {
-    to_the_end(async move {
+    ending(call, async |call| {
         call.state.auth.revoke(call.token()?).await?;
-        call.state.mounts.tokens_ended();
         Ok(Answer::empty())
     })
     .await
@@ -156,19 +155,17 @@ async fn revoke_self(call: Call) -> Result<Answer> {
 
 /// Any token by its text; one that is not known is answered like one that was.
 async fn revoke(call: Call) -> Result<Answer> {
-    to_the_end(async move {
-        let token = given(&call, "token")?.ok_or_else(missing_token)?;
+    ending(call, async |call| {
+        let token = given(call, "token")?.ok_or_else(missing_token)?;
         call.state.auth.revoke(&token).await?;
-        call.state.mounts.tokens_ended();
         Ok(Answer::empty())
     })
     .await
 }
 
 async fn revoke_accessor(call: Call) -> Result<Answer> {
-    to_the_end(async move {
-        let known = call.state.auth.revoke_accessor(&accessor(&call)?).await?;
-        call.state.mounts.tokens_ended();
+    ending(call, async |call| {
+        let known = call.state.auth.revoke_accessor(&accessor(call)?).await?;
         let warning = (!known).then(|| "No token found with this accessor".to_owned());
         Ok(Answer::empty().with_warnings(warning))
     })
@@ -176,11 +173,20 @@ async fn revoke_accessor(call: Call) -> Result<Answer> {
 }
 
 async fn revoke_orphan(call: Call) -> Result<Answer> {
-    to_the_end(async move {
-        let token = given(&call, "token")?.ok_or_else(missing_token)?;
+    ending(call, async |call| {
+        let token = given(call, "token")?.ok_or_else(missing_token)?;
         call.state.auth.revoke_orphan(&token).await?;
-        call.state.mounts.tokens_ended();
         Ok(Answer::empty())
+    })
+    .await
+}
+
+/// Ends tokens, also for a caller who leaves meanwhile, and says that it was done: what belonged to them goes too.
+async fn ending(call: Call, end: impl AsyncFnOnce(&Call) -> Result<Answer> + 'static) -> Result<Answer> {
+    to_the_end(async move {
+        let answer = end(&call).await?;
+        call.state.mounts.tokens_ended();
+        Ok(answer)
     })
     .await
 }
