@@ -144,6 +144,7 @@ impl Stage {
             signers: Some(Arc::new(Only(actor.clone()))),
             settings: Settings { max_duration: LIMIT, ..Settings::default() },
             audit: Vec::new(),
+            listeners: Vec::new(),
             skew_limit: SKEW_LIMIT,
         })
         .await?;

@@ -10,6 +10,7 @@
 //! value is never quoted in an error, because it may be one. For the same reason [`Config`] has no
 //! `Debug`.
 
+mod audit;
 mod cloud;
 mod cloudb;
 mod reader;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use self::reader::Reader;
+use crate::audit::DeviceSettings;
 use crate::auth::{CloudbSettings, LoginSettings};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
@@ -126,6 +128,12 @@ pub const SETTINGS: &[Setting] = &[
         "SIGNET_SERIAL_NUMBERS",
         "time",
         "What serial numbers of certificates begin with: time, or random from the first bit on.",
+    ),
+    setting(
+        "audit",
+        "SIGNET_AUDIT",
+        "",
+        "Devices that are told of every request and answer: tables, or the path of one file.",
     ),
     setting("log", "SIGNET_LOG", "info", "Log filter: a level, or target=level pairs joined by commas."),
     setting("log_format", "SIGNET_LOG_FORMAT", "text", "Form of log lines: text or json."),
@@ -256,6 +264,8 @@ pub struct Config {
     pub commit_queue: usize,
     /// Settings of the secrets service's wire.
     pub http: Settings,
+    /// The devices that are told of every request and answer.
+    pub audit: Vec<DeviceSettings>,
     /// The log filter.
     pub log: String,
     /// The form of log lines.

@@ -6,6 +6,7 @@
 //! in `http2`, what the operating system allows and asks for in `capacity` and `signals`. A second listener, when there is one,
 //! serves nothing but the metrics.
 
+mod audit;
 mod capacity;
 mod connection;
 mod connections;
@@ -28,7 +29,7 @@ use futures_util::FutureExt as _;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::audit::{Audit, Device};
+use crate::audit::{Audit, Device, DeviceSettings};
 use crate::auth::login::cloudb::Rotations;
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::{Auth, LoginSettings};
@@ -97,9 +98,11 @@ pub struct Options {
     pub logins: LoginSettings,
     /// Settings of the wires.
     pub settings: Settings,
-    /// Who is told of every request and answer. Without one nobody is; with some, whatever none of them takes is
-    /// not done.
-    pub audit: Vec<Arc<dyn Device>>,
+    /// The devices that are told of every request and answer. Without one nobody is; with some, whatever none of them
+    /// takes is not done.
+    pub audit: Vec<DeviceSettings>,
+    /// Who is told beside them; usually nobody.
+    pub listeners: Vec<Arc<dyn Device>>,
     /// Largest difference between this machine's clock and that of a shared database; usually
     /// [`nodes::SKEW_LIMIT`](crate::nodes::SKEW_LIMIT).
     pub skew_limit: Duration,
@@ -148,12 +151,11 @@ impl Server {
         let storage_type = options.storage.database.engine();
         let storage = storage::open(options.storage).await?;
         let stores = between(storage.stores());
-        let audit = Audit::new(options.audit, options.clock.clone());
         let Options { listen, tls, metrics_listen, .. } = options;
         let keys = Keys { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
-        let Options { clock, logins, settings, skew_limit, .. } = options;
-        let given = Given { clock, logins, settings, skew_limit };
-        match domains(stores, audit, keys, given, storage_type).await {
+        let Options { clock, logins, settings, skew_limit, audit, listeners, .. } = options;
+        let given = Given { clock, logins, settings, skew_limit, audit, listeners };
+        match domains(stores, keys, given, storage_type).await {
             Ok(shared) => Ok(Self { shared: Arc::new(shared), storage, listen, tls, metrics_listen, workers, caps }),
             Err(error) => {
                 // Lets go of the data, so that the next attempt finds it free.
@@ -243,16 +245,19 @@ struct Given {
     logins: LoginSettings,
     settings: Settings,
     skew_limit: Duration,
+    audit: Vec<DeviceSettings>,
+    listeners: Vec<Arc<dyn Device>>,
 }
 
-async fn domains(stores: Stores, audit: Audit, keys: Keys, given: Given, storage_type: &'static str) -> Result<Shared> {
-    let Given { clock, logins, settings, skew_limit } = given;
+async fn domains(stores: Stores, keys: Keys, given: Given, storage_type: &'static str) -> Result<Shared> {
+    let Given { clock, logins, settings, skew_limit, audit, listeners } = given;
     // Before anything is read: what changes from now on is followed.
     let baseline = match stores.changes {
         Some(log) => Some(Baseline::read(log, clock.clone(), skew_limit).await?),
         None => None,
     };
     let identity = identity(&*stores.auth, storage_type).await?;
+    let audit = Audit::new(audit::open(&*stores.auth, audit).await?, listeners, clock.clone());
     let reach = Reach::new(Arc::clone(&stores.auth));
     let auth = Auth::open_with(stores.auth, clock.clone(), logins).await?;
     auth.note_version(env!("CARGO_PKG_VERSION")).await?;
@@ -411,6 +416,7 @@ impl Running {
         while signals.next().await == Wish::Reload {
             self.reload_certificate().await;
             self.reload_libraries(&libraries).await;
+            self.server.shared.audit.reopen();
         }
         tracing::info!("stopping: requests under way are finished");
         self.stop().await

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use serde_json::json;
+use signet::audit::DeviceSettings;
 use signet::auth::LoginSettings;
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
@@ -55,6 +56,9 @@ pub(crate) struct Arguments {
     /// between.
     #[arg(long, value_name = "NAME=PATH", env = "SIGNET_PKCS11_LIBRARIES", value_delimiter = ',')]
     pkcs11_library: Vec<String>,
+    /// A file in which every request and answer is recorded.
+    #[arg(long, value_name = "FILE", env = "SIGNET_AUDIT")]
+    audit_file: Option<PathBuf>,
 }
 
 /// What the root token of a development server is called; starting again replaces it.
@@ -92,7 +96,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         (Database::Embedded(_), None) => "Data is temporary and goes when the server stops.".to_owned(),
     };
     let libraries = libraries(&arguments.pkcs11_library)?;
-    let server = Server::open(options(folder, database, arguments.listen, libraries.clone())?).await?;
+    let audit = arguments.audit_file.map(|path| DeviceSettings::file("file", path)).into_iter().collect();
+    let options = Options { audit, ..options(folder, database, arguments.listen, libraries.clone())? };
+    let server = Server::open(options).await?;
     let prepared = prepare(&server, arguments.root_token.as_deref()).await;
     let token = match prepared {
         Ok(token) => token,
@@ -140,6 +146,7 @@ fn options(folder: &Path, database: Database, listen: SocketAddr, pkcs11_librari
         logins: LoginSettings { reach: Reach { loopback: true }, cloudb }.in_environment(),
         settings,
         audit: Vec::new(),
+        listeners: Vec::new(),
         skew_limit: SKEW_LIMIT,
     })
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use signet::audit::DeviceSettings;
 use signet::clock::Clock;
 use signet::config::{self, Config};
 use signet::error::{Error, Result};
@@ -21,11 +22,20 @@ pub(crate) struct Arguments {
     /// (SIGNET_LISTEN, …) wins over it.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// A file that the audit writes to, beside the devices of the configuration.
+    #[arg(long, value_name = "FILE")]
+    audit_file: Option<PathBuf>,
 }
 
 /// Serves until a signal comes.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let config = prepared(&arguments.config)?;
+    let mut config = prepared(&arguments.config)?;
+    if let Some(path) = &arguments.audit_file {
+        if config.audit.iter().any(|device| device.name == "file") {
+            return Err(Error::invalid("--audit-file: the configuration has an audit device \"file\" already"));
+        }
+        config.audit.push(DeviceSettings::file("file", path));
+    }
     let file = arguments.config.clone();
     let libraries = move || Libraries::new(config::load(&file)?.pkcs11_libraries);
     actix_rt::System::new().block_on(serve(config, Arc::new(libraries)))
@@ -54,7 +64,8 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
         signers: None,
         logins: config.logins.in_environment(),
         settings: config.http,
-        audit: Vec::new(),
+        audit: config.audit,
+        listeners: Vec::new(),
     })
     .await?;
     hint_at_init(&server).await;

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use url::Url;
 
 use super::reader::Reader;
-use super::{Config, SealKeySource, Store, TlsFiles, cloud, cloudb};
+use super::{Config, SealKeySource, Store, TlsFiles, audit, cloud, cloudb};
 use crate::auth::LoginSettings;
 use crate::fields::Fields;
 use crate::http::settings::Settings;
@@ -45,6 +45,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
             serial_numbers: read.serial_numbers(),
             trusted_proxies: read.trusted_proxies(),
         },
+        audit: audit::devices(&mut read),
         log: read.log(),
         log_format: read.log_format(),
         pkcs11_libraries: read.libraries(),

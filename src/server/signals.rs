@@ -19,7 +19,7 @@ pub struct Signals {
 pub enum Wish {
     /// SIGTERM or SIGINT: finish and leave.
     Stop,
-    /// SIGHUP: read the certificate and the PKCS #11 libraries again.
+    /// SIGHUP: read the certificate and the PKCS #11 libraries again, open the files of the audit anew.
     Reload,
 }
 

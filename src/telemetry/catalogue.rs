@@ -48,6 +48,16 @@ pub const CONNECTIONS_CLOSED: &str = "signet_connections_closed_total";
 /// Connections that were refused because all others were busy, and requests beside others of their connection
 /// (`requests`) because there were too many of those, by reason.
 pub const CONNECTIONS_REFUSED: &str = "signet_connections_refused_total";
+/// Audit entries, by device and result.
+pub const AUDIT_ENTRIES: &str = "signet_audit_entries_total";
+/// Requests of which no audit device took an entry: they were answered 503.
+pub const AUDIT_LOST: &str = "signet_audit_lost_total";
+/// Audit entries of the write that is under way, by device.
+pub const AUDIT_QUEUE: &str = "signet_audit_queue";
+/// How long audit entries waited to be written, by device.
+pub const AUDIT_WAIT_SECONDS: &str = "signet_audit_wait_seconds";
+/// How long writes of audit entries took, by device.
+pub const AUDIT_WRITE_SECONDS: &str = "signet_audit_write_seconds";
 /// Tokens removed because they had ended.
 pub const TOKENS_SWEPT: &str = "signet_tokens_swept_total";
 /// Times that an issuer of tokens was asked for its keys, by result.
@@ -253,6 +263,27 @@ pub const CATALOGUE: &[Metric] = &[
         "Connections, and requests beside others of theirs, that were refused because there were too many, by reason.",
     )
     .starting(REFUSED),
+    counter(
+        AUDIT_ENTRIES,
+        &["device", "result"],
+        "Audit entries, by device and by whether it took them: written, failed.",
+    ),
+    counter(AUDIT_LOST, &[], "Times that no audit device took an entry: the request was answered 503."),
+    gauge(AUDIT_QUEUE, &["device"], "Audit entries of the write that is under way, by device."),
+    histogram(
+        AUDIT_WAIT_SECONDS,
+        &["device"],
+        Unit::Seconds,
+        REQUEST,
+        "How long audit entries waited to be written, by device.",
+    ),
+    histogram(
+        AUDIT_WRITE_SECONDS,
+        &["device"],
+        Unit::Seconds,
+        REQUEST,
+        "How long writes of audit entries took, by device.",
+    ),
     counter(TOKENS_SWEPT, &[], "Tokens removed because they had ended."),
     counter(AUTH_KEY_SET_REFRESHES, &["result"], "Times that an issuer of tokens was asked for its keys, by result.")
         .starting(RESULTS),

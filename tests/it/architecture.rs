@@ -24,7 +24,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         "auth",
         &["clock", "documents", "error", "fields", "outbound", "random", "secret", "telemetry", "templates", "x509"],
     ),
-    ("audit", &["auth", "clock", "error", "fields", "secret"]),
+    ("audit", &["auth", "clock", "error", "fields", "secret", "telemetry"]),
     ("pki", &["clock", "documents", "error", "fields", "keys", "random", "secret", "telemetry", "templates", "x509"]),
     ("mounts", &["auth", "documents", "error", "fields", "keys", "pki", "telemetry"]),
     ("nodes", &["clock", "documents", "error", "mounts", "telemetry"]),
@@ -67,7 +67,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "x509",
         ],
     ),
-    ("config", &["auth", "error", "fields", "http", "keys", "outbound", "pki", "secret", "telemetry"]),
+    ("config", &["audit", "auth", "error", "fields", "http", "keys", "outbound", "pki", "secret", "telemetry"]),
     (
         "server",
         &[

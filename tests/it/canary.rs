@@ -624,7 +624,9 @@ async fn walk_and_search(database: Option<cluster::Database>) {
     if let Some(database) = database {
         command.env("SIGNET_DATABASE_URL", database.url());
     }
-    let dev = dev_with(&mut command, &["--data-dir", data.to_str().unwrap()]);
+    // In the folder that is searched.
+    let audit = data.join("audit.log");
+    let dev = dev_with(&mut command, &["--data-dir", data.to_str().unwrap(), "--audit-file", audit.to_str().unwrap()]);
     let mut walk = Walk::new(&dev);
     let seal_key = std::fs::read_to_string(data.join("seal.key")).unwrap();
     walk.scanner.add_text("seal key", seal_key.trim());

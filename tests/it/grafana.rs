@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use signet::audit::DeviceSettings;
 use signet::telemetry::{CATALOGUE, MetricKind};
 
 use crate::metrics::{metric_of, page_of_all};
@@ -100,7 +101,9 @@ async fn walk(app: &App, provider: &Provider) {
 async fn every_series_in_use_is_there_after_a_walk_with_its_help() {
     // The store with the most to measure.
     let provider = Provider::start();
-    let app = App::builder().postgres().cloudb(provider.settings()).start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let audit = DeviceSettings::file("main", folder.path().join("audit.log"));
+    let app = App::builder().postgres().cloudb(provider.settings()).audit_devices([audit]).start().await;
     walk(&app, &provider).await;
     let page = page_of_all(&app.client).await.text;
     for (series, labels) in used() {

@@ -158,6 +158,7 @@ async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set
     let (data, library) = (folder.path().join("data"), format!("hidden-library={SOFTHSM}"));
     let provider = Provider::start();
     let mut command = signet();
+    command.env("SIGNET_AUDIT", folder.path().join("audit.log"));
     for place in ["AUTHORITY", "ARM", "GRAPH", "IMDS"] {
         command.env(format!("SIGNET_CLOUDB_{place}_URL"), &provider.url);
     }

@@ -36,6 +36,7 @@ fn clean(mut command: Command) -> Command {
         .env_remove("SIGNET_DEV_ROOT_TOKEN")
         .env_remove("SIGNET_BOOTSTRAP_TOKEN")
         .env_remove("SIGNET_DATABASE_URL")
+        .env_remove("SIGNET_AUDIT")
         .env_remove("SIGNET_PKCS11_LIBRARIES");
     command.env("SIGNET_LOG", "warn");
     command

@@ -321,6 +321,34 @@ fn sighup_without_tls_is_survived() {
     served.terminate();
 }
 
+#[test]
+fn sighup_opens_the_file_of_the_audit_anew() {
+    let site = Site::new();
+    let (path, moved) = (site.path("audit.log"), site.path("audit.log.1"));
+    site.configure(&format!("[[audit]]\ntype = \"file\"\nfile_path = \"{}\"\n", path.display()));
+    site.init();
+    let served = site.serve();
+    let ask = || {
+        let url = format!("{}/v1/sys/mounts", served.address);
+        assert!(Command::new("curl").args(["-s", "-o", "/dev/null", &url]).status().unwrap().success());
+    };
+    let lines = |path: &Path| std::fs::read_to_string(path).map_or(0, |text| text.lines().count());
+    ask();
+    assert_eq!(lines(&path), 2);
+    std::fs::rename(&path, &moved).unwrap();
+    ask();
+    assert_eq!(lines(&moved), 4, "the file that was moved is the device's until the signal");
+    served.signal(Signal::HUP);
+    let started = Instant::now();
+    while !path.exists() {
+        assert!(started.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    ask();
+    assert_eq!((lines(&path), lines(&moved)), (2, 4));
+    served.terminate();
+}
+
 #[actix_web::test]
 async fn sighup_takes_over_pkcs11_libraries_that_were_configured_since() {
     let (site, devices) = (Site::new(), tempfile::tempdir().unwrap());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use signet::audit::Device;
+use signet::audit::{Device, DeviceSettings};
 use signet::auth::{CloudbSettings, LoginSettings};
 use signet::clock::{Clock, Time};
 use signet::config::TlsFiles;
@@ -37,7 +37,8 @@ pub struct Builder {
     faults: Option<Arc<Faults>>,
     skew_limit: Duration,
     tls: Option<TlsFiles>,
-    audit: Vec<Arc<dyn Device>>,
+    listeners: Vec<Arc<dyn Device>>,
+    audit: Vec<DeviceSettings>,
     libraries: Libraries,
     cloud: CloudSettings,
     signers: Option<Arc<dyn Signers>>,
@@ -112,6 +113,12 @@ impl Builder {
 
     /// Devices that are told of every request.
     pub fn audit(mut self, devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Self {
+        self.listeners = devices.into_iter().collect();
+        self
+    }
+
+    /// Devices as a configuration has them.
+    pub fn audit_devices(mut self, devices: impl IntoIterator<Item = DeviceSettings>) -> Self {
         self.audit = devices.into_iter().collect();
         self
     }
@@ -179,6 +186,7 @@ impl Builder {
             logins: LoginSettings { reach: Reach { loopback: true }, cloudb: self.cloudb.clone() },
             settings: self.settings.clone(),
             audit: self.audit.clone(),
+            listeners: self.listeners.clone(),
             skew_limit: self.skew_limit,
         }
     }
@@ -228,6 +236,7 @@ impl App {
             faults: None,
             skew_limit: SKEW_LIMIT,
             tls: None,
+            listeners: Vec::new(),
             audit: Vec::new(),
             libraries: no_module(),
             cloud: CloudSettings::default(),
@@ -321,11 +330,12 @@ impl App {
     }
 
     fn beside(&self) -> (Builder, tempfile::TempDir) {
-        let Builder { settings, queue, skew_limit, libraries, cloud, signers, cloudb, .. } = &self.builder;
+        let Builder { settings, queue, skew_limit, libraries, cloud, signers, cloudb, audit, .. } = &self.builder;
         let (clock, settings) = (self.clock.clone(), settings.clone());
         let database = Some(Arc::clone(self.builder.database.as_ref().unwrap()));
         let (queue, skew_limit, libraries, signers) = (*queue, *skew_limit, libraries.clone(), signers.clone());
-        let (faults, tls, audit, cloud, cloudb) = (None, None, Vec::new(), cloud.clone(), cloudb.clone());
+        let (faults, tls, listeners, cloud, cloudb) = (None, None, Vec::new(), cloud.clone(), cloudb.clone());
+        let audit = audit.clone();
         let builder = Builder {
             clock,
             settings,
@@ -334,6 +344,7 @@ impl App {
             faults,
             skew_limit,
             tls,
+            listeners,
             audit,
             libraries,
             cloud,

@@ -1,6 +1,7 @@
 //! The server about itself (`sys/`): health, mounts, policies, capabilities, quotas, leases, wrapped answers, managed
 //! keys.
 
+mod audit;
 mod explain;
 mod health;
 mod leases;
@@ -87,6 +88,10 @@ pub static ROUTES: &[Route] = &[
     Route::sudo(Delete, "auth/*path", &[], |call| Box::pin(mounts::method_disable(call))),
     Route::sudo(Read, "auth/*path/tune", &[], |call| Box::pin(mounts::method_tuning(call))),
     Route::sudo(Update, "auth/*path/tune", TUNE, |call| Box::pin(mounts::method_tune(call))),
+    Route::sudo(Read, "audit", &[], |call| Box::pin(audit::devices(call))).compressible(),
+    Route::sudo(Update, "audit/*path", audit::FIELDS, |call| Box::pin(audit::enable(call))),
+    Route::sudo(Delete, "audit/*path", &[], |call| Box::pin(audit::disable(call))),
+    Route::token(Update, "audit-hash/*path", &["input"], |call| Box::pin(audit::hash(call))),
     Route::sudo(Update, "remount", &["from", "to"], |call| Box::pin(remount::remount(call))),
     Route::token(Read, "remount/status/:migration_id", &[], |call| Box::pin(remount::status(call))),
     Route::open(Read, "internal/ui/mounts", &[], |call| Box::pin(mounts::visible(call))).with_token_as_sent(),

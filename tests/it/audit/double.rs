@@ -144,7 +144,7 @@ impl Device for Double {
         "double"
     }
 
-    fn record<'e>(&'e self, entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>> {
+    fn record<'e>(&'e self, _: &'e [u8], entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>> {
         let mood = *self.mood.lock().unwrap();
         async move {
             // As a device that writes: it does not answer at once.

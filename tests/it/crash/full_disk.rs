@@ -92,6 +92,43 @@ async fn refusal(client: &Client, ledger: &Ledger) -> Answer {
     panic!("a disk without room took ten certificates");
 }
 
+/// The audit's file on the small file system, the data elsewhere.
+#[actix_web::test]
+async fn a_full_disk_under_the_audit_file_stops_what_would_not_be_recorded() {
+    let Some(small) = Small::mount() else { return };
+    let temporary = tempfile::tempdir().unwrap();
+    let (data, told, seen) =
+        (temporary.path().join("data"), small.mountpoint.path().join("audit.log"), small.seen("audit.log"));
+    let by_holder = small.place();
+    let place = by_holder.with(data, move |command| {
+        command.env("SIGNET_AUDIT", &told);
+    });
+    let ledger = Ledger::default();
+    let dev = place.start();
+    let token = place.client(&dev).await.token;
+    let filler = small.seen("filler");
+    let load = Load::start(&dev, &token, &ledger, Unanswered::IsWrong);
+    ledger.wait_for(5, 1, 0);
+    fill(&filler, 0);
+    ledger.wait_for(0, 0, 20);
+    let client = dev.client().with_token(&token);
+    let answer = refusal(&client, &ledger).await;
+    assert_eq!((answer.status, answer.error()), (503, "audit: the request cannot be recorded"), "{}", answer.text);
+    std::fs::remove_file(&filler).unwrap();
+    ledger.wait_for(10, 1, 0);
+    load.finish();
+    audit(&client, &ledger, &place).await;
+    // Whole lines only, and two of every certificate that was answered.
+    let text = std::fs::read_to_string(&seen).unwrap();
+    assert!(text.ends_with('\n'));
+    let issued = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).filter(|line| {
+        let path = line["request"]["path"].as_str().unwrap();
+        line["response"]["status"] == 200 && ["pki/issue/dev", "pki/sign/dev"].contains(&path)
+    });
+    assert!(issued.count() >= ledger.read().issued.len());
+    dev.terminate();
+}
+
 #[actix_web::test]
 async fn a_full_disk_costs_answers_and_nothing_else() {
     let Some(small) = Small::mount() else { return };

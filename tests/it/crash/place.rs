@@ -41,6 +41,17 @@ impl Place {
         Self { folder: (told, seen), command: Box::new(command), ..Self::embedded() }
     }
 
+    /// The same program with more settings, and the embedded store in another folder.
+    pub fn with(self, folder: PathBuf, more: impl Fn(&mut Command) + 'static) -> Self {
+        let before = self.command;
+        let command = move || {
+            let mut command = before();
+            more(&mut command);
+            command
+        };
+        Self { folder: (folder.clone(), folder), command: Box::new(command), ..self }
+    }
+
     /// Starts a server.
     pub fn start(&self) -> Dev {
         self.start_by((self.command)())

@@ -181,6 +181,11 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             stage.post("sys/auth/token/tune", json!({ "description": "before" })).await;
             Ask::new("sys/auth/token/tune", json!({ "description": "after" }))
         }
+        (Read, "audit") => Ask::read(path),
+        // Devices are a matter of the configuration, and the stage has none.
+        (Update, "audit/*path") => Ask::new("sys/audit/file", json!({ "type": "file" })).status(400),
+        (Delete, "audit/*path") => Ask::read("sys/audit/file").status(400),
+        (Update, "audit-hash/*path") => Ask::new("sys/audit-hash/file", json!({ "input": "a" })).status(400),
         (Update, "remount") => {
             stage.app.client.delete("sys/mounts/moved").await;
             stage.app.client.post("sys/mounts/mover", json!({ "type": "pki" })).await;

@@ -1,0 +1,40 @@
+//! What is told, and what a device of this server writes to.
+
+use std::io;
+
+use futures_util::future::BoxFuture;
+
+use super::entry::{Entry, Request};
+use crate::error::Result;
+
+/// Where entries go.
+pub trait Device: Send + Sync {
+    /// What the log calls it.
+    fn name(&self) -> &str;
+
+    /// What the device will write of a request in each of its entries: made once.
+    fn asked(&self, _: &Request<'_>) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Takes an entry, of whose request `asked` is what [`Device::asked`] made; when it is done, the entry is kept. It
+    /// may take its time, which only the entry's own request waits for, and is dropped when that has none left.
+    fn record<'e>(&'e self, asked: &'e [u8], entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>>;
+}
+
+/// What lines are written to, by one thread.
+pub trait Sink: Send {
+    /// Writes whole lines. An error says that nobody may count on any of them.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn write(&mut self, lines: &[u8]) -> io::Result<()>;
+
+    /// Opens anew what lines are written to.
+    ///
+    /// # Errors
+    /// Those of the system; lines go on to where they went.
+    fn reopen(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

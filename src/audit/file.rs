@@ -1,0 +1,153 @@
+//! Lines in a file, and on standard output.
+//!
+//! The file is opened for appending, with the mode of its settings, and opened again on SIGHUP: log rotation moves it
+//! away and says so. One that was removed without a word is made again before anything more counts as written. A
+//! write that ends half-way is taken back, so that what stands in a file is whole lines.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::PathBuf;
+
+use super::device::Sink;
+
+/// A file that lines are appended to.
+pub(super) struct LogFile {
+    path: PathBuf,
+    mode: u32,
+    /// Whether a line counts as written when it is on the disk, and not before.
+    fsync: bool,
+    file: Option<File>,
+    /// The last byte of the file ends no line.
+    torn: bool,
+}
+
+impl LogFile {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn open(path: PathBuf, mode: u32, fsync: bool) -> io::Result<Self> {
+        let mut log = Self { path, mode, fsync, file: None, torn: false };
+        log.reopen()?;
+        Ok(log)
+    }
+
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.file.is_none() {
+            self.reopen()?;
+        }
+        let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        let before = file.metadata()?;
+        if self.torn {
+            file.write_all(b"\n")?;
+            self.torn = false;
+        }
+        if let Err(error) = file.write_all(lines) {
+            // Of this process alone: another one that appends to the same file would lose its lines.
+            self.torn = !before.is_file() || file.set_len(before.len()).is_err();
+            return Err(error);
+        }
+        if self.fsync {
+            file.sync_data()?;
+        }
+        Ok(())
+    }
+
+    /// Whether nobody can read the file any more.
+    fn is_removed(&self) -> io::Result<bool> {
+        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        Ok(file.metadata()?.nlink() == 0)
+    }
+}
+
+impl Sink for LogFile {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.append(lines)?;
+        if self.is_removed()? {
+            // What was just written is gone with it.
+            self.file = None;
+            self.append(lines)?;
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        let file = OpenOptions::new().append(true).create(true).mode(self.mode).open(&self.path)?;
+        let metadata = file.metadata()?;
+        if metadata.is_file() && metadata.mode() & 0o7777 != self.mode {
+            file.set_permissions(Permissions::from_mode(self.mode))?;
+        }
+        self.torn = false;
+        self.file = Some(file);
+        Ok(())
+    }
+}
+
+/// Standard output.
+pub(super) struct Stdout(File);
+
+impl Stdout {
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn open() -> io::Result<Self> {
+        Ok(Self(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
+    }
+}
+
+impl Sink for Stdout {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.0.write_all(lines)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn lines_are_appended_with_the_mode_of_the_settings() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        fs::write(&path, "one\n").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        LogFile::open(path.clone(), 0o600, true).unwrap().write(b"two\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn one_that_was_moved_is_written_to_until_it_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("audit.log"), folder.path().join("audit.log.1"));
+        let mut log = LogFile::open(path.clone(), 0o600, false).unwrap();
+        log.write(b"one\n").unwrap();
+        fs::rename(&path, &moved).unwrap();
+        log.write(b"two\n").unwrap();
+        log.reopen().unwrap();
+        log.write(b"three\n").unwrap();
+        assert_eq!(fs::read_to_string(&moved).unwrap(), "one\ntwo\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
+    }
+
+    #[test]
+    fn one_that_was_removed_is_made_again_with_what_would_have_been_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let mut log = LogFile::open(path.clone(), 0o600, false).unwrap();
+        log.write(b"one\n").unwrap();
+        fs::remove_file(&path).unwrap();
+        log.write(b"two\n").unwrap();
+        log.write(b"three\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two\nthree\n");
+    }
+
+    #[test]
+    fn a_device_that_takes_nothing_says_so() {
+        let mut full = LogFile::open("/dev/full".into(), 0o600, false).unwrap();
+        assert_eq!(full.write(b"one\n").unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert!(LogFile::open("/".into(), 0o600, false).is_err());
+    }
+}

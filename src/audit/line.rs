@@ -1,0 +1,278 @@
+//! The line of an entry: one JSON object, in the shape that tools for Vault's and OpenBao's logs read.
+//!
+//! | member | what |
+//! |---|---|
+//! | `time`, `type` | RFC 3339; `request` for what is asked, `response` for what became of it |
+//! | `auth` | who asks: token and accessor (hashed), names, policies, entity |
+//! | `request` | id, operation, mount, path, `data` |
+//! | `response` | status, `data`, a token that is handed out, `secret.lease_id`, `wrap_info`, warnings |
+//! | `error` | what a refused caller is told |
+//!
+//! Bodies that are no JSON appear as `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`; of one
+//! that is made while it is sent, a list of revoked certificates, only the type and the size.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::entry::{Caller, Data, Entry, Outcome, Refused, Request, Response, Step};
+use super::mask::{Exceptions, Mask, json};
+use crate::auth::wrapping::Wrapping;
+use crate::clock::{Time, rfc3339};
+use crate::error::Kind;
+use crate::secret::Secret;
+
+/// How a device writes entries.
+pub(super) struct Form {
+    pub(super) mask: Mask,
+    /// Of an answer to LIST only how many names there are.
+    pub(super) counts_lists: bool,
+}
+
+impl Form {
+    /// What both entries of a request say of it.
+    pub(super) fn asked(&self, request: &Request<'_>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1024);
+        let mut line = Object { out: &mut out, empty: true };
+        let token = request.token.map(|token| masked(|out| self.mask.text(out, token)));
+        let caller = request.caller.as_ref();
+        let accessor = caller.map(|caller| caller.accessor).filter(|accessor| !accessor.is_empty());
+        let accessor = accessor.map(|accessor| masked(|out| self.mask.accessor(out, accessor)));
+        line.object("auth", |auth| {
+            auth.written("client_token", token.as_deref());
+            auth.written("accessor", accessor.as_deref());
+            if let Some(caller) = caller {
+                self.caller(auth, caller);
+            }
+        });
+        line.object("request", |asked| {
+            asked.json("id", request.id);
+            asked.json("operation", request.operation);
+            asked.mount(request);
+            asked.written("client_token", token.as_deref());
+            asked.written("client_token_accessor", accessor.as_deref());
+            asked.object("namespace", |namespace| namespace.json("id", "root"));
+            asked.json("path", request.path);
+            let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
+            self.data(asked, request.data, Exceptions { clear, counts_lists: false });
+            if let Some(address) = request.remote_address {
+                asked.json("remote_address", &address);
+            }
+        });
+        out
+    }
+
+    /// The line; `asked` is what [`Form::asked`] made of its request.
+    pub(super) fn line(&self, asked: &[u8], entry: &Entry<'_>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(asked.len() + 1024);
+        out.push(b'{');
+        let mut line = Object { out: &mut out, empty: true };
+        line.json("time", &rfc3339(entry.time));
+        let word = if matches!(entry.step, Step::Outcome(_)) { "response" } else { "request" };
+        line.json("type", word);
+        line.out.push(b',');
+        line.out.extend_from_slice(asked);
+        match entry.step {
+            Step::Intent => {}
+            Step::Refusal(refused) => line.error(refused),
+            Step::Outcome(outcome) => self.outcome(&mut line, entry.request, outcome),
+        }
+        out.extend_from_slice(b"}\n");
+        out
+    }
+
+    fn caller(&self, auth: &mut Object<'_>, caller: &Caller<'_>) {
+        auth.json("display_name", &caller.display_name);
+        let all: Vec<_> = caller.policies.iter().chain(caller.identity_policies).collect();
+        auth.json("policies", &all);
+        auth.json("token_policies", caller.policies);
+        if !caller.identity_policies.is_empty() {
+            auth.json("identity_policies", caller.identity_policies);
+        }
+        if let Some(metadata) = caller.metadata {
+            auth.json("metadata", metadata);
+        }
+        auth.json("entity_id", caller.entity_id);
+        let seconds = |from: Time, to: Time| (to - from).whole_seconds().max(0);
+        if let Some(created) = caller.created_at {
+            auth.json("token_issue_time", &rfc3339(created));
+            auth.json("token_ttl", &caller.expires_at.map_or(0, |end| seconds(created, end)));
+        }
+    }
+
+    fn outcome(&self, line: &mut Object<'_>, request: &Request<'_>, outcome: &Outcome<'_>) {
+        line.object("response", |told| {
+            told.json("status", &outcome.status);
+            told.mount(request);
+            if let Ok(response) = &outcome.answer {
+                self.response(told, request, response);
+            }
+        });
+        if let Err(refused) = &outcome.answer {
+            line.error(refused);
+        }
+    }
+
+    fn response(&self, told: &mut Object<'_>, request: &Request<'_>, response: &Response<'_>) {
+        let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_response_keys);
+        let counts_lists = self.counts_lists && request.operation == "list";
+        self.data(told, response.data, Exceptions { clear, counts_lists });
+        if let Some((token, others)) = response.auth {
+            told.object("auth", |auth| self.handed_out(auth, token, others));
+        }
+        if let Some(lease) = response.lease {
+            told.object("secret", |secret| secret.json("lease_id", lease));
+        }
+        if let Some(wrapping) = response.wrapping {
+            told.object("wrap_info", |info| self.wrapping(info, wrapping));
+        }
+        if !response.warnings.is_empty() {
+            told.json("warnings", response.warnings);
+        }
+    }
+
+    fn handed_out(&self, auth: &mut Object<'_>, token: &Secret, others: &Value) {
+        self.mask.secret(auth.name("client_token"), token);
+        for (name, value) in others.as_object().into_iter().flatten() {
+            match (&name[..], value) {
+                ("client_token", _) => {}
+                ("accessor", Value::String(accessor)) => self.mask.accessor(auth.name("accessor"), accessor),
+                _ => auth.json(name, value),
+            }
+        }
+    }
+
+    fn wrapping(&self, info: &mut Object<'_>, wrapping: &Wrapping) {
+        self.mask.secret(info.name("token"), &wrapping.token);
+        self.mask.accessor(info.name("accessor"), &wrapping.accessor);
+        info.json("ttl", &wrapping.ttl.as_secs());
+        info.json("creation_time", &rfc3339(wrapping.creation_time));
+        info.json("creation_path", &wrapping.creation_path);
+        if let Some(accessor) = &wrapping.wrapped_accessor {
+            self.mask.accessor(info.name("wrapped_accessor"), accessor);
+        }
+    }
+
+    fn data(&self, object: &mut Object<'_>, data: Data<'_>, exceptions: Exceptions<'_>) {
+        match data {
+            Data::None => {}
+            Data::Fields(fields) => self.mask.fields(object.name("data"), fields, exceptions),
+            Data::Json(value) => self.mask.value(object.name("data"), value, exceptions),
+            Data::JsonText(text) => self.text(object, None, text, exceptions),
+            Data::Raw { media_type, bytes } => self.text(object, Some(media_type), bytes, exceptions),
+            Data::Streamed { media_type, octets } => object.object("data", |data| {
+                data.json("http_content_type", media_type);
+                data.json("http_raw_body_size", &octets);
+            }),
+        }
+    }
+
+    /// A body in bytes: JSON as such, all else by its hash.
+    fn text(&self, object: &mut Object<'_>, media_type: Option<&str>, bytes: &[u8], exceptions: Exceptions<'_>) {
+        let is_json = media_type.is_none_or(|media_type| media_type.contains("json"));
+        let data = object.name("data");
+        if is_json && self.mask.json(data, bytes, exceptions).is_ok() {
+            return;
+        }
+        let mut data = Object::begin(data);
+        data.json("http_content_type", media_type.unwrap_or_default());
+        self.mask.bytes(data.name("http_raw_body"), bytes);
+        data.json("http_raw_body_size", &bytes.len());
+        data.end();
+    }
+}
+
+impl Mask {
+    fn secret(&self, out: &mut Vec<u8>, secret: &Secret) {
+        match secret.expose_text() {
+            Some(text) => self.text(out, text),
+            None => self.bytes(out, secret.expose()),
+        }
+    }
+}
+
+fn masked(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::with_capacity(80);
+    write(&mut out);
+    out
+}
+
+/// A JSON object in the making.
+struct Object<'o> {
+    out: &'o mut Vec<u8>,
+    empty: bool,
+}
+
+impl<'o> Object<'o> {
+    fn begin(out: &'o mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, empty: true }
+    }
+
+    fn end(self) {
+        self.out.push(b'}');
+    }
+
+    /// Begins a member, whose value is to follow.
+    fn name(&mut self, name: &str) -> &mut Vec<u8> {
+        if !std::mem::take(&mut self.empty) {
+            self.out.push(b',');
+        }
+        json(self.out, name);
+        self.out.push(b':');
+        self.out
+    }
+
+    fn json<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) {
+        // To memory nothing fails to be written.
+        let _ = serde_json::to_writer(self.name(name), value);
+    }
+
+    /// A value that is JSON already, if there is one.
+    fn written(&mut self, name: &str, value: Option<&[u8]>) {
+        if let Some(value) = value {
+            self.name(name).extend_from_slice(value);
+        }
+    }
+
+    fn object(&mut self, name: &str, members: impl FnOnce(&mut Object<'_>)) {
+        let mut object = Object::begin(self.name(name));
+        members(&mut object);
+        object.end();
+    }
+
+    fn mount(&mut self, request: &Request<'_>) {
+        if let Some(mount) = request.mount {
+            self.json("mount_point", &mount.path);
+            self.json("mount_type", mount.kind.word());
+            self.json("mount_accessor", &mount.accessor);
+        }
+    }
+
+    fn error(&mut self, refused: &Refused<'_>) {
+        match &refused.texts[..] {
+            [] => self.json("error", word(refused.kind)),
+            texts => self.json("error", &texts.join("; ")),
+        }
+    }
+}
+
+/// What is told of a refusal that says no more than its kind.
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Malformed => "malformed request",
+        Kind::Invalid => "invalid request",
+        Kind::Unauthenticated | Kind::Forbidden => "permission denied",
+        Kind::NotFound => "not found",
+        Kind::Conflict => "conflict",
+        Kind::Precondition => "precondition failed",
+        Kind::TooLarge => "request body too large",
+        Kind::HeadersTooLarge => "request headers too large",
+        Kind::BadGateway => "a backend refused the server",
+        Kind::UnsupportedMedia => "unsupported media type",
+        Kind::UnsupportedMethod => "unsupported method",
+        Kind::Busy => "busy",
+        Kind::Quota => "quota exceeded",
+        Kind::Unavailable => "unavailable",
+        Kind::Internal => "internal error",
+    }
+}

@@ -1,0 +1,333 @@
+//! What entries say of texts that may be secret: a keyed hash, under which `sys/audit-hash` finds a text again.
+//!
+//! Of values that are JSON every text becomes its hash, at any depth; numbers, booleans, nulls and the names of
+//! members stay, and so do the texts below a name that the mount lists (`audit_non_hmac_request_keys`,
+//! `audit_non_hmac_response_keys`). JSON inside of a text is a text. Values are read while they are written: those of
+//! a request and the text of a finished answer go the same way, and no copy is made of either.
+
+use std::fmt;
+
+use aws_lc_rs::hmac;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+use crate::fields::Fields;
+
+/// What a hash begins with.
+const PREFIX: &[u8] = b"hmac-sha256:";
+/// Longest name of a member that is written as it came, bytes.
+const MAX_NAME: usize = 256;
+/// What an answer to LIST has under these names is counted, where a device asks for that.
+const LISTED: [&str; 2] = ["keys", "key_info"];
+
+/// How a device writes texts.
+pub(super) struct Mask {
+    key: hmac::Key,
+    /// Texts as they are.
+    raw: bool,
+    /// Accessors as they are.
+    clear_accessors: bool,
+}
+
+/// Which values are written otherwise than the rest.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Exceptions<'a> {
+    /// Names below which texts stay.
+    pub(super) clear: &'a [String],
+    /// Whether lists of names are only counted.
+    pub(super) counts_lists: bool,
+}
+
+impl Mask {
+    pub(super) fn new(key: &[u8], raw: bool, clear_accessors: bool) -> Self {
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), raw, clear_accessors }
+    }
+
+    /// The hash of a text.
+    pub(super) fn hash(&self, text: &[u8]) -> String {
+        let mut out = Vec::with_capacity(PREFIX.len() + 64);
+        self.push_hash(&mut out, text);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// A text that may be secret, as JSON.
+    pub(super) fn text(&self, out: &mut Vec<u8>, text: &str) {
+        if self.raw {
+            return json(out, text);
+        }
+        self.bytes(out, text.as_bytes());
+    }
+
+    /// The hash of bytes, as JSON.
+    pub(super) fn bytes(&self, out: &mut Vec<u8>, bytes: &[u8]) {
+        out.push(b'"');
+        self.push_hash(out, bytes);
+        out.push(b'"');
+    }
+
+    /// The accessor of a token, as JSON.
+    pub(super) fn accessor(&self, out: &mut Vec<u8>, accessor: &str) {
+        if self.clear_accessors { json(out, accessor) } else { self.text(out, accessor) }
+    }
+
+    /// JSON.
+    pub(super) fn value(&self, out: &mut Vec<u8>, value: &Value, exceptions: Exceptions<'_>) {
+        // A value that was read already does not fail to read.
+        let _ = self.node(out, exceptions).deserialize(value);
+    }
+
+    /// JSON that is text; nothing is written of what does not read.
+    pub(super) fn json(
+        &self,
+        out: &mut Vec<u8>,
+        text: &[u8],
+        exceptions: Exceptions<'_>,
+    ) -> Result<(), serde_json::Error> {
+        let start = out.len();
+        let mut reader = serde_json::Deserializer::from_slice(text);
+        let read = self.node(out, exceptions).deserialize(&mut reader).and_then(|()| reader.end());
+        read.inspect_err(|_| out.truncate(start))
+    }
+
+    /// The members of a request.
+    pub(super) fn fields(&self, out: &mut Vec<u8>, fields: &Fields, exceptions: Exceptions<'_>) {
+        out.push(b'{');
+        for (n, (name, value)) in fields.iter().enumerate() {
+            if n > 0 {
+                out.push(b',');
+            }
+            let _ = self.node(out, exceptions).below(name).deserialize(value);
+        }
+        out.push(b'}');
+    }
+
+    fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: Exceptions<'n>) -> Node<'n> {
+        Node { mask: self, out, exceptions, clear: self.raw, counted: false }
+    }
+
+    fn name(&self, out: &mut Vec<u8>, name: &str) {
+        if name.len() <= MAX_NAME { json(out, name) } else { self.text(out, name) }
+    }
+
+    fn push_hash(&self, out: &mut Vec<u8>, text: &[u8]) {
+        out.extend_from_slice(PREFIX);
+        for octet in hmac::sign(&self.key, text).as_ref() {
+            const HEX: &[u8; 16] = b"0123456789abcdef";
+            out.extend_from_slice(&[HEX[usize::from(octet >> 4)], HEX[usize::from(octet & 15)]]);
+        }
+    }
+}
+
+/// A text, as JSON.
+pub(super) fn json(out: &mut Vec<u8>, text: &str) {
+    // To memory nothing fails to be written.
+    let _ = serde_json::to_writer(out, text);
+}
+
+/// One value on its way from where it stands into an entry.
+struct Node<'n> {
+    mask: &'n Mask,
+    out: &'n mut Vec<u8>,
+    exceptions: Exceptions<'n>,
+    /// Texts stay.
+    clear: bool,
+    /// Instead of what is in it, how much is written.
+    counted: bool,
+}
+
+impl Node<'_> {
+    /// A value within this one.
+    fn within(&mut self) -> Node<'_> {
+        let Self { mask, ref mut out, exceptions, clear, .. } = *self;
+        // Only what an answer lists itself is counted.
+        Node { mask, out, exceptions: Exceptions { counts_lists: false, ..exceptions }, clear, counted: false }
+    }
+
+    /// The member of this name, whose name is written.
+    fn below(mut self, name: &str) -> Self {
+        self.mask.name(self.out, name);
+        self.out.push(b':');
+        self.clear |= self.exceptions.clear.iter().any(|clear| clear == name);
+        self.counted = self.exceptions.counts_lists && LISTED.contains(&name);
+        self.exceptions.counts_lists = false;
+        self
+    }
+
+    fn plain<E>(self, value: impl fmt::Display) -> Result<(), E> {
+        use std::io::Write as _;
+        let _ = write!(self.out, "{value}");
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<(), D::Error> {
+        value.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.plain("null")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        self.plain(value)
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        self.plain(value)
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+        self.plain(value)
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
+        serde_json::to_writer(self.out, &value).map_err(E::custom)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        if self.clear {
+            json(self.out, text)
+        } else {
+            self.mask.text(self.out, text)
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
+        if self.counted {
+            let mut count = 0_u64;
+            while items.next_element::<IgnoredAny>()?.is_some() {
+                count += 1;
+            }
+            return self.plain(count);
+        }
+        self.out.push(b'[');
+        let mut end = self.out.len();
+        while items.next_element_seed(self.within())?.is_some() {
+            end = self.out.len();
+            self.out.push(b',');
+        }
+        self.out.truncate(end);
+        self.out.push(b']');
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
+        if self.counted {
+            let mut count = 0_u64;
+            while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                count += 1;
+            }
+            return self.plain(count);
+        }
+        self.out.push(b'{');
+        let mut end = self.out.len();
+        let counts_lists = self.exceptions.counts_lists;
+        while let Some(name) = members.next_key::<std::borrow::Cow<'de, str>>()? {
+            let mut member = self.within();
+            member.exceptions.counts_lists = counts_lists;
+            members.next_value_seed(member.below(&name)).map_err(A::Error::custom)?;
+            end = self.out.len();
+            self.out.push(b',');
+        }
+        self.out.truncate(end);
+        self.out.push(b'}');
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn mask() -> Mask {
+        Mask::new(&[7; 32], false, false)
+    }
+
+    fn written(value: &Value, exceptions: Exceptions<'_>) -> Value {
+        let (mask, mut of_value, mut of_text) = (mask(), Vec::new(), Vec::new());
+        mask.value(&mut of_value, value, exceptions);
+        mask.json(&mut of_text, value.to_string().as_bytes(), exceptions).unwrap();
+        assert_eq!(String::from_utf8(of_value.clone()).unwrap(), String::from_utf8(of_text).unwrap());
+        serde_json::from_slice(&of_value).unwrap()
+    }
+
+    #[test]
+    fn every_text_is_its_hash_and_all_else_stays() {
+        let hash = |text: &str| mask().hash(text.as_bytes());
+        assert_eq!(hash("a").len(), "hmac-sha256:".len() + 64);
+        let value = json!({ "a": "x", "b": [1, -2, 1.5, true, null, "x", []], "c": { "d": "{\"e\":1}", "f": {} } });
+        let expected = json!({ "a": hash("x"), "b": [1, -2, 1.5, true, null, hash("x"), []], "c": { "d": hash("{\"e\":1}"), "f": {} } });
+        assert_eq!(written(&value, Exceptions::default()), expected);
+    }
+
+    #[test]
+    fn the_hash_is_hmac_of_sha_256() {
+        // RFC 4231, test case 2.
+        let mask = Mask::new(b"Jefe", false, false);
+        let expected = "hmac-sha256:5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+        assert_eq!(mask.hash(b"what do ya want for nothing?"), expected);
+    }
+
+    #[test]
+    fn names_of_exceptions_keep_the_texts_below_them() {
+        let clear = ["role".to_owned(), "tags".to_owned()];
+        let exceptions = Exceptions { clear: &clear, counts_lists: false };
+        let value = json!({ "role": "web", "pin": "1234", "tags": ["a", { "b": "c" }], "deep": { "role": "db" } });
+        let pin = mask().hash(b"1234");
+        let expected = json!({ "role": "web", "pin": pin, "tags": ["a", { "b": "c" }], "deep": { "role": "db" } });
+        assert_eq!(written(&value, exceptions), expected);
+    }
+
+    #[test]
+    fn lists_of_an_answer_are_counted_where_that_is_asked_for() {
+        let counts = Exceptions { clear: &[], counts_lists: true };
+        let value = json!({ "keys": ["a", "b"], "key_info": { "a": {}, "b": {} }, "x": { "keys": ["a"] } });
+        let deep = mask().hash(b"a");
+        assert_eq!(written(&value, counts), json!({ "keys": 2, "key_info": 2, "x": { "keys": [deep] } }));
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_hashed_and_text_that_does_not_read_leaves_nothing() {
+        let long = "n".repeat(MAX_NAME + 1);
+        let hashed = mask().hash(long.as_bytes());
+        assert_eq!(written(&json!({ long: 1 }), Exceptions::default()), json!({ hashed: 1 }));
+        let mut out = b"before".to_vec();
+        for text in ["{\"pin\":\"1234\"", "{\"a\":1} x", "", "{\"a\":tru}"] {
+            assert!(mask().json(&mut out, text.as_bytes(), Exceptions::default()).is_err(), "{text}");
+            assert_eq!(out, b"before");
+        }
+    }
+
+    #[test]
+    fn a_raw_device_keeps_texts_and_its_neighbour_does_not() {
+        let raw = Mask::new(&[7; 32], true, false);
+        let (mut open, mut closed) = (Vec::new(), Vec::new());
+        raw.value(&mut open, &json!({ "a": "x" }), Exceptions::default());
+        mask().value(&mut closed, &json!({ "a": "x" }), Exceptions::default());
+        assert_eq!(open, b"{\"a\":\"x\"}");
+        assert!(!closed.windows(3).any(|three| three == b"\"x\""));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_reads_as_json_has_no_text_left(text in "\\PC{0,40}") {
+            let value = json!({ "a": [text.clone()] });
+            let hash = mask().hash(text.as_bytes());
+            prop_assert_eq!(written(&value, Exceptions::default()), json!({ "a": [hash] }));
+        }
+    }
+}

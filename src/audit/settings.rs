@@ -1,0 +1,122 @@
+//! What is configured of a device. Devices stand in the server's configuration and nowhere else: who may call the API
+//! cannot have files written.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::device::Sink;
+use super::file::{LogFile, Stdout};
+use super::line::Form;
+use super::mask::Mask;
+use super::socket::{Peer, Socket};
+use crate::error::{Error, Result};
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSettings {
+    /// What it is called, in `sys/audit` and in metrics; unique.
+    pub name: String,
+    /// Where its lines go.
+    pub target: Target,
+    /// Texts as they are, secrets too: for finding faults, and for one device only.
+    pub log_raw: bool,
+    /// Whether accessors are hashed as other texts are.
+    pub hmac_accessor: bool,
+    /// Of answers to LIST only how many names there are.
+    pub elide_list_responses: bool,
+}
+
+/// Where lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+        /// Whether a line counts as written only when it is on the disk.
+        fsync: bool,
+    },
+    /// Standard output.
+    Stdout,
+    /// A collector of logs.
+    Socket {
+        /// Where it listens.
+        peer: Peer,
+        /// Longest time for a connection, and for a write.
+        write_timeout: Duration,
+    },
+}
+
+impl DeviceSettings {
+    /// One of this name with all defaults.
+    pub fn new(name: impl Into<String>, target: Target) -> Self {
+        Self { name: name.into(), target, log_raw: false, hmac_accessor: true, elide_list_responses: true }
+    }
+
+    /// A file with the defaults.
+    pub fn file(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        Self::new(name, Target::File { path: path.into(), mode: 0o600, fsync: false })
+    }
+
+    /// `file`, `stdout` or `socket`.
+    pub fn word(&self) -> &'static str {
+        match self.target {
+            Target::File { .. } => "file",
+            Target::Stdout => "stdout",
+            Target::Socket { .. } => "socket",
+        }
+    }
+
+    /// Its options by name, as texts.
+    pub fn options(&self) -> BTreeMap<&'static str, String> {
+        let mut options = BTreeMap::from([
+            ("log_raw", self.log_raw.to_string()),
+            ("hmac_accessor", self.hmac_accessor.to_string()),
+            ("elide_list_responses", self.elide_list_responses.to_string()),
+        ]);
+        match &self.target {
+            Target::File { path, mode, fsync } => options.extend([
+                ("file_path", path.display().to_string()),
+                ("mode", format!("{mode:04o}")),
+                ("fsync", fsync.to_string()),
+            ]),
+            Target::Stdout => {}
+            Target::Socket { peer, write_timeout } => {
+                let (kind, address) = match peer {
+                    Peer::Tcp(address) => ("tcp", address.clone()),
+                    Peer::Unix(path) => ("unix", path.display().to_string()),
+                };
+                options.extend([
+                    ("socket_type", kind.to_owned()),
+                    ("address", address),
+                    ("write_timeout", crate::clock::compact(*write_timeout)),
+                ]);
+            }
+        }
+        options
+    }
+
+    /// Opens what is written to.
+    ///
+    /// # Errors
+    /// `Invalid`, with the device's name, when it does not open. A collector is not looked for before there is
+    /// something to write.
+    pub fn open(&self) -> Result<Box<dyn Sink>> {
+        let failed = |e: std::io::Error| {
+            Error::invalid(format!("audit: the device {:?} cannot be opened ({})", self.name, e.kind()))
+        };
+        Ok(match &self.target {
+            Target::File { path, mode, fsync } => Box::new(LogFile::open(path.clone(), *mode, *fsync).map_err(failed)?),
+            Target::Stdout => Box::new(Stdout::open().map_err(failed)?),
+            Target::Socket { peer, write_timeout } => Box::new(Socket::new(peer.clone(), *write_timeout)),
+        })
+    }
+
+    pub(super) fn form(&self, key: &[u8]) -> Form {
+        let mask = Mask::new(key, self.log_raw, !self.hmac_accessor);
+        Form { mask, counts_lists: self.elide_list_responses }
+    }
+}

@@ -1,0 +1,199 @@
+//! Audit devices: the tables `[[audit]]` of a file, or the path of one file in the environment.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::reader::Reader;
+use crate::audit::{DeviceSettings, Peer, Target};
+use crate::error::{Error, Result};
+use crate::fields::{Fields, MAX_NAME};
+
+/// Most devices.
+const MOST: usize = 16;
+/// What the device of a bare path is called.
+pub(super) const FILE: &str = "file";
+const DEVICE: [&str; 11] = [
+    "type",
+    "name",
+    "file_path",
+    "mode",
+    "fsync",
+    "address",
+    "socket_type",
+    "write_timeout",
+    "log_raw",
+    "hmac_accessor",
+    "elide_list_responses",
+];
+
+/// The devices.
+pub(super) fn devices(read: &mut Reader<'_>) -> Vec<DeviceSettings> {
+    let devices = match read.fields.value("audit") {
+        None => Vec::new(),
+        Some(Value::String(path)) => vec![Ok(DeviceSettings::file(FILE, path))],
+        Some(Value::Array(tables)) if tables.len() <= MOST => tables.iter().map(device).collect(),
+        Some(_) => vec![Err(Error::invalid("must be tables of devices, at most 16, or the path of a file"))],
+    };
+    let mut good: Vec<DeviceSettings> = Vec::new();
+    for device in devices {
+        match device {
+            Ok(device) if good.iter().any(|other| other.name == device.name) => {
+                read.problem("audit", "two devices have the same name");
+            }
+            Ok(device) => good.push(device),
+            Err(error) => read.problem("audit", error.text()),
+        }
+    }
+    good
+}
+
+fn device(table: &Value) -> Result<DeviceSettings> {
+    let members = table.as_object().ok_or_else(|| Error::invalid("must be tables of devices"))?;
+    let mut fields = Fields::default();
+    for (name, value) in members {
+        fields.set(name, value.clone());
+    }
+    if fields.has("prefix") {
+        return Err(Error::invalid("prefix is not supported: what a line begins with could make the file a program"));
+    }
+    if fields.unknown(&DEVICE).next().is_some() {
+        return Err(Error::invalid(format!("a device has settings among {} alone", DEVICE.join(", "))));
+    }
+    let kind = fields.text("type").ok().flatten().unwrap_or_default();
+    let target = match &kind[..] {
+        "file" => file(&fields)?,
+        "stdout" => Target::Stdout,
+        "socket" => socket(&fields)?,
+        _ => return Err(Error::invalid("type must be file, stdout or socket")),
+    };
+    let of_kind = |names: &[&str], of: &str| match names.iter().find(|name| fields.has(name)) {
+        Some(name) if kind != of => Err(Error::invalid(format!("{name} is for devices of type {of}"))),
+        _ => Ok(()),
+    };
+    of_kind(&["file_path", "mode", "fsync"], "file")?;
+    of_kind(&["address", "socket_type", "write_timeout"], "socket")?;
+    let name = text(&fields, "name")?.unwrap_or(kind);
+    if name.is_empty()
+        || name.len() > MAX_NAME
+        || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+    {
+        return Err(Error::invalid("name must be of letters, digits, - and _"));
+    }
+    let defaults = DeviceSettings::new(name, target);
+    Ok(DeviceSettings {
+        log_raw: flag(&fields, "log_raw", defaults.log_raw)?,
+        hmac_accessor: flag(&fields, "hmac_accessor", defaults.hmac_accessor)?,
+        elide_list_responses: flag(&fields, "elide_list_responses", defaults.elide_list_responses)?,
+        ..defaults
+    })
+}
+
+fn file(fields: &Fields) -> Result<Target> {
+    let path = text(fields, "file_path")?.filter(|path| !path.is_empty());
+    let path = path.ok_or_else(|| Error::invalid("file_path must be the path of a file"))?;
+    let mode = match text(fields, "mode")? {
+        None => 0o600,
+        Some(text) => {
+            let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| mode & !0o666 == 0 && mode & 0o600 == 0o600);
+            mode.ok_or_else(|| {
+                Error::invalid("mode must be octal digits such as \"0640\", for the owner to read and write and for nobody to execute")
+            })?
+        }
+    };
+    Ok(Target::File { path: PathBuf::from(path), mode, fsync: flag(fields, "fsync", false)? })
+}
+
+fn socket(fields: &Fields) -> Result<Target> {
+    let address = text(fields, "address")?.filter(|address| !address.is_empty());
+    let address =
+        address.ok_or_else(|| Error::invalid("address must be a host and a port, or the path of a socket"))?;
+    let has_port = address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    let peer = match text(fields, "socket_type")?.as_deref() {
+        None | Some("tcp") if has_port => Peer::Tcp(address),
+        None | Some("tcp") => return Err(Error::invalid("address must be a host and a port")),
+        Some("unix") => Peer::Unix(PathBuf::from(address)),
+        // What is sent so may be lost without anybody's knowing.
+        Some(_) => return Err(Error::invalid("socket_type must be tcp or unix")),
+    };
+    let timeout = fields.duration("write_timeout").ok().flatten().unwrap_or(Duration::from_secs(2));
+    if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&timeout) {
+        return Err(Error::invalid("write_timeout must be between 100ms and 60s"));
+    }
+    Ok(Target::Socket { peer, write_timeout: timeout })
+}
+
+fn text(fields: &Fields, name: &str) -> Result<Option<String>> {
+    fields.text(name).map_err(|_| Error::invalid(format!("{name} must be a text")))
+}
+
+fn flag(fields: &Fields, name: &str, default: bool) -> Result<bool> {
+    let given = fields.bool(name).map_err(|_| Error::invalid(format!("{name} must be true or false")))?;
+    Ok(given.unwrap_or(default))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+
+    fn parsed(audit: &str) -> Result<Vec<DeviceSettings>> {
+        parse(&format!("data_dir = \"d\"\n{audit}"), |_| None).map(|config| config.audit)
+    }
+
+    #[test]
+    fn devices_are_those_of_the_tables() {
+        let devices = parsed(
+            "[[audit]]\ntype = \"file\"\nfile_path = \"/a\"\nmode = \"0640\"\nfsync = true\n\
+             [[audit]]\ntype = \"stdout\"\nlog_raw = true\n\
+             [[audit]]\ntype = \"socket\"\nname = \"siem\"\naddress = \"log.test:514\"\nwrite_timeout = \"1s\"\n\
+             [[audit]]\ntype = \"socket\"\naddress = \"/run/log\"\nsocket_type = \"unix\"\nhmac_accessor = false",
+        )
+        .ok()
+        .unwrap();
+        let file = Target::File { path: "/a".into(), mode: 0o640, fsync: true };
+        assert_eq!(devices[0], DeviceSettings::new("file", file));
+        assert_eq!(devices[1], DeviceSettings { log_raw: true, ..DeviceSettings::new("stdout", Target::Stdout) });
+        let tcp = Target::Socket { peer: Peer::Tcp("log.test:514".into()), write_timeout: Duration::from_secs(1) };
+        assert_eq!(devices[2], DeviceSettings::new("siem", tcp));
+        let unix = Target::Socket { peer: Peer::Unix("/run/log".into()), write_timeout: Duration::from_secs(2) };
+        assert_eq!(devices[3], DeviceSettings { hmac_accessor: false, ..DeviceSettings::new("socket", unix) });
+        let env = |name: &str| (name == "SIGNET_AUDIT").then(|| "/var/log/a".to_owned());
+        let config = parse("data_dir = \"d\"", env).ok().unwrap();
+        assert_eq!(config.audit, [DeviceSettings::file("file", "/var/log/a")]);
+    }
+
+    /// M6 of `auth-keys-core-behaviour` 7.7; CVE-2025-6000 (an executable file) and CVE-2025-54997 (a prefix).
+    #[test]
+    fn cve_2025_6000_and_cve_2025_54997_no_device_makes_a_program() {
+        for mode in ["0755", "0700", "0601", "4600", "1777", "0200", "x", "0o600"] {
+            let refusal = parsed(&format!("[[audit]]\ntype = \"file\"\nfile_path = \"/a\"\nmode = \"{mode}\""));
+            assert!(refusal.err().unwrap().text().starts_with("audit: mode must be"), "{mode}");
+        }
+        let prefix = parsed("[[audit]]\ntype = \"file\"\nfile_path = \"/a\"\nprefix = \"#!/bin/sh\"");
+        assert!(prefix.err().unwrap().text().starts_with("audit: prefix is not supported"));
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_named() {
+        for (table, problem) in [
+            ("type = \"syslog\"", "audit: type must be file, stdout or socket"),
+            ("file_path = \"/a\"", "audit: type must be"),
+            ("type = \"file\"", "audit: file_path must be"),
+            ("type = \"file\"\nfile_path = \"/a\"\naddress = \"a:1\"", "audit: address is for devices of type socket"),
+            ("type = \"stdout\"\nfsync = true", "audit: fsync is for devices of type file"),
+            ("type = \"stdout\"\ncolour = 1", "audit: a device has settings among"),
+            ("type = \"stdout\"\nname = \"a b\"", "audit: name must be"),
+            ("type = \"stdout\"\nlog_raw = \"maybe\"", "audit: log_raw must be true or false"),
+            ("type = \"socket\"\naddress = \"/run/log\"", "audit: address must be a host and a port"),
+            ("type = \"socket\"\naddress = \"h:1\"\nsocket_type = \"udp\"", "audit: socket_type must be tcp or unix"),
+            ("type = \"socket\"\naddress = \"h:1\"\nwrite_timeout = \"1h\"", "audit: write_timeout must be"),
+            ("type = \"stdout\"\n[[audit]]\ntype = \"stdout\"", "audit: two devices have the same name"),
+        ] {
+            let refusal = parsed(&format!("[[audit]]\n{table}")).err().unwrap();
+            assert!(refusal.text().starts_with(problem), "{table}: {}", refusal.text());
+        }
+        assert!(parsed("audit = 7").err().unwrap().text().starts_with("audit: must be tables"));
+    }
+}
