@@ -6,7 +6,7 @@
 //! | `auth` | who asks: token and accessor (hashed), names, policies, entity |
 //! | `request` | id, operation, mount, path, `data` |
 //! | `response` | status, `data`, a token that is handed out, `secret.lease_id`, `wrap_info`, warnings |
-//! | `error` | what a refused caller is told |
+//! | `error` | what a refused caller is told, with hashes in the place of what it quotes |
 //!
 //! Bodies that are no JSON appear as `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`; of one
 //! that is made while it is sent, a list of revoked certificates, only the type and the size.
@@ -73,7 +73,7 @@ impl Form {
         line.out.extend_from_slice(asked);
         match entry.step {
             Step::Intent => {}
-            Step::Refusal(refused) => line.error(refused),
+            Step::Refusal(refused) => self.error(&mut line, refused),
             Step::Outcome(outcome) => self.outcome(&mut line, entry.request, outcome),
         }
         out.extend_from_slice(b"}\n");
@@ -108,7 +108,7 @@ impl Form {
             }
         });
         if let Err(refused) = &outcome.answer {
-            line.error(refused);
+            self.error(line, refused);
         }
     }
 
@@ -126,7 +126,15 @@ impl Form {
             told.object("wrap_info", |info| self.wrapping(info, wrapping));
         }
         if !response.warnings.is_empty() {
-            told.json("warnings", response.warnings);
+            let warnings: Vec<_> = response.warnings.iter().map(|warning| self.mask.quotes(warning)).collect();
+            told.json("warnings", &warnings);
+        }
+    }
+
+    fn error(&self, line: &mut Object<'_>, refused: &Refused<'_>) {
+        match &refused.texts[..] {
+            [] => line.json("error", word(refused.kind)),
+            texts => line.json("error", &self.mask.quotes(&texts.join("; "))),
         }
     }
 
@@ -245,13 +253,6 @@ impl<'o> Object<'o> {
             self.json("mount_point", &mount.path);
             self.json("mount_type", mount.kind.word());
             self.json("mount_accessor", &mount.accessor);
-        }
-    }
-
-    fn error(&mut self, refused: &Refused<'_>) {
-        match &refused.texts[..] {
-            [] => self.json("error", word(refused.kind)),
-            texts => self.json("error", &texts.join("; ")),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! `audit_non_hmac_response_keys`). JSON inside of a text is a text. Values are read while they are written: those of
 //! a request and the text of a finished answer go the same way, and no copy is made of either.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use aws_lc_rs::hmac;
@@ -99,6 +100,29 @@ impl Mask {
             let _ = self.node(out, exceptions).below(name).deserialize(value);
         }
         out.push(b'}');
+    }
+
+    /// A text of this server with hashes in the place of what it quotes: that may be what somebody sent.
+    pub(super) fn quotes<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if self.raw || !text.contains('"') {
+            return Cow::Borrowed(text);
+        }
+        let (mut out, mut rest) = (String::with_capacity(text.len() + 80), text);
+        while let Some((before, quoted)) = rest.split_once('"') {
+            let mut escaped = false;
+            let end = quoted.find(|c| {
+                let ends = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            });
+            // What has no end is quoted to the end.
+            let (quoted, after) = end.map_or((quoted, ""), |end| (&quoted[..end], &quoted[end + 1..]));
+            out.push_str(before);
+            out.push_str(&self.hash(quoted.as_bytes()));
+            rest = after;
+        }
+        out.push_str(rest);
+        Cow::Owned(out)
     }
 
     fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: Exceptions<'n>) -> Node<'n> {
@@ -234,7 +258,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         self.out.push(b'{');
         let mut end = self.out.len();
         let counts_lists = self.exceptions.counts_lists;
-        while let Some(name) = members.next_key::<std::borrow::Cow<'de, str>>()? {
+        while let Some(name) = members.next_key::<Cow<'de, str>>()? {
             let mut member = self.within();
             member.exceptions.counts_lists = counts_lists;
             members.next_value_seed(member.below(&name)).map_err(A::Error::custom)?;
@@ -310,6 +334,15 @@ mod tests {
             assert!(mask().json(&mut out, text.as_bytes(), Exceptions::default()).is_err(), "{text}");
             assert_eq!(out, b"before");
         }
+    }
+
+    #[test]
+    fn what_a_text_of_the_server_quotes_is_hashed() {
+        let (mask, hash) = (mask(), |text: &str| mask().hash(text.as_bytes()));
+        assert_eq!(mask.quotes("ttl: must be a duration"), "ttl: must be a duration");
+        assert_eq!(mask.quotes("no \"a\" or \"b\" here"), format!("no {} or {} here", hash("a"), hash("b")));
+        assert_eq!(mask.quotes(r#"no "a\"b" here"#), format!("no {} here", hash(r#"a\"b"#)));
+        assert_eq!(mask.quotes("no \"end"), format!("no {}", hash("end")));
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
             let ocsp = ["successful", "malformed_request", "internal_error", "try_later", "unauthorized"];
             let ocsp = ocsp.into_iter().chain(["good", "unknown", "hit", "miss"]);
             let ends = ["done", "failed", "cancelled", "revoked", "expired"];
-            let logins = ["ok", "bad_request", "denied", "provider_error"];
+            let logins = ["ok", "bad_request", "denied", "provider_error", "written"];
             ends.into_iter().chain(logins).chain(calls).chain(ocsp).map(str::to_owned).collect()
         }
         "kind" => {
@@ -86,6 +86,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
         }
         // The names that operators gave their keys.
         "key" => vec!["hsm".to_owned()],
+        "device" => vec!["file".to_owned()],
         "state" => ["idle", "busy", "stuck"].map(str::to_owned).to_vec(),
         "cause" => ["session", "login", "token", "module", "device"].map(str::to_owned).to_vec(),
         "reason" => {

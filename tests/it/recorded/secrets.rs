@@ -23,6 +23,9 @@ use crate::v1::rights::only;
 /// Routes whose best answer is a refusal: nothing is renewed, there is no wish for a wrapped answer, no device that
 /// signs, no directory that is asked, and no ACME.
 pub const REFUSES: &[(&str, &str, &str)] = &[
+    ("system", "update", "audit/*path"),
+    ("system", "delete", "audit/*path"),
+    ("system", "update", "audit-hash/*path"),
     ("system", "update", "leases/renew"),
     ("system", "update", "leases/renew/*lease_id"),
     ("system", "update", "wrapping/wrap"),
