@@ -205,7 +205,10 @@ fn completions_of_every_shell_know_the_words_of_the_command_line() {
     for shell in ["bash", "zsh", "fish"] {
         let output = signet().args(["completions", shell]).output().unwrap();
         let script = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success() && script.contains("operator") && script.contains("config"), "{shell}: {script}");
+        assert!(
+            output.status.success() && script.contains("operator") && script.contains("config"),
+            "{shell}: {script}"
+        );
     }
     let script = r#"eval "$("$0" completions bash)"; COMP_WORDS=(signet "$@"); COMP_CWORD=$#
         _signet signet "${!#}" "${COMP_WORDS[$# - 1]}"; echo "${COMPREPLY[@]}""#;

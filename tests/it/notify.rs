@@ -118,9 +118,9 @@ fn the_watchdog_is_told_while_the_workers_turn_and_no_longer() {
     assert!(!workers.is_empty());
     // Their event loops wait for half a minute before they look for events; the main thread goes on.
     let wait = "epoll_wait,epoll_pwait,epoll_pwait2";
-    let inject = format!("inject={wait}:delay_enter=30000000");
+    let (trace, inject) = (format!("trace={wait}"), format!("inject={wait}:delay_enter=30000000"));
     let threads: Vec<&str> = workers.iter().flat_map(|thread| ["-p", thread]).collect();
-    let arguments = [&["-e", &format!("trace={wait}"), "-e", &inject][..], &threads].concat();
+    let arguments = [&["-e", &trace, "-e", &inject][..], &threads].concat();
     let Some(hung) = strace::Traced::attach_to(&arguments) else { return };
     served.wait_for_log("a worker hangs");
     while heard.next_within(Duration::ZERO).is_some() {}

@@ -33,10 +33,12 @@ const EXPOSURE: &str = "20";
 fn start(machine: &Machine) -> Served {
     let unit = machine.read(UNIT);
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
-    let words: Vec<&str> = AS_SIGNET.iter().copied().chain(line.split(' ')).collect();
     let name = format!("signet-package-{}", std::process::id());
     let heard = Heard::at_abstract(&name);
-    let mut command = machine.command(&[&[&format!("NOTIFY_SOCKET=@{name}")], &words[..]].concat());
+    let variable = format!("NOTIFY_SOCKET=@{name}");
+    let words: Vec<&str> =
+        [variable.as_str()].into_iter().chain(AS_SIGNET.iter().copied()).chain(line.split(' ')).collect();
+    let mut command = machine.command(&words);
     let served = Served::start(&mut command, &machine.log());
     assert_eq!(heard.next(), "READY=1");
     served
@@ -71,7 +73,10 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
     assert!(ca.contains("BEGIN CERTIFICATE"), "{ca}");
 
     machine.install(&staged.package("0.2.0-1"));
-    assert_eq!(machine.run(&["dpkg-query", "-W", "-f", "${Status} ${Version}", "signet"]), "install ok installed 0.2.0-1");
+    assert_eq!(
+        machine.run(&["dpkg-query", "-W", "-f", "${Status} ${Version}", "signet"]),
+        "install ok installed 0.2.0-1"
+    );
     assert_eq!(client.get("pki/ca/pem").await.text, ca, "the old program goes on until it is told to stop");
     served.terminate();
     assert!(machine.read(CONFIG).contains("# edited"), "the operator's configuration stays");

@@ -82,8 +82,10 @@ fn what_prepare_makes_is_what_the_nodes_take() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(!prepare().status.success(), "keys that are there are not replaced");
     for host in ["node1", "node2", "localhost"] {
-        let verified = openssl(folder.path(), &["verify", "-x509_strict", "-verify_hostname", host, "-CAfile",
-            "made/tls/ca.pem", "made/tls/node.pem"]);
+        let verified = openssl(
+            folder.path(),
+            &["verify", "-x509_strict", "-verify_hostname", host, "-CAfile", "made/tls/ca.pem", "made/tls/node.pem"],
+        );
         assert_eq!(verified.trim(), "made/tls/node.pem: OK");
     }
     let file = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();

@@ -46,7 +46,9 @@ impl Staged {
         let manifest: Table = toml::from_str(&std::fs::read_to_string(root().join("Cargo.toml")).unwrap()).unwrap();
         let package = manifest["package"].as_table().unwrap();
         let table = package["metadata"]["deb"].as_table().unwrap();
-        assert!(table.keys().all(|key| KNOWN.contains(&key.as_str())), "{:?}", table.keys());
+        for key in table.keys() {
+            assert!(KNOWN.contains(&key.as_str()), "{key}");
+        }
         let tree = self.0.path().join(format!("tree-{version}"));
         for asset in table["assets"].as_array().unwrap() {
             self.put(asset, &tree);
@@ -91,7 +93,11 @@ impl Staged {
         let found = files(source.parent().unwrap(), source.file_name().unwrap().to_str().unwrap());
         assert!(!found.is_empty(), "{}: no such file", source.display());
         for file in found {
-            let target = if target.ends_with('/') { tree.join(target).join(file.file_name().unwrap()) } else { tree.join(target) };
+            let target = if target.ends_with('/') {
+                tree.join(target).join(file.file_name().unwrap())
+            } else {
+                tree.join(target)
+            };
             copy(&file, &target, u32::from_str_radix(mode, 8).unwrap());
         }
     }
@@ -108,7 +114,9 @@ fn text(value: &Value) -> &str {
 /// The files of a folder whose name matches; one `*` stands for anything.
 fn files(folder: &Path, pattern: &str) -> Vec<PathBuf> {
     let (begin, end) = pattern.split_once('*').unwrap_or((pattern, ""));
-    let matches = |name: &str| if pattern.contains('*') { name.starts_with(begin) && name.ends_with(end) } else { name == pattern };
+    let matches = |name: &str| {
+        if pattern.contains('*') { name.starts_with(begin) && name.ends_with(end) } else { name == pattern }
+    };
     let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     all.filter(|path| path.is_file() && matches(path.file_name().unwrap().to_str().unwrap())).collect()
 }
