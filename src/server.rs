@@ -416,15 +416,19 @@ impl Running {
     ///
     /// # Errors
     /// As [`Running::stop`].
-    pub async fn until(mut self, mut signals: Signals, libraries: Reread<Libraries>) -> Result<()> {
+    pub async fn until(self, mut signals: Signals, libraries: Reread<Libraries>) -> Result<()> {
         let supervisor = Rc::new(Supervisor::from_environment());
-        self.tasks.extend(supervisor.keep_alive(self.pulse.clone()));
+        let alive = supervisor.keep_alive(self.pulse.clone());
         supervisor.ready();
         while signals.next().await == Wish::Reload {
             supervisor.reloading();
             self.reload_certificate().await;
             self.reload_libraries(&libraries).await;
             supervisor.ready();
+        }
+        // Workers end one by one from here on.
+        if let Some(alive) = alive {
+            alive.abort();
         }
         supervisor.stopping();
         tracing::info!("stopping: requests under way are finished");

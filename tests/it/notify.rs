@@ -35,12 +35,14 @@ impl Heard {
     fn next_within(&self, time: Duration) -> Option<String> {
         let started = Instant::now();
         let mut datagram = [0; 4096];
-        while started.elapsed() < time {
+        loop {
             if let Ok(length) = self.0.recv(&mut datagram) {
                 return Some(String::from_utf8(datagram[..length].to_vec()).unwrap());
             }
+            if started.elapsed() >= time {
+                return None;
+            }
         }
-        None
     }
 
     /// The next that is told.
