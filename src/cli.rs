@@ -1,11 +1,12 @@
 //! The command line. Other programs rely on its words and outputs.
 //!
 //! `dev` needs nothing; `serve`, `migrate`, `operator init`, `bootstrap` and `check` read a configuration file (see
-//! `signet.example.toml`); `issue` and `explain` are clients.
+//! `signet.example.toml`); `issue` and `explain` are clients; `completions` is for shells.
 
 mod bootstrap;
 mod check;
 mod client;
+mod completions;
 mod dev;
 mod explain;
 mod installation;
@@ -14,13 +15,13 @@ mod migrate;
 mod operator;
 mod serve;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use signet::error::Result;
 use signet::telemetry::{self, LogFormat};
 
 /// Signet: an actor-based signing server.
 #[derive(Parser)]
-#[command(name = "signet", version)]
+#[command(name = "signet", version = env!("BUILD_VERSION"))]
 pub(crate) struct Command {
     #[command(subcommand)]
     word: Word,
@@ -45,6 +46,8 @@ enum Word {
     Issue(issue::Arguments),
     /// Say whether a token may do something, which rule of which policy decides, and why.
     Explain(explain::Arguments),
+    /// Print the completions of this command line for a shell.
+    Completions(completions::Arguments),
 }
 
 impl Command {
@@ -69,6 +72,7 @@ impl Command {
             Word::Operator(word) => operator::run(&word),
             Word::Bootstrap(arguments) => bootstrap::run(&arguments),
             Word::Check(arguments) => check::run(&arguments),
+            Word::Completions(arguments) => completions::run(&arguments, &mut Self::command()),
         }
     }
 }

@@ -3,8 +3,8 @@
 //! [`Server::open`] puts a server together without listening, so that a command can prepare it;
 //! [`Server::start`] binds and serves; [`Running::stop`] drains. Called by the commands and by tests.
 //! A listener is in `listener`, which connections it holds in `connections`, its certificate in [`tls`], HTTP/2
-//! in `http2`, what the operating system allows and asks for in `capacity` and `signals`. A second listener, when there is one,
-//! serves nothing but the metrics.
+//! in `http2`, what the operating system allows and asks for in `capacity` and `signals`, what a service manager is told
+//! in `notify`. A second listener, when there is one, serves nothing but the metrics.
 
 mod audit;
 mod capacity;
@@ -13,11 +13,14 @@ mod connections;
 mod expect;
 mod http2;
 mod listener;
+mod notify;
+mod pulse;
 mod signals;
 mod stream;
 pub mod tls;
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -53,6 +56,8 @@ use crate::telemetry;
 use capacity::Caps;
 use connections::{Connections, loopback};
 use listener::{Bound, Serving, Setup};
+use notify::Supervisor;
+use pulse::Pulse;
 pub use signals::{Signals, Wish};
 use tls::Certificate;
 
@@ -177,7 +182,8 @@ impl Server {
     /// # Errors
     /// `Unavailable` when an address cannot be bound; the store is closed then.
     pub async fn start(self) -> Result<Running> {
-        let bound = self.bind().and_then(|main| Ok((main, self.metrics_listen.map(bind_metrics).transpose()?)));
+        let pulse = Pulse::new(self.workers);
+        let bound = self.bind(&pulse).and_then(|main| Ok((main, self.metrics_listen.map(bind_metrics).transpose()?)));
         let (main, metrics) = match bound {
             Ok(bound) => bound,
             Err(error) => {
@@ -194,14 +200,15 @@ impl Server {
             rotate(self.shared.clone()).boxed_local(),
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
-        Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), tasks, server: self })
+        Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), tasks, pulse, server: self })
     }
 
     /// The listener of the wires.
-    fn bind(&self) -> Result<Bound<impl FnOnce() -> dev::Server + use<>>> {
-        let shared = self.shared.clone();
+    fn bind(&self, pulse: &Pulse) -> Result<Bound<impl FnOnce() -> dev::Server + use<>>> {
+        let (shared, pulse) = (self.shared.clone(), pulse.clone());
         let over_tls = self.tls.is_some();
         let app = move || {
+            pulse.begin();
             let state = State::new(shared.clone());
             let hsts = DefaultHeaders::new().add((STRICT_TRANSPORT_SECURITY, HSTS));
             let app = App::new().configure(|app| http::configure(app, state));
@@ -388,6 +395,7 @@ pub struct Running {
     main: Serving,
     metrics: Option<Serving>,
     tasks: Vec<JoinHandle<()>>,
+    pulse: Pulse,
     server: Server,
 }
 
@@ -408,16 +416,27 @@ impl Running {
     }
 
     /// Serves until a signal asks to stop, then stops. When a signal asks for that, reads the certificate again, and
-    /// the PKCS #11 libraries by `libraries`; what cannot be used is logged and changes nothing.
+    /// the PKCS #11 libraries by `libraries`; what cannot be used is logged and changes nothing. A service manager is
+    /// told of all this.
     ///
     /// # Errors
     /// As [`Running::stop`].
     pub async fn until(self, mut signals: Signals, libraries: Reread<Libraries>) -> Result<()> {
+        let supervisor = Rc::new(Supervisor::from_environment());
+        let alive = supervisor.keep_alive(self.pulse.clone());
+        supervisor.ready();
         while signals.next().await == Wish::Reload {
+            supervisor.reloading();
             self.reload_certificate().await;
             self.reload_libraries(&libraries).await;
             self.server.shared.audit.reopen();
+            supervisor.ready();
         }
+        // Workers end one by one from here on.
+        if let Some(alive) = alive {
+            alive.abort();
+        }
+        supervisor.stopping();
         tracing::info!("stopping: requests under way are finished");
         self.stop().await
     }

@@ -129,6 +129,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("cryptoki", &["keys/pkcs11"]),
     ("sha3", &["keys/test_sign.rs"]),
     ("clap", &["cli", "main.rs"]),
+    ("clap_complete", &["cli"]),
     ("reqwest", &["cli/client.rs", "outbound", "pki/policy_engine.rs"]),
     ("jsonwebtoken", &["auth/login/verifier"]),
     ("aws_config", &["keys/cloudakms"]),

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -197,4 +198,45 @@ fn check_tells_every_problem() {
     for problem in ["data_dri: unknown setting", "workers: must be", "data_dir: must be"] {
         assert!(text.contains(problem), "{text}");
     }
+}
+
+#[test]
+fn completions_of_every_shell_know_the_words_of_the_command_line() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = signet().args(["completions", shell]).output().unwrap();
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && script.contains("operator") && script.contains("config"),
+            "{shell}: {script}"
+        );
+    }
+    let script = r#"eval "$("$0" completions bash)"; COMP_WORDS=(signet "$@"); COMP_CWORD=$#
+        _signet signet "${!#}" "${COMP_WORDS[$# - 1]}"; echo "${COMPREPLY[@]}""#;
+    let completed = |words: &[&str]| {
+        let output = Command::new("bash").args(["-c", script, env!("CARGO_BIN_EXE_signet")]).args(words).output();
+        String::from_utf8(output.unwrap().stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(completed(&["oper"]), "operator");
+    assert_eq!(completed(&["operator", "in"]), "init");
+    assert_eq!(completed(&["serve", "--conf"]), "--config");
+}
+
+#[test]
+fn the_version_names_the_commit() {
+    let output = signet().arg("--version").output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let version = printed.trim_end().strip_prefix(concat!("signet ", env!("CARGO_PKG_VERSION"))).unwrap();
+    let git = |words: &[&str]| {
+        let output = Command::new("git").args(words).current_dir(env!("CARGO_MANIFEST_DIR")).output().ok();
+        output.filter(|output| output.status.success()).map(|output| String::from_utf8(output.stdout).unwrap())
+    };
+    let top = git(&["rev-parse", "--show-toplevel"]);
+    if top.is_none_or(|top| top.trim() != env!("CARGO_MANIFEST_DIR")) {
+        assert_eq!(version, "", "an archive of the sources knows no commit");
+        return;
+    }
+    // It is that of the last build of the sources, which later commits need not have changed.
+    let commit = version.strip_prefix(" (").unwrap().strip_suffix(')').unwrap();
+    let commit = commit.strip_suffix(", modified").unwrap_or(commit);
+    assert!(git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).is_some(), "{printed}");
 }

@@ -14,7 +14,7 @@ mod order;
 mod outage;
 pub mod place;
 mod restarts;
-mod strace;
+pub mod strace;
 
 use std::io::Write;
 

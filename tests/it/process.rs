@@ -37,7 +37,10 @@ fn clean(mut command: Command) -> Command {
         .env_remove("SIGNET_BOOTSTRAP_TOKEN")
         .env_remove("SIGNET_DATABASE_URL")
         .env_remove("SIGNET_AUDIT")
-        .env_remove("SIGNET_PKCS11_LIBRARIES");
+        .env_remove("SIGNET_PKCS11_LIBRARIES")
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("WATCHDOG_USEC")
+        .env_remove("WATCHDOG_PID");
     command.env("SIGNET_LOG", "warn");
     command
 }

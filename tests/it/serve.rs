@@ -137,7 +137,7 @@ impl Served {
         format!("{}/{path}", self.address)
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 

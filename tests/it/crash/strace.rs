@@ -38,8 +38,13 @@ pub struct Traced(Child);
 impl Traced {
     /// Attaches to every thread of a process; `None`, and says so, when that is forbidden.
     pub fn attach(pid: u32, arguments: &[&str]) -> Option<Self> {
+        Self::attach_to(&[&["-f"], arguments, &["-p", &pid.to_string()]].concat())
+    }
+
+    /// As [`attach`](Self::attach), to the threads that the arguments name.
+    pub fn attach_to(arguments: &[&str]) -> Option<Self> {
         let mut command = Command::new("strace");
-        command.args(["-f", "-o", "/dev/null"]).args(arguments).args(["-p", &pid.to_string()]);
+        command.args(["-o", "/dev/null"]).args(arguments);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
         let attached = lines.by_ref().find(|line| line.contains("attached") || line.contains("attach:"));

@@ -1,0 +1,20 @@
+//! `signet completions`: what a shell needs to complete this command line, made from its definition.
+
+use std::io::Write as _;
+
+use clap_complete::{Shell, generate};
+use signet::error::{Error, Result};
+
+/// The arguments of `signet completions`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The shell.
+    shell: Shell,
+}
+
+/// Writes the completions to standard output.
+pub(crate) fn run(arguments: &Arguments, definition: &mut clap::Command) -> Result<()> {
+    let mut script = Vec::new();
+    generate(arguments.shell, definition, "signet", &mut script);
+    std::io::stdout().write_all(&script).map_err(Error::internal)
+}

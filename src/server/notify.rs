@@ -1,0 +1,113 @@
+//! What a service manager is told of this process, by the protocol of systemd's `sd_notify(3)`.
+//!
+//! Datagrams of lines to the socket that `NOTIFY_SOCKET` names, a path or an abstract name (`@…`); where the variable
+//! is not set nobody is told anything. That the process lives is told only while every worker's event loop turns
+//! ([`Pulse`]). Own code because it is so little, and the libraries for it know no abstract names.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::task::JoinHandle;
+
+use super::pulse::Pulse;
+
+/// How long the service manager may take to make room for what it is told.
+const SEND: Duration = Duration::from_secs(1);
+
+/// The service manager that started this process, if one did.
+pub(super) struct Supervisor {
+    socket: Option<UnixDatagram>,
+    watchdog: Option<Duration>,
+}
+
+impl Supervisor {
+    /// The one that the environment names. One that cannot be reached is logged, and told nothing.
+    pub(super) fn from_environment() -> Self {
+        let address = std::env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty());
+        let socket = address.and_then(|address| {
+            let connected = connected(&address);
+            connected.inspect_err(|error| tracing::error!("NOTIFY_SOCKET: {}: {error}", address.display())).ok()
+        });
+        Self { socket, watchdog: watchdog(|name| std::env::var(name).ok(), std::process::id()) }
+    }
+
+    /// Requests are answered from now on, or by what was just read again.
+    pub(super) fn ready(&self) {
+        self.tell("READY=1");
+    }
+
+    /// The configuration is read again; [`ready`](Self::ready) follows.
+    pub(super) fn reloading(&self) {
+        let now = clock_gettime(ClockId::Monotonic);
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
+    }
+
+    /// Nothing new is taken, and the process ends soon.
+    pub(super) fn stopping(&self) {
+        self.tell("STOPPING=1");
+    }
+
+    /// Tells in time and again that the process lives, while the workers do. Without a watchdog there is nobody to tell.
+    pub(super) fn keep_alive(self: &Rc<Self>, pulse: Pulse) -> Option<JoinHandle<()>> {
+        let (supervisor, limit) = (Rc::clone(self), self.watchdog?);
+        Some(tokio::task::spawn_local(async move {
+            loop {
+                tokio::time::sleep(limit / 4).await;
+                if pulse.is_steady(limit / 2) {
+                    supervisor.tell("WATCHDOG=1");
+                } else {
+                    tracing::error!("a worker hangs: the service manager is not told that this process lives");
+                }
+            }
+        }))
+    }
+
+    fn tell(&self, lines: &str) {
+        if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(lines.as_bytes())) {
+            tracing::error!("the service manager was not told {lines:?}: {error}");
+        }
+    }
+}
+
+fn connected(address: &OsStr) -> io::Result<UnixDatagram> {
+    let address = match address.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(address)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    socket.set_write_timeout(Some(SEND))?;
+    Ok(socket)
+}
+
+/// How often this process has to say that it lives; `WATCHDOG_PID` may say that another one is meant.
+fn watchdog(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Duration> {
+    let meant = variable("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(own));
+    let limit = variable("WATCHDOG_USEC")?.parse().ok().map(Duration::from_micros);
+    limit.filter(|limit| meant && !limit.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watchdog_is_for_the_process_that_it_names() {
+        let of = |pid: Option<&str>, limit: Option<&str>| {
+            let (pid, limit) = (pid.map(str::to_owned), limit.map(str::to_owned));
+            watchdog(|name| if name == "WATCHDOG_PID" { pid.clone() } else { limit.clone() }, 7)
+        };
+        let second = Some(Duration::from_secs(1));
+        assert_eq!([of(None, Some("1000000")), of(Some("7"), Some("1000000"))], [second, second]);
+        for (pid, limit) in [(Some("8"), "1000000"), (Some("x"), "1000000"), (None, "0"), (None, "-1"), (None, "")] {
+            assert_eq!(of(pid, Some(limit)), None, "{pid:?} {limit:?}");
+        }
+        assert_eq!(of(Some("7"), None), None);
+    }
+}

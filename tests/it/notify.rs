@@ -1,0 +1,147 @@
+//! What a service manager hears of `signet serve`, at a socket as systemd has it.
+
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::crash::strace;
+use crate::serve::{Served, Site};
+
+/// Longest wait for something that is to be told.
+const SOON: Duration = Duration::from_secs(20);
+
+/// The service manager's end.
+pub struct Heard(UnixDatagram);
+
+impl Heard {
+    /// At a path.
+    fn at(path: &std::path::Path) -> Self {
+        Self::with(UnixDatagram::bind(path).unwrap())
+    }
+
+    /// At an abstract name, which needs no file system in common.
+    pub fn at_abstract(name: &str) -> Self {
+        Self::with(UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap())
+    }
+
+    fn with(socket: UnixDatagram) -> Self {
+        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        Self(socket)
+    }
+
+    /// The next that is told, if that is soon enough.
+    fn next_within(&self, time: Duration) -> Option<String> {
+        let started = Instant::now();
+        let mut datagram = [0; 4096];
+        loop {
+            if let Ok(length) = self.0.recv(&mut datagram) {
+                return Some(String::from_utf8(datagram[..length].to_vec()).unwrap());
+            }
+            if started.elapsed() >= time {
+                return None;
+            }
+        }
+    }
+
+    /// The next that is told.
+    pub fn next(&self) -> String {
+        self.next_within(SOON).unwrap()
+    }
+}
+
+/// `signet serve` with these variables.
+fn serve(site: &Site, variables: &[(&str, &str)]) -> Served {
+    Served::start(site.command(&["serve"]).envs(variables.iter().copied()), &site.path("log"))
+}
+
+#[actix_web::test]
+async fn ready_reload_and_stop_are_told_when_they_are_so() {
+    let site = Site::new();
+    let token = site.init();
+    let name = format!("signet-test-{}", std::process::id());
+    for (heard, address) in [
+        (Heard::at(&site.path("notify")), site.path("notify").display().to_string()),
+        (Heard::at_abstract(&name), format!("@{name}")),
+    ] {
+        let served = serve(&site, &[("NOTIFY_SOCKET", &address)]);
+        assert_eq!(heard.next(), "READY=1");
+        assert_eq!(served.client(&token).get("sys/mounts").await.status, 200);
+        served.signal(Signal::HUP);
+        let reloading = heard.next();
+        let micros = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
+        assert!(micros.parse::<u64>().unwrap() > 0);
+        assert_eq!(heard.next(), "READY=1");
+        served.terminate();
+        assert_eq!(heard.next(), "STOPPING=1");
+        assert_eq!(heard.next_within(Duration::ZERO), None);
+    }
+}
+
+#[test]
+fn a_service_manager_that_cannot_be_reached_keeps_no_server_from_its_work() {
+    let site = Site::new();
+    site.init();
+    for address in ["/nowhere/notify", "nowhere", "@nowhere"] {
+        let served = serve(&site, &[("NOTIFY_SOCKET", address)]);
+        served.wait_for_log(&format!("NOTIFY_SOCKET: {address}: "));
+        served.terminate();
+    }
+    let served = serve(&site, &[]);
+    assert!(!served.log().contains("NOTIFY_SOCKET"));
+    served.terminate();
+}
+
+/// The threads of a process that its workers are, and the other actors' with them; not the main thread.
+fn workers(served: &Served) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", served.pid())).unwrap().map(|task| task.unwrap().path());
+    let of_actix = |task: &std::path::PathBuf| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with("actix-rt|system"))
+    };
+    tasks.filter(of_actix).map(|task| task.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_watchdog_is_told_while_the_workers_turn_and_no_longer() {
+    if !strace::sees_the_server() {
+        return;
+    }
+    let site = Site::new();
+    site.init();
+    let heard = Heard::at(&site.path("notify"));
+    let socket = site.path("notify").display().to_string();
+    let served = serve(&site, &[("NOTIFY_SOCKET", &socket), ("WATCHDOG_USEC", "4000000")]);
+    assert_eq!(heard.next(), "READY=1");
+    for _ in 0..3 {
+        assert_eq!(heard.next(), "WATCHDOG=1");
+    }
+    let workers = workers(&served);
+    assert!(!workers.is_empty());
+    // Their event loops wait for half a minute before they look for events; the main thread goes on.
+    let wait = "epoll_wait,epoll_pwait,epoll_pwait2";
+    let (trace, inject) = (format!("trace={wait}"), format!("inject={wait}:delay_enter=30000000"));
+    let threads: Vec<&str> = workers.iter().flat_map(|thread| ["-p", thread]).collect();
+    let arguments = [&["-e", &trace, "-e", &inject][..], &threads].concat();
+    let Some(hung) = strace::Traced::attach_to(&arguments) else { return };
+    served.wait_for_log("a worker hangs");
+    while heard.next_within(Duration::ZERO).is_some() {}
+    assert_eq!(heard.next_within(Duration::from_secs(5)), None, "longer than the watchdog allows");
+    drop(hung);
+    assert_eq!(heard.next(), "WATCHDOG=1");
+    served.terminate();
+}
+
+#[test]
+fn the_watchdog_of_another_process_is_not_told() {
+    let site = Site::new();
+    site.init();
+    let heard = Heard::at(&site.path("notify"));
+    let socket = site.path("notify").display().to_string();
+    let other = std::process::id().to_string();
+    let variables = [("NOTIFY_SOCKET", socket.as_str()), ("WATCHDOG_USEC", "400000"), ("WATCHDOG_PID", &other)];
+    let served = serve(&site, &variables);
+    assert_eq!(heard.next(), "READY=1");
+    assert_eq!(heard.next_within(Duration::from_secs(1)), None);
+    served.terminate();
+}

@@ -1,0 +1,18 @@
+//! The page for operators: what it must speak of, and what it says that can be held.
+
+use std::collections::BTreeSet;
+
+const PAGE: &str = include_str!("../../docs/operations.md");
+const ALERTS: &str = include_str!("../../grafana/alerts.yml");
+
+#[test]
+fn every_alert_has_a_heading_with_what_to_do_and_every_heading_an_alert() {
+    let alerts: BTreeSet<&str> = ALERTS.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    let (_, section) = PAGE.split_once("\n## Alerts\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let parts: Vec<(&str, &str)> = section.split("\n### ").skip(1).map(|part| part.split_once('\n').unwrap()).collect();
+    assert_eq!(parts.iter().map(|(heading, _)| *heading).collect::<BTreeSet<_>>(), alerts);
+    for (heading, text) in parts {
+        assert!(text.trim().len() > 80, "{heading}: says too little");
+    }
+}

@@ -1,0 +1,109 @@
+//! The Debian package, on a machine that is thrown away afterwards: installed, started by the line of its unit,
+//! upgraded, purged.
+//!
+//! [`deb`] makes it of the table for `cargo deb` in Cargo.toml, around the program under test; [`machine`] is a copy of
+//! this one.
+
+mod deb;
+mod machine;
+
+use serde_json::json;
+
+use crate::notify::Heard;
+use crate::serve::Served;
+use deb::Staged;
+use machine::Machine;
+
+const UNIT: &str = "/usr/lib/systemd/system/signet.service";
+const CONFIG: &str = "/etc/signet/signet.toml";
+/// As the unit runs its commands: the package's user without any right of root's.
+const AS_SIGNET: &[&str] = &[
+    "setpriv",
+    "--reuid=signet",
+    "--regid=signet",
+    "--clear-groups",
+    "--no-new-privs",
+    "--bounding-set=-all",
+    "--inh-caps=-all",
+];
+/// Worst exposure by the count of `systemd-analyze security`, tenths; 12 by that of Debian 12.
+const EXPOSURE: &str = "20";
+
+/// Starts the server by the line of the installed unit, and waits until it says that it is ready.
+fn start(machine: &Machine) -> Served {
+    let unit = machine.read(UNIT);
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let name = format!("signet-package-{}", std::process::id());
+    let heard = Heard::at_abstract(&name);
+    let variable = format!("NOTIFY_SOCKET=@{name}");
+    let words: Vec<&str> =
+        [variable.as_str()].into_iter().chain(AS_SIGNET.iter().copied()).chain(line.split(' ')).collect();
+    let mut command = machine.command(&words);
+    let served = Served::start(&mut command, &machine.log());
+    assert_eq!(heard.next(), "READY=1");
+    served
+}
+
+#[actix_web::test]
+async fn the_package_is_installed_started_upgraded_and_purged() {
+    let Some(machine) = Machine::start() else { return };
+    let staged = Staged::new();
+    // What is on the machine of a package that nobody wants any more.
+    let left = || machine.run(&["find", "/etc", "/usr", "/var", "/run", "-name", "*signet*"]);
+    assert_eq!(left(), "");
+
+    machine.install(&staged.package("0.1.0-1"));
+    assert_eq!(machine.run(&["dpkg", "--verify", "signet"]), "", "every file is as it was packed");
+    let modes = machine.run(&["stat", "-c", "%U:%G %a", "/etc/signet", "/var/lib/signet", "/var/log/signet", CONFIG]);
+    assert_eq!(modes, "root:signet 750\nsignet:signet 700\nsignet:signet 700\nroot:root 644\n");
+    assert_eq!(machine.run(&["systemd-analyze", "verify", UNIT]), "");
+    let exposure = ["security", "--offline=true", "--threshold", EXPOSURE, UNIT];
+    machine.run(&[&["systemd-analyze"], &exposure[..]].concat());
+    machine.run(&["bash", "-n", "/usr/share/bash-completion/completions/signet"]);
+
+    machine.run(&["sed", "-i", "s/^listen = .*/listen = \"127.0.0.1:0\"  # edited/", CONFIG]);
+    let init = machine.run(&[AS_SIGNET, &["signet", "operator", "init", "--config", CONFIG]].concat());
+    let token = init.lines().find_map(|line| line.strip_prefix("token: ")).unwrap();
+    let served = start(&machine);
+    let client = served.client(token);
+    assert_eq!(client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
+    let root = json!({ "common_name": "packaged", "key_type": "ec" });
+    assert_eq!(client.post("pki/root/generate/internal", root).await.status, 200);
+    let ca = client.get("pki/ca/pem").await.text;
+    assert!(ca.contains("BEGIN CERTIFICATE"), "{ca}");
+
+    machine.install(&staged.package("0.2.0-1"));
+    assert_eq!(
+        machine.run(&["dpkg-query", "-W", "-f", "${Status} ${Version}", "signet"]),
+        "install ok installed 0.2.0-1"
+    );
+    assert_eq!(client.get("pki/ca/pem").await.text, ca, "the old program goes on until it is told to stop");
+    served.terminate();
+    assert!(machine.read(CONFIG).contains("# edited"), "the operator's configuration stays");
+    let served = start(&machine);
+    assert_eq!(served.client(token).get("pki/ca/pem").await.text, ca, "and so do the data");
+    served.terminate();
+
+    // Without the configuration and the program, but with what the authority is made of.
+    let said = machine.run(&["dpkg", "--purge", "signet"]);
+    assert!(said.contains("/var/lib/signet is not empty and stays"), "{said}");
+    assert!(left().lines().all(|path| path.starts_with("/var/lib/signet")), "{}", left());
+    machine.run(&["test", "-s", "/var/lib/signet/seal.key"]);
+    machine.run(&["getent", "passwd", "signet"]);
+
+    machine.run(&["rm", "-r", "/var/lib/signet"]);
+    machine.install(&staged.package("0.2.0-1"));
+    machine.run(&["dpkg", "--purge", "signet"]);
+    assert_eq!(left(), "");
+    assert!(!machine.read("/etc/passwd").contains("signet:"), "nothing belongs to the user any more");
+}
+
+#[test]
+fn the_program_of_the_package_has_no_symbols_and_finds_them_beside_it() {
+    let staged = Staged::new();
+    let sections = |file: &str| staged.run(&["objdump", "--section-headers", file]);
+    let program = sections("signet");
+    assert!(!program.contains(".debug_line") && !program.contains(".symtab"), "{program}");
+    assert!(sections("signet.debug").contains(".debug_line"));
+    assert!(staged.run(&["objdump", "--dwarf=links", "signet"]).contains("signet.debug"));
+}
