@@ -17,7 +17,7 @@
 //!
 //! A URL may name several hosts: every connection goes to the one that takes writes, and one that finds its server
 //! read-only is replaced, so that a failover is an outage of seconds. What was answered is on the standby too when
-//! that is a synchronous one: no timeout of ours ends the wait for it with success ([`query::COMMIT`]).
+//! that is a synchronous one: the server lets no timeout of ours end the wait for it as if it were done.
 //!
 //! Refuses: a server whose durability is off, a read-only one, a schema of a newer program, a server whose
 //! certificate does not stand the check that the URL asks for, and an unencrypted connection off this machine that

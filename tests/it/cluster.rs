@@ -1,8 +1,8 @@
 //! A throw-away PostgreSQL cluster: one for a run of a test binary, a database of its own for each test.
 //!
 //! A small shell script is the cluster's keeper. It makes the cluster in a folder of its own, listening
-//! on a unix socket only unless a test asks for more, and waits on a pipe that this process holds: however this process ends, the
-//! pipe closes, and the keeper stops the server and removes the folder. The folder is in memory when
+//! on a unix socket only unless a test asks for more, and waits on a pipe that this process holds: however
+//! this process ends, the pipe closes, and the keeper stops the server and removes the folder. The folder is in memory when
 //! there is room: the server syncs as it must in earnest, and a test does not wait for a disk.
 //! PostgreSQL refuses to run as root, so root hands the keeper to another user. A test that stops its
 //! server has a cluster to itself. Standard library only: the unit tests of the store and the tests

@@ -102,10 +102,6 @@ fn ends_connection(code: &SqlState) -> bool {
         || matches!(*code, SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT | SqlState::READ_ONLY_SQL_TRANSACTION)
 }
 
-/// Ends a transaction. When a standby must have what is committed and none answers, a statement that runs out of time
-/// ends the wait and is told as done: COMMIT has no such limit, and is waited for for as long as a caller does.
-pub(super) const COMMIT: &str = "SET LOCAL statement_timeout = 0; COMMIT";
-
 type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 pub(super) async fn execute(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<u64, Failure> {

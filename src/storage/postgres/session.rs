@@ -1,7 +1,7 @@
 //! Sessions of SQL on PostgreSQL: each work has a connection, and a transaction when it
 //! writes. A deadlock, a serialization failure or a lock that is not to be had is tried again; a connection
-//! that is dead, or of a server that takes no writes any more, is replaced once; when COMMIT has no answer nobody knows, and the work
-//! is `Unavailable`.
+//! that is dead, or of a server that takes no writes any more, is replaced once; when COMMIT has no answer nobody
+//! knows, and the work is `Unavailable`.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use metrics::{counter, histogram};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use super::query::{self, COMMIT, Session as Connection};
+use super::query::{self, Session as Connection};
 use super::reader::{DEADLINE, Loan, Pool};
 use crate::error::Error;
 use crate::sql::{Failure, Row, Session, Value, Work};
@@ -203,7 +203,7 @@ async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
 /// Ends the transaction of work that has ended.
 async fn end(loan: Loan, outcome: Result<(), Failure>, writes: bool) -> Attempt {
     let Some(db) = &loan.db else { return Attempt::Ended(outcome) };
-    let end = if outcome.is_ok() && writes { COMMIT } else { "ROLLBACK" };
+    let end = if outcome.is_ok() && writes { "COMMIT" } else { "ROLLBACK" };
     match db.batch_execute(end).await {
         Ok(()) => {
             loan.answered();

@@ -14,7 +14,7 @@ use metrics::{counter, histogram};
 use super::batch::{Answers, Batch};
 use super::connect;
 use super::mounts;
-use super::query::{COMMIT, Failure, Session};
+use super::query::{Failure, Session};
 use super::url::PostgresUrl;
 use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Backend, Outcomes, Unit};
@@ -102,12 +102,13 @@ impl Writer {
         // Sent together: the server runs them in turn, and a connection that cannot begin cannot go on.
         let begin = async { Ok(db.batch_execute("BEGIN").await?) };
         match try_join(begin, Batch::new(db, node, counter, careful).run(units)).await {
-            Ok(((), answers)) => match db.batch_execute(COMMIT).await.map_err(Failure::from) {
+            Ok(((), answers)) => match db.batch_execute("COMMIT").await.map_err(Failure::from) {
                 Ok(()) => Ok(answers),
+                // An answer with a code of its own says that the transaction was undone.
+                Err(failure) if !failure.is_gone() => Err(Broken::Undone(failure)),
                 Err(failure) => {
                     self.session = None;
-                    // An answer with a code of its own says that the transaction was undone.
-                    Err(if failure.is_gone() { Broken::Unknown(failure) } else { Broken::Undone(failure) })
+                    Err(Broken::Unknown(failure))
                 }
             },
             Err(failure) => {
