@@ -522,7 +522,9 @@ mod tests {
             );
         }
         let alone = |text: &str| refusal(&format!("{text}\nseal_key_file = \"s\""));
-        for url in ["mysql://h/d", "postgres:///d", "hunter2", "postgres://h/"] {
+        for url in
+            ["mysql://h/d", "postgres:///d", "hunter2", "postgres://h/", "postgres://hunter2@/d", "postgres://h?a=/d"]
+        {
             let error = alone(&format!("database_url = \"{url}\""));
             assert!(error.starts_with("database_url: must be") && !error.contains("hunter2"), "{url}: {error}");
         }
@@ -532,7 +534,11 @@ mod tests {
         assert_eq!(error.text(), "seal_key_file: must not be given with SIGNET_SEAL_KEY");
         let tls = format!("{good}listen = \"0.0.0.0:8200\"\ntls_certificate_file = \"c\"\ntls_key_file = \"k\"");
         assert!(parse(&tls, none).is_ok());
-        for url in ["postgresql://u:p@h:5432/d", "postgres:///d?host=/run/postgresql"] {
+        for url in [
+            "postgresql://u:p@h:5432/d",
+            "postgres:///d?host=/run/postgresql",
+            "postgres://u:p?/@a:5432,b:5433/d?sslmode=verify-full&sslrootcert=/ca.pem",
+        ] {
             assert!(parse(&format!("database_url = \"{url}\""), both).is_ok(), "{url}");
         }
     }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use signet::config;
 use signet::error::Result;
 
+use super::installation;
+
 /// The arguments of `signet check`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -15,7 +17,7 @@ pub(crate) struct Arguments {
 
 /// Says that the file is good, or everything that is wrong with it.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    config::load(&arguments.config)?;
+    installation::database(&config::load(&arguments.config)?)?;
     println!("{}: ok", arguments.config.display());
     Ok(())
 }

@@ -21,12 +21,17 @@ pub(super) fn prepared(file: &Path) -> Result<Config> {
     Ok(config)
 }
 
-/// What opens the store that the configuration names.
-pub(super) fn storage_options(config: &Config, clock: Clock) -> Result<storage::Options> {
-    let database = match &config.store {
+/// The store that the configuration names. Nothing is opened, and no file of it read.
+pub(super) fn database(config: &Config) -> Result<Database> {
+    Ok(match &config.store {
         Store::Embedded(folder) => Database::Embedded(folder.clone()),
         Store::Database(url) => Database::Postgres(PostgresUrl::parse(&String::from_utf8_lossy(url.expose()))?),
-    };
+    })
+}
+
+/// What opens the store that the configuration names.
+pub(super) fn storage_options(config: &Config, clock: Clock) -> Result<storage::Options> {
+    let database = database(config)?;
     let seal_key = match &config.seal_key {
         SealKeySource::File(file) if !file.exists() => {
             return Err(Error::invalid(format!(

@@ -221,12 +221,14 @@ fn network(text: &str) -> Option<IpNet> {
     text.parse::<IpNet>().ok().map(|network| network.trunc()).or_else(address)
 }
 
-/// A host, or the folder of a unix socket as option `host`. The store has more to say when it opens.
+/// Hosts, or the folder of a unix socket as option `host`, and a database. The store has more to say of it.
 fn is_database_url(text: &str) -> bool {
-    Url::parse(text).is_ok_and(|url| {
-        matches!(url.scheme(), "postgres" | "postgresql")
-            && (url.host_str().is_some_and(|host| !host.is_empty())
-                || url.query_pairs().any(|(name, _)| name == "host"))
-            && url.path().len() > 1
-    })
+    let Some(rest) = ["postgres://", "postgresql://"].iter().find_map(|scheme| text.strip_prefix(scheme)) else {
+        return false;
+    };
+    let rest = rest.split_once('@').map_or(rest, |(_, rest)| rest);
+    let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let (hosts, database) = place.split_once('/').unwrap_or((place, ""));
+    let is_host = |option: &str| option.starts_with("host=") || option.starts_with("hostaddr=");
+    !database.is_empty() && (!hosts.is_empty() || options.split('&').any(is_host))
 }

@@ -1,6 +1,7 @@
 //! What following other nodes needs of storage. Implemented by `storage`, for databases that nodes share.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
@@ -9,9 +10,14 @@ use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::Result;
 
-/// A place in the log: everything before it was seen. 0 is its start.
+/// A place in the log: everything before it was seen. The default is its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Point(pub u64);
+pub struct Point {
+    /// The place, as the log counts.
+    pub place: u64,
+    /// When the log was asked for it: a log whose way was interrupted since then may count anew.
+    pub read_at: Option<Instant>,
+}
 
 /// What stands in the log for one mount; `SYSTEM` is the one of policies and the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,10 +13,15 @@
 //!
 //! Floors, each naming only what is below: `writer` → `batch` → the domains (`pki`, `auth`, `projects`, `nodes`:
 //! each its store trait and the match over its writes) → `transaction` → `gathered`, `reader`, and the tables, a
-//! file for each → `query`, `connect`.
+//! file for each → `query`, `connect` → `url` → `tls`, `passfile`.
 //!
-//! Refuses: a server whose durability is off, a read-only one, a schema of a newer program, TLS (not
-//! supported yet), and an unencrypted connection off this machine that was not asked for.
+//! A URL may name several hosts: every connection goes to the one that takes writes, and one that finds its server
+//! read-only is replaced, so that a failover is an outage of seconds. What was answered is on the standby too when
+//! that is a synchronous one: the server lets no timeout of ours end the wait for it as if it were done.
+//!
+//! Refuses: a server whose durability is off, a read-only one, a schema of a newer program, a server whose
+//! certificate does not stand the check that the URL asks for, and an unencrypted connection off this machine that
+//! was not asked for.
 
 mod auth;
 mod batch;
@@ -35,6 +40,7 @@ mod meta;
 mod metadata;
 mod mounts;
 mod nodes;
+mod passfile;
 mod pki;
 mod projects;
 mod query;
@@ -46,15 +52,17 @@ mod session;
 #[cfg(test)]
 mod tests;
 mod tidy;
+mod tls;
 mod tokens;
 mod transaction;
+mod url;
 mod writer;
 
 use crate::error::Result;
-pub use connect::PostgresUrl;
 #[cfg(test)]
 pub(super) use fixture::Postgres;
 use reader::Pool;
+pub use url::PostgresUrl;
 use writer::Writer;
 
 /// Checks the server, brings its schema up to date, and returns the database's writer and its readers.

@@ -1,21 +1,29 @@
 //! A throw-away PostgreSQL cluster: one for a run of a test binary, a database of its own for each test.
 //!
 //! A small shell script is the cluster's keeper. It makes the cluster in a folder of its own, listening
-//! on a unix socket only, and waits on a pipe that this process holds: however this process ends, the
-//! pipe closes, and the keeper stops the server and removes the folder. The folder is in memory when
+//! on a unix socket only unless a test asks for more, and waits on a pipe that this process holds: however
+//! this process ends, the pipe closes, and the keeper stops the server and removes the folder. The folder is in memory when
 //! there is room: the server syncs as it must in earnest, and a test does not wait for a disk.
 //! PostgreSQL refuses to run as root, so root hands the keeper to another user. A test that stops its
 //! server has a cluster to itself. Standard library only: the unit tests of the store and the tests
 //! over HTTP include this file.
 #![allow(dead_code)]
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
-/// Says `ready FOLDER`, or ends with the reason on standard error. `$1` is the folder of the binaries.
+/// The port of a cluster that only its socket is reached by.
+const PORT: u16 = 5432;
+
+/// Says `ready FOLDER`, or ends with the reason on standard error. `$1` is the folder of the binaries, `$2` the port,
+/// `$3` where to listen besides the socket, `$4` the folder of the server whose standby it is.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP
 umask 077
@@ -23,9 +31,14 @@ cd /
 base=/tmp
 [ -w /dev/shm ] && [ "$(df -k --output=avail /dev/shm | tail -n 1)" -gt 2000000 ] && base=/dev/shm
 dir=$(mktemp -d $base/signet-pg-XXXXXX) || exit 1
-"$1"/initdb -D "$dir/data" -U signet -A trust -E UTF8 --locale=C --no-sync --wal-segsize=1 >"$dir/log" 2>&1 &&
-    cat >>"$dir/data/postgresql.conf" <<CONF
-listen_addresses = ''
+if [ -n "$4" ]; then
+    "$1"/pg_basebackup -D "$dir/data" -h "$4" -p "$2" -U signet -R -c fast --no-sync >"$dir/log" 2>&1
+else
+    "$1"/initdb -D "$dir/data" -U signet -A trust -E UTF8 --locale=C --no-sync --wal-segsize=1 >"$dir/log" 2>&1
+fi && cat >>"$dir/data/postgresql.conf" <<CONF
+listen_addresses = '$3'
+port = $2
+wal_keep_size = 64MB
 unix_socket_directories = '$dir'
 max_connections = 300
 shared_buffers = 32MB
@@ -38,17 +51,18 @@ start() {
     "$1"/postgres -D "$dir/data" >>"$dir/log" 2>&1 &
     server=$!
     for try in $(seq 1200); do
-        "$1"/pg_isready -q -h "$dir" && break
+        "$1"/pg_isready -q -h "$dir" -p "$2" && break
         kill -0 $server 2>/dev/null || { cat "$dir/log" >&2; rm -rf "$dir"; exit 1; }
         sleep 0.05
     done
     echo "ready $dir"
 }
-start "$1"
+start "$@"
 while read -r word; do
     case $word in
     stop) kill -QUIT $server && wait $server; echo "stopped $dir" ;;
-    start) start "$1" ;;
+    start) start "$@" ;;
+    promote) "$1"/pg_ctl promote -w -D "$dir/data" >>"$dir/log" 2>&1 && echo "promoted $dir" ;;
     esac
 done
 kill -QUIT $server
@@ -60,6 +74,7 @@ rm -rf "$dir"
 pub(crate) struct Cluster {
     binaries: PathBuf,
     folder: PathBuf,
+    port: u16,
     databases: AtomicU32,
     keeper: Mutex<Keeper>,
 }
@@ -91,10 +106,27 @@ pub(crate) fn shared() -> &'static Arc<Cluster> {
 impl Cluster {
     /// A cluster for the caller alone.
     pub(crate) fn new() -> Arc<Self> {
+        Self::keep(PORT, "", Path::new(""))
+    }
+
+    /// A cluster for the caller alone that can be reached at 127.0.0.1 too, at a port of its own.
+    pub(crate) fn over_tcp() -> Arc<Self> {
+        let free = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+        Self::keep(free.port(), "127.0.0.1", Path::new(""))
+    }
+
+    /// A standby of this one, as it is at present, which follows it.
+    pub(crate) fn standby(&self) -> Arc<Self> {
+        Self::keep(self.port, "", &self.folder)
+    }
+
+    fn keep(port: u16, listen: &str, primary: &Path) -> Arc<Self> {
         let binaries = binaries();
         let mut script = unprivileged("sh")
             .args(["-c", KEEPER, "keeper"])
             .arg(&binaries)
+            .args([&port.to_string(), listen])
+            .arg(primary)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -102,7 +134,7 @@ impl Cluster {
         let answers = BufReader::new(script.stdout.take().unwrap());
         let mut keeper = Keeper { words: script.stdin.take().unwrap(), answers, _script: script };
         let folder = keeper.answer("ready");
-        Arc::new(Self { binaries, folder, databases: AtomicU32::new(0), keeper: Mutex::new(keeper) })
+        Arc::new(Self { binaries, folder, port, databases: AtomicU32::new(0), keeper: Mutex::new(keeper) })
     }
 
     /// Ends the server at once (SIGQUIT), as a crash does, and waits until it is gone.
@@ -119,9 +151,44 @@ impl Cluster {
         keeper.answer("ready");
     }
 
+    /// Makes a standby take writes, and waits until it does.
+    pub(crate) fn promote(&self) {
+        let mut keeper = self.keeper.lock().unwrap();
+        keeper.words.write_all(b"promote\n").unwrap();
+        keeper.answer("promoted");
+    }
+
     /// The folder that holds everything, the socket too.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Its port, of the socket too.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Writes a file into its folder, for the server alone; its path.
+    pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path).unwrap();
+        file.write_all(content.as_bytes()).unwrap();
+        let owner = std::fs::metadata(&self.folder).unwrap();
+        chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
+        path
+    }
+
+    /// Sets parameters of the whole server (`name = value`) and waits until new connections have them.
+    pub(crate) fn set(&self, parameters: &[&str]) {
+        for parameter in parameters {
+            self.psql("postgres", &format!("ALTER SYSTEM SET {parameter}"));
+        }
+        let loaded = || self.psql("postgres", "SELECT pg_conf_load_time()");
+        let before = loaded();
+        self.psql("postgres", "SELECT pg_reload_conf()");
+        while loaded() == before {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// A new, empty database.
@@ -140,7 +207,8 @@ impl Cluster {
     /// Runs one of PostgreSQL's programs as the superuser; what it writes.
     fn run(&self, program: &str, arguments: &[&str]) -> Vec<u8> {
         let mut command = Command::new(self.binaries.join(program));
-        command.args(arguments).args(["-U", "signet", "-h"]).arg(&self.folder).stdin(Stdio::null());
+        command.args(arguments).args(["-U", "signet", "-p", &self.port.to_string(), "-h"]).arg(&self.folder);
+        command.stdin(Stdio::null());
         let output = command.output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         output.stdout
@@ -156,7 +224,24 @@ pub(crate) struct Database {
 impl Database {
     /// Where it is, as the program is told.
     pub(crate) fn url(&self) -> String {
-        format!("postgres:///{}?host={}&user=signet", self.name, self.cluster.folder.display())
+        format!(
+            "postgres:///{}?host={}&port={}&user=signet",
+            self.name,
+            self.cluster.folder.display(),
+            self.cluster.port
+        )
+    }
+
+    /// Where it is while any of its server and a standby takes writes.
+    pub(crate) fn url_with(&self, standby: &Cluster) -> String {
+        let folder = self.cluster.folder.display();
+        let hosts = format!("host={folder},{}", standby.folder.display());
+        self.url().replace(&format!("host={folder}"), &hosts)
+    }
+
+    /// What became of it on a standby.
+    pub(crate) fn on(&self, standby: &Arc<Cluster>) -> Self {
+        Self { cluster: standby.clone(), name: self.name.clone() }
     }
 
     /// Runs a statement in it; what it answers.

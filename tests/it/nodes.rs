@@ -4,6 +4,7 @@
 //! machine does not fail them.
 
 mod crls;
+mod failover;
 mod follow;
 mod identities;
 mod logins;

@@ -2,20 +2,24 @@
 //!
 //! Every commit that changes documents, revokes, or publishes a CRL marks its mount's row with its own
 //! transaction. A reader gets the rows marked by transactions that were not over when it asked the last
-//! time: a number that is given out early and committed late is not passed over. NOTIFY goes with
-//! configuration and revocations only, since it makes commits take turns; it only wakes readers up.
+//! time: a number that is given out early and committed late is not passed over. The numbers are the server's, and
+//! one that crashed, or took over as a standby, may give out again those of transactions that were never committed:
+//! a point that was read before a connection was made means nothing to it, and everything is read again. NOTIFY goes
+//! with configuration and revocations only, since it makes commits take turns; it only wakes readers up.
 
 use std::future::poll_fn;
 use std::sync::Weak;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metrics::counter;
 use tokio::sync::Notify;
 use tokio_postgres::AsyncMessage;
 
-use super::connect::{self, PostgresUrl};
+use super::connect;
 use super::query::{Failure, Session, execute, rows, time};
+use super::url::PostgresUrl;
 use crate::documents::MountId;
+use crate::error::Result;
 use crate::nodes::store::{Change, Changes, Point};
 use crate::telemetry;
 
@@ -66,12 +70,15 @@ pub(super) async fn notify(db: &Session) -> Result<(), Failure> {
     Ok(db.batch_execute(NOTIFY).await?)
 }
 
-/// What changed since a point, as `node` sees it.
-pub(super) async fn since(db: &Session, point: Point, node: i64) -> Result<Changes, Failure> {
-    let from = i64::try_from(point.0).unwrap_or(i64::MAX);
+/// What changed since a point, as `node` sees it on a connection made at `made`.
+pub(super) async fn since(db: &Session, made: Instant, point: Point, node: i64) -> Result<Changes, Failure> {
+    let asked = Instant::now();
+    let known = point.read_at.is_some_and(|read_at| read_at >= made);
+    let from = if known { i64::try_from(point.place).unwrap_or(i64::MAX) } else { 0 };
     let found = rows(db, SINCE, &[&from]).await?;
     let first = found.first().ok_or(Failure::Unreadable("the change log"))?;
-    let (point, at) = (Point(first.try_get::<_, i64>(0)? as u64), time(first.try_get(1)?)?);
+    let point = Point { place: first.try_get::<_, i64>(0)? as u64, read_at: Some(asked) };
+    let at = time(first.try_get(1)?)?;
     let mut mounts = Vec::with_capacity(found.len());
     for row in &found {
         let Some(id) = row.try_get::<_, Option<i64>>(2)? else { continue };
@@ -99,7 +106,7 @@ pub(super) async fn listen(url: PostgresUrl, told: Weak<Notify>) {
     }
 }
 
-async fn listen_once(url: &PostgresUrl, told: &Weak<Notify>) -> Result<(), tokio_postgres::Error> {
+async fn listen_once(url: &PostgresUrl, told: &Weak<Notify>) -> Result<()> {
     let (client, mut connection) = connect::connect(url).await?;
     let tell = || {
         if let Some(told) = Weak::upgrade(told) {
@@ -108,7 +115,7 @@ async fn listen_once(url: &PostgresUrl, told: &Weak<Notify>) -> Result<(), tokio
     };
     let messages = async {
         while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
-            if let AsyncMessage::Notification(_) = message? {
+            if let AsyncMessage::Notification(_) = message.map_err(connect::lost)? {
                 counter!(telemetry::CHANGES_NOTIFICATIONS).increment(1);
                 tell();
             }
@@ -116,10 +123,10 @@ async fn listen_once(url: &PostgresUrl, told: &Weak<Notify>) -> Result<(), tokio
         Ok(())
     };
     let listening = async {
-        client.batch_execute(LISTEN).await?;
+        client.batch_execute(LISTEN).await.map_err(connect::lost)?;
         // What was changed while nobody listened.
         tell();
-        std::future::pending::<Result<(), tokio_postgres::Error>>().await
+        std::future::pending::<Result<()>>().await
     };
     tokio::select! {
         ended = messages => ended,

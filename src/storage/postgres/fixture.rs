@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use futures_util::future::BoxFuture;
 use tokio_postgres::types::ToSql;
 
-use super::connect::{self, PostgresUrl};
+use super::connect;
+use super::url::PostgresUrl;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::storage::contract::{Fixture, now};
@@ -13,7 +14,7 @@ use crate::storage::seal::SealKey;
 use crate::storage::{Database, Options, Storage, open};
 
 #[path = "../../../tests/it/cluster.rs"]
-mod cluster;
+pub(super) mod cluster;
 
 /// A database of its own in the test run's cluster.
 pub(crate) struct Postgres {

@@ -15,7 +15,7 @@ use crate::storage::store::Store;
 impl ChangeLog for Store<Pool> {
     fn since(&self, point: Point) -> BoxFuture<'static, Result<Changes>> {
         let node = self.reader.node;
-        self.reader.read("changes", move |db| changes::since(db, point, node).boxed())
+        self.reader.read_knowing("changes", move |db, made| changes::since(db, made, point, node).boxed())
     }
 
     fn listen(&self) -> Arc<Notify> {

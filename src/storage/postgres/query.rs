@@ -94,12 +94,12 @@ fn is_value(code: &SqlState) -> bool {
     code.code().starts_with("22") || code.code().starts_with("54")
 }
 
-/// Classes 08 (connection exception) and 57P (the server ends the session), and a transaction that was
-/// left open for too long.
+/// Classes 08 (connection exception) and 57P (the server ends the session), a transaction that was left open for
+/// too long, and a server that takes no writes any more: another one does.
 fn ends_connection(code: &SqlState) -> bool {
     code.code().starts_with("08")
         || code.code().starts_with("57P")
-        || *code == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+        || matches!(*code, SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT | SqlState::READ_ONLY_SQL_TRANSACTION)
 }
 
 type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];

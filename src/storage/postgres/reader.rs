@@ -6,18 +6,18 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime, TimeoutType};
+use deadpool::Runtime;
+use deadpool::managed::{self, Manager, Metrics, Object, PoolError, RecycleError, RecycleResult, TimeoutType};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use metrics::histogram;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinHandle};
-use tokio_postgres::{Client, Config};
+use tokio::task::AbortHandle;
 
-use super::connect::{self, PostgresUrl};
 use super::query::{Failure, Session};
-use super::{documents, meta};
+use super::url::PostgresUrl;
+use super::{connect, documents, meta};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Fact, Reader, SealedDocument};
@@ -29,7 +29,7 @@ const SESSIONS: usize = 8;
 /// A list that scans too much ends early, so that it does not hold up the others. A wait for a lock ends
 /// before that: it says something else, and is tried again.
 const SESSION_SETTINGS: &str = "SET statement_timeout = '3s'; SET lock_timeout = '1s'";
-/// Longest wait for a free connection, and longest time to make one.
+/// Longest wait for a free connection, and longest time to make one: longer than an attempt to reach a server.
 const WAIT: Duration = Duration::from_secs(5);
 /// Longest time of one read, beyond the server's own limit: for a server that does not answer at all.
 pub(super) const DEADLINE: Duration = Duration::from_secs(12);
@@ -37,9 +37,9 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(12);
 /// The reading connections of one database.
 #[derive(Clone)]
 pub(crate) struct Pool {
-    connections: deadpool_postgres::Pool,
+    connections: managed::Pool<AtHome>,
     /// For sessions, whose reads and transactions take longer.
-    pub(super) sessions: deadpool_postgres::Pool,
+    pub(super) sessions: managed::Pool<AtHome>,
     pub(super) home: Handle,
     pub(super) url: PostgresUrl,
     /// Who we are in the change log.
@@ -55,7 +55,7 @@ pub(super) struct Listener {
 
 /// A connection on loan for one read.
 pub(super) struct Loan {
-    pub(super) db: Option<Object>,
+    pub(super) db: Option<Object<AtHome>>,
     home: Handle,
 }
 
@@ -85,28 +85,28 @@ impl Drop for Loan {
 }
 
 /// Makes connections on the runtime that opened the store.
-struct AtHome {
+pub(super) struct AtHome {
     url: PostgresUrl,
     home: Handle,
     settings: &'static str,
 }
 
-impl Connect for AtHome {
-    fn connect(&self, _: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
+impl Manager for AtHome {
+    type Type = Session;
+    type Error = Error;
+
+    async fn create(&self) -> Result<Session> {
         let (url, settings) = (self.url.clone(), self.settings);
         let made = self.home.spawn(async move {
             let (client, driver) = connect::client(&url).await?;
-            client.batch_execute(settings).await?;
-            Ok((client, driver))
+            client.batch_execute(settings).await.map_err(connect::lost)?;
+            Ok(Session::new(client, driver))
         });
-        async move {
-            match made.await {
-                Ok(result) => result,
-                // The runtime is ending, and there is no error to say so: the pool's own limit ends this.
-                Err(_) => std::future::pending().await,
-            }
-        }
-        .boxed()
+        made.await.map_err(|end| Error::unavailable("storage: stopped", end))?
+    }
+
+    async fn recycle(&self, db: &mut Session, _: &Metrics) -> RecycleResult<Error> {
+        if db.is_closed() { Err(RecycleError::message("the connection is dead")) } else { Ok(()) }
     }
 }
 
@@ -126,13 +126,22 @@ impl Pool {
         name: &'static str,
         work: impl for<'a> Fn(&'a Session) -> BoxFuture<'a, Result<T, Failure>> + Send + Sync + 'static,
     ) -> BoxFuture<'static, Result<T>> {
+        self.read_knowing(name, move |db, _| work(db))
+    }
+
+    /// As [`Pool::read`], for work that depends on when its connection was made.
+    pub(super) fn read_knowing<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl for<'a> Fn(&'a Session, Instant) -> BoxFuture<'a, Result<T, Failure>> + Send + Sync + 'static,
+    ) -> BoxFuture<'static, Result<T>> {
         let pool = self.clone();
         async move {
             for last in [false, true] {
                 let loan = pool.lend().await?;
                 let Some(db) = &loan.db else { break };
                 let started = Instant::now();
-                let done = tokio::time::timeout(DEADLINE, work(db)).await;
+                let done = tokio::time::timeout(DEADLINE, work(db, Object::metrics(db).created)).await;
                 histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());
                 match done {
                     Ok(Ok(found)) => {
@@ -160,7 +169,7 @@ impl Pool {
     }
 
     /// A connection of one of the pools.
-    pub(super) async fn lend_of(&self, pool: &deadpool_postgres::Pool) -> Result<Loan> {
+    pub(super) async fn lend_of(&self, pool: &managed::Pool<AtHome>) -> Result<Loan> {
         let started = Instant::now();
         let db = pool.get().await;
         histogram!(telemetry::POSTGRES_READ_WAIT_SECONDS).record(started.elapsed());
@@ -192,15 +201,8 @@ impl Reader for Pool {
 }
 
 /// A pool of at most `size` connections with more settings than those of every one.
-fn connections(
-    url: &PostgresUrl,
-    home: &Handle,
-    size: usize,
-    settings: &'static str,
-) -> Result<deadpool_postgres::Pool> {
-    let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let at_home = AtHome { url: url.clone(), home: home.clone(), settings };
-    deadpool_postgres::Pool::builder(Manager::from_connect(connect::config(url), at_home, recycling))
+fn connections(url: &PostgresUrl, home: &Handle, size: usize, settings: &'static str) -> Result<managed::Pool<AtHome>> {
+    managed::Pool::builder(AtHome { url: url.clone(), home: home.clone(), settings })
         .max_size(size)
         .wait_timeout(Some(WAIT))
         .create_timeout(Some(WAIT))

@@ -1,7 +1,7 @@
 //! Sessions of SQL on PostgreSQL: each work has a connection, and a transaction when it
 //! writes. A deadlock, a serialization failure or a lock that is not to be had is tried again; a connection
-//! that was dead before the work began is replaced once; when COMMIT has no answer nobody knows, and the work
-//! is `Unavailable`.
+//! that is dead, or of a server that takes no writes any more, is replaced once; when COMMIT has no answer nobody
+//! knows, and the work is `Unavailable`.
 
 use std::time::{Duration, Instant};
 
@@ -22,27 +22,45 @@ use crate::telemetry;
 const AGAIN: u32 = 3;
 
 /// A connection as a session.
-struct Remote<'c>(&'c Connection);
+struct Remote<'c> {
+    db: &'c Connection,
+    /// It ended, or its server takes no writes any more.
+    gone: bool,
+}
+
+impl Remote<'_> {
+    fn failed(&mut self, error: tokio_postgres::Error) -> Failure {
+        let (gone, failure) = failure(error);
+        self.gone |= gone;
+        failure
+    }
+}
 
 impl Session for Remote<'_> {
     fn query<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<Vec<Row>, Failure>> {
         async move {
-            let statement = self.0.prepare_cached(sql).await.map_err(failure)?;
-            let rows = self.0.query(&statement, &parameters(values)).await.map_err(failure)?;
-            rows.iter().map(row).collect::<Result<_, _>>().map_err(failure)
+            let found = async {
+                let statement = self.db.prepare_cached(sql).await?;
+                let rows = self.db.query(&statement, &parameters(values)).await?;
+                rows.iter().map(row).collect::<Result<Vec<Row>, _>>()
+            };
+            found.await.map_err(|error| self.failed(error))
         }
         .boxed_local()
     }
 
     fn fit(&mut self) -> LocalBoxFuture<'_, Result<(), Failure>> {
         let fit = "SET LOCAL plan_cache_mode = force_custom_plan";
-        async move { self.0.batch_execute(fit).await.map_err(failure) }.boxed_local()
+        async move { self.db.batch_execute(fit).await.map_err(|error| self.failed(error)) }.boxed_local()
     }
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>> {
         async move {
-            let statement = self.0.prepare_cached(sql).await.map_err(failure)?;
-            self.0.execute(&statement, &parameters(values)).await.map_err(failure)
+            let changed = async {
+                let statement = self.db.prepare_cached(sql).await?;
+                self.db.execute(&statement, &parameters(values)).await
+            };
+            changed.await.map_err(|error| self.failed(error))
         }
         .boxed_local()
     }
@@ -98,11 +116,11 @@ impl ToSql for Value {
     to_sql_checked!();
 }
 
-/// What the engine says, as the work sees it.
-fn failure(error: tokio_postgres::Error) -> Failure {
+/// Whether the connection is of no use any more, and what the engine says, as the work sees it.
+fn failure(error: tokio_postgres::Error) -> (bool, Failure) {
     let answer = error.as_db_error();
     let constraint = answer.and_then(|answer| answer.constraint()).map(str::to_owned);
-    match (error.code(), constraint) {
+    let said = match (error.code(), constraint) {
         (Some(&SqlState::QUERY_CANCELED), _) => Failure::TooLong,
         (
             Some(
@@ -111,15 +129,19 @@ fn failure(error: tokio_postgres::Error) -> Failure {
             _,
         ) => Failure::Clash,
         (Some(code), Some(name)) if code.code().starts_with("23") => Failure::Constraint(name),
-        _ => Failure::Engine(query::Failure::from(error).of_write()),
-    }
+        _ => {
+            let failure = query::Failure::from(error);
+            return (failure.is_gone(), Failure::Engine(failure.of_write()));
+        }
+    };
+    (false, said)
 }
 
 /// How one attempt ended.
 enum Attempt {
     /// As the work says.
     Ended(Result<(), Failure>),
-    /// The connection was dead before the work had an answer from it.
+    /// The connection was dead, or of no use, before COMMIT was sent: nothing is stored.
     Dead(Failure),
 }
 
@@ -152,21 +174,35 @@ impl Pool {
 
 async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
     let Some(db) = &loan.db else { return Attempt::Ended(Err(Failure::Engine(Error::internal("no connection")))) };
+    let mut remote = Remote { db, gone: false };
     let (begun, outcome) = if writes {
         // Nothing follows before it has begun: a statement without a transaction would be one by itself.
         match db.batch_execute("BEGIN").await {
-            Ok(()) => (Ok(()), work(&mut Remote(db)).await),
+            Ok(()) => (Ok(()), work(&mut remote).await),
             Err(error) => (Err(error), Ok(())),
         }
     } else {
         // Sent together with the first statement. A read is of one moment: what a list counts is what it shows.
         let begin = db.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-        join(begin, work(&mut Remote(db))).await
+        join(begin, work(&mut remote)).await
     };
-    if let Err(error) = begun {
-        loan.close();
-        return Attempt::Dead(failure(error));
+    let gone = remote.gone;
+    match (begun, outcome) {
+        (Err(error), _) => {
+            loan.close();
+            Attempt::Dead(failure(error).1)
+        }
+        (Ok(()), Err(failure)) if gone => {
+            loan.close();
+            Attempt::Dead(failure)
+        }
+        (Ok(()), outcome) => end(loan, outcome, writes).await,
     }
+}
+
+/// Ends the transaction of work that has ended.
+async fn end(loan: Loan, outcome: Result<(), Failure>, writes: bool) -> Attempt {
+    let Some(db) = &loan.db else { return Attempt::Ended(outcome) };
     let end = if outcome.is_ok() && writes { "COMMIT" } else { "ROLLBACK" };
     match db.batch_execute(end).await {
         Ok(()) => {
@@ -175,7 +211,7 @@ async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
         }
         Err(error) => {
             loan.close();
-            Attempt::Ended(outcome.and(Err(failure(error))))
+            Attempt::Ended(outcome.and(Err(failure(error).1)))
         }
     }
 }

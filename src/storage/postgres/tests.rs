@@ -1,15 +1,19 @@
 //! What the contract suite cannot ask of every engine: outages, locks of others, and several nodes.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::FutureExt as _;
+use futures_util::future::{join, join_all};
 
+use super::fixture::cluster;
 use super::*;
 use crate::auth::store::{AuthWrite, TokenRow};
 use crate::documents::{DocumentKey, DocumentWrite, MountId};
 use crate::error::Kind;
 use crate::nodes::store::{Change, Point};
 use crate::pki::store::{CertificateRow, LeaseRow, PkiOutcome, PkiWrite, RevocationRow};
+use crate::sql::Work;
 use crate::storage::Storage;
 use crate::storage::backend::{Backend as _, Unit};
 use crate::storage::contract::{Fixture, now};
@@ -77,6 +81,85 @@ async fn n7_a_change_that_began_first_and_was_committed_last_is_not_passed_over(
     client.batch_execute("COMMIT").await.unwrap();
     let (_, seen) = changes(&storage, point).await;
     assert_eq!(version(&seen, mount), Some(2));
+}
+
+#[tokio::test]
+async fn a_server_that_counts_anew_after_an_outage_hides_no_change() {
+    let (fixture, storage, mount) = node().await;
+    storage.pki().commit(document(mount, "a")).await.unwrap();
+    let (point, _) = changes(&storage, Point::default()).await;
+    // As if transactions had had numbers that were lost with the server.
+    let ahead = Point { place: point.place + 1_000_000, ..point };
+    assert_eq!(changes(&storage, ahead).await.1, []);
+    fixture.database.end_connections();
+    storage.pki().commit(document(mount, "b")).await.unwrap();
+    let (_, seen) = changes(&storage, ahead).await;
+    assert!(seen.iter().any(|change| change.mount == mount && change.version == 2), "{seen:?}");
+}
+
+#[tokio::test]
+async fn what_no_synchronous_standby_has_is_not_answered_as_stored() {
+    let cluster = cluster::Cluster::new();
+    let database = cluster.database();
+    let (writer, reader) = open(PostgresUrl::parse(&database.url()).unwrap()).await.unwrap();
+    // Longer than the server's own limit for a statement.
+    let mut writer = writer.with_deadline(Duration::from_secs(12));
+    cluster.set(&["synchronous_standby_names = 'absent'"]);
+    let unit = || vec![Unit::Facts(vec![("one".to_owned(), Vec::new())])];
+    let work = || -> Work {
+        let sql = "CREATE TABLE made_by_a_session (n int)";
+        Arc::new(move |session| async move { session.execute(sql, &[]).await.map(drop) }.boxed_local())
+    };
+    let (written, worked) = join(writer.apply(unit()), reader.run("test", work(), true)).await;
+    assert_eq!(written[0].as_ref().unwrap_err().kind(), Kind::Unavailable);
+    assert!(worked.is_err());
+    cluster.set(&["synchronous_standby_names = ''"]);
+    let again = writer.apply(vec![Unit::Facts(vec![("two".to_owned(), Vec::new())])]).await;
+    assert!(again[0].is_ok(), "on a new connection");
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_any_more_is_left_for_one_that_does() {
+    let primary = cluster::Cluster::new();
+    let database = primary.database();
+    let standby = primary.standby();
+    let (mut writer, reader) = open(PostgresUrl::parse(&database.url_with(&standby)).unwrap()).await.unwrap();
+    let unit = |name: &str| vec![Unit::Facts(vec![(name.to_owned(), Vec::new())])];
+    let work = |name: &'static str| -> Work {
+        let sql = "INSERT INTO meta (name, value) VALUES ($1, '')";
+        Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
+    };
+    assert!(writer.apply(unit("one")).await[0].is_ok());
+    assert!(reader.clone().run("test", work("two"), true).await.is_ok());
+    let names = |cluster| database.on(cluster).psql("SELECT string_agg(name, ' ' ORDER BY name) FROM meta");
+    while !names(&standby).contains("two") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    primary.set(&["default_transaction_read_only = on"]);
+    standby.promote();
+    assert!(writer.apply(unit("three")).await[0].is_ok());
+    assert!(reader.run("test", work("four"), true).await.is_ok());
+    assert_eq!((names(&primary), names(&standby)), ("one schema two".into(), "four one schema three two".into()));
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_keeps_nobody_from_another() {
+    let primary = cluster::Cluster::new();
+    let database = primary.database();
+    // It takes connections and says nothing.
+    let folder = tempfile::tempdir().unwrap();
+    let _mute = std::os::unix::net::UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
+    let mute = folder.path().display();
+    let started = Instant::now();
+    let both = database.url().replace("host=", &format!("host={mute},"));
+    assert!(open(PostgresUrl::parse(&both).unwrap()).await.is_ok());
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    let alone = PostgresUrl::parse(&format!("host={mute} user=signet")).unwrap();
+    assert!(open(alone).await.err().unwrap().text().contains("no answer within 4 s"));
+    let absent = format!("host={mute},/absent user=signet");
+    let error = open(PostgresUrl::parse(&absent).unwrap()).await.err().unwrap();
+    let says = format!("({mute}:5432: no answer within 4 s; /absent:5432: ");
+    assert!(error.text().contains(&says), "{error}");
 }
 
 #[tokio::test]

@@ -12,9 +12,10 @@ use futures_util::future::{BoxFuture, try_join};
 use metrics::{counter, histogram};
 
 use super::batch::{Answers, Batch};
-use super::connect::{self, PostgresUrl};
+use super::connect;
 use super::mounts;
 use super::query::{Failure, Session};
+use super::url::PostgresUrl;
 use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Backend, Outcomes, Unit};
 use crate::telemetry;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -21,6 +22,8 @@ pub struct Place {
     /// As the server is told, and as this process sees it.
     folder: (PathBuf, PathBuf),
     database: Option<cluster::Database>,
+    /// Where the server is told that the database is, when it is told more than that.
+    url: Option<String>,
     /// The program, and what it is run by.
     command: Box<dyn Fn() -> Command>,
 }
@@ -29,11 +32,21 @@ impl Place {
     pub fn embedded() -> Self {
         let temporary = tempfile::tempdir().unwrap();
         let folder = temporary.path().join("data");
-        Self { temporary, folder: (folder.clone(), folder), database: None, command: Box::new(signet) }
+        Self { temporary, folder: (folder.clone(), folder), database: None, url: None, command: Box::new(signet) }
     }
 
     pub fn postgres(database: cluster::Database) -> Self {
         Self { database: Some(database), ..Self::embedded() }
+    }
+
+    /// A database that a standby has too.
+    pub fn with_standby(database: cluster::Database, standby: &cluster::Cluster) -> Self {
+        Self { url: Some(database.url_with(standby)), ..Self::postgres(database) }
+    }
+
+    /// Looks at the data on the standby from now on.
+    pub fn moved_to(&mut self, standby: &Arc<cluster::Cluster>) {
+        self.database = self.database.take().map(|database| database.on(standby));
     }
 
     /// The embedded store in a folder that the program sees under another name than this process.
@@ -63,7 +76,7 @@ impl Place {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.temporary.path().join("log"));
         command.stderr(log.unwrap());
         let mut arguments = vec!["--root-token", ROOT, "--data-dir", self.folder.0.to_str().unwrap()];
-        let url = self.database.as_ref().map(cluster::Database::url);
+        let url = self.url.clone().or_else(|| self.database.as_ref().map(cluster::Database::url));
         if let Some(url) = &url {
             arguments.extend(["--database-url", url]);
         }

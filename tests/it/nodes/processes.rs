@@ -34,22 +34,27 @@ async fn one_of_two_nodes_killed_under_load_loses_nothing() {
     other.finish();
     let client = b.client().with_token(&token);
     for ledger in &ledgers {
-        let (revoked, last) = {
-            let book = ledger.read();
-            (book.revoked.clone(), book.crl_number)
-        };
-        let caught_up = async || {
-            let der = client.request("GET", "pki/crl").send().await.unwrap().bytes().await.unwrap();
-            let crl = Crl::parse(&der).unwrap();
-            number(&crl) >= last && missing(&crl, &revoked).is_empty()
-        };
-        until("the other node's revocations", caught_up).await;
-        audit(&client, ledger, &place).await;
+        audit_when_caught_up(&client, ledger, &place).await;
     }
     let a = place.start();
     audit(&a.client().with_token(&token), &ledgers[1], &place).await;
     a.terminate();
     b.terminate();
+}
+
+/// Looks for all of a book, on a node that may have to hear of it first.
+pub(super) async fn audit_when_caught_up(client: &Client, ledger: &Ledger, place: &Place) {
+    let (revoked, last) = {
+        let book = ledger.read();
+        (book.revoked.clone(), book.crl_number)
+    };
+    let caught_up = async || {
+        let der = client.request("GET", "pki/crl").send().await.unwrap().bytes().await.unwrap();
+        let crl = Crl::parse(&der).unwrap();
+        number(&crl) >= last && missing(&crl, &revoked).is_empty()
+    };
+    until("the other node's revocations", caught_up).await;
+    audit(client, ledger, place).await;
 }
 
 /// Issues and revokes on one node; the serials.

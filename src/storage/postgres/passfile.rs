@@ -1,0 +1,140 @@
+//! Passwords in a file of libpq's form (`.pgpass`): a line `host:port:database:user:password` for each, `*` for
+//! whatever it is, `\` before a colon or a backslash that is meant; the first line that fits counts.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+
+/// Folders of unix sockets that the name `localhost` stands for too.
+const SOCKETS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
+
+/// Reads a file that nobody else has a right to.
+///
+/// # Errors
+/// `Invalid` naming the file and the rule.
+pub(super) fn read(path: &Path) -> Result<Secret> {
+    let refused = |rule: &str| Error::invalid(format!("passfile: {}: {rule}", path.display()));
+    let unreadable = |error: std::io::Error| refused(&format!("cannot be read ({})", error.kind()));
+    let mut file = File::open(path).map_err(unreadable)?;
+    // Asked of the open file, so that no other file can take its place after the check.
+    if file.metadata().map_err(unreadable)?.mode() & 0o077 != 0 {
+        return Err(refused("must not be open to group or others (set its mode to 0600)"));
+    }
+    let mut content = Vec::new();
+    let read = file.read_to_end(&mut content);
+    let content = Secret::new(content);
+    read.map_err(unreadable)?;
+    Ok(content)
+}
+
+/// The password for the one server of `config`.
+pub(super) fn password(content: &Secret, config: &Config) -> Option<Secret> {
+    let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
+    let user = config.get_user().unwrap_or_default();
+    let database = config.get_dbname().unwrap_or(user);
+    let host = match (config.get_hosts().first(), config.get_hostaddrs().first()) {
+        (Some(Host::Tcp(name)), _) => name.clone(),
+        (Some(Host::Unix(folder)), _) => folder.display().to_string(),
+        (None, number) => number.map(ToString::to_string).unwrap_or_default(),
+    };
+    let is_host = |field: &str| is(field, &host) || (SOCKETS.contains(&host.as_str()) && is(field, "localhost"));
+    content.expose().split(|byte| *byte == b'\n').find_map(|line| {
+        let line = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line)).ok()?;
+        if line.starts_with('#') {
+            return None;
+        }
+        let (first, rest) = field(line)?;
+        let (second, rest) = field(rest)?;
+        let (third, rest) = field(rest)?;
+        let (fourth, password) = field(rest)?;
+        let fits = is_host(first) && is(second, &port) && is(third, database) && is(fourth, user);
+        fits.then(|| unescaped(password)).filter(|password| !password.expose().is_empty())
+    })
+}
+
+/// The text up to a colon that ends a field, and what follows the colon.
+fn field(text: &str) -> Option<(&str, &str)> {
+    let mut escaped = false;
+    let end = text.bytes().position(|byte| {
+        let ends = byte == b':' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    })?;
+    Some((&text[..end], &text[end + 1..]))
+}
+
+fn is(field: &str, value: &str) -> bool {
+    field == "*" || unescaped(field).expose() == value.as_bytes()
+}
+
+fn unescaped(text: &str) -> Secret {
+    let (mut plain, mut escaped) = (Vec::with_capacity(text.len()), false);
+    for byte in text.bytes() {
+        if byte == b'\\' && !escaped {
+            escaped = true;
+        } else {
+            plain.push(byte);
+            escaped = false;
+        }
+    }
+    Secret::new(plain)
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn found(content: &str, url: &str) -> Option<String> {
+        let config: Config = url.parse().unwrap();
+        let password = password(&Secret::new(content), &config);
+        password.map(|password| password.expose_text().unwrap().to_owned())
+    }
+
+    #[test]
+    fn the_first_line_that_fits_counts() {
+        let content = "# db:5432:signet:signet:comment\nother:*:*:*:wrong\ndb:5433:signet:signet:port\r\n\
+            db:5432:signet:signet:se\\:cr\\\\et\n*:*:*:*:any\n";
+        assert_eq!(found(content, "postgres://signet@db/signet").as_deref(), Some("se:cr\\et"));
+        assert_eq!(found(content, "postgres://signet@db:5433/signet").as_deref(), Some("port"));
+        assert_eq!(found(content, "postgres://else@db/signet").as_deref(), Some("any"));
+        assert_eq!(found("db:5432:signet:signet", "postgres://signet@db/signet"), None);
+        assert_eq!(found("db:5432:signet:signet:", "postgres://signet@db/signet"), None);
+        assert_eq!(found("a\\:b:*:*:*:x", "host=a:b user=u").as_deref(), Some("x"));
+        // The database is called as the user is when it has no name.
+        assert_eq!(found("*:*:u:u:x", "postgres://u@db").as_deref(), Some("x"));
+        for (line, fits) in [("localhost", true), ("/run/postgresql", true), ("/elsewhere", false)] {
+            let found = found(&format!("{line}:*:*:*:x"), "host=/run/postgresql user=u");
+            assert_eq!(found.is_some(), fits, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pass");
+        assert!(read(&path).err().unwrap().text().ends_with("pass: cannot be read (entity not found)"));
+        std::fs::write(&path, "*:*:*:*:hunter2").unwrap();
+        for (mode, good) in [(0o640, false), (0o604, false), (0o600, true), (0o400, true)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let read = read(&path);
+            assert_eq!(read.is_ok(), good, "{mode:o}");
+            assert!(read.err().is_none_or(|error| error.text().contains("0600") && !error.text().contains("hunter2")));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_content_panics(content in "[a-z*:\\\\#\n]{0,60}") {
+            let _ = found(&content, "postgres://u@db/d");
+        }
+    }
+}

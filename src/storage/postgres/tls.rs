@@ -1,0 +1,347 @@
+//! TLS to a server: whom to trust, what to show, and what is said when the two do not agree.
+//!
+//! TLS 1.2 and 1.3 by rustls on aws-lc-rs. The files are read for every connection, so that a certificate that was
+//! renewed is used without a restart. The name of a server must be among the alternative names of its
+//! certificate; its subject is not looked at. A certificate that is itself in the file of authorities is trusted
+//! as it stands: servers are often given one that they made themselves.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::Socket;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_rustls::TlsConnector;
+
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+use crate::x509::certificate::Certificate;
+
+/// The protocol in ALPN, which a server may ask for.
+const PROTOCOL: &[u8] = b"postgresql";
+
+/// What the server must prove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verify {
+    /// Nothing: whoever is in between may be it.
+    Nothing,
+    /// That an authority of ours signed its certificate.
+    Chain,
+    /// And that it is the server that was asked for.
+    ChainAndName,
+}
+
+/// The authorities.
+#[derive(Clone)]
+pub(super) enum Roots {
+    System,
+    File(PathBuf),
+}
+
+/// What a server is shown.
+#[derive(Clone)]
+pub(super) struct Own {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+}
+
+/// What TLS is made from.
+#[derive(Clone)]
+pub(super) struct TlsFiles {
+    pub(super) verify: Verify,
+    pub(super) roots: Option<Roots>,
+    pub(super) own: Option<Own>,
+}
+
+impl TlsFiles {
+    /// Reads the files: not for threads that must not wait.
+    ///
+    /// # Errors
+    /// `Invalid` naming the parameter, the file and the rule, never quoting what is in it.
+    pub(super) fn connector(&self) -> Result<Connector> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let given = match &self.roots {
+            None => Vec::new(),
+            Some(Roots::System) => rustls_native_certs::load_native_certs().certs,
+            Some(Roots::File(path)) => certificates("sslrootcert", path)?,
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(given.iter().cloned());
+        if self.roots.is_some() && roots.is_empty() {
+            return Err(Error::invalid("sslrootcert: holds no certificate that can be used as an authority"));
+        }
+        let trust = Trust { verify: self.verify, roots, given, provider: Arc::clone(&provider) };
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(Error::internal)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(trust));
+        let mut config = match &self.own {
+            Some(own) => {
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified(own, &provider)?)))
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        Ok(Connector(Some(TlsConnector::from(Arc::new(config)))))
+    }
+}
+
+fn refused(parameter: &str, path: &Path, rule: &str) -> Error {
+    Error::invalid(format!("{parameter}: {}: {rule}", path.display()))
+}
+
+fn certificates(parameter: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let bytes = std::fs::read(path).map_err(|e| refused(parameter, path, &format!("cannot be read ({})", e.kind())))?;
+    let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    found.ok().filter(|found| !found.is_empty()).ok_or_else(|| refused(parameter, path, "must hold PEM certificates"))
+}
+
+/// The certificate to be shown, with its key.
+fn certified(own: &Own, provider: &CryptoProvider) -> Result<CertifiedKey> {
+    let chain = certificates("sslcert", &own.certificate)?;
+    let of_key = |rule: &str| refused("sslkey", &own.key, rule);
+    let bytes = key_file(&own.key)?;
+    let key = PrivateKeyDer::from_pem_slice(bytes.expose())
+        .map_err(|_| of_key("must hold a private key as PEM, not encrypted"))?;
+    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => of_key("is not the key of the first certificate of sslcert"),
+        rustls::Error::InvalidCertificate(_) => {
+            refused("sslcert", &own.certificate, "the first certificate cannot be read")
+        }
+        _ => of_key("must hold an RSA, ECDSA (P-256, P-384, P-521) or Ed25519 key"),
+    })
+}
+
+/// Nobody but its owner has a right to the file; one of root's may be read by a group, so that a service can
+/// have it (as libpq holds it).
+fn key_file(path: &Path) -> Result<Secret> {
+    let unreadable = |e: io::Error| refused("sslkey", path, &format!("cannot be read ({})", e.kind()));
+    let mut file = File::open(path).map_err(unreadable)?;
+    let found = file.metadata().map_err(unreadable)?;
+    let forbidden = if found.uid() == 0 { 0o037 } else { 0o077 };
+    if found.mode() & forbidden != 0 {
+        let rule = "must not be open to group or others (set its mode to 0600, or 0640 when it is root's)";
+        return Err(refused("sslkey", path, rule));
+    }
+    let mut content = Vec::new();
+    let read = file.read_to_end(&mut content);
+    let content = Secret::new(content);
+    read.map_err(unreadable)?;
+    Ok(content)
+}
+
+/// Decides about the certificate that a server shows.
+#[derive(Debug)]
+struct Trust {
+    verify: Verify,
+    roots: RootCertStore,
+    /// What is in `roots`, as it was given.
+    given: Vec<CertificateDer<'static>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Trust {
+    fn chain(
+        &self,
+        shown: &CertificateDer<'_>,
+        certificate: &ParsedCertificate<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        if self.given.iter().any(|given| given == shown) {
+            return is_valid_now(shown, now).map_err(rustls::Error::from);
+        }
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(certificate, &self.roots, intermediates, now, algorithms)
+    }
+}
+
+fn is_valid_now(shown: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
+    let certificate = Certificate::submitted(shown).map_err(|_| CertificateError::BadEncoding)?;
+    match i64::try_from(now.as_secs()).unwrap_or(i64::MAX) {
+        now if now < certificate.not_before() => Err(CertificateError::NotValidYet),
+        now if now > certificate.not_after() => Err(CertificateError::Expired),
+        _ => Ok(()),
+    }
+}
+
+impl ServerCertVerifier for Trust {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.verify != Verify::Nothing {
+            let certificate = ParsedCertificate::try_from(shown)?;
+            self.chain(shown, &certificate, intermediates, now)?;
+            if self.verify == Verify::ChainAndName {
+                verify_server_name(&certificate, name)?;
+            }
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Makes connections secret; or, without TLS, is never asked to.
+#[derive(Clone)]
+pub(super) struct Connector(Option<TlsConnector>);
+
+impl Connector {
+    /// For servers without TLS.
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+}
+
+/// A connector and the name of the server.
+pub(super) struct Handshake {
+    connector: Option<TlsConnector>,
+    host: String,
+}
+
+impl MakeTlsConnect<Socket> for Connector {
+    type Stream = Stream;
+    type TlsConnect = Handshake;
+    type Error = io::Error;
+
+    fn make_tls_connect(&mut self, host: &str) -> io::Result<Handshake> {
+        Ok(Handshake { connector: self.0.clone(), host: host.to_owned() })
+    }
+}
+
+impl TlsConnect<Socket> for Handshake {
+    type Stream = Stream;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Stream>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        async move {
+            let connector = self.connector.ok_or_else(|| io::Error::other("TLS is not set up"))?;
+            let name = ServerName::try_from(self.host).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+            Ok(Stream(connector.connect(name, socket).await?))
+        }
+        .boxed()
+    }
+}
+
+/// A connection under TLS.
+pub(super) struct Stream(tokio_rustls::client::TlsStream<Socket>);
+
+impl TlsStream for Stream {
+    fn channel_binding(&self) -> ChannelBinding {
+        let shown = self.0.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        shown.and_then(|shown| end_point(shown)).map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
+    }
+}
+
+/// `tls-server-end-point` (RFC 5929, 4.1): the hash of the certificate, by the hash of its signature. Signatures
+/// without one, and those that this server accepts nowhere, have no such binding.
+fn end_point(shown: &[u8]) -> Option<Vec<u8>> {
+    let hash = Certificate::submitted(shown).ok()?.signature_algorithm()?.hash()?;
+    Some(hash.digest(shown).as_ref().to_vec())
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
+    }
+}
+
+/// Why TLS failed, when it was TLS that failed.
+pub(super) fn reason(error: &io::Error) -> Option<String> {
+    let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(match error {
+        rustls::Error::InvalidCertificate(problem) => of_certificate(problem),
+        rustls::Error::AlertReceived(alert) => of_alert(*alert),
+        other => format!("TLS: {other}"),
+    })
+}
+
+fn of_certificate(problem: &CertificateError) -> String {
+    let what = "the server's certificate";
+    match problem {
+        CertificateError::NotValidForName => format!("{what} is for another name"),
+        CertificateError::NotValidForNameContext { expected, .. } => {
+            format!("{what} is for another name than {}", expected.to_str())
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => format!("{what} has expired"),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            format!("{what} is not valid yet")
+        }
+        CertificateError::UnknownIssuer => format!("{what} is not signed by an authority of sslrootcert"),
+        CertificateError::BadSignature => format!("{what} has a signature that is not its authority's"),
+        other => format!("{what} cannot be accepted ({other})"),
+    }
+}
+
+/// What a server says that does not like the certificate it was shown, or TLS as such.
+fn of_alert(alert: AlertDescription) -> String {
+    let because = match alert {
+        AlertDescription::CertificateRequired => "it wants one, see sslcert",
+        AlertDescription::CertificateExpired => "it has expired",
+        AlertDescription::CertificateRevoked => "it was revoked",
+        AlertDescription::UnknownCA => "it does not know its authority",
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::DecryptError
+        | AlertDescription::AccessDenied => "it cannot accept it",
+        other => return format!("the server ends TLS ({other:?})"),
+    };
+    format!("the server refuses the client certificate: {because}")
+}

@@ -1,0 +1,502 @@
+//! The URL of a database: what stands in it, and what of that is refused.
+//!
+//! The parameters are libpq's, with its names and meanings. Those of TLS, `passfile` and `target_session_attrs`
+//! are read here, all others by tokio-postgres. Each host becomes a [`Server`], which is tried by itself.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{ChannelBinding, Host, LoadBalanceHosts, SslMode, TargetSessionAttrs};
+use url::form_urlencoded;
+
+use super::passfile;
+use super::tls::{Own, Roots, TlsFiles, Verify};
+use crate::error::{Error, Result};
+
+/// Longest time to reach one address of a server.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How long what was sent may be without an acknowledgement, and how long a connection may be silent before
+/// it is asked whether the other end is there: a server that is cut off says nothing by itself.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Most hosts of a URL: all of them are tried at once.
+const MAX_HOSTS: usize = 16;
+
+/// The parameters that are read here.
+const OWN: [&str; 6] = ["sslmode", "sslrootcert", "sslcert", "sslkey", "passfile", "target_session_attrs"];
+
+/// Where a database is, and who we are there. May hold a password, so it has no `Debug`.
+#[derive(Clone)]
+pub struct PostgresUrl(Arc<Inner>);
+
+struct Inner {
+    servers: Vec<Server>,
+    tls: Option<TlsFiles>,
+    passfile: Option<PathBuf>,
+}
+
+/// One of the hosts of a URL.
+#[derive(Clone)]
+pub(super) struct Server {
+    /// Everything about it but what is read from files.
+    pub(super) config: Config,
+    /// Host and port, for errors.
+    pub(super) name: String,
+    /// Whether it is shown a certificate of ours.
+    pub(super) shows_certificate: bool,
+}
+
+impl PostgresUrl {
+    /// Reads `postgres://user:password@host:port/database?option=value`, or the same as
+    /// `key=value` pairs. A folder as host (`?host=/run/postgresql`) is a unix socket. Of several hosts the
+    /// one that takes writes is used. No file is read here.
+    ///
+    /// # Errors
+    /// `Invalid` when it does not read, has a parameter that is not known or a value that is none of its own, or
+    /// names a host off this machine without saying what `sslmode` is. The text names the parameter and never
+    /// quotes the URL.
+    pub fn parse(text: &str) -> Result<Self> {
+        let (rest, own) = split(text)?;
+        let all: Config = rest.parse().map_err(|error| unreadable(&error))?;
+        let addresses = addresses(&all)?;
+        let mode = Mode::of(&own)?;
+        if all.get_ssl_mode() != SslMode::Prefer || all.get_target_session_attrs() != TargetSessionAttrs::Any {
+            // Only text that is not split here as tokio-postgres splits it comes to this.
+            return Err(refused("must be of the form postgres://user:password@host:5432/database"));
+        }
+        if own.get("target_session_attrs").is_some_and(|text| !TARGETS.contains(&text)) {
+            return Err(refused("target_session_attrs: must be read-write: a node writes, and reads what was written"));
+        }
+        if all.get_load_balance_hosts() != LoadBalanceHosts::Disable {
+            return Err(refused("load_balance_hosts: must be disable: only one server takes writes"));
+        }
+        let tls = files(mode, &own)?;
+        hold(&addresses, tls.is_some(), mode)?;
+        if tls.is_none() && all.get_channel_binding() == ChannelBinding::Require {
+            return Err(refused("channel_binding: require needs sslmode=require, verify-ca or verify-full"));
+        }
+        let common = common(&all, tls.is_some());
+        let shows = tls.as_ref().is_some_and(|files| files.own.is_some());
+        let servers = addresses.iter().map(|address| address.server(&common, shows)).collect();
+        Ok(Self(Arc::new(Inner { servers, tls, passfile: own.get("passfile").map(PathBuf::from) })))
+    }
+
+    /// What its TLS is made from; `None` without TLS.
+    pub(super) fn tls(&self) -> Option<&TlsFiles> {
+        self.0.tls.as_ref()
+    }
+
+    /// The servers, with their passwords. Reads a file: not for threads that must not wait.
+    ///
+    /// # Errors
+    /// `Invalid` when the file of passwords cannot be used.
+    pub(super) fn servers(&self) -> Result<Vec<Server>> {
+        let mut servers = self.0.servers.clone();
+        let Some(file) = &self.0.passfile else { return Ok(servers) };
+        let content = passfile::read(file).map_err(|error| error.within(PLACE))?;
+        for server in servers.iter_mut().filter(|server| server.config.get_password().is_none()) {
+            if let Some(password) = passfile::password(&content, &server.config) {
+                server.config.password(password.expose());
+            }
+        }
+        Ok(servers)
+    }
+}
+
+/// What errors begin with.
+pub(super) const PLACE: &str = "database URL";
+
+/// Servers that a node can work with all take writes, so these say the same.
+const TARGETS: [&str; 3] = ["read-write", "primary", "any"];
+
+fn refused(rule: &str) -> Error {
+    Error::invalid(format!("{PLACE}: {rule}"))
+}
+
+/// What tokio-postgres says of a text that it does not take. It quotes no value, and a name only when it is one:
+/// what is left of a password that was not escaped may stand in its place.
+fn unreadable(error: &tokio_postgres::Error) -> Error {
+    let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    let quoted = |begin: &str| said.strip_prefix(begin)?.strip_suffix('`');
+    let is_name = |name: &&str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    if let Some(name) = quoted("invalid value for option `") {
+        return refused(&format!("{name}: the value is none that it can have"));
+    }
+    match quoted("unknown option `") {
+        Some(name) => {
+            refused(&format!("{}: unknown or unsupported parameter", Some(name).filter(is_name).unwrap_or("?")))
+        }
+        None => refused("must be of the form postgres://user:password@host:5432/database"),
+    }
+}
+
+/// The parameters that are read here, the last of each name.
+#[derive(Default)]
+struct Parameters(Vec<(&'static str, String)>);
+
+impl Parameters {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(own, _)| *own == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether it was one of ours.
+    fn take(&mut self, name: &str, value: &str) -> bool {
+        let own = OWN.iter().find(|own| **own == name);
+        self.0.extend(own.map(|own| (*own, value.to_owned())));
+        own.is_some()
+    }
+}
+
+/// What tokio-postgres is to read, and what it does not.
+fn split(text: &str) -> Result<(String, Parameters)> {
+    let mut own = Parameters::default();
+    let Some(at) =
+        ["postgres://", "postgresql://"].iter().find_map(|begin| text.starts_with(begin).then_some(begin.len()))
+    else {
+        let rest: Vec<&str> = words(text).filter(|word| !is_own_word(word, &mut own)).collect();
+        return Ok((rest.join(" "), own));
+    };
+    // A password may hold question marks.
+    let host = text[at..].find('@').map_or(at, |found| at + found);
+    let Some((before, options)) = text[host..].split_once('?') else { return Ok((text.to_owned(), own)) };
+    let (mut rest, mut mark) = (text[..host + before.len()].to_owned(), '?');
+    for pair in options.split('&').filter(|pair| !pair.is_empty()) {
+        // As libpq reads it, a plus is a plus.
+        let plus = pair.replace('+', "%2B");
+        if form_urlencoded::parse(plus.as_bytes()).next().is_some_and(|(name, value)| own.take(&name, &value)) {
+            continue;
+        }
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        // Several in one, which tokio-postgres takes apart in the other places only.
+        for value in value.split(',').filter(|_| name == "host").chain(Some(value).filter(|_| name != "host")) {
+            let _ = write!(rest, "{mark}{name}={value}");
+            mark = '&';
+        }
+    }
+    Ok((rest, own))
+}
+
+/// `key=value` pairs, each with its quotes and backslashes.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let (mut quoted, mut escaped, mut before) = (false, false, ' ');
+    text.split(move |c: char| {
+        let ends = c.is_whitespace() && !quoted && !escaped;
+        // A quote inside of a value that did not begin with one is a letter like any other.
+        quoted ^= c == '\'' && !escaped && (quoted || before == '=');
+        escaped = c == '\\' && !escaped;
+        before = c;
+        ends
+    })
+    .filter(|word| !word.is_empty())
+}
+
+/// Takes a pair that is read here.
+fn is_own_word(word: &str, own: &mut Parameters) -> bool {
+    let Some((name, value)) = word.split_once('=') else { return false };
+    let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value);
+    let (mut plain, mut escaped) = (String::new(), false);
+    for c in value.chars() {
+        escaped = c == '\\' && !escaped;
+        if !escaped {
+            plain.push(c);
+        }
+    }
+    own.take(name, &plain)
+}
+
+/// What `sslmode` says.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    /// Nothing, or that it does not matter: right where nobody else listens.
+    Unsaid,
+    /// No TLS, wherever the server is.
+    Disable,
+    Tls(Verify),
+}
+
+impl Mode {
+    /// libpq's rules: `require` with authorities is `verify-ca`, and with the system's authorities, which sign for
+    /// everybody, only the name says who a server is.
+    fn of(own: &Parameters) -> Result<Self> {
+        let (mode, roots) = (own.get("sslmode"), own.get("sslrootcert"));
+        if roots == Some("system") && !matches!(mode, None | Some("verify-full")) {
+            return Err(refused("sslrootcert: system needs sslmode=verify-full"));
+        }
+        Ok(match mode {
+            None if roots == Some("system") => Self::Tls(Verify::ChainAndName),
+            None | Some("prefer" | "allow") => Self::Unsaid,
+            Some("disable") => Self::Disable,
+            Some("require") if roots.is_none() => Self::Tls(Verify::Nothing),
+            Some("require" | "verify-ca") => Self::Tls(Verify::Chain),
+            Some("verify-full") => Self::Tls(Verify::ChainAndName),
+            Some(_) => return Err(refused("sslmode: must be disable, require, verify-ca or verify-full")),
+        })
+    }
+}
+
+/// What TLS is made from.
+fn files(mode: Mode, own: &Parameters) -> Result<Option<TlsFiles>> {
+    let file = |name| own.get(name).filter(|value: &&str| !value.is_empty());
+    let Mode::Tls(verify) = mode else {
+        let vain = ["sslrootcert", "sslcert", "sslkey"].into_iter().find(|name| file(name).is_some());
+        return match vain {
+            Some(name) => Err(refused(&format!("{name}: needs sslmode=verify-full, verify-ca or require"))),
+            None => Ok(None),
+        };
+    };
+    let roots = match file("sslrootcert") {
+        Some("system") => Some(Roots::System),
+        Some(path) => Some(Roots::File(path.into())),
+        None if verify == Verify::Nothing => None,
+        None => {
+            return Err(refused(
+                "sslrootcert: must be given with sslmode=verify-ca or verify-full: a PEM file, or system",
+            ));
+        }
+    };
+    let own = match (file("sslcert"), file("sslkey")) {
+        (Some(certificate), Some(key)) => Some(Own { certificate: certificate.into(), key: key.into() }),
+        (None, None) => None,
+        (Some(_), None) => return Err(refused("sslkey: must be given with sslcert")),
+        (None, Some(_)) => return Err(refused("sslcert: must be given with sslkey")),
+    };
+    Ok(Some(TlsFiles { verify, roots, own }))
+}
+
+/// One host, with its number where that is given too.
+struct Address<'c> {
+    host: Option<&'c Host>,
+    number: Option<IpAddr>,
+    port: u16,
+}
+
+fn addresses(all: &Config) -> Result<Vec<Address<'_>>> {
+    let (hosts, numbers, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
+    let count = hosts.len().max(numbers.len());
+    if count == 0 || hosts.iter().any(|host| *host == Host::Tcp(String::new())) {
+        return Err(refused("must name a host, or the folder of a unix socket"));
+    }
+    if count > MAX_HOSTS {
+        return Err(refused(&format!("must not name more than {MAX_HOSTS} hosts")));
+    }
+    if !(hosts.is_empty() || numbers.is_empty() || hosts.len() == numbers.len()) {
+        return Err(refused("hostaddr: must name as many as there are hosts"));
+    }
+    if ports.len() > 1 && ports.len() != count {
+        return Err(refused("port: must be one, or as many as there are hosts"));
+    }
+    let port = |n| ports.get(n).or(ports.first()).copied().unwrap_or(5432);
+    Ok((0..count).map(|n| Address { host: hosts.get(n), number: numbers.get(n).copied(), port: port(n) }).collect())
+}
+
+impl Address<'_> {
+    /// Whether it is a unix socket or on the loopback.
+    fn stays_here(&self) -> bool {
+        match (self.number, self.host) {
+            (Some(number), _) => number.is_loopback(),
+            (None, Some(Host::Tcp(name))) => {
+                name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+            }
+            (None, Some(Host::Unix(_)) | None) => true,
+        }
+    }
+
+    fn server(&self, common: &Config, shows_certificate: bool) -> Server {
+        let mut config = common.clone();
+        let mut name = String::new();
+        if let Some(number) = self.number {
+            config.hostaddr(number);
+            name = number.to_string();
+        }
+        match self.host {
+            Some(Host::Tcp(host)) => {
+                config.host(host);
+                name.clone_from(host);
+            }
+            Some(Host::Unix(folder)) => {
+                config.host_path(folder);
+                name = folder.display().to_string();
+            }
+            None => {}
+        }
+        config.port(self.port);
+        Server { config, name: format!("{name}:{}", self.port), shows_certificate }
+    }
+}
+
+/// That every host can be reached in the way that is asked for.
+fn hold(addresses: &[Address<'_>], tls: bool, mode: Mode) -> Result<()> {
+    for address in addresses {
+        match address.host {
+            Some(Host::Unix(_)) if tls => return Err(refused("sslmode: a unix socket has no TLS")),
+            None if tls => return Err(refused("hostaddr: TLS needs a host too, the name of the server")),
+            _ if mode == Mode::Unsaid && !address.stays_here() => {
+                return Err(refused(
+                    "a host that is not on the loopback needs sslmode=verify-full (or verify-ca, require), or \
+                     sslmode=disable on a network that you trust",
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What holds for every server of the URL.
+fn common(all: &Config, tls: bool) -> Config {
+    let mut config = Config::new();
+    config
+        .ssl_mode(if tls { SslMode::Require } else { SslMode::Disable })
+        .ssl_negotiation(all.get_ssl_negotiation())
+        .channel_binding(all.get_channel_binding())
+        .target_session_attrs(TargetSessionAttrs::ReadWrite)
+        .connect_timeout(CONNECT)
+        .tcp_user_timeout(all.get_tcp_user_timeout().copied().unwrap_or(SILENCE))
+        .keepalives(all.get_keepalives())
+        .keepalives_idle(all.get_keepalives_idle().min(SILENCE))
+        .keepalives_interval(all.get_keepalives_interval().unwrap_or(SILENCE / 5))
+        .keepalives_retries(all.get_keepalives_retries().unwrap_or(3))
+        .application_name(all.get_application_name().unwrap_or("signet"));
+    all.get_user().map(|user| config.user(user));
+    all.get_password().map(|password| config.password(password));
+    all.get_dbname().map(|name| config.dbname(name));
+    all.get_options().map(|options| config.options(options));
+    config
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sockets_and_the_loopback_need_no_word_on_tls() {
+        for text in [
+            "postgres://signet@localhost/signet",
+            "postgresql://signet:pw@127.0.0.1:5433/signet?connect_timeout=1",
+            "postgres://signet@[::1]/signet?sslmode=prefer",
+            "postgres:///signet?host=/run/postgresql&user=signet",
+            "host=/run/postgresql user=signet dbname=signet",
+            "postgres://signet@db.internal/signet?sslmode=disable",
+            "postgres://signet@localhost:1,127.0.0.1:2/signet?target_session_attrs=read-write",
+        ] {
+            let url = PostgresUrl::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert!(url.tls().is_none());
+            assert!(url.0.servers.iter().all(|server| server.config.get_ssl_mode() == SslMode::Disable));
+        }
+    }
+
+    #[test]
+    fn the_modes_are_those_of_libpq() {
+        for (parameters, verify) in [
+            ("sslmode=require", Verify::Nothing),
+            ("sslmode=require&sslrootcert=/ca.pem", Verify::Chain),
+            ("sslmode=verify-ca&sslrootcert=/ca.pem", Verify::Chain),
+            ("sslrootcert=/ca.pem&sslmode=verify-full", Verify::ChainAndName),
+            ("sslmode=verify-full&sslrootcert=system", Verify::ChainAndName),
+            ("sslrootcert=system", Verify::ChainAndName),
+            ("sslmode=disable&ssl%6Dode=verify-full&sslrootcert=%2Fa+b", Verify::ChainAndName),
+        ] {
+            let url = PostgresUrl::parse(&format!("postgres://u:p?@db/d?{parameters}&connect_timeout=3"))
+                .unwrap_or_else(|error| panic!("{parameters}: {error}"));
+            assert_eq!(url.tls().unwrap().verify, verify, "{parameters}");
+            let server = &url.0.servers[0].config;
+            assert_eq!((server.get_ssl_mode(), server.get_password()), (SslMode::Require, Some(&b"p?"[..])));
+            if let Some(Roots::File(path)) = &url.tls().unwrap().roots {
+                assert!(["/ca.pem", "/a+b"].contains(&path.to_str().unwrap()));
+            }
+        }
+        let pairs = "host='db' sslmode = 'prefer'  sslmode=verify-full sslrootcert='/a b/it\\'s' password='a=b c'";
+        let pairs = pairs.replace(" = ", "=");
+        let url = PostgresUrl::parse(&pairs).ok().unwrap();
+        let Some(Roots::File(path)) = &url.tls().unwrap().roots else { panic!() };
+        assert_eq!(path.to_str(), Some("/a b/it's"));
+        assert_eq!(url.0.servers[0].config.get_password(), Some(&b"a=b c"[..]));
+    }
+
+    #[test]
+    fn each_host_is_a_server_of_its_own() {
+        let url = "postgres://u@a,b:7,c/d?sslmode=disable&application_name=x&target_session_attrs=primary";
+        let url = PostgresUrl::parse(url).ok().unwrap();
+        let names: Vec<_> = url.0.servers.iter().map(|server| server.name.as_str()).collect();
+        assert_eq!(names, ["a:5432", "b:7", "c:5432"]);
+        for server in &url.0.servers {
+            let config = &server.config;
+            assert_eq!((config.get_hosts().len(), config.get_ports().len()), (1, 1));
+            assert_eq!((config.get_user(), config.get_dbname()), (Some("u"), Some("d")));
+            assert_eq!(config.get_application_name(), Some("x"));
+            assert_eq!(config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        }
+        let folders = PostgresUrl::parse("postgres:///d?host=/a,/b&port=1,2&user=u").ok().unwrap();
+        let names: Vec<_> = folders.0.servers.iter().map(|server| server.name.as_str()).collect();
+        assert_eq!(names, ["/a:1", "/b:2"]);
+        let number = PostgresUrl::parse("host=db hostaddr=127.0.0.1 sslmode=require").ok().unwrap();
+        assert_eq!((number.0.servers.len(), number.0.servers[0].name.as_str()), (1, "db:5432"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_the_url_is_never_quoted() {
+        let of_form = "must be of the form";
+        for (text, says) in [
+            ("postgres://signet:hunter2@db.internal/signet", "needs sslmode=verify-full"),
+            ("postgres://signet:hunter2@localhost,db.internal/signet", "needs sslmode=verify-full"),
+            ("postgres://signet:hunter2@10.0.0.7/signet?sslmode=prefer", "needs sslmode=verify-full"),
+            ("postgres://signet:hunter2@db/signet?sslmode=allow", "needs sslmode=verify-full"),
+            ("postgres://signet:hunter2@db/signet?sslmode=hunter2", "sslmode: must be disable, require"),
+            ("postgres://signet:hunter2@db/signet?sslmode=verify-full", "sslrootcert: must be given"),
+            ("host=localhost sslmode=verify-ca password=hunter2", "sslrootcert: must be given"),
+            ("host=localhost sslmode = require password=hunter2", of_form),
+            ("postgres://db/d?sslmode=verify-ca&sslrootcert=system", "system needs sslmode=verify-full"),
+            ("postgres://localhost/d?sslrootcert=/ca.pem", "sslrootcert: needs sslmode"),
+            ("postgres://localhost/d?sslmode=disable&sslcert=/c.pem&sslkey=/k.pem", "sslcert: needs sslmode"),
+            ("postgres://db/d?sslmode=require&sslcert=/c.pem", "sslkey: must be given with sslcert"),
+            ("postgres://db/d?sslmode=require&sslkey=/k.pem", "sslcert: must be given with sslkey"),
+            ("postgres:///d?host=/run/postgresql&sslmode=require", "a unix socket has no TLS"),
+            ("hostaddr=10.0.0.1 sslmode=require user=hunter2", "hostaddr: TLS needs a host too"),
+            ("postgres:///d?host=a,,b&sslmode=disable", "must name a host"),
+            ("postgres://localhost/d?channel_binding=require", "channel_binding: require needs sslmode"),
+            ("postgres://db/d?sslmode=require&channel_binding=hunter2", "channel_binding: the value"),
+            ("postgres://db:hunter2/d?sslmode=require", "port: the value"),
+            ("postgres://localhost/d?target_session_attrs=read-only", "target_session_attrs: must be read-write"),
+            ("postgres://localhost/d?load_balance_hosts=random", "load_balance_hosts: must be disable"),
+            ("postgres://localhost/d?sslcrl=/crl.pem", "sslcrl: unknown or unsupported parameter"),
+            ("postgres://localhost/d?hunter2=7", "?: unknown or unsupported parameter"),
+            ("postgres://a,b/d?sslmode=disable&hostaddr=10.0.0.1", "hostaddr: must name as many"),
+            ("host=a,b,c port=1,2 sslmode=disable", "port: must be one"),
+            ("postgres://a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q/d?sslmode=disable", "more than 16 hosts"),
+            ("postgres://signet:hunter2@/signet", "must name a host"),
+            ("postgres://signet:hunter2@a,,b/signet?sslmode=disable", "must name a host"),
+            ("mysql://signet:hunter2@localhost/signet", of_form),
+            ("hunter2", of_form),
+        ] {
+            let error = PostgresUrl::parse(text).err().unwrap_or_else(|| panic!("{text}"));
+            assert!(error.text().starts_with("database URL: ") && error.text().contains(says), "{text}: {error}");
+            assert!(!format!("{error:?}").contains("hunter2"), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics_and_only_what_asks_for_tls_has_it(text in "(postgres://|host=a )?\\PC{0,60}") {
+            if let Ok(url) = PostgresUrl::parse(&text) {
+                let tls = url.tls().is_some();
+                prop_assert!(!tls || text.contains("ssl"));
+                let mode = if tls { SslMode::Require } else { SslMode::Disable };
+                prop_assert!(url.0.servers.iter().all(|server| server.config.get_ssl_mode() == mode));
+            }
+        }
+
+        #[test]
+        fn no_pair_is_lost_or_read_twice(value in "[a-z '\\\\=]{1,12}") {
+            let quoted = value.replace('\\', "\\\\").replace('\'', "\\'");
+            let url = PostgresUrl::parse(&format!("host=db sslmode=require sslrootcert='{quoted}' user=u"));
+            let url = url.map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let Some(Roots::File(path)) = &url.tls().unwrap().roots else { return Err(TestCaseError::fail("none")) };
+            prop_assert_eq!(path.to_str().unwrap(), value);
+            prop_assert_eq!(url.0.servers[0].config.get_user(), Some("u"));
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! PostgreSQL that takes nothing but TLS from the network: what is shown to it, what it must show, and what is said
+//! when that does not fit.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, PKCS_ECDSA_P384_SHA384, date_time_ymd,
+};
+use serde_json::json;
+use signet::clock::Clock;
+use signet::error::Result;
+use signet::storage::seal::SealKey;
+use signet::storage::{self, Database, PostgresUrl};
+
+use crate::cluster::Cluster;
+use crate::process::{Dev, dev, dev_with, refused, signet};
+
+/// The name that servers have certificates for.
+const NAME: &str = "db.test";
+const PASSWORD: &str = "pass:w?rd";
+const RULES: &str = "local all all trust
+hostssl all signet all scram-sha-256
+hostssl all certified all cert
+hostssl all twofold all scram-sha-256 clientcert=verify-full
+";
+
+/// Longest wait for what must come.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A certificate and its key, PEM.
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+/// Whoever signs certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+fn params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params
+}
+
+fn expired(mut params: CertificateParams) -> CertificateParams {
+    params.not_after = date_time_ymd(2020, 1, 1);
+    params
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = params(name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), certificate }
+    }
+
+    fn sign(&self, params: &CertificateParams) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Pair { certificate, key: key.serialize_pem() }
+    }
+}
+
+fn self_made(params: &CertificateParams, key: &KeyPair) -> Pair {
+    Pair { certificate: params.self_signed(key).unwrap().pem(), key: key.serialize_pem() }
+}
+
+/// A server, and a client's files.
+struct World {
+    cluster: Arc<Cluster>,
+    authority: Authority,
+    files: tempfile::TempDir,
+}
+
+impl World {
+    /// The server has a good certificate, and takes clients of the same authority.
+    fn new() -> Self {
+        let (cluster, files) = (Cluster::over_tcp(), tempfile::tempdir().unwrap());
+        let world = Self { cluster, authority: Authority::new("Authority"), files };
+        let roles = format!(
+            "SET password_encryption = 'scram-sha-256'; ALTER ROLE signet PASSWORD '{PASSWORD}';
+            CREATE ROLE certified SUPERUSER LOGIN; CREATE ROLE twofold SUPERUSER LOGIN PASSWORD '{PASSWORD}'"
+        );
+        world.cluster.psql("postgres", &roles);
+        world.cluster.file("data/pg_hba.conf", RULES);
+        world.trusts(&world.authority);
+        world.put(&world.authority.sign(&params(NAME)));
+        let files = [("ssl_ca_file", "ca.pem"), ("ssl_cert_file", "server.pem"), ("ssl_key_file", "server-key.pem")];
+        let folder = world.cluster.folder().display();
+        let [a, b, c] = files.map(|(parameter, file)| format!("{parameter} = '{folder}/{file}'"));
+        world.cluster.set(&[&a, &b, &c, "ssl = on"]);
+        world.file("ca.pem", &world.authority.certificate);
+        world
+    }
+
+    fn put(&self, pair: &Pair) {
+        self.cluster.file("server.pem", &pair.certificate);
+        self.cluster.file("server-key.pem", &pair.key);
+    }
+
+    /// The server shows this from now on.
+    fn shows(&self, pair: &Pair) {
+        self.put(pair);
+        self.cluster.set(&[]);
+    }
+
+    /// The server takes certificates of these clients, once it reads the file.
+    fn trusts(&self, authority: &Authority) {
+        self.cluster.file("ca.pem", &authority.certificate);
+    }
+
+    /// A file of the client's.
+    fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.files.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        mode(&path, 0o600);
+        path
+    }
+
+    /// What a client shows, under `name`; the parameters that say so.
+    fn client(&self, name: &str, pair: &Pair) -> String {
+        let certificate = self.file(&format!("{name}.pem"), &pair.certificate);
+        let key = self.file(&format!("{name}-key.pem"), &pair.key);
+        format!("sslcert={}&sslkey={}", certificate.display(), key.display())
+    }
+
+    /// Where the server is for a client who takes it for `name`.
+    fn url_of(&self, name: &str, user: &str, database: &str, parameters: &str) -> String {
+        let port = self.cluster.port();
+        format!("postgres://{user}@{name}:{port}/{database}?hostaddr=127.0.0.1&{parameters}")
+    }
+
+    fn url(&self, user: &str, parameters: &str) -> String {
+        self.url_of(NAME, user, "postgres", parameters)
+    }
+
+    /// The parameters of the strictest check.
+    fn full(&self) -> String {
+        format!("sslmode=verify-full&sslrootcert={}", self.files.path().join("ca.pem").display())
+    }
+}
+
+fn mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// The user with their password.
+fn with_password(user: &str) -> String {
+    format!("{user}:{}", PASSWORD.replace('?', "%3F"))
+}
+
+async fn open(url: &str) -> Result<()> {
+    let database = Database::Postgres(PostgresUrl::parse(url)?);
+    let seal_key = SealKey::from_text(&"5a".repeat(32))?;
+    storage::open(storage::Options { database, seal_key, clock: Clock::system(), queue: 8 }).await?.shutdown().await
+}
+
+/// That a server with this database does not start, and why.
+#[track_caller]
+fn says(result: Result<()>, text: &str) {
+    let error = result.err().unwrap_or_else(|| panic!("it starts: {text}"));
+    assert!(error.text().contains(text), "{error}, and not: {text}");
+    assert!(!error.text().contains(PASSWORD), "{error}");
+}
+
+async fn issue(dev: &Dev) -> u16 {
+    dev.client().post("pki/issue/dev", json!({ "common_name": "a.test" })).await.status
+}
+
+/// How many connections of a server there are, and how many of them are secret.
+fn connections(world: &World, database: &str) -> (usize, usize) {
+    let sql = "SELECT count(*), count(*) FILTER (WHERE ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+        WHERE application_name = 'signet' AND datname = current_database()";
+    let counts = world.cluster.psql(database, sql);
+    let (all, secret) = counts.split_once('|').unwrap();
+    (all.parse().unwrap(), secret.parse().unwrap())
+}
+
+#[actix_web::test]
+async fn every_connection_of_a_server_is_under_tls() {
+    let world = World::new();
+    let client = world.client("client", &world.authority.sign(&params("certified")));
+    let both = world.client("both", &world.authority.sign(&params("twofold")));
+    for (user, parameters) in [
+        (with_password("signet"), "channel_binding=require".to_owned()),
+        ("certified".to_owned(), client),
+        (with_password("twofold"), both + "&channel_binding=require"),
+    ] {
+        let (database, folder) = (world.cluster.database(), tempfile::tempdir().unwrap());
+        let url = world.url_of(NAME, &user, &database.name, &format!("{}&{parameters}", world.full()));
+        let dev = dev(&["--data-dir", folder.path().to_str().unwrap(), "--database-url", &url]);
+        assert_eq!(issue(&dev).await, 200);
+        // One writes, one reads, one listens.
+        let started = Instant::now();
+        while connections(&world, &database.name).0 < 3 {
+            assert!(started.elapsed() < LIMIT, "{:?}", connections(&world, &database.name));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let (all, secret) = connections(&world, &database.name);
+        assert_eq!(secret, all);
+        dev.terminate();
+    }
+    // The authorities of the system.
+    let (database, folder) = (world.cluster.database(), tempfile::tempdir().unwrap());
+    let url = world.url_of(NAME, &with_password("signet"), &database.name, "sslrootcert=system");
+    let arguments = ["--data-dir", folder.path().to_str().unwrap(), "--database-url", &url];
+    let text = refused(signet().args(["dev", "--listen", "127.0.0.1:0"]).args(arguments));
+    assert!(text.contains("sslrootcert"), "{text}");
+    let dev = dev_with(signet().env("SSL_CERT_FILE", world.files.path().join("ca.pem")), &arguments);
+    assert_eq!(issue(&dev).await, 200);
+    dev.terminate();
+}
+
+#[actix_web::test]
+async fn a_server_that_is_not_the_one_is_refused_with_the_reason() {
+    let world = World::new();
+    let (user, full) = (with_password("signet"), world.full());
+    let ca = world.files.path().join("ca.pem").display().to_string();
+    let good = world.url(&user, &full);
+    open(&good).await.unwrap();
+    let other_name = |parameters: &str| world.url_of("other.test", &user, "postgres", parameters);
+    says(open(&other_name(&full)).await, "the server's certificate is for another name than other.test");
+    says(open(&world.url_of("127.0.0.1", &user, "postgres", &full)).await, "for another name than 127.0.0.1");
+    open(&other_name(&format!("sslmode=verify-ca&sslrootcert={ca}"))).await.unwrap();
+
+    world.shows(&world.authority.sign(&expired(params(NAME))));
+    says(open(&good).await, "the server's certificate has expired");
+    let mut early = params(NAME);
+    early.not_before = date_time_ymd(2200, 1, 1);
+    world.shows(&world.authority.sign(&early));
+    says(open(&good).await, "the server's certificate is not valid yet");
+    // An authority of the same name, and a certificate that the server made itself.
+    world.shows(&Authority::new("Authority").sign(&params(NAME)));
+    says(open(&good).await, "the server's certificate");
+    let mut own = params(NAME);
+    own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
+    let pair = self_made(&own, &key);
+    world.shows(&pair);
+    for unknown in [good, world.url(&user, &format!("sslmode=require&sslrootcert={ca}"))] {
+        says(open(&unknown).await, "the server's certificate is not signed by an authority of sslrootcert");
+    }
+    // It is taken when nothing is asked of it, or when it is known; then it must be good.
+    open(&world.url(&user, "sslmode=require&channel_binding=require")).await.unwrap();
+    let known = world.file("own.pem", &pair.certificate);
+    let known = world.url(&user, &format!("sslmode=verify-full&sslrootcert={}", known.display()));
+    open(&known).await.unwrap();
+    let pair = self_made(&expired(own), &key);
+    world.shows(&pair);
+    world.file("own.pem", &pair.certificate);
+    says(open(&known).await, "the server's certificate has expired");
+
+    world.cluster.set(&["ssl = off"]);
+    says(open(&known).await, "server does not support TLS");
+}
+
+#[actix_web::test]
+async fn a_client_that_the_server_does_not_take_hears_why() {
+    let world = World::new();
+    let (full, stranger) = (world.full(), Authority::new("Stranger"));
+    let url = |user: &str, parameters: &str| world.url(user, &format!("{full}&{parameters}"));
+    let client = |name: &str, pair: Pair| world.client(name, &pair);
+    let good = client("good", world.authority.sign(&params("certified")));
+    open(&url("certified", &good)).await.unwrap();
+    says(open(&url("certified", "")).await, "connection requires a valid client certificate");
+    says(open(&url(&with_password("twofold"), "")).await, "connection requires a valid client certificate");
+    says(open(&url("twofold", &client("both", world.authority.sign(&params("twofold"))))).await, "password missing");
+    let other = client("other", world.authority.sign(&params("signet")));
+    says(open(&url("certified", &other)).await, "certificate authentication failed for user \"certified\"");
+    // The server ends the connection; what it says of it may be lost with it.
+    let old = world.authority.sign(&expired(params("certified")));
+    for (name, pair) in [("strange", stranger.sign(&params("certified"))), ("old", old)] {
+        says(open(&url("certified", &client(name, pair))).await, "the client certificate");
+    }
+    says(open(&url("signet:wrong", "")).await, "password authentication failed for user \"signet\"");
+    says(open(&url("certified", &format!("{good}&channel_binding=require"))).await, "channel binding");
+    says(open(&world.url(&with_password("signet"), "sslmode=disable")).await, "no encryption");
+    // The files of the client.
+    let path = |name: &str| world.files.path().join(name);
+    mode(&path("good-key.pem"), 0o644);
+    says(open(&url("certified", &good)).await, "good-key.pem: must not be open to group or others");
+    let mixed = good.replace("good-key", "other-key");
+    says(open(&url("certified", &mixed)).await, "other-key.pem: is not the key of the first certificate of sslcert");
+    let absent = good.replace("good.pem", "absent.pem");
+    says(open(&url("certified", &absent)).await, "absent.pem: cannot be read (entity not found)");
+    world.file("ca.pem", "hunter2");
+    says(open(&url("certified", "")).await, "database URL: sslrootcert: ");
+}
+
+#[actix_web::test]
+async fn a_password_is_taken_from_a_file() {
+    let world = World::new();
+    let file = world.file("pass", &format!("other.test:*:*:*:wrong\n{NAME}:*:*:signet:pass\\:w?rd\n"));
+    let url = world.url("signet", &format!("{}&passfile={}", world.full(), file.display()));
+    open(&url).await.unwrap();
+    says(open(&url.replace("signet@", "twofold@")).await, "certificate");
+    says(open(&url.replace("signet@", "signet:wrong@")).await, "password authentication failed");
+    mode(&file, 0o640);
+    says(open(&url).await, "pass: must not be open to group or others (set its mode to 0600)");
+}
+
+#[actix_web::test]
+async fn certificates_that_were_renewed_are_used_without_a_restart() {
+    let world = World::new();
+    let client = world.client("client", &world.authority.sign(&params("certified")));
+    let (database, folder) = (world.cluster.database(), tempfile::tempdir().unwrap());
+    let url = world.url_of(NAME, "certified", &database.name, &format!("{}&{client}", world.full()));
+    let dev = dev(&["--data-dir", folder.path().to_str().unwrap(), "--database-url", &url]);
+    assert_eq!(issue(&dev).await, 200);
+    // Everybody moves to another authority.
+    let next = Authority::new("Next");
+    world.trusts(&next);
+    world.shows(&next.sign(&params(NAME)));
+    database.end_connections();
+    assert_eq!(issue(&dev).await, 503);
+    world.client("client", &next.sign(&params("certified")));
+    world.file("ca.pem", &next.certificate);
+    // After a connection failed, no other is tried for a moment.
+    let started = Instant::now();
+    while issue(&dev).await != 200 {
+        assert!(started.elapsed() < LIMIT);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    dev.terminate();
+}
