@@ -289,6 +289,7 @@ impl Order {
             revocation_signature_algorithm: root.algorithm.name().to_owned(),
             urls: Default::default(),
             revoked_at: None,
+            revoked_for: Default::default(),
             modified_at: now,
         }
     }

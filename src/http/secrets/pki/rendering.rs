@@ -314,6 +314,7 @@ mod tests {
             revocation_signature_algorithm: String::new(),
             urls: Default::default(),
             revoked_at: None,
+            revoked_for: Default::default(),
             modified_at: 0,
         };
         view.put_issuer(record).unwrap();
