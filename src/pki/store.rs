@@ -156,6 +156,31 @@ pub struct MetadataRow {
     pub body: Vec<u8>,
 }
 
+/// What came of a request that its caller may send again. It holds nothing of what the caller said but hashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnsweredRow {
+    /// What the caller called the request, hashed with the mount and who asked.
+    pub key: [u8; 32],
+    /// What was asked for, hashed.
+    pub request: [u8; 32],
+    /// The certificate, which is stored in the same unit.
+    pub serial: Serial,
+    /// The id of its lease, when it has one.
+    pub lease: Option<String>,
+    /// When the key is free again, epoch seconds: [`AnsweredRow::LIFE`] after the request.
+    pub expires_at: i64,
+}
+
+impl AnsweredRow {
+    /// Seconds for which a request is remembered.
+    pub const LIFE: i64 = 24 * 3600;
+
+    /// When it was answered, epoch seconds.
+    pub fn answered_at(&self) -> i64 {
+        self.expires_at - Self::LIFE
+    }
+}
+
 /// Who tidies a mount, or did so last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TidyRow {
@@ -253,6 +278,15 @@ pub enum PkiWrite {
     },
     /// What is attached to a new certificate.
     Metadata(MetadataRow),
+    /// The request that a new certificate answers; its key is free, or what it stood for has expired.
+    Answered(AnsweredRow),
+    /// Removes at most `limit` answered requests that expired at or before `now` (epoch seconds).
+    AnsweredSweep {
+        /// The time.
+        now: i64,
+        /// Most that go.
+        limit: u32,
+    },
     /// Another issuer for a revocation: its CRL is to list it.
     RevocationIssuer {
         /// The mount.
@@ -306,8 +340,8 @@ pub enum PkiWrite {
 pub enum PkiOutcome {
     /// Stored.
     Done,
-    /// A certificate, lease or attachment whose serial the mount already has; its whole unit was not
-    /// stored.
+    /// A certificate, lease or attachment whose serial the mount already has, or a request whose key is taken;
+    /// its whole unit was not stored.
     SerialTaken,
     /// The revocation that stands: the new one, or the earlier one (`fresh` is false), perhaps with the reason of
     /// this one.
@@ -415,6 +449,14 @@ pub trait PkiStore: Send + Sync {
 
     /// The run of tidy that is under way, or the last one.
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>>;
+
+    /// What came of the request with this key; it may have expired.
+    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<AnsweredRow>>>;
+
+    /// Removes at most `limit` answered requests that expired at or before `now` (epoch seconds); returns how many.
+    fn sweep_answered(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        changed(self.commit(vec![PkiWrite::AnsweredSweep { now, limit }]))
+    }
 
     /// What is attached to a certificate.
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>>;

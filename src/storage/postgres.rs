@@ -18,6 +18,7 @@
 //! Refuses: a server whose durability is off, a read-only one, a schema of a newer program, TLS (not
 //! supported yet), and an unencrypted connection off this machine that was not asked for.
 
+mod answered;
 mod auth;
 mod batch;
 mod certificates;

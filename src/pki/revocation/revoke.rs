@@ -16,7 +16,9 @@ use crate::pki::actor::{Coming, Planned};
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::view::View;
-use crate::pki::store::{CertificateRow, Grounds, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation};
+use crate::pki::store::{
+    CertificateRow, Grounds, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation,
+};
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;

@@ -73,7 +73,8 @@ fn sorted_out(
     let mut places = HashMap::new();
     for row in all {
         let place = places.get(&row.serial).copied();
-        let stands = place.map(|at: usize| &changed[at]).or_else(|| standing.get(&row.serial).map(|stored| &stored.row));
+        let stands =
+            place.map(|at: usize| &changed[at]).or_else(|| standing.get(&row.serial).map(|stored| &stored.row));
         let next = match stands {
             None => Some((*row).clone()),
             Some(stands) => stands.amended_by(row),
