@@ -111,9 +111,7 @@
 //! | which extensions, in which order? | [`pki::mount::profile`], `x509/extension.rs` |
 //! | what may an extension or a name hold that is signed? | [`x509::profile`], called by `pki/check/structure.rs` |
 //! | where do serial numbers come from? | [`pki::serials`] |
-//! | is a request sent again, and what was it answered? | [`pki::issue::repeats`] |
-//! | when is a certificate best replaced? | [`pki::values::renewal`] |
-//! | what is recorded beside a certificate? | [`pki::issue::beside`], [`pki::revocation::leases`] |
+//! | what is recorded beside a certificate, such as a request that may be repeated? | [`pki::issue::beside`], [`pki::issue::repeats`], [`pki::revocation::leases`] |
 //! | who signs with a managed key, and is it true? | [`keys::signing`], asked by `pki/check/prepared.rs` |
 //! | which issuer signs, may it? | [`pki::mount::view`], `pki/issue/signer.rs` |
 //! | what may be imported, what does it become? | [`pki::ca::import`], `pki/ca/bundle.rs` |
@@ -146,8 +144,7 @@
 //!
 //! - A signature is made in two steps, to-be-signed bytes and then a signer, for whatever is signed.
 //! - A certificate leaves only after its record is durable; a request that fails leaves nothing half-done.
-//!   One that ends in a 503 of the store may be stored, whole: a write is safe to repeat, and a request to sign
-//!   that has a key gives one certificate.
+//!   One that ends in a 503 of the store may be stored, whole: a write is safe to repeat.
 //! - Secrets are types without `Debug` ([`secret`]); tokens and accessors are stored as hashes, bodies
 //!   sealed. `tests/it/canary.rs` searches all output and all files for them.
 //! - Time and the randomness of serials are parameters ([`clock::Clock`]).

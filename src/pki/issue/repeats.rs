@@ -13,7 +13,6 @@
 //! certificate is made, and by `release` when a key was taken meanwhile.
 
 use aws_lc_rs::digest::{Context, SHA256};
-use serde::Serialize;
 
 use super::issued::{Issued, Lease};
 use crate::clock::{Time, rfc3339};
@@ -49,34 +48,26 @@ pub enum Asker<'a> {
 }
 
 /// What is asked for.
-pub struct AskedFor<'a, Body> {
+#[derive(Clone, Copy, Debug)]
+pub struct AskedFor<'a> {
     /// The path, in canonical spelling.
     pub path: &'a str,
-    /// The members of the body, in their order.
-    pub body: &'a Body,
+    /// The body, in one form whatever form it came in.
+    pub body: &'a [u8],
     /// Whether the key of the certificate is made here.
     pub makes_key: bool,
 }
 
 impl Repeatable {
     /// A request to a mount by the key that its caller gives it.
-    ///
-    /// # Errors
-    /// `Internal` when the body cannot be written down.
-    pub fn new(mount: MountId, asker: Asker<'_>, key: &str, asked: &AskedFor<'_, impl Serialize>) -> Result<Self> {
+    pub fn new(mount: MountId, asker: Asker<'_>, key: &str, asked: AskedFor<'_>) -> Self {
         let (kind, id) = match asker {
             Asker::Entity(id) => ("entity", id),
             Asker::Token(id) => ("token", id),
         };
-        let mut hash = Hash::new();
-        hash.part(&mount.0.to_be_bytes());
-        [kind, id, key].iter().for_each(|part| hash.part(part.as_bytes()));
-        let mut hashed = hash.finish();
+        let mut hashed = hash(&[&mount.0.to_be_bytes(), kind.as_bytes(), id.as_bytes(), key.as_bytes()]);
         hashed[..OF_TIME].copy_from_slice(&time_of(key).unwrap_or_default());
-        let mut hash = Hash::new();
-        hash.part(asked.path.as_bytes());
-        serde_json::to_writer(&mut hash, asked.body).map_err(Error::internal)?;
-        Ok(Self { key: hashed, request: hash.finish(), makes_key: asked.makes_key })
+        Self { key: hashed, request: hash(&[asked.path.as_bytes(), asked.body]), makes_key: asked.makes_key }
     }
 
     /// What is recorded beside the certificate that answers it.
@@ -173,52 +164,30 @@ fn time_of(key: &str) -> Option<[u8; OF_TIME]> {
 }
 
 /// SHA-256 of parts, each of which ends where it does.
-struct Hash(Context);
-
-impl Hash {
-    fn new() -> Self {
-        Self(Context::new(&SHA256))
+fn hash(parts: &[&[u8]]) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
     }
-
-    fn part(&mut self, part: &[u8]) {
-        self.0.update(&(part.len() as u64).to_be_bytes());
-        self.0.update(part);
-    }
-
-    fn finish(self) -> [u8; 32] {
-        let mut hash = [0; 32];
-        hash.copy_from_slice(self.0.finish().as_ref());
-        hash
-    }
-}
-
-impl std::io::Write for Hash {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+    let mut hash = [0; 32];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
-    fn repeatable(mount: i64, asker: Asker<'_>, key: &str, path: &str, body: Value) -> Repeatable {
-        Repeatable::new(MountId(mount), asker, key, &AskedFor { path, body: &body, makes_key: false }).unwrap()
+    fn repeatable(mount: i64, asker: Asker<'_>, key: &str, path: &str, body: &str) -> Repeatable {
+        Repeatable::new(MountId(mount), asker, key, AskedFor { path, body: body.as_bytes(), makes_key: false })
     }
 
     #[test]
     fn whoever_asks_has_keys_of_their_own_and_a_request_is_its_path_and_its_body() {
-        let body = || json!({ "csr": "x", "ttl": "1h" });
-        let first = repeatable(1, Asker::Entity("a"), "k", "pki/sign/web", body());
-        let again = repeatable(1, Asker::Entity("a"), "k", "pki/sign/web", json!({ "ttl": "1h", "csr": "x" }));
-        assert_eq!((first.key, first.request), (again.key, again.request), "members are in no order");
+        let first = repeatable(1, Asker::Entity("a"), "k", "pki/sign/web", "{}");
+        let again = repeatable(1, Asker::Entity("a"), "k", "pki/sign/web", "{}");
+        assert_eq!((first.key, first.request), (again.key, again.request));
         for (mount, asker, key) in [
             (2, Asker::Entity("a"), "k"),
             (1, Asker::Entity("b"), "k"),
@@ -227,9 +196,9 @@ mod tests {
             (1, Asker::Entity(""), "ak"),
             (1, Asker::Entity("ak"), ""),
         ] {
-            assert_ne!(repeatable(mount, asker, key, "pki/sign/web", body()).key, first.key, "{asker:?} {key}");
+            assert_ne!(repeatable(mount, asker, key, "pki/sign/web", "{}").key, first.key, "{asker:?} {key}");
         }
-        for (path, body) in [("pki/sign/we", body()), ("pki/sign/web", json!({ "csr": "x", "ttl": "2h" }))] {
+        for (path, body) in [("pki/sign/we", "{}"), ("pki/sign/web", "{ }"), ("pki/sign/web{", "}")] {
             let other = repeatable(1, Asker::Entity("a"), "k", path, body);
             assert_eq!((other.key == first.key, other.request == first.request), (true, false), "{path}");
         }
@@ -237,7 +206,7 @@ mod tests {
 
     #[test]
     fn keys_that_begin_with_a_time_are_stored_in_its_order() {
-        let key = |text: &str| repeatable(1, Asker::Entity("a"), text, "p", json!({})).key;
+        let key = |text: &str| repeatable(1, Asker::Entity("a"), text, "p", "").key;
         let early = key("018f0000-0000-7abc-8def-0123456789ab");
         let late = key("018f0000-0001-7000-8000-000000000000");
         assert!(early[..6] == [0x01, 0x8f, 0, 0, 0, 0] && late[..6] == [0x01, 0x8f, 0, 0, 0, 1] && early < late);

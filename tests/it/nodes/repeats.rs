@@ -3,7 +3,7 @@
 use futures_util::future::{join, join_all};
 use serde_json::json;
 
-use super::{nodes, stop};
+use super::{nodes, stop, until};
 use crate::support::{Answer, Client};
 use crate::v1::pki::foreign::csr;
 use crate::v1::pki::repeats::keyed;
@@ -18,7 +18,8 @@ async fn a_request_that_two_nodes_have_at_the_same_moment_is_one_certificate() {
     let (a, [b]) = nodes().await;
     a.policy("sign", "path \"pki/sign/web\" { capabilities = [\"update\"] }").await;
     let client = a.with_policies(&["sign"]).await;
-    let other = Client { token: client.token.clone(), ..b.client.clone() };
+    let other = b.client.with_token(&client.token);
+    until("the policy", async || other.post("pki/sign/web", json!({})).await.status == 400).await;
     let count = || a.database().psql("SELECT COUNT(*) FROM certificate").parse::<u64>().unwrap();
     let body = json!({ "csr": csr("ec-256", "/CN=a.test", ""), "ttl": "1h" });
     for round in 0..20 {

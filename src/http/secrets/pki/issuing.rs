@@ -94,8 +94,10 @@ pub(super) fn repeatable(call: &Call, makes_key: bool) -> Result<Option<Box<Repe
         "" => Asker::Token(&caller.recorded_as),
         entity => Asker::Entity(entity),
     };
-    let asked = AskedFor { path: &call.full_path, body: &call.fields, makes_key };
-    Repeatable::new(call.mount.id, asker, key, &asked).map(|made| Some(Box::new(made)))
+    // Members are in the order of their names, whatever order they came in.
+    let body = serde_json::to_vec(&call.fields).map_err(Error::internal)?;
+    let asked = AskedFor { path: &call.full_path, body: &body, makes_key };
+    Ok(Some(Box::new(Repeatable::new(call.mount.id, asker, key, asked))))
 }
 
 /// What the request was answered with before. The look is boxed: most requests do not take it.
