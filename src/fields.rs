@@ -13,6 +13,7 @@ mod list;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -29,7 +30,8 @@ pub const MAX_TEXT: usize = 1 << 20;
 pub const MAX_VALUES: usize = 10_000;
 
 /// The members of a body (or query), by name.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
 pub struct Fields(Map<String, Value>);
 
 impl Fields {

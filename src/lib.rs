@@ -111,7 +111,7 @@
 //! | which extensions, in which order? | [`pki::mount::profile`], `x509/extension.rs` |
 //! | what may an extension or a name hold that is signed? | [`x509::profile`], called by `pki/check/structure.rs` |
 //! | where do serial numbers come from? | [`pki::serials`] |
-//! | what is recorded beside a certificate? | [`pki::issue::beside`], [`pki::revocation::leases`] |
+//! | what is recorded beside a certificate, such as a request that may be repeated? | [`pki::issue::beside`], [`pki::issue::repeats`], [`pki::revocation::leases`] |
 //! | who signs with a managed key, and is it true? | [`keys::signing`], asked by `pki/check/prepared.rs` |
 //! | which issuer signs, may it? | [`pki::mount::view`], `pki/issue/signer.rs` |
 //! | what may be imported, what does it become? | [`pki::ca::import`], `pki/ca/bundle.rs` |

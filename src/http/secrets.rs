@@ -241,6 +241,7 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         trail.methods = target.methods(&asked, settings.compat);
     }
     let (mount, route, params) = found?;
+    let repeat_key = if route.repeatable { request::repeat_key(headers)? } else { None };
     trail.intent().await?;
     trail.compressible = route.compressible;
     let Sent { mut fields, body, media_type, room } = sent;
@@ -268,6 +269,7 @@ async fn steps(state: &State, request: &HttpRequest, payload: Payload, trail: &m
         dialect: Dialect::of(headers, settings.compat),
         token,
         wrap_ttl,
+        repeat_key,
         sudo: admitted.sudo,
         address,
         request_id: trail.id,

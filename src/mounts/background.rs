@@ -10,7 +10,7 @@ use super::Mounts;
 
 /// Between two looks at whether a write's end is still unknown.
 const CATCH_UP: Duration = Duration::from_secs(1);
-/// Longest time between two sweeps of leases, and of secret ids.
+/// Longest time between two sweeps of leases, of secret ids, and of answered requests.
 const SWEEP: Duration = Duration::from_secs(30);
 /// Between two looks at what tidy is due.
 const TIDY: Duration = Duration::from_secs(1);
@@ -26,6 +26,7 @@ impl Mounts {
             catch_up(self.clone()).boxed_local(),
             sweep_leases(self.clone()).boxed_local(),
             sweep_secret_ids(self.clone()).boxed_local(),
+            sweep_answered(self.clone()).boxed_local(),
             tidy(self.clone()).boxed_local(),
             publish_counts(self.clone()).boxed_local(),
         ]
@@ -74,6 +75,16 @@ async fn sweep_secret_ids(mounts: Arc<Mounts>) {
             tracing::warn!("secret ids were not swept: {error}");
         }
         let _ = tokio::time::timeout(SWEEP, mounts.auth.logins().sweep_woken()).await;
+    }
+}
+
+/// Removes what is remembered of requests, a day after.
+async fn sweep_answered(mounts: Arc<Mounts>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        if let Err(error) = mounts.pki.sweep_answered().await {
+            tracing::warn!("answered requests were not swept: {error}");
+        }
     }
 }
 

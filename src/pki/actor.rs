@@ -555,6 +555,7 @@ fn guarded<W: Future<Output = Result<Issued>>>(
         let work = pin!(begin());
         let result = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| Err(panicked()));
         match &result {
+            Ok(issued) if issued.repeated => {}
             Ok(_) => metrics::counter!(telemetry::PKI_CERTIFICATES, "operation" => operation.name()).increment(1),
             Err(_) => operation.count_refusal(),
         }

@@ -29,6 +29,9 @@ use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::pool::KeyPool;
 use crate::keys::signing::Signers;
 
+/// Answered requests that are removed in one commit.
+const SWEEP: u32 = 500;
+
 /// All mounts of the engine on this server.
 pub struct Engine {
     tools: Tools,
@@ -131,6 +134,16 @@ impl Engine {
     /// The open mounts.
     pub(crate) fn authorities(&self) -> impl Iterator<Item = Arc<Authority>> + use<> {
         self.authorities.load().values().cloned().collect::<Vec<_>>().into_iter()
+    }
+
+    /// Removes what is remembered of requests that nobody may send again any more.
+    ///
+    /// # Errors
+    /// `Unavailable` from storage; the next call tries again.
+    pub async fn sweep_answered(&self) -> Result<()> {
+        let now = self.tools.clock.now().unix_timestamp();
+        while self.tools.store.sweep_answered(now, SWEEP).await? == SWEEP {}
+        Ok(())
     }
 
     /// Says that a token ended, or leases were marked: the sweep need not wait for its time.

@@ -9,6 +9,7 @@
 //! | `signer`, `csr` | who signs, and what key is certified |
 //! | `release` | signature → record → release, for all of them |
 //! | [`beside`] | what is recorded beside a certificate |
+//! | [`repeats`] | requests that are sent again |
 //! | [`operation`], [`stages`] | what metrics tell apart, and how long each stage took |
 
 pub mod beside;
@@ -18,6 +19,7 @@ pub mod intermediate;
 pub mod issued;
 pub mod operation;
 pub(crate) mod release;
+pub mod repeats;
 pub mod request;
 pub mod role_leaf;
 pub mod self_issued;

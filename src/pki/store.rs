@@ -2,6 +2,7 @@
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
 use crate::documents::{Document, DocumentWrite, MountId};
@@ -52,13 +53,56 @@ pub struct RevocationRow {
     pub invalidity_date: Option<i64>,
 }
 
+/// The reasons keyCompromise and cACompromise.
+const COMPROMISES: [u8; 2] = [1, 2];
+
+/// What is said of a revocation beside its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grounds {
+    /// CRL reason code (RFC 5280 5.3.1); `None` is unspecified.
+    pub reason: Option<u8>,
+    /// Invalidity date (RFC 5280 5.3.2), epoch seconds.
+    pub invalidity_date: Option<i64>,
+}
+
+impl Grounds {
+    /// Whether nothing is said.
+    pub fn are_unsaid(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What stands after `later` ones of the same certificate; `None` when they change nothing. That a key is known
+    /// to others may be found out after the certificate was revoked for something else, and takes its place
+    /// (CA/B BR 7.2.2); nothing else does.
+    pub fn amended_by(self, later: Self) -> Option<Self> {
+        let compromised = |one: Self| one.reason.is_some_and(|reason| COMPROMISES.contains(&reason));
+        let invalidity_date = later.invalidity_date.or(self.invalidity_date);
+        (compromised(later) && !compromised(self)).then_some(Self { invalidity_date, ..later })
+    }
+}
+
+impl RevocationRow {
+    /// What is said of it.
+    pub fn grounds(&self) -> Grounds {
+        Grounds { reason: self.reason, invalidity_date: self.invalidity_date }
+    }
+
+    /// What stands of this revocation after a `later` one of the same certificate ([`Grounds::amended_by`]); `None`
+    /// when that changes nothing. When it was revoked stays.
+    pub fn amended_by(&self, later: &Self) -> Option<Self> {
+        let Grounds { reason, invalidity_date } = self.grounds().amended_by(later.grounds())?;
+        Some(Self { reason, invalidity_date, ..self.clone() })
+    }
+}
+
 /// A revocation as stored: with its place in the mount's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRevocation {
     /// What was revoked.
     pub row: RevocationRow,
     /// Its number in the mount's revocation sequence: 1, 2, 3 … without reuse; a lower number never
-    /// becomes visible after a higher one.
+    /// becomes visible after a higher one. One whose reason is replaced moves to the next number, so that whoever
+    /// reads on from the last one hears of it.
     pub sequence: u64,
 }
 
@@ -110,6 +154,31 @@ pub struct MetadataRow {
     pub not_after: i64,
     /// Everything else, JSON. It is the caller's own matter, so this type has no `Debug`.
     pub body: Vec<u8>,
+}
+
+/// What came of a request that its caller may send again. It holds nothing of what the caller said but hashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnsweredRow {
+    /// What the caller called the request, hashed with the mount and who asked.
+    pub key: [u8; 32],
+    /// What was asked for, hashed.
+    pub request: [u8; 32],
+    /// The certificate, which is stored in the same unit.
+    pub serial: Serial,
+    /// The id of its lease, when it has one.
+    pub lease: Option<String>,
+    /// When the key is free again, epoch seconds: [`AnsweredRow::LIFE`] after the request.
+    pub expires_at: i64,
+}
+
+impl AnsweredRow {
+    /// Seconds for which a request is remembered.
+    pub const LIFE: i64 = 24 * 3600;
+
+    /// When it was answered, epoch seconds.
+    pub fn answered_at(&self) -> i64 {
+        self.expires_at - Self::LIFE
+    }
 }
 
 /// Who tidies a mount, or did so last.
@@ -183,7 +252,8 @@ pub enum PkiWrite {
     Document(DocumentWrite),
     /// A new certificate.
     Certificate(CertificateRow),
-    /// A revocation. Of a serial that is already revoked the first one stays.
+    /// A revocation. Of a serial that is already revoked the first one stays, but for what
+    /// [`RevocationRow::amended_by`] replaces.
     Revocation(RevocationRow),
     /// A published CRL; refused as `Conflict` when its number is not above the stored one, or when it
     /// covers fewer revocations.
@@ -208,6 +278,15 @@ pub enum PkiWrite {
     },
     /// What is attached to a new certificate.
     Metadata(MetadataRow),
+    /// The request that a new certificate answers; its key is free, or what it stood for has expired.
+    Answered(AnsweredRow),
+    /// Removes at most `limit` answered requests that expired at or before `now` (epoch seconds).
+    AnsweredSweep {
+        /// The time.
+        now: i64,
+        /// Most that go.
+        limit: u32,
+    },
     /// Another issuer for a revocation: its CRL is to list it.
     RevocationIssuer {
         /// The mount.
@@ -261,10 +340,11 @@ pub enum PkiWrite {
 pub enum PkiOutcome {
     /// Stored.
     Done,
-    /// A certificate, lease or attachment whose serial the mount already has; its whole unit was not
-    /// stored.
+    /// A certificate, lease or attachment whose serial the mount already has, or a request whose key is taken;
+    /// its whole unit was not stored.
     SerialTaken,
-    /// The revocation that stands: the new one, or the earlier one (`fresh` is false).
+    /// The revocation that stands: the new one, or the earlier one (`fresh` is false), perhaps with the reason of
+    /// this one.
     Revoked {
         /// The revocation that stands.
         stored: StoredRevocation,
@@ -369,6 +449,14 @@ pub trait PkiStore: Send + Sync {
 
     /// The run of tidy that is under way, or the last one.
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>>;
+
+    /// What came of the request with this key; it may have expired.
+    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<AnsweredRow>>>;
+
+    /// Removes at most `limit` answered requests that expired at or before `now` (epoch seconds); returns how many.
+    fn sweep_answered(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        changed(self.commit(vec![PkiWrite::AnsweredSweep { now, limit }]))
+    }
 
     /// What is attached to a certificate.
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>>;

@@ -2,9 +2,10 @@
 //! wrote it. The lowest floor of the engine: nothing here knows a role or a request.
 //!
 //! Dotted OIDs are in [`oid`], the bounds of a subject in [`subject_bounds`], durations and times as they were
-//! written in [`written`].
+//! written in [`written`], and when a certificate is best replaced in [`renewal`].
 
 pub mod oid;
+pub mod renewal;
 pub mod subject_bounds;
 pub mod written;
 

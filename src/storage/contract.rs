@@ -1,6 +1,7 @@
 //! What every engine must hold, as one suite: generic over a [`Fixture`], run against each engine at
 //! the end of this file.
 
+mod answered;
 mod auth;
 mod commits;
 mod cubbyhole;
@@ -159,6 +160,7 @@ macro_rules! contract {
             commits::a_stopped_store_refuses_everything,
             pki::documents_are_compare_and_set_on_the_version,
             pki::a_revocation_is_idempotent_and_the_first_stays,
+            pki::a_compromise_replaces_another_reason_once_and_moves_to_the_next_number,
             pki::the_status_of_a_serial_is_of_its_certificate_and_its_revocation,
             pki::revocation_sequences_have_no_gaps_under_8_tasks,
             pki::counters_equal_a_full_scan_after_random_writes,
@@ -177,6 +179,9 @@ macro_rules! contract {
             records::metadata_reads_back_by_serial_and_in_pages,
             records::metadata_is_sealed_to_its_row,
             records::dropping_a_mount_removes_its_records,
+            answered::a_key_is_taken_by_one_unit_until_it_expires,
+            answered::of_many_units_with_one_key_one_is_stored,
+            answered::answered_requests_are_swept_by_their_end,
             tidy::tidy_removes_expired_certificates_in_steps,
             tidy::tidy_removes_expired_revocations_with_their_certificates,
             tidy::tidy_removes_attachments_and_what_is_named,

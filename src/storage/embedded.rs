@@ -19,6 +19,7 @@
 //! store trait and the match over its writes) → `reader`, and the tables, a file for each → `query`,
 //! `connection`. SQL that PostgreSQL would take too is written so that it does (`$1`, RETURNING, ON CONFLICT).
 
+mod answered;
 mod auth;
 mod batch;
 mod certificates;

@@ -24,6 +24,8 @@ impl DomainWrite for PkiWrite {
             }
             // None of these has a body that is secret, or a time of finer resolution than seconds.
             Self::Certificate(_)
+            | Self::Answered(_)
+            | Self::AnsweredSweep { .. }
             | Self::Crl(_)
             | Self::Lease(_)
             | Self::LeasesMark(_)

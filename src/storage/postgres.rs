@@ -23,6 +23,7 @@
 //! certificate does not stand the check that the URL asks for, and an unencrypted connection off this machine that
 //! was not asked for.
 
+mod answered;
 mod auth;
 mod batch;
 mod certificates;

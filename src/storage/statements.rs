@@ -84,6 +84,13 @@ pub(super) mod metadata {
         (SELECT serial FROM certificate_metadata WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
+/// Requests that may be sent again.
+pub(super) mod answered {
+    pub(crate) const GET: &str = "SELECT request, serial, lease, expires_at FROM answered_request WHERE key = $1";
+    pub(crate) const SWEEP: &str = "DELETE FROM answered_request WHERE key IN
+        (SELECT key FROM answered_request WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)";
+}
+
 /// Runs of tidy, and what they remove.
 pub(super) mod tidy {
     pub(crate) const GET: &str = "SELECT run, valid_until, cancelled, report FROM tidy WHERE mount = $1";

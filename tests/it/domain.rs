@@ -72,7 +72,7 @@ impl Domain {
 
     fn origin() -> Origin {
         let requester = Requester { recorded_as: "somebody".to_owned(), ..Requester::default() };
-        Origin { path: "orders/1".to_owned(), issuer_ref: None, requester, limits: LIMITS }
+        Origin { path: "orders/1".to_owned(), issuer_ref: None, requester, limits: LIMITS, repeatable: None }
     }
 
     /// A CSR for a key that nobody else has.

@@ -117,6 +117,7 @@ fn closed_set(label: &str) -> BTreeSet<String> {
                     "aliases",
                     "lease",
                     "lease_ids",
+                    "answered",
                     "ending_leases",
                     "metadata",
                     "metadata_serials",

@@ -11,6 +11,7 @@ mod logins;
 mod managed_keys;
 mod outage;
 mod processes;
+mod repeats;
 mod together;
 mod tokens;
 mod wrapped;

@@ -10,6 +10,7 @@
 //! | member | contract | peers | who fails on the other |
 //! |---|---|---|---|
 //! | `expiration` of `issue`, `sign`, `sign-verbatim`, `sign-intermediate`, generated roots and their `external-policy` forms | text of epoch seconds | integer | consul-template and the agents crash; the Terraform provider makes a new certificate at every apply |
+//! | `renew_after` of every certificate that is made (the contract does not know it) | text of epoch seconds | integer | read like `expiration` |
 //! | `not_before` of `issue`, `sign`, `sign-verbatim` and their `external-policy` forms (the contract does not show it) | text of epoch seconds | integer | read like `expiration` |
 //! | `ttl`, `max_ttl` of a role, read or written | duration text (`6h`) | integer seconds | the Terraform provider changes the role at every apply |
 //!
@@ -38,6 +39,8 @@ pub struct Dates {
     pub not_before: Option<i64>,
     /// notAfter.
     pub expiration: i64,
+    /// When to ask for the next certificate.
+    pub renew_after: i64,
 }
 
 /// The types that the sender of a request reads.
@@ -69,9 +72,9 @@ impl Dialect {
     pub fn with_dates(self, mut json: PartlySecret, dates: Dates) -> PartlySecret {
         json.pop();
         let quote = if self == Self::Contract { "\"" } else { "" };
-        let Dates { not_before, expiration } = dates;
+        let Dates { not_before, expiration, renew_after } = dates;
         // Writing to memory cannot fail.
-        let _ = write!(json, ",\"expiration\":{quote}{expiration}{quote}");
+        let _ = write!(json, ",\"expiration\":{quote}{expiration}{quote},\"renew_after\":{quote}{renew_after}{quote}");
         if let Some(not_before) = not_before {
             let _ = write!(json, ",\"not_before\":{quote}{not_before}{quote}");
         }
@@ -122,15 +125,16 @@ mod tests {
 
     #[test]
     fn dates_join_an_object_as_texts_or_as_integers() {
-        let dates = |not_before| Dates { not_before, expiration: 1_654_105_687 };
+        let dates = |not_before| Dates { not_before, expiration: 1_654_105_687, renew_after: 9 };
         let read = |dialect: Dialect, not_before| -> Value {
             serde_json::from_slice(dialect.with_dates("{\"a\":1}".to_owned().into(), dates(not_before)).expose())
                 .unwrap()
         };
-        let texts = json!({ "a": 1, "expiration": "1654105687", "not_before": "-5" });
+        let texts = json!({ "a": 1, "expiration": "1654105687", "not_before": "-5", "renew_after": "9" });
         assert_eq!(read(Dialect::Contract, Some(-5)), texts);
-        assert_eq!(read(Dialect::Contract, None), json!({ "a": 1, "expiration": "1654105687" }));
-        assert_eq!(read(Dialect::Peers, Some(7)), json!({ "a": 1, "expiration": 1_654_105_687, "not_before": 7 }));
+        assert_eq!(read(Dialect::Contract, None), json!({ "a": 1, "expiration": "1654105687", "renew_after": "9" }));
+        let integers = json!({ "a": 1, "expiration": 1_654_105_687, "not_before": 7, "renew_after": 9 });
+        assert_eq!(read(Dialect::Peers, Some(7)), integers);
         assert_eq!((Dialect::Contract.date(7), Dialect::Peers.date(7)), (json!("7"), json!(7)));
     }
 

@@ -46,44 +46,56 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "roles/:name" roles::FIELDS => roles::replace),
     route!(token Patch "roles/:name" roles::FIELDS => roles::merge),
     route!(token Delete "roles/:name" &[] => roles::delete),
-    route!(token Update "issue/:name" asking::ISSUE => issuing::issue),
-    route!(token Update "issuer/:issuer_ref/issue/:name" asking::ISSUE => issuing::issue),
-    route!(token Update "sign/:name" asking::SIGN => issuing::sign),
-    route!(token Update "issuer/:issuer_ref/sign/:name" asking::SIGN => issuing::sign),
-    route!(token Update "root/sign-intermediate" asking::INTERMEDIATE => issuing::sign_intermediate),
-    route!(token Update "issuer/:issuer_ref/sign-intermediate" asking::INTERMEDIATE => issuing::sign_intermediate),
-    route!(sudo Update "root/sign-self-issued" asking::SELF_ISSUED => issuing::sign_self_issued),
-    route!(token Update "issuer/:issuer_ref/sign-self-issued" asking::SELF_ISSUED => issuing::sign_self_issued),
-    route!(token Update "sign-verbatim" asking::VERBATIM => issuing::sign_verbatim),
-    route!(token Update "sign-verbatim/:name" asking::VERBATIM => issuing::sign_verbatim),
-    route!(token Update "issuer/:issuer_ref/sign-verbatim" asking::VERBATIM => issuing::sign_verbatim),
-    route!(token Update "issuer/:issuer_ref/sign-verbatim/:name" asking::VERBATIM => issuing::sign_verbatim),
+    route!(token Update "issue/:name" asking::ISSUE => issuing::issue).repeatable(),
+    route!(token Update "issuer/:issuer_ref/issue/:name" asking::ISSUE => issuing::issue).repeatable(),
+    route!(token Update "sign/:name" asking::SIGN => issuing::sign).repeatable(),
+    route!(token Update "issuer/:issuer_ref/sign/:name" asking::SIGN => issuing::sign).repeatable(),
+    route!(token Update "root/sign-intermediate" asking::INTERMEDIATE => issuing::sign_intermediate).repeatable(),
+    route!(token Update "issuer/:issuer_ref/sign-intermediate" asking::INTERMEDIATE => issuing::sign_intermediate).repeatable(),
+    route!(sudo Update "root/sign-self-issued" asking::SELF_ISSUED => issuing::sign_self_issued).repeatable(),
+    route!(token Update "issuer/:issuer_ref/sign-self-issued" asking::SELF_ISSUED => issuing::sign_self_issued).repeatable(),
+    route!(token Update "sign-verbatim" asking::VERBATIM => issuing::sign_verbatim).repeatable(),
+    route!(token Update "sign-verbatim/:name" asking::VERBATIM => issuing::sign_verbatim).repeatable(),
+    route!(token Update "issuer/:issuer_ref/sign-verbatim" asking::VERBATIM => issuing::sign_verbatim).repeatable(),
+    route!(token Update "issuer/:issuer_ref/sign-verbatim/:name" asking::VERBATIM => issuing::sign_verbatim).repeatable(),
     route!(token Read "config/external-policy" &[] => external_policy::read_config),
     route!(token Update "config/external-policy" external_policy::FIELDS => external_policy::write_config),
     route!(token Update "external-policy/issue" external_policy::ISSUE => external_policy::issue)
-        .with_verbatim_body(),
+        .with_verbatim_body()
+        .repeatable(),
     route!(token Update "external-policy/issue/:policy" external_policy::ISSUE => external_policy::issue)
-        .with_verbatim_body(),
+        .with_verbatim_body()
+        .repeatable(),
     route!(token Update "issuer/:issuer_ref/external-policy/issue" external_policy::ISSUE => external_policy::issue)
-        .with_verbatim_body(),
+        .with_verbatim_body()
+        .repeatable(),
     route!(token Update "issuer/:issuer_ref/external-policy/issue/:policy" external_policy::ISSUE => external_policy::issue)
-        .with_verbatim_body(),
+        .with_verbatim_body()
+        .repeatable(),
     route!(token Update "external-policy/sign" external_policy::SIGN => external_policy::sign)
-        .with_verbatim_body(),
+        .with_verbatim_body()
+        .repeatable(),
     route!(token Update "external-policy/sign/:policy" external_policy::SIGN => external_policy::sign)
-        .with_verbatim_body(),
+        .with_verbatim_body()
+        .repeatable(),
     route!(token Update "issuer/:issuer_ref/external-policy/sign" external_policy::SIGN => external_policy::sign)
-        .with_verbatim_body(),
+        .with_verbatim_body()
+        .repeatable(),
     route!(token Update "issuer/:issuer_ref/external-policy/sign/:policy" external_policy::SIGN => external_policy::sign)
-        .with_verbatim_body(),
+        .with_verbatim_body()
+        .repeatable(),
     route!(token Update "external-policy/sign-intermediate" external_policy::SIGN => external_policy::sign_intermediate)
-        .with_verbatim_body(),
+        .with_verbatim_body()
+        .repeatable(),
     route!(token Update "external-policy/sign-intermediate/:policy" external_policy::SIGN => external_policy::sign_intermediate)
-        .with_verbatim_body(),
+        .with_verbatim_body()
+        .repeatable(),
     route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate" external_policy::SIGN => external_policy::sign_intermediate)
-        .with_verbatim_body(),
+        .with_verbatim_body()
+        .repeatable(),
     route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate/:policy" external_policy::SIGN => external_policy::sign_intermediate)
-        .with_verbatim_body(),
+        .with_verbatim_body()
+        .repeatable(),
     route!(token Update "revoke" revoking::FIELDS => revoking::revoke),
     route!(token Update "revoke-with-key" revoking::BY_KEY_FIELDS => revoking::revoke_with_key),
     route!(token Update "tidy" tidy::FIELDS => tidy::begin),
@@ -114,7 +126,7 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "issuer/:issuer_ref" issuers::FIELDS => issuers::replace),
     route!(token Patch "issuer/:issuer_ref" issuers::FIELDS => issuers::merge),
     route!(token Delete "issuer/:issuer_ref" &[] => issuers::delete),
-    route!(token Update "issuer/:issuer_ref/revoke" &[] => issuers::revoke),
+    route!(token Update "issuer/:issuer_ref/revoke" revoking::ISSUER_FIELDS => issuers::revoke),
     route!(token Read "config/issuers" &[] => issuers::read_config),
     route!(token Update "config/issuers" &["default", "default_follows_latest_issuer"] => issuers::write_config),
     route!(token Read "config/urls" &[] => urls::read),

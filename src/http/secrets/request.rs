@@ -15,7 +15,10 @@ use crate::clock::parse_duration;
 use crate::error::{Error, Kind, Result};
 use crate::fields::{Fields, MAX_VALUES, bool_word};
 use crate::http::settings::Settings;
+use crate::pki::issue::repeats::FIELD;
 
+/// Longest name of a request that may be sent again.
+const MAX_KEY: usize = 255;
 /// Largest header block, bytes of names and values.
 const MAX_HEADERS: usize = 64 << 10;
 
@@ -24,6 +27,7 @@ pub(super) static VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-tok
 static AUTHORIZATION: HeaderName = HeaderName::from_static("authorization");
 static SERVICE_NAMESPACE: HeaderName = HeaderName::from_static("x-service-namespace");
 static VAULT_NAMESPACE: HeaderName = HeaderName::from_static("x-vault-namespace");
+static REPEAT_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 static SERVICE_WRAP: HeaderName = HeaderName::from_static("x-service-wrap-ttl");
 static VAULT_WRAP: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 
@@ -194,6 +198,27 @@ pub fn wrap_ttl(headers: &HeaderMap, compat: bool) -> Result<Option<Duration>> {
     Ok(found.filter(|asked| !asked.is_zero()))
 }
 
+/// What the caller calls the request, when it is one that may be sent again: printable ASCII without spaces, in quotes or
+/// not.
+///
+/// # Errors
+/// `Invalid` for what is empty, longer than 255 characters or has others, and when two were sent.
+pub fn repeat_key(headers: &HeaderMap) -> Result<Option<Box<str>>> {
+    let mut sent = headers.get_all(&REPEAT_KEY);
+    let Some(value) = sent.next() else { return Ok(None) };
+    if sent.next().is_some() {
+        return Err(Error::invalid(format!("{FIELD}: two of them were sent")));
+    }
+    let text = value.to_str().ok().map(|text| text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).unwrap_or(text));
+    let is_key = |text: &&str| (1..=MAX_KEY).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+    match text.filter(is_key) {
+        Some(text) => Ok(Some(text.into())),
+        None => {
+            Err(Error::invalid(format!("{FIELD}: must be 1 to {MAX_KEY} printable ASCII characters without spaces")))
+        }
+    }
+}
+
 /// The token that was sent, if any.
 ///
 /// # Errors
@@ -339,6 +364,24 @@ mod tests {
         assert!(asked(&[("x-vault-wrap-ttl", "60s"), ("x-service-wrap-ttl", "2m")]).is_err());
         let request = TestRequest::default().insert_header(("x-vault-wrap-ttl", "60")).to_http_request();
         assert_eq!(wrap_ttl(request.headers(), false).unwrap(), None);
+    }
+
+    #[test]
+    fn a_request_is_called_by_one_printable_word() {
+        let called = |values: &[&str]| {
+            let request = values.iter().fold(TestRequest::default(), |r, v| r.append_header(("idempotency-key", *v)));
+            repeat_key(request.to_http_request().headers()).map(|key| key.map(String::from))
+        };
+        assert_eq!(called(&[]).unwrap(), None);
+        let longest = "k".repeat(MAX_KEY);
+        for (value, key) in [("k", "k"), ("\"k\"", "k"), ("\"", "\""), (&longest, &longest), ("~!\"a", "~!\"a")] {
+            assert_eq!(called(&[value]).unwrap().as_deref(), Some(key), "{value}");
+        }
+        let long = "k".repeat(MAX_KEY + 1);
+        for values in [&[""][..], &["\"\""], &["a b"], &["a\tb"], &["\u{e4}"], &[&long], &["a", "a"]] {
+            let refused = called(values).unwrap_err();
+            assert_eq!((refused.kind(), refused.text().starts_with("Idempotency-Key: ")), (Kind::Invalid, true));
+        }
     }
 
     #[test]

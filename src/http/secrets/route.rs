@@ -115,6 +115,8 @@ pub struct Route {
     pub audited: bool,
     /// Whether an open route's handler is given the token that was sent, if any. Nobody has looked at it.
     pub names_token: bool,
+    /// Whether its requests may be [sent again](crate::http::secrets::request::repeat_key).
+    pub repeatable: bool,
     /// The code.
     pub handler: Handler,
 }
@@ -130,6 +132,7 @@ impl Route {
         let (access, body) = (Access::Token, BodyKind::Fields);
         let (synonyms, body_limit, longest_text) = (&[], None, MAX_TEXT);
         let (compressible, audited, names_token) = (matches!(op, Operation::List), true, false);
+        let repeatable = false;
         Self {
             operation: op,
             pattern,
@@ -143,6 +146,7 @@ impl Route {
             compressible,
             audited,
             names_token,
+            repeatable,
             handler,
         }
     }
@@ -187,6 +191,12 @@ impl Route {
     #[must_use]
     pub const fn uncompressed(self) -> Self {
         Self { compressible: false, ..self }
+    }
+
+    /// The same route, whose requests may be sent again with a key.
+    #[must_use]
+    pub const fn repeatable(self) -> Self {
+        Self { repeatable: true, ..self }
     }
 
     /// The same route, of which the audit is not told.
@@ -300,6 +310,8 @@ pub struct Call {
     pub token: Option<Token>,
     /// How long the answer is to be kept wrapped, if that is asked for.
     pub wrap_ttl: Option<std::time::Duration>,
+    /// What the caller calls the request, to have the same answer when it is sent again.
+    pub repeat_key: Option<Box<str>>,
     /// Whether the caller's policies grant sudo on this path (or it holds root).
     pub sudo: bool,
     /// Where the caller is, as [`caller_address`](crate::http::address::caller_address) decides it.

@@ -97,8 +97,8 @@ mod tests {
     use super::*;
     use crate::documents::{Document, MountId};
     use crate::pki::store::{
-        CrlRow, LeaseRow, MetadataRow, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation,
-        TidyRow,
+        AnsweredRow, CrlRow, LeaseRow, MetadataRow, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate,
+        StoredRevocation, TidyRow,
     };
     use crate::x509::serial::Serial;
 
@@ -175,6 +175,10 @@ mod tests {
 
         fn sweep_leases(&self, _: i64, _: u32) -> BoxFuture<'static, Result<u32>> {
             unreachable!("nothing is written")
+        }
+
+        fn answered(&self, _: [u8; 32]) -> BoxFuture<'static, Result<Option<AnsweredRow>>> {
+            unreachable!("nothing is read")
         }
 
         fn metadata(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {

@@ -236,6 +236,7 @@ impl<'a> Import<'a> {
             revocation_signature_algorithm: algorithm.unwrap_or_default(),
             urls: Default::default(),
             revoked_at,
+            revoked_for: Default::default(),
             modified_at: self.now,
         };
         self.imported_issuers.push(record.id.clone());

@@ -22,7 +22,7 @@ use crate::pki::mount::profile::Locations;
 use crate::pki::mount::urls::{NO_URLS, Urls};
 use crate::pki::mount::view::View;
 use crate::pki::store::{CertificateRow, PkiWrite};
-use crate::pki::values::subject_bounds;
+use crate::pki::values::{renewal, subject_bounds};
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::extension::{self, NameConstraints};
 use crate::x509::pieces::{Extensions, Name};
@@ -64,6 +64,8 @@ pub struct Generated {
     pub serial: Serial,
     /// notAfter, epoch seconds.
     pub not_after: i64,
+    /// When to ask for the next one, epoch seconds.
+    pub renew_after: i64,
     /// The issuer's id.
     pub issuer_id: String,
     /// The issuer's name, or empty.
@@ -202,14 +204,16 @@ impl Order {
         let mut next = view.clone();
         let put = key.put(&mut next, signers, now)?;
         let record = self.record(&put.key.id, root, now);
+        let Validity { not_before, not_after } = self.validity;
+        let (not_before, not_after) = (not_before.unix_timestamp(), not_after.unix_timestamp());
         let mut writes = vec![PkiWrite::Certificate(CertificateRow {
             mount: view.mount,
             serial,
             issuer: record.id.clone(),
             role: None,
             common_name: (!self.common_name.is_empty()).then(|| self.common_name.clone()),
-            not_before: self.validity.not_before.unix_timestamp(),
-            not_after: self.validity.not_after.unix_timestamp(),
+            not_before,
+            not_after,
             issued_at: now,
             requester: requester.to_owned(),
             der: der.clone(),
@@ -218,7 +222,8 @@ impl Order {
         let generated = Generated {
             der,
             serial,
-            not_after: self.validity.not_after.unix_timestamp(),
+            not_after,
+            renew_after: renewal::time(&serial, now, not_before, not_after),
             issuer_id: record.id.clone(),
             issuer_name: record.name.clone(),
             key: key.info(&put.key),
@@ -289,6 +294,7 @@ impl Order {
             revocation_signature_algorithm: root.algorithm.name().to_owned(),
             urls: Default::default(),
             revoked_at: None,
+            revoked_for: Default::default(),
             modified_at: now,
         }
     }

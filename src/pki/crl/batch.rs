@@ -128,7 +128,7 @@ impl Batch {
     }
 
     /// All of them in the order of their serial numbers, in parts, each serial number once: the one that
-    /// came first.
+    /// came last.
     pub(super) fn sorted(self) -> impl Iterator<Item = Sorted> {
         self.rows.into_iter().flatten().filter(|bucket| bucket.len > 0).map(Bucket::sorted)
     }
@@ -206,7 +206,7 @@ impl Bucket {
         let serial = |place: &Place| first(at(&blocks, place)).map(|(serial, _)| serial);
         let order = |a: &Place, b: &Place| {
             let by_serial = || serial(a).cmp(&serial(b));
-            a.key.cmp(&b.key).then_with(by_serial).then(a.start.cmp(&b.start))
+            a.key.cmp(&b.key).then_with(by_serial).then(b.start.cmp(&a.start))
         };
         sort(&mut index, |place| place.key, order);
         index.dedup_by(|next, kept| next.key == kept.key && serial(next) == serial(kept));
@@ -375,7 +375,7 @@ mod tests {
 
     fn expected(serials: Vec<Serial>) -> Vec<(Serial, usize)> {
         let mut expected: Vec<(Serial, usize)> = serials.into_iter().zip(0..).collect();
-        expected.sort_unstable();
+        expected.sort_unstable_by(|(a, at), (b, other)| a.cmp(b).then(other.cmp(at)));
         expected.dedup_by_key(|(serial, _)| *serial);
         expected
     }

@@ -284,6 +284,7 @@ impl Builder {
         let none_if_disabled = |entries: &Entries| if disabled { Entries::default() } else { entries.clone() };
         let state = self.states.entry(group.id.clone()).or_default();
         let Stored { complete: row, delta } = stored;
+        let delta_last = delta.as_ref().map_or(row.covers, |delta| delta.covers.max(row.covers));
         let mut fresh = sorted.delta.clone();
         if state.complete.as_ref().is_some_and(|list| list.number == row.number) {
             // Only the delta CRL is another one. What was let go of was read again.
@@ -306,6 +307,7 @@ impl Builder {
             state.moved = false;
         }
         state.delta = delta.and_then(|delta| again(view, signer, &none_if_disabled(&fresh), &delta, Some(row.number)));
+        state.delta_last = delta_last;
         state.stale = state.rebuilt || state.delta.is_none();
         state.fresh = fresh.and(&sorted.later);
         state.fresh_last = state.fresh_last.max(sorted.last);
@@ -396,6 +398,7 @@ impl Builder {
         match self.store.commit(vec![PkiWrite::Crl(delta.row(self.mount, group, self.loaded))]).await {
             Ok(_) => {
                 state.delta = Some(Arc::new(delta.finish()));
+                state.delta_last = state.fresh_last;
                 state.tell_delay(self.clock.now());
                 Ok(())
             }

@@ -65,7 +65,7 @@ impl Entries {
         chunk.is_some_and(|chunk| chunk.items().any(|item| item.serial == serial.octets()))
     }
 
-    /// These and the others in one list; a serial that is in both keeps its entry here.
+    /// These and the others in one list; of a serial that is in both the other entry counts.
     #[must_use]
     pub fn and(&self, others: &Self) -> Self {
         if self.is_empty() {
@@ -74,8 +74,8 @@ impl Entries {
         self.with_items(others.len, others.bytes, others.chunks.iter().flat_map(Chunk::items))
     }
 
-    /// These and a batch in one list; a serial that is here already keeps its entry, and of several in the
-    /// batch the first one counts.
+    /// These and a batch in one list; of a serial that is here already the batch's entry counts, and of several in
+    /// the batch the last one.
     #[must_use]
     pub fn with(&self, batch: Batch) -> Self {
         let (count, bytes) = (batch.len(), batch.bytes());
@@ -131,8 +131,9 @@ impl Entries {
             let (octets, entries) = (there.octets, there.entries);
             let found = there.seek(item.serial);
             building.append(&chunk.encoded[octets..there.octets], &chunk.ends[entries..there.entries]);
-            if !found {
-                building.append(item.encoded, &[item.end]);
+            building.append(item.encoded, &[item.end]);
+            if found {
+                there.pass();
             }
             building.cut(self);
         }
@@ -188,6 +189,14 @@ impl Cursor<'_> {
             self.entries += 1;
         }
         false
+    }
+
+    /// Goes on behind the next entry.
+    fn pass(&mut self) {
+        if let Some((_, len)) = first(&self.chunk.encoded[self.octets..]) {
+            self.octets += len;
+            self.entries += 1;
+        }
     }
 }
 
@@ -323,6 +332,29 @@ mod tests {
         assert!(list.len() >= LARGE && list.pieces().iter().all(|p| p.len() <= FULL));
         let not_full = list.pieces().iter().filter(|p| p.len() < FULL - 100).count();
         assert!(not_full <= 1, "{not_full} chunks are not full");
+    }
+
+    #[test]
+    fn what_comes_later_takes_the_place_of_what_was_there() {
+        let of = |serial: u32, reason| RevocationRow { reason, ..row(serial, 100) };
+        let batch = |rows: &[RevocationRow]| {
+            let mut batch = Batch::default();
+            rows.iter().for_each(|row| batch.add(row));
+            batch
+        };
+        let first: Vec<_> = (0..3_000).map(|n| of(n * 2, None)).collect();
+        let later = [of(0, Some(1)), of(7, Some(4)), of(3_000, Some(9)), of(5_998, Some(1)), of(3_000, Some(1))];
+        let expected = |first: &[RevocationRow]| {
+            let all = first.iter().chain(&later).map(|r| (r.serial, entry(&r.serial, 0, r.reason, None)));
+            all.collect::<BTreeMap<Serial, Vec<u8>>>().into_values().flatten().collect::<Vec<_>>()
+        };
+        let list = Entries::default().with(batch(&first));
+        let replaced = list.with(batch(&later));
+        assert_eq!(replaced.len(), 3_001);
+        assert!(joined(&replaced) == expected(&first));
+        assert!(joined(&list.and(&Entries::default().with(batch(&later)))) == expected(&first));
+        assert!(joined(&Entries::default().with(batch(&[first, later.to_vec()].concat()))) == joined(&replaced));
+        assert_eq!((list.lost(&replaced, 0), replaced.lost(&list, 0)), (0, 1));
     }
 
     proptest! {

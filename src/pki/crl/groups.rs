@@ -117,8 +117,8 @@ fn revoked_issuer(
         issuer: parent.clone(),
         revoked_at,
         not_after: issuer.certificate.not_after(),
-        reason: None,
-        invalidity_date: None,
+        reason: issuer.record.revoked_for.reason,
+        invalidity_date: issuer.record.revoked_for.invalidity_date,
     };
     Some((group_of.get(parent)?.clone(), row))
 }

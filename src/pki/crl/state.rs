@@ -30,6 +30,8 @@ pub(super) struct GroupState {
     pub(super) waiting_since: Option<Time>,
     pub(super) complete: Option<Arc<Published>>,
     pub(super) delta: Option<Arc<Published>>,
+    /// The highest sequence of the delta CRL, and of the complete one that it adds to.
+    pub(super) delta_last: u64,
     /// What is on the published complete CRL, and the sequence that it covers.
     pub(super) listed: Entries,
     pub(super) covers: u64,
@@ -70,9 +72,9 @@ impl GroupState {
         on && (wanted || (self.has_news() && now >= self.delta_time(config)))
     }
 
-    /// Whether something was revoked that is on no list.
+    /// Whether something was revoked that is on no list, or for a reason that is on none.
     pub(super) fn has_news(&self) -> bool {
-        self.fresh.len() > self.delta.as_ref().map_or(0, |delta| delta.entries)
+        !self.fresh.is_empty() && self.fresh_last > self.delta_last
     }
 
     /// When the delta CRL has its next turn, epoch seconds.
@@ -117,6 +119,7 @@ impl GroupState {
         self.listed = listed;
         self.covers = covers;
         self.fresh = Entries::default();
+        self.delta_last = self.fresh_last;
         self.stale = false;
         self.rebuilt = false;
         self.moved = false;

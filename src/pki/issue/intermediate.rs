@@ -93,8 +93,14 @@ pub async fn sign(
     };
     stages.rules(started);
     let who = &origin.requester;
-    let record =
-        Record { role: None, requester: &who.recorded_as, watch: &who.watch, store: true, beside: Beside::default() };
+    let record = Record {
+        role: None,
+        requester: &who.recorded_as,
+        watch: &who.watch,
+        store: true,
+        beside: Beside::default(),
+        repeatable: origin.repeatable.as_deref(),
+    };
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     Ok(Issued { warnings, ..issued })
 }

@@ -17,6 +17,8 @@ pub struct Issued {
     pub not_before: i64,
     /// notAfter, epoch seconds.
     pub not_after: i64,
+    /// When to ask for the next one, epoch seconds.
+    pub renew_after: i64,
     /// Who signed it, with its chain.
     pub signer: Arc<Signer>,
     /// Its key, when it was made here. It is kept nowhere else.
@@ -25,6 +27,8 @@ pub struct Issued {
     pub warnings: Warnings,
     /// The lease that comes with it, when the role wants one.
     pub lease: Option<Lease>,
+    /// Whether an earlier request made it, of which this is a repeat.
+    pub repeated: bool,
 }
 
 /// The lease that a caller gets with a certificate.

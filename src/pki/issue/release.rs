@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::beside::Beside;
 use super::issued::{Issued, Lease};
+use super::repeats::{self, Repeatable};
 use super::request::Origin;
 use super::stages::Stages;
 use crate::clock::Time;
@@ -23,6 +24,7 @@ use crate::pki::mount::signer::Signer;
 use crate::pki::mount::view::View;
 use crate::pki::store::{CertificateRow, PkiOutcome, PkiWrite};
 use crate::pki::tools::Tools;
+use crate::pki::values::renewal;
 use crate::telemetry;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::extension;
@@ -72,21 +74,27 @@ pub(crate) struct Record<'a> {
     pub(crate) store: bool,
     /// What is recorded beside it, in the same commit.
     pub(crate) beside: Beside,
+    /// The request, when it is remembered: then the certificate is stored.
+    pub(crate) repeatable: Option<&'a Repeatable>,
 }
 
 impl<'a> Record<'a> {
     /// How a certificate is recorded that is issued by a role, here with its name, or without one.
     ///
     /// # Errors
-    /// Those of [`Beside::of`].
+    /// Those of [`Beside::of`]; `Invalid` for a request that is to be remembered, and a role with `no_store`.
     pub(crate) fn of(origin: &'a Origin, role: Option<(&'a str, &Role)>, metadata: Option<&str>) -> Result<Self> {
         let (name, role) = role.unzip();
+        let store = role.is_none_or(|role| !role.no_store);
+        let repeatable = origin.repeatable.as_deref();
+        repeats::unless_stored(store, repeatable, "the role's no_store keeps no certificate")?;
         Ok(Self {
             role: name,
             requester: &origin.requester.recorded_as,
             watch: &origin.requester.watch,
-            store: role.is_none_or(|role| !role.no_store),
+            store,
             beside: Beside::of(origin, metadata, role)?,
+            repeatable,
         })
     }
 }
@@ -105,7 +113,8 @@ impl Draft {
         }
     }
 
-    /// Signs, stores and only then releases the certificate.
+    /// Signs, stores and only then releases the certificate; that of an earlier request, when this one repeats it and
+    /// was overtaken.
     ///
     /// # Errors
     /// `Invalid` from the structural checks; `Unavailable` when the record cannot be stored.
@@ -122,18 +131,25 @@ impl Draft {
             let serial = view.new_serial(&*tools.serials)?;
             let prepared = self.prepare(&serial, subject_key)?;
             let der = prepared.sign(&*tools.signers, record.watch).await?.der();
-            let started = stages.sign(started);
+            let (started, now) = (stages.sign(started), tools.clock.now());
             if !record.store && record.beside.is_empty() {
-                return Ok(self.released(der, serial, None));
+                return Ok(self.released(der, serial, None, now));
             }
-            let row = self.row(view.mount, serial, &der, record, tools.clock.now());
+            let row = self.row(view.mount, serial, &der, record, now);
             let (mut unit, lease) = record.beside.writes(&row)?;
             unit.extend(record.store.then_some(PkiWrite::Certificate(row)));
+            let repeatable = record.repeatable.map(|repeatable| repeatable.row(serial, lease.as_ref(), now));
+            unit.extend(repeatable.map(PkiWrite::Answered));
             let outcome = tools.store.commit(unit).await?;
             stages.store(started);
             if !outcome.contains(&PkiOutcome::SerialTaken) {
                 metrics::counter!(telemetry::PKI_LEASES).increment(u64::from(lease.is_some()));
-                return Ok(self.released(der, serial, lease));
+                return Ok(self.released(der, serial, lease, now));
+            }
+            if let Some(repeatable) = record.repeatable
+                && let Some(earlier) = Box::pin(repeats::earlier(repeatable, view, tools)).await?
+            {
+                return Ok(earlier);
             }
         }
         Err(Error::internal("no free serial number found"))
@@ -162,7 +178,7 @@ impl Draft {
         Prepared::certificate(tbs, self.shape, &expected, &pieces.constraints, &self.key.signing)
     }
 
-    fn released(self, der: Vec<u8>, serial: Serial, lease: Option<Lease>) -> Issued {
+    fn released(self, der: Vec<u8>, serial: Serial, lease: Option<Lease>, now: Time) -> Issued {
         let Validity { not_before, not_after, .. } = self.validity;
         let (not_before, not_after) = (not_before.unix_timestamp(), not_after.unix_timestamp());
         Issued {
@@ -170,10 +186,12 @@ impl Draft {
             serial,
             not_before,
             not_after,
+            renew_after: renewal::time(&serial, now.unix_timestamp(), not_before, not_after),
             signer: self.signer,
             key: None,
             warnings: Warnings::default(),
             lease,
+            repeated: false,
         }
     }
 

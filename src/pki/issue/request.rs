@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::repeats::Repeatable;
 use crate::keys::pool::Watch;
 use crate::pki::check::request::{
     RequestedKey, RequestedNames, RequestedSignature, RequestedSubject, RequestedUsages, RequestedValidity,
@@ -60,6 +61,8 @@ pub struct Origin {
     pub requester: Requester,
     /// The mount's lifetimes.
     pub limits: Limits,
+    /// What the request is remembered by, when it may be sent again.
+    pub repeatable: Option<Box<Repeatable>>,
 }
 
 impl Origin {

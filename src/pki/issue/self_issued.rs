@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::csr::check_outside_key;
 use super::issued::Issued;
+use super::repeats;
 use super::request::{Origin, SelfIssuedRequest};
 use super::signer::{below, signer, usable_key};
 use super::stages::Stages;
@@ -17,6 +18,7 @@ use crate::pki::check::prepared::Prepared;
 use crate::pki::check::structure::{Expected, Shape};
 use crate::pki::mount::view::View;
 use crate::pki::tools::Tools;
+use crate::pki::values::renewal;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::certificate::Certificate;
 use crate::x509::oid;
@@ -34,10 +36,12 @@ pub async fn sign(
     stages: Stages,
 ) -> Result<Issued> {
     let started = Instant::now();
+    repeats::unless_stored(false, origin.repeatable.as_deref(), "sign-self-issued stores no certificate")?;
     let certificate = &request.certificate;
     check(certificate)?;
+    let now = tools.clock.now();
     let signer = signer(&view, origin.issuer_or("default"))?;
-    let key = usable_key(&signer, tools.clock.now())?;
+    let key = usable_key(&signer, now)?;
     let pieces = signer.pieces()?;
     below(&signer)?;
     let kind = key.public().kind();
@@ -61,15 +65,18 @@ pub async fn sign(
     let prepared = Prepared::certificate(tbs, Shape::Kept, &expected, &pieces.constraints, &key.signing)?;
     let signed = prepared.sign(&*tools.signers, &origin.requester.watch).await?;
     stages.sign(started);
+    let (serial, not_before, not_after) = (certificate.serial(), certificate.not_before(), certificate.not_after());
     Ok(Issued {
         der: signed.der(),
-        serial: certificate.serial(),
-        not_before: certificate.not_before(),
-        not_after: certificate.not_after(),
+        serial,
+        not_before,
+        not_after,
+        renew_after: renewal::time(&serial, now.unix_timestamp(), not_before, not_after),
         signer,
         key: None,
         warnings: Warnings::default(),
         lease: None,
+        repeated: false,
     })
 }
 

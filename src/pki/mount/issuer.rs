@@ -14,6 +14,7 @@ use crate::fields::{MAX_NAME, is_name};
 use crate::keys::local::PrivateKey;
 use crate::keys::signing::{ManagedKey, SigningKey};
 use crate::pki::constraints::Constraints;
+use crate::pki::store::Grounds;
 use crate::pki::values::hex;
 use crate::x509::certificate::Certificate;
 use crate::x509::extension::KeyUsage;
@@ -156,6 +157,9 @@ pub struct IssuerRecord {
     /// When it was revoked, epoch seconds.
     #[serde(default)]
     pub revoked_at: Option<i64>,
+    /// Why it was revoked.
+    #[serde(default, skip_serializing_if = "Grounds::are_unsaid")]
+    pub revoked_for: Grounds,
     /// When it last changed, epoch seconds (`Last-Modified`).
     pub modified_at: i64,
 }

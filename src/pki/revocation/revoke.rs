@@ -16,21 +16,39 @@ use crate::pki::actor::{Coming, Planned};
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::view::View;
-use crate::pki::store::{CertificateRow, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation};
+use crate::pki::store::{
+    CertificateRow, Grounds, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation,
+};
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 
 /// A certificate that ends within this many seconds is not worth an entry.
 const ALMOST_EXPIRED: i64 = 2;
+/// What is said of a reason or date that came after another one.
+const TOO_LATE: &str = "revoked before: of what is said of a revocation only a compromise of the key can be added";
+
 /// A revocation that is asked for.
 pub struct Revocation {
     /// The certificate.
     pub certificate: Named,
-    /// Why; `None` is unspecified.
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a certificate is revoked, as a caller says it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Why {
+    /// The reason; `None` is unspecified.
     pub reason: Option<Reason>,
     /// From when on the certificate is not to be trusted, epoch seconds.
     pub invalidity_date: Option<i64>,
+}
+
+impl Why {
+    fn grounds(self) -> Grounds {
+        Grounds { reason: self.reason.map(Reason::code), invalidity_date: self.invalidity_date }
+    }
 }
 
 /// A certificate that a caller names.
@@ -41,11 +59,14 @@ pub enum Named {
     Certificate(Box<Certificate>),
 }
 
-/// Reasons that a leaf's revocation may have (RFC 5280 5.3.1): no hold, no removal, nothing for CAs only.
+/// Reasons that a revocation may have (RFC 5280 5.3.1): no hold and no removal, for what is revoked here stays so,
+/// and nothing of attribute authorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Its key is known to others.
     KeyCompromise = 1,
+    /// The same of an authority; of no leaf.
+    CaCompromise = 2,
     /// Something of its subject changed.
     AffiliationChanged = 3,
     /// Another one came in its place.
@@ -57,6 +78,10 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The rule that a word breaks which is none of them.
+    pub const RULE: &str = "reason: must be unspecified, keyCompromise, affiliationChanged, superseded, \
+        cessationOfOperation or privilegeWithdrawn, or its number; of an authority also cACompromise";
+
     /// The number of the reason in an entry.
     pub fn code(self) -> u8 {
         self as u8
@@ -104,20 +129,15 @@ impl Target {
         self.not_after < now.unix_timestamp() + ALMOST_EXPIRED
     }
 
-    fn revoked(self, mount: MountId, now: Time, why: Why) -> RevocationRow {
-        RevocationRow {
-            mount,
-            serial: self.serial,
-            issuer: self.issuer,
-            revoked_at: now,
-            not_after: self.not_after,
-            reason: why.reason.map(Reason::code),
-            invalidity_date: why.invalidity_date,
-        }
+    fn revoked(&self, mount: MountId, now: Time, why: Why) -> RevocationRow {
+        let Grounds { reason, invalidity_date } = why.grounds();
+        let (serial, issuer, not_after) = (self.serial, self.issuer.clone(), self.not_after);
+        RevocationRow { mount, serial, issuer, revoked_at: now, not_after, reason, invalidity_date }
     }
 }
 
-/// Revokes a certificate.
+/// Revokes a certificate. One that is revoked already stays so since then; that its key is compromised takes the
+/// place of the reason that it has, and of any other reason a warning says that it came too late.
 ///
 /// # Errors
 /// `Invalid` naming the rule; `Unavailable` when the record cannot be stored or no CRL can be built
@@ -171,36 +191,40 @@ pub(crate) async fn of_lease(authority: &Authority, serial: Serial) -> Result<Op
     Ok((!done).then(|| target.revoked(authority.mount(), now, Why::default())))
 }
 
-/// What the caller says of the reasons.
-#[derive(Default)]
-struct Why {
-    reason: Option<Reason>,
-    invalidity_date: Option<i64>,
-}
-
 async fn carry_out(authority: &Arc<Authority>, mut target: Target, why: Why, coming: Coming) -> Result<Outcome> {
+    let now = authority.tools().clock.now();
+    let row = target.revoked(authority.mount(), now, why);
     // Before its end of validity is looked at: what was revoked in time stays so.
-    if let Some(earlier) = target.revocation.take() {
+    let is_revoked = target.revocation.is_some();
+    if let Some(earlier) = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none()) {
         // Its CRL may still be on the way, and whoever stored it may not know: the answer means the same
         // for every caller.
         authority.answers().revoked();
-        let warnings = authority.publish_revocations(earlier.sequence, coming).await?;
+        let mut warnings = authority.publish_revocations(earlier.sequence, coming).await?;
+        warnings.extend(too_late(earlier.row.grounds(), why));
         return Ok(Outcome::Revoked { at: earlier.row.revoked_at, warnings });
     }
-    let now = authority.tools().clock.now();
     let expired_too = authority.view().crl_config.value.allow_expired_cert_revocation;
-    if target.has_expired(now) && !expired_too {
+    if !is_revoked && target.has_expired(now) && !expired_too {
         return Ok(Outcome::Expired);
     }
     let mut unit = Vec::with_capacity(2);
     unit.extend(target.brought.take().map(|row| PkiWrite::Certificate(*row)));
-    unit.push(PkiWrite::Revocation(target.revoked(authority.mount(), now, why)));
+    unit.push(PkiWrite::Revocation(row));
     // A task of its own: a caller that leaves must not separate the record from its CRL.
     let authority = Arc::clone(authority);
-    tokio::spawn(async move { record(&authority, unit, coming).await }).await.map_err(Error::internal)?
+    tokio::spawn(async move { record(&authority, unit, why, coming).await }).await.map_err(Error::internal)?
 }
 
-async fn record(authority: &Authority, unit: Vec<PkiWrite>, coming: Coming) -> Result<Outcome> {
+/// What is said of a reason or date that a revocation has not taken.
+fn too_late(stands: Grounds, why: Why) -> Option<String> {
+    let Grounds { reason, invalidity_date } = why.grounds();
+    let taken = reason.is_none_or(|reason| Some(reason) == stands.reason)
+        && invalidity_date.is_none_or(|date| Some(date) == stands.invalidity_date);
+    (!taken).then(|| TOO_LATE.to_owned())
+}
+
+async fn record(authority: &Authority, unit: Vec<PkiWrite>, why: Why, coming: Coming) -> Result<Outcome> {
     let outcomes = authority.tools().store.commit(unit).await;
     // After a failure, too: the record may be there.
     authority.answers().revoked();
@@ -212,18 +236,22 @@ async fn record(authority: &Authority, unit: Vec<PkiWrite>, coming: Coming) -> R
         metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
     }
     // Another request's revocation of this moment, too, is answered when a CRL lists it.
-    let warnings = authority.publish_revocations(stored.sequence, coming).await?;
+    let mut warnings = authority.publish_revocations(stored.sequence, coming).await?;
+    warnings.extend(too_late(stored.row.grounds(), why));
     Ok(Outcome::Revoked { at: stored.row.revoked_at, warnings })
 }
 
 async fn target(authority: &Authority, revocation: Revocation, requester: &str) -> Result<(Target, Why)> {
-    let Revocation { certificate, reason, invalidity_date } = revocation;
+    let Revocation { certificate, why } = revocation;
     let view = authority.view();
     let target = match certificate {
         Named::Serial(serial) => by_serial(authority, &view, serial).await?,
         Named::Certificate(certificate) => by_certificate(authority, &view, &certificate, requester).await?,
     };
-    Ok((target, Why { reason, invalidity_date }))
+    if why.reason == Some(Reason::CaCompromise) && !Certificate::parse(&target.der).is_ok_and(|found| found.is_ca()) {
+        return Err(Error::invalid(Reason::RULE));
+    }
+    Ok((target, why))
 }
 
 async fn by_serial(authority: &Authority, view: &View, serial: Serial) -> Result<Target> {
@@ -283,35 +311,43 @@ fn is_issuer(field: &str) -> Error {
 
 /// Revokes an issuer: it signs no certificate from now on, and the CRLs of the issuers of this mount that
 /// certify it list it. It still signs its own CRL. Gives its id, and warnings; of an issuer that is revoked
-/// already nothing changes.
+/// already nothing changes but its reason, as that of a [certificate](revoke).
 ///
 /// # Errors
 /// `NotFound` for an unknown issuer; `Unavailable` from storage.
-pub async fn revoke_issuer(authority: &Authority, reference: &str, requester: &str) -> Result<(String, Warnings)> {
+pub async fn revoke_issuer(
+    authority: &Authority,
+    reference: &str,
+    why: Why,
+    requester: &str,
+) -> Result<(String, Warnings)> {
     let view = authority.view();
     let issuer = &view.signer(reference).ok_or_else(Error::not_found)?.issuer;
     let id = issuer.record.id.clone();
     let now = authority.tools().clock.now();
-    let rows = issuer_rows(authority, &view, issuer, now, requester).await?;
+    let rows = issuer_rows(authority, &view, issuer, now, why, requester).await?;
     let wanted = id.clone();
-    let (warnings, crls) = authority
+    let ((mut warnings, fresh), crls) = authority
         .change_and_crls(move |view| {
             let issuer = &view.signer(&wanted).ok_or_else(Error::not_found)?.issuer;
             let mut next = view.clone();
-            if issuer.record.revoked_at.is_some() {
-                return Ok((Planned { view: next, writes: Vec::new(), crls: false }, None));
-            }
-            let mut record = issuer.record.clone();
+            let record = &issuer.record;
+            let (grounds, earlier) = (why.grounds(), record.revoked_at.map(|_| record.revoked_for));
+            let Some(revoked_for) = earlier.map_or(Some(grounds), |earlier| earlier.amended_by(grounds)) else {
+                let warnings = too_late(record.revoked_for, why).into_iter().collect();
+                return Ok((Planned { view: next, writes: Vec::new(), crls: false }, (warnings, false)));
+            };
+            let mut record = record.clone();
             record.usage.issuing = false;
-            record.revoked_at = Some(now.unix_timestamp());
+            record.revoked_at = record.revoked_at.or(Some(now.unix_timestamp()));
+            record.revoked_for = revoked_for;
             record.modified_at = now.unix_timestamp();
             let mut writes = vec![next.put_issuer(record)?];
             writes.extend(rows.iter().cloned());
-            Ok((Planned { view: next, writes, crls: true }, Some(issuer_warnings(view, issuer))))
+            Ok((Planned { view: next, writes, crls: true }, (issuer_warnings(view, issuer), earlier.is_none())))
         })
         .await?;
-    let Some(mut warnings) = warnings else { return Ok((id, Warnings::default())) };
-    metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
+    metrics::counter!(telemetry::PKI_REVOCATIONS).increment(u64::from(fresh));
     warnings.extend(crls);
     Ok((id, warnings))
 }
@@ -324,6 +360,7 @@ async fn issuer_rows(
     view: &View,
     issuer: &Issuer,
     now: Time,
+    why: Why,
     requester: &str,
 ) -> Result<Vec<PkiWrite>> {
     let certificate = &issuer.certificate;
@@ -334,15 +371,10 @@ async fn issuer_rows(
         (None, Some(parent)) => (parent.clone(), Some(row(authority, certificate, parent, requester))),
         _ => return Ok(Vec::new()),
     };
-    let revocation = RevocationRow {
-        mount: authority.mount(),
-        serial: certificate.serial(),
-        issuer,
-        revoked_at: now,
-        not_after: certificate.not_after(),
-        reason: None,
-        invalidity_date: None,
-    };
+    let (serial, not_after) = (certificate.serial(), certificate.not_after());
+    let Grounds { reason, invalidity_date } = why.grounds();
+    let mount = authority.mount();
+    let revocation = RevocationRow { mount, serial, issuer, revoked_at: now, not_after, reason, invalidity_date };
     Ok(brought.map(PkiWrite::Certificate).into_iter().chain([PkiWrite::Revocation(revocation)]).collect())
 }
 

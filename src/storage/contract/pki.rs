@@ -49,7 +49,7 @@ pub(super) async fn a_revocation_is_idempotent_and_the_first_stays(fixture: &imp
     assert!(fresh && first.sequence == 1);
     assert_eq!(rfc3339(first.row.revoked_at), "2026-01-01T00:00:00.123456Z", "as it reads back");
     row.revoked_at += std::time::Duration::from_secs(60);
-    row.reason = Some(1);
+    row.reason = Some(3);
     let (again, fresh) = revoked(w.pki.commit(vec![PkiWrite::Revocation(row)]).await.unwrap());
     assert!(!fresh);
     assert_eq!(again, first);
@@ -57,6 +57,43 @@ pub(super) async fn a_revocation_is_idempotent_and_the_first_stays(fixture: &imp
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (0, 1));
     let (next, _) = revoked(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 2))]).await.unwrap());
     assert_eq!(next.sequence, 2, "the repetition used no number");
+}
+
+pub(super) async fn a_compromise_replaces_another_reason_once_and_moves_to_the_next_number(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let row = |n: u32, reason, invalidity_date| RevocationRow { reason, invalidity_date, ..revocation(w.mount, n) };
+    let commit = async |row: RevocationRow| revoked(w.pki.commit(vec![PkiWrite::Revocation(row)]).await.unwrap());
+    for n in 1..=3 {
+        assert!(commit(row(n, [None, Some(4), Some(1)][n as usize - 1], Some(NOW - 5))).await.1);
+    }
+    let later = |n, reason, date| {
+        let row = row(n, reason, date);
+        RevocationRow { revoked_at: row.revoked_at + std::time::Duration::from_secs(60), ..row }
+    };
+    let (stored, fresh) = commit(later(1, Some(1), Some(NOW - 9))).await;
+    assert_eq!((stored.sequence, fresh, &stored.row), (4, false, &row(1, Some(1), Some(NOW - 9))));
+    let (stored, _) = commit(later(2, Some(2), None)).await;
+    assert_eq!((stored.sequence, &stored.row), (5, &row(2, Some(2), Some(NOW - 5))), "the date that is known stays");
+    for (n, reason) in [(1, Some(1)), (1, Some(2)), (2, Some(1)), (2, None), (3, Some(1)), (3, Some(2)), (3, Some(9))] {
+        let (stands, fresh) = commit(later(n, reason, Some(NOW - 1))).await;
+        assert!(!fresh && stands.row.invalidity_date != Some(NOW - 1), "{n} {reason:?}");
+    }
+    // Whoever has read three of them hears of what changed, and nobody finds two.
+    let read = async |after| -> Vec<_> {
+        let page = w.pki.revocations(w.mount, after, 10).await.unwrap();
+        page.iter().map(|r| (r.sequence, r.row.serial, r.row.reason)).collect()
+    };
+    let changed = [(4, serial(1), Some(1)), (5, serial(2), Some(2))];
+    assert_eq!(read(3).await, changed);
+    assert_eq!(read(0).await, [&[(3, serial(3), Some(1))][..], &changed].concat());
+    assert_eq!(w.pki.counts(w.mount).await.unwrap(), (0, 3));
+    // Both in one batch, and in one unit.
+    let unit = vec![PkiWrite::Revocation(row(4, Some(5), None)), PkiWrite::Revocation(later(4, Some(1), None))];
+    let batch = join_all([w.pki.commit(unit), w.pki.commit(vec![PkiWrite::Revocation(later(4, Some(1), None))])]).await;
+    assert!(batch.iter().all(Result::is_ok));
+    let status = w.pki.status(w.mount, serial(4)).await.unwrap().revocation.unwrap();
+    assert_eq!((status.row.reason, status.row.revoked_at), (Some(1), now()));
+    assert_eq!(w.pki.counts(w.mount).await.unwrap(), (0, 4));
 }
 
 pub(super) async fn the_status_of_a_serial_is_of_its_certificate_and_its_revocation(fixture: &impl Fixture) {

@@ -7,12 +7,12 @@ use rusqlite::Connection;
 use super::mounts::{self, Touched};
 use super::query::Failure;
 use super::reader::Pool;
-use super::{certificates, crls, documents, leases, metadata, revocations, tidy};
+use super::{answered, certificates, crls, documents, leases, metadata, revocations, tidy};
 use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate,
-    StoredRevocation, TidyRow,
+    AnsweredRow, CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus,
+    StoredCertificate, StoredRevocation, TidyRow,
 };
 use crate::storage::store::Store;
 use crate::x509::serial::Serial;
@@ -56,6 +56,11 @@ pub(super) fn write(db: &Connection, touched: &mut Touched, write: &PkiWrite) ->
             metadata::insert(db, row)?;
             PkiOutcome::Done
         }
+        PkiWrite::Answered(row) => {
+            answered::insert(db, row)?;
+            PkiOutcome::Done
+        }
+        PkiWrite::AnsweredSweep { now, limit } => PkiOutcome::Changed(answered::sweep(db, *now, *limit)?),
         PkiWrite::RevocationIssuer { mount, serial, issuer } => {
             touched.mount(db, *mount)?;
             PkiOutcome::Changed(revocations::set_issuer(db, *mount, serial, issuer)?)
@@ -143,6 +148,10 @@ impl PkiStore for Store<Pool> {
 
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
         self.reader.read(move |db| tidy::get(db, mount))
+    }
+
+    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<AnsweredRow>>> {
+        self.reader.read(move |db| answered::get(db, key))
     }
 
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {

@@ -1,4 +1,4 @@
-//! SQL of revocations: idempotent, numbered without gaps.
+//! SQL of revocations: idempotent, numbered in order.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -15,6 +15,8 @@ const NEXT: &str = "UPDATE mount SET rev_seq = rev_seq + 1 WHERE id = $1 RETURNI
 const INSERT: &str = "INSERT INTO revocation
     (mount, serial, seq, issuer, revoked_at_micros, not_after, reason, invalidity_date)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+const AMEND: &str =
+    "UPDATE revocation SET seq = $1, reason = $2, invalidity_date = $3 WHERE mount = $4 AND serial = $5";
 
 /// The revocation that stands, and whether this call made it. The number comes from the mount's row
 /// inside the same transaction: a transaction that fails gives it back, and a lower number never
@@ -22,9 +24,10 @@ const INSERT: &str = "INSERT INTO revocation
 pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevocation, bool), Failure> {
     let key = params![row.mount.0, row.serial.octets()];
     if let Some(stored) = prepared(db, GET)?.query_row(key, |found| read(row.mount, found, 0)).optional()? {
-        return Ok((stored, false));
+        let Some(amended) = stored.row.amended_by(row) else { return Ok((stored, false)) };
+        return Ok((amend(db, amended)?, false));
     }
-    let sequence: i64 = prepared(db, NEXT)?.query_row([row.mount.0], |row| row.get(0))?;
+    let sequence = next(db, row.mount)?;
     prepared(db, INSERT)?.execute(params![
         row.mount.0,
         row.serial.octets(),
@@ -36,6 +39,18 @@ pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevo
         row.invalidity_date,
     ])?;
     Ok((StoredRevocation { row: row.clone(), sequence: sequence as u64 }, true))
+}
+
+/// Gives a revocation its other reason, and the next number.
+fn amend(db: &Connection, row: RevocationRow) -> rusqlite::Result<StoredRevocation> {
+    let sequence = next(db, row.mount)?;
+    let key = (row.mount.0, row.serial.octets());
+    prepared(db, AMEND)?.execute(params![sequence, row.reason, row.invalidity_date, key.0, key.1])?;
+    Ok(StoredRevocation { row, sequence: sequence as u64 })
+}
+
+fn next(db: &Connection, mount: MountId) -> rusqlite::Result<i64> {
+    prepared(db, NEXT)?.query_row([mount.0], |row| row.get(0))
 }
 
 /// Gives a revocation another issuer; how many there were.

@@ -20,6 +20,10 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0006_secret_ids", sql: include_str!("../../../migrations/sqlite/0006_secret_ids.sql") },
     Migration { name: "0007_cubbyhole", sql: include_str!("../../../migrations/sqlite/0007_cubbyhole.sql") },
     Migration { name: "0008_identity", sql: include_str!("../../../migrations/sqlite/0008_identity.sql") },
+    Migration {
+        name: "0009_answered_requests",
+        sql: include_str!("../../../migrations/sqlite/0009_answered_requests.sql"),
+    },
 ];
 
 /// Brings the schema up to date.

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::query::{Failure, Session};
-use super::{certificates, leases, metadata};
+use super::{answered, certificates, leases, metadata};
 use crate::documents::MountId;
-use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, RevocationRow};
+use crate::pki::store::{AnsweredRow, CertificateRow, LeaseRow, MetadataRow, RevocationRow};
 
 /// When a write is sent, as against the rows that are gathered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,24 +31,27 @@ pub(super) struct Gathered<'a> {
     pub(super) certificates: Vec<&'a CertificateRow>,
     pub(super) leases: Vec<&'a LeaseRow>,
     pub(super) metadata: Vec<&'a MetadataRow>,
+    pub(super) answered: Vec<&'a AnsweredRow>,
     pub(super) revocations: Vec<(Place, &'a RevocationRow)>,
 }
 
 /// How much is gathered of each kind.
 #[derive(Clone, Copy)]
-pub(super) struct Mark([usize; 4]);
+pub(super) struct Mark([usize; 5]);
 
 impl Gathered<'_> {
     /// How much is gathered by now.
     pub(super) fn mark(&self) -> Mark {
-        Mark([self.certificates.len(), self.leases.len(), self.metadata.len(), self.revocations.len()])
+        let Self { certificates, leases, metadata, answered, revocations } = self;
+        Mark([certificates.len(), leases.len(), metadata.len(), answered.len(), revocations.len()])
     }
 
     /// Takes back everything since [`Gathered::mark`].
-    pub(super) fn back_to(&mut self, Mark([certificates, leases, metadata, revocations]): Mark) {
+    pub(super) fn back_to(&mut self, Mark([certificates, leases, metadata, answered, revocations]): Mark) {
         self.certificates.truncate(certificates);
         self.leases.truncate(leases);
         self.metadata.truncate(metadata);
+        self.answered.truncate(answered);
         self.revocations.truncate(revocations);
     }
 
@@ -61,15 +64,18 @@ impl Gathered<'_> {
         }
     }
 
-    /// The mounts of its rows.
+    /// The mounts of its rows; that of an answered request is its certificate's.
     pub(super) fn mounts(&self) -> BTreeSet<MountId> {
         let certificates = self.certificates.iter().map(|row| row.mount);
         let attached = self.leases.iter().map(|row| row.mount).chain(self.metadata.iter().map(|row| row.mount));
         certificates.chain(attached).chain(self.revocations.iter().map(|(_, row)| row.mount)).collect()
     }
 
-    /// Inserts everything but revocations, or says that a serial is taken: then the caller undoes it.
+    /// Inserts everything but revocations, or says that a serial or a key is taken: then the caller undoes it.
     pub(super) async fn send(&self, db: &Session) -> Result<(), Failure> {
+        if !self.answered.is_empty() {
+            answered::insert_all(db, &self.answered).await?;
+        }
         if !self.leases.is_empty() {
             leases::insert_all(db, &self.leases).await?;
         }

@@ -8,12 +8,12 @@ use super::gathered::{Place, Turn};
 use super::query::Failure;
 use super::reader::Pool;
 use super::transaction::Transaction;
-use super::{certificates, crls, leases, metadata, mounts, revocations, tidy};
+use super::{answered, certificates, crls, leases, metadata, mounts, revocations, tidy};
 use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate,
-    StoredRevocation, TidyRow,
+    AnsweredRow, CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus,
+    StoredCertificate, StoredRevocation, TidyRow,
 };
 use crate::storage::store::Store;
 use crate::x509::serial::Serial;
@@ -21,9 +21,11 @@ use crate::x509::serial::Serial;
 /// When a write is sent.
 pub(super) fn turn(write: &PkiWrite) -> Turn {
     match write {
-        PkiWrite::Certificate(_) | PkiWrite::Lease(_) | PkiWrite::Metadata(_) | PkiWrite::Revocation(_) => {
-            Turn::Gathered
-        }
+        PkiWrite::Certificate(_)
+        | PkiWrite::Lease(_)
+        | PkiWrite::Metadata(_)
+        | PkiWrite::Answered(_)
+        | PkiWrite::Revocation(_) => Turn::Gathered,
         PkiWrite::LeasesMark(_)
         | PkiWrite::LeasesEnd(_)
         | PkiWrite::LeasesMarkEnded { .. }
@@ -73,6 +75,11 @@ pub(super) async fn write<'a>(
             tx.gathered.metadata.push(row);
             PkiOutcome::Done
         }
+        PkiWrite::Answered(row) => {
+            tx.gathered.answered.push(row);
+            PkiOutcome::Done
+        }
+        PkiWrite::AnsweredSweep { now, limit } => PkiOutcome::Changed(answered::sweep(db, *now, *limit).await?),
         PkiWrite::RevocationIssuer { mount, serial, issuer } => {
             tx.hold(*mount).await?;
             PkiOutcome::Changed(revocations::set_issuer(db, *mount, serial, issuer).await?)
@@ -170,6 +177,10 @@ impl PkiStore for Store<Pool> {
 
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
         self.reader.read("tidy", move |db| tidy::get(db, mount).boxed())
+    }
+
+    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<AnsweredRow>>> {
+        self.reader.read("answered", move |db| answered::get(db, key).boxed())
     }
 
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {

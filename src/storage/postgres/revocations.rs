@@ -1,4 +1,4 @@
-//! SQL of revocations: idempotent, numbered without gaps.
+//! SQL of revocations: idempotent, numbered in order.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,15 +22,25 @@ const INSERT: &str = "INSERT INTO revocation
     (mount, serial, seq, issuer, revoked_at_micros, not_after, reason, invalidity_date)
     SELECT $1, UNNEST($2::BYTEA[]), UNNEST($3::BIGINT[]), UNNEST($4::TEXT[]), UNNEST($5::BIGINT[]),
         UNNEST($6::BIGINT[]), UNNEST($7::BIGINT[]), UNNEST($8::BIGINT[])";
+const AMEND: &str = "UPDATE revocation SET seq = new.seq, reason = new.reason, invalidity_date = new.invalidity_date
+    FROM UNNEST($2::BYTEA[], $3::BIGINT[], $4::BIGINT[], $5::BIGINT[]) AS new (serial, seq, reason, invalidity_date)
+    WHERE revocation.mount = $1 AND revocation.serial = new.serial";
 
-/// The revocations of one mount that stand, in the order given, and which of them this call made. The
-/// numbers come from the mount's row inside the same transaction: a transaction that fails gives them
-/// back, and a lower number never appears after a higher one.
+/// A revocation that stands after a call.
+pub(super) struct Standing {
+    pub(super) stored: StoredRevocation,
+    /// The call made it.
+    pub(super) fresh: bool,
+}
+
+/// The revocations of one mount that stand, in the order given, and which of them this call made; and whether
+/// anything changed. The numbers come from the mount's row inside the same transaction: a transaction that fails
+/// gives them back, and a lower number never appears after a higher one.
 pub(super) async fn insert_all(
     db: &Session,
     mount: MountId,
     all: &[&RevocationRow],
-) -> Result<Vec<(StoredRevocation, bool)>, Failure> {
+) -> Result<(Vec<Standing>, bool), Failure> {
     if !exists(db, LOCK, &[&mount.0]).await? {
         return Err(Failure::Conflict(conflict::MOUNT_GONE));
     }
@@ -40,42 +50,72 @@ pub(super) async fn insert_all(
         let stored = read(mount, &found, 0)?;
         standing.insert(stored.row.serial, stored);
     }
-    let fresh = number(db, mount, all, &standing).await?;
+    let (fresh, amended) = number(db, mount, sorted_out(all, &standing)).await?;
     insert(db, mount, &fresh).await?;
+    amend(db, mount, &amended).await?;
+    let changed = !fresh.is_empty() || !amended.is_empty();
     let mut new: HashSet<Serial> = fresh.iter().map(|stored| stored.row.serial).collect();
-    standing.extend(fresh.into_iter().map(|stored| (stored.row.serial, stored)));
+    standing.extend(fresh.into_iter().chain(amended).map(|stored| (stored.row.serial, stored)));
     let stand = |row: &&RevocationRow| {
         let stored = standing.get(&row.serial).cloned().ok_or(Failure::Unreadable("a revocation just made"))?;
         // Repeated in the same batch, only the first one made it.
-        Ok((stored, new.remove(&row.serial)))
+        Ok(Standing { stored, fresh: new.remove(&row.serial) })
     };
-    all.iter().map(stand).collect()
+    Ok((all.iter().map(stand).collect::<Result<_, Failure>>()?, changed))
 }
 
-/// Those that do not stand yet, each once, with the next numbers of the mount.
+/// Those that do not stand yet, and those that do with another reason: each serial once, as it is after all of them.
+fn sorted_out(
+    all: &[&RevocationRow],
+    standing: &HashMap<Serial, StoredRevocation>,
+) -> (Vec<RevocationRow>, Vec<RevocationRow>) {
+    let mut changed: Vec<RevocationRow> = Vec::with_capacity(all.len());
+    let mut places = HashMap::new();
+    for row in all {
+        let place = places.get(&row.serial).copied();
+        let stands =
+            place.map(|at: usize| &changed[at]).or_else(|| standing.get(&row.serial).map(|stored| &stored.row));
+        let next = match stands {
+            None => Some((*row).clone()),
+            Some(stands) => stands.amended_by(row),
+        };
+        match (next, place) {
+            (Some(next), Some(at)) => changed[at] = next,
+            (Some(next), None) => {
+                places.insert(row.serial, changed.len());
+                changed.push(next);
+            }
+            (None, _) => {}
+        }
+    }
+    changed.into_iter().partition(|row| !standing.contains_key(&row.serial))
+}
+
+/// The same with the next numbers of the mount.
 async fn number(
     db: &Session,
     mount: MountId,
-    all: &[&RevocationRow],
-    standing: &HashMap<Serial, StoredRevocation>,
-) -> Result<Vec<StoredRevocation>, Failure> {
-    let mut seen = HashSet::new();
-    let fresh: Vec<_> =
-        all.iter().filter(|row| !standing.contains_key(&row.serial) && seen.insert(row.serial)).collect();
-    if fresh.is_empty() {
-        return Ok(Vec::new());
+    (fresh, amended): (Vec<RevocationRow>, Vec<RevocationRow>),
+) -> Result<(Vec<StoredRevocation>, Vec<StoredRevocation>), Failure> {
+    let new = (fresh.len() + amended.len()) as i64;
+    if new == 0 {
+        return Ok(Default::default());
     }
-    let new = fresh.len() as i64;
     let last = row(db, NEXT, &[&mount.0, &new]).await?.ok_or(Failure::Conflict(conflict::MOUNT_GONE))?;
-    let first = last.try_get::<_, i64>(0)? - new + 1;
-    let numbered = fresh.into_iter().zip(first..);
-    Ok(numbered.map(|(row, seq)| StoredRevocation { row: (*row).clone(), sequence: seq as u64 }).collect())
+    let mut sequence = last.try_get::<_, i64>(0)? - new;
+    let mut numbered = |row| {
+        sequence += 1;
+        StoredRevocation { row, sequence: sequence as u64 }
+    };
+    let fresh = fresh.into_iter().map(&mut numbered).collect();
+    Ok((fresh, amended.into_iter().map(numbered).collect()))
+}
+
+fn column<'a, T>(all: &'a [StoredRevocation], of: impl Fn(&'a StoredRevocation) -> T) -> Vec<T> {
+    all.iter().map(of).collect()
 }
 
 async fn insert(db: &Session, mount: MountId, all: &[StoredRevocation]) -> Result<(), Failure> {
-    fn column<'a, T>(all: &'a [StoredRevocation], of: impl Fn(&'a StoredRevocation) -> T) -> Vec<T> {
-        all.iter().map(of).collect()
-    }
     if all.is_empty() {
         return Ok(());
     }
@@ -89,6 +129,26 @@ async fn insert(db: &Session, mount: MountId, all: &[StoredRevocation]) -> Resul
             &column(all, |stored| stored.row.issuer.as_str()),
             &column(all, |stored| micros(stored.row.revoked_at)),
             &column(all, |stored| stored.row.not_after),
+            &column(all, |stored| stored.row.reason.map(i64::from)),
+            &column(all, |stored| stored.row.invalidity_date),
+        ],
+    )
+    .await
+    .map(drop)
+}
+
+/// Gives revocations their other reasons, and the numbers that go with them.
+async fn amend(db: &Session, mount: MountId, all: &[StoredRevocation]) -> Result<(), Failure> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    execute(
+        db,
+        AMEND,
+        &[
+            &mount.0,
+            &column(all, |stored| stored.row.serial.octets()),
+            &column(all, |stored| stored.sequence as i64),
             &column(all, |stored| stored.row.reason.map(i64::from)),
             &column(all, |stored| stored.row.invalidity_date),
         ],

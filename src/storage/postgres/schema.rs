@@ -22,6 +22,10 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0007_secret_ids", sql: include_str!("../../../migrations/postgres/0007_secret_ids.sql") },
     Migration { name: "0008_cubbyhole", sql: include_str!("../../../migrations/postgres/0008_cubbyhole.sql") },
     Migration { name: "0009_identity", sql: include_str!("../../../migrations/postgres/0009_identity.sql") },
+    Migration {
+        name: "0010_answered_requests",
+        sql: include_str!("../../../migrations/postgres/0010_answered_requests.sql"),
+    },
 ];
 
 /// A migration may take its time, and another node's too. The pair of numbers is another space than

@@ -9,6 +9,7 @@ use super::changes::Marks;
 use super::gathered::{Gathered, Mark, Place};
 use super::mounts::Inserted;
 use super::query::{Failure, Session};
+use super::revocations::Standing;
 use super::{changes, documents, leases, mounts, revocations};
 use crate::auth::store::TokenHash;
 use crate::documents::{DocumentWrite, MountId};
@@ -37,6 +38,8 @@ struct Known {
     tokens: HashSet<TokenHash>,
     /// Mounts whose rows are marked at the end: in their order, so that two nodes do not wait for each other.
     marks: BTreeMap<MountId, Marks>,
+    /// There is a revocation, or a reason of one, that other nodes do not know.
+    revoked: bool,
 }
 
 /// A point to which a transaction can go back.
@@ -142,8 +145,9 @@ impl<'a> Transaction<'a> {
             rows.push(row);
         }
         for (mount, (places, rows)) in by_mount {
-            let stand = revocations::insert_all(self.db, mount, &rows).await?;
-            for (place, (stored, fresh)) in places.into_iter().zip(stand) {
+            let (standing, changed) = revocations::insert_all(self.db, mount, &rows).await?;
+            self.known.revoked |= changed;
+            for (place, Standing { stored, fresh }) in places.into_iter().zip(standing) {
                 self.inserted(mount).revocations += i64::from(fresh);
                 self.revoked.push((place, stored, fresh));
             }
@@ -178,8 +182,7 @@ impl<'a> Transaction<'a> {
         for (mount, marks) in &self.known.marks {
             changes::mark(self.db, *mount, *marks, self.node).await?;
         }
-        let revoked = self.known.mounts.values().any(|inserted| inserted.revocations > 0);
-        if revoked || self.known.marks.values().any(|marks| marks.documents) {
+        if self.known.revoked || self.known.marks.values().any(|marks| marks.documents) {
             changes::notify(self.db).await?;
         }
         Ok(())

@@ -13,8 +13,8 @@ use signet::documents::{Document, DocumentWrite, MountId};
 use signet::error::{Error, Kind, Result};
 use signet::keys::store::KeyStore;
 use signet::pki::store::{
-    CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus, StoredCertificate,
-    StoredRevocation, TidyRow,
+    AnsweredRow, CrlRow, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, SerialAndDer, SerialStatus,
+    StoredCertificate, StoredRevocation, TidyRow,
 };
 use signet::storage::Stores;
 use signet::x509::serial::Serial;
@@ -327,6 +327,10 @@ impl PkiStore for Double {
 
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
         self.call("tidy", |s| s.pki.tidy(mount))
+    }
+
+    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<AnsweredRow>>> {
+        self.call("answered", |s| s.pki.answered(key))
     }
 
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {

@@ -11,6 +11,7 @@ use signet::x509::serial::Serial;
 use super::{issue, nodes, ok, revoke, stop, until};
 use crate::crash::audit::number;
 use crate::support::{App, Client};
+use crate::v1::pki::foreign::Crl as ForeignCrl;
 
 /// What each CRL number was seen to mean.
 #[derive(Default)]
@@ -125,6 +126,35 @@ async fn three_nodes_serve_one_crl_and_take_it_over_from_whoever_signed_it() {
     assert!(published(&a) > before);
     looks(&a).await;
     agree(&seen, &[&a, &b, &c], &serials).await;
+    stop(a, [b, c]).await;
+}
+
+#[actix_web::test]
+async fn a_reason_that_one_node_replaces_is_on_the_list_of_the_others() {
+    let (a, [b]) = nodes().await;
+    let seen = Seen::default();
+    let serials = [issue(&a.client).await, issue(&b.client).await];
+    for (node, serial) in [&a, &b].into_iter().zip(&serials) {
+        ok(node.client.post("pki/revoke", json!({ "serial_number": serial, "reason": "superseded" })).await);
+    }
+    let before = agree(&seen, &[&a, &b], &serials).await;
+    // Each on the node that did not revoke it.
+    for (node, serial) in [&b, &a].into_iter().zip(&serials) {
+        ok(node.client.post("pki/revoke", json!({ "serial_number": serial, "reason": "keyCompromise" })).await);
+    }
+    let reasons = async |node: &App| {
+        let der = node.client.request("GET", "pki/crl").send().await.unwrap().bytes().await.unwrap();
+        ForeignCrl::new(der.to_vec()).text.matches("Key Compromise").count()
+    };
+    until("the reasons on both", async || reasons(&a).await == 2 && reasons(&b).await == 2).await;
+    let after = agree(&seen, &[&a, &b], &serials).await;
+    assert!(after > before);
+    looks(&a).await;
+    assert_eq!(published(&a), after, "nobody signs again");
+    // Who starts now makes the same list.
+    let c = a.another().await;
+    assert_eq!(agree(&seen, &[&a, &b, &c], &serials).await, after);
+    assert_eq!(a.database().psql("SELECT sum(revocations) FROM counter"), "2");
     stop(a, [b, c]).await;
 }
 

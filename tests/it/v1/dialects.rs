@@ -1,8 +1,9 @@
 //! The types of an answer by the header that was sent, and what is in answers since they have two.
 
 use serde_json::{Value, json};
+use signet::x509::certificate::Certificate;
 
-use super::pki::foreign::csr;
+use super::pki::foreign::{Ca, csr};
 use super::pki::mount::{Pki, parse};
 use crate::support::{App, send};
 
@@ -42,6 +43,16 @@ fn assert_date(data: &Value, member: &str, at: i64, (headers, peers): Sender<'_>
     assert_eq!(data[member], expected, "{member} for {headers:?}");
 }
 
+/// That the time of renewal is of the sender's type, and at about two thirds of what was left of the certificate's life.
+fn assert_renewal(data: &Value, certificate: &Certificate, sender: Sender<'_>) {
+    let at = data["renew_after"].as_i64().or_else(|| data["renew_after"].as_str()?.parse().ok()).unwrap();
+    assert_date(data, "renew_after", at, sender);
+    // Backdated by half a minute, and a twentieth of its life apart.
+    let life = certificate.not_after() - certificate.not_before();
+    let range = life * 60 / 100..=life * 67 / 100 + 30;
+    assert!(range.contains(&(at - certificate.not_before())), "{at} of {life}");
+}
+
 #[actix_web::test]
 async fn the_dates_of_certificates_are_numbers_for_the_peers_header_and_texts_for_the_contracts() {
     let pki = Pki::start().await;
@@ -60,6 +71,7 @@ async fn the_dates_of_certificates_are_numbers_for_the_peers_header_and_texts_fo
             let certificate = parse(data["certificate"].as_str().unwrap());
             assert_date(&data, "expiration", certificate.not_after(), sender);
             assert_date(&data, "not_before", certificate.not_before(), sender);
+            assert_renewal(&data, &certificate, sender);
         }
         let request = json!({ "csr": csr, "common_name": "An Intermediate" });
         let root = json!({ "common_name": "Another Root", "key_type": "ec" });
@@ -67,8 +79,12 @@ async fn the_dates_of_certificates_are_numbers_for_the_peers_header_and_texts_fo
             let data = data(&pki, "POST", path, headers, &body).await;
             let certificate = parse(data["certificate"].as_str().unwrap());
             assert_date(&data, "expiration", certificate.not_after(), sender);
+            assert_renewal(&data, &certificate, sender);
             assert_eq!(data.get("not_before"), None, "{path}");
         }
+        let own = json!({ "certificate": Ca::root("/CN=Own").pem });
+        let data = data(&pki, "POST", "root/sign-self-issued", headers, &own).await;
+        assert_renewal(&data, &parse(data["certificate"].as_str().unwrap()), sender);
     }
     pki.stop().await;
 }

@@ -15,27 +15,27 @@ async fn approle() -> App {
     with_approle(App::start().await).await
 }
 
-async fn with_approle(app: App) -> App {
+pub async fn with_approle(app: App) -> App {
     assert_eq!(app.client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
     app
 }
 
 /// Writes a role of `approle`, whose role id is `<name>-id`.
-async fn role(app: &App, name: &str, mut fields: Value) {
+pub async fn role(app: &App, name: &str, mut fields: Value) {
     fields["role_id"] = format!("{name}-id").into();
     let answer = app.client.post(&format!("auth/approle/role/{name}"), fields).await;
     assert_eq!(answer.status, 204, "{}", answer.text);
 }
 
 /// Makes a secret id of a role; the data of the answer.
-async fn secret_id(app: &App, role: &str, fields: Value) -> Value {
+pub async fn secret_id(app: &App, role: &str, fields: Value) -> Value {
     let answer = app.client.post(&format!("auth/approle/role/{role}/secret-id"), fields).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.body["data"].clone()
 }
 
 /// Logs in, as whoever has no token.
-async fn log_in(client: &Client, role: &str, secret_id: &Value) -> Answer {
+pub async fn log_in(client: &Client, role: &str, secret_id: &Value) -> Answer {
     let body = json!({ "role_id": format!("{role}-id"), "secret_id": secret_id });
     client.with_token("").post("auth/approle/login", body).await
 }

@@ -35,6 +35,7 @@ mod names;
 mod nobody;
 pub mod ocsp;
 mod readers;
+pub mod repeats;
 mod revocation;
 mod roles;
 mod sans;

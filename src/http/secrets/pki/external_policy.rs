@@ -15,6 +15,7 @@ use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
 use crate::pki::issue::external_policy::{Mode, Request};
 use crate::pki::issue::operation::Operation;
+use crate::pki::issue::request::Origin;
 use crate::pki::mount::settings::external_policy::Config;
 use crate::pki::policy_engine::tls::CLIENT_BUNDLE;
 
@@ -65,9 +66,13 @@ async fn run(mut call: Call, read: fn(&Call) -> Result<Mode>, show: Show) -> Res
             return Err(call.authority().await?.view().policy_engine().err().unwrap_or(unreadable));
         }
     };
+    let repeatable = issuing::repeatable(&call, matches!(mode, Mode::Issue(_)))?;
+    if let Some(earlier) = issuing::earlier(&call, repeatable.as_deref()).await? {
+        return issuing::answer(earlier, show, rendering, dialect);
+    }
     let body = std::mem::take(&mut call.fields).into_members().into();
     let (policy, mount) = (call.param("policy").to_owned(), call.mount.path.clone());
     let request = Request { mode, policy, mount, body };
-    let issued = replica.run_external(issuing::origin(call), request).await?;
+    let issued = replica.run_external(Origin { repeatable, ..issuing::origin(call) }, request).await?;
     issuing::answer(issued, show, rendering, dialect)
 }

@@ -42,7 +42,8 @@ async fn new_root(call: Call, naming: Naming) -> Result<Answer> {
     let rendering = Rendering::of(&call.fields)?;
     let limits = super::issuing::limits(&call);
     let generated = root::generate(&authority, request, limits, call.recorded_as()).await?;
-    let dates = Dates { not_before: None, expiration: generated.not_after };
+    let Generated { not_after: expiration, renew_after, .. } = generated;
+    let dates = Dates { not_before: None, expiration, renew_after };
     let data = call.dialect.with_dates(root_data(&generated, rendering)?, dates);
     Ok(Answer::rendered(data).with_warnings(generated.warnings))
 }

@@ -5,7 +5,7 @@ mod settings;
 use serde_json::{Map, Value, json};
 
 pub(super) use self::settings::FIELDS;
-use super::{Page, Write, urls};
+use super::{Page, Write, revoking, urls};
 use crate::clock::{Time, rfc3339};
 use crate::error::{Error, Result, Warnings};
 use crate::http::secrets::answer::Answer;
@@ -71,7 +71,9 @@ async fn write(mut call: Call, write: Write) -> Result<Answer> {
 
 pub(super) async fn revoke(call: Call) -> Result<Answer> {
     let authority = call.authority().await?;
-    let (id, warnings) = revoke::revoke_issuer(&authority, call.param("issuer_ref"), call.recorded_as()).await?;
+    let why = revoking::why(&call.fields)?;
+    let reference = call.param("issuer_ref");
+    let (id, warnings) = revoke::revoke_issuer(&authority, reference, why, call.recorded_as()).await?;
     changed(&authority.view(), &id, warnings)
 }
 

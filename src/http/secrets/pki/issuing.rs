@@ -10,8 +10,12 @@ use crate::http::secrets::route::Call;
 use crate::pki::check::validity::Limits;
 use crate::pki::issue::issued::Issued;
 use crate::pki::issue::operation::Operation;
+use crate::pki::issue::repeats::{self, AskedFor, Asker, Repeatable};
 use crate::pki::issue::request::{Filler, Origin, Request, Requester};
 use crate::pki::issue::signer;
+
+/// Says of an answer that it was given before.
+const REPEATED: &str = "idempotent-replayed";
 
 pub(super) async fn issue(call: Call) -> Result<Answer> {
     let read = |call: &Call| Ok((Rendering::of(&call.fields)?, Request::Issue(fields::issue(call)?)));
@@ -39,7 +43,8 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<Answer> {
 pub(super) async fn sign_self_issued(call: Call) -> Result<Answer> {
     // Its answer has one form.
     let read = |call: &Call| Ok((Rendering::default(), Request::SignSelfIssued(fields::self_issued(call)?)));
-    run(call, Operation::SignSelfIssued, read, |issued, _, _| Ok(Answer::data(rendering::self_issued(issued)))).await
+    let show: Show = |issued, _, dialect| Ok(Answer::data(rendering::self_issued(issued, dialect)));
+    run(call, Operation::SignSelfIssued, read, show).await
 }
 
 /// How a request is read, and how it wants its answer.
@@ -50,14 +55,17 @@ pub(super) type Show = fn(&Issued, Rendering, Dialect) -> Result<Answer>;
 
 /// An answer about a certificate for a key.
 pub(super) fn leaf(issued: &Issued, rendering: Rendering, dialect: Dialect) -> Result<Answer> {
-    let dates = Dates { not_before: Some(issued.not_before), expiration: issued.not_after };
+    let dates = Dates { not_before: Some(issued.not_before), ..dates(issued) };
     Ok(Answer::rendered(dialect.with_dates(rendering::issued(issued, rendering)?, dates)))
 }
 
 /// An answer about an authority: of its dates it shows the end.
 pub(super) fn authority(issued: &Issued, rendering: Rendering, dialect: Dialect) -> Result<Answer> {
-    let dates = Dates { not_before: None, expiration: issued.not_after };
-    Ok(Answer::rendered(dialect.with_dates(rendering::issued_authority(issued, rendering)?, dates)))
+    Ok(Answer::rendered(dialect.with_dates(rendering::issued_authority(issued, rendering)?, dates(issued))))
+}
+
+fn dates(issued: &Issued) -> Dates {
+    Dates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
 }
 
 async fn run(call: Call, operation: Operation, read: Read, show: Show) -> Result<Answer> {
@@ -69,8 +77,37 @@ async fn run(call: Call, operation: Operation, read: Read, show: Show) -> Result
             return Err(without_role(&call).await.unwrap_or(unreadable));
         }
     };
-    let issued = replica.run(origin(call), request).await?;
+    let repeatable = repeatable(&call, matches!(request, Request::Issue(_)))?;
+    if let Some(earlier) = earlier(&call, repeatable.as_deref()).await? {
+        return answer(earlier, show, rendering, dialect);
+    }
+    let issued = replica.run(Origin { repeatable, ..origin(call) }, request).await?;
     answer(issued, show, rendering, dialect)
+}
+
+/// What a request is remembered by, when its caller may send it again. Who asks is the entity behind the token, so that
+/// its next token may ask again, or else the token, however often that is renewed.
+pub(super) fn repeatable(call: &Call, makes_key: bool) -> Result<Option<Box<Repeatable>>> {
+    let Some(key) = call.repeat_key.as_deref() else { return Ok(None) };
+    let caller = call.caller()?;
+    let asker = match caller.entity_id.as_str() {
+        "" => Asker::Token(&caller.recorded_as),
+        entity => Asker::Entity(entity),
+    };
+    // Members are in the order of their names, whatever order they came in.
+    let body = serde_json::to_vec(&call.fields).map_err(Error::internal)?;
+    let asked = AskedFor { path: &call.full_path, body: &body, makes_key };
+    Ok(Some(Box::new(Repeatable::new(call.mount.id, asker, key, asked))))
+}
+
+/// What the request was answered with before. The look is boxed: most requests do not take it.
+pub(super) async fn earlier(call: &Call, repeatable: Option<&Repeatable>) -> Result<Option<Issued>> {
+    let Some(repeatable) = repeatable else { return Ok(None) };
+    let look = async {
+        let authority = call.authority().await?;
+        repeats::earlier(repeatable, &authority.view(), authority.tools()).await
+    };
+    Box::pin(look).await
 }
 
 /// The refusal of a path that names a role which is not there: it comes before any of a field.
@@ -85,6 +122,7 @@ pub(super) fn origin(call: Call) -> Origin {
         issuer_ref: Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).map(str::to_owned),
         requester: requester(&call),
         limits: limits(&call),
+        repeatable: None,
         path: call.full_path,
     }
 }
@@ -108,7 +146,10 @@ pub(super) fn limits(call: &Call) -> Limits {
 
 /// The answer to who asked for a certificate.
 pub(super) fn answer(issued: Issued, show: Show, rendering: Rendering, dialect: Dialect) -> Result<Answer> {
-    let answer = show(&issued, rendering, dialect)?;
+    let mut answer = show(&issued, rendering, dialect)?;
+    if issued.repeated {
+        answer.headers.push((REPEATED, "true".to_owned()));
+    }
     let lease = issued.lease.map(|lease| Lease { id: lease.id, seconds: lease.seconds, renewable: false });
     Ok(Answer { lease, ..answer }.with_warnings(issued.warnings))
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::fields::Fields;
+use crate::http::secrets::dialect::Dialect;
 use crate::keys::local::PrivateKey;
 use crate::pki::ca::key::CaKeyInfo;
 use crate::pki::issue::issued::Issued;
@@ -240,10 +241,11 @@ fn certificate(issued: &Issued, rendering: Rendering, in_chain: bool) -> Result<
 }
 
 /// The `data` of a sign-self-issued answer.
-pub(super) fn self_issued(issued: &Issued) -> Value {
+pub(super) fn self_issued(issued: &Issued, dialect: Dialect) -> Value {
     json!({
         "certificate": pem::encode("CERTIFICATE", &issued.der),
         "issuing_ca": certificate_pem(&issued.signer.issuer),
+        "renew_after": dialect.date(issued.renew_after),
     })
 }
 
@@ -314,6 +316,7 @@ mod tests {
             revocation_signature_algorithm: String::new(),
             urls: Default::default(),
             revoked_at: None,
+            revoked_for: Default::default(),
             modified_at: 0,
         };
         view.put_issuer(record).unwrap();
@@ -327,6 +330,8 @@ mod tests {
             serial: Serial::random(),
             not_before: 0,
             not_after: 1,
+            renew_after: 0,
+            repeated: false,
             signer: Arc::clone(view.signer("a").unwrap()),
             key: key.cloned(),
             warnings: crate::error::Warnings::default(),

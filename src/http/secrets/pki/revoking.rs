@@ -8,7 +8,7 @@ use crate::fields::Fields;
 use crate::http::secrets::answer::Answer;
 use crate::http::secrets::route::Call;
 use crate::keys::local::PrivateKey;
-use crate::pki::revocation::revoke::{self, Named, Outcome, Reason, Revocation};
+use crate::pki::revocation::revoke::{self, Named, Outcome, Reason, Revocation, Why};
 use crate::secret::Secret;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
@@ -16,6 +16,8 @@ use crate::x509::serial::Serial;
 
 /// Fields of `revoke`.
 pub(super) const FIELDS: &[&str] = &["serial_number", "certificate", "reason", "invalidity_date"];
+/// Fields of `issuer/:issuer_ref/revoke`.
+pub(super) const ISSUER_FIELDS: &[&str] = &["reason", "invalidity_date"];
 /// Fields of `revoke-with-key`.
 pub(super) const BY_KEY_FIELDS: &[&str] = &["serial_number", "certificate", "private_key", "reason", "invalidity_date"];
 /// Shortest text that can hold a certificate; anything shorter is usually a file name.
@@ -37,7 +39,7 @@ pub(super) async fn revoke_with_key(mut call: Call) -> Result<Answer> {
 }
 
 fn read(fields: &Fields) -> Result<Revocation> {
-    let (reason, invalidity_date) = (reason(fields)?, invalidity_date(fields)?);
+    let why = why(fields)?;
     let certificate = match (fields.str("serial_number")?, fields.str("certificate")?) {
         (Some(_), Some(_)) | (None, None) => {
             return Err(Error::invalid("serial_number, certificate: exactly one of them must be given"));
@@ -45,7 +47,12 @@ fn read(fields: &Fields) -> Result<Revocation> {
         (Some(text), None) => Named::Serial(Serial::parse(text)?),
         (None, Some(text)) => Named::Certificate(Box::new(certificate(text)?)),
     };
-    Ok(Revocation { certificate, reason, invalidity_date })
+    Ok(Revocation { certificate, why })
+}
+
+/// `reason` and `invalidity_date`.
+pub(super) fn why(fields: &Fields) -> Result<Why> {
+    Ok(Why { reason: reason(fields)?, invalidity_date: invalidity_date(fields)? })
 }
 
 fn certificate(text: &str) -> Result<Certificate> {
@@ -81,24 +88,23 @@ fn private_key_of(text: Option<Secret>) -> Result<PrivateKey> {
 }
 
 /// The words of reasons.
-const REASONS: [(&str, &str, Option<Reason>); 6] = [
+const REASONS: [(&str, &str, Option<Reason>); 7] = [
     ("unspecified", "0", None),
     ("keyCompromise", "1", Some(Reason::KeyCompromise)),
+    ("cACompromise", "2", Some(Reason::CaCompromise)),
     ("affiliationChanged", "3", Some(Reason::AffiliationChanged)),
     ("superseded", "4", Some(Reason::Superseded)),
     ("cessationOfOperation", "5", Some(Reason::CessationOfOperation)),
     ("privilegeWithdrawn", "9", Some(Reason::PrivilegeWithdrawn)),
 ];
 
-/// The reason by its name or number; `unspecified` is none.
+/// The reason by its name or number; `unspecified` is none. Names count in any letter case, and with `_` between
+/// their words, as others write them (`KEY_COMPROMISE`).
 fn reason(fields: &Fields) -> Result<Option<Reason>> {
     let Some(text) = fields.text("reason")?.filter(|t| !t.is_empty()) else { return Ok(None) };
-    let named = REASONS.iter().find(|(name, number, _)| name.eq_ignore_ascii_case(&text) || *number == text);
-    named.map(|(_, _, reason)| *reason).ok_or_else(|| {
-        Error::invalid(
-            "reason: must be unspecified, keyCompromise, affiliationChanged, superseded, cessationOfOperation or privilegeWithdrawn, or its number",
-        )
-    })
+    let word = text.replace('_', "");
+    let named = REASONS.iter().find(|(name, number, _)| name.eq_ignore_ascii_case(&word) || *number == text);
+    named.map(|(_, _, reason)| *reason).ok_or_else(|| Error::invalid(Reason::RULE))
 }
 
 fn invalidity_date(fields: &Fields) -> Result<Option<i64>> {
@@ -138,7 +144,8 @@ mod tests {
             assert_eq!(number, reason.map_or(0, Reason::code).to_string());
         }
         assert_eq!(read("").unwrap(), None);
-        for other in ["2", "certificateHold", "6", "removeFromCRL", "8", "10", "01"] {
+        assert_eq!(read("KEY_COMPROMISE").unwrap(), Some(Reason::KeyCompromise));
+        for other in ["certificateHold", "6", "removeFromCRL", "8", "10", "01"] {
             assert!(read(other).unwrap_err().text().starts_with("reason: must be"), "{other}");
         }
     }

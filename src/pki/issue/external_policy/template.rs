@@ -15,7 +15,7 @@ use crate::error::{Error, Result, Warnings};
 use crate::pki::issue::beside::Beside;
 use crate::pki::issue::issued::Issued;
 use crate::pki::issue::request::Origin;
-use crate::pki::issue::{self_issued, signer};
+use crate::pki::issue::{repeats, self_issued, signer};
 
 use crate::pki::check::structure::Shape;
 use crate::pki::check::validity::{self, Validity};
@@ -57,7 +57,10 @@ pub(super) async fn issue(
     let kept = kept_serial(&template, view, tools, consent.store).await?;
     let tools = offering(kept, tools);
     let who = &origin.requester;
-    let record = Record { role: None, requester: &who.recorded_as, watch: &who.watch, store: consent.store, beside };
+    let repeatable = origin.repeatable.as_deref();
+    repeats::unless_stored(consent.store, repeatable, "the policy engine has the certificate not stored")?;
+    let (requester, watch) = (&who.recorded_as, &who.watch);
+    let record = Record { role: None, requester, watch, store: consent.store, beside, repeatable };
     let issued = draft.release(view, &tools, key, &record, stages).await?;
     if issued.serial != template.serial() {
         warnings.add("the template's serial number was replaced: it is taken, or may be".to_owned());

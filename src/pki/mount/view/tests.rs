@@ -27,6 +27,7 @@ fn record(id: &str, der: &[u8]) -> IssuerRecord {
         revocation_signature_algorithm: String::new(),
         urls: Urls::default(),
         revoked_at: None,
+        revoked_for: Default::default(),
         modified_at: 0,
     }
 }

@@ -79,6 +79,39 @@ async fn vector_16_6_r21_r23_a_revoked_intermediate_signs_no_more_and_is_on_its_
 }
 
 #[actix_web::test]
+async fn an_issuer_is_revoked_for_a_reason_and_its_compromise_takes_the_place_of_another() {
+    let pki = Pki::empty().await;
+    let root = Ca::root("/CN=Root");
+    let below = root.intermediate("/CN=Below", &[]);
+    let root_id = import(&pki, &root.bundle()).await;
+    let id = import(&pki, &below.bundle()).await;
+    let path = format!("issuer/{id}/revoke");
+    let rule = "reason: must be unspecified, keyCompromise, ";
+    for reason in ["certificateHold", "removeFromCRL", "aACompromise", "7"] {
+        pki.refused(&path, json!({ "reason": reason }), rule).await;
+    }
+    pki.refused(&path, json!({ "invalidity_date": "now" }), "invalidity_date: ").await;
+    let data = pki.post(&path, json!({ "reason": "cessationOfOperation" })).await.body["data"].clone();
+    let listed = pki.crl(&root_id).await;
+    assert!(listed.entry(&serial(&below.pem)).unwrap().contains("Cessation Of Operation"), "{}", listed.text);
+    assert!(pki.post(&path, json!({ "reason": "superseded" })).await.warnings().contains("only a compromise"));
+    assert_eq!(pki.crl(&root_id).await.der, listed.der);
+    let body = json!({ "reason": "cACompromise", "invalidity_date": "2024-02-29T10:00:00Z" });
+    assert_eq!(pki.post(&path, body).await.body["data"], data, "it is revoked since then");
+    let listed = pki.crl(&root_id).await;
+    let entry = listed.entry(&serial(&below.pem)).unwrap();
+    assert!(entry.contains("CA Compromise") && entry.contains("Feb 29 10:00:00 2024 GMT"), "{entry}");
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.crl(&root_id).await.der, listed.der);
+    // An authority that is nobody's issuer here is revoked like a leaf, and for its own reason; a leaf is not.
+    let other = root.intermediate("/CN=Other", &[]);
+    pki.post("revoke", json!({ "certificate": other.pem, "reason": "2" })).await;
+    let listed = pki.crl(&root_id).await;
+    assert!(listed.entry(&serial(&other.pem)).unwrap().contains("CA Compromise"), "{}", listed.text);
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn vector_16_6_r22_a_revoked_root_is_on_nobodys_list() {
     let pki = Pki::start().await;
     let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();

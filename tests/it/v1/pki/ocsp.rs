@@ -49,7 +49,7 @@ pub fn request(ids: &[Vec<u8>], nonce: Option<&[u8]>) -> Vec<u8> {
 }
 
 /// The request about one leaf, under its issuer.
-fn about(issuer: &str, leaf: &Leaf) -> Vec<u8> {
+pub fn about(issuer: &str, leaf: &Leaf) -> Vec<u8> {
     request(&[cert_id(IdHash::Sha1, &parse(issuer), &leaf.certificate.serial())], None)
 }
 
@@ -57,7 +57,7 @@ fn about(issuer: &str, leaf: &Leaf) -> Vec<u8> {
 pub struct Reply {
     pub status: u16,
     headers: reqwest::header::HeaderMap,
-    der: Vec<u8>,
+    pub der: Vec<u8>,
 }
 
 impl Reply {
@@ -89,7 +89,7 @@ impl Reply {
     }
 
     /// One line of openssl's reading.
-    fn line(&self, name: &str) -> Option<String> {
+    pub fn line(&self, name: &str) -> Option<String> {
         values(&self.text(), name).into_iter().next()
     }
 }
@@ -107,7 +107,7 @@ impl Pki {
     }
 
     /// GETs a request.
-    async fn ocsp_get(&self, der: &[u8]) -> Reply {
+    pub async fn ocsp_get(&self, der: &[u8]) -> Reply {
         reply(self.ocsp_getting(der)).await
     }
 
@@ -116,7 +116,7 @@ impl Pki {
         self.app.client.with_token("").request("GET", &format!("pki/ocsp/{text}"))
     }
 
-    async fn default_pem(&self) -> String {
+    pub async fn default_pem(&self) -> String {
         self.get("cert/ca").await["certificate"].as_str().unwrap().to_owned()
     }
 

@@ -6,8 +6,11 @@ use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
 use signet::clock::Time;
 
-use super::foreign::{Ca, csr, openssl_text};
+use super::foreign::{Ca, Crl, Files, csr, openssl_text};
 use super::mount::{Leaf, Pki};
+use super::ocsp::about;
+use super::ocsp::client::openssl_judges;
+use crate::judges::judge;
 use crate::support::{Answer, App};
 
 /// A fresh certificate of the default issuer.
@@ -238,6 +241,120 @@ async fn reasons_and_dates_are_on_the_list() {
     }
     let body = json!({ "serial_number": leaf.serial(), "invalidity_date": "yesterday" });
     pki.refused("revoke", body, "invalidity_date: ").await;
+    pki.stop().await;
+}
+
+/// Revokes for a reason; the data of the answer and its warnings.
+async fn for_reason(pki: &Pki, leaf: &Leaf, reason: &str) -> (Value, String) {
+    let answer = pki.post("revoke", json!({ "serial_number": leaf.serial(), "reason": reason })).await;
+    (answer.body["data"].clone(), answer.warnings())
+}
+
+#[actix_web::test]
+async fn a_compromise_of_the_key_takes_the_place_of_another_reason_and_nothing_else_does() {
+    const TOO_LATE: &str = "only a compromise of the key can be added";
+    let pki = Pki::start().await;
+    let root = pki.default_pem().await;
+    for (first, shown) in [("", None), ("superseded", Some("Superseded"))] {
+        let leaf = fresh(&pki).await;
+        let about = about(&root, &leaf);
+        let (data, warnings) = for_reason(&pki, &leaf, first).await;
+        assert_eq!(warnings, "");
+        let before = pki.crl("default").await;
+        assert_eq!(before.entry(&leaf.serial()).unwrap().contains("Reason"), shown.is_some());
+        assert_eq!(pki.ocsp(&about).await.statuses(), ["revoked"]);
+        // Another reason comes too late, and so does a date alone.
+        let (again, warnings) = for_reason(&pki, &leaf, "affiliationChanged").await;
+        assert!(again == data && warnings.contains(TOO_LATE), "{warnings}");
+        let date = json!({ "serial_number": leaf.serial(), "invalidity_date": "2024-02-29T10:00:00Z" });
+        assert!(pki.post("revoke", date).await.warnings().contains(TOO_LATE));
+        assert_eq!(pki.crl("default").await.der, before.der, "nothing is published for it");
+        // The compromise does not, and is on the list when it is answered; since when it is revoked stays.
+        let body = json!({ "serial_number": leaf.serial(), "reason": "KEY_COMPROMISE", "invalidity_date": "2024-02-29T10:00:00Z" });
+        let answer = pki.post("revoke", body).await;
+        assert_eq!((&answer.body["data"], answer.warnings()), (&data, String::new()));
+        let after = pki.crl("default").await;
+        assert_eq!((after.number(), after.serials()), (before.number() + 1, before.serials()));
+        let entry = after.entry(&leaf.serial()).unwrap();
+        assert!(entry.contains("Key Compromise") && entry.contains("Feb 29 10:00:00 2024 GMT"), "{entry}");
+        assert!(after.is_signed_by(&root));
+        let date =
+            |crl: &Crl| crl.entry(&leaf.serial()).unwrap().lines().find(|l| l.contains("Date: ")).unwrap().to_owned();
+        assert_eq!(date(&after), date(&before));
+        for reply in [pki.ocsp(&about).await, pki.ocsp_get(&about).await] {
+            assert_eq!(reply.line("Revocation Reason: ").as_deref(), Some("keyCompromise (0x1)"));
+            openssl_judges(&root, &leaf.pem, &reply.der, "revoked");
+        }
+        // It is said once, and nothing takes its place.
+        for (reason, late) in [("keyCompromise", ""), ("", ""), ("superseded", TOO_LATE)] {
+            let (again, warnings) = for_reason(&pki, &leaf, reason).await;
+            assert!(again == data && warnings.contains(late) && warnings.is_empty() == late.is_empty(), "{warnings}");
+        }
+        assert_eq!(pki.crl("default").await.der, after.der);
+    }
+    let files = Files::new();
+    files.write("replaced.der", &pki.crl("default").await.der);
+    assert!(judge("lint_status.py", &["crl", files.path("").to_str().unwrap()]).contains("1 lists linted"));
+    // The same bytes come back after a start.
+    let der = pki.crl("default").await.der;
+    let pki = Pki { app: pki.app.restart().await };
+    assert_eq!(pki.crl("default").await.der, der);
+    assert_eq!(pki.list("certs/revoked").await.len(), 2);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_reason_that_is_replaced_is_on_the_next_delta_list_whoever_reads_it() {
+    let pki = Pki::start().await;
+    pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true, "delta_rebuild_interval": "24h" }))
+        .await;
+    let (old, new) = (fresh(&pki).await, fresh(&pki).await);
+    for_reason(&pki, &old, "superseded").await;
+    pki.get("crl/rotate").await;
+    let complete = pki.crl("default").await;
+    let delta = async |pki: &Pki| {
+        pki.get("crl/rotate-delta").await;
+        Crl::new(pki.fetch("GET", "crl/delta", &[]).await.bytes().await.unwrap().to_vec())
+    };
+    for_reason(&pki, &new, "cessationOfOperation").await;
+    assert_eq!(delta(&pki).await.serials(), [new.serial()]);
+    for leaf in [&old, &new] {
+        for_reason(&pki, leaf, "keyCompromise").await;
+    }
+    let list = delta(&pki).await;
+    let mut both = [old.serial(), new.serial()];
+    both.sort();
+    assert_eq!(list.serials(), both);
+    assert!(both.iter().all(|serial| list.entry(serial).unwrap().contains("Key Compromise")), "{}", list.text);
+    assert_eq!(pki.crl("default").await.der, complete.der, "a complete one comes by the timer");
+    // A start reads them again, and the complete list tells what the delta did.
+    let pki = Pki { app: pki.app.restart().await };
+    pki.get("crl/rotate").await;
+    let list = pki.crl("default").await;
+    assert!(list.number() > complete.number());
+    assert!(both.iter().all(|serial| list.entry(serial).unwrap().contains("Key Compromise")), "{}", list.text);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_reason_that_is_replaced_has_its_turn_on_the_delta_list_by_the_timer() {
+    let pki = Pki::start().await;
+    pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true, "delta_rebuild_interval": "1s" })).await;
+    let leaf = fresh(&pki).await;
+    for reason in ["superseded", "keyCompromise"] {
+        let shown = if reason == "superseded" { "Superseded" } else { "Key Compromise" };
+        for_reason(&pki, &leaf, reason).await;
+        let mut looks = 0;
+        loop {
+            let list = Crl::new(pki.fetch("GET", "crl/delta", &[]).await.bytes().await.unwrap().to_vec());
+            if list.entry(&leaf.serial()).is_some_and(|entry| entry.contains(shown)) {
+                break;
+            }
+            looks += 1;
+            assert!(looks < 600, "{}", list.text);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
     pki.stop().await;
 }
 

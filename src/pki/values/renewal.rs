@@ -1,0 +1,37 @@
+//! When a certificate is best replaced: told with every certificate that is made.
+
+use crate::x509::serial::Serial;
+
+/// The share of a lifetime by which times of renewal are apart at most: one in so many.
+const APART: i64 = 20;
+
+/// When to ask for the next certificate (epoch seconds): after about two thirds of the life that a certificate has when it
+/// is made. A third is left then for what may go wrong. Certificates that were made together are not renewed together:
+/// each comes up to a twentieth of its life earlier, as the end of its serial number has it, which is random; so it
+/// is told the same time whenever it is shown. How far it is backdated does not count.
+pub fn time(serial: &Serial, made_at: i64, not_before: i64, not_after: i64) -> i64 {
+    let from = made_at.max(not_before);
+    let life = not_after.saturating_sub(from).max(0);
+    let tail = serial.octets().iter().rev().take(2).fold(0, |tail, octet| tail << 8 | i64::from(*octet));
+    from + life / 3 * 2 - life / APART * tail / (1 << 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renewal_is_at_two_thirds_of_a_life_or_up_to_a_twentieth_of_it_earlier() {
+        let serial = |tail: [u8; 2]| Serial::from_octets(&[&[1; 18][..], &tail].concat()).unwrap();
+        assert_eq!(time(&serial([0, 0]), 1_000, -500, 61_000), 41_000);
+        assert_eq!(time(&serial([0xff, 0xff]), 0, 1_000, 61_000), 38_001);
+        let day = |_| time(&Serial::random(), 0, 0, 86_400);
+        let times: Vec<i64> = (0..1_000).map(day).collect();
+        assert!(times.iter().all(|at| (53_280..=57_600).contains(at)));
+        let (first, last) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+        assert!(last - first > 4_000, "they are spread");
+        assert_eq!(time(&serial([7, 7]), 5, 0, 5), 5);
+        let longest = time(&serial([0xff, 0xff]), 0, 0, 253_402_300_799);
+        assert!((155_000_000_000..170_000_000_000).contains(&longest));
+    }
+}

@@ -1,0 +1,32 @@
+//! SQL of requests that may be sent again.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::query::{Failure, count, prepared, serial};
+use crate::pki::store::AnsweredRow;
+use crate::storage::statements::answered as sql;
+
+const INSERT: &str =
+    "INSERT INTO answered_request (key, request, serial, lease, expires_at) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (key) DO UPDATE SET request = excluded.request, serial = excluded.serial, lease = excluded.lease,
+        expires_at = excluded.expires_at
+    WHERE answered_request.expires_at <= $6";
+
+pub(super) fn insert(db: &Connection, row: &AnsweredRow) -> Result<(), Failure> {
+    let AnsweredRow { key, request, serial, lease, expires_at } = row;
+    let values = params![key, request, serial.octets(), lease, expires_at, row.answered_at()];
+    if prepared(db, INSERT)?.execute(values)? == 0 { Err(Failure::SerialTaken) } else { Ok(()) }
+}
+
+pub(super) fn sweep(db: &Connection, now: i64, limit: u32) -> rusqlite::Result<u32> {
+    prepared(db, sql::SWEEP)?.execute(params![now, limit]).map(count)
+}
+
+pub(super) fn get(db: &Connection, key: [u8; 32]) -> rusqlite::Result<Option<AnsweredRow>> {
+    let mut statement = prepared(db, sql::GET)?;
+    let found = statement.query_row([key], |row| {
+        let (request, serial) = (row.get(0)?, serial(row, 1)?);
+        Ok(AnsweredRow { key, request, serial, lease: row.get(2)?, expires_at: row.get(3)? })
+    });
+    found.optional()
+}

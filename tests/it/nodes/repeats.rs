@@ -1,0 +1,56 @@
+//! Requests that are sent again, to another node: one certificate for each.
+
+use futures_util::future::{join, join_all};
+use serde_json::json;
+
+use super::{nodes, stop, until};
+use crate::support::{Answer, Client};
+use crate::v1::pki::foreign::csr;
+use crate::v1::pki::repeats::keyed;
+
+fn serial(answer: &Answer) -> &str {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.body["data"]["serial_number"].as_str().unwrap()
+}
+
+#[actix_web::test]
+async fn a_request_that_two_nodes_have_at_the_same_moment_is_one_certificate() {
+    let (a, [b]) = nodes().await;
+    a.policy("sign", "path \"pki/sign/web\" { capabilities = [\"update\"] }").await;
+    let client = a.with_policies(&["sign"]).await;
+    let other = b.client.with_token(&client.token);
+    until("the policy", async || other.post("pki/sign/web", json!({})).await.status == 400).await;
+    let count = || a.database().psql("SELECT COUNT(*) FROM certificate").parse::<u64>().unwrap();
+    let body = json!({ "csr": csr("ec-256", "/CN=a.test", ""), "ttl": "1h" });
+    for round in 0..20 {
+        let before = count();
+        // Several keys at a time, in another order on each node.
+        let keys: Vec<String> = (0..6).map(|n| format!("{round}-{n}")).collect();
+        let ask = |client: &Client, keys: Vec<String>| {
+            let (client, body) = (client.clone(), body.clone());
+            async move { join_all(keys.iter().map(|key| keyed(&client, "sign/web", key, &body))).await }
+        };
+        let backwards = keys.iter().rev().cloned().collect();
+        let (here, mut there) = join(ask(&client, keys.clone()), ask(&other, backwards)).await;
+        there.reverse();
+        for (one, two) in here.iter().zip(&there) {
+            assert_eq!(serial(one), serial(two));
+            assert_eq!(one.body["data"], two.body["data"]);
+            let repeats = [one, two].iter().filter(|answer| answer.header("idempotent-replayed") == "true").count();
+            assert_eq!(repeats, 1, "one of them made it");
+        }
+        assert_eq!(count(), before + 6);
+        // Later, too, on either node.
+        for client in [&client, &other] {
+            assert_eq!(serial(&keyed(client, "sign/web", &keys[0], &body).await), serial(&here[0]));
+        }
+        // `issue` has one answer on all nodes.
+        let (key, body) = (format!("issue-{round}"), json!({ "common_name": "a.test", "ttl": "1h" }));
+        let (one, two) =
+            join(keyed(&a.client, "issue/web", &key, &body), keyed(&b.client, "issue/web", &key, &body)).await;
+        let (issued, refused) = if one.status == 200 { (one, two) } else { (two, one) };
+        assert!(refused.status == 400 && refused.error().contains(serial(&issued)), "{}", refused.text);
+        assert_eq!(count(), before + 7);
+    }
+    stop(a, [b]).await;
+}

@@ -1,0 +1,389 @@
+//! Requests that are sent again: `Idempotency-Key`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use reqwest::header::CONTENT_TYPE;
+use serde_json::{Value, json};
+use signet::clock::Time;
+
+use super::external_policy::engine::{Engine, Reply, Template, consent_to};
+use super::external_policy::settings;
+use super::foreign::{Ca, csr};
+use super::mount::{Pki, with};
+use crate::faults::double::{Fault, Faults};
+use crate::support::{Answer, App, Client, send};
+use crate::v1::login;
+
+/// A request below the mount under a key.
+pub async fn keyed(client: &Client, path: &str, key: &str, body: &Value) -> Answer {
+    send(client.request("POST", &format!("pki/{path}")).header("Idempotency-Key", key).json(body)).await
+}
+
+/// A request under a key, which must be refused with 400 and a text that has `rule` in it, and leave nothing behind.
+async fn refused(pki: &Pki, client: &Client, path: &str, key: &str, body: &Value, rule: &str) {
+    let before = pki.stored().await;
+    let answer = keyed(client, path, key, body).await;
+    assert_eq!(answer.status, 400, "{path} {key}: {}", answer.text);
+    assert!(answer.error().contains(rule), "{path} {key}: {} does not say {rule:?}", answer.error());
+    assert_eq!(pki.stored().await, before, "{path}: something was stored");
+}
+
+/// Whether an answer says that it was given before.
+fn is_repeat(answer: &Answer) -> bool {
+    answer.header("idempotent-replayed") == "true"
+}
+
+/// The serial number in an answer that is a success.
+fn serial(answer: &Answer) -> String {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.body["data"]["serial_number"].as_str().unwrap().to_owned()
+}
+
+fn request() -> String {
+    csr("ec-256", "/CN=a.test", "")
+}
+
+/// A client that may do this and nothing else.
+async fn only(pki: &Pki, path: &str) -> Client {
+    let name = path.replace(['/', '*'], "-");
+    pki.app.policy(&name, &format!("path \"pki/{path}\" {{ capabilities = [\"update\"] }}")).await;
+    pki.app.with_policies(&[&name]).await
+}
+
+#[actix_web::test]
+async fn the_same_key_gives_the_same_certificate_on_every_endpoint_that_signs() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true, "generate_lease": true })).await;
+    let sign = json!({ "csr": request(), "ttl": "1h" });
+    let authority = with(&sign, json!({ "common_name": "Below" }));
+    for (path, body) in [
+        ("sign/r", &sign),
+        ("issuer/root/sign/r", &sign),
+        ("sign-verbatim", &sign),
+        ("sign-verbatim/r", &sign),
+        ("issuer/root/sign-verbatim", &sign),
+        ("issuer/root/sign-verbatim/r", &sign),
+        ("root/sign-intermediate", &authority),
+        ("issuer/root/sign-intermediate", &authority),
+    ] {
+        let client = only(&pki, path).await;
+        let key = format!("key of {path}").replace(' ', "-");
+        let first = keyed(&client, path, &key, body).await;
+        assert!(!is_repeat(&first));
+        let stored = pki.list("certs").await;
+        assert!(stored.contains(&serial(&first)));
+        for again in [&key, &format!("\"{key}\"")] {
+            let repeat = keyed(&client, path, again, body).await;
+            assert!(is_repeat(&repeat), "{path}: {}", repeat.text);
+            for member in ["data", "lease_id", "renewable"] {
+                assert_eq!(repeat.body[member], first.body[member], "{path} {member}");
+            }
+            assert_eq!((repeat.warnings(), repeat.body["lease_duration"].is_u64()), (String::new(), true));
+        }
+        assert_eq!(pki.list("certs").await, stored, "{path}");
+        // Another key, and none, are other requests.
+        let other = keyed(&client, path, "another", body).await;
+        let plain = format!("pki/{path}");
+        let (without, nor) = (client.post(&plain, body.clone()).await, client.post(&plain, body.clone()).await);
+        let mut all = vec![serial(&first), serial(&other), serial(&without), serial(&nor)];
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 4, "{path}");
+    }
+    // The members of a body are in no order, and it may be written in other ways.
+    let client = only(&pki, "sign/*").await;
+    let first = keyed(&client, "sign/r", "order", &sign).await;
+    let text = format!("{{ \"ttl\": \"1h\",\n \"csr\": {} }}", sign["csr"]);
+    let request = client
+        .request("POST", "pki/sign/r")
+        .header("Idempotency-Key", "order")
+        .header(CONTENT_TYPE, "application/json");
+    assert_eq!(serial(&send(request.body(text)).await), serial(&first));
+    // Nothing of what the caller says is kept in clear.
+    let asked = keyed(&client, "sign/r", "a-key-that-nobody-else-has", &sign).await;
+    assert_eq!(asked.status, 200);
+    for file in std::fs::read_dir(pki.app.folder()).unwrap() {
+        let content = std::fs::read(file.unwrap().path()).unwrap_or_default();
+        assert!(!content.windows(26).any(|part| part == b"a-key-that-nobody-else-has"));
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_key_stands_for_one_request_of_one_caller() {
+    let pki = Pki::on(login::with_approle(App::start().await).await).await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    pki.post("roles/other", json!({ "allow_any_name": true, "key_type": "ec" })).await;
+    let body = json!({ "csr": request(), "ttl": "1h" });
+    let client = only(&pki, "sign/*").await;
+    let first = serial(&keyed(&client, "sign/r", "k", &body).await);
+    let other = "Idempotency-Key: was used for another request, on another path or with another body";
+    for (path, body) in [
+        ("sign/r", with(&body, json!({ "ttl": "2h" }))),
+        ("sign/r", with(&body, json!({ "csr": request() + "\n" }))),
+        ("sign/other", body.clone()),
+    ] {
+        refused(&pki, &client, path, "k", &body, other).await;
+    }
+    assert_eq!(serial(&keyed(&client, "sign/r", "k", &body).await), first);
+    // Somebody else has keys of their own.
+    let stranger = pki.app.with_policies(&["sign--"]).await;
+    let theirs = keyed(&stranger, "sign/r", "k", &with(&body, json!({ "ttl": "3h" }))).await;
+    assert!(serial(&theirs) != first && !is_repeat(&theirs));
+    // Who has no right to the path has none to what was answered there.
+    pki.app.policy("nothing", "path \"pki/roles/r\" { capabilities = [\"read\"] }").await;
+    let nobody = pki.app.with_policies(&["nothing"]).await;
+    assert_eq!(keyed(&nobody, "sign/r", "k", &body).await.status, 403);
+    // A renewed token is the same caller.
+    let renewed = pki.app.client.post("auth/token/renew", json!({ "token": client.token, "increment": "2h" })).await;
+    assert_eq!(renewed.status, 200, "{}", renewed.text);
+    assert_eq!(serial(&keyed(&client, "sign/r", "k", &body).await), first);
+    // So is another token of the same entity.
+    login::role(&pki.app, "web", json!({ "token_policies": ["sign--"] })).await;
+    let log_in = async || {
+        let secret = login::secret_id(&pki.app, "web", json!({})).await["secret_id"].clone();
+        let answer = login::log_in(&pki.app.client, "web", &secret).await;
+        pki.app.client.with_token(answer.body["auth"]["client_token"].as_str().unwrap())
+    };
+    let (one, next) = (log_in().await, log_in().await);
+    let of_entity = serial(&keyed(&one, "sign/r", "k", &body).await);
+    assert_ne!(of_entity, first);
+    assert_eq!(pki.app.client.post("auth/token/revoke", json!({ "token": one.token })).await.status, 204);
+    assert_eq!(serial(&keyed(&next, "sign/r", "k", &body).await), of_entity);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn issue_is_not_repeated_because_its_key_is_nowhere() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let client = only(&pki, "issue/r").await;
+    let body = json!({ "common_name": "a.test", "ttl": "1h" });
+    let first = keyed(&client, "issue/r", "k", &body).await;
+    assert!(first.body["data"]["private_key"].is_string() && !is_repeat(&first));
+    let rule =
+        format!("Idempotency-Key: the request was answered with certificate {}, whose private key", serial(&first));
+    refused(&pki, &client, "issue/r", "k", &body, &rule).await;
+    refused(&pki, &client, "issue/r", "k", &json!({ "common_name": "b.test" }), "was used for another request").await;
+    // Of many at once one has the certificate, and the others are told which it is.
+    for round in 0..5 {
+        let (key, before) = (format!("round-{round}"), pki.list("certs").await.len());
+        let answers = join_all((0..12).map(|_| keyed(&client, "issue/r", &key, &body))).await;
+        let (issued, others): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
+        assert_eq!((issued.len(), others.len()), (1, 11));
+        for other in others {
+            assert!(other.status == 400 && other.error().contains(&serial(issued[0])), "{}", other.text);
+            assert!(!other.text.contains("PRIVATE KEY"));
+        }
+        assert_eq!(pki.list("certs").await.len(), before + 1);
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn two_at_once_have_one_certificate() {
+    for app in [App::start().await, App::builder().postgres().start().await] {
+        let pki = Pki::on(app).await;
+        pki.role(&json!({ "allow_any_name": true })).await;
+        let client = only(&pki, "sign/r").await;
+        let (body, other) = (json!({ "csr": request(), "ttl": "1h" }), json!({ "csr": request(), "ttl": "2h" }));
+        for round in 0..10 {
+            let (key, before) = (format!("round-{round}"), pki.list("certs").await.len());
+            let beside = join_all((0..8).map(|_| client.post("pki/sign/r", body.clone())));
+            let (same, beside) = tokio::join!(join_all((0..16).map(|_| keyed(&client, "sign/r", &key, &body))), beside);
+            let serials: Vec<_> = same.iter().map(serial).collect();
+            assert!(serials.iter().all(|one| *one == serials[0]), "{serials:?}");
+            assert_eq!(same.iter().filter(|answer| !is_repeat(answer)).count(), 1);
+            assert!(same.iter().all(|answer| answer.body["data"] == same[0].body["data"]));
+            assert!(beside.iter().all(|answer| answer.status == 200), "those beside them are not held up");
+            assert_eq!(pki.list("certs").await.len(), before + 1 + 8);
+            // Two different ones under one key: one of them is refused.
+            let key = format!("different-{round}");
+            let (one, two) =
+                tokio::join!(keyed(&client, "sign/r", &key, &body), keyed(&client, "sign/r", &key, &other));
+            let mut statuses = [one.status, two.status];
+            statuses.sort_unstable();
+            assert_eq!(statuses, [200, 400]);
+        }
+        pki.stop().await;
+    }
+}
+
+#[actix_web::test]
+async fn what_is_not_stored_is_not_repeated() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true, "no_store": true })).await;
+    let client = &pki.app.client;
+    let body = json!({ "csr": request(), "ttl": "1h" });
+    for path in ["sign/r", "sign-verbatim/r"] {
+        refused(&pki, client, path, "k", &body, "Idempotency-Key: the role's no_store keeps no certificate").await;
+    }
+    refused(&pki, client, "issue/r", "k", &json!({ "common_name": "a.test" }), "no_store").await;
+    let own = json!({ "certificate": Ca::root("/CN=Own").pem });
+    for path in ["root/sign-self-issued", "issuer/root/sign-self-issued"] {
+        refused(&pki, client, path, "k", &own, "Idempotency-Key: sign-self-issued stores no certificate").await;
+    }
+    // Nothing stands under the key.
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let first = keyed(client, "sign/r", "k", &body).await;
+    assert!(!is_repeat(&first));
+    // What was answered is given again whatever the role says now.
+    pki.role(&json!({ "allow_any_name": true, "no_store": true })).await;
+    assert_eq!(serial(&keyed(client, "sign/r", "k", &body).await), serial(&first));
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_key_is_free_again_after_a_day() {
+    let now = Time::from_unix_timestamp(1_900_000_000).unwrap();
+    let pki = Pki::on(App::builder().manual_clock(now).start().await).await;
+    pki.role(&json!({ "allow_any_name": true, "max_ttl": "240h" })).await;
+    let (client, clock) = (&pki.app.client, pki.app.clock.clone());
+    let body = json!({ "csr": request(), "ttl": "240h" });
+    let ask = async || keyed(client, "sign/r", "k", &body).await;
+    let first = ask().await;
+    clock.advance(Duration::from_secs(24 * 3600 - 1));
+    let repeat = ask().await;
+    assert!(is_repeat(&repeat));
+    assert_eq!(repeat.body["data"], first.body["data"], "the time of renewal, too");
+    clock.advance(Duration::from_secs(1));
+    let second = ask().await;
+    assert!(!is_repeat(&second) && serial(&second) != serial(&first), "whether it was swept or not");
+    clock.advance(Duration::from_secs(3600));
+    assert_eq!(serial(&ask().await), serial(&second));
+    refused(&pki, client, "sign/r", "k", &with(&body, json!({ "ttl": "1h" })), "another request").await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn a_repeat_says_what_has_become_of_the_certificate() {
+    let now = Time::from_unix_timestamp(1_900_000_000).unwrap();
+    let pki = Pki::on(App::builder().manual_clock(now).start().await).await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let client = &pki.app.client;
+    let body = json!({ "csr": request(), "ttl": "1h" });
+    let first = keyed(client, "sign/r", "k", &body).await;
+    pki.post("revoke", json!({ "serial_number": serial(&first) })).await;
+    let repeat = keyed(client, "sign/r", "k", &body).await;
+    assert_eq!((&repeat.body["data"], is_repeat(&repeat)), (&first.body["data"], true));
+    assert!(repeat.warnings().contains("the certificate was revoked at 2030-"), "{}", repeat.warnings());
+    pki.app.clock.advance(Duration::from_secs(7200));
+    assert!(keyed(client, "sign/r", "k", &body).await.warnings().contains("has expired"));
+    // Once it is tidied away nothing is left to give, and no other certificate takes its place.
+    let tidy = json!({ "tidy_cert_store": true, "tidy_revoked_certs": true, "safety_buffer": "1s" });
+    assert_eq!(client.post("pki/tidy", tidy).await.status, 202);
+    let mut looks = 0;
+    while pki.list("certs").await.contains(&serial(&first)) {
+        looks += 1;
+        assert!(looks < 600, "not tidied");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let rule = format!("answered with certificate {}, which is not stored any more", serial(&first));
+    refused(&pki, client, "sign/r", "k", &body, &rule).await;
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn whoever_was_not_told_asks_again_and_has_what_was_stored() {
+    let faults = Arc::new(Faults::default());
+    let pki = Pki::on(App::builder().faults(&faults).start().await).await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let body = json!({ "csr": request(), "ttl": "1h" });
+    let mut lost = 0;
+    for n in 1..20 {
+        let (key, before) = (format!("k{n}"), pki.list("certs").await.len());
+        faults.arm(n, Fault::After);
+        let answer = keyed(&pki.app.client, "sign/r", &key, &body).await;
+        let met = faults.disarm();
+        if answer.status == 200 {
+            // All went well, or what failed was somebody else's.
+            continue;
+        }
+        assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{}", answer.text);
+        // A commit is stored, and nobody is told; a read that fails refuses.
+        let stored = pki.list("certs").await;
+        let is_stored = met.unwrap().call.starts_with("commit");
+        assert_eq!(stored.len(), before + usize::from(is_stored));
+        let repeat = keyed(&pki.app.client, "sign/r", &key, &body).await;
+        assert_eq!((is_repeat(&repeat), stored.contains(&serial(&repeat))), (is_stored, is_stored));
+        assert_eq!(pki.list("certs").await.len(), before + 1);
+        lost += usize::from(is_stored);
+    }
+    assert_eq!(lost, 1);
+    pki.stop().await;
+}
+
+#[actix_web::test]
+async fn keys_are_bounded_before_anything_is_done() {
+    let pki = Pki::start().await;
+    pki.role(&json!({ "allow_any_name": true })).await;
+    let client = only(&pki, "sign/r").await;
+    let body = json!({ "csr": request(), "ttl": "1h" });
+    let rule = "Idempotency-Key: must be 1 to 255 printable ASCII characters without spaces";
+    for key in [&"k".repeat(256), "", "\"\"", "two words", &"k".repeat(60_000)] {
+        refused(&pki, &client, "sign/r", key, &body, rule).await;
+    }
+    assert_eq!(keyed(&client, "sign/r", &"k".repeat(255), &body).await.status, 200);
+    let twice = client.request("POST", "pki/sign/r").header("Idempotency-Key", "a").header("Idempotency-Key", "b");
+    let twice = send(twice.json(&body)).await;
+    assert_eq!((twice.status, twice.error()), (400, "Idempotency-Key: two of them were sent"));
+    // A head of megabytes is cut off, whoever sends it.
+    for size in [70 << 10, 4 << 20] {
+        let head = format!(
+            "POST /v1/pki/sign/r HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\nConnection: close\r\nIdempotency-Key: {}\r\n\r\n{{}}",
+            "k".repeat(size)
+        );
+        let answer = refusal_of(&pki.app, head).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{size}: {answer}");
+    }
+    // Routes that sign nothing do not look at it.
+    let read = pki.app.client.request("GET", "pki/roles/r").header("Idempotency-Key", "two words");
+    assert_eq!(send(read).await.status, 200);
+    pki.stop().await;
+}
+
+/// What comes back for a head that the server need not read to its end.
+async fn refusal_of(app: &App, head: String) -> String {
+    use std::io::{Read as _, Write as _};
+    let address = app.client.url("").trim_start_matches("http://").split('/').next().unwrap().to_owned();
+    let ask = move || {
+        let mut socket = std::net::TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        // Cut off in the middle it fails, and so may reading.
+        let _ = socket.write_all(head.as_bytes());
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    tokio::task::spawn_blocking(ask).await.unwrap()
+}
+
+#[actix_web::test]
+async fn what_a_policy_engine_decides_is_repeated_without_asking_it_again() {
+    let pki = Pki::start().await;
+    let engine = Engine::start().await;
+    pki.post("config/external-policy", settings(&engine)).await;
+    let client = &pki.app.client;
+    let body = json!({ "csr": request(), "note": { "any": 1 } });
+    // It says that nothing is stored, unless it is told otherwise.
+    let rule = "the policy engine has the certificate not stored";
+    refused(&pki, client, "external-policy/sign/web", "k", &body, rule).await;
+    engine.says(|question| {
+        let mut consent = consent_to(question, &Template::default());
+        consent["store_certificate"] = true.into();
+        Reply::json(consent)
+    });
+    let first = keyed(client, "external-policy/sign/web", "k", &body).await;
+    let asked = engine.asked();
+    let repeat = keyed(client, "external-policy/sign/web", "k", &body).await;
+    assert_eq!((serial(&repeat), is_repeat(&repeat)), (serial(&first), true));
+    assert_eq!(engine.asked(), asked);
+    refused(&pki, client, "external-policy/sign/other", "k", &body, "another request").await;
+    let issue = json!({ "key_type": "ec" });
+    let first = keyed(client, "external-policy/issue", "i", &issue).await;
+    refused(&pki, client, "external-policy/issue", "i", &issue, &serial(&first)).await;
+    pki.stop().await;
+    engine.stop().await;
+}
