@@ -19,6 +19,7 @@ pub mod managed;
 pub mod pkcs11;
 pub mod pool;
 pub(crate) mod redacted;
+pub mod seal;
 pub mod signer;
 pub mod signing;
 pub mod store;

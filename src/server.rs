@@ -41,6 +41,7 @@ use crate::http::rate::Limits;
 use crate::http::reach::Reach;
 use crate::http::settings::Settings;
 use crate::http::state::{Identity, Shared, State, Stopping};
+use crate::keyring::Keyring;
 use crate::keys::signing::Signers;
 use crate::keys::{CloudServices, CloudSettings, Devices, Libraries, ManagedKeys};
 use crate::mounts::{MountGrants, Mounts};
@@ -190,6 +191,7 @@ impl Server {
             follow(self.shared.clone()).boxed_local(),
             upkeep().boxed_local(),
             rotate(self.shared.clone()).boxed_local(),
+            keep_keys(self.shared.clone()).boxed_local(),
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
         Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), tasks, server: self })
@@ -258,6 +260,7 @@ async fn domains(stores: Stores, audit: Audit, keys: Keys, given: Given, storage
     auth.note_version(env!("CARGO_PKG_VERSION")).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
     let devices = Devices { libraries: keys.libraries, cloud: CloudServices::new(keys.cloud, clock.clone())? };
+    let keyring = Keyring::new(stores.keyring, clock.clone());
     let managed_keys = ManagedKeys::open(stores.managed_keys, devices, grants, clock.clone()).await?;
     let signers = keys.signers.unwrap_or_else(|| managed_keys.clone());
     let engine = Engine::new(stores.pki, settings.serial_numbers.source(&clock), signers, clock.clone());
@@ -273,6 +276,7 @@ async fn domains(stores: Stores, audit: Audit, keys: Keys, given: Given, storage
         engine,
         mounts,
         managed_keys,
+        keyring,
         projects,
         limits,
         address,
@@ -361,6 +365,11 @@ async fn rotate(shared: Arc<Shared>) {
         rotations.step(&shared.auth).await;
         tokio::time::sleep(ROTATE).await;
     }
+}
+
+/// Looks after the data keys of the store.
+async fn keep_keys(shared: Arc<Shared>) {
+    shared.keyring.run().await;
 }
 
 /// Follows the other nodes of the database.

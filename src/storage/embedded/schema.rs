@@ -20,6 +20,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0006_secret_ids", sql: include_str!("../../../migrations/sqlite/0006_secret_ids.sql") },
     Migration { name: "0007_cubbyhole", sql: include_str!("../../../migrations/sqlite/0007_cubbyhole.sql") },
     Migration { name: "0008_identity", sql: include_str!("../../../migrations/sqlite/0008_identity.sql") },
+    Migration { name: "0009_data_keys", sql: include_str!("../../../migrations/sqlite/0009_data_keys.sql") },
 ];
 
 /// Brings the schema up to date.

@@ -22,6 +22,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0007_secret_ids", sql: include_str!("../../../migrations/postgres/0007_secret_ids.sql") },
     Migration { name: "0008_cubbyhole", sql: include_str!("../../../migrations/postgres/0008_cubbyhole.sql") },
     Migration { name: "0009_identity", sql: include_str!("../../../migrations/postgres/0009_identity.sql") },
+    Migration { name: "0010_data_keys", sql: include_str!("../../../migrations/postgres/0010_data_keys.sql") },
 ];
 
 /// A migration may take its time, and another node's too. The pair of numbers is another space than
