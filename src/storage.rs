@@ -30,7 +30,8 @@
 //!    What was released is never changed.
 //! 2. The domain's `store.rs`: the row, a variant of the write enum for each write, a method of the trait for each
 //!    read, and an outcome where none fits.
-//! 3. Here, `<domain>.rs`: whether a write holds a body that is sealed, and to what.
+//! 3. Here, `<domain>.rs`: whether a write holds a body that is sealed, and to what; and in `reseal.rs` the table, if it
+//!    does, which a later data key seals again (a test finds what was forgotten).
 //! 4. `embedded/<table>.rs`: the table's SQL, a function for each read and each write; `embedded/<domain>.rs`: an
 //!    arm of the one match over the writes, a line for each read.
 //! 5. `postgres/<table>.rs` and `postgres/<domain>.rs`: the same. Rows that every request writes are gathered

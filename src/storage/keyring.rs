@@ -30,13 +30,15 @@ pub(super) struct DataKeys {
     documents: Arc<dyn KeyStore>,
     /// Whether other nodes use the same store.
     shared: bool,
-    /// The term for which what is left could not be sealed again: tried once by each process.
+    /// The term for which this process has tried.
+    tried: AtomicU32,
+    /// And the one for which nothing came of it: what is left does not open.
     given_up: AtomicU32,
 }
 
 impl DataKeys {
     pub(super) fn new(keys: Arc<Keys>, sessions: Sessions, documents: Arc<dyn KeyStore>, shared: bool) -> Self {
-        Self { keys, sessions, documents, shared, given_up: AtomicU32::new(0) }
+        Self { keys, sessions, documents, shared, tried: AtomicU32::new(0), given_up: AtomicU32::new(0) }
     }
 
     /// How many stored values are sealed with earlier keys, counted now.
@@ -79,11 +81,13 @@ impl DataKeys {
         if let Some(ended) = ended
             && left > 0
             && ended.sealed == 0
+            && self.tried.load(Ordering::Relaxed) == term
         {
             tracing::error!(term, left, "stored values cannot be sealed again: they do not open");
             self.given_up.store(term, Ordering::Relaxed);
             return Ok(Step::Done);
         }
+        self.tried.store(term, Ordering::Relaxed);
         reseal::store(&self.sessions, stored, Progress::new(term, left)).await?;
         if left == 0 {
             tracing::info!(term, "all stored values are sealed with the newest data key");

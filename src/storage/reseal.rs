@@ -120,15 +120,18 @@ struct Old {
 }
 
 impl Table {
-    /// `$1` is the first octets of the bodies of the term, then how many rows, then the key to go on after.
+    /// `$1` is the first octets of the bodies of the term, then the key to go on after, then how many rows.
     fn page(&self, goes_on: bool) -> String {
         let (key, columns) = (self.key.join(", "), [self.key, self.bound].concat().join(", "));
-        let places: Vec<_> = (3..3 + self.key.len()).map(|n| format!("${n}")).collect();
-        let after = if goes_on { format!("WHERE ({key}) > ({})", places.join(", ")) } else { String::new() };
+        let places: Vec<_> = (2..).take(self.key.len()).map(|n| format!("${n}")).collect();
+        let (after, limit) = match goes_on {
+            true => (format!("WHERE ({key}) > ({})", places.join(", ")), 2 + self.key.len()),
+            false => (String::new(), 2),
+        };
         // The rows first, whatever they are sealed with: so a page is short however few of them are old.
         format!(
             "SELECT {columns}, CASE WHEN body < $1 THEN body END
-            FROM (SELECT {columns}, body FROM {} {after} ORDER BY {key} LIMIT $2) AS page ORDER BY {key}",
+            FROM (SELECT {columns}, body FROM {} {after} ORDER BY {key} LIMIT ${limit}) AS page ORDER BY {key}",
             self.name
         )
     }
@@ -246,7 +249,7 @@ pub(super) async fn page(
 async fn read_page(sessions: &Sessions, at: usize, term: u32, after: Vec<Value>) -> Result<Vec<Old>> {
     let table = &TABLES[at];
     let sql = table.page(!after.is_empty());
-    let values = [vec![term.to_be_bytes().to_vec().into(), table.rows.into()], after].concat();
+    let values = [vec![term.to_be_bytes().to_vec().into()], after, vec![table.rows.into()]].concat();
     let read = sessions.read("re_seal", move |session| {
         let (sql, values) = (sql.clone(), values.clone());
         async move { session.query(&sql, &values).await?.into_iter().map(|row| table.old(row)).collect() }.boxed_local()

@@ -2,7 +2,7 @@
 //! the way from one to the other, and what is said when one is away. The real program with configuration files.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -159,7 +159,7 @@ impl Tokens {
     }
 
     /// `signet WORDS --config FILE` with these tokens.
-    fn command(&self, words: &[&str], file: &PathBuf) -> Command {
+    fn command(&self, words: &[&str], file: &Path) -> Command {
         let mut command = crate::process::signet();
         command.args(words).arg("--config").arg(file).env("SOFTHSM2_CONF", self.hsm.settings());
         command
@@ -264,7 +264,7 @@ async fn what_is_wrong_with_a_token_is_said_and_changes_nothing() {
     run(&mut move_to("key_label = \"aes\""));
     let other = tokens.configure(&site, "hsm.toml", "key_label = \"other\"");
     let error = refused(&mut tokens.command(&["serve"], &other));
-    assert!(error.contains("does not open the root key of this store"), "{error}");
+    assert!(error.contains("aes (AES-GCM), and the configuration names the pkcs11 key other"), "{error}");
     let mechanism = tokens.configure(&site, "hsm.toml", "key_label = \"rsa\"\nmechanism = \"RSA-OAEP-SHA1\"");
     let error = refused(&mut tokens.command(&["serve"], &mechanism));
     assert!(error.contains("seal: this store is sealed by the pkcs11 key aes (AES-GCM)"), "{error}");
@@ -290,7 +290,7 @@ async fn a_store_moves_to_a_key_service_and_back() {
         std::fs::write(site.path("kms.toml"), text).unwrap();
         site.path("kms.toml")
     };
-    let command = |words: &[&str], file: &PathBuf| {
+    let command = |words: &[&str], file: &Path| {
         let mut command = crate::process::signet();
         command.args(words).arg("--config").arg(file).env("SIGNET_SEAL_SECRET_KEY", "test");
         command

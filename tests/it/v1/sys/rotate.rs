@@ -142,3 +142,23 @@ async fn a_rotation_on_one_node_is_that_of_all() {
     second.stop().await;
     first.stop().await;
 }
+
+#[actix_web::test]
+async fn a_rotation_without_the_database_is_a_503_and_makes_no_key() {
+    let app = App::builder().postgres().start().await;
+    app.database().out_of_reach(true);
+    for path in ["sys/rotate", "sys/rotate/config"] {
+        let answer = app.client.post(path, json!({ "enabled": false })).await;
+        assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{path}: {}", answer.text);
+    }
+    app.database().out_of_reach(false);
+    for _ in 0..200 {
+        if app.client.get("sys/key-status").await.status == 200 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(status(&app.client).await["term"], 1);
+    assert_eq!(app.client.post("sys/rotate", json!({})).await.status, 204);
+    app.stop().await;
+}
