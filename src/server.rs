@@ -146,7 +146,7 @@ impl Server {
             given => given,
         };
         let caps = capacity::caps(options.connections, capacity::raise_file_limit(), workers);
-        let storage_type = options.storage.database.engine();
+        let kinds = StoreKinds { storage: options.storage.database.engine(), seal: options.storage.seal_key.kind() };
         let storage = storage::open(options.storage).await?;
         let stores = between(storage.stores());
         let audit = Audit::new(options.audit, options.clock.clone());
@@ -154,7 +154,7 @@ impl Server {
         let keys = Keys { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
         let Options { clock, logins, settings, skew_limit, .. } = options;
         let given = Given { clock, logins, settings, skew_limit };
-        match domains(stores, audit, keys, given, storage_type).await {
+        match domains(stores, audit, keys, given, kinds).await {
             Ok(shared) => Ok(Self { shared: Arc::new(shared), storage, listen, tls, metrics_listen, workers, caps }),
             Err(error) => {
                 // Lets go of the data, so that the next attempt finds it free.
@@ -239,6 +239,12 @@ struct Keys {
     signers: Option<Arc<dyn Signers>>,
 }
 
+/// What the store is, and its seal, as clients know them.
+struct StoreKinds {
+    storage: &'static str,
+    seal: &'static str,
+}
+
 /// What the domains are given.
 struct Given {
     clock: Clock,
@@ -247,14 +253,14 @@ struct Given {
     skew_limit: Duration,
 }
 
-async fn domains(stores: Stores, audit: Audit, keys: Keys, given: Given, storage_type: &'static str) -> Result<Shared> {
+async fn domains(stores: Stores, audit: Audit, keys: Keys, given: Given, kinds: StoreKinds) -> Result<Shared> {
     let Given { clock, logins, settings, skew_limit } = given;
     // Before anything is read: what changes from now on is followed.
     let baseline = match stores.changes {
         Some(log) => Some(Baseline::read(log, clock.clone(), skew_limit).await?),
         None => None,
     };
-    let identity = identity(&*stores.auth, storage_type).await?;
+    let identity = identity(&*stores.auth, kinds).await?;
     let reach = Reach::new(Arc::clone(&stores.auth));
     let auth = Auth::open_with(stores.auth, clock.clone(), logins).await?;
     auth.note_version(env!("CARGO_PKG_VERSION")).await?;
@@ -318,14 +324,14 @@ pub async fn server_document_write(
 }
 
 /// The installation's identity, made at the first start.
-async fn identity(store: &dyn AuthStore, storage_type: &'static str) -> Result<Identity> {
+async fn identity(store: &dyn AuthStore, kinds: StoreKinds) -> Result<Identity> {
     let cluster_id = match cluster_id(store).await {
         // Another node made it at the same time: that one counts.
         Err(error) if error.kind() == Kind::Conflict => cluster_id(store).await?,
         result => result?,
     };
     let cluster_name = format!("signet-cluster-{}", cluster_id.get(..8).unwrap_or_default());
-    Ok(Identity { cluster_id, cluster_name, storage_type })
+    Ok(Identity { cluster_id, cluster_name, storage_type: kinds.storage, seal_type: kinds.seal })
 }
 
 async fn cluster_id(store: &dyn AuthStore) -> Result<String> {

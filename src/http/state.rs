@@ -77,6 +77,8 @@ pub struct Identity {
     pub cluster_name: String,
     /// The store's engine.
     pub storage_type: &'static str,
+    /// The type of its seal: `file`, `pkcs11` or `cloudakms`.
+    pub seal_type: &'static str,
 }
 
 /// Whether the server is stopping.

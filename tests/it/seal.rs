@@ -206,6 +206,7 @@ async fn a_new_store_begins_on_a_token_and_runs_without_it() {
     let served = Served::start(&mut tokens.command(&["serve"], &sealed), &site.path("log"));
     let client = served.client(&token);
     prepare(&client).await;
+    assert_eq!(client.get("sys/seal-status").await.body["type"], "pkcs11");
     // The token is gone: what runs does not need it, not even for a new data key.
     let away = tokens.hsm.folder().join("away");
     std::fs::rename(tokens.hsm.folder().join("tokens"), &away).unwrap();

@@ -55,13 +55,21 @@ struct Record {
 }
 
 impl SealKey {
+    /// `file` (the environment, too), or the type of the device.
+    pub fn kind(&self) -> &'static str {
+        match &self.0 {
+            Place::Here(_) => "file",
+            Place::There(device) => device.kind(),
+        }
+    }
+
     /// What people are told of it.
     pub fn about(&self) -> About {
-        let (kind, mechanism, key) = match &self.0 {
-            Place::Here(bytes) => ("file", "AES-GCM", name_of(bytes)),
-            Place::There(device) => (device.kind(), device.mechanism(), device.key()),
+        let (mechanism, key) = match &self.0 {
+            Place::Here(bytes) => ("AES-GCM", name_of(bytes)),
+            Place::There(device) => (device.mechanism(), device.key()),
         };
-        About { kind: kind.to_owned(), mechanism: mechanism.to_owned(), key, since: None }
+        About { kind: self.kind().to_owned(), mechanism: mechanism.to_owned(), key, since: None }
     }
 
     async fn wrap(&self, context: &str, root: &Secret) -> Result<Vec<u8>> {
