@@ -258,14 +258,6 @@ impl Auth {
         Ok(behind)
     }
 
-    /// The key that the store seals bodies with.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn data_key(&self) -> Result<store::DataKey> {
-        self.store.data_key().await
-    }
-
     /// The place of the one writer, with views that show what is stored.
     async fn writer(&self) -> Result<tokio::sync::MutexGuard<'_, ()>> {
         let one_writer = self.writing.lock().await;

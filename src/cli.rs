@@ -1,6 +1,6 @@
 //! The command line. Other programs rely on its words and outputs.
 //!
-//! `dev` needs nothing; `serve`, `migrate`, `operator init`, `bootstrap` and `check` read a configuration file (see
+//! `dev` needs nothing; `serve`, `migrate`, the words of `operator`, `bootstrap` and `check` read a configuration file (see
 //! `signet.example.toml`); `issue` and `explain` are clients; `completions` is for shells.
 
 mod bootstrap;
@@ -13,6 +13,7 @@ mod installation;
 mod issue;
 mod migrate;
 mod operator;
+mod seal;
 mod serve;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -35,7 +36,7 @@ enum Word {
     Serve(serve::Arguments),
     /// Bring the schema of the store up to date and say what was done. The server must not run.
     Migrate(migrate::Arguments),
-    /// What an operator does with a new installation.
+    /// What an operator does with an installation: its first token, its seal.
     #[command(subcommand)]
     Operator(operator::Word),
     /// Make the first user of the projects API and print a token of theirs, once.

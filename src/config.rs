@@ -15,6 +15,7 @@ mod cloud;
 mod cloudb;
 mod reader;
 mod rules;
+mod seal;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,6 +30,8 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::http::settings::Settings;
 use crate::keys::CloudSettings;
+use crate::keys::cloudakms::AkmsSealSettings;
+use crate::keys::pkcs11::Pkcs11SealSettings;
 use crate::secret::Secret;
 use crate::telemetry::LogFormat;
 
@@ -75,6 +78,53 @@ pub const SETTINGS: &[Setting] = &[
         default: "",
         env_only: true,
         help: "The seal key itself, instead of a file: 64 hexadecimal digits or base64 of 32 bytes.",
+    },
+    setting("seal.type", "SIGNET_SEAL_TYPE", "file", "Where the seal key is: file, pkcs11 or cloudakms."),
+    setting("seal.library", "SIGNET_SEAL_LIBRARY", "", "Name of the library of a pkcs11 seal, from pkcs11_libraries."),
+    setting("seal.slot", "SIGNET_SEAL_SLOT", "", "Number of the slot of its token; this or seal.token_label."),
+    setting("seal.token_label", "SIGNET_SEAL_TOKEN_LABEL", "", "Label of its token."),
+    setting("seal.key_label", "SIGNET_SEAL_KEY_LABEL", "", "Label of its key; this or seal.key_id, or both."),
+    setting("seal.key_id", "SIGNET_SEAL_KEY_ID", "", "Identifier of its key, hexadecimal."),
+    setting(
+        "seal.mechanism",
+        "SIGNET_SEAL_MECHANISM",
+        "AES-GCM",
+        "How it wraps: AES-GCM, RSA-OAEP (with SHA-256) or RSA-OAEP-SHA1.",
+    ),
+    setting("seal.pin_file", "SIGNET_SEAL_PIN_FILE", "", "File of the PIN of its token, mode 0600."),
+    Setting {
+        name: "seal.pin",
+        env: "SIGNET_SEAL_PIN",
+        default: "",
+        env_only: true,
+        help: "The PIN itself, instead of a file.",
+    },
+    setting(
+        "seal.kms_key",
+        "SIGNET_SEAL_KMS_KEY",
+        "",
+        "Identifier, ARN or alias of the symmetric key of a cloudakms seal.",
+    ),
+    setting("seal.region", "SIGNET_SEAL_REGION", "", "Its region; that of the process's environment otherwise."),
+    setting("seal.endpoint", "SIGNET_SEAL_ENDPOINT", "", "URL of the service, in place of the region's own."),
+    setting(
+        "seal.access_key",
+        "SIGNET_SEAL_ACCESS_KEY",
+        "",
+        "Identifier of its access key; without one the credential is that of the process's environment.",
+    ),
+    setting(
+        "seal.secret_key_file",
+        "SIGNET_SEAL_SECRET_KEY_FILE",
+        "",
+        "File of the secret of that access key, mode 0600.",
+    ),
+    Setting {
+        name: "seal.secret_key",
+        env: "SIGNET_SEAL_SECRET_KEY",
+        default: "",
+        env_only: true,
+        help: "The secret itself, instead of a file.",
     },
     setting("workers", "SIGNET_WORKERS", "0", "Threads that serve requests; 0 is one per core."),
     setting(
@@ -303,6 +353,19 @@ pub enum SealKeySource {
     File(PathBuf),
     /// The environment: the key's text.
     Text(Secret),
+    /// A PKCS #11 token, which keeps it.
+    Pkcs11(Pkcs11SealSettings),
+    /// The key service of AWS, which keeps it.
+    CloudAkms(AkmsSealSettings),
+}
+
+/// As [`load`], of a configuration that is to take the place of another one: its environment has `SIGNET_NEW_` where
+/// that of the present one has `SIGNET_`.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_new(file: &Path) -> Result<Config> {
+    load_with(file, |name| std::env::var(name.replacen("SIGNET_", "SIGNET_NEW_", 1)).ok())
 }
 
 /// Reads and checks a file, with the environment of this process.
@@ -310,10 +373,13 @@ pub enum SealKeySource {
 /// # Errors
 /// `Invalid` with every problem, one per line.
 pub fn load(file: &Path) -> Result<Config> {
+    load_with(file, |name| std::env::var(name).ok())
+}
+
+fn load_with(file: &Path, env: impl Fn(&str) -> Option<String>) -> Result<Config> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Error::invalid(format!("{}: cannot be read ({})", file.display(), e.kind())))?;
-    parse(&text, |name| std::env::var(name).ok())
-        .map_err(|error| Error::invalid(format!("{}:\n{}", file.display(), error.text())))
+    parse(&text, env).map_err(|error| Error::invalid(format!("{}:\n{}", file.display(), error.text())))
 }
 
 /// Checks the text of a file under the given environment.
@@ -586,7 +652,9 @@ mod tests {
 
     #[test]
     fn every_line_of_the_example_is_taken_when_it_is_switched_on() {
-        for setting in SETTINGS.iter().filter(|s| !s.env_only && !s.name.starts_with("tls_")) {
+        // The members of a seal are given together: `seal` has a test of its own.
+        let alone = |s: &&Setting| !s.env_only && !s.name.starts_with("tls_") && !s.name.starts_with("seal.");
+        for setting in SETTINGS.iter().filter(alone) {
             let line = example_line(setting.name).unwrap().0;
             let other = match setting.name {
                 "data_dir" => "",

@@ -2,7 +2,8 @@
 //! ([`pool`]), or kept in a device or a service that signs with them ([`signer`]): each of those has an
 //! actor ([`actor`]) in front, and behind it a PKCS #11 module ([`pkcs11`]) or a cloud service
 //! ([`cloudakms`], [`cloudckms`], [`cloudbkeyvault`]). How those are configured, and which mount may use which,
-//! is the registry's ([`managed`]). What signs for a mount is one of both ([`signing`]).
+//! is the registry's ([`managed`]). What signs for a mount is one of both ([`signing`]). A device or service may keep
+//! the key that opens the store, too ([`seal`]).
 //!
 //! EC and Ed25519 keys cost 10 to 20 µs and are made where the request is. An RSA key costs 60 ms to
 //! seconds, which would hold up everything else on that worker, so it comes from the pool. Private key
@@ -19,6 +20,7 @@ pub mod managed;
 pub mod pkcs11;
 pub mod pool;
 pub(crate) mod redacted;
+pub mod seal;
 pub mod signer;
 pub mod signing;
 pub mod store;

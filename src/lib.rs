@@ -8,7 +8,7 @@
 //! # The tree
 //!
 //! ```text
-//! main.rs, cli/   the command line: dev, serve, migrate, operator init, bootstrap, check, issue, explain, completions
+//! main.rs, cli/   the command line: dev, serve, migrate, operator, bootstrap, check, issue, explain, completions
 //! config          every setting, its default, its environment name, its rule
 //! server          the composition root: opens stores, starts actors, binds (TLS with HTTP/2 too), drains
 //! http            the wires: http/secrets is one pipeline and one route table per kind of mount,
@@ -19,7 +19,7 @@
 //! audit           what is asked and answered, told to devices
 //! projects        the projects API: each resource's rules beside its SQL
 //! nodes           nodes on one database: following what the others change
-//! keys            private keys, here or in a device or service behind its actor; who may use which
+//! keys, keyring   private keys, here or in a device or service behind its actor; who may use which; data keys
 //! x509            everything that knows ASN.1
 //! storage         group commit, the embedded store, PostgreSQL, the seal
 //! telemetry       the metric catalogue, the exporter, the logs
@@ -44,11 +44,10 @@
 //!
 //! Around them: a *view* ([`pki::mount::view`]) is the mount's state, compiled for issuing and immutable; readers
 //! load it by one atomic swap. Policies and the mount table are published the same way, tokens are a
-//! bounded cache over an indexed row. RSA keys come from three quiet threads, in lanes by size
-//! ([`keys::pool`]), large RSA
-//! signatures and CRL builds run on blocking threads. A signer that is not in this process is awaited by
-//! whoever asked and by nobody else: no actor, worker, thread or place for a build. A queue is bounded by permits or by a
-//! length that its owner holds: mailboxes do not bound.
+//! bounded cache over an indexed row. RSA keys come from three quiet threads, in lanes by size ([`keys::pool`]),
+//! large RSA signatures and CRL builds run on blocking threads. A signer that is not in this process is awaited by
+//! whoever asked and by nobody else: no actor, worker, thread or place for a build. A queue is bounded by permits or
+//! by a length that its owner holds: mailboxes do not bound.
 //!
 //! # Every request
 //!
@@ -121,6 +120,7 @@
 //! | what is removed when it has expired? | [`pki::tidy`] |
 //! | which mount may use which managed key? | [`keys::managed`] |
 //! | what is done when a device fails? | `keys/pkcs11/healing.rs` |
+//! | when is the next data key made, where is the seal key? | [`keyring`], [`keys::seal`] |
 //! | what does a policy grant, and why? which paths need `sudo`? | [`auth::policy`], [`http::secrets::sudo`] |
 //! | how long does a token live, who is behind it? | `auth/token/ttl.rs`, [`auth::identity`] (and [`templates`]) |
 //! | which path is which mount, of which type? | [`auth::mounts`] |
@@ -157,6 +157,7 @@ pub mod documents;
 pub mod error;
 pub mod fields;
 pub mod http;
+pub mod keyring;
 pub mod keys;
 pub mod mounts;
 pub mod nodes;

@@ -45,6 +45,7 @@ use crate::http::rate::Limits;
 use crate::http::reach::Reach;
 use crate::http::settings::Settings;
 use crate::http::state::{Identity, Shared, State, Stopping};
+use crate::keyring::Keyring;
 use crate::keys::signing::Signers;
 use crate::keys::{CloudServices, CloudSettings, Devices, Libraries, ManagedKeys};
 use crate::mounts::{MountGrants, Mounts};
@@ -153,14 +154,14 @@ impl Server {
             given => given,
         };
         let caps = capacity::caps(options.connections, capacity::raise_file_limit(), workers);
-        let storage_type = options.storage.database.engine();
+        let kinds = StoreKinds { storage: options.storage.database.engine(), seal: options.storage.seal_key.kind() };
         let storage = storage::open(options.storage).await?;
         let stores = between(storage.stores());
         let Options { listen, tls, metrics_listen, .. } = options;
         let keys = Keys { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
         let Options { clock, logins, settings, skew_limit, audit, listeners, .. } = options;
         let given = Given { clock, logins, settings, skew_limit, audit, listeners };
-        match domains(stores, keys, given, storage_type).await {
+        match domains(stores, keys, given, kinds).await {
             Ok(shared) => Ok(Self { shared: Arc::new(shared), storage, listen, tls, metrics_listen, workers, caps }),
             Err(error) => {
                 // Lets go of the data, so that the next attempt finds it free.
@@ -198,6 +199,7 @@ impl Server {
             follow(self.shared.clone()).boxed_local(),
             upkeep().boxed_local(),
             rotate(self.shared.clone()).boxed_local(),
+            keep_keys(self.shared.clone()).boxed_local(),
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
         Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), tasks, pulse, server: self })
@@ -246,6 +248,12 @@ struct Keys {
     signers: Option<Arc<dyn Signers>>,
 }
 
+/// What the store is, and its seal, as clients know them.
+struct StoreKinds {
+    storage: &'static str,
+    seal: &'static str,
+}
+
 /// What the domains are given.
 struct Given {
     clock: Clock,
@@ -256,20 +264,21 @@ struct Given {
     listeners: Vec<Arc<dyn Device>>,
 }
 
-async fn domains(stores: Stores, keys: Keys, given: Given, storage_type: &'static str) -> Result<Shared> {
+async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) -> Result<Shared> {
     let Given { clock, logins, settings, skew_limit, audit, listeners } = given;
     // Before anything is read: what changes from now on is followed.
     let baseline = match stores.changes {
         Some(log) => Some(Baseline::read(log, clock.clone(), skew_limit).await?),
         None => None,
     };
-    let identity = identity(&*stores.auth, storage_type).await?;
+    let identity = identity(&*stores.auth, kinds).await?;
     let audit = Audit::new(audit::open(&*stores.auth, audit).await?, listeners, clock.clone());
     let reach = Reach::new(Arc::clone(&stores.auth));
     let auth = Auth::open_with(stores.auth, clock.clone(), logins).await?;
     auth.note_version(env!("CARGO_PKG_VERSION")).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
     let devices = Devices { libraries: keys.libraries, cloud: CloudServices::new(keys.cloud, clock.clone())? };
+    let keyring = Keyring::new(stores.keyring, clock.clone());
     let managed_keys = ManagedKeys::open(stores.managed_keys, devices, grants, clock.clone()).await?;
     let signers = keys.signers.unwrap_or_else(|| managed_keys.clone());
     let engine = Engine::new(stores.pki, settings.serial_numbers.source(&clock), signers, clock.clone());
@@ -285,6 +294,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, storage_type: &'stati
         engine,
         mounts,
         managed_keys,
+        keyring,
         projects,
         limits,
         address,
@@ -326,14 +336,14 @@ pub async fn server_document_write(
 }
 
 /// The installation's identity, made at the first start.
-async fn identity(store: &dyn AuthStore, storage_type: &'static str) -> Result<Identity> {
+async fn identity(store: &dyn AuthStore, kinds: StoreKinds) -> Result<Identity> {
     let cluster_id = match cluster_id(store).await {
         // Another node made it at the same time: that one counts.
         Err(error) if error.kind() == Kind::Conflict => cluster_id(store).await?,
         result => result?,
     };
     let cluster_name = format!("signet-cluster-{}", cluster_id.get(..8).unwrap_or_default());
-    Ok(Identity { cluster_id, cluster_name, storage_type })
+    Ok(Identity { cluster_id, cluster_name, storage_type: kinds.storage, seal_type: kinds.seal })
 }
 
 async fn cluster_id(store: &dyn AuthStore) -> Result<String> {
@@ -373,6 +383,11 @@ async fn rotate(shared: Arc<Shared>) {
         rotations.step(&shared.auth).await;
         tokio::time::sleep(ROTATE).await;
     }
+}
+
+/// Looks after the data keys of the store.
+async fn keep_keys(shared: Arc<Shared>) {
+    shared.keyring.run().await;
 }
 
 /// Follows the other nodes of the database.

@@ -30,7 +30,8 @@
 //!    What was released is never changed.
 //! 2. The domain's `store.rs`: the row, a variant of the write enum for each write, a method of the trait for each
 //!    read, and an outcome where none fits.
-//! 3. Here, `<domain>.rs`: whether a write holds a body that is sealed, and to what.
+//! 3. Here, `<domain>.rs`: whether a write holds a body that is sealed, and to what; and in `reseal.rs` the table, if it
+//!    does, which a later data key seals again (a test finds what was forgotten).
 //! 4. `embedded/<table>.rs`: the table's SQL, a function for each read and each write; `embedded/<domain>.rs`: an
 //!    arm of the one match over the writes, a line for each read.
 //! 5. `postgres/<table>.rs` and `postgres/<domain>.rs`: the same. Rows that every request writes are gathered
@@ -48,11 +49,14 @@ mod backend;
 pub mod commit;
 mod documents;
 mod embedded;
+mod keyring;
 mod keys;
 mod managed_keys;
 mod pki;
 mod postgres;
+mod reseal;
 pub mod seal;
+mod session;
 mod statements;
 mod store;
 
@@ -61,19 +65,26 @@ mod contract;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::auth::store::AuthStore;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::keyring::store::KeyringStore;
 use crate::keys::store::KeyStore;
 use crate::nodes::store::ChangeLog;
 use crate::pki::store::PkiStore;
 use crate::projects::store::ProjectStore;
 use backend::Reader;
+use keyring::DataKeys;
 use keys::Keys;
 pub use postgres::PostgresUrl;
-use seal::SealKey;
+use seal::{About, SealKey};
+use session::Sessions;
 use store::Store;
+
+/// How long the last note of what was sealed may take.
+const NOTE: Duration = Duration::from_millis(300);
 
 /// Where a store keeps its data.
 #[derive(Clone)]
@@ -98,7 +109,7 @@ impl Database {
 pub struct Options {
     /// Where the data is.
     pub database: Database,
-    /// The key that wraps the store's data keys.
+    /// The key that opens the store.
     pub seal_key: SealKey,
     /// The time, for renewals of tokens.
     pub clock: Clock,
@@ -119,6 +130,8 @@ pub struct Stores {
     pub projects: Arc<dyn ProjectStore>,
     /// The registry's of managed keys.
     pub managed_keys: Arc<dyn KeyStore>,
+    /// The keyring's.
+    pub keyring: Arc<dyn KeyringStore>,
 }
 
 /// An open store; clones are the same store.
@@ -128,6 +141,7 @@ pub struct Storage {
     commits: commit::Handle,
     reader: Arc<dyn Reader>,
     keys: Arc<Keys>,
+    data_keys: Arc<DataKeys>,
 }
 
 /// Opens the store, or makes it. The runtime that this is called on must live as long as the store.
@@ -160,15 +174,18 @@ impl Storage {
     where
         Store<R>: PkiStore + AuthStore + ProjectStore + 'static,
     {
+        let data_keys =
+            Arc::new(DataKeys::new(store.keys.clone(), Sessions::new(store.clone()), store.clone(), changes.is_some()));
         let stores = Stores {
             pki: store.clone(),
             auth: store.clone(),
             changes,
             projects: store.clone(),
             managed_keys: store.clone(),
+            keyring: data_keys.clone(),
         };
         let reader = Arc::new(store.reader.clone());
-        Self { stores, commits: store.commits.clone(), reader, keys: store.keys.clone() }
+        Self { stores, commits: store.commits.clone(), reader, keys: store.keys.clone(), data_keys }
     }
 
     /// The store, as each domain sees it.
@@ -196,13 +213,35 @@ impl Storage {
         self.stores.projects.clone()
     }
 
-    /// Adds a data key that seals everything from now on; returns its term. What was sealed before
-    /// stays readable. Happens by itself when a key has sealed a billion values.
+    /// The store as the keyring sees it.
+    pub fn keyring(&self) -> Arc<dyn KeyringStore> {
+        self.stores.keyring.clone()
+    }
+
+    /// By what the store is sealed.
     ///
     /// # Errors
-    /// `Conflict` when another rotation came first; its key is in use then.
-    pub async fn rotate(&self) -> Result<u32> {
-        self.keys.rotate().await
+    /// `Unavailable` from the store.
+    pub async fn seal_status(&self) -> Result<About> {
+        self.keys.seal_status().await
+    }
+
+    /// How many stored values are sealed with earlier data keys than the one in use, counted now, in small reads.
+    ///
+    /// # Errors
+    /// `Unavailable` from the store.
+    pub async fn count_older(&self) -> Result<u64> {
+        self.data_keys.count_older().await
+    }
+
+    /// Seals the store by another key. Everything stays readable, here and on nodes that run; the one before opens
+    /// nothing any more.
+    ///
+    /// # Errors
+    /// Those of a device that holds the key; `Unavailable` from the store. Nothing was changed then, unless the
+    /// store was lost in the middle: then the one or the other key opens it.
+    pub async fn change_seal(&self, seal: &SealKey) -> Result<About> {
+        self.keys.change_seal(seal).await
     }
 
     /// How many commits ran since the store was opened.
@@ -216,6 +255,8 @@ impl Storage {
     /// # Errors
     /// `Unavailable` when the last steps fail; what was answered as written is on disk all the same.
     pub async fn shutdown(&self) -> Result<()> {
+        // What is not noted is lost to the count, and nothing else: it is not waited for when the store is away.
+        let _ = tokio::time::timeout(NOTE, self.data_keys.note_use()).await;
         self.reader.close();
         self.commits.stop().await
     }

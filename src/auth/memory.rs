@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use futures_util::future::{BoxFuture, ready};
 
 use super::store::{
-    AliasEntry, AliasRow, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, EntityBy, EntityEntry, EntityPage,
+    AliasEntry, AliasRow, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage,
     EntityRow, IdentityRows, SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite, TokenHash, TokenRow,
 };
 use crate::clock::Time;
@@ -265,10 +265,6 @@ impl AuthStore for Memory {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.answer(|state| Ok(state.tokens.values().find(|row| row.accessor_hash == accessor).cloned()))
-    }
-
-    fn data_key(&self) -> BoxFuture<'static, Result<DataKey>> {
-        self.answer(|_| Ok(DataKey { term: 1, made_at: Time::UNIX_EPOCH, sealed: 0 }))
     }
 
     fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {

@@ -228,17 +228,6 @@ pub enum AuthWrite {
     SecretId(SecretIdWrite),
 }
 
-/// The key that bodies are sealed with at present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DataKey {
-    /// Its number; the first one is 1.
-    pub term: u32,
-    /// When it was made, or first seen by a program that takes note of that.
-    pub made_at: Time,
-    /// How much this process has sealed with it.
-    pub sealed: u64,
-}
-
 /// What became of one write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AuthOutcome {
@@ -274,9 +263,6 @@ pub trait AuthStore: Send + Sync {
 
     /// A token by the hash of its accessor, as [`AuthStore::token`].
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
-
-    /// The key that bodies are sealed with.
-    fn data_key(&self) -> BoxFuture<'static, Result<DataKey>>;
 
     /// What a token keeps at a path.
     fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>>;

@@ -5,6 +5,7 @@ use std::path::Path;
 use signet::clock::Clock;
 use signet::config::{self, Config, SealKeySource, Store};
 use signet::error::{Error, Result};
+use signet::keys::{Libraries, cloudakms, pkcs11};
 use signet::server::forbid_core_dumps;
 use signet::storage::seal::SealKey;
 use signet::storage::{Database, PostgresUrl};
@@ -32,16 +33,23 @@ pub(super) fn database(config: &Config) -> Result<Database> {
 /// What opens the store that the configuration names.
 pub(super) fn storage_options(config: &Config, clock: Clock) -> Result<storage::Options> {
     let database = database(config)?;
-    let seal_key = match &config.seal_key {
-        SealKeySource::File(file) if !file.exists() => {
-            return Err(Error::invalid(format!(
-                "seal_key_file: {} is not there: put the seal key back, or make one for a new store (signet operator \
-                 init does)",
-                file.display()
-            )));
+    Ok(storage::Options { database, seal_key: seal_key(config)?, clock, queue: config.commit_queue })
+}
+
+/// The seal key that the configuration names. One in a device is not asked for yet.
+pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
+    match &config.seal_key {
+        SealKeySource::File(file) if !file.exists() => Err(Error::invalid(format!(
+            "seal_key_file: {} is not there: put the seal key back, or make one for a new store (signet operator init \
+             does)",
+            file.display()
+        ))),
+        SealKeySource::File(file) => SealKey::from_file(file),
+        SealKeySource::Text(text) => SealKey::from_text(&String::from_utf8_lossy(text.expose())),
+        SealKeySource::Pkcs11(settings) => {
+            let libraries = Libraries::new(config.pkcs11_libraries.clone())?;
+            pkcs11::seal_device(settings, &libraries).map(SealKey::in_device)
         }
-        SealKeySource::File(file) => SealKey::from_file(file)?,
-        SealKeySource::Text(text) => SealKey::from_text(&String::from_utf8_lossy(text.expose()))?,
-    };
-    Ok(storage::Options { database, seal_key, clock, queue: config.commit_queue })
+        SealKeySource::CloudAkms(settings) => cloudakms::seal_device(settings).map(SealKey::in_device),
+    }
 }

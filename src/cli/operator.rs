@@ -17,6 +17,7 @@ use signet::storage;
 use signet::storage::seal::SealKey;
 
 use super::installation::{ROOT_NAME, prepared, storage_options};
+use super::seal;
 
 /// The words of `signet operator`.
 #[derive(Subcommand)]
@@ -24,6 +25,12 @@ pub(crate) enum Word {
     /// Make the first root token and print it, once. The server must not run. A new installation
     /// without a seal key gets a key file.
     Init(Arguments),
+    /// Say by what the store is sealed, and how much its data keys are in use. The server of an embedded store must
+    /// not run.
+    SealStatus(seal::Status),
+    /// Give the store another seal key, or move it to another seal. The server of an embedded store must not run;
+    /// nodes on PostgreSQL may.
+    RotateSealKey(seal::Rotate),
 }
 
 /// The arguments of `signet operator init`.
@@ -35,9 +42,15 @@ pub(crate) struct Arguments {
 }
 
 /// Runs one word.
-pub(crate) fn run(Word::Init(arguments): &Word) -> Result<()> {
-    let config = prepared(&arguments.config)?;
-    actix_rt::System::new().block_on(init(&config))
+pub(crate) fn run(word: &Word) -> Result<()> {
+    match word {
+        Word::Init(arguments) => {
+            let config = prepared(&arguments.config)?;
+            actix_rt::System::new().block_on(init(&config))
+        }
+        Word::SealStatus(arguments) => seal::status(arguments),
+        Word::RotateSealKey(arguments) => seal::rotate(arguments),
+    }
 }
 
 async fn init(config: &Config) -> Result<()> {

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use url::Url;
 
 use super::reader::Reader;
-use super::{Config, SealKeySource, Store, TlsFiles, audit, cloud, cloudb};
+use super::{Config, Store, TlsFiles, audit, cloud, cloudb, seal};
 use crate::auth::LoginSettings;
 use crate::fields::Fields;
 use crate::http::settings::Settings;
@@ -27,7 +27,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         listen,
         tls: read.tls(listen),
         metrics_listen: read.metrics_listen(listen),
-        seal_key: read.seal_key(&store),
+        seal_key: seal::source(&mut read, &store),
         store,
         workers: read.number("workers", 0, 1024),
         max_connections: read.number("max_connections", 0, 1_000_000),
@@ -156,24 +156,6 @@ impl Reader<'_> {
             (None, None) => self.problem("data_dir", "must be the path of a folder (or database_url be given)"),
         }
         Store::Embedded(PathBuf::new())
-    }
-
-    fn seal_key(&mut self, store: &Store) -> SealKeySource {
-        let file = self.path("seal_key_file", "the path of a file");
-        match (file, self.one("seal_key", Fields::text, "a text"), store) {
-            (Some(file), None, _) => SealKeySource::File(file),
-            (None, Some(text), _) => SealKeySource::Text(Secret::new(text)),
-            (None, None, Store::Embedded(folder)) => SealKeySource::File(folder.join("seal.key")),
-            (None, None, Store::Database(_)) => {
-                self.problem("seal_key_file", "must be given with database_url, or SIGNET_SEAL_KEY in the environment");
-                SealKeySource::File(PathBuf::new())
-            }
-            (Some(file), Some(_), _) => {
-                // Sealing with the key that was not meant cannot be undone: neither wins.
-                self.problem("seal_key_file", "must not be given with SIGNET_SEAL_KEY");
-                SealKeySource::File(file)
-            }
-        }
     }
 
     fn log(&mut self) -> String {

@@ -16,6 +16,7 @@ use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::Result;
+use crate::keyring::Keyring;
 use crate::keys::ManagedKeys;
 use crate::mounts::Mounts;
 use crate::nodes::Nodes;
@@ -33,6 +34,8 @@ pub struct Shared {
     pub mounts: Arc<Mounts>,
     /// The managed keys.
     pub managed_keys: Arc<ManagedKeys>,
+    /// The data keys of the store.
+    pub keyring: Keyring,
     /// The projects API.
     pub projects: Projects,
     /// How often callers of the projects API may ask.
@@ -74,6 +77,8 @@ pub struct Identity {
     pub cluster_name: String,
     /// The store's engine.
     pub storage_type: &'static str,
+    /// The type of its seal: `file`, `pkcs11` or `cloudakms`.
+    pub seal_type: &'static str,
 }
 
 /// Whether the server is stopping.

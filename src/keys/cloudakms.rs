@@ -5,6 +5,7 @@
 //! | `config` | the parameters of a key and their rules |
 //! | `client` | the way to the service: credentials, region, endpoint; bounds of time and size |
 //! | `service` | the calls |
+//! | `seal` | a symmetric key that wraps the root key of a store |
 //! | `failure` | what an error of the SDK is to whoever asked |
 //!
 //! The endpoint is the region's own, or the one of the key's `endpoint`; variables and profiles that name another
@@ -16,12 +17,14 @@ mod client;
 mod config;
 #[cfg(feature = "keys-aws")]
 mod failure;
+mod seal;
 #[cfg(feature = "keys-aws")]
 mod service;
 
 use std::sync::Arc;
 
 pub use self::config::{CloudAkmsChange, CloudAkmsConfig};
+pub use self::seal::{AkmsSealSettings, seal_device};
 use super::actor::AsyncBackend;
 use crate::error::Result;
 

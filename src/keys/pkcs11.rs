@@ -13,6 +13,7 @@
 //! | `generate` | making a key that is not there |
 //! | `lane` | one place of the key's actor: a session, the key's handle in it, what is done when they are lost |
 //! | `healing` | the table of what is done for which return code |
+//! | `seal` | a key that wraps the root key of a store |
 //! | `pin`, `trouble` | when a PIN is tried, when a token that is gone is looked for |
 //!
 //! A caller names a library by the name that the server's configuration gives it, never by a file. The key is
@@ -30,6 +31,7 @@ mod mechanism;
 mod module;
 mod object;
 mod pin;
+mod seal;
 mod session;
 mod settings;
 mod token;
@@ -40,6 +42,7 @@ use std::sync::Arc;
 pub use self::key::{Pkcs11Config, Pkcs11Key};
 pub use self::library::Libraries;
 pub use self::mechanism::is_supported_mechanism;
+pub use self::seal::{Pkcs11SealSettings, seal_device};
 pub use self::settings::Pkcs11Settings;
 pub use self::token::TokenAddress;
 use super::actor::{BlockingBackend, Lane, Meter};

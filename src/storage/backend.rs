@@ -27,8 +27,9 @@ pub(crate) enum Unit {
     },
     /// System documents, of a domain that has nothing else.
     Documents(Vec<DocumentWrite>),
-    /// New facts of the installation; `Conflict` when the name of one is there.
-    Facts(Vec<Fact>),
+    /// Changes of the installation's facts; `Conflict` when one of them is not as it was read. Two such units take
+    /// turns.
+    Facts(Vec<FactWrite>),
     /// Work of a session of SQL, where the engine has no sessions of its own for it. What it refuses it
     /// undoes, and tells on its own way.
     Work(Work),
@@ -79,6 +80,29 @@ pub(crate) trait Backend: Send + Unpin + 'static {
 
 /// One of the installation's own facts (its id, a wrapped data key): name and value.
 pub(crate) type Fact = (String, Vec<u8>);
+
+/// A change of a fact, or the condition that it is as it was.
+pub(crate) struct FactWrite {
+    /// Its name.
+    pub(crate) name: String,
+    /// What must be stored; `None` when it must not be there.
+    pub(crate) expected: Option<Vec<u8>>,
+    /// What is stored then; `None` leaves it as it is.
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+impl FactWrite {
+    /// A fact that is not there yet.
+    pub(crate) fn new((name, value): Fact) -> Self {
+        Self { name, expected: None, value: Some(value) }
+    }
+
+    /// That a fact is as it was read, and another value for it if there is one.
+    pub(crate) fn over(facts: &[Fact], name: &str, value: Option<Vec<u8>>) -> Self {
+        let expected = facts.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone());
+        Self { name: name.to_owned(), expected, value }
+    }
+}
 
 /// A document as stored.
 pub(crate) struct SealedDocument {

@@ -88,6 +88,7 @@ fn stopped() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::backend::FactWrite;
     use futures_util::future::{BoxFuture, join_all};
     use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, channel};
@@ -104,7 +105,7 @@ mod tests {
             Box::pin(async move {
                 let _ = self.gate.recv();
                 self.sizes.lock().unwrap().push(units.len());
-                let is_13 = |unit: &Unit| matches!(unit, Unit::Facts(facts) if facts[0].0 == "13");
+                let is_13 = |unit: &Unit| matches!(unit, Unit::Facts(facts) if facts[0].name == "13");
                 assert!(!units.iter().any(is_13), "thirteen");
                 units.iter().map(|_| Ok(Outcomes::Done)).collect()
             })
@@ -134,7 +135,7 @@ mod tests {
     }
 
     fn unit(n: i64) -> Unit {
-        Unit::Facts(vec![(n.to_string(), Vec::new())])
+        Unit::Facts(vec![FactWrite::new((n.to_string(), Vec::new()))])
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@ mod answered;
 mod auth;
 mod commits;
 mod cubbyhole;
+mod data_keys;
 mod identity;
 mod pki;
 mod records;
@@ -222,6 +223,14 @@ macro_rules! contract {
             sealed::rotation_keeps_old_bodies_readable,
             sealed::the_key_that_seals_is_told_with_the_time_of_its_making,
             sealed::the_wrong_seal_key_is_refused_and_lets_go_of_the_store,
+            data_keys::e3_every_bit_flip_swap_and_unknown_version_of_a_sealed_value_is_an_error,
+            data_keys::e4_old_values_stay_readable_and_new_ones_have_the_new_term,
+            data_keys::what_a_key_has_sealed_is_counted_across_restarts,
+            data_keys::what_earlier_keys_sealed_is_sealed_again,
+            data_keys::re_sealing_goes_on_after_a_restart_where_it_was,
+            data_keys::re_sealing_overwrites_no_newer_write,
+            data_keys::a_value_that_does_not_open_stays_as_it_is_and_holds_nothing_up,
+            data_keys::another_seal_key_opens_everything_and_the_one_before_nothing,
         );
     };
 }

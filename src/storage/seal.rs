@@ -1,15 +1,21 @@
-//! Sealing of bodies at rest: AES-256-GCM under a ring of data keys, themselves wrapped by the seal key.
+//! Sealing of bodies at rest: AES-256-GCM under a ring of data keys, wrapped by a root key, which the seal key wraps.
 //!
 //! A sealed value is term (4 octets, big endian) ‖ version (1) ‖ nonce (12, random) ‖ ciphertext ‖
 //! tag (16). The term picks the data key, so that rotation only adds a key and old values stay
 //! readable. The associated data names the row the value belongs to: a value that was altered, or
 //! moved to another row, does not open. Random nonces are good for 2^32 values of one key (NIST SP
-//! 800-38D 8.3): the ring counts what it sealed and asks for the next term long before.
+//! 800-38D 8.3): the ring counts what it sealed, and asks for the next term before that by itself when nobody else
+//! made one.
+//!
+//! The seal key ([`SealKey`]) is needed when a store is opened and when its seal is changed (`root`). Such a change makes
+//! another root key; it is also left sealed under the data key in use, for the nodes that run: they take it over and
+//! go on without the new seal.
 //!
 //! Called by the storage front door only; engines see sealed bodies. Keys are overwritten when they
 //! go, and no type here has `Debug`.
 
 mod key;
+pub(crate) mod root;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,28 +29,34 @@ use crate::auth::store::{SecretIdRow, TokenHash};
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
+use crate::keyring::MOST_OPERATIONS;
+use crate::secret::Secret;
 use crate::storage::backend::{Fact, micros};
 use crate::x509::serial::Serial;
 
 pub use key::SealKey;
+pub use root::About;
 
 const VERSION: u8 = 1;
 const TAG_LEN: usize = 16;
 const HEADER_LEN: usize = 5;
-/// A quarter of what random nonces allow, because the count starts again with the process.
-const TERM_LIMIT: u64 = 1 << 30;
 /// How often a worn term asks again.
 const ASK_EVERY: u64 = 1 << 12;
 const INSTALLATION: &str = "installation";
 const DATA_KEY: &str = "data-key/";
 const DATA_KEY_PURPOSE: &str = "signet/data-key/v1";
+/// The fact that holds the root key for nodes that run with the one before.
+pub(crate) const HANDOVER: &str = "root-key-handover";
 
-/// The data keys of one installation, and the key that wraps them.
+/// The data keys of one installation, and the root key that wraps them.
 pub(crate) struct Ring {
-    seal: LessSafeKey,
+    root: ArcSwap<LessSafeKey>,
     installation: String,
     keys: ArcSwap<Keys>,
-    sealed: AtomicU64,
+    /// How much the key in use has sealed: here, and not noted in the store yet.
+    unnoted: AtomicU64,
+    /// And how much is noted there, as it was last seen.
+    noted: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -55,7 +67,8 @@ struct Keys {
 
 /// A term that was made but is not in use yet: it must be stored first.
 pub(crate) struct NewTerm {
-    term: u32,
+    /// Its number.
+    pub(crate) term: u32,
     key: LessSafeKey,
     /// What to store before [`Ring::adopt`].
     pub(crate) fact: Fact,
@@ -63,37 +76,27 @@ pub(crate) struct NewTerm {
 
 impl Ring {
     /// The ring of a new installation, and the facts that must be stored before it is used.
-    pub(crate) fn create(seal_key: &SealKey) -> Result<(Self, Vec<Fact>)> {
-        let installation = crate::random::uuid();
-        let keys = Keys { current: 0, by_term: BTreeMap::new() };
-        let ring = Self {
-            seal: aead_key(seal_key.expose())?,
-            installation,
-            keys: ArcSwap::from_pointee(keys),
-            sealed: AtomicU64::new(0),
-        };
+    pub(crate) fn create(root: &Secret, installation: String) -> Result<(Self, Vec<Fact>)> {
+        let ring = Self::with(root, installation, Keys { current: 0, by_term: BTreeMap::new() })?;
         let first = ring.new_term()?;
         let facts = vec![(INSTALLATION.to_owned(), ring.installation.clone().into_bytes()), first.fact.clone()];
         ring.adopt(first);
         Ok((ring, facts))
     }
 
-    /// The ring in the facts of a store; `None` when the store is new.
+    /// The ring in the facts of the store of an installation.
     ///
     /// # Errors
-    /// `Invalid` when the seal key does not open the data keys, or facts are missing or damaged.
-    pub(crate) fn load(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Self>> {
-        let damaged = || Error::invalid("storage: the data keys of this store are missing or damaged");
-        let Some((_, installation)) = facts.iter().find(|(name, _)| name == INSTALLATION) else {
-            let none = !facts.iter().any(|(name, _)| name.starts_with(DATA_KEY));
-            return if none { Ok(None) } else { Err(damaged()) };
-        };
-        let installation = String::from_utf8(installation.clone()).map_err(|_| damaged())?;
-        let seal = aead_key(seal_key.expose())?;
-        let by_term = unwrap_all(&seal, &installation, facts)?;
-        let current = *by_term.keys().next_back().ok_or_else(damaged)?;
-        let keys = ArcSwap::from_pointee(Keys { current, by_term });
-        Ok(Some(Self { seal, installation, keys, sealed: AtomicU64::new(0) }))
+    /// `Invalid` when the root key does not open the data keys, or facts are missing or damaged.
+    pub(crate) fn load(root: &Secret, installation: String, facts: &[Fact]) -> Result<Self> {
+        let ring = Self::with(root, installation, Keys { current: 0, by_term: BTreeMap::new() })?;
+        ring.learn(facts)?;
+        if ring.current().0 == 0 { Err(damaged()) } else { Ok(ring) }
+    }
+
+    fn with(root: &Secret, installation: String, keys: Keys) -> Result<Self> {
+        let (root, keys) = (ArcSwap::from_pointee(aead_key(root.expose())?), ArcSwap::from_pointee(keys));
+        Ok(Self { root, installation, keys, unnoted: AtomicU64::new(0), noted: AtomicU64::new(0) })
     }
 
     /// Whether the key that a value says it is sealed with is here; another node may have added it.
@@ -101,28 +104,70 @@ impl Ring {
         term_of(sealed).is_some_and(|term| self.keys.load().by_term.contains_key(&term))
     }
 
-    /// Takes over the terms that are stored by now, and seals with the newest.
+    /// Takes over the terms that are stored by now, and seals with the newest; takes over the root key, too, when
+    /// the seal was changed.
     ///
     /// # Errors
     /// As [`Ring::load`].
     pub(crate) fn learn(&self, facts: &[Fact]) -> Result<()> {
-        let stored = unwrap_all(&self.seal, &self.installation, facts)?;
+        let stored = match unwrap_all(&self.root.load(), &self.installation, facts) {
+            Ok(stored) => stored,
+            Err(error) => {
+                let root = self.handed_over(facts).ok_or(error)?;
+                let stored = unwrap_all(&root, &self.installation, facts)?;
+                self.root.store(Arc::new(root));
+                stored
+            }
+        };
         let newest = stored.keys().next_back().copied().unwrap_or(0);
         if newest > self.keys.load().current {
-            self.sealed.store(0, Ordering::Relaxed);
+            self.begin_count();
         }
         self.keys.rcu(|keys| {
             let mut keys = Keys::clone(keys);
-            keys.by_term.extend(stored.iter().map(|(term, key)| (*term, key.clone())));
+            keys.by_term.extend(stored.iter().map(|(term, key)| (*term, Arc::clone(&key.0))));
             keys.current = keys.current.max(newest);
             keys
         });
         Ok(())
     }
 
-    /// The term that seals, and how much this process has sealed with it.
+    /// The root key that was left for this node when the seal was changed.
+    fn handed_over(&self, facts: &[Fact]) -> Option<LessSafeKey> {
+        let (_, sealed) = facts.iter().find(|(name, _)| name == HANDOVER)?;
+        let root = Secret::new(self.try_open(HANDOVER.as_bytes(), sealed)?);
+        aead_key(root.expose()).ok()
+    }
+
+    /// The data keys in the facts of the store wrapped by another root key: names, what is stored, what is to be.
+    ///
+    /// # Errors
+    /// As [`Ring::load`].
+    pub(crate) fn rewrapped(&self, root: &Secret, facts: &[Fact]) -> Result<Vec<(String, Vec<u8>, Vec<u8>)>> {
+        let root = aead_key(root.expose())?;
+        let stored = unwrap_all(&self.root.load(), &self.installation, facts)?;
+        let rewrap = |(term, (_, bytes)): (u32, (_, Secret))| {
+            let name = format!("{DATA_KEY}{term}");
+            let before = facts.iter().find(|(found, _)| *found == name).map(|(_, value)| value.clone());
+            let after = seal_with(&root, &wrap_context(&self.installation, term), bytes.expose(), Vec::new())?;
+            Ok((name, before.unwrap_or_default(), after))
+        };
+        stored.into_iter().map(rewrap).collect()
+    }
+
+    /// Which installation's it is.
+    pub(crate) fn installation(&self) -> &str {
+        &self.installation
+    }
+
+    /// The term that seals, and how much it has sealed as far as is known here.
     pub(crate) fn current(&self) -> (u32, u64) {
-        (self.keys.load().current, self.sealed.load(Ordering::Relaxed))
+        (self.keys.load().current, self.noted.load(Ordering::Relaxed) + self.unnoted.load(Ordering::Relaxed))
+    }
+
+    /// The name of the fact that the next term would be stored as.
+    pub(crate) fn next_name(&self) -> String {
+        format!("{DATA_KEY}{}", u64::from(self.keys.load().current) + 1)
     }
 
     /// Makes the next term. It seals nothing until its fact is stored and [`Ring::adopt`] takes it.
@@ -130,7 +175,7 @@ impl Ring {
         let term = self.keys.load().current.checked_add(1).ok_or_else(|| Error::internal("data key terms used up"))?;
         let mut bytes: [u8; 32] = crate::random::bytes();
         let key = aead_key(&bytes)?;
-        let wrapped = seal_with(&self.seal, &wrap_context(&self.installation, term), &bytes, Vec::new())?;
+        let wrapped = seal_with(&self.root.load(), &wrap_context(&self.installation, term), &bytes, Vec::new())?;
         bytes.zeroize();
         Ok(NewTerm { term, key, fact: (format!("{DATA_KEY}{term}"), wrapped) })
     }
@@ -144,15 +189,37 @@ impl Ring {
             keys.current = keys.current.max(new.term);
             keys
         });
-        self.sealed.store(0, Ordering::Relaxed);
+        self.begin_count();
         new.term
     }
 
-    /// Whether the term in use has sealed so much that it is time for the next; says so now and then
-    /// until there is one.
+    /// What the key in use sealed here and is not noted in the store: its term, and how much. It counts as noted
+    /// from now on, unless it is given back.
+    pub(crate) fn take_unnoted(&self) -> (u32, u64) {
+        (self.keys.load().current, self.unnoted.swap(0, Ordering::Relaxed))
+    }
+
+    /// That could not be noted.
+    pub(crate) fn give_back(&self, unnoted: u64) {
+        self.unnoted.fetch_add(unnoted, Ordering::Relaxed);
+    }
+
+    /// How much is noted of a term.
+    pub(crate) fn set_noted(&self, term: u32, noted: u64) {
+        if term == self.keys.load().current {
+            self.noted.store(noted, Ordering::Relaxed);
+        }
+    }
+
+    fn begin_count(&self) {
+        self.unnoted.store(0, Ordering::Relaxed);
+        self.noted.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the term in use has sealed as much as it may; says so now and then until there is another one.
     pub(crate) fn asks_for_rotation(&self) -> bool {
-        let sealed = self.sealed.load(Ordering::Relaxed);
-        sealed >= TERM_LIMIT && sealed.is_multiple_of(ASK_EVERY)
+        let unnoted = self.unnoted.load(Ordering::Relaxed);
+        unnoted.is_multiple_of(ASK_EVERY) && self.noted.load(Ordering::Relaxed) + unnoted >= MOST_OPERATIONS
     }
 
     /// Seals `body` for the row that `context` names; the plain body is overwritten.
@@ -160,7 +227,7 @@ impl Ring {
         let keys = self.keys.load();
         let key = keys.by_term.get(&keys.current).ok_or_else(|| Error::internal("no data key"))?;
         let mut header = Vec::with_capacity(HEADER_LEN + NONCE_LEN + body.len() + TAG_LEN);
-        self.sealed.fetch_add(1, Ordering::Relaxed);
+        self.unnoted.fetch_add(1, Ordering::Relaxed);
         header.extend_from_slice(&keys.current.to_be_bytes());
         header.push(VERSION);
         let sealed = seal_with(key, context, &body, header);
@@ -190,18 +257,35 @@ fn term_of(sealed: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*sealed.first_chunk()?))
 }
 
+/// The installation that the facts of a store are of; `None` when the store is new.
+///
+/// # Errors
+/// `Invalid` when it is damaged.
+pub(crate) fn installation(facts: &[Fact]) -> Result<Option<String>> {
+    match facts.iter().find(|(name, _)| name == INSTALLATION) {
+        Some((_, installation)) => String::from_utf8(installation.clone()).map(Some).map_err(|_| damaged()),
+        None if facts.iter().any(|(name, _)| name.starts_with(DATA_KEY)) => Err(damaged()),
+        None => Ok(None),
+    }
+}
+
+fn damaged() -> Error {
+    Error::invalid("storage: the data keys of this store are missing or damaged")
+}
+
+/// Data keys by their terms, ready for use and as they are.
+type Unwrapped = BTreeMap<u32, (Arc<LessSafeKey>, Secret)>;
+
 /// Every data key in the facts of a store.
-fn unwrap_all(seal: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<BTreeMap<u32, Arc<LessSafeKey>>> {
+fn unwrap_all(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<Unwrapped> {
     let mut by_term = BTreeMap::new();
     for (name, value) in facts {
         let Some(term) = name.strip_prefix(DATA_KEY) else { continue };
-        let term =
-            term.parse().map_err(|_| Error::invalid("storage: the data keys of this store are missing or damaged"))?;
-        let mut bytes = open_with(seal, &wrap_context(installation, term), value).ok_or_else(|| {
+        let term = term.parse().map_err(|_| damaged())?;
+        let bytes = open_with(root, &wrap_context(installation, term), value).ok_or_else(|| {
             Error::invalid("seal key: does not open the data keys of this store (wrong key, or damaged store)")
         })?;
-        by_term.insert(term, Arc::new(aead_key(&bytes)?));
-        bytes.zeroize();
+        by_term.insert(term, (Arc::new(aead_key(&bytes)?), Secret::new(bytes)));
     }
     Ok(by_term)
 }
@@ -312,8 +396,16 @@ mod tests {
     use crate::error::Kind;
     use proptest::prelude::*;
 
+    fn root() -> Secret {
+        root::new()
+    }
+
     fn ring() -> Ring {
-        Ring::create(&SealKey::random()).unwrap().0
+        Ring::create(&root(), "one".to_owned()).unwrap().0
+    }
+
+    fn load(root: &Secret, facts: &[Fact]) -> Result<Ring> {
+        Ring::load(root, installation(facts)?.unwrap_or_default(), facts)
     }
 
     #[test]
@@ -340,15 +432,15 @@ mod tests {
 
     #[test]
     fn values_of_earlier_terms_stay_readable_after_rotation_and_reload() {
-        let seal_key = SealKey::random();
-        let (ring, mut facts) = Ring::create(&seal_key).unwrap();
+        let root = root();
+        let (ring, mut facts) = Ring::create(&root, "one".to_owned()).unwrap();
         let first = ring.seal(b"row", b"one".to_vec()).unwrap();
         let new = ring.new_term().unwrap();
         facts.push(new.fact.clone());
         assert_eq!(ring.adopt(new), 2);
         let second = ring.seal(b"row", b"two".to_vec()).unwrap();
         assert_eq!((&first[..4], &second[..4]), (&[0, 0, 0, 1][..], &[0, 0, 0, 2][..]));
-        let again = Ring::load(&seal_key, &facts).unwrap().unwrap();
+        let again = load(&root, &facts).unwrap();
         assert_eq!(again.open(b"row", &first).unwrap(), b"one");
         assert_eq!(again.open(b"row", &second).unwrap(), b"two");
     }
@@ -357,34 +449,77 @@ mod tests {
     fn a_term_asks_for_the_next_one_at_its_limit_and_until_it_has_it() {
         let ring = ring();
         assert!(!ring.asks_for_rotation());
-        ring.sealed.store(TERM_LIMIT, Ordering::Relaxed);
+        ring.set_noted(1, MOST_OPERATIONS);
         assert!(ring.asks_for_rotation());
         ring.seal(b"row", Vec::new()).unwrap();
         assert!(!ring.asks_for_rotation());
-        ring.sealed.store(TERM_LIMIT + ASK_EVERY, Ordering::Relaxed);
+        ring.give_back(ASK_EVERY - 1);
         assert!(ring.asks_for_rotation());
         ring.adopt(ring.new_term().unwrap());
         assert!(!ring.asks_for_rotation());
     }
 
     #[test]
-    fn the_wrong_seal_key_is_refused_and_a_new_store_has_no_ring() {
-        let (_, facts) = Ring::create(&SealKey::random()).unwrap();
-        let error = Ring::load(&SealKey::random(), &facts).err().unwrap();
+    fn what_is_sealed_is_counted_by_term_whether_it_is_noted_or_not() {
+        let ring = ring();
+        for _ in 0..3 {
+            ring.seal(b"row", Vec::new()).unwrap();
+        }
+        ring.set_noted(1, 10);
+        assert_eq!(ring.current(), (1, 13));
+        assert_eq!(ring.take_unnoted(), (1, 3));
+        ring.set_noted(1, 13);
+        assert_eq!(ring.current(), (1, 13));
+        ring.give_back(2);
+        assert_eq!(ring.current(), (1, 15));
+        ring.adopt(ring.new_term().unwrap());
+        ring.set_noted(1, 15);
+        assert_eq!(ring.current(), (2, 0));
+    }
+
+    #[test]
+    fn the_wrong_root_key_is_refused() {
+        let (_, facts) = Ring::create(&root(), "one".to_owned()).unwrap();
+        let error = load(&root(), &facts).err().unwrap();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.to_string().contains("seal key"));
-        assert!(Ring::load(&SealKey::random(), &[]).unwrap().is_none());
+        assert!(installation(&[]).unwrap().is_none());
     }
 
     #[test]
     fn a_data_key_of_another_installation_or_term_is_refused() {
-        let seal_key = SealKey::random();
-        let (_, one) = Ring::create(&seal_key).unwrap();
-        let (_, two) = Ring::create(&seal_key).unwrap();
-        assert!(Ring::load(&seal_key, &[one[0].clone(), two[1].clone()]).is_err());
-        assert!(Ring::load(&seal_key, &[one[0].clone(), ("data-key/2".into(), one[1].1.clone())]).is_err());
-        assert!(Ring::load(&seal_key, &one[1..]).is_err(), "installation missing");
-        assert!(Ring::load(&seal_key, &one[..1]).is_err(), "no data key");
+        let root = root();
+        let (_, one) = Ring::create(&root, "one".to_owned()).unwrap();
+        let (_, two) = Ring::create(&root, "two".to_owned()).unwrap();
+        assert!(load(&root, &[one[0].clone(), two[1].clone()]).is_err());
+        assert!(load(&root, &[one[0].clone(), ("data-key/2".into(), one[1].1.clone())]).is_err());
+        assert!(load(&root, &one[1..]).is_err(), "installation missing");
+        assert!(load(&root, &one[..1]).is_err(), "no data key");
+    }
+
+    #[test]
+    fn a_ring_that_runs_takes_the_new_root_key_over_and_the_old_one_opens_nothing() {
+        let (before, after) = (root(), root());
+        let (running, mut facts) = Ring::create(&before, "one".to_owned()).unwrap();
+        let changed = Ring::load(&before, "one".to_owned(), &facts).unwrap();
+        for (name, was, wrapped) in changed.rewrapped(&after, &facts).unwrap() {
+            let fact = facts.iter_mut().find(|(found, _)| *found == name).unwrap();
+            assert_eq!(std::mem::replace(&mut fact.1, wrapped), was);
+        }
+        assert!(load(&before, &facts).is_err(), "the old root key");
+        assert!(running.learn(&facts).is_err(), "nothing was left for it");
+        let handover = changed.seal(HANDOVER.as_bytes(), after.expose().to_vec()).unwrap();
+        facts.push((HANDOVER.to_owned(), handover));
+        let new = load(&after, &facts).unwrap();
+        let term = new.new_term().unwrap();
+        facts.push(term.fact.clone());
+        new.adopt(term);
+        let sealed = new.seal(b"row", b"by the new node".to_vec()).unwrap();
+        assert!(!running.has_key_of(&sealed));
+        running.learn(&facts).unwrap();
+        assert_eq!(running.open(b"row", &sealed).unwrap(), b"by the new node");
+        facts.push(running.new_term().unwrap().fact);
+        assert!(load(&after, &facts).is_ok(), "what it adds is wrapped by the new root key");
     }
 
     #[test]

@@ -286,6 +286,8 @@ pub(super) mod secret_ids {
 /// The installation's own facts.
 pub(super) mod meta {
     pub(crate) const INSERT: &str = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+    pub(crate) const UPDATE: &str = "UPDATE meta SET value = $1 WHERE name = $2 AND value = $3";
+    pub(crate) const EXISTS: &str = "SELECT 1 FROM meta WHERE name = $1";
     pub(crate) const LIST: &str = "SELECT name, value FROM meta ORDER BY name";
     pub(crate) const SCHEMA: &str = "SELECT value FROM meta WHERE name = 'schema'";
     pub(crate) const SCHEMA_SET: &str = "INSERT INTO meta (name, value) VALUES ('schema', $1)

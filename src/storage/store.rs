@@ -6,7 +6,6 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 
-use crate::auth::store::DataKey;
 use crate::clock::Clock;
 use crate::documents::{Document, MountId};
 use crate::error::{Error, Result};
@@ -110,12 +109,6 @@ impl<R: Reader + Clone> Store<R> {
     ) -> BoxFuture<'static, Result<Vec<Document>>> {
         let (keys, found) = (self.keys.clone(), self.reader.documents(mount, kind));
         async move { documents::open(&keys, mount, found.await?).await }.boxed()
-    }
-
-    /// The key that bodies are sealed with at present.
-    pub(super) fn current_key(&self) -> BoxFuture<'static, Result<DataKey>> {
-        let keys = self.keys.clone();
-        async move { keys.status().await }.boxed()
     }
 
     /// Seals what is given away and not kept.

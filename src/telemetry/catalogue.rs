@@ -58,6 +58,12 @@ pub const AUDIT_QUEUE: &str = "signet_audit_queue";
 pub const AUDIT_WAIT_SECONDS: &str = "signet_audit_wait_seconds";
 /// How long writes of audit entries took, by device.
 pub const AUDIT_WRITE_SECONDS: &str = "signet_audit_write_seconds";
+/// The number of the data key that stored values are sealed with.
+pub const DATA_KEY_TERM: &str = "signet_data_key_term";
+/// Age of that key.
+pub const DATA_KEY_AGE_SECONDS: &str = "signet_data_key_age_seconds";
+/// Stored values that are sealed with earlier keys, since they were counted.
+pub const DATA_KEY_OLDER_VALUES: &str = "signet_data_key_older_values";
 /// Tokens removed because they had ended.
 pub const TOKENS_SWEPT: &str = "signet_tokens_swept_total";
 /// Times that an issuer of tokens was asked for its keys, by result.
@@ -438,6 +444,9 @@ pub const CATALOGUE: &[Metric] = &[
     histogram(COMMIT_SECONDS, &[], Unit::Seconds, REQUEST, "Time of one commit, until it is durable."),
     gauge(COMMIT_QUEUE, &[], "Units that are admitted and not yet answered."),
     counter(COMMIT_FAILURES, &["reason"], "Units that were not stored, by reason.").starting(REASONS),
+    gauge(DATA_KEY_TERM, &[], "The number of the data key that stored values are sealed with."),
+    seconds(DATA_KEY_AGE_SECONDS, &[], "Age of the data key that stored values are sealed with."),
+    gauge(DATA_KEY_OLDER_VALUES, &[], "Stored values that are sealed with earlier data keys, since they were counted."),
     gauge(PROJECTS_QUEUE, &[], "Requests at the project store, waiting ones included."),
     counter(TLS_RELOADS, &["result"], "Reloads of the TLS certificate, by result.").starting(RESULTS),
     histogram(
@@ -515,6 +524,8 @@ mod tests {
                     "_running",
                     "_certificates",
                     "_revocations",
+                    "_term",
+                    "_values",
                 ],
             };
             assert!(metric.name.starts_with("signet_"), "{}", metric.name);

@@ -31,6 +31,7 @@ mod provider;
 mod proxies;
 mod readme;
 mod recorded;
+mod seal;
 mod serve;
 mod signers;
 mod sizes;

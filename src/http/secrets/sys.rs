@@ -10,6 +10,7 @@ mod mounts;
 mod policies;
 mod quotas;
 mod remount;
+mod rotate;
 mod versions;
 mod wrapping;
 
@@ -141,7 +142,13 @@ pub static ROUTES: &[Route] = &[
     Route::token(Read, "leases/count", &["type"], |call| Box::pin(leases::count(call))),
     Route::token(Update, "leases/tidy", &[], |call| Box::pin(leases::tidy(call))),
     Route::token(List, "version-history", &[], |call| Box::pin(versions::history(call))),
-    Route::token(Read, "key-status", &[], |call| Box::pin(versions::key_status(call))),
+    Route::token(Read, "key-status", &[], |call| Box::pin(rotate::key_status(call))),
+    Route::sudo(Update, "rotate", &[], |call| Box::pin(rotate::rotate(call))),
+    Route::sudo(Update, "rotate/keyring", &[], |call| Box::pin(rotate::rotate(call))),
+    Route::token(Read, "rotate/config", &[], |call| Box::pin(rotate::settings(call))),
+    Route::token(Update, "rotate/config", rotate::FIELDS, |call| Box::pin(rotate::configure(call))),
+    Route::token(Read, "rotate/keyring/config", &[], |call| Box::pin(rotate::settings(call))),
+    Route::token(Update, "rotate/keyring/config", rotate::FIELDS, |call| Box::pin(rotate::configure(call))),
     Route::token(Update, "wrapping/wrap", &[], |call| Box::pin(wrapping::wrap(call))).with_verbatim_body(),
     Route::open(Update, "wrapping/lookup", TOKEN, |call| Box::pin(wrapping::lookup(call))).with_token_as_sent(),
     Route::open(Read, "wrapping/lookup", &[], |call| Box::pin(wrapping::lookup(call))).with_token_as_sent(),

@@ -58,14 +58,18 @@ pub(super) fn find_public(session: &Session, private: ObjectHandle) -> Result<Op
     }
 }
 
-fn template(class: ObjectClass, config: &Pkcs11Config) -> Vec<Attribute> {
+pub(super) fn template(class: ObjectClass, config: &Pkcs11Config) -> Vec<Attribute> {
     let mut template = vec![Attribute::Class(class), Attribute::Token(true)];
     template.extend(config.key_label.as_ref().map(|label| Attribute::Label(label.clone().into_bytes())));
     template.extend(config.key_id.clone().map(Attribute::Id));
     template
 }
 
-fn only(session: &Session, template: &[Attribute], many: &'static str) -> Result<Option<ObjectHandle>, Failure> {
+pub(super) fn only(
+    session: &Session,
+    template: &[Attribute],
+    many: &'static str,
+) -> Result<Option<ObjectHandle>, Failure> {
     let mut objects = session.iter_objects(template)?;
     match (objects.next().transpose()?, objects.next().transpose()?) {
         (_, Some(_)) => Err(Error::invalid(many).into()),

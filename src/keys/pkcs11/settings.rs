@@ -200,7 +200,10 @@ impl Pkcs11Settings {
     }
 
     /// The octets of `key_id`.
-    fn id(&self) -> Result<Option<Vec<u8>>> {
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(crate) fn id(&self) -> Result<Option<Vec<u8>>> {
         if self.key_id.is_empty() {
             return Ok(None);
         }

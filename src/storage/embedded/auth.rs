@@ -9,8 +9,8 @@ use super::query::Failure;
 use super::reader::Pool;
 use super::{cubbyhole, documents, entities, secret_ids, tokens};
 use crate::auth::store::{
-    AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, EntityBy, EntityEntry, EntityPage,
-    IdentityRows, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+    AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage, IdentityRows,
+    SecretIdKey, SecretIdRow, TokenHash, TokenRow,
 };
 use crate::clock::Time;
 use crate::documents::{Document, MountId};
@@ -101,10 +101,6 @@ impl AuthStore for Store<Pool> {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.open_row(self.reader.read(move |db| tokens::by_accessor(db, &accessor)))
-    }
-
-    fn data_key(&self) -> BoxFuture<'static, Result<DataKey>> {
-        self.current_key()
     }
 
     fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {

@@ -27,7 +27,7 @@ pub(super) fn unit(db: &Connection, touched: &mut Touched, unit: &Unit) -> Resul
             Ok(Outcomes::Done)
         }
         Unit::Facts(facts) => {
-            facts.iter().try_for_each(|(name, value)| meta::insert(db, name, value))?;
+            facts.iter().try_for_each(|fact| meta::write(db, fact))?;
             Ok(Outcomes::Done)
         }
         Unit::Work(work) => {

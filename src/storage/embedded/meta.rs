@@ -1,17 +1,19 @@
-//! The installation's own facts: its id and its wrapped data keys.
+//! The installation's own facts: its id, its wrapped keys, and how far they are in use.
 
 use rusqlite::{Connection, params};
 
 use super::query::{Failure, prepared};
-use crate::storage::backend::Fact;
+use crate::storage::backend::{Fact, FactWrite};
 use crate::storage::statements::{conflict, meta as sql};
 
-pub(super) fn insert(db: &Connection, name: &str, value: &[u8]) -> Result<(), Failure> {
-    let mut insert = prepared(db, sql::INSERT)?;
-    match insert.execute(params![name, value])? {
-        0 => Err(Failure::Conflict(conflict::DATA_KEYS_CHANGED)),
-        _ => Ok(()),
-    }
+pub(super) fn write(db: &Connection, fact: &FactWrite) -> Result<(), Failure> {
+    let FactWrite { name, expected, value } = fact;
+    let holds = match (expected, value.as_ref().or(expected.as_ref())) {
+        (None, Some(value)) => prepared(db, sql::INSERT)?.execute(params![name, value])? == 1,
+        (Some(expected), Some(value)) => prepared(db, sql::UPDATE)?.execute(params![value, name, expected])? == 1,
+        (_, None) => !prepared(db, sql::EXISTS)?.exists(params![name])?,
+    };
+    if holds { Ok(()) } else { Err(Failure::Conflict(conflict::DATA_KEYS_CHANGED)) }
 }
 
 pub(super) fn all(db: &Connection) -> rusqlite::Result<Vec<Fact>> {

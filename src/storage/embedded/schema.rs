@@ -24,6 +24,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0009_answered_requests",
         sql: include_str!("../../../migrations/sqlite/0009_answered_requests.sql"),
     },
+    Migration { name: "0010_data_keys", sql: include_str!("../../../migrations/sqlite/0010_data_keys.sql") },
 ];
 
 /// Brings the schema up to date.

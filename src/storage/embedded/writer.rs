@@ -193,10 +193,10 @@ impl Backend for Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::backend::Reader as _;
+    use crate::storage::backend::{FactWrite, Reader as _};
 
     fn fact(name: usize) -> Vec<Unit> {
-        vec![Unit::Facts(vec![(format!("fact {name}"), vec![7; 3000])])]
+        vec![Unit::Facts(vec![FactWrite::new((format!("fact {name}"), vec![7; 3000]))])]
     }
 
     async fn store(writer: &mut Writer, names: std::ops::Range<usize>) {

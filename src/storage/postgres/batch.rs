@@ -10,6 +10,7 @@ use super::gathered::{Place, Turn};
 use super::query::{Failure, Session};
 use super::transaction::Transaction;
 use super::{auth, meta, pki};
+use crate::documents::SYSTEM;
 use crate::error::Result;
 use crate::pki::store::{PkiOutcome, StoredRevocation};
 use crate::storage::backend::{Outcomes, Unit};
@@ -110,9 +111,9 @@ impl<'a> Batch<'a> {
                 Ok(Outcomes::Done)
             }
             Unit::Facts(facts) => {
-                for (name, value) in facts {
-                    meta::insert(tx.db, name, value).await?;
-                }
+                meta::write(tx.db, facts).await?;
+                // The other nodes look at the keys when something of the server's own has changed.
+                tx.marks(SYSTEM).documents = true;
                 Ok(Outcomes::Done)
             }
             // It has sessions of its own here.

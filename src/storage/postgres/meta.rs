@@ -1,14 +1,25 @@
-//! The installation's own facts: its id and its wrapped data keys.
+//! The installation's own facts: its id, its wrapped keys, and how far they are in use.
 
-use super::query::{Failure, Session, execute, rows};
-use crate::storage::backend::Fact;
+use super::query::{Failure, Session, execute, exists, rows};
+use crate::storage::backend::{Fact, FactWrite};
 use crate::storage::statements::{conflict, meta as sql};
 
-pub(super) async fn insert(db: &Session, name: &str, value: &[u8]) -> Result<(), Failure> {
-    match execute(db, sql::INSERT, &[&name, &value]).await? {
-        0 => Err(Failure::Conflict(conflict::DATA_KEYS_CHANGED)),
-        _ => Ok(()),
+/// Changes of facts are made one after the other, so that what one finds is not changed by another before it ends.
+const LOCK: &str = "UPDATE meta SET value = value WHERE name = 'installation'";
+
+pub(super) async fn write(db: &Session, facts: &[FactWrite]) -> Result<(), Failure> {
+    execute(db, LOCK, &[]).await?;
+    for FactWrite { name, expected, value } in facts {
+        let holds = match (expected, value.as_ref().or(expected.as_ref())) {
+            (None, Some(value)) => execute(db, sql::INSERT, &[name, value]).await? == 1,
+            (Some(expected), Some(value)) => execute(db, sql::UPDATE, &[value, name, expected]).await? == 1,
+            (_, None) => !exists(db, sql::EXISTS, &[name]).await?,
+        };
+        if !holds {
+            return Err(Failure::Conflict(conflict::DATA_KEYS_CHANGED));
+        }
     }
+    Ok(())
 }
 
 pub(super) async fn all(db: &Session) -> Result<Vec<Fact>, Failure> {

@@ -8,14 +8,26 @@ use tokio::sync::Notify;
 
 use super::changes;
 use super::reader::{Listener, Pool};
+use crate::documents::SYSTEM;
 use crate::error::Result;
 use crate::nodes::store::{ChangeLog, Changes, Point};
 use crate::storage::store::Store;
 
 impl ChangeLog for Store<Pool> {
     fn since(&self, point: Point) -> BoxFuture<'static, Result<Changes>> {
-        let node = self.reader.node;
-        self.reader.read_knowing("changes", move |db, made| changes::since(db, made, point, node).boxed())
+        let (node, keys) = (self.reader.node, self.keys.clone());
+        let found = self.reader.read_knowing("changes", move |db, made| changes::since(db, made, point, node).boxed());
+        async move {
+            let changes = found.await?;
+            // It may be a data key. Without it this node goes on, until it meets a value that it sealed.
+            if changes.mounts.iter().any(|change| change.mount == SYSTEM)
+                && let Err(error) = keys.learn().await
+            {
+                tracing::warn!(%error, "the data keys of the store were not read");
+            }
+            Ok(changes)
+        }
+        .boxed()
     }
 
     fn listen(&self) -> Arc<Notify> {

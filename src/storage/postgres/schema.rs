@@ -26,6 +26,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0010_answered_requests",
         sql: include_str!("../../../migrations/postgres/0010_answered_requests.sql"),
     },
+    Migration { name: "0011_data_keys", sql: include_str!("../../../migrations/postgres/0011_data_keys.sql") },
 ];
 
 /// A migration may take its time, and another node's too. The pair of numbers is another space than

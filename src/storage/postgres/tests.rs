@@ -11,11 +11,12 @@ use super::*;
 use crate::auth::store::{AuthWrite, TokenRow};
 use crate::documents::{DocumentKey, DocumentWrite, MountId};
 use crate::error::Kind;
+use crate::keyring::store::Step;
 use crate::nodes::store::{Change, Point};
 use crate::pki::store::{CertificateRow, LeaseRow, PkiOutcome, PkiWrite, RevocationRow};
 use crate::sql::Work;
 use crate::storage::Storage;
-use crate::storage::backend::{Backend as _, Unit};
+use crate::storage::backend::{Backend as _, FactWrite, Unit};
 use crate::storage::contract::{Fixture, now};
 use crate::storage::statements as sql;
 use crate::x509::serial::Serial;
@@ -238,7 +239,7 @@ async fn a_server_that_hangs_is_unavailable_within_the_deadline() {
     let fixture = Postgres::new();
     let (writer, _reader) = open(fixture.url()).await.unwrap();
     let mut writer = writer.with_deadline(Duration::from_millis(500));
-    let unit = |name: &str| vec![Unit::Facts(vec![(name.to_owned(), Vec::new())])];
+    let unit = |name: &str| vec![Unit::Facts(vec![FactWrite::new((name.to_owned(), Vec::new()))])];
     assert!(writer.apply(unit("one")).await[0].is_ok());
     fixture.database.signal_connections("STOP");
     let hung = writer.apply(unit("two")).await;
@@ -325,21 +326,101 @@ async fn two_nodes_start_on_an_empty_database_at_the_same_time() {
     assert!(second.unwrap().pki().documents(mount).await.unwrap()[0].body == b"body");
 }
 
+async fn write(node: &Storage, mount: MountId, name: &str) {
+    node.pki().commit(document(mount, name)).await.unwrap();
+}
+
+fn term(fixture: &Postgres, name: &str) -> Vec<u8> {
+    fixture.octets(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec()
+}
+
+/// The vector E4, of two nodes.
 #[tokio::test]
-async fn a_rotation_on_one_node_is_followed_by_another() {
+async fn e4_a_node_with_a_stale_ring_reads_the_keys_once() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
-    let write = |node: &Storage, name: &str| {
-        let key = DocumentKey { mount, kind: "role", name: name.into() };
-        node.pki().commit(vec![PkiWrite::Document(DocumentWrite { key, expected: 0, body: Some(name.into()) })])
-    };
-    assert_eq!(first.rotate().await.unwrap(), 2);
-    write(&first, "a").await.unwrap();
-    assert_eq!(second.pki().documents(mount).await.unwrap().len(), 1, "sealed with a key it had not seen");
-    assert_eq!(second.rotate().await.unwrap(), 3);
-    assert_eq!(first.rotate().await.unwrap_err().kind(), Kind::Conflict);
-    write(&first, "b").await.unwrap();
-    assert_eq!(fixture.octets("SELECT body FROM document WHERE name = 'b'")[..4], [0, 0, 0, 3]);
+    write(&first, mount, "a").await;
+    assert_eq!(first.keyring().rotate().await.unwrap(), 2);
+    write(&first, mount, "b").await;
+    assert_eq!(second.pki().documents(mount).await.unwrap().len(), 2, "one is sealed with a key it had not seen");
+    // From now on there is nothing to read them from.
+    fixture.change("DELETE FROM meta WHERE name LIKE 'data-key/%'", &[]);
+    write(&first, mount, "c").await;
+    assert_eq!(second.pki().documents(mount).await.unwrap().len(), 3);
+    write(&second, mount, "d").await;
+    assert_eq!((term(&fixture, "a"), term(&fixture, "d")), (vec![0, 0, 0, 1], vec![0, 0, 0, 2]));
+    // A key that nobody has.
+    fixture.change("UPDATE document SET body = $1 || substr(body, 5) WHERE name = 'd'", &[&[0, 0, 0, 9]]);
+    assert!(second.pki().documents(mount).await.is_err());
+}
+
+#[tokio::test]
+async fn a_node_that_follows_the_others_seals_with_their_new_key() {
+    let (fixture, first, mount) = node().await;
+    let second = fixture.open(10).await.unwrap();
+    let point = changes(&second, Point::default()).await.0;
+    assert_eq!(first.keyring().rotate().await.unwrap(), 2);
+    let changed = changes(&second, point).await.1;
+    assert!(changed.iter().any(|change| change.mount == crate::documents::SYSTEM && change.own_from.is_none()));
+    write(&second, mount, "a").await;
+    assert_eq!(term(&fixture, "a"), [0, 0, 0, 2]);
+    // Two that rotate at the same time make one key.
+    let (one, other) = futures_util::future::join(first.keyring().rotate(), second.keyring().rotate()).await;
+    for outcome in [&one, &other] {
+        assert!(
+            outcome.as_ref().is_ok_and(|term| *term == 3)
+                || outcome.as_ref().is_err_and(|e| e.kind() == Kind::Conflict)
+        );
+    }
+    assert!(one.is_ok() || other.is_ok());
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name LIKE 'data-key/%'"), 3);
+    for (node, name) in [(&first, "b"), (&second, "c")] {
+        write(node, mount, name).await;
+        assert_eq!(term(&fixture, name), [0, 0, 0, 3]);
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_run_go_on_after_the_seal_was_changed() {
+    let (fixture, first, mount) = node().await;
+    let (second, third) = (fixture.open(10).await.unwrap(), fixture.open(10).await.unwrap());
+    write(&second, mount, "a").await;
+    let seal = crate::storage::seal::SealKey::random();
+    first.change_seal(&seal).await.unwrap();
+    write(&second, mount, "b").await;
+    assert_eq!(first.keyring().rotate().await.unwrap(), 2);
+    write(&first, mount, "c").await;
+    assert_eq!(second.pki().documents(mount).await.unwrap().len(), 3, "the new key is wrapped by another root key");
+    assert_eq!(third.keyring().rotate().await.unwrap(), 3, "without a look at anything before");
+    write(&third, mount, "d").await;
+    assert_eq!(second.keyring().rotate().await.unwrap(), 4);
+    let fourth = fixture.open_with(seal, 10).await.unwrap();
+    assert_eq!(fourth.pki().documents(mount).await.unwrap().len(), 4);
+    assert_eq!(fourth.keyring().status().await.unwrap().term, 4);
+    assert_eq!(fixture.open(10).await.err().unwrap().kind(), Kind::Invalid, "with the seal before");
+}
+
+#[tokio::test]
+async fn two_nodes_that_seal_again_share_the_work() {
+    let (fixture, first, mount) = node().await;
+    let second = fixture.open(1000).await.unwrap();
+    for n in 0..300 {
+        write(&first, mount, &format!("d{n}")).await;
+    }
+    first.keyring().rotate().await.unwrap();
+    let (one, other) = (first.keyring(), second.keyring());
+    assert_eq!(one.re_seal().await.unwrap(), Step::Later, "not all nodes know the key yet");
+    fixture.clock().advance(Duration::from_secs(31));
+    for round in 0.. {
+        let (one, other) = futures_util::future::join(one.re_seal(), other.re_seal()).await;
+        if (one.unwrap(), other.unwrap()) == (Step::Done, Step::Done) {
+            break;
+        }
+        assert!(round < 200, "it does not end");
+    }
+    assert_eq!(first.count_older().await.unwrap(), 0);
+    assert_eq!(second.keyring().status().await.unwrap().older, Some(0));
+    assert_eq!(second.pki().documents(mount).await.unwrap().len(), 300);
 }
 
 #[tokio::test]

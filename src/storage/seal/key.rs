@@ -1,9 +1,10 @@
-//! The seal key: where it comes from, and what a file that holds it must look like.
+//! The seal key: where it is, and what a file that holds it must look like.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -11,6 +12,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use zeroize::Zeroize;
 
 use crate::error::{Error, Kind, Result};
+use crate::keys::seal::SealDevice;
 use crate::secret::Secret;
 
 const LEN: usize = 32;
@@ -22,17 +24,35 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The 32 bytes that wrap the data keys of a store. Whoever has them and the store can read everything.
+/// What opens a store: 32 bytes, or a key that is in a device. Whoever has it and the store can read everything.
 #[derive(Clone)]
-pub struct SealKey(Secret);
+pub struct SealKey(pub(super) Place);
+
+/// Where a seal key is.
+#[derive(Clone)]
+pub(super) enum Place {
+    /// Here: these are its bytes.
+    Here(Secret),
+    /// In a device or service.
+    There(Arc<dyn SealDevice>),
+}
 
 impl SealKey {
     /// A new random key.
     pub fn random() -> Self {
         let mut bytes: [u8; LEN] = crate::random::bytes();
-        let key = Self(Secret::new(bytes));
+        let key = Self::of_bytes(Secret::new(bytes));
         bytes.zeroize();
         key
+    }
+
+    /// A key in a device or service.
+    pub fn in_device(device: Arc<dyn SealDevice>) -> Self {
+        Self(Place::There(device))
+    }
+
+    fn of_bytes(bytes: Secret) -> Self {
+        Self(Place::Here(bytes))
     }
 
     /// Reads 64 hexadecimal digits or base64 of 32 bytes (an environment variable, the content of a file).
@@ -44,7 +64,7 @@ impl SealKey {
         let bytes = if text.len() == 2 * LEN { unhex(text) } else { BASE64.decode(text).ok().map(Secret::new) };
         bytes
             .filter(|b| b.expose().len() == LEN)
-            .map(Self)
+            .map(Self::of_bytes)
             .ok_or_else(|| Error::invalid("seal key: must be 64 hexadecimal digits or base64 of 32 bytes"))
     }
 
@@ -67,7 +87,7 @@ impl SealKey {
         file.take(MAX_FILE).read_to_end(&mut bytes).map_err(failed)?;
         let content = Secret::new(bytes);
         if content.expose().len() == LEN {
-            return Ok(Self(content));
+            return Ok(Self::of_bytes(content));
         }
         std::str::from_utf8(content.expose()).ok().and_then(|text| Self::from_text(text).ok()).ok_or_else(|| {
             Error::invalid(format!(
@@ -91,7 +111,7 @@ impl SealKey {
         };
         let key = Self::random();
         let mut text = Vec::with_capacity(2 * LEN + 1);
-        for byte in key.expose() {
+        for byte in key.bytes().map(Secret::expose).unwrap_or_default() {
             text.extend([byte >> 4, byte & 15].map(|n| b"0123456789abcdef"[usize::from(n)]));
         }
         text.push(b'\n');
@@ -105,8 +125,9 @@ impl SealKey {
         Ok(key)
     }
 
-    pub(super) fn expose(&self) -> &[u8] {
-        self.0.expose()
+    /// Its bytes; `None` for one in a device.
+    pub(crate) fn bytes(&self) -> Option<&Secret> {
+        if let Place::Here(bytes) = &self.0 { Some(bytes) } else { None }
     }
 }
 
@@ -125,6 +146,10 @@ mod tests {
     use proptest::prelude::*;
     use std::os::unix::fs::PermissionsExt;
 
+    fn bytes(key: &SealKey) -> &[u8] {
+        key.bytes().unwrap().expose()
+    }
+
     fn set_mode(path: &Path, mode: u32) {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -135,9 +160,9 @@ mod tests {
         let path = dir.path().join("seal.key");
         let key = SealKey::create_file(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert!(SealKey::from_file(&path).unwrap().expose() == key.expose());
+        assert!(bytes(&SealKey::from_file(&path).unwrap()) == bytes(&key));
         assert_eq!(SealKey::create_file(&path).err().unwrap().kind(), Kind::Conflict);
-        assert!(SealKey::from_file(&path).unwrap().expose() == key.expose());
+        assert!(bytes(&SealKey::from_file(&path).unwrap()) == bytes(&key));
     }
 
     #[test]
@@ -157,16 +182,16 @@ mod tests {
     fn hex_base64_and_raw_bytes_are_the_same_key() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("k");
-        let bytes = [0xfb; 32];
-        let base64 = base64::engine::general_purpose::STANDARD.encode(bytes);
+        let octets = [0xfb; 32];
+        let base64 = base64::engine::general_purpose::STANDARD.encode(octets);
         for content in
             [vec![0xfb; 32], "fB".repeat(32).into_bytes(), base64.clone().into_bytes(), format!("{base64}\n").into()]
         {
             std::fs::write(&path, content).unwrap();
             set_mode(&path, 0o600);
-            assert!(SealKey::from_file(&path).unwrap().expose() == bytes);
+            assert!(bytes(&SealKey::from_file(&path).unwrap()) == octets);
         }
-        assert!(SealKey::from_text(base64.trim_end_matches('=')).unwrap().expose() == bytes);
+        assert!(bytes(&SealKey::from_text(base64.trim_end_matches('=')).unwrap()) == octets);
     }
 
     #[test]
@@ -184,9 +209,9 @@ mod tests {
         }
 
         #[test]
-        fn every_key_reads_back_from_hex(bytes in proptest::array::uniform32(any::<u8>())) {
-            let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-            prop_assert!(SealKey::from_text(&text).unwrap().expose() == bytes);
+        fn every_key_reads_back_from_hex(octets in proptest::array::uniform32(any::<u8>())) {
+            let text: String = octets.iter().map(|b| format!("{b:02x}")).collect();
+            prop_assert!(bytes(&SealKey::from_text(&text).unwrap()) == octets);
         }
     }
 }

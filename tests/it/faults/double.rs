@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use signet::auth::store::{
-    AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, DataKey, EntityBy, EntityEntry, EntityPage,
-    IdentityRows, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+    AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage, IdentityRows,
+    SecretIdKey, SecretIdRow, TokenHash, TokenRow,
 };
 use signet::clock::Time;
 use signet::documents::{Document, DocumentWrite, MountId};
@@ -68,8 +68,9 @@ impl Faults {
     pub fn between(self: &Arc<Self>, stores: Stores) -> Stores {
         let between = Arc::new(Double(Arc::clone(self)));
         let (changes, projects) = (stores.changes.clone(), Arc::clone(&stores.projects));
+        let keyring = Arc::clone(&stores.keyring);
         assert!(self.real.set(stores).is_ok(), "one server for each script");
-        Stores { pki: between.clone(), auth: between.clone(), changes, projects, managed_keys: between }
+        Stores { pki: between.clone(), auth: between.clone(), changes, projects, managed_keys: between, keyring }
     }
 
     /// The store itself.
@@ -168,10 +169,6 @@ impl AuthStore for Double {
 
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
         self.call("token by accessor", |s| s.auth.token_by_accessor(accessor))
-    }
-
-    fn data_key(&self) -> BoxFuture<'static, Result<DataKey>> {
-        self.call("data key", |s| s.auth.data_key())
     }
 
     fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {

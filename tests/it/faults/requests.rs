@@ -201,6 +201,9 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
         }
         (Read, "leases") => Ask::read("sys/leases?type=irrevocable"),
         (Read, "internal/ui/mounts" | "key-status") | (List, "version-history") => Ask::read(path),
+        (Read, "rotate/config" | "rotate/keyring/config") => Ask::read(path),
+        (Update, "rotate/config" | "rotate/keyring/config") => Ask::new(path, json!({ "interval": "48h" })),
+        (Update, "rotate" | "rotate/keyring") => Ask::new(path, json!({})),
         // Without the wish for a wrapped answer.
         (Update, "wrapping/wrap") => Ask::new(path, json!({ "a": 1 })).status(400),
         (Update, "wrapping/lookup") => Ask::new(path, json!({ "token": wrapped(stage).await })),

@@ -101,6 +101,14 @@ impl Hsm {
         self.run("softhsm2-util", &arguments);
     }
 
+    /// Puts a new AES key of 256 bits on a token.
+    pub fn aes(&self, token: &str, label: &str, id: &str) {
+        let key = self.folder.join("aes.key");
+        std::fs::write(&key, signet::random::bytes::<32>()).unwrap();
+        let import = ["--import", key.to_str().unwrap(), "--aes", "--token", token, "--label", label, "--id", id];
+        self.run("softhsm2-util", &[&import[..], &["--pin", PIN]].concat());
+    }
+
     /// The number of the slot of a token.
     pub fn slot(&self, label: &str) -> u64 {
         let slots = self.run("softhsm2-util", &["--show-slots"]);

@@ -2,6 +2,7 @@
 
 mod managed_keys;
 mod moves;
+mod rotate;
 
 use serde_json::{Value, json};
 

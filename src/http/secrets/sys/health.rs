@@ -61,7 +61,8 @@ fn status_code(call: &Call, name: &str) -> Result<Option<u16>> {
 pub(super) async fn seal_status(call: Call) -> Result<Answer> {
     let identity = &call.state.identity;
     Ok(Body::Plain(json!({
-        "type": "static",
+        // A key in a file is what clients call static.
+        "type": if identity.seal_type == "file" { "static" } else { identity.seal_type },
         "initialized": true,
         "sealed": false,
         "t": 1,

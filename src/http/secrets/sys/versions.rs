@@ -1,9 +1,8 @@
-//! What the store knows of itself: which versions ran on it (`sys/version-history`), and the key that it seals with
-//! (`sys/key-status`).
+//! What the store knows of itself: which versions ran on it (`sys/version-history`).
 
 use serde_json::{Map, Value, json};
 
-use super::super::answer::{Answer, Body};
+use super::super::answer::Answer;
 use super::super::route::Call;
 use crate::clock::rfc3339;
 use crate::error::Result;
@@ -24,11 +23,4 @@ pub(super) async fn history(call: Call) -> Result<Answer> {
         previous = known.version.clone().into();
     }
     Answer::keys(versions.into_iter().map(|known| known.version).collect(), Some(Value::Object(about)))
-}
-
-/// `GET sys/key-status`: `encryptions` are those of this process.
-pub(super) async fn key_status(call: Call) -> Result<Answer> {
-    let key = call.state.auth.data_key().await?;
-    let made_at = rfc3339(key.made_at);
-    Ok(Body::DataAndTop(json!({ "term": key.term, "install_time": made_at, "encryptions": key.sealed })).into())
 }

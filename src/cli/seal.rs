@@ -1,0 +1,153 @@
+//! `signet operator seal-status` and `rotate-seal-key`: by what a store is sealed, and another seal for it.
+//!
+//! Both open the store themselves: an embedded one must not be in use, PostgreSQL may be. Nodes that run meanwhile go
+//! on; they need the new seal when they start again.
+
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use signet::clock::{Clock, rfc3339};
+use signet::config::{self, Config, SealKeySource};
+use signet::error::{Error, Kind, Result};
+use signet::storage::seal::{About, SealKey};
+use signet::storage::{self, Storage};
+
+use super::installation::{prepared, seal_key, storage_options};
+
+/// The arguments of `signet operator seal-status`.
+#[derive(clap::Args)]
+pub(crate) struct Status {
+    /// The configuration file, TOML.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// The arguments of `signet operator rotate-seal-key`.
+#[derive(clap::Args)]
+pub(crate) struct Rotate {
+    /// The configuration file of the store as it is sealed now, TOML.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// A configuration of the same store with another seal, which it is to have from now on. Its environment is
+    /// SIGNET_NEW_SEAL_KEY and so on. Without one a key in a file takes the place of the one before, and what a device
+    /// keeps wraps the store's keys anew.
+    #[arg(long, value_name = "NEW")]
+    to: Option<PathBuf>,
+}
+
+/// Prints the seal, the data key, and what is left of earlier ones.
+pub(crate) fn status(arguments: &Status) -> Result<()> {
+    let config = prepared(&arguments.config)?;
+    actix_rt::System::new().block_on(async {
+        let storage = storage::open(storage_options(&config, Clock::system())?).await?;
+        let told = tell(&storage).await;
+        storage.shutdown().await?;
+        told
+    })
+}
+
+async fn tell(storage: &Storage) -> Result<()> {
+    let (seal, keyring) = (storage.seal_status().await?, storage.keyring());
+    // What others have noted is known after a note of one's own.
+    keyring.note_use().await?;
+    let (key, older) = (keyring.status().await?, storage.count_older().await?);
+    let mut out = std::io::stdout();
+    let told = writeln!(out, "seal type:      {}", seal.kind)
+        .and_then(|()| writeln!(out, "seal key:       {} ({})", seal.key, seal.mechanism))
+        .and_then(|()| match seal.since {
+            Some(since) => writeln!(out, "sealed since:   {}", rfc3339(since)),
+            None => writeln!(out, "sealed since:   the store was made"),
+        })
+        .and_then(|()| writeln!(out, "data key term:  {}", key.term))
+        .and_then(|()| writeln!(out, "made:           {}", rfc3339(key.made_at)))
+        .and_then(|()| writeln!(out, "encryptions:    {}", key.sealed))
+        .and_then(|()| writeln!(out, "left to re-seal: {older}"));
+    told.and_then(|()| out.flush()).map_err(Error::internal)
+}
+
+/// Gives the store another seal.
+pub(crate) fn rotate(arguments: &Rotate) -> Result<()> {
+    let config = prepared(&arguments.config)?;
+    let new = arguments.to.as_deref().map(config::load_new).transpose()?;
+    if new.as_ref().is_some_and(|new| new.store != config.store) {
+        return Err(Error::invalid("--to: names another store than --config: only the seal may differ"));
+    }
+    actix_rt::System::new().block_on(async {
+        match (&new, &config.seal_key) {
+            (Some(new), _) => moved(&config, &seal_key(new)?).await,
+            (None, SealKeySource::Pkcs11(_) | SealKeySource::CloudAkms(_)) => moved(&config, &seal_key(&config)?).await,
+            (None, SealKeySource::File(file)) => in_place(&config, file).await,
+            (None, SealKeySource::Text(_)) => Err(Error::invalid(
+                "the seal key is in SIGNET_SEAL_KEY: give --to with a configuration of the same store, and the new key in \
+                 SIGNET_NEW_SEAL_KEY",
+            )),
+        }
+    })
+}
+
+async fn moved(config: &Config, seal: &SealKey) -> Result<()> {
+    let storage = storage::open(storage_options(config, Clock::system())?).await?;
+    let changed = change(storage, seal).await?;
+    say(&changed, "Start every node with this seal from now on; those that run go on until then.")
+}
+
+async fn change(storage: Storage, seal: &SealKey) -> Result<About> {
+    let changed = storage.change_seal(seal).await;
+    storage.shutdown().await?;
+    changed
+}
+
+/// Another key in the place of the one in a file. Both are there until the store has taken the new one, whatever ends
+/// the command in the middle: run again it goes on.
+async fn in_place(config: &Config, file: &Path) -> Result<()> {
+    let fresh = beside(file, "new");
+    let old = beside(file, &format!("old-{}", SealKey::from_file(file)?.about().key));
+    let renamed = |e: std::io::Error| Error::unavailable(format!("{}: cannot be renamed", file.display()), e);
+    if !fresh.exists() {
+        SealKey::create_file(&fresh)?;
+    }
+    let seal = SealKey::from_file(&fresh)?;
+    let changed = match storage::open(storage_options(config, Clock::system())?).await {
+        Ok(storage) => change(storage, &seal).await?,
+        // The store has taken the new key before.
+        Err(error) if error.kind() == Kind::Invalid => {
+            let options = storage_options(config, Clock::system())?;
+            match storage::open(storage::Options { seal_key: seal, ..options }).await {
+                Ok(storage) => {
+                    let about = storage.seal_status().await;
+                    storage.shutdown().await?;
+                    about?
+                }
+                Err(_) => return Err(error),
+            }
+        }
+        Err(error) => return Err(error),
+    };
+    match std::fs::hard_link(file, &old) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(renamed(error)),
+        // At every moment there is a whole key of the name.
+        _ => std::fs::rename(&fresh, file).map_err(renamed)?,
+    }
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(renamed)?;
+    let next = format!(
+        "The new key is in {}: keep a copy of it away from the data, and give it to every node. The one before is in {}: \
+         it opens backups that were made before, and nothing else.",
+        file.display(),
+        old.display()
+    );
+    say(&changed, &next)
+}
+
+/// The file with another word behind its name.
+fn beside(file: &Path, word: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".{word}"));
+    PathBuf::from(name)
+}
+
+fn say(seal: &About, next: &str) -> Result<()> {
+    let mut out = std::io::stdout();
+    let told = writeln!(out, "the store is sealed by the {seal}\n{next}");
+    told.and_then(|()| out.flush()).map_err(Error::internal)
+}

@@ -1,0 +1,235 @@
+//! Where the seal key is (`seal_key_file`, `SIGNET_SEAL_KEY`, the table `seal`).
+
+use std::path::PathBuf;
+
+use super::reader::Reader;
+use super::{SealKeySource, Store};
+use crate::fields::Fields;
+use crate::keys::cloudakms::AkmsSealSettings;
+use crate::keys::pkcs11::{Pkcs11SealSettings, Pkcs11Settings, TokenAddress};
+use crate::keys::seal::{SealMechanism, SecretSource};
+use crate::secret::Secret;
+
+const OF_FILE: &[&str] = &["seal_key_file", "seal_key"];
+const OF_TOKEN: &[&str] =
+    &["seal.library", "seal.slot", "seal.token_label", "seal.key_label", "seal.key_id", "seal.pin_file", "seal.pin"];
+const OF_SERVICE: &[&str] =
+    &["seal.kms_key", "seal.region", "seal.endpoint", "seal.access_key", "seal.secret_key_file", "seal.secret_key"];
+
+/// The source as it is given, the file `seal.key` in the data folder when nothing is.
+pub(super) fn source(read: &mut Reader<'_>, store: &Store) -> SealKeySource {
+    let kind = text(read, "seal.type").unwrap_or_default();
+    let strange: [&[&str]; 2] = match kind.as_str() {
+        "file" => [OF_TOKEN, OF_SERVICE],
+        "pkcs11" => [OF_FILE, OF_SERVICE],
+        "cloudakms" => [OF_FILE, OF_TOKEN],
+        _ => {
+            read.problem("seal.type", "must be file, pkcs11 or cloudakms; a seal of another type is not supported");
+            return SealKeySource::File(PathBuf::new());
+        }
+    };
+    for name in strange.concat() {
+        if read.fields.has(name) {
+            // A part of another seal than the one that is meant: neither is guessed.
+            read.problem(name, &format!("must not be given with a seal of type {kind}"));
+        }
+    }
+    match kind.as_str() {
+        "pkcs11" => SealKeySource::Pkcs11(on_token(read)),
+        "cloudakms" => SealKeySource::CloudAkms(at_service(read)),
+        _ => of_file(read, store),
+    }
+}
+
+fn of_file(read: &mut Reader<'_>, store: &Store) -> SealKeySource {
+    let file = read.path("seal_key_file", "the path of a file");
+    match (file, text(read, "seal_key"), store) {
+        (Some(file), None, _) => SealKeySource::File(file),
+        (None, Some(text), _) => SealKeySource::Text(Secret::new(text)),
+        (None, None, Store::Embedded(folder)) => SealKeySource::File(folder.join("seal.key")),
+        (None, None, Store::Database(_)) => {
+            read.problem("seal_key_file", "must be given with database_url, or SIGNET_SEAL_KEY in the environment");
+            SealKeySource::File(PathBuf::new())
+        }
+        (Some(file), Some(_), _) => {
+            // Sealing with the key that was not meant cannot be undone: neither wins.
+            read.problem("seal_key_file", "must not be given with SIGNET_SEAL_KEY");
+            SealKeySource::File(file)
+        }
+    }
+}
+
+fn on_token(read: &mut Reader<'_>) -> Pkcs11SealSettings {
+    let slot = text(read, "seal.slot").and_then(|slot| {
+        Pkcs11Settings::parse_slot(&slot).unwrap_or_else(|_| {
+            read.problem("seal.slot", "must be a decimal number");
+            None
+        })
+    });
+    let label = text(read, "seal.token_label").unwrap_or_default();
+    let token = match (slot, label.is_empty()) {
+        (Some(slot), true) => TokenAddress::Slot(slot),
+        (Some(_), false) => {
+            read.problem("seal.slot", "must not be given with seal.token_label");
+            TokenAddress::Label(label)
+        }
+        (None, is_empty) => {
+            if is_empty && !read.fields.has("seal.slot") {
+                read.problem("seal.token_label", "must be given with a seal of type pkcs11, or seal.slot");
+            }
+            TokenAddress::Label(label)
+        }
+    };
+    let key_label = text(read, "seal.key_label");
+    let key_id = key_id(read);
+    if key_label.is_none() && !read.fields.has("seal.key_id") {
+        read.problem("seal.key_label", "must be given with a seal of type pkcs11, or seal.key_id");
+    }
+    let mechanism = SealMechanism::of_word(&text(read, "seal.mechanism").unwrap_or_default());
+    if mechanism.is_none() {
+        read.problem("seal.mechanism", "must be AES-GCM, RSA-OAEP or RSA-OAEP-SHA1");
+    }
+    let library = text(read, "seal.library").unwrap_or_default();
+    if library.is_empty() {
+        read.problem("seal.library", "must be given with a seal of type pkcs11: a name from pkcs11_libraries");
+    }
+    let pin = secret(read, "seal.pin", "seal.pin_file").unwrap_or_else(|| {
+        read.problem("seal.pin_file", "must be given with a seal of type pkcs11, or SIGNET_SEAL_PIN");
+        SecretSource::File(PathBuf::new())
+    });
+    Pkcs11SealSettings { library, token, key_label, key_id, mechanism: mechanism.unwrap_or(SealMechanism::AesGcm), pin }
+}
+
+fn key_id(read: &mut Reader<'_>) -> Option<Vec<u8>> {
+    let key_id = text(read, "seal.key_id")?;
+    Pkcs11Settings { key_id, ..Pkcs11Settings::default() }.id().unwrap_or_else(|_| {
+        read.problem("seal.key_id", "must be the octets of the identifier, hexadecimal");
+        None
+    })
+}
+
+fn at_service(read: &mut Reader<'_>) -> AkmsSealSettings {
+    let settings = AkmsSealSettings {
+        kms_key: text(read, "seal.kms_key").unwrap_or_default(),
+        region: text(read, "seal.region").unwrap_or_default(),
+        endpoint: text(read, "seal.endpoint").unwrap_or_default(),
+        access_key: text(read, "seal.access_key").unwrap_or_default(),
+        secret_key: secret(read, "seal.secret_key", "seal.secret_key_file"),
+    };
+    for (name, rule) in settings.problems() {
+        read.problem(name, &rule);
+    }
+    settings
+}
+
+/// A secret that is given itself, or by its file.
+fn secret(read: &mut Reader<'_>, name: &str, file: &str) -> Option<SecretSource> {
+    let given = text(read, name).map(|text| SecretSource::Given(Secret::new(text)));
+    let path = read.path(file, "the path of a file").map(SecretSource::File);
+    if given.is_some() && path.is_some() {
+        read.problem(file, "must not be given with the secret itself in the environment");
+    }
+    given.or(path)
+}
+
+fn text(read: &mut Reader<'_>, name: &str) -> Option<String> {
+    read.one(name, Fields::text, "a text").filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+
+    const TOKEN: &str = "data_dir = \"d\"\n[seal]\ntype = \"pkcs11\"\nlibrary = \"hsm\"\n";
+    const SERVICE: &str = "data_dir = \"d\"\n[seal]\ntype = \"cloudakms\"\n";
+
+    fn none(_: &str) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn a_seal_on_a_token_is_read_whole() {
+        let text = format!("{TOKEN}token_label = \"t\"\nkey_label = \"k\"\nkey_id = \"0x0aFF\"\npin_file = \"/p\"");
+        let SealKeySource::Pkcs11(read) = parse(&text, none).ok().unwrap().seal_key else { panic!() };
+        assert!(read.token == TokenAddress::Label("t".to_owned()) && read.pin == SecretSource::File("/p".into()));
+        assert_eq!((read.library.as_str(), read.key_label.as_deref()), ("hsm", Some("k")));
+        assert_eq!((read.key_id, read.mechanism), (Some(vec![10, 255]), SealMechanism::AesGcm));
+        let env = |name: &str| match name {
+            "SIGNET_SEAL_PIN" => Some("4711".to_owned()),
+            "SIGNET_SEAL_SLOT" => Some("7".to_owned()),
+            "SIGNET_SEAL_MECHANISM" => Some("RSA-OAEP".to_owned()),
+            _ => None,
+        };
+        let text = format!("{TOKEN}key_id = \"01\"");
+        let SealKeySource::Pkcs11(read) = parse(&text, env).ok().unwrap().seal_key else { panic!() };
+        assert!(read.token == TokenAddress::Slot(7) && read.pin == SecretSource::Given(Secret::new("4711")));
+        assert_eq!(read.mechanism, SealMechanism::RsaOaepSha256);
+    }
+
+    #[test]
+    fn a_seal_at_a_service_is_read_whole() {
+        let text = format!("{SERVICE}kms_key = \"alias/x\"\nregion = \"eu-central-1\"\naccess_key = \"AK\"");
+        let env = |name: &str| (name == "SIGNET_SEAL_SECRET_KEY").then(|| "SK".to_owned());
+        let SealKeySource::CloudAkms(read) = parse(&text, env).ok().unwrap().seal_key else { panic!() };
+        assert_eq!((read.kms_key.as_str(), read.region.as_str()), ("alias/x", "eu-central-1"));
+        assert!(read.secret_key == Some(SecretSource::Given(Secret::new("SK"))));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_rule_and_without_its_value() {
+        let file = "data_dir = \"d\"\n[seal]\n";
+        for (text, problem) in [
+            (format!("{file}type = \"transit\""), "seal.type: must be file, pkcs11 or cloudakms"),
+            (format!("{file}pin = \"4711\""), "seal.pin: is taken from the environment only, as SIGNET_SEAL_PIN"),
+            (format!("{file}library = \"hsm\""), "seal.library: must not be given with a seal of type file"),
+            (format!("seal_key_file = \"s\"\n{SERVICE}kms_key = \"k\""), "seal_key_file: must not be given with"),
+            (format!("{SERVICE}kms_key = \"k\"\nslot = \"1\""), "seal.slot: must not be given with a seal of type"),
+            (SERVICE.to_owned(), "seal.kms_key: must be given with a seal of type cloudakms"),
+            (format!("{SERVICE}kms_key = \"a b\""), "seal.kms_key: must be 1 to 2048 letters"),
+            (
+                format!("{SERVICE}kms_key = \"k\"\naccess_key = \"AK\""),
+                "seal.access_key: must be given with secret_key",
+            ),
+            (format!("{SERVICE}kms_key = \"k\"\nendpoint = \"http://kms.test\""), "seal.endpoint: must be an absolute"),
+            (format!("{SERVICE}kms_key = \"k\"\nregion = \"e/\""), "seal.region: must be 1 to 32 letters"),
+            (format!("{TOKEN}key_label = \"k\"\npin_file = \"p\""), "seal.token_label: must be given"),
+            (
+                format!("{TOKEN}slot = \"x\"\nkey_label = \"k\"\npin_file = \"p\""),
+                "seal.slot: must be a decimal number",
+            ),
+            (format!("{TOKEN}slot = \"1\"\npin_file = \"p\""), "seal.key_label: must be given"),
+            (format!("{TOKEN}slot = \"1\"\nkey_id = \"abc\"\npin_file = \"p\""), "seal.key_id: must be the octets"),
+            (format!("{TOKEN}slot = \"1\"\nkey_id = \"ab\""), "seal.pin_file: must be given"),
+            (
+                format!("{TOKEN}slot = \"1\"\ntoken_label = \"t\"\nkey_id = \"ab\"\npin_file = \"p\""),
+                "seal.slot: must not be given with seal.token_label",
+            ),
+            (
+                format!("{TOKEN}slot = \"1\"\nkey_id = \"ab\"\npin_file = \"p\"\nmechanism = \"RSA\""),
+                "seal.mechanism: must be AES-GCM, RSA-OAEP or RSA-OAEP-SHA1",
+            ),
+        ] {
+            let error = parse(&text, none).err().unwrap();
+            assert!(error.text().starts_with(problem), "{text}: {error}");
+            assert!(!error.text().contains("4711"));
+        }
+    }
+
+    #[test]
+    fn the_examples_lines_of_each_type_are_taken_together() {
+        let example = include_str!("../../signet.example.toml");
+        let line = |name: &str| {
+            let begin = format!("# {name} = ");
+            let line = example.lines().find(|line| line.starts_with(&begin)).unwrap_or_else(|| panic!("{name}"));
+            line.trim_start_matches("# ").to_owned()
+        };
+        for (kind, names) in [("pkcs11", OF_TOKEN), ("cloudakms", OF_SERVICE)] {
+            let with = |name: &&&str| !name.ends_with("pin") && !name.ends_with("secret_key") && **name != "seal.slot";
+            let lines: Vec<_> = names.iter().filter(with).map(|name| line(name)).collect();
+            let text = format!("data_dir = \"d\"\nseal.type = \"{kind}\"\n{}", lines.join("\n"));
+            let parsed = parse(&text, none);
+            assert!(parsed.is_ok(), "{text}: {}", parsed.err().unwrap());
+        }
+    }
+}

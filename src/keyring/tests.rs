@@ -1,0 +1,122 @@
+use std::sync::Mutex;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{LocalBoxFuture, ready};
+use time::macros::datetime;
+
+use super::*;
+use crate::documents::Document;
+
+/// Keys that are only counted.
+struct Counted {
+    key: Mutex<DataKey>,
+    noted: Mutex<u32>,
+    settings: Mutex<Option<Document>>,
+    clock: Clock,
+}
+
+impl KeyringStore for Counted {
+    fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>> {
+        ready(Ok(*self.key.lock().unwrap())).boxed_local()
+    }
+
+    fn rotate(&self) -> LocalBoxFuture<'_, Result<u32>> {
+        let mut key = self.key.lock().unwrap();
+        *key = DataKey { term: key.term + 1, made_at: self.clock.now(), sealed: 0, older: None };
+        ready(Ok(key.term)).boxed_local()
+    }
+
+    fn note_use(&self) -> LocalBoxFuture<'_, Result<()>> {
+        *self.noted.lock().unwrap() += 1;
+        ready(Ok(())).boxed_local()
+    }
+
+    fn settings(&self) -> LocalBoxFuture<'_, Result<Option<Document>>> {
+        ready(Ok(self.settings.lock().unwrap().clone())).boxed_local()
+    }
+
+    fn write_settings(&self, write: DocumentWrite) -> LocalBoxFuture<'_, Result<()>> {
+        let DocumentWrite { key, expected, body } = write;
+        *self.settings.lock().unwrap() = Some(Document { key, version: expected + 1, body: body.unwrap() });
+        ready(Ok(())).boxed_local()
+    }
+
+    fn re_seal(&self) -> LocalBoxFuture<'_, Result<Step>> {
+        ready(Ok(Step::Done)).boxed_local()
+    }
+}
+
+fn keyring() -> (Keyring, Arc<Counted>, Clock) {
+    let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
+    let first = DataKey { term: 1, made_at: clock.now(), sealed: 0, older: Some(0) };
+    let (noted, settings) = (Mutex::default(), Mutex::default());
+    let store = Arc::new(Counted { key: Mutex::new(first), noted, settings, clock: clock.clone() });
+    (Keyring::new(store.clone(), clock.clone()), store, clock)
+}
+
+#[tokio::test]
+async fn a_key_is_changed_when_it_has_sealed_enough_or_is_old_enough_and_not_before() {
+    let (keyring, store, clock) = keyring();
+    let term = || store.key.lock().unwrap().term;
+    let seal = |n| store.key.lock().unwrap().sealed = n;
+    seal((1 << 31) - 1);
+    keyring.tick().await.unwrap();
+    assert_eq!(term(), 1);
+    seal(1 << 31);
+    keyring.tick().await.unwrap();
+    assert_eq!(term(), 2);
+    let change = RotationChange { max_operations: Some(1_000_000), interval: Some(LEAST_INTERVAL), enabled: None };
+    keyring.rotation_write(change).await.unwrap();
+    seal(1_000_000);
+    keyring.tick().await.unwrap();
+    assert_eq!(term(), 3);
+    clock.advance(LEAST_INTERVAL - Duration::from_secs(1));
+    keyring.tick().await.unwrap();
+    assert_eq!(term(), 3);
+    clock.advance(Duration::from_secs(1));
+    keyring.tick().await.unwrap();
+    assert_eq!(term(), 4);
+    assert_eq!(*store.noted.lock().unwrap(), 5);
+}
+
+#[tokio::test]
+async fn switched_off_a_key_is_changed_at_its_bound_alone() {
+    let (keyring, store, clock) = keyring();
+    let change = RotationChange { enabled: Some(false), interval: Some(LEAST_INTERVAL), max_operations: None };
+    keyring.rotation_write(change).await.unwrap();
+    store.key.lock().unwrap().sealed = MOST_OPERATIONS - 1;
+    clock.advance(LEAST_INTERVAL * 2);
+    keyring.tick().await.unwrap();
+    assert_eq!(store.key.lock().unwrap().term, 1);
+    store.key.lock().unwrap().sealed = MOST_OPERATIONS;
+    keyring.tick().await.unwrap();
+    assert_eq!(store.key.lock().unwrap().term, 2);
+}
+
+#[tokio::test]
+async fn settings_have_rules_and_a_change_keeps_the_others() {
+    let (keyring, _, _) = keyring();
+    assert_eq!(keyring.rotation().await.unwrap(), Rotation::default());
+    for (change, text) in [
+        (
+            RotationChange { max_operations: Some(999_999), ..RotationChange::default() },
+            "max_operations: must be between 1000000 and 3865470566",
+        ),
+        (
+            RotationChange { max_operations: Some(-1), ..RotationChange::default() },
+            "max_operations: must be between 1000000 and 3865470566",
+        ),
+        (
+            RotationChange { interval: Some(Duration::from_secs(86_399)), ..RotationChange::default() },
+            "interval: must be 0 (never), or between 24 hours and 100 years",
+        ),
+    ] {
+        let error = keyring.rotation_write(change).await.unwrap_err();
+        assert_eq!((error.kind(), error.text()), (Kind::Invalid, text));
+    }
+    let interval = RotationChange { interval: Some(LEAST_INTERVAL), ..RotationChange::default() };
+    keyring.rotation_write(interval).await.unwrap();
+    keyring.rotation_write(RotationChange { enabled: Some(false), ..RotationChange::default() }).await.unwrap();
+    let stored = keyring.rotation().await.unwrap();
+    assert_eq!(stored, Rotation { enabled: false, max_operations: 1 << 31, interval: LEAST_INTERVAL });
+}

@@ -1,0 +1,229 @@
+//! A key on a token that wraps the root key of a store: a secret key with AES-GCM, or a key pair with RSA-OAEP.
+//!
+//! What AES-GCM wraps is bound to its store by the associated data. With OAEP a hash of the same is wrapped beside the
+//! root key, since there are tokens that take no label. Each call has a thread, a session and a login of its own, as
+//! the places of managed keys have; failures are healed by the same table.
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use cryptoki::mechanism::aead::GcmParams;
+use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsOaepParams, PkcsOaepSource};
+use cryptoki::mechanism::{Mechanism, MechanismType};
+use cryptoki::object::{Attribute, ObjectClass, ObjectHandle};
+use cryptoki::session::Session as Raw;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::healing::{Cause, Failure, Rebuild, row_of};
+use super::key::{Pkcs11Config, Pkcs11Key};
+use super::library::Libraries;
+use super::mechanism::RSA_OAEP;
+use super::object::{only, template};
+use super::session::Session;
+use super::token::TokenAddress;
+use crate::error::{Error, Result};
+use crate::keys::seal::{SealDevice, SealMechanism, SecretSource, in_time};
+use crate::secret::Secret;
+
+/// `CKM_AES_GCM`.
+const AES_GCM: u64 = 0x1087;
+const NONCE: usize = 12;
+const TAG_BITS: u64 = 128;
+
+/// The configuration of a seal key on a token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pkcs11SealSettings {
+    /// Name of a configured library.
+    pub library: String,
+    /// The token.
+    pub token: TokenAddress,
+    /// `CKA_LABEL` of the key, where it is found by that.
+    pub key_label: Option<String>,
+    /// `CKA_ID` of the key, where it is found by that. One of the two is there; with both, both must match.
+    pub key_id: Option<Vec<u8>>,
+    /// How it wraps.
+    pub mechanism: SealMechanism,
+    /// The PIN of the token's user.
+    pub pin: SecretSource,
+}
+
+/// The seal key of a configuration. Asks no module.
+///
+/// # Errors
+/// `Invalid` when no library of that name is configured; those of the file of the PIN.
+pub fn seal_device(settings: &Pkcs11SealSettings, libraries: &Libraries) -> Result<Arc<dyn SealDevice>> {
+    let config = Pkcs11Config {
+        library: settings.library.clone(),
+        token: settings.token.clone(),
+        key_label: settings.key_label.clone(),
+        key_id: settings.key_id.clone(),
+        mechanism: if settings.mechanism == SealMechanism::AesGcm { AES_GCM } else { RSA_OAEP },
+        pin: settings.pin.read("seal.pin_file")?,
+        force_rw_session: false,
+        generate: None,
+    };
+    let key = Pkcs11Key::new(libraries, config).map_err(|error| error.within("seal.library"))?;
+    Ok(Arc::new(TokenSeal { key, mechanism: settings.mechanism }))
+}
+
+struct TokenSeal {
+    key: Arc<Pkcs11Key>,
+    mechanism: SealMechanism,
+}
+
+impl SealDevice for TokenSeal {
+    fn kind(&self) -> &'static str {
+        "pkcs11"
+    }
+
+    fn mechanism(&self) -> &'static str {
+        self.mechanism.word()
+    }
+
+    fn key(&self) -> String {
+        let Pkcs11Config { key_label, key_id, .. } = &self.key.config;
+        let id = key_id.as_ref().map(|id| id.iter().map(|octet| format!("{octet:02x}")).collect::<String>());
+        match (key_label, id) {
+            (Some(label), None) => label.clone(),
+            (Some(label), Some(id)) => format!("{label} ({id})"),
+            (None, id) => id.unwrap_or_default(),
+        }
+    }
+
+    fn wrap(&self, context: &str, root: Secret) -> BoxFuture<'static, Result<Vec<u8>>> {
+        let (context, mechanism) = (context.to_owned(), self.mechanism);
+        self.run(move |raw, config| match mechanism {
+            SealMechanism::AesGcm => aes_wrap(raw, config, context.as_bytes(), &root),
+            oaep => oaep_wrap(raw, config, oaep, context.as_bytes(), &root),
+        })
+    }
+
+    fn unwrap(&self, context: &str, wrapped: Vec<u8>) -> BoxFuture<'static, Result<Secret>> {
+        let (context, mechanism) = (context.to_owned(), self.mechanism);
+        self.run(move |raw, config| match mechanism {
+            SealMechanism::AesGcm => aes_unwrap(raw, config, context.as_bytes(), &wrapped),
+            oaep => oaep_unwrap(raw, config, oaep, context.as_bytes(), &wrapped),
+        })
+    }
+}
+
+impl TokenSeal {
+    /// Runs `work` in a session, on a thread of its own: a module that hangs holds up nothing else, not even the end
+    /// of the process.
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Failure> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T>> {
+        let key = Arc::clone(&self.key);
+        in_time("seal: the pkcs11 module", async move {
+            let (tell, told) = oneshot::channel();
+            let body = move || drop(tell.send(healed(&key, work)));
+            std::thread::Builder::new().name("seal".to_owned()).spawn(body).map_err(Error::internal)?;
+            told.await.map_err(|_| Error::internal("the thread of the seal panicked"))?
+        })
+    }
+}
+
+/// Repeats `work` in another session as often as the table of failures says.
+fn healed<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Failure>) -> Result<T> {
+    let mut healed = Vec::new();
+    loop {
+        let mut session = None;
+        let attempt =
+            Session::open(key, false).and_then(|opened| session.insert(opened).run(|raw| work(raw, &key.config)));
+        let failure = match attempt {
+            Ok(done) => return Ok(done),
+            Err(failure) => failure,
+        };
+        let row = row_of(failure.cause);
+        if healed.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
+            return Err(failure.error.within("seal"));
+        }
+        healed.push(failure.cause);
+        match row.rebuild {
+            Rebuild::Nothing | Rebuild::Session => {}
+            Rebuild::Token => session.iter().for_each(Session::lose_token),
+            Rebuild::Module => {
+                drop(session);
+                let module = &key.library.module;
+                let epoch = module.enter().map(|pass| pass.epoch);
+                epoch.and_then(|epoch| module.renew(epoch)).map_err(|failure| failure.error.within("seal"))?;
+            }
+        }
+    }
+}
+
+/// The one object of a class that the configuration names.
+fn object(raw: &Raw, config: &Pkcs11Config, class: ObjectClass) -> Result<ObjectHandle, Failure> {
+    let wanted: Vec<Attribute> = template(class, config);
+    let found = only(raw, &wanted, "there are several keys with this label or id on the token")?;
+    // A token that is lost, or its login, shows like this, too.
+    found.ok_or_else(|| Failure::new(Cause::Login, "there is no such key on the token"))
+}
+
+fn aes_wrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], root: &Secret) -> Result<Vec<u8>, Failure> {
+    let key = object(raw, config, ObjectClass::SECRET_KEY)?;
+    let mut nonce: [u8; NONCE] = crate::random::bytes();
+    let sealed = {
+        let parameters = GcmParams::new(&mut nonce, context, TAG_BITS.into())?;
+        raw.encrypt(&Mechanism::AesGcm(parameters), key, root.expose())?
+    };
+    // There are modules that choose it themselves and leave it there.
+    Ok([&nonce[..], &sealed].concat())
+}
+
+fn aes_unwrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], wrapped: &[u8]) -> Result<Secret, Failure> {
+    let key = object(raw, config, ObjectClass::SECRET_KEY)?;
+    let Some((nonce, sealed)) = wrapped.split_first_chunk::<NONCE>() else { return Err(does_not_open()) };
+    let mut nonce = *nonce;
+    let parameters = GcmParams::new(&mut nonce, context, TAG_BITS.into())?;
+    opened(raw.decrypt(&Mechanism::AesGcm(parameters), key, sealed))
+}
+
+fn oaep_wrap(
+    raw: &Raw,
+    config: &Pkcs11Config,
+    mechanism: SealMechanism,
+    context: &[u8],
+    root: &Secret,
+) -> Result<Vec<u8>, Failure> {
+    let key = object(raw, config, ObjectClass::PUBLIC_KEY)?;
+    let bound = Secret::new([root.expose(), digest::digest(&digest::SHA256, context).as_ref()].concat());
+    Ok(raw.encrypt(&oaep(mechanism), key, bound.expose())?)
+}
+
+fn oaep_unwrap(
+    raw: &Raw,
+    config: &Pkcs11Config,
+    mechanism: SealMechanism,
+    context: &[u8],
+    wrapped: &[u8],
+) -> Result<Secret, Failure> {
+    let key = object(raw, config, ObjectClass::PRIVATE_KEY)?;
+    let bound = opened(raw.decrypt(&oaep(mechanism), key, wrapped))?;
+    let root = bound.expose().strip_suffix(digest::digest(&digest::SHA256, context).as_ref());
+    root.map(Secret::new).ok_or_else(does_not_open)
+}
+
+fn oaep(mechanism: SealMechanism) -> Mechanism<'static> {
+    let (hash, mask) = match mechanism {
+        SealMechanism::RsaOaepSha1 => (MechanismType::SHA1, PkcsMgfType::MGF1_SHA1),
+        _ => (MechanismType::SHA256, PkcsMgfType::MGF1_SHA256),
+    };
+    Mechanism::RsaPkcsOaep(PkcsOaepParams::new(hash, mask, PkcsOaepSource::empty()))
+}
+
+/// What a module says of what it does not open differs: only who is at fault is told.
+fn opened(answer: cryptoki::error::Result<Vec<u8>>) -> Result<Secret, Failure> {
+    use cryptoki::error::{Error as BindingError, RvError as Code};
+    match answer {
+        Ok(opened) => Ok(Secret::new(opened)),
+        Err(BindingError::Pkcs11(Code::EncryptedDataInvalid | Code::EncryptedDataLenRange, _)) => Err(does_not_open()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn does_not_open() -> Failure {
+    Error::invalid("the key on the token does not open the root key of this store").into()
+}

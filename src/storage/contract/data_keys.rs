@@ -1,0 +1,311 @@
+//! Data keys: their change, the count of what they seal, the sealing again of what earlier ones sealed, and the seal.
+
+use std::time::Duration;
+
+use futures_util::future::join;
+
+use super::auth::{hash, token};
+use super::*;
+use crate::auth::store::{
+    AliasRow, CubbyholeRow, EntityBy, EntityRow, SecretIdKey, SecretIdRow, SecretIdWrite, TokenRow,
+};
+use crate::keyring::store::{DataKey, Step};
+use crate::pki::store::MetadataRow;
+
+/// Every table with sealed bodies, and the columns of its primary key.
+const TABLES: [&str; 7] =
+    ["document", "token", "cubbyhole", "entity", "entity_alias", "secret_id", "certificate_metadata"];
+const ROLE: i64 = 7;
+
+/// Writes number `n` into every one of these tables; the body is `n` and a word.
+async fn put_all(w: &World, n: u32) {
+    let body = format!("\"plain-{n}\"").into_bytes();
+    let metadata = MetadataRow { mount: w.mount, serial: serial(n), not_after: NOW + 60, body: body.clone() };
+    w.put(vec![
+        PkiWrite::Document(document(w.mount, &format!("d{n}"), 0, Some(&format!("\"plain-{n}\"")))),
+        PkiWrite::Metadata(metadata),
+    ])
+    .await;
+    let entity =
+        EntityRow { id: format!("e{n}"), name: format!("n{n}"), version: 1, body: body.clone(), kept_until: None };
+    let alias = AliasRow {
+        id: format!("a{n}"),
+        accessor: format!("acc{n}"),
+        name: "Bob".into(),
+        entity: entity.id.clone(),
+        version: 1,
+        body: body.clone(),
+    };
+    let secret_id = SecretIdRow {
+        mount: w.mount,
+        role: ROLE,
+        hash: [n as u8; 32],
+        accessor: format!("accessor-{n}"),
+        expires_at: n.is_multiple_of(2).then(|| now() + Duration::from_secs(60)),
+        uses: None,
+        updated_at: now(),
+        body: body.clone(),
+    };
+    let unit = vec![
+        AuthWrite::TokenInsert(TokenRow { body: body.clone(), ..token(n, None) }),
+        AuthWrite::CubbyholePut(CubbyholeRow { token: hash(n), path: "p".into(), body }),
+        AuthWrite::EntityPut(entity),
+        AuthWrite::AliasPut(alias),
+        AuthWrite::SecretId(SecretIdWrite::Insert(secret_id)),
+    ];
+    assert!(w.auth.commit(unit).await.unwrap().iter().all(|outcome| *outcome == AuthOutcome::Done));
+}
+
+/// What number `n` of a table reads as.
+async fn read(w: &World, table: &str, n: u32) -> Result<Vec<u8>> {
+    Ok(match table {
+        "document" => {
+            let name = format!("d{n}");
+            w.pki.documents(w.mount).await?.into_iter().find(|document| document.key.name == name).unwrap().body
+        }
+        "token" => w.auth.token(hash(n)).await?.unwrap().body,
+        "cubbyhole" => w.auth.cubbyhole(hash(n), "p".into()).await?.unwrap().body,
+        "entity" => w.auth.identity(EntityBy::Id(format!("e{n}"))).await?.unwrap().entity.body,
+        "entity_alias" => w.auth.identity(EntityBy::Id(format!("e{n}"))).await?.unwrap().aliases.remove(0).body,
+        "secret_id" => w.auth.secret_id(w.mount, ROLE, SecretIdKey::Hash([n as u8; 32])).await?.unwrap().body,
+        _ => w.pki.metadata(w.mount, serial(n)).await?.unwrap().body,
+    })
+}
+
+async fn all_read(w: &World, numbers: std::ops::Range<u32>) {
+    for table in TABLES {
+        for n in numbers.clone() {
+            assert!(read(w, table, n).await.unwrap() == format!("\"plain-{n}\"").into_bytes(), "{table} {n}");
+        }
+    }
+}
+
+/// How many bodies of all tables are sealed with this term or a later one, and how many are not.
+fn sealed(fixture: &impl Fixture, term: u32) -> (i64, i64) {
+    let first = term.to_be_bytes();
+    let count = |is: &str| {
+        let of = |table: &str| {
+            // What both engines take with octets is a change.
+            fixture.change(&format!("UPDATE {table} SET body = body WHERE body {is} $1"), &[&first]) as i64
+        };
+        TABLES.iter().map(|table| of(table)).sum::<i64>()
+    };
+    (count(">="), count("<"))
+}
+
+async fn status(w: &World) -> DataKey {
+    w.storage.keyring().status().await.unwrap()
+}
+
+/// Steps until there is nothing to do; how many.
+async fn re_seal(w: &World) -> usize {
+    let keyring = w.storage.keyring();
+    for steps in 1..1000 {
+        match keyring.re_seal().await.unwrap() {
+            Step::More => {}
+            Step::Done => return steps,
+            Step::Later => panic!("nobody else is at it"),
+        }
+    }
+    panic!("it does not end");
+}
+
+/// The vector E3.
+pub(super) async fn e3_every_bit_flip_swap_and_unknown_version_of_a_sealed_value_is_an_error(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    for n in 1..3 {
+        put_all(&w, n).await;
+    }
+    for table in TABLES {
+        let which = |n: u32| match table {
+            "document" => format!("name = 'd{n}'"),
+            "token" | "cubbyhole" | "secret_id" | "certificate_metadata" => return String::new(),
+            "entity" => format!("id = 'e{n}'"),
+            _ => format!("id = 'a{n}'"),
+        };
+        // Of tables whose keys are octets: by the body, which differs.
+        let bodies = [1, 2].map(|n| match which(n).as_str() {
+            "" => {
+                let by = if n == 1 { "ASC" } else { "DESC" };
+                fixture.octets(&format!("SELECT body FROM {table} ORDER BY body {by} LIMIT 1"))
+            }
+            is => fixture.octets(&format!("SELECT body FROM {table} WHERE {is}")),
+        });
+        let set = |from: &[u8], to: &[u8]| {
+            assert_eq!(fixture.change(&format!("UPDATE {table} SET body = $1 WHERE body = $2"), &[to, from]), 1);
+        };
+        let is_refused = async || read(&w, table, 1).await.is_err() || read(&w, table, 2).await.is_err();
+        let mut stored = bodies[0].clone();
+        // All of them of the first table, one of each octet of the others.
+        let bits = if table == "document" { 8 } else { 1 };
+        for bit in 0..stored.len() * bits {
+            let (octet, bit) = (bit / bits, if bits == 8 { bit % 8 } else { bit % 7 });
+            let mut changed = bodies[0].clone();
+            changed[octet] ^= 1 << bit;
+            set(&stored, &changed);
+            assert!(is_refused().await, "{table}: octet {octet}, bit {bit}");
+            stored = changed;
+        }
+        let mut version = bodies[0].clone();
+        version[4] = 2;
+        set(&stored, &version);
+        assert!(is_refused().await, "{table}: version");
+        set(&version, &bodies[0][..bodies[0].len() - 1]);
+        assert!(is_refused().await, "{table}: cut");
+        set(&bodies[0][..bodies[0].len() - 1], b"aside");
+        set(&bodies[1], &bodies[0]);
+        set(b"aside", &bodies[1]);
+        assert!(is_refused().await, "{table}: swapped");
+        set(&bodies[0], b"aside");
+        set(&bodies[1], &bodies[0]);
+        set(b"aside", &bodies[1]);
+    }
+    all_read(&w, 1..3).await;
+}
+
+/// The vector E4, of one node; that of two is the engine's.
+pub(super) async fn e4_old_values_stay_readable_and_new_ones_have_the_new_term(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    put_all(&w, 1).await;
+    assert_eq!(w.storage.keyring().rotate().await.unwrap(), 2);
+    put_all(&w, 2).await;
+    assert_eq!(sealed(fixture, 2), (7, 7));
+    all_read(&w, 1..3).await;
+    w.storage.shutdown().await.unwrap();
+    all_read(&World::again(fixture, w.mount).await, 1..3).await;
+}
+
+pub(super) async fn what_a_key_has_sealed_is_counted_across_restarts(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    put_all(&w, 1).await;
+    assert_eq!(status(&w).await.sealed, 7);
+    w.storage.keyring().note_use().await.unwrap();
+    put_all(&w, 2).await;
+    assert_eq!(status(&w).await.sealed, 14);
+    // The rest is noted at the end.
+    w.storage.shutdown().await.unwrap();
+    let w = World::again(fixture, w.mount).await;
+    w.storage.keyring().note_use().await.unwrap();
+    assert_eq!(status(&w).await.sealed, 14);
+    put_all(&w, 3).await;
+    w.storage.keyring().rotate().await.unwrap();
+    assert_eq!((status(&w).await.term, status(&w).await.sealed), (2, 0), "each key has a count of its own");
+}
+
+pub(super) async fn what_earlier_keys_sealed_is_sealed_again(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    assert_eq!(status(&w).await.older, Some(0));
+    assert_eq!(re_seal(&w).await, 1, "there is nothing to do");
+    for n in 1..101 {
+        put_all(&w, n).await;
+    }
+    w.storage.keyring().rotate().await.unwrap();
+    put_all(&w, 101).await;
+    assert_eq!(status(&w).await.older, None, "not counted yet");
+    assert_eq!(w.storage.count_older().await.unwrap(), 700);
+    fixture.clock().advance(Duration::from_secs(31));
+    let steps = re_seal(&w).await;
+    assert!(steps > 10, "{steps} steps are not small");
+    assert_eq!((status(&w).await.older, w.storage.count_older().await.unwrap()), (Some(0), 0));
+    assert_eq!(sealed(fixture, 2), (707, 0));
+    all_read(&w, 1..102).await;
+    assert_eq!(re_seal(&w).await, 1);
+}
+
+pub(super) async fn re_sealing_goes_on_after_a_restart_where_it_was(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    for n in 1..101 {
+        put_all(&w, n).await;
+    }
+    w.storage.keyring().rotate().await.unwrap();
+    fixture.clock().advance(Duration::from_secs(31));
+    for _ in 0..4 {
+        assert_eq!(w.storage.keyring().re_seal().await.unwrap(), Step::More);
+    }
+    let before = status(&w).await.older.unwrap();
+    assert!((1..700).contains(&before), "{before}");
+    w.storage.shutdown().await.unwrap();
+    let w = World::again(fixture, w.mount).await;
+    assert_eq!(status(&w).await.older, Some(before));
+    // Newer than half of what is left: nothing is counted or sealed twice.
+    let steps = re_seal(&w).await;
+    assert_eq!((status(&w).await.older, sealed(fixture, 2)), (Some(0), (700, 0)));
+    w.storage.keyring().rotate().await.unwrap();
+    fixture.clock().advance(Duration::from_secs(31));
+    assert!(re_seal(&w).await > steps, "it had begun before");
+    assert_eq!(sealed(fixture, 3), (700, 0), "a later key has a run of its own");
+    all_read(&w, 1..101).await;
+}
+
+pub(super) async fn re_sealing_overwrites_no_newer_write(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    let all = 0..150;
+    for n in all.clone() {
+        w.put(vec![PkiWrite::Document(document(w.mount, &format!("d{n}"), 0, Some("1")))]).await;
+    }
+    w.storage.keyring().rotate().await.unwrap();
+    fixture.clock().advance(Duration::from_secs(31));
+    let writes = async {
+        for version in 1..4 {
+            for n in all.clone() {
+                let body = (version + 1).to_string();
+                w.put(vec![PkiWrite::Document(document(w.mount, &format!("d{n}"), version, Some(&body)))]).await;
+            }
+        }
+    };
+    join(writes, re_seal(&w)).await;
+    let documents = w.pki.documents(w.mount).await.unwrap();
+    assert_eq!(documents.len(), all.len());
+    assert!(documents.iter().all(|document| document.version == 4 && document.body == b"4"));
+    assert_eq!(w.storage.count_older().await.unwrap(), 0);
+}
+
+pub(super) async fn a_value_that_does_not_open_stays_as_it_is_and_holds_nothing_up(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    for n in 1..3 {
+        put_all(&w, n).await;
+    }
+    let body = fixture.octets("SELECT body FROM entity WHERE id = 'e1'");
+    let mut damaged = body.clone();
+    damaged[20] ^= 1;
+    fixture.change("UPDATE entity SET body = $1 WHERE body = $2", &[&damaged, &body]);
+    w.storage.keyring().rotate().await.unwrap();
+    fixture.clock().advance(Duration::from_secs(31));
+    re_seal(&w).await;
+    assert_eq!((status(&w).await.older, sealed(fixture, 2)), (Some(1), (13, 1)));
+    assert!(fixture.octets("SELECT body FROM entity WHERE id = 'e1'") == damaged);
+    fixture.change("UPDATE entity SET body = $1 WHERE body = $2", &[&body, &damaged]);
+    w.storage.shutdown().await.unwrap();
+    // The next process tries once more.
+    let w = World::again(fixture, w.mount).await;
+    re_seal(&w).await;
+    assert_eq!((status(&w).await.older, sealed(fixture, 2)), (Some(0), (14, 0)));
+    all_read(&w, 1..3).await;
+}
+
+pub(super) async fn another_seal_key_opens_everything_and_the_one_before_nothing(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    put_all(&w, 1).await;
+    w.storage.keyring().rotate().await.unwrap();
+    put_all(&w, 2).await;
+    assert_eq!(w.storage.seal_status().await.unwrap(), fixture.seal_key().about());
+    let mut seal = fixture.seal_key();
+    for round in 0..2 {
+        seal = SealKey::random();
+        let changed = w.storage.change_seal(&seal).await.unwrap();
+        assert_eq!((changed.key, changed.since), (seal.about().key, Some(now())), "{round}");
+        all_read(&w, 1..3).await;
+        assert_eq!(w.storage.keyring().rotate().await.unwrap(), 3 + round);
+        put_all(&w, 3 + round).await;
+    }
+    w.storage.shutdown().await.unwrap();
+    for wrong in [fixture.seal_key(), SealKey::random()] {
+        let error = fixture.open_with(wrong, 10).await.err().unwrap();
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(error.text().contains("seal key"), "{error}");
+    }
+    let storage = fixture.open_with(seal, 1000).await.unwrap();
+    let w = World { pki: storage.pki(), auth: storage.auth(), storage, mount: w.mount };
+    all_read(&w, 1..5).await;
+    assert_eq!(status(&w).await.term, 4);
+}

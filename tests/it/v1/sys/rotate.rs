@@ -1,0 +1,164 @@
+//! Data keys over HTTP: which one seals, the next one, when it is made, and what altered rows do.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::{App, Client};
+use crate::v1::rights::{granted, only};
+
+async fn status(client: &Client) -> Value {
+    let answer = client.get("sys/key-status").await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.body["data"].clone()
+}
+
+/// Waits until nothing is sealed with an earlier key.
+async fn re_sealed(client: &Client) {
+    for _ in 0..400 {
+        if status(client).await["older_values"] == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{}", status(client).await);
+}
+
+#[actix_web::test]
+async fn a_rotation_makes_the_next_key_and_everything_is_sealed_again() {
+    let app = App::start().await;
+    let client = &app.client;
+    let first = status(client).await;
+    assert_eq!((&first["term"], &first["older_values"]), (&json!(1), &json!(0)));
+    assert!(first["encryptions"].as_u64().unwrap() > 0 && first["install_time"].as_str().unwrap().ends_with('Z'));
+    app.policy("kept", "path \"a\" { capabilities = [\"read\"] }").await;
+    for path in ["sys/rotate", "sys/rotate/keyring"] {
+        let answer = client.post(path, json!({})).await;
+        assert_eq!((answer.status, answer.text.as_str()), (204, ""), "{path}");
+    }
+    assert_eq!(status(client).await["term"], 3);
+    re_sealed(client).await;
+    let metrics = client.get("sys/metrics?format=prometheus").await.text;
+    for name in ["signet_data_key_term ", "signet_data_key_age_seconds ", "signet_data_key_older_values "] {
+        assert!(metrics.contains(name), "{name}");
+    }
+    let sealed = status(client).await["encryptions"].as_u64().unwrap();
+    assert!(sealed > 0);
+    let app = app.restart().await;
+    let after = status(&app.client).await;
+    assert!(after["encryptions"].as_u64().unwrap() >= sealed, "{after} {sealed}");
+    assert_eq!((&after["term"], &after["older_values"]), (&json!(3), &json!(0)));
+    assert_eq!(app.client.get("sys/policies/acl/kept").await.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn rotating_needs_sudo_and_its_settings_do_not() {
+    let app = App::start().await;
+    for path in ["sys/rotate", "sys/rotate/keyring"] {
+        let update = only(&app, "update", &granted(path, &["update"])).await;
+        update.post(path, json!({})).await.assert_denied();
+        let sudo = only(&app, "sudo", &granted(path, &["update", "sudo"])).await;
+        assert_eq!(sudo.post(path, json!({})).await.status, 204);
+    }
+    let both = only(&app, "both", &granted("sys/rotate/config", &["read", "update"])).await;
+    assert_eq!(both.post("sys/rotate/config", json!({ "interval": "48h" })).await.status, 204);
+    assert_eq!(both.get("sys/rotate/config").await.status, 200);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn settings_of_rotation_are_those_of_the_clients() {
+    let app = App::start().await;
+    let client = &app.client;
+    let settings = async || client.get("sys/rotate/config").await.body["data"].clone();
+    assert_eq!(settings().await, json!({ "enabled": true, "max_operations": 2_147_483_648_u64, "interval": 0 }));
+    let change = json!({ "enabled": false, "max_operations": 3_865_470_566_u64, "interval": "25h" });
+    assert_eq!(client.post("sys/rotate/config", change).await.status, 204);
+    assert_eq!(client.post("sys/rotate/keyring/config", json!({ "max_operations": 1_000_000 })).await.status, 204);
+    assert_eq!(settings().await, json!({ "enabled": false, "max_operations": 1_000_000, "interval": 90_000 }));
+    for (change, text) in [
+        (json!({ "max_operations": 999_999 }), "max_operations: must be between 1000000 and 3865470566"),
+        (json!({ "max_operations": 3_865_470_567_u64 }), "max_operations: must be between 1000000 and 3865470566"),
+        (json!({ "interval": "23h" }), "interval: must be 0 (never), or between 24 hours and 100 years"),
+    ] {
+        let answer = client.post("sys/rotate/config", change).await;
+        assert_eq!((answer.status, answer.error()), (400, text));
+    }
+    for wrong in [json!({ "enabled": [] }), json!({ "interval": {} }), json!({ "max_operations": "many" })] {
+        assert_eq!(client.post("sys/rotate/config", wrong).await.status, 400);
+    }
+    let app = app.restart().await;
+    let kept = app.client.get("sys/rotate/keyring/config").await.body["data"].clone();
+    assert_eq!(kept, json!({ "enabled": false, "max_operations": 1_000_000, "interval": 90_000 }));
+    app.stop().await;
+}
+
+/// The vector E7: a row that was altered in the database, or put in another's place.
+#[actix_web::test]
+async fn e7_altered_rows_of_roles_and_policies_are_rejected_on_load() {
+    let app = App::builder().postgres().start().await;
+    for name in ["one", "two"] {
+        app.policy(name, &format!("path \"{name}\" {{ capabilities = [\"read\"] }}")).await;
+        let role = json!({ "allow_any_name": true, "key_type": "ec" });
+        assert_eq!(app.client.post(&format!("pki/roles/{name}"), role).await.status, 200);
+    }
+    let database = app.database();
+    for kind in ["policy", "role"] {
+        let is = |name: &str| format!("kind = '{kind}' AND name = '{name}'");
+        assert_eq!(database.psql(&format!("SELECT count(*) FROM document WHERE {}", is("one"))), "1", "{kind}");
+        let body = database.psql(&format!("SELECT encode(body, 'hex') FROM document WHERE {}", is("one")));
+        let altered = "set_byte(body, length(body) - 20, get_byte(body, length(body) - 20) # 1)".to_owned();
+        for (column, value) in [
+            ("body", altered),
+            ("body", format!("(SELECT body FROM document WHERE {})", is("two"))),
+            ("version", "version + 1".to_owned()),
+        ] {
+            database.psql(&format!("UPDATE document SET {column} = {value} WHERE {}", is("one")));
+            let refusal = app.refusal_of_another().await;
+            assert!(!refusal.is_empty(), "{kind} {column}");
+            database.psql(&format!(
+                "UPDATE document SET body = '\\x{body}', version = (SELECT version FROM document WHERE {}) WHERE {}",
+                is("two"),
+                is("one")
+            ));
+        }
+    }
+    let other = app.another().await;
+    assert_eq!(other.client.get("sys/policies/acl/one").await.status, 200);
+    other.stop().await;
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_rotation_on_one_node_is_that_of_all() {
+    let first = App::builder().postgres().start().await;
+    let second = first.another().await;
+    assert_eq!(first.client.post("sys/rotate", json!({})).await.status, 204);
+    assert_eq!(status(&second.client).await["term"], 2);
+    second.policy("new", "path \"a\" { capabilities = [\"read\"] }").await;
+    let term = "SELECT encode(substr(body, 1, 4), 'hex') FROM document WHERE kind = 'policy' AND name = 'new'";
+    assert_eq!(first.database().psql(term), "00000002");
+    second.stop().await;
+    first.stop().await;
+}
+
+#[actix_web::test]
+async fn a_rotation_without_the_database_is_a_503_and_makes_no_key() {
+    let app = App::builder().postgres().start().await;
+    app.database().out_of_reach(true);
+    for path in ["sys/rotate", "sys/rotate/config"] {
+        let answer = app.client.post(path, json!({ "enabled": false })).await;
+        assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{path}: {}", answer.text);
+    }
+    app.database().out_of_reach(false);
+    for _ in 0..200 {
+        if app.client.get("sys/key-status").await.status == 200 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(status(&app.client).await["term"], 1);
+    assert_eq!(app.client.post("sys/rotate", json!({})).await.status, 204);
+    app.stop().await;
+}
