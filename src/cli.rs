@@ -3,6 +3,7 @@
 //! `dev` needs nothing; `serve`, `migrate`, `operator init`, `bootstrap` and `check` read a configuration file (see
 //! `signet.example.toml`); `issue` and `explain` are clients.
 
+mod backup;
 mod bootstrap;
 mod check;
 mod client;
@@ -12,6 +13,7 @@ mod installation;
 mod issue;
 mod migrate;
 mod operator;
+mod place;
 mod serve;
 
 use clap::{Parser, Subcommand};

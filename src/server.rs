@@ -3,7 +3,8 @@
 //! [`Server::open`] puts a server together without listening, so that a command can prepare it;
 //! [`Server::start`] binds and serves; [`Running::stop`] drains. Called by the commands and by tests.
 //! A listener is in `listener`, which connections it holds in `connections`, its certificate in [`tls`], HTTP/2
-//! in `http2`, what the operating system allows and asks for in `capacity` and `signals`. A second listener, when there is one,
+//! in `http2`, what the operating system allows and asks for in `capacity` and `signals`, operators' commands in
+//! [`operator`]. A second listener, when there is one,
 //! serves nothing but the metrics.
 
 mod capacity;
@@ -12,11 +13,13 @@ mod connections;
 mod expect;
 mod http2;
 mod listener;
+pub mod operator;
 mod signals;
 mod stream;
 pub mod tls;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -47,7 +50,7 @@ use crate::mounts::{MountGrants, Mounts};
 use crate::nodes::{Baseline, Nodes};
 use crate::pki::Engine;
 use crate::projects::Projects;
-use crate::storage::{self, Storage, Stores};
+use crate::storage::{self, Database, Storage, Stores};
 use crate::telemetry;
 use capacity::Caps;
 use connections::{Connections, loopback};
@@ -118,6 +121,8 @@ pub struct ConnectionLimits {
 pub struct Server {
     shared: Arc<Shared>,
     storage: Storage,
+    /// Of the embedded store.
+    folder: Option<PathBuf>,
     listen: SocketAddr,
     tls: Option<Certificate>,
     metrics_listen: Option<SocketAddr>,
@@ -146,6 +151,10 @@ impl Server {
         };
         let caps = capacity::caps(options.connections, capacity::raise_file_limit(), workers);
         let storage_type = options.storage.database.engine();
+        let folder = match &options.storage.database {
+            Database::Embedded(folder) => Some(folder.clone()),
+            Database::Postgres(_) => None,
+        };
         let storage = storage::open(options.storage).await?;
         let stores = between(storage.stores());
         let audit = Audit::new(options.audit, options.clock.clone());
@@ -154,7 +163,10 @@ impl Server {
         let Options { clock, logins, settings, skew_limit, .. } = options;
         let given = Given { clock, logins, settings, skew_limit };
         match domains(stores, audit, keys, given, storage_type).await {
-            Ok(shared) => Ok(Self { shared: Arc::new(shared), storage, listen, tls, metrics_listen, workers, caps }),
+            Ok(shared) => {
+                let shared = Arc::new(shared);
+                Ok(Self { shared, storage, folder, listen, tls, metrics_listen, workers, caps })
+            }
             Err(error) => {
                 // Lets go of the data, so that the next attempt finds it free.
                 if let Err(second) = storage.shutdown().await {
@@ -192,7 +204,14 @@ impl Server {
             rotate(self.shared.clone()).boxed_local(),
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
-        Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), tasks, server: self })
+        let operator = self.operator();
+        Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), operator, tasks, server: self })
+    }
+
+    /// The operator's socket, where there is a data folder. A server without it is worth more than none.
+    fn operator(&self) -> Option<operator::Socket> {
+        let listening = operator::Socket::listen(self.folder.as_ref()?, self.storage.clone());
+        listening.inspect_err(|error| tracing::error!("no operator commands while this server runs: {error}")).ok()
     }
 
     /// The listener of the wires.
@@ -382,6 +401,7 @@ pub type Reread<T> = Arc<dyn Fn() -> Result<T> + Send + Sync>;
 pub struct Running {
     main: Serving,
     metrics: Option<Serving>,
+    operator: Option<operator::Socket>,
     tasks: Vec<JoinHandle<()>>,
     server: Server,
 }
@@ -451,6 +471,10 @@ impl Running {
             && let Err(error) = metrics.stop(false).await
         {
             tracing::warn!("the metrics listener had failed: {error}");
+        }
+        // Before the store closes: nobody is told that its file was held.
+        if let Some(operator) = self.operator {
+            operator.end().await;
         }
         self.tasks.iter().for_each(JoinHandle::abort);
         self.server.shared.mounts.stop().await;

@@ -45,13 +45,17 @@
 
 mod auth;
 mod backend;
+pub mod backup;
 pub mod commit;
 mod documents;
 mod embedded;
+mod file_hold;
 mod keys;
 mod managed_keys;
 mod pki;
 mod postgres;
+mod restored;
+mod scan;
 pub mod seal;
 mod statements;
 mod store;
@@ -63,13 +67,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::auth::store::AuthStore;
-use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::clock::{Clock, Time};
+use crate::error::{Error, Kind, Result};
 use crate::keys::store::KeyStore;
 use crate::nodes::store::ChangeLog;
 use crate::pki::store::PkiStore;
 use crate::projects::store::ProjectStore;
-use backend::Reader;
+use backend::{Reader, Unit};
+use file_hold::Held;
 use keys::Keys;
 pub use postgres::PostgresUrl;
 use seal::SealKey;
@@ -140,7 +145,8 @@ pub async fn open(options: Options) -> Result<Storage> {
     let Options { database, seal_key, clock, queue } = options;
     match database {
         Database::Embedded(folder) => {
-            let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder))
+            let now = clock.now();
+            let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder, now))
                 .await
                 .map_err(|e| Error::unavailable("storage: does not open", e))??;
             let store = Store::open(writer, reader, queue, &seal_key, clock).await?;
@@ -203,6 +209,34 @@ impl Storage {
     /// `Conflict` when another rotation came first; its key is in use then.
     pub async fn rotate(&self) -> Result<u32> {
         self.keys.rotate().await
+    }
+
+    /// Keeps the database file of an embedded store as it is, until what this gives is dropped: whoever copies it
+    /// copies one state. Commits go on.
+    ///
+    /// # Errors
+    /// `Conflict` when the store is no embedded one; `Unavailable` when its disk has no room for a log that grows.
+    pub(crate) async fn hold_file(&self) -> Result<Held> {
+        let Some(file) = self.reader.file_hold() else {
+            return Err(Error::new(Kind::Conflict, "backup: the store is no embedded one"));
+        };
+        tokio::task::spawn_blocking(move || file.hold()).await.map_err(Error::internal)?
+    }
+
+    /// Notes that the store was restored: CRL numbers are above `now` from here on.
+    ///
+    /// # Errors
+    /// `Invalid` when a CRL was published later than that; `Unavailable`.
+    async fn note_restore(&self, now: Time) -> Result<()> {
+        let latest = "SELECT CAST(COALESCE(MAX(this_update), 0) AS BIGINT) FROM crl";
+        let mut found = scan::rows(&*self.stores.projects, latest, Vec::new()).await?;
+        let latest = found.first_mut().map(|row| row.get::<i64>()).transpose().map_err(scan::error)?;
+        if latest.is_some_and(|latest| latest > now.unix_timestamp()) {
+            return Err(Error::invalid(
+                "the store has CRLs of a later time than it is by this machine's clock: set the clock",
+            ));
+        }
+        self.commits.submit(Unit::Facts(vec![restored::restored(now)])).outcome().await.map(drop)
     }
 
     /// How many commits ran since the store was opened.

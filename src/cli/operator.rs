@@ -1,6 +1,7 @@
-//! `signet operator init`: the first root token of an installation, once.
+//! `signet operator`: what an operator does with an installation. `init` is here, the other words in files of their
+//! own.
 //!
-//! It works on the store of a server that does not run. A new installation that has no seal key yet
+//! `signet operator init` makes the first root token of an installation, once. It works on the store of a server that does not run. A new installation that has no seal key yet
 //! gets one; over data that is there already no key is ever made.
 
 use std::fs::DirBuilder;
@@ -16,6 +17,7 @@ use signet::error::{Error, Kind, Result};
 use signet::storage;
 use signet::storage::seal::SealKey;
 
+use super::backup;
 use super::installation::{ROOT_NAME, prepared, storage_options};
 
 /// The words of `signet operator`.
@@ -24,6 +26,12 @@ pub(crate) enum Word {
     /// Make the first root token and print it, once. The server must not run. A new installation
     /// without a seal key gets a key file.
     Init(Arguments),
+    /// Copy the embedded store to a file, whether the server runs or not.
+    Backup(backup::Backup),
+    /// Put a copy into a data folder that has no store. The server must not run.
+    Restore(backup::Restore),
+    /// Tell a store that it was restored by other means than `restore`. No server may run on it.
+    AfterRestore(backup::AfterRestore),
 }
 
 /// The arguments of `signet operator init`.
@@ -35,9 +43,16 @@ pub(crate) struct Arguments {
 }
 
 /// Runs one word.
-pub(crate) fn run(Word::Init(arguments): &Word) -> Result<()> {
-    let config = prepared(&arguments.config)?;
-    actix_rt::System::new().block_on(init(&config))
+pub(crate) fn run(word: &Word) -> Result<()> {
+    match word {
+        Word::Init(arguments) => {
+            let config = prepared(&arguments.config)?;
+            actix_rt::System::new().block_on(init(&config))
+        }
+        Word::Backup(arguments) => backup::backup(arguments),
+        Word::Restore(arguments) => backup::restore(arguments),
+        Word::AfterRestore(arguments) => backup::after_restore(arguments),
+    }
 }
 
 async fn init(config: &Config) -> Result<()> {

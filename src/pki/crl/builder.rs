@@ -80,6 +80,8 @@ pub struct Builder {
     states: HashMap<String, GroupState>,
     /// The stored lists were looked at.
     restored: bool,
+    /// Numbers are above this one: the store was restored from a copy.
+    floor: u64,
     /// Every revocation up to this sequence is on the CRLs of the last build without a failure.
     covers: u64,
 }
@@ -125,6 +127,7 @@ impl Builder {
             orphans: false,
             states: HashMap::new(),
             restored: false,
+            floor: 0,
             covers: 0,
         }
     }
@@ -194,6 +197,9 @@ impl Builder {
     /// Reads the revocations that were stored since the last look; the first time, and to `follow` other
     /// nodes, also their lists.
     async fn load(&mut self, view: &View, groups: &[Group], follow: bool) -> Result<()> {
+        if !self.restored {
+            self.floor = self.store.crl_floor().await?;
+        }
         let rows = if follow || !self.restored { self.store.crls(self.mount).await? } else { Vec::new() };
         let mut stored = self.newer(groups, rows);
         let limits = |group: &str| {
@@ -280,7 +286,7 @@ impl Builder {
     /// are due.
     fn take_over(&mut self, view: &View, group: &Group, signer: &Signer, stored: Stored, sorted: Sorted) {
         let issuers = self.missing_issuers(group, &[&sorted.complete]);
-        let disabled = view.crl_config.value.disable;
+        let (disabled, floor) = (view.crl_config.value.disable, self.floor);
         let none_if_disabled = |entries: &Entries| if disabled { Entries::default() } else { entries.clone() };
         let state = self.states.entry(group.id.clone()).or_default();
         let Stored { complete: row, delta } = stored;
@@ -292,9 +298,11 @@ impl Builder {
         } else {
             let entries = state.entries.and(&state.fresh).and(&sorted.complete).with(issuers);
             let listed = none_if_disabled(&entries);
-            let Some(complete) = again(view, signer, &listed, &row, None) else {
+            // One from before a restore may have been followed by others, of which nobody knows here.
+            let last = row.number > floor;
+            let Some(complete) = last.then(|| again(view, signer, &listed, &row, None)).flatten() else {
                 let number = row.number;
-                tracing::warn!(group = %group.id, number, "stored CRL cannot be made again; the next number follows");
+                tracing::warn!(group = %group.id, number, last, "stored CRL is not made again; the next number follows");
                 state.stale = true;
                 return self.add(group, sorted);
             };
@@ -351,7 +359,7 @@ impl Builder {
     /// Signs and records the next complete CRL of a group, and with it an empty delta CRL.
     async fn publish_complete(&mut self, view: &View, group: &Group, signer: &Signer, outside: &Outside) -> Result<()> {
         let config = &view.crl_config.value;
-        let mut number = self.states.get(&group.id).map_or(0, GroupState::number) + 1;
+        let mut number = self.states.get(&group.id).map_or(0, GroupState::number).max(self.floor) + 1;
         for _ in 0..NUMBER_TRIES {
             let issuers = self.missing_issuers(group, &[]);
             let state = self.states.entry(group.id.clone()).or_default();
