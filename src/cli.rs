@@ -7,6 +7,7 @@ mod backup;
 mod bootstrap;
 mod check;
 mod client;
+mod copy_store;
 mod dev;
 mod explain;
 mod installation;
@@ -15,6 +16,7 @@ mod migrate;
 mod operator;
 mod place;
 mod serve;
+mod verify_backup;
 
 use clap::{Parser, Subcommand};
 use signet::error::Result;

@@ -17,6 +17,7 @@ pub mod operator;
 mod signals;
 mod stream;
 pub mod tls;
+pub mod verify;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -59,6 +59,8 @@ mod scan;
 pub mod seal;
 mod statements;
 mod store;
+pub mod transfer;
+pub mod verify;
 
 #[cfg(test)]
 mod contract;

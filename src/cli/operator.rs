@@ -17,8 +17,8 @@ use signet::error::{Error, Kind, Result};
 use signet::storage;
 use signet::storage::seal::SealKey;
 
-use super::backup;
 use super::installation::{ROOT_NAME, prepared, storage_options};
+use super::{backup, copy_store, verify_backup};
 
 /// The words of `signet operator`.
 #[derive(Subcommand)]
@@ -28,10 +28,14 @@ pub(crate) enum Word {
     Init(Arguments),
     /// Copy the embedded store to a file, whether the server runs or not.
     Backup(backup::Backup),
+    /// Look through a copy, or a restored database: whether it is whole, opens, and agrees with itself.
+    VerifyBackup(verify_backup::Arguments),
     /// Put a copy into a data folder that has no store. The server must not run.
     Restore(backup::Restore),
     /// Tell a store that it was restored by other means than `restore`. No server may run on it.
     AfterRestore(backup::AfterRestore),
+    /// Copy the embedded store into an empty PostgreSQL database.
+    CopyStore(copy_store::Arguments),
 }
 
 /// The arguments of `signet operator init`.
@@ -50,8 +54,10 @@ pub(crate) fn run(word: &Word) -> Result<()> {
             actix_rt::System::new().block_on(init(&config))
         }
         Word::Backup(arguments) => backup::backup(arguments),
+        Word::VerifyBackup(arguments) => verify_backup::run(arguments),
         Word::Restore(arguments) => backup::restore(arguments),
         Word::AfterRestore(arguments) => backup::after_restore(arguments),
+        Word::CopyStore(arguments) => copy_store::run(arguments),
     }
 }
 

@@ -4,7 +4,7 @@
 //! Of a PostgreSQL database its own tools make copies; [`note_restore`] is what a restored one is told.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::embedded::copy;
 use super::{Options, open};
@@ -16,6 +16,11 @@ pub struct Partial(copy::Partial);
 
 /// A data folder whose server does not run, nor starts while this lives.
 pub struct Locked(#[expect(dead_code, reason = "it is what holds the lock")] File);
+
+/// The database of a data folder.
+pub fn database(folder: &Path) -> PathBuf {
+    folder.join(copy::NAME)
+}
 
 /// Takes the data folder of a server that does not run.
 ///

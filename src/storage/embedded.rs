@@ -46,6 +46,7 @@ mod secret_ids;
 mod session;
 mod tidy;
 mod tokens;
+pub(super) mod whole;
 mod writer;
 
 use std::fs::{DirBuilder, File, OpenOptions};

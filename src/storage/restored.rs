@@ -10,6 +10,7 @@
 //! (`embedded/copy.rs`). A database that was restored by PostgreSQL's own tools must be told.
 
 use crate::clock::Time;
+use crate::error::Error;
 use crate::storage::backend::{Fact, micros};
 
 /// The fact that a store is a copy that nobody has worked on yet; its value is when it was made, epoch microseconds.
@@ -25,6 +26,13 @@ pub(super) fn copied(at: Time) -> Fact {
 /// That a store was restored.
 pub(super) fn restored(at: Time) -> Fact {
     (format!("{RESTORED}{}", micros(at)), Vec::new())
+}
+
+/// That a store that is only looked at has the schema of another program.
+pub(super) fn other_version(found: usize, own: usize) -> Error {
+    Error::invalid(format!(
+        "schema: has version {found}, this program's is {own}: look through it with the program that wrote it"
+    ))
 }
 
 /// The number above which all CRLs are: 0 for a store that was never restored.

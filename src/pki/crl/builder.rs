@@ -155,6 +155,9 @@ impl Builder {
         if wanted.reload && self.restored {
             self.forget(wanted.moved);
         }
+        if !self.restored {
+            self.floor = self.store.crl_floor().await?;
+        }
         self.load(view, &groups, wanted.follow).await?;
         let mut built = Built {
             crls: Crls::default(),
@@ -178,6 +181,35 @@ impl Builder {
         Ok(built)
     }
 
+    /// Whether each stored list comes out of the stored revocations, under its signature; what does not, as texts. For
+    /// a builder that has read nothing yet, of a store that nobody works on. Nothing is signed.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store cannot be read.
+    pub async fn verify(&mut self, view: &View) -> Result<Vec<String>> {
+        let groups = groups(view);
+        self.adopt(Layout::new(view, &groups), &groups);
+        self.load(view, &groups, false).await?;
+        let stored = self.store.crls(self.mount).await?;
+        let mut wrong = Vec::new();
+        for group in groups.iter().filter(|group| group.signer.is_some()) {
+            let state = self.states.get(&group.id);
+            let made = |row: &CrlRow, list: Option<&Arc<Published>>| list.is_some_and(|made| made.number == row.number);
+            let complete = state.and_then(|state| state.complete.as_ref());
+            let delta = state.and_then(|state| state.delta.as_ref());
+            for (name, list) in [(group.id.clone(), complete), (delta_group(&group.id), delta)] {
+                let row = stored.iter().find(|row| row.group == name);
+                if let Some(row) = row.filter(|row| !made(row, list)) {
+                    wrong.push(format!(
+                        "CRL {} of {name} does not come out of the stored revocations and settings",
+                        row.number
+                    ));
+                }
+            }
+        }
+        Ok(wrong)
+    }
+
     fn has_fresh(&self, groups: &[Group]) -> bool {
         let signed = groups.iter().filter(|group| group.signer.is_some());
         signed.filter_map(|group| self.states.get(&group.id)).any(|state| !state.fresh.is_empty())
@@ -197,9 +229,6 @@ impl Builder {
     /// Reads the revocations that were stored since the last look; the first time, and to `follow` other
     /// nodes, also their lists.
     async fn load(&mut self, view: &View, groups: &[Group], follow: bool) -> Result<()> {
-        if !self.restored {
-            self.floor = self.store.crl_floor().await?;
-        }
         let rows = if follow || !self.restored { self.store.crls(self.mount).await? } else { Vec::new() };
         let mut stored = self.newer(groups, rows);
         let limits = |group: &str| {

@@ -28,7 +28,7 @@ use crate::storage::restored::{COPIED, copied, restored};
 use crate::storage::statements::meta as sql;
 
 /// The database's name in a data folder.
-const NAME: &str = "signet.db";
+pub(crate) const NAME: &str = "signet.db";
 /// What the names of a database's side files end with.
 const SIDES: [&str; 3] = ["-wal", "-shm", "-journal"];
 /// Copied at a time, and then waited for: the disk never owes so much that a commit waits behind it.

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Result};
+use crate::storage::restored::other_version;
 use crate::storage::statements::meta as sql;
 
 struct Migration {
@@ -32,6 +33,15 @@ pub(super) fn require_known(db: &Connection) -> Result<()> {
         known if known <= MIGRATIONS.len() => Ok(()),
         newer => Err(too_new(newer)),
     }
+}
+
+/// That a database has the schema of this program.
+///
+/// # Errors
+/// `Invalid` when it has another one.
+pub(super) fn require_equal(db: &Connection) -> Result<()> {
+    let found = version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))?;
+    if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version(found, MIGRATIONS.len())) }
 }
 
 fn too_new(found: usize) -> Error {

@@ -41,6 +41,25 @@ impl Place {
         Self { folder: (told, seen), command: Box::new(command), ..Self::embedded() }
     }
 
+    /// The same folder, and another database.
+    pub fn with_database(self, database: cluster::Database) -> Self {
+        Self { database: Some(database), ..self }
+    }
+
+    /// `signet operator WORDS…`, for an installation with a configuration file; it must succeed. What it wrote to
+    /// standard output.
+    pub fn operator(&self, words: &[&str]) -> String {
+        let file = self.temporary.path().join("signet.toml");
+        let store = match &self.database {
+            Some(database) => format!("database_url = {:?}", database.url()),
+            None => format!("data_dir = {:?}", self.folder.0),
+        };
+        std::fs::write(&file, format!("{store}\nseal_key_file = {:?}\n", self.file("seal.key"))).unwrap();
+        let output = (self.command)().arg("operator").args(words).arg("--config").arg(file).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     /// Starts a server.
     pub fn start(&self) -> Dev {
         self.start_by((self.command)())
