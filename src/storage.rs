@@ -8,7 +8,8 @@
 //! number of nodes. What was answered as written outlives a crash of this process, of the database
 //! and of the machine. What was answered as `Unavailable` because the disk or the database went away was
 //! not released to anyone, but a crash right after may leave it stored: a write is safe to repeat.
-//! Only the composition root and the commands name this module.
+//! Only the composition root and the commands name this module. Copies are made and put back in [`backup`], looked
+//! through in [`verify`], carried to the other engine in [`transfer`].
 //!
 //! Refuses: a data folder that another process uses, a database written by a newer program, a
 //! database whose durability is off, the wrong seal key.
@@ -37,7 +38,8 @@
 //!    (`postgres/gathered.rs`), so that a batch sends one statement for all of them.
 //! 6. `statements.rs`: what both engines take as it is, under the table's name; and what removes the rows with
 //!    their mount (a test finds what was forgotten).
-//! 7. `contract/`: what must hold of it, once for both engines.
+//! 7. `contract/`: what must hold of it, once for both engines. A sealed body is named in `verify/seals.rs` (a test finds
+//!    what was forgotten).
 //!
 //! A new domain adds: its `store.rs`; a variant of `Unit` and of `Outcomes` (`backend`) with their arm in each
 //! engine's `batch.rs`; the three files named `<domain>.rs`; its handle in [`Stores`]. A domain that speaks SQL

@@ -1,5 +1,6 @@
 //! Copies of a store and what comes of them: made under load, looked through, put back, carried to another store.
 
+mod damages;
 mod drill;
 mod socket;
 

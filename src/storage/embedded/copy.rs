@@ -234,3 +234,108 @@ fn header(log: &mut File) -> IoResult<Vec<u8>> {
     log.rewind()?;
     Ok(header)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::backend::{Backend as _, Unit};
+    use std::os::unix::fs::MetadataExt as _;
+
+    fn at(seconds: i64) -> Time {
+        Time::from_unix_timestamp(seconds).unwrap()
+    }
+
+    fn fact(name: usize) -> Vec<Unit> {
+        vec![Unit::Facts(vec![(format!("fact {name}"), vec![7; 3000])])]
+    }
+
+    fn facts(file: &Path) -> i64 {
+        let db = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+        let sound: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(sound, "ok");
+        db.query_row("SELECT COUNT(*) FROM meta WHERE name LIKE 'fact%'", [], |row| row.get(0)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_copy_has_what_is_in_the_file_and_what_is_in_the_log_wherever_a_checkpoint_stands() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let (mut writer, _pool) = super::super::open(&folder, at(0)).unwrap();
+        let other = Connection::open(folder.join(NAME)).unwrap();
+        let checkpoint = |mode: &str| {
+            other.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())).unwrap();
+        };
+        for (round, mode) in ["NOOP", "PASSIVE", "RESTART", "TRUNCATE"].into_iter().enumerate() {
+            for name in 0..20 {
+                assert!(writer.apply(fact(round * 100 + name)).await[0].is_ok());
+            }
+            checkpoint(mode);
+            // Some of it is behind what was moved.
+            assert!(writer.apply(fact(round * 100 + 50)).await[0].is_ok());
+            Partial::of_folder(&folder, &file).unwrap().finish(at(1)).unwrap();
+            assert_eq!(facts(&file), (round as i64 + 1) * 21, "{mode}");
+            assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+            std::fs::remove_file(&file).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_written_while_the_file_is_held_leaves_it_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let (mut writer, pool) = super::super::open(&folder, at(0)).unwrap();
+        let held = pool.file_hold().hold().unwrap();
+        assert!(pool.file_hold().unless_held(|| ()).is_none());
+        let before = std::fs::read(folder.join(NAME)).unwrap();
+        let partial = {
+            for name in 0..40 {
+                assert!(writer.apply(fact(name)).await[0].is_ok());
+            }
+            let partial = Partial::of_folder(&folder, &file).unwrap();
+            for name in 40..60 {
+                assert!(writer.apply(fact(name)).await[0].is_ok());
+            }
+            partial
+        };
+        assert_eq!(std::fs::read(folder.join(NAME)).unwrap(), before);
+        assert!(!file.exists(), "not before it is whole");
+        partial.finish(at(1)).unwrap();
+        assert_eq!(facts(&file), 40);
+        drop(held);
+        assert!(pool.file_hold().unless_held(|| ()).is_some());
+    }
+
+    #[test]
+    fn a_copy_that_is_not_finished_leaves_nothing_and_none_takes_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let _open = super::super::open(&folder, at(0)).unwrap();
+        drop(Partial::of_folder(&folder, &file).unwrap());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        let partial = Partial::of_folder(&folder, &file).unwrap();
+        std::fs::write(&file, "mine").unwrap();
+        assert_eq!(partial.finish(at(1)).unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_copy_becomes_a_store_once_and_not_before_the_time_of_its_lists() {
+        let mut db = Connection::open_in_memory().unwrap();
+        schema::migrate(&mut db).unwrap();
+        adopt(&mut db, at(5)).unwrap();
+        let restores = |db: &Connection| -> Vec<String> {
+            let mut names = db.prepare("SELECT name FROM meta WHERE name <> 'schema'").unwrap();
+            names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+        };
+        assert!(restores(&db).is_empty(), "no copy");
+        let (name, value) = copied(at(3));
+        db.execute(sql::INSERT, params![name, value]).unwrap();
+        let list = "INSERT INTO crl VALUES (0, 'g', 1, 0, 100, 200, x'')";
+        db.execute(list, []).unwrap();
+        assert_eq!(adopt(&mut db, at(99)).unwrap_err().kind(), Kind::Invalid);
+        adopt(&mut db, at(100)).unwrap();
+        adopt(&mut db, at(150)).unwrap();
+        assert_eq!(restores(&db), ["restored/100000000"]);
+    }
+}

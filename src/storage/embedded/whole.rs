@@ -51,3 +51,22 @@ pub(crate) fn open(file: &Path) -> Result<Pool> {
     let lock = Arc::new(File::open(&path).map_err(failed)?);
     Pool::open(&path, lock)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::verify::sealed_tables;
+
+    #[test]
+    fn every_table_with_sealed_bodies_is_opened() {
+        let mut db = Connection::open_in_memory().unwrap();
+        schema::migrate(&mut db).unwrap();
+        let with_body = "SELECT t.name FROM sqlite_master t, pragma_table_info(t.name) c
+            WHERE t.type = 'table' AND c.name = 'body' ORDER BY t.name";
+        let tables: Vec<String> =
+            db.prepare(with_body).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        let mut known: Vec<_> = sealed_tables().collect();
+        known.sort_unstable();
+        assert_eq!(tables, known);
+    }
+}

@@ -49,15 +49,26 @@ impl Place {
     /// `signet operator WORDS…`, for an installation with a configuration file; it must succeed. What it wrote to
     /// standard output.
     pub fn operator(&self, words: &[&str]) -> String {
+        let output = self.run_operator(words);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The same, of a command that must fail; what it wrote to both outputs.
+    pub fn refused(&self, words: &[&str]) -> String {
+        let output = self.run_operator(words);
+        assert!(!output.status.success());
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    }
+
+    fn run_operator(&self, words: &[&str]) -> std::process::Output {
         let file = self.temporary.path().join("signet.toml");
         let store = match &self.database {
             Some(database) => format!("database_url = {:?}", database.url()),
             None => format!("data_dir = {:?}", self.folder.0),
         };
         std::fs::write(&file, format!("{store}\nseal_key_file = {:?}\n", self.file("seal.key"))).unwrap();
-        let output = (self.command)().arg("operator").args(words).arg("--config").arg(file).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        (self.command)().arg("operator").args(words).arg("--config").arg(file).output().unwrap()
     }
 
     /// Starts a server.
