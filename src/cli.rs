@@ -20,7 +20,8 @@ mod verify_backup;
 
 use clap::{Parser, Subcommand};
 use signet::error::Result;
-use signet::telemetry::{self, LogFormat};
+
+use installation::logs_from_environment;
 
 /// Signet: an actor-based signing server.
 #[derive(Parser)]
@@ -75,11 +76,4 @@ impl Command {
             Word::Check(arguments) => check::run(&arguments),
         }
     }
-}
-
-/// Logs for commands that read no configuration file.
-fn logs_from_environment() -> Result<()> {
-    let filter = std::env::var("SIGNET_LOG").unwrap_or_else(|_| "info".to_owned());
-    let json = std::env::var("SIGNET_LOG_FORMAT").is_ok_and(|format| format == "json");
-    telemetry::install_logs(&filter, if json { LogFormat::Json } else { LogFormat::Text })
 }

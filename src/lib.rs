@@ -137,10 +137,8 @@
 //! | what may a client do over HTTP/2, how much at once? | `server/http2.rs` |
 //! | what is compressed, and what never? | [`http::encoding`] |
 //! | who may act as a team, or give it rights? | [`projects::escalation`] |
-//! | what may an operator ask of a server that runs? | [`server::operator`] |
-//! | is a copy whole? where do CRL numbers go on after a restore? | [`server::verify`], `storage/restored.rs` |
-//! | what is measured? | [`telemetry::catalogue`] |
-//! | what may be configured? | [`config`] |
+//! | what may an operator ask of a server that runs? is a copy whole? | [`server::operator`], [`server::verify`] |
+//! | what is measured, what may be configured? | [`telemetry::catalogue`], [`config`] |
 //!
 //! # What holds everywhere
 //!

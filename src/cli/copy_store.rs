@@ -5,12 +5,11 @@
 use std::path::{Path, PathBuf};
 
 use signet::clock::Clock;
-use signet::config::Store;
 use signet::error::{Error, Kind, Result};
 use signet::server::verify::verify;
 use signet::storage::seal::SealKey;
 use signet::storage::verify::Subject;
-use signet::storage::{self, Options, PostgresUrl, backup, transfer};
+use signet::storage::{self, Database, Options, PostgresUrl, backup, transfer};
 
 use super::place::Place;
 use super::verify_backup::tell;
@@ -31,11 +30,11 @@ pub(crate) struct Arguments {
 /// Copies all of it, and looks through what came of that.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let to = PostgresUrl::parse(&arguments.to)?;
-    let Store::Embedded(folder) = arguments.place.store()? else {
-        return Err(Error::invalid("the store is a PostgreSQL database already: copy it with pg_dump"));
-    };
     let clock = Clock::system();
     let options = arguments.place.options(clock.clone())?;
+    let Database::Embedded(folder) = options.database.clone() else {
+        return Err(Error::invalid("the store is a PostgreSQL database already: copy it with pg_dump"));
+    };
     actix_rt::System::new().block_on(copy(options, &folder, arguments.from.as_deref(), to, clock))
 }
 

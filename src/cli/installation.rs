@@ -8,6 +8,7 @@ use signet::error::{Error, Result};
 use signet::server::forbid_core_dumps;
 use signet::storage::seal::SealKey;
 use signet::storage::{Database, PostgresUrl};
+use signet::telemetry::LogFormat;
 use signet::{storage, telemetry};
 
 /// What the first root token is called; at most one of the name is ever made.
@@ -39,4 +40,11 @@ pub(super) fn storage_options(config: &Config, clock: Clock) -> Result<storage::
         SealKeySource::Text(text) => SealKey::from_text(&String::from_utf8_lossy(text.expose()))?,
     };
     Ok(storage::Options { database, seal_key, clock, queue: config.commit_queue })
+}
+
+/// Logs for commands that read no configuration file.
+pub(super) fn logs_from_environment() -> Result<()> {
+    let filter = std::env::var("SIGNET_LOG").unwrap_or_else(|_| "info".to_owned());
+    let json = std::env::var("SIGNET_LOG_FORMAT").is_ok_and(|format| format == "json");
+    telemetry::install_logs(&filter, if json { LogFormat::Json } else { LogFormat::Text })
 }

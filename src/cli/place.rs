@@ -9,8 +9,7 @@ use signet::server::forbid_core_dumps;
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database};
 
-use super::installation::{prepared, storage_options};
-use super::logs_from_environment;
+use super::installation::{logs_from_environment, prepared, storage_options};
 
 /// Writes that may wait at a time; the command is alone with the store.
 const QUEUE: usize = 1024;

@@ -12,9 +12,9 @@
 //! A copy has one file, for its owner only, and appears under its name when it is whole and on disk, or not at all. A
 //! name that exists is never taken.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Result as IoResult, Seek as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
@@ -155,9 +155,7 @@ pub(crate) fn lock(folder: &Path) -> Result<File> {
 /// that this program knows; `Unavailable` from the disk.
 pub(crate) fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
     let failed = |e| Error::unavailable(format!("data folder {}: cannot be used", folder.display()), e);
-    std::os::unix::fs::DirBuilderExt::mode(std::fs::DirBuilder::new().recursive(true), 0o700)
-        .create(folder)
-        .map_err(failed)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     let _lock = connection::lock(folder)?;
     let database = folder.join(NAME);
     // The log of another database would be read into this one.

@@ -18,7 +18,7 @@ const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_time
 const TABLES: &str = "SELECT table_name::text FROM information_schema.tables
     WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'";
 const COLUMNS: &str = "SELECT column_name::text, udt_name::text, is_identity = 'YES' FROM information_schema.columns
-    WHERE table_schema = current_schema() AND table_name = $1";
+    WHERE table_schema = current_schema() AND table_name::text = $1::text";
 const FOREIGN_KEYS: &str = "SELECT conrelid::regclass::text, quote_ident(conname), pg_get_constraintdef(oid)
     FROM pg_constraint WHERE contype = 'f' AND connamespace = current_schema()::regnamespace";
 /// What a database has that was never used.

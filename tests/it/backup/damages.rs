@@ -148,10 +148,10 @@ fn swap(file: &Path) {
 fn overwrite_page(file: &Path) {
     let db = Connection::open(file).unwrap();
     let root = "SELECT rootpage FROM sqlite_master WHERE name = 'certificate_serial'";
-    let page: usize = db.query_row(root, [], |row| row.get(0)).unwrap();
+    let page: u32 = db.query_row(root, [], |row| row.get(0)).unwrap();
     drop(db);
     let mut bytes = std::fs::read(file).unwrap();
-    bytes[(page - 1) * 4096..][..64].iter_mut().for_each(|byte| *byte ^= 0xff);
+    bytes[(page as usize - 1) * 4096..][..64].iter_mut().for_each(|byte| *byte ^= 0xff);
     std::fs::write(file, bytes).unwrap();
 }
 
