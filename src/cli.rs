@@ -3,22 +3,27 @@
 //! `dev` needs nothing; `serve`, `migrate`, the words of `operator`, `bootstrap` and `check` read a configuration file (see
 //! `signet.example.toml`); `issue` and `explain` are clients; `completions` is for shells.
 
+mod backup;
 mod bootstrap;
 mod check;
 mod client;
 mod completions;
+mod copy_store;
 mod dev;
 mod explain;
 mod installation;
 mod issue;
 mod migrate;
 mod operator;
+mod place;
 mod seal;
 mod serve;
+mod verify_backup;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use signet::error::Result;
-use signet::telemetry::{self, LogFormat};
+
+use installation::logs_from_environment;
 
 /// Signet: an actor-based signing server.
 #[derive(Parser)]
@@ -76,11 +81,4 @@ impl Command {
             Word::Completions(arguments) => completions::run(&arguments, &mut Self::command()),
         }
     }
-}
-
-/// Logs for commands that read no configuration file.
-fn logs_from_environment() -> Result<()> {
-    let filter = std::env::var("SIGNET_LOG").unwrap_or_else(|_| "info".to_owned());
-    let json = std::env::var("SIGNET_LOG_FORMAT").is_ok_and(|format| format == "json");
-    telemetry::install_logs(&filter, if json { LogFormat::Json } else { LogFormat::Text })
 }

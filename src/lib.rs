@@ -8,7 +8,7 @@
 //! # The tree
 //!
 //! ```text
-//! main.rs, cli/   the command line: dev, serve, migrate, operator, bootstrap, check, issue, explain, completions
+//! main.rs, cli/   the command line: dev, serve, migrate, operator …, bootstrap, check, issue, explain, completions
 //! config          every setting, its default, its environment name, its rule
 //! server          the composition root: opens stores, starts actors, binds (TLS with HTTP/2 too), drains
 //! http            the wires: http/secrets is one pipeline and one route table per kind of mount,
@@ -137,8 +137,8 @@
 //! | what may a client do over HTTP/2, how much at once? | `server/http2.rs` |
 //! | what is compressed, and what never? | [`http::encoding`] |
 //! | who may act as a team, or give it rights? | [`projects::escalation`] |
-//! | what is measured? | [`telemetry::catalogue`] |
-//! | what may be configured? | [`config`] |
+//! | what may an operator ask of a server that runs? is a copy whole? | [`server::operator`], [`server::verify`] |
+//! | what is measured, what may be configured? | [`telemetry::catalogue`], [`config`] |
 //!
 //! # What holds everywhere
 //!

@@ -4,7 +4,7 @@
 //! [`Server::start`] binds and serves; [`Running::stop`] drains. Called by the commands and by tests.
 //! A listener is in `listener`, which connections it holds in `connections`, its certificate in [`tls`], HTTP/2
 //! in `http2`, what the operating system allows and asks for in `capacity` and `signals`, what a service manager is told
-//! in `notify`. A second listener, when there is one, serves nothing but the metrics.
+//! in `notify`, operators' commands in [`operator`]. A second listener, when there is one, serves nothing but the metrics.
 
 mod audit;
 mod capacity;
@@ -14,12 +14,15 @@ mod expect;
 mod http2;
 mod listener;
 mod notify;
+pub mod operator;
 mod pulse;
 mod signals;
 mod stream;
 pub mod tls;
+pub mod verify;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -52,7 +55,7 @@ use crate::mounts::{MountGrants, Mounts};
 use crate::nodes::{Baseline, Nodes};
 use crate::pki::Engine;
 use crate::projects::Projects;
-use crate::storage::{self, Storage, Stores};
+use crate::storage::{self, Database, Storage, Stores};
 use crate::telemetry;
 use capacity::Caps;
 use connections::{Connections, loopback};
@@ -127,6 +130,8 @@ pub struct ConnectionLimits {
 pub struct Server {
     shared: Arc<Shared>,
     storage: Storage,
+    /// Of the embedded store.
+    folder: Option<PathBuf>,
     listen: SocketAddr,
     tls: Option<Certificate>,
     metrics_listen: Option<SocketAddr>,
@@ -155,6 +160,10 @@ impl Server {
         };
         let caps = capacity::caps(options.connections, capacity::raise_file_limit(), workers);
         let kinds = StoreKinds { storage: options.storage.database.engine(), seal: options.storage.seal_key.kind() };
+        let folder = match &options.storage.database {
+            Database::Embedded(folder) => Some(folder.clone()),
+            Database::Postgres(_) => None,
+        };
         let storage = storage::open(options.storage).await?;
         let stores = between(storage.stores());
         let Options { listen, tls, metrics_listen, .. } = options;
@@ -162,7 +171,10 @@ impl Server {
         let Options { clock, logins, settings, skew_limit, audit, listeners, .. } = options;
         let given = Given { clock, logins, settings, skew_limit, audit, listeners };
         match domains(stores, keys, given, kinds).await {
-            Ok(shared) => Ok(Self { shared: Arc::new(shared), storage, listen, tls, metrics_listen, workers, caps }),
+            Ok(shared) => {
+                let shared = Arc::new(shared);
+                Ok(Self { shared, storage, folder, listen, tls, metrics_listen, workers, caps })
+            }
             Err(error) => {
                 // Lets go of the data, so that the next attempt finds it free.
                 if let Err(second) = storage.shutdown().await {
@@ -202,7 +214,14 @@ impl Server {
             keep_keys(self.shared.clone()).boxed_local(),
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
-        Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), tasks, pulse, server: self })
+        let operator = self.operator();
+        Ok(Running { main: main.serve(), metrics: metrics.map(Bound::serve), operator, tasks, pulse, server: self })
+    }
+
+    /// The operator's socket, where there is a data folder. A server without it is worth more than none.
+    fn operator(&self) -> Option<operator::Socket> {
+        let listening = operator::Socket::listen(self.folder.as_ref()?, self.storage.clone());
+        listening.inspect_err(|error| tracing::error!("no operator commands while this server runs: {error}")).ok()
     }
 
     /// The listener of the wires.
@@ -409,6 +428,7 @@ pub type Reread<T> = Arc<dyn Fn() -> Result<T> + Send + Sync>;
 pub struct Running {
     main: Serving,
     metrics: Option<Serving>,
+    operator: Option<operator::Socket>,
     tasks: Vec<JoinHandle<()>>,
     pulse: Pulse,
     server: Server,
@@ -491,6 +511,10 @@ impl Running {
             && let Err(error) = metrics.stop(false).await
         {
             tracing::warn!("the metrics listener had failed: {error}");
+        }
+        // Before the store closes: nobody is told that its file was held.
+        if let Some(operator) = self.operator {
+            operator.end().await;
         }
         self.tasks.iter().for_each(JoinHandle::abort);
         self.server.shared.mounts.stop().await;

@@ -8,7 +8,8 @@
 //! number of nodes. What was answered as written outlives a crash of this process, of the database
 //! and of the machine. What was answered as `Unavailable` because the disk or the database went away was
 //! not released to anyone, but a crash right after may leave it stored: a write is safe to repeat.
-//! Only the composition root and the commands name this module.
+//! Only the composition root and the commands name this module. Copies are made and put back in [`backup`], looked
+//! through in [`verify`], carried to the other engine in [`transfer`].
 //!
 //! Refuses: a data folder that another process uses, a database written by a newer program, a
 //! database whose durability is off, the wrong seal key.
@@ -38,7 +39,8 @@
 //!    (`postgres/gathered.rs`), so that a batch sends one statement for all of them.
 //! 6. `statements.rs`: what both engines take as it is, under the table's name; and what removes the rows with
 //!    their mount (a test finds what was forgotten).
-//! 7. `contract/`: what must hold of it, once for both engines.
+//! 7. `contract/`: what must hold of it, once for both engines. A sealed body is named in `verify/seals.rs` (a test finds
+//!    what was forgotten).
 //!
 //! A new domain adds: its `store.rs`; a variant of `Unit` and of `Outcomes` (`backend`) with their arm in each
 //! engine's `batch.rs`; the three files named `<domain>.rs`; its handle in [`Stores`]. A domain that speaks SQL
@@ -46,19 +48,25 @@
 
 mod auth;
 mod backend;
+pub mod backup;
 pub mod commit;
 mod documents;
 mod embedded;
+mod file_hold;
 mod keyring;
 mod keys;
 mod managed_keys;
 mod pki;
 mod postgres;
 mod reseal;
+mod restored;
+mod scan;
 pub mod seal;
 mod session;
 mod statements;
 mod store;
+pub mod transfer;
+pub mod verify;
 
 #[cfg(test)]
 mod contract;
@@ -68,14 +76,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::auth::store::AuthStore;
-use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::clock::{Clock, Time};
+use crate::error::{Error, Kind, Result};
 use crate::keyring::store::KeyringStore;
 use crate::keys::store::KeyStore;
 use crate::nodes::store::ChangeLog;
 use crate::pki::store::PkiStore;
 use crate::projects::store::ProjectStore;
-use backend::Reader;
+use backend::{Reader, Unit};
+use file_hold::Held;
 use keyring::DataKeys;
 use keys::Keys;
 pub use postgres::PostgresUrl;
@@ -154,7 +163,8 @@ pub async fn open(options: Options) -> Result<Storage> {
     let Options { database, seal_key, clock, queue } = options;
     match database {
         Database::Embedded(folder) => {
-            let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder))
+            let now = clock.now();
+            let (writer, reader) = tokio::task::spawn_blocking(move || embedded::open(&folder, now))
                 .await
                 .map_err(|e| Error::unavailable("storage: does not open", e))??;
             let store = Store::open(writer, reader, queue, &seal_key, clock).await?;
@@ -242,6 +252,34 @@ impl Storage {
     /// store was lost in the middle: then the one or the other key opens it.
     pub async fn change_seal(&self, seal: &SealKey) -> Result<About> {
         self.keys.change_seal(seal).await
+    }
+
+    /// Keeps the database file of an embedded store as it is, until what this gives is dropped: whoever copies it
+    /// copies one state. Commits go on.
+    ///
+    /// # Errors
+    /// `Conflict` when the store is no embedded one; `Unavailable` when its disk has no room for a log that grows.
+    pub(crate) async fn hold_file(&self) -> Result<Held> {
+        let Some(file) = self.reader.file_hold() else {
+            return Err(Error::new(Kind::Conflict, "backup: the store is no embedded one"));
+        };
+        tokio::task::spawn_blocking(move || file.hold()).await.map_err(Error::internal)?
+    }
+
+    /// Notes that the store was restored: CRL numbers are above `now` from here on.
+    ///
+    /// # Errors
+    /// `Invalid` when a CRL was published later than that; `Unavailable`.
+    async fn note_restore(&self, now: Time) -> Result<()> {
+        let latest = "SELECT CAST(COALESCE(MAX(this_update), 0) AS BIGINT) FROM crl";
+        let mut found = scan::rows(&*self.stores.projects, latest, Vec::new()).await?;
+        let latest = found.first_mut().map(|row| row.get::<i64>()).transpose().map_err(scan::error)?;
+        if latest.is_some_and(|latest| latest > now.unix_timestamp()) {
+            return Err(Error::invalid(
+                "the store has CRLs of a later time than it is by this machine's clock: set the clock",
+            ));
+        }
+        self.commits.submit(Unit::Facts(vec![restored::restored(now)])).outcome().await.map(drop)
     }
 
     /// How many commits ran since the store was opened.

@@ -9,6 +9,7 @@ use signet::keys::{Libraries, cloudakms, pkcs11};
 use signet::server::forbid_core_dumps;
 use signet::storage::seal::SealKey;
 use signet::storage::{Database, PostgresUrl};
+use signet::telemetry::LogFormat;
 use signet::{storage, telemetry};
 
 /// What the first root token is called; at most one of the name is ever made.
@@ -52,4 +53,11 @@ pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
         }
         SealKeySource::CloudAkms(settings) => cloudakms::seal_device(settings).map(SealKey::in_device),
     }
+}
+
+/// Logs for commands that read no configuration file.
+pub(super) fn logs_from_environment() -> Result<()> {
+    let filter = std::env::var("SIGNET_LOG").unwrap_or_else(|_| "info".to_owned());
+    let json = std::env::var("SIGNET_LOG_FORMAT").is_ok_and(|format| format == "json");
+    telemetry::install_logs(&filter, if json { LogFormat::Json } else { LogFormat::Text })
 }

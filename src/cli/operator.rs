@@ -1,6 +1,7 @@
-//! `signet operator init`: the first root token of an installation, once.
+//! `signet operator`: what an operator does with an installation. `init` is here, the other words in files of their
+//! own.
 //!
-//! It works on the store of a server that does not run. A new installation that has no seal key yet
+//! `signet operator init` makes the first root token of an installation, once. It works on the store of a server that does not run. A new installation that has no seal key yet
 //! gets one; over data that is there already no key is ever made.
 
 use std::fs::DirBuilder;
@@ -17,7 +18,7 @@ use signet::storage;
 use signet::storage::seal::SealKey;
 
 use super::installation::{ROOT_NAME, prepared, storage_options};
-use super::seal;
+use super::{backup, copy_store, seal, verify_backup};
 
 /// The words of `signet operator`.
 #[derive(Subcommand)]
@@ -31,6 +32,16 @@ pub(crate) enum Word {
     /// Give the store another seal key, or move it to another seal. The server of an embedded store must not run;
     /// nodes on PostgreSQL may.
     RotateSealKey(seal::Rotate),
+    /// Copy the embedded store to a file, whether the server runs or not.
+    Backup(backup::Backup),
+    /// Look through a copy, or a restored database: whether it is whole, opens, and agrees with itself.
+    VerifyBackup(verify_backup::Arguments),
+    /// Put a copy into a data folder that has no store. The server must not run.
+    Restore(backup::Restore),
+    /// Tell a store that it was restored by other means than `restore`. No server may run on it.
+    AfterRestore(backup::AfterRestore),
+    /// Copy the embedded store into an empty PostgreSQL database.
+    CopyStore(copy_store::Arguments),
 }
 
 /// The arguments of `signet operator init`.
@@ -50,6 +61,11 @@ pub(crate) fn run(word: &Word) -> Result<()> {
         }
         Word::SealStatus(arguments) => seal::status(arguments),
         Word::RotateSealKey(arguments) => seal::rotate(arguments),
+        Word::Backup(arguments) => backup::backup(arguments),
+        Word::VerifyBackup(arguments) => verify_backup::run(arguments),
+        Word::Restore(arguments) => backup::restore(arguments),
+        Word::AfterRestore(arguments) => backup::after_restore(arguments),
+        Word::CopyStore(arguments) => copy_store::run(arguments),
     }
 }
 

@@ -11,7 +11,8 @@
 //! numbers; with every complete CRL an empty delta CRL of the same number is published (RFC 5280 5.2.3).
 //! Published lists are stored as number, times, covered sequence and signature; after a restart, and on
 //! the other nodes of a database, the same bytes are made again and checked against that signature, and
-//! only when they differ is a new number published. A `guard` stands before every publication.
+//! only when they differ is a new number published. Of a store that was restored from a copy the next lists are made
+//! at once, with numbers above the restore's ([`PkiStore::crl_floor`](super::store::PkiStore::crl_floor)). A `guard` stands before every publication.
 
 pub mod batch;
 mod builder;

@@ -416,6 +416,10 @@ pub trait PkiStore: Send + Sync {
     /// The last published CRL of every group.
     fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>>;
 
+    /// Every CRL number that is used from now on is above this one. Of what was published since the copy was taken
+    /// a restored store knows nothing; 0 for a store that was never restored.
+    fn crl_floor(&self) -> BoxFuture<'static, Result<u64>>;
+
     /// Exact numbers of stored certificates and of revocations, from the counters.
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>>;
 

@@ -13,6 +13,7 @@ use crate::documents::{DocumentWrite, MountId};
 use crate::error::{Error, Result};
 use crate::pki::store::{PkiOutcome, PkiWrite};
 use crate::sql::Work;
+use crate::storage::file_hold::FileHold;
 
 /// Writes that happen together or not at all. They are of one domain, with their bodies sealed.
 pub(crate) enum Unit {
@@ -120,6 +121,11 @@ pub(crate) trait Reader: Send + Sync + 'static {
 
     /// The documents of a mount, of one kind or of all.
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>>;
+
+    /// What keeps the database file as it is, where the engine has one.
+    fn file_hold(&self) -> Option<FileHold> {
+        None
+    }
 
     /// Refuses all later reads, the domains' too, and lets go of the store.
     fn close(&self);

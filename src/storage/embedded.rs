@@ -25,6 +25,7 @@ mod batch;
 mod certificates;
 mod checkpoint;
 mod connection;
+pub(super) mod copy;
 mod crls;
 mod cubbyhole;
 mod documents;
@@ -46,6 +47,7 @@ mod secret_ids;
 mod session;
 mod tidy;
 mod tokens;
+pub(super) mod whole;
 mod writer;
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -53,14 +55,15 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::clock::Time;
 use crate::error::{Error, Result};
 #[cfg(test)]
 pub(super) use fixture::Embedded;
 use reader::Pool;
 use writer::Writer;
 
-/// Opens the folder's database, brings its schema up to date, and returns its writer and its readers.
-pub(super) fn open(folder: &Path) -> Result<(Writer, Pool)> {
+/// Opens the folder's database, brings its schema up to date, makes a store of it at `now` when it is a copy, and returns its writer and its readers.
+pub(super) fn open(folder: &Path, now: Time) -> Result<(Writer, Pool)> {
     let failed = |e| Error::unavailable(format!("data folder {}: cannot be used", folder.display()), e);
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     let lock = Arc::new(connection::lock(folder)?);
@@ -71,6 +74,7 @@ pub(super) fn open(folder: &Path) -> Result<(Writer, Pool)> {
     log::write_again(&path).map_err(failed)?;
     let mut db = connection::writer(&path)?;
     schema::migrate(&mut db)?;
+    copy::adopt(&mut db, now)?;
     let reader = Pool::open(&path, lock.clone())?;
     Ok((Writer::new(db, path, lock, reader.clone())?, reader))
 }
@@ -85,7 +89,7 @@ mod tests {
     fn the_folder_is_0700_and_every_file_0600() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("a/b");
-        let _open = open(&folder).unwrap();
+        let _open = open(&folder, Time::UNIX_EPOCH).unwrap();
         assert_eq!(std::fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
         let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap()).collect();
         assert!(files.len() >= 3, "database, log, lock");
@@ -97,11 +101,11 @@ mod tests {
     #[test]
     fn a_second_opening_of_the_same_folder_is_refused_until_the_first_ends() {
         let dir = tempfile::tempdir().unwrap();
-        let first = open(dir.path()).unwrap();
-        let error = open(dir.path()).err().unwrap();
+        let first = open(dir.path(), Time::UNIX_EPOCH).unwrap();
+        let error = open(dir.path(), Time::UNIX_EPOCH).err().unwrap();
         assert_eq!(error.kind(), Kind::Conflict);
         assert!(error.to_string().contains("in use by another"));
         drop(first);
-        assert!(open(dir.path()).is_ok());
+        assert!(open(dir.path(), Time::UNIX_EPOCH).is_ok());
     }
 }

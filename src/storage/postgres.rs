@@ -33,6 +33,7 @@ mod crls;
 mod cubbyhole;
 mod documents;
 mod entities;
+pub(super) mod filling;
 #[cfg(test)]
 mod fixture;
 mod gathered;
@@ -75,6 +76,13 @@ pub(super) async fn open(url: PostgresUrl) -> Result<(Writer, Pool)> {
     let node = node_id();
     let reader = Pool::new(&url, node)?;
     Ok((Writer::new(url, node, dropped_mounts), reader))
+}
+
+/// Opens a database that nobody works on, for reading only.
+pub(super) async fn open_to_read(url: PostgresUrl) -> Result<Pool> {
+    let session = connect::session(&url).await?;
+    schema::require_equal(&session).await?;
+    Pool::new(&url, node_id())
 }
 
 /// Another number for every process that opens a database, never 0: the change log names writers by it.

@@ -11,6 +11,7 @@ use crate::documents::{Document, MountId};
 use crate::error::{Error, Result};
 use crate::storage::backend::{Backend, Outcomes, Reader, Unit};
 use crate::storage::keys::Keys;
+use crate::storage::restored::crl_floor;
 use crate::storage::seal::{SealKey, held_context};
 use crate::storage::{commit, documents};
 
@@ -109,6 +110,18 @@ impl<R: Reader + Clone> Store<R> {
     ) -> BoxFuture<'static, Result<Vec<Document>>> {
         let (keys, found) = (self.keys.clone(), self.reader.documents(mount, kind));
         async move { documents::open(&keys, mount, found.await?).await }.boxed()
+    }
+
+    /// The CRL number of the last restore.
+    pub(super) fn restored_crl_floor(&self) -> BoxFuture<'static, Result<u64>> {
+        let facts = self.reader.meta();
+        async move { Ok(crl_floor(&facts.await?)) }.boxed()
+    }
+
+    /// The key that bodies are sealed with at present.
+    pub(super) fn current_key(&self) -> BoxFuture<'static, Result<DataKey>> {
+        let keys = self.keys.clone();
+        async move { keys.status().await }.boxed()
     }
 
     /// Seals what is given away and not kept.

@@ -584,7 +584,8 @@ async fn planted(walk: &mut Walk, serial: &str, folder: &Path) {
 /// tables' files and a dump.
 fn stored(data: &Path, database: Option<&cluster::Database>) -> Vec<Output> {
     let entries = std::fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path());
-    let kept = entries.filter(|path| !path.ends_with("seal.key"));
+    // A socket holds nothing.
+    let kept = entries.filter(|path| !path.ends_with("seal.key") && path.is_file());
     let mut all: Vec<(PathBuf, Vec<u8>)> = kept.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
     if let Some(database) = database {
         let dump = database.dump();

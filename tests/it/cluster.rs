@@ -204,6 +204,11 @@ impl Cluster {
         String::from_utf8(out).unwrap().trim_end().to_owned()
     }
 
+    /// All of a database as SQL text.
+    pub(crate) fn dump(&self, database: &str) -> Vec<u8> {
+        self.run("pg_dump", &["-d", database])
+    }
+
     /// Runs one of PostgreSQL's programs as the superuser; what it writes.
     fn run(&self, program: &str, arguments: &[&str]) -> Vec<u8> {
         let mut command = Command::new(self.binaries.join(program));
@@ -251,7 +256,17 @@ impl Database {
 
     /// All of it as SQL text.
     pub(crate) fn dump(&self) -> Vec<u8> {
-        self.cluster.run("pg_dump", &["-d", &self.name])
+        self.cluster.dump(&self.name)
+    }
+
+    /// Runs SQL text in it, as a dump is.
+    pub(crate) fn load(&self, dump: &[u8]) {
+        let binary = self.cluster.binaries.join("psql");
+        let mut psql = Command::new(binary);
+        psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-U", "signet", "-d", &self.name, "-h"]);
+        let mut psql = psql.arg(&self.cluster.folder).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        psql.stdin.take().unwrap().write_all(dump).unwrap();
+        assert!(psql.wait().unwrap().success());
     }
 
     /// The files of its tables and their indexes, as they are on disk.

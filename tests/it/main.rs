@@ -3,6 +3,7 @@
 
 mod architecture;
 mod audit;
+mod backup;
 mod canary;
 mod circles;
 mod cluster;

@@ -153,6 +153,10 @@ mod tests {
             unreachable!("nothing is read")
         }
 
+        fn crl_floor(&self) -> BoxFuture<'static, Result<u64>> {
+            unreachable!("nothing is read")
+        }
+
         fn counts(&self, _: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
             unreachable!("nothing is read")
         }

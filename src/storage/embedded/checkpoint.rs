@@ -22,6 +22,7 @@ use rusqlite::{Connection, OpenFlags, ffi};
 use super::connection::keep_log_on_close;
 use super::log;
 use crate::error::{Error, Result};
+use crate::storage::file_hold::FileHold;
 
 const TICK: Duration = Duration::from_millis(200);
 /// How long the short rest may wait for readers and hold back the writer.
@@ -41,7 +42,7 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(super) fn start(path: PathBuf) -> Result<Self> {
+    pub(super) fn start(path: PathBuf, file: FileHold) -> Result<Self> {
         let (alive, ended) = channel::<()>();
         let halted = Arc::new(AtomicBool::new(false));
         let halt = halted.clone();
@@ -53,7 +54,9 @@ impl Checkpointer {
                 if halt.load(Ordering::Acquire) {
                     continue;
                 }
-                if let Err(error) = tick(&path, &mut db) {
+                // While somebody copies the file the log only grows.
+                let moved = file.unless_held(|| tick(&path, &mut db));
+                if let Some(Err(error)) = moved {
                     tracing::warn!(%error, "checkpoint failed; the log keeps growing");
                     // Closed before anyone hears of the halt: the log is read anew when nobody has it open.
                     db = None;

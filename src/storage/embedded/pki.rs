@@ -121,6 +121,10 @@ impl PkiStore for Store<Pool> {
         self.reader.read(move |db| crls::list(db, mount))
     }
 
+    fn crl_floor(&self) -> BoxFuture<'static, Result<u64>> {
+        self.restored_crl_floor()
+    }
+
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
         self.reader.read(move |db| mounts::counts(db, mount))
     }

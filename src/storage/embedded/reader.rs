@@ -15,6 +15,7 @@ use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::sql::{Failure, Work};
 use crate::storage::backend::{Fact, Reader, SealedDocument};
+use crate::storage::file_hold::FileHold;
 
 const CONNECTIONS: usize = 2;
 /// Longest wait for a free connection.
@@ -29,6 +30,7 @@ pub(crate) struct Pool(Arc<Shared>);
 struct Shared {
     idle: Mutex<Idle>,
     permits: Arc<Semaphore>,
+    file: FileHold,
 }
 
 struct Idle {
@@ -58,7 +60,13 @@ impl Pool {
         let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
         let connections = connect_all(path).map_err(failed)?;
         let idle = Mutex::new(Idle { connections, lock: Some(lock) });
-        Ok(Self(Arc::new(Shared { idle, permits: Arc::new(Semaphore::new(CONNECTIONS)) })))
+        let file = FileHold::new(path.parent().unwrap_or(Path::new("")).to_owned());
+        Ok(Self(Arc::new(Shared { idle, permits: Arc::new(Semaphore::new(CONNECTIONS)), file })))
+    }
+
+    /// Who may change the database file, and who keeps it as it is.
+    pub(super) fn file_hold(&self) -> &FileHold {
+        &self.0.file
     }
 
     /// Waits for the reads under way, closes every connection, and holds up later reads until the
@@ -171,6 +179,10 @@ impl Reader for Pool {
 
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>> {
         self.read(move |db| documents::list(db, mount, kind))
+    }
+
+    fn file_hold(&self) -> Option<FileHold> {
+        Some(self.0.file.clone())
     }
 
     fn close(&self) {

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Result};
+use crate::storage::restored::other_version;
 use crate::storage::statements::meta as sql;
 
 struct Migration {
@@ -27,18 +28,43 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0010_data_keys", sql: include_str!("../../../migrations/sqlite/0010_data_keys.sql") },
 ];
 
+/// That a database is a store, and no newer than this program.
+///
+/// # Errors
+/// `Invalid` when it is neither.
+pub(super) fn require_known(db: &Connection) -> Result<()> {
+    match version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))? {
+        0 => Err(Error::invalid("storage: the file is no store")),
+        known if known <= MIGRATIONS.len() => Ok(()),
+        newer => Err(too_new(newer)),
+    }
+}
+
+/// That a database has the schema of this program.
+///
+/// # Errors
+/// `Invalid` when it has another one.
+pub(super) fn require_equal(db: &Connection) -> Result<()> {
+    let found = version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))?;
+    if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version(found, MIGRATIONS.len())) }
+}
+
+fn too_new(found: usize) -> Error {
+    Error::invalid(format!(
+        "storage: the database has schema version {found}, this program knows {}: start a newer program",
+        MIGRATIONS.len()
+    ))
+}
+
 /// Brings the schema up to date.
 ///
 /// # Errors
 /// `Invalid` when a newer program wrote the database.
 pub(super) fn migrate(db: &mut Connection) -> Result<()> {
     let failed = |e| Error::unavailable("storage: the schema cannot be read or brought up to date", e);
-    let newest = MIGRATIONS.len();
     let found = version(db).map_err(failed)?;
-    if found > newest {
-        return Err(Error::invalid(format!(
-            "storage: the database has schema version {found}, this program knows {newest}: start a newer program"
-        )));
+    if found > MIGRATIONS.len() {
+        return Err(too_new(found));
     }
     for (migration, to) in MIGRATIONS.iter().zip(1..).skip(found) {
         apply(db, migration, to).map_err(failed)?;

@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn what_has_expired_is_found_by_an_index_and_in_its_order() {
         let dir = tempfile::tempdir().unwrap();
-        let (_writer, _pool) = super::super::open(dir.path()).unwrap();
+        let (_writer, _pool) = super::super::open(dir.path(), crate::clock::Time::UNIX_EPOCH).unwrap();
         let db = Connection::open(dir.path().join("signet.db")).unwrap();
         for (sql, index) in [
             (sql::CERTIFICATES, "certificate_end (mount=? AND (not_after,serial)>(?,?) AND not_after<?)"),

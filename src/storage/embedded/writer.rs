@@ -35,7 +35,7 @@ impl Writer {
     pub(super) fn new(db: Connection, path: PathBuf, lock: Arc<File>, readers: Pool) -> Result<Self> {
         let dropped_mounts = mounts::any_dropped(&db).map_err(failed)?;
         tidy::free(&db).map_err(failed)?;
-        let checkpoints = Checkpointer::start(path.clone())?;
+        let checkpoints = Checkpointer::start(path.clone(), readers.file_hold().clone())?;
         Ok(Self { db: Some(db), path, readers, checkpoints, lock, dropped_mounts })
     }
 
@@ -216,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn after_a_failed_sync_all_of_the_log_is_moved_again() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut writer, pool) = super::super::open(dir.path()).unwrap();
+        let (mut writer, pool) = super::super::open(dir.path(), crate::clock::Time::UNIX_EPOCH).unwrap();
         let path = writer.path.clone();
         checkpoint(writer.db.as_ref().unwrap(), "TRUNCATE").unwrap();
         let old = std::fs::read(&path).unwrap();
@@ -247,7 +247,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_ends_after_a_failed_sync_keeps_its_log() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut writer, pool) = super::super::open(dir.path()).unwrap();
+        let (mut writer, pool) = super::super::open(dir.path(), crate::clock::Time::UNIX_EPOCH).unwrap();
         let path = writer.path.clone();
         checkpoint(writer.db.as_ref().unwrap(), "TRUNCATE").unwrap();
         let old = std::fs::read(&path).unwrap();
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(writer.close().await.unwrap_err().kind(), Kind::Unavailable);
         drop(pool);
         assert_eq!(std::fs::read(&path).unwrap(), old, "nothing was moved");
-        let (writer, pool) = super::super::open(dir.path()).unwrap();
+        let (writer, pool) = super::super::open(dir.path(), crate::clock::Time::UNIX_EPOCH).unwrap();
         assert_eq!(pool.meta().await.unwrap().iter().filter(|(name, _)| name.starts_with("fact")).count(), 9);
         writer.close().await.unwrap();
     }

@@ -141,6 +141,10 @@ impl PkiStore for Store<Pool> {
         self.reader.read("crls", move |db| crls::list(db, mount).boxed())
     }
 
+    fn crl_floor(&self) -> BoxFuture<'static, Result<u64>> {
+        self.restored_crl_floor()
+    }
+
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
         self.reader.read("counts", move |db| mounts::counts(db, mount).boxed())
     }

@@ -4,6 +4,7 @@
 
 use super::query::{Failure, Session, row};
 use crate::error::{Error, Result};
+use crate::storage::restored::other_version;
 use crate::storage::statements::meta as sql;
 
 struct Migration {
@@ -57,6 +58,15 @@ pub(super) async fn migrate(db: &mut Session) -> Result<()> {
         tracing::info!(migration = migration.name, "storage schema brought up to date");
     }
     Ok(())
+}
+
+/// That a database has the schema of this program.
+///
+/// # Errors
+/// `Invalid` when it has another one.
+pub(super) async fn require_equal(db: &Session) -> Result<()> {
+    let found = version(db).await.map_err(|e| e.public("storage: the schema cannot be read"))?;
+    if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version(found, MIGRATIONS.len())) }
 }
 
 async fn apply(db: &Session, migration: &Migration, to: usize) -> Result<(), Failure> {

@@ -65,6 +65,36 @@ impl Place {
         Self { folder: (folder.clone(), folder), command: Box::new(command), ..self }
     }
 
+    /// The same folder, and another database.
+    pub fn with_database(self, database: cluster::Database) -> Self {
+        Self { database: Some(database), ..self }
+    }
+
+    /// `signet operator WORDS…`, for an installation with a configuration file; it must succeed. What it wrote to
+    /// standard output.
+    pub fn operator(&self, words: &[&str]) -> String {
+        let output = self.run_operator(words);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The same, of a command that must fail; what it wrote to both outputs.
+    pub fn refused(&self, words: &[&str]) -> String {
+        let output = self.run_operator(words);
+        assert!(!output.status.success());
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    }
+
+    fn run_operator(&self, words: &[&str]) -> std::process::Output {
+        let file = self.temporary.path().join("signet.toml");
+        let store = match &self.database {
+            Some(database) => format!("database_url = {:?}", database.url()),
+            None => format!("data_dir = {:?}", self.folder.0),
+        };
+        std::fs::write(&file, format!("{store}\nseal_key_file = {:?}\n", self.file("seal.key"))).unwrap();
+        (self.command)().arg("operator").args(words).arg("--config").arg(file).output().unwrap()
+    }
+
     /// Starts a server.
     pub fn start(&self) -> Dev {
         self.start_by((self.command)())

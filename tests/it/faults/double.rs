@@ -283,6 +283,10 @@ impl PkiStore for Double {
         self.call("crls", |s| s.pki.crls(mount))
     }
 
+    fn crl_floor(&self) -> BoxFuture<'static, Result<u64>> {
+        self.call("crl floor", |s| s.pki.crl_floor())
+    }
+
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
         self.call("counts", |s| s.pki.counts(mount))
     }

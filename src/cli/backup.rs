@@ -1,0 +1,107 @@
+//! `signet operator backup`, `restore` and `after-restore`.
+//!
+//! A copy of the embedded store is made here, beside a server that runs: the server is asked over the socket in its
+//! data folder to keep its database file as it is, and does nothing else for it. Without a server the folder is taken
+//! as one would take it. PostgreSQL has tools of its own.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use signet::clock::Clock;
+use signet::config::Store;
+use signet::error::{Error, Kind, Result};
+use signet::server::operator::Client;
+use signet::storage::backup::{self, Partial};
+
+use super::place::Place;
+
+/// Work that may wait: the server beside it is for others.
+const NICE: i32 = 15;
+
+/// The arguments of `signet operator backup`.
+#[derive(clap::Args)]
+pub(crate) struct Backup {
+    #[command(flatten)]
+    place: Place,
+    /// The file to make, mode 0600. It must not exist.
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+}
+
+/// The arguments of `signet operator restore`.
+#[derive(clap::Args)]
+pub(crate) struct Restore {
+    #[command(flatten)]
+    place: Place,
+    /// The copy, as `backup` made it.
+    file: PathBuf,
+}
+
+/// The arguments of `signet operator after-restore`.
+#[derive(clap::Args)]
+pub(crate) struct AfterRestore {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Copies the store.
+pub(super) fn backup(arguments: &Backup) -> Result<()> {
+    let folder = embedded(&arguments.place, "copy it with pg_dump or pg_basebackup")?;
+    // Without the right to lower its priority it works at the usual one.
+    let _ = rustix::process::setpriority_process(None, NICE);
+    let partial = match Client::connect(&folder)? {
+        Some(server) => beside(server, &folder, &arguments.to)?,
+        None => alone(&folder, &arguments.to)?,
+    };
+    let octets = partial.finish(Clock::system().now())?;
+    println!("{}: {octets} octets", arguments.to.display());
+    Ok(())
+}
+
+/// A copy beside a server. It counts only when the server says afterwards that it held the file all the time.
+fn beside(mut server: Client, folder: &Path, to: &Path) -> Result<Partial> {
+    server.ask(&json!({ "command": "backup" }))?;
+    let partial = backup::copy(folder, to)?;
+    let released = server.ask(&json!({ "release": true }))?;
+    if released["held"] != true {
+        return Err(Error::new(Kind::Unavailable, "the server did not hold its file: nothing was copied"));
+    }
+    Ok(partial)
+}
+
+fn alone(folder: &Path, to: &Path) -> Result<Partial> {
+    let _locked = backup::lock(folder).map_err(|error| match error.kind() {
+        Kind::Conflict => Error::new(
+            Kind::Conflict,
+            format!("{error}, which does not listen to operators: it is starting or stopping, or of an older version"),
+        ),
+        _ => error,
+    })?;
+    backup::copy(folder, to)
+}
+
+/// Puts a copy into the data folder.
+pub(super) fn restore(arguments: &Restore) -> Result<()> {
+    let folder = embedded(&arguments.place, "restore it with its own tools and run signet operator after-restore")?;
+    let octets = backup::restore(&arguments.file, &folder, Clock::system().now())?;
+    println!("{}: restored, {octets} octets; the next start goes on from there", folder.display());
+    Ok(())
+}
+
+/// Tells a store that it was restored.
+pub(super) fn after_restore(arguments: &AfterRestore) -> Result<()> {
+    let options = arguments.place.options(Clock::system())?;
+    actix_rt::System::new().block_on(backup::note_restore(options))?;
+    println!("CRL numbers go on above all that were published before");
+    Ok(())
+}
+
+/// The folder of the embedded store.
+fn embedded(place: &Place, otherwise: &str) -> Result<PathBuf> {
+    match place.store()? {
+        Store::Embedded(folder) => Ok(folder),
+        Store::Database(_) => {
+            Err(Error::invalid(format!("the store is a PostgreSQL database: {otherwise} (docs/backup-postgresql.md)")))
+        }
+    }
+}

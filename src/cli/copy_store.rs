@@ -1,0 +1,67 @@
+//! `signet operator copy-store`: from the embedded store to PostgreSQL.
+//!
+//! The server must not run, or its copy be named in its place: what a server stores after this is not in the database.
+
+use std::path::{Path, PathBuf};
+
+use signet::clock::Clock;
+use signet::error::{Error, Kind, Result};
+use signet::server::verify::verify;
+use signet::storage::seal::SealKey;
+use signet::storage::verify::Subject;
+use signet::storage::{self, Database, Options, PostgresUrl, backup, transfer};
+
+use super::place::Place;
+use super::verify_backup::tell;
+
+/// The arguments of `signet operator copy-store`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    place: Place,
+    /// The database, which must be empty: postgres://user@host/database.
+    #[arg(long, value_name = "URL")]
+    to: String,
+    /// A copy that `backup` made, instead of the store itself: the server may run then.
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+}
+
+/// Copies all of it, and looks through what came of that.
+pub(super) fn run(arguments: &Arguments) -> Result<()> {
+    let to = PostgresUrl::parse(&arguments.to)?;
+    let clock = Clock::system();
+    let options = arguments.place.options(clock.clone())?;
+    let Database::Embedded(folder) = options.database.clone() else {
+        return Err(Error::invalid("the store is a PostgreSQL database already: copy it with pg_dump"));
+    };
+    actix_rt::System::new().block_on(copy(options, &folder, arguments.from.as_deref(), to, clock))
+}
+
+async fn copy(options: Options, folder: &Path, from: Option<&Path>, to: PostgresUrl, clock: Clock) -> Result<()> {
+    let seal_key = options.seal_key.clone();
+    match from {
+        Some(file) => carry(file.to_owned(), seal_key.clone(), &to, &clock).await?,
+        None => {
+            drop(backup::lock(folder)?);
+            // Brings the schema up to date and the log into the file.
+            storage::open(options).await?.shutdown().await?;
+            let _locked = backup::lock(folder)?;
+            carry(backup::database(folder), seal_key.clone(), &to, &clock).await?;
+        }
+    }
+    let findings = verify(Subject::Postgres(to), seal_key, clock).await?;
+    tell("the database", &findings)
+}
+
+async fn carry(file: PathBuf, seal_key: SealKey, to: &PostgresUrl, clock: &Clock) -> Result<()> {
+    let source =
+        storage::verify::open(Subject::File(file), seal_key, clock.clone()).await.map_err(|error| {
+            match error.kind() {
+                Kind::Invalid => error.within("the store that is copied"),
+                _ => error,
+            }
+        })?;
+    let copied = transfer::copy(&source, to, clock.now(), |table, rows| println!("{table}: {rows} rows")).await;
+    source.shutdown().await.and(copied)
+}

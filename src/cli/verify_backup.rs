@@ -1,0 +1,53 @@
+//! `signet operator verify-backup`: whether a copy would do, before it is needed; or a database that was restored
+//! elsewhere. Whatever is wrong is a line on standard output, and the command fails.
+
+use std::path::PathBuf;
+
+use signet::clock::Clock;
+use signet::error::{Error, Kind, Result};
+use signet::server::verify::verify;
+use signet::storage::PostgresUrl;
+use signet::storage::verify::{Findings, Subject};
+
+use super::place::Place;
+
+/// The arguments of `signet operator verify-backup`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    place: Place,
+    /// The copy of an embedded store. Without it the database is looked through that the configuration names; no node
+    /// may run on it.
+    file: Option<PathBuf>,
+    /// Another database, instead of a file: one that was restored elsewhere.
+    #[arg(long, value_name = "URL", conflicts_with = "file")]
+    database_url: Option<String>,
+}
+
+/// Looks through it; the installation's seal key opens what is sealed.
+pub(super) fn run(arguments: &Arguments) -> Result<()> {
+    let clock = Clock::system();
+    let options = arguments.place.options(clock.clone())?;
+    let (subject, name) = match (&arguments.file, &arguments.database_url) {
+        (Some(file), _) => (Subject::File(file.clone()), file.display().to_string()),
+        (None, Some(url)) => (Subject::Postgres(PostgresUrl::parse(url)?), "the database".to_owned()),
+        (None, None) => {
+            let own = Subject::of(&options).ok_or_else(|| Error::invalid("FILE: name the copy to look through"))?;
+            (own, "the database".to_owned())
+        }
+    };
+    let findings = actix_rt::System::new().block_on(verify(subject, options.seal_key, clock))?;
+    tell(&name, &findings)
+}
+
+/// Prints what was found; an error when there was anything.
+pub(super) fn tell(name: &str, findings: &Findings) -> Result<()> {
+    findings.lines().for_each(|line| println!("{line}"));
+    match findings.count() {
+        0 => {
+            println!("{name}: ok");
+            Ok(())
+        }
+        count => Err(Error::new(Kind::Conflict, format!("{name}: {count} findings"))),
+    }
+}

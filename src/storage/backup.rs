@@ -1,0 +1,74 @@
+//! Copies of an embedded store, for the commands: taken beside a server that holds its file still
+//! ([`Storage::hold_file`](super::Storage)) or of one that does not run, and put back.
+//!
+//! Of a PostgreSQL database its own tools make copies; [`note_restore`] is what a restored one is told.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use super::embedded::copy;
+use super::{Options, open};
+use crate::clock::Time;
+use crate::error::Result;
+
+/// A copy that has all that was stored when it was begun, and no name yet. Dropping it removes it.
+pub struct Partial(copy::Partial);
+
+/// A data folder whose server does not run, nor starts while this lives.
+pub struct Locked(#[expect(dead_code, reason = "it is what holds the lock")] File);
+
+/// The database of a data folder.
+pub fn database(folder: &Path) -> PathBuf {
+    folder.join(copy::NAME)
+}
+
+/// Takes the data folder of a server that does not run.
+///
+/// # Errors
+/// `NotFound` when there is no store; `Conflict` when a process uses it.
+pub fn lock(folder: &Path) -> Result<Locked> {
+    copy::lock(folder).map(Locked)
+}
+
+/// Copies the store of a data folder to `to`, or what will become `to`. Its file must be held until this has ended, or
+/// the folder be [locked](lock). Blocks.
+///
+/// # Errors
+/// `NotFound` when there is no store; `Conflict` when `to` exists; `Unavailable` from the disks.
+pub fn copy(folder: &Path, to: &Path) -> Result<Partial> {
+    copy::Partial::of_folder(folder, to).map(Partial)
+}
+
+impl Partial {
+    /// Makes one file of it that is known as a copy, waits until the disk has it, and gives it its name; how many octets
+    /// it has. Blocks.
+    ///
+    /// # Errors
+    /// `Invalid` when it is no store that this program knows; `Conflict` when the name was taken meanwhile;
+    /// `Unavailable` from the disk.
+    pub fn finish(self, now: Time) -> Result<u64> {
+        self.0.finish(now)
+    }
+}
+
+/// Puts a copy into a data folder that has no store. The first server that opens it makes a store of it: its CRL numbers
+/// are above all that may have been published since the copy was taken. Blocks.
+///
+/// # Errors
+/// `Conflict` when the folder has a store or is in use; `Invalid` when the file is no store that this program knows;
+/// `Unavailable` from the disks.
+pub fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
+    copy::restore(copy, folder, now)
+}
+
+/// Tells a store that it was restored from a copy that does not know it: one of PostgreSQL's tools, of the disk, of the
+/// machine. No node may run.
+///
+/// # Errors
+/// Those of opening the store, `Invalid` when this machine's clock is behind what the store has seen, and `Unavailable`.
+pub async fn note_restore(options: Options) -> Result<()> {
+    let clock = options.clock.clone();
+    let storage = open(options).await?;
+    let noted = storage.note_restore(clock.now()).await;
+    storage.shutdown().await.and(noted)
+}

@@ -1,0 +1,339 @@
+//! Copies of the data file: made beside a server or without one, put into a new data folder, and known as such.
+//!
+//! The database file does not change while nobody moves the log into it, which a server that runs is asked to keep
+//! from (`file_hold`). Then the file and whatever the log has by the time that it is read are a state that a crash
+//! could have left: SQLite recovers it to the last commit that is whole in the log, so that everything is there that
+//! was answered before the copy began. Both are read as plain files: a connection to the database would share its
+//! memory with the server, which wants to be alone with it when a sync fails.
+//!
+//! Only the start of the log over again could mix two logs in what is read. It happens once at most while the file is
+//! held, for a log that had been moved whole; the header tells, and the log is read again.
+//!
+//! A copy has one file, for its owner only, and appears under its name when it is whole and on disk, or not at all. A
+//! name that exists is never taken.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Result as IoResult, Seek as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::connection;
+use super::schema;
+use crate::clock::Time;
+use crate::error::{Error, Kind, Result};
+use crate::storage::restored::{COPIED, copied, restored};
+use crate::storage::statements::meta as sql;
+
+/// The database's name in a data folder.
+pub(crate) const NAME: &str = "signet.db";
+/// What the names of a database's side files end with.
+const SIDES: [&str; 3] = ["-wal", "-shm", "-journal"];
+/// Copied at a time, and then waited for: the disk never owes so much that a commit waits behind it.
+const SLICE: u64 = 16 << 20;
+/// Octets at the begin of a log that change when it starts over.
+const HEADER: u64 = 32;
+/// How often the log is read at most; it starts over once.
+const TRIES: usize = 3;
+
+/// A copy that is not whole yet, under a name of its own beside the one that it will have. Dropping it removes it.
+pub(crate) struct Partial {
+    part: PathBuf,
+    to: PathBuf,
+}
+
+impl Partial {
+    /// Copies the database of a folder, file and log. The file must be held, or nobody be there who changes it.
+    ///
+    /// # Errors
+    /// `NotFound` when the folder has no database; `Conflict` when `to` exists; `Unavailable` from the disk.
+    pub(crate) fn of_folder(folder: &Path, to: &Path) -> Result<Self> {
+        let partial = Self::beside(to)?;
+        let failed = |e| Error::unavailable(format!("{}: cannot be copied", folder.display()), e);
+        let database = open_database(folder)?;
+        copy(&database, &create(&partial.part)?).map_err(failed)?;
+        partial.copy_log(&with_end(&folder.join(NAME), SIDES[0])).map_err(failed)?;
+        Ok(partial)
+    }
+
+    /// Copies a file that is a copy.
+    fn of_file(from: &Path, to: &Path) -> Result<Self> {
+        let partial = Self::beside(to)?;
+        let failed = |e| Error::unavailable(format!("{}: cannot be copied", from.display()), e);
+        copy(&File::open(from).map_err(failed)?, &create(&partial.part)?).map_err(failed)?;
+        Ok(partial)
+    }
+
+    fn beside(to: &Path) -> Result<Self> {
+        if to.symlink_metadata().is_ok() {
+            return Err(taken(to));
+        }
+        let part = with_end(to, &format!(".partial-{}", crate::random::base62(8)));
+        Ok(Self { part, to: to.to_owned() })
+    }
+
+    fn copy_log(&self, log: &Path) -> IoResult<()> {
+        for _ in 0..TRIES {
+            let mut from = match File::open(log) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                opened => opened?,
+            };
+            let before = header(&mut from)?;
+            let path = with_end(&self.part, SIDES[0]);
+            copy(&from, &OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?)?;
+            if header(&mut from)? == before {
+                return Ok(());
+            }
+        }
+        Err(std::io::Error::other("the log starts over again and again"))
+    }
+
+    /// Brings the log into the file, marks it as a copy, and gives it its name. How many octets it has.
+    ///
+    /// # Errors
+    /// `Invalid` when it is no store that this program knows; `Conflict` when the name is taken by now; `Unavailable`
+    /// from the disk.
+    pub(crate) fn finish(self, now: Time) -> Result<u64> {
+        let failed = |e| Error::unavailable(format!("{}: the copy cannot be finished", self.part.display()), e);
+        let db = Connection::open_with_flags(&self.part, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+        // It is synced below, once.
+        db.execute_batch("PRAGMA synchronous = OFF").map_err(failed)?;
+        let left: i64 = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(failed)?;
+        let mode: String = db.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0)).map_err(failed)?;
+        if left != 0 || mode != "delete" {
+            return Err(Error::new(Kind::Unavailable, "the copy's log does not go into its file"));
+        }
+        schema::require_known(&db)?;
+        let (name, value) = copied(now);
+        db.execute(sql::INSERT, params![name, value]).map_err(failed)?;
+        db.close().map_err(|(_, e)| failed(e))?;
+        self.publish().map_err(|e| match e.kind() {
+            ErrorKind::AlreadyExists => taken(&self.to),
+            _ => Error::unavailable(format!("{}: cannot be written", self.to.display()), e),
+        })
+    }
+
+    fn publish(&self) -> IoResult<u64> {
+        let file = File::open(&self.part)?;
+        file.sync_all()?;
+        match renameat_with(CWD, &self.part, CWD, &self.to, RenameFlags::NOREPLACE) {
+            // A file system without this: a second name is never given over an old one either.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => std::fs::hard_link(&self.part, &self.to)?,
+            renamed => renamed?,
+        }
+        let folder = self.to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()?;
+        Ok(file.metadata()?.len())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Nothing of it is there any more when it was given its name.
+        let _ = std::fs::remove_file(&self.part);
+        for side in SIDES {
+            let _ = std::fs::remove_file(with_end(&self.part, side));
+        }
+    }
+}
+
+/// Takes a folder whose server does not run, so that none is started while its files are copied.
+///
+/// # Errors
+/// `NotFound` when the folder has no database; `Conflict` when a process uses it.
+pub(crate) fn lock(folder: &Path) -> Result<File> {
+    open_database(folder)?;
+    connection::lock(folder)
+}
+
+/// Puts a copy into a data folder that has no database: the next start works with it.
+///
+/// # Errors
+/// `Conflict` when the folder has a database, or what is left of one, or is in use; `Invalid` when the file is no store
+/// that this program knows; `Unavailable` from the disk.
+pub(crate) fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
+    let failed = |e| Error::unavailable(format!("data folder {}: cannot be used", folder.display()), e);
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+    let _lock = connection::lock(folder)?;
+    let database = folder.join(NAME);
+    // The log of another database would be read into this one.
+    let names = SIDES.iter().map(|side| with_end(&database, side)).chain([database.clone()]);
+    if let Some(there) = names.into_iter().find(|name| name.symlink_metadata().is_ok()) {
+        return Err(taken(&there));
+    }
+    Partial::of_file(copy, &database)?.finish(now)
+}
+
+/// Makes a store of a copy that is opened for work: from here on CRL numbers are above all that were ever used.
+///
+/// # Errors
+/// `Invalid` when the clock is behind what the copy has seen; `Unavailable` from the disk.
+pub(super) fn adopt(db: &mut Connection, now: Time) -> Result<()> {
+    let failed = |e| Error::unavailable("storage: the copy cannot be made a store", e);
+    let fact = "SELECT 1 FROM meta WHERE name = $1";
+    if db.query_row(fact, [COPIED], |_| Ok(())).optional().map_err(failed)?.is_none() {
+        return Ok(());
+    }
+    let seen: Option<i64> = db.query_row("SELECT MAX(this_update) FROM crl", [], |row| row.get(0)).map_err(failed)?;
+    if seen.is_some_and(|seen| seen > now.unix_timestamp()) {
+        return Err(Error::invalid(
+            "storage: this is a copy with CRLs of a later time than it is by this machine's clock; CRL numbers after a \
+             restore begin at the time: set the clock",
+        ));
+    }
+    let tx = db.transaction().map_err(failed)?;
+    let (name, value) = restored(now);
+    tx.execute(sql::INSERT, params![name, value]).map_err(failed)?;
+    tx.execute("DELETE FROM meta WHERE name = $1", [COPIED]).map_err(failed)?;
+    tx.commit().map_err(failed)?;
+    tracing::warn!("the store was restored from a copy: CRL numbers go on at the time of now, in microseconds");
+    Ok(())
+}
+
+fn taken(path: &Path) -> Error {
+    Error::new(Kind::Conflict, format!("{}: exists, and is never overwritten", path.display()))
+}
+
+fn with_end(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
+fn open_database(folder: &Path) -> Result<File> {
+    let path = folder.join(NAME);
+    File::open(&path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Error::new(Kind::NotFound, format!("{}: is not there", path.display())),
+        _ => Error::unavailable(format!("{}: cannot be read", path.display()), e),
+    })
+}
+
+fn create(path: &Path) -> Result<File> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    created.map_err(|e| Error::unavailable(format!("{}: cannot be made", path.display()), e))
+}
+
+/// The rest of a file, by the system's own means where it has such.
+fn copy(from: &File, to: &File) -> IoResult<()> {
+    let mut to = to;
+    while std::io::copy(&mut from.take(SLICE), &mut to)? == SLICE {
+        to.sync_data()?;
+    }
+    Ok(())
+}
+
+/// The first octets of a log; it is read on from its begin.
+fn header(log: &mut File) -> IoResult<Vec<u8>> {
+    let mut header = Vec::new();
+    log.rewind()?;
+    log.take(HEADER).read_to_end(&mut header)?;
+    log.rewind()?;
+    Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::backend::{Backend as _, Unit};
+    use std::os::unix::fs::MetadataExt as _;
+
+    fn at(seconds: i64) -> Time {
+        Time::from_unix_timestamp(seconds).unwrap()
+    }
+
+    fn fact(name: usize) -> Vec<Unit> {
+        vec![Unit::Facts(vec![(format!("fact {name}"), vec![7; 3000])])]
+    }
+
+    fn facts(file: &Path) -> i64 {
+        let db = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+        let sound: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(sound, "ok");
+        db.query_row("SELECT COUNT(*) FROM meta WHERE name LIKE 'fact%'", [], |row| row.get(0)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_copy_has_what_is_in_the_file_and_what_is_in_the_log_wherever_a_checkpoint_stands() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let (mut writer, _pool) = super::super::open(&folder, at(0)).unwrap();
+        let other = Connection::open(folder.join(NAME)).unwrap();
+        let checkpoint = |mode: &str| {
+            other.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())).unwrap();
+        };
+        for (round, mode) in ["NOOP", "PASSIVE", "RESTART", "TRUNCATE"].into_iter().enumerate() {
+            for name in 0..20 {
+                assert!(writer.apply(fact(round * 100 + name)).await[0].is_ok());
+            }
+            checkpoint(mode);
+            // Some of it is behind what was moved.
+            assert!(writer.apply(fact(round * 100 + 50)).await[0].is_ok());
+            Partial::of_folder(&folder, &file).unwrap().finish(at(1)).unwrap();
+            assert_eq!(facts(&file), (round as i64 + 1) * 21, "{mode}");
+            assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+            std::fs::remove_file(&file).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_written_while_the_file_is_held_leaves_it_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let (mut writer, pool) = super::super::open(&folder, at(0)).unwrap();
+        let held = pool.file_hold().hold().unwrap();
+        assert!(pool.file_hold().unless_held(|| ()).is_none());
+        let before = std::fs::read(folder.join(NAME)).unwrap();
+        let partial = {
+            for name in 0..40 {
+                assert!(writer.apply(fact(name)).await[0].is_ok());
+            }
+            let partial = Partial::of_folder(&folder, &file).unwrap();
+            for name in 40..60 {
+                assert!(writer.apply(fact(name)).await[0].is_ok());
+            }
+            partial
+        };
+        assert_eq!(std::fs::read(folder.join(NAME)).unwrap(), before);
+        assert!(!file.exists(), "not before it is whole");
+        partial.finish(at(1)).unwrap();
+        assert_eq!(facts(&file), 40);
+        drop(held);
+        assert!(pool.file_hold().unless_held(|| ()).is_some());
+    }
+
+    #[test]
+    fn a_copy_that_is_not_finished_leaves_nothing_and_none_takes_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let _open = super::super::open(&folder, at(0)).unwrap();
+        drop(Partial::of_folder(&folder, &file).unwrap());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        let partial = Partial::of_folder(&folder, &file).unwrap();
+        std::fs::write(&file, "mine").unwrap();
+        assert_eq!(partial.finish(at(1)).unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_copy_becomes_a_store_once_and_not_before_the_time_of_its_lists() {
+        let mut db = Connection::open_in_memory().unwrap();
+        schema::migrate(&mut db).unwrap();
+        adopt(&mut db, at(5)).unwrap();
+        let restores = |db: &Connection| -> Vec<String> {
+            let mut names = db.prepare("SELECT name FROM meta WHERE name <> 'schema'").unwrap();
+            names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+        };
+        assert!(restores(&db).is_empty(), "no copy");
+        let (name, value) = copied(at(3));
+        db.execute(sql::INSERT, params![name, value]).unwrap();
+        let list = "INSERT INTO crl VALUES (0, 'g', 1, 0, 100, 200, x'')";
+        db.execute(list, []).unwrap();
+        assert_eq!(adopt(&mut db, at(99)).unwrap_err().kind(), Kind::Invalid);
+        adopt(&mut db, at(100)).unwrap();
+        adopt(&mut db, at(150)).unwrap();
+        assert_eq!(restores(&db), ["restored/100000000"]);
+    }
+}

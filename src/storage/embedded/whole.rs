@@ -1,0 +1,72 @@
+//! A copy as a file: whether SQLite finds it whole, and its opening for reading only.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::reader::Pool;
+use super::schema;
+use crate::error::{Error, Result};
+
+/// Most faults that SQLite tells of.
+const FAULTS: usize = 50;
+
+/// What is wrong with a file: nothing for one that can be opened.
+///
+/// # Errors
+/// `Unavailable` when there is no such file, or no right to it.
+pub(crate) fn look(file: &Path) -> Result<Vec<String>> {
+    // What cannot be opened here is no finding about its content.
+    File::open(file).map_err(|e| Error::unavailable(format!("{}: cannot be read", file.display()), e))?;
+    let found = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .and_then(|db| Ok((faults(&db)?, schema::require_equal(&db))));
+    Ok(match found {
+        Err(error) => vec![format!("file: cannot be read as a database ({error})")],
+        Ok((faults, Ok(()))) => faults,
+        Ok((faults, Err(error))) => faults.into_iter().chain([error.to_string()]).collect(),
+    })
+}
+
+fn faults(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    let check = format!("PRAGMA integrity_check({FAULTS})");
+    let mut statement = db.prepare(&check)?;
+    let lines = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+    let faults = lines.iter().filter(|line| *line != "ok").map(|line| format!("file: {}", line.trim()));
+    let mut keys = db.prepare("PRAGMA foreign_key_check")?;
+    let broken =
+        keys.query_map([], |row| row.get::<_, String>(0))?.take(FAULTS).collect::<rusqlite::Result<Vec<_>>>()?;
+    let broken = broken.iter().map(|table| format!("{table}: a row names another one that is not there"));
+    Ok(faults.chain(broken).collect())
+}
+
+/// Opens a copy.
+///
+/// # Errors
+/// `Invalid` when its schema is not this program's; `Unavailable` when it cannot be read.
+pub(crate) fn open(file: &Path) -> Result<Pool> {
+    let failed = |e| Error::unavailable(format!("{}: cannot be read", file.display()), e);
+    let path = std::path::absolute(file).map_err(failed)?;
+    let lock = Arc::new(File::open(&path).map_err(failed)?);
+    Pool::open(&path, lock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::verify::sealed_tables;
+
+    #[test]
+    fn every_table_with_sealed_bodies_is_opened() {
+        let mut db = Connection::open_in_memory().unwrap();
+        schema::migrate(&mut db).unwrap();
+        let with_body = "SELECT t.name FROM sqlite_master t, pragma_table_info(t.name) c
+            WHERE t.type = 'table' AND c.name = 'body' ORDER BY t.name";
+        let tables: Vec<String> =
+            db.prepare(with_body).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        let mut known: Vec<_> = sealed_tables().collect();
+        known.sort_unstable();
+        assert_eq!(tables, known);
+    }
+}

@@ -1,0 +1,174 @@
+//! Filling an empty database with the rows of another store, in one transaction: all of it is there afterwards, or the
+//! database is as empty as before.
+//!
+//! Foreign keys go first and come back last, because rows name each other in circles; when they come back every row is
+//! held against them. Numbers that the server gives out go on above those that were brought.
+
+use tokio_postgres::types::ToSql;
+
+use super::connect::{self, PostgresUrl};
+use super::query::{Failure, Session, rows};
+use super::schema;
+use crate::error::{Error, Kind, Result};
+use crate::sql::Value;
+
+/// The transaction may stand still while the other store is read, and its statements take their time.
+const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '10s';
+    SET LOCAL idle_in_transaction_session_timeout = '10min'";
+const TABLES: &str = "SELECT table_name::text FROM information_schema.tables
+    WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'";
+const COLUMNS: &str = "SELECT column_name::text, udt_name::text, is_identity = 'YES' FROM information_schema.columns
+    WHERE table_schema = current_schema() AND table_name::text = $1::text";
+const FOREIGN_KEYS: &str = "SELECT conrelid::regclass::text, quote_ident(conname), pg_get_constraintdef(oid)
+    FROM pg_constraint WHERE contype = 'f' AND connamespace = current_schema()::regnamespace";
+/// What a database has that was never used.
+const NEW: &[(&str, &str)] = &[("meta", "name = 'schema'"), ("mount", "id = 0")];
+
+/// An empty database that is being filled.
+pub(crate) struct Filling {
+    db: Session,
+    foreign_keys: Vec<[String; 3]>,
+}
+
+/// A column of a table here.
+pub(crate) struct Column {
+    pub(crate) name: String,
+    kind: String,
+    identity: bool,
+}
+
+impl Filling {
+    /// Brings the schema up to date and begins.
+    ///
+    /// # Errors
+    /// `Conflict` when the database is not empty, and those of connecting.
+    pub(crate) async fn begin(url: &PostgresUrl) -> Result<Self> {
+        let mut db = connect::session(url).await?;
+        schema::migrate(&mut db).await?;
+        let filling = Self::begin_in(db).await.map_err(failed)?;
+        filling.require_empty().await?;
+        for [table, name, _] in &filling.foreign_keys {
+            filling.run(&format!("ALTER TABLE {table} DROP CONSTRAINT {name}")).await?;
+        }
+        Ok(filling)
+    }
+
+    async fn begin_in(db: Session) -> Result<Self, Failure> {
+        db.batch_execute(BEGIN).await?;
+        let found = rows(&db, FOREIGN_KEYS, &[]).await?;
+        let keys = found.iter().map(|row| Ok([row.try_get(0)?, row.try_get(1)?, row.try_get(2)?]));
+        let foreign_keys = keys.collect::<Result<_, Failure>>()?;
+        Ok(Self { db, foreign_keys })
+    }
+
+    async fn require_empty(&self) -> Result<()> {
+        for table in rows(&self.db, TABLES, &[]).await.map_err(failed)? {
+            let table: String = table.try_get(0).map_err(|e| failed(e.into()))?;
+            let of_new = NEW.iter().find(|(name, _)| *name == table).map_or("FALSE", |(_, rows)| rows);
+            let any = format!("SELECT 1 FROM {table} WHERE NOT ({of_new}) LIMIT 1");
+            if !rows(&self.db, &any, &[]).await.map_err(failed)?.is_empty() {
+                let text = format!("the database is not empty: {table} has rows; copy into a new one");
+                return Err(Error::new(Kind::Conflict, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// The columns of a table.
+    ///
+    /// # Errors
+    /// `Unavailable` from the server.
+    pub(crate) async fn columns(&self, table: &str) -> Result<Vec<Column>> {
+        let found = rows(&self.db, COLUMNS, &[&table]).await.map_err(failed)?;
+        let column = |row: &tokio_postgres::Row| {
+            Ok(Column { name: row.try_get(0)?, kind: row.try_get(1)?, identity: row.try_get(2)? })
+        };
+        found.iter().map(column).collect::<Result<_, Failure>>().map_err(failed)
+    }
+
+    /// Inserts rows, whose values are in the order of the columns. A row of a new database stays as it is.
+    ///
+    /// # Errors
+    /// `Unavailable` from the server, for rows that it does not take as well.
+    pub(crate) async fn insert(&self, table: &str, columns: &[&Column], rows: Vec<Vec<Value>>) -> Result<()> {
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        let mut place = 0;
+        let mut one = || {
+            let places = columns.iter().map(|column| {
+                place += 1;
+                format!("${place}::{}", column.kind)
+            });
+            format!("({})", places.collect::<Vec<_>>().join(", "))
+        };
+        let places: Vec<String> = rows.iter().map(|_| one()).collect();
+        let text = format!(
+            "INSERT INTO {table} ({}) OVERRIDING SYSTEM VALUE VALUES {} ON CONFLICT DO NOTHING",
+            names.join(", "),
+            places.join(", ")
+        );
+        let values: Vec<Value> =
+            rows.into_iter().flat_map(|row| row.into_iter().zip(columns).map(|(value, to)| to.fit(value))).collect();
+        let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
+        super::query::execute(&self.db, &text, &values).await.map(drop).map_err(failed)
+    }
+
+    /// How many rows a table has.
+    ///
+    /// # Errors
+    /// `Unavailable` from the server.
+    pub(crate) async fn count(&self, table: &str) -> Result<i64> {
+        let count = format!("SELECT COUNT(*) FROM {table}");
+        let found = rows(&self.db, &count, &[]).await.map_err(failed)?;
+        found.first().and_then(|row| row.try_get(0).ok()).ok_or_else(|| Error::internal("a count has a row"))
+    }
+
+    /// The numbers that the server gives out for a table go on above `last`.
+    ///
+    /// # Errors
+    /// `Unavailable` from the server.
+    pub(crate) async fn go_on_above(&self, table: &str, columns: &[&Column], last: i64) -> Result<()> {
+        for column in columns.iter().filter(|column| column.identity && last > 0) {
+            let name = &column.name;
+            self.run(&format!("SELECT setval(pg_get_serial_sequence('{table}', '{name}'), {last})")).await?;
+        }
+        Ok(())
+    }
+
+    /// Holds all rows against the foreign keys, and keeps them.
+    ///
+    /// # Errors
+    /// `Unavailable` from the server; nothing is kept then.
+    pub(crate) async fn commit(self) -> Result<()> {
+        for [table, name, definition] in &self.foreign_keys {
+            self.run(&format!("ALTER TABLE {table} ADD CONSTRAINT {name} {definition}")).await?;
+        }
+        self.run("COMMIT").await
+    }
+
+    async fn run(&self, text: &str) -> Result<()> {
+        self.db.batch_execute(text).await.map_err(|e| failed(e.into()))
+    }
+}
+
+impl Column {
+    /// A value of the embedded store, which has no truth values of their own.
+    fn fit(&self, value: Value) -> Value {
+        match value {
+            Value::Int(flag) if self.kind == "bool" => Value::Bool(flag != 0),
+            other => other,
+        }
+    }
+}
+
+/// With what the server says: the operator reads it who copies.
+fn failed(failure: Failure) -> Error {
+    let said = match &failure {
+        Failure::Engine(error) => error.as_db_error().map(|answer| answer.message().to_owned()),
+        _ => None,
+    };
+    let error = failure.of_write();
+    match said {
+        Some(said) => Error::unavailable(format!("the database does not take it ({said})"), error),
+        None => error,
+    }
+}

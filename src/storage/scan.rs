@@ -1,0 +1,38 @@
+//! Reading through a store from outside of its domains: a text at a time, each in a session of its own, in pages where
+//! there can be many rows. For what looks at a store as a whole: its check, its copy into another one.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::FutureExt as _;
+
+use crate::error::{Error, Result};
+use crate::projects::store::ProjectStore;
+use crate::sql::{Failure, Row, Value, Work};
+
+/// All rows of a text.
+///
+/// # Errors
+/// `Unavailable` when the store cannot be read, `Internal` when it does not take the text.
+pub(super) async fn rows(store: &dyn ProjectStore, sql: &str, values: Vec<Value>) -> Result<Vec<Row>> {
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let (slot, sql) = (Arc::clone(&found), sql.to_owned());
+    let work: Work = Arc::new(move |session| {
+        let (slot, sql, values) = (Arc::clone(&slot), sql.clone(), values.clone());
+        async move {
+            let rows = session.query(&sql, &values).await?;
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = rows;
+            Ok(())
+        }
+        .boxed_local()
+    });
+    store.read("scan", work).await.map_err(error)?;
+    Ok(std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// What a failure is to those who read.
+pub(super) fn error(failure: Failure) -> Error {
+    match failure {
+        Failure::Engine(error) => error,
+        other => Error::unavailable("storage: the read failed", format!("{other:?}")),
+    }
+}

@@ -1,0 +1,91 @@
+//! Looking through a store that nobody works on: a copy, or a database that was restored elsewhere. Whether its file is
+//! whole, every sealed value opens, and rows agree with each other. What the rows mean is looked at by whoever called
+//! (`server/verify.rs`), through the same read-only store.
+//!
+//! Nothing is written, mended or brought up to date: a schema of another version than this program's is a finding.
+
+mod findings;
+mod read_only;
+mod records;
+mod seals;
+
+use std::path::PathBuf;
+
+use super::store::Store;
+use super::{Options, PostgresUrl, Storage, embedded, postgres};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::storage::seal::SealKey;
+pub use findings::Findings;
+use read_only::ReadOnly;
+pub use records::Named;
+
+/// What is looked through.
+#[derive(Clone)]
+pub enum Subject {
+    /// A copy of the embedded store.
+    File(PathBuf),
+    /// A database.
+    Postgres(PostgresUrl),
+}
+
+/// Looks at the file of a copy, as far as there is one; whether it can be opened at all.
+///
+/// # Errors
+/// `Unavailable` when the file cannot be read for a reason that is not in it.
+pub async fn file(subject: &Subject, findings: &mut Findings) -> Result<bool> {
+    let Subject::File(file) = subject else { return Ok(true) };
+    let path = file.clone();
+    let found = tokio::task::spawn_blocking(move || embedded::whole::look(&path)).await.map_err(Error::internal)??;
+    let sound = found.is_empty();
+    found.into_iter().for_each(|text| findings.add(text));
+    Ok(sound)
+}
+
+/// Opens it for reading only.
+///
+/// # Errors
+/// `Invalid` for the wrong seal key, damaged data keys or a schema of another version; `Unavailable` when it cannot be
+/// reached or read.
+pub async fn open(subject: Subject, seal_key: SealKey, clock: Clock) -> Result<Storage> {
+    match subject {
+        Subject::File(file) => {
+            let opened = tokio::task::spawn_blocking(move || embedded::whole::open(&file)).await;
+            let reader = opened.map_err(Error::internal)??;
+            let store = Store::open(ReadOnly, reader, 1, &seal_key, clock).await?;
+            Ok(Storage::new(std::sync::Arc::new(store), None))
+        }
+        Subject::Postgres(url) => {
+            let reader = postgres::open_to_read(url).await?;
+            let store = Store::open(ReadOnly, reader, 1, &seal_key, clock).await?;
+            Ok(Storage::new(std::sync::Arc::new(store), None))
+        }
+    }
+}
+
+impl Subject {
+    /// What a copy of this store's database is.
+    pub fn of(options: &Options) -> Option<Self> {
+        match &options.database {
+            super::Database::Embedded(_) => None,
+            super::Database::Postgres(url) => Some(Self::Postgres(url.clone())),
+        }
+    }
+}
+
+/// Holds the rows of a store against each other and opens every sealed value; the mounts that there are, and whom their
+/// certificates name as issuers.
+///
+/// # Errors
+/// `Unavailable` when it cannot be read.
+pub async fn rows(storage: &Storage, findings: &mut Findings) -> Result<Vec<Named>> {
+    let store = &*storage.stores.projects;
+    seals::open_all(store, &storage.keys, findings).await?;
+    records::agree(store, findings).await
+}
+
+/// The tables whose sealed bodies are opened.
+#[cfg(test)]
+pub(super) fn sealed_tables() -> impl Iterator<Item = &'static str> {
+    seals::TABLES.iter().map(|table| table.table)
+}

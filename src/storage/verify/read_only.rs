@@ -1,0 +1,29 @@
+//! The writer of a store that is only read: it takes nothing.
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
+
+use crate::error::{Error, Result};
+use crate::storage::backend::{Backend, Outcomes, Unit};
+
+/// Refuses every write.
+pub(super) struct ReadOnly;
+
+impl Backend for ReadOnly {
+    fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
+        let refused = || Err(Error::invalid("storage: what every store has is missing, and this one is only read"));
+        ready(units.iter().map(|_| refused()).collect()).boxed()
+    }
+
+    fn has_chores(&self) -> bool {
+        false
+    }
+
+    fn chore(&mut self) -> BoxFuture<'_, ()> {
+        ready(()).boxed()
+    }
+
+    fn close(self) -> BoxFuture<'static, Result<()>> {
+        ready(Ok(())).boxed()
+    }
+}

@@ -1,0 +1,171 @@
+//! Whether the rows of a store agree: certificates with what stands beside them, revocations with their sequence, the
+//! counters with a full scan, published CRLs with what they say that they cover.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::documents::MountId;
+use crate::error::Result;
+use crate::projects::store::ProjectStore;
+use crate::sql::{Failure, Row, Value};
+use crate::storage::scan;
+use crate::storage::verify::findings::Findings;
+use crate::storage::verify::seals::named;
+use crate::x509::certificate::Certificate;
+use crate::x509::serial::Serial;
+
+/// Rows at a time.
+const PAGE: usize = 500;
+
+const MOUNTS: &str = "SELECT m.id, m.rev_seq, CAST(COALESCE(SUM(c.certificates), 0) AS BIGINT),
+        CAST(COALESCE(SUM(c.revocations), 0) AS BIGINT)
+    FROM mount m LEFT JOIN counter c ON c.mount = m.id GROUP BY m.id, m.rev_seq ORDER BY m.id";
+const CERTIFICATES: &str = "SELECT mount, serial, issuer, not_before, not_after, der FROM certificate
+    WHERE (mount, serial) > ($1, $2) ORDER BY mount, serial LIMIT $3";
+const REVOCATIONS: &str = "SELECT mount, seq, serial FROM revocation
+    WHERE (mount, seq) > ($1, $2) ORDER BY mount, seq LIMIT $3";
+const CRLS: &str = "SELECT mount, grp, number, covers, this_update, next_update FROM crl ORDER BY mount, grp";
+
+/// What a mount's rows come to, and what is written of them.
+#[derive(Default)]
+struct Sums {
+    sequence: i64,
+    counted: [i64; 2],
+    found: [i64; 2],
+    issuers: BTreeSet<String>,
+}
+
+/// A mount, and the issuers that its certificates name.
+pub type Named = (MountId, BTreeSet<String>);
+
+/// Holds all of them against each other; the mounts that there are, and whom their certificates name as issuers.
+pub(super) async fn agree(store: &dyn ProjectStore, findings: &mut Findings) -> Result<Vec<Named>> {
+    let mut sums = BTreeMap::new();
+    for mut row in scan::rows(store, MOUNTS, Vec::new()).await? {
+        let (id, sums_of) = mount(&mut row).map_err(scan::error)?;
+        sums.insert(id, sums_of);
+    }
+    certificates(store, &mut sums, findings).await?;
+    revocations(store, &mut sums, findings).await?;
+    crls(store, &sums, findings).await?;
+    for (mount, Sums { counted, found, .. }) in &sums {
+        for (what, at) in [("certificates", 0), ("revocations", 1)] {
+            if counted[at] != found[at] {
+                findings
+                    .add(format!("counter: mount {mount} counts {} {what}, a scan finds {}", counted[at], found[at]));
+            }
+        }
+    }
+    Ok(sums.into_iter().map(|(mount, sums)| (MountId(mount), sums.issuers)).collect())
+}
+
+fn mount(row: &mut Row) -> Result<(i64, Sums), Failure> {
+    let id = row.get()?;
+    Ok((id, Sums { sequence: row.get()?, counted: [row.get()?, row.get()?], ..Sums::default() }))
+}
+
+/// Each is read, and is what its columns say.
+async fn certificates(store: &dyn ProjectStore, sums: &mut BTreeMap<i64, Sums>, findings: &mut Findings) -> Result<()> {
+    let mut after: (i64, Vec<u8>) = (-1, Vec::new());
+    loop {
+        let values = vec![after.0.into(), after.1.clone().into(), (PAGE as i64).into()];
+        let rows = scan::rows(store, CERTIFICATES, values).await?;
+        let full = rows.len() == PAGE;
+        for mut row in rows {
+            let (mount, serial, issuer, validity, der) = certificate(&mut row).map_err(scan::error)?;
+            if let Some(sums) = sums.get_mut(&mount) {
+                sums.found[0] += 1;
+                sums.issuers.insert(issuer);
+            }
+            let is = Certificate::parse(&der)
+                .is_ok_and(|is| is.serial().octets() == serial && (is.not_before(), is.not_after()) == validity);
+            after = (mount, serial);
+            if !is {
+                let key = [Value::Int(after.0), Value::Bytes(after.1.clone())];
+                findings.add(format!("certificate: {} is not what its row says", named(&key)));
+            }
+        }
+        if !full {
+            return Ok(());
+        }
+    }
+}
+
+type CertificateColumns = (i64, Vec<u8>, String, (i64, i64), Vec<u8>);
+
+fn certificate(row: &mut Row) -> Result<CertificateColumns, Failure> {
+    Ok((row.get()?, row.get()?, row.get()?, (row.get()?, row.get()?), row.get()?))
+}
+
+/// Sequences are given out once, and none beyond the last one.
+async fn revocations(store: &dyn ProjectStore, sums: &mut BTreeMap<i64, Sums>, findings: &mut Findings) -> Result<()> {
+    let mut after = (-1, -1);
+    loop {
+        let values = vec![after.0.into(), after.1.into(), (PAGE as i64).into()];
+        let rows = scan::rows(store, REVOCATIONS, values).await?;
+        let full = rows.len() == PAGE;
+        for mut row in rows {
+            let (mount, sequence, serial) = revocation(&mut row).map_err(scan::error)?;
+            after = (mount, sequence);
+            let Some(sums) = sums.get_mut(&mount) else { continue };
+            sums.found[1] += 1;
+            if sequence < 1 || sequence > sums.sequence || Serial::from_octets(&serial).is_err() {
+                let given = sums.sequence;
+                findings.add(format!("revocation: sequence {sequence} of mount {mount} was never given out: {given}"));
+            }
+        }
+        if !full {
+            return Ok(());
+        }
+    }
+}
+
+fn revocation(row: &mut Row) -> Result<(i64, i64, Vec<u8>), Failure> {
+    Ok((row.get()?, row.get()?, row.get()?))
+}
+
+/// A published list covers what there is, and a delta CRL is not older than its complete one.
+async fn crls(store: &dyn ProjectStore, sums: &BTreeMap<i64, Sums>, findings: &mut Findings) -> Result<()> {
+    let mut complete: BTreeMap<(i64, String), i64> = BTreeMap::new();
+    for mut row in scan::rows(store, CRLS, Vec::new()).await? {
+        let crl = crl(&mut row).map_err(scan::error)?;
+        let name = format!("crl: {} {} of mount {}", crl.group, crl.number, crl.mount);
+        match sums.get(&crl.mount) {
+            None => findings.add(format!("{name}: the mount is not there")),
+            Some(sums) if crl.covers > sums.sequence || crl.covers < 0 => {
+                findings.add(format!("{name}: covers {} of {} revocations", crl.covers, sums.sequence));
+            }
+            Some(_) => {}
+        }
+        if crl.number < 1 || crl.this_update >= crl.next_update {
+            findings.add(format!("{name}: has no number, or ends before it begins"));
+        }
+        match crl.group.strip_suffix("/delta") {
+            None => drop(complete.insert((crl.mount, crl.group), crl.number)),
+            Some(group) => match complete.get(&(crl.mount, group.to_owned())) {
+                Some(base) if crl.number >= *base => {}
+                base => findings.add(format!("{name}: its complete CRL has number {}", base.unwrap_or(&0))),
+            },
+        }
+    }
+    Ok(())
+}
+
+struct Crl {
+    mount: i64,
+    group: String,
+    number: i64,
+    covers: i64,
+    this_update: i64,
+    next_update: i64,
+}
+
+fn crl(row: &mut Row) -> Result<Crl, Failure> {
+    Ok(Crl {
+        mount: row.get()?,
+        group: row.get()?,
+        number: row.get()?,
+        covers: row.get()?,
+        this_update: row.get()?,
+        next_update: row.get()?,
+    })
+}

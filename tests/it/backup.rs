@@ -1,0 +1,36 @@
+//! Copies of a store and what comes of them: made under load, looked through, put back, carried to another store.
+
+mod damages;
+mod drill;
+mod socket;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::process::signet;
+
+/// `signet operator WORDS --data-dir FOLDER`.
+fn operator(words: &[&str], folder: &Path) -> Command {
+    let mut command = signet();
+    command.arg("operator").args(words).arg("--data-dir").arg(folder);
+    command
+}
+
+/// Runs a command; what it wrote to standard output when it succeeds, and to standard error when not.
+fn run(command: &mut Command) -> Result<String, String> {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = String::from_utf8(if status.success() { stdout } else { stderr }).unwrap();
+    if status.success() { Ok(text) } else { Err(text) }
+}
+
+/// Copies the store of a data folder to a new file.
+fn backup(folder: &Path, to: &Path) -> Result<String, String> {
+    run(operator(&["backup"], folder).arg("--to").arg(to))
+}
+
+/// Puts a copy into a new data folder, with the seal key of the old one.
+fn restore(old: &Path, copy: &Path, new: &Path) -> Result<String, String> {
+    std::fs::create_dir_all(new).unwrap();
+    std::fs::copy(old.join("seal.key"), new.join("seal.key")).unwrap();
+    run(operator(&["restore"], new).arg(copy))
+}

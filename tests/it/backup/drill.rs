@@ -1,0 +1,147 @@
+//! The restore drill: a copy under load, more load, a disaster, the copy put back, and work that goes on from there.
+//!
+//! `SIGNET_DRILL_ISSUES` says how many certificates are issued after the restore.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use serde_json::json;
+use signet::x509::crl::Crl;
+
+use super::{backup, operator, restore, run};
+use crate::cluster;
+use crate::crash::audit::{missing, number};
+use crate::crash::load::{Ledger, Load, Unanswered};
+use crate::crash::place::Place;
+use crate::support::Client;
+
+/// How many certificates are issued after the restore, unless the environment says otherwise.
+const ISSUES: usize = 600;
+/// Requests under way at a time.
+const AT_ONCE: usize = 16;
+
+/// What was acknowledged before the copy began.
+struct Before {
+    issued: HashMap<String, String>,
+    revoked: HashMap<String, i64>,
+}
+
+/// A server under load that is copied in the middle of it, and killed later; what was known before the copy, and the
+/// last CRL number that anybody saw.
+async fn disaster(place: &Place, copy: impl FnOnce() + Send + 'static) -> (Ledger, String, Before, u64) {
+    let ledger = Ledger::default();
+    let dev = place.start();
+    let token = place.client(&dev).await.token;
+    let load = Load::start(&dev, &token, &ledger, Unanswered::IsWrong);
+    ledger.wait_for(60, 10, 0);
+    let before = {
+        let book = ledger.read();
+        Before { issued: book.issued.clone(), revoked: book.revoked.clone() }
+    };
+    let (at_work, after) = (ledger.clone(), std::thread::spawn(copy));
+    after.join().unwrap();
+    at_work.wait_for(100, 20, 0);
+    load.finish();
+    let client = dev.client().with_token(&token);
+    for _ in 0..20 {
+        assert_eq!(client.get("pki/crl/rotate").await.status, 200);
+    }
+    let last = number(&crl(&client).await);
+    assert!(last >= ledger.read().crl_number && ledger.read().wrong.is_empty(), "{:?}", ledger.read().wrong);
+    dev.kill();
+    (ledger, token, before, last)
+}
+
+async fn crl(client: &Client) -> Crl {
+    let response = client.request("GET", "pki/crl").send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    Crl::parse(&response.bytes().await.unwrap()).unwrap()
+}
+
+/// That a restored store has what its copy had, and goes on as if it knew what came after.
+async fn goes_on(place: &Place, (ledger, token, before, last): (Ledger, String, Before, u64)) {
+    let dev = place.start();
+    let client = dev.client().with_token(&token);
+    for (serial, pem) in &before.issued {
+        let answer = client.get(&format!("pki/cert/{serial}")).await;
+        assert_eq!(answer.body["data"]["certificate"].as_str(), Some(pem.as_str()), "{serial}: {}", answer.text);
+    }
+    let list = crl(&client).await;
+    assert_eq!(missing(&list, &before.revoked), [""; 0], "revoked before the copy, and not on the CRL");
+    assert!(number(&list) > last, "CRL {} after {last}", number(&list));
+
+    let wanted = std::env::var("SIGNET_DRILL_ISSUES").map_or(ISSUES, |count| count.parse().unwrap());
+    let issues = (0..wanted).map(async |_| {
+        let answer = client.post("pki/issue/dev", json!({ "common_name": "drill.test" })).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.body["data"]["serial_number"].as_str().unwrap().to_owned()
+    });
+    let serials: HashSet<String> = stream::iter(issues).buffer_unordered(AT_ONCE).collect().await;
+    assert_eq!(serials.len(), wanted, "all differ");
+    let lost = ledger.read().issued.keys().filter(|serial| serials.contains(*serial)).count();
+    assert_eq!(lost, 0, "none is one of before, known or forgotten");
+
+    let revoked = serials.iter().next().unwrap();
+    let answer = client.post("pki/revoke", json!({ "serial_number": revoked })).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let next = number(&crl(&client).await);
+    assert!(next > number(&list));
+    dev.terminate();
+    let dev = place.start();
+    let served = number(&crl(&dev.client().with_token(&token)).await);
+    assert_eq!(served, next, "a later start serves the list that it finds");
+    dev.terminate();
+}
+
+fn place_of(folder: &Path) -> Place {
+    Place::elsewhere(folder.to_owned(), folder.to_owned(), crate::process::signet)
+}
+
+#[actix_web::test]
+async fn a_store_that_is_restored_from_a_copy_under_load_repeats_no_serial_and_no_crl_number() {
+    let (place, files) = (Place::embedded(), tempfile::tempdir().unwrap());
+    let (old, copy, new) = (place.file(""), files.path().join("copy.db"), files.path().join("new"));
+    let (from, to) = (old.clone(), copy.clone());
+    let known = disaster(&place, move || drop(backup(&from, &to).unwrap())).await;
+    restore(&old, &copy, &new).unwrap();
+    goes_on(&place_of(&new), known).await;
+}
+
+#[actix_web::test]
+async fn a_database_that_is_restored_from_a_dump_under_load_repeats_no_serial_and_no_crl_number() {
+    let cluster = cluster::shared();
+    let (old, new) = (cluster.database(), cluster.database());
+    let (name, place) = (old.name.clone(), Place::postgres(old));
+    let dump = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let slot = dump.clone();
+    let known = disaster(&place, move || *slot.lock().unwrap() = cluster.dump(&name)).await;
+    new.load(&dump.lock().unwrap());
+    let restored = place.with_database(new);
+    let told = restored.operator(&["after-restore"]);
+    assert!(told.contains("CRL numbers go on"), "{told}");
+    goes_on(&restored, known).await;
+}
+
+#[test]
+fn a_copy_is_put_into_a_folder_without_a_store_only() {
+    let (place, files) = (Place::embedded(), tempfile::tempdir().unwrap());
+    place.start().terminate();
+    let (old, copy) = (place.file(""), files.path().join("copy.db"));
+    backup(&old, &copy).unwrap();
+    let told = run(operator(&["restore"], &old).arg(&copy)).unwrap_err();
+    assert!(told.contains("signet.db: exists, and is never overwritten"), "{told}");
+    // The log of another database would be read into the copy.
+    let new = files.path().join("new");
+    std::fs::create_dir(&new).unwrap();
+    std::fs::write(new.join("signet.db-wal"), "").unwrap();
+    let told = restore(&old, &copy, &new).unwrap_err();
+    assert!(told.contains("signet.db-wal: exists"), "{told}");
+    std::fs::remove_file(new.join("signet.db-wal")).unwrap();
+    let told = restore(&old, &old.join("seal.key"), &new).unwrap_err();
+    assert!(told.contains("cannot be finished") || told.contains("no store"), "{told}");
+    assert!(!new.join("signet.db").exists() && std::fs::read_dir(&new).unwrap().count() == 2, "the key and the lock");
+    restore(&old, &copy, &new).unwrap();
+    place_of(&new).start().terminate();
+}

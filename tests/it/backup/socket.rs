@@ -1,0 +1,165 @@
+//! The operator's socket, and copies over it: who is heard, what is refused, and what is left when somebody leaves.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::geteuid;
+
+use super::{backup, operator, run};
+use crate::process::{Dev, dev};
+
+fn start(folder: &Path) -> Dev {
+    dev(&["--data-dir", folder.to_str().unwrap(), "--root-token", "socket-tests-root"])
+}
+
+fn connect(folder: &Path) -> UnixStream {
+    let stream = UnixStream::connect(folder.join("signet.sock")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// What a server says to these bytes until it closes.
+fn said(folder: &Path, bytes: &[u8]) -> String {
+    let mut stream = connect(folder);
+    // The rest of a line that is too long may find nobody any more.
+    let _ = stream.write_all(bytes);
+    let mut text = Vec::new();
+    let _ = stream.read_to_end(&mut text);
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn the_socket_is_for_its_owner_and_hears_commands_that_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = start(folder.path());
+    let socket = folder.path().join("signet.sock");
+    assert_eq!(std::fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
+    for (bytes, answer) in [
+        (&b"{\"command\":\"format\"}\n"[..], "does not know it"),
+        (b"{}\n", "does not know it"),
+        (b"hello\n", "no JSON"),
+        (b"\n", "no JSON"),
+        (&[b'x'; 70_000], "longer than 64 KiB"),
+        (b"{\"command\":\"backup\"}\n{\"release\":false}\n", "release: "),
+    ] {
+        let said = said(folder.path(), bytes);
+        assert!(said.contains(answer) && said.lines().count() <= 2, "{said}");
+    }
+    // Who has left the file held is not waited for, and few are served at a time.
+    let held: Vec<_> = (0..8)
+        .map(|_| {
+            let mut stream = connect(folder.path());
+            stream.write_all(b"{\"command\":\"backup\"}\n").unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            assert_eq!(line, "{\"result\":{\"held\":true}}\n");
+            stream
+        })
+        .collect();
+    assert!(said(folder.path(), b"{\"command\":\"backup\"}\n").contains("too many"));
+    drop(held);
+    let copy = folder.path().join("copy.db");
+    while backup(folder.path(), &copy).is_err() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    dev.terminate();
+    assert!(!socket.exists(), "a server that stopped leaves no socket");
+}
+
+#[test]
+fn another_user_is_not_heard() {
+    if !geteuid().is_root() {
+        return crate::crash::left_out("only root can ask as somebody else");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dev = start(folder.path());
+    // The folder and the mode keep others away; without both the server still does.
+    let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let socket = folder.path().join("signet.sock");
+    open(folder.path(), 0o755);
+    open(&socket, 0o666);
+    let ask = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); \
+               s.sendall(b'{\"command\":\"backup\"}\\n'); print(s.recv(1000).decode())";
+    let asked = |user: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", user, "--clear-groups", "/usr/bin/python3", "-c", ask]).arg(&socket);
+        let output = command.output().unwrap();
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr)
+    };
+    assert!(asked("65534").contains("for the user of the server only"), "{}", asked("65534"));
+    assert!(asked("0").contains("held"));
+    dev.terminate();
+}
+
+/// A folder whose name is longer than that of a socket may be.
+fn long(folder: &Path) -> PathBuf {
+    folder.join("a".repeat(90)).join("b".repeat(120))
+}
+
+#[test]
+fn a_data_folder_may_have_a_long_name() {
+    let files = tempfile::tempdir().unwrap();
+    let folder = long(files.path());
+    let dev = start(&folder);
+    assert_eq!(std::fs::metadata(folder.join("signet.sock")).unwrap().mode() & 0o777, 0o600);
+    let copy = files.path().join("copy.db");
+    backup(&folder, &copy).unwrap();
+    dev.kill();
+    // A socket that a crash left does not keep anybody from copying, nor the next server from starting.
+    assert!(folder.join("signet.sock").exists());
+    backup(&folder, &files.path().join("second.db")).unwrap();
+    start(&folder).terminate();
+}
+
+#[test]
+fn a_copy_is_one_whole_file_for_its_owner_and_takes_nobodys_name() {
+    let files = tempfile::tempdir().unwrap();
+    let (folder, copy) = (files.path().join("data"), files.path().join("copy.db"));
+    assert!(backup(&folder, &copy).unwrap_err().contains("signet.db: is not there"));
+    let dev = start(&folder);
+    backup(&folder, &copy).unwrap();
+    assert_eq!(std::fs::metadata(&copy).unwrap().mode() & 0o777, 0o600);
+    let first = std::fs::read(&copy).unwrap();
+    assert!(backup(&folder, &copy).unwrap_err().contains("copy.db: exists, and is never overwritten"));
+    assert_eq!(std::fs::read(&copy).unwrap(), first);
+    assert!(backup(&folder, &files.path().join("no/such/folder.db")).unwrap_err().contains("cannot be made"));
+    dev.terminate();
+    backup(&folder, &files.path().join("stopped.db")).unwrap();
+    let mut names: Vec<_> =
+        std::fs::read_dir(files.path()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["copy.db", "data", "stopped.db"], "nothing is left beside them");
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_leaves_no_copy() {
+    let files = tempfile::tempdir().unwrap();
+    let folder = files.path().join("data");
+    let dev = start(&folder);
+    let mut stream = connect(&folder);
+    stream.write_all(b"{\"command\":\"backup\"}\n").unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    dev.kill();
+    line.clear();
+    assert_eq!(reader.read_line(&mut line).unwrap_or(0), 0, "the end is all that is heard: {line}");
+}
+
+#[test]
+fn a_database_is_copied_by_its_own_tools() {
+    let files = tempfile::tempdir().unwrap();
+    let config = files.path().join("signet.toml");
+    std::fs::write(&config, "database_url = \"postgres:///x?host=/nowhere\"\nseal_key_file = \"/nowhere/key\"\n")
+        .unwrap();
+    let mut command = crate::process::signet();
+    command.args(["operator", "backup", "--to", "/nowhere/copy.db", "--config"]).arg(&config);
+    let told = run(&mut command).unwrap_err();
+    assert!(told.contains("pg_dump or pg_basebackup (docs/backup-postgresql.md)"), "{told}");
+    let told = run(operator(&["backup", "--to", "x"], files.path()).arg("--config").arg(&config)).unwrap_err();
+    assert!(told.contains("cannot be used with"), "{told}");
+}
