@@ -83,7 +83,7 @@ use crate::keys::store::KeyStore;
 use crate::nodes::store::ChangeLog;
 use crate::pki::store::PkiStore;
 use crate::projects::store::ProjectStore;
-use backend::{Reader, Unit};
+use backend::{FactWrite, Reader, Unit};
 use file_hold::Held;
 use keyring::DataKeys;
 use keys::Keys;
@@ -279,7 +279,7 @@ impl Storage {
                 "the store has CRLs of a later time than it is by this machine's clock: set the clock",
             ));
         }
-        self.commits.submit(Unit::Facts(vec![restored::restored(now)])).outcome().await.map(drop)
+        self.commits.submit(Unit::Facts(vec![FactWrite::new(restored::restored(now))])).outcome().await.map(drop)
     }
 
     /// How many commits ran since the store was opened.

@@ -118,12 +118,6 @@ impl<R: Reader + Clone> Store<R> {
         async move { Ok(crl_floor(&facts.await?)) }.boxed()
     }
 
-    /// The key that bodies are sealed with at present.
-    pub(super) fn current_key(&self) -> BoxFuture<'static, Result<DataKey>> {
-        let keys = self.keys.clone();
-        async move { keys.status().await }.boxed()
-    }
-
     /// Seals what is given away and not kept.
     pub(super) fn seal_held(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
         self.keys.seal(&held_context(what), plain)

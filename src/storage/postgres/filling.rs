@@ -6,7 +6,8 @@
 
 use tokio_postgres::types::ToSql;
 
-use super::connect::{self, PostgresUrl};
+use super::connect;
+use super::url::PostgresUrl;
 use super::query::{Failure, Session, rows};
 use super::schema;
 use crate::error::{Error, Kind, Result};
