@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use signet::x509::serial::Serial;
 
 use super::random::Random;
-use super::world::{Authority, Cert, Config, Revocation, World};
+use super::world::{Authority, COMPROMISE, Cert, Config, Revocation, World};
 use crate::support::Client;
 use crate::v1::pki::mount::parse;
 
@@ -289,10 +289,11 @@ impl World {
         // Or brought by the caller.
         cert.stored = true;
         let raced = given.raced && !given.before.contains(serial);
-        let new = Revocation { at: now, reasons: Vec::new(), complete: false, listed: false };
         let fresh = cert.revocation.is_none();
-        let revocation = cert.revocation.get_or_insert(new);
-        if fresh || raced {
+        let revocation = cert.revocation.get_or_insert(Revocation::at(now, Vec::new()));
+        if reason == COMPROMISE && !fresh {
+            revocation.is_compromised();
+        } else if fresh || raced {
             revocation.reasons.push(reason);
         }
         assert_eq!(data["revocation_time"], revocation.at, "{serial} was revoked then");

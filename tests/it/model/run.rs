@@ -14,7 +14,7 @@ use super::ask::{Ask, Circumstances};
 use super::life::{End, Life};
 use super::look::{keys, lists, look, look_at, look_at_lists};
 use super::random::Random;
-use super::world::{Authority, Config, Issuer, Removable, Revocation, World};
+use super::world::{Authority, COMPROMISE, Config, Issuer, Removable, Revocation, World};
 use crate::faults::double::Fault;
 use crate::support::{App, Client, Place};
 use crate::v1::pki::foreign;
@@ -282,8 +282,11 @@ impl Run {
         for (serial, cert) in &mut self.world.certs {
             let tried = std::mem::take(&mut cert.tried);
             if let Some(revocation) = &mut cert.revocation {
-                let raced = tried.into_iter().filter(|(at, _)| *at == revocation.at);
-                revocation.reasons.extend(raced.map(|(_, reason)| reason));
+                let raced = tried.iter().filter(|(at, _)| *at == revocation.at);
+                revocation.reasons.extend(raced.map(|(_, reason)| *reason));
+                if tried.iter().any(|(_, reason)| *reason == COMPROMISE) {
+                    revocation.may_be_compromised();
+                }
                 continue;
             }
             if !revoked.contains(serial) {
@@ -293,7 +296,10 @@ impl Run {
             let at = data["revocation_time"].as_i64().unwrap();
             let reasons: Vec<_> = tried.iter().filter(|(time, _)| *time == at).map(|(_, reason)| *reason).collect();
             assert!(!reasons.is_empty(), "{serial} was revoked at {at} without a request");
-            cert.revocation = Some(Revocation { at, reasons, complete: false, listed: false });
+            let revocation = cert.revocation.insert(Revocation::at(at, reasons));
+            if tried.iter().any(|(_, reason)| *reason == COMPROMISE) {
+                revocation.may_be_compromised();
+            }
         }
         look_at_lists(&client, &self.world).await;
     }

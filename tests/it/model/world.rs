@@ -65,10 +65,42 @@ pub struct Revocation {
     pub at: i64,
     /// What its reason may be: one, but where requests raced.
     pub reasons: Vec<Option<u8>>,
+    /// Reasons that a compromise may have replaced: lists may still tell them.
+    pub earlier: Vec<Option<u8>>,
     /// It must be on the complete list.
     pub complete: bool,
     /// It must be on the complete list or on the delta list.
     pub listed: bool,
+}
+
+/// keyCompromise.
+pub const COMPROMISE: Option<u8> = Some(1);
+
+impl Revocation {
+    /// One of now, or of when requests raced.
+    pub fn at(at: i64, reasons: Vec<Option<u8>>) -> Self {
+        Self { at, reasons, earlier: Vec::new(), complete: false, listed: false }
+    }
+
+    /// A compromise took the place of its reason.
+    pub fn is_compromised(&mut self) {
+        self.earlier.append(&mut self.reasons);
+        self.reasons.push(COMPROMISE);
+    }
+
+    /// A compromise may have taken the place of its reason.
+    pub fn may_be_compromised(&mut self) {
+        self.earlier.extend_from_slice(&self.reasons);
+        self.reasons.push(COMPROMISE);
+    }
+
+    /// Whether a list may tell such a reason; of several that it may have, only these are left.
+    pub fn may_tell(&mut self, fits: impl Fn(&Option<u8>) -> bool) -> bool {
+        if self.earlier.is_empty() {
+            self.reasons.retain(&fits);
+        }
+        self.reasons.iter().chain(&self.earlier).any(fits)
+    }
 }
 
 /// `config/crl`, as far as it is changed here.

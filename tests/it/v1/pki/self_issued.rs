@@ -24,7 +24,7 @@ async fn signed(pki: &Pki, path: &str, request: Value) -> (String, Certificate) 
     let answer = pki.post(path, request).await;
     let data = &answer.body["data"];
     let members: Vec<_> = data.as_object().unwrap().keys().cloned().collect();
-    assert_eq!(members, ["certificate", "issuing_ca"]);
+    assert_eq!(members, ["certificate", "issuing_ca", "renew_after"]);
     let text = data["certificate"].as_str().unwrap().to_owned();
     let (certificate, issuer) = (parse(&text), parse(data["issuing_ca"].as_str().unwrap()));
     assert!(certificate.is_signed_by(issuer.key()));
