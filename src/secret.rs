@@ -8,7 +8,11 @@
 use std::io;
 use std::ops::Range;
 
-use zeroize::Zeroize;
+/// Overwrites bytes all at once, even where nobody reads them afterwards.
+fn overwrite(bytes: &mut [u8]) {
+    bytes.fill(0);
+    zeroize::optimization_barrier(bytes);
+}
 
 /// Secret bytes, overwritten on drop.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -33,7 +37,10 @@ impl Secret {
 
 impl Drop for Secret {
     fn drop(&mut self) {
-        self.0.zeroize();
+        // What it may have held before, too.
+        self.0.clear();
+        self.0.resize(self.0.capacity(), 0);
+        overwrite(&mut self.0);
     }
 }
 
@@ -139,7 +146,7 @@ impl PartlySecret {
     fn overwrite(&mut self) {
         let end = self.secret.end.min(self.bytes.len());
         let start = self.secret.start.min(end);
-        self.bytes[start..end].zeroize();
+        overwrite(&mut self.bytes[start..end]);
     }
 }
 

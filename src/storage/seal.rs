@@ -223,16 +223,16 @@ impl Ring {
     }
 
     /// Seals `body` for the row that `context` names; the plain body is overwritten.
-    pub(crate) fn seal(&self, context: &[u8], mut body: Vec<u8>) -> Result<Vec<u8>> {
+    pub(crate) fn seal(&self, context: &[u8], body: Vec<u8>) -> Result<Vec<u8>> {
+        let body = Secret::new(body);
+        let body = body.expose();
         let keys = self.keys.load();
         let key = keys.by_term.get(&keys.current).ok_or_else(|| Error::internal("no data key"))?;
         let mut header = Vec::with_capacity(HEADER_LEN + NONCE_LEN + body.len() + TAG_LEN);
         self.unnoted.fetch_add(1, Ordering::Relaxed);
         header.extend_from_slice(&keys.current.to_be_bytes());
         header.push(VERSION);
-        let sealed = seal_with(key, context, &body, header);
-        body.zeroize();
-        sealed
+        seal_with(key, context, body, header)
     }
 
     /// Opens a sealed value of the row that `context` names.

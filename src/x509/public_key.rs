@@ -5,6 +5,7 @@
 //! 2³³, are refused before any arithmetic. Minimum sizes are the caller's rule.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use aws_lc_rs::digest::{self, Digest};
 use aws_lc_rs::signature::{self, ParsedPublicKey, UnparsedPublicKey, VerificationAlgorithm};
@@ -27,8 +28,9 @@ pub struct PublicKey {
     /// Where the contents of the BIT STRING start; they reach to the end of `spki`.
     bits_at: usize,
     kind: KeyKind,
-    /// The key as the crypto library holds it, bound to the usual algorithm of its kind.
-    parsed: Option<ParsedPublicKey>,
+    /// The key as the crypto library holds it, bound to one algorithm: the usual one of its kind, for RSA the first
+    /// that a digest was verified with.
+    parsed: OnceLock<(SignatureAlgorithm, ParsedPublicKey)>,
 }
 
 impl PublicKey {
@@ -53,15 +55,18 @@ impl PublicKey {
                 p224::PublicKey::from_sec1_bytes(bits).map_err(|_| DerError("the EC point is not on the curve"))?;
                 None
             }
-            KeyKind::Ec(curve) => Some(
-                ParsedPublicKey::new(ecdsa_verifier(curve, curve.hash()).ok_or(UNSUPPORTED)?, spki_der)
-                    .map_err(|_| DerError("the EC point is not on the curve"))?,
-            ),
-            KeyKind::Ed25519 => Some(
-                ParsedPublicKey::new(&signature::ED25519, bits)
-                    .map_err(|_| DerError("malformed Ed25519 public key"))?,
-            ),
+            KeyKind::Ec(curve) => {
+                let key = ParsedPublicKey::new(ecdsa_verifier(curve, curve.hash()).ok_or(UNSUPPORTED)?, spki_der)
+                    .map_err(|_| DerError("the EC point is not on the curve"))?;
+                Some((SignatureAlgorithm::Ecdsa(curve.hash()), key))
+            }
+            KeyKind::Ed25519 => {
+                let key = ParsedPublicKey::new(&signature::ED25519, bits)
+                    .map_err(|_| DerError("malformed Ed25519 public key"))?;
+                Some((SignatureAlgorithm::Ed25519, key))
+            }
         };
+        let parsed = parsed.map_or_else(OnceLock::new, OnceLock::from);
         Ok(Self { spki: spki_der.to_vec(), bits_at: spki_der.len() - bits.len(), kind, parsed })
     }
 
@@ -71,7 +76,7 @@ impl PublicKey {
             w.raw(&algorithm_identifier(kind));
             w.bit_string(bits);
         });
-        Self { bits_at: spki.len() - bits.len(), spki, kind, parsed: None }
+        Self { bits_at: spki.len() - bits.len(), spki, kind, parsed: OnceLock::new() }
     }
 
     /// Kind and size.
@@ -107,8 +112,8 @@ impl PublicKey {
             return verify_p224(self.bits(), hash.digest(message).as_ref(), signature).ok_or_else(wrong);
         }
         let verifier = self.verifier(algorithm)?;
-        match &self.parsed {
-            Some(parsed) if algorithm.is_usual_for(self.kind) => parsed.verify_sig(message, signature),
+        match self.parsed.get() {
+            Some((own, parsed)) if *own == algorithm => parsed.verify_sig(message, signature),
             _ => UnparsedPublicKey::new(verifier, self.bits()).verify(message, signature),
         }
         .map_err(|_| wrong())
@@ -152,8 +157,13 @@ impl PublicKey {
             return verify_p224(self.bits(), digest.as_ref(), signature).ok_or_else(wrong);
         }
         let verifier = self.verifier(algorithm)?;
-        match &self.parsed {
-            Some(parsed) if algorithm.is_usual_for(self.kind) => parsed.verify_digest_sig(&digest, signature),
+        // Whose digests are verified signs again and again: reading an RSA key is a good part of a verification.
+        if self.parsed.get().is_none() {
+            let parsed = ParsedPublicKey::new(verifier, self.bits()).map_err(|_| wrong())?;
+            let _ = self.parsed.set((algorithm, parsed));
+        }
+        match self.parsed.get() {
+            Some((own, parsed)) if *own == algorithm => parsed.verify_digest_sig(&digest, signature),
             _ => UnparsedPublicKey::new(verifier, self.bits()).verify_digest(&digest, signature),
         }
         .map_err(|_| wrong())
@@ -296,6 +306,9 @@ pub(crate) fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::rand::SystemRandom;
+    use aws_lc_rs::rsa::KeySize;
+    use aws_lc_rs::signature::{KeyPair as _, RsaEncoding};
     use proptest::prelude::*;
 
     use super::*;
@@ -368,6 +381,29 @@ mod tests {
             assert!(PublicKey::parse(&off).unwrap_err().text().contains("on the curve"), "{curve}");
             off.push(0);
             assert!(PublicKey::parse(&off).unwrap_err().text().contains("trailing"), "{curve}");
+        }
+    }
+
+    #[test]
+    fn a_digest_is_verified_with_each_algorithm_of_a_key_whichever_came_first() {
+        let key = signature::RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
+        let public = PublicKey::trusted(KeyKind::Rsa { bits: 2048 }, key.public_key().as_ref());
+        let encodings: [(SignatureAlgorithm, &'static dyn RsaEncoding); 3] = [
+            (SignatureAlgorithm::RsaPss(Hash::Sha384), &signature::RSA_PSS_SHA384),
+            (SignatureAlgorithm::RsaPkcs1(Hash::Sha384), &signature::RSA_PKCS1_SHA384),
+            (SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &signature::RSA_PKCS1_SHA256),
+        ];
+        for (made_with, encoding) in encodings {
+            let mut signature = vec![0; key.public_modulus_len()];
+            key.sign(encoding, &SystemRandom::new(), b"message", &mut signature).unwrap();
+            let verifies = |algorithm: SignatureAlgorithm, message| {
+                let digest = algorithm.hash().unwrap().digest(message);
+                public.verify_digest(algorithm, digest.as_ref(), &signature).is_ok()
+            };
+            for (algorithm, _) in encodings {
+                assert_eq!(verifies(algorithm, b"message"), algorithm == made_with, "{}", algorithm.name());
+                assert!(!verifies(algorithm, b"another"));
+            }
         }
     }
 

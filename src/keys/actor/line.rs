@@ -1,8 +1,9 @@
 //! The line of jobs and the places at the backend: one state, one lock.
 //!
 //! A *place* is a thread or a task; there are never more than `max_parallel`, and each makes one call at a
-//! time. Who pushes a job and finds nobody idle starts a place if one is left. Places take the jobs in their
-//! order; a job whose caller has left or whose time is up is answered here and never begun.
+//! time. Who pushes a job and finds nobody idle starts a place if one is left; else one idle thread is called, unless
+//! one comes by itself, and calls the next where more waits. Places take the jobs in their order; a job whose caller
+//! has left or whose time is up is answered here and never begun.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -69,7 +70,12 @@ struct State {
     max_parallel: usize,
     waiting: VecDeque<Job>,
     places: usize,
+    /// Threads that wait to be called.
     idle: usize,
+    /// Of them, those that have been called.
+    called: usize,
+    /// Threads that are about to look for a job by themselves.
+    looking: usize,
     /// Calls at the backend, by number, with the end of their time.
     running: Vec<(u64, Instant)>,
     calls: u64,
@@ -109,6 +115,8 @@ impl Line {
             waiting: VecDeque::new(),
             places: 0,
             idle: 0,
+            called: 0,
+            looking: 0,
             running: Vec::new(),
             calls: 0,
             closed: false,
@@ -157,12 +165,13 @@ impl Line {
         }
         state.waiting.push_back(job);
         let hires = state.hires();
+        let calls = !hires && state.calls();
         self.show(&state);
         drop(state);
         self.refuse(void);
         if hires {
             self.hire();
-        } else {
+        } else if calls {
             self.changed.notify_one();
         }
         Ok(())
@@ -177,12 +186,17 @@ impl Line {
     /// something to do.
     pub(super) fn next(&self, version: Option<u64>, since: Instant) -> Next {
         let mut state = self.lock();
-        let mut rested = false;
+        let (mut rested, mut gave_way) = (false, false);
         loop {
             if version.is_some_and(|version| version != state.version) {
                 return Next::Renew;
             }
             if let Some(call) = self.take(&mut state) {
+                let calls = state.calls();
+                drop(state);
+                if calls {
+                    self.changed.notify_one();
+                }
                 return Next::Call(call);
             }
             if state.is_over() || since.elapsed() >= self.limits.idle {
@@ -191,14 +205,35 @@ impl Line {
             if rested {
                 return Next::Rest;
             }
+            if !gave_way {
+                (state, gave_way) = (self.give_way(state), true);
+                continue;
+            }
             state.idle += 1;
             let wait = REST.min(self.limits.idle);
             let (after, waited) =
                 self.changed.wait_timeout(state, wait).unwrap_or_else(|poisoned| poisoned.into_inner());
             state = after;
             state.idle -= 1;
+            // Whoever was called: a thread that comes uncalled does the same.
+            state.called = state.called.saturating_sub(1);
             rested = waited.timed_out();
+            if !rested {
+                state = self.give_way(state);
+            }
         }
+    }
+
+    /// Whoever waits for this processor goes first, and what a worker brings then needs nobody to be woken for it: a
+    /// thread that is awake makes many calls, one after the other, when the machine is busy. Costs nothing when it is
+    /// not.
+    fn give_way<'l>(&'l self, mut state: MutexGuard<'l, State>) -> MutexGuard<'l, State> {
+        state.looking += 1;
+        drop(state);
+        std::thread::yield_now();
+        let mut state = self.lock();
+        state.looking -= 1;
+        state
     }
 
     /// The next call of a task; without one, the task ends.
@@ -307,9 +342,17 @@ impl Line {
 impl State {
     /// Whether a place has to be started for what waits; it counts from here.
     fn hires(&mut self) -> bool {
-        let hires = self.waiting.len() > self.idle && self.places < self.max_parallel;
+        let hires = self.waiting.len() > self.idle + self.looking && self.places < self.max_parallel;
         self.places += usize::from(hires);
         hires
+    }
+
+    /// Whether a thread has to be called for what waits; it counts from here. Whoever comes calls the next one when
+    /// more waits than it takes: so nobody is woken for what others have taken meanwhile.
+    fn calls(&mut self) -> bool {
+        let calls = !self.waiting.is_empty() && self.idle > 0 && self.called + self.looking == 0;
+        self.called += usize::from(calls);
+        calls
     }
 
     /// Whether a place without work has nothing to stay for.
@@ -350,15 +393,71 @@ impl Drop for Place {
         state.places -= 1;
         // For a job that came after the last look. A place that could not begin would not the next time.
         let hires = self.began && state.hires();
+        let calls = !hires && state.calls();
         self.line.show(&state);
         drop(state);
         self.line.ended.notify_waiters();
         if hires {
             self.line.hire();
+        } else if calls {
+            self.line.changed.notify_one();
         }
     }
 }
 
 pub(super) fn stopped(name: &str) -> Error {
     Error::new(Kind::Unavailable, format!("managed key {name:?}: its signer is stopping"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::actor::{BlockingBackend, Lane};
+    use crate::keys::signer::Wants;
+    use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+
+    struct Nobody;
+
+    impl BlockingBackend for Nobody {
+        fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<Wants> {
+            Ok(Wants::Digest)
+        }
+
+        fn lane(self: Arc<Self>, _: Meter) -> Box<dyn Lane> {
+            unreachable!("no place is begun")
+        }
+    }
+
+    fn job() -> Job {
+        let (answer, _) = oneshot::channel();
+        let now = Instant::now();
+        Job { request: Request::Find { create: false }, queued_at: now, deadline: now, answer }
+    }
+
+    #[test]
+    fn one_thread_is_called_for_what_nobody_comes_for_and_calls_the_next() {
+        let backend = Backend::Blocking(Arc::new(Nobody));
+        let line = Line::new("any", backend, |_| unreachable!("all places are taken"), 2, Limits::default());
+        let push = |state: &mut State| {
+            state.waiting.push_back(job());
+            (state.hires(), state.calls())
+        };
+        let mut state = line.lock();
+        (state.places, state.idle) = (2, 2);
+        assert_eq!(push(&mut state), (false, true));
+        assert_eq!(push(&mut state), (false, false), "one comes");
+        // It comes, and takes the first.
+        (state.idle, state.called) = (1, 0);
+        state.waiting.pop_front();
+        assert!(state.calls());
+        // So does the other.
+        (state.idle, state.called) = (0, 0);
+        state.waiting.pop_front();
+        assert!(!state.calls(), "nothing waits");
+        assert_eq!(push(&mut state), (false, false), "whoever is done takes it");
+        (state.idle, state.looking) = (1, 1);
+        assert_eq!(push(&mut state), (false, false), "one looks by itself");
+        (state.places, state.idle, state.looking) = (1, 0, 0);
+        assert_eq!(push(&mut state), (true, false), "a place is left");
+    }
 }

@@ -62,7 +62,8 @@ impl Open<method::Jwt> {
         let claims = view.made().verifier(config, settings, clock)?.verify(&token, &rules).await?;
         // Keys may have taken their time, and what was let in before may not be now.
         let now = self.view();
-        if now.config() != Some(config) || now.roles().get(&name).is_none_or(|now| **now != **role) {
+        let is_changed = || now.config() != Some(config) || now.roles().get(&name).is_none_or(|now| **now != **role);
+        if !Arc::ptr_eq(&now, &view) && is_changed() {
             return Err(Error::new(
                 Kind::Unavailable,
                 "the role or the configuration was changed meanwhile; log in again",

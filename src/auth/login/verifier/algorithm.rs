@@ -1,6 +1,6 @@
 //! The signature algorithms of tokens (RFC 7518 3.1, RFC 8037 3.1), and the one place that verifies with them.
 
-use aws_lc_rs::signature::{ECDSA_P521_SHA512_FIXED, UnparsedPublicKey};
+use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm as Library, DecodingKey, crypto};
@@ -28,9 +28,16 @@ pub(in crate::auth) enum Algorithm {
 /// A public key that tokens are verified with.
 pub(super) struct VerificationKey {
     kind: KeyKind,
-    key: DecodingKey,
-    /// The point of a P-521 key, whose algorithm the library does not have.
-    point: Vec<u8>,
+    key: Form,
+}
+
+/// A key, in the form in which it verifies.
+enum Form {
+    /// For the library, which reads it anew with every token.
+    Library(DecodingKey),
+    /// Read once, for each of its algorithms: RSA, where reading is a good part of a verification, and P-521, whose
+    /// algorithm the library does not have.
+    Parsed(Vec<(Algorithm, ParsedPublicKey)>),
 }
 
 impl Algorithm {
@@ -69,19 +76,27 @@ impl Algorithm {
         }
     }
 
-    /// The library's name of it; `None` for the one that it does not have.
+    /// The library's name of it, for keys that it reads itself.
     fn of_library(self) -> Option<Library> {
         Some(match self {
-            Self::RS256 => Library::RS256,
-            Self::RS384 => Library::RS384,
-            Self::RS512 => Library::RS512,
-            Self::PS256 => Library::PS256,
-            Self::PS384 => Library::PS384,
-            Self::PS512 => Library::PS512,
             Self::ES256 => Library::ES256,
             Self::ES384 => Library::ES384,
-            Self::ES512 => return None,
             Self::EdDsa => Library::EdDSA,
+            _ => return None,
+        })
+    }
+
+    /// How it is verified with a key that was read before.
+    fn of_parsed(self) -> Option<&'static dyn VerificationAlgorithm> {
+        Some(match self {
+            Self::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
+            Self::RS384 => &signature::RSA_PKCS1_2048_8192_SHA384,
+            Self::RS512 => &signature::RSA_PKCS1_2048_8192_SHA512,
+            Self::PS256 => &signature::RSA_PSS_2048_8192_SHA256,
+            Self::PS384 => &signature::RSA_PSS_2048_8192_SHA384,
+            Self::PS512 => &signature::RSA_PSS_2048_8192_SHA512,
+            Self::ES512 => &signature::ECDSA_P521_SHA512_FIXED,
+            _ => return None,
         })
     }
 }
@@ -89,14 +104,15 @@ impl Algorithm {
 impl VerificationKey {
     /// `None` for a key that no algorithm is for: of P-224, or of RSA with less than 2048 bits.
     pub(super) fn new(public: &PublicKey) -> Option<Self> {
-        let bits = public.bits();
-        let (key, point) = match public.kind() {
-            KeyKind::Rsa { bits: size } if size >= 2048 => (DecodingKey::from_rsa_der(bits), Vec::new()),
-            KeyKind::Rsa { .. } | KeyKind::Ec(Curve::P224) => return None,
-            KeyKind::Ec(_) => (DecodingKey::from_ec_der(bits), bits.to_vec()),
-            KeyKind::Ed25519 => (DecodingKey::from_ed_der(bits), Vec::new()),
+        let (kind, bits) = (public.kind(), public.bits());
+        let key = match kind {
+            KeyKind::Rsa { bits } if bits < 2048 => return None,
+            KeyKind::Ec(Curve::P224) => return None,
+            KeyKind::Rsa { .. } | KeyKind::Ec(Curve::P521) => Form::Parsed(parsed(kind, bits)?),
+            KeyKind::Ec(_) => Form::Library(DecodingKey::from_ec_der(bits)),
+            KeyKind::Ed25519 => Form::Library(DecodingKey::from_ed_der(bits)),
         };
-        Some(Self { kind: public.kind(), key, point })
+        Some(Self { kind, key })
     }
 
     /// Whether tokens of an algorithm can be verified with it.
@@ -106,14 +122,21 @@ impl VerificationKey {
 
     /// Whether a signature, in base64url, is that of a message.
     pub(super) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &str) -> bool {
-        if !self.fits(algorithm) {
-            return false;
-        }
-        match algorithm.of_library() {
-            Some(library) => crypto::verify(signature, message, &self.key, library).unwrap_or(false),
-            None => URL_SAFE_NO_PAD.decode(signature).is_ok_and(|signature| {
-                UnparsedPublicKey::new(&ECDSA_P521_SHA512_FIXED, &self.point).verify(message, &signature).is_ok()
+        match &self.key {
+            Form::Library(key) => algorithm
+                .of_library()
+                .filter(|_| self.fits(algorithm))
+                .is_some_and(|library| crypto::verify(signature, message, key, library).unwrap_or(false)),
+            Form::Parsed(keys) => keys.iter().find(|(own, _)| *own == algorithm).is_some_and(|(_, key)| {
+                let signature = URL_SAFE_NO_PAD.decode(signature);
+                signature.is_ok_and(|signature| key.verify_sig(message, &signature).is_ok())
             }),
         }
     }
+}
+
+/// A key for each of its algorithms; `None` when it cannot be read.
+fn parsed(kind: KeyKind, bits: &[u8]) -> Option<Vec<(Algorithm, ParsedPublicKey)>> {
+    let own = Algorithm::ALL.into_iter().map(|(algorithm, _)| algorithm).filter(|algorithm| algorithm.fits(kind));
+    own.map(|algorithm| Some((algorithm, ParsedPublicKey::new(algorithm.of_parsed()?, bits).ok()?))).collect()
 }

@@ -10,7 +10,8 @@ use serde_json::{Map, Number, Value};
 
 /// Reads one object; `None` for anything else, and for an object with a member twice, at any depth.
 pub(super) fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
-    match serde_json::from_slice(bytes) {
+    // As text: then its strings are known to be UTF-8, which they would be asked for one by one.
+    match serde_json::from_str(std::str::from_utf8(bytes).ok()?) {
         Ok(Once(Value::Object(object))) => Some(object),
         _ => None,
     }
