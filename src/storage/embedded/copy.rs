@@ -236,7 +236,7 @@ fn header(log: &mut File) -> IoResult<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::backend::{Backend as _, Unit};
+    use crate::storage::backend::{Backend as _, FactWrite, Unit};
     use std::os::unix::fs::MetadataExt as _;
 
     fn at(seconds: i64) -> Time {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn fact(name: usize) -> Vec<Unit> {
-        vec![Unit::Facts(vec![(format!("fact {name}"), vec![7; 3000])])]
+        vec![Unit::Facts(vec![FactWrite::new((format!("fact {name}"), vec![7; 3000]))])]
     }
 
     fn facts(file: &Path) -> i64 {

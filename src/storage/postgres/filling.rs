@@ -7,9 +7,9 @@
 use tokio_postgres::types::ToSql;
 
 use super::connect;
-use super::url::PostgresUrl;
 use super::query::{Failure, Session, rows};
 use super::schema;
+use super::url::PostgresUrl;
 use crate::error::{Error, Kind, Result};
 use crate::sql::Value;
 

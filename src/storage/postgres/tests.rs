@@ -106,7 +106,7 @@ async fn what_no_synchronous_standby_has_is_not_answered_as_stored() {
     // Longer than the server's own limit for a statement.
     let mut writer = writer.with_deadline(Duration::from_secs(12));
     cluster.set(&["synchronous_standby_names = 'absent'"]);
-    let unit = || vec![Unit::Facts(vec![("one".to_owned(), Vec::new())])];
+    let unit = || vec![Unit::Facts(vec![FactWrite::new(("one".to_owned(), Vec::new()))])];
     let work = || -> Work {
         let sql = "CREATE TABLE made_by_a_session (n int)";
         Arc::new(move |session| async move { session.execute(sql, &[]).await.map(drop) }.boxed_local())
@@ -115,7 +115,7 @@ async fn what_no_synchronous_standby_has_is_not_answered_as_stored() {
     assert_eq!(written[0].as_ref().unwrap_err().kind(), Kind::Unavailable);
     assert!(worked.is_err());
     cluster.set(&["synchronous_standby_names = ''"]);
-    let again = writer.apply(vec![Unit::Facts(vec![("two".to_owned(), Vec::new())])]).await;
+    let again = writer.apply(vec![Unit::Facts(vec![FactWrite::new(("two".to_owned(), Vec::new()))])]).await;
     assert!(again[0].is_ok(), "on a new connection");
 }
 
@@ -125,7 +125,7 @@ async fn a_server_that_takes_no_writes_any_more_is_left_for_one_that_does() {
     let database = primary.database();
     let standby = primary.standby();
     let (mut writer, reader) = open(PostgresUrl::parse(&database.url_with(&standby)).unwrap()).await.unwrap();
-    let unit = |name: &str| vec![Unit::Facts(vec![(name.to_owned(), Vec::new())])];
+    let unit = |name: &str| vec![Unit::Facts(vec![FactWrite::new((name.to_owned(), Vec::new()))])];
     let work = |name: &'static str| -> Work {
         let sql = "INSERT INTO meta (name, value) VALUES ($1, '')";
         Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
