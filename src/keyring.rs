@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::documents::DocumentWrite;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
+pub use store::MOST_OPERATIONS;
 use store::{DataKey, KeyringStore, Step, settings_key};
 
 /// Between two ticks.
@@ -34,8 +35,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Fewest values after which a key may be changed by itself.
 pub const LEAST_OPERATIONS: u64 = 1_000_000;
-/// Most values that one key seals, whatever is configured: nine tenths of what its random nonces allow.
-pub const MOST_OPERATIONS: u64 = 3_865_470_566;
 /// Shortest age at which a key may be changed by itself.
 pub const LEAST_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Longest such age: a hundred years.

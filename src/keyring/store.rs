@@ -6,6 +6,9 @@ use crate::clock::Time;
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::Result;
 
+/// Most values that one key seals, whatever is configured: nine tenths of what its random nonces allow.
+pub const MOST_OPERATIONS: u64 = 3_865_470_566;
+
 /// The data key in use, and what is left of earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataKey {

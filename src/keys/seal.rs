@@ -22,31 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A file of a secret is shorter, bytes.
 const MAX_SECRET: u64 = 1024;
 
-/// A seal key that is elsewhere.
-pub trait SealDevice: Send + Sync {
-    /// Its type, as the configuration names it.
-    fn kind(&self) -> &'static str;
-
-    /// How it wraps. What was wrapped in one way is unwrapped in that way alone.
-    fn mechanism(&self) -> &'static str;
-
-    /// What the key is called there, for people.
-    fn key(&self) -> String;
-
-    /// Wraps a root key for the store that `context` names.
-    ///
-    /// # Errors
-    /// `Unavailable` when the device or service is out of reach, `BadGateway` when it refuses the credential,
-    /// `Invalid` when the key is not there or not for this use.
-    fn wrap(&self, context: &str, root: Secret) -> BoxFuture<'static, Result<Vec<u8>>>;
-
-    /// The root key that was wrapped for the store that `context` names.
-    ///
-    /// # Errors
-    /// As [`SealDevice::wrap`]; also `Invalid` when it does not open.
-    fn unwrap(&self, context: &str, wrapped: Vec<u8>) -> BoxFuture<'static, Result<Secret>>;
-}
-
 /// How a PKCS #11 token wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealMechanism {

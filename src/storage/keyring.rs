@@ -129,7 +129,7 @@ impl KeyringStore for DataKeys {
     fn note_use(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             let ring = self.keys.ring();
-            let (term, unnoted) = ring.take_unnoted();
+            let (term, unnoted) = ring.unnoted();
             let (of, added) = (i64::from(term), i64::try_from(unnoted).unwrap_or(i64::MAX));
             let noted = match added {
                 0 => self.sessions.read("data_key_use", move |session| one(session, NOTED, vec![of.into()])).await,
@@ -138,16 +138,8 @@ impl KeyringStore for DataKeys {
                     self.sessions.write("data_key_use", move |session| one(session, ADD, values())).await
                 }
             };
-            match noted {
-                Ok(noted) => {
-                    ring.set_noted(term, u64::try_from(noted).unwrap_or_default());
-                    Ok(())
-                }
-                Err(error) => {
-                    ring.give_back(unnoted);
-                    Err(error)
-                }
-            }
+            ring.set_noted(term, u64::try_from(noted?).unwrap_or_default(), unnoted);
+            Ok(())
         }
         .boxed_local()
     }

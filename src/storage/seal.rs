@@ -14,6 +14,7 @@
 //! Called by the storage front door only; engines see sealed bodies. Keys are overwritten when they
 //! go, and no type here has `Debug`.
 
+mod cipher;
 mod key;
 pub(crate) mod root;
 
@@ -22,23 +23,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::aead::{LessSafeKey, NONCE_LEN};
 use zeroize::Zeroize;
 
 use crate::auth::store::{SecretIdRow, TokenHash};
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
-use crate::keyring::MOST_OPERATIONS;
+use crate::keyring::store::MOST_OPERATIONS;
 use crate::secret::Secret;
 use crate::storage::backend::{Fact, micros};
 use crate::x509::serial::Serial;
 
+use cipher::{TAG_LEN, aead_key, open_with, seal_with};
 pub use key::SealKey;
 pub use root::About;
 
 const VERSION: u8 = 1;
-const TAG_LEN: usize = 16;
 const HEADER_LEN: usize = 5;
 /// How often a worn term asks again.
 const ASK_EVERY: u64 = 1 << 12;
@@ -193,22 +194,20 @@ impl Ring {
         new.term
     }
 
-    /// What the key in use sealed here and is not noted in the store: its term, and how much. It counts as noted
-    /// from now on, unless it is given back.
-    pub(crate) fn take_unnoted(&self) -> (u32, u64) {
-        (self.keys.load().current, self.unnoted.swap(0, Ordering::Relaxed))
+    /// What the key in use sealed here and is not noted in the store: its term, and how much.
+    pub(crate) fn unnoted(&self) -> (u32, u64) {
+        (self.keys.load().current, self.unnoted.load(Ordering::Relaxed))
     }
 
-    /// That could not be noted.
-    pub(crate) fn give_back(&self, unnoted: u64) {
-        self.unnoted.fetch_add(unnoted, Ordering::Relaxed);
-    }
-
-    /// How much is noted of a term.
-    pub(crate) fn set_noted(&self, term: u32, noted: u64) {
-        if term == self.keys.load().current {
-            self.noted.store(noted, Ordering::Relaxed);
+    /// How much is noted of a term by now, and how much of that was added for what was sealed here.
+    pub(crate) fn set_noted(&self, term: u32, noted: u64, added: u64) {
+        if term != self.keys.load().current {
+            return;
         }
+        // In this order what is told in between is too much rather than too little.
+        self.noted.store(noted, Ordering::Relaxed);
+        let less = |unnoted: u64| Some(unnoted.saturating_sub(added));
+        let _ = self.unnoted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     fn begin_count(&self) {
@@ -361,35 +360,6 @@ fn wrap_context(installation: &str, term: u32) -> Vec<u8> {
     context
 }
 
-fn aead_key(bytes: &[u8]) -> Result<LessSafeKey> {
-    let key = UnboundKey::new(&AES_256_GCM, bytes).map_err(|_| Error::internal("a data key is not 32 bytes"))?;
-    Ok(LessSafeKey::new(key))
-}
-
-/// Appends nonce ‖ ciphertext ‖ tag to `out`.
-fn seal_with(key: &LessSafeKey, context: &[u8], plain: &[u8], mut out: Vec<u8>) -> Result<Vec<u8>> {
-    // Reserved at once: growing later would leave a copy of the plain text behind.
-    out.reserve_exact(NONCE_LEN + plain.len() + TAG_LEN);
-    let nonce: [u8; NONCE_LEN] = crate::random::bytes();
-    out.extend_from_slice(&nonce);
-    let start = out.len();
-    out.extend_from_slice(plain);
-    let tag = key
-        .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(context), &mut out[start..])
-        .map_err(|_| Error::internal("sealing failed"))?;
-    out.extend_from_slice(tag.as_ref());
-    Ok(out)
-}
-
-fn open_with(key: &LessSafeKey, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
-    let (nonce, rest) = sealed.split_at_checked(NONCE_LEN)?;
-    let mut body = rest.to_vec();
-    let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-    let len = key.open_in_place(nonce, Aad::from(context), &mut body).ok()?.len();
-    body.truncate(len);
-    Some(body)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -449,11 +419,13 @@ mod tests {
     fn a_term_asks_for_the_next_one_at_its_limit_and_until_it_has_it() {
         let ring = ring();
         assert!(!ring.asks_for_rotation());
-        ring.set_noted(1, MOST_OPERATIONS);
+        ring.set_noted(1, MOST_OPERATIONS, 0);
         assert!(ring.asks_for_rotation());
         ring.seal(b"row", Vec::new()).unwrap();
         assert!(!ring.asks_for_rotation());
-        ring.give_back(ASK_EVERY - 1);
+        for _ in 1..ASK_EVERY {
+            ring.seal(b"row", Vec::new()).unwrap();
+        }
         assert!(ring.asks_for_rotation());
         ring.adopt(ring.new_term().unwrap());
         assert!(!ring.asks_for_rotation());
@@ -465,15 +437,14 @@ mod tests {
         for _ in 0..3 {
             ring.seal(b"row", Vec::new()).unwrap();
         }
-        ring.set_noted(1, 10);
+        assert_eq!(ring.unnoted(), (1, 3));
+        ring.set_noted(1, 10, 0);
         assert_eq!(ring.current(), (1, 13));
-        assert_eq!(ring.take_unnoted(), (1, 3));
-        ring.set_noted(1, 13);
-        assert_eq!(ring.current(), (1, 13));
-        ring.give_back(2);
-        assert_eq!(ring.current(), (1, 15));
+        ring.seal(b"row", Vec::new()).unwrap();
+        ring.set_noted(1, 13, 3);
+        assert_eq!((ring.current(), ring.unnoted()), ((1, 14), (1, 1)));
         ring.adopt(ring.new_term().unwrap());
-        ring.set_noted(1, 15);
+        ring.set_noted(1, 15, 1);
         assert_eq!(ring.current(), (2, 0));
     }
 

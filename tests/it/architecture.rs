@@ -333,7 +333,7 @@ fn storage_knows_domains_by_their_store_traits_only() {
         if module(&source.path) != "storage" {
             return vec![];
         }
-        let named = ["crate::pki::", "crate::auth::", "crate::projects::", "crate::keys::"]
+        let named = ["crate::pki::", "crate::auth::", "crate::projects::", "crate::keys::", "crate::keyring::"]
             .into_iter()
             .flat_map(|domain| after(&source.code, domain));
         named.filter(|name| *name != "store").map(|name| format!("names {name} of a domain")).collect()

@@ -102,6 +102,8 @@ fn closed_set(label: &str) -> BTreeSet<String> {
                 ["commit", "drop", "dev"],
                 [
                     "changes",
+                    "re_seal",
+                    "data_key_use",
                     "meta",
                     "documents",
                     "certificate",

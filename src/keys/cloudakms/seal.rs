@@ -9,7 +9,8 @@ use super::config::CloudAkmsConfig;
 use super::config::NAME;
 use crate::error::{Error, Result};
 use crate::keys::cloud::rules;
-use crate::keys::seal::{SealDevice, SecretSource};
+use crate::keys::seal::SecretSource;
+use crate::keys::store::SealDevice;
 
 /// The configuration of a seal key at the service.
 #[derive(Clone, PartialEq, Eq)]
@@ -92,7 +93,8 @@ mod device {
     use crate::keys::cloudakms::client::connect;
     use crate::keys::cloudakms::config::{CloudAkmsConfig, NAME};
     use crate::keys::cloudakms::failure::failed;
-    use crate::keys::seal::{SealDevice, in_time};
+    use crate::keys::seal::in_time;
+    use crate::keys::store::SealDevice;
     use crate::secret::Secret;
 
     /// The name of the store in the encryption context.

@@ -23,7 +23,8 @@ use super::object::{only, template};
 use super::session::Session;
 use super::token::TokenAddress;
 use crate::error::{Error, Result};
-use crate::keys::seal::{SealDevice, SealMechanism, SecretSource, in_time};
+use crate::keys::seal::{SealMechanism, SecretSource, in_time};
+use crate::keys::store::SealDevice;
 use crate::secret::Secret;
 
 /// `CKM_AES_GCM`.

@@ -12,7 +12,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use zeroize::Zeroize;
 
 use crate::error::{Error, Kind, Result};
-use crate::keys::seal::SealDevice;
+use crate::keys::store::SealDevice;
 use crate::secret::Secret;
 
 const LEN: usize = 32;

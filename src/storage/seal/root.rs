@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
+use super::cipher::{aead_key, open_with, seal_with};
 use super::key::{Place, SealKey};
-use super::{aead_key, open_with, seal_with};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
@@ -126,7 +126,8 @@ pub(crate) async fn opened(seal: &SealKey, installation: &str, facts: &[Fact]) -
     let stored = about(&record);
     if (&stored.kind, &stored.mechanism) != (&own.kind, &own.mechanism) {
         return Err(Error::invalid(format!(
-            "seal: this store is sealed by the {stored}, and the configuration names the {own}"
+            "seal: this store is sealed by the {stored}, and the configuration names the {own}: signet operator \
+             rotate-seal-key --to moves it"
         )));
     }
     let wrapped = STANDARD.decode(&record.root).map_err(|_| damaged())?;

@@ -104,7 +104,8 @@ impl Hsm {
     /// Puts a new AES key of 256 bits on a token.
     pub fn aes(&self, token: &str, label: &str, id: &str) {
         let key = self.folder.join("aes.key");
-        std::fs::write(&key, signet::random::bytes::<32>()).unwrap();
+        // The tool reads no further than an octet that is 0.
+        std::fs::write(&key, signet::random::base62(32)).unwrap();
         let import = ["--import", key.to_str().unwrap(), "--aes", "--token", token, "--label", label, "--id", id];
         self.run("softhsm2-util", &[&import[..], &["--pin", PIN]].concat());
     }
