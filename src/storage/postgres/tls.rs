@@ -168,8 +168,19 @@ impl Trust {
             return is_valid_now(shown, now).map_err(rustls::Error::from);
         }
         let algorithms = self.provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(certificate, &self.roots, intermediates, now, algorithms)
+        let found = verify_server_cert_signed_by_trust_anchor(certificate, &self.roots, intermediates, now, algorithms);
+        found.map_err(|error| match error {
+            // That it is the certificate of an authority is not what is wrong with it.
+            rustls::Error::InvalidCertificate(CertificateError::Other(_)) if is_self_made(shown) => {
+                CertificateError::UnknownIssuer.into()
+            }
+            other => other,
+        })
     }
+}
+
+fn is_self_made(shown: &CertificateDer<'_>) -> bool {
+    Certificate::submitted(shown).is_ok_and(|certificate| certificate.is_self_signed())
 }
 
 fn is_valid_now(shown: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
@@ -323,7 +334,9 @@ fn of_certificate(problem: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             format!("{what} is not valid yet")
         }
-        CertificateError::UnknownIssuer => format!("{what} is not signed by an authority of sslrootcert"),
+        CertificateError::UnknownIssuer => {
+            format!("{what} is self-made, or of an authority that is not in sslrootcert")
+        }
         CertificateError::BadSignature => format!("{what} has a signature that is not its authority's"),
         other => format!("{what} cannot be accepted ({other})"),
     }

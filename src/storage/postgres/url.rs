@@ -59,7 +59,7 @@ impl PostgresUrl {
     /// names a host off this machine without saying what `sslmode` is. The text names the parameter and never
     /// quotes the URL.
     pub fn parse(text: &str) -> Result<Self> {
-        let (rest, own) = split(text)?;
+        let (rest, own) = split(text);
         let all: Config = rest.parse().map_err(|error| unreadable(&error))?;
         let addresses = addresses(&all)?;
         let mode = Mode::of(&own)?;
@@ -151,17 +151,17 @@ impl Parameters {
 }
 
 /// What tokio-postgres is to read, and what it does not.
-fn split(text: &str) -> Result<(String, Parameters)> {
+fn split(text: &str) -> (String, Parameters) {
     let mut own = Parameters::default();
     let Some(at) =
         ["postgres://", "postgresql://"].iter().find_map(|begin| text.starts_with(begin).then_some(begin.len()))
     else {
         let rest: Vec<&str> = words(text).filter(|word| !is_own_word(word, &mut own)).collect();
-        return Ok((rest.join(" "), own));
+        return (rest.join(" "), own);
     };
     // A password may hold question marks.
     let host = text[at..].find('@').map_or(at, |found| at + found);
-    let Some((before, options)) = text[host..].split_once('?') else { return Ok((text.to_owned(), own)) };
+    let Some((before, options)) = text[host..].split_once('?') else { return (text.to_owned(), own) };
     let (mut rest, mut mark) = (text[..host + before.len()].to_owned(), '?');
     for pair in options.split('&').filter(|pair| !pair.is_empty()) {
         // As libpq reads it, a plus is a plus.
@@ -176,7 +176,7 @@ fn split(text: &str) -> Result<(String, Parameters)> {
             mark = '&';
         }
     }
-    Ok((rest, own))
+    (rest, own)
 }
 
 /// `key=value` pairs, each with its quotes and backslashes.
