@@ -56,9 +56,12 @@ struct State {
     closed: bool,
 }
 
+/// What became of a write: everybody whose entry was in it hears the same.
+type Written = Result<(), Arc<io::Error>>;
+
 struct Waiting {
     since: Instant,
-    reply: oneshot::Sender<Result<(), Arc<io::Error>>>,
+    reply: oneshot::Sender<Written>,
 }
 
 impl Writer {
@@ -147,7 +150,7 @@ impl Queue {
     }
 
     /// `None` when there is no room.
-    fn put(&self, line: &[u8]) -> Result<Option<oneshot::Receiver<Result<(), Arc<io::Error>>>>> {
+    fn put(&self, line: &[u8]) -> Result<Option<oneshot::Receiver<Written>>> {
         let mut state = self.lock();
         if state.writing.is_some_and(|begun| begun.elapsed() > PATIENCE) {
             return Err(Error::new(Kind::Unavailable, "it hangs"));

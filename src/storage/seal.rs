@@ -66,6 +66,9 @@ struct Keys {
     by_term: BTreeMap<u32, Arc<LessSafeKey>>,
 }
 
+/// A wrapped data key: the name of its fact, how it is wrapped, and how it will be.
+type Rewrapped = (String, Vec<u8>, Vec<u8>);
+
 /// A term that was made but is not in use yet: it must be stored first.
 pub(crate) struct NewTerm {
     /// Its number.
@@ -144,7 +147,7 @@ impl Ring {
     ///
     /// # Errors
     /// As [`Ring::load`].
-    pub(crate) fn rewrapped(&self, root: &Secret, facts: &[Fact]) -> Result<Vec<(String, Vec<u8>, Vec<u8>)>> {
+    pub(crate) fn rewrapped(&self, root: &Secret, facts: &[Fact]) -> Result<Vec<Rewrapped>> {
         let root = aead_key(root.expose())?;
         let stored = unwrap_all(&self.root.load(), &self.installation, facts)?;
         let rewrap = |(term, (_, bytes)): (u32, (_, Secret))| {

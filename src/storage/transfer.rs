@@ -24,6 +24,9 @@ const COLUMNS: &str = "SELECT name FROM pragma_table_info($1) ORDER BY cid";
 const SEQUENCES: &str = "SELECT name, seq FROM sqlite_sequence";
 /// Where an installation's own facts are; some of them are of the database and not of what it holds.
 const FACTS: &str = "meta";
+/// What the rows of a table are in the order of: a table without rowids has its key.
+const KEY: &str = "SELECT CASE wr WHEN 1 THEN (SELECT name FROM pragma_table_info($1) WHERE pk = 1) ELSE 'rowid' END
+    FROM pragma_table_list WHERE schema = 'main' AND name = $1";
 
 /// Copies all of a store into an empty database, which is up to date afterwards. `told` hears of each table that is
 /// whole, with the number of its rows.
@@ -58,14 +61,18 @@ pub async fn copy(source: &Storage, to: &PostgresUrl, now: Time, mut told: impl 
 /// Copies the rows of a table; how many there are.
 async fn rows(store: &dyn ProjectStore, target: &Filling, table: &str, columns: &[&Column]) -> Result<i64> {
     let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-    let text = format!("SELECT rowid, {} FROM {table} WHERE rowid > $1 ORDER BY rowid LIMIT $2", names.join(", "));
-    let (mut after, mut copied) = (i64::MIN, 0);
+    let key = texts(store, KEY, vec![table.into()]).await?;
+    let key = key.first().ok_or_else(|| Error::internal(format!("{table} has no key")))?;
+    let text = format!("SELECT {key}, {} FROM {table} WHERE {key} > $1 ORDER BY {key} LIMIT $2", names.join(", "));
+    // Numbers come before everything else that a key may be.
+    let (mut after, mut copied) = (Value::from(i64::MIN), 0);
     loop {
-        let found = scan::rows(store, &text, vec![after.into(), (PAGE as i64).into()]).await?;
+        let found = scan::rows(store, &text, vec![after, (PAGE as i64).into()]).await?;
         let full = found.len() == PAGE;
         let mut page = Vec::with_capacity(found.len());
+        let mut last = Value::Null;
         for mut row in found {
-            after = row.get().map_err(scan::error)?;
+            last = row.value().map_err(scan::error)?;
             let values: Vec<Value> =
                 columns.iter().map(|_| row.value()).collect::<Result<_, _>>().map_err(scan::error)?;
             page.extend((!is_of_the_database(table, &values)).then_some(values));
@@ -77,6 +84,7 @@ async fn rows(store: &dyn ProjectStore, target: &Filling, table: &str, columns: 
         if !full {
             return Ok(copied);
         }
+        after = last;
     }
 }
 

@@ -37,7 +37,7 @@ def issued(answer, *more):
     assert isinstance(answer["lease_duration"], int)
     assert answer["warnings"] is None or isinstance(answer["warnings"], list), answer
     data = answer["data"]
-    known = {"certificate", "issuing_ca", "ca_chain", "serial_number", "expiration", "authority_key_id"}
+    known = {"certificate", "issuing_ca", "ca_chain", "serial_number", "expiration", "renew_after", "authority_key_id"}
     assert set(data) == {*known, *more}, set(data)
     certificate, issuer = read(data["certificate"]), read(data["issuing_ca"])
     certificate.verify_directly_issued_by(issuer)
@@ -180,7 +180,7 @@ def authorities(pki, mount, below, root):
     assert len(pki.list_issuers(mount_point=below)["data"]["keys"]) == 2
     other = pki.generate_root("internal", "another root", {"key_type": "ec"}, mount_point=below)["data"]
     data = pki.sign_self_issued(other["certificate"], mount_point=mount)["data"]
-    assert set(data) == {"certificate", "issuing_ca"}
+    assert set(data) == {"certificate", "issuing_ca", "renew_after"}
     read(data["certificate"]).verify_directly_issued_by(read(data["issuing_ca"]))
     assert pki.revoke_issuer("hvac", mount_point=below)["data"]["revocation_time"] > 0
     pki.delete_issuer(other["issuer_id"], mount_point=below)
