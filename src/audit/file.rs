@@ -7,8 +7,8 @@
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 
 use super::device::Sink;
 
@@ -40,15 +40,13 @@ impl LogFile {
         }
         let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
         let before = file.metadata()?;
-        if self.torn {
-            file.write_all(b"\n")?;
-            self.torn = false;
-        }
-        if let Err(error) = file.write_all(lines) {
+        let ended = if self.torn { file.write_all(b"\n") } else { Ok(()) };
+        if let Err(error) = ended.and_then(|()| file.write_all(lines)) {
             // Of this process alone: another one that appends to the same file would lose its lines.
-            self.torn = !before.is_file() || file.set_len(before.len()).is_err();
+            self.torn |= !before.is_file() || file.set_len(before.len()).is_err();
             return Err(error);
         }
+        self.torn = false;
         if self.fsync {
             file.sync_data()?;
         }
@@ -79,10 +77,17 @@ impl Sink for LogFile {
         if metadata.is_file() && metadata.mode() & 0o7777 != self.mode {
             file.set_permissions(Permissions::from_mode(self.mode))?;
         }
-        self.torn = false;
+        self.torn = metadata.is_file() && ends_within_a_line(&self.path)?;
         self.file = Some(file);
         Ok(())
     }
+}
+
+/// Whether a crash left half a line at the end of a file.
+fn ends_within_a_line(path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
+    let (mut last, len) = ([0], file.metadata()?.len());
+    Ok(len > 0 && file.read_at(&mut last, len - 1)? == 1 && last != *b"\n")
 }
 
 /// Standard output.
@@ -142,6 +147,17 @@ mod tests {
         log.write(b"two\n").unwrap();
         log.write(b"three\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "two\nthree\n");
+    }
+
+    #[test]
+    fn what_a_crash_left_half_written_is_a_line_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        fs::write(&path, "one\ntw").unwrap();
+        let mut log = LogFile::open(path.clone(), 0o600, false).unwrap();
+        log.write(b"three\n").unwrap();
+        log.write(b"four\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntw\nthree\nfour\n");
     }
 
     #[test]

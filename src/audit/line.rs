@@ -8,8 +8,9 @@
 //! | `response` | status, `data`, a token that is handed out, `secret.lease_id`, `wrap_info`, warnings |
 //! | `error` | what a refused caller is told, with hashes in the place of what it quotes |
 //!
-//! Bodies that are no JSON appear as `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`; of one
-//! that is made while it is sent, a list of revoked certificates, only the type and the size.
+//! Bodies that are no JSON, or of which a caller sent more than 16 KiB before anybody counted what is in them, appear as
+//! `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`; of one that is made while it is sent, a list
+//! of revoked certificates, only the type and the size.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -20,6 +21,9 @@ use crate::auth::wrapping::Wrapping;
 use crate::clock::{Time, rfc3339};
 use crate::error::Kind;
 use crate::secret::Secret;
+
+/// Longest body of a caller, bytes, of which each value is written: a hash takes twenty times the room of a short text.
+const MAX_TEXT: usize = 16 * 1024;
 
 /// How a device writes entries.
 pub(super) struct Form {
@@ -53,7 +57,7 @@ impl Form {
             asked.object("namespace", |namespace| namespace.json("id", "root"));
             asked.json("path", request.path);
             let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
-            self.data(asked, request.data, Exceptions { clear, counts_lists: false });
+            self.data(asked, request.data, Exceptions { clear, counts_lists: false }, By::Caller);
             if let Some(address) = request.remote_address {
                 asked.json("remote_address", &address);
             }
@@ -115,7 +119,7 @@ impl Form {
     fn response(&self, told: &mut Object<'_>, request: &Request<'_>, response: &Response<'_>) {
         let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_response_keys);
         let counts_lists = self.counts_lists && request.operation == "list";
-        self.data(told, response.data, Exceptions { clear, counts_lists });
+        self.data(told, response.data, Exceptions { clear, counts_lists }, By::Server);
         if let Some((token, others)) = response.auth {
             told.object("auth", |auth| self.handed_out(auth, token, others));
         }
@@ -160,33 +164,56 @@ impl Form {
         }
     }
 
-    fn data(&self, object: &mut Object<'_>, data: Data<'_>, exceptions: Exceptions<'_>) {
+    fn data(&self, object: &mut Object<'_>, data: Data<'_>, exceptions: Exceptions<'_>, by: By) {
         match data {
             Data::None => {}
             Data::Fields(fields) => self.mask.fields(object.name("data"), fields, exceptions),
             Data::Json(value) => self.mask.value(object.name("data"), value, exceptions),
-            Data::JsonText(text) => self.text(object, None, text, exceptions),
-            Data::Raw { media_type, bytes } => self.text(object, Some(media_type), bytes, exceptions),
+            Data::JsonText(text) => self.text(object, None, text, exceptions, by),
+            Data::Raw { media_type, bytes } => self.text(object, Some(media_type), bytes, exceptions, by),
             Data::Streamed { media_type, octets } => object.object("data", |data| {
-                data.json("http_content_type", media_type);
+                self.media_type(data, media_type, by);
                 data.json("http_raw_body_size", &octets);
             }),
         }
     }
 
     /// A body in bytes: JSON as such, all else by its hash.
-    fn text(&self, object: &mut Object<'_>, media_type: Option<&str>, bytes: &[u8], exceptions: Exceptions<'_>) {
+    fn text(
+        &self,
+        object: &mut Object<'_>,
+        media_type: Option<&str>,
+        bytes: &[u8],
+        exceptions: Exceptions<'_>,
+        by: By,
+    ) {
         let is_json = media_type.is_none_or(|media_type| media_type.contains("json"));
+        let is_short = matches!(by, By::Server) || bytes.len() <= MAX_TEXT;
         let data = object.name("data");
-        if is_json && self.mask.json(data, bytes, exceptions).is_ok() {
+        if is_json && is_short && self.mask.json(data, bytes, exceptions).is_ok() {
             return;
         }
         let mut data = Object::begin(data);
-        data.json("http_content_type", media_type.unwrap_or_default());
+        self.media_type(&mut data, media_type.unwrap_or_default(), by);
         self.mask.bytes(data.name("http_raw_body"), bytes);
         data.json("http_raw_body_size", &bytes.len());
         data.end();
     }
+
+    fn media_type(&self, data: &mut Object<'_>, media_type: &str, by: By) {
+        let out = data.name("http_content_type");
+        match by {
+            By::Caller => self.mask.text(out, media_type),
+            By::Server => json(out, media_type),
+        }
+    }
+}
+
+/// Whose body it is. A caller's media type may be any text, and its values were not counted yet.
+#[derive(Clone, Copy)]
+enum By {
+    Caller,
+    Server,
 }
 
 impl Mask {

@@ -100,17 +100,16 @@ impl Socket {
 /// Whether the other side is there.
 fn is_open(stream: &mut dyn Stream) -> io::Result<()> {
     stream.set_nonblocking(true)?;
-    let mut said = [0; 256];
-    let open = loop {
-        match stream.read(&mut said) {
-            Ok(0) => break Err(io::ErrorKind::ConnectionAborted.into()),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
-            Err(error) => break Err(error),
-        }
-    };
+    let mut said = [0; 4096];
+    let heard = stream.read(&mut said);
     stream.set_nonblocking(false)?;
-    open
+    match heard {
+        Ok(0) => Err(io::ErrorKind::ConnectionAborted.into()),
+        // Whoever says more than that before every write is not heard to its end.
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 impl Sink for Socket {

@@ -8,7 +8,7 @@ mod hygiene;
 pub mod identity;
 mod jwt;
 mod limits;
-mod login;
+pub mod login;
 mod methods;
 mod parameters;
 pub mod pki;

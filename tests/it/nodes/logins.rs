@@ -4,6 +4,7 @@ use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
 
 use super::{nodes, ok, stop, until};
+use crate::directory::Issuer;
 use crate::support::{Answer, App};
 
 async fn role(node: &App, name: &str, fields: Value) {
@@ -48,6 +49,42 @@ async fn roles_of_a_method_follow_and_so_does_its_end() {
     ok(b.client.delete("sys/auth/approle").await);
     there.get("auth/token/lookup-self").await.assert_denied();
     until("a disabled method", async || log_in(&a, "web-id", &made["secret_id"]).await.status == 403).await;
+    stop(a, [b]).await;
+}
+
+#[actix_web::test]
+async fn tokens_of_an_issuer_are_taken_as_the_other_node_was_told() {
+    let (a, [b]) = nodes().await;
+    let issuer = Issuer::start();
+    ok(a.client.post("sys/auth/jwt", json!({ "type": "jwt" })).await);
+    ok(a.client.post("auth/jwt/config", json!({ "oidc_discovery_url": issuer.url })).await);
+    let written = async |node: &App, policy: &str| {
+        let role = json!({ "role_type": "jwt", "user_claim": "sub", "bound_audiences": "signet",
+            "token_policies": policy });
+        ok(node.client.post("auth/jwt/role/ci", role).await);
+    };
+    let entered = async |node: &App| {
+        let body = json!({ "role": "ci", "jwt": issuer.token(json!({ "aud": "signet" })) });
+        node.client.with_token("").post("auth/jwt/login", body).await
+    };
+    written(&a, "first").await;
+    until("the role", async || entered(&b).await.body["auth"]["token_policies"] == json!(["default", "first"])).await;
+    written(&b, "second").await;
+    until("the other role", async || entered(&a).await.body["auth"]["token_policies"] == json!(["default", "second"]))
+        .await;
+    // What one node let in is known to the other at once, and is one entity.
+    let (here, there) = (ok(entered(&a).await)["auth"].clone(), ok(entered(&b).await)["auth"].clone());
+    assert_eq!(here["entity_id"], there["entity_id"]);
+    let of_a = b.client.with_token(here["client_token"].as_str().unwrap());
+    assert_eq!(of_a.get("auth/token/lookup-self").await.status, 200);
+    // Another issuer's keys are the only ones that count, on both.
+    let other = Issuer::start();
+    ok(b.client.post("auth/jwt/config", json!({ "oidc_discovery_url": other.url })).await);
+    until("another configuration", async || entered(&a).await.status == 403).await;
+    ok(a.client.delete("auth/jwt/role/ci").await);
+    until("a deleted role", async || entered(&b).await.status == 400).await;
+    ok(b.client.delete("sys/auth/jwt").await);
+    of_a.get("auth/token/lookup-self").await.assert_denied();
     stop(a, [b]).await;
 }
 

@@ -1,7 +1,7 @@
 //! Authentication methods: `sys/auth/`, and the mounts below `auth/`.
 
 mod approle;
-mod cloudb;
+pub mod cloudb;
 mod mounts;
 mod rights;
 mod secret_ids;

@@ -1,5 +1,7 @@
 //! Roles of `approle`, and logins.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{approle, log_in, refused, role, secret_id};
@@ -242,6 +244,31 @@ async fn a_role_without_secret_ids_lets_in_from_its_networks_only() {
     from("192.0.2.8", "bound").await.assert_denied();
     let text = "bind_secret_id is not set on the role";
     refused(&app.client.post("auth/approle/role/near/secret-id", json!({})).await, text);
+    app.stop().await;
+}
+
+/// T7, of a token that a login made.
+#[actix_web::test]
+async fn t7_a_renewal_without_increment_gives_the_roles_ttl_and_none_passes_the_longest_life() {
+    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC));
+    let app = super::with_approle(app.start().await).await;
+    role(&app, "machine", json!({ "token_ttl": "2h", "token_max_ttl": "5h" })).await;
+    let shown = secret_id(&app, "machine", json!({})).await;
+    let made = log_in(&app.client, "machine", &shown["secret_id"]).await;
+    let own = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    // Minutes that pass before, what is asked for, minutes that are granted.
+    let renewals =
+        [(0, "", 120), (0, "3h", 180), (0, "", 120), (90, "", 120), (90, "", 120), (60, "", 60), (0, "9h", 60)];
+    for (passed, increment, granted) in renewals {
+        app.clock.advance(Duration::from_secs(60 * passed));
+        let renewed = own.post("auth/token/renew-self", json!({ "increment": increment })).await;
+        assert_eq!(renewed.body["auth"]["lease_duration"], 60 * granted, "{}", renewed.text);
+        assert_eq!(renewed.body["warnings"].is_array(), granted == 60, "{}", renewed.text);
+    }
+    role(&app, "machine", json!({ "token_max_ttl": "3h" })).await;
+    refused(&own.post("auth/token/renew-self", json!({})).await, "past the max TTL, cannot renew");
+    app.clock.advance(Duration::from_secs(3600));
+    own.post("auth/token/renew-self", json!({})).await.assert_denied();
     app.stop().await;
 }
 
