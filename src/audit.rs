@@ -12,6 +12,7 @@
 //! `Debug`.
 
 mod device;
+mod echo;
 mod entry;
 mod file;
 mod line;

@@ -462,9 +462,10 @@ impl Running {
         supervisor.ready();
         while signals.next().await == Wish::Reload {
             supervisor.reloading();
+            // First: whoever moved the files is about to compress them.
+            self.server.shared.audit.reopen();
             self.reload_certificate().await;
             self.reload_libraries(&libraries).await;
-            self.server.shared.audit.reopen();
             supervisor.ready();
         }
         // Workers end one by one from here on.

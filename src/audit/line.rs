@@ -6,7 +6,7 @@
 //! | `auth` | who asks: token and accessor (hashed), names, policies, entity |
 //! | `request` | id, operation, mount, path, `data` |
 //! | `response` | status, `data`, a token that is handed out, `secret.lease_id`, `wrap_info`, warnings |
-//! | `error` | what a refused caller is told, with hashes in the place of what it quotes |
+//! | `error` | what a refused caller is told, with hashes in the place of what it quotes or repeats (`audit/echo.rs`) |
 //!
 //! Bodies that are no JSON, or of which a caller sent more than 16 KiB before anybody counted what is in them, appear as
 //! `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`; of one that is made while it is sent, a list
@@ -15,6 +15,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use super::echo::Sent;
 use super::entry::{Caller, Data, Entry, Outcome, Refused, Request, Response, Step};
 use super::mask::{Exceptions, Mask, json};
 use crate::auth::wrapping::Wrapping;
@@ -67,7 +68,7 @@ impl Form {
 
     /// The line; `asked` is what [`Form::asked`] made of its request.
     pub(super) fn line(&self, asked: &[u8], entry: &Entry<'_>) -> Vec<u8> {
-        let mut out = Vec::with_capacity(asked.len() + 1024);
+        let mut out = Vec::with_capacity(asked.len() + 2048);
         out.push(b'{');
         let mut line = Object { out: &mut out, empty: true };
         line.json("time", &rfc3339(entry.time));
@@ -77,7 +78,7 @@ impl Form {
         line.out.extend_from_slice(asked);
         match entry.step {
             Step::Intent => {}
-            Step::Refusal(refused) => self.error(&mut line, refused),
+            Step::Refusal(refused) => self.error(&mut line, entry.request, refused),
             Step::Outcome(outcome) => self.outcome(&mut line, entry.request, outcome),
         }
         out.extend_from_slice(b"}\n");
@@ -112,7 +113,7 @@ impl Form {
             }
         });
         if let Err(refused) = &outcome.answer {
-            self.error(line, refused);
+            self.error(line, request, refused);
         }
     }
 
@@ -130,15 +131,16 @@ impl Form {
             told.object("wrap_info", |info| self.wrapping(info, wrapping));
         }
         if !response.warnings.is_empty() {
-            let warnings: Vec<_> = response.warnings.iter().map(|warning| self.mask.quotes(warning)).collect();
+            let sent = Sent::of(request.data);
+            let warnings: Vec<_> = response.warnings.iter().map(|warning| sent.hidden(&self.mask, warning)).collect();
             told.json("warnings", &warnings);
         }
     }
 
-    fn error(&self, line: &mut Object<'_>, refused: &Refused<'_>) {
+    fn error(&self, line: &mut Object<'_>, request: &Request<'_>, refused: &Refused<'_>) {
         match &refused.texts[..] {
             [] => line.json("error", word(refused.kind)),
-            texts => line.json("error", &self.mask.quotes(&texts.join("; "))),
+            texts => line.json("error", &Sent::of(request.data).hidden(&self.mask, &texts.join("; "))),
         }
     }
 

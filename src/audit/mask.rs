@@ -14,8 +14,6 @@ use serde_json::Value;
 
 use crate::fields::Fields;
 
-/// What a hash begins with.
-const PREFIX: &[u8] = b"hmac-sha256:";
 /// Longest name of a member that is written as it came, bytes.
 const MAX_NAME: usize = 256;
 /// What an answer to LIST has under these names is counted, where a device asks for that.
@@ -40,13 +38,21 @@ pub(super) struct Exceptions<'a> {
 }
 
 impl Mask {
+    /// What a hash begins with.
+    pub(super) const PREFIX: &str = "hmac-sha256:";
+
     pub(super) fn new(key: &[u8], raw: bool, clear_accessors: bool) -> Self {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), raw, clear_accessors }
     }
 
+    /// Whether texts stay as they are.
+    pub(super) fn is_raw(&self) -> bool {
+        self.raw
+    }
+
     /// The hash of a text.
     pub(super) fn hash(&self, text: &[u8]) -> String {
-        let mut out = Vec::with_capacity(PREFIX.len() + 64);
+        let mut out = Vec::with_capacity(Self::PREFIX.len() + 64);
         self.push_hash(&mut out, text);
         String::from_utf8_lossy(&out).into_owned()
     }
@@ -134,11 +140,14 @@ impl Mask {
     }
 
     fn push_hash(&self, out: &mut Vec<u8>, text: &[u8]) {
-        out.extend_from_slice(PREFIX);
-        for octet in hmac::sign(&self.key, text).as_ref() {
+        out.extend_from_slice(Self::PREFIX.as_bytes());
+        let hash = hmac::sign(&self.key, text);
+        let mut digits = [0; 64];
+        for (pair, octet) in digits.chunks_exact_mut(2).zip(hash.as_ref()) {
             const HEX: &[u8; 16] = b"0123456789abcdef";
-            out.extend_from_slice(&[HEX[usize::from(octet >> 4)], HEX[usize::from(octet & 15)]]);
+            pair.copy_from_slice(&[HEX[usize::from(octet >> 4)], HEX[usize::from(octet & 15)]]);
         }
+        out.extend_from_slice(&digits);
     }
 }
 

@@ -2,13 +2,15 @@
 //!
 //! The connection is made at the first write and made again when it has ended; a write that fails is repeated once on
 //! a new one. Whatever the other side says is read and not looked at: its leaving is noticed that way before a write
-//! would be lost. `write_timeout` bounds a connection's making and every write.
+//! would be lost. `write_timeout` bounds the making of a TCP connection, all of a write, and how long what was written
+//! may be without an acknowledgement from the other machine; on a Unix socket that nobody accepts at, the connection
+//! waits, and the device counts as hung. What is acknowledged has left this machine, and is not on anybody's disk.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::device::Sink;
 
@@ -68,6 +70,8 @@ impl Socket {
                         Ok(stream) => {
                             stream.set_write_timeout(Some(self.timeout))?;
                             stream.set_nodelay(true)?;
+                            let patience = u32::try_from(self.timeout.as_millis()).unwrap_or(u32::MAX);
+                            rustix::net::sockopt::set_tcp_user_timeout(&stream, patience)?;
                             return Ok(Box::new(stream));
                         }
                         Err(error) => last = error,
@@ -91,24 +95,40 @@ impl Socket {
         };
         is_open(&mut *stream)?;
         // Half a line is the end of a connection.
-        stream.write_all(lines).inspect_err(|_| stream.close())?;
+        write(&mut *stream, lines, Instant::now() + self.timeout).inspect_err(|_| stream.close())?;
         self.stream = Some(stream);
         Ok(())
     }
 }
 
-/// Whether the other side is there.
+/// Writes all of the lines, which whoever takes them in drops does not draw out.
+fn write(stream: &mut dyn Stream, mut lines: &[u8], until: Instant) -> io::Result<()> {
+    while !lines.is_empty() {
+        if Instant::now() > until {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        match stream.write(lines) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(taken) => lines = &lines[taken..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the other side is there; whoever talks on and on is.
 fn is_open(stream: &mut dyn Stream) -> io::Result<()> {
+    const READS: usize = 16;
     stream.set_nonblocking(true)?;
     let mut said = [0; 4096];
-    let heard = stream.read(&mut said);
+    let heard = (0..READS).map(|_| stream.read(&mut said)).find(|heard| !matches!(heard, Ok(1..)));
     stream.set_nonblocking(false)?;
     match heard {
-        Ok(0) => Err(io::ErrorKind::ConnectionAborted.into()),
-        // Whoever says more than that before every write is not heard to its end.
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-        Err(error) => Err(error),
+        None => Ok(()),
+        Some(Ok(_)) => Err(io::ErrorKind::ConnectionAborted.into()),
+        Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Some(Err(error)) => Err(error),
     }
 }
 
@@ -145,6 +165,39 @@ mod tests {
         let (mut second, _) = listener.accept().unwrap();
         second.read_exact(&mut read).unwrap();
         assert_eq!(&read, b"two\n");
+    }
+
+    #[test]
+    fn one_who_says_goodbye_is_not_written_to() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut socket = Socket::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
+        socket.write(b"one\n").unwrap();
+        let (mut first, _) = listener.accept().unwrap();
+        first.write_all(b"bye\n").unwrap();
+        first.shutdown(Shutdown::Write).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        socket.write(b"two\n").unwrap();
+        let (mut second, _) = listener.accept().unwrap();
+        let mut read = [0; 4];
+        second.read_exact(&mut read).unwrap();
+        assert_eq!(&read, b"two\n");
+    }
+
+    #[test]
+    fn one_who_reads_in_drops_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut socket = Socket::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
+        let drops = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // Until the other side gives up.
+            while stream.read(&mut [0; 64 * 1024]).is_ok_and(|read| read > 0) {
+                std::thread::sleep(Duration::from_millis(40));
+            }
+        });
+        let begun = Instant::now();
+        assert!(socket.write(&vec![b'x'; 64 << 20]).is_err());
+        assert!(begun.elapsed() < 10 * TIMEOUT, "{:?}", begun.elapsed());
+        drops.join().unwrap();
     }
 
     #[test]

@@ -188,8 +188,13 @@ impl<'a> Trail<'a> {
         let Some(seen) = &self.seen else { return outcome };
         let request = seen.request(&self.id, self.method, self.raw_path);
         let told = self.record.outcome(&request, &audit::outcome(&outcome, conditions), self.deadline).await;
-        if let (Err(_), Err(error)) = (&told, &outcome) {
-            log(error, &self.id);
+        match (&told, &outcome) {
+            (Err(_), Err(error)) => log(error, &self.id),
+            (Err(_), Ok(answer)) => {
+                let serial_number = audit::serial_number(answer).unwrap_or_default();
+                tracing::error!(request = %self.id, serial_number, "what was done stands and nobody is told of it");
+            }
+            (Ok(()), _) => {}
         }
         told.and(outcome)
     }

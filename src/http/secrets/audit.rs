@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use actix_web::http::header::HeaderMap;
+use serde_json::Value;
 
 use super::answer::{Answer, Body};
 use super::render;
@@ -104,6 +105,16 @@ pub(super) fn outcome<'r>(outcome: &'r Result<Answer, Error>, conditions: Option
             let texts = Some(error.text()).filter(|text| !text.is_empty()).into_iter().collect();
             Outcome { status: render::status(error.kind()), answer: Err(Refused { kind: error.kind(), texts }) }
         }
+    }
+}
+
+/// The serial number of the certificate in an answer, which is public: the way back to what nobody received.
+pub(super) fn serial_number(answer: &Answer) -> Option<String> {
+    let of = |value: &Value| value["serial_number"].as_str().map(str::to_owned);
+    match response(answer).data {
+        Data::Json(value) => of(value),
+        Data::JsonText(text) => serde_json::from_slice(text).ok().as_ref().and_then(of),
+        _ => None,
     }
 }
 

@@ -1,0 +1,185 @@
+//! What a text of this server repeats of what its caller sent: refusals and warnings show names, addresses and serial
+//! numbers, and those are hashed in the rest of an entry.
+//!
+//! What stands in quotes is hashed whoever it is from. Of the other words those are that occur, letters and digits
+//! alone and in any case, within a text of the request; and of a request with more text than is worth looking through,
+//! everything behind the name of the field.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::entry::Data;
+use super::mask::Mask;
+
+/// The most text of a request that is looked through, bytes.
+const MOST: usize = 64 * 1024;
+/// Fewer letters and digits are in too many texts to tell anything.
+const SHORTEST: usize = 3;
+
+/// The texts of a request as words are looked for in them; `None` when there are too many.
+pub(super) struct Sent(Option<Vec<String>>);
+
+impl Sent {
+    pub(super) fn of(data: Data<'_>) -> Self {
+        let mut texts = Texts { all: Vec::new(), room: MOST };
+        let whole = match data {
+            Data::None | Data::Streamed { .. } => true,
+            Data::Fields(fields) => fields.iter().all(|(_, value)| texts.take(value)),
+            Data::Json(value) => texts.take(value),
+            Data::JsonText(bytes) | Data::Raw { bytes, .. } => texts.read(bytes),
+        };
+        Self(whole.then_some(texts.all))
+    }
+
+    /// A text of the server with hashes in the place of what it repeats.
+    pub(super) fn hidden<'t>(&self, mask: &Mask, text: &'t str) -> Cow<'t, str> {
+        if mask.is_raw() {
+            return Cow::Borrowed(text);
+        }
+        let Some(sent) = &self.0 else {
+            let (field, said) = text.split_once(": ").unwrap_or(("", text));
+            return format!("{field}: {}", mask.hash(said.as_bytes())).into();
+        };
+        let unquoted = mask.quotes(text);
+        if sent.is_empty() {
+            return unquoted;
+        }
+        let (mut out, mut rest) = (String::with_capacity(unquoted.len() + 80), &*unquoted);
+        while let Some(at) = rest.find(is_between) {
+            push(&mut out, mask, sent, &rest[..at], 0);
+            let end = at + rest[at..].chars().next().map_or(0, char::len_utf8);
+            out.push_str(&rest[at..end]);
+            rest = &rest[end..];
+        }
+        push(&mut out, mask, sent, rest, 0);
+        out.into()
+    }
+}
+
+/// What parts of a word are apart by, the wider parts first.
+const PARTS: [&[char]; 2] = [&[':', '/', '@'], &['.', '-', '_', '+', '*']];
+
+/// What stands between words.
+fn is_between(c: char) -> bool {
+    c.is_whitespace() || ",;()[]{}<>=\"'|".contains(c)
+}
+
+/// Writes a word, or its hash, or hashes of those of its parts that were sent.
+fn push(out: &mut String, mask: &Mask, sent: &[String], word: &str, level: usize) {
+    if word.starts_with(Mask::PREFIX) {
+        return out.push_str(word);
+    }
+    let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
+    let plain = plain(bare);
+    if plain.chars().count() < SHORTEST {
+        return out.push_str(word);
+    }
+    if sent.iter().any(|text| text.contains(&plain)) {
+        let start = word.find(bare).unwrap_or(0);
+        out.push_str(&word[..start]);
+        out.push_str(&mask.hash(bare.as_bytes()));
+        return out.push_str(&word[start + bare.len()..]);
+    }
+    let Some(marks) = PARTS.get(level) else { return out.push_str(word) };
+    for part in word.split_inclusive(*marks) {
+        let before = part.trim_end_matches(*marks);
+        push(out, mask, sent, before, level + 1);
+        out.push_str(&part[before.len()..]);
+    }
+}
+
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+struct Texts {
+    all: Vec<String>,
+    room: usize,
+}
+
+impl Texts {
+    /// Whether there was room for all of them.
+    fn take(&mut self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.push(text),
+            Value::Array(items) => items.iter().all(|item| self.take(item)),
+            Value::Object(members) => members.values().all(|member| self.take(member)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        }
+    }
+
+    fn read(&mut self, bytes: &[u8]) -> bool {
+        if bytes.len() > self.room {
+            return false;
+        }
+        match serde_json::from_slice(bytes) {
+            Ok(value) => self.take(&value),
+            Err(_) => self.push(&String::from_utf8_lossy(bytes)),
+        }
+    }
+
+    fn push(&mut self, text: &str) -> bool {
+        let Some(room) = self.room.checked_sub(text.len()) else { return false };
+        self.room = room;
+        self.all.push(plain(text));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn hidden(sent: &Value, text: &str) -> String {
+        let mask = Mask::new(&[7; 32], false, false);
+        Sent::of(Data::Json(sent)).hidden(&mask, text).into_owned()
+    }
+
+    fn hash(text: &str) -> String {
+        Mask::new(&[7; 32], false, false).hash(text.as_bytes())
+    }
+
+    #[test]
+    fn what_was_sent_is_hashed_wherever_it_is_repeated() {
+        let sent = json!({ "common_name": "Secret.corp", "ttl": "2h", "serial": "17:67:16:b0", "all": ["a b c", { "x": "user@host.test" }] });
+        for (text, repeated) in [
+            ("common_name: common name ? not allowed by this role", "secret.corp"),
+            ("subject: CN=? is taken (?)", "secret.corp"),
+            ("names: dns:? and mailto:?", "Secret.corp"),
+            ("serial ? is not known", "17-67-16-b0"),
+            ("the address ?: refused", "user@host.test"),
+            ("the host ?.", "host.test"),
+        ] {
+            assert_eq!(hidden(&sent, &text.replace('?', repeated)), text.replace('?', &hash(repeated)), "{text}");
+        }
+        let other = "ttl: 2h is longer than what \"x\" allows";
+        assert_eq!(hidden(&sent, other), other.replace("\"x\"", &hash("x")));
+        assert_eq!(hidden(&json!({}), "nothing was sent"), "nothing was sent");
+    }
+
+    #[test]
+    fn a_text_that_was_cut_or_escaped_is_known_by_its_words() {
+        let sent = json!({ "name": format!("a\u{7}b{}", "c".repeat(400)) });
+        let text = format!("name: {} is too long", "c".repeat(300));
+        assert_eq!(hidden(&sent, &text), text.replace(&"c".repeat(300), &hash(&"c".repeat(300))));
+    }
+
+    #[test]
+    fn of_a_request_too_long_to_look_through_only_the_field_stays() {
+        let sent = json!({ "csr": "x".repeat(MOST + 1) });
+        assert_eq!(hidden(&sent, "csr: is not one"), format!("csr: {}", hash("is not one")));
+    }
+
+    #[test]
+    fn bytes_are_looked_through_as_json_or_as_text() {
+        let mask = Mask::new(&[7; 32], false, false);
+        for bytes in [&br#"{"a":"hun\u0074er2"}"#[..], b"hunter2 or not json"] {
+            let said = Sent::of(Data::JsonText(bytes)).hidden(&mask, "name: hunter2 is taken").into_owned();
+            assert_eq!(said, format!("name: {} is taken", hash("hunter2")));
+        }
+        let raw = Mask::new(&[7; 32], true, false);
+        assert_eq!(Sent::of(Data::Json(&json!("hunter2"))).hidden(&raw, "hunter2"), "hunter2");
+    }
+}
