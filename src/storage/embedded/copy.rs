@@ -25,7 +25,7 @@ use super::connection;
 use super::schema;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
-use crate::storage::restored::{COPIED, copied, restored};
+use crate::storage::restored::{COPIED, PUBLISHED, copied, crl_floor, restored};
 use crate::storage::statements::meta as sql;
 
 /// The database's name in a data folder.
@@ -183,26 +183,21 @@ pub(crate) fn restore(copy: &Path, folder: &Path, now: Time) -> Result<u64> {
 /// Makes a store of a copy that is opened for work: from here on CRL numbers are above all that were ever used.
 ///
 /// # Errors
-/// `Invalid` when the clock is behind what the copy has seen; `Unavailable` from the disk.
+/// `Invalid` when the clock is behind what the copy has seen, or no numbers are left; `Unavailable` from the disk.
 pub(super) fn adopt(db: &mut Connection, now: Time) -> Result<()> {
     let failed = |e| Error::unavailable("storage: the copy cannot be made a store", e);
     let fact = "SELECT 1 FROM meta WHERE name = $1";
     if db.query_row(fact, [COPIED], |_| Ok(())).optional().map_err(failed)?.is_none() {
         return Ok(());
     }
-    let seen: Option<i64> = db.query_row("SELECT MAX(this_update) FROM crl", [], |row| row.get(0)).map_err(failed)?;
-    if seen.is_some_and(|seen| seen > now.unix_timestamp()) {
-        return Err(Error::invalid(
-            "storage: this is a copy with CRLs of a later time than it is by this machine's clock; CRL numbers after a \
-             restore begin at the time: set the clock",
-        ));
-    }
+    let published = db.query_row(PUBLISHED, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
+    let facts = super::meta::all(db).map_err(failed)?;
+    let (name, value) = restored(now, published, &facts)?;
     let tx = db.transaction().map_err(failed)?;
-    let (name, value) = restored(now);
     tx.execute(sql::INSERT, params![name, value]).map_err(failed)?;
     tx.execute("DELETE FROM meta WHERE name = $1", [COPIED]).map_err(failed)?;
     tx.commit().map_err(failed)?;
-    tracing::warn!("the store was restored from a copy: CRL numbers go on at the time of now, in microseconds");
+    tracing::warn!(above = crl_floor(&[(name, value)]), "the store was restored from a copy: CRL numbers begin anew");
     Ok(())
 }
 
@@ -401,5 +396,12 @@ mod tests {
         adopt(&mut db, at(100)).unwrap();
         adopt(&mut db, at(150)).unwrap();
         assert_eq!(restores(&db), ["restored/100000000"]);
+        // A copy of that, with a list that a wrong clock has numbered.
+        let (name, value) = copied(at(3));
+        db.execute(sql::INSERT, params![name, value]).unwrap();
+        db.execute("UPDATE crl SET number = 900000000", []).unwrap();
+        adopt(&mut db, at(200)).unwrap();
+        let above = |name: &String| name.strip_prefix("restored/").unwrap().parse::<u64>().unwrap();
+        assert!(restores(&db).iter().map(above).max() > Some(1_000_000_000_000));
     }
 }
